@@ -1,0 +1,83 @@
+//! The node agent that brings image-based hosts to their MachineConfig.
+//!
+//! It reads what the node should be, decides every step before touching anything, writes down each step before taking
+//! it, and tells only what is written down.
+//!
+//! ```text
+//!   target: config + image (control)            host: files, units, users, arguments, booted image, boot id
+//!            |                                            |  observe
+//!            v                                            v
+//!   MachineConfig + policy -> model::HostSpec        model::Observation, Facts
+//!            \______________________  ____________________/
+//!                                   \/
+//!                 plan(from, to, facts, policy) -> Plan | Irreconcilable               pure
+//!                                   |
+//!                 journal.begin(record)                                record.json, on disk
+//!                                   |
+//!                 stage the OS image (not disruptive) -> drain, where it can be asked for
+//!                                   |
+//!                 journal.advance(|intent| apply(intent, host))        each batch: recorded, run, recorded
+//!                                   |
+//!                 reboot, if the plan needs it ~~~~~~~~ the machine goes down ~~~~~~~~
+//!                                   |
+//!            start, always: resume(record, committed, seen, wanted) -> Decision        pure
+//!                                   |
+//!                 verify: differences(spec, seen) is empty                             pure; drift asks the same
+//!                                   |
+//!                 commit: the new spec is current.json; the record goes to history/
+//!                                   :
+//!            at every change: report(record, health) -> NodeReport                     pure
+//!                                   :  control publishes it; telemetry: log, sd_notify
+//! ```
+//!
+//! Three pure functions decide ([`plan::plan`], [`update::resume()`], [`report::report`]); three effectful ones do
+//! ([`observe::observe`], [`apply::apply`], publishing by a [`control::ControlPlane`]).
+//!
+//! | module | holds | may import |
+//! |---|---|---|
+//! | [`model`] | the words: names, specs, observations | nothing |
+//! | [`plan`] | deciding | `model` |
+//! | [`update`] | the life of one update: record, phases, resume | `model plan` |
+//! | [`mod@report`] | what the cluster is told | `model plan update` |
+//! | [`host`] | the wall: the only module that touches the machine | `model` |
+//! | [`mod@observe`] | host to observation | `model host` |
+//! | [`journal`] | the record on disk, the only door to an effect | `model plan update host` |
+//! | [`mod@apply`] | one journaled batch to effect | `model plan journal host` |
+//! | [`control`] | where targets come from and reports go to | `model report host` |
+//! | [`agent`] | the loop; one task owns the journal | all of these |
+//! | [`telemetry`] | log lines and systemd's status line | `model report` |
+//! | [`settings`] | the environment, read once | `host` |
+//! | `sandbox` | a throwaway libostree host, and the story played on it | `model plan host` |
+//! | [`cli`] | the verbs | all |
+//!
+//! `model plan update report` are pure: no I/O, no clock, no async, no logging. `tests/architecture.rs` holds the table.
+//!
+//! # Glossary
+//! *config*: a rendered MachineConfig. *target*: a config and the image that goes with it. *spec*: a target, validated.
+//! *observation*: what was seen. *facts*: an observation and what else a plan needs to know. *difference*: where they
+//! disagree. *plan*: ordered *steps*, and what follows them. *batch*: neighbouring steps that are carried out and
+//! recorded together. *record*: an update in progress. *phase*: where it is. *intent*: the permission for one batch.
+//! *originals*: what a batch replaced. *fault*: what went wrong, with its class and the next step. *drift*: differences
+//! on an idle node.
+//!
+//! # Recipes
+//! *To add a step*: a variant of [`plan::Op`]; the compiler names the places (batch, word, target, path, `apply`), and
+//! `tests/completeness.rs` fails until a scenario uses it. *To add an OS backend*: `host/os/NAME.rs` implements
+//! [`host::os::OsBackend`], one arm in `cli/host.rs`, and it passes `tests/os_contract.rs`. *To add a kind of managed
+//! thing*: the same file name in `model`, `plan` and `apply`, a field of [`model::HostSpec`]. *To add a field to the
+//! record*: `#[serde(default)]` when it may be absent, else a new schema version with its conversion. *To add a
+//! message*: a constant in [`model::message`] and its text in `dist/machine-config-agent.catalog`. *To add a verb*: one
+//! file in `cli/`.
+//!
+//! # Decisions
+//! 1. Steps are recorded by batch, not one by one: all contents of a batch are staged side by side, synced in parallel,
+//!    renamed, and recorded once. Each step stays idempotent, so a batch that was cut short is run again.
+//! 2. Undo puts back saved originals, not the old spec: what was there is what comes back, whoever had written it.
+//! 3. libostree runs in a child process of the same executable: in its own mount namespace with a writable `/sysroot`,
+//!    and its memory and its aborts stay out of the agent.
+//! 4. `resume` is also given the committed target: "is there work for an idle node" is a row of the same table.
+//! 5. A directory as control plane reads and writes files, so `control` may import `host`; a cluster's will not need to.
+//! 6. `sandbox` is a folder of its own beside `host`: it builds a machine out of files and namespaces, which is neither
+//!    the agent's business nor a verb's.
+
+pub mod model;

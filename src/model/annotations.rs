@@ -1,0 +1,67 @@
+//! The target as a Node carries it: annotations of one version of the object, read as one value.
+
+use std::collections::BTreeMap;
+
+use super::error::ModelError;
+use super::{ConfigName, ImageRef, Target};
+
+/// The config that the controllers want.
+pub const DESIRED_CONFIG: &str = "machineconfiguration.openshift.io/desiredConfig";
+
+/// The image that the controllers want: today's key first, then its aliases.
+pub const DESIRED_IMAGE: [&str; 3] = [
+    "machineconfiguration.openshift.io/desiredImage",
+    "machineconfiguration.openshift.io/desiredOSImage",
+    "machineconfiguration.openshift.io/desiredOSimage",
+];
+
+/// Reads the target; `None` when no config is wanted yet. Keys that disagree are an error with both values: a wrong
+/// guess would reboot the node into the wrong OS.
+pub fn target(annotations: &BTreeMap<String, String>) -> Result<Option<Target>, ModelError> {
+    let value = |key: &str| annotations.get(key).map(String::as_str).filter(|value| !value.is_empty());
+    let mut image: Option<(&str, &str)> = None;
+    for key in DESIRED_IMAGE {
+        let Some(found) = value(key) else { continue };
+        match image {
+            Some((first, other)) if other != found => {
+                return Err(ModelError::Disagree {
+                    first: first.to_owned(),
+                    value: other.to_owned(),
+                    second: key.to_owned(),
+                    other: found.to_owned(),
+                });
+            }
+            Some(_) => {}
+            None => image = Some((key, found)),
+        }
+    }
+    let image = image.map(|(_, value)| ImageRef::parse(value)).transpose()?;
+    value(DESIRED_CONFIG).map(|name| Ok(Target { config: ConfigName::new(name)?, image })).transpose()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(pairs: &[(&str, &str)]) -> Result<Option<Target>, ModelError> {
+        target(&pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect())
+    }
+
+    #[test]
+    fn the_pair_is_one_value() {
+        let image = format!("reg.test/os@sha256:{}", "a".repeat(64));
+        let other = format!("reg.test/os@sha256:{}", "b".repeat(64));
+        assert_eq!(read(&[]).unwrap(), None);
+        assert_eq!(read(&[(DESIRED_CONFIG, "")]).unwrap(), None);
+        for key in DESIRED_IMAGE {
+            let found = read(&[(DESIRED_CONFIG, "a"), (key, &image)]).unwrap().unwrap();
+            assert_eq!(found.image.unwrap().to_string(), image);
+        }
+        let same = [(DESIRED_CONFIG, "a"), (DESIRED_IMAGE[0], &*image), (DESIRED_IMAGE[1], &*image)];
+        assert!(read(&same).is_ok());
+        let error = read(&[(DESIRED_CONFIG, "a"), (DESIRED_IMAGE[0], &image), (DESIRED_IMAGE[2], &other)]);
+        let text = error.unwrap_err().to_string();
+        assert!(text.contains(&image) && text.contains(&other), "{text}");
+        assert!(read(&[(DESIRED_CONFIG, "a"), (DESIRED_IMAGE[0], "reg.test/os:latest")]).is_err());
+    }
+}

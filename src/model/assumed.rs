@@ -1,0 +1,122 @@
+//! A host that is taken to be exactly as a spec says: for plans between two files, without a host.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::image::{PULL_SECRETS, Transport};
+use super::observation::{Booted, Carries, CoreSeen, EnabledSeen, FipsSeen, OsSeen, PresetSeen, UnitSeen};
+use super::units::{Enablement, Mask, UnitSpec};
+use super::users::{CORE, KEYS_FILE};
+use super::{
+    BootId, Facts, FileSeen, FileSpec, HostSpec, ManagedPath, ModelError, Observation, Principal, Sha256,
+};
+
+/// The account's user and group id on such a host, as installers give it.
+const CORE_ID: u32 = 1000;
+
+impl Facts {
+    /// Assumes a host that is as `from` says, and an image that carries no config.
+    pub fn assumed(from: &HostSpec, to: &HostSpec) -> Result<Self, ModelError> {
+        let mut seen = Observation::as_specified(from)?;
+        for path in to.written().into_keys() {
+            seen.files.entry(path).or_insert(FileSeen::Absent);
+        }
+        for (name, unit) in &to.units {
+            seen.units.entry(name.clone()).or_insert(unit_unknown(unit));
+        }
+        let fips = if from.fips { FipsSeen::On } else { FipsSeen::Off };
+        Ok(Self {
+            seen,
+            carries: Carries::Unknown,
+            pull_secret: pull_secret(from, to),
+            local: BTreeSet::new(),
+            under_var: under_var(from).into_iter().chain(under_var(to)).collect(),
+            restorable: BTreeSet::new(),
+            fips,
+        })
+    }
+}
+
+fn pull_secret(from: &HostSpec, to: &HostSpec) -> Option<ManagedPath> {
+    to.effective_image().filter(|image| image.transport() == Transport::Registry)?;
+    let there = |path: &ManagedPath| to.files.contains_key(path) || from.files.contains_key(path);
+    PULL_SECRETS.into_iter().filter_map(|path| ManagedPath::new(path).ok()).find(there)
+}
+
+impl Observation {
+    /// Returns what a host shows that is exactly as the spec says.
+    pub fn as_specified(spec: &HostSpec) -> Result<Self, ModelError> {
+        let image = spec.effective_image().cloned();
+        let booted = Booted { image, deployment: "assumed".to_owned(), carries: Carries::Unknown };
+        Ok(Self {
+            boot_id: BootId::new("assumed")?,
+            os: OsSeen::Deployments { booted, staged: None },
+            kargs: spec.kargs.clone(),
+            files: spec.written().iter().map(|(path, file)| (path.clone(), file_seen(file))).collect(),
+            units: spec.units.iter().map(|(name, unit)| (name.clone(), unit_seen(unit))).collect(),
+            core: core_seen(spec)?,
+            user_ids: BTreeMap::from([("root".to_owned(), 0), (CORE.to_owned(), CORE_ID)]),
+            group_ids: BTreeMap::from([("root".to_owned(), 0), (CORE.to_owned(), CORE_ID)]),
+        })
+    }
+}
+
+fn file_seen(file: &FileSpec) -> FileSeen {
+    FileSeen::Regular {
+        sha256: file.contents.sha256(),
+        len: u64::try_from(file.contents.len()).unwrap_or(u64::MAX),
+        mode: file.mode.bits(),
+        uid: id(&file.owner.user),
+        gid: id(&file.owner.group),
+    }
+}
+
+fn id(principal: &Principal) -> u32 {
+    match principal {
+        Principal::Id(id) => *id,
+        Principal::Name(name) if name == "root" => 0,
+        Principal::Name(_) => CORE_ID,
+    }
+}
+
+fn unit_seen(unit: &UnitSpec) -> UnitSeen {
+    let enabled = match (unit.mask, unit.enablement) {
+        (Mask::Masked, _) => EnabledSeen::Masked,
+        (Mask::Unset | Mask::Unmasked, Enablement::Enabled) => EnabledSeen::Enabled,
+        (Mask::Unset | Mask::Unmasked, Enablement::Disabled | Enablement::Preset) => EnabledSeen::Disabled,
+    };
+    let mask = if unit.mask == Mask::Masked { Mask::Masked } else { Mask::Unmasked };
+    UnitSeen { enabled, preset: PresetSeen::Disable, mask }
+}
+
+/// A unit without contents is taken to be one that the OS brings.
+fn unit_unknown(unit: &UnitSpec) -> UnitSeen {
+    let enabled = if unit.contents.is_some() { EnabledSeen::NotFound } else { EnabledSeen::Disabled };
+    UnitSeen { enabled, preset: PresetSeen::Disable, mask: Mask::Unmasked }
+}
+
+fn core_seen(spec: &HostSpec) -> Result<CoreSeen, ModelError> {
+    let core = spec.users.core.as_ref();
+    let keys = core.map_or(FileSeen::Absent, |core| {
+        let text = core.keys_text();
+        FileSeen::Regular {
+            sha256: Sha256::of(text.as_bytes()),
+            len: u64::try_from(text.len()).unwrap_or(u64::MAX),
+            mode: 0o600,
+            uid: CORE_ID,
+            gid: CORE_ID,
+        }
+    });
+    Ok(CoreSeen::Account {
+        keys_path: ManagedPath::new(format!("/home/{CORE}/{KEYS_FILE}"))?,
+        keys,
+        uid: CORE_ID,
+        gid: CORE_ID,
+        password: core.map(|core| core.password.clone()),
+    })
+}
+
+/// Directories of an image-based host that are links into `/var` or are `/var` itself.
+fn under_var(spec: &HostSpec) -> BTreeSet<ManagedPath> {
+    const PLACES: [&str; 7] = ["/var", "/home", "/root", "/opt", "/srv", "/mnt", "/usr/local"];
+    spec.written().into_keys().filter(|path| PLACES.iter().any(|place| path.is_below(place))).collect()
+}

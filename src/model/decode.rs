@@ -1,0 +1,204 @@
+//! The contents of an Ignition resource: a data URL, maybe compressed, maybe with a digest to hold it to.
+//!
+//! Nothing is fetched. What comes out is bounded, so that a few kilobytes of gzip can't fill the node's memory.
+
+use std::io::{self, Write};
+
+use data_url::DataUrl;
+use data_url::forgiving_base64::DecodeError;
+use flate2::write::MultiGzDecoder;
+use ignition_config::v3_6::Resource;
+use sha2::Digest as _;
+
+use super::Contents;
+
+/// What one file may hold: ten times what fits uncompressed into the largest MachineConfig (etcd takes 1.5 MiB).
+const MAX_FILE: usize = 16 << 20;
+
+/// What all files of a config may hold together: two configs at this size still fit into the agent's memory limit.
+const MAX_TOTAL: usize = 64 << 20;
+
+/// Decodes the resources of one config and counts their bytes.
+#[derive(Debug, Default)]
+pub(super) struct Decoder {
+    total: usize,
+}
+
+impl Decoder {
+    /// Decodes one resource; the error is the cause and the next step.
+    pub(super) fn decode(&mut self, resource: Option<&Resource>) -> Result<Contents, String> {
+        let Some(resource) = resource else { return Ok(Contents::new(Vec::new())) };
+        let packed = match resource.compression.as_deref() {
+            None | Some("") => Packed::No,
+            Some("gzip") => Packed::Gzip,
+            Some(other) => {
+                let other = super::error::short(other, 40);
+                return Err(format!("compression {other:?} is not supported; use gzip or none"));
+            }
+        };
+        let bytes = match resource.source.as_deref() {
+            None => Vec::new(),
+            Some(source) => decode_url(source, packed, MAX_FILE.min(MAX_TOTAL.saturating_sub(self.total)))?,
+        };
+        let hash = resource.verification.as_ref().and_then(|verification| verification.hash.as_deref());
+        if let Some(hash) = hash.filter(|hash| !hash.is_empty()) {
+            verify(hash, &bytes)?;
+        }
+        self.total = self.total.saturating_add(bytes.len());
+        Ok(Contents::new(bytes))
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Packed {
+    No,
+    Gzip,
+}
+
+/// Collects bytes up to a limit.
+struct Bounded {
+    bytes: Vec<u8>,
+    limit: usize,
+}
+
+impl Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.len() > self.limit.saturating_sub(self.bytes.len()) {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn decode_url(source: &str, packed: Packed, limit: usize) -> Result<Vec<u8>, String> {
+    let scheme = source.split_once(':').map_or("", |(scheme, _)| scheme);
+    if !scheme.eq_ignore_ascii_case("data") {
+        let scheme = super::error::short(scheme, 20);
+        return Err(format!(
+            "its source is no data URL ({scheme:?}); nothing is downloaded, put the contents into the config"
+        ));
+    }
+    // A URL parser would drop these silently; a file must not lose bytes.
+    if source.chars().any(char::is_control) || source.ends_with(' ') {
+        return Err("its data URL holds a control character or ends in a space; write it as %XX".to_owned());
+    }
+    let url = DataUrl::process(source).map_err(|error| format!("its data URL is broken: {error}"))?;
+    let sink = Bounded { bytes: Vec::new(), limit };
+    match packed {
+        Packed::No => pour(&url, sink).map(|sink| sink.bytes),
+        Packed::Gzip => {
+            let decoder = pour(&url, MultiGzDecoder::new(sink))?;
+            decoder.finish().map(|sink| sink.bytes).map_err(|error| unpacking(&error))
+        }
+    }
+}
+
+fn pour<W: Write>(url: &DataUrl<'_>, mut sink: W) -> Result<W, String> {
+    let fragment = url.decode(|bytes| sink.write_all(bytes)).map_err(|error| match error {
+        DecodeError::InvalidBase64(_) => "its data URL is not valid base64".to_owned(),
+        DecodeError::WriteError(error) => unpacking(&error),
+    })?;
+    if fragment.is_some() {
+        return Err("its data URL holds a bare `#`, where a URL ends; write it as %23".to_owned());
+    }
+    Ok(sink)
+}
+
+fn unpacking(error: &io::Error) -> String {
+    if error.kind() == io::ErrorKind::FileTooLarge {
+        "its contents are too large (one file: 16 MiB, all files: 64 MiB); bring large files with the OS image".to_owned()
+    } else {
+        format!("its gzip contents can't be unpacked: {error}")
+    }
+}
+
+fn verify(hash: &str, bytes: &[u8]) -> Result<(), String> {
+    let hex = |digest: &[u8]| digest.iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"));
+    let (found, wanted) = match hash.split_once('-') {
+        Some(("sha256", wanted)) => (hex(&sha2::Sha256::digest(bytes)), wanted),
+        Some(("sha512", wanted)) => (hex(&sha2::Sha512::digest(bytes)), wanted),
+        _ => return Err("its verification.hash is neither sha256-<hex> nor sha512-<hex>".to_owned()),
+    };
+    if found.eq_ignore_ascii_case(wanted) {
+        Ok(())
+    } else {
+        Err("its contents do not match verification.hash; correct one of them".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base64::Engine as _;
+
+    fn decode(source: &str, compression: Option<&str>) -> Result<Contents, String> {
+        let resource = Resource {
+            source: Some(source.to_owned()),
+            compression: compression.map(str::to_owned),
+            ..Resource::default()
+        };
+        Decoder::default().decode(Some(&resource))
+    }
+
+    fn gzip(bytes: &[u8]) -> String {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(bytes).unwrap();
+        let packed = base64::engine::general_purpose::STANDARD.encode(encoder.finish().unwrap());
+        format!("data:;base64,{packed}")
+    }
+
+    #[test]
+    fn forms_decode_alike() {
+        for (source, compression) in [
+            ("data:,a%20b%0A".to_owned(), None),
+            ("data:text/plain;charset=utf-8;base64,YSBiCg==".to_owned(), Some("")),
+            (gzip(b"a b\n"), Some("gzip")),
+        ] {
+            assert_eq!(decode(&source, compression).unwrap().bytes(), b"a b\n", "{source}");
+        }
+        assert!(decode("data:,", None).unwrap().is_empty());
+        assert!(Decoder::default().decode(None).unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_would_lose_or_load_bytes_is_refused() {
+        for (source, compression, word) in [
+            ("https://example.test/x", None, "nothing is downloaded"),
+            ("s3://bucket/x", None, "nothing is downloaded"),
+            ("", None, "no data URL"),
+            ("data:nothing", None, "broken"),
+            ("data:;base64,@@@", None, "base64"),
+            ("data:,a#b", None, "%23"),
+            ("data:,a\nb", None, "control character"),
+            ("data:,a ", None, "space"),
+            ("data:,a", Some("xz"), "\"xz\" is not supported"),
+            ("data:,a", Some("gzip"), "can't be unpacked"),
+        ] {
+            let error = decode(source, compression).unwrap_err();
+            assert!(error.contains(word), "{source:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_bomb_is_refused() {
+        let error = decode(&gzip(&vec![0; MAX_FILE + 1]), Some("gzip")).unwrap_err();
+        assert!(error.contains("16 MiB"), "{error}");
+        assert_eq!(decode(&gzip(&vec![0; MAX_FILE]), Some("gzip")).unwrap().len(), MAX_FILE);
+        let mut full = Decoder { total: MAX_TOTAL - 1 };
+        let two = Resource { source: Some("data:,ab".to_owned()), ..Resource::default() };
+        assert!(full.decode(Some(&two)).unwrap_err().contains("64 MiB"));
+    }
+
+    #[test]
+    fn a_digest_is_held_to() {
+        let sha = "sha256-fb8e20fc2e4c3f248c60c39bd652f3c1347298bb977b8b4d5903b85055620603";
+        assert!(verify(sha, b"ab").is_ok());
+        assert!(verify(sha, b"ac").unwrap_err().contains("do not match"));
+        assert!(verify("md5-00", b"ab").is_err());
+    }
+}

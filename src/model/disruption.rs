@@ -1,0 +1,25 @@
+//! What a change costs: the words of the node disruption policy.
+
+use serde::{Deserialize, Serialize};
+
+use super::UnitName;
+
+/// What has to happen after a change (`mcd-contract.md` 3.13.2).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Action {
+    /// Nothing.
+    None,
+    /// The node is drained; nothing else.
+    Drain,
+    /// systemd reads its unit files again.
+    DaemonReload,
+    /// A unit is reloaded.
+    Reload(UnitName),
+    /// A unit is restarted.
+    Restart(UnitName),
+    /// `crio.service` is reloaded, with a drain when the change of `registries.conf` is unsafe.
+    Special,
+    /// The node reboots.
+    Reboot,
+}

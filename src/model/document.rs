@@ -1,0 +1,138 @@
+//! From bytes to one compact JSON text: what all Kubernetes documents go through where they enter.
+//!
+//! JSON is never turned into a tree: it is checked in one pass, then white space is dropped. Only YAML takes the
+//! way over a tree. Error causes keep the parser's words and position, and never a value of the document.
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::Value;
+
+use super::error::{ModelError, short};
+
+/// The API server lets 1.5 MiB through (etcd's limit); five times that leaves room for files written by hand.
+const MAX_DOCUMENT: usize = 8 << 20;
+
+/// What the document has to be. Both fields may be missing: MCD writes `currentconfig` without them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kind {
+    /// `kind`.
+    pub(super) kind: &'static str,
+    /// `apiVersion`.
+    pub(super) group_version: &'static str,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Header {
+    #[serde(default)]
+    kind: Option<String>,
+    #[serde(default)]
+    api_version: Option<String>,
+}
+
+/// Turns a document into compact JSON and checks that it is of the kind.
+pub(super) fn canonical(bytes: &[u8], document: &str, wanted: Kind) -> Result<String, ModelError> {
+    if bytes.len() > MAX_DOCUMENT {
+        return Err(refused(document, "it is larger than 8 MiB; the API server stores at most 1.5 MiB"));
+    }
+    let text = std::str::from_utf8(bytes).map_err(|error| refused(document, &error.to_string()))?;
+    let json = compact(text, document)?;
+    let header: Header = serde_json::from_str(&json).map_err(|error| refused(document, &cause(&error)))?;
+    let differs = |found: Option<String>, name: &str, wanted: &str| {
+        let found = found.filter(|found| !found.is_empty() && found != wanted)?;
+        Some(format!("its {name} is {:?}; a document with {name} {wanted} is needed", short(&found, 100)))
+    };
+    let wrong = differs(header.kind, "kind", wanted.kind)
+        .or_else(|| differs(header.api_version, "apiVersion", wanted.group_version));
+    wrong.map_or(Ok(json), |wrong| Err(refused(document, &wrong)))
+}
+
+fn compact(text: &str, document: &str) -> Result<String, ModelError> {
+    if !text.trim_start().starts_with('{') {
+        return from_yaml(text).map_err(|error| refused(document, &error));
+    }
+    match serde_json::from_str::<IgnoredAny>(text) {
+        Ok(_) => Ok(without_space(text)),
+        // A YAML flow mapping begins with a brace as well.
+        Err(error) => from_yaml(text).map_err(|_| refused(document, &cause(&error))),
+    }
+}
+
+/// Drops the white space between the tokens of valid JSON.
+fn without_space(json: &str) -> String {
+    let (mut quoted, mut escaped) = (false, false);
+    let kept = json.chars().filter(|&c| {
+        let keep = quoted || !matches!(c, ' ' | '\t' | '\n' | '\r');
+        match c {
+            '"' if !escaped => quoted = !quoted,
+            _ => {}
+        }
+        escaped = quoted && c == '\\' && !escaped;
+        keep
+    });
+    let mut compact = String::with_capacity(json.len());
+    compact.extend(kept);
+    compact
+}
+
+/// Reads YAML as Kubernetes does: `mode: 0644` is octal (YAML 1.1), one document.
+fn from_yaml(text: &str) -> Result<String, String> {
+    let options = serde_saphyr::options! { legacy_octal_numbers: true, with_snippet: false };
+    let tree: Value =
+        serde_saphyr::from_str_with_options(text, options).map_err(|error| masked(&error.to_string()))?;
+    if !tree.is_object() {
+        return Err("it is not a mapping of fields to values".to_owned());
+    }
+    serde_json::to_string(&tree).map_err(|error| error.to_string())
+}
+
+/// Makes the error of a document.
+pub(super) fn refused(document: &str, cause: &str) -> ModelError {
+    ModelError::Document { document: short(document, 300), cause: short(cause, 500) }
+}
+
+/// Returns what the JSON parser said, without the value it said it about.
+pub(super) fn cause(error: &serde_json::Error) -> String {
+    masked(&error.to_string())
+}
+
+/// Cuts out what stands in double quotes: parsers quote the value they stumbled over, and it may be a secret.
+fn masked(message: &str) -> String {
+    match (message.find('"'), message.rfind('"')) {
+        (Some(first), Some(last)) if first < last => {
+            let (head, tail) = (message.get(..first), message.get(last + 1..));
+            format!("{}\"…\"{}", head.unwrap_or_default(), tail.unwrap_or_default())
+        }
+        _ => message.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ANY: Kind = Kind { kind: "Any", group_version: "v1" };
+
+    #[test]
+    fn json_and_yaml_give_the_same_text() {
+        let json = br#" { "a" : [ 1 , "x \" y\\" ] ,"b":{ } } "#;
+        assert_eq!(canonical(json, "t", ANY).unwrap(), r#"{"a":[1,"x \" y\\"],"b":{}}"#);
+        assert_eq!(
+            canonical(b"a: [1, \"x \\\" y\\\\\"]\nb: {}\n", "t", ANY).unwrap(),
+            r#"{"a":[1,"x \" y\\"],"b":{}}"#
+        );
+        assert_eq!(canonical(b"{mode: 0644}", "t", ANY).unwrap(), r#"{"mode":420}"#);
+    }
+
+    #[test]
+    fn errors_say_where_but_not_what() {
+        let error = canonical(b"{\"a\": \"hunter2\" \"b\"}", "current.json", ANY).unwrap_err().to_string();
+        assert!(error.contains("current.json") && error.contains("line 1"), "{error}");
+        let error = canonical(b"{\"kind\": [\"hunter2\"]}", "x", ANY).unwrap_err().to_string();
+        assert!(!error.contains("hunter2"), "{error}");
+        let error = canonical(b"kind: Pod", "x", ANY).unwrap_err().to_string();
+        assert!(error.contains("\"Pod\"") && error.contains("Any"), "{error}");
+        assert!(canonical(b"just text", "x", ANY).is_err());
+        assert!(canonical(b"\xff", "x", ANY).is_err());
+    }
+}

@@ -1,0 +1,94 @@
+//! What can be wrong with an input, before anything is touched.
+//!
+//! Every variant names the object; `Display` says the cause and the next step, and never holds a content.
+
+use super::Class;
+
+/// An input that is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ModelError {
+    /// A name that breaks its rule.
+    #[error("{what} {value:?} is not valid: {rule}")]
+    Name {
+        /// The kind of name.
+        what: &'static str,
+        /// The value as given, at most 100 characters.
+        value: String,
+        /// The rule it breaks.
+        rule: &'static str,
+    },
+    /// A path that can't be managed.
+    #[error("path {path:?} can't be managed: {rule}")]
+    Path {
+        /// The path as given, at most 200 characters.
+        path: String,
+        /// The rule it breaks.
+        rule: &'static str,
+    },
+    /// An image that is not named by digest.
+    #[error("image {image:?} is refused: {rule}; give it as NAME@sha256:<64 hex digits>")]
+    Image {
+        /// The reference as given, at most 200 characters.
+        image: String,
+        /// The rule it breaks.
+        rule: &'static str,
+    },
+    /// A document that is no MachineConfig.
+    #[error("{document} can't be read: {cause}")]
+    Document {
+        /// Which document, for instance `MachineConfig rendered-worker-a`.
+        document: String,
+        /// What the parser said, with its position.
+        cause: String,
+    },
+    /// Two annotations that should say the same.
+    #[error("{first} is {value:?}, but its alias {second} is {other:?}; remove one of the two")]
+    Disagree {
+        /// The key read first.
+        first: String,
+        /// Its value.
+        value: String,
+        /// The other key.
+        second: String,
+        /// Its value.
+        other: String,
+    },
+    /// An entry of the Ignition config that can't be brought to the host.
+    #[error("{field} in MachineConfig {config}: {cause}")]
+    Field {
+        /// The config.
+        config: String,
+        /// The field, for instance `storage.files "/etc/motd" contents`.
+        field: String,
+        /// What is wrong and what to do.
+        cause: String,
+    },
+}
+
+impl ModelError {
+    /// Returns what it means for the node: the input has to change.
+    pub fn class(&self) -> Class {
+        Class::Degraded
+    }
+
+    /// Returns a bounded word.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Name { .. } => "InvalidName",
+            Self::Path { .. } => "InvalidPath",
+            Self::Image { .. } => "InvalidImage",
+            Self::Document { .. } => "InvalidDocument",
+            Self::Disagree { .. } => "AmbiguousImage",
+            Self::Field { .. } => "InvalidConfig",
+        }
+    }
+}
+
+/// Cuts a value for an error text, so that a hostile input can't flood a log.
+pub(crate) fn short(value: &str, limit: usize) -> String {
+    let mut cut: String = value.chars().take(limit).collect();
+    if cut.len() < value.len() {
+        cut.push('…');
+    }
+    cut
+}

@@ -1,0 +1,62 @@
+//! `storage.files`: decoded contents, mode and owner of each file. Append and remote sources are refused here.
+
+use std::collections::BTreeMap;
+
+use ignition_config::v3_6::File;
+
+use super::super::decode::Decoder;
+use super::super::error::{ModelError, short};
+use super::super::{FileMode, FileSpec, ManagedPath, Owner, Principal, UserName};
+use super::Within;
+
+/// Reads all files; each is dropped from the document as soon as it is decoded.
+pub(super) fn read(
+    within: Within<'_>,
+    files: Vec<File>,
+    decoder: &mut Decoder,
+) -> Result<BTreeMap<ManagedPath, FileSpec>, ModelError> {
+    let mut read = BTreeMap::new();
+    for file in files {
+        let field = |part: &str| format!("storage.files {:?}{part}", short(&file.path, 200));
+        let path = ManagedPath::new(file.path.as_str())
+            .map_err(|error| within.error(field(""), format!("{error}; choose another path")))?;
+        let fail = |part: &str, cause: String| within.error(field(part), cause);
+        if file.append.as_ref().is_some_and(|append| !append.is_empty()) {
+            let cause = "appending is not supported; write the whole file".to_owned();
+            return Err(fail(" append", cause));
+        }
+        let contents = decoder.decode(file.contents.as_ref()).map_err(|cause| fail(" contents", cause))?;
+        let mode = file.mode.map_or(Some(FileMode::DEFAULT), FileMode::new).ok_or_else(|| {
+            fail(
+                " mode",
+                "it must be 0 to 0777 (511 in JSON): setuid, setgid and sticky are not supported".to_owned(),
+            )
+        })?;
+        let user = file.user.unwrap_or_default();
+        let group = file.group.unwrap_or_default();
+        let owner = Owner {
+            user: principal(user.id, user.name).map_err(|cause| fail(" user", cause))?,
+            group: principal(group.id, group.name).map_err(|cause| fail(" group", cause))?,
+        };
+        if read.insert(path, FileSpec { contents, mode, owner }).is_some() {
+            return Err(within.error(field(""), "the path is listed twice; keep one entry"));
+        }
+    }
+    Ok(read)
+}
+
+/// A number wins over a name; nothing means root (MCD-124).
+fn principal(id: Option<i64>, name: Option<String>) -> Result<Principal, String> {
+    match (id, name.filter(|name| !name.is_empty())) {
+        (Some(id), _) => {
+            // The highest id means "leave as it is" to chown(2).
+            let id = u32::try_from(id).ok().filter(|id| *id != u32::MAX);
+            id.map(Principal::Id).ok_or_else(|| "its id must be 0 to 4294967294".to_owned())
+        }
+        (None, Some(name)) => {
+            let name = UserName::new(name).map_err(|error| error.to_string())?;
+            Ok(Principal::Name(name.into()))
+        }
+        (None, None) => Ok(Principal::Id(0)),
+    }
+}

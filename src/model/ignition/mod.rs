@@ -1,0 +1,151 @@
+//! From an Ignition config to the parts of a [`HostSpec`].
+//!
+//! Versions 3.0 to 3.6 are read with the 3.6 schema: minors of Ignition 3 only add fields and relax required ones,
+//! so the newest schema reads them all, one code path serves all, and two configs of different minors compare.
+//! The version is checked first. Invariant of what comes out: no two entries write one path, no file is the parent
+//! of another, everything is decoded.
+
+mod files;
+mod units;
+mod users;
+
+use std::collections::BTreeMap;
+
+use ignition_config::v3_6::{Config, Storage};
+use serde::{Deserialize, Serialize};
+
+use super::decode::Decoder;
+use super::error::{ModelError, short};
+use super::units::Mask;
+use super::{ConfigName, HostSpec, ManagedPath, document};
+
+/// The versions that are read; the newest is the one MCO and Butane write next.
+const VERSIONS: [&str; 7] = ["3.0.0", "3.1.0", "3.2.0", "3.3.0", "3.4.0", "3.5.0", "3.6.0"];
+
+#[derive(Deserialize)]
+struct Versioned {
+    #[serde(default)]
+    ignition: Option<Header>,
+}
+
+#[derive(Deserialize)]
+struct Header {
+    #[serde(default)]
+    version: Option<String>,
+}
+
+/// Where in which config an error is.
+#[derive(Debug, Clone, Copy)]
+struct Within<'a>(&'a ConfigName);
+
+impl Within<'_> {
+    fn error(self, field: impl Into<String>, cause: impl Into<String>) -> ModelError {
+        ModelError::Field { config: self.0.to_string(), field: field.into(), cause: cause.into() }
+    }
+}
+
+/// Reads `spec.config` into the spec. An empty object asks for nothing.
+pub(super) fn read_into(spec: &mut HostSpec, json: &str) -> Result<(), ModelError> {
+    let name = spec.name.clone();
+    let within = Within(&name);
+    let Some(config) = parse(within, json)? else { return Ok(()) };
+    let mut decoder = Decoder::default();
+    let storage = config.storage.unwrap_or_default();
+    fixed_storage(spec, &storage);
+    fix(spec, "config.kernelArguments", config.kernel_arguments.as_ref());
+    let passwd = config.passwd.unwrap_or_default();
+    fix(spec, "passwd.groups", passwd.groups.as_ref().filter(|groups| !groups.is_empty()));
+    spec.users = users::read(within, passwd.users.unwrap_or_default())?;
+    spec.files = files::read(within, storage.files.unwrap_or_default(), &mut decoder)?;
+    spec.units = units::read(within, config.systemd.and_then(|systemd| systemd.units).unwrap_or_default())?;
+    one_writer(within, spec)
+}
+
+fn parse(within: Within<'_>, json: &str) -> Result<Option<Config>, ModelError> {
+    let broken = |error: serde_json::Error| {
+        within.error("spec.config", format!("it is no Ignition config: {}", document::cause(&error)))
+    };
+    let versioned: Versioned = serde_json::from_str(json).map_err(broken)?;
+    let version = versioned.ignition.and_then(|ignition| ignition.version);
+    match version {
+        Some(version) if VERSIONS.contains(&version.as_str()) => {
+            serde_json::from_str(json).map(Some).map_err(broken)
+        }
+        None if json.trim() == "{}" => Ok(None),
+        version => {
+            let found = version.map_or("missing".to_owned(), |version| format!("{:?}", short(&version, 40)));
+            let cause =
+                format!("it is {found}; supported versions are 3.0.0 to 3.6.0, convert the config to one");
+            Err(within.error("spec.config.ignition.version", cause))
+        }
+    }
+}
+
+fn fixed_storage(spec: &mut HostSpec, storage: &Storage) {
+    fn filled<T>(list: Option<&Vec<T>>) -> Option<&Vec<T>> {
+        list.filter(|list| !list.is_empty())
+    }
+    fix(spec, "storage.disks", filled(storage.disks.as_ref()));
+    fix(spec, "storage.filesystems", filled(storage.filesystems.as_ref()));
+    fix(spec, "storage.raid", filled(storage.raid.as_ref()));
+    fix(spec, "storage.luks", filled(storage.luks.as_ref()));
+    fix(spec, "storage.directories", filled(storage.directories.as_ref()));
+    fix(spec, "storage.links", filled(storage.links.as_ref()));
+}
+
+/// Keeps a section for comparison, without nulls and empty parts: leaving a field out or writing null is the same.
+fn fix<T: Serialize>(spec: &mut HostSpec, name: &'static str, section: Option<&T>) {
+    let tree = serde_json::to_value(section).ok().and_then(without_nulls);
+    if let Some(tree) = tree {
+        spec.fixed.sections.insert(name, tree.to_string());
+    }
+}
+
+fn without_nulls(tree: serde_json::Value) -> Option<serde_json::Value> {
+    use serde_json::Value;
+    match tree {
+        Value::Null => None,
+        Value::Array(list) => {
+            let list: Vec<_> = list.into_iter().filter_map(without_nulls).collect();
+            (!list.is_empty()).then_some(Value::Array(list))
+        }
+        Value::Object(map) => {
+            let map: serde_json::Map<_, _> =
+                map.into_iter().filter_map(|(key, value)| Some((key, without_nulls(value)?))).collect();
+            (!map.is_empty()).then_some(Value::Object(map))
+        }
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => Some(tree),
+    }
+}
+
+/// Refuses two entries that write one path, and a file in the place of a directory that another entry needs.
+fn one_writer(within: Within<'_>, spec: &HostSpec) -> Result<(), ModelError> {
+    let mut writers: BTreeMap<ManagedPath, String> = spec
+        .files
+        .keys()
+        .map(|path| (path.clone(), format!("storage.files {path:?}", path = path.as_str())))
+        .collect();
+    for (name, unit) in &spec.units {
+        let own = (unit.contents.is_some() || unit.mask == Mask::Masked).then(|| name.path());
+        let field = format!("systemd.units {:?}", name.as_str());
+        for path in own.into_iter().chain(unit.dropins.keys().map(|dropin| name.dropin_path(dropin))) {
+            if let Some(other) = writers.insert(path.clone(), field.clone()) {
+                return Err(within.error(field, format!("{other} writes {path} too; keep one of them")));
+            }
+        }
+    }
+    for (path, field) in &writers {
+        let mut above = path.as_str();
+        while let Some((parent, _)) = above.rsplit_once('/').filter(|(parent, _)| !parent.is_empty()) {
+            above = parent;
+            let taken = ManagedPath::new(parent).ok().and_then(|parent| writers.get(&parent));
+            if let Some(other) = taken {
+                let cause = format!(
+                    "{other} writes {parent}, which has to be a directory for {path}; move one of them"
+                );
+                return Err(within.error(field.clone(), cause));
+            }
+        }
+    }
+    Ok(())
+}

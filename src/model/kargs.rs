@@ -1,0 +1,47 @@
+//! Kernel arguments.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// One kernel argument, quotes kept: what the kernel takes as one word (MCD-193).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Karg(String);
+
+impl Karg {
+    /// Splits a command line as the kernel does: white space separates unless inside `"`; there is no escape.
+    pub fn split(line: &str) -> Vec<Self> {
+        let mut quoted = false;
+        line.split(|c: char| {
+            quoted ^= c == '"';
+            !quoted && matches!(c, ' ' | '\x0c' | '\n' | '\r' | '\t' | '\x0b')
+        })
+        .filter(|word| !word.is_empty())
+        .map(|word| Self(word.to_owned()))
+        .collect()
+    }
+
+    /// Returns the argument.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Karg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn splits_like_the_kernel() {
+        let words = Karg::split("a  b=\"c d\"\te\n\"f g\"=1 ");
+        let words: Vec<_> = words.iter().map(Karg::as_str).collect();
+        assert_eq!(words, ["a", "b=\"c d\"", "e", "\"f g\"=1"]);
+    }
+}

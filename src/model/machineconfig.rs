@@ -1,0 +1,126 @@
+//! A rendered MachineConfig as a document: its name, its canonical text, and the way to a [`HostSpec`].
+//!
+//! The document is kept as one compact JSON text and never as a tree: a config of 1.5 MB costs its own size, and
+//! its Ignition part is read straight from that text when a spec is wanted. Invariant: the text of a value that
+//! exists is valid JSON with a valid name; its sections are judged by [`MachineConfig::spec`].
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::document::{self, Kind};
+use super::error::{ModelError, short};
+use super::ignition;
+use super::os::KernelType;
+use super::{ConfigName, HostSpec, ImageRef, Karg};
+
+/// A rendered MachineConfig. `Debug` shows its name and size only: it is full of secrets.
+#[derive(Clone, PartialEq, Eq)]
+pub struct MachineConfig {
+    name: ConfigName,
+    json: String,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    metadata: Metadata,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct Specified<'a> {
+    #[serde(borrow, default)]
+    spec: Option<Spec<'a>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
+struct Spec<'a> {
+    #[serde(borrow, default)]
+    config: Option<&'a RawValue>,
+    #[serde(rename = "osImageURL", default)]
+    os_image_url: Option<String>,
+    #[serde(default)]
+    kernel_arguments: Option<Vec<String>>,
+    #[serde(default)]
+    kernel_type: Option<String>,
+    #[serde(default)]
+    extensions: Option<Vec<String>>,
+    #[serde(default)]
+    fips: Option<bool>,
+}
+
+impl MachineConfig {
+    /// Reads a document, JSON or YAML. `document` says in errors where it came from.
+    pub fn parse(bytes: &[u8], document: &str) -> Result<Self, ModelError> {
+        let kind = Kind { kind: "MachineConfig", group_version: "machineconfiguration.openshift.io/v1" };
+        let json = document::canonical(bytes, document, kind)?;
+        let wrong = |error: serde_json::Error| document::refused(document, &document::cause(&error));
+        let named: Named = serde_json::from_str(&json).map_err(wrong)?;
+        serde_json::from_str::<Specified<'_>>(&json).map_err(wrong)?;
+        Ok(Self { name: ConfigName::new(named.metadata.name)?, json })
+    }
+
+    /// Returns the name.
+    pub fn name(&self) -> &ConfigName {
+        &self.name
+    }
+
+    /// Returns the whole object as compact JSON.
+    pub fn json(&self) -> &str {
+        &self.json
+    }
+
+    /// Decodes and validates everything. `image` is the Node's desired image; `None` outside image mode.
+    pub fn spec(&self, image: Option<ImageRef>) -> Result<HostSpec, ModelError> {
+        let document: Specified<'_> = serde_json::from_str(&self.json)
+            .map_err(|error| self.field("spec", format!("it can't be read: {}", document::cause(&error))))?;
+        let read = document.spec.unwrap_or_default();
+        let mut spec = HostSpec::empty(self.name.clone());
+        spec.image = image;
+        spec.os_image_url =
+            read.os_image_url.filter(|url| !url.is_empty()).as_deref().map(ImageRef::parse).transpose()?;
+        spec.kargs = self.kargs(&read.kernel_arguments.unwrap_or_default())?;
+        spec.kernel_type = KernelType::parse(read.kernel_type.as_deref().unwrap_or_default());
+        spec.extensions =
+            read.extensions.unwrap_or_default().into_iter().filter(|name| !name.is_empty()).collect();
+        if let Some(bad) = spec.extensions.iter().find(|name| !is_extension(name)) {
+            let cause =
+                "an extension's name is 1 to 64 of the characters a-z 0-9 -; correct it in its MachineConfig";
+            return Err(self.field(format!("spec.extensions {:?}", short(bad, 64)), cause));
+        }
+        spec.fips = read.fips.unwrap_or_default();
+        if let Some(config) = read.config {
+            ignition::read_into(&mut spec, config.get())?;
+        }
+        Ok(spec)
+    }
+
+    fn kargs(&self, entries: &[String]) -> Result<Vec<Karg>, ModelError> {
+        let broken = |entry: &&String| entry.contains('\0') || entry.matches('"').count() % 2 == 1;
+        if let Some(entry) = entries.iter().find(broken) {
+            let cause = "it holds a NUL or an open quote; the kernel has no escapes, close the quote";
+            return Err(self.field(format!("spec.kernelArguments {:?}", short(entry, 100)), cause));
+        }
+        Ok(entries.iter().flat_map(|entry| Karg::split(entry)).collect())
+    }
+
+    fn field(&self, field: impl Into<String>, cause: impl Into<String>) -> ModelError {
+        ModelError::Field { config: self.name.to_string(), field: field.into(), cause: cause.into() }
+    }
+}
+
+fn is_extension(name: &str) -> bool {
+    name.len() <= 64 && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+}
+
+impl fmt::Debug for MachineConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MachineConfig({}, {} bytes)", self.name, self.json.len())
+    }
+}

@@ -1,0 +1,50 @@
+//! The fixed ids of the journal's lines, for `journalctl MESSAGE_ID=...`.
+//!
+//! `dist/machine-config-agent.catalog` explains each; a test holds code and catalog together.
+
+/// Logged when the agent started.
+pub const STARTED: &str = "62f746b484e64ceb95bd447e7184d454";
+/// Logged when an update entered a phase.
+pub const PHASE: &str = "b61e6ba536824dd6b80469b84b2d451c";
+/// Logged when a step began.
+pub const STEP_STARTED: &str = "ec7ac8ad1b2b406baae12c972399d29d";
+/// Logged when a step ended well.
+pub const STEP_DONE: &str = "dc36fc9022484d70aca4a1a9f5b19f71";
+/// Logged when a step failed.
+pub const STEP_FAILED: &str = "e500bddf37b043078f0f4c3c2052e52b";
+/// Logged when an update, or the node, is at fault.
+pub const FAULT: &str = "54a5054cda2e40039e0e14ca778e6176";
+/// Logged when what an update had done is undone.
+pub const ROLLED_BACK: &str = "8c0a70a7a84547f9953a5154281fa6f5";
+/// Logged when the host is not as its config says.
+pub const DRIFT: &str = "0db317d94c8e4fa3969a73bf4c83cf3b";
+/// Logged when the host is as its config says again.
+pub const DRIFT_GONE: &str = "939ae232588e4bceb71ed78a1dc02e27";
+/// Logged when the reboot was asked for.
+pub const REBOOT: &str = "5e571eaa66c144e7885990d2e844c762";
+/// Logged when the update's config is the committed one.
+pub const COMMITTED: &str = "5df6f817b0994bcfa0ec6db25097c040";
+/// Logged when a host that is as wanted was taken over.
+pub const ADOPTED: &str = "8c3f846cc6a942d383f84c485e5c4176";
+/// Logged when another target is wanted.
+pub const TARGET: &str = "3af9f30c5a664477bda9d8c096d38ff5";
+/// Logged when the agent stopped.
+pub const STOPPED: &str = "baa2919c0ded47bbbec0c9226ed91f2e";
+
+/// Every id with its name, for the catalog's test.
+pub const ALL: [(&str, &str); 14] = [
+    ("STARTED", STARTED),
+    ("PHASE", PHASE),
+    ("STEP_STARTED", STEP_STARTED),
+    ("STEP_DONE", STEP_DONE),
+    ("STEP_FAILED", STEP_FAILED),
+    ("FAULT", FAULT),
+    ("ROLLED_BACK", ROLLED_BACK),
+    ("DRIFT", DRIFT),
+    ("DRIFT_GONE", DRIFT_GONE),
+    ("REBOOT", REBOOT),
+    ("COMMITTED", COMMITTED),
+    ("ADOPTED", ADOPTED),
+    ("TARGET", TARGET),
+    ("STOPPED", STOPPED),
+];

@@ -1,0 +1,43 @@
+//! The words of the agent: what a node should be and what was seen on it.
+//!
+//! Pure: no I/O, no clock, no async, no logging. Imports nothing of the crate. Every type that crosses a module
+//! boundary lives here as a newtype or a closed enum; a value that exists is valid.
+
+pub mod annotations;
+mod assumed;
+pub mod class;
+pub mod contents;
+pub mod disruption;
+pub mod files;
+pub mod ids;
+pub mod image;
+pub mod kargs;
+pub mod machineconfig;
+pub mod message;
+pub mod mode;
+pub mod observation;
+pub mod os;
+pub mod policy;
+pub mod spec;
+pub mod time;
+pub mod units;
+pub mod users;
+
+mod decode;
+mod document;
+mod error;
+mod ignition;
+
+pub use class::Class;
+pub use contents::{Contents, Sha256};
+pub use error::ModelError;
+pub use files::{FileSpec, Owner, Principal};
+pub use ids::{BootId, ConfigName, DropinName, ManagedPath, UnitName, UpdateId, UserName};
+pub use image::ImageRef;
+pub use kargs::Karg;
+pub use machineconfig::MachineConfig;
+pub use mode::FileMode;
+pub use observation::{Facts, FileSeen, Observation};
+pub use policy::DisruptionPolicy;
+pub use spec::{HostSpec, Target};
+pub use time::Timestamp;

@@ -1,0 +1,227 @@
+//! What was seen on the host: of managed things only.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::contents::Sha256;
+use super::units::Mask;
+use super::users::PasswordHash;
+use super::{BootId, ConfigName, FileMode, ImageRef, Karg, ManagedPath, UnitName};
+
+/// A path as found, not following a link at its end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FileSeen {
+    /// Nothing is there.
+    Absent,
+    /// A regular file.
+    Regular {
+        /// Digest of the bytes.
+        sha256: Sha256,
+        /// Number of bytes.
+        len: u64,
+        /// Permission bits, setuid, setgid and sticky included.
+        mode: u32,
+        /// Owner.
+        uid: u32,
+        /// Group.
+        gid: u32,
+    },
+    /// A symbolic link.
+    Symlink {
+        /// Where it points.
+        target: String,
+    },
+    /// A directory.
+    Directory,
+    /// A device, a socket or a pipe.
+    Special,
+}
+
+/// How a unit is enabled on the host, by its links in `/etc`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EnabledSeen {
+    /// Its `[Install]` links are all there.
+    Enabled,
+    /// None of its links is there.
+    Disabled,
+    /// It has no `[Install]` section: nothing can be enabled.
+    Static,
+    /// It is a link to `/dev/null`.
+    Masked,
+    /// No unit file is known.
+    NotFound,
+}
+
+/// A unit as found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnitSeen {
+    /// Enablement.
+    pub enabled: EnabledSeen,
+    /// What the host's presets would make of it.
+    pub preset: PresetSeen,
+    /// Whether `/etc` masks it.
+    pub mask: Mask,
+}
+
+/// What the host's preset files say about a unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PresetSeen {
+    /// Enable it (also what no rule means).
+    Enable,
+    /// Disable it.
+    Disable,
+}
+
+/// The OS that runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Booted {
+    /// The image the deployment was made from; `None` when it did not come from an image.
+    pub image: Option<ImageRef>,
+    /// The deployment's id: stateroot, checksum and serial.
+    pub deployment: String,
+    /// The config that the image carries (its label, else the config embedded in it).
+    pub carries: Carries,
+}
+
+/// The OS that the next boot will run, when it is another one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Staged {
+    /// The image of the staged deployment.
+    pub image: Option<ImageRef>,
+    /// The deployment's id.
+    pub deployment: String,
+    /// Its kernel arguments, all of them.
+    pub kargs: Vec<Karg>,
+}
+
+/// The OS side of an observation: the reason for there being none is a value.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[expect(clippy::large_enum_variant, reason = "there is one per observation: a box would save nothing")]
+pub enum OsSeen {
+    /// The host is not image-based, or `--os-backend none`: OS steps are skipped (MCD-207).
+    NotImageBased,
+    /// The host boots deployments.
+    Deployments {
+        /// What runs.
+        booted: Booted,
+        /// What the next boot would run instead.
+        staged: Option<Staged>,
+    },
+}
+
+impl OsSeen {
+    /// Returns the running OS, when the host is image-based.
+    pub fn booted(&self) -> Option<&Booted> {
+        match self {
+            Self::NotImageBased => None,
+            Self::Deployments { booted, .. } => Some(booted),
+        }
+    }
+
+    /// Returns the staged OS.
+    pub fn staged(&self) -> Option<&Staged> {
+        match self {
+            Self::NotImageBased => None,
+            Self::Deployments { staged, .. } => staged.as_ref(),
+        }
+    }
+}
+
+/// The config that an image carries.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Carries {
+    /// This one, by its `machineconfig` label or the config embedded in it.
+    Config(ConfigName),
+    /// None that the agent could find: files are written.
+    Unknown,
+}
+
+/// The `core` account as found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CoreSeen {
+    /// The host has no such account: the passwd section is ignored (MCD-160).
+    NoAccount,
+    /// The account.
+    Account {
+        /// The path of the keys file.
+        keys_path: ManagedPath,
+        /// The keys file.
+        keys: FileSeen,
+        /// The account's user id.
+        uid: u32,
+        /// The account's group id.
+        gid: u32,
+        /// The password field of `/etc/shadow`; `None` when there is no entry.
+        password: Option<PasswordHash>,
+    },
+}
+
+/// What was seen, at one instant. Covers exactly the paths and units it was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Observation {
+    /// The boot.
+    pub boot_id: BootId,
+    /// The OS.
+    pub os: OsSeen,
+    /// The running kernel's command line.
+    pub kargs: Vec<Karg>,
+    /// Files, unit files and drop-ins, by path.
+    pub files: BTreeMap<ManagedPath, FileSeen>,
+    /// Units.
+    pub units: BTreeMap<UnitName, UnitSeen>,
+    /// The account.
+    pub core: CoreSeen,
+    /// User names of the config and their ids on the host; a name that is missing has no account.
+    pub user_ids: BTreeMap<String, u32>,
+    /// Group names of the config and their ids on the host.
+    pub group_ids: BTreeMap<String, u32>,
+}
+
+/// What the host and the target image say beyond the specs: everything `plan` needs to leave no choice open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Facts {
+    /// What is there now, for the paths and units of both specs.
+    pub seen: Observation,
+    /// The config that the *target* image carries.
+    pub carries: Carries,
+    /// The file of the registry credentials for the image, which the target config may be about to bring.
+    pub pull_secret: Option<ManagedPath>,
+    /// Managed paths whose live version differs from the booted image's own (`/usr/etc`), absence included:
+    /// the ostree merge keeps these, so an image can't bring them.
+    pub local: BTreeSet<ManagedPath>,
+    /// Managed paths whose real path is under `/var`: no image brings them to an existing host.
+    pub under_var: BTreeSet<ManagedPath>,
+    /// Paths that have a version to put back when they are no longer managed: a saved original, MCD's `.mcdorig`,
+    /// or the image's own in `/usr/etc`.
+    pub restorable: BTreeSet<ManagedPath>,
+    /// Whether the kernel runs in FIPS mode.
+    pub fips: FipsSeen,
+}
+
+/// The kernel's FIPS state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FipsSeen {
+    /// On.
+    On,
+    /// Off.
+    Off,
+    /// The kernel does not say: the check is skipped (MCD-090).
+    Unknown,
+}
+
+impl FileSeen {
+    /// Says whether the path is a regular file with exactly these bits.
+    pub fn has_mode(&self, wanted: FileMode) -> bool {
+        match self {
+            Self::Regular { mode, .. } => *mode == wanted.bits(),
+            Self::Absent | Self::Symlink { .. } | Self::Directory | Self::Special => false,
+        }
+    }
+}

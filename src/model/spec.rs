@@ -1,0 +1,106 @@
+//! What a node should be: one validated value.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::os::KernelType;
+use super::units::UnitSpec;
+use super::users::Users;
+use super::{ConfigName, FileSpec, ImageRef, Karg, ManagedPath, UnitName};
+
+/// The pair that one version of the Node asks for. A half pair does not exist.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Target {
+    /// The rendered MachineConfig.
+    pub config: ConfigName,
+    /// The OS image of image mode; `None` outside it.
+    pub image: Option<ImageRef>,
+}
+
+/// Sections that are compared but never applied: a change of one is irreconcilable.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FixedSections {
+    /// Section name (`storage.disks`, `passwd.groups`, ...) to its canonical JSON; empty sections are absent.
+    pub sections: BTreeMap<&'static str, String>,
+}
+
+/// A MachineConfig and an image, validated: every field is decoded and can be carried out or compared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostSpec {
+    /// The rendered MachineConfig's name.
+    pub name: ConfigName,
+    /// The OS image of image mode (the Node's annotation); `None` outside it.
+    pub image: Option<ImageRef>,
+    /// The OS image of the MachineConfig; rules outside image mode.
+    pub os_image_url: Option<ImageRef>,
+    /// Files.
+    pub files: BTreeMap<ManagedPath, FileSpec>,
+    /// Units and their drop-ins.
+    pub units: BTreeMap<UnitName, UnitSpec>,
+    /// The `core` account.
+    pub users: Users,
+    /// Kernel arguments in order, split as the kernel does.
+    pub kargs: Vec<Karg>,
+    /// The kernel.
+    pub kernel_type: KernelType,
+    /// Extensions.
+    pub extensions: BTreeSet<String>,
+    /// FIPS mode.
+    pub fips: bool,
+    /// Sections that can't change.
+    pub fixed: FixedSections,
+}
+
+impl HostSpec {
+    /// Returns the image that the node should run: the annotation's in image mode, else the MachineConfig's.
+    pub fn effective_image(&self) -> Option<&ImageRef> {
+        self.image.as_ref().or(self.os_image_url.as_ref())
+    }
+
+    /// Returns the pair that this value stands for.
+    pub fn target(&self) -> Target {
+        Target { config: self.name.clone(), image: self.image.clone() }
+    }
+
+    /// Returns every path that holds contents of this spec: files, unit files and drop-ins, as files.
+    ///
+    /// A masked unit has no file: its path is a link.
+    pub fn written(&self) -> BTreeMap<ManagedPath, FileSpec> {
+        let mut paths = self.files.clone();
+        for (name, unit) in &self.units {
+            for (dropin, contents) in &unit.dropins {
+                paths.insert(name.dropin_path(dropin), FileSpec::of_unit(contents.clone()));
+            }
+            if let (Some(contents), false) = (&unit.contents, unit.mask == super::units::Mask::Masked) {
+                paths.insert(name.path(), FileSpec::of_unit(contents.clone()));
+            }
+        }
+        paths
+    }
+
+    /// The name of the origin of a host that was never managed; no rendered config is called so.
+    pub const UNMANAGED: &str = "unmanaged";
+
+    /// Says whether this is the origin of a host that was never managed.
+    pub fn is_unmanaged(&self) -> bool {
+        self.name.as_str() == Self::UNMANAGED
+    }
+
+    /// Returns a spec that asks for nothing.
+    pub fn empty(name: ConfigName) -> Self {
+        Self {
+            name,
+            image: None,
+            os_image_url: None,
+            files: BTreeMap::new(),
+            units: BTreeMap::new(),
+            users: Users::default(),
+            kargs: Vec::new(),
+            kernel_type: KernelType::Default,
+            extensions: BTreeSet::new(),
+            fips: false,
+            fixed: FixedSections::default(),
+        }
+    }
+}
