@@ -81,3 +81,4 @@
 //!    the agent's business nor a verb's.
 
 pub mod model;
+pub mod plan;

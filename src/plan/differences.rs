@@ -1,0 +1,362 @@
+//! What on the host is not as the spec says. Verification and the drift monitor ask the same function, and the
+//! planner the same predicates, so that "done" and "nothing to do" can't disagree.
+//!
+//! In the order of MCD-175: OS, kernel arguments, files, units; the account comes last. Contents are compared by
+//! digest and never shown; of secrets only the length is said.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+
+use serde::Serialize;
+
+use super::listing::counted;
+use crate::model::observation::{CoreSeen, EnabledSeen, OsSeen, UnitSeen};
+use crate::model::units::{Enablement, Mask, UnitSpec};
+use crate::model::users::{Core, PasswordHash};
+use crate::model::{
+    ConfigName, Contents, FileSeen, FileSpec, HostSpec, Karg, ManagedPath, Observation, Principal, Sha256,
+    UnitName,
+};
+
+/// What the cluster rotates by itself (MCD-171): never compared.
+const IGNORED: [&str; 3] = [
+    "/etc/kubernetes/kubelet-ca.crt",
+    "/etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem",
+    "/etc/mco/internal-registry-pull-secret.json",
+];
+
+/// What kind of thing differs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// The OS image.
+    Image,
+    /// A kernel argument.
+    Karg,
+    /// A file.
+    File,
+    /// A unit.
+    Unit,
+    /// A unit's drop-in.
+    Dropin,
+    /// The account.
+    User,
+}
+
+/// What about it differs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum What {
+    /// It is not there.
+    Missing,
+    /// It is not what it should be at all: a directory, a link.
+    Unexpected,
+    /// The bytes.
+    Content,
+    /// The permission bits.
+    Mode,
+    /// The owner or the group.
+    Owner,
+    /// Enablement.
+    Enablement,
+    /// The mask.
+    Mask,
+    /// The value.
+    Value,
+}
+
+/// One difference between spec and host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// The kind.
+    pub kind: Kind,
+    /// The path, unit, argument, account, or `os`.
+    pub target: String,
+    /// What differs.
+    pub what: What,
+    /// What the spec says.
+    pub expected: String,
+    /// What is there.
+    pub found: String,
+}
+
+/// Returns every difference.
+pub fn differences(spec: &HostSpec, seen: &Observation) -> Vec<Difference> {
+    let mut found: Vec<Difference> = image(spec, &seen.os).into_iter().collect();
+    if seen.os.booted().is_some() {
+        found.extend(
+            spec.kargs.iter().zip(kargs_held(&spec.kargs, &seen.kargs)).filter(|(_, held)| !held).map(
+                |(karg, _)| {
+                    difference(Kind::Karg, karg, What::Missing, karg, &"not on the kernel's command line")
+                },
+            ),
+        );
+    }
+    for (path, file) in spec.files.iter().filter(|(path, _)| !IGNORED.contains(&path.as_str())) {
+        found.extend(file_difference(Kind::File, path, file, seen));
+    }
+    for (name, unit) in &spec.units {
+        found.extend(unit_differences(name, unit, seen));
+    }
+    if let Some(core) = &spec.users.core {
+        found.extend(user_differences(core, &seen.core));
+    }
+    found
+}
+
+/// Returns the part of a spec that already holds, as the origin of a host that was never managed.
+///
+/// Sections that can't be changed count as held: there is nothing older to compare them with.
+pub fn taken_over(to: &HostSpec, seen: &Observation) -> HostSpec {
+    let mut held = to.clone();
+    if let Ok(name) = ConfigName::new(HostSpec::UNMANAGED) {
+        held.name = name;
+    }
+    held.image = None;
+    held.kernel_type = crate::model::os::KernelType::Default;
+    held.extensions.clear();
+    let kargs = to.kargs.iter().zip(kargs_held(&to.kargs, &seen.kargs));
+    held.kargs = kargs.filter(|(_, held)| *held).map(|(karg, _)| karg.clone()).collect();
+    held.files.retain(|path, file| seen.files.get(path).is_some_and(|found| holds(file, found, seen)));
+    held.units = to
+        .units
+        .iter()
+        .filter_map(|(name, unit)| Some((name.clone(), held_unit(name, unit, seen)?)))
+        .collect();
+    if to.users.core.as_ref().is_some_and(|core| user_differences(core, &seen.core).next().is_some()) {
+        held.users = crate::model::users::Users::default();
+    }
+    held
+}
+
+/// Returns what of a unit holds; `None` when nothing does.
+fn held_unit(name: &UnitName, unit: &UnitSpec, seen: &Observation) -> Option<UnitSpec> {
+    if unit_differences(name, unit, seen).is_empty() {
+        return Some(unit.clone());
+    }
+    let holds_at = |path: &ManagedPath, contents: &Contents| {
+        let file = FileSpec::of_unit(contents.clone());
+        seen.files.get(path).is_some_and(|found| holds(&file, found, seen))
+    };
+    let contents = unit.contents.clone().filter(|contents| holds_at(&name.path(), contents));
+    let dropins: BTreeMap<_, _> = unit
+        .dropins
+        .iter()
+        .filter(|(dropin, contents)| holds_at(&name.dropin_path(dropin), contents))
+        .map(|(dropin, contents)| (dropin.clone(), contents.clone()))
+        .collect();
+    let nothing = contents.is_none() && dropins.is_empty();
+    (!nothing).then_some(UnitSpec { contents, dropins, enablement: Enablement::Preset, mask: Mask::Unset })
+}
+
+/// Says whether a path is as wanted.
+pub(super) fn holds(wanted: &FileSpec, found: &FileSeen, seen: &Observation) -> bool {
+    compare(wanted, found, seen).is_none()
+}
+
+/// Says whether two entries ask for the same file: names of owners count as the ids they stand for here.
+pub(super) fn same_file(one: &FileSpec, other: &FileSpec, seen: &Observation) -> bool {
+    let same = |one: &Principal, other: &Principal, ids: &BTreeMap<String, u32>| {
+        one == other || id_of(one, ids).is_some_and(|id| id_of(other, ids) == Some(id))
+    };
+    one.contents == other.contents
+        && one.mode == other.mode
+        && same(&one.owner.user, &other.owner.user, &seen.user_ids)
+        && same(&one.owner.group, &other.owner.group, &seen.group_ids)
+}
+
+/// Says whether the host masks a unit.
+pub(super) fn mask_seen(seen: UnitSeen) -> bool {
+    seen.mask == Mask::Masked
+}
+
+/// Says whether the keys file is as wanted; no file is as good as an empty one.
+pub(super) fn keys_hold(wanted: &Core, seen: &CoreSeen) -> bool {
+    match seen {
+        CoreSeen::NoAccount => true,
+        CoreSeen::Account { keys: FileSeen::Absent, .. } => wanted.keys.is_empty(),
+        CoreSeen::Account {
+            keys: FileSeen::Regular { sha256, mode, uid, gid, .. },
+            uid: own,
+            gid: group,
+            ..
+        } => {
+            let text = Contents::new(wanted.keys_text().into_bytes());
+            *sha256 == text.sha256() && *mode == 0o600 && (uid, gid) == (own, group)
+        }
+        CoreSeen::Account { .. } => false,
+    }
+}
+
+/// Says whether the password is as wanted; every field that starts with `!` or `*` is a locked password.
+pub(super) fn password_holds(wanted: &Core, seen: &CoreSeen) -> bool {
+    let locked = |hash: Option<&PasswordHash>| hash.is_none_or(|hash| hash.as_str().starts_with(['!', '*']));
+    match seen {
+        CoreSeen::NoAccount => true,
+        CoreSeen::Account { password, .. } => {
+            password.as_ref() == Some(&wanted.password)
+                || (locked(Some(&wanted.password)) && locked(password.as_ref()))
+        }
+    }
+}
+
+/// Returns the id of an owner on this host; `None` when the name has no account.
+pub(super) fn id_of(principal: &Principal, ids: &BTreeMap<String, u32>) -> Option<u32> {
+    match principal {
+        Principal::Id(id) => Some(*id),
+        Principal::Name(name) => ids.get(name).copied(),
+    }
+}
+
+fn difference(
+    kind: Kind,
+    target: &dyn Display,
+    what: What,
+    expected: &dyn Display,
+    found: &dyn Display,
+) -> Difference {
+    let (target, expected, found) = (target.to_string(), expected.to_string(), found.to_string());
+    Difference { kind, target, what, expected, found }
+}
+
+fn image(spec: &HostSpec, os: &OsSeen) -> Option<Difference> {
+    let wanted = spec.effective_image()?;
+    let found = match os {
+        OsSeen::NotImageBased => {
+            spec.image.is_some().then(|| "a host that does not boot images".to_owned())?
+        }
+        OsSeen::Deployments { booted, .. } => match &booted.image {
+            Some(image) if image.digest() == wanted.digest() => return None,
+            Some(image) => image.to_string(),
+            None => format!("deployment {}, which comes from no image", booted.deployment),
+        },
+    };
+    Some(difference(Kind::Image, &"os", What::Value, wanted, &found))
+}
+
+/// Says of each wanted argument whether the command line holds it; one that is wanted twice must be there twice.
+fn kargs_held(wanted: &[Karg], found: &[Karg]) -> Vec<bool> {
+    let mut left: BTreeMap<&Karg, usize> = BTreeMap::new();
+    for karg in found {
+        *left.entry(karg).or_default() += 1;
+    }
+    let mut take = |karg: &Karg| match left.get_mut(karg) {
+        Some(count) if *count > 0 => {
+            *count -= 1;
+            true
+        }
+        Some(_) | None => false,
+    };
+    wanted.iter().map(&mut take).collect()
+}
+
+fn file_difference(
+    kind: Kind,
+    path: &ManagedPath,
+    wanted: &FileSpec,
+    seen: &Observation,
+) -> Option<Difference> {
+    let found = seen.files.get(path).unwrap_or(&FileSeen::Absent);
+    let (what, expected, found) = compare(wanted, found, seen)?;
+    Some(difference(kind, path, what, &expected, &found))
+}
+
+fn compare(wanted: &FileSpec, found: &FileSeen, seen: &Observation) -> Option<(What, String, String)> {
+    let regular = || format!("a file of {}", counted(wanted.contents.len(), "byte"));
+    let (sha256, len, mode, uid, gid) = match found {
+        FileSeen::Absent => return Some((What::Missing, regular(), "nothing".to_owned())),
+        FileSeen::Symlink { target } => {
+            let target: String = target.chars().take(200).collect();
+            return Some((What::Unexpected, regular(), format!("a symbolic link to {target:?}")));
+        }
+        FileSeen::Directory => return Some((What::Unexpected, regular(), "a directory".to_owned())),
+        FileSeen::Special => {
+            return Some((What::Unexpected, regular(), "a device, a socket or a pipe".to_owned()));
+        }
+        FileSeen::Regular { sha256, len, mode, uid, gid } => (*sha256, *len, *mode, *uid, *gid),
+    };
+    if sha256 != wanted.contents.sha256() {
+        let shown = |sha256: Sha256, len: String| {
+            if wanted.is_secret() { len } else { format!("{len}, sha256:{sha256}") }
+        };
+        let expected = shown(wanted.contents.sha256(), counted(wanted.contents.len(), "byte"));
+        return Some((What::Content, expected, shown(sha256, counted(len, "byte"))));
+    }
+    if mode != wanted.mode.bits() {
+        return Some((What::Mode, wanted.mode.to_string(), format!("{mode:04o}")));
+    }
+    let owner = (id_of(&wanted.owner.user, &seen.user_ids), id_of(&wanted.owner.group, &seen.group_ids));
+    if owner == (Some(uid), Some(gid)) {
+        return None;
+    }
+    let shown = |principal: &Principal| match principal {
+        Principal::Id(id) => id.to_string(),
+        Principal::Name(name) => name.clone(),
+    };
+    let expected = format!("{}:{}", shown(&wanted.owner.user), shown(&wanted.owner.group));
+    Some((What::Owner, expected, format!("{uid}:{gid}")))
+}
+
+fn unit_differences(name: &UnitName, unit: &UnitSpec, seen: &Observation) -> Vec<Difference> {
+    let mut found = Vec::new();
+    for (dropin, contents) in &unit.dropins {
+        let file = FileSpec::of_unit(contents.clone());
+        found.extend(file_difference(Kind::Dropin, &name.dropin_path(dropin), &file, seen));
+    }
+    let Some(state) = seen.units.get(name) else {
+        let expected = "to be looked at";
+        found.push(difference(Kind::Unit, name, What::Missing, &expected, &"not part of the observation"));
+        return found;
+    };
+    if unit.mask == Mask::Masked {
+        let other =
+            (!mask_seen(*state)).then(|| difference(Kind::Unit, name, What::Mask, &"masked", &"not masked"));
+        found.extend(other);
+    } else if let Some(contents) = &unit.contents {
+        let file = FileSpec::of_unit(contents.clone());
+        found.extend(file_difference(Kind::Unit, &name.path(), &file, seen));
+    } else if unit.mask == Mask::Unmasked && mask_seen(*state) {
+        found.push(difference(Kind::Unit, name, What::Mask, &"not masked", &"masked"));
+    }
+    found.extend(enablement_difference(name, unit, *state));
+    found
+}
+
+fn enablement_difference(name: &UnitName, unit: &UnitSpec, state: UnitSeen) -> Option<Difference> {
+    let expected = match (unit.enablement, state.enabled) {
+        // The OS has no such unit and the config brings none: there is nothing to enable (MCD-151).
+        (_, EnabledSeen::NotFound) if unit.contents.is_none() => return None,
+        (Enablement::Enabled, EnabledSeen::Disabled | EnabledSeen::Masked | EnabledSeen::NotFound) => {
+            "enabled"
+        }
+        (Enablement::Disabled, EnabledSeen::Enabled) => "disabled",
+        (Enablement::Preset, _)
+        | (Enablement::Enabled, EnabledSeen::Enabled | EnabledSeen::Static)
+        | (
+            Enablement::Disabled,
+            EnabledSeen::Disabled | EnabledSeen::Static | EnabledSeen::Masked | EnabledSeen::NotFound,
+        ) => return None,
+    };
+    let found = match state.enabled {
+        EnabledSeen::Enabled => "enabled",
+        EnabledSeen::Disabled => "disabled",
+        EnabledSeen::Static => "static",
+        EnabledSeen::Masked => "masked",
+        EnabledSeen::NotFound => "not found",
+    };
+    Some(difference(Kind::Unit, name, What::Enablement, &expected, &found))
+}
+
+fn user_differences(core: &Core, seen: &CoreSeen) -> impl Iterator<Item = Difference> {
+    let account = crate::model::users::CORE;
+    let keys = (!keys_hold(core, seen)).then(|| {
+        let expected = format!("{}, mode 0600, owned by the account", counted(core.keys.len(), "SSH key"));
+        difference(Kind::User, &account, What::Content, &expected, &"other keys, mode or owner")
+    });
+    let password = (!password_holds(core, seen)).then(|| {
+        let locked = core.password.as_str().starts_with(['!', '*']);
+        let expected = if locked { "a locked password" } else { "the password of the config" };
+        difference(Kind::User, &account, What::Value, &expected, &"another password")
+    });
+    keys.into_iter().chain(password)
+}

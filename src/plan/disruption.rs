@@ -1,0 +1,213 @@
+//! What a plan costs: nothing, services, a drain, a reboot.
+//!
+//! Judged by what the steps touch, so that a change that touches nothing costs nothing. Actions are unique and in
+//! one order: daemon-reload, CA trust, reloads, restarts (W-27).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::registries::{self, Change};
+use super::sides::Sides;
+use super::{After, Because, Drain, Op, ServiceAction, ServiceVerb, Step};
+use crate::model::disruption::Action;
+use crate::model::ids::UNIT_DIR;
+use crate::model::policy::DisruptionPolicy;
+use crate::model::{ManagedPath, UnitName};
+
+/// What follows the steps, and whether the workload leaves before them.
+#[derive(Debug)]
+pub(super) struct Cost {
+    pub(super) drain: Drain,
+    pub(super) after: After,
+    pub(super) services: Vec<Step>,
+}
+
+/// The unit that makes the CA trust anew: it comes before what reads the trust.
+const CA_TRUST: &str = "coreos-update-ca-trust.service";
+
+/// The container runtime, which `Special` reloads.
+const CRIO: &str = "crio.service";
+
+/// What a step touches, as the policy names it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Touched {
+    Path(ManagedPath),
+    Unit(UnitName),
+    Passwd,
+}
+
+impl Touched {
+    fn word(&self) -> String {
+        match self {
+            Self::Path(path) => path.to_string(),
+            Self::Unit(unit) => unit.to_string(),
+            Self::Passwd => "passwd".to_owned(),
+        }
+    }
+}
+
+/// Reasons by action, each in order.
+#[derive(Debug, Default)]
+struct Asked {
+    reboot: Vec<String>,
+    drain: bool,
+    daemon_reload: BTreeSet<String>,
+    units_changed: BTreeSet<String>,
+    reload: BTreeMap<UnitName, BTreeSet<String>>,
+    restart: BTreeMap<UnitName, BTreeSet<String>>,
+}
+
+/// Judges the steps.
+pub(super) fn judge(sides: &Sides<'_>, steps: &[Step], policy: &DisruptionPolicy) -> Cost {
+    let mut asked = Asked { reboot: os_reasons(steps), ..Asked::default() };
+    for touched in touched(steps) {
+        let word = touched.word();
+        let is_unit = match &touched {
+            Touched::Path(path) => path.is_below(UNIT_DIR),
+            Touched::Unit(_) => true,
+            Touched::Passwd => false,
+        };
+        if is_unit {
+            asked.units_changed.insert(word.clone());
+        }
+        match actions(policy, &touched) {
+            None => asked.reboot.push(word),
+            Some(actions) => actions.iter().for_each(|action| asked.add(action, &word, sides)),
+        }
+    }
+    asked.cost()
+}
+
+fn os_reasons(steps: &[Step]) -> Vec<String> {
+    let reason = |step: &Step| match &step.op {
+        Op::StageOs { .. } => Some("osImageURL"),
+        Op::SetKargs { .. } => Some("kernelArguments"),
+        Op::SwitchKernel { .. } => Some("kernelType"),
+        Op::InstallExtensions { .. } => Some("extensions"),
+        Op::LinkPullSecret { .. }
+        | Op::WriteFile { .. }
+        | Op::RemoveFile { .. }
+        | Op::RestoreFile { .. }
+        | Op::WriteUnit { .. }
+        | Op::RemoveUnit { .. }
+        | Op::WriteDropin { .. }
+        | Op::RemoveDropin { .. }
+        | Op::SetSshKeys
+        | Op::SetPassword
+        | Op::MaskUnit { .. }
+        | Op::UnmaskUnit { .. }
+        | Op::EnableUnit { .. }
+        | Op::DisableUnit { .. }
+        | Op::PresetUnit { .. }
+        | Op::DaemonReload
+        | Op::ReloadUnit { .. }
+        | Op::RestartUnit { .. } => None,
+    };
+    steps.iter().filter_map(reason).map(str::to_owned).collect()
+}
+
+fn touched(steps: &[Step]) -> BTreeSet<Touched> {
+    let touched = |step: &Step| match &step.op {
+        Op::WriteFile { path } | Op::RemoveFile { path } | Op::RestoreFile { path } => {
+            Some(Touched::Path(path.clone()))
+        }
+        Op::WriteUnit { unit }
+        | Op::RemoveUnit { unit }
+        | Op::WriteDropin { unit, .. }
+        | Op::RemoveDropin { unit, .. }
+        | Op::MaskUnit { unit }
+        | Op::UnmaskUnit { unit }
+        | Op::EnableUnit { unit }
+        | Op::DisableUnit { unit }
+        | Op::PresetUnit { unit } => Some(Touched::Unit(unit.clone())),
+        Op::SetSshKeys | Op::SetPassword => Some(Touched::Passwd),
+        Op::LinkPullSecret { .. }
+        | Op::StageOs { .. }
+        | Op::SetKargs { .. }
+        | Op::InstallExtensions { .. }
+        | Op::SwitchKernel { .. }
+        | Op::DaemonReload
+        | Op::ReloadUnit { .. }
+        | Op::RestartUnit { .. } => None,
+    };
+    steps.iter().filter_map(touched).collect()
+}
+
+/// Looks a change up: the longest path decides (MCD-099), units by exact name (MCD-100); `None` without an entry.
+fn actions<'a>(policy: &'a DisruptionPolicy, touched: &Touched) -> Option<&'a [Action]> {
+    match touched {
+        Touched::Path(path) => {
+            let above = policy.files.iter().filter(|(entry, _)| path.is_below(entry));
+            above.max_by_key(|(entry, _)| entry.len()).map(|(_, actions)| actions.as_slice())
+        }
+        Touched::Unit(unit) => policy.units.get(unit).map(Vec::as_slice),
+        Touched::Passwd => Some(&policy.sshkey),
+    }
+}
+
+impl Asked {
+    fn add(&mut self, action: &Action, word: &str, sides: &Sides<'_>) {
+        let word = word.to_owned();
+        match action {
+            Action::None => {}
+            Action::Drain => self.drain = true,
+            Action::DaemonReload => {
+                self.daemon_reload.insert(word);
+            }
+            Action::Reload(unit) => {
+                self.reload.entry(unit.clone()).or_default().insert(word);
+            }
+            Action::Restart(unit) => {
+                self.restart.entry(unit.clone()).or_default().insert(word);
+            }
+            Action::Special => {
+                self.drain |= registries::change(sides.from, sides.to) == Change::Unsafe;
+                if let Ok(crio) = UnitName::new(CRIO) {
+                    self.reload.entry(crio).or_default().insert(word);
+                }
+            }
+            Action::Reboot => self.reboot.push(word),
+        }
+    }
+
+    fn cost(mut self) -> Cost {
+        if !self.reboot.is_empty() {
+            let after = After::Reboot { because: self.reboot };
+            return Cost { drain: Drain::Needed, after, services: Vec::new() };
+        }
+        let drain = if self.drain { Drain::Needed } else { Drain::NotNeeded };
+        let by_policy = if self.daemon_reload.is_empty() { Because::UnitsChanged } else { Because::Policy };
+        self.daemon_reload.append(&mut self.units_changed);
+        // A unit that is restarted needs no reload.
+        for (unit, reasons) in &mut self.restart {
+            reasons.append(&mut self.reload.remove(unit).unwrap_or_default());
+        }
+        let (trust, restart): (Vec<_>, Vec<_>) =
+            self.restart.into_iter().partition(|(unit, _)| unit.as_str() == CA_TRUST);
+        let action = |action, unit, because: BTreeSet<String>| ServiceAction {
+            action,
+            unit,
+            because: because.into_iter().collect(),
+        };
+        let mut actions = Vec::new();
+        if !self.daemon_reload.is_empty() {
+            actions.push(action(ServiceVerb::DaemonReload, None, self.daemon_reload));
+        }
+        actions.extend(trust.into_iter().map(|(unit, why)| action(ServiceVerb::Restart, Some(unit), why)));
+        actions
+            .extend(self.reload.into_iter().map(|(unit, why)| action(ServiceVerb::Reload, Some(unit), why)));
+        actions.extend(restart.into_iter().map(|(unit, why)| action(ServiceVerb::Restart, Some(unit), why)));
+        let services = actions.iter().filter_map(|action| service_step(action, by_policy)).collect();
+        let after = if actions.is_empty() { After::Nothing } else { After::Services { actions } };
+        Cost { drain, after, services }
+    }
+}
+
+/// Returns the step that carries an action out.
+pub(super) fn service_step(action: &ServiceAction, reload_because: Because) -> Option<Step> {
+    let (op, because) = match action.action {
+        ServiceVerb::DaemonReload => (Op::DaemonReload, reload_because),
+        ServiceVerb::Reload => (Op::ReloadUnit { unit: action.unit.clone()? }, Because::Policy),
+        ServiceVerb::Restart => (Op::RestartUnit { unit: action.unit.clone()? }, Because::Policy),
+    };
+    Some(Step { op, because })
+}

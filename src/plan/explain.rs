@@ -1,0 +1,228 @@
+//! What people and programs read of a plan: the text of `plan`, its JSON, and a bounded diff of contents.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use super::listing::counted;
+use super::reconcilable::{Irreconcilable, Unreachable};
+use super::{After, Because, Drain, Mode, Plan, ServiceAction, ServiceVerb, Step};
+use crate::model::Target;
+
+/// The lines and bytes of a diff that a log, an event and a terminal take without losing the rest.
+const DIFF_LINES: usize = 40;
+const DIFF_BYTES: usize = 4096;
+
+/// A line of a diff is cut here: enough to see what differs in a configuration line.
+const LINE_CHARS: usize = 200;
+
+/// Returns a mode's word, as in the JSON.
+pub(super) fn mode_word(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Nothing => "nothing",
+        Mode::Files => "files",
+        Mode::Image => "image",
+        Mode::ImageAndFiles => "image-and-files",
+        Mode::LeaveImage => "leave-image",
+        Mode::Adopt => "adopt",
+    }
+}
+
+fn mode_sentence(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Nothing => "nothing differs; the config is only recorded",
+        Mode::Files => "what differs between the configs is brought to the host",
+        Mode::Image => "the image carries the config; only what no image can carry is written",
+        Mode::ImageAndFiles => {
+            "the image does not carry the config; it is switched to, and all that differs is written"
+        }
+        Mode::LeaveImage => "the node leaves image mode; the config's own OS image and files are brought",
+        Mode::Adopt => "the wanted image runs already; it is recorded, only what differs is written",
+    }
+}
+
+fn because_sentence(because: Because) -> &'static str {
+    match because {
+        Because::Added => "new",
+        Because::Changed => "changed",
+        Because::Removed => "no longer in the config",
+        Because::UnderVar => "under /var, where no image brings it",
+        Because::LocallyModified => "changed on this host, so the image's version would not come through",
+        Because::UnitsChanged => "unit files changed",
+        Because::Policy => "the disruption policy asks for it",
+        Because::Pull => "credentials for the pull",
+    }
+}
+
+/// Returns the plan as an administrator wants to read it.
+pub fn text(plan: &Plan) -> String {
+    let mut text = String::new();
+    let from = plan.from().map_or("what is on the host now".to_owned(), target_text);
+    let mut line = |head: &str, tail: &str| {
+        // Writing to a String can't fail.
+        writeln!(text, "{head:<7}{tail}").unwrap_or_default();
+    };
+    line("From", &from);
+    line("To", &target_text(plan.to()));
+    line("Mode", &format!("{}: {}", mode_word(plan.mode()), mode_sentence(plan.mode())));
+    line("Drain", &drain_text(plan));
+    match plan.after() {
+        After::Nothing => line("After", "nothing: no service is touched, no reboot"),
+        After::Reboot { because } => line("After", &format!("reboot, because of {}", list(because))),
+        After::Services { actions } => {
+            for (place, action) in actions.iter().enumerate() {
+                line(if place == 0 { "After" } else { "" }, &action_text(action));
+            }
+        }
+    }
+    text.push_str(&steps_text(plan.steps()));
+    text
+}
+
+fn target_text(target: &Target) -> String {
+    match &target.image {
+        Some(image) => format!("{} on {image}", target.config),
+        None => target.config.to_string(),
+    }
+}
+
+fn drain_text(plan: &Plan) -> String {
+    match (plan.drain(), plan.after()) {
+        (Drain::NotNeeded, _) => "no: the workload stays".to_owned(),
+        (Drain::Needed, After::Reboot { .. }) => "yes: the node reboots".to_owned(),
+        (Drain::Needed, After::Nothing | After::Services { .. }) => {
+            "yes: the disruption policy, or an unsafe change of registries.conf, asks for it".to_owned()
+        }
+    }
+}
+
+fn action_text(action: &ServiceAction) -> String {
+    let verb = match action.action {
+        ServiceVerb::DaemonReload => "daemon-reload",
+        ServiceVerb::Reload => "reload",
+        ServiceVerb::Restart => "restart",
+    };
+    let unit = action.unit.as_ref().map(|unit| format!(" {unit}")).unwrap_or_default();
+    format!("{verb}{unit}, because of {}", list(&action.because))
+}
+
+/// Names the first reasons; what a screen can't hold is counted.
+fn list(reasons: &[String]) -> String {
+    const SHOWN: usize = 5;
+    let shown: Vec<&str> = reasons.iter().take(SHOWN).map(String::as_str).collect();
+    match reasons.len().saturating_sub(SHOWN) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+fn steps_text(steps: &[Step]) -> String {
+    if steps.is_empty() {
+        return "Steps  none\n".to_owned();
+    }
+    let targets: Vec<String> = steps.iter().map(|step| step.op.target()).collect();
+    // A digest or a long path would push the reasons off the screen: those lines just run over.
+    let width =
+        targets.iter().map(|target| target.chars().count()).filter(|width| *width <= 48).max().unwrap_or(0);
+    let words = steps.iter().map(|step| step.op.word().len()).max().unwrap_or(0);
+    let digits = steps.len().to_string().len();
+    let mut text = "Steps\n".to_owned();
+    for (place, (step, target)) in steps.iter().zip(&targets).enumerate() {
+        let (word, because) = (step.op.word(), because_sentence(step.because));
+        writeln!(text, "  {:>digits$}. {word:<words$}  {target:<width$}  {because}", place + 1)
+            .unwrap_or_default();
+    }
+    text
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Document<'a> {
+    schema_version: u32,
+    from: Option<&'a Target>,
+    to: &'a Target,
+    mode: Option<Mode>,
+    irreconcilable: &'a [Unreachable],
+    steps: Vec<StepLine<'a>>,
+    drain: bool,
+    after: AfterLine<'a>,
+}
+
+#[derive(Serialize)]
+struct StepLine<'a> {
+    op: &'a str,
+    target: String,
+    because: &'a str,
+}
+
+#[derive(Serialize)]
+struct AfterLine<'a> {
+    kind: &'a str,
+    actions: &'a [ServiceAction],
+    because: &'a [String],
+}
+
+/// Returns the plan, or why there is none, in the shape of `interfaces.md`.
+pub fn json<'a>(
+    outcome: Result<&'a Plan, &'a Irreconcilable>,
+    from: Option<&'a Target>,
+    to: &'a Target,
+) -> impl Serialize + use<'a> {
+    let nothing = AfterLine { kind: "nothing", actions: &[], because: &[] };
+    let (mode, irreconcilable, steps, drain, after) = match outcome {
+        Err(refused) => (None, refused.reasons.as_slice(), [].as_slice(), false, nothing),
+        Ok(plan) => {
+            let after = match plan.after() {
+                After::Nothing => nothing,
+                After::Services { actions } => AfterLine { kind: "services", actions, because: &[] },
+                After::Reboot { because } => AfterLine { kind: "reboot", actions: &[], because },
+            };
+            (Some(plan.mode()), [].as_slice(), plan.steps(), plan.drain() == Drain::Needed, after)
+        }
+    };
+    let line = |step: &'a Step| StepLine {
+        op: step.op.word(),
+        target: step.op.target(),
+        because: step.because.word(),
+    };
+    let steps = steps.iter().map(line).collect();
+    Document { schema_version: 1, from, to, mode, irreconcilable, steps, drain, after }
+}
+
+/// Returns what differs between two contents: a unified diff, bounded. Of secrets and binaries only the lengths.
+pub fn text_diff(expected: &[u8], found: &[u8], secret: bool) -> String {
+    let lengths =
+        || format!("{} expected, {} found", counted(expected.len(), "byte"), counted(found.len(), "byte"));
+    if secret {
+        return format!("secret: {}", lengths());
+    }
+    let text = |bytes| std::str::from_utf8(bytes).ok().filter(|text: &&str| !text.contains('\0'));
+    let (Some(expected_text), Some(found_text)) = (text(expected), text(found)) else {
+        return format!("binary: {}", lengths());
+    };
+    // Megabytes are not compared line by line: nobody reads that, and it would take the node's time.
+    if expected.len().max(found.len()) > 64 * DIFF_BYTES {
+        return format!("large: {}", lengths());
+    }
+    let diff = similar::TextDiff::from_lines(expected_text, found_text);
+    bounded(&diff.unified_diff().context_radius(2).header("expected", "found").to_string())
+}
+
+fn bounded(diff: &str) -> String {
+    let mut shown = String::new();
+    let lines = diff.lines().count();
+    for (place, line) in diff.lines().enumerate() {
+        let cut: String = line
+            .chars()
+            .map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c })
+            .take(LINE_CHARS)
+            .collect();
+        let ellipsis = if cut.chars().count() < line.chars().count() { "…" } else { "" };
+        if place >= DIFF_LINES || shown.len() + cut.len() + 80 > DIFF_BYTES {
+            writeln!(shown, "… {} more lines", lines - place).unwrap_or_default();
+            break;
+        }
+        writeln!(shown, "{cut}{ellipsis}").unwrap_or_default();
+    }
+    shown
+}

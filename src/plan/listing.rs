@@ -1,0 +1,59 @@
+//! Differences as text: one line each, and a list that is bounded.
+
+use std::fmt;
+
+use super::differences::{Difference, Kind, What};
+
+/// How many differences a reason names; `verify` shows the rest.
+const NAMED: usize = 5;
+
+impl Kind {
+    /// Returns the kind's word, as in the JSON of `verify`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Image => "image",
+            Self::Karg => "kernel argument",
+            Self::File => "file",
+            Self::Unit => "unit",
+            Self::Dropin => "drop-in",
+            Self::User => "user",
+        }
+    }
+}
+
+impl What {
+    /// Returns what is the matter, as it follows the object.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Missing => "is missing",
+            Self::Unexpected => "is something else",
+            Self::Content => "has another content",
+            Self::Mode => "has another mode",
+            Self::Owner => "has another owner",
+            Self::Enablement => "is enabled otherwise",
+            Self::Mask => "is masked otherwise",
+            Self::Value => "has another value",
+        }
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, target, what, expected, found } = self;
+        write!(f, "{} {target} {} (expected {expected}, found {found})", kind.word(), what.words())
+    }
+}
+
+/// Counts things in words: `1 step`, `2 steps`.
+pub fn counted<N: Copy + fmt::Display + PartialEq + From<u8>>(count: N, one: &str) -> String {
+    let plural = if count == N::from(1) { "" } else { "s" };
+    format!("{count} {one}{plural}")
+}
+
+/// Lists the first few differences and counts the rest.
+pub fn listed(differences: &[Difference]) -> String {
+    let shown: Vec<String> = differences.iter().take(NAMED).map(ToString::to_string).collect();
+    let more = differences.len().saturating_sub(NAMED);
+    let rest = if more == 0 { String::new() } else { format!("; and {more} more") };
+    format!("{}{rest}", shown.join("; "))
+}

@@ -1,0 +1,253 @@
+//! Deciding: what has to be done to get from one spec to another, before anything is touched.
+//!
+//! Pure: imports `model` only. [`plan`] is the one way to a [`Plan`]; [`check`] has passed on each.
+//! A plan leaves no meaningful choice to its execution.
+//!
+//! | file | decides |
+//! |---|---|
+//! | `mode` | the image-mode table: whether files, the image, both or nothing is to be done |
+//! | `files`, `units`, `users`, `kargs`, `os` | the steps of one noun |
+//! | `disruption` | what the changes cost: nothing, services, a drain, a reboot |
+//! | `sides` | what all nouns ask: is a path written, is it taken away, and why |
+//! | `registries` | whether a change of `registries.conf` needs a drain |
+//! | `reconcilable` | what can't be reached from here |
+//! | `differences` | what on the host is not as the spec says (verify and drift ask the same function) |
+//! | `check` | the invariants of a plan |
+//! | `explain` | the text people read, and the JSON programs read |
+
+pub mod differences;
+pub mod explain;
+pub mod listing;
+pub mod reconcilable;
+pub mod step;
+
+mod check;
+mod disruption;
+mod files;
+mod kargs;
+mod mode;
+mod os;
+mod registries;
+mod sides;
+mod units;
+mod users;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::{DisruptionPolicy, Facts, HostSpec, Target, UnitName};
+use sides::Sides;
+
+pub use differences::{Difference, differences, taken_over};
+pub use reconcilable::{Irreconcilable, Unreachable};
+pub use step::{Batch, Because, Lasts, Op, Step};
+
+/// What the pair of images and configs amounts to (`reference/image-mode.md` 2.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// Nothing differs.
+    Nothing,
+    /// Files, units, users, arguments, and the OS when the MachineConfig's `osImageURL` changed.
+    Files,
+    /// The image carries the config: only what an image can't carry is written.
+    Image,
+    /// A new image that does not carry the config: it is switched to, and all that differs is written.
+    ImageAndFiles,
+    /// The node leaves image mode.
+    LeaveImage,
+    /// The desired image is the booted one: it is recorded, without drain and without reboot.
+    Adopt,
+}
+
+/// Whether the workload leaves the node first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Drain {
+    /// The node is drained before the first disruptive step.
+    Needed,
+    /// It is not.
+    NotNeeded,
+}
+
+/// What is asked of a running service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ServiceVerb {
+    /// systemd reads its unit files again.
+    DaemonReload,
+    /// The unit is reloaded.
+    Reload,
+    /// The unit is restarted.
+    Restart,
+}
+
+/// One action of a plan that does not reboot. Unique and in order: daemon-reload, CA trust, reloads, restarts (W-27).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceAction {
+    /// What.
+    pub action: ServiceVerb,
+    /// Which unit; `None` for daemon-reload.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub unit: Option<UnitName>,
+    /// The paths and units whose change asks for it.
+    pub because: Vec<String>,
+}
+
+/// What follows the steps. "Reboot and also restart crio" can't be said.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum After {
+    /// Nothing.
+    Nothing,
+    /// These services; never empty.
+    Services {
+        /// The actions in order.
+        actions: Vec<ServiceAction>,
+    },
+    /// A reboot.
+    Reboot {
+        /// What needs it: `osImageURL`, `kernelArguments`, a path or a unit without a policy.
+        because: Vec<String>,
+    },
+}
+
+/// How one batch is taken back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "undo", rename_all = "kebab-case")]
+pub enum Undo {
+    /// The staged deployment is dropped.
+    UnstageOs,
+    /// The originals that were saved before the batch are put back.
+    PutBack {
+        /// The batch, by its place in the plan.
+        batch: usize,
+    },
+    /// The services of the plan are reloaded and restarted once more, now with the old files (W-25).
+    RepeatServices {
+        /// The batch, by its place in the plan.
+        batch: usize,
+    },
+}
+
+/// The whole decision. Only [`plan`] makes one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    from: Option<Target>,
+    to: Target,
+    mode: Mode,
+    steps: Vec<Step>,
+    drain: Drain,
+    after: After,
+}
+
+/// Decides everything that has to be done to get from one spec to another on this host, or says why it can't be.
+pub fn plan(
+    from: &HostSpec,
+    to: &HostSpec,
+    facts: &Facts,
+    policy: &DisruptionPolicy,
+) -> Result<Plan, Irreconcilable> {
+    let (image, built) = (mode::image(from, to, &facts.seen.os), mode::built(to, facts));
+    let mut sides = Sides::new(from, to, facts, mode::decide(image, built, mode::Content::Differs));
+    let reasons = reconcilable::reasons(&sides, policy);
+    if !reasons.is_empty() {
+        return Err(Irreconcilable { reasons });
+    }
+    let mut steps = steps(&sides);
+    if steps.is_empty() {
+        sides.mode = mode::decide(image, built, mode::Content::Same);
+    }
+    let reasons = reconcilable::blocked(&sides, &steps);
+    if !reasons.is_empty() {
+        return Err(Irreconcilable { reasons });
+    }
+    let cost = disruption::judge(&sides, &steps, policy);
+    steps.extend(cost.services);
+    let from = (!from.is_unmanaged()).then(|| from.target());
+    let plan = Plan { from, to: to.target(), mode: sides.mode, steps, drain: cost.drain, after: cost.after };
+    match check::check(&plan, to) {
+        Ok(()) => Ok(plan),
+        Err(broken) => {
+            let next = "this is a bug of the planner: nothing was touched, report it with the two configs";
+            Err(Irreconcilable::of("plan", format!("{broken}; {next}")))
+        }
+    }
+}
+
+/// Returns the steps of all nouns in the order of their batches, without what follows them.
+fn steps(sides: &Sides<'_>) -> Vec<Step> {
+    let mut steps = os::steps(sides);
+    steps.extend(kargs::steps(sides));
+    steps.extend(files::writes(sides));
+    steps.extend(units::writes(sides));
+    steps.extend(files::removals(sides));
+    steps.extend(units::removals(sides));
+    steps.extend(users::steps(sides));
+    steps.extend(units::links(sides));
+    steps
+}
+
+impl Plan {
+    /// Returns what the host comes from; `None` when it was never managed.
+    pub fn from(&self) -> Option<&Target> {
+        self.from.as_ref()
+    }
+
+    /// Returns what it leads to.
+    pub fn to(&self) -> &Target {
+        &self.to
+    }
+
+    /// Returns the mode.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Returns the steps in order.
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// Returns whether the workload leaves first.
+    pub fn drain(&self) -> Drain {
+        self.drain
+    }
+
+    /// Returns what follows the steps.
+    pub fn after(&self) -> &After {
+        &self.after
+    }
+
+    /// Says whether there is nothing to do but to record the new target.
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    /// Returns the steps batch by batch: what is carried out together.
+    pub fn batches(&self) -> Vec<&[Step]> {
+        self.steps.chunk_by(|one, next| one.op.batch() == next.op.batch()).collect()
+    }
+
+    /// Returns one batch.
+    pub fn batch(&self, index: usize) -> Option<&[Step]> {
+        self.batches().get(index).copied()
+    }
+
+    /// Returns what takes back the batches up to and with `reached`, last first.
+    ///
+    /// Services are asked once more at the end, when the old files are back: they have to read those (W-25).
+    pub fn undo(&self, reached: usize) -> Vec<Undo> {
+        let batches = self.batches();
+        let kinds = batches.iter().filter_map(|steps| steps.first()).map(|step| step.op.batch());
+        let mut reached: Vec<(usize, Batch)> = kinds.enumerate().take(reached.saturating_add(1)).collect();
+        reached.reverse();
+        let (services, others): (Vec<_>, Vec<_>) =
+            reached.into_iter().partition(|(_, kind)| *kind == Batch::Services);
+        let undo = |(batch, kind)| match kind {
+            Batch::Os => Undo::UnstageOs,
+            Batch::Files | Batch::Users | Batch::Links => Undo::PutBack { batch },
+            Batch::Services => Undo::RepeatServices { batch },
+        };
+        others.into_iter().chain(services).map(undo).collect()
+    }
+}

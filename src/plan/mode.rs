@@ -1,0 +1,137 @@
+//! The image-mode table (`reference/image-mode.md` 2.3), as one pure function.
+//!
+//! Whether an image has to be switched to is judged by what is *booted*, never by what was recorded: a record may
+//! be lost, the digest of the running deployment can't lie.
+
+use super::Mode;
+use crate::model::observation::{Carries, OsSeen};
+use crate::model::{Facts, HostSpec, ImageRef};
+
+/// How the wanted image stands to the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Image {
+    /// None is wanted and none was.
+    Absent,
+    /// None is wanted any more.
+    Left,
+    /// It is booted and recorded.
+    Recorded,
+    /// It is booted; the record says none or another.
+    Unrecorded,
+    /// Another one is booted.
+    Another,
+}
+
+/// Whether the wanted image was built for the wanted config.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Built {
+    /// It carries this config.
+    ForThis,
+    /// It carries another one, or none that is known.
+    NotForThis,
+}
+
+/// Whether anything of the config is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Content {
+    /// Nothing.
+    Same,
+    /// Something.
+    Differs,
+}
+
+/// Decides the mode.
+pub(super) fn decide(image: Image, built: Built, content: Content) -> Mode {
+    match (image, built, content) {
+        (Image::Absent | Image::Recorded, _, Content::Same) => Mode::Nothing,
+        (Image::Absent | Image::Recorded, _, Content::Differs) => Mode::Files,
+        (Image::Left, _, _) => Mode::LeaveImage,
+        (Image::Unrecorded, _, _) => Mode::Adopt,
+        (Image::Another, Built::ForThis, _) => Mode::Image,
+        (Image::Another, Built::NotForThis, _) => Mode::ImageAndFiles,
+    }
+}
+
+/// Reads the image's column of the table.
+pub(super) fn image(from: &HostSpec, to: &HostSpec, os: &OsSeen) -> Image {
+    let booted = os.booted().and_then(|booted| booted.image.as_ref()).map(ImageRef::digest);
+    let digest = |spec: &HostSpec| spec.image.as_ref().map(ImageRef::digest);
+    match (digest(from), digest(to)) {
+        (None, None) => Image::Absent,
+        (Some(_), None) => Image::Left,
+        (recorded, wanted @ Some(_)) if wanted == booted => {
+            if recorded == wanted {
+                Image::Recorded
+            } else {
+                Image::Unrecorded
+            }
+        }
+        (_, Some(_)) => Image::Another,
+    }
+}
+
+/// Reads the "built for this config" column.
+pub(super) fn built(to: &HostSpec, facts: &Facts) -> Built {
+    match &facts.carries {
+        Carries::Config(name) if *name == to.name => Built::ForThis,
+        Carries::Config(_) | Carries::Unknown => Built::NotForThis,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use {Built::*, Content::*, Image::*};
+
+    #[test]
+    fn without_images_files_are_brought() {
+        assert_eq!(decide(Absent, NotForThis, Differs), Mode::Files);
+    }
+
+    #[test]
+    fn without_images_and_changes_nothing_is_done() {
+        assert_eq!(decide(Absent, NotForThis, Same), Mode::Nothing);
+    }
+
+    #[test]
+    fn no_more_image_leaves_image_mode() {
+        for (built, content) in
+            [(ForThis, Same), (NotForThis, Same), (ForThis, Differs), (NotForThis, Differs)]
+        {
+            assert_eq!(decide(Left, built, content), Mode::LeaveImage);
+        }
+    }
+
+    #[test]
+    fn a_new_image_that_carries_the_config_brings_it() {
+        assert_eq!(decide(Another, ForThis, Differs), Mode::Image);
+        assert_eq!(decide(Another, ForThis, Same), Mode::Image);
+    }
+
+    #[test]
+    fn a_new_image_that_does_not_carry_the_config_needs_files() {
+        assert_eq!(decide(Another, NotForThis, Differs), Mode::ImageAndFiles);
+        assert_eq!(decide(Another, NotForThis, Same), Mode::ImageAndFiles);
+    }
+
+    #[test]
+    fn the_same_image_with_a_new_config_needs_files_only() {
+        assert_eq!(decide(Recorded, NotForThis, Differs), Mode::Files);
+        assert_eq!(decide(Recorded, ForThis, Differs), Mode::Files);
+    }
+
+    #[test]
+    fn the_same_image_and_config_need_nothing() {
+        assert_eq!(decide(Recorded, ForThis, Same), Mode::Nothing);
+        assert_eq!(decide(Recorded, NotForThis, Same), Mode::Nothing);
+    }
+
+    #[test]
+    fn the_booted_image_is_adopted() {
+        for (built, content) in
+            [(ForThis, Same), (NotForThis, Same), (ForThis, Differs), (NotForThis, Differs)]
+        {
+            assert_eq!(decide(Unrecorded, built, content), Mode::Adopt);
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! The steps of the OS: image, credentials for its pull, kernel and extensions.
+//!
+//! On a host that is not image-based there are none (MCD-207).
+
+use super::sides::Sides;
+use super::{Because, Mode, Op, Step};
+use crate::model::ImageRef;
+use crate::model::os::KernelType;
+
+/// Returns the steps.
+pub(super) fn steps(sides: &Sides<'_>) -> Vec<Step> {
+    let Some(booted) = sides.facts.seen.os.booted() else { return Vec::new() };
+    let mut steps = Vec::new();
+    let digest = booted.image.as_ref().map(ImageRef::digest);
+    if let Some(image) = sides.to.effective_image().filter(|image| Some(image.digest()) != digest) {
+        steps.extend(
+            sides
+                .facts
+                .pull_secret
+                .clone()
+                .map(|path| Step { op: Op::LinkPullSecret { path }, because: Because::Pull }),
+        );
+        let because = if digest.is_some() { Because::Changed } else { Because::Added };
+        steps.push(Step { op: Op::StageOs { image: image.clone() }, because });
+    }
+    if sides.to.image.is_none() {
+        steps.extend(layered(sides));
+    }
+    steps
+}
+
+/// Outside image mode kernel and extensions are layered on the host; in image mode the image has them.
+fn layered(sides: &Sides<'_>) -> Vec<Step> {
+    let (from, to) = (sides.from, sides.to);
+    let leaves = sides.mode == Mode::LeaveImage;
+    let mut steps = Vec::new();
+    if from.kernel_type != to.kernel_type || (leaves && to.kernel_type != KernelType::Default) {
+        let op = Op::SwitchKernel { kernel: to.kernel_type };
+        steps.push(Step { op, because: Because::Changed });
+    }
+    if from.extensions != to.extensions || (leaves && !to.extensions.is_empty()) {
+        let because = match (from.extensions.is_empty(), to.extensions.is_empty()) {
+            (true, _) => Because::Added,
+            (false, false) => Because::Changed,
+            (false, true) => Because::Removed,
+        };
+        let op = Op::InstallExtensions { extensions: to.extensions.iter().cloned().collect() };
+        steps.push(Step { op, because });
+    }
+    steps
+}

@@ -1,0 +1,187 @@
+//! What can't be reached from here, and why (`mcd-contract.md` 3.11; RC1 to RC3 and RC13 are refused where a config
+//! is read).
+//!
+//! All reasons are collected: an administrator corrects a config once, not field by field.
+
+use super::differences::id_of;
+use super::sides::Sides;
+use super::{Mode, Op, Step};
+use crate::model::observation::{EnabledSeen, FipsSeen, OsSeen};
+use crate::model::policy::{DisruptionPolicy, StorageOverride};
+use crate::model::users::Unsupported;
+use crate::model::{Class, Facts, HostSpec, ManagedPath, Principal, UnitName};
+
+/// One reason.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Unreachable {
+    /// The field, as in the MachineConfig; `plan` for a broken invariant of the planner itself.
+    pub field: String,
+    /// What is the matter and what to do.
+    pub message: String,
+}
+
+/// The old config can't be turned into the new one on this host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Irreconcilable {
+    /// Every reason; never empty.
+    pub reasons: Vec<Unreachable>,
+}
+
+impl std::fmt::Display for Irreconcilable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the node can't get to its new config")?;
+        for (place, reason) in self.reasons.iter().enumerate() {
+            let before = if place == 0 { ": " } else { "; " };
+            write!(f, "{before}{}: {}", reason.field, reason.message)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Irreconcilable {}
+
+impl Irreconcilable {
+    /// Returns what it means for the node.
+    pub fn class(&self) -> Class {
+        Class::Unreconcilable
+    }
+
+    /// Returns the word for events and metric labels.
+    pub fn reason(&self) -> &'static str {
+        "Unreconcilable"
+    }
+
+    pub(super) fn of(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { reasons: vec![unreachable(field, message)] }
+    }
+}
+
+/// The file whose presence forces an update through (RC14): a config must not create it.
+const FORCE_FILE: &str = "/run/machine-config-daemon-force";
+
+fn unreachable(field: impl Into<String>, message: impl Into<String>) -> Unreachable {
+    Unreachable { field: field.into(), message: message.into() }
+}
+
+/// Returns every reason that the two configs, the host and the policy give.
+pub(super) fn reasons(sides: &Sides<'_>, policy: &DisruptionPolicy) -> Vec<Unreachable> {
+    let Sides { from, to, facts, .. } = sides;
+    let mut reasons = fixed(from, to, policy);
+    if from.users != to.users {
+        reasons.extend(users(to));
+    }
+    if to.files.keys().any(|path: &ManagedPath| path.as_str() == FORCE_FILE) {
+        let message = "a config must not create MCD's force file; remove the entry";
+        reasons.push(unreachable(format!("storage.files {FORCE_FILE:?}"), message));
+    }
+    reasons.extend(fips(from, to, facts));
+    reasons.extend(os(sides));
+    reasons
+}
+
+/// Returns what the steps run into on this host.
+pub(super) fn blocked(sides: &Sides<'_>, steps: &[Step]) -> Vec<Unreachable> {
+    let path_owner = |path: &ManagedPath| {
+        let owner = &sides.to.files.get(path)?.owner;
+        let seen = &sides.facts.seen;
+        let unknown = [(&owner.user, &seen.user_ids, "user"), (&owner.group, &seen.group_ids, "group")];
+        let (principal, _, what) =
+            unknown.into_iter().find(|(principal, ids, _)| id_of(principal, ids).is_none())?;
+        let Principal::Name(name) = principal else { return None };
+        let message = format!("this host has no {what} {name:?}; create it first, or give its number");
+        Some(unreachable(format!("storage.files {:?} {what}", path.as_str()), message))
+    };
+    let unit_masked = |unit: &UnitName| {
+        let spec = sides.to.units.get(unit)?;
+        let masked = sides.facts.seen.units.get(unit)?.enabled == EnabledSeen::Masked;
+        let unmasked = steps.iter().any(|step| step.op == Op::UnmaskUnit { unit: unit.clone() });
+        let stays = masked && !unmasked && spec.contents.is_none();
+        let message = "it is masked on this host, so it can't be enabled; unmask it, or set `mask: false`";
+        stays.then(|| unreachable(format!("systemd.units {:?}", unit.as_str()), message))
+    };
+    let blocked = |step: &Step| {
+        if let Op::WriteFile { path } = &step.op {
+            path_owner(path)
+        } else if let Op::EnableUnit { unit } = &step.op {
+            unit_masked(unit)
+        } else {
+            None
+        }
+    };
+    steps.iter().filter_map(blocked).collect()
+}
+
+fn fixed(from: &HostSpec, to: &HostSpec, policy: &DisruptionPolicy) -> Vec<Unreachable> {
+    let (old, new) = (&from.fixed.sections, &to.fixed.sections);
+    let names: std::collections::BTreeSet<_> = old.keys().chain(new.keys()).copied().collect();
+    let overridden = |name: &str| {
+        let wanted = match name {
+            "storage.disks" => StorageOverride::Disks,
+            "storage.filesystems" => StorageOverride::FileSystems,
+            "storage.raid" => StorageOverride::Raid,
+            _ => return false,
+        };
+        policy.overrides.contains(&wanted)
+    };
+    let refused = |name: &&'static str| {
+        let links_removed = *name == "storage.links" && !new.contains_key(name);
+        old.get(name) != new.get(name) && !links_removed && !overridden(name)
+    };
+    let message =
+        "it can only be set when a node is installed; take the change back, or install the node anew";
+    names.into_iter().filter(refused).map(|name| unreachable(name, message)).collect()
+}
+
+fn users(to: &HostSpec) -> impl Iterator<Item = Unreachable> {
+    to.users.unsupported.iter().map(|entry| {
+        let field = format!("passwd.users {:?}", entry.user.as_str());
+        match entry.why {
+            Unsupported::OtherUser => {
+                unreachable(field, "only the user core can be changed; remove this user from the config")
+            }
+            Unsupported::Field(name) => {
+                let message = "only sshAuthorizedKeys and passwordHash can be changed; remove this field";
+                unreachable(format!("{field} {name}"), message)
+            }
+            Unsupported::NothingSet => unreachable(
+                field,
+                "it has neither sshAuthorizedKeys nor passwordHash; set one, or remove the user",
+            ),
+        }
+    })
+}
+
+/// The running kernel decides; only where it does not say, the old config does (RC15, RC16).
+fn fips(from: &HostSpec, to: &HostSpec, facts: &Facts) -> Option<Unreachable> {
+    let on = match facts.fips {
+        FipsSeen::On => true,
+        FipsSeen::Off => false,
+        FipsSeen::Unknown => from.fips,
+    };
+    let word = |on| if on { "on" } else { "off" };
+    (on != to.fips).then(|| {
+        let message = format!(
+            "refusing to modify FIPS on a running cluster: it is {} on this node and {} in the config; install the node anew",
+            word(on),
+            word(to.fips)
+        );
+        unreachable("spec.fips", message)
+    })
+}
+
+fn os(sides: &Sides<'_>) -> Option<Unreachable> {
+    match (&sides.facts.seen.os, &sides.to.image) {
+        (OsSeen::NotImageBased, Some(image)) => {
+            let message = "this host does not boot images, so it can't switch to one; clear the desired image of this node";
+            Some(unreachable(format!("image {image}"), message))
+        }
+        (OsSeen::Deployments { .. }, None)
+            if sides.mode == Mode::LeaveImage && sides.to.os_image_url.is_none() =>
+        {
+            let message =
+                "the node leaves image mode and the config names no OS image to go to; set spec.osImageURL";
+            Some(unreachable("spec.osImageURL", message))
+        }
+        (OsSeen::NotImageBased | OsSeen::Deployments { .. }, _) => None,
+    }
+}

@@ -1,0 +1,77 @@
+//! The two sides of a plan, as all nouns look at them: what was, what will be, what is there, and the mode.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::differences::{holds, same_file};
+use super::{Because, Mode};
+use crate::model::observation::Carries;
+use crate::model::units::Mask;
+use crate::model::{Facts, FileSeen, FileSpec, HostSpec, ManagedPath};
+
+/// The sides.
+#[derive(Debug)]
+pub(super) struct Sides<'a> {
+    pub(super) from: &'a HostSpec,
+    pub(super) to: &'a HostSpec,
+    pub(super) facts: &'a Facts,
+    pub(super) mode: Mode,
+    old: BTreeMap<ManagedPath, FileSpec>,
+    new: BTreeMap<ManagedPath, FileSpec>,
+    masked: BTreeSet<ManagedPath>,
+}
+
+impl<'a> Sides<'a> {
+    pub(super) fn new(from: &'a HostSpec, to: &'a HostSpec, facts: &'a Facts, mode: Mode) -> Self {
+        let masked =
+            to.units.iter().filter(|(_, unit)| unit.mask == Mask::Masked).map(|(name, _)| name.path());
+        Self { from, to, facts, mode, old: from.written(), new: to.written(), masked: masked.collect() }
+    }
+
+    /// Returns why a path of the new config is written now; `None` when it is not.
+    pub(super) fn write(&self, path: &ManagedPath) -> Option<Because> {
+        let new = self.new.get(path)?;
+        let old = self.old.get(path);
+        let named = if old.is_some() { Because::Changed } else { Because::Added };
+        let differs = !self.facts.seen.files.get(path).is_some_and(|seen| holds(new, seen, &self.facts.seen));
+        match self.mode {
+            Mode::Image => self.uncarried(path).filter(|_| differs),
+            Mode::Adopt => differs.then_some(named),
+            Mode::Nothing | Mode::Files | Mode::ImageAndFiles | Mode::LeaveImage => {
+                let same = old.is_some_and(|old| same_file(old, new, &self.facts.seen));
+                (!same).then_some(named)
+            }
+        }
+    }
+
+    /// Returns why a path of the old config is taken away now; `None` when it stays or somebody else does it.
+    pub(super) fn take_away(&self, path: &ManagedPath) -> Option<Because> {
+        if self.new.contains_key(path) || self.masked.contains(path) {
+            return None;
+        }
+        let absent = self.facts.seen.files.get(path) == Some(&FileSeen::Absent);
+        match self.mode {
+            Mode::Image => self.uncarried(path).filter(|_| !absent),
+            Mode::Adopt => (!absent).then_some(Because::Removed),
+            Mode::Nothing | Mode::Files | Mode::ImageAndFiles | Mode::LeaveImage => Some(Because::Removed),
+        }
+    }
+
+    /// Says why no image can bring a path to this host.
+    pub(super) fn uncarried(&self, path: &ManagedPath) -> Option<Because> {
+        if self.facts.under_var.contains(path) {
+            Some(Because::UnderVar)
+        } else {
+            self.facts.local.contains(path).then_some(Because::LocallyModified)
+        }
+    }
+
+    /// Says whether there is something to put back. What the booted image carries of the *old config* is no
+    /// original: putting it back would bring back the very file that is to go.
+    pub(super) fn restorable(&self, path: &ManagedPath) -> bool {
+        let carried = self.facts.seen.os.booted().is_some_and(|booted| match &booted.carries {
+            Carries::Config(_) => self.from.image.is_some(),
+            Carries::Unknown => false,
+        });
+        self.facts.restorable.contains(path) && !(carried && self.mode == Mode::Files)
+    }
+}

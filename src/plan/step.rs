@@ -1,0 +1,324 @@
+//! The steps of a plan: data, never closures. They can be printed, compared, journaled, repeated and undone.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::{DropinName, ImageRef, Karg, ManagedPath, UnitName};
+
+/// Why a step is in the plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Because {
+    /// It is only in the new config.
+    Added,
+    /// The configs differ in it.
+    Changed,
+    /// It is only in the old config.
+    Removed,
+    /// No image brings it to this host: its real path is under `/var`.
+    UnderVar,
+    /// The ostree merge would keep the local version in `/etc`.
+    LocallyModified,
+    /// The unit files changed: systemd has to read them again.
+    UnitsChanged,
+    /// The disruption policy asks for it.
+    Policy,
+    /// The image needs it before it is pulled.
+    Pull,
+}
+
+/// One thing done to the host. Every step is idempotent; its doc says what a second run sees.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "kebab-case")]
+pub enum Op {
+    /// Hands registry credentials to the OS pull, as the target config brings them or else as the host has them, and
+    /// links them for the host's own tools. A second run finds the link right.
+    LinkPullSecret {
+        /// The secret's file.
+        path: ManagedPath,
+    },
+    /// Pulls an image and stages its deployment. A second run finds the staged digest right.
+    StageOs {
+        /// The image.
+        image: ImageRef,
+    },
+    /// Changes kernel arguments, in the same deployment as `StageOs`. A second run finds them right.
+    SetKargs {
+        /// Arguments to remove, one instance each.
+        delete: Vec<Karg>,
+        /// Arguments to add at the end, in order.
+        append: Vec<Karg>,
+    },
+    /// Layers and removes extension packages. A second run finds the request right.
+    InstallExtensions {
+        /// Names of the wanted extensions.
+        extensions: Vec<String>,
+    },
+    /// Switches the kernel. A second run finds it right.
+    SwitchKernel {
+        /// The wanted kernel.
+        kernel: crate::model::os::KernelType,
+    },
+    /// Writes a file of the new config. A second run finds bytes, mode and owner right and writes nothing.
+    WriteFile {
+        /// The path.
+        path: ManagedPath,
+    },
+    /// Removes a file that is no longer managed. A second run finds nothing there.
+    RemoveFile {
+        /// The path.
+        path: ManagedPath,
+    },
+    /// Puts back what a no longer managed file had replaced. A second run finds it there.
+    RestoreFile {
+        /// The path.
+        path: ManagedPath,
+    },
+    /// Writes a unit file. As `WriteFile`.
+    WriteUnit {
+        /// The unit.
+        unit: UnitName,
+    },
+    /// Removes or restores a unit file that is no longer managed. As `RemoveFile`.
+    RemoveUnit {
+        /// The unit.
+        unit: UnitName,
+    },
+    /// Writes a drop-in. As `WriteFile`.
+    WriteDropin {
+        /// The unit.
+        unit: UnitName,
+        /// The drop-in.
+        name: DropinName,
+    },
+    /// Removes or restores a drop-in. As `RemoveFile`.
+    RemoveDropin {
+        /// The unit.
+        unit: UnitName,
+        /// The drop-in.
+        name: DropinName,
+    },
+    /// Writes the keys file of `core`. As `WriteFile`.
+    SetSshKeys,
+    /// Sets the password field of `core`. A second run finds it right.
+    SetPassword,
+    /// Links a unit to `/dev/null`. A second run finds the link.
+    MaskUnit {
+        /// The unit.
+        unit: UnitName,
+    },
+    /// Removes such a link. A second run finds none.
+    UnmaskUnit {
+        /// The unit.
+        unit: UnitName,
+    },
+    /// Makes a unit's `[Install]` links exactly. A second run finds them.
+    EnableUnit {
+        /// The unit.
+        unit: UnitName,
+    },
+    /// Removes every link of a unit. A second run finds none.
+    DisableUnit {
+        /// The unit.
+        unit: UnitName,
+    },
+    /// Enables or disables a unit as the host's presets say. A second run finds it so.
+    PresetUnit {
+        /// The unit.
+        unit: UnitName,
+    },
+    /// Has systemd read its unit files again. A second run does it again, harmlessly.
+    DaemonReload,
+    /// Reloads a unit. A second run does it again.
+    ReloadUnit {
+        /// The unit.
+        unit: UnitName,
+    },
+    /// Restarts a unit. A second run does it again.
+    RestartUnit {
+        /// The unit.
+        unit: UnitName,
+    },
+}
+
+/// A step with its reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    /// What is done.
+    #[serde(flatten)]
+    pub op: Op,
+    /// Why.
+    pub because: Because,
+}
+
+/// How long an effect lasts: the resume table needs to know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lasts {
+    /// It is on disk.
+    OverBoots,
+    /// It is gone with the boot: a staged deployment lives in `/run`, a restarted service in memory.
+    ThisBoot,
+}
+
+/// Steps of the same kind that follow each other are carried out together, recorded once:
+/// contents staged side by side and synced in parallel, one deployment instead of two, one reload instead of five.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Batch {
+    /// Everything that goes into the next deployment.
+    Os,
+    /// Everything that is a file.
+    Files,
+    /// Accounts.
+    Users,
+    /// Links of units.
+    Links,
+    /// What is asked of the running systemd.
+    Services,
+}
+
+impl Op {
+    /// Returns how long the effect lasts.
+    pub fn lasts(&self) -> Lasts {
+        match self.batch() {
+            Batch::Os | Batch::Services => Lasts::ThisBoot,
+            Batch::Files | Batch::Users | Batch::Links => Lasts::OverBoots,
+        }
+    }
+
+    /// Returns the batch it is carried out in; plans are ordered by it.
+    pub fn batch(&self) -> Batch {
+        match self {
+            Self::LinkPullSecret { .. }
+            | Self::StageOs { .. }
+            | Self::SetKargs { .. }
+            | Self::InstallExtensions { .. }
+            | Self::SwitchKernel { .. } => Batch::Os,
+            Self::WriteFile { .. }
+            | Self::RemoveFile { .. }
+            | Self::RestoreFile { .. }
+            | Self::WriteUnit { .. }
+            | Self::RemoveUnit { .. }
+            | Self::WriteDropin { .. }
+            | Self::RemoveDropin { .. } => Batch::Files,
+            Self::SetSshKeys | Self::SetPassword => Batch::Users,
+            Self::MaskUnit { .. }
+            | Self::UnmaskUnit { .. }
+            | Self::EnableUnit { .. }
+            | Self::DisableUnit { .. }
+            | Self::PresetUnit { .. } => Batch::Links,
+            Self::DaemonReload | Self::ReloadUnit { .. } | Self::RestartUnit { .. } => Batch::Services,
+        }
+    }
+
+    /// Returns the step's word, as in the JSON of `plan`.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::LinkPullSecret { .. } => "link-pull-secret",
+            Self::StageOs { .. } => "stage-os",
+            Self::SetKargs { .. } => "set-kargs",
+            Self::InstallExtensions { .. } => "install-extensions",
+            Self::SwitchKernel { .. } => "switch-kernel",
+            Self::WriteFile { .. } => "write-file",
+            Self::RemoveFile { .. } => "remove-file",
+            Self::RestoreFile { .. } => "restore-file",
+            Self::WriteUnit { .. } => "write-unit",
+            Self::RemoveUnit { .. } => "remove-unit",
+            Self::WriteDropin { .. } => "write-dropin",
+            Self::RemoveDropin { .. } => "remove-dropin",
+            Self::SetSshKeys => "set-ssh-keys",
+            Self::SetPassword => "set-password",
+            Self::MaskUnit { .. } => "mask-unit",
+            Self::UnmaskUnit { .. } => "unmask-unit",
+            Self::EnableUnit { .. } => "enable-unit",
+            Self::DisableUnit { .. } => "disable-unit",
+            Self::PresetUnit { .. } => "preset-unit",
+            Self::DaemonReload => "daemon-reload",
+            Self::ReloadUnit { .. } => "reload-unit",
+            Self::RestartUnit { .. } => "restart-unit",
+        }
+    }
+
+    /// Returns the path, unit, image or arguments it is about.
+    pub fn target(&self) -> String {
+        match self {
+            Self::LinkPullSecret { path }
+            | Self::WriteFile { path }
+            | Self::RemoveFile { path }
+            | Self::RestoreFile { path } => path.to_string(),
+            Self::StageOs { image } => image.to_string(),
+            Self::SetKargs { delete, append } => {
+                let minus = delete.iter().map(|karg| format!("-{karg}"));
+                let plus = append.iter().map(|karg| format!("+{karg}"));
+                minus.chain(plus).collect::<Vec<_>>().join(" ")
+            }
+            Self::InstallExtensions { extensions } => extensions.join(" "),
+            Self::SwitchKernel { kernel } => kernel.word().to_owned(),
+            Self::WriteDropin { unit, name } | Self::RemoveDropin { unit, name } => {
+                unit.dropin_path(name).to_string()
+            }
+            Self::SetSshKeys | Self::SetPassword => crate::model::users::CORE.to_owned(),
+            Self::DaemonReload => "systemd".to_owned(),
+            Self::WriteUnit { unit }
+            | Self::RemoveUnit { unit }
+            | Self::MaskUnit { unit }
+            | Self::UnmaskUnit { unit }
+            | Self::EnableUnit { unit }
+            | Self::DisableUnit { unit }
+            | Self::PresetUnit { unit }
+            | Self::ReloadUnit { unit }
+            | Self::RestartUnit { unit } => unit.to_string(),
+        }
+    }
+
+    /// Returns the path that the step writes, removes or links, when it has one.
+    pub fn path(&self) -> Option<ManagedPath> {
+        match self {
+            Self::WriteFile { path } | Self::RemoveFile { path } | Self::RestoreFile { path } => {
+                Some(path.clone())
+            }
+            Self::WriteUnit { unit }
+            | Self::RemoveUnit { unit }
+            | Self::MaskUnit { unit }
+            | Self::UnmaskUnit { unit } => Some(unit.path()),
+            Self::WriteDropin { unit, name } | Self::RemoveDropin { unit, name } => {
+                Some(unit.dropin_path(name))
+            }
+            Self::LinkPullSecret { .. }
+            | Self::StageOs { .. }
+            | Self::SetKargs { .. }
+            | Self::InstallExtensions { .. }
+            | Self::SwitchKernel { .. }
+            | Self::SetSshKeys
+            | Self::SetPassword
+            | Self::EnableUnit { .. }
+            | Self::DisableUnit { .. }
+            | Self::PresetUnit { .. }
+            | Self::DaemonReload
+            | Self::ReloadUnit { .. }
+            | Self::RestartUnit { .. } => None,
+        }
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.op.word(), self.op.target())
+    }
+}
+
+impl Because {
+    /// Returns the reason's word, as in the JSON of `plan`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Added => "added",
+            Self::Changed => "changed",
+            Self::Removed => "removed",
+            Self::UnderVar => "under-var",
+            Self::LocallyModified => "locally-modified",
+            Self::UnitsChanged => "units-changed",
+            Self::Policy => "policy",
+            Self::Pull => "pull",
+        }
+    }
+}

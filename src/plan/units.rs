@@ -1,0 +1,215 @@
+//! The steps of units: unit files and drop-ins, then masks and enablement.
+//!
+//! Links follow the unit: they are made anew when its file is written, and else only where the host is not
+//! already as wanted. A unit that the host does not know and the config does not bring is skipped (MCD-151).
+
+use super::differences::mask_seen;
+use super::sides::Sides;
+use super::{Because, Mode, Op, Step};
+use crate::model::observation::{EnabledSeen, PresetSeen, UnitSeen};
+use crate::model::units::{Enablement, Mask, UnitSpec};
+use crate::model::{DropinName, ManagedPath, UnitName};
+
+/// What is assumed of a unit that was not looked at: nothing is known of it.
+const UNSEEN: UnitSeen =
+    UnitSeen { enabled: EnabledSeen::NotFound, preset: PresetSeen::Enable, mask: Mask::Unset };
+
+/// Returns the writes of unit files and drop-ins.
+pub(super) fn writes(sides: &Sides<'_>) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for (name, spec) in &sides.to.units {
+        for dropin in spec.dropins.keys() {
+            let because = sides.write(&name.dropin_path(dropin));
+            steps.extend(because.map(|because| Step {
+                op: Op::WriteDropin { unit: name.clone(), name: dropin.clone() },
+                because,
+            }));
+        }
+        steps.extend(
+            writes_file(sides, name, spec)
+                .map(|because| Step { op: Op::WriteUnit { unit: name.clone() }, because }),
+        );
+    }
+    steps
+}
+
+fn writes_file(sides: &Sides<'_>, name: &UnitName, spec: &UnitSpec) -> Option<Because> {
+    has_file(spec).then(|| sides.write(&name.path())).flatten()
+}
+
+fn has_file(spec: &UnitSpec) -> bool {
+    spec.contents.is_some() && spec.mask != Mask::Masked
+}
+
+/// Returns the removals of unit files and drop-ins.
+pub(super) fn removals(sides: &Sides<'_>) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for (unit, spec) in &sides.from.units {
+        let remove_dropin = |name: &DropinName| {
+            let op = Op::RemoveDropin { unit: unit.clone(), name: name.clone() };
+            removal(sides, &unit.dropin_path(name), op)
+        };
+        steps.extend(spec.dropins.keys().filter_map(remove_dropin));
+        // What a mask had replaced comes back in the link's place; without an original the link is only removed.
+        let path = unit.path();
+        let gone = has_file(spec) || (spec.mask == Mask::Masked && sides.restorable(&path));
+        steps.extend(gone.then(|| removal(sides, &path, Op::RemoveUnit { unit: unit.clone() })).flatten());
+    }
+    steps
+}
+
+/// Removing a unit puts its original back; one that only the image's own config brought is removed as a plain file.
+fn removal(sides: &Sides<'_>, path: &ManagedPath, op: Op) -> Option<Step> {
+    let because = sides.take_away(path)?;
+    let carried = sides.facts.restorable.contains(path) && !sides.restorable(path);
+    let op = if carried { Op::RemoveFile { path: path.clone() } } else { op };
+    Some(Step { op, because })
+}
+
+/// Returns the steps of masks and enablement.
+pub(super) fn links(sides: &Sides<'_>) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for (name, spec) in &sides.to.units {
+        let Some((because, rewritten)) = touched(sides, name, spec) else { continue };
+        let seen = sides.facts.seen.units.get(name).copied().unwrap_or(UNSEEN);
+        let mask = mask(sides, name, spec, seen);
+        let skipped = is_settled(sides, name, spec, rewritten)
+            || stays_masked(spec, seen, mask.as_ref())
+            || is_carried(sides, name, seen, mask.as_ref(), rewritten);
+        let links = if skipped { None } else { enablement(name, spec, seen, rewritten) };
+        // A mask comes last and goes first: a link to /dev/null has no [Install] section to go by.
+        let (first, last) = if spec.mask == Mask::Masked { (links, mask) } else { (mask, links) };
+        steps.extend(first.into_iter().chain(last).map(|op| Step { op, because }));
+    }
+    for (name, spec) in sides.from.units.iter().filter(|(name, _)| !sides.to.units.contains_key(*name)) {
+        // Links of a unit that the OS brings are on the host only: no image takes them away.
+        let of_the_os = spec.contents.is_none() && spec.mask != Mask::Masked;
+        let because = match sides.mode {
+            Mode::Image if of_the_os => Some(Because::LocallyModified),
+            Mode::Image => sides.uncarried(&name.path()),
+            Mode::Nothing | Mode::Files | Mode::ImageAndFiles | Mode::LeaveImage | Mode::Adopt => {
+                Some(Because::Removed)
+            }
+        };
+        let op = because.and_then(|because| Some(Step { op: unlink(sides, name, spec)?, because }));
+        steps.extend(op);
+    }
+    steps
+}
+
+/// Whether the unit's file is written in this plan.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rewritten {
+    Yes,
+    No,
+}
+
+/// Returns why a unit's links are looked at; `None` when they are not this plan's matter.
+fn touched(sides: &Sides<'_>, name: &UnitName, spec: &UnitSpec) -> Option<(Because, Rewritten)> {
+    if let Some(because) = writes_file(sides, name, spec) {
+        return Some((because, Rewritten::Yes));
+    }
+    let because = match (sides.mode, sides.from.units.get(name)) {
+        (Mode::Image, _) => Some(Because::LocallyModified),
+        (_, None) => Some(Because::Added),
+        (Mode::Adopt, Some(_)) => Some(Because::Changed),
+        (_, Some(old)) => (old != spec).then_some(Because::Changed),
+    };
+    because.map(|because| (because, Rewritten::No))
+}
+
+/// Presets are asked when a unit comes or changes, not again and again.
+fn is_settled(sides: &Sides<'_>, name: &UnitName, spec: &UnitSpec, rewritten: Rewritten) -> bool {
+    let same = sides.mode == Mode::Image || sides.from.units.get(name) == Some(spec);
+    spec.enablement == Enablement::Preset && same && rewritten == Rewritten::No
+}
+
+/// The host's own mask is kept; to enable such a unit is refused later, so that step is not left out here.
+fn stays_masked(spec: &UnitSpec, seen: UnitSeen, mask: Option<&Op>) -> bool {
+    let stays = seen.enabled == EnabledSeen::Masked && mask.is_none() && spec.contents.is_none();
+    stays && spec.enablement != Enablement::Enabled
+}
+
+/// An image brings the links of units that this host does not know yet. Those of a known unit are judged by what
+/// is there: the merge of /etc keeps what was made of them here.
+fn is_carried(
+    sides: &Sides<'_>,
+    name: &UnitName,
+    seen: UnitSeen,
+    mask: Option<&Op>,
+    rewritten: Rewritten,
+) -> bool {
+    let known = matches!(seen.enabled, EnabledSeen::Enabled | EnabledSeen::Disabled);
+    let here = known || mask.is_some() || sides.facts.local.contains(&name.path());
+    sides.mode == Mode::Image && rewritten == Rewritten::No && !here
+}
+
+fn mask(sides: &Sides<'_>, name: &UnitName, spec: &UnitSpec, seen: UnitSeen) -> Option<Op> {
+    let unit = name.clone();
+    let was = sides.from.units.get(name).map_or(Mask::Unset, |old| old.mask);
+    if sides.mode == Mode::Image && !sides.facts.local.contains(&name.path()) {
+        return None;
+    }
+    match spec.mask {
+        Mask::Masked => (!mask_seen(seen)).then_some(Op::MaskUnit { unit }),
+        // Written contents replace the link by themselves.
+        Mask::Unset | Mask::Unmasked if spec.contents.is_some() => None,
+        Mask::Unset => (was == Mask::Masked && mask_seen(seen)).then_some(Op::UnmaskUnit { unit }),
+        Mask::Unmasked => mask_seen(seen).then_some(Op::UnmaskUnit { unit }),
+    }
+}
+
+fn enablement(name: &UnitName, spec: &UnitSpec, seen: UnitSeen, rewritten: Rewritten) -> Option<Op> {
+    use EnabledSeen::{Disabled, Enabled, Masked, NotFound, Static};
+    let unit = name.clone();
+    let rewritten = rewritten == Rewritten::Yes;
+    if spec.mask == Mask::Masked {
+        let linked = spec.enablement == Enablement::Disabled && seen.enabled == Enabled;
+        return linked.then_some(Op::DisableUnit { unit });
+    }
+    if spec.contents.is_none() && seen.enabled == NotFound {
+        return None;
+    }
+    match spec.enablement {
+        Enablement::Enabled => {
+            (rewritten || !matches!(seen.enabled, Enabled | Static)).then_some(Op::EnableUnit { unit })
+        }
+        // Links of a unit that is new here may be there already, left by another one of its name.
+        Enablement::Disabled => {
+            (rewritten || matches!(seen.enabled, Enabled | Masked)).then_some(Op::DisableUnit { unit })
+        }
+        Enablement::Preset => {
+            let other = match seen.enabled {
+                Enabled => seen.preset == PresetSeen::Disable,
+                Disabled => seen.preset == PresetSeen::Enable,
+                Masked => true,
+                Static | NotFound => false,
+            };
+            (rewritten || other).then_some(Op::PresetUnit { unit })
+        }
+    }
+}
+
+/// Returns what becomes of the links of a unit that is no longer managed.
+fn unlink(sides: &Sides<'_>, name: &UnitName, spec: &UnitSpec) -> Option<Op> {
+    let unit = name.clone();
+    let seen = sides.facts.seen.units.get(name).copied().unwrap_or(UNSEEN);
+    if spec.mask == Mask::Masked {
+        return (!sides.restorable(&name.path())).then_some(Op::UnmaskUnit { unit });
+    }
+    if spec.contents.is_some() && !sides.restorable(&name.path()) {
+        return Some(Op::DisableUnit { unit });
+    }
+    if spec.contents.is_some() {
+        return Some(Op::PresetUnit { unit });
+    }
+    // The OS brings the unit: its presets decide again.
+    match (seen.enabled, seen.preset) {
+        (EnabledSeen::Enabled, PresetSeen::Disable) | (EnabledSeen::Disabled, PresetSeen::Enable) => {
+            Some(Op::PresetUnit { unit })
+        }
+        (EnabledSeen::Enabled, PresetSeen::Enable)
+        | (EnabledSeen::Disabled, PresetSeen::Disable)
+        | (EnabledSeen::Static | EnabledSeen::Masked | EnabledSeen::NotFound, _) => None,
+    }
+}
