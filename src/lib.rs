@@ -82,3 +82,5 @@
 
 pub mod model;
 pub mod plan;
+pub mod report;
+pub mod update;

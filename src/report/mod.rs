@@ -1,0 +1,165 @@
+//! Reporting: a projection of what is written down, never a chore between the steps that do the work.
+//!
+//! Pure: imports `model`, `plan` and `update`. [`report`] is the only place that turns a phase into a state, a
+//! reason and conditions; the control plane publishes its result, whatever it is.
+
+mod conditions;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::{Class, ConfigName, ImageRef, Target, Timestamp};
+use crate::plan::differences::Difference;
+use crate::plan::listing::listed;
+use crate::update::resume::held;
+use crate::update::{Fault, Record};
+
+pub use conditions::{Condition, Status};
+
+/// The cut of the reason, as MCD's: the annotation is read by people in a terminal.
+pub const REASON_LIMIT: usize = 2000;
+
+/// The node's state, as in its annotation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum State {
+    /// It is what it should be.
+    Done,
+    /// An update is under way.
+    Working,
+    /// Something is wrong; the reason says what and what to do.
+    Degraded,
+    /// The wanted config can't be reached from the current one.
+    Unreconcilable,
+}
+
+/// How far the work is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// The step under way, from 1.
+    pub step: usize,
+    /// The number of steps.
+    pub of: usize,
+    /// Its word.
+    pub op: String,
+    /// What it is about.
+    pub target: String,
+    /// How much of it is done, when it can say.
+    pub percent: Option<u8>,
+}
+
+/// What the loop knows beside the record.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Health {
+    /// The node's name.
+    pub node: String,
+    /// What is committed.
+    pub committed: Option<Target>,
+    /// What the control plane wants.
+    pub wanted: Option<Target>,
+    /// What on the host is not as committed.
+    pub drift: Vec<Difference>,
+    /// What is wrong with the input or the agent's surroundings, when no update is open.
+    pub fault: Option<Fault>,
+    /// How far the step under way is.
+    pub progress: Option<Progress>,
+    /// When the state was reached, when no update is open.
+    pub since: Timestamp,
+}
+
+/// What the cluster is told.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeReport {
+    /// The version of this shape.
+    pub schema_version: u32,
+    /// The node.
+    pub node: String,
+    /// Its state.
+    pub state: State,
+    /// Why; empty when Done. At most [`REASON_LIMIT`] characters.
+    pub reason: String,
+    /// The committed config.
+    pub current_config: Option<ConfigName>,
+    /// The wanted config.
+    pub desired_config: Option<ConfigName>,
+    /// The committed image.
+    pub current_image: Option<ImageRef>,
+    /// The wanted image.
+    pub desired_image: Option<ImageRef>,
+    /// The phase's name, `Idle` without an update.
+    pub phase: String,
+    /// The update's id.
+    pub update: Option<String>,
+    /// What went wrong.
+    pub fault: Option<Fault>,
+    /// How far the step under way is.
+    pub progress: Option<Progress>,
+    /// The MachineConfigNode's conditions.
+    pub conditions: Vec<Condition>,
+    /// When the phase or state began, RFC 3339.
+    pub since: String,
+}
+
+/// Projects what is written down.
+pub fn report(record: Option<&Record>, health: &Health) -> NodeReport {
+    let fault = record.and_then(|record| record.fault.as_ref()).or(health.fault.as_ref()).cloned();
+    let fault = fault.or_else(|| drift_fault(record, health));
+    let state = state(record, health, fault.as_ref());
+    let since = record.map_or(health.since, |record| record.since);
+    let committed = health.committed.as_ref();
+    let wanted = health.wanted.as_ref().or(record.map(|record| &record.to));
+    NodeReport {
+        schema_version: 1,
+        node: health.node.clone(),
+        state,
+        reason: fault.as_ref().map(reason).unwrap_or_default(),
+        current_config: committed.map(|target| target.config.clone()),
+        desired_config: wanted.map(|target| target.config.clone()),
+        current_image: committed.and_then(|target| target.image.clone()),
+        desired_image: wanted.and_then(|target| target.image.clone()),
+        phase: phase(record).to_owned(),
+        update: record.map(|record| record.id.to_string()),
+        conditions: conditions::conditions(record, fault.as_ref(), state),
+        progress: record.and(health.progress.clone()),
+        fault,
+        since: since.to_string(),
+    }
+}
+
+/// An update that is undone, or held as it came up, is not being worked on.
+fn phase(record: Option<&Record>) -> &'static str {
+    match record {
+        Some(record) if !record.is_undone() && !held(record) => record.phase.name(),
+        Some(_) | None => "Idle",
+    }
+}
+
+fn state(record: Option<&Record>, health: &Health, fault: Option<&Fault>) -> State {
+    match fault.map(|fault| fault.class) {
+        Some(Class::Unreconcilable) => State::Unreconcilable,
+        Some(Class::Retry | Class::Degraded | Class::Fatal) => State::Degraded,
+        None if record.is_some() => State::Working,
+        None if health.committed.is_some()
+            && (health.wanted.is_none() || health.wanted == health.committed) =>
+        {
+            State::Done
+        }
+        None => State::Working,
+    }
+}
+
+fn drift_fault(record: Option<&Record>, health: &Health) -> Option<Fault> {
+    if record.is_some() || health.drift.is_empty() {
+        return None;
+    }
+    Some(Fault {
+        class: Class::Degraded,
+        reason: "ConfigDrift".to_owned(),
+        message: format!("the host is not as its config says: {}", listed(&health.drift)),
+        next: "See `machine-config-agent verify`; put the content back, or change the target.".to_owned(),
+    })
+}
+
+fn reason(fault: &Fault) -> String {
+    let text = format!("{}: {}. Next: {}", fault.reason, fault.message, fault.next);
+    text.chars().take(REASON_LIMIT).collect()
+}

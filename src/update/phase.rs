@@ -1,0 +1,242 @@
+//! The phases of an update and the legal edges between them: one match, nothing else moves a phase.
+//!
+//! ```text
+//! planned      --stage-->       staging
+//! planned      --drain-->       draining
+//! planned      --apply-->       applying
+//! planned      --roll-back-->   rolling-back
+//! staging      --drain-->       draining
+//! staging      --apply-->       applying
+//! staging      --roll-back-->   rolling-back
+//! draining     --stage-->       staging
+//! draining     --apply-->       applying
+//! draining     --roll-back-->   rolling-back
+//! applying     --stage-->       staging
+//! applying     --batch-done-->  applying
+//! applying     --reboot-->      rebooting
+//! applying     --verify-->      verifying
+//! applying     --roll-back-->   rolling-back
+//! rebooting    --stage-->       staging
+//! rebooting    --reboot-->      rebooting
+//! rebooting    --verify-->      verifying
+//! rebooting    --roll-back-->   rolling-back
+//! verifying    --roll-back-->   rolling-back
+//! rolling-back --undo-done-->   rolling-back
+//! ```
+//!
+//! `stage` from a later phase is the second try: a power cut drops a staged deployment. A commit ends an update from
+//! `verifying`, an archive from `rolling-back`, or from `verifying` when the node is to be planned for anew; these
+//! remove the record, so they are no edges.
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::BootId;
+
+/// Where an update is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "name", rename_all = "kebab-case")]
+pub enum Phase {
+    /// The plan is written down; nothing was done.
+    Planned,
+    /// The next deployment is pulled and staged: not disruptive.
+    Staging,
+    /// The workload is asked to leave.
+    Draining,
+    /// The batch `next` is being carried out, or is the next to be.
+    Applying {
+        /// The batch, by its place in the plan.
+        next: usize,
+    },
+    /// The reboot was asked for, in the boot with this id.
+    Rebooting {
+        /// The boot that ends.
+        boot_id: BootId,
+    },
+    /// The host is compared with the spec.
+    Verifying,
+    /// The undo step `next` is being carried out, or is the next to be; at the end of the list all is undone.
+    RollingBack {
+        /// The undo step, by its place in the list.
+        next: usize,
+    },
+}
+
+/// What moves a phase.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// The next deployment is to be staged.
+    Stage,
+    /// The workload is to leave.
+    Drain,
+    /// The batches from `first` on are to be carried out.
+    Apply {
+        /// The first batch that is not staged.
+        first: usize,
+    },
+    /// The current batch is done and on disk.
+    BatchDone,
+    /// The reboot is to be asked for.
+    Reboot {
+        /// The boot that ends.
+        boot_id: BootId,
+    },
+    /// The host is to be compared with the spec.
+    Verify,
+    /// What was done is to be undone.
+    RollBack,
+    /// The current undo step is done and on disk.
+    UndoDone,
+}
+
+/// An edge that does not exist: a broken invariant of the agent, never of its input.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "an update in phase {phase} can't take the event {event}; this is a defect of the agent: please report it"
+)]
+pub struct IllegalEdge {
+    /// The phase's word.
+    pub phase: &'static str,
+    /// The event's word.
+    pub event: &'static str,
+}
+
+/// Moves a phase along a legal edge.
+pub fn next(phase: &Phase, event: &Event) -> Result<Phase, IllegalEdge> {
+    use Phase::{Applying, Draining, Planned, Rebooting, RollingBack, Staging, Verifying};
+    match (phase, event) {
+        (Planned | Draining | Applying { .. } | Rebooting { .. }, Event::Stage) => Ok(Staging),
+        (Planned | Staging, Event::Drain) => Ok(Draining),
+        (Planned | Staging | Draining, Event::Apply { first }) => Ok(Applying { next: *first }),
+        (Applying { next }, Event::BatchDone) => Ok(Applying { next: next + 1 }),
+        (Applying { .. } | Rebooting { .. }, Event::Reboot { boot_id }) => {
+            Ok(Rebooting { boot_id: boot_id.clone() })
+        }
+        (Applying { .. } | Rebooting { .. }, Event::Verify) => Ok(Verifying),
+        (Planned | Staging | Draining | Applying { .. } | Rebooting { .. } | Verifying, Event::RollBack) => {
+            Ok(RollingBack { next: 0 })
+        }
+        (RollingBack { next }, Event::UndoDone) => Ok(RollingBack { next: next + 1 }),
+        (
+            Planned
+            | Staging
+            | Draining
+            | Applying { .. }
+            | Rebooting { .. }
+            | Verifying
+            | RollingBack { .. },
+            Event::Stage
+            | Event::Drain
+            | Event::Apply { .. }
+            | Event::BatchDone
+            | Event::Reboot { .. }
+            | Event::Verify
+            | Event::RollBack
+            | Event::UndoDone,
+        ) => Err(IllegalEdge { phase: phase.word(), event: event.word() }),
+    }
+}
+
+impl Phase {
+    /// Returns the phase's word, as in the picture.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Planned => "planned",
+            Self::Staging => "staging",
+            Self::Draining => "draining",
+            Self::Applying { .. } => "applying",
+            Self::Rebooting { .. } => "rebooting",
+            Self::Verifying => "verifying",
+            Self::RollingBack { .. } => "rolling-back",
+        }
+    }
+
+    /// Returns the phase's name, as in the JSON of `status`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Planned => "Planned",
+            Self::Staging => "Staging",
+            Self::Draining => "Draining",
+            Self::Applying { .. } => "Applying",
+            Self::Rebooting { .. } => "Rebooting",
+            Self::Verifying => "Verifying",
+            Self::RollingBack { .. } => "RollingBack",
+        }
+    }
+}
+
+impl Event {
+    /// Returns the event's word, as in the picture.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Stage => "stage",
+            Self::Drain => "drain",
+            Self::Apply { .. } => "apply",
+            Self::BatchDone => "batch-done",
+            Self::Reboot { .. } => "reboot",
+            Self::Verify => "verify",
+            Self::RollBack => "roll-back",
+            Self::UndoDone => "undo-done",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn phases() -> Vec<Phase> {
+        let boot_id = BootId::new("b0").unwrap();
+        vec![
+            Phase::Planned,
+            Phase::Staging,
+            Phase::Draining,
+            Phase::Applying { next: 1 },
+            Phase::Rebooting { boot_id },
+            Phase::Verifying,
+            Phase::RollingBack { next: 1 },
+        ]
+    }
+
+    fn events() -> Vec<Event> {
+        let boot_id = BootId::new("b1").unwrap();
+        vec![
+            Event::Stage,
+            Event::Drain,
+            Event::Apply { first: 1 },
+            Event::BatchDone,
+            Event::Reboot { boot_id },
+            Event::Verify,
+            Event::RollBack,
+            Event::UndoDone,
+        ]
+    }
+
+    #[test]
+    fn the_picture_shows_every_edge_and_no_other() {
+        let mut edges = String::new();
+        for phase in phases() {
+            for event in events() {
+                if let Ok(to) = next(&phase, &event) {
+                    let arrow = format!("--{}-->", event.word());
+                    edges += &format!("//! {:<12} {arrow:<16} {}\n", phase.word(), to.word());
+                }
+            }
+        }
+        let source = include_str!("phase.rs");
+        let picture: Vec<&str> = source
+            .lines()
+            .skip_while(|line| *line != "//! ```text")
+            .skip(1)
+            .take_while(|line| *line != "//! ```")
+            .collect();
+        assert_eq!(picture, edges.lines().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn counters_move_by_one() {
+        let moved = next(&Phase::Applying { next: 4 }, &Event::BatchDone).unwrap();
+        assert_eq!(moved, Phase::Applying { next: 5 });
+        let undone = next(&Phase::RollingBack { next: 0 }, &Event::UndoDone).unwrap();
+        assert_eq!(undone, Phase::RollingBack { next: 1 });
+    }
+}

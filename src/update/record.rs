@@ -1,0 +1,180 @@
+//! The record of an update: everything the next process needs to know.
+//!
+//! Invariant: `phase` moves only through [`Record::moved`], along an edge of [`super::phase::next`].
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::phase::{Event, IllegalEdge, Phase, next};
+use crate::model::{BootId, Class, Target, Timestamp, UpdateId};
+use crate::plan::{Batch, Op, Plan, Undo};
+
+/// The version this agent writes. Older ones are read for ever; newer ones are refused.
+pub const SCHEMA: u32 = 1;
+
+/// What went wrong, where: kept in the record, so that "where did it break" is never lost.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fault {
+    /// What it means for the node.
+    pub class: Class,
+    /// A bounded word for events and metric labels.
+    pub reason: String,
+    /// Object and cause. Never a content.
+    pub message: String,
+    /// What a person does next.
+    pub next: String,
+}
+
+impl Fault {
+    /// Takes an error apart: its class and word, its text with every cause once, and what a person does next.
+    pub fn of(class: Class, reason: &str, error: &dyn std::error::Error, next: &str) -> Self {
+        Self { class, reason: reason.to_owned(), message: chain(error), next: next.to_owned() }
+    }
+}
+
+/// Joins an error and its causes, outermost first. A cause that its error has told already is not told again.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let told = error.to_string();
+        if !text.ends_with(&told) {
+            text = format!("{text}: {told}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+/// An update in progress.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// The version of this shape.
+    pub schema: u32,
+    /// The update's id.
+    pub id: UpdateId,
+    /// What was committed when it began; `None` on a host that was never managed.
+    pub from: Option<Target>,
+    /// What it leads to.
+    pub to: Target,
+    /// The decision.
+    pub plan: Plan,
+    /// Where it is.
+    pub phase: Phase,
+    /// What is to be undone, once a roll-back began; last batch first.
+    #[serde(default)]
+    pub undo: Vec<Undo>,
+    /// What went wrong.
+    #[serde(default)]
+    pub fault: Option<Fault>,
+    /// The deployment that ran when it began: what a failed switch falls back to.
+    #[serde(default)]
+    pub origin: Option<String>,
+    /// The boot in which it was last worked on.
+    pub boot_id: BootId,
+    /// How often the reboot was asked for.
+    #[serde(default)]
+    pub reboots: u32,
+    /// How often the host came up wrong after its reboot: the loop breaker counts these.
+    #[serde(default)]
+    pub attempts: u32,
+    /// Whether the node was drained for it.
+    #[serde(default)]
+    pub drained: bool,
+    /// When it began.
+    pub started: Timestamp,
+    /// When the phase began.
+    pub since: Timestamp,
+    /// Microseconds spent by phase word.
+    #[serde(default)]
+    pub durations: BTreeMap<String, u64>,
+}
+
+impl Record {
+    /// Opens the record of a plan.
+    pub fn new(id: UpdateId, plan: Plan, boot_id: BootId, origin: Option<String>, now: Timestamp) -> Self {
+        Self {
+            schema: SCHEMA,
+            id,
+            from: plan.from().cloned(),
+            to: plan.to().clone(),
+            plan,
+            phase: Phase::Planned,
+            undo: Vec::new(),
+            fault: None,
+            origin,
+            boot_id,
+            reboots: 0,
+            attempts: 0,
+            drained: false,
+            started: now,
+            since: now,
+            durations: BTreeMap::new(),
+        }
+    }
+
+    /// Moves the phase along an edge, and keeps how long the old one took.
+    pub fn moved(&self, event: &Event, now: Timestamp) -> Result<Self, IllegalEdge> {
+        let mut record = self.clone();
+        record.phase = next(&self.phase, event)?;
+        let spent = u64::try_from(now.since(self.since).as_micros()).unwrap_or(u64::MAX);
+        *record.durations.entry(self.phase.word().to_owned()).or_default() += spent;
+        record.since = now;
+        match event {
+            Event::RollBack => {
+                record.undo = self.reached().map_or_else(Vec::new, |last| self.plan.undo(last));
+            }
+            Event::Reboot { .. } => record.reboots += 1,
+            Event::Drain => record.drained = true,
+            Event::Stage | Event::Apply { .. } | Event::BatchDone | Event::Verify | Event::UndoDone => {}
+        }
+        Ok(record)
+    }
+
+    /// Says whether everything that was done is undone.
+    pub fn is_undone(&self) -> bool {
+        matches!(self.phase, Phase::RollingBack { next } if next >= self.undo.len())
+    }
+
+    /// Says whether the update stages a deployment, and which image it should come up in.
+    pub fn staged_os(&self) -> StagedOs<'_> {
+        let os = |op: &&Op| op.batch() == Batch::Os;
+        let ops = || self.plan.steps().iter().map(|step| &step.op).filter(os);
+        let image = ops().find_map(|op| if let Op::StageOs { image } = op { Some(image) } else { None });
+        match image {
+            Some(image) => StagedOs::Image(image),
+            None if ops().next().is_some() => StagedOs::SameImage,
+            None => StagedOs::None,
+        }
+    }
+
+    /// Returns how many leading batches of the plan are staged before the drain: one, or none.
+    pub fn first_applied(&self) -> usize {
+        usize::from(
+            self.plan.batch(0).and_then(<[_]>::first).is_some_and(|step| step.op.batch() == Batch::Os),
+        )
+    }
+
+    /// Returns the last batch that may have touched the host; the one under way counts.
+    fn reached(&self) -> Option<usize> {
+        let last = self.plan.batches().len().checked_sub(1)?;
+        match &self.phase {
+            Phase::Planned => None,
+            Phase::Staging | Phase::Draining => self.first_applied().checked_sub(1),
+            Phase::Applying { next } => Some(last.min(*next)),
+            Phase::Rebooting { .. } | Phase::Verifying | Phase::RollingBack { .. } => Some(last),
+        }
+    }
+}
+
+/// What an update does to the deployments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StagedOs<'a> {
+    /// Nothing.
+    None,
+    /// A new deployment of the image that runs, with other kernel arguments or packages.
+    SameImage,
+    /// A deployment of this image.
+    Image(&'a crate::model::ImageRef),
+}

@@ -1,0 +1,216 @@
+//! What to do with what is on disk: one table, asked at every start and whenever the target changes.
+//!
+//! [`resume`] looks at the record, the boot and the deployments; [`verdict`] at the differences, once they were
+//! looked for. Both are pure; each row of the table in the tests is one row of `model-codebases.md` D5, plus those
+//! for staging, for a superseded target and for the loop breaker.
+//!
+//! # Decisions
+//! 1. The committed target is an argument beside the record: whether an idle node has work is the same question.
+//! 2. A superseded target wins until the reboot was asked for. From then on the machine is going down: the update
+//!    ends first, verified, and the new target follows at once.
+//! 3. A node that came up wrong is planned for once more, from what is seen on it: the merge of `/etc` drops what the
+//!    old image had brought and the new one has not, and no write before the boot can prevent that. The second time
+//!    the target is held (the loop breaker) until it changes.
+
+use super::phase::Phase;
+use super::record::{Fault, Record, StagedOs};
+use crate::model::{Class, Observation, Target};
+use crate::plan::Op;
+use crate::plan::differences::Difference;
+use crate::plan::listing::listed;
+
+/// How often a reboot is asked for before it counts as refused.
+/// Three: a shutdown inhibitor that goes away is met by the second try, and a person should hear of the rest.
+pub const REBOOT_TRIES: u32 = 3;
+
+/// How often a node may come up wrong before the config is held.
+pub const WRONG_BOOTS: u32 = 2;
+
+/// What happens next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    /// No update is open and none is wanted: compare the host with the committed spec, report, touch nothing.
+    Watch,
+    /// No update is open and another target is wanted: plan.
+    Begin,
+    /// Carry on where the record stands; every step is idempotent.
+    Continue,
+    /// The target changed: undo what was done, then plan again.
+    Supersede,
+    /// A staged deployment is gone with its boot: stage it again and go through the batches once more.
+    Restage,
+    /// Ask for the reboot again.
+    Reboot,
+    /// Compare the host with the new spec.
+    Verify,
+    /// The node came up otherwise than planned: end this update, and plan from what is seen.
+    Replan(Fault),
+    /// Something is wrong that no step of this update mends.
+    Fault(Fault),
+    /// All is undone and the target is still the one that failed: wait for another, or for the next try.
+    Hold,
+    /// All is undone and another target is wanted: archive the record, then plan.
+    Archive,
+    /// The host is as the spec says: the new spec is the committed one.
+    Commit,
+}
+
+/// Decides what to do with an open update, or with none.
+pub fn resume(
+    record: Option<&Record>,
+    committed: Option<&Target>,
+    seen: &Observation,
+    wanted: Option<&Target>,
+) -> Decision {
+    let Some(record) = record else {
+        return if wanted.is_none_or(|wanted| Some(wanted) == committed) {
+            Decision::Watch
+        } else {
+            Decision::Begin
+        };
+    };
+    if committed == Some(&record.to) {
+        // The process died between the commit and the end of the record: only that is left to do.
+        return Decision::Commit;
+    }
+    let superseded = wanted.is_some_and(|wanted| *wanted != record.to);
+    let same_boot = record.boot_id == seen.boot_id;
+    match &record.phase {
+        Phase::RollingBack { .. } if record.is_undone() => {
+            if superseded {
+                Decision::Archive
+            } else {
+                Decision::Hold
+            }
+        }
+        Phase::Planned | Phase::Staging | Phase::Draining | Phase::Applying { .. } if superseded => {
+            Decision::Supersede
+        }
+        Phase::Planned | Phase::Staging | Phase::RollingBack { .. } => Decision::Continue,
+        Phase::Draining | Phase::Applying { .. } => {
+            let staged = !same_boot && record.staged_os() != StagedOs::None;
+            if staged { Decision::Restage } else { Decision::Continue }
+        }
+        Phase::Rebooting { boot_id } if *boot_id == seen.boot_id => reboot_again(record),
+        Phase::Rebooting { .. } => came_up(record, seen),
+        Phase::Verifying if held(record) && superseded => Decision::Begin,
+        Phase::Verifying if held(record) => Decision::Hold,
+        Phase::Verifying => Decision::Verify,
+    }
+}
+
+/// Decides on what the comparison with the spec has shown.
+pub fn verdict(record: &Record, differences: &[Difference]) -> Decision {
+    if differences.is_empty() {
+        return Decision::Commit;
+    }
+    let fault = wrong(record, differences);
+    if record.reboots > 0 && record.attempts + 1 < WRONG_BOOTS {
+        return Decision::Replan(fault);
+    }
+    Decision::Fault(fault)
+}
+
+/// Says whether the loop breaker holds the record's target.
+pub fn held(record: &Record) -> bool {
+    matches!(record.phase, Phase::Verifying) && record.fault.is_some()
+}
+
+/// Says whether a faulted update is taken back, or its node is left as it came up.
+///
+/// It is taken back while its effects are only on disk of the boot it began in, and when the node fell back to its
+/// old deployment. A node that runs the new one is left alone: undoing files under a running OS would be a third state.
+pub fn can_take_back(record: &Record, seen: &Observation) -> bool {
+    let asked_in_this_boot =
+        matches!(&record.phase, Phase::Rebooting { boot_id } if *boot_id == seen.boot_id);
+    let fell_back = record.staged_os() != StagedOs::None
+        && seen.os.booted().map(|os| &os.deployment) == record.origin.as_ref();
+    record.reboots == 0 || asked_in_this_boot || fell_back
+}
+
+/// Says whether the node runs the update's own deployment already: a shutdown between staging and the update's own
+/// reboot finalised it. Kernel arguments are changes of what runs, so staging once more would apply them twice.
+pub fn os_in_place(record: &Record, seen: &Observation) -> bool {
+    let Some(booted) = seen.os.booted() else { return false };
+    let held = record.plan.steps().iter().all(|step| {
+        let Op::SetKargs { append, .. } = &step.op else { return true };
+        append.iter().all(|karg| seen.kargs.contains(karg))
+    });
+    let image = match record.staged_os() {
+        StagedOs::None => false,
+        StagedOs::SameImage => true,
+        StagedOs::Image(image) => {
+            booted.image.as_ref().is_some_and(|running| running.digest() == image.digest())
+        }
+    };
+    image && held && Some(&booted.deployment) != record.origin.as_ref()
+}
+
+fn reboot_again(record: &Record) -> Decision {
+    if record.reboots < REBOOT_TRIES {
+        return Decision::Reboot;
+    }
+    Decision::Fault(Fault {
+        class: Class::Retry,
+        reason: "RebootDidNotHappen".to_owned(),
+        message: format!("the reboot into {} was asked for {} times and did not happen", record.to.config, record.reboots),
+        next: "See `systemd-inhibit --list` and `systemctl list-jobs`; `systemctl reboot` by hand continues the update."
+            .to_owned(),
+    })
+}
+
+fn came_up(record: &Record, seen: &Observation) -> Decision {
+    let booted = seen.os.booted();
+    let back_in_origin = booted.map(|os| &os.deployment) == record.origin.as_ref();
+    match record.staged_os() {
+        StagedOs::Image(image) => match booted.and_then(|os| os.image.as_ref()) {
+            Some(running) if running.digest() == image.digest() => Decision::Verify,
+            Some(_) | None if back_in_origin => not_finalised(record),
+            Some(running) => Decision::Fault(foreign(record, &running.to_string())),
+            None => Decision::Fault(foreign(record, "a deployment that did not come from an image")),
+        },
+        StagedOs::SameImage if back_in_origin => not_finalised(record),
+        StagedOs::SameImage | StagedOs::None => Decision::Verify,
+    }
+}
+
+fn not_finalised(record: &Record) -> Decision {
+    if record.attempts + 1 < WRONG_BOOTS {
+        return Decision::Restage;
+    }
+    Decision::Fault(Fault {
+        class: Class::Degraded,
+        reason: "DeploymentNotFinalised".to_owned(),
+        message: format!(
+            "the node came up in its old deployment {} times: the staged one was not finalised",
+            record.attempts + 1
+        ),
+        next: "See `journalctl -b -1 -u ostree-finalize-staged`; free space in /boot, then reboot."
+            .to_owned(),
+    })
+}
+
+fn foreign(record: &Record, running: &str) -> Fault {
+    Fault {
+        class: Class::Degraded,
+        reason: "ForeignImage".to_owned(),
+        message: format!(
+            "the node came up in {running}, neither the old nor the new image of {}",
+            record.to.config
+        ),
+        next: "Somebody else switched the OS: boot the wanted deployment, or change the target.".to_owned(),
+    }
+}
+
+fn wrong(record: &Record, differences: &[Difference]) -> Fault {
+    Fault {
+        class: Class::Degraded,
+        reason: "NotAsPlanned".to_owned(),
+        message: format!(
+            "after the update to {} the host is not as planned: {}",
+            record.to.config,
+            listed(differences)
+        ),
+        next: "See `machine-config-agent verify`; mend what writes there, or change the target.".to_owned(),
+    }
+}
