@@ -1,0 +1,206 @@
+//! Accounts of the host: names to numbers, and the password field of one user.
+//!
+//! The databases below the root are read as text: no process, no NSS of another root. Invariant: of `/etc/shadow` only
+//! the one field changes, under the lock that passwd(1) and useradd(8) take; a password never becomes empty.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use rustix::fd::OwnedFd;
+use rustix::fs::{FlockOperation, Mode, OFlags};
+
+use super::HostError;
+use super::durable::{self, Change, Run, Want};
+use super::failpoint::FailPoints;
+use super::root::{Missing, Root};
+use crate::model::users::PasswordHash;
+
+const SHADOW: &str = "/etc/shadow";
+const LOCK: &str = ".pwd.lock";
+/// lckpwdf(3) gives up after as long.
+const LOCK_WAIT: Duration = Duration::from_secs(15);
+
+/// A user of the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct User {
+    /// The user id.
+    pub uid: u32,
+    /// The primary group.
+    pub gid: u32,
+    /// The home directory.
+    pub home: String,
+}
+
+/// The users and groups of a root.
+#[derive(Debug, Clone, Default)]
+pub struct Accounts {
+    users: BTreeMap<String, User>,
+    groups: BTreeMap<String, u32>,
+}
+
+impl Accounts {
+    /// Reads `/etc/passwd` and `/etc/group`, and below `/usr/lib` those that come with an ostree image.
+    pub fn load(root: &Root) -> Result<Self, HostError> {
+        let mut accounts = Self::default();
+        for directory in ["/etc", "/usr/lib"] {
+            // The first entry of a name counts, as in nsswitch's `files altfiles`.
+            for line in root.read_text(&format!("{directory}/passwd"))?.unwrap_or_default().lines() {
+                if let Some((name, user)) = user_of(line) {
+                    accounts.users.entry(name).or_insert(user);
+                }
+            }
+            for line in root.read_text(&format!("{directory}/group"))?.unwrap_or_default().lines() {
+                let mut fields = line.split(':');
+                if let (Some(name), Some(gid)) =
+                    (fields.next(), fields.nth(1).and_then(|gid| gid.parse().ok()))
+                {
+                    accounts.groups.entry(name.to_owned()).or_insert(gid);
+                }
+            }
+        }
+        Ok(accounts)
+    }
+
+    /// Returns a user.
+    pub fn user(&self, name: &str) -> Option<&User> {
+        self.users.get(name)
+    }
+
+    /// Returns a group's number.
+    pub fn group(&self, name: &str) -> Option<u32> {
+        self.groups.get(name).copied()
+    }
+}
+
+fn user_of(line: &str) -> Option<(String, User)> {
+    let mut fields = line.split(':');
+    let name = fields.next().filter(|name| !name.is_empty())?;
+    let uid = fields.nth(1)?.parse().ok()?;
+    let gid = fields.next()?.parse().ok()?;
+    let home = fields.nth(1)?.to_owned();
+    Some((name.to_owned(), User { uid, gid, home }))
+}
+
+/// Returns the password field of a user; `None` when `/etc/shadow` has no entry.
+pub fn password(root: &Root, user: &str) -> Result<Option<PasswordHash>, HostError> {
+    let shadow = root.read(SHADOW)?.unwrap_or_default();
+    let field = field_of(&shadow, user).and_then(|range| shadow.get(range));
+    Ok(field.and_then(|field| PasswordHash::new(String::from_utf8_lossy(field).into_owned())))
+}
+
+/// Sets the password field of a user, durably. A field that is right is not written.
+pub fn set_password(
+    root: &Root,
+    user: &str,
+    hash: &PasswordHash,
+    run: Run,
+    points: &FailPoints,
+) -> Result<(), HostError> {
+    if run == Run::First && password(root, user)?.as_ref() == Some(hash) {
+        return Ok(());
+    }
+    let lock = lock(root)?;
+    let shadow = root.read(SHADOW)?.unwrap_or_default();
+    let missing =
+        || HostError::UnknownAccount { kind: "the /etc/shadow entry of user", name: user.to_owned() };
+    let range = field_of(&shadow, user).ok_or_else(missing)?;
+    let (before, after) = (shadow.get(..range.start), shadow.get(range.end..));
+    let bytes = [before.unwrap_or_default(), hash.as_str().as_bytes(), after.unwrap_or_default()].concat();
+    let (mode, uid, gid) = root.dress_of(SHADOW)?.ok_or_else(missing)?;
+    let change = Change::new(SHADOW, uid, Want::file(&bytes, mode, uid, gid));
+    let done = durable::carry_out(root, std::slice::from_ref(&change), run, points);
+    drop(lock);
+    done.map(|_| ())
+}
+
+/// Finds the second field of a user's line.
+fn field_of(shadow: &[u8], user: &str) -> Option<std::ops::Range<usize>> {
+    let mut start = 0;
+    for line in shadow.split_inclusive(|byte| *byte == b'\n') {
+        let name_end = line.iter().position(|byte| *byte == b':');
+        if let Some(name_end) = name_end.filter(|end| line.get(..*end) == Some(user.as_bytes())) {
+            let field = line.get(name_end + 1..)?;
+            let length = field.iter().position(|byte| *byte == b':')?;
+            return Some(start + name_end + 1..start + name_end + 1 + length);
+        }
+        start += line.len();
+    }
+    None
+}
+
+/// Takes the lock of lckpwdf(3). It goes with the returned descriptor.
+fn lock(root: &Root) -> Result<OwnedFd, HostError> {
+    let path = format!("/etc/{LOCK}");
+    let failed = |errno: rustix::io::Errno| HostError::io("lock", &*path, errno);
+    let Some(etc) = root.walk("/etc", 0, Missing::Make, &mut Vec::new())? else {
+        return Err(failed(rustix::io::Errno::NOENT));
+    };
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = rustix::fs::openat(&etc, LOCK, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
+    let (send, receive) = mpsc::channel();
+    // fcntl(2) waits without a limit: it waits in a thread of its own. Should we give up, the thread's lock goes with
+    // its descriptor when it is granted at last.
+    let wait = move || {
+        let locked = rustix::fs::fcntl_lock(&fd, FlockOperation::LockExclusive).map(|()| fd);
+        drop(send.send(locked));
+    };
+    let spawned = thread::Builder::new().name("lckpwdf".to_owned()).spawn(wait);
+    spawned.map_err(|source| HostError::io("lock", &*path, source))?;
+    match receive.recv_timeout(LOCK_WAIT) {
+        Ok(locked) => locked.map_err(failed),
+        Err(_) => {
+            Err(HostError::Timeout { object: format!("the lock {path}"), seconds: LOCK_WAIT.as_secs() })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn root_with(files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
+        let dir = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = dir.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let root = Root::open(dir.path()).unwrap();
+        (dir, root)
+    }
+
+    #[test]
+    fn names_come_from_both_databases_and_etc_wins() {
+        let (_dir, root) = root_with(&[
+            (
+                "etc/passwd",
+                "root:x:0:0:root:/root:/bin/bash\ncore:x:1000:1001::/var/home/core:/bin/bash\nbroken\n",
+            ),
+            ("usr/lib/passwd", "core:x:5:5::/x:/y\nchrony:x:992:989::/var/lib/chrony:/sbin/nologin\n"),
+            ("usr/lib/group", "chrony:x:989:\n"),
+        ]);
+        let accounts = Accounts::load(&root).unwrap();
+        let core = User { uid: 1000, gid: 1001, home: "/var/home/core".to_owned() };
+        assert_eq!(accounts.user("core"), Some(&core));
+        assert_eq!(accounts.user("chrony").unwrap().uid, 992);
+        assert_eq!(accounts.group("chrony"), Some(989));
+        assert_eq!(accounts.user("broken"), None);
+    }
+
+    #[test]
+    fn only_the_password_field_changes() {
+        let (dir, root) = root_with(&[("etc/shadow", "root:!:1:0\ncore:*:19000:0:99999:7:::\ncorey:x:2\n")]);
+        let hash = PasswordHash::new("$6$salt$hash").unwrap();
+        for _ in 0..2 {
+            set_password(&root, "core", &hash, Run::First, &FailPoints::off()).unwrap();
+            let text = std::fs::read_to_string(dir.path().join("etc/shadow")).unwrap();
+            assert_eq!(text, "root:!:1:0\ncore:$6$salt$hash:19000:0:99999:7:::\ncorey:x:2\n");
+        }
+        assert_eq!(password(&root, "core").unwrap(), Some(hash.clone()));
+        assert_eq!(password(&root, "nobody").unwrap(), None);
+        let error = set_password(&root, "nobody", &hash, Run::First, &FailPoints::off()).unwrap_err();
+        assert!(!error.to_string().contains("$6$"), "{error}");
+    }
+}

@@ -1,0 +1,333 @@
+//! Many changes of files as one durable step.
+//!
+//! What is right already is left alone. The rest is written beside its place under a name that a rerun finds and
+//! clears, gets owner, mode and attributes on the descriptor, and is synced in parallel; only then are the names
+//! switched, and each directory that changed is synced once. Invariant: until the first name is switched nothing has
+//! changed, and a name never shows a file that is not whole. No file system is ever synced as a whole.
+//!
+//! | file | does |
+//! |---|---|
+//! | `target` | looks whether a path is right already |
+//! | `draft` | one new version beside its place, from its first byte to the switch |
+//! | `sync` | many calls side by side |
+
+mod draft;
+mod sync;
+mod target;
+
+use std::collections::{BTreeMap, HashMap};
+
+use rustix::fd::AsFd;
+use rustix::fs::AtFlags;
+
+use super::HostError;
+use super::failpoint::FailPoints;
+use super::root::{Dir, MadeDirectory, Missing, Root, no_name, split, unlink};
+use super::selinux::Labels;
+
+use draft::{Draft, temporary};
+use target::{Look, look};
+
+/// So many contents are open at once: well under the usual 1024 descriptors, and enough to keep a disk's queue full.
+const WINDOW: usize = 256;
+
+/// What a path should be.
+#[derive(Clone)]
+pub enum Want<'a> {
+    /// A regular file.
+    File {
+        /// Its bytes.
+        bytes: &'a [u8],
+        /// Its permission bits.
+        mode: u32,
+        /// Its owner.
+        uid: u32,
+        /// Its group.
+        gid: u32,
+        /// Its extended attributes.
+        attributes: Attributes<'a>,
+    },
+    /// A link.
+    Link {
+        /// Where it points.
+        target: String,
+    },
+    /// Nothing.
+    Absent,
+}
+
+/// Which extended attributes a file gets.
+#[derive(Debug, Clone, Copy)]
+pub enum Attributes<'a> {
+    /// Those of the file that it replaces; a new file gets the label that the host's SELinux policy names.
+    Keep,
+    /// These.
+    Exactly(&'a [(String, Vec<u8>)]),
+}
+
+/// One path and what it should be.
+#[derive(Debug, Clone)]
+pub struct Change<'a> {
+    path: String,
+    trusted: u32,
+    want: Want<'a>,
+}
+
+/// Whether something may be left over from a run that was cut off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Run {
+    /// The first one: what is right was right before, and durable.
+    First,
+    /// A repetition: leftovers are cleared, and directories are synced although their files are right, because the
+    /// earlier run may have died between switching names and syncing.
+    Again,
+}
+
+/// What was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Done {
+    /// Paths that were changed.
+    pub changed: usize,
+    /// Paths that were right already.
+    pub right: usize,
+}
+
+impl std::fmt::Debug for Want<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::File { bytes, mode, uid, gid, .. } => {
+                write!(f, "File({} bytes, {mode:04o}, {uid}:{gid})", bytes.len())
+            }
+            Self::Link { target } => write!(f, "Link({target})"),
+            Self::Absent => f.write_str("Absent"),
+        }
+    }
+}
+
+impl<'a> Want<'a> {
+    /// Wants a file that keeps the attributes of the one it replaces.
+    pub fn file(bytes: &'a [u8], mode: u32, uid: u32, gid: u32) -> Self {
+        Self::File { bytes, mode, uid, gid, attributes: Attributes::Keep }
+    }
+}
+
+impl<'a> Change<'a> {
+    /// Makes a change. `trusted` is the user, besides root, whose directories the path may lead through.
+    pub fn new(path: impl Into<String>, trusted: u32, want: Want<'a>) -> Self {
+        Self { path: path.into(), trusted, want }
+    }
+
+    /// Returns the path.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Returns the user, besides root, whose directories the path may lead through.
+    pub fn trusted(&self) -> u32 {
+        self.trusted
+    }
+}
+
+/// Carries out changes of different paths. See the module's invariant.
+pub fn carry_out(
+    root: &Root,
+    changes: &[Change<'_>],
+    run: Run,
+    points: &FailPoints,
+) -> Result<Done, HostError> {
+    let mut batch =
+        Batch { root, run, labels: None, places: Vec::new(), known: HashMap::new(), made: Vec::new() };
+    let wrong = batch.wrong(changes)?;
+    let mut drafts = Vec::new();
+    let done = batch.carry_out(&wrong, &mut drafts, points);
+    if done.is_err() {
+        batch.withdraw(&drafts);
+    }
+    done.map(|()| Done { changed: wrong.len(), right: changes.len() - wrong.len() })
+}
+
+/// A directory in use.
+struct Place {
+    dir: Dir,
+    touched: bool,
+}
+
+/// A change that has to be made, and what was found.
+struct Wrong<'a> {
+    change: &'a Change<'a>,
+    look: Look,
+}
+
+struct Batch<'a> {
+    root: &'a Root,
+    run: Run,
+    /// Loaded when the first new file needs a label.
+    labels: Option<Labels>,
+    places: Vec<Place>,
+    /// The place of a directory, as it was asked for, and of the user whom the walk trusted.
+    known: HashMap<(String, u32), usize>,
+    made: Vec<MadeDirectory>,
+}
+
+impl Batch<'_> {
+    fn wrong<'a>(&mut self, changes: &'a [Change<'a>]) -> Result<Vec<Wrong<'a>>, HostError> {
+        let mut wrong = Vec::new();
+        for change in changes {
+            let look = self.look(change)?;
+            if !matches!(look, Look::Right) {
+                wrong.push(Wrong { change, look });
+            }
+        }
+        Ok(wrong)
+    }
+
+    fn carry_out<'a>(
+        &mut self,
+        wrong: &[Wrong<'a>],
+        drafts: &mut Vec<Draft<'a>>,
+        points: &FailPoints,
+    ) -> Result<(), HostError> {
+        for wrong in wrong.iter().filter(|wrong| !matches!(wrong.change.want, Want::Absent)) {
+            drafts.extend(self.draft(wrong)?);
+        }
+        let places = &self.places;
+        let dir = |draft: &Draft<'_>| places.get(draft.place).map(|place| &place.dir);
+        for window in drafts.chunks(WINDOW) {
+            sync::each(window, |draft| dir(draft).map_or(Ok(()), |dir| draft.write(dir)))?;
+            points.hit("staged");
+            sync::each(window, Draft::sync)?;
+            points.hit("synced");
+        }
+        let mut by_place: BTreeMap<usize, Vec<&Draft<'_>>> = BTreeMap::new();
+        for draft in &*drafts {
+            by_place.entry(draft.place).or_default().push(draft);
+        }
+        // The kernel lets one rename at a time into a directory: each directory is one piece of work.
+        let by_place: Vec<Vec<&Draft<'_>>> = by_place.into_values().collect();
+        sync::each(&by_place, |drafts| {
+            for draft in drafts {
+                dir(draft).map_or(Ok(()), |dir| draft.switch(dir))?;
+                points.hit("renamed");
+            }
+            Ok(())
+        })?;
+        for wrong in wrong.iter().filter(|wrong| matches!(wrong.change.want, Want::Absent)) {
+            self.remove(wrong.change)?;
+            points.hit("removed");
+        }
+        self.sync_directories()?;
+        if !wrong.is_empty() || self.run == Run::Again {
+            points.hit("directories-synced");
+        }
+        Ok(())
+    }
+
+    fn place(&mut self, change: &Change<'_>, missing: Missing) -> Result<Option<usize>, HostError> {
+        let (directory, _) = split(&change.path).ok_or_else(|| no_name(&change.path))?;
+        let key = (directory.to_owned(), change.trusted);
+        if let Some(known) = self.known.get(&key) {
+            return Ok(Some(*known));
+        }
+        let walked = self.root.walk(directory, change.trusted, missing, &mut self.made);
+        let Some(dir) = walked.map_err(|error| named(error, &change.path))? else { return Ok(None) };
+        self.places.push(Place { dir, touched: self.run == Run::Again });
+        self.known.insert(key, self.places.len() - 1);
+        Ok(Some(self.places.len() - 1))
+    }
+
+    fn look(&mut self, change: &Change<'_>) -> Result<Look, HostError> {
+        let (_, name) = split(&change.path).ok_or_else(|| no_name(&change.path))?;
+        let place = self.place(change, Missing::Leave)?;
+        let Some(place) = place.and_then(|place| self.places.get(place)) else {
+            let absent = matches!(change.want, Want::Absent);
+            return Ok(if absent { Look::Right } else { Look::Wrong { kept: None } });
+        };
+        if self.run == Run::Again {
+            unlink(&place.dir, &temporary(name))
+                .map_err(|source| HostError::io("clear the leftover of", &*change.path, source))?;
+        }
+        look(&place.dir, name, &change.path, &change.want)
+    }
+
+    /// Prepares a new version: its directory is made, its attributes are known.
+    fn draft<'a>(&mut self, wrong: &Wrong<'a>) -> Result<Option<Draft<'a>>, HostError> {
+        let change = wrong.change;
+        let (_, name) = split(&change.path).ok_or_else(|| no_name(&change.path))?;
+        let Some(index) = self.place(change, Missing::Make)? else { return Ok(None) };
+        let Some(place) = self.places.get_mut(index) else { return Ok(None) };
+        place.touched = true;
+        let attributes = match (&change.want, &wrong.look) {
+            (Want::File { attributes: Attributes::Exactly(exactly), .. }, _) => exactly.to_vec(),
+            (Want::File { .. }, Look::Wrong { kept: Some(kept) }) => kept.clone(),
+            (Want::File { mode, .. }, _) => {
+                let real = format!("{}/{name}", place.dir.path());
+                let label = self.labels.get_or_insert_with(|| Labels::load(self.root)).of_file(&real, *mode);
+                label.into_iter().map(|label| ("security.selinux".to_owned(), label)).collect()
+            }
+            (Want::Link { .. } | Want::Absent, _) => Vec::new(),
+        };
+        Ok(Some(Draft::new(change, name, index, attributes)))
+    }
+
+    fn remove(&mut self, change: &Change<'_>) -> Result<(), HostError> {
+        let (_, name) = split(&change.path).ok_or_else(|| no_name(&change.path))?;
+        let place = self.place(change, Missing::Leave)?;
+        if let Some(place) = place.and_then(|place| self.places.get_mut(place)) {
+            unlink(&place.dir, name).map_err(|source| HostError::io("remove", &*change.path, source))?;
+            place.touched = true;
+        }
+        Ok(())
+    }
+
+    fn sync_directories(&mut self) -> Result<(), HostError> {
+        if !self.made.is_empty() {
+            let labels = self.labels.get_or_insert_with(|| Labels::load(self.root));
+            for made in &self.made {
+                labels.apply_to_directory(&made.fd, &made.path)?;
+            }
+        }
+        let touched = self.places.iter().filter(|place| place.touched);
+        let mut directories: Vec<_> = touched.map(|place| (place.dir.as_fd(), place.dir.path())).collect();
+        for made in &self.made {
+            directories.push((made.fd.as_fd(), &made.path));
+            directories.push((made.parent.as_fd(), &made.path));
+        }
+        sync::each(&directories, |(fd, path)| sync::sync(*fd, path))
+    }
+
+    /// Takes back what was prepared: drafts, then the directories that were made for them.
+    fn withdraw(&mut self, drafts: &[Draft<'_>]) {
+        for draft in drafts {
+            if let Some(place) = self.places.get(draft.place) {
+                // The error that led here is the one to report; a rerun clears what stays.
+                drop(unlink(&place.dir, &draft.temporary));
+            }
+        }
+        for made in self.made.iter().rev() {
+            // One that is in use by now stays, and so do those above it.
+            if rustix::fs::unlinkat(&made.parent, made.name.as_str(), AtFlags::REMOVEDIR).is_err() {
+                break;
+            }
+        }
+    }
+}
+
+/// Puts the file's path into an error that names only the directory that was walked to.
+fn named(error: HostError, path: &str) -> HostError {
+    match error {
+        HostError::Io { action, source, .. } => HostError::Io { action, path: path.to_owned(), source },
+        HostError::UnsafeDirectory { directory, rule, .. } => {
+            HostError::UnsafeDirectory { path: path.to_owned(), directory, rule }
+        }
+        other @ (HostError::Kind { .. }
+        | HostError::Malformed { .. }
+        | HostError::UnknownAccount { .. }
+        | HostError::Unit { .. }
+        | HostError::Command { .. }
+        | HostError::Bus { .. }
+        | HostError::Job { .. }
+        | HostError::Timeout { .. }
+        | HostError::NoBackend { .. }
+        | HostError::Os { .. }) => other,
+    }
+}

@@ -1,0 +1,132 @@
+//! One new version of a file or a link, beside its place: written, dressed, synced, switched.
+//!
+//! Invariant: its name there is the same at each run, so that a rerun finds what a dead one left.
+
+use std::io::Write as _;
+use std::sync::{Mutex, PoisonError};
+
+use rustix::fd::{AsFd as _, OwnedFd};
+use rustix::fs::{Advice, Gid, Mode, OFlags, Uid, XattrFlags};
+use rustix::io::Errno;
+
+use super::{Change, Want, sync};
+use crate::host::HostError;
+use crate::host::root::{AttributeList, Dir, mode_bits, unlink};
+
+/// A new version that is to take the place of what is there.
+pub(super) struct Draft<'a> {
+    /// The number of the directory.
+    pub(super) place: usize,
+    /// Its name until it is switched.
+    pub(super) temporary: String,
+    name: &'a str,
+    change: &'a Change<'a>,
+    attributes: AttributeList,
+    /// Open from the first byte to the sync.
+    fd: Mutex<Option<OwnedFd>>,
+}
+
+impl<'a> Draft<'a> {
+    /// Plans a draft; nothing is written yet.
+    pub(super) fn new(
+        change: &'a Change<'a>,
+        name: &'a str,
+        place: usize,
+        attributes: AttributeList,
+    ) -> Self {
+        Self { place, temporary: temporary(name), name, change, attributes, fd: Mutex::new(None) }
+    }
+
+    fn path(&self) -> &'a str {
+        &self.change.path
+    }
+
+    /// Makes the new version. A file stays open, and its bytes are on their way to the disk.
+    pub(super) fn write(&self, dir: &Dir) -> Result<(), HostError> {
+        let made = match self.make(dir) {
+            // A run that was cut off left it, or somebody else: it is not written through.
+            Err(Errno::EXIST) => {
+                unlink(dir, &self.temporary).map_err(|source| self.failed(source))?;
+                self.make(dir)
+            }
+            made => made,
+        };
+        let fd = made.map_err(|errno| self.failed(errno.into()))?;
+        let (Some(fd), Want::File { bytes, mode, uid, gid, .. }) = (fd, &self.change.want) else {
+            return Ok(());
+        };
+        let fd = write(fd, bytes).map_err(|source| self.failed(source))?;
+        dress(&fd, (*mode, *uid, *gid), &self.attributes).map_err(|errno| self.failed(errno.into()))?;
+        // Linux starts the writing and does not wait. All bytes of a batch are under way before the first sync asks
+        // for the file system's log to be written, so one log write carries all of them. Advice only: it may fail.
+        let _advised = rustix::fs::fadvise(&fd, 0, None, Advice::DontNeed);
+        *self.fd.lock().unwrap_or_else(PoisonError::into_inner) = Some(fd);
+        Ok(())
+    }
+
+    fn make(&self, dir: &Dir) -> Result<Option<OwnedFd>, Errno> {
+        match &self.change.want {
+            Want::Absent => Ok(None),
+            Want::Link { target } => {
+                rustix::fs::symlinkat(target.as_str(), dir, self.temporary.as_str()).map(|()| None)
+            }
+            Want::File { .. } => {
+                let flags =
+                    OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                rustix::fs::openat(dir, self.temporary.as_str(), flags, Mode::RUSR | Mode::WUSR).map(Some)
+            }
+        }
+    }
+
+    fn failed(&self, source: std::io::Error) -> HostError {
+        let action = if matches!(self.change.want, Want::Link { .. }) { "make the link" } else { "write" };
+        HostError::io(action, self.path(), source)
+    }
+
+    /// Waits until its bytes are durable, and closes it.
+    pub(super) fn sync(&self) -> Result<(), HostError> {
+        let fd = self.fd.lock().unwrap_or_else(PoisonError::into_inner).take();
+        fd.map_or(Ok(()), |fd| sync::sync(fd.as_fd(), self.path()))
+    }
+
+    /// Puts it into its place.
+    pub(super) fn switch(&self, dir: &Dir) -> Result<(), HostError> {
+        rustix::fs::renameat(dir, self.temporary.as_str(), dir, self.name)
+            .map_err(|errno| HostError::io("switch to the new version of", self.path(), errno))
+    }
+}
+
+/// The name under which a new version waits: the same at each run, so that a rerun finds it; hidden, so that programs
+/// that read whole directories (systemd, sysctl, cri-o) skip it.
+pub(super) fn temporary(name: &str) -> String {
+    const SUFFIX: &str = ".mca-new";
+    // NAME_MAX is 255.
+    if name.len() + SUFFIX.len() < 255 {
+        format!(".{name}{SUFFIX}")
+    } else {
+        format!(".{}{SUFFIX}", crate::model::Sha256::of(name.as_bytes()))
+    }
+}
+
+fn write(fd: OwnedFd, bytes: &[u8]) -> std::io::Result<OwnedFd> {
+    let mut file = std::fs::File::from(fd);
+    file.write_all(bytes)?;
+    Ok(file.into())
+}
+
+/// Gives a new file its owner, then what a change of owner would clear: mode and attributes.
+fn dress(
+    fd: &OwnedFd,
+    (mode, uid, gid): (u32, u32, u32),
+    attributes: &[(String, Vec<u8>)],
+) -> Result<(), Errno> {
+    let stat = rustix::fs::fstat(fd)?;
+    if (stat.st_uid, stat.st_gid) != (uid, gid) {
+        rustix::fs::fchown(fd, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
+    }
+    rustix::fs::fchmod(fd, mode_bits(mode))?;
+    for (name, value) in attributes {
+        rustix::fs::fsetxattr(fd, name.as_str(), value, XattrFlags::empty())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,90 @@
+//! Whether a path is already as it should be: looked at without writing anything.
+
+use std::io::Read as _;
+
+use rustix::fd::AsFd;
+use rustix::fs::Stat;
+
+use super::{Attributes, Want};
+use crate::host::HostError;
+use crate::host::root::{AttributeList, Dir, Entry, attributes};
+
+/// As much as is compared at once: a large file is not held a second time.
+const CHUNK: usize = 64 * 1024;
+
+/// The outcome.
+#[derive(Debug)]
+pub(super) enum Look {
+    /// Nothing is to be done.
+    Right,
+    /// It has to be changed.
+    Wrong {
+        /// The attributes that the next version of a file takes over; `None` when there is no file.
+        kept: Option<AttributeList>,
+    },
+}
+
+/// Compares an entry of a directory with what it should be. What no config can own is an error.
+pub(super) fn look(dir: &Dir, name: &str, path: &str, want: &Want<'_>) -> Result<Look, HostError> {
+    let found = Entry::open(dir, name, path)?;
+    if let Entry::Other(found) = found {
+        return Err(HostError::Kind { path: path.to_owned(), expected: "a file, a link or nothing", found });
+    }
+    match (want, found) {
+        (Want::Absent, Entry::Absent) => Ok(Look::Right),
+        (Want::Link { target }, Entry::Link { target: found }) if *target == found => Ok(Look::Right),
+        (Want::File { bytes, mode, uid, gid, attributes: wanted }, Entry::File { file, stat }) => {
+            let right = same_dress(&stat, *mode, *uid, *gid)
+                && same_attributes(&file, path, *wanted)?
+                && same_bytes(&file, &stat, bytes).map_err(|source| HostError::io("read", path, source))?;
+            if right {
+                return Ok(Look::Right);
+            }
+            Ok(Look::Wrong { kept: Some(kept(&file, path)?) })
+        }
+        (Want::Absent | Want::Link { .. } | Want::File { .. }, _) => Ok(Look::Wrong { kept: None }),
+    }
+}
+
+fn kept(file: &std::fs::File, path: &str) -> Result<AttributeList, HostError> {
+    let mut kept = attributes(file, path)?;
+    // Capabilities and access lists belong to the old contents; mode and owner come from the config.
+    kept.retain(|(name, _)| name.starts_with("user.") || name == "security.selinux");
+    Ok(kept)
+}
+
+fn same_dress(stat: &Stat, mode: u32, uid: u32, gid: u32) -> bool {
+    stat.st_mode & 0o7777 == mode && stat.st_uid == uid && stat.st_gid == gid
+}
+
+fn same_attributes(file: impl AsFd, path: &str, wanted: Attributes<'_>) -> Result<bool, HostError> {
+    let Attributes::Exactly(exactly) = wanted else { return Ok(true) };
+    let mut found = attributes(file, path)?;
+    let mut exactly = exactly.to_vec();
+    found.sort();
+    exactly.sort();
+    Ok(found == exactly)
+}
+
+fn same_bytes(mut file: &std::fs::File, stat: &Stat, bytes: &[u8]) -> std::io::Result<bool> {
+    let size = u64::try_from(stat.st_size).unwrap_or_default();
+    let wanted = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+    if size != wanted {
+        return Ok(false);
+    }
+    let mut buffer = vec![0_u8; CHUNK.min(bytes.len() + 1)];
+    let mut rest = bytes;
+    loop {
+        let read = match file.read(&mut buffer) {
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            other => other?,
+        };
+        let found = buffer.get(..read).unwrap_or_default();
+        match rest.strip_prefix(found) {
+            // The end: nothing may be missing. A file that grew meanwhile is longer than what is left.
+            Some(_) if read == 0 => return Ok(rest.is_empty()),
+            Some(left) => rest = left,
+            None => return Ok(false),
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! What can go wrong at the machine. Every variant names the object; the cause is in `source`; `next` is for people.
+
+use std::io;
+
+use crate::model::Class;
+
+/// An error at the machine.
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    /// A system call on a path failed.
+    #[error("can't {action} {path}")]
+    Io {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// The path below the root.
+        path: String,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// A directory that someone else may change: what is written there could be swapped.
+    #[error("{path} is not touched: its directory {directory} {rule}")]
+    UnsafeDirectory {
+        /// The path that was asked for.
+        path: String,
+        /// The directory.
+        directory: String,
+        /// What is wrong with it.
+        rule: &'static str,
+    },
+    /// A path that is not the kind of thing that was expected.
+    #[error("{path} is {found}, not {expected}")]
+    Kind {
+        /// The path.
+        path: String,
+        /// What was expected.
+        expected: &'static str,
+        /// What is there.
+        found: &'static str,
+    },
+    /// A file of the host that can't be understood.
+    #[error("{path} can't be read as {format}: {cause}")]
+    Malformed {
+        /// The path.
+        path: String,
+        /// What it should be.
+        format: &'static str,
+        /// What is wrong, without contents.
+        cause: String,
+    },
+    /// An account, or a group, that the host does not have.
+    #[error("{kind} {name} is not known on this host")]
+    UnknownAccount {
+        /// `user` or `group`.
+        kind: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// A unit that can't be enabled.
+    #[error("unit {unit} can't be enabled: {cause}")]
+    Unit {
+        /// The unit.
+        unit: String,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// A program that failed.
+    #[error("{program} failed: {cause}")]
+    Command {
+        /// The program.
+        program: String,
+        /// Its exit and the end of what it wrote.
+        cause: String,
+    },
+    /// A call over D-Bus that failed.
+    #[error("{call} over D-Bus failed")]
+    Bus {
+        /// Interface and method, with the object.
+        call: String,
+        /// What the bus or the service said.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A unit that systemd could not bring where it was asked to.
+    #[error("{action} of {unit} ended with {result:?}")]
+    Job {
+        /// `reload` or `restart`.
+        action: &'static str,
+        /// The unit.
+        unit: String,
+        /// systemd's word for it: `failed`, `timeout`, `dependency`, `canceled`.
+        result: String,
+    },
+    /// Something that did not happen in time.
+    #[error("{object} did not answer within {seconds} s")]
+    Timeout {
+        /// What was waited for.
+        object: String,
+        /// For how long.
+        seconds: u64,
+    },
+    /// Something that only an image-based host can do.
+    #[error("{object} can't be staged: this host is not image-based, or its OS backend is set to none")]
+    NoBackend {
+        /// What was to be staged.
+        object: String,
+    },
+    /// The OS backend failed.
+    #[error("{object}: {cause}")]
+    Os {
+        /// What it was about: an image, a deployment, the sysroot.
+        object: String,
+        /// What happened.
+        cause: String,
+        /// What it means for the node.
+        class: Class,
+        /// A bounded word for events and metric labels.
+        reason: &'static str,
+        /// What a person does next.
+        next: &'static str,
+    },
+}
+
+impl HostError {
+    /// Says that a system call on a path failed.
+    pub fn io(action: &'static str, path: impl Into<String>, source: impl Into<io::Error>) -> Self {
+        Self::Io { action, path: path.into(), source: source.into() }
+    }
+
+    /// Returns the class.
+    pub fn class(&self) -> Class {
+        match self {
+            Self::Io { source, .. } => match Trouble::of(source) {
+                Trouble::Full | Trouble::Passing => Class::Retry,
+                Trouble::ReadOnly | Trouble::Lasting => Class::Degraded,
+            },
+            Self::Command { .. } | Self::Bus { .. } | Self::Timeout { .. } => Class::Retry,
+            Self::UnsafeDirectory { .. }
+            | Self::Kind { .. }
+            | Self::Malformed { .. }
+            | Self::UnknownAccount { .. }
+            | Self::Unit { .. }
+            | Self::Job { .. }
+            | Self::NoBackend { .. } => Class::Degraded,
+            Self::Os { class, .. } => *class,
+        }
+    }
+
+    /// Returns a bounded word for events and metric labels.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Io { source, .. } => match Trouble::of(source) {
+                Trouble::Full => "DiskFull",
+                Trouble::ReadOnly => "ReadOnlyFilesystem",
+                Trouble::Passing | Trouble::Lasting => "Io",
+            },
+            Self::UnsafeDirectory { .. } => "UnsafeDirectory",
+            Self::Kind { .. } => "UnexpectedKind",
+            Self::Malformed { .. } => "MalformedFile",
+            Self::UnknownAccount { .. } => "UnknownAccount",
+            Self::Unit { .. } => "UnitNotEnabled",
+            Self::Command { .. } => "CommandFailed",
+            Self::Bus { .. } => "BusCallFailed",
+            Self::Job { .. } => "JobFailed",
+            Self::Timeout { .. } => "TimedOut",
+            Self::NoBackend { .. } => "NotImageBased",
+            Self::Os { reason, .. } => reason,
+        }
+    }
+
+    /// Returns what a person does next.
+    pub fn next(&self) -> String {
+        match self {
+            Self::Io { path, source, .. } => match Trouble::of(source) {
+                Trouble::Full => {
+                    format!(
+                        "Free space on the file system of {path} (df -h {path}); it is tried again by itself."
+                    )
+                }
+                Trouble::ReadOnly => format!(
+                    "Find out why the file system of {path} is read-only (findmnt -T {path}; dmesg) and remount it."
+                ),
+                Trouble::Passing | Trouble::Lasting => {
+                    format!("Look at {path} on the node (ls -ldZ {path}; dmesg).")
+                }
+            },
+            Self::UnsafeDirectory { directory, .. } => {
+                format!(
+                    "Make root own {directory} and take write permission from others (ls -ld {directory})."
+                )
+            }
+            Self::Kind { path, .. } => format!("Move {path} away, or leave it out of the MachineConfig."),
+            Self::Malformed { path, .. } => format!("Repair {path} on the node."),
+            Self::UnknownAccount { kind, name } => {
+                format!("Create the {kind} {name} on the host, or name another in the MachineConfig.")
+            }
+            Self::Unit { unit, .. } => {
+                format!("Correct the unit (systemctl cat {unit}) or its entry in the MachineConfig.")
+            }
+            Self::Command { program, .. } => format!("Run {program} by hand on the node to see more."),
+            Self::Bus { .. } | Self::Timeout { .. } => {
+                "Check the service that was asked (systemctl status; journalctl -b); it is tried again."
+                    .to_owned()
+            }
+            Self::Job { unit, .. } => {
+                format!("Look at the unit: systemctl status {unit}; journalctl -u {unit}.")
+            }
+            Self::NoBackend { .. } => {
+                "Start the agent with the OS backend of the host, or take OS changes out of the config."
+                    .to_owned()
+            }
+            Self::Os { next, .. } => (*next).to_owned(),
+        }
+    }
+}
+
+/// What an I/O error means: a full disk, and what a signal or a memory shortage interrupted, may pass by itself.
+#[derive(Debug, Clone, Copy)]
+enum Trouble {
+    Full,
+    ReadOnly,
+    Passing,
+    Lasting,
+}
+
+impl Trouble {
+    fn of(source: &io::Error) -> Self {
+        use io::ErrorKind as Kind;
+        let kind = source.kind();
+        if matches!(kind, Kind::StorageFull | Kind::QuotaExceeded) {
+            Self::Full
+        } else if kind == Kind::ReadOnlyFilesystem {
+            Self::ReadOnly
+        } else if matches!(
+            kind,
+            Kind::OutOfMemory | Kind::Interrupted | Kind::WouldBlock | Kind::ResourceBusy
+        ) {
+            Self::Passing
+        } else {
+            Self::Lasting
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! The directories of an account's SSH keys: its own, closed to others, and not a link to somewhere else.
+
+use super::HostError;
+use super::accounts::User;
+use super::root::Root;
+use crate::model::FileSeen;
+
+/// What the agent itself makes is closed to others (MCD-158).
+const PRIVATE: u32 = 0o700;
+/// Where a foreign `.ssh` is moved: sshd reads nothing there, and nothing is lost.
+const ASIDE: &str = ".ssh.mca-foreign";
+
+/// Makes the directories above a keys file, and repairs their owner and mode.
+///
+/// A `.ssh` of root is handed over. One of any other user may hold that user's keys: it is moved aside, because its
+/// keys must not open this account (MCD-159 removes it).
+pub fn prepare(root: &Root, home: &str, user: &User) -> Result<(), HostError> {
+    if root.seen(home)? == FileSeen::Absent {
+        root.own_dir(home, PRIVATE, user.uid, user.gid)?;
+    }
+    let ssh = format!("{home}/.ssh");
+    if let Some((_, owner, _)) = root.dress_of(&ssh)?
+        && owner != user.uid
+        && owner != 0
+    {
+        root.move_aside(&ssh, ASIDE, user.uid)?;
+    }
+    root.own_dir(&ssh, PRIVATE, user.uid, user.gid)?;
+    root.own_dir(&format!("{ssh}/authorized_keys.d"), PRIVATE, user.uid, user.gid)
+}

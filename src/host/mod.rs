@@ -1,0 +1,67 @@
+//! THE WALL: the only module that touches the machine.
+//!
+//! Imports `model` only. Everything is below [`Host`]'s root; no other module opens a file, starts a program, asks
+//! the clock or the bus.
+
+#![expect(clippy::disallowed_methods, reason = "this is where the machine is touched")]
+
+pub mod accounts;
+pub mod clock;
+pub mod command;
+pub mod credentials;
+pub mod durable;
+pub mod error;
+pub mod failpoint;
+pub mod keys;
+pub mod os;
+pub mod power;
+pub mod root;
+pub mod saved;
+pub mod systemd;
+pub mod watch;
+
+#[cfg(feature = "backend-ostree")]
+pub(crate) mod mounts;
+mod selinux;
+
+use std::fmt;
+use std::pin::Pin;
+
+pub use clock::Clock;
+pub use credentials::Credentials;
+pub use error::HostError;
+pub use failpoint::FailPoints;
+pub use os::{OsBackend, OsProgress, StageRequest};
+pub use power::{Power, Rebooting};
+pub use root::Root;
+pub use systemd::Systemd;
+
+/// A future of a handle that has several implementors. The agent is single-threaded: it need not be `Send`.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+
+/// Returns the name that the kernel gives this machine.
+pub fn machine_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// The machine, as a struct of narrow handles. Only the OS and the power have several implementors.
+pub struct Host {
+    /// The rooted file system.
+    pub root: Root,
+    /// The wall clock.
+    pub clock: Clock,
+    /// The OS behind the configuration.
+    pub os: Box<dyn OsBackend>,
+    /// Boots.
+    pub power: Box<dyn Power>,
+    /// The running systemd.
+    pub systemd: Systemd,
+    /// Where a test has the process die.
+    pub points: FailPoints,
+}
+
+impl fmt::Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Host({}, {})", self.root.base().display(), self.os.name())
+    }
+}

@@ -1,0 +1,323 @@
+//! Images: their names, what of them is in the repository already, pulling, and which config they carry.
+//!
+//! Invariant: an image counts as present only by the digest of its manifest, so nothing is pulled twice, and nothing
+//! is taken for another image because its name is the same.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Seek as _, Write as _};
+
+use ostree_ext::container::store::{
+    ImageImporter, ImageProxyConfig, ImportProgress, LayerProgress, LayeredImageState, PrepareResult,
+    PreparedImport, list_images, query_image,
+};
+use ostree_ext::container::{ImageReference, OstreeImageReference, SignatureSource, Transport as From};
+use ostree_ext::gio::Cancellable;
+use ostree_ext::glib::{Variant, VariantDict};
+use ostree_ext::oci_spec::image::ImageConfiguration;
+use ostree_ext::ostree::{Repo, commit_get_parent};
+use ostree_ext::prelude::FileExt as _;
+use ostree_ext::refescape::prefix_escape_for_ref;
+use rustix::fs::{MemfdFlags, memfd_create};
+
+use super::oci::View;
+use super::protocol::{Failure, Secret, Trouble};
+use super::sysroot::failed;
+use crate::model::image::Transport;
+use crate::model::observation::Carries;
+use crate::model::{ConfigName, ImageRef, Sha256};
+
+/// Where ostree-ext keeps the names of images.
+const IMAGE_REFS: &str = "ostree/container/image";
+
+/// Keys of the metadata of an image's commit.
+const MANIFEST_DIGEST: &str = "ostree.manifest-digest";
+const IMAGE_CONFIG: &str = "ostree.container.image-config";
+
+/// The label of an image's config that names the MachineConfig it carries.
+const CONFIG_LABEL: &str = "machineconfig";
+
+/// The same in the image's tree, where there is no label: MCD's own file.
+const EMBEDDED_CONFIG: &str = "usr/etc/machine-config-daemon/currentconfig";
+
+/// Returns the reference that goes into the origin file, as rpm-ostree and bootc write it.
+pub(super) fn reference(image: &ImageRef) -> OstreeImageReference {
+    let (transport, name) = match image.transport() {
+        Transport::Registry => (From::Registry, image.name()),
+        Transport::OciDirectory => (From::OciDir, image.name()),
+    };
+    let name = format!("{name}@sha256:{}", image.digest());
+    unverified(ImageReference { transport, name })
+}
+
+/// The signature policy is the host's (`containers-policy.json`), which skopeo applies.
+pub(super) fn unverified(imgref: ImageReference) -> OstreeImageReference {
+    OstreeImageReference { sigverify: SignatureSource::ContainerPolicyAllowInsecure, imgref }
+}
+
+/// Reads a reference of an origin file. A name by digest is taken at its word: that of a manifest list is not the
+/// digest of the manifest that was picked from it.
+pub(super) fn named(reference: &OstreeImageReference, manifest: Option<Sha256>) -> Option<ImageRef> {
+    let prefix = match reference.imgref.transport {
+        From::Registry => "",
+        From::OciDir => "oci:",
+        From::OciArchive | From::DockerArchive | From::ContainerStorage | From::Dir => return None,
+    };
+    let name = reference.imgref.name.as_str();
+    if let Ok(image) = ImageRef::parse(&format!("{prefix}{name}")) {
+        return Some(image);
+    }
+    let name = name.split_once('@').map_or(name, |(name, _)| name);
+    let bare = match name.rsplit_once(':') {
+        Some((bare, tag)) if !tag.contains('/') => bare,
+        Some(_) | None => name,
+    };
+    ImageRef::parse(&format!("{prefix}{bare}@sha256:{}", manifest?)).ok()
+}
+
+/// Returns the manifest's digest of a commit that was made from an image.
+pub(super) fn digest_of_commit(repo: &Repo, commit: &str) -> Option<Sha256> {
+    parse_digest(&metadata(repo, commit, MANIFEST_DIGEST)?)
+}
+
+/// Reads a text of a commit's metadata; of its parent's when packages were layered on the image.
+fn metadata(repo: &Repo, commit: &str, key: &str) -> Option<String> {
+    let (commit, _) = repo.load_commit(commit).ok()?;
+    let value =
+        |commit: &Variant| VariantDict::new(Some(&commit.child_value(0))).lookup::<String>(key).ok()?;
+    value(&commit).or_else(|| value(&repo.load_commit(&commit_get_parent(&commit)?).ok()?.0))
+}
+
+fn digest_of(state: &LayeredImageState) -> Option<Sha256> {
+    parse_digest(state.manifest_digest.as_ref())
+}
+
+pub(super) fn parse_digest(digest: &str) -> Option<Sha256> {
+    Sha256::parse(digest.strip_prefix("sha256:")?).ok()
+}
+
+/// Finds an image in the repository, by name and digest, then by digest alone.
+pub(super) fn present(repo: &Repo, image: &ImageRef) -> Option<Box<LayeredImageState>> {
+    // An image that can't be read whole is not present: it is pulled again.
+    let whole = |reference: &ImageReference| query_image(repo, reference).ok().flatten();
+    whole(&reference(image).imgref).or_else(|| {
+        let names = list_images(repo).unwrap_or_default();
+        names
+            .iter()
+            .filter_map(|name| ImageReference::try_from(name.as_str()).ok())
+            .filter_map(|reference| whole(&reference))
+            .find(|state| digest_of(state) == Some(image.digest()))
+    })
+}
+
+/// Gives an image that is present the name by which it was asked for: the one that will be in the origin, by which
+/// images in use are told from others.
+pub(super) fn name(repo: &Repo, image: &ImageRef, state: &LayeredImageState) -> Result<(), Failure> {
+    let text = reference(image).imgref.to_string();
+    let name = prefix_escape_for_ref(IMAGE_REFS, &text).map_err(failed)?;
+    repo.set_ref_immediate(None, &name, Some(&state.merge_commit), Cancellable::NONE).map_err(failed)
+}
+
+/// Finds out which config an image carries: from the repository, else from its config blob; no layer is pulled.
+pub(super) async fn carries(
+    repo: &Repo,
+    image: &ImageRef,
+    credentials: Option<&Secret>,
+) -> Result<Carries, Failure> {
+    if let Some(state) = present(repo, image) {
+        return carried_by_commit(repo, &state.merge_commit);
+    }
+    let mut pull = Pull::open(repo, image, credentials).await?;
+    match pull.prepare(image).await? {
+        PrepareResult::AlreadyPresent(state) => carried_by_commit(repo, &state.merge_commit),
+        PrepareResult::Ready(prepared) => Ok(labelled(&prepared.config).unwrap_or(Carries::Unknown)),
+    }
+}
+
+/// Finds out which config a commit of the repository carries.
+pub(super) fn carried_by_commit(repo: &Repo, commit: &str) -> Result<Carries, Failure> {
+    let config = metadata(repo, commit, IMAGE_CONFIG).and_then(|text| serde_json::from_str(&text).ok());
+    if let Some(carries) = config.and_then(|config| labelled(&config)) {
+        return Ok(carries);
+    }
+    let (root, _) = repo.read_commit(commit, Cancellable::NONE).map_err(failed)?;
+    let file = root.resolve_relative_path(EMBEDDED_CONFIG);
+    let name = file
+        .load_contents(Cancellable::NONE)
+        .ok()
+        .and_then(|(bytes, _)| serde_json::from_slice::<serde_json::Value>(&bytes).ok())
+        .and_then(|config| config.pointer("/metadata/name")?.as_str().map(str::to_owned));
+    Ok(name.and_then(|name| ConfigName::new(name).ok()).map_or(Carries::Unknown, Carries::Config))
+}
+
+fn labelled(config: &ImageConfiguration) -> Option<Carries> {
+    let labels: &HashMap<String, String> = config.config().as_ref()?.labels().as_ref()?;
+    ConfigName::new(labels.get(CONFIG_LABEL)?.as_str()).ok().map(Carries::Config)
+}
+
+/// An image that is open at its source.
+pub(super) struct Pull {
+    importer: ImageImporter,
+    /// Kept until the pull ends.
+    _view: Option<View>,
+}
+
+impl Pull {
+    /// Opens an image at its registry or directory.
+    pub(super) async fn open(
+        repo: &Repo,
+        image: &ImageRef,
+        credentials: Option<&Secret>,
+    ) -> Result<Self, Failure> {
+        let (source, config, view) = match image.transport() {
+            Transport::Registry => {
+                let config = registry_proxy(credentials).map_err(|e| {
+                    let cause = format!("the credentials can't be handed to skopeo: {e}");
+                    Failure::new(Trouble::Libostree, image.to_string(), cause)
+                })?;
+                (reference(image), config, None)
+            }
+            Transport::OciDirectory => {
+                let view = View::of(image)?;
+                let name = view.path().display().to_string();
+                let source = unverified(ImageReference { transport: From::OciDir, name });
+                (source, local_proxy(), Some(view))
+            }
+        };
+        let mut importer =
+            ImageImporter::new(repo, &source, config).await.map_err(|e| pull_failed(image, e))?;
+        importer.require_bootable();
+        importer.set_target(&reference(image));
+        Ok(Self { importer, _view: view })
+    }
+
+    /// Fetches manifest and config, and holds the manifest against the wanted digest.
+    ///
+    /// A registry's answer was held against it by skopeo already, manifest lists included: there the digest is the
+    /// list's and differs from the manifest's.
+    pub(super) async fn prepare(&mut self, image: &ImageRef) -> Result<PrepareResult, Failure> {
+        let result = self.importer.prepare().await.map_err(|e| pull_failed(image, e))?;
+        let found = match &result {
+            PrepareResult::AlreadyPresent(state) => state.manifest_digest.to_string(),
+            PrepareResult::Ready(prepared) => prepared.manifest_digest.to_string(),
+        };
+        match image.transport() {
+            Transport::OciDirectory if parse_digest(&found) != Some(image.digest()) => {
+                let cause = format!("its manifest has the digest {found}");
+                Err(Failure::new(Trouble::DigestMismatch, image.to_string(), cause))
+            }
+            Transport::OciDirectory | Transport::Registry => Ok(result),
+        }
+    }
+
+    /// Pulls the layers that are missing and writes the image's commit.
+    pub(super) async fn import(
+        mut self,
+        image: &ImageRef,
+        prepared: Box<PreparedImport>,
+        progress: &dyn Fn(String, Option<u8>),
+    ) -> Result<Box<LayeredImageState>, Failure> {
+        let missing = prepared.all_layers().filter(|layer| layer.commit.is_none());
+        let mut tally = Tally::new(missing.map(|layer| layer.layer().size()));
+        let mut layers = self.importer.request_progress();
+        let mut bytes = self.importer.request_layer_progress();
+        let import = self.importer.import(prepared);
+        tokio::pin!(import);
+        loop {
+            tokio::select! {
+                // Both channels lose nothing when another arm wins: `recv` and `changed` are cancel-safe.
+                done = &mut import => return done.map_err(|e| pull_failed(image, e)),
+                Some(event) = layers.recv() => tally.layer(&event, progress),
+                Ok(()) = bytes.changed() => tally.bytes(bytes.borrow_and_update().as_ref(), progress),
+            }
+        }
+    }
+}
+
+/// How skopeo is run for a registry. Without credentials of ours ostree-ext finds those of the host: `ostree/auth.json`
+/// below /run, /etc or /usr/lib.
+fn registry_proxy(credentials: Option<&Secret>) -> io::Result<ImageProxyConfig> {
+    let auth_data = credentials
+        .map(|secret| {
+            let mut file = File::from(memfd_create("auth.json", MemfdFlags::CLOEXEC)?);
+            file.write_all(secret.bytes())?;
+            file.rewind()?;
+            Ok::<_, io::Error>(file)
+        })
+        .transpose()?;
+    Ok(ImageProxyConfig { auth_data, ..ImageProxyConfig::default() })
+}
+
+/// How skopeo is run for a local directory: with our own rights (ostree-ext would drop them under systemd, and the
+/// directory is root's).
+fn local_proxy() -> ImageProxyConfig {
+    ImageProxyConfig { skopeo_cmd: Some(std::process::Command::new("skopeo")), ..ImageProxyConfig::default() }
+}
+
+/// Counts what was pulled.
+struct Tally {
+    layers: usize,
+    begun: usize,
+    total: u64,
+    done: u64,
+    told: Option<u8>,
+}
+
+impl Tally {
+    fn new(sizes: impl Iterator<Item = u64>) -> Self {
+        let (layers, total) = sizes.fold((0, 0), |(layers, total), size| (layers + 1, total + size));
+        Self { layers, begun: 0, total, done: 0, told: None }
+    }
+
+    fn layer(&mut self, event: &ImportProgress, progress: &dyn Fn(String, Option<u8>)) {
+        match event {
+            ImportProgress::OstreeChunkStarted(_) | ImportProgress::DerivedLayerStarted(_) => self.begun += 1,
+            ImportProgress::OstreeChunkCompleted(layer) | ImportProgress::DerivedLayerCompleted(layer) => {
+                self.done += layer.size();
+            }
+        }
+        self.tell(0, progress);
+    }
+
+    fn bytes(&mut self, layer: Option<&LayerProgress>, progress: &dyn Fn(String, Option<u8>)) {
+        if let Some(layer) = layer {
+            self.tell(layer.fetched.min(layer.total), progress);
+        }
+    }
+
+    /// Says each percent once.
+    fn tell(&mut self, fetched: u64, progress: &dyn Fn(String, Option<u8>)) {
+        let percent = ((self.done + fetched).min(self.total) * 100).checked_div(self.total);
+        let percent = percent.and_then(|p| u8::try_from(p).ok());
+        if percent > self.told {
+            self.told = percent;
+            progress(format!("pulling layer {} of {}", self.begun, self.layers), percent);
+        }
+    }
+}
+
+fn pull_failed(image: &ImageRef, error: impl std::fmt::Display) -> Failure {
+    failure(&image.to_string(), &format!("{error:#}"), Trouble::PullFailed)
+}
+
+/// Sorts an error text of libostree, ostree-ext or skopeo, which have no kinds.
+pub(super) fn failure(object: &str, text: &str, other: Trouble) -> Failure {
+    const KNOWN: [(&str, Trouble); 13] = [
+        ("no space left", Trouble::NoSpace),
+        ("min-free-space", Trouble::NoSpace),
+        ("disk quota exceeded", Trouble::NoSpace),
+        ("skopeo spawn error", Trouble::MissingTool),
+        ("unauthorized", Trouble::Unauthorized),
+        ("authentication required", Trouble::Unauthorized),
+        ("403 (forbidden)", Trouble::Unauthorized),
+        ("manifest unknown", Trouble::ImageNotFound),
+        ("name unknown", Trouble::ImageNotFound),
+        ("digest did not match", Trouble::DigestMismatch),
+        ("does not match provided manifest digest", Trouble::DigestMismatch),
+        ("not an ostree encapsulated container", Trouble::NotBootable),
+        ("does not have ostree.bootable", Trouble::NotBootable),
+    ];
+    let low = text.to_lowercase();
+    let trouble = KNOWN.iter().find(|(part, _)| low.contains(part)).map_or(other, |(_, trouble)| *trouble);
+    Failure::new(trouble, object, text)
+}

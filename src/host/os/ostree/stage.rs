@@ -1,0 +1,183 @@
+//! Staging: one deployment with the wanted image and the wanted kernel arguments, or none.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use ostree_ext::container::deploy::{ORIGIN_CONTAINER, remove_undeployed_images};
+use ostree_ext::container::store::{LayeredImageState, PrepareResult, gc_image_layers};
+use ostree_ext::gio::Cancellable;
+use ostree_ext::glib::{Bytes, KeyFile, Variant};
+use ostree_ext::ostree::{Deployment, Sysroot, SysrootDeployTreeOpts};
+use ostree_ext::sysroot::SysrootLock;
+
+use super::image::{self, Pull};
+use super::protocol::{Failure, SYSROOT, Secret, Trouble};
+use super::sysroot::{self, Access, Locked, failed};
+use crate::model::observation::Staged;
+use crate::model::{ImageRef, Karg};
+
+/// Where libostree keeps the staged deployment until the shutdown.
+const STAGED: &str = "/run/ostree/staged-deployment";
+
+/// The mark of a locked staged deployment; since libostree 2023.8 there is also a key in [`STAGED`].
+const LOCKED: &str = "/run/ostree/staged-deployment-locked";
+
+/// What is to be staged.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    /// The image; `None` keeps the booted one.
+    pub(super) image: Option<ImageRef>,
+    /// Credentials for its pull.
+    pub(super) credentials: Option<Secret>,
+    /// Arguments to remove, one instance each.
+    pub(super) delete: Vec<Karg>,
+    /// Arguments to add at the end.
+    pub(super) append: Vec<Karg>,
+}
+
+/// Stages, unless the same is staged already, and looks at the result.
+pub(super) async fn stage(
+    sysroot: &Locked,
+    path: &Path,
+    wanted: &Wanted,
+    progress: &dyn Fn(String, Option<u8>),
+) -> Result<Staged, Failure> {
+    let booted = sysroot::booted(sysroot)?;
+    let kargs = changed(sysroot::kargs(&booted), &wanted.delete, &wanted.append);
+    let (commit, origin) = match &wanted.image {
+        None => (booted.csum().to_string(), origin_of(&booted)),
+        Some(image) => {
+            let state = obtain(sysroot, image, wanted.credentials.as_ref(), progress).await?;
+            (state.merge_commit.clone(), new_origin(image))
+        }
+    };
+    let same = |d: &Deployment| d.csum() == commit && sysroot::kargs(d) == kargs && !locked();
+    if let Some(staged) = sysroot.staged_deployment().filter(same) {
+        return Ok(sysroot::staged(sysroot, &staged));
+    }
+    progress("staging the deployment".to_owned(), None);
+    let arguments: Vec<&str> = kargs.iter().map(Karg::as_str).collect();
+    let options =
+        SysrootDeployTreeOpts { override_kernel_argv: Some(&arguments), ..SysrootDeployTreeOpts::default() };
+    unlock()?;
+    sysroot
+        .stage_tree_with_options(
+            Some(&booted.osname()),
+            &commit,
+            Some(&origin),
+            Some(&booted),
+            &options,
+            Cancellable::NONE,
+        )
+        .map_err(failed)?;
+    let staged = verified(path, &commit, &kargs)?;
+    forget_old_images(sysroot)?;
+    Ok(staged)
+}
+
+/// Removes one instance of each argument, the last one (ours were added at the end), and adds the new ones.
+fn changed(mut kargs: Vec<Karg>, delete: &[Karg], append: &[Karg]) -> Vec<Karg> {
+    for gone in delete {
+        if let Some(at) = kargs.iter().rposition(|karg| karg == gone) {
+            kargs.remove(at);
+        }
+    }
+    kargs.extend_from_slice(append);
+    kargs
+}
+
+/// Returns the image's commit, pulling it only when no image with this digest is in the repository.
+async fn obtain(
+    sysroot: &Sysroot,
+    image: &ImageRef,
+    credentials: Option<&Secret>,
+    progress: &dyn Fn(String, Option<u8>),
+) -> Result<Box<LayeredImageState>, Failure> {
+    let repo = sysroot.repo();
+    if let Some(state) = image::present(&repo, image) {
+        progress("the image is in the repository already".to_owned(), Some(100));
+        image::name(&repo, image, &state)?;
+        return Ok(state);
+    }
+    progress("fetching the manifest".to_owned(), None);
+    let mut pull = Pull::open(&repo, image, credentials).await?;
+    match pull.prepare(image).await? {
+        PrepareResult::AlreadyPresent(state) => Ok(state),
+        PrepareResult::Ready(prepared) => pull.import(image, prepared, progress).await,
+    }
+}
+
+/// The origin file of a deployment made from an image.
+fn new_origin(image: &ImageRef) -> KeyFile {
+    let origin = KeyFile::new();
+    origin.set_string("origin", ORIGIN_CONTAINER, &image::reference(image).to_string());
+    origin
+}
+
+fn origin_of(deployment: &Deployment) -> KeyFile {
+    let origin = deployment.origin().unwrap_or_default();
+    Deployment::origin_remove_transient_state(&origin);
+    origin
+}
+
+/// Reads the sysroot anew: what is staged must be what was asked for.
+fn verified(path: &Path, commit: &str, kargs: &[Karg]) -> Result<Staged, Failure> {
+    let sysroot = sysroot::load(path, Access::Read)?;
+    let first = sysroot.deployments().into_iter().next().filter(Deployment::is_staged);
+    match first.filter(|d| d.csum() == commit && sysroot::kargs(d) == kargs) {
+        Some(staged) => Ok(sysroot::staged(&sysroot, &staged)),
+        None => Err(failed("libostree reported success, but the deployment is not staged")),
+    }
+}
+
+/// Drops names of images that no deployment uses any more. Their objects go when libostree cleans up at the next
+/// finalisation; walking the whole repository here would only cost time.
+fn forget_old_images(sysroot: &Locked) -> Result<(), Failure> {
+    let lock = SysrootLock::from_assumed_locked(sysroot);
+    remove_undeployed_images(&lock).map_err(failed)?;
+    gc_image_layers(&sysroot.repo()).map_err(failed)?;
+    Ok(())
+}
+
+/// Drops the staged deployment and makes sure that none is left.
+pub(super) fn unstage(sysroot: &Locked, path: &Path) -> Result<(), Failure> {
+    sysroot::booted(sysroot)?;
+    if sysroot.staged_deployment().is_none() {
+        return Ok(());
+    }
+    let kept: Vec<_> = sysroot.deployments().into_iter().filter(|d| !d.is_staged()).collect();
+    sysroot.write_deployments(&kept, Cancellable::NONE).map_err(failed)?;
+    match sysroot::load(path, Access::Read)?.staged_deployment() {
+        None => Ok(()),
+        Some(_) => Err(failed("libostree reported success, but a deployment is still staged")),
+    }
+}
+
+/// Makes sure that the shutdown will finalise what is staged: it silently drops a locked deployment.
+pub(super) fn finalisable(sysroot: &Sysroot) -> Result<(), Failure> {
+    if sysroot.staged_deployment().is_some() && locked() {
+        let cause = "the staged deployment is locked: the reboot would drop it and boot the old one";
+        return Err(Failure::new(Trouble::Locked, SYSROOT, cause));
+    }
+    Ok(())
+}
+
+/// Takes the mark away: libostree leaves it when it stages anew, and the new deployment would be dropped with it.
+fn unlock() -> Result<(), Failure> {
+    match std::fs::remove_file(LOCKED) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(failed(format!("{LOCKED}: {error}")))
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+fn locked() -> bool {
+    Path::new(LOCKED).exists()
+        || std::fs::read(STAGED).is_ok_and(|bytes| {
+            let state = Variant::from_bytes::<HashMap<String, Variant>>(&Bytes::from_owned(bytes));
+            state
+                .get::<HashMap<String, Variant>>()
+                .is_some_and(|keys| keys.get("locked").and_then(Variant::get::<bool>).unwrap_or_default())
+        })
+}

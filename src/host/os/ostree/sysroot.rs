@@ -1,0 +1,148 @@
+//! The sysroot: loading, locking, and what its deployments are in the agent's words.
+
+use std::ops::Deref;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ostree_ext::container::OstreeImageReference;
+use ostree_ext::container::deploy::ORIGIN_CONTAINER;
+use ostree_ext::gio::Cancellable;
+use ostree_ext::ostree::{Deployment, Sysroot};
+
+use super::image;
+use super::protocol::{Failure, SYSROOT, Trouble};
+use crate::model::observation::{Booted, OsSeen, Staged};
+use crate::model::{ImageRef, Karg};
+
+/// How long another program may hold the sysroot: rpm-ostree and bootc hold it while they pull.
+const LOCK_WAIT: Duration = Duration::from_secs(300);
+
+/// How often the lock is tried: a file lock has no wait with a limit.
+const LOCK_POLL: Duration = Duration::from_millis(250);
+
+/// What the work does to the sysroot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    /// Looks only.
+    Read,
+    /// Writes, in an own mount namespace.
+    Write,
+}
+
+/// Loads the sysroot.
+pub(super) fn load(path: &Path, access: Access) -> Result<Sysroot, Failure> {
+    let sysroot = Sysroot::new(Some(&ostree_ext::gio::File::for_path(path)));
+    if access == Access::Write {
+        sysroot.set_mount_namespace_in_use();
+    }
+    sysroot.load(Cancellable::NONE).map_err(|e| {
+        Failure::new(Trouble::NotBooted, SYSROOT, format!("{} can't be loaded: {e}", path.display()))
+    })?;
+    Ok(sysroot)
+}
+
+/// A sysroot that is ours until dropped.
+#[derive(Debug)]
+pub(super) struct Locked(Sysroot);
+
+impl Deref for Locked {
+    type Target = Sysroot;
+    fn deref(&self) -> &Sysroot {
+        &self.0
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        self.0.unlock();
+    }
+}
+
+/// Locks the sysroot, waiting for other programs, and reads it again if they changed it.
+pub(super) async fn lock(
+    sysroot: Sysroot,
+    path: &Path,
+    progress: &dyn Fn(String, Option<u8>),
+) -> Result<Locked, Failure> {
+    let began = Instant::now();
+    let mut told = false;
+    while !sysroot.try_lock().map_err(failed)? {
+        let holder = holder(&path.join("ostree/lock"));
+        if began.elapsed() >= LOCK_WAIT {
+            let cause = format!("it is held by {holder} since more than {} s", LOCK_WAIT.as_secs());
+            return Err(Failure::new(Trouble::Busy, SYSROOT, cause));
+        }
+        if !told {
+            progress(format!("waiting for {holder}, which holds the sysroot"), None);
+            told = true;
+        }
+        tokio::time::sleep(LOCK_POLL).await;
+    }
+    let locked = Locked(sysroot);
+    locked.load_if_changed(Cancellable::NONE).map_err(failed)?;
+    Ok(locked)
+}
+
+/// Names the process that holds a file lock, from `/proc/locks`.
+fn holder(path: &Path) -> String {
+    let find = || {
+        let inode = rustix::fs::stat(path).ok()?.st_ino.to_string();
+        let locks = std::fs::read_to_string("/proc/locks").ok()?;
+        let pid = locks.lines().find_map(|line| {
+            let mut words = line.split_whitespace().skip(4);
+            let pid = words.next()?;
+            (words.next()?.rsplit(':').next()? == inode).then(|| pid.to_owned())
+        })?;
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        Some(format!("process {pid} ({})", name.trim()))
+    };
+    find().unwrap_or_else(|| "another program".to_owned())
+}
+
+/// Wraps an error of libostree.
+pub(super) fn failed(error: impl std::fmt::Display) -> Failure {
+    image::failure(SYSROOT, &error.to_string(), Trouble::Libostree)
+}
+
+/// Returns the booted deployment.
+pub(super) fn booted(sysroot: &Sysroot) -> Result<Deployment, Failure> {
+    sysroot
+        .booted_deployment()
+        .ok_or_else(|| Failure::new(Trouble::NotBooted, SYSROOT, "this machine was not booted from it"))
+}
+
+/// Says what is booted and what is staged.
+pub(super) fn seen(sysroot: &Sysroot) -> Result<OsSeen, Failure> {
+    let deployment = booted(sysroot)?;
+    let repo = sysroot.repo();
+    let booted = Booted {
+        image: image_of(sysroot, &deployment),
+        deployment: id(&deployment),
+        carries: image::carried_by_commit(&repo, &deployment.csum())?,
+    };
+    let staged = sysroot.staged_deployment().map(|d| staged(sysroot, &d));
+    Ok(OsSeen::Deployments { booted, staged })
+}
+
+/// Describes a staged deployment.
+pub(super) fn staged(sysroot: &Sysroot, deployment: &Deployment) -> Staged {
+    Staged { image: image_of(sysroot, deployment), deployment: id(deployment), kargs: kargs(deployment) }
+}
+
+/// Returns the id: stateroot, checksum and serial.
+fn id(deployment: &Deployment) -> String {
+    format!("{}-{}.{}", deployment.osname(), deployment.csum(), deployment.deployserial())
+}
+
+/// Returns the kernel arguments in order, without `ostree=`: that one names the deployment itself.
+pub(super) fn kargs(deployment: &Deployment) -> Vec<Karg> {
+    let options = deployment.bootconfig().and_then(|config| config.get("options")).unwrap_or_default();
+    Karg::split(&options).into_iter().filter(|karg| !karg.as_str().starts_with("ostree=")).collect()
+}
+
+/// Returns the image that a deployment was made from.
+pub(super) fn image_of(sysroot: &Sysroot, deployment: &Deployment) -> Option<ImageRef> {
+    let origin = deployment.origin()?.string("origin", ORIGIN_CONTAINER).ok()?;
+    let reference = OstreeImageReference::try_from(origin.as_str()).ok()?;
+    image::named(&reference, image::digest_of_commit(&sysroot.repo(), &deployment.csum()))
+}

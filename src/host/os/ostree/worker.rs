@@ -1,0 +1,91 @@
+//! The worker process: one request, one thread with libostree objects, one answer.
+//!
+//! Invariant: writing requests run in a mount namespace of their own, taken before any thread exists.
+
+use std::io::{Read as _, Write as _};
+use std::path::Path;
+use std::process::ExitCode;
+
+use rustix::process::{Signal, set_parent_process_death_signal};
+
+use super::protocol::{Answer, Failure, Line, Request, SYSROOT, Trouble, Work};
+use super::sysroot::Access;
+use super::{image, stage, sysroot};
+use crate::host::mounts;
+
+/// Runs the hidden verb `os-worker`: reads a request on standard input and answers on standard output.
+pub fn main() -> ExitCode {
+    let line = match serve() {
+        Ok(answer) => Line::Done(answer),
+        Err(failure) => Line::Failed(failure),
+    };
+    if say(&line) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Writes one line; false when nobody reads any more.
+fn say(line: &Line) -> bool {
+    let Ok(mut bytes) = serde_json::to_vec(line) else { return false };
+    bytes.push(b'\n');
+    let mut out = std::io::stdout().lock();
+    out.write_all(&bytes).and_then(|()| out.flush()).is_ok()
+}
+
+fn serve() -> Result<Answer, Failure> {
+    let broken = |cause: String| Failure::new(Trouble::Worker, SYSROOT, cause);
+    set_parent_process_death_signal(Some(Signal::KILL))
+        .map_err(|e| broken(format!("the worker can't be bound to the agent: {e}")))?;
+    let mut request = Vec::new();
+    std::io::stdin()
+        .read_to_end(&mut request)
+        .map_err(|e| broken(format!("the request can't be read: {e}")))?;
+    let Request { sysroot, work } = serde_json::from_slice(&request)
+        .map_err(|e| broken(format!("the request is not understood: {e}")))?;
+    let access = match work {
+        Work::See | Work::Carries { .. } | Work::Finalise => Access::Read,
+        Work::Stage { .. } | Work::Unstage => Access::Write,
+    };
+    if access == Access::Write {
+        writable_namespace()
+            .map_err(|e| broken(format!("/sysroot can't be made writable in an own mount namespace: {e}")))?;
+    }
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| broken(format!("no event loop: {e}")))?
+        .block_on(perform(&sysroot, access, work))
+}
+
+/// As `ostree admin` does: on a booted host `/sysroot` is mounted read-only, and ostree-ext would fail in the middle
+/// of a pull.
+fn writable_namespace() -> rustix::io::Result<()> {
+    mounts::private()?;
+    ["/sysroot", "/boot"]
+        .map(Path::new)
+        .into_iter()
+        .filter(|place| place.exists())
+        .try_for_each(mounts::make_writable)
+}
+
+async fn perform(path: &Path, access: Access, work: Work) -> Result<Answer, Failure> {
+    let progress = |text: String, percent: Option<u8>| {
+        // Nobody listening is no reason to stop: the answer shows it.
+        say(&Line::Progress { text, percent });
+    };
+    let sysroot = sysroot::load(path, access)?;
+    match work {
+        Work::See => sysroot::seen(&sysroot).map(Answer::Seen),
+        Work::Carries { image, credentials } => {
+            image::carries(&sysroot.repo(), &image, credentials.as_ref()).await.map(Answer::Carries)
+        }
+        Work::Stage { image, credentials, delete, append } => {
+            let lock = sysroot::lock(sysroot, path, &progress).await?;
+            let wanted = stage::Wanted { image, credentials, delete, append };
+            stage::stage(&lock, path, &wanted, &progress).await.map(Answer::Staged)
+        }
+        Work::Unstage => {
+            let lock = sysroot::lock(sysroot, path, &progress).await?;
+            stage::unstage(&lock, path).map(|()| Answer::Nothing)
+        }
+        Work::Finalise => stage::finalisable(&sysroot).map(|()| Answer::Nothing),
+    }
+}

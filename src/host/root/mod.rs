@@ -1,0 +1,172 @@
+//! The rooted file system: every path of the agent is below one directory, whatever links say.
+//!
+//! Reading resolves links inside the root (`openat2` with `RESOLVE_IN_ROOT`). Writing walks ([`walk`]): each directory
+//! on the way is opened without following links and must be in safe hands. Invariant: nothing outside the root is
+//! ever opened, and nothing is written where another user could have put a link.
+
+mod lock;
+mod read;
+mod tree;
+mod walk;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{AtFlags, Mode, OFlags, RawMode, ResolveFlags};
+use rustix::io::Errno;
+
+use super::HostError;
+use super::durable::{self, Change, Run, Want};
+use super::failpoint::FailPoints;
+use crate::model::FileMode;
+
+pub use lock::LockFile;
+pub(in crate::host) use read::{AttributeList, Entry, attributes, kind_word};
+pub(in crate::host) use walk::{Dir, MadeDirectory, Missing};
+
+/// `RESOLVE_IN_ROOT` gives EAGAIN when something below the root is renamed meanwhile: a few tries are enough for
+/// an honest host, and a hostile one shall not keep us for ever.
+const RESOLVE_TRIES: u32 = 128;
+
+/// The directory that everything is below: `/`, a sysroot, a sandbox, a test's directory.
+#[derive(Debug, Clone)]
+pub struct Root {
+    base: PathBuf,
+    fd: Arc<OwnedFd>,
+    points: FailPoints,
+}
+
+impl Root {
+    /// Opens a root.
+    pub fn open(path: &Path) -> Result<Self, HostError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(path, flags, Mode::empty())
+            .map_err(|errno| HostError::io("open the root", path.display().to_string(), errno))?;
+        Ok(Self { base: path.to_owned(), fd: Arc::new(fd), points: FailPoints::off() })
+    }
+
+    /// Has the root's own writes pass fail points, too.
+    #[must_use]
+    pub fn with_points(self, points: &FailPoints) -> Self {
+        Self { points: points.named("state-"), ..self }
+    }
+
+    /// Returns the fail points of the root's own writes.
+    pub(crate) fn points(&self) -> &FailPoints {
+        &self.points
+    }
+
+    /// Returns the directory as it was given.
+    pub fn base(&self) -> &Path {
+        &self.base
+    }
+
+    /// Says whether this is the machine's own root.
+    pub fn is_machine(&self) -> bool {
+        self.base == Path::new("/")
+    }
+
+    /// Writes a file durably: readers and the next boot see the old bytes or the new ones. Missing directories are
+    /// made. A file that is right already is not touched.
+    pub fn replace(&self, path: &str, bytes: &[u8], mode: FileMode) -> Result<(), HostError> {
+        let owner = rustix::process::geteuid().as_raw();
+        let group = rustix::process::getegid().as_raw();
+        let want = Want::file(bytes, mode.bits(), owner, group);
+        self.settle(&Change::new(path, owner, want))
+    }
+
+    /// Removes a file or a link durably; an absent one is no error.
+    pub fn remove(&self, path: &str) -> Result<(), HostError> {
+        self.settle(&Change::new(path, rustix::process::geteuid().as_raw(), Want::Absent))
+    }
+
+    fn settle(&self, change: &Change<'_>) -> Result<(), HostError> {
+        durable::carry_out(self, std::slice::from_ref(change), Run::First, &self.points).map(|_| ())
+    }
+
+    /// Opens a path, links inside the root followed but for the last component when the flags say so.
+    fn resolve(&self, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let relative = relative(path);
+        let how = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        let mut tries = 0;
+        loop {
+            match rustix::fs::openat2(&*self.fd, relative, flags | OFlags::CLOEXEC, Mode::empty(), how) {
+                Err(Errno::AGAIN | Errno::INTR) if tries < RESOLVE_TRIES => tries += 1,
+                done => return done,
+            }
+        }
+    }
+}
+
+impl AsFd for Root {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Returns the path as it is used below a root descriptor.
+fn relative(path: &str) -> &str {
+    match path.trim_start_matches('/') {
+        "" => ".",
+        relative => relative,
+    }
+}
+
+/// Splits a path into its directory and its name. A name that is no name gives `None`.
+pub(in crate::host) fn split(path: &str) -> Option<(&str, &str)> {
+    let relative = relative(path);
+    let (directory, name) = relative.rsplit_once('/').unwrap_or((".", relative));
+    (!matches!(name, "" | "." | "..")).then_some((directory, name))
+}
+
+/// Returns the error of a path without a file name.
+pub(in crate::host) fn no_name(path: &str) -> HostError {
+    HostError::Kind { path: path.to_owned(), expected: "the path of a file", found: "a directory's path" }
+}
+
+/// Makes the permission bits of a mode.
+pub(in crate::host) fn mode_bits(mode: u32) -> Mode {
+    Mode::from_raw_mode(RawMode::from(mode))
+}
+
+/// Says whether the error means that there is nothing at the path.
+fn is_absent(errno: Errno) -> bool {
+    matches!(errno, Errno::NOENT | Errno::NOTDIR)
+}
+
+/// Removes a name; an absent one is no error.
+pub(in crate::host) fn unlink(dir: impl AsFd, name: &str) -> io::Result<()> {
+    match rustix::fs::unlinkat(dir, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// A directory under a name that only this process understands, for calls that take no descriptor.
+#[derive(Debug)]
+pub(in crate::host) struct KernelName {
+    path: String,
+    /// The name holds as long as this is open.
+    _fd: OwnedFd,
+}
+
+impl KernelName {
+    /// Returns the name.
+    pub(in crate::host) fn path(&self) -> &str {
+        &self.path
+    }
+}
+
+impl Root {
+    /// Returns a kernel's name of a directory; `None` when there is none.
+    pub(in crate::host) fn kernel_name(&self, directory: &str) -> Result<Option<KernelName>, HostError> {
+        use std::os::fd::AsRawFd as _;
+        match self.resolve(directory, OFlags::PATH | OFlags::DIRECTORY) {
+            Ok(fd) => Ok(Some(KernelName { path: format!("/proc/self/fd/{}", fd.as_raw_fd()), _fd: fd })),
+            Err(errno) if is_absent(errno) => Ok(None),
+            Err(errno) => Err(HostError::io("open", directory, errno)),
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Looking: what is at a path, its bytes, its digest, the names in a directory. Nothing here writes.
+
+use std::io::Read as _;
+
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{AtFlags, Dir as Listing, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use sha2::Digest as _;
+
+use super::{HostError, Root, is_absent, no_name, split};
+use crate::model::{FileSeen, Sha256};
+
+/// As much as is read at once while a digest is taken.
+const CHUNK: usize = 64 * 1024;
+/// Where something is opened only to be looked at: no side effect of a device or a pipe.
+const LOOK: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW);
+/// Regular files are opened without waiting, should they be swapped for a pipe in between.
+const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+
+/// Extended attributes: name and value.
+pub(in crate::host) type AttributeList = Vec<(String, Vec<u8>)>;
+
+/// What an entry of a directory is, links not followed.
+#[derive(Debug)]
+pub(in crate::host) enum Entry {
+    /// Nothing.
+    Absent,
+    /// A regular file, open for reading.
+    File {
+        /// The file.
+        file: std::fs::File,
+        /// Its metadata.
+        stat: Stat,
+    },
+    /// A link.
+    Link {
+        /// Where it points.
+        target: String,
+    },
+    /// Something that no config can own: the word says what.
+    Other(&'static str),
+}
+
+impl Entry {
+    /// Opens an entry by its path, links inside the root followed but for the last component: for looking only.
+    pub(in crate::host) fn at(root: &Root, path: &str) -> Result<Self, HostError> {
+        let (directory, name) = split(path).ok_or_else(|| no_name(path))?;
+        match root.resolve(directory, OFlags::PATH | OFlags::DIRECTORY) {
+            Err(errno) if is_absent(errno) => Ok(Self::Absent),
+            Err(errno) => Err(HostError::io("look at", path, errno)),
+            Ok(dir) => Self::open(dir, name, path),
+        }
+    }
+
+    /// Opens an entry of a directory that was walked to.
+    pub(in crate::host) fn open(dir: impl AsFd, name: &str, path: &str) -> Result<Self, HostError> {
+        let failed = |action: &'static str| move |errno: Errno| HostError::io(action, path, errno);
+        let dir = dir.as_fd();
+        let stat = match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => return Ok(Self::Absent),
+            other => other.map_err(failed("look at"))?,
+        };
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => {
+                let flags = READ | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let fd = rustix::fs::openat(dir, name, flags, Mode::empty()).map_err(failed("open"))?;
+                let stat = rustix::fs::fstat(&fd).map_err(failed("look at"))?;
+                Ok(Self::File { file: fd.into(), stat })
+            }
+            FileType::Symlink => {
+                let target =
+                    rustix::fs::readlinkat(dir, name, Vec::new()).map_err(failed("read the link"))?;
+                Ok(Self::Link { target: target.to_string_lossy().into_owned() })
+            }
+            FileType::Directory
+            | FileType::Fifo
+            | FileType::Socket
+            | FileType::CharacterDevice
+            | FileType::BlockDevice
+            | FileType::Unknown => Ok(Self::Other(kind_word(&stat))),
+        }
+    }
+}
+
+impl Root {
+    /// Reads a regular file, links inside the root followed; `None` when there is none.
+    pub fn read(&self, path: &str) -> Result<Option<Vec<u8>>, HostError> {
+        let fd = match self.resolve(path, READ) {
+            Err(errno) if is_absent(errno) => return Ok(None),
+            other => other.map_err(|errno| HostError::io("open", path, errno))?,
+        };
+        let stat = rustix::fs::fstat(&fd).map_err(|errno| HostError::io("look at", path, errno))?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            let found = kind_word(&stat);
+            return Err(HostError::Kind { path: path.to_owned(), expected: "a regular file", found });
+        }
+        let mut bytes = Vec::with_capacity(usize::try_from(stat.st_size).unwrap_or_default());
+        let mut file = std::fs::File::from(fd);
+        file.read_to_end(&mut bytes).map_err(|source| HostError::io("read", path, source))?;
+        Ok(Some(bytes))
+    }
+
+    /// Reads a regular file as text.
+    pub fn read_text(&self, path: &str) -> Result<Option<String>, HostError> {
+        let Some(bytes) = self.read(path)? else { return Ok(None) };
+        String::from_utf8(bytes).map(Some).map_err(|_| HostError::Malformed {
+            path: path.to_owned(),
+            format: "text",
+            cause: "it is not UTF-8".to_owned(),
+        })
+    }
+
+    /// Looks at a path, not following a link at its end; the bytes of a file are digested while they are read.
+    pub fn seen(&self, path: &str) -> Result<FileSeen, HostError> {
+        let failed = |action: &'static str| move |errno: Errno| HostError::io(action, path, errno);
+        let fd = match self.resolve(path, LOOK) {
+            Err(errno) if is_absent(errno) => return Ok(FileSeen::Absent),
+            other => other.map_err(failed("look at"))?,
+        };
+        let stat = rustix::fs::fstat(&fd).map_err(failed("look at"))?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => self.digest(path),
+            FileType::Symlink => {
+                let target = rustix::fs::readlinkat(&fd, "", Vec::new()).map_err(failed("read the link"))?;
+                Ok(FileSeen::Symlink { target: target.to_string_lossy().into_owned() })
+            }
+            FileType::Directory => Ok(FileSeen::Directory),
+            FileType::Fifo
+            | FileType::Socket
+            | FileType::CharacterDevice
+            | FileType::BlockDevice
+            | FileType::Unknown => Ok(FileSeen::Special),
+        }
+    }
+
+    fn digest(&self, path: &str) -> Result<FileSeen, HostError> {
+        let fd = match self.resolve(path, READ | OFlags::NOFOLLOW) {
+            Err(errno) if is_absent(errno) => return Ok(FileSeen::Absent),
+            other => other.map_err(|errno| HostError::io("open", path, errno))?,
+        };
+        let stat = rustix::fs::fstat(&fd).map_err(|errno| HostError::io("look at", path, errno))?;
+        let (sha256, len) = digest_of(fd).map_err(|source| HostError::io("read", path, source))?;
+        Ok(FileSeen::Regular { sha256, len, mode: stat.st_mode & 0o7777, uid: stat.st_uid, gid: stat.st_gid })
+    }
+
+    /// Returns the names in a directory, sorted; none when there is no directory.
+    pub fn list(&self, directory: &str) -> Result<Vec<String>, HostError> {
+        let failed = |errno: Errno| HostError::io("list", directory, errno);
+        let fd = match self.resolve(directory, OFlags::RDONLY | OFlags::DIRECTORY) {
+            Err(errno) if is_absent(errno) => return Ok(Vec::new()),
+            other => other.map_err(failed)?,
+        };
+        let mut names = Vec::new();
+        for entry in Listing::new(fd).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            // A name that is not UTF-8 can't be one of ours.
+            if let (Ok(name), false) = (entry.file_name().to_str(), is_dots(entry.file_name())) {
+                names.push(name.to_owned());
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// Says whether a path exists, links inside the root followed.
+    pub fn exists(&self, path: &str) -> Result<bool, HostError> {
+        match self.resolve(path, OFlags::PATH) {
+            Ok(_) => Ok(true),
+            Err(errno) if is_absent(errno) => Ok(false),
+            Err(errno) => Err(HostError::io("look at", path, errno)),
+        }
+    }
+}
+
+fn is_dots(name: &std::ffi::CStr) -> bool {
+    matches!(name.to_bytes(), b"." | b"..")
+}
+
+fn digest_of(fd: OwnedFd) -> std::io::Result<(Sha256, u64)> {
+    let mut file = std::fs::File::from(fd);
+    let mut buffer = vec![0_u8; CHUNK];
+    let (mut digest, mut len) = (sha2::Sha256::new(), 0_u64);
+    loop {
+        let count = match file.read(&mut buffer) {
+            Ok(0) => return Ok((Sha256::from_bytes(digest.finalize().into()), len)),
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            other => other?,
+        };
+        digest.update(buffer.get(..count).unwrap_or_default());
+        len += u64::try_from(count).unwrap_or_default();
+    }
+}
+
+/// Returns what something is, for error texts.
+pub(in crate::host) fn kind_word(stat: &Stat) -> &'static str {
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => "a regular file",
+        FileType::Directory => "a directory",
+        FileType::Symlink => "a link",
+        FileType::Fifo => "a pipe",
+        FileType::Socket => "a socket",
+        FileType::CharacterDevice | FileType::BlockDevice => "a device",
+        FileType::Unknown => "of an unknown kind",
+    }
+}
+
+/// Returns the extended attributes of a file that the agent keeps: users' own, the SELinux label, capabilities and
+/// the access list. The rest (integrity, overlay) belongs to the kernel.
+pub(in crate::host) fn attributes(fd: impl AsFd, path: &str) -> Result<AttributeList, HostError> {
+    let failed = |errno: Errno| HostError::io("read the extended attributes of", path, errno);
+    let fd = fd.as_fd();
+    let size = match rustix::fs::flistxattr_query(fd) {
+        Err(Errno::NOTSUP) | Ok(0) => return Ok(Vec::new()),
+        other => other.map_err(failed)?,
+    };
+    let mut names = vec![0_u8; size];
+    let size = rustix::fs::flistxattr(fd, &mut names).map_err(failed)?;
+    names.truncate(size);
+    let mut found = Vec::new();
+    for name in names.split(|byte| *byte == 0).filter_map(|name| std::str::from_utf8(name).ok()) {
+        let kept = name.starts_with("user.")
+            || ["security.selinux", "security.capability", "system.posix_acl_access"].contains(&name);
+        if kept {
+            let mut value = vec![0_u8; rustix::fs::fgetxattr_query(fd, name).map_err(failed)?];
+            let size = rustix::fs::fgetxattr(fd, name, &mut value).map_err(failed)?;
+            value.truncate(size);
+            found.push((name.to_owned(), value));
+        }
+    }
+    Ok(found)
+}

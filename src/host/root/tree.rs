@@ -1,0 +1,192 @@
+//! Directories as a whole: made, removed, and where they really are.
+
+use rustix::fd::OwnedFd;
+use rustix::fs::{AtFlags, Dir as Listing, FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::{Dir, HostError, MadeDirectory, Missing, Root, is_absent, mode_bits, no_name, relative, split};
+use crate::host::failpoint::FailPoints;
+use crate::model::FileMode;
+
+/// Deeper trees than this are not the agent's.
+const MAX_DEPTH: u32 = 32;
+
+impl Root {
+    /// Makes a directory and the ones above it, durably; one that is there keeps its mode.
+    pub fn create_dir(&self, directory: &str, mode: FileMode) -> Result<(), HostError> {
+        let failed = |errno: Errno| HostError::io("make", directory, errno);
+        let mut fresh_ones = Vec::new();
+        let trusted = rustix::process::geteuid().as_raw();
+        self.walk(directory, trusted, Missing::Make, &mut fresh_ones)?;
+        if let Some(last) = fresh_ones.last() {
+            rustix::fs::fchmod(&last.fd, mode_bits(mode.bits())).map_err(failed)?;
+        }
+        sync_made(&fresh_ones, directory)
+    }
+
+    /// Makes a directory that belongs to a user, or gives an existing one to him. A link in its place is refused.
+    pub(in crate::host) fn own_dir(
+        &self,
+        directory: &str,
+        mode: u32,
+        uid: u32,
+        gid: u32,
+    ) -> Result<(), HostError> {
+        let failed = |errno: Errno| HostError::io("prepare", directory, errno);
+        let (above, name) = split(directory).ok_or_else(|| no_name(directory))?;
+        let mut fresh_ones = Vec::new();
+        let parent =
+            self.walk(above, uid, Missing::Make, &mut fresh_ones)?.ok_or_else(|| no_name(directory))?;
+        let fresh = match rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o700)) {
+            Ok(()) => true,
+            Err(Errno::EXIST) => false,
+            Err(errno) => return Err(failed(errno)),
+        };
+        let fd = open_own(&parent, name, directory)?;
+        let stat = rustix::fs::fstat(&fd).map_err(failed)?;
+        let right = stat.st_uid == uid && stat.st_gid == gid && stat.st_mode & 0o7777 == mode;
+        if !right {
+            let (user, group) = (rustix::fs::Uid::from_raw(uid), rustix::fs::Gid::from_raw(gid));
+            rustix::fs::fchown(&fd, Some(user), Some(group)).map_err(failed)?;
+            rustix::fs::fchmod(&fd, mode_bits(mode)).map_err(failed)?;
+            rustix::fs::fsync(&fd).map_err(failed)?;
+        }
+        if fresh {
+            rustix::fs::fsync(&parent).map_err(failed)?;
+        }
+        sync_made(&fresh_ones, directory)
+    }
+
+    /// Removes a directory of the agent's own and everything in it; links are removed, never followed.
+    pub fn remove_tree(&self, directory: &str) -> Result<(), HostError> {
+        let failed = |errno: Errno| HostError::io("remove", directory, errno);
+        let (above, name) = split(directory).ok_or_else(|| no_name(directory))?;
+        let trusted = rustix::process::geteuid().as_raw();
+        let Some(parent) = self.walk(above, trusted, Missing::Leave, &mut Vec::new())? else { return Ok(()) };
+        match open_own_raw(&parent, name) {
+            Ok(fd) => empty(&fd, 0, &self.points).map_err(failed)?,
+            Err(Errno::NOENT) => return Ok(()),
+            Err(errno) => return Err(failed(errno)),
+        }
+        rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR).map_err(failed)?;
+        self.points.hit("tree-removed");
+        rustix::fs::fsync(&parent).map_err(failed)
+    }
+
+    /// Moves a directory entry aside within its directory, durably; an absent one is no error.
+    pub(in crate::host) fn move_aside(&self, path: &str, aside: &str, trusted: u32) -> Result<(), HostError> {
+        let failed = |errno: Errno| HostError::io("move aside", path, errno);
+        let (above, name) = split(path).ok_or_else(|| no_name(path))?;
+        let Some(parent) = self.walk(above, trusted, Missing::Leave, &mut Vec::new())? else { return Ok(()) };
+        match rustix::fs::renameat_with(&parent, name, &parent, aside, rustix::fs::RenameFlags::NOREPLACE) {
+            Err(Errno::NOENT) => return Ok(()),
+            other => other.map_err(failed)?,
+        }
+        rustix::fs::fsync(&parent).map_err(failed)
+    }
+
+    /// Returns mode, user and group of a path, a link at its end not followed; `None` when it is absent.
+    pub fn dress_of(&self, path: &str) -> Result<Option<(u32, u32, u32)>, HostError> {
+        let failed = |errno: Errno| HostError::io("look at", path, errno);
+        match self.resolve(path, OFlags::PATH | OFlags::NOFOLLOW) {
+            Err(errno) if is_absent(errno) => Ok(None),
+            other => {
+                let stat = rustix::fs::fstat(other.map_err(failed)?).map_err(failed)?;
+                Ok(Some((stat.st_mode & 0o7777, stat.st_uid, stat.st_gid)))
+            }
+        }
+    }
+
+    /// Returns where a path really is below the root: links of the directories on the way resolved, missing ones
+    /// taken as they are written, the last component kept.
+    pub fn real_path(&self, path: &str) -> Result<String, HostError> {
+        let mut real: Vec<String> = Vec::new();
+        let mut rest: Vec<String> = relative(path).split('/').rev().map(str::to_owned).collect();
+        let mut links = 0_u32;
+        while let Some(name) = rest.pop() {
+            match name.as_str() {
+                "" | "." => continue,
+                ".." => {
+                    real.pop();
+                    continue;
+                }
+                _ => real.push(name),
+            }
+            if rest.is_empty() {
+                break;
+            }
+            let Some(target) = self.link_target(&real.join("/"), path)? else { continue };
+            links += 1;
+            if links > MAX_DEPTH {
+                return Err(HostError::io("resolve", path, Errno::LOOP));
+            }
+            real.pop();
+            if target.starts_with('/') {
+                real.clear();
+            }
+            rest.extend(relative(&target).split('/').rev().map(str::to_owned));
+        }
+        Ok(format!("/{}", real.join("/")))
+    }
+
+    fn link_target(&self, at: &str, path: &str) -> Result<Option<String>, HostError> {
+        let failed = |errno: Errno| HostError::io("resolve", path, errno);
+        let fd = match self.resolve(at, OFlags::PATH | OFlags::NOFOLLOW) {
+            Err(errno) if is_absent(errno) => return Ok(None),
+            other => other.map_err(failed)?,
+        };
+        match rustix::fs::readlinkat(fd, "", Vec::new()) {
+            Ok(target) => Ok(Some(target.to_string_lossy().into_owned())),
+            // It is not a link.
+            Err(Errno::INVAL | Errno::NOENT) => Ok(None),
+            Err(errno) => Err(failed(errno)),
+        }
+    }
+}
+
+fn sync_made(made: &[MadeDirectory], directory: &str) -> Result<(), HostError> {
+    let failed = |errno: Errno| HostError::io("sync", directory, errno);
+    for step in made {
+        rustix::fs::fsync(&step.fd).map_err(failed)?;
+        rustix::fs::fsync(&step.parent).map_err(failed)?;
+    }
+    Ok(())
+}
+
+fn open_own_raw(parent: &Dir, name: &str) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(parent, name, flags, Mode::empty())
+}
+
+fn open_own(parent: &Dir, name: &str, path: &str) -> Result<OwnedFd, HostError> {
+    open_own_raw(parent, name).map_err(|errno| match errno {
+        Errno::LOOP | Errno::NOTDIR => {
+            HostError::Kind { path: path.to_owned(), expected: "a directory", found: "a link or a file" }
+        }
+        other => HostError::io("open", path, other),
+    })
+}
+
+fn empty(fd: &OwnedFd, depth: u32, points: &FailPoints) -> Result<(), Errno> {
+    if depth > MAX_DEPTH {
+        return Err(Errno::LOOP);
+    }
+    let names = rustix::io::dup(fd)?;
+    for entry in Listing::new(names)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if matches!(name.to_bytes(), b"." | b"..") {
+            continue;
+        }
+        let stat = rustix::fs::statat(fd, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            empty(&rustix::fs::openat(fd, name, flags, Mode::empty())?, depth + 1, points)?;
+            rustix::fs::unlinkat(fd, name, AtFlags::REMOVEDIR)?;
+        } else {
+            rustix::fs::unlinkat(fd, name, AtFlags::empty())?;
+        }
+        points.hit("emptied");
+    }
+    Ok(())
+}

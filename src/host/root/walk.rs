@@ -1,0 +1,239 @@
+//! The walk to a directory that is to be written to: component by component, no link followed by the kernel.
+//!
+//! Each directory on the way must belong to root, to the agent's own user or to the user whom the file will belong to,
+//! and must not be writable by others (a sticky one such as `/tmp` may be). Links are read and resolved here, inside
+//! the root, and only where nobody but root or the agent could have made them. What was opened stays open: a directory
+//! that is swapped afterwards is not the one that is written to.
+
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+
+use super::{HostError, Root, relative};
+
+/// As many links as the kernel follows in one path.
+const MAX_LINKS: u32 = 40;
+const OTHERS_MAY_WRITE: u32 = 0o022;
+const STICKY: u32 = 0o1000;
+
+/// What to do about a directory that is missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::host) enum Missing {
+    /// Make it, 0755.
+    Make,
+    /// Report it as absent.
+    Leave,
+}
+
+/// A directory below the root, checked and open.
+#[derive(Debug)]
+pub(in crate::host) struct Dir {
+    fd: OwnedFd,
+    path: String,
+}
+
+/// A directory that the walk made: it has to be synced, and so has the one it is in.
+#[derive(Debug)]
+pub(in crate::host) struct MadeDirectory {
+    /// The directory it is in.
+    pub(in crate::host) parent: OwnedFd,
+    /// Its name there.
+    pub(in crate::host) name: String,
+    /// Itself.
+    pub(in crate::host) fd: OwnedFd,
+    /// Its real path below the root.
+    pub(in crate::host) path: String,
+}
+
+impl Dir {
+    /// Returns the real path below the root, without links.
+    pub(in crate::host) fn path(&self) -> &str {
+        &self.path
+    }
+}
+
+impl AsFd for Dir {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// The way that was walked: open directories from the root to here.
+struct Way<'a> {
+    root: &'a Root,
+    asked: &'a str,
+    /// The user, besides root and the agent's own, who may own directories.
+    trusted: u32,
+    stack: Vec<(OwnedFd, String)>,
+    links: u32,
+    missing: Missing,
+}
+
+impl Root {
+    /// Walks to a directory. `None` when it does not exist and is not to be made.
+    pub(in crate::host) fn walk(
+        &self,
+        directory: &str,
+        trusted: u32,
+        missing: Missing,
+        made: &mut Vec<MadeDirectory>,
+    ) -> Result<Option<Dir>, HostError> {
+        let mut way = Way { root: self, asked: directory, trusted, stack: Vec::new(), links: 0, missing };
+        way.check(self.as_fd())?;
+        let mut rest = components(directory);
+        while let Some(name) = rest.pop() {
+            if way.step(&name, &mut rest, made)?.is_none() {
+                return Ok(None);
+            }
+        }
+        let path = way.path();
+        let fd = match way.stack.pop() {
+            Some((fd, _)) => fd,
+            None => way.error("open", rustix::io::dup(self.as_fd()))?,
+        };
+        Ok(Some(Dir { fd, path }))
+    }
+}
+
+impl Way<'_> {
+    fn here(&self) -> BorrowedFd<'_> {
+        self.stack.last().map_or_else(|| self.root.as_fd(), |(fd, _)| fd.as_fd())
+    }
+
+    fn path(&self) -> String {
+        self.stack.iter().fold(String::new(), |path, (_, name)| path + "/" + name)
+    }
+
+    fn error<T>(&self, action: &'static str, result: Result<T, Errno>) -> Result<T, HostError> {
+        result.map_err(|errno| HostError::io(action, self.asked, errno))
+    }
+
+    /// Takes one component; `None` when it is missing.
+    fn step(
+        &mut self,
+        name: &str,
+        rest: &mut Vec<String>,
+        made: &mut Vec<MadeDirectory>,
+    ) -> Result<Option<()>, HostError> {
+        match name {
+            "" | "." => return Ok(Some(())),
+            ".." => {
+                self.stack.pop();
+                return Ok(Some(()));
+            }
+            _ => {}
+        }
+        match open_directory(self.here(), name) {
+            Ok(fd) => {
+                self.check(fd.as_fd())?;
+                self.stack.push((fd, name.to_owned()));
+            }
+            Err(Errno::NOENT) if self.missing == Missing::Leave => return Ok(None),
+            Err(Errno::NOENT) => self.make(name, made)?,
+            Err(Errno::LOOP | Errno::NOTDIR) => self.follow(name, rest)?,
+            Err(errno) => return self.error("open the directory of", Err(errno)),
+        }
+        Ok(Some(()))
+    }
+
+    fn make(&mut self, name: &str, made: &mut Vec<MadeDirectory>) -> Result<(), HostError> {
+        match rustix::fs::mkdirat(self.here(), name, Mode::from_raw_mode(0o755)) {
+            Ok(()) => {}
+            // Someone made it meanwhile: it is checked like any other.
+            Err(Errno::EXIST) => {
+                let fd = self.error("open the directory of", open_directory(self.here(), name))?;
+                self.check(fd.as_fd())?;
+                self.stack.push((fd, name.to_owned()));
+                return Ok(());
+            }
+            Err(errno) => return self.error("make the directory of", Err(errno)),
+        }
+        let fd = self.error("open the directory of", open_directory(self.here(), name))?;
+        self.check(fd.as_fd())?;
+        // The umask took bits away.
+        self.error("set the mode of the directory of", rustix::fs::fchmod(&fd, Mode::from_raw_mode(0o755)))?;
+        let parent = self.error("open the directory of", rustix::io::dup(self.here()))?;
+        let own = self.error("open the directory of", rustix::io::dup(&fd))?;
+        self.stack.push((fd, name.to_owned()));
+        made.push(MadeDirectory { parent, name: name.to_owned(), fd: own, path: self.path() });
+        Ok(())
+    }
+
+    fn follow(&mut self, name: &str, rest: &mut Vec<String>) -> Result<(), HostError> {
+        let link = self.error("look at", rustix::fs::statat(self.here(), name, AtFlags::SYMLINK_NOFOLLOW))?;
+        if FileType::from_raw_mode(link.st_mode) != FileType::Symlink {
+            return Err(HostError::Kind {
+                path: format!("{}/{name}", self.path()),
+                expected: "a directory",
+                found: super::kind_word(&link),
+            });
+        }
+        let here = self.error("look at", rustix::fs::fstat(self.here()))?;
+        if !own_hands(here.st_uid) || !own_hands(link.st_uid) {
+            return Err(self.unsafe_directory(name, "is a link that another user could have made"));
+        }
+        self.links += 1;
+        if self.links > MAX_LINKS {
+            return self.error("resolve", Err(Errno::LOOP));
+        }
+        let target = self.error("read the link to", rustix::fs::readlinkat(self.here(), name, Vec::new()))?;
+        let target =
+            target.into_string().map_err(|_| self.unsafe_directory(name, "is a link that is not UTF-8"))?;
+        if target.starts_with('/') {
+            self.stack.clear();
+        }
+        rest.extend(components(&target));
+        Ok(())
+    }
+
+    fn check(&self, fd: BorrowedFd<'_>) -> Result<(), HostError> {
+        let stat = self.error("look at the directory of", rustix::fs::fstat(fd))?;
+        let rule = if !own_hands(stat.st_uid) && stat.st_uid != self.trusted {
+            "belongs to another user"
+        } else if others_write(&stat) {
+            "can be written by others"
+        } else {
+            return Ok(());
+        };
+        // The directory itself is not on the stack yet: the one asked for is named as far as the walk got.
+        let directory = real_path(fd, self.root).unwrap_or_else(|| self.path());
+        Err(HostError::UnsafeDirectory { path: self.asked.to_owned(), directory, rule })
+    }
+
+    fn unsafe_directory(&self, name: &str, rule: &'static str) -> HostError {
+        let directory = format!("{}/{name}", self.path());
+        HostError::UnsafeDirectory { path: self.asked.to_owned(), directory, rule }
+    }
+}
+
+fn own_hands(uid: u32) -> bool {
+    uid == 0 || uid == rustix::process::geteuid().as_raw()
+}
+
+fn others_write(stat: &Stat) -> bool {
+    stat.st_mode & OTHERS_MAY_WRITE != 0 && stat.st_mode & STICKY == 0
+}
+
+fn open_directory(at: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(at, name, flags, Mode::empty())
+}
+
+/// Returns the components, last first.
+fn components(path: &str) -> Vec<String> {
+    relative(path).split('/').rev().map(str::to_owned).collect()
+}
+
+/// Returns where a descriptor is, as the kernel names it, for error texts.
+fn real_path(fd: BorrowedFd<'_>, root: &Root) -> Option<String> {
+    use std::os::fd::AsRawFd as _;
+    let name = |fd: BorrowedFd<'_>| {
+        let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        rustix::fs::readlink(link, Vec::new()).ok()?.into_string().ok()
+    };
+    let (base, path) = (name(root.as_fd())?, name(fd)?);
+    match path.strip_prefix(base.trim_end_matches('/'))? {
+        "" => Some("/".to_owned()),
+        below => Some(below.to_owned()),
+    }
+}

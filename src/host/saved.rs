@@ -1,0 +1,206 @@
+//! What a path was before the agent touched it: saved, put back, and kept for the day it is no longer managed.
+//!
+//! Invariant: what is put back is what was there, to the byte, the mode, the owner and the attributes. `Debug` shows no
+//! contents.
+
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde::{Deserialize, Serialize};
+
+use super::HostError;
+use super::durable::{Attributes, Change, Want};
+use super::root::{Entry, Root, attributes};
+use crate::model::{ManagedPath, Sha256};
+
+/// Where originals are kept, below the agent's state.
+pub const PREIMAGES: &str = "/var/lib/machine-config-agent/preimages";
+
+/// The folder of those that outlive their update: the paths are managed now.
+pub const KEPT: &str = "kept";
+
+/// Bytes that may be a secret: base64 in JSON, a length in `Debug`.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Bytes(Vec<u8>);
+
+impl Bytes {
+    /// Copies bytes.
+    pub fn new(bytes: &[u8]) -> Self {
+        Self(bytes.to_vec())
+    }
+
+    /// Returns the bytes as text; what is not UTF-8 is replaced.
+    pub fn to_text(&self) -> String {
+        String::from_utf8_lossy(&self.0).into_owned()
+    }
+}
+
+impl TryFrom<String> for Bytes {
+    type Error = base64::DecodeError;
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        BASE64.decode(text).map(Self)
+    }
+}
+
+impl From<Bytes> for String {
+    fn from(bytes: Bytes) -> String {
+        BASE64.encode(bytes.0)
+    }
+}
+
+impl fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.0.len())
+    }
+}
+
+/// A path as it was.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Saved {
+    /// Nothing was there.
+    Absent,
+    /// A regular file.
+    File {
+        /// Its bytes.
+        bytes: Bytes,
+        /// Its mode, setuid, setgid and sticky included.
+        mode: u32,
+        /// Its owner.
+        uid: u32,
+        /// Its group.
+        gid: u32,
+        /// Its extended attributes.
+        attributes: Vec<Attribute>,
+    },
+    /// A link.
+    Link {
+        /// Where it pointed.
+        target: String,
+    },
+}
+
+/// One extended attribute.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attribute {
+    name: String,
+    value: Bytes,
+}
+
+impl Saved {
+    /// Reads what is at a path, a link at its end not followed.
+    pub fn read(root: &Root, path: &str) -> Result<Self, HostError> {
+        match Entry::at(root, path)? {
+            Entry::Absent => Ok(Self::Absent),
+            Entry::Link { target } => Ok(Self::Link { target }),
+            Entry::File { file, stat } => {
+                use std::io::Read as _;
+                let (mode, uid, gid) = (stat.st_mode & 0o7777, stat.st_uid, stat.st_gid);
+                let attributes = attributes(&file, path)?
+                    .into_iter()
+                    .map(|(name, value)| Attribute { name, value: Bytes(value) })
+                    .collect();
+                let (mut file, mut bytes) = (file, Vec::new());
+                file.read_to_end(&mut bytes).map_err(|source| HostError::io("read", path, source))?;
+                Ok(Self::File { bytes: Bytes(bytes), mode, uid, gid, attributes })
+            }
+            Entry::Other(found) => {
+                Err(HostError::Kind { path: path.to_owned(), expected: "a file, a link or nothing", found })
+            }
+        }
+    }
+
+    /// Returns its extended attributes, as [`Saved::put_back`] wants them.
+    pub fn attributes(&self) -> Vec<(String, Vec<u8>)> {
+        match self {
+            Self::Absent | Self::Link { .. } => Vec::new(),
+            Self::File { attributes, .. } => {
+                attributes.iter().map(|one| (one.name.clone(), one.value.0.clone())).collect()
+            }
+        }
+    }
+
+    /// Makes the change that puts it back. `trusted` as in [`Change::new`], for what has no owner of its own.
+    pub fn put_back<'a>(
+        &'a self,
+        path: &str,
+        trusted: u32,
+        attributes: &'a [(String, Vec<u8>)],
+    ) -> Change<'a> {
+        match self {
+            Self::Absent => Change::new(path, trusted, Want::Absent),
+            Self::Link { target } => Change::new(path, trusted, Want::Link { target: target.clone() }),
+            Self::File { bytes, mode, uid, gid, .. } => {
+                let attributes = Attributes::Exactly(attributes);
+                let want = Want::File { bytes: &bytes.0, mode: *mode, uid: *uid, gid: *gid, attributes };
+                Change::new(path, *uid, want)
+            }
+        }
+    }
+}
+
+/// Returns where the original of a path is kept while the path is managed.
+pub fn kept_path(path: &ManagedPath) -> String {
+    let name = path.as_str().replace('%', "%25").replace('/', "%2F");
+    // NAME_MAX is 255; the digest stands for a longer one.
+    let name = if name.len() <= 240 { name } else { Sha256::of(path.as_str().as_bytes()).to_string() };
+    format!("{PREIMAGES}/{KEPT}/{name}.json")
+}
+
+/// Reads the kept original of a path.
+pub fn kept(root: &Root, path: &ManagedPath) -> Result<Option<Saved>, HostError> {
+    let at = kept_path(path);
+    let Some(bytes) = root.read(&at)? else { return Ok(None) };
+    serde_json::from_slice(&bytes).map(Some).map_err(|error| malformed(&at, &error))
+}
+
+/// Returns what is to be at a path that is no longer managed: the kept original, else the booted image's own version,
+/// else what the machine-config-daemon saved. `None` when there is no such thing, or nothing was there.
+pub fn original(root: &Root, path: &ManagedPath) -> Result<Option<Saved>, HostError> {
+    let something = |saved: Saved| (saved != Saved::Absent).then_some(saved);
+    if let Some(kept) = kept(root, path)? {
+        return Ok(something(kept));
+    }
+    if let Some(below) = path.as_str().strip_prefix("/etc/")
+        && let Some(own) = something(Saved::read(root, &format!("/usr/etc/{below}"))?)
+    {
+        return Ok(Some(own));
+    }
+    let daemons = format!("/etc/machine-config-daemon/orig{path}.mcdorig");
+    Ok(something(Saved::read(root, &daemons)?))
+}
+
+/// Says that a file of the agent's own can't be read, without its contents.
+pub fn malformed(path: &str, error: &serde_json::Error) -> HostError {
+    let cause = format!("line {}, column {}: {:?}", error.line(), error.column(), error.classify());
+    HostError::Malformed { path: path.to_owned(), format: "saved originals", cause }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn goes_through_json_and_debug_is_silent() {
+        let attributes = vec![Attribute { name: "user.a".to_owned(), value: Bytes(vec![0, 255]) }];
+        let saved =
+            Saved::File { bytes: Bytes(b"secret\xff".to_vec()), mode: 0o4755, uid: 1, gid: 2, attributes };
+        let json = serde_json::to_string(&saved).unwrap();
+        assert_eq!(serde_json::from_str::<Saved>(&json).unwrap(), saved);
+        assert!(!format!("{saved:?}").contains("secret"));
+        let broken =
+            serde_json::from_str::<Saved>("{\"kind\":\"file\",\"bytes\":\"c2VjcmV0#\"}").unwrap_err();
+        assert!(!malformed("/x", &broken).to_string().contains("c2Vj"));
+    }
+
+    #[test]
+    fn kept_names_are_distinct_and_short() {
+        let path = |text: &str| ManagedPath::new(text).unwrap();
+        assert!(kept_path(&path("/etc/a%2Fb")).ends_with("/kept/%2Fetc%2Fa%252Fb.json"));
+        assert_ne!(kept_path(&path("/etc/a%2Fb")), kept_path(&path("/etc/a/b")));
+        let long = format!("/{}/{}", "a".repeat(200), "b".repeat(200));
+        assert!(kept_path(&path(&long)).len() < 255);
+    }
+}

@@ -1,0 +1,348 @@
+//! Enabling, disabling, masking: links in `/etc/systemd/system`, by systemd's own rules, without systemd running.
+//!
+//! The links are read once, changed in memory, and the differences come out as file changes. Invariant: nothing is
+//! written here, so that the originals of exactly what will change can be saved first.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::host::HostError;
+use crate::host::durable::{Change, Want};
+use crate::host::root::{Entry, Root};
+use crate::model::UnitName;
+use crate::model::ids::UNIT_DIR;
+use crate::model::observation::{EnabledSeen, PresetSeen, UnitSeen};
+use crate::model::units::Mask;
+
+use super::install::{Install, template};
+use super::preset::{Preset, Presets};
+
+const DEV_NULL: &str = "/dev/null";
+/// Where unit files come from besides `/etc`, highest priority first.
+const VENDOR_DIRS: [&str; 4] = [
+    "/run/systemd/system",
+    "/usr/local/lib/systemd/system",
+    "/usr/lib/systemd/system",
+    "/lib/systemd/system",
+];
+/// Links from unit to unit end after a few; more are a loop.
+const MAX_HOPS: u32 = 8;
+
+/// An entry of `/etc/systemd/system` or of one of its folders of links.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Node {
+    File,
+    Link(String),
+}
+
+/// What a unit's name leads to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Found {
+    Masked,
+    /// The unit's own name and the path of its file.
+    At {
+        name: String,
+        path: String,
+    },
+    Nothing,
+}
+
+/// The links of a root's units, as they are and as they should become.
+#[derive(Debug)]
+pub struct UnitLinks<'a> {
+    root: &'a Root,
+    before: BTreeMap<String, Node>,
+    now: BTreeMap<String, Node>,
+    presets: Presets,
+}
+
+impl<'a> UnitLinks<'a> {
+    /// Reads the links and the presets of a root.
+    pub fn load(root: &'a Root) -> Result<Self, HostError> {
+        let mut before = BTreeMap::new();
+        for name in root.list(UNIT_DIR)? {
+            match Entry::at(root, &format!("{UNIT_DIR}/{name}"))? {
+                Entry::File { .. } => drop(before.insert(name, Node::File)),
+                Entry::Link { target } => drop(before.insert(name, Node::Link(target))),
+                Entry::Other(_)
+                    if [".wants", ".requires", ".upholds"].iter().any(|end| name.ends_with(end)) =>
+                {
+                    for link in root.list(&format!("{UNIT_DIR}/{name}"))? {
+                        if let Entry::Link { target } = Entry::at(root, &format!("{UNIT_DIR}/{name}/{link}"))?
+                        {
+                            before.insert(format!("{name}/{link}"), Node::Link(target));
+                        }
+                    }
+                }
+                Entry::Absent | Entry::Other(_) => {}
+            }
+        }
+        Ok(Self { root, now: before.clone(), before, presets: Presets::load(root)? })
+    }
+
+    /// Makes a unit's `[Install]` links, and those of the units in its `Also=`, exactly. A unit that is not there, and
+    /// one that has nothing to enable, are left alone (MCD-151).
+    pub fn enable(&mut self, unit: &UnitName) -> Result<(), HostError> {
+        self.enable_all(unit.as_str())
+    }
+
+    /// Removes every link of a unit and of the units in its `Also=`, and the aliases that lead to it.
+    pub fn disable(&mut self, unit: &UnitName) -> Result<(), HostError> {
+        let names: BTreeSet<String> = self.together(unit.as_str())?.into_iter().collect();
+        self.remove_links(names, &BTreeSet::new());
+        Ok(())
+    }
+
+    /// Does what the presets say. A unit that can't be enabled stays as it is (MCD-150).
+    pub fn preset(&mut self, unit: &UnitName) -> Result<(), HostError> {
+        let found = self.find(unit.as_str())?;
+        match (self.presets.of(unit.as_str()), found) {
+            (_, Found::Masked) | (Preset::Ignore, _) => Ok(()),
+            (_, Found::Nothing) | (Preset::Disable, Found::At { .. }) => self.disable(unit),
+            (Preset::Enable, Found::At { .. }) => match self.enable(unit) {
+                Err(HostError::Unit { .. }) => Ok(()),
+                done => done,
+            },
+        }
+    }
+
+    /// Links a unit to `/dev/null`, in place of a file too (MCD-146).
+    pub fn mask(&mut self, unit: &UnitName) {
+        self.now.insert(unit.to_string(), Node::Link(DEV_NULL.to_owned()));
+    }
+
+    /// Removes such a link; a unit file stays.
+    pub fn unmask(&mut self, unit: &UnitName) {
+        if self.is_masked(unit.as_str()) {
+            self.now.remove(unit.as_str());
+        }
+    }
+
+    /// Returns what has to be written and removed, one change for each path; and, as it should be, what an earlier run
+    /// has changed: its directories may still have to be synced.
+    pub fn changes(&self, earlier: &[String]) -> Vec<Change<'static>> {
+        let below = earlier
+            .iter()
+            .filter_map(|path| path.strip_prefix(UNIT_DIR)?.strip_prefix('/').map(str::to_owned));
+        let differs = |at: &&String| self.before.get(*at) != self.now.get(*at);
+        let changed = self.before.keys().chain(self.now.keys()).filter(differs).cloned();
+        let paths: BTreeSet<String> = below.chain(changed).collect();
+        let change = |at: String| {
+            let want = match self.now.get(&at) {
+                Some(Node::Link(target)) => Want::Link { target: target.clone() },
+                Some(Node::File) => return None,
+                None => Want::Absent,
+            };
+            Some(Change::new(format!("{UNIT_DIR}/{at}"), 0, want))
+        };
+        paths.into_iter().filter_map(change).collect()
+    }
+
+    /// Looks at a unit. Enabled is one whose `[Install]` links are all there.
+    pub fn seen(&self, unit: &UnitName) -> Result<UnitSeen, HostError> {
+        let enabled = match self.find(unit.as_str())? {
+            Found::Masked => EnabledSeen::Masked,
+            Found::Nothing => EnabledSeen::NotFound,
+            Found::At { name, path } => self.enabled(&name, &path)?,
+        };
+        let preset = match (self.presets.of(unit.as_str()), enabled) {
+            (Preset::Enable, _) | (Preset::Ignore, EnabledSeen::Enabled) => PresetSeen::Enable,
+            (Preset::Disable | Preset::Ignore, _) => PresetSeen::Disable,
+        };
+        let mask = if self.is_masked(unit.as_str()) { Mask::Masked } else { Mask::Unmasked };
+        Ok(UnitSeen { enabled, preset, mask })
+    }
+
+    fn enabled(&self, name: &str, path: &str) -> Result<EnabledSeen, HostError> {
+        let install = self.install(name, path)?;
+        // What can't be enabled is disabled; enabling it will say why.
+        let Ok(links) = install.links(name) else { return Ok(EnabledSeen::Disabled) };
+        if !links.is_empty() {
+            let all = links.iter().all(|link| self.leads_to(&link.at, path));
+            return Ok(if all { EnabledSeen::Enabled } else { EnabledSeen::Disabled });
+        }
+        // A unit that only names others is as enabled as they are; systemctl calls it indirect.
+        for also in &install.also {
+            if let Found::At { name, path } = self.find(also)? {
+                let links = self.install(&name, &path)?.links(&name).unwrap_or_default();
+                let all = links.iter().all(|link| self.leads_to(&link.at, &path));
+                return Ok(if all { EnabledSeen::Enabled } else { EnabledSeen::Disabled });
+            }
+        }
+        Ok(EnabledSeen::Static)
+    }
+
+    fn enable_all(&mut self, unit: &str) -> Result<(), HostError> {
+        // Everything is looked up before anything is changed: an error leaves the links as they were.
+        let mut wanted = BTreeMap::new();
+        let mut enabled = BTreeSet::new();
+        for name in self.together(unit)? {
+            match self.find(&name)? {
+                Found::Masked if name == unit => {
+                    let cause = "it is masked".to_owned();
+                    return Err(HostError::Unit { unit: name, cause });
+                }
+                Found::Masked | Found::Nothing => {}
+                Found::At { name, path } => {
+                    let links = self.install(&name, &path)?.links(&name)?;
+                    if !links.is_empty() {
+                        enabled.insert(name);
+                        wanted.extend(links.into_iter().map(|link| (link.at, path.clone())));
+                    }
+                }
+            }
+        }
+        self.remove_links(enabled, &wanted.keys().cloned().collect());
+        for (at, path) in wanted {
+            if self.now.get(&at) == Some(&Node::File) {
+                let cause = format!("{UNIT_DIR}/{at} is a file, not the alias that it asks for");
+                return Err(HostError::Unit { unit: unit.to_owned(), cause });
+            }
+            if !self.leads_to(&at, &path) {
+                self.now.insert(at, Node::Link(path));
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes links by their own name or by the name of what they lead to, but for `kept`. A removed alias is a name
+    /// of the unit too.
+    fn remove_links(&mut self, mut names: BTreeSet<String>, kept: &BTreeSet<String>) {
+        loop {
+            let of_these = |at: &String, node: &Node| match node {
+                Node::File => false,
+                Node::Link(target) if target == DEV_NULL || kept.contains(at) => false,
+                // The link that brings a unit file from elsewhere is the unit while it is to be enabled.
+                Node::Link(_) if !kept.is_empty() && names.contains(at) => false,
+                Node::Link(target) => names.contains(base(at)) || names.contains(base(target)),
+            };
+            let gone: Vec<String> =
+                self.now.iter().filter(|(at, node)| of_these(at, node)).map(|(at, _)| at.clone()).collect();
+            if gone.is_empty() {
+                return;
+            }
+            for at in gone {
+                self.now.remove(&at);
+                names.insert(base(&at).to_owned());
+            }
+        }
+    }
+
+    /// Returns a unit and all that its `Also=` names, directly or not.
+    fn together(&self, unit: &str) -> Result<Vec<String>, HostError> {
+        let mut names = vec![unit.to_owned()];
+        let mut at = 0;
+        while let Some(name) = names.get(at).cloned() {
+            at += 1;
+            if let Found::At { name, path } = self.find(&name)? {
+                for other in self.install(&name, &path)?.also.into_iter().chain([name]) {
+                    if !names.contains(&other) {
+                        names.push(other);
+                    }
+                }
+            }
+        }
+        Ok(names)
+    }
+
+    /// Says whether a link is there and leads to this unit file, also by another of its directories.
+    fn leads_to(&self, at: &str, path: &str) -> bool {
+        match self.now.get(at) {
+            Some(Node::Link(target)) => target == path || (base(target) == base(path) && target != DEV_NULL),
+            Some(Node::File) | None => false,
+        }
+    }
+
+    fn is_masked(&self, unit: &str) -> bool {
+        matches!(self.now.get(unit), Some(Node::Link(target)) if target == DEV_NULL)
+    }
+
+    fn find(&self, unit: &str) -> Result<Found, HostError> {
+        let mut name = unit.to_owned();
+        for _ in 0..MAX_HOPS {
+            match self.look_up(&name)? {
+                (Found::At { path, .. }, Some(alias)) if alias == name => {
+                    return Ok(Found::At { name, path });
+                }
+                (Found::At { .. }, Some(alias)) => name = alias,
+                (found, _) => return Ok(found),
+            }
+        }
+        Err(HostError::Unit { unit: unit.to_owned(), cause: "its links lead in a circle".to_owned() })
+    }
+
+    /// Looks a name up, and its template's; the second value is the name that a link gives it.
+    fn look_up(&self, name: &str) -> Result<(Found, Option<String>), HostError> {
+        for wanted in [Some(name.to_owned()), template(name)].into_iter().flatten() {
+            let own = match self.now.get(&wanted) {
+                Some(Node::Link(target)) => Some((UNIT_DIR, Entry::Link { target: target.clone() })),
+                Some(Node::File) => Some((UNIT_DIR, Entry::at(self.root, &format!("{UNIT_DIR}/{wanted}"))?)),
+                None => None,
+            };
+            let vendor = VENDOR_DIRS
+                .iter()
+                .map(|dir| Ok::<_, HostError>((*dir, Entry::at(self.root, &format!("{dir}/{wanted}"))?)));
+            for place in own.map(Ok).into_iter().chain(vendor) {
+                let (directory, entry) = place?;
+                match entry {
+                    Entry::Absent | Entry::Other(_) => {}
+                    // systemd takes an empty unit file for a mask.
+                    Entry::File { stat, .. } if stat.st_size == 0 => return Ok((Found::Masked, None)),
+                    Entry::Link { target } if target == DEV_NULL => return Ok((Found::Masked, None)),
+                    Entry::File { .. } => {
+                        let found =
+                            Found::At { name: name.to_owned(), path: format!("{directory}/{wanted}") };
+                        return Ok((found, Some(name.to_owned())));
+                    }
+                    Entry::Link { target } => return Ok(linked(name, &wanted, directory, &target)),
+                }
+            }
+        }
+        Ok((Found::Nothing, None))
+    }
+
+    fn install(&self, name: &str, path: &str) -> Result<Install, HostError> {
+        let mut install = Install::default();
+        install.read(&String::from_utf8_lossy(&self.root.read(path)?.unwrap_or_default()));
+        // Drop-ins in the order of their names, whatever directory they are in; /etc hides the vendor's.
+        let mut dropins = BTreeMap::new();
+        for unit in [template(name), Some(name.to_owned())].into_iter().flatten() {
+            for directory in VENDOR_DIRS.iter().rev().copied().chain([UNIT_DIR]) {
+                let folder = format!("{directory}/{unit}.d");
+                for dropin in self.root.list(&folder)?.into_iter().filter(|name| ending(name) == Some("conf"))
+                {
+                    dropins.insert(dropin.clone(), format!("{folder}/{dropin}"));
+                }
+            }
+        }
+        for dropin in dropins.values() {
+            match self.root.read(dropin) {
+                Ok(bytes) => install.read(&String::from_utf8_lossy(&bytes.unwrap_or_default())),
+                // A link to /dev/null takes a vendor's drop-in away.
+                Err(HostError::Kind { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(install)
+    }
+}
+
+/// Says what a link in a unit directory means: another name for a unit, or a unit file from elsewhere.
+fn linked(name: &str, wanted: &str, directory: &str, target: &str) -> (Found, Option<String>) {
+    let path = if target.starts_with('/') { target.to_owned() } else { format!("{directory}/{target}") };
+    let points_to = base(target);
+    // The alias of a template keeps the instance.
+    let instance = name.split_once('@').filter(|_| wanted != name);
+    let alias = match (instance, points_to.split_once("@.")) {
+        (Some((_, rest)), Some((prefix, _))) => format!("{prefix}@{rest}"),
+        (Some(_), None) | (None, _) => points_to.to_owned(),
+    };
+    (Found::At { name: name.to_owned(), path }, Some(alias))
+}
+
+fn ending(name: &str) -> Option<&str> {
+    name.rsplit_once('.').map(|(_, end)| end)
+}
+
+fn base(path: &str) -> &str {
+    path.rsplit_once('/').map_or(path, |(_, name)| name)
+}

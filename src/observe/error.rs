@@ -1,0 +1,61 @@
+//! What keeps the agent from knowing its host.
+
+use crate::host::HostError;
+use crate::model::{Class, ModelError};
+
+/// A failed look at the host.
+#[derive(Debug, thiserror::Error)]
+pub enum ObserveError {
+    /// The host did not let it be seen.
+    #[error("can't look at {object}")]
+    Host {
+        /// What was looked at.
+        object: &'static str,
+        /// Why.
+        #[source]
+        source: HostError,
+    },
+    /// The home directory of `core` is no place for keys.
+    #[error("the keys of core can't be found: its home directory is {home:?}")]
+    Home {
+        /// The home directory in passwd.
+        home: String,
+        /// The rule it breaks.
+        #[source]
+        source: ModelError,
+    },
+}
+
+impl ObserveError {
+    pub(super) fn of(object: &'static str) -> impl Fn(HostError) -> Self + Copy {
+        move |source| Self::Host { object, source }
+    }
+
+    pub(super) fn home(home: &str) -> impl Fn(ModelError) -> Self {
+        move |source| Self::Home { home: home.to_owned(), source }
+    }
+
+    /// Returns the class.
+    pub fn class(&self) -> Class {
+        match self {
+            Self::Host { source, .. } => source.class(),
+            Self::Home { .. } => Class::Degraded,
+        }
+    }
+
+    /// Returns a bounded word for events and metric labels.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Host { source, .. } => source.reason(),
+            Self::Home { .. } => "HomeDirectory",
+        }
+    }
+
+    /// Returns what a person does next.
+    pub fn next(&self) -> String {
+        match self {
+            Self::Host { source, .. } => source.next(),
+            Self::Home { .. } => "Give core an absolute home directory in /etc/passwd.".to_owned(),
+        }
+    }
+}

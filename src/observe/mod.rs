@@ -1,0 +1,99 @@
+//! What is on the host: of managed things only, and without changing any of it.
+//!
+//! Imports `model` and `host`. No process is started; only the OS backend may ask a service.
+
+mod error;
+mod facts;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::host::accounts::{self, Accounts};
+use crate::host::systemd::UnitLinks;
+use crate::host::{Host, Root};
+use crate::model::observation::CoreSeen;
+use crate::model::users::{CORE, KEYS_FILE};
+use crate::model::{FileSeen, HostSpec, Karg, ManagedPath, Observation, Principal, UnitName};
+
+pub use error::ObserveError;
+pub use facts::facts;
+
+/// Looks at everything that the specs manage.
+pub async fn observe(host: &Host, specs: &[&HostSpec]) -> Result<Observation, ObserveError> {
+    let root = &host.root;
+    let accounts = Accounts::load(root).map_err(ObserveError::of("the accounts"))?;
+    let (user_ids, group_ids) = ids(&accounts, specs);
+    Ok(Observation {
+        boot_id: host.power.boot_id().map_err(ObserveError::of("the boot"))?,
+        os: host.os.seen().await.map_err(ObserveError::of("the OS"))?,
+        kargs: kargs(root)?,
+        files: files(root, &paths(specs))?,
+        units: units(root, specs)?,
+        core: core(root, &accounts)?,
+        user_ids,
+        group_ids,
+    })
+}
+
+/// Returns every path that one of the specs writes.
+fn paths(specs: &[&HostSpec]) -> BTreeSet<ManagedPath> {
+    specs.iter().flat_map(|spec| spec.written().into_keys()).collect()
+}
+
+fn files(
+    root: &Root,
+    paths: &BTreeSet<ManagedPath>,
+) -> Result<BTreeMap<ManagedPath, FileSeen>, ObserveError> {
+    let seen = |path: &ManagedPath| {
+        let seen = root.seen(path.as_str()).map_err(ObserveError::of("the files"))?;
+        Ok((path.clone(), seen))
+    };
+    paths.iter().map(seen).collect()
+}
+
+fn units(
+    root: &Root,
+    specs: &[&HostSpec],
+) -> Result<BTreeMap<UnitName, crate::model::observation::UnitSeen>, ObserveError> {
+    let links = UnitLinks::load(root).map_err(ObserveError::of("the units"))?;
+    let names: BTreeSet<&UnitName> = specs.iter().flat_map(|spec| spec.units.keys()).collect();
+    let seen = |name: &UnitName| {
+        let seen = links.seen(name).map_err(ObserveError::of("the units"))?;
+        Ok((name.clone(), seen))
+    };
+    names.into_iter().map(seen).collect()
+}
+
+fn kargs(root: &Root) -> Result<Vec<Karg>, ObserveError> {
+    let line = root.read_text("/proc/cmdline").map_err(ObserveError::of("the kernel arguments"))?;
+    Ok(Karg::split(&line.unwrap_or_default()))
+}
+
+fn core(root: &Root, accounts: &Accounts) -> Result<CoreSeen, ObserveError> {
+    let Some(user) = accounts.user(CORE) else { return Ok(CoreSeen::NoAccount) };
+    let failed = ObserveError::of("the account core");
+    let keys = format!("{}/{KEYS_FILE}", user.home.trim_end_matches('/'));
+    let keys_path = ManagedPath::new(keys).map_err(ObserveError::home(&user.home))?;
+    Ok(CoreSeen::Account {
+        keys: root.seen(keys_path.as_str()).map_err(failed)?,
+        keys_path,
+        uid: user.uid,
+        gid: user.gid,
+        password: accounts::password(root, CORE).map_err(failed)?,
+    })
+}
+
+/// Returns the numbers of all names that own files in the specs.
+fn ids(accounts: &Accounts, specs: &[&HostSpec]) -> (BTreeMap<String, u32>, BTreeMap<String, u32>) {
+    let (mut users, mut groups) = (BTreeMap::new(), BTreeMap::new());
+    for file in specs.iter().flat_map(|spec| spec.files.values()) {
+        if let Principal::Name(name) = &file.owner.user {
+            users.extend(accounts.user(name).map(|user| (name.clone(), user.uid)));
+        }
+        if let Principal::Name(name) = &file.owner.group {
+            groups.extend(accounts.group(name).map(|gid| (name.clone(), gid)));
+        }
+    }
+    (users, groups)
+}

@@ -1,0 +1,158 @@
+//! What is seen on a host in a directory.
+
+#![expect(clippy::disallowed_methods, reason = "a test looks at the machine from outside")]
+
+use std::fs;
+use std::path::Path;
+
+use super::*;
+use crate::host::os::{NotImageBased, OsBackend, OsProgress, StageRequest};
+use crate::host::power::Supervised;
+use crate::host::{BoxFuture, Clock, FailPoints, HostError, Systemd};
+use crate::model::observation::{Booted, Carries, EnabledSeen, FipsSeen, OsSeen, Staged};
+use crate::model::units::{Enablement, Mask, UnitSpec};
+use crate::model::users::PasswordHash;
+use crate::model::{ConfigName, Contents, FileMode, FileSpec, ImageRef, Owner, Sha256};
+
+fn write(at: &Path, path: &str, text: &str) {
+    let path = at.join(path);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+fn host(at: &Path) -> Host {
+    write(at, "proc/sys/kernel/random/boot_id", "boot-1\n");
+    write(at, "proc/cmdline", "root=/dev/vda a=\"b c\"\n");
+    let root = Root::open(at).unwrap();
+    Host {
+        clock: Clock::system(),
+        os: Box::new(NotImageBased),
+        power: Box::new(Supervised::new(&root)),
+        systemd: Systemd::absent(),
+        points: FailPoints::off(),
+        root,
+    }
+}
+
+fn spec(name: &str, paths: &[&str]) -> HostSpec {
+    let mut spec = HostSpec::empty(ConfigName::new(name).unwrap());
+    for path in paths {
+        let contents = Contents::new(b"x".to_vec());
+        let mode = FileMode::DEFAULT;
+        let owner = Owner { user: Principal::Name("core".to_owned()), group: Principal::Id(0) };
+        spec.files.insert(ManagedPath::new(*path).unwrap(), FileSpec { contents, mode, owner });
+    }
+    spec
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn sees_files_units_the_account_and_the_kernel() {
+    let dir = tempfile::tempdir().unwrap();
+    let host = host(dir.path());
+    write(dir.path(), "etc/passwd", "core:x:1000:1001::/home/core:/bin/sh\n");
+    write(dir.path(), "etc/shadow", "core:*:1\n");
+    write(dir.path(), "etc/motd", "hello");
+    write(dir.path(), "usr/lib/systemd/system/a.service", "[Install]\nWantedBy=b.target\n");
+    let mut spec = spec("rendered-a", &["/etc/motd", "/etc/none"]);
+    let unit = UnitName::new("a.service").unwrap();
+    spec.units.insert(
+        unit.clone(),
+        UnitSpec {
+            contents: None,
+            dropins: BTreeMap::new(),
+            enablement: Enablement::Enabled,
+            mask: Mask::Unset,
+        },
+    );
+    let seen = observe(&host, &[&spec]).await.unwrap();
+    assert_eq!(seen.boot_id.as_str(), "boot-1");
+    assert_eq!(seen.kargs.iter().map(Karg::as_str).collect::<Vec<_>>(), ["root=/dev/vda", "a=\"b c\""]);
+    let motd = &seen.files[&ManagedPath::new("/etc/motd").unwrap()];
+    assert!(
+        matches!(motd, FileSeen::Regular { sha256, len: 5, .. } if *sha256 == Sha256::of(b"hello")),
+        "{motd:?}"
+    );
+    assert_eq!(seen.files[&ManagedPath::new("/etc/none").unwrap()], FileSeen::Absent);
+    assert_eq!(seen.units[&unit].enabled, EnabledSeen::Disabled);
+    assert_eq!(seen.user_ids, BTreeMap::from([("core".to_owned(), 1000)]));
+    let CoreSeen::Account { keys_path, keys, uid, gid, password } = seen.core else { panic!("no account") };
+    assert_eq!(keys_path.as_str(), "/home/core/.ssh/authorized_keys.d/ignition");
+    assert_eq!((keys, uid, gid, password), (FileSeen::Absent, 1000, 1001, Some(PasswordHash::locked())));
+}
+
+#[derive(Debug)]
+struct Booting(ImageRef);
+
+impl OsBackend for Booting {
+    fn name(&self) -> &'static str {
+        "booting"
+    }
+
+    fn seen(&self) -> BoxFuture<'_, Result<OsSeen, HostError>> {
+        let carries = Carries::Config(ConfigName::new("rendered-a").unwrap());
+        let booted = Booted { image: Some(self.0.clone()), deployment: "os-1.0".to_owned(), carries };
+        Box::pin(async { Ok(OsSeen::Deployments { booted, staged: None }) })
+    }
+
+    fn carries<'a>(
+        &'a self,
+        _image: &'a ImageRef,
+        _credentials: Option<&'a Contents>,
+    ) -> BoxFuture<'a, Result<Carries, HostError>> {
+        Box::pin(async { Ok(Carries::Config(ConfigName::new("asked-the-registry").unwrap())) })
+    }
+
+    fn stage<'a>(
+        &'a self,
+        _request: &'a StageRequest,
+        _progress: &'a (dyn Fn(OsProgress) + 'a),
+    ) -> BoxFuture<'a, Result<Staged, HostError>> {
+        Box::pin(async { unreachable!("facts stage nothing") })
+    }
+
+    fn unstage(&self) -> BoxFuture<'_, Result<(), HostError>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn finalise(&self) -> BoxFuture<'_, Result<(), HostError>> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn facts_tell_what_an_image_can_not_bring() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut host = host(dir.path());
+    let image =
+        |name: &str, digit: &str| ImageRef::parse(&format!("{name}@sha256:{}", digit.repeat(64))).unwrap();
+    write(dir.path(), "usr/etc/same", "x");
+    write(dir.path(), "etc/same", "x");
+    write(dir.path(), "usr/etc/deleted", "x");
+    write(dir.path(), "usr/etc/changed", "x");
+    write(dir.path(), "etc/changed", "y");
+    write(dir.path(), "etc/added", "x");
+    write(dir.path(), "etc/machine-config-daemon/orig/etc/added.mcdorig", "z");
+    write(dir.path(), "proc/sys/crypto/fips_enabled", "1\n");
+    fs::create_dir_all(dir.path().join("var/home")).unwrap();
+    std::os::unix::fs::symlink("var/home", dir.path().join("home")).unwrap();
+    let paths =
+        ["/etc/same", "/etc/deleted", "/etc/changed", "/etc/added", "/etc/neither", "/home/core/a", "/var/b"];
+    let (from, mut to) = (spec("rendered-a", &paths), spec("rendered-b", &[]));
+
+    let seen = facts(&host, &from, &to).await.unwrap();
+    assert!(seen.local.is_empty(), "only an image-based host merges /etc");
+    let names = |set: &BTreeSet<ManagedPath>| set.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(names(&seen.under_var), ["/home/core/a", "/var/b"]);
+    assert_eq!(names(&seen.restorable), ["/etc/added", "/etc/changed", "/etc/deleted", "/etc/same"]);
+    assert_eq!((seen.fips, seen.carries), (FipsSeen::On, Carries::Unknown));
+
+    host.os = Box::new(Booting(image("one.example/os", "a")));
+    // The same digest is the same image: nobody is asked.
+    to.image = Some(image("two.example/os", "a"));
+    let seen = facts(&host, &from, &to).await.unwrap();
+    assert_eq!(names(&seen.local), ["/etc/added", "/etc/changed", "/etc/deleted"]);
+    assert_eq!(seen.carries, Carries::Config(ConfigName::new("rendered-a").unwrap()));
+    to.image = Some(image("one.example/os", "b"));
+    let seen = facts(&host, &from, &to).await.unwrap();
+    assert_eq!(seen.carries, Carries::Config(ConfigName::new("asked-the-registry").unwrap()));
+}
