@@ -80,7 +80,9 @@
 //! 6. `sandbox` is a folder of its own beside `host`: it builds a machine out of files and namespaces, which is neither
 //!    the agent's business nor a verb's.
 
+pub mod apply;
 pub mod host;
+pub mod journal;
 pub mod model;
 pub mod observe;
 pub mod plan;

@@ -1,0 +1,215 @@
+//! Carrying out: one journaled batch, or one undo step, becomes an effect.
+//!
+//! Imports `model`, `plan`, `journal` and `host`. [`apply`] is the one runner: it logs and times each step; the steps
+//! themselves never log. Invariants: every step may be repeated and finds its own work done; what a batch changes was
+//! saved before; nothing is decided here.
+
+mod error;
+mod files;
+mod os;
+mod services;
+#[cfg(test)]
+mod tests;
+mod undo;
+mod units;
+mod users;
+
+use std::time::Instant;
+
+use crate::host::{Host, OsProgress};
+use crate::journal::{Intent, Work};
+use crate::model::message;
+use crate::plan::listing::counted;
+use crate::plan::{Batch, Step};
+
+pub use error::ApplyError;
+
+/// Carries out what the intent allows. See the module's invariants.
+pub async fn apply(
+    intent: &Intent<'_>,
+    host: &Host,
+    progress: &dyn Fn(OsProgress),
+) -> Result<(), ApplyError> {
+    host.points.hit("begin");
+    let done = match intent.work() {
+        Work::Carry { batch, steps } => carry(intent, host, batch, steps, progress).await,
+        Work::Undo { undo, steps } => undo::carry(intent, host, undo, steps).await,
+    };
+    host.points.hit("end");
+    done
+}
+
+async fn carry(
+    intent: &Intent<'_>,
+    host: &Host,
+    batch: Batch,
+    steps: &[Step],
+    progress: &dyn Fn(OsProgress),
+) -> Result<(), ApplyError> {
+    match batch {
+        Batch::Os => together(steps, "", os::carry(host, intent.to(), steps, progress)).await,
+        Batch::Files => together(steps, "", async { files::carry(intent, host, steps) }).await,
+        Batch::Users => together(steps, "", async { users::carry(intent, host, steps) }).await,
+        Batch::Links => together(steps, "", async { units::carry(intent, host, steps) }).await,
+        Batch::Services => {
+            for (index, step) in steps.iter().enumerate() {
+                let place = Place { index, of: steps.len() };
+                alone(step, place, services::carry(host, step)).await?;
+                host.points.hit("service");
+            }
+            Ok(())
+        }
+    }
+}
+
+/// A batch of more steps than this is one line at its start and one at its end for people; its steps are there for
+/// those who ask, at debug level. Eight: what a screen still shows beside the plan.
+const TOLD_EACH: usize = 8;
+
+/// Where a step is in its batch.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    index: usize,
+    of: usize,
+}
+
+/// Logs a line for people, or for those who ask.
+macro_rules! told {
+    ($each:expr, $($line:tt)+) => {
+        if $each { tracing::info!($($line)+) } else { tracing::debug!($($line)+) }
+    };
+}
+
+/// Runs steps that are carried out side by side, and logs them.
+async fn together(
+    steps: &[Step],
+    prefix: &str,
+    work: impl Future<Output = Result<(), ApplyError>>,
+) -> Result<(), ApplyError> {
+    let places = || steps.iter().enumerate().map(|(index, step)| (step, Place { index, of: steps.len() }));
+    for (step, place) in places() {
+        started(step, place, prefix);
+    }
+    let many = steps.len() > TOLD_EACH;
+    if many {
+        batch_started(steps, prefix);
+    }
+    let since = Instant::now();
+    let done = work.await;
+    for (step, place) in places() {
+        ended(step, place, prefix, since, done.as_ref().err());
+    }
+    if many {
+        batch_ended(steps, prefix, since, done.as_ref().err());
+    }
+    done
+}
+
+/// Runs one step and logs it.
+async fn alone(
+    step: &Step,
+    place: Place,
+    work: impl Future<Output = Result<(), ApplyError>>,
+) -> Result<(), ApplyError> {
+    started(step, place, "");
+    let since = Instant::now();
+    let done = work.await;
+    ended(step, place, "", since, done.as_ref().err());
+    done
+}
+
+fn started(step: &Step, Place { index, of }: Place, prefix: &str) {
+    let (number, op, on) = (index + 1, step.op.word(), step.op.target());
+    told!(
+        of <= TOLD_EACH,
+        MESSAGE_ID = message::STEP_STARTED,
+        MCA_STEP = op,
+        MCA_TARGET = on,
+        step = number,
+        of,
+        "step {number} of {of}: {prefix}{step}"
+    );
+}
+
+fn ended(step: &Step, Place { index, of }: Place, prefix: &str, since: Instant, error: Option<&ApplyError>) {
+    let (number, op, on) = (index + 1, step.op.word(), step.op.target());
+    let micros = micros(since);
+    match error {
+        None => told!(
+            of <= TOLD_EACH,
+            MESSAGE_ID = message::STEP_DONE,
+            MCA_STEP = op,
+            MCA_TARGET = on,
+            MCA_DURATION_USEC = micros,
+            step = number,
+            of,
+            "step {number} of {of}: {prefix}{step}: done in {} ms",
+            micros / 1000
+        ),
+        // What failed a batch of many is told once, with the batch.
+        Some(_) if of > TOLD_EACH => {
+            tracing::debug!(
+                MCA_STEP = op,
+                MCA_TARGET = on,
+                "step {number} of {of}: {prefix}{step}: not done"
+            );
+        }
+        Some(error) => tracing::error!(
+            MESSAGE_ID = message::STEP_FAILED,
+            MCA_STEP = op,
+            MCA_TARGET = on,
+            MCA_DURATION_USEC = micros,
+            MCA_FAULT = error.reason(),
+            step = number,
+            of,
+            "step {number} of {of}: {prefix}{step}: not done: {error}"
+        ),
+    }
+}
+
+fn batch_started(steps: &[Step], prefix: &str) {
+    let (batch, on) = (batch_word(steps), counted(steps.len(), "step"));
+    tracing::info!(
+        MESSAGE_ID = message::STEP_STARTED,
+        MCA_STEP = batch,
+        MCA_TARGET = on,
+        "{prefix}{batch}: {on} begun"
+    );
+}
+
+fn batch_ended(steps: &[Step], prefix: &str, since: Instant, error: Option<&ApplyError>) {
+    let (batch, on, micros) = (batch_word(steps), counted(steps.len(), "step"), micros(since));
+    match error {
+        None => tracing::info!(
+            MESSAGE_ID = message::STEP_DONE,
+            MCA_STEP = batch,
+            MCA_TARGET = on,
+            MCA_DURATION_USEC = micros,
+            "{prefix}{batch}: {on} done in {} ms",
+            micros / 1000
+        ),
+        Some(error) => tracing::error!(
+            MESSAGE_ID = message::STEP_FAILED,
+            MCA_STEP = batch,
+            MCA_TARGET = on,
+            MCA_DURATION_USEC = micros,
+            MCA_FAULT = error.reason(),
+            "{prefix}{batch}: {on} not done: {error}"
+        ),
+    }
+}
+
+fn batch_word(steps: &[Step]) -> &'static str {
+    match steps.first().map(|step| step.op.batch()) {
+        Some(Batch::Os) => "OS",
+        Some(Batch::Files) => "files",
+        Some(Batch::Users) => "users",
+        Some(Batch::Links) => "unit links",
+        Some(Batch::Services) => "services",
+        None => "nothing",
+    }
+}
+
+fn micros(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,127 @@
+//! The OS batch against a backend that remembers what it was asked.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use super::*;
+use crate::host::os::{OsBackend, OsProgress, StageRequest};
+use crate::host::{BoxFuture, HostError};
+use crate::model::observation::{Carries, OsSeen, Staged};
+use crate::model::{Class, ImageRef, Karg};
+
+#[derive(Debug, Default, Clone)]
+struct Remembering {
+    asked: Rc<RefCell<Vec<StageRequest>>>,
+    unstaged: Rc<RefCell<u32>>,
+    stages_instead: Option<ImageRef>,
+}
+
+impl OsBackend for Remembering {
+    fn name(&self) -> &'static str {
+        "remembering"
+    }
+
+    fn seen(&self) -> BoxFuture<'_, Result<OsSeen, HostError>> {
+        Box::pin(async { Ok(OsSeen::NotImageBased) })
+    }
+
+    fn carries<'a>(
+        &'a self,
+        _image: &'a ImageRef,
+        _credentials: Option<&'a Contents>,
+    ) -> BoxFuture<'a, Result<Carries, HostError>> {
+        Box::pin(async { Ok(Carries::Unknown) })
+    }
+
+    fn stage<'a>(
+        &'a self,
+        request: &'a StageRequest,
+        progress: &'a (dyn Fn(OsProgress) + 'a),
+    ) -> BoxFuture<'a, Result<Staged, HostError>> {
+        Box::pin(async move {
+            progress(OsProgress { text: "pulling".to_owned(), percent: Some(50) });
+            self.asked.borrow_mut().push(request.clone());
+            let image = self.stages_instead.clone().or_else(|| request.image.clone());
+            Ok(Staged { image, deployment: "os-1.0".to_owned(), kargs: Vec::new() })
+        })
+    }
+
+    fn unstage(&self) -> BoxFuture<'_, Result<(), HostError>> {
+        Box::pin(async {
+            *self.unstaged.borrow_mut() += 1;
+            Ok(())
+        })
+    }
+
+    fn finalise(&self) -> BoxFuture<'_, Result<(), HostError>> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+fn image(digit: char) -> ImageRef {
+    ImageRef::parse(&format!("registry.example/os@sha256:{}", String::from(digit).repeat(64))).unwrap()
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn image_and_arguments_are_one_request_after_the_pull_secret() {
+    let dir = tempfile::tempdir().unwrap();
+    fixture(dir.path());
+    let backend = Remembering::default();
+    let mut host = host(dir.path(), FailPoints::off());
+    host.os = Box::new(backend.clone());
+    let (delete, append) = (Karg::split("quiet"), Karg::split("nosmt \"a b\""));
+    let steps = steps(vec![
+        Op::LinkPullSecret { path: path("/var/lib/kubelet/config.json") },
+        Op::StageOs { image: image('a') },
+        Op::SetKargs { delete: delete.clone(), append: append.clone() },
+    ]);
+    carry(&host, 0, Batch::Os, &steps).await.unwrap();
+    let auth = dir.path().join("run/ostree/auth.json");
+    assert!(fs::symlink_metadata(&auth).is_err(), "there is no secret to link to");
+    let expected = StageRequest {
+        image: Some(image('a')),
+        credentials: None,
+        delete_kargs: delete,
+        append_kargs: append,
+    };
+    assert_eq!(*backend.asked.borrow(), [expected]);
+
+    fs::create_dir_all(dir.path().join("var/lib/kubelet")).unwrap();
+    fs::write(dir.path().join("var/lib/kubelet/config.json"), "{}").unwrap();
+    carry(&host, 0, Batch::Os, &steps).await.unwrap();
+    assert_eq!(fs::read_link(&auth).unwrap(), Path::new("/var/lib/kubelet/config.json"));
+    assert_eq!(backend.asked.borrow()[1].credentials, Some(contents("{}")));
+
+    let undo = Undo::UnstageOs;
+    let (old, new) = (old(), new());
+    let work = Work::Undo { undo: &undo, steps: &[] };
+    apply(&Intent::for_tests(work, &old, &new, originals(0)), &host, &|_| {}).await.unwrap();
+    assert_eq!(*backend.unstaged.borrow(), 1);
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn another_image_than_wanted_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    fixture(dir.path());
+    let mut host = host(dir.path(), FailPoints::off());
+    host.os = Box::new(Remembering { stages_instead: Some(image('b')), ..Remembering::default() });
+    let steps = steps(vec![Op::StageOs { image: image('a') }]);
+    let error = carry(&host, 0, Batch::Os, &steps).await.unwrap_err();
+    assert_eq!(error.reason(), "WrongImageStaged");
+    assert!(error.to_string().contains(&image('a').to_string()), "{error}");
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn what_the_backend_can_not_do_is_said_before_anything_is_staged() {
+    let dir = tempfile::tempdir().unwrap();
+    fixture(dir.path());
+    let backend = Remembering::default();
+    let mut host = host(dir.path(), FailPoints::off());
+    host.os = Box::new(backend.clone());
+    let extensions = vec!["usbguard".to_owned()];
+    let steps = steps(vec![Op::StageOs { image: image('a') }, Op::InstallExtensions { extensions }]);
+    let error = carry(&host, 0, Batch::Os, &steps).await.unwrap_err();
+    assert_eq!((error.class(), error.reason()), (Class::Degraded, "UnsupportedByBackend"));
+    assert!(error.to_string().contains("usbguard") && error.to_string().contains("remembering"), "{error}");
+    assert!(backend.asked.borrow().is_empty());
+}

@@ -1,0 +1,175 @@
+//! What the batches do, twice, and what taking them back leaves.
+
+use super::*;
+use crate::model::Class;
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_second_run_gives_the_same_host_and_writes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    fixture(dir.path());
+    let host = host(dir.path(), FailPoints::off());
+    carry_all(&host).await;
+    let (shapes_once, traces_once) = (shapes(dir.path()), traces(dir.path()));
+    let what = |path: &str| shapes_once.get(Path::new(path)).map(|shape| shape.what.as_str());
+    assert_eq!(what("etc/motd"), Some("the config's\n"));
+    assert_eq!(what("etc/new/deep/file"), Some("deep\n"));
+    assert_eq!(what("etc/stale"), None);
+    assert_eq!(what("etc/restored"), Some("the image's\n"));
+    assert_eq!(what("etc/shadow"), Some("root:!:1::::::\ncore:$6$salt$hash:1::::::\n"));
+    assert_eq!(
+        what("var/home/core/.ssh/authorized_keys.d/ignition"),
+        Some("ssh-ed25519 AAAA core@example\n")
+    );
+    let wants = "etc/systemd/system/multi-user.target.wants";
+    assert_eq!(what(&format!("{wants}/kubelet.service")), Some("-> /etc/systemd/system/kubelet.service"));
+    assert_eq!(what(&format!("{wants}/chronyd.service")), None);
+    assert_eq!(what("etc/systemd/system/crio.service"), Some("-> /dev/null"));
+    let owner = |path: &str| {
+        let stat = fs::metadata(dir.path().join(path)).unwrap();
+        (stat.uid(), stat.mode() & 0o7777)
+    };
+    assert_eq!(owner("var/home/core/.bashrc"), (1000, 0o644));
+    assert_eq!(owner("var/home/core/.ssh"), (1000, 0o700));
+    assert_eq!(owner("var/home/core/.ssh/authorized_keys.d/ignition"), (1000, 0o600));
+    assert_eq!(owner("etc/motd"), (0, 0o640));
+    assert_eq!(owner("etc/new"), (0, 0o755));
+
+    carry_all(&host).await;
+    assert_eq!(shapes(dir.path()), shapes_once);
+    assert_eq!(traces(dir.path()), traces_once, "a second run touches no file");
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn taking_back_restores_bytes_modes_owners_attributes_and_links() {
+    let dir = tempfile::tempdir().unwrap();
+    fixture(dir.path());
+    let motd = dir.path().join("etc/motd");
+    let flags = rustix::fs::XattrFlags::empty();
+    let labelled = rustix::fs::setxattr(&motd, "user.origin", b"dist\0\xff", flags).is_ok();
+    fs::set_permissions(&motd, fs::Permissions::from_mode(0o4755)).unwrap();
+    let before = shapes(dir.path());
+    let host = host(dir.path(), FailPoints::off());
+    carry_all(&host).await;
+    assert_ne!(shapes(dir.path()), before);
+    for _ in 0..2 {
+        undo_all(&host).await;
+        assert_eq!(shapes(dir.path()), before);
+    }
+    if labelled {
+        let mut value = [0_u8; 16];
+        let length = rustix::fs::getxattr(&motd, "user.origin", &mut value).unwrap();
+        assert_eq!(&value[..length], b"dist\0\xff");
+    }
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn an_owner_that_the_host_does_not_know_is_an_error_before_anything_is_touched() {
+    let dir = tempfile::tempdir().unwrap();
+    fixture(dir.path());
+    fs::write(dir.path().join("etc/group"), "").unwrap();
+    let before = traces(dir.path());
+    let host = host(dir.path(), FailPoints::off());
+    let (batch, steps) = &batches()[0];
+    let error = carry(&host, 0, *batch, steps).await.unwrap_err();
+    assert_eq!((error.class(), error.reason()), (Class::Degraded, "UnknownAccount"));
+    assert!(error.to_string().contains("/home/core/.bashrc"), "{error}");
+    assert_eq!(traces(dir.path()), before);
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn without_the_account_the_users_are_ignored() {
+    let dir = tempfile::tempdir().unwrap();
+    fixture(dir.path());
+    fs::write(dir.path().join("etc/passwd"), "root:x:0:0::/root:/bin/sh\n").unwrap();
+    let before = shapes(dir.path());
+    let host = host(dir.path(), FailPoints::off());
+    let (batch, steps) = &batches()[1];
+    carry(&host, 1, *batch, steps).await.unwrap();
+    assert_eq!(shapes(dir.path()), before);
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_user_that_is_no_longer_listed_is_locked() {
+    let dir = tempfile::tempdir().unwrap();
+    fixture(dir.path());
+    let host = host(dir.path(), FailPoints::off());
+    let steps = steps(vec![Op::SetSshKeys, Op::SetPassword]);
+    carry(&host, 1, Batch::Users, &steps).await.unwrap();
+    let (from, to) = (new(), spec("rendered-without"));
+    let work = Work::Carry { batch: Batch::Users, steps: &steps };
+    let intent = Intent::for_tests(work, &from, &to, originals(7));
+    apply(&intent, &host, &|_| {}).await.unwrap();
+    let shapes = shapes(dir.path());
+    assert_eq!(shapes[Path::new("etc/shadow")].what, "root:!:1::::::\ncore:*:1::::::\n");
+    assert!(!shapes.contains_key(Path::new("var/home/core/.ssh/authorized_keys.d/ignition")));
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_foreign_ssh_directory_is_moved_aside_and_a_link_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    fixture(dir.path());
+    let home = dir.path().join("var/home/core");
+    fs::create_dir(home.join(".ssh")).unwrap();
+    fs::write(home.join(".ssh/authorized_keys"), "mallory\n").unwrap();
+    std::os::unix::fs::chown(home.join(".ssh"), Some(4711), Some(4711)).unwrap();
+    let host = host(dir.path(), FailPoints::off());
+    let (batch, steps) = &batches()[1];
+    carry(&host, 1, *batch, steps).await.unwrap();
+    assert!(home.join(".ssh.mca-foreign/authorized_keys").exists());
+    assert!(!home.join(".ssh/authorized_keys").exists());
+    assert!(home.join(".ssh/authorized_keys.d/ignition").exists());
+
+    fs::remove_dir_all(home.join(".ssh")).unwrap();
+    fs::create_dir(dir.path().join("etc/victim")).unwrap();
+    std::os::unix::fs::symlink("/etc/victim", home.join(".ssh")).unwrap();
+    std::os::unix::fs::lchown(home.join(".ssh"), Some(1000), Some(1000)).unwrap();
+    let error = carry(&host, 2, *batch, steps).await.unwrap_err();
+    assert_eq!(error.class(), Class::Degraded, "{error}");
+    assert_eq!(fs::read_dir(dir.path().join("etc/victim")).unwrap().count(), 0);
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn services_are_left_out_where_no_systemd_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    fixture(dir.path());
+    let host = host(dir.path(), FailPoints::off());
+    let steps = steps(vec![Op::DaemonReload, Op::RestartUnit { unit: unit("crio.service") }]);
+    carry(&host, 3, Batch::Services, &steps).await.unwrap();
+    let mixed = super::steps(vec![Op::DaemonReload]);
+    let error = carry(&host, 4, Batch::Links, &mixed).await.unwrap_err();
+    assert_eq!((error.class(), error.reason()), (Class::Fatal, "BrokenPlan"));
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn originals_are_kept_at_a_commit_for_the_day_a_path_is_no_longer_managed() {
+    let dir = tempfile::tempdir().unwrap();
+    fixture(dir.path());
+    let host = host(dir.path(), FailPoints::off());
+    carry_all(&host).await;
+    let update = UpdateId::new("update-1").unwrap();
+    for _ in 0..2 {
+        crate::journal::originals::promote(&host.root, &update, &old(), &new()).unwrap();
+    }
+    crate::journal::originals::discard(&host.root, &update).unwrap();
+    crate::journal::originals::discard(&host.root, &update).unwrap();
+    let original = |path: &ManagedPath| crate::host::saved::original(&host.root, path).unwrap();
+    assert!(original(&path("/etc/motd")).is_some());
+    assert_eq!(original(&path("/etc/new/deep/file")), None, "nothing was there");
+    // The way back: no longer managed, so the distribution's version returns.
+    let steps = steps(vec![
+        Op::RestoreFile { path: path("/etc/motd") },
+        Op::RemoveFile { path: path("/etc/new/deep/file") },
+        Op::RemoveUnit { unit: unit("kubelet.service") },
+    ]);
+    let (from, to) = (new(), old());
+    let work = Work::Carry { batch: Batch::Files, steps: &steps };
+    let second = Originals::new(UpdateId::new("update-2").unwrap(), 0);
+    apply(&Intent::for_tests(work, &from, &to, second), &host, &|_| {}).await.unwrap();
+    let shapes = shapes(dir.path());
+    assert_eq!(shapes[Path::new("etc/motd")].what, "the distribution's\n");
+    assert!(!shapes.contains_key(Path::new("etc/new/deep/file")));
+    assert!(!shapes.contains_key(Path::new("etc/systemd/system/kubelet.service")));
+    let update = UpdateId::new("update-2").unwrap();
+    crate::journal::originals::promote(&host.root, &update, &new(), &old()).unwrap();
+    assert_eq!(crate::host::saved::kept(&host.root, &path("/etc/motd")).unwrap(), None);
+}

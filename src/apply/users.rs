@@ -1,0 +1,86 @@
+//! The keys and the password of `core`. On a host without the account nothing is done (MCD-160).
+
+use crate::host::accounts::{self, Accounts, User};
+use crate::host::durable::{self, Change, Want};
+use crate::host::{Host, HostError, keys};
+use crate::journal::Intent;
+use crate::model::FileMode;
+use crate::model::users::{CORE, KEYS_FILE, PasswordHash};
+use crate::plan::{Op, Step};
+
+use super::ApplyError;
+
+/// Carries out the steps of one batch of accounts.
+pub(super) fn carry(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> Result<(), ApplyError> {
+    let failed = || ApplyError::host("the account core");
+    let accounts = Accounts::load(&host.root).map_err(failed())?;
+    let Some(user) = accounts.user(CORE) else { return Ok(()) };
+    let core = intent.to().users.core.as_ref();
+    let text = core.map(crate::model::users::Core::keys_text);
+    let mut changes = Vec::new();
+    let mut password = None;
+    for step in steps {
+        match step.op {
+            Op::SetSshKeys => changes.push(keys_change(user, text.as_deref())),
+            // A user that is no longer listed is locked; an empty password would let everyone in (W-36).
+            Op::SetPassword => {
+                password = Some(core.map_or_else(PasswordHash::locked, |core| core.password.clone()));
+            }
+            Op::LinkPullSecret { .. }
+            | Op::StageOs { .. }
+            | Op::SetKargs { .. }
+            | Op::InstallExtensions { .. }
+            | Op::SwitchKernel { .. }
+            | Op::WriteFile { .. }
+            | Op::RemoveFile { .. }
+            | Op::RestoreFile { .. }
+            | Op::WriteUnit { .. }
+            | Op::RemoveUnit { .. }
+            | Op::WriteDropin { .. }
+            | Op::RemoveDropin { .. }
+            | Op::MaskUnit { .. }
+            | Op::UnmaskUnit { .. }
+            | Op::EnableUnit { .. }
+            | Op::DisableUnit { .. }
+            | Op::PresetUnit { .. }
+            | Op::DaemonReload
+            | Op::ReloadUnit { .. }
+            | Op::RestartUnit { .. } => return Err(super::files::not_in(step, intent.to())),
+        }
+    }
+    let found = match password {
+        Some(_) => accounts::password(&host.root, CORE).map_err(failed())?,
+        None => None,
+    };
+    let saved = intent.originals().save(&host.root, &changes, found.as_ref());
+    let run = saved.map_err(ApplyError::originals("the account core"))?;
+    host.points.hit("originals-saved");
+    carry_out(host, user, &changes, password.as_ref(), run).map_err(failed())
+}
+
+fn carry_out(
+    host: &Host,
+    user: &User,
+    changes: &[Change<'_>],
+    password: Option<&PasswordHash>,
+    run: durable::Run,
+) -> Result<(), HostError> {
+    if !changes.is_empty() {
+        keys::prepare(&host.root, user.home.trim_end_matches('/'), user)?;
+        host.points.hit("keys-directory");
+        durable::carry_out(&host.root, changes, run, &host.points)?;
+    }
+    match password {
+        Some(hash) => accounts::set_password(&host.root, CORE, hash, run, &host.points),
+        None => Ok(()),
+    }
+}
+
+fn keys_change<'a>(user: &User, text: Option<&'a str>) -> Change<'a> {
+    let path = format!("{}/{KEYS_FILE}", user.home.trim_end_matches('/'));
+    let want = match text {
+        Some(text) => Want::file(text.as_bytes(), FileMode::PRIVATE.bits(), user.uid, user.gid),
+        None => Want::Absent,
+    };
+    Change::new(path, user.uid, want)
+}

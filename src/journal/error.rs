@@ -1,0 +1,122 @@
+//! What can go wrong with the agent's own state.
+
+use crate::host::HostError;
+use crate::model::{Class, ConfigName, ModelError};
+use crate::update::IllegalEdge;
+
+/// A journal that can't be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// The disk said no.
+    #[error("the agent's state can't be read or written")]
+    Host(#[from] HostError),
+    /// A file of the state is not what this agent wrote.
+    #[error("{path} can't be read as {what}: {cause}; nothing was touched")]
+    Unreadable {
+        /// The file.
+        path: String,
+        /// What it should be.
+        what: &'static str,
+        /// What the parser said.
+        cause: String,
+    },
+    /// A newer agent wrote the file.
+    #[error("{path} has schema version {found}, this agent reads up to {known}; nothing was touched")]
+    Newer {
+        /// The file.
+        path: String,
+        /// Its version.
+        found: u64,
+        /// The newest version known here.
+        known: u32,
+    },
+    /// A file that belongs to the record is missing.
+    #[error("{path} is missing or is not the target {config} of the update in progress; nothing was touched")]
+    Lost {
+        /// The file.
+        path: String,
+        /// The config it should hold.
+        config: ConfigName,
+    },
+    /// Another process holds the lock.
+    #[error("another machine-config-agent works on this host (it holds {path})")]
+    Locked {
+        /// The lock file.
+        path: String,
+    },
+    /// A stored config is not valid any more.
+    #[error("a stored config is not valid")]
+    Model(#[from] ModelError),
+    /// A phase was to be moved along no edge.
+    #[error(transparent)]
+    Edge(#[from] IllegalEdge),
+    /// There is no update to move.
+    #[error("there is no update that could take {what}: this is a defect of the agent")]
+    NoUpdate {
+        /// The event or phase.
+        what: &'static str,
+    },
+}
+
+impl JournalError {
+    /// Returns what it means for the node.
+    pub fn class(&self) -> Class {
+        match self {
+            Self::Host(error) => error.class(),
+            Self::Locked { .. } => Class::Degraded,
+            Self::Unreadable { .. }
+            | Self::Newer { .. }
+            | Self::Lost { .. }
+            | Self::Model(_)
+            | Self::Edge(_)
+            | Self::NoUpdate { .. } => Class::Fatal,
+        }
+    }
+
+    /// Returns a bounded word.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Host(_) => "StateNotWritable",
+            Self::Unreadable { .. } => "StateUnreadable",
+            Self::Newer { .. } => "StateNewer",
+            Self::Lost { .. } => "StateLost",
+            Self::Locked { .. } => "StateLocked",
+            Self::Model(_) => "StateInvalid",
+            Self::Edge(_) | Self::NoUpdate { .. } => "AgentDefect",
+        }
+    }
+
+    /// Returns what a person does next.
+    pub fn next(&self) -> String {
+        match self {
+            Self::Host(error) => error.next(),
+            Self::Unreadable { path, .. } => {
+                format!("Put {path} back from a backup, or move it away to start anew.")
+            }
+            Self::Newer { .. } => {
+                "Install the newer agent again, or let it finish its update first.".to_owned()
+            }
+            Self::Lost { path, .. } => {
+                format!("Put {path} back, or move record.json beside it away to start anew.")
+            }
+            Self::Locked { .. } => "Stop it first: `systemctl stop machine-config-agent`.".to_owned(),
+            Self::Model(_) => {
+                "Install the agent that stored it again, or move current.json away to start anew.".to_owned()
+            }
+            Self::Edge(_) | Self::NoUpdate { .. } => {
+                "Report it, with `journalctl -u machine-config-agent` and record.json's phase.".to_owned()
+            }
+        }
+    }
+}
+
+/// What ended an advance.
+#[derive(Debug, thiserror::Error)]
+pub enum AdvanceError<E> {
+    /// The record could not be written.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The effect failed.
+    #[error("the step failed")]
+    Effect(#[source] E),
+}

@@ -1,0 +1,72 @@
+//! The permission to touch the host. Only `Journal::advance` makes one, after the record is on disk, and takes it
+//! back when the work ends: an effect without a record does not compile.
+
+use crate::model::HostSpec;
+use crate::plan::{Batch, Step, Undo};
+
+use super::originals::Originals;
+
+/// What is to be carried out.
+#[derive(Debug, Clone, Copy)]
+pub enum Work<'a> {
+    /// One batch of the plan.
+    Carry {
+        /// The batch's kind.
+        batch: Batch,
+        /// Its steps, never empty.
+        steps: &'a [Step],
+    },
+    /// One undo step.
+    Undo {
+        /// What is undone.
+        undo: &'a Undo,
+        /// The steps of the batch it takes back; empty for [`Undo::UnstageOs`].
+        steps: &'a [Step],
+    },
+}
+
+/// The permission, with everything the work needs.
+#[derive(Debug)]
+pub struct Intent<'a> {
+    work: Work<'a>,
+    from: &'a HostSpec,
+    to: &'a HostSpec,
+    originals: Originals,
+}
+
+impl<'a> Intent<'a> {
+    pub(super) fn new(work: Work<'a>, from: &'a HostSpec, to: &'a HostSpec, originals: Originals) -> Self {
+        Self { work, from, to, originals }
+    }
+
+    /// Returns what is to be carried out.
+    pub fn work(&self) -> Work<'a> {
+        self.work
+    }
+
+    /// Returns the old spec.
+    pub fn from(&self) -> &'a HostSpec {
+        self.from
+    }
+
+    /// Returns the new spec.
+    pub fn to(&self) -> &'a HostSpec {
+        self.to
+    }
+
+    /// Returns where this batch's originals are saved.
+    pub fn originals(&self) -> &Originals {
+        &self.originals
+    }
+
+    /// Makes one for the tests of `apply`: outside of tests only the journal can.
+    #[cfg(test)]
+    pub(crate) fn for_tests(
+        work: Work<'a>,
+        from: &'a HostSpec,
+        to: &'a HostSpec,
+        originals: Originals,
+    ) -> Self {
+        Self::new(work, from, to, originals)
+    }
+}

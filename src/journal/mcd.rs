@@ -1,0 +1,34 @@
+//! MCD's own state files: read when the agent takes a node over, kept up to date so that MCD can take it back
+//! (`mcd-contract.md` 4.1).
+
+use super::{JournalError, STATE_MODE, Stored};
+use crate::host::root::Root;
+use crate::model::machineconfig::MachineConfig;
+use crate::model::{FileMode, ImageRef, Timestamp};
+
+const CONFIG: &str = "/etc/machine-config-daemon/currentconfig";
+const IMAGE: &str = "/etc/machine-config-daemon/currentimage";
+
+/// Reads what MCD last committed; `None` on a host it never managed.
+pub fn read(root: &Root) -> Result<Option<Stored>, JournalError> {
+    let Some(bytes) = root.read(CONFIG)? else { return Ok(None) };
+    let machine_config = MachineConfig::parse(&bytes, CONFIG)?;
+    let text = root.read(IMAGE)?.unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let image = Some(text.trim()).filter(|text| !text.is_empty()).map(ImageRef::parse).transpose()?;
+    Ok(Some(Stored::new(machine_config, image, Timestamp::default())))
+}
+
+/// Writes what is committed as MCD does: the config first, then the image. Only what differs is written.
+pub(super) fn write(root: &Root, stored: &Stored) -> Result<(), JournalError> {
+    let image = stored.target.image.as_ref().map(ToString::to_string).unwrap_or_default();
+    replace_if_changed(root, CONFIG, stored.machine_config().json().as_bytes(), STATE_MODE)?;
+    replace_if_changed(root, IMAGE, image.as_bytes(), FileMode::DEFAULT)
+}
+
+fn replace_if_changed(root: &Root, path: &str, bytes: &[u8], mode: FileMode) -> Result<(), JournalError> {
+    if root.read(path)?.as_deref() == Some(bytes) {
+        return Ok(());
+    }
+    Ok(root.replace(path, bytes, mode)?)
+}

@@ -1,0 +1,301 @@
+//! The record on disk: the only door to an effect, and the only memory of the agent.
+//!
+//! [`Journal::advance`] records, runs, records. The [`Intent`] that `apply` wants is made inside it, after the record
+//! is on disk, and can't outlive it: an effect without a record does not compile. One task owns the journal by value;
+//! a lock file keeps a second process out.
+//!
+//! Below `/var/lib/machine-config-agent/`: `record.json` (the update in progress), `target.json` (the MachineConfig it
+//! leads to), `from.json` (the one it comes from, when that is not the committed one), `current.json` (the committed
+//! one), `history/`, `preimages/`, `lock`. Each file is replaced whole: written, synced, renamed, directory synced.
+
+pub mod history;
+pub mod intent;
+pub mod mcd;
+pub mod originals;
+pub mod stored;
+
+mod error;
+
+use crate::host::failpoint::FailPoints;
+use crate::host::root::{LockFile, Root};
+use crate::model::ids::STATE_DIR;
+use crate::model::{ConfigName, FileMode, HostSpec, Target, Timestamp};
+use crate::plan::Undo;
+use crate::update::{Event, Fault, Phase, Record};
+
+pub use error::{AdvanceError, JournalError};
+pub use history::{Entry, Outcome};
+pub use intent::{Intent, Work};
+pub use originals::Originals;
+pub use stored::Stored;
+
+/// The journal, open: its lock is held.
+#[derive(Debug)]
+pub struct Journal {
+    root: Root,
+    points: FailPoints,
+    record: Option<Open>,
+    committed: Option<Target>,
+    _lock: LockFile,
+}
+
+/// The update in progress with its specs, which live only as long as it does.
+#[derive(Debug)]
+struct Open {
+    record: Record,
+    from: HostSpec,
+    to: HostSpec,
+}
+
+/// A path of the state directory.
+pub(crate) fn state(name: &str) -> String {
+    format!("{STATE_DIR}/{name}")
+}
+
+impl Journal {
+    /// Takes the lock and reads what is there. A record that can't be read, or is newer than this agent, is an error
+    /// and nothing is touched.
+    pub fn open(root: Root, points: FailPoints) -> Result<Self, JournalError> {
+        root.create_dir(STATE_DIR, STATE_DIR_MODE)?;
+        let lock = root.lock(&state("lock"))?.ok_or(JournalError::Locked { path: state("lock") })?;
+        let committed = Stored::load(&root, &state("current.json"))?.map(|stored| stored.target);
+        let record = stored::load_record(&root)?.map(|record| Self::reopen(&root, record)).transpose()?;
+        if record.is_none() {
+            collect(&root)?;
+        }
+        Ok(Self { root, points, record, committed, _lock: lock })
+    }
+
+    fn reopen(root: &Root, record: Record) -> Result<Open, JournalError> {
+        let target = Stored::load(root, &state("target.json"))?
+            .filter(|stored| stored.target == record.to)
+            .ok_or_else(|| JournalError::Lost {
+            path: state("target.json"),
+            config: record.to.config.clone(),
+        })?;
+        Ok(Open { from: from_spec(root)?, to: target.spec()?, record })
+    }
+
+    /// Returns the update in progress.
+    pub fn record(&self) -> Option<&Record> {
+        self.record.as_ref().map(|open| &open.record)
+    }
+
+    /// Returns the committed pair.
+    pub fn committed(&self) -> Option<&Target> {
+        self.committed.as_ref()
+    }
+
+    /// Returns the spec that the update in progress leads to.
+    pub fn target_spec(&self) -> Option<&HostSpec> {
+        self.record.as_ref().map(|open| &open.to)
+    }
+
+    /// Reads the committed spec, or the unmanaged one. It is not kept in memory.
+    pub fn committed_spec(&self) -> Result<HostSpec, JournalError> {
+        Stored::load(&self.root, &state("current.json"))?
+            .map_or_else(|| Ok(unmanaged()?), |stored| stored.spec())
+    }
+
+    /// Reads the spec that the next update comes from: the committed one, or that of an update which ended wrong and
+    /// whose effects stayed.
+    pub fn origin_spec(&self) -> Result<HostSpec, JournalError> {
+        from_spec(&self.root)
+    }
+
+    /// Says whether an update ended wrong and its effects stayed: the next one trusts only what is seen.
+    pub fn is_recovering(&self) -> Result<bool, JournalError> {
+        Ok(self.root.read(&state("from.json"))?.is_some())
+    }
+
+    /// Counts how often, at the end of the history, this target was given up with its effects in place.
+    pub fn wrong_boots(&self, target: &Target) -> Result<u32, JournalError> {
+        let entries = history::load(&self.root)?;
+        let wrong = |entry: &&Entry| entry.to == *target && entry.outcome == Outcome::Faulted;
+        Ok(u32::try_from(entries.iter().rev().take_while(wrong).count()).unwrap_or(u32::MAX))
+    }
+
+    /// Opens an update: the target first, the record last.
+    pub fn begin(&mut self, record: Record, target: &Stored) -> Result<(), JournalError> {
+        let to = target.spec()?;
+        target.save(&self.root, &state("target.json"))?;
+        self.points.hit("target-saved");
+        let from = from_spec(&self.root)?;
+        self.store(Open { record, from, to })
+    }
+
+    /// Moves the phase along an edge.
+    pub fn step(&mut self, event: &Event, now: Timestamp) -> Result<(), JournalError> {
+        let open = self.record.take().ok_or(JournalError::NoUpdate { what: event.word() })?;
+        match open.record.moved(event, now) {
+            Ok(record) => self.store(Open { record, ..open }),
+            Err(edge) => {
+                self.record = Some(open);
+                Err(edge.into())
+            }
+        }
+    }
+
+    /// Changes what is beside the phase: a fault, the boot, the counters.
+    pub fn note(&mut self, change: impl FnOnce(&mut Record)) -> Result<(), JournalError> {
+        let Some(mut open) = self.record.take() else { return Ok(()) };
+        let before = open.record.clone();
+        change(&mut open.record);
+        if open.record == before {
+            self.record = Some(open);
+            return Ok(());
+        }
+        self.store(open)
+    }
+
+    /// Writes a fault into the record.
+    pub fn fault(&mut self, fault: Fault) -> Result<(), JournalError> {
+        self.note(|record| record.fault = Some(fault))
+    }
+
+    fn store(&mut self, open: Open) -> Result<(), JournalError> {
+        let written = stored::save_record(&self.root, &open.record);
+        self.record = Some(open);
+        written?;
+        self.points.hit("recorded");
+        Ok(())
+    }
+
+    /// Carries out what the phase stands at: the record is on disk before, and moves on disk after.
+    pub async fn advance<E>(
+        &mut self,
+        now: impl Fn() -> Timestamp,
+        run: impl AsyncFnOnce(&Intent<'_>) -> Result<(), E>,
+    ) -> Result<(), AdvanceError<E>> {
+        let open = self.record.as_ref().ok_or(JournalError::NoUpdate { what: "advance" })?;
+        let intent = open.intent()?;
+        run(&intent).await.map_err(AdvanceError::Effect)?;
+        self.points.hit("ran");
+        let event = match open.record.phase {
+            Phase::Applying { .. } => Event::BatchDone,
+            Phase::RollingBack { .. } => Event::UndoDone,
+            Phase::Planned
+            | Phase::Staging
+            | Phase::Draining
+            | Phase::Rebooting { .. }
+            | Phase::Verifying => return Ok(()),
+        };
+        Ok(self.step(&event, now())?)
+    }
+
+    /// Makes the update's spec the committed one, archives the record and collects what it left.
+    pub fn commit(&mut self, now: Timestamp) -> Result<(), JournalError> {
+        let Some(open) = &self.record else { return Ok(()) };
+        let (record, from, to) = (&open.record, &open.from, &open.to);
+        let target = Stored::load(&self.root, &state("target.json"))?.ok_or_else(|| JournalError::Lost {
+            path: state("target.json"),
+            config: record.to.config.clone(),
+        })?;
+        originals::promote(&self.root, &record.id, from, to)?;
+        self.points.hit("originals-kept");
+        let target = target.committed(now);
+        target.save(&self.root, &state("current.json"))?;
+        self.points.hit("committed");
+        mcd::write(&self.root, &target)?;
+        self.committed = Some(target.target);
+        self.close(Outcome::Committed, now)
+    }
+
+    /// Records a host that is as the target says already: nothing was done, so there is no update.
+    pub fn adopt(&mut self, target: Stored, now: Timestamp) -> Result<(), JournalError> {
+        // MCD's files first: once it is committed, nothing would come back to write them.
+        mcd::write(&self.root, &target)?;
+        self.points.hit("adopting");
+        let target = target.committed(now);
+        target.save(&self.root, &state("current.json"))?;
+        self.root.remove(&state("from.json"))?;
+        self.committed = Some(target.target);
+        Ok(())
+    }
+
+    /// Archives an update that ended without a commit. When its effects stay (the node runs them), the next update
+    /// comes from its target, not from the committed one.
+    pub fn archive(&mut self, outcome: Outcome, now: Timestamp) -> Result<(), JournalError> {
+        let stays = self.record().is_some_and(|record| !record.is_undone());
+        if stays && let Some(target) = Stored::load(&self.root, &state("target.json"))? {
+            target.save(&self.root, &state("from.json"))?;
+            self.points.hit("from-saved");
+            return self.end(outcome, now);
+        }
+        self.end(outcome, now)
+    }
+
+    fn close(&mut self, outcome: Outcome, now: Timestamp) -> Result<(), JournalError> {
+        self.root.remove(&state("from.json"))?;
+        self.end(outcome, now)
+    }
+
+    /// The archive first, the record's end last: a crash in between repeats the end.
+    fn end(&mut self, outcome: Outcome, now: Timestamp) -> Result<(), JournalError> {
+        let Some(open) = &self.record else { return Ok(()) };
+        let id = open.record.id.clone();
+        Entry::of(&open.record, outcome, now).save(&self.root)?;
+        self.points.hit("archived");
+        self.root.remove(&state("record.json"))?;
+        self.points.hit("record-removed");
+        self.record = None;
+        self.root.remove(&state("target.json"))?;
+        Ok(originals::discard(&self.root, &id)?)
+    }
+}
+
+impl Open {
+    fn intent(&self) -> Result<Intent<'_>, JournalError> {
+        let plan = &self.record.plan;
+        let (work, batch) = match &self.record.phase {
+            Phase::Staging => (carry(plan, 0), 0),
+            Phase::Applying { next } => (carry(plan, *next), *next),
+            Phase::RollingBack { next } => self.take_back(*next),
+            Phase::Planned | Phase::Draining | Phase::Rebooting { .. } | Phase::Verifying => (None, 0),
+        };
+        let work = work.ok_or(JournalError::NoUpdate { what: self.record.phase.word() })?;
+        Ok(Intent::new(work, &self.from, &self.to, Originals::new(self.record.id.clone(), batch)))
+    }
+
+    fn take_back(&self, next: usize) -> (Option<Work<'_>>, usize) {
+        let Some(undo) = self.record.undo.get(next) else { return (None, 0) };
+        let batch = match undo {
+            Undo::UnstageOs => 0,
+            Undo::PutBack { batch } | Undo::RepeatServices { batch } => *batch,
+        };
+        (Some(Work::Undo { undo, steps: self.record.plan.batch(batch).unwrap_or_default() }), batch)
+    }
+}
+
+/// Removes what an update left that died as it was begun or ended: its record does not exist yet, or any more.
+fn collect(root: &Root) -> Result<(), JournalError> {
+    let left = |name: &String| name == "target.json" || name.ends_with(".mca-new");
+    for name in root.list(STATE_DIR)?.into_iter().filter(left) {
+        root.remove(&state(&name))?;
+    }
+    Ok(originals::discard_all(root)?)
+}
+
+fn carry(plan: &crate::plan::Plan, index: usize) -> Option<Work<'_>> {
+    let steps = plan.batch(index)?;
+    steps.first().map(|step| Work::Carry { batch: step.op.batch(), steps })
+}
+
+fn from_spec(root: &Root) -> Result<HostSpec, JournalError> {
+    for name in ["from.json", "current.json"] {
+        if let Some(stored) = Stored::load(root, &state(name))? {
+            return stored.spec();
+        }
+    }
+    Ok(unmanaged()?)
+}
+
+fn unmanaged() -> Result<HostSpec, crate::model::ModelError> {
+    Ok(HostSpec::empty(ConfigName::new(HostSpec::UNMANAGED)?))
+}
+
+/// What only root may read: configs carry secrets.
+const STATE_MODE: FileMode = FileMode::PRIVATE;
+
+/// The directory of it, likewise.
+const STATE_DIR_MODE: FileMode = FileMode::PRIVATE_DIRECTORY;

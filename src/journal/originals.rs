@@ -1,0 +1,153 @@
+//! What a batch is about to change, as it was: saved in one durable file before the batch touches anything.
+//!
+//! Invariant: a file of originals is written once and never again, so a rerun after a crash can't save its own work as
+//! the original; and what it lists covers everything that the batch changes.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::host::durable::{self, Change, Run, Want};
+use crate::host::saved::{self, Bytes, PREIMAGES, Saved};
+use crate::host::{HostError, Root};
+use crate::model::users::PasswordHash;
+use crate::model::{FileMode, HostSpec, ManagedPath, UpdateId};
+
+/// The version of the file's shape.
+const SCHEMA: u32 = 1;
+
+/// Where the originals of one batch are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Originals {
+    update: UpdateId,
+    batch: usize,
+}
+
+/// One path as it was.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Original {
+    /// The path.
+    pub path: String,
+    /// The user, besides root, whose directories it may lead through.
+    pub trusted: u32,
+    /// What was there.
+    pub saved: Saved,
+}
+
+/// What one batch found.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Document {
+    schema: u32,
+    paths: Vec<Original>,
+    password: Option<Bytes>,
+}
+
+/// What is to be put back.
+#[derive(Debug, Clone)]
+pub struct Preimages {
+    /// The paths.
+    pub paths: Vec<Original>,
+    /// The password field of `core`, when the batch was to set it.
+    pub password: Option<PasswordHash>,
+}
+
+impl Originals {
+    /// Names the originals of a batch, by its place in the plan of an update.
+    pub fn new(update: UpdateId, batch: usize) -> Self {
+        Self { update, batch }
+    }
+
+    fn path(&self) -> String {
+        format!("{PREIMAGES}/{}/{}.json", self.update, self.batch)
+    }
+
+    /// Saves what the changes will replace. When it was saved before, nothing is written: the batch is being repeated.
+    pub fn save(
+        &self,
+        root: &Root,
+        changes: &[Change<'_>],
+        password: Option<&PasswordHash>,
+    ) -> Result<Run, HostError> {
+        let path = self.path();
+        if root.exists(&path)? {
+            return Ok(Run::Again);
+        }
+        let original = |change: &Change<'_>| {
+            let saved = Saved::read(root, change.path())?;
+            Ok(Original { path: change.path().to_owned(), trusted: change.trusted(), saved })
+        };
+        let paths = changes.iter().map(original).collect::<Result<_, HostError>>()?;
+        let password = password.map(|hash| Bytes::new(hash.as_str().as_bytes()));
+        let document = Document { schema: SCHEMA, paths, password };
+        let json = serde_json::to_vec(&document).map_err(|error| saved::malformed(&path, &error))?;
+        root.replace(&path, &json, FileMode::PRIVATE)?;
+        Ok(Run::First)
+    }
+
+    /// Reads what was saved; `None` when the batch never began.
+    pub fn load(&self, root: &Root) -> Result<Option<Preimages>, HostError> {
+        let path = self.path();
+        let Some(document) = read(root, &path)? else { return Ok(None) };
+        let password = document.password.and_then(|bytes| PasswordHash::new(bytes.to_text()));
+        Ok(Some(Preimages { paths: document.paths, password }))
+    }
+}
+
+fn read(root: &Root, path: &str) -> Result<Option<Document>, HostError> {
+    let Some(bytes) = root.read(path)? else { return Ok(None) };
+    let document: Document =
+        serde_json::from_slice(&bytes).map_err(|error| saved::malformed(path, &error))?;
+    if document.schema > SCHEMA {
+        let cause = format!("it has schema {}, this agent knows {SCHEMA}", document.schema);
+        return Err(HostError::Malformed { path: path.to_owned(), format: "saved originals", cause });
+    }
+    Ok(Some(document))
+}
+
+/// At a commit: keeps the originals of paths that are managed from now on, and drops those of paths that no longer
+/// are. It may be repeated.
+pub fn promote(root: &Root, update: &UpdateId, from: &HostSpec, to: &HostSpec) -> Result<(), HostError> {
+    let managed = |spec: &HostSpec| spec.written().into_keys().collect::<BTreeSet<ManagedPath>>();
+    let (before, after) = (managed(from), managed(to));
+    let directory = format!("{PREIMAGES}/{update}");
+    let mut kept: Vec<(String, Vec<u8>)> = Vec::new();
+    for name in root.list(&directory)? {
+        for original in
+            read(root, &format!("{directory}/{name}"))?.into_iter().flat_map(|document| document.paths)
+        {
+            let Ok(path) = ManagedPath::new(original.path) else { continue };
+            if after.contains(&path) && !before.contains(&path) {
+                let at = saved::kept_path(&path);
+                let json =
+                    serde_json::to_vec(&original.saved).map_err(|error| saved::malformed(&at, &error))?;
+                kept.push((at, json));
+            }
+        }
+    }
+    // The first batch that touched a path saw its original.
+    let mut seen = BTreeSet::new();
+    kept.retain(|(at, _)| seen.insert(at.clone()));
+    let (user, group) = root.dress_of("/")?.map_or((0, 0), |(_, user, group)| (user, group));
+    let private = FileMode::PRIVATE.bits();
+    let mut changes: Vec<Change<'_>> = kept
+        .iter()
+        .map(|(at, json)| Change::new(at.as_str(), user, Want::file(json, private, user, group)))
+        .collect();
+    let dropped =
+        before.difference(&after).map(|path| Change::new(saved::kept_path(path), user, Want::Absent));
+    changes.extend(dropped);
+    durable::carry_out(root, &changes, Run::Again, root.points()).map(|_| ())
+}
+
+/// Forgets the originals of every update: none is open. What is kept for managed paths stays.
+pub fn discard_all(root: &Root) -> Result<(), HostError> {
+    for name in root.list(PREIMAGES)?.into_iter().filter(|name| name != saved::KEPT) {
+        root.remove_tree(&format!("{PREIMAGES}/{name}"))?;
+    }
+    Ok(())
+}
+
+/// Forgets the originals of an update that is over. It may be repeated.
+pub fn discard(root: &Root, update: &UpdateId) -> Result<(), HostError> {
+    root.remove_tree(&format!("{PREIMAGES}/{update}"))
+}

@@ -1,0 +1,131 @@
+//! The files of the state and their shapes.
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::{JournalError, STATE_MODE, state};
+use crate::host::root::Root;
+use crate::model::machineconfig::MachineConfig;
+use crate::model::{HostSpec, ImageRef, Target, Timestamp};
+use crate::update::Record;
+use crate::update::record::SCHEMA;
+
+/// A MachineConfig with the image that goes with it, as it is kept: the whole object, so that MCD can take over again.
+#[derive(Debug, Clone)]
+pub struct Stored {
+    /// The pair.
+    pub target: Target,
+    /// When it was written.
+    pub at: Timestamp,
+    machine_config: MachineConfig,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Written<'a> {
+    schema_version: u32,
+    image: Option<&'a ImageRef>,
+    at: Timestamp,
+    machine_config: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Read<'a> {
+    schema_version: u64,
+    image: Option<ImageRef>,
+    at: Timestamp,
+    #[serde(borrow)]
+    machine_config: &'a RawValue,
+}
+
+impl Stored {
+    /// Takes a config and an image.
+    pub fn new(machine_config: MachineConfig, image: Option<ImageRef>, at: Timestamp) -> Self {
+        Self { target: Target { config: machine_config.name().clone(), image }, at, machine_config }
+    }
+
+    /// Returns the validated spec.
+    pub fn spec(&self) -> Result<HostSpec, JournalError> {
+        Ok(self.machine_config.spec(self.target.image.clone())?)
+    }
+
+    /// Returns the MachineConfig.
+    pub fn machine_config(&self) -> &MachineConfig {
+        &self.machine_config
+    }
+
+    /// Returns the same with the time of its commit.
+    pub(super) fn committed(self, at: Timestamp) -> Self {
+        Self { at, ..self }
+    }
+
+    /// Reads a file; `None` when there is none.
+    pub fn load(root: &Root, path: &str) -> Result<Option<Self>, JournalError> {
+        let Some(bytes) = root.read(path)? else { return Ok(None) };
+        let unreadable = |cause: String| JournalError::Unreadable {
+            path: path.to_owned(),
+            what: "a stored config",
+            cause,
+        };
+        let read: Read<'_> = serde_json::from_slice(&bytes).map_err(|error| unreadable(error.to_string()))?;
+        known(path, read.schema_version)?;
+        let document = read.machine_config.get().as_bytes();
+        let machine_config = MachineConfig::parse(document, path)?;
+        Ok(Some(Self::new(machine_config, read.image, read.at)))
+    }
+
+    /// Writes a file, durably.
+    pub fn save(&self, root: &Root, path: &str) -> Result<(), JournalError> {
+        let unwritable = |error: serde_json::Error| JournalError::Unreadable {
+            path: path.to_owned(),
+            what: "JSON",
+            cause: error.to_string(),
+        };
+        let machine_config: &RawValue =
+            serde_json::from_str(self.machine_config.json()).map_err(unwritable)?;
+        let image = self.target.image.as_ref();
+        let written = Written { schema_version: SCHEMA, image, at: self.at, machine_config };
+        // The text and what is around it: a buffer that grows by doubling would take twice a large config.
+        let mut bytes = Vec::with_capacity(self.machine_config.json().len() + 1024);
+        serde_json::to_writer(&mut bytes, &written).map_err(unwritable)?;
+        Ok(root.replace(path, &bytes, STATE_MODE)?)
+    }
+}
+
+/// Refuses what a newer agent wrote.
+fn known(path: &str, found: u64) -> Result<(), JournalError> {
+    if found <= u64::from(SCHEMA) {
+        return Ok(());
+    }
+    Err(JournalError::Newer { path: path.to_owned(), found, known: SCHEMA })
+}
+
+/// Reads the record, of this version or an older one.
+pub fn load_record(root: &Root) -> Result<Option<Record>, JournalError> {
+    #[derive(Deserialize)]
+    struct Version {
+        schema: u64,
+    }
+    let path = state("record.json");
+    let Some(bytes) = root.read(&path)? else { return Ok(None) };
+    let unreadable = |error: serde_json::Error| JournalError::Unreadable {
+        path: path.clone(),
+        what: "an update's record",
+        cause: error.to_string(),
+    };
+    let version: Version = serde_json::from_slice(&bytes).map_err(unreadable)?;
+    known(&path, version.schema)?;
+    serde_json::from_slice(&bytes).map(Some).map_err(unreadable)
+}
+
+/// Writes the record, durably.
+pub(super) fn save_record(root: &Root, record: &Record) -> Result<(), JournalError> {
+    let path = state("record.json");
+    let bytes = serde_json::to_vec(record).map_err(|error| JournalError::Unreadable {
+        path: path.clone(),
+        what: "JSON",
+        cause: error.to_string(),
+    })?;
+    Ok(root.replace(&path, &bytes, STATE_MODE)?)
+}
