@@ -80,11 +80,15 @@
 //! 6. `sandbox` is a folder of its own beside `host`: it builds a machine out of files and namespaces, which is neither
 //!    the agent's business nor a verb's.
 
+pub mod agent;
 pub mod apply;
+pub mod control;
 pub mod host;
 pub mod journal;
 pub mod model;
 pub mod observe;
 pub mod plan;
 pub mod report;
+pub mod settings;
+pub mod telemetry;
 pub mod update;

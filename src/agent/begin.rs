@@ -1,0 +1,149 @@
+//! From a wanted target to a record: nothing on the host is touched here but the agent's own state.
+
+use tracing::info;
+
+use super::{Agent, AgentError, Turn};
+use crate::control::ControlPlane;
+use crate::journal::{Stored, mcd};
+use crate::model::message;
+use crate::model::{Facts, HostSpec, Target, Timestamp, UpdateId};
+use crate::observe::facts;
+use crate::plan::differences::{Difference, Kind, differences, taken_over};
+use crate::plan::listing::listed;
+use crate::plan::{Op, Plan, explain, plan};
+use crate::update::Record;
+
+impl<C: ControlPlane> Agent<C> {
+    /// Takes a node over that MCD managed: what MCD committed is what is committed.
+    pub(super) fn take_over(&mut self) -> Result<(), AgentError> {
+        if self.journal.committed().is_some() || self.journal.record().is_some() {
+            return Ok(());
+        }
+        let Some(stored) = mcd::read(&self.host.root)? else { return Ok(()) };
+        info!(
+            MESSAGE_ID = message::ADOPTED,
+            MCA_CONFIG = %stored.target.config,
+            "taken over from machine-config-daemon: {}", stored.target.config
+        );
+        self.journal.adopt(stored, self.host.clock.now())?;
+        Ok(())
+    }
+
+    /// Plans the way to the wanted target and writes it down.
+    pub(super) async fn begin(&mut self) -> Result<Turn, AgentError> {
+        if self.journal.record().is_some() {
+            // The record holds a node that came up wrong; another target is wanted now.
+            self.journal.archive(crate::journal::Outcome::Faulted, self.host.clock.now())?;
+        }
+        let Some(target) = self.health.wanted.clone() else { return Ok(Turn::Wait(None)) };
+        let machine_config = self.control.machine_config(&target.config).await?;
+        let stored = Stored::new(machine_config, target.image.clone(), self.host.clock.now());
+        // What the control plane gives is not the agent's own state: what is wrong with it waits for a correction.
+        let to = stored.machine_config().spec(target.image.clone())?;
+        let policy = self.control.policy().await?;
+        let origin = self.journal.origin_spec()?;
+        let facts = facts(&self.host, &origin, &to).await?;
+        let recovering = self.journal.is_recovering()?;
+        let from = planned_from(&origin, &to, &facts, recovering);
+        let plan = plan(&from, &to, &facts, &policy)?;
+        if !from.is_unmanaged() {
+            // When the drift is put right, the next pass begins after all.
+            self.watch_paths(&from)?;
+            undrifted(&from, &facts, &plan)?;
+        }
+        self.health.drift.clear();
+        if plan.is_empty() {
+            as_wanted(&to, &facts)?;
+            return self.adopt(stored);
+        }
+        let now = self.host.clock.now();
+        let booted = facts.seen.os.booted().map(|os| os.deployment.clone());
+        let mut record = Record::new(update_id(now)?, plan, facts.seen.boot_id.clone(), booted, now);
+        record.attempts = self.journal.wrong_boots(&target)?;
+        tell(&record, &target);
+        // The journal reads both specs for itself: a large config is not held twice meanwhile.
+        drop((origin, from, to, facts));
+        self.journal.begin(record, &stored)?;
+        Ok(Turn::Again)
+    }
+
+    fn adopt(&mut self, stored: Stored) -> Result<Turn, AgentError> {
+        let now = self.host.clock.now();
+        info!(
+            MESSAGE_ID = message::ADOPTED,
+            MCA_CONFIG = %stored.target.config,
+            "the host is already as {} says: nothing to do", stored.target.config
+        );
+        self.journal.adopt(stored, now)?;
+        self.health.since = now;
+        self.backoff.reset();
+        Ok(Turn::Again)
+    }
+}
+
+/// Returns what the plan starts from. On a host that was never managed, and on one that came up wrong, that is what
+/// is really there; what only the old spec has is kept in, so that it is removed.
+fn planned_from(origin: &HostSpec, to: &HostSpec, facts: &Facts, recovering: bool) -> HostSpec {
+    if !origin.is_unmanaged() && !recovering {
+        return origin.clone();
+    }
+    let mut from = taken_over(to, &facts.seen);
+    let gone = |path: &&crate::model::ManagedPath| !to.files.contains_key(*path);
+    for path in origin.files.keys().filter(gone) {
+        if let Some(file) = origin.files.get(path) {
+            from.files.insert(path.clone(), file.clone());
+        }
+    }
+    for (name, unit) in origin.units.iter().filter(|(name, _)| !to.units.contains_key(*name)) {
+        from.units.insert(name.clone(), unit.clone());
+    }
+    from
+}
+
+/// Refuses to build on a host that drifted where the plan does not go anyway.
+fn undrifted(from: &HostSpec, facts: &Facts, plan: &Plan) -> Result<(), AgentError> {
+    let touched: Vec<String> = plan
+        .steps()
+        .iter()
+        .map(|step| step.op.path().map_or_else(|| step.op.target(), |path| path.to_string()))
+        .collect();
+    let os = plan.steps().iter().any(|step| matches!(step.op, Op::StageOs { .. } | Op::SetKargs { .. }));
+    let mended = |difference: &Difference| match difference.kind {
+        Kind::Image | Kind::Karg => os,
+        Kind::File | Kind::Dropin | Kind::Unit | Kind::User => touched.contains(&difference.target),
+    };
+    let left: Vec<Difference> =
+        differences(from, &facts.seen).into_iter().filter(|found| !mended(found)).collect();
+    if left.is_empty() {
+        return Ok(());
+    }
+    Err(AgentError::Drifted { config: from.name.to_string(), differences: listed(&left) })
+}
+
+/// Refuses to record a host as being what it is not, although no step would change it.
+fn as_wanted(to: &HostSpec, facts: &Facts) -> Result<(), AgentError> {
+    let left = differences(to, &facts.seen);
+    if left.is_empty() {
+        return Ok(());
+    }
+    Err(AgentError::Drifted { config: to.name.to_string(), differences: listed(&left) })
+}
+
+fn tell(record: &Record, target: &Target) {
+    info!(
+        MESSAGE_ID = message::PHASE,
+        MCA_UPDATE = %record.id,
+        MCA_PHASE = "planned",
+        MCA_CONFIG = %target.config,
+        "update {} to {} is planned:\n{}", record.id, target.config, explain::text(&record.plan).trim_end()
+    );
+}
+
+/// An id that sorts by time: `20261120-204405-123456`.
+fn update_id(now: Timestamp) -> Result<UpdateId, AgentError> {
+    let text = now.to_string();
+    let digits: String = text.chars().filter(char::is_ascii_digit).collect();
+    let (date, time) = digits.split_at_checked(8).unwrap_or((&digits, ""));
+    let id = UpdateId::new(format!("{date}-{time}-{:06}", now.micros() % 1_000_000));
+    Ok(id.map_err(crate::journal::JournalError::from)?)
+}

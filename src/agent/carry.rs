@@ -1,0 +1,300 @@
+//! An open update: its batches, its drain, its reboot, its verification, its roll-back.
+
+use std::time::Duration;
+
+use tracing::{error, info, warn};
+
+use super::{Agent, AgentError, End, Reboots, Turn};
+use crate::apply::apply;
+use crate::control::ControlPlane;
+use crate::host::os::OsProgress;
+use crate::host::power::Rebooting;
+use crate::journal::Outcome;
+use crate::model::message;
+use crate::model::{Class, Observation};
+use crate::plan::differences::differences;
+use crate::plan::listing::counted;
+use crate::plan::{After, Drain};
+use crate::report::{Progress, report};
+use crate::update::resume::{can_take_back, held, os_in_place};
+use crate::update::{Decision, Event, Fault, Phase, Record, verdict};
+
+/// How long a reboot that was asked for may take to end this process. The longest shutdown a node is allowed
+/// (`ostree-finalize-staged` alone has five minutes), and then some.
+const REBOOT_PATIENCE: Duration = Duration::from_secs(600);
+
+impl<C: ControlPlane> Agent<C> {
+    /// Does what the phase stands at.
+    pub(super) async fn go_on(&mut self, seen: &Observation) -> Result<Turn, AgentError> {
+        let boot_id = seen.boot_id.clone();
+        self.journal.note(|record| record.boot_id = boot_id)?;
+        let Some(record) = self.journal.record().cloned() else { return Ok(Turn::Again) };
+        match &record.phase {
+            Phase::Planned if record.first_applied() > 0 => self.move_on(&Event::Stage),
+            Phase::Planned => self.leave_staging(&record),
+            Phase::Staging => {
+                let staged = record.first_applied() == 0 || os_in_place(&record, seen);
+                if !staged && self.carry_out(&record, seen).await? == Carried::Not {
+                    return Ok(Turn::Again);
+                }
+                self.leave_staging(&record)
+            }
+            Phase::Draining => {
+                self.control.drain(&record.to).await?;
+                self.move_on(&Event::Apply { first: record.first_applied() })
+            }
+            Phase::Applying { next } if record.plan.batch(*next).is_some() => {
+                self.carry_out(&record, seen).await?;
+                Ok(Turn::Again)
+            }
+            Phase::Applying { .. } => match record.plan.after() {
+                After::Reboot { .. } => self.reboot(seen).await,
+                After::Nothing | After::Services { .. } => self.move_on(&Event::Verify),
+            },
+            Phase::RollingBack { .. } => self.take_back(&record, seen).await,
+            Phase::Rebooting { .. } | Phase::Verifying => Ok(Turn::Again),
+        }
+    }
+
+    fn leave_staging(&mut self, record: &Record) -> Result<Turn, AgentError> {
+        let drain = record.plan.drain() == Drain::Needed && self.control.drains();
+        let event = if drain { Event::Drain } else { Event::Apply { first: record.first_applied() } };
+        self.move_on(&event)
+    }
+
+    fn move_on(&mut self, event: &Event) -> Result<Turn, AgentError> {
+        self.journal.step(event, self.host.clock.now())?;
+        if let Some(record) = self.journal.record() {
+            let phase = record.phase.word();
+            info!(MESSAGE_ID = message::PHASE, MCA_UPDATE = %record.id, MCA_PHASE = phase, MCA_CONFIG = %record.to.config,
+                "update {} to {}: {phase}", record.id, record.to.config);
+        }
+        Ok(Turn::Again)
+    }
+
+    /// Carries out one batch. A failed step becomes the record's fault; the error has been dealt with then.
+    async fn carry_out(&mut self, record: &Record, seen: &Observation) -> Result<Carried, AgentError> {
+        match self.advance(record).await {
+            Ok(carried) => Ok(carried),
+            Err(AgentError::Apply(error)) => {
+                self.fail(AgentError::from(error).fault(), seen)?;
+                Ok(Carried::Not)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Runs the batch inside the journal, and publishes its progress meanwhile.
+    async fn advance(&mut self, record: &Record) -> Result<Carried, AgentError> {
+        let Self { journal, host, control, health, stop, .. } = self;
+        let (sender, mut progress) = tokio::sync::watch::channel(None::<OsProgress>);
+        let told = |step: OsProgress| drop(sender.send_replace(Some(step)));
+        let work = journal.advance(|| host.clock.now(), async |intent| apply(intent, host, &told).await);
+        tokio::pin!(work);
+        loop {
+            tokio::select! {
+                // The work is polled until it ends; only a pull, which can be begun again, is left for a signal.
+                done = &mut work => { done?; break; }
+                () = stop.asked(), if record.phase == Phase::Staging => return Ok(Carried::Not),
+                changed = progress.changed() => {
+                    if changed.is_ok() {
+                        health.progress = progress.borrow_and_update().as_ref().map(|step| shown(record, step));
+                        // A report that can't be published now is published after the batch.
+                        drop(control.publish(&report(Some(record), health)).await);
+                    }
+                }
+            }
+        }
+        self.health.progress = None;
+        Ok(Carried::Out)
+    }
+
+    /// Undoes one batch. What can't be undone now is tried again, and told with the fault that began it.
+    async fn take_back(&mut self, record: &Record, seen: &Observation) -> Result<Turn, AgentError> {
+        match self.advance(record).await {
+            Ok(_) => {
+                let undone = self.journal.record().is_some_and(Record::is_undone);
+                if undone {
+                    warn!(MESSAGE_ID = message::ROLLED_BACK, MCA_UPDATE = %record.id, MCA_CONFIG = %record.to.config,
+                        "what update {} to {} had done is undone (boot {})", record.id, record.to.config, seen.boot_id);
+                }
+                Ok(Turn::Again)
+            }
+            Err(AgentError::Apply(error)) => {
+                let mut fault = AgentError::from(error).fault();
+                if let Some(first) = &record.fault
+                    && !first.message.contains("; undoing it failed too: ")
+                {
+                    fault.message = format!("{}; undoing it failed too: {}", first.message, fault.message);
+                }
+                self.journal.fault(fault)?;
+                Ok(Turn::Wait(Some(self.backoff.next())))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Stages once more and goes through the batches again: they find most of their work done.
+    pub(super) fn restage(&mut self, seen: &Observation) -> Result<Turn, AgentError> {
+        let boot_id = seen.boot_id.clone();
+        self.journal.note(|record| {
+            if matches!(record.phase, Phase::Rebooting { .. }) {
+                record.attempts += 1;
+            }
+            record.boot_id = boot_id;
+        })?;
+        self.move_on(&Event::Stage)
+    }
+
+    /// Asks for the reboot: first in the record, then of the machine.
+    pub(super) async fn reboot(&mut self, seen: &Observation) -> Result<Turn, AgentError> {
+        if self.reboot_asked {
+            return Ok(Turn::Wait(Some(REBOOT_PATIENCE)));
+        }
+        self.host.os.finalise().await?;
+        let asked =
+            self.journal.record().is_some_and(|record| matches!(record.phase, Phase::Rebooting { .. }));
+        if !(asked && self.reboots == Reboots::Left) {
+            self.journal.step(&Event::Reboot { boot_id: seen.boot_id.clone() }, self.host.clock.now())?;
+        }
+        if self.reboots == Reboots::Left {
+            return Ok(Turn::End(End::Reboot));
+        }
+        let Some(record) = self.journal.record() else { return Ok(Turn::Again) };
+        let why = format!("Node will reboot into config {}", record.to.config);
+        info!(MESSAGE_ID = message::REBOOT, MCA_UPDATE = %record.id, MCA_CONFIG = %record.to.config, "{why}");
+        self.publish().await;
+        match self.host.power.reboot(&why).await? {
+            Rebooting::Exit => Ok(Turn::End(End::Reboot)),
+            Rebooting::Asked => {
+                self.reboot_asked = true;
+                Ok(Turn::Wait(Some(REBOOT_PATIENCE)))
+            }
+        }
+    }
+
+    /// Compares the host with the new spec, and commits when nothing differs.
+    pub(super) async fn verify(&mut self) -> Result<Turn, AgentError> {
+        if self.journal.record().is_some_and(|record| !matches!(record.phase, Phase::Verifying)) {
+            return self.move_on(&Event::Verify);
+        }
+        let (Some(record), Some(spec)) = (self.journal.record(), self.journal.target_spec()) else {
+            return Ok(Turn::Again);
+        };
+        let seen = self.look(spec).await?;
+        match verdict(record, &differences(spec, &seen)) {
+            Decision::Commit => self.commit(),
+            Decision::Replan(fault) => self.replan(fault),
+            Decision::Fault(fault) => self.fail(fault, &seen),
+            Decision::Watch
+            | Decision::Begin
+            | Decision::Continue
+            | Decision::Supersede
+            | Decision::Restage
+            | Decision::Reboot
+            | Decision::Verify
+            | Decision::Hold
+            | Decision::Archive => Ok(Turn::Again),
+        }
+    }
+
+    /// Ends the update with its effects in place; the next pass plans from what is seen.
+    pub(super) fn replan(&mut self, fault: Fault) -> Result<Turn, AgentError> {
+        warn!(
+            MESSAGE_ID = message::FAULT,
+            MCA_FAULT = fault.reason,
+            "{}; planning once more from what is there",
+            fault.message
+        );
+        self.journal.fault(fault)?;
+        self.journal.archive(Outcome::Faulted, self.host.clock.now())?;
+        Ok(Turn::Again)
+    }
+
+    /// Makes the new spec the committed one.
+    pub(super) fn commit(&mut self) -> Result<Turn, AgentError> {
+        let now = self.host.clock.now();
+        if let Some(record) = self.journal.record() {
+            let seconds = now.since(record.started).as_secs_f64();
+            info!(MESSAGE_ID = message::COMMITTED, MCA_UPDATE = %record.id, MCA_CONFIG = %record.to.config,
+                "update {} to {} is done: {}, {}, {seconds:.1} s", record.id, record.to.config,
+                counted(record.plan.steps().len(), "step"), counted(record.reboots, "reboot"));
+        }
+        self.journal.commit(now)?;
+        self.health.since = now;
+        self.backoff.reset();
+        Ok(Turn::Again)
+    }
+
+    /// Writes the fault down, then takes the update back where that is possible.
+    pub(super) fn fail(&mut self, fault: Fault, seen: &Observation) -> Result<Turn, AgentError> {
+        error!(
+            MESSAGE_ID = message::FAULT,
+            MCA_FAULT = fault.reason,
+            "{}: {}. Next: {}",
+            fault.reason,
+            fault.message,
+            fault.next
+        );
+        self.journal.fault(fault)?;
+        let Some(record) = self.journal.record() else { return Ok(Turn::Again) };
+        if can_take_back(record, seen) {
+            return self.move_on(&Event::RollBack);
+        }
+        if matches!(record.phase, Phase::Rebooting { .. }) {
+            return self.move_on(&Event::Verify);
+        }
+        Ok(Turn::Again)
+    }
+
+    /// Waits with a target that failed: for another one, for a mended host, or for the time of the next try.
+    pub(super) async fn hold(&mut self) -> Result<Turn, AgentError> {
+        let Some(record) = self.journal.record() else { return Ok(Turn::Again) };
+        if held(record) {
+            let Some(spec) = self.journal.target_spec() else { return Ok(Turn::Wait(None)) };
+            let spec = spec.clone();
+            self.watch_paths(&spec)?;
+            let seen = self.look(&spec).await?;
+            if differences(&spec, &seen).is_empty() {
+                self.journal.note(|record| record.fault = None)?;
+                return Ok(Turn::Again);
+            }
+            return Ok(Turn::Wait(None));
+        }
+        let retry = record.fault.as_ref().is_some_and(|fault| fault.class == Class::Retry);
+        if retry && std::mem::take(&mut self.retry_due) {
+            return self.archive();
+        }
+        Ok(Turn::Wait(retry.then(|| self.backoff.next())))
+    }
+}
+
+/// Whether a batch came to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Carried {
+    /// It is done and on disk.
+    Out,
+    /// It failed, or was left for a signal.
+    Not,
+}
+
+/// Shows the progress of the batch under way.
+fn shown(record: &Record, step: &OsProgress) -> Progress {
+    let index = match record.phase {
+        Phase::Applying { next } => next,
+        Phase::Planned
+        | Phase::Staging
+        | Phase::Draining
+        | Phase::Rebooting { .. }
+        | Phase::Verifying
+        | Phase::RollingBack { .. } => 0,
+    };
+    let before: usize = record.plan.batches().iter().take(index).map(|batch| batch.len()).sum();
+    Progress {
+        step: before + 1,
+        of: record.plan.steps().len(),
+        op: record.plan.steps().get(before).map(|step| step.op.word().to_owned()).unwrap_or_default(),
+        target: step.text.clone(),
+        percent: step.percent,
+    }
+}

@@ -1,0 +1,107 @@
+//! What ends a pass of the loop.
+
+use crate::apply::ApplyError;
+use crate::control::ControlError;
+use crate::host::HostError;
+use crate::journal::{AdvanceError, JournalError};
+use crate::model::{Class, ModelError};
+use crate::observe::ObserveError;
+use crate::plan::Irreconcilable;
+use crate::update::Fault;
+
+/// An error of a pass.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// The agent's own state.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The host could not be looked at.
+    #[error(transparent)]
+    Observe(#[from] ObserveError),
+    /// The control plane.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// The host.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// A step.
+    #[error(transparent)]
+    Apply(#[from] ApplyError),
+    /// The wanted config can't be reached.
+    #[error(transparent)]
+    Irreconcilable(#[from] Irreconcilable),
+    /// The wanted config is not valid.
+    #[error(transparent)]
+    Config(#[from] ModelError),
+    /// The host drifted where the update does not go: it is not built upon.
+    #[error("the host is not as {config} says, so no update is begun: {differences}")]
+    Drifted {
+        /// The committed config.
+        config: String,
+        /// What differs.
+        differences: String,
+    },
+}
+
+impl AgentError {
+    /// Returns the class.
+    pub fn class(&self) -> Class {
+        match self {
+            Self::Journal(error) => error.class(),
+            Self::Observe(error) => error.class(),
+            Self::Control(error) => error.class(),
+            Self::Host(error) => error.class(),
+            Self::Apply(error) => error.class(),
+            Self::Irreconcilable(_) => Class::Unreconcilable,
+            Self::Config(error) => error.class(),
+            Self::Drifted { .. } => Class::Degraded,
+        }
+    }
+
+    /// Returns a bounded word.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Journal(error) => error.reason(),
+            Self::Observe(error) => error.reason(),
+            Self::Control(error) => error.reason(),
+            Self::Host(error) => error.reason(),
+            Self::Apply(error) => error.reason(),
+            Self::Irreconcilable(_) => "FailedToReconcile",
+            Self::Config(error) => error.reason(),
+            Self::Drifted { .. } => "ConfigDrift",
+        }
+    }
+
+    /// Returns what a person does next.
+    pub fn next(&self) -> String {
+        match self {
+            Self::Control(error) => error.next(),
+            Self::Host(error) => error.next(),
+            Self::Apply(error) => error.next(),
+            Self::Irreconcilable(_) => {
+                "Take the named fields back in the MachineConfig, or install the node anew.".to_owned()
+            }
+            Self::Drifted { .. } => {
+                "See `machine-config-agent verify`; put the content back, then the update goes on by itself."
+                    .to_owned()
+            }
+            Self::Config(_) => "Correct the MachineConfig; the node is as before.".to_owned(),
+            Self::Observe(error) => error.next(),
+            Self::Journal(error) => error.next(),
+        }
+    }
+
+    /// Returns the fault for the record or the report.
+    pub fn fault(&self) -> Fault {
+        Fault::of(self.class(), self.reason(), self, &self.next())
+    }
+}
+
+impl From<AdvanceError<ApplyError>> for AgentError {
+    fn from(error: AdvanceError<ApplyError>) -> Self {
+        match error {
+            AdvanceError::Journal(error) => Self::Journal(error),
+            AdvanceError::Effect(error) => Self::Apply(error),
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! The loop: one task owns the journal. It reads the target, asks `resume`, does the one thing it says, publishes,
+//! and waits for an event. No state is only in memory: what is here can be lost at any moment.
+//!
+//! | file | does |
+//! |---|---|
+//! | `begin` | from a wanted target to a record: take-over, drift check, plan |
+//! | `carry` | an open update: its batches, its reboot, its verification, its roll-back |
+//! | `stop` | SIGTERM and SIGINT as an event |
+//! | `backoff` | how long to wait before the next try |
+
+mod backoff;
+mod begin;
+mod carry;
+mod error;
+mod stop;
+
+use std::time::Duration;
+
+use tracing::{info, warn};
+
+use crate::control::ControlPlane;
+use crate::host::Host;
+use crate::host::watch::Watch;
+use crate::journal::{Journal, Outcome};
+use crate::model::message;
+use crate::model::{Class, ConfigName, HostSpec, ManagedPath, Observation};
+use crate::observe::observe;
+use crate::plan::differences::differences;
+use crate::report::{Health, report};
+use crate::telemetry::notify::Notify;
+use crate::update::{Decision, Event, resume};
+
+use backoff::Backoff;
+pub use error::AgentError;
+pub use stop::Stop;
+
+/// How long the loop lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Until {
+    /// Until it is stopped: the daemon.
+    Stopped,
+    /// Until nothing is left to do by itself: `apply`.
+    Settled,
+}
+
+/// What happens when an update needs a reboot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reboots {
+    /// It is asked for.
+    Asked,
+    /// It is left to the caller; the record waits for the next boot.
+    Left,
+}
+
+/// Why the loop ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// It was stopped.
+    Stopped,
+    /// Nothing is left to do by itself.
+    Settled,
+    /// The machine is to reboot, and somebody else plays it.
+    Reboot,
+}
+
+/// What the loop does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    /// Another pass at once.
+    Again,
+    /// Wait for an event, or for the given time.
+    Wait(Option<Duration>),
+    /// End.
+    End(End),
+}
+
+/// The agent of one node.
+#[derive(Debug)]
+pub struct Agent<C> {
+    host: Host,
+    journal: Journal,
+    control: C,
+    notify: Notify,
+    watch: Option<Watch>,
+    watched: Option<ConfigName>,
+    stop: Stop,
+    until: Until,
+    reboots: Reboots,
+    health: Health,
+    backoff: Backoff,
+    reboot_asked: bool,
+    retry_due: bool,
+}
+
+impl<C: ControlPlane> Agent<C> {
+    /// Puts the parts together. Nothing is read yet.
+    pub fn new(host: Host, journal: Journal, control: C, notify: Notify, stop: Stop, node: &str) -> Self {
+        let since = host.clock.now();
+        let health = Health { node: node.to_owned(), since, ..Health::default() };
+        Self {
+            host,
+            journal,
+            control,
+            notify,
+            watch: None,
+            watched: None,
+            stop,
+            until: Until::Stopped,
+            reboots: Reboots::Asked,
+            health,
+            backoff: Backoff::new(node),
+            reboot_asked: false,
+            retry_due: false,
+        }
+    }
+
+    /// Sets how long the loop lives and what becomes of reboots.
+    #[must_use]
+    pub fn with(self, until: Until, reboots: Reboots) -> Self {
+        Self { until, reboots, ..self }
+    }
+
+    /// Returns what is known beside the record; `apply` tells its caller.
+    pub fn health(&self) -> &Health {
+        &self.health
+    }
+
+    /// Returns the journal.
+    pub fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    /// Runs until the end. An error is one of the agent's own state: nothing was touched.
+    pub async fn run(&mut self) -> Result<End, AgentError> {
+        info!(
+            MESSAGE_ID = message::STARTED,
+            MCA_NODE = self.health.node,
+            "machine-config-agent {} on node {}, OS backend {}",
+            env!("CARGO_PKG_VERSION"),
+            self.health.node,
+            self.host.os.name()
+        );
+        self.take_over()?;
+        loop {
+            let turn = match self.pass().await {
+                Ok(turn) => turn,
+                Err(error) => self.bear(error)?,
+            };
+            self.publish().await;
+            match turn {
+                Turn::Again => {}
+                Turn::End(end) => return Ok(end),
+                Turn::Wait(_) if self.until == Until::Settled => return Ok(End::Settled),
+                Turn::Wait(delay) => self.wait(delay).await?,
+            }
+            if self.stop.is_asked() {
+                info!(
+                    MESSAGE_ID = message::STOPPED,
+                    "stopped by a signal; the record on disk says where to go on"
+                );
+                return Ok(End::Stopped);
+            }
+        }
+    }
+
+    /// One look at the target and the record, one decision, one deed.
+    async fn pass(&mut self) -> Result<Turn, AgentError> {
+        self.read_wanted().await;
+        let seen = observe(&self.host, &[]).await?;
+        let committed = self.journal.committed().cloned();
+        self.health.committed.clone_from(&committed);
+        match resume(self.journal.record(), committed.as_ref(), &seen, self.health.wanted.as_ref()) {
+            Decision::Watch => self.watch_drift().await,
+            Decision::Begin => self.begin().await,
+            Decision::Continue => self.go_on(&seen).await,
+            Decision::Supersede => self.supersede(),
+            Decision::Restage => self.restage(&seen),
+            Decision::Reboot => self.reboot(&seen).await,
+            Decision::Verify => self.verify().await,
+            Decision::Replan(fault) => self.replan(fault),
+            Decision::Fault(fault) => self.fail(fault, &seen),
+            Decision::Hold => self.hold().await,
+            Decision::Archive => self.archive(),
+            Decision::Commit => self.commit(),
+        }
+    }
+
+    /// Reads the target. When it can't be read, the old one stays and the report says why.
+    async fn read_wanted(&mut self) {
+        self.health.fault = None;
+        match self.control.wanted().await {
+            Ok(wanted) if wanted != self.health.wanted => {
+                if let Some(target) = &wanted {
+                    let image =
+                        target.image.as_ref().map(|image| format!(" with image {image}")).unwrap_or_default();
+                    info!(MESSAGE_ID = message::TARGET, MCA_CONFIG = %target.config, "wanted: {}{image}", target.config);
+                }
+                self.health.wanted = wanted;
+            }
+            Ok(_) => {}
+            Err(error) => self.health.fault = Some(AgentError::from(error).fault()),
+        }
+    }
+
+    /// Compares the idle host with the committed spec: the drift monitor.
+    async fn watch_drift(&mut self) -> Result<Turn, AgentError> {
+        let spec = self.journal.committed_spec()?;
+        if spec.is_unmanaged() {
+            return Ok(Turn::Wait(None));
+        }
+        self.watch_paths(&spec)?;
+        let seen = observe(&self.host, &[&spec]).await?;
+        let drift = differences(&spec, &seen);
+        self.tell_drift(&drift);
+        self.health.drift = drift;
+        Ok(Turn::Wait(None))
+    }
+
+    fn tell_drift(&self, drift: &[crate::plan::differences::Difference]) {
+        if drift == self.health.drift {
+            return;
+        }
+        for difference in drift.iter().take(20) {
+            warn!(MESSAGE_ID = message::DRIFT, MCA_TARGET = difference.target, "drift: {difference}");
+        }
+        if drift.is_empty() {
+            info!(MESSAGE_ID = message::DRIFT_GONE, "the host is as its config says again");
+        }
+    }
+
+    /// Watches the directories of what the spec writes.
+    fn watch_paths(&mut self, spec: &HostSpec) -> Result<(), AgentError> {
+        if self.until == Until::Settled {
+            return Ok(());
+        }
+        if self.watched.as_ref() != Some(&spec.name) {
+            let written = spec.written();
+            self.watch = Some(Watch::new(&self.host.root, written.keys().map(ManagedPath::as_str), [])?);
+            self.watched = Some(spec.name.clone());
+        }
+        Ok(())
+    }
+
+    /// Takes an error of a pass: a broken state ends the agent, all else is told and waited out.
+    fn bear(&mut self, error: AgentError) -> Result<Turn, AgentError> {
+        let fault = error.fault();
+        if fault.class == Class::Fatal {
+            return Err(error);
+        }
+        warn!(
+            MESSAGE_ID = message::FAULT,
+            MCA_FAULT = fault.reason,
+            "{}: {}. Next: {}",
+            fault.reason,
+            fault.message,
+            fault.next
+        );
+        let delay = (fault.class == Class::Retry).then(|| self.backoff.next());
+        self.health.fault = Some(fault);
+        Ok(Turn::Wait(delay))
+    }
+
+    /// Undoes an update that is no longer wanted.
+    fn supersede(&mut self) -> Result<Turn, AgentError> {
+        info!(
+            MESSAGE_ID = message::PHASE,
+            MCA_PHASE = "rolling-back",
+            "another target is wanted: what was done is undone first"
+        );
+        self.journal.step(&Event::RollBack, self.host.clock.now())?;
+        Ok(Turn::Again)
+    }
+
+    /// Ends an undone update: its target is no longer the wanted one, or its next try is due.
+    fn archive(&mut self) -> Result<Turn, AgentError> {
+        let faulted = self.journal.record().is_some_and(|record| record.fault.is_some());
+        let outcome = if faulted { Outcome::RolledBack } else { Outcome::Superseded };
+        self.journal.archive(outcome, self.host.clock.now())?;
+        self.health.since = self.host.clock.now();
+        Ok(Turn::Again)
+    }
+
+    /// Publishes what is written down. A control plane that is away does not stop the work.
+    async fn publish(&mut self) {
+        let report = report(self.journal.record(), &self.health);
+        self.notify.report(&report);
+        if let Err(error) = self.control.publish(&report).await {
+            let fault = AgentError::from(error).fault();
+            warn!(
+                MESSAGE_ID = message::FAULT,
+                MCA_FAULT = fault.reason,
+                "the report can't be published: {}",
+                fault.message
+            );
+        }
+    }
+
+    /// Waits for an event.
+    async fn wait(&mut self, delay: Option<Duration>) -> Result<(), AgentError> {
+        let drift = async {
+            match &mut self.watch {
+                Some(watch) => watch.changed().await.map(drop),
+                None => std::future::pending().await,
+            }
+        };
+        let timer = async {
+            match delay {
+                Some(delay) => tokio::time::sleep(delay).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            // Each arm only waits; what it waited for is read anew in the next pass, so losing an arm loses nothing.
+            () = self.stop.asked() => {}
+            changed = self.control.changed() => changed?,
+            changed = drift => changed?,
+            () = timer => { self.retry_due = true; self.reboot_asked = false; }
+        }
+        Ok(())
+    }
+
+    /// Returns what is seen of the host for a spec.
+    async fn look(&self, spec: &HostSpec) -> Result<Observation, AgentError> {
+        Ok(observe(&self.host, &[spec]).await?)
+    }
+}

@@ -1,0 +1,54 @@
+//! What the process was told by its environment: the only reader of it.
+//!
+//! Command-line flags are `cli`'s; what both name, the flag wins.
+
+use std::path::PathBuf;
+
+use crate::host::failpoint::FailPoints;
+
+/// What the environment says.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Standard error is connected to the journal (`JOURNAL_STREAM`, systemd.exec(5)).
+    pub journal: bool,
+    /// Where systemd waits for readiness and status (`NOTIFY_SOCKET`, `sd_notify(3)`).
+    pub notify: Option<PathBuf>,
+    /// Where a crash test wants the process to die (`MCA_FAIL_POINT`: `count`, `kill:K` or `kill:NAME`).
+    pub points: FailPoints,
+    /// Standard output wants plain text (`NO_COLOR`, or `TERM=dumb`).
+    pub plain: bool,
+}
+
+/// A variable that can't be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{name}={value:?} is not understood: {rule}")]
+pub struct SettingsError {
+    name: &'static str,
+    value: String,
+    rule: &'static str,
+}
+
+impl Settings {
+    /// Reads the environment.
+    pub fn read() -> Result<Self, SettingsError> {
+        let points = match variable("MCA_FAIL_POINT") {
+            None => FailPoints::off(),
+            Some(value) => FailPoints::parse(&value).ok_or(SettingsError {
+                name: "MCA_FAIL_POINT",
+                value,
+                rule: "it is count, kill:NUMBER or kill:NAME; unset it outside of crash tests",
+            })?,
+        };
+        Ok(Self {
+            journal: variable("JOURNAL_STREAM").is_some(),
+            notify: variable("NOTIFY_SOCKET").map(PathBuf::from),
+            points,
+            plain: variable("NO_COLOR").is_some() || variable("TERM").is_some_and(|term| term == "dumb"),
+        })
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the one reader of the environment")]
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
