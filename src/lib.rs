@@ -82,6 +82,7 @@
 
 pub mod agent;
 pub mod apply;
+pub mod cli;
 pub mod control;
 pub mod host;
 pub mod journal;
@@ -89,6 +90,8 @@ pub mod model;
 pub mod observe;
 pub mod plan;
 pub mod report;
+#[cfg(feature = "backend-ostree")]
+pub mod sandbox;
 pub mod settings;
 pub mod telemetry;
 pub mod update;

@@ -1,0 +1,106 @@
+//! What ends a verb. The class of the error alone decides the exit code.
+
+use crate::agent::AgentError;
+use crate::control::ControlError;
+use crate::host::HostError;
+use crate::journal::JournalError;
+use crate::model::{Class, ModelError};
+use crate::observe::ObserveError;
+use crate::plan::Irreconcilable;
+use crate::settings::SettingsError;
+use crate::update::record::chain;
+
+/// An error of a verb.
+#[derive(Debug, thiserror::Error)]
+pub enum CliError {
+    /// The command line does not make sense.
+    #[error("{0}")]
+    Usage(String),
+    /// The environment does not make sense.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// The loop ended with an error.
+    #[error(transparent)]
+    Agent(#[from] AgentError),
+    /// An input is not valid.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// The wanted config can't be reached.
+    #[error(transparent)]
+    Irreconcilable(#[from] Irreconcilable),
+    /// The host could not be looked at.
+    #[error(transparent)]
+    Observe(#[from] ObserveError),
+    /// The host.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// The agent's own state.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The control plane.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// An input file that is not there.
+    #[error("{path} can't be read: {cause}")]
+    Input {
+        /// The file.
+        path: String,
+        /// Why.
+        cause: String,
+    },
+    /// Standard output is gone, or the process can't be set up.
+    #[error("can't write the result: {0}")]
+    Output(std::io::Error),
+    /// The process can't be set up.
+    #[error("can't {what}: {source}")]
+    Setup {
+        /// What was tried.
+        what: &'static str,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+    /// The sandbox can't be built or played here.
+    #[error("{0}")]
+    Sandbox(String),
+}
+
+impl CliError {
+    /// Returns the exit code of `interfaces.md`.
+    pub(super) fn exit_code(&self) -> u8 {
+        match self {
+            Self::Usage(_) | Self::Settings(_) | Self::Input { .. } => 2,
+            Self::Irreconcilable(_) => Class::Unreconcilable.exit_code(),
+            Self::Agent(error) => error.class().exit_code(),
+            Self::Journal(error) => error.class().exit_code(),
+            Self::Model(_)
+            | Self::Observe(_)
+            | Self::Host(_)
+            | Self::Control(_)
+            | Self::Output(_)
+            | Self::Setup { .. }
+            | Self::Sandbox(_) => 4,
+        }
+    }
+
+    /// Returns the text for standard error: object and cause, then the next step.
+    pub(super) fn text(&self) -> String {
+        let next = match self {
+            Self::Agent(error) => Some(error.next()),
+            Self::Control(error) => Some(error.next()),
+            Self::Host(error) => Some(error.next()),
+            Self::Observe(error) => Some(error.next()),
+            Self::Journal(error) => Some(error.next()),
+            Self::Model(_) => Some("Correct the document and run it again; nothing was touched.".to_owned()),
+            Self::Input { .. } => Some("Name a file that can be read, or `-` for standard input.".to_owned()),
+            // These name the next step themselves.
+            Self::Usage(_)
+            | Self::Settings(_)
+            | Self::Irreconcilable(_)
+            | Self::Output(_)
+            | Self::Setup { .. }
+            | Self::Sandbox(_) => None,
+        };
+        let next = next.map(|next| format!("\nNext: {next}")).unwrap_or_default();
+        format!("error: {}{next}", chain(self))
+    }
+}

@@ -1,0 +1,53 @@
+//! `history`: past updates.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::{CliError, Output, print, print_json};
+use crate::host::root::Root;
+use crate::journal::history::{Entry, load};
+use crate::plan::listing::counted;
+
+/// Flags of `history`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  machine-config-agent history --output json")]
+pub(super) struct Arguments {
+    /// Root of the host
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    root: PathBuf,
+    /// How to print it
+    #[arg(long, short, value_enum, default_value_t = Output::Text)]
+    output: Output,
+}
+
+/// Prints the updates, oldest first.
+pub(super) fn run(arguments: &Arguments) -> Result<u8, CliError> {
+    let entries = load(&Root::open(&arguments.root)?)?;
+    match arguments.output {
+        Output::Json => print_json(&entries)?,
+        Output::Text if entries.is_empty() => print("no updates yet")?,
+        Output::Text => print(&text(&entries))?,
+    }
+    Ok(0)
+}
+
+fn text(entries: &[Entry]) -> String {
+    let mut text = String::new();
+    for entry in entries {
+        let from = entry.from.as_ref().map_or("(unmanaged)", |target| target.config.as_str());
+        let took: u64 = entry.durations.values().sum();
+        let took = Duration::from_micros(took).as_secs_f64();
+        let Entry { started, to, steps, reboots, .. } = entry;
+        let outcome = entry.outcome.word();
+        text += &format!(
+            "{started}  {outcome:<11}  {from} -> {}  ({}, {}, {took:.1} s)\n",
+            to.config,
+            counted(*steps, "step"),
+            counted(*reboots, "reboot"),
+        );
+        if let Some(fault) = &entry.fault {
+            text += &format!("                      {}: {}\n", fault.reason, fault.message);
+        }
+    }
+    text
+}

@@ -1,0 +1,101 @@
+//! Putting the host's handles together for a verb.
+
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+
+use super::CliError;
+use crate::host::Host;
+use crate::host::clock::Clock;
+use crate::host::failpoint::FailPoints;
+use crate::host::os::{NotImageBased, OsBackend};
+use crate::host::power::{Logind, Power, Supervised};
+use crate::host::root::Root;
+use crate::host::systemd::Systemd;
+
+/// The exit code that tells a supervisor to play the reboot (as `systemd-nspawn` does for a guest's).
+pub(super) const REBOOT_WANTED: u8 = 133;
+
+/// What switches the OS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Backend {
+    /// libostree on a booted ostree host, else none
+    Auto,
+    /// libostree in process
+    Ostree,
+    /// Nothing: OS changes are refused
+    None,
+}
+
+/// Who reboots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum RebootBy {
+    /// systemd-logind
+    Logind,
+    /// The supervisor: the agent exits with code 133
+    Supervisor,
+}
+
+/// The flags that name the host, the same in every verb.
+#[derive(Debug, clap::Args)]
+pub(super) struct HostFlags {
+    /// Root of the host
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub(super) root: PathBuf,
+    /// What switches the OS
+    #[arg(long, value_enum, default_value_t = Backend::Auto)]
+    os_backend: Backend,
+}
+
+impl HostFlags {
+    /// Opens the host.
+    pub(super) fn open(&self, reboot_by: RebootBy, points: FailPoints) -> Result<Host, CliError> {
+        let root = Root::open(&self.root)?.with_points(&points);
+        let power: Box<dyn Power> = match reboot_by {
+            RebootBy::Logind => Box::new(Logind::new(&root)),
+            RebootBy::Supervisor => Box::new(Supervised::new(&root)),
+        };
+        Ok(Host {
+            os: backend(self.os_backend, &self.root, &root)?,
+            systemd: Systemd::of(&root)?,
+            clock: Clock::system(),
+            power,
+            points,
+            root,
+        })
+    }
+
+    /// Opens a host that is only looked at.
+    pub(super) fn observe(&self) -> Result<Host, CliError> {
+        self.open(RebootBy::Supervisor, FailPoints::off())
+    }
+}
+
+#[cfg(feature = "backend-ostree")]
+fn backend(wanted: Backend, path: &Path, root: &Root) -> Result<Box<dyn OsBackend>, CliError> {
+    use crate::host::os::ostree::OstreeBackend;
+    let booted = path == Path::new("/") && root.read("/run/ostree-booted")?.is_some();
+    match wanted {
+        Backend::Ostree => Ok(Box::new(OstreeBackend::new(path))),
+        Backend::Auto if booted => Ok(Box::new(OstreeBackend::new(path))),
+        Backend::Auto | Backend::None => Ok(Box::new(NotImageBased)),
+    }
+}
+
+#[cfg(not(feature = "backend-ostree"))]
+fn backend(wanted: Backend, _path: &Path, _root: &Root) -> Result<Box<dyn OsBackend>, CliError> {
+    match wanted {
+        Backend::Ostree => {
+            Err(CliError::Usage("this agent was built without the libostree backend".to_owned()))
+        }
+        Backend::Auto | Backend::None => Ok(Box::new(NotImageBased)),
+    }
+}
+
+/// The runtime: one thread, because one task owns the journal.
+pub(super) fn runtime() -> Result<tokio::runtime::Runtime, CliError> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|source| CliError::Setup { what: "start the runtime", source })
+}

@@ -1,0 +1,46 @@
+//! `sandbox`: the main job on a throwaway libostree host.
+
+use std::ffi::OsString;
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
+
+use super::CliError;
+use super::host::runtime;
+use crate::sandbox::story::{Style, play};
+use crate::sandbox::{SandboxError, scratch};
+use crate::settings::Settings;
+
+/// Flags of `sandbox`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  machine-config-agent sandbox --keep\n\n\
+    Needs ostree and skopeo, and root or a user namespace. Nothing outside of the directory changes.")]
+pub(super) struct Arguments {
+    /// New or empty directory to build it in (default: a temporary one)
+    #[arg(long, value_name = "DIR")]
+    directory: Option<PathBuf>,
+    /// Leave the directory there, to look around in
+    #[arg(long)]
+    keep: bool,
+}
+
+/// Arguments of the hidden verb that starts a program inside.
+#[derive(Debug, clap::Args)]
+pub(super) struct MachineArguments {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(super) arguments: Vec<OsString>,
+}
+
+/// Plays the story; 0 only when every check held.
+pub(super) fn run(arguments: &Arguments, settings: &Settings) -> Result<u8, CliError> {
+    let told = |error: SandboxError| CliError::Sandbox(crate::update::record::chain(&error));
+    let style =
+        if settings.plain || !std::io::stdout().is_terminal() { Style::Plain } else { Style::Terminal };
+    let agent =
+        std::env::current_exe().map_err(|source| CliError::Setup { what: "find the agent", source })?;
+    let (directory, made) = scratch(arguments.directory.as_deref()).map_err(told)?;
+    let outcome = runtime()?.block_on(play(&directory, &agent, style)).map_err(told);
+    if made && !arguments.keep {
+        crate::sandbox::discard(&directory).map_err(told)?;
+    }
+    Ok(if outcome?.failed == 0 { 0 } else { 4 })
+}

@@ -1,0 +1,185 @@
+//! `status`: what the node is, what it is doing, why, and the next step. Reads the state on disk; no API, no lock.
+
+use serde::Serialize;
+
+use super::host::{HostFlags, runtime};
+use super::{CliError, Output, print, print_json};
+use crate::host::watch::Watch;
+use crate::host::{Host, machine_name};
+use crate::journal::state;
+use crate::journal::stored::{Stored, load_record};
+use crate::model::observation::OsSeen;
+use crate::model::{ImageRef, Target};
+use crate::observe::observe;
+use crate::plan::differences::differences;
+use crate::report::{Health, NodeReport, Progress, State, report};
+use crate::update::{Fault, Record};
+
+/// Flags of `status`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  machine-config-agent status --watch")]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    host: HostFlags,
+    /// Print again at every change
+    #[arg(long)]
+    watch: bool,
+    /// How to print it
+    #[arg(long, short, value_enum, default_value_t = Output::Text)]
+    output: Output,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Status {
+    schema_version: u32,
+    node: String,
+    state: State,
+    phase: String,
+    current: Option<Target>,
+    desired: Option<Target>,
+    booted: Option<BootedOs>,
+    staged: Option<ImageRef>,
+    fault: Option<Fault>,
+    /// `None` on a host that was never managed: nothing has begun there.
+    since: Option<String>,
+    progress: Option<Progress>,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+struct BootedOs {
+    image: Option<String>,
+    digest: Option<String>,
+    backend: &'static str,
+    deployment: String,
+}
+
+/// Prints the status, once or at every change.
+pub(super) fn run(arguments: &Arguments) -> Result<u8, CliError> {
+    let host = arguments.host.observe()?;
+    runtime()?.block_on(async {
+        let mut last = None;
+        let files = [state("record.json"), state("current.json")];
+        let mut watch = Watch::new(&host.root, files.iter().map(String::as_str), [])?;
+        loop {
+            let status = look(&host).await?;
+            if last.as_ref() != Some(&status) {
+                match arguments.output {
+                    Output::Json => print_json(&status)?,
+                    Output::Text => print(&text(&status))?,
+                }
+            }
+            if !arguments.watch {
+                return Ok(0);
+            }
+            last = Some(status);
+            watch.changed().await?;
+        }
+    })
+}
+
+async fn look(host: &Host) -> Result<Status, CliError> {
+    let record = load_record(&host.root)?;
+    let stored = Stored::load(&host.root, &state("current.json"))?;
+    let committed = stored.as_ref().map(|stored| stored.target.clone());
+    let mut health = Health {
+        node: machine_name(),
+        wanted: record.as_ref().map(|record| record.to.clone()).or_else(|| committed.clone()),
+        since: stored.as_ref().map(|stored| stored.at).unwrap_or_default(),
+        committed,
+        ..Health::default()
+    };
+    let spec = match &stored {
+        Some(stored) if record.is_none() => Some(stored.spec()?),
+        Some(_) | None => None,
+    };
+    let specs: Vec<_> = spec.iter().collect();
+    let seen = observe(host, &specs).await?;
+    if let Some(spec) = &spec {
+        health.drift = differences(spec, &seen);
+    }
+    health.progress = record.as_ref().and_then(progress);
+    Ok(status(report(record.as_ref(), &health), health, &seen.os, host.os.name()))
+}
+
+fn status(report: NodeReport, health: Health, os: &OsSeen, backend: &'static str) -> Status {
+    Status {
+        schema_version: 1,
+        node: report.node,
+        state: report.state,
+        phase: report.phase,
+        since: (report.update.is_some() || health.committed.is_some()).then_some(report.since),
+        current: health.committed,
+        desired: health.wanted,
+        booted: os.booted().map(|booted| BootedOs {
+            image: booted.image.as_ref().map(ToString::to_string),
+            digest: booted.image.as_ref().map(|image| format!("sha256:{}", image.digest())),
+            backend,
+            deployment: booted.deployment.clone(),
+        }),
+        staged: os.staged().and_then(|staged| staged.image.clone()),
+        fault: report.fault,
+        progress: report.progress,
+    }
+}
+
+fn progress(record: &Record) -> Option<Progress> {
+    use crate::update::Phase;
+    let next = match record.phase {
+        Phase::Applying { next } => next,
+        Phase::Planned
+        | Phase::Staging
+        | Phase::Draining
+        | Phase::Rebooting { .. }
+        | Phase::Verifying
+        | Phase::RollingBack { .. } => return None,
+    };
+    let before: usize = record.plan.batches().iter().take(next).map(|batch| batch.len()).sum();
+    let step = record.plan.steps().get(before)?;
+    Some(Progress {
+        step: before + 1,
+        of: record.plan.steps().len(),
+        op: step.op.word().to_owned(),
+        target: step.op.target(),
+        percent: None,
+    })
+}
+
+fn head(status: &Status) -> String {
+    match &status.since {
+        Some(since) => format!("Node {} is {:?}, since {since}", status.node, status.state),
+        None => format!("Node {} is not managed yet", status.node),
+    }
+}
+
+fn text(status: &Status) -> String {
+    let target = |target: &Option<Target>| match target {
+        None => "none yet".to_owned(),
+        Some(Target { config, image: None }) => config.to_string(),
+        Some(Target { config, image: Some(image) }) => format!("{config} with {image}"),
+    };
+    let mut lines = vec![
+        head(status),
+        format!("  phase    {}", status.phase),
+        format!("  current  {}", target(&status.current)),
+        format!("  desired  {}", target(&status.desired)),
+    ];
+    if let Some(booted) = &status.booted {
+        let image = booted.image.as_deref().unwrap_or("not from an image");
+        lines.push(format!("  booted   {image} ({}, {})", booted.backend, booted.deployment));
+    }
+    if let Some(staged) = &status.staged {
+        lines.push(format!("  staged   {staged}"));
+    }
+    if let Some(progress) = &status.progress {
+        lines.push(format!(
+            "  step     {}/{} {} {}",
+            progress.step, progress.of, progress.op, progress.target
+        ));
+    }
+    if let Some(fault) = &status.fault {
+        lines.push(format!("  why      {}: {}", fault.reason, fault.message));
+        lines.push(format!("  next     {}", fault.next));
+    }
+    lines.join("\n")
+}

@@ -1,0 +1,115 @@
+//! What can go wrong with a sandbox. Every variant names the object and the next step.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::host::HostError;
+use crate::model::Class;
+
+/// An error of the sandbox.
+#[derive(Debug, thiserror::Error)]
+pub enum SandboxError {
+    /// Programs that a sandbox needs.
+    #[error(
+        "the sandbox needs {missing}, which this machine does not have below /usr; install it: \
+         apt install {debian}  or  dnf install {fedora}"
+    )]
+    Missing {
+        /// The programs.
+        missing: String,
+        /// Debian's packages.
+        debian: String,
+        /// Fedora's packages.
+        fedora: String,
+    },
+    /// The kernel allows no namespaces.
+    #[error(
+        "the sandbox can't take namespaces of its own ({cause}); run it as root, or allow user namespaces \
+         (sysctl user.max_user_namespaces=15000 kernel.unprivileged_userns_clone=1 \
+         kernel.apparmor_restrict_unprivileged_userns=0, as far as they exist; in a container: --privileged)"
+    )]
+    NoNamespaces {
+        /// What was tried and what the kernel said.
+        cause: String,
+    },
+    /// The directory holds something.
+    #[error("{0} is not empty; name a directory that is new or empty")]
+    NotEmpty(PathBuf),
+    /// The directory is not a sandbox, or a damaged one.
+    #[error("{path} can't be used as a sandbox: {cause}; make a new one in another directory")]
+    Damaged {
+        /// The file or directory.
+        path: PathBuf,
+        /// What is wrong.
+        cause: String,
+    },
+    /// An image that is to be derived from is not there.
+    #[error("the sandbox has no image {0}")]
+    NoImage(String),
+    /// A system call on a path failed.
+    #[error("can't {action} {path}: {source}")]
+    Io {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// The path.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// A child process of the sandbox failed.
+    #[error("{what} failed: {cause}")]
+    Child {
+        /// What it was to do.
+        what: &'static str,
+        /// How it ended, and the end of what it said.
+        cause: String,
+    },
+    /// The played node did not do what a scene waits for.
+    #[error(
+        "the played node stopped short: {cause}; run it again with --keep and look around in its directory"
+    )]
+    Story {
+        /// What was waited for, and what was last seen.
+        cause: String,
+    },
+    /// libostree failed.
+    #[error("the sandbox's sysroot can't be built: {0}")]
+    Os(#[source] HostError),
+}
+
+impl SandboxError {
+    pub(super) fn io(action: &'static str, path: impl Into<PathBuf>, source: impl Into<io::Error>) -> Self {
+        Self::Io { action, path: path.into(), source: source.into() }
+    }
+
+    /// Returns the class.
+    pub fn class(&self) -> Class {
+        match self {
+            Self::Os(error) => error.class(),
+            Self::Story { .. }
+            | Self::Missing { .. }
+            | Self::NoNamespaces { .. }
+            | Self::NotEmpty(_)
+            | Self::Damaged { .. }
+            | Self::NoImage(_)
+            | Self::Io { .. }
+            | Self::Child { .. } => Class::Degraded,
+        }
+    }
+
+    /// Returns a bounded word.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Missing { .. } => "ToolMissing",
+            Self::Story { .. } => "StoppedShort",
+            Self::NoNamespaces { .. } => "NoNamespaces",
+            Self::NotEmpty(_) => "NotEmpty",
+            Self::Damaged { .. } => "SandboxDamaged",
+            Self::NoImage(_) => "ImageNotFound",
+            Self::Io { .. } => "Io",
+            Self::Child { .. } => "CommandFailed",
+            Self::Os(error) => error.reason(),
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! A throwaway libostree host in a directory: the main job without a cluster, a virtual machine or a change to this
+//! machine.
+//!
+//! What is real: the sysroot, its repository, deployments, boot entries, the staged deployment, libostree's own
+//! finalisation with its merge of `/etc`, OCI images, skopeo, and the agent. What is not: the kernel and its initramfs
+//! are dummy files, nothing runs as PID 1 that manages services, and a "boot" is a new set of namespaces with an
+//! empty `/run`, a new boot id and the kernel command line of the boot entry.
+//!
+//! Invariant: everything runs in mount and PID namespaces, and in a user namespace where the kernel allows one (also
+//! for root): the kernel itself keeps the sandbox from changing the machine around it.
+//!
+//! # The directory
+//!
+//! ```text
+//! DIR/sysroot/            the physical root: ostree/repo, ostree/deploy/sandbox/{deploy,var}, boot/loader/entries
+//! DIR/images/             the OCI layout with the images, /run/sandbox/images inside
+//! DIR/control/            the control plane as a directory, /run/sandbox/control inside
+//! DIR/run/BOOT-ID/        one boot: run/ (its /run, shared by all processes of that boot), deployment, cmdline, boot_id
+//! ```
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "the sandbox builds a machine out of files and processes; it is the other side of the wall"
+)]
+
+mod error;
+mod images;
+mod inside;
+pub mod machine;
+mod namespaces;
+pub mod story;
+mod tree;
+mod world;
+
+pub use error::SandboxError;
+pub use machine::Booted;
+pub use world::{LayerFile, Privilege, World};
+
+/// The hidden verb that builds worlds and runs machines.
+pub const MACHINE_VERB: &str = "sandbox-machine";
+
+/// The stateroot.
+const STATEROOT: &str = "sandbox";
+
+/// Where the images are seen inside.
+pub const IMAGES: &str = "/run/sandbox/images";
+
+/// Where the control directory is seen inside.
+pub const CONTROL: &str = "/run/sandbox/control";
+
+/// The agent's executable inside.
+pub const AGENT: &str = "/run/host/bin/machine-config-agent";
+
+/// Returns the directory to build in, and whether it is a temporary one that was made for it.
+pub fn scratch(wanted: Option<&std::path::Path>) -> Result<(std::path::PathBuf, bool), SandboxError> {
+    if let Some(dir) = wanted {
+        return Ok((dir.to_owned(), false));
+    }
+    let uuid = std::fs::read_to_string("/proc/sys/kernel/random/uuid")
+        .map_err(|e| SandboxError::io("read", "/proc/sys/kernel/random/uuid", e))?;
+    let dir = std::env::temp_dir().join(format!("machine-config-agent-sandbox-{}", uuid.trim()));
+    std::fs::create_dir(&dir).map_err(|e| SandboxError::io("make", &dir, e))?;
+    Ok((dir, true))
+}
+
+/// Removes a sandbox's directory.
+pub fn discard(dir: &std::path::Path) -> Result<(), SandboxError> {
+    std::fs::remove_dir_all(dir).map_err(|e| SandboxError::io("remove", dir, e))
+}

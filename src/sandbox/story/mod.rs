@@ -1,0 +1,45 @@
+//! The story that the `sandbox` verb plays: seven scenes of the main job, each with what was asked, the plan, the
+//! time line, and checks of the host that are computed from it.
+//!
+//! Everything goes through the same agent, control directory and state as on a node; nothing here reaches into it.
+
+mod configs;
+mod node;
+mod scenes;
+mod show;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::{Privilege, SandboxError, World};
+
+pub use show::Style;
+
+/// What came of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outcome {
+    /// Checks that held.
+    pub held: usize,
+    /// Checks that did not.
+    pub failed: usize,
+}
+
+/// Plays all scenes in a directory that is new or empty.
+pub async fn play(dir: &Path, agent: &Path, style: Style) -> Result<Outcome, SandboxError> {
+    let mut show = show::Show::new(style);
+    show.opening(dir, World::privilege(agent)?);
+    let labels = BTreeMap::from([("machineconfig".to_owned(), configs::BASE.to_owned())]);
+    let world = World::create(dir, agent, &labels, &|text| show::progress(style, text))?;
+    let mut node = node::Node::new(world)?;
+    scenes::play(&mut node, &mut show).await?;
+    node.stop().await?;
+    Ok(show.closing())
+}
+
+/// Says in a word how the sandbox is run.
+fn privilege_text(privilege: Privilege) -> &'static str {
+    match privilege {
+        Privilege::Root => "as root, in mount and PID namespaces of its own",
+        Privilege::UserNamespace => "without root, in a user namespace (there `core` has root's id)",
+    }
+}
