@@ -1,0 +1,63 @@
+//! The hidden verb `os-call`: one call of the libostree backend, for `tests/os_contract.rs`.
+//!
+//! `os-call seen|carries IMAGE|stage IMAGE|- [-KARG|+KARG]...|unstage|finalise`: the answer is one JSON object on standard output,
+//! `{"ok": ..., "progress": [...]}` or `{"error": ..., "reason": ..., "class": ..., "next": ...}`.
+
+use std::cell::RefCell;
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+use machine_config_agent::host::HostError;
+use machine_config_agent::host::os::ostree::OstreeBackend;
+use machine_config_agent::host::os::{OsBackend as _, OsProgress, StageRequest};
+use machine_config_agent::model::{ImageRef, Karg};
+use serde_json::{Value, json};
+
+/// Runs the verb.
+pub(crate) fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
+    let args: Vec<String> = args.filter_map(|arg| arg.into_string().ok()).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
+        return ExitCode::FAILURE;
+    };
+    let answer = runtime.block_on(call(&args));
+    let shown = writeln!(std::io::stdout(), "{answer}");
+    if shown.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+async fn call(args: &[&str]) -> Value {
+    let backend = OstreeBackend::new(Path::new("/"));
+    let told = RefCell::new(Vec::new());
+    let progress = |step: OsProgress| told.borrow_mut().push(json!([step.text, step.percent]));
+    let result = match args {
+        ["seen"] => backend.seen().await.map(|seen| json!(seen)),
+        ["carries", image] => match ImageRef::parse(image) {
+            Ok(image) => backend.carries(&image, None).await.map(|carries| json!(carries)),
+            Err(error) => return json!({"error": error.to_string(), "reason": "Refused"}),
+        },
+        ["stage", image, kargs @ ..] => match request(image, kargs) {
+            Ok(request) => backend.stage(&request, &progress).await.map(|staged| json!(staged)),
+            Err(error) => return json!({"error": error.to_string(), "reason": "Refused"}),
+        },
+        ["unstage"] => backend.unstage().await.map(|()| Value::Null),
+        ["finalise"] => backend.finalise().await.map(|()| Value::Null),
+        _ => return json!({"error": "usage"}),
+    };
+    match result {
+        Ok(value) => json!({"ok": value, "progress": told.take()}),
+        Err(error) => failed(&error),
+    }
+}
+
+fn request(image: &str, kargs: &[&str]) -> Result<StageRequest, machine_config_agent::model::ModelError> {
+    let image = if image == "-" { None } else { Some(ImageRef::parse(image)?) };
+    let some =
+        |sign: char| kargs.iter().filter_map(move |k| k.strip_prefix(sign)).flat_map(Karg::split).collect();
+    Ok(StageRequest { image, credentials: None, delete_kargs: some('-'), append_kargs: some('+') })
+}
+
+fn failed(error: &HostError) -> Value {
+    json!({"error": error.to_string(), "reason": error.reason(), "class": error.class().word(), "next": error.next()})
+}

@@ -1,0 +1,270 @@
+//! The tables of the design, held by a test: who imports whom, which crate is used where, what a pure folder never
+//! says, and what every file looks like.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    reason = "a test: it fails by panicking and reads the sources"
+)]
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// Imports go one way. A folder that is not listed fails: it has to be given its place first.
+const IMPORTS: [(&str, &[&str]); 16] = [
+    ("model", &[]),
+    ("plan", &["model"]),
+    ("update", &["model", "plan"]),
+    ("report", &["model", "plan", "update"]),
+    ("host", &["model"]),
+    ("settings", &["model", "host"]),
+    ("observe", &["model", "host"]),
+    ("journal", &["model", "plan", "update", "host"]),
+    ("apply", &["model", "plan", "journal", "host"]),
+    // The control plane as a directory is read through the wall.
+    ("control", &["model", "report", "host"]),
+    ("telemetry", &["model", "report"]),
+    ("duties", &["model", "host", "control"]),
+    ("sandbox", &["model", "plan", "host", "control"]),
+    // A verb of the binary for the tests of the OS backends.
+    ("os_call", &["model", "host"]),
+    ("agent", &ALL),
+    ("cli", &ALL),
+];
+
+const ALL: [&str; 15] = [
+    "model",
+    "plan",
+    "update",
+    "report",
+    "host",
+    "settings",
+    "observe",
+    "journal",
+    "apply",
+    "control",
+    "telemetry",
+    "duties",
+    "sandbox",
+    "agent",
+    "cli",
+];
+
+/// Folders without I/O, clock, async, logging and environment.
+const PURE: [&str; 4] = ["model", "plan", "update", "report"];
+
+/// Words that no pure folder says.
+const IMPURE: [&str; 10] = [
+    "async ",
+    "tokio",
+    "tracing",
+    "std::fs",
+    "std::env",
+    "std::net",
+    "std::process",
+    "std::thread",
+    "SystemTime",
+    "Instant",
+];
+
+/// What is said only in these folders.
+const ONLY_IN: [(&str, &[&str]); 9] = [
+    ("rustix::", &["host", "sandbox"]),
+    ("ostree::", &["host"]),
+    ("ostree_ext::", &["host"]),
+    ("zbus::", &["host"]),
+    ("kube::", &["control"]),
+    ("clap::", &["cli"]),
+    ("std::fs", &["host", "sandbox"]),
+    ("process::Command", &["host", "sandbox"]),
+    ("env::var", &["settings"]),
+];
+
+struct Source {
+    /// Relative to `src`.
+    path: PathBuf,
+    text: String,
+}
+
+impl Source {
+    /// `src/a/b.rs` and `src/a/b/mod.rs` are `["a", "b"]`.
+    fn module(&self) -> Vec<String> {
+        let path = self.path.with_extension("");
+        let mut parts: Vec<String> = path.iter().map(|part| part.to_str().unwrap().to_owned()).collect();
+        if parts.last().is_some_and(|last| last == "mod") {
+            parts.pop();
+        }
+        parts
+    }
+
+    fn folder(&self) -> String {
+        self.module().remove(0)
+    }
+
+    /// Tests beside their module: they play the host, so they may touch a directory of their own.
+    fn is_test(&self) -> bool {
+        self.path.iter().any(|part| part == "tests" || part == "tests.rs")
+    }
+
+    fn is_root(&self) -> bool {
+        self.path == Path::new("lib.rs") || self.path == Path::new("main.rs")
+    }
+
+    /// The code: without comments, and without the tests at the end of the file.
+    fn code(&self) -> String {
+        let until_tests = self.text.split("#[cfg(test)]").next().unwrap();
+        let lines = until_tests.lines().filter(|line| !line.trim_start().starts_with("//"));
+        lines.map(|line| line.split(" // ").next().unwrap()).collect::<Vec<_>>().join("\n")
+    }
+
+    /// The top-level modules that the code names.
+    fn imports(&self) -> BTreeSet<String> {
+        let code = self.code();
+        let mut found = BTreeSet::new();
+        for rest in after(&code, "crate::") {
+            found.extend(names(rest));
+        }
+        // `super` as often as the module is deep is the crate itself.
+        let root = format!("{}::", vec!["super"; self.module().len()].join("::"));
+        for rest in after(&code, &root) {
+            found.extend(names(rest));
+        }
+        found.remove(&self.folder());
+        found
+    }
+}
+
+/// What follows each mention of a path that begins here and not in the middle of another one.
+fn after<'a>(code: &'a str, path: &str) -> Vec<&'a str> {
+    let begins =
+        |at: usize| !code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':' || c == '$');
+    code.match_indices(path).filter(|(at, _)| begins(*at)).map(|(at, _)| &code[at + path.len()..]).collect()
+}
+
+/// The first names of a path or of a braced list of paths.
+fn names(rest: &str) -> Vec<String> {
+    let name = |text: &str| -> String {
+        text.trim_start().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
+    };
+    let Some(list) = rest.strip_prefix('{') else { return vec![name(rest)] };
+    let (mut depth, mut names) = (0, vec![name(list)]);
+    for (at, c) in list.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' if depth == 0 => break,
+            '}' => depth -= 1,
+            ',' if depth == 0 => names.push(name(&list[at + 1..])),
+            _ => {}
+        }
+    }
+    names.retain(|name| !name.is_empty());
+    names
+}
+
+fn sources() -> Vec<Source> {
+    fn walk(directory: &Path, base: &Path, found: &mut Vec<Source>) {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                walk(&path, base, found);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                found.push(Source { path: path.strip_prefix(base).unwrap().to_owned(), text });
+            }
+        }
+    }
+    let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut found = Vec::new();
+    walk(&base, &base, &mut found);
+    assert!(found.len() > 20, "{} sources", found.len());
+    found
+}
+
+fn none(wrong: &[String]) {
+    assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
+}
+
+#[test]
+fn imports_go_one_way() {
+    let mut wrong = Vec::new();
+    for source in sources().iter().filter(|source| !source.is_root() && !source.is_test()) {
+        let folder = source.folder();
+        let Some((_, allowed)) = IMPORTS.iter().find(|(name, _)| *name == folder) else {
+            wrong.push(format!(
+                "src/{}: the folder {folder} has no place in the table",
+                source.path.display()
+            ));
+            continue;
+        };
+        let known = |import: &String| ALL.contains(&import.as_str());
+        for import in
+            source.imports().iter().filter(|import| known(import) && !allowed.contains(&import.as_str()))
+        {
+            wrong.push(format!(
+                "src/{} imports {import}; {folder} may import {allowed:?}",
+                source.path.display()
+            ));
+        }
+    }
+    none(&wrong);
+}
+
+#[test]
+fn crates_stay_in_their_folders() {
+    let mut wrong = Vec::new();
+    for source in sources().iter().filter(|source| !source.is_root() && !source.is_test()) {
+        for (word, folders) in
+            ONLY_IN.iter().filter(|(_, folders)| !folders.contains(&source.folder().as_str()))
+        {
+            if !after(&source.code(), word).is_empty() {
+                wrong
+                    .push(format!("src/{} says {word}, which belongs to {folders:?}", source.path.display()));
+            }
+        }
+    }
+    none(&wrong);
+}
+
+#[test]
+fn pure_folders_are_pure() {
+    let mut wrong = Vec::new();
+    for source in sources().iter().filter(|source| PURE.contains(&source.folder().as_str())) {
+        let code = source.code();
+        let says = IMPURE.into_iter().filter(|word| !after(&code, word).is_empty());
+        wrong.extend(says.map(|word| format!("src/{} says {word:?}", source.path.display())));
+    }
+    none(&wrong);
+}
+
+#[test]
+fn every_file_is_short_introduced_and_named_for_what_it_is() {
+    let mut wrong = Vec::new();
+    for source in sources() {
+        let path = source.path.display();
+        let lines = source.text.lines().count();
+        if lines > 450 {
+            wrong.push(format!("src/{path} has {lines} lines; split it at a seam (450)"));
+        }
+        if !source.text.starts_with("//!") {
+            wrong.push(format!("src/{path} does not say what it is for (//!)"));
+        }
+        let vague = ["util", "utils", "helper", "helpers", "manager", "common", "misc"];
+        if source.module().iter().any(|part| vague.contains(&part.as_str())) {
+            wrong.push(format!("src/{path} has a name that says nothing"));
+        }
+    }
+    none(&wrong);
+}
+
+#[test]
+fn the_scan_sees_what_it_has_to_see() {
+    let source = |path: &str, text: &str| Source { path: PathBuf::from(path), text: text.to_owned() };
+    let imports = |path, text| source(path, text).imports().into_iter().collect::<Vec<_>>().join(" ");
+    assert_eq!(imports("plan/a.rs", "use crate::host::root;\n// crate::agent::x\n"), "host");
+    assert_eq!(imports("plan/a.rs", "use crate::{model::{A, B}, host};"), "host model");
+    assert_eq!(imports("plan/a.rs", "use super::super::host::Root; use super::b;"), "host");
+    assert_eq!(imports("plan/mod.rs", "fn f() { super::agent::run(); }"), "agent");
+    assert_eq!(imports("plan/a.rs", "use super::b;\n#[cfg(test)]\nmod tests { use crate::agent; }"), "");
+    assert!(after("std::fs::read", "std::fs").len() == 1 && after("xstd::fs", "std::fs").is_empty());
+}

@@ -1,0 +1,326 @@
+//! What a node is told when its input, or its host, is bad: the exit code, an error that names object, cause and
+//! next step, and a host on which nothing was touched.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::print_stderr,
+    reason = "a test: it fails by panicking, and looks at the machine from outside"
+)]
+
+mod node;
+
+use std::io::Write as _;
+
+use base64::Engine as _;
+use node::{Node, STATE, apply, config, files, ignition};
+use serde_json::{Value, json};
+
+/// Checks a run against the code and the words; the host must be as it was.
+fn refused(node: &Node, name: &str, words: &[&str], code: i32, told: &[&str]) {
+    let before = node.listing(".");
+    let ran = node.run(words);
+    assert_eq!(ran.code, code, "{name}: {words:?}\n{}{}", ran.out, ran.err);
+    for word in told {
+        assert!(ran.err.contains(word), "{name}: {words:?} does not say {word:?}:\n{}", ran.err);
+    }
+    assert!(!ran.err.contains("panicked"), "{name}: {}", ran.err);
+    assert_eq!(node.listing("."), before, "{name}: {words:?} touched something");
+}
+
+fn one_file(fields: Value) -> String {
+    let mut file = json!({"path": "/etc/motd", "mode": 420, "contents": {"source": "data:,x"}});
+    let Value::Object(fields) = fields else { panic!("fields are a mapping") };
+    file.as_object_mut().unwrap().extend(fields);
+    config("rendered-worker-b", &ignition(json!({"storage": {"files": [file]}})))
+}
+
+fn bomb() -> String {
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    gzip.write_all(&vec![0; 17 << 20]).unwrap();
+    let text = base64::engine::general_purpose::STANDARD.encode(gzip.finish().unwrap());
+    one_file(json!({"contents": {"compression": "gzip", "source": format!("data:;base64,{text}")}}))
+}
+
+fn version(version: &str) -> String {
+    config("rendered-worker-b", &json!({"config": {"ignition": {"version": version}}}))
+}
+
+/// Documents that are refused whatever the host is like.
+fn documents() -> Vec<(&'static str, String, &'static [&'static str])> {
+    let units = |units: Value| config("rendered-worker-b", &ignition(json!({"systemd": {"units": units}})));
+    let two = json!([{"path": "/etc/a"}, {"path": "/etc/a"}]);
+    vec![
+        ("broken JSON", "{\"kind\": \"MachineConfig\"".to_owned(), &["bad.json", "line 1", "Next: Correct"]),
+        ("broken YAML", "kind: [MachineConfig\nx: 1\n".to_owned(), &["bad.json", "line", "Next: Correct"]),
+        ("another kind", "kind: Pod\n".to_owned(), &["bad.json", "\"Pod\"", "MachineConfig"]),
+        ("Ignition 2", version("2.2.0"), &["ignition.version", "\"2.2.0\"", "convert"]),
+        ("Ignition 4", version("4.0.0"), &["ignition.version", "\"4.0.0\"", "3.0.0 to 3.6.0"]),
+        (
+            "compression",
+            one_file(json!({"contents": {"compression": "zstd", "source": "data:,x"}})),
+            &["/etc/motd", "zstd", "gzip"],
+        ),
+        ("gzip bomb", bomb(), &["/etc/motd", "16 MiB"]),
+        (
+            "remote source",
+            one_file(json!({"contents": {"source": "https://example.com/x"}})),
+            &["/etc/motd", "data URL", "put the contents"],
+        ),
+        (
+            "dots",
+            one_file(json!({"path": "/etc/../root/.ssh/x"})),
+            &["/etc/../root/.ssh/x", "choose another path"],
+        ),
+        ("sticky", one_file(json!({"mode": 0o1777})), &["/etc/motd", "mode", "0777"]),
+        (
+            "listed twice",
+            config("rendered-worker-b", &ignition(json!({"storage": {"files": two}}))),
+            &["/etc/a", "twice", "keep one"],
+        ),
+        (
+            "masked and enabled",
+            units(json!([{"name": "a.service", "mask": true, "enabled": true}])),
+            &["a.service", "masked and enabled", "drop one"],
+        ),
+        (
+            "OS image by tag",
+            config("rendered-worker-b", &json!({"osImageURL": "registry.test/os:latest"})),
+            &["registry.test/os:latest", "NAME@sha256:"],
+        ),
+    ]
+}
+
+#[test]
+fn bad_documents_are_named_and_nothing_is_touched() {
+    let node = Node::new();
+    for (name, text, told) in documents() {
+        node.put("bad.json", text);
+        let plan = ["plan", "--to", "bad.json", "--root", "root", "--os-backend", "none"];
+        refused(&node, name, &plan, 4, told);
+        refused(&node, name, &apply("bad.json"), 4, told);
+    }
+}
+
+#[test]
+fn a_command_line_that_makes_no_sense_ends_with_2() {
+    let node = Node::new();
+    node.put("good.json", config("rendered-worker-b", &files(&[("/etc/motd", "x")])));
+    let to = |more: &[&'static str]| [&["plan", "--to", "good.json", "--root", "root"], more].concat();
+    let rows: [(&str, Vec<&str>, &[&str]); 8] = [
+        (
+            "image by tag",
+            to(&["--to-image", "registry.test/os:latest"]),
+            &["registry.test/os:latest", "@sha256:"],
+        ),
+        ("unknown output", to(&["--output", "xml"]), &["xml", "text", "json"]),
+        ("unknown flag", to(&["--frobnicate"]), &["--frobnicate", "--help"]),
+        (
+            "no file",
+            vec!["plan", "--to", "none.json", "--root", "root"],
+            &["none.json", "no such file", "Next: "],
+        ),
+        ("no directory", vec!["plan", "--root", "root"], &["--to desired", "--directory"]),
+        ("no config yet", vec!["verify", "--root", "root"], &["nothing is committed", "--config"]),
+        ("not confirmed", vec!["apply", "--to", "good.json", "--root", "root"], &["not confirmed", "--yes"]),
+        ("no verb", vec!["frobnicate"], &["frobnicate", "--help"]),
+    ];
+    for (name, words, told) in rows {
+        refused(&node, name, &words, 2, told);
+    }
+}
+
+#[test]
+fn a_host_that_can_not_take_it_is_not_touched() {
+    let image = "registry.test/os@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+    let node = Node::new();
+    node.put("user.json", one_file(json!({"user": {"name": "nobody-here"}})));
+    refused(
+        &node,
+        "owner",
+        &apply("user.json"),
+        3,
+        &["/etc/motd", "nobody-here", "create it first", "Next: "],
+    );
+    node.put("image.json", config("rendered-worker-b", &files(&[("/etc/motd", "x")])));
+    let words = [&apply("image.json")[..], &["--to-image", image]].concat();
+    refused(&node, "no backend", &words, 3, &["registry.test/os", "does not boot images", "clear"]);
+    let disks = ignition(json!({"storage": {"disks": [{"device": "/dev/vdb", "wipeTable": true}]}}));
+    node.commit("rendered-worker-a.json", &files(&[("/etc/motd", "a")]));
+    node.put("disks.json", config("rendered-worker-b", &disks));
+    refused(
+        &node,
+        "disks",
+        &apply("disks.json"),
+        3,
+        &["storage.disks", "installed", "install the node anew"],
+    );
+}
+
+#[test]
+fn a_path_that_leads_elsewhere_is_not_followed() {
+    let node = Node::new();
+    node.put("outside/keep", "as it was");
+    std::os::unix::fs::symlink(node.path("outside"), node.path("root/etc/evil")).unwrap();
+    std::os::unix::fs::symlink("../../outside", node.path("root/etc/climbs")).unwrap();
+    let outside = node.listing("outside");
+    for name in ["evil", "climbs"] {
+        node.put(
+            "link.json",
+            one_file(json!({"path": format!("/etc/{name}/keep")})).replace("worker-b", name),
+        );
+        let ran = node.apply("link.json");
+        // A link is resolved below the root, as the host itself would.
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        assert_eq!(node.listing("outside"), outside, "{}", ran.err);
+    }
+    assert_eq!(std::fs::read(node.path("root/outside/keep")).unwrap(), b"x");
+    std::fs::create_dir(node.path("root/etc/open")).unwrap();
+    node.mode("root/etc/open", 0o777);
+    node.put("open.json", one_file(json!({"path": "/etc/open/motd"})).replace("worker-b", "worker-c"));
+    let before = node.listing("root/etc");
+    let ran = node.apply("open.json");
+    assert_eq!(ran.code, 4, "{}", ran.err);
+    for word in ["/etc/open/motd", "/etc/open", "Next: Make root own /etc/open"] {
+        assert!(ran.err.contains(word), "{word}: {}", ran.err);
+    }
+    assert_eq!(node.listing("root/etc"), before);
+}
+
+#[test]
+fn a_state_that_can_not_be_read_ends_with_5() {
+    let rows: [(&str, &str, &[&str]); 4] = [
+        (
+            "record.json",
+            "{\"schema\": 1, \"id\": ",
+            &["record.json", "can't be read", "Next: Put", "start anew"],
+        ),
+        ("record.json", "{\"schema\": 99}", &["record.json", "99", "Next: Install the newer agent"]),
+        ("current.json", "hunter2", &["current.json", "can't be read", "Next: Put"]),
+        (
+            "current.json",
+            "{\"schemaVersion\": 99, \"image\": null, \"at\": 0, \"machineConfig\": {}}",
+            &["99"],
+        ),
+    ];
+    for (file, text, told) in rows {
+        let node = Node::new();
+        node.put("good.json", config("rendered-worker-b", &files(&[("/etc/motd", "x")])));
+        node.put(&format!("root/{STATE}/{file}"), text);
+        refused(&node, file, &apply("good.json"), 5, told);
+        refused(&node, file, &["status", "--root", "root", "--os-backend", "none"], 5, told);
+    }
+    let node = Node::new();
+    node.put("good.json", config("rendered-worker-b", &files(&[("/usr/local/x", "x")])));
+    let words = [&apply("good.json")[..11], &["--no-reboot", "--yes"]].concat();
+    let ran = node.run(&words);
+    assert!(ran.code == 0 && ran.out.contains("has to reboot"), "{}{}", ran.out, ran.err);
+    std::fs::remove_file(node.path(&format!("root/{STATE}/target.json"))).unwrap();
+    let told = ["target.json", "rendered-worker-b", "Next: Put"];
+    refused(&node, "target.json", &words, 5, &told);
+}
+
+#[test]
+fn two_agents_do_not_work_on_one_host() {
+    let node = Node::new();
+    node.put("good.json", config("rendered-worker-b", &files(&[("/etc/motd", "x")])));
+    let lock = std::fs::File::open(node.path(&format!("root/{STATE}/lock"))).unwrap();
+    lock.lock().unwrap();
+    let told = ["another machine-config-agent", "lock", "Next: Stop it first"];
+    refused(&node, "lock", &apply("good.json"), 4, &told);
+    lock.unlock().unwrap();
+    assert_eq!(node.apply("good.json").code, 0);
+}
+
+/// Runs an apply with a small or read-only file system on /etc/data, in a mount namespace that ends with it.
+fn on_mount(options: &str, told: &[&str]) {
+    let node = Node::new();
+    std::fs::create_dir(node.path("root/etc/data")).unwrap();
+    let big = "x".repeat(3 << 20);
+    node.put(
+        "big.json",
+        config("rendered-worker-b", &files(&[("/etc/data/big", &big), ("/etc/motd", "new")])),
+    );
+    node.put("root/etc/motd", "old");
+    // Directory times change when a file is staged and dropped again; names, inodes and contents do not.
+    let script = format!(
+        "set -e; mount -t tmpfs -o size=1m tmpfs root/etc/data; echo kept >root/etc/data/kept; {options}\n\
+         look() {{ find root/etc -printf '%P %i %m\\n' | sort; find root/etc -type f -printf '%P %T@\\n' | sort; \
+         find root/etc -type f -exec sha256sum {{}} + | sort; }}\n\
+         look >before; set +e; '{}' {}; code=$?; look >after; cmp before after >&2 || exit 99; exit $code",
+        node::BINARY,
+        apply("big.json").join(" ")
+    );
+    let output = std::process::Command::new("unshare")
+        .args(["-m", "sh", "-c", &script])
+        .current_dir(node.dir.path())
+        .output()
+        .unwrap();
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(4), "{err}");
+    for word in told {
+        assert!(err.contains(word), "{word:?} is missing: {err}");
+    }
+}
+
+#[test]
+fn a_full_or_read_only_disk_is_named_and_the_host_is_as_before() {
+    let allowed =
+        std::process::Command::new("unshare").args(["-m", "mount", "-t", "tmpfs", "x", "/mnt"]).output();
+    if !allowed.is_ok_and(|output| output.status.success()) {
+        eprintln!("no mount namespace can be made here: not tested");
+        return;
+    }
+    on_mount("true", &["DiskFull", "/etc/data", "No space left", "Next: Free space"]);
+    on_mount(
+        "mount -o remount,ro root/etc/data",
+        &["ReadOnlyFilesystem", "/etc/data", "Read-only", "Next: Find out why"],
+    );
+}
+
+#[test]
+fn a_secret_is_in_no_output() {
+    let secrets =
+        ["hunter2-in-a-file", "the-comment-of-a-key", "AAAAC3NzaC1lZDI1NTE5AAAAIkey", "$6$salt$hashed"];
+    let spec = |word: &str| {
+        ignition(json!({
+            "storage": {"files": [{"path": "/etc/secret", "mode": 384,
+                "contents": {"source": format!("data:,hunter2-in-a-file-{word}")}}]},
+            "passwd": {"users": [{"name": "core", "passwordHash": format!("$6$salt$hashed{word}"),
+                "sshAuthorizedKeys": [format!("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIkey{word} the-comment-of-a-key")]}]},
+        }))
+    };
+    let node = Node::new();
+    let mut said = String::new();
+    let mut run = |words: &[&str]| {
+        let ran = node.run(words);
+        said += &format!("{words:?} ended with {}\n{}{}", ran.code, ran.out, ran.err);
+        ran.code
+    };
+    node.put("a.json", config("rendered-worker-a", &spec("1")));
+    node.put("b.json", config("rendered-worker-b", &spec("2")));
+    node.put("broken.json", config("rendered-worker-c", &spec("3")).replace("data:,", "data:;base64,"));
+    node.put("cut.json", config("rendered-worker-c", &spec("3")).replace(']', ""));
+    assert_eq!(run(&apply("a.json")), 0, "the secrets are applied");
+    for file in ["b.json", "broken.json", "cut.json"] {
+        let plan = ["plan", "--to", file, "--root", "root", "--os-backend", "none"];
+        run(&plan);
+        run(&[&plan[..], &["--output", "json"]].concat());
+        run(&["verify", "--config", file, "--root", "root", "--os-backend", "none"]);
+    }
+    run(&apply("broken.json"));
+    node.put("root/etc/secret", "hunter2-in-a-file-changed");
+    for verb in ["verify", "status", "history"] {
+        for output in ["text", "json"] {
+            run(&[verb, "--root", "root", "--output", output]);
+        }
+    }
+    run(&apply("b.json"));
+    std::fs::write(node.path(&format!("root/{STATE}/record.json")), "hunter2-in-a-file").unwrap();
+    run(&["status", "--root", "root"]);
+    for secret in secrets {
+        assert!(!said.contains(secret), "{secret} was told:\n{said}");
+    }
+    assert!(said.contains("/etc/secret") && said.contains("rendered-worker-b"), "{said}");
+}

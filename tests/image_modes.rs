@@ -1,0 +1,112 @@
+//! The image-mode table on a real libostree host: one test per row, from the target to the verified boot.
+#![cfg(feature = "backend-ostree")]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test stops at the first surprise")]
+
+mod played;
+
+use played::{Ended, Played, config, layer};
+
+fn ends(ended: &Ended, code: i32) {
+    assert_eq!(ended.code, code, "{}", ended.text);
+}
+
+fn verified(node: &Played) {
+    let verify = node.verb(&["verify", "--os-backend", "ostree"]);
+    assert_eq!(verify.code, 0, "{}", verify.text);
+}
+
+#[test]
+fn an_image_that_carries_the_config_is_all_that_is_needed() {
+    let mut node = Played::new();
+    let files = [("/etc/app.conf", "b"), ("/etc/other.conf", "b")];
+    let image =
+        node.derive("v2", &[layer("etc/app.conf", "b"), layer("etc/other.conf", "b")], Some("rendered-b"));
+    let ended = node.apply(&config("rendered-b", &files, None), Some(&image), |_| {});
+    ends(&ended, 0);
+    assert!(!ended.text.contains("write-file"), "{}", ended.text);
+    assert_eq!((node.boots, node.read("/etc/app.conf").unwrap().as_str()), (2, "b"));
+    verified(&node);
+}
+
+#[test]
+fn an_image_without_the_config_is_switched_to_and_the_files_are_written() {
+    let mut node = Played::new();
+    let image = node.derive("v2", &[layer("usr/share/v2", "2")], None);
+    let ended = node.apply(&config("rendered-b", &[("/etc/app.conf", "b")], None), Some(&image), |_| {});
+    ends(&ended, 0);
+    assert!(ended.text.contains("write-file /etc/app.conf"), "{}", ended.text);
+    assert_eq!((node.boots, node.read("/etc/app.conf").unwrap().as_str()), (2, "b"));
+    assert!(node.path("/usr/share/v2").exists());
+    verified(&node);
+}
+
+#[test]
+fn an_image_whose_label_lies_is_made_good_after_the_boot() {
+    let mut node = Played::new();
+    let image = node.derive("v2", &[layer("usr/share/v2", "2")], Some("rendered-b"));
+    let ended = node.apply(&config("rendered-b", &[("/etc/app.conf", "b")], None), Some(&image), |_| {});
+    ends(&ended, 0);
+    assert_eq!(node.read("/etc/app.conf").unwrap(), "b");
+    verified(&node);
+    let history = node.verb(&["history"]).text;
+    assert!(history.contains("faulted") && history.contains("committed"), "{history}");
+}
+
+#[test]
+fn a_node_that_comes_up_wrong_twice_is_held_until_the_target_changes() {
+    let mut node = Played::new();
+    let image = node.derive("v2", &[layer("etc/app.conf", "b")], Some("rendered-b"));
+    // Somebody's boot script takes the file away, at each boot.
+    let spoil = |node: &Played| std::fs::remove_file(node.path("/etc/app.conf")).unwrap();
+    let ended = node.apply(&config("rendered-b", &[("/etc/app.conf", "b")], None), Some(&image), spoil);
+    ends(&ended, 4);
+    assert!(ended.text.contains("NotAsPlanned") && ended.text.contains("/etc/app.conf"), "{}", ended.text);
+    let boots = node.boots;
+    // Held: asked again, nothing is tried.
+    ends(&node.apply(&config("rendered-b", &[("/etc/app.conf", "b")], None), Some(&image), spoil), 4);
+    assert_eq!(node.boots, boots);
+    let ended = node.apply(&config("rendered-c", &[("/etc/other.conf", "c")], None), Some(&image), |_| {});
+    ends(&ended, 0);
+    assert_eq!(node.read("/etc/other.conf").unwrap(), "c");
+    assert_eq!(node.read("/etc/app.conf"), None);
+    verified(&node);
+}
+
+#[test]
+fn a_file_change_on_the_same_image_does_not_touch_the_os() {
+    let mut node = Played::new();
+    let image = node.derive("v2", &[layer("etc/app.conf", "b")], Some("rendered-b"));
+    ends(&node.apply(&config("rendered-b", &[("/etc/app.conf", "b")], None), Some(&image), |_| {}), 0);
+    let ended = node.apply(&config("rendered-c", &[("/etc/app.conf", "c")], None), Some(&image), |_| {});
+    ends(&ended, 0);
+    assert!(!ended.text.contains("stage-os"), "{}", ended.text);
+    assert_eq!(node.read("/etc/app.conf").unwrap(), "c");
+    verified(&node);
+}
+
+#[test]
+fn the_booted_image_is_adopted_without_a_reboot() {
+    let mut node = Played::new();
+    let (v1, plain) = (node.v1(), config("rendered-a", &[], None));
+    ends(&node.apply(&plain, None, |_| {}), 0);
+    let ended = node.apply(&plain, Some(&v1), |_| {});
+    ends(&ended, 0);
+    assert_eq!(node.boots, 1, "{}", ended.text);
+    let status = node.verb(&["status", "--os-backend", "ostree"]).text;
+    assert!(status.contains(&v1.to_string()), "{status}");
+}
+
+#[test]
+fn leaving_image_mode_goes_to_the_image_of_the_config() {
+    let mut node = Played::new();
+    let v1 = node.v1();
+    let image = node.derive("v2", &[layer("etc/app.conf", "b")], Some("rendered-b"));
+    let files = [("/etc/app.conf", "b")];
+    ends(&node.apply(&config("rendered-b", &files, Some(&v1)), Some(&image), |_| {}), 0);
+    let ended = node.apply(&config("rendered-b", &files, Some(&v1)), None, |_| {});
+    ends(&ended, 0);
+    // Two more boots: the merge of /etc drops what only the old image had brought, and the agent writes it after.
+    assert_eq!(node.boots, 4, "{}", ended.text);
+    assert_eq!(node.read("/etc/app.conf").unwrap(), "b");
+    verified(&node);
+}

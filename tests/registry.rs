@@ -1,0 +1,250 @@
+//! The image switch from a real registry: pulls, credentials, outages, moved tags.
+//!
+//! It runs its own cases, because the registry is a program that some distributions do not have: then every case is
+//! skipped, and the last line counts them.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::print_stdout,
+    unreachable_pub,
+    missing_docs,
+    missing_debug_implementations,
+    reason = "a test stops at the first surprise, and says what it did"
+)]
+
+mod played;
+#[path = "registry/server.rs"]
+mod server;
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use machine_config_agent::model::ImageRef;
+use played::{Ended, Played, config, layer};
+use serde_json::{Value, json};
+use server::{PASSWORD, Registry, USER};
+
+const CASES: [(&str, fn()); 6] = [
+    ("an_image_is_pulled_booted_and_verified", an_image_is_pulled_booted_and_verified),
+    ("the_secret_that_comes_with_the_image_pulls_it", the_secret_that_comes_with_the_image_pulls_it),
+    ("the_merged_secret_of_the_host_pulls_it", the_merged_secret_of_the_host_pulls_it),
+    ("a_registry_that_was_away_is_tried_again", a_registry_that_was_away_is_tried_again),
+    ("the_digest_wins_over_the_tag", the_digest_wins_over_the_tag),
+    ("layers_that_are_here_are_not_pulled_again", layers_that_are_here_are_not_pulled_again),
+];
+
+fn main() -> ExitCode {
+    let wanted = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
+    let chosen = CASES.iter().filter(|(name, _)| wanted.as_ref().is_none_or(|part| name.contains(part)));
+    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
+    for (name, case) in chosen {
+        let done = server::is_here().then(|| std::thread::spawn(case).join().is_ok());
+        let (word, count) = match done {
+            None => ("SKIPPED: docker-registry is not installed", &mut skipped),
+            Some(true) => ("ok", &mut passed),
+            Some(false) => ("FAILED", &mut failed),
+        };
+        *count += 1;
+        println!("test {name} ... {word}");
+    }
+    let word = if failed == 0 { "ok" } else { "FAILED" };
+    println!("\ntest result: {word}. {passed} passed; {failed} failed; {skipped} skipped");
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn ends(ended: &Ended, code: i32) {
+    assert_eq!(ended.code, code, "{}", ended.text);
+}
+
+/// Says that the text has all the parts.
+fn says(ended: &Ended, parts: &[&str]) {
+    for part in parts {
+        assert!(ended.text.contains(part), "no {part} in: {}", ended.text);
+    }
+}
+
+/// A node that reaches the registry, without TLS.
+fn node(registry: &Registry) -> Played {
+    let node = Played::new();
+    let drop_ins = node.path("/etc/containers/registries.conf.d");
+    std::fs::create_dir_all(&drop_ins).unwrap();
+    let text = format!("[[registry]]\nlocation = \"{}\"\ninsecure = true\n", registry.address);
+    std::fs::write(drop_ins.join("test.conf"), text).unwrap();
+    node
+}
+
+/// Makes an image with one file of its own, and pushes it.
+fn pushed(node: &Played, registry: &Registry, tag: &str, as_tag: &str) -> ImageRef {
+    let image = node.derive(tag, &[layer(&format!("usr/share/{tag}"), tag)], None);
+    registry.push(&node.world.dir().join("images"), tag, &image, as_tag)
+}
+
+fn plain() -> String {
+    config("rendered-b", &[("/etc/app.conf", "b")], None)
+}
+
+/// Neither staged nor booted nor written.
+fn untouched(node: &Played) {
+    let run = node.booted.as_ref().unwrap().run_dir();
+    assert!(!run.join("ostree/staged-deployment").exists());
+    assert_eq!((node.boots, node.read("/etc/app.conf")), (1, None));
+}
+
+/// A file below the machine's `/var`.
+fn in_var(node: &Played, path: &str) -> PathBuf {
+    node.world.dir().join("sysroot/ostree/deploy/sandbox/var").join(path)
+}
+
+fn an_image_is_pulled_booted_and_verified() {
+    let registry = Registry::start(false);
+    let mut node = node(&registry);
+    let image = pushed(&node, &registry, "v2", "v2");
+    let ended = node.apply(&plain(), Some(&image), |_| {});
+    ends(&ended, 0);
+    assert!(!ended.text.contains("link-pull-secret"), "{}", ended.text);
+    assert_eq!((node.boots, node.read("/usr/share/v2").unwrap().as_str()), (2, "v2"));
+    assert!(node.path("/etc/containers/registries.conf.d/test.conf").exists());
+    ends(&node.verb(&["verify", "--os-backend", "ostree"]), 0);
+    let current = node.read("/etc/machine-config-daemon/currentimage").unwrap();
+    assert_eq!(current.trim(), image.to_string());
+}
+
+fn secret(registry: &Registry) -> (String, String) {
+    let auth = BASE64.encode(format!("{USER}:{PASSWORD}"));
+    (json!({"auths": {registry.address.clone(): {"auth": auth}}}).to_string(), auth)
+}
+
+/// The plain config, which also brings the cluster's pull secret.
+fn with_secret(secret: &str) -> String {
+    let mut config: Value = serde_json::from_str(&plain()).unwrap();
+    let source = format!("data:;base64,{}", BASE64.encode(secret));
+    let file = json!({"path": "/var/lib/kubelet/config.json", "mode": 0o600, "contents": {"source": source}});
+    let files = config.pointer_mut("/spec/config/storage/files").unwrap();
+    files.as_array_mut().unwrap().push(file);
+    config.to_string()
+}
+
+/// Neither the password nor its encoded form is shown.
+fn keeps_the_secret(ended: &Ended, auth: &str) {
+    assert!(!ended.text.contains(PASSWORD) && !ended.text.contains(auth), "{}", ended.text);
+}
+
+fn the_secret_that_comes_with_the_image_pulls_it() {
+    let registry = Registry::start(true);
+    let mut node = node(&registry);
+    let image = pushed(&node, &registry, "v2", "v2");
+    let refused = node.apply(&plain(), Some(&image), |_| {});
+    ends(&refused, 4);
+    says(&refused, &["ImagePullUnauthorized", "authentication required", "Next:", "it is tried again"]);
+    untouched(&node);
+
+    let (json, auth) = secret(&registry);
+    let wrong = json.replace(&auth, &BASE64.encode("sandbox:wrong"));
+    let refused = node.apply(&with_secret(&wrong), Some(&image), |_| {});
+    ends(&refused, 4);
+    says(&refused, &["ImagePullUnauthorized", "it is tried again"]);
+    untouched(&node);
+
+    let ended = node.apply(&with_secret(&json), Some(&image), |_| {});
+    ends(&ended, 0);
+    says(&ended, &["link-pull-secret /var/lib/kubelet/config.json"]);
+    keeps_the_secret(&ended, &auth);
+    keeps_the_secret(&node.verb(&["status", "--os-backend", "ostree"]), &auth);
+    assert_eq!((node.boots, node.read("/usr/share/v2").unwrap().as_str()), (2, "v2"));
+    let file = in_var(&node, "lib/kubelet/config.json");
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), json);
+
+    // Now the host has it as well.
+    let image = pushed(&node, &registry, "v3", "v3");
+    ends(&node.apply(&with_secret(&json), Some(&image), |_| {}), 0);
+    assert_eq!((node.boots, node.read("/usr/share/v3").unwrap().as_str()), (3, "v3"));
+}
+
+fn the_merged_secret_of_the_host_pulls_it() {
+    let registry = Registry::start(true);
+    let mut node = node(&registry);
+    let image = pushed(&node, &registry, "v2", "v2");
+    let merged = node.path("/etc/mco/internal-registry-pull-secret.json");
+    std::fs::create_dir_all(merged.parent().unwrap()).unwrap();
+    // What MCD writes before it has the secret.
+    std::fs::write(&merged, "\n").unwrap();
+    ends(&node.apply(&plain(), Some(&image), |_| {}), 4);
+    let (json, auth) = secret(&registry);
+    std::fs::write(&merged, json + "\n").unwrap();
+    let ended = node.apply(&plain(), Some(&image), |_| {});
+    ends(&ended, 0);
+    says(&ended, &["link-pull-secret /etc/mco/internal-registry-pull-secret.json"]);
+    keeps_the_secret(&ended, &auth);
+    assert_eq!(node.boots, 2);
+}
+
+fn a_registry_that_was_away_is_tried_again() {
+    let mut registry = Registry::start(false);
+    let mut node = node(&registry);
+    let image = pushed(&node, &registry, "v2", "v2");
+    registry.stop();
+    let ended = node.apply(&plain(), Some(&image), |_| {});
+    ends(&ended, 4);
+    says(&ended, &["ImagePullFailed", "connection refused", "it is tried again"]);
+    untouched(&node);
+    registry.start_again();
+    ends(&node.apply(&plain(), Some(&image), |_| {}), 0);
+    assert_eq!(node.boots, 2);
+}
+
+fn the_digest_wins_over_the_tag() {
+    let registry = Registry::start(false);
+    let mut node = node(&registry);
+    let second = pushed(&node, &registry, "v2", "latest");
+    let third = pushed(&node, &registry, "v3", "latest");
+    assert_ne!(second, third);
+    let nowhere = ImageRef::parse(&format!("{}@sha256:{}", second.name(), "0".repeat(64))).unwrap();
+    let ended = node.apply(&plain(), Some(&nowhere), |_| {});
+    ends(&ended, 4);
+    says(
+        &ended,
+        &["ImageNotFound", "manifest unknown", &nowhere.to_string(), "Check that the image was pushed"],
+    );
+    untouched(&node);
+    ends(&node.apply(&plain(), Some(&second), |_| {}), 0);
+    assert_eq!((node.read("/usr/share/v2").as_deref(), node.read("/usr/share/v3")), (Some("v2"), None));
+}
+
+fn layers_that_are_here_are_not_pulled_again() {
+    let registry = Registry::start(false);
+    let mut node = node(&registry);
+    let image = pushed(&node, &registry, "v2", "v2");
+    let stage = |node: &Played| {
+        std::fs::write(node.world.control().join("to.json"), plain()).unwrap();
+        let to = format!("{}/to.json", machine_config_agent::sandbox::CONTROL);
+        let image = image.to_string();
+        let ended = node.verb(&[
+            "apply",
+            "--yes",
+            "--no-reboot",
+            "--to",
+            &to,
+            "--to-image",
+            &image,
+            "--os-backend",
+            "ostree",
+        ]);
+        ends(&ended, 0);
+        let run = node.booted.as_ref().unwrap().run_dir();
+        assert!(run.join("ostree/staged-deployment").exists(), "{}", ended.text);
+    };
+    stage(&node);
+    assert!(registry.blobs_fetched() > 0);
+    // The power goes: what was staged is lost.
+    node.booted.take().unwrap().power_cut().unwrap();
+    node.booted = Some(node.world.boot().unwrap());
+    assert_eq!(node.read("/usr/share/v2"), None);
+    stage(&node);
+    assert_eq!(registry.blobs_fetched(), 0);
+}

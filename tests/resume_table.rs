@@ -1,0 +1,198 @@
+//! One test row per row of the resume table (`model-codebases.md` D5, and those for staging, a superseded target and
+//! the loop breaker).
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
+
+mod made;
+
+use machine_config_agent::model::observation::{Booted, Carries, OsSeen};
+use machine_config_agent::model::{BootId, Observation, Target, Timestamp};
+use machine_config_agent::plan::differences::{Difference, Kind, What};
+use machine_config_agent::update::resume::{REBOOT_TRIES, can_take_back, held};
+use machine_config_agent::update::{Decision, Event, Phase, Record, resume, verdict};
+
+use made::{Made, NEW, OLD};
+
+/// Moves a fresh record along the events.
+fn record(made: &Made, events: &[Event]) -> Record {
+    let mut record = made.record();
+    for event in events {
+        record = record.moved(event, Timestamp::default()).unwrap();
+    }
+    record
+}
+
+fn boot(id: &str) -> BootId {
+    BootId::new(id).unwrap()
+}
+
+fn reboot() -> Event {
+    Event::Reboot { boot_id: boot("boot-1") }
+}
+
+/// What is seen in a boot that runs the given image.
+fn seen(made: &Made, boot_id: &str, image: &str, deployment: &str) -> Observation {
+    let image = Some(machine_config_agent::model::ImageRef::parse(image).unwrap());
+    let booted = Booted { image, deployment: deployment.to_owned(), carries: Carries::Unknown };
+    let os = OsSeen::Deployments { booted, staged: None };
+    Observation { boot_id: boot(boot_id), os, ..made.seen.clone() }
+}
+
+fn ask(record: &Record, seen: &Observation, wanted: &Target) -> Decision {
+    resume(Some(record), record.from.as_ref(), seen, Some(wanted))
+}
+
+#[test]
+fn without_a_record_the_target_alone_decides() {
+    let made = Made::with_image();
+    let here = seen(&made, "boot-1", OLD, "origin");
+    let (old, new) = (made.from.target(), made.to.target());
+    assert_eq!(resume(None, Some(&old), &here, Some(&old)), Decision::Watch);
+    assert_eq!(resume(None, Some(&old), &here, None), Decision::Watch);
+    assert_eq!(resume(None, Some(&old), &here, Some(&new)), Decision::Begin);
+    assert_eq!(resume(None, None, &here, Some(&new)), Decision::Begin);
+    assert_eq!(resume(None, None, &here, None), Decision::Watch);
+}
+
+#[test]
+fn a_record_whose_target_is_committed_only_has_to_end() {
+    let made = Made::with_image();
+    let record = record(&made, &[Event::Stage, Event::Apply { first: 1 }, reboot(), Event::Verify]);
+    let there = seen(&made, "boot-2", NEW, "new");
+    let new = made.to.target();
+    for wanted in [None, Some(&new), Some(&Made::other())] {
+        assert_eq!(resume(Some(&record), Some(&new), &there, wanted), Decision::Commit);
+    }
+}
+
+#[test]
+fn before_the_reboot_an_update_goes_on_or_is_superseded() {
+    let made = Made::with_image();
+    let here = seen(&made, "boot-1", OLD, "origin");
+    let (new, other) = (made.to.target(), Made::other());
+    let apply = Event::Apply { first: 1 };
+    let rows: [(&[Event], Decision); 4] = [
+        (&[], Decision::Continue),
+        (&[Event::Stage], Decision::Continue),
+        (&[Event::Stage, Event::Drain], Decision::Continue),
+        (&[Event::Stage, apply.clone()], Decision::Continue),
+    ];
+    for (events, expected) in rows {
+        let record = record(&made, events);
+        assert_eq!(ask(&record, &here, &new), expected, "{events:?}");
+        assert_eq!(ask(&record, &here, &other), Decision::Supersede, "{events:?}");
+    }
+}
+
+#[test]
+fn another_boot_in_the_middle_stages_again() {
+    let made = Made::with_image();
+    let there = seen(&made, "boot-2", OLD, "origin");
+    for events in [vec![Event::Stage, Event::Drain], vec![Event::Stage, Event::Apply { first: 1 }]] {
+        assert_eq!(ask(&record(&made, &events), &there, &made.to.target()), Decision::Restage);
+    }
+    let staging = record(&made, &[Event::Stage]);
+    assert_eq!(ask(&staging, &there, &made.to.target()), Decision::Continue);
+    // Files outlive a boot: there is nothing to stage.
+    let files = Made::with_files();
+    let applying = record(&files, &[Event::Apply { first: 0 }]);
+    assert_eq!(ask(&applying, &there, &files.to.target()), Decision::Continue);
+}
+
+#[test]
+fn a_reboot_that_did_not_happen_is_asked_for_again_a_few_times() {
+    let made = Made::with_image();
+    let here = seen(&made, "boot-1", OLD, "origin");
+    let mut record = record(&made, &[Event::Stage, Event::Apply { first: 1 }, reboot()]);
+    // The machine is going down: another target waits until this one is verified.
+    assert_eq!(ask(&record, &here, &Made::other()), Decision::Reboot);
+    for _ in 1..REBOOT_TRIES {
+        assert_eq!(ask(&record, &here, &made.to.target()), Decision::Reboot);
+        record = record.moved(&reboot(), Timestamp::default()).unwrap();
+    }
+    let Decision::Fault(fault) = ask(&record, &here, &made.to.target()) else { panic!("no fault") };
+    assert_eq!(fault.reason, "RebootDidNotHappen");
+    assert!(can_take_back(&record, &here));
+}
+
+#[test]
+fn what_the_node_came_up_in_decides_after_the_reboot() {
+    let made = Made::with_image();
+    let mut rebooting = record(&made, &[Event::Stage, Event::Apply { first: 1 }, reboot()]);
+    let new = made.to.target();
+    assert_eq!(ask(&rebooting, &seen(&made, "boot-2", NEW, "new"), &new), Decision::Verify);
+    let fell_back = seen(&made, "boot-2", OLD, "origin");
+    assert_eq!(ask(&rebooting, &fell_back, &new), Decision::Restage);
+    rebooting.attempts = 1;
+    let Decision::Fault(fault) = ask(&rebooting, &fell_back, &new) else { panic!("no fault") };
+    assert_eq!(fault.reason, "DeploymentNotFinalised");
+    assert!(can_take_back(&rebooting, &fell_back));
+    let foreign = seen(&made, "boot-2", made::FOREIGN, "foreign");
+    let Decision::Fault(fault) = ask(&rebooting, &foreign, &new) else { panic!("no fault") };
+    assert_eq!(fault.reason, "ForeignImage");
+    assert!(!can_take_back(&rebooting, &foreign));
+}
+
+#[test]
+fn a_file_update_is_verified_in_the_next_boot() {
+    let made = Made::with_files();
+    let rebooting = record(&made, &[Event::Apply { first: 0 }, reboot()]);
+    let there = seen(&made, "boot-2", OLD, "origin");
+    assert_eq!(ask(&rebooting, &there, &made.to.target()), Decision::Verify);
+}
+
+#[test]
+fn verification_commits_tries_once_more_or_holds() {
+    let made = Made::with_image();
+    let wrong = Difference {
+        kind: Kind::File,
+        target: "/etc/motd".to_owned(),
+        what: What::Content,
+        expected: "a".to_owned(),
+        found: "b".to_owned(),
+    };
+    let there = seen(&made, "boot-2", NEW, "new");
+    let mut record = record(&made, &[Event::Stage, Event::Apply { first: 1 }, reboot(), Event::Verify]);
+    assert_eq!(ask(&record, &there, &made.to.target()), Decision::Verify);
+    assert_eq!(ask(&record, &there, &Made::other()), Decision::Verify);
+    assert_eq!(verdict(&record, &[]), Decision::Commit);
+    assert!(matches!(verdict(&record, std::slice::from_ref(&wrong)), Decision::Replan(_)));
+    record.attempts = 1;
+    let Decision::Fault(fault) = verdict(&record, &[wrong]) else { panic!("no fault") };
+    assert!(fault.message.contains("/etc/motd"));
+    assert!(!can_take_back(&record, &there));
+    record.fault = Some(fault);
+    assert!(held(&record));
+    assert_eq!(ask(&record, &there, &made.to.target()), Decision::Hold);
+    assert_eq!(ask(&record, &there, &Made::other()), Decision::Begin);
+}
+
+#[test]
+fn a_wrong_host_without_a_reboot_is_taken_back_at_once() {
+    let made = Made::with_files();
+    let record = record(&made, &[Event::Apply { first: 0 }, Event::Verify]);
+    let wrong = Difference {
+        kind: Kind::Unit,
+        target: "a.service".to_owned(),
+        what: What::Enablement,
+        expected: "enabled".to_owned(),
+        found: "disabled".to_owned(),
+    };
+    assert!(matches!(verdict(&record, &[wrong]), Decision::Fault(_)));
+    assert!(can_take_back(&record, &seen(&made, "boot-1", OLD, "origin")));
+}
+
+#[test]
+fn a_roll_back_ends_before_anything_else_begins() {
+    let made = Made::with_image();
+    let here = seen(&made, "boot-1", OLD, "origin");
+    let mut record = record(&made, &[Event::Stage, Event::Apply { first: 1 }, Event::RollBack]);
+    assert!(!record.undo.is_empty());
+    assert_eq!(ask(&record, &here, &Made::other()), Decision::Continue);
+    while !record.is_undone() {
+        assert_eq!(ask(&record, &here, &made.to.target()), Decision::Continue);
+        record = record.moved(&Event::UndoDone, Timestamp::default()).unwrap();
+    }
+    assert_eq!(ask(&record, &here, &made.to.target()), Decision::Hold);
+    assert_eq!(ask(&record, &here, &Made::other()), Decision::Archive);
+    assert!(matches!(record.phase, Phase::RollingBack { .. }));
+}

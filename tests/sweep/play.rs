@@ -1,0 +1,314 @@
+//! A scenario, played once straight to count its fail points, then once for each of them.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::config::Config;
+use super::place::{Down, KILLED, Kind, Place, REBOOT, Ran};
+use super::tree::{Changes, Tree, changed, exactly, one_of};
+
+/// One update settles in at most this many runs: its reboots, each asked for twice, and one to spare.
+const RUNS: u32 = 8;
+
+/// The machine has two cores.
+const WORKERS: usize = 2;
+
+/// The whole sweep takes some minutes; after this it is a hang.
+const BOUND: Duration = Duration::from_secs(900);
+
+/// What asking for a config comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ends {
+    Done,
+    /// It is taken back.
+    Fails,
+}
+
+/// One config that is asked for, and what it makes of the host as it was at the start.
+#[derive(Clone)]
+pub struct Ask {
+    pub config: Config,
+    pub image: Option<String>,
+    pub changes: Changes,
+    pub ends: Ends,
+}
+
+impl Ask {
+    pub fn new(config: Config, changes: Changes) -> Self {
+        Self { config, image: None, changes, ends: Ends::Done }
+    }
+}
+
+/// A scenario. Its directory is set up: the configs, the policy and the host as it is before the first ask.
+pub struct Scenario {
+    pub name: &'static str,
+    pub kind: Kind,
+    pub dir: std::path::PathBuf,
+    pub asks: Vec<Ask>,
+    /// Asked for after the crash in place of the interrupted one.
+    pub instead: Option<Ask>,
+    /// How many past updates the whole leaves behind.
+    pub history: RangeInclusive<usize>,
+    /// Each so many points, the recovery is killed, too.
+    pub twice: usize,
+    /// Only each so many points are played.
+    pub stride: usize,
+}
+
+/// Where a process of the straight run began.
+struct Begin {
+    ask: usize,
+    copy: std::path::PathBuf,
+    points: u64,
+}
+
+/// One point to die at.
+struct Point<'a> {
+    begin: &'a Begin,
+    number: u64,
+    /// Where the recovery dies.
+    again: Option<u64>,
+}
+
+/// What was played.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Played {
+    pub points: u32,
+    pub runs: u32,
+}
+
+impl Scenario {
+    /// Plays all points. The first few that went wrong are told.
+    pub fn sweep(&self, begun: Instant) -> Result<Played, String> {
+        let scratch = super::scratch();
+        let (start, past, begins) = self.straight(scratch.path())?;
+        let points = self.points(&begins);
+        let (next, played, wrong) =
+            (AtomicUsize::new(0), Mutex::new(Played::default()), Mutex::new(Vec::new()));
+        let work = || {
+            while let Some(point) = points.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let dir = scratch
+                    .path()
+                    .join(format!("at-{}-{}-{:?}", point.begin.points, point.number, point.again));
+                let done = self.die(point, (&start, past), &dir);
+                std::fs::remove_dir_all(&dir).unwrap_or_default();
+                let mut played = played.lock().unwrap();
+                played.points += 1;
+                match done {
+                    Ok(runs) => played.runs += runs,
+                    Err(error) => wrong.lock().unwrap().push(format!(
+                        "{}: ask {} killed at {} of {}, the recovery at {:?}:\n  {error}",
+                        self.name, point.begin.ask, point.number, point.begin.points, point.again
+                    )),
+                }
+                if begun.elapsed() > BOUND {
+                    wrong.lock().unwrap().push(format!(
+                        "{}: not done after {} s",
+                        self.name,
+                        BOUND.as_secs()
+                    ));
+                }
+                if wrong.lock().unwrap().len() >= 3 {
+                    return;
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..WORKERS {
+                scope.spawn(work);
+            }
+        });
+        let wrong = wrong.into_inner().unwrap();
+        if wrong.is_empty() { Ok(played.into_inner().unwrap()) } else { Err(wrong.join("\n")) }
+    }
+
+    fn points<'a>(&self, begins: &'a [Begin]) -> Vec<Point<'a>> {
+        let mut points = Vec::new();
+        for begin in begins {
+            for number in (1..=begin.points).step_by(self.stride) {
+                points.push(Point { begin, number, again: None });
+                if number % u64::try_from(self.twice).unwrap() == 0 {
+                    // Spread over the recovery, without a pattern.
+                    points.push(Point { begin, number, again: Some(number * 7 % begin.points + 1) });
+                }
+            }
+        }
+        points
+    }
+
+    /// Plays the scenario without a crash; keeps a copy of the host before each process and counts its points.
+    fn straight(&self, scratch: &Path) -> Result<(Tree, usize, Vec<Begin>), String> {
+        let mut place = Place::boot(self.kind, &self.dir)?;
+        let (start, before) = (place.tree(), history(&place).len());
+        let mut begins = Vec::new();
+        for (index, ask) in self.asks.iter().enumerate() {
+            for run in 0.. {
+                if run == RUNS {
+                    return Err(format!(
+                        "{}: {} does not settle without a crash",
+                        self.name, ask.config.name
+                    ));
+                }
+                place.down(Down::Orderly)?;
+                let copy = scratch.join(format!("begin-{}", begins.len()));
+                Place::copy(&self.dir, &copy);
+                place.reboot(Down::Orderly)?;
+                let ran = place.apply(&ask.config.name, ask.image.as_deref(), Some("count"))?;
+                let count = ran.out.lines().find_map(|line| line.strip_prefix("fail points: ")?.parse().ok());
+                let points = count.ok_or_else(|| told(self.name, &ran))?;
+                begins.push(Begin { ask: index, copy, points });
+                if ran.code == REBOOT {
+                    place.reboot(Down::Orderly)?;
+                    continue;
+                }
+                settled(ask, &ran)?;
+                break;
+            }
+            exactly(&place.tree(), &Self::after(&start, ask))
+                .map_err(|wrong| format!("{}, straight:\n  {wrong}", self.name))?;
+        }
+        if self.instead.is_none() {
+            self.clean(&mut place, before).map_err(|wrong| format!("{}, straight: {wrong}", self.name))?;
+        }
+        place.down(Down::Orderly)?;
+        Ok((start, before, begins))
+    }
+
+    /// The host once an ask has settled.
+    fn after(start: &Tree, ask: &Ask) -> Tree {
+        if ask.ends == Ends::Done { changed(start, &ask.changes) } else { start.clone() }
+    }
+
+    /// Dies at a point, looks, and goes on to the end of the scenario.
+    fn die(&self, point: &Point<'_>, (start, past): (&Tree, usize), dir: &Path) -> Result<u32, String> {
+        Place::copy(&point.begin.copy, dir);
+        let mut place = Place::boot(self.kind, dir)?;
+        let base =
+            point.begin.ask.checked_sub(1).map_or(start.clone(), |last| Self::after(start, &self.asks[last]));
+        let ask = &self.asks[point.begin.ask];
+        let attempt = changed(start, &ask.changes);
+        let half = |place: &Place| {
+            one_of(&place.tree(), &[&base, &attempt]).map_err(|wrong| format!("half done: {wrong}"))
+        };
+        let ran =
+            place.apply(&ask.config.name, ask.image.as_deref(), Some(&format!("kill:{}", point.number)))?;
+        if ran.code != KILLED {
+            return Err(format!("it was not killed: {}", told(self.name, &ran)));
+        }
+        half(&place)?;
+        let mut down = [None, Some(Down::PowerCut), Some(Down::Orderly)]
+            .into_iter()
+            .cycle()
+            .skip(usize::try_from(point.number).unwrap() % 3);
+        let mut fall = |place: &mut Place| down.next().flatten().map_or(Ok(()), |how| place.reboot(how));
+        fall(&mut place)?;
+        let goes_on = self.instead.as_ref().unwrap_or(ask);
+        if let Some(number) = point.again {
+            let ran = place.apply(
+                &goes_on.config.name,
+                goes_on.image.as_deref(),
+                Some(&format!("kill:{number}")),
+            )?;
+            match ran.code {
+                KILLED if self.instead.is_none() => half(&place)?,
+                KILLED => {}
+                REBOOT => place.reboot(Down::Orderly)?,
+                _ => settled(goes_on, &ran)?,
+            }
+            fall(&mut place)?;
+        }
+        let rest = if self.instead.is_some() { &[][..] } else { &self.asks[point.begin.ask + 1..] };
+        for ask in std::iter::once(goes_on).chain(rest) {
+            settle(&mut place, ask)?;
+            exactly(&place.tree(), &Self::after(start, ask))
+                .map_err(|wrong| format!("settled wrong: {wrong}"))?;
+        }
+        self.clean(&mut place, past)?;
+        place.down(Down::PowerCut)?;
+        Ok(place.runs)
+    }
+
+    /// Nothing is left behind: neither of the update nor beside the files.
+    fn clean(&self, place: &mut Place, before: usize) -> Result<(), String> {
+        let last = self.instead.as_ref().or(self.asks.last()).unwrap();
+        let ran = place.verify()?;
+        if ran.code != 0 {
+            return Err(format!("verify: {}", told(self.name, &ran)));
+        }
+        let (mut state, mut of_mcd) = (Tree::new(), Tree::new());
+        super::tree::read(&place.state(), "", &|_| false, &mut state);
+        super::tree::read(&place.of_mcd(), "", &|_| false, &mut of_mcd);
+        let known = |path: &str| {
+            matches!(path, "/lock" | "/current.json")
+                || path.starts_with("/history/")
+                || path.starts_with("/preimages/kept/")
+        };
+        let left = state.keys().filter(|path| !known(path) || path.ends_with(".mca-new"));
+        let left: Vec<_> = left.chain(of_mcd.keys().filter(|path| path.ends_with(".mca-new"))).collect();
+        if !left.is_empty() {
+            return Err(format!("left behind: {left:?}"));
+        }
+        if std::fs::read_dir(place.state().join("preimages")).is_ok_and(|dir| dir.count() > 1) {
+            return Err("originals of an update are left behind".to_owned());
+        }
+        for stored in [place.state().join("current.json"), place.of_mcd().join("currentconfig")] {
+            let text = std::fs::read_to_string(&stored).unwrap_or_default();
+            if !text.contains(&format!("\"{}\"", last.config.name)) {
+                return Err(format!("{} is not {}: {text}", stored.display(), last.config.name));
+            }
+        }
+        let entries = history(place);
+        let committed = entries.values().last().is_none_or(|entry| {
+            entry["outcome"] == "committed" && entry["to"]["config"] == last.config.name.as_str()
+        });
+        let count = entries.len() - before;
+        if !self.history.contains(&count) || (count > 0 && !committed) {
+            return Err(format!("the history has {count} new entries, not {:?}: {entries:?}", self.history));
+        }
+        Ok(())
+    }
+}
+
+/// Asks until nothing is left to do, playing the reboots.
+fn settle(place: &mut Place, ask: &Ask) -> Result<(), String> {
+    for _ in 0..RUNS {
+        let ran = place.apply(&ask.config.name, ask.image.as_deref(), None)?;
+        if ran.code != REBOOT {
+            return settled(ask, &ran);
+        }
+        place.reboot(Down::Orderly)?;
+    }
+    Err(format!("{} does not settle in {RUNS} runs", ask.config.name))
+}
+
+fn settled(ask: &Ask, ran: &Ran) -> Result<(), String> {
+    let right = if ask.ends == Ends::Done { ran.code == 0 } else { matches!(ran.code, 1..=6) };
+    if right { Ok(()) } else { Err(told(&ask.config.name, ran)) }
+}
+
+fn told(what: &str, ran: &Ran) -> String {
+    let log: Vec<&str> = ran.log.lines().rev().take(12).collect();
+    format!(
+        "{what} ended with {}: {}\n    {}",
+        ran.code,
+        ran.out.trim(),
+        log.into_iter().rev().collect::<Vec<_>>().join("\n    ")
+    )
+}
+
+fn history(place: &Place) -> BTreeMap<String, Value> {
+    let Ok(dir) = std::fs::read_dir(place.state().join("history")) else { return BTreeMap::new() };
+    let entry = |entry: std::io::Result<std::fs::DirEntry>| {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        let value = serde_json::from_slice(&std::fs::read(entry.path()).unwrap()).unwrap_or(Value::Null);
+        (name, value)
+    };
+    dir.map(entry).filter(|(name, _)| !name.ends_with(".mca-new")).collect()
+}

@@ -1,0 +1,101 @@
+//! Scenarios on a real libostree sysroot: image switches, kernel arguments, and files that go with them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use machine_config_agent::model::ImageRef;
+use machine_config_agent::sandbox::{LayerFile, World};
+
+use super::config::{Config, policy};
+use super::place::{AGENT, Down, Kind, Place};
+use super::play::{Ask, Scenario};
+use super::tree::{boot, file};
+
+/// What the image of version 2 brings.
+const SETTINGS: &str = "mode = production\n";
+
+fn base(name: &str) -> Config {
+    Config::new(name).file("/etc/motd", 0o644, "a\n")
+}
+
+/// A world with the images `v2`, which carries config `b`, and `v3`, which carries none.
+struct Made {
+    dir: PathBuf,
+    carrying: ImageRef,
+    bare: ImageRef,
+}
+
+impl Made {
+    fn new(home: &Path) -> Result<Self, String> {
+        let dir = home.join("world");
+        let world =
+            World::create(&dir, Path::new(AGENT), &BTreeMap::new(), &|_| {}).map_err(|e| e.to_string())?;
+        let first = world.image("v1").unwrap();
+        let layer =
+            |path: &str, text: &str| LayerFile { path: path.to_owned(), mode: 0o644, contents: text.into() };
+        let labels = BTreeMap::from([("machineconfig".to_owned(), "b".to_owned())]);
+        let carried = [layer("etc/app.conf", SETTINGS), layer("etc/motd", "a\n")];
+        let carrying = world.derive(&first, "v2", &carried, &labels).unwrap();
+        let bare = world.derive(&first, "v3", &[layer("usr/lib/new", "new\n")], &BTreeMap::new()).unwrap();
+        fs::write(dir.join("control/policy.json"), policy()).unwrap();
+        let config = base("a");
+        fs::write(dir.join("control/a.json"), config.text()).unwrap();
+        let mut place = Place::boot(Kind::Machine, &dir)?;
+        for _ in 0..3 {
+            let ran = place.apply("a", None, None)?;
+            if ran.code == 0 {
+                place.down(Down::Orderly)?;
+                return Ok(Self { dir, carrying, bare });
+            }
+            place.reboot(Down::Orderly)?;
+        }
+        Err("the machine can't be brought to its first config".to_owned())
+    }
+
+    fn scenario(&self, name: &'static str, ask: Ask) -> Scenario {
+        let dir = self.dir.with_file_name(name.replace(' ', "-"));
+        Place::copy(&self.dir, &dir);
+        fs::write(dir.join(format!("control/{}.json", ask.config.name)), ask.config.text()).unwrap();
+        let (kind, asks) = (Kind::Machine, vec![ask]);
+        Scenario { name, kind, dir, asks, instead: None, history: 1..=1, twice: 6, stride: 1 }
+    }
+}
+
+/// The kernel arguments of the first deployment, and more, sorted.
+fn kargs(more: &str) -> (String, Option<super::tree::Entry>) {
+    let mut all: Vec<&str> = ["rw", "console=ttyS0"].into_iter().chain(more.split_whitespace()).collect();
+    all.sort_unstable();
+    boot("kargs", &all.join(" "))
+}
+
+fn image(image: &ImageRef) -> (String, Option<super::tree::Entry>) {
+    let digest = image.digest().to_string();
+    boot("image", digest.trim_start_matches("sha256:"))
+}
+
+/// The scenarios, or why no machine can be made here.
+pub fn scenarios(home: &Path) -> Result<Vec<Scenario>, String> {
+    let made = Made::new(home)?;
+    let with = |ask: Ask, image: &ImageRef| Ask { image: Some(image.to_string()), ..ask };
+    let switch = Ask::new(
+        base("b").file("/etc/app.conf", 0o644, SETTINGS),
+        vec![image(&made.carrying), file("etc/app.conf", 0o644, SETTINGS)],
+    );
+    let both = Ask::new(
+        base("b").file("/etc/app.conf", 0o644, SETTINGS).karg("quiet"),
+        vec![image(&made.carrying), file("etc/app.conf", 0o644, SETTINGS), kargs("quiet")],
+    );
+    let arguments = Ask::new(base("k").karg("quiet").karg("nosmt"), vec![kargs("quiet nosmt")]);
+    let files = Ask::new(
+        base("m").file("/etc/motd", 0o644, "m\n").file("/etc/costly", 0o640, "1\n"),
+        vec![image(&made.bare), file("etc/motd", 0o644, "m\n"), file("etc/costly", 0o640, "1\n")],
+    );
+    Ok(vec![
+        made.scenario("kernel arguments", arguments),
+        made.scenario("an image that carries the config", with(switch, &made.carrying)),
+        Scenario { stride: 3, ..made.scenario("an image and kernel arguments", with(both, &made.carrying)) },
+        // Each point of a switch was died at above.
+        Scenario { stride: 3, ..made.scenario("an image and files", with(files, &made.bare)) },
+    ])
+}
