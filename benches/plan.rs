@@ -1,0 +1,61 @@
+//! What deciding costs: reading a config of 1.5 MB, its spec, and the plan to it.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a benchmark prints, and ends at the first surprise"
+)]
+
+#[path = "../tests/plain_host/mod.rs"]
+mod plain_host;
+#[path = "../tests/world/mod.rs"]
+mod world;
+
+use std::time::{Duration, Instant};
+
+use machine_config_agent::model::observation::Carries;
+use machine_config_agent::model::{DisruptionPolicy, HostSpec, MachineConfig};
+use machine_config_agent::plan::plan;
+
+const ROUNDS: usize = 21;
+
+fn median<T>(work: impl Fn() -> T) -> f64 {
+    let mut times: Vec<Duration> = (0..ROUNDS)
+        .map(|_| {
+            let since = Instant::now();
+            let made = work();
+            let took = since.elapsed();
+            drop(made);
+            took
+        })
+        .collect();
+    times.sort();
+    times.get(ROUNDS / 2).map_or(0.0, |time| time.as_secs_f64() * 1000.0)
+}
+
+fn main() {
+    // `cargo test --benches` runs this too: then it only has to compile and start.
+    if !std::env::args().any(|argument| argument == "--bench") {
+        return;
+    }
+    println!("\n`cargo bench --bench plan`, medians of {ROUNDS}");
+    let config = |name: &str| plain_host::config(name, 180, 7000);
+    let (old, new) = (config("rendered-a"), config("rendered-b"));
+    let parse = |text: &str| MachineConfig::parse(text.as_bytes(), "bench").expect("the config is valid");
+    let (old, parsed) = (parse(&old), parse(&new));
+    let spec = |config: &MachineConfig| config.spec(None).expect("the config has a spec");
+    let (from, to): (HostSpec, HostSpec) = (spec(&old), spec(&parsed));
+    let facts = world::World::holding(&from).facts(&from, &to, Carries::Unknown);
+    let policy = DisruptionPolicy::defaults();
+    assert_eq!(plan(&from, &to, &facts, &policy).expect("there is a plan").steps().len(), 180);
+    println!(
+        "a config of {:.2} MB with 180 files, all changed: parse {:.2} ms, spec {:.2} ms, plan {:.2} ms",
+        f64::from(u32::try_from(new.len()).unwrap_or(u32::MAX)) / 1e6,
+        median(|| parse(&new)),
+        median(|| spec(&parsed)),
+        median(|| plan(&from, &to, &facts, &policy)),
+    );
+}
