@@ -1,6 +1,5 @@
 //! What the real binary costs on a machine: from its start to the first report, its memory when idle and while a config
-//! of 1.5 MB is applied, and how often it wakes up when nothing happens. `CARGO_BIN_EXE` of this profile is measured, and
-//! the build without libostree beside it when it is there.
+//! of 1.5 MB is applied, and how often it wakes up when nothing happens. `CARGO_BIN_EXE` of this profile is measured.
 
 #![expect(
     clippy::disallowed_methods,
@@ -19,8 +18,6 @@ use std::time::{Duration, Instant};
 
 use plain_host::PlainHost;
 
-/// The build without libostree: `cargo build --release --no-default-features --target-dir target/noostree`.
-const SMALL: &str = "target/noostree/release/machine-config-agent";
 const STARTS: usize = 7;
 /// Long enough to tell a daemon that polls.
 const IDLE: Duration = Duration::from_secs(5);
@@ -77,7 +74,7 @@ fn reported(host: &PlainHost, config: &str) -> bool {
     committed.and_then(serde_json::Value::as_str) == Some(config)
 }
 
-fn measure(name: &str, program: &str, at: &Path) {
+fn measure(program: &str, at: &Path) {
     let host = PlainHost::below(at);
     host.config("rendered-a", 20, 300);
     host.want("rendered-a");
@@ -110,7 +107,7 @@ fn measure(name: &str, program: &str, at: &Path) {
     std::thread::sleep(Duration::from_secs(1));
     let start = starts.get(STARTS / 2).map_or(0.0, |time| time.as_secs_f64() * 1000.0);
     println!(
-        "| {name} | {start:.0} ms | {:.1} / {:.1} / {:.1} MiB | {woken} in {} s | {:.1} MiB | {:.1} / {:.1} MiB |",
+        "| {start:.0} ms | {:.1} / {:.1} / {:.1} MiB | {woken} in {} s | {:.1} MiB | {:.1} / {:.1} MiB |",
         rss,
         pss,
         anonymous,
@@ -128,12 +125,9 @@ fn main() {
     }
     println!("\n`cargo bench --bench footprint`, starts: median of {STARTS}");
     println!(
-        "| build | start to first report | idle RSS / PSS / anonymous | wake-ups | peak, 1.5 MB applied | idle after that, RSS / anonymous |"
+        "| start to first report | idle RSS / PSS / anonymous | wake-ups | peak, 1.5 MB applied | idle after that, RSS / anonymous |"
     );
-    println!("|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|");
     let dir = tempfile::tempdir_in("target").expect("target/ can be written");
-    measure("default", env!("CARGO_BIN_EXE_machine-config-agent"), dir.path());
-    if Path::new(SMALL).exists() {
-        measure("without libostree", SMALL, dir.path());
-    }
+    measure(env!("CARGO_BIN_EXE_machine-config-agent"), dir.path());
 }

@@ -73,8 +73,9 @@
 //! 1. Steps are recorded by batch, not one by one: all contents of a batch are staged side by side, synced in parallel,
 //!    renamed, and recorded once. Each step stays idempotent, so a batch that was cut short is run again.
 //! 2. Undo puts back saved originals, not the old spec: what was there is what comes back, whoever had written it.
-//! 3. libostree runs in a child process of the same executable: in its own mount namespace with a writable `/sysroot`,
-//!    and its memory and its aborts stay out of the agent.
+//! 3. libostree runs in child processes of a second executable (`machine-config-agent-ostree`): in their own mount
+//!    namespace with a writable `/sysroot`, and its libraries, its memory and its aborts stay out of the agent. What the
+//!    agent's `main` reaches names none of its symbols, so the linker leaves its sixty libraries out.
 //! 4. `resume` is also given the committed target: "is there work for an idle node" is a row of the same table.
 //! 5. A directory as control plane reads and writes files, so `control` may import `host`; a cluster's will not need to.
 //! 6. `sandbox` is a folder of its own beside `host`: it builds a machine out of files and namespaces, which is neither

@@ -108,7 +108,8 @@ impl Source {
     }
 
     fn is_root(&self) -> bool {
-        self.path == Path::new("lib.rs") || self.path == Path::new("main.rs")
+        let executable = self.path == Path::new("main.rs") || self.path.starts_with("bin");
+        executable || self.path == Path::new("lib.rs")
     }
 
     /// The code: without comments, and without the tests at the end of the file.

@@ -9,6 +9,7 @@
     clippy::unwrap_used,
     clippy::panic,
     clippy::indexing_slicing,
+    clippy::print_stderr,
     reason = "a test that looks at its own directory, and ends at the first surprise"
 )]
 
@@ -20,11 +21,20 @@ use machine_config_agent::model::ImageRef;
 use machine_config_agent::sandbox::{Booted, IMAGES, LayerFile, SandboxError, World};
 use serde_json::Value;
 
+const WORKER: &str = env!("CARGO_BIN_EXE_machine-config-agent-ostree");
+
 /// The example `os-call`, which cargo builds beside the agent: it plays the agent's executable inside.
 ///
 /// `cargo test` builds it; `cargo test --test os_contract` does not: then `cargo build --example os-call` comes first.
 fn agent() -> PathBuf {
-    Path::new(env!("CARGO_BIN_EXE_machine-config-agent")).with_file_name("examples").join("os-call")
+    let agent = Path::new(WORKER).with_file_name("examples").join("os-call");
+    // It looks for the worker beside itself. Another test may have been first.
+    if let Err(error) =
+        std::os::unix::fs::symlink(WORKER, agent.with_file_name("machine-config-agent-ostree"))
+    {
+        assert_eq!(error.kind(), std::io::ErrorKind::AlreadyExists);
+    }
+    agent
 }
 
 fn labels(config: &str) -> BTreeMap<String, String> {
@@ -113,6 +123,31 @@ fn an_update_is_staged_finalised_and_booted() {
     let text = String::from_utf8(cmdline.stdout).unwrap();
     assert!(text.starts_with("rw a=1 console=tty0 a=1 ostree="), "{text}");
     assert!(text.ends_with("\nversion 2\nmine\n"), "{text}");
+}
+
+#[test]
+fn an_unchanged_host_is_looked_at_once() {
+    let Lab { _dir, world, v2, .. } = lab();
+    let strace = std::process::Command::new("strace").arg("-V").output();
+    if strace.is_err() {
+        eprintln!("strace is not installed: not tested");
+        return;
+    }
+    let boot = world.boot().unwrap();
+    let log = world.dir().join("log");
+    let count = |words: &[&str]| {
+        let inside = boot.command(["machine-config-agent", "os-call"].iter().chain(words));
+        let mut traced = std::process::Command::new("strace");
+        traced.args(["-f", "-qq", "-e", "trace=execve", "-o"]).arg(&log).arg(inside.get_program());
+        traced.args(inside.get_args()).envs(inside.get_envs().filter_map(|(key, value)| Some((key, value?))));
+        let output = traced.output().unwrap();
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert!(answer.get("error").is_none(), "{answer:#}");
+        fs::read_to_string(&log).unwrap().matches("\"os-worker\"").count()
+    };
+    assert_eq!(count(&["seen", "3"]), 1);
+    ok(&boot, &["stage", &v2.to_string()]);
+    assert_eq!(count(&["seen", "3"]), 1);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The hidden verb `os-call`: one call of the libostree backend, for `tests/os_contract.rs`.
 //!
-//! `os-call seen|carries IMAGE|stage IMAGE|- [-KARG|+KARG]...|unstage|finalise`: the answer is one JSON object on standard output,
+//! `os-call seen [TIMES]|carries IMAGE|stage IMAGE|- [-KARG|+KARG]...|unstage|finalise`: the answer is one JSON object on standard output,
 //! `{"ok": ..., "progress": [...]}` or `{"error": ..., "reason": ..., "class": ..., "next": ...}`.
 
 use std::cell::RefCell;
@@ -33,6 +33,14 @@ async fn call(args: &[&str]) -> Value {
     let progress = |step: OsProgress| told.borrow_mut().push(json!([step.text, step.percent]));
     let result = match args {
         ["seen"] => backend.seen().await.map(|seen| json!(seen)),
+        ["seen", times] => {
+            let times: usize = times.parse().unwrap_or_default();
+            let mut seen = backend.seen().await;
+            for _ in 1..times {
+                seen = backend.seen().await;
+            }
+            seen.map(|seen| json!(seen))
+        }
         ["carries", image] => match ImageRef::parse(image) {
             Ok(image) => backend.carries(&image, None).await.map(|carries| json!(carries)),
             Err(error) => return json!({"error": error.to_string(), "reason": "Refused"}),

@@ -21,7 +21,7 @@ pub(super) const REBOOT_WANTED: u8 = 133;
 enum Backend {
     /// libostree on a booted ostree host, else none
     Auto,
-    /// libostree in process
+    /// libostree
     Ostree,
     /// Nothing: OS changes are refused
     None,

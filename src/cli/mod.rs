@@ -57,14 +57,6 @@ enum Verb {
     /// Show the main job on a throwaway libostree host in a directory
     #[cfg(feature = "backend-ostree")]
     Sandbox(sandbox::Arguments),
-    /// Work with libostree for the agent, in a process of its own
-    #[cfg(feature = "backend-ostree")]
-    #[command(hide = true)]
-    OsWorker,
-    /// Start a program inside a sandbox machine
-    #[cfg(feature = "backend-ostree")]
-    #[command(hide = true)]
-    SandboxMachine(sandbox::MachineArguments),
 }
 
 /// How a verb prints its result.
@@ -86,18 +78,6 @@ pub fn main() -> ExitCode {
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
-    #[cfg(feature = "backend-ostree")]
-    match &arguments.verb {
-        Verb::OsWorker => return crate::host::os::ostree::worker::main(),
-        Verb::SandboxMachine(inner) => return crate::sandbox::machine::main(inner.arguments.iter().cloned()),
-        Verb::Daemon(_)
-        | Verb::Plan(_)
-        | Verb::Apply(_)
-        | Verb::Verify(_)
-        | Verb::Status(_)
-        | Verb::History(_)
-        | Verb::Sandbox(_) => {}
-    }
     let outcome =
         Settings::read().map_err(CliError::from).and_then(|settings| run(arguments.verb, &settings));
     match outcome {
@@ -119,9 +99,6 @@ fn run(verb: Verb, settings: &Settings) -> Result<u8, CliError> {
         Verb::History(arguments) => history::run(&arguments),
         #[cfg(feature = "backend-ostree")]
         Verb::Sandbox(arguments) => sandbox::run(&arguments, settings),
-        // These two have left before: they are processes of their own, with their own exit codes.
-        #[cfg(feature = "backend-ostree")]
-        Verb::OsWorker | Verb::SandboxMachine(_) => Ok(0),
     }
 }
 

@@ -1,6 +1,5 @@
 //! `sandbox`: the main job on a throwaway libostree host.
 
-use std::ffi::OsString;
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
@@ -21,13 +20,6 @@ pub(super) struct Arguments {
     /// Leave the directory there, to look around in
     #[arg(long)]
     keep: bool,
-}
-
-/// Arguments of the hidden verb that starts a program inside.
-#[derive(Debug, clap::Args)]
-pub(super) struct MachineArguments {
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    pub(super) arguments: Vec<OsString>,
 }
 
 /// Plays the story; 0 only when every check held.

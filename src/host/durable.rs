@@ -190,6 +190,9 @@ impl Batch<'_> {
         for wrong in wrong.iter().filter(|wrong| !matches!(wrong.change.want, Want::Absent)) {
             drafts.extend(self.draft(wrong)?);
         }
+        self.label_directories()?;
+        // Whoever reads the policy is not needed any more.
+        self.labels = None;
         let places = &self.places;
         let dir = |draft: &Draft<'_>| places.get(draft.place).map(|place| &place.dir);
         for window in drafts.chunks(WINDOW) {
@@ -261,7 +264,7 @@ impl Batch<'_> {
             (Want::File { .. }, Look::Wrong { kept: Some(kept) }) => kept.clone(),
             (Want::File { mode, .. }, _) => {
                 let real = format!("{}/{name}", place.dir.path());
-                let label = self.labels.get_or_insert_with(|| Labels::load(self.root)).of_file(&real, *mode);
+                let label = labels(&mut self.labels, self.root)?.of_file(&real, *mode)?;
                 label.into_iter().map(|label| ("security.selinux".to_owned(), label)).collect()
             }
             (Want::Link { .. } | Want::Absent, _) => Vec::new(),
@@ -279,13 +282,15 @@ impl Batch<'_> {
         Ok(())
     }
 
-    fn sync_directories(&mut self) -> Result<(), HostError> {
-        if !self.made.is_empty() {
-            let labels = self.labels.get_or_insert_with(|| Labels::load(self.root));
-            for made in &self.made {
-                labels.apply_to_directory(&made.fd, &made.path)?;
-            }
+    /// Before anything is put into them: links and sockets inherit the label.
+    fn label_directories(&mut self) -> Result<(), HostError> {
+        for made in &self.made {
+            labels(&mut self.labels, self.root)?.apply_to_directory(&made.fd, &made.path)?;
         }
+        Ok(())
+    }
+
+    fn sync_directories(&self) -> Result<(), HostError> {
         let touched = self.places.iter().filter(|place| place.touched);
         let mut directories: Vec<_> = touched.map(|place| (place.dir.as_fd(), place.dir.path())).collect();
         for made in &self.made {
@@ -310,6 +315,15 @@ impl Batch<'_> {
             }
         }
     }
+}
+
+/// Returns the policy's labels, which are loaded when the first one is needed.
+fn labels<'a>(known: &'a mut Option<Labels>, root: &Root) -> Result<&'a mut Labels, HostError> {
+    let labels = match known.take() {
+        Some(labels) => labels,
+        None => Labels::load(root)?,
+    };
+    Ok(known.insert(labels))
 }
 
 /// Puts the file's path into an error that names only the directory that was walked to.

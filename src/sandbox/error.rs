@@ -22,6 +22,14 @@ pub enum SandboxError {
         /// Fedora's packages.
         fedora: String,
     },
+    /// The second executable is not installed.
+    #[error(
+        "the sandbox needs the agent's second executable, which is not at {places}; install it at one of them"
+    )]
+    NoWorker {
+        /// Where it was looked for.
+        places: String,
+    },
     /// The kernel allows no namespaces.
     #[error(
         "the sandbox can't take namespaces of its own ({cause}); run it as root, or allow user namespaces \
@@ -89,6 +97,7 @@ impl SandboxError {
             Self::Os(error) => error.class(),
             Self::Story { .. }
             | Self::Missing { .. }
+            | Self::NoWorker { .. }
             | Self::NoNamespaces { .. }
             | Self::NotEmpty(_)
             | Self::Damaged { .. }
@@ -102,6 +111,7 @@ impl SandboxError {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Missing { .. } => "ToolMissing",
+            Self::NoWorker { .. } => "OsWorkerNotInstalled",
             Self::Story { .. } => "StoppedShort",
             Self::NoNamespaces { .. } => "NoNamespaces",
             Self::NotEmpty(_) => "NotEmpty",

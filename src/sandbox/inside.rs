@@ -1,4 +1,4 @@
-//! The sandbox's processes: the hidden verb `sandbox-machine`.
+//! The sandbox's processes: the verb `sandbox-machine` of the worker's executable.
 //!
 //! `run` takes namespaces and starts `init` in them, which is process 1 inside: it mounts the machine, makes it the
 //! root and runs the program. Invariant: when either of them ends, everything inside ends.
@@ -17,10 +17,10 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::machine::Sysroot;
-use super::{AGENT, CONTROL, IMAGES, MACHINE_VERB, STATEROOT, SandboxError, namespaces, world};
+use super::{AGENT, CONTROL, IMAGES, MACHINE_VERB, STATEROOT, SandboxError, WORKER, namespaces, world};
 use crate::host::mounts;
 
-/// Runs the hidden verb; the arguments are those after it.
+/// Runs the verb; the arguments are those after it.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.collect();
     let text: Vec<&str> = args.iter().filter_map(|arg| arg.to_str()).collect();
@@ -146,8 +146,9 @@ impl Machine<'_> {
 
     /// The directories of the sandbox: sysroot, boot, var, run and what is seen in it.
     fn boxes(&self, root: &Path, sysroot: &Path, finalising: bool) -> Result<(), SandboxError> {
-        let agent =
+        let worker =
             fs::read_link("/proc/self/exe").map_err(|e| SandboxError::io("find", "/proc/self/exe", e))?;
+        let agent = PathBuf::from(self.read("agent")?);
         let writable = [
             (sysroot.join(format!("ostree/deploy/{STATEROOT}/var")), "/var"),
             (self.boot.join("run"), "/run"),
@@ -165,8 +166,12 @@ impl Machine<'_> {
                 place("protect", &to, mounts::make_read_only(&to))?;
             }
         }
-        let foreign =
-            [(PathBuf::from("/usr"), "/run/host/usr"), (agent, AGENT), (self.dir.join("images"), IMAGES)];
+        let foreign = [
+            (PathBuf::from("/usr"), "/run/host/usr"),
+            (agent, AGENT),
+            (worker, WORKER),
+            (self.dir.join("images"), IMAGES),
+        ];
         for (from, to) in &foreign {
             let to = below(root, to);
             place("show", &to, mounts::bind_read_only(from, &to))?;

@@ -66,6 +66,8 @@ impl Booted {
         let files = [
             ("run/ostree-booted", String::new()),
             ("run/host/bin/machine-config-agent", String::new()),
+            ("run/host/bin/machine-config-agent-ostree", String::new()),
+            ("agent", self.world.agent()?.to_owned()),
             ("deployment", self.deployment.clone()),
             ("cmdline", format!("{}\n", self.kargs)),
             ("boot_id", format!("{}\n", self.id)),
@@ -108,7 +110,7 @@ impl Booted {
     }
 
     fn prepare<S: AsRef<OsStr>>(&self, sysroot: Sysroot, argv: impl IntoIterator<Item = S>) -> Command {
-        let mut command = process(self.world.agent());
+        let mut command = process(self.world.worker());
         command.arg("run").arg(self.world.dir()).args([self.id.as_str(), sysroot.word()]).args(argv);
         command
     }
@@ -120,7 +122,7 @@ impl Booted {
                 .prepare(Sysroot::Finalising, ["ostree", "admin", "finalize-staged"])
                 .stdin(Stdio::null())
                 .output()
-                .map_err(|e| SandboxError::io("start", self.world.agent(), e))?;
+                .map_err(|e| SandboxError::io("start", self.world.worker(), e))?;
             if !output.status.success() {
                 return Err(SandboxError::Child {
                     what: "ostree admin finalize-staged",
@@ -138,9 +140,9 @@ impl Booted {
     }
 }
 
-/// Prepares our own executable as a sandbox process.
-pub(super) fn process(agent: &Path) -> Command {
-    let mut command = Command::new(agent);
+/// Prepares the worker's executable as a sandbox process.
+pub(super) fn process(worker: &Path) -> Command {
+    let mut command = Command::new(worker);
     // Deployments without the immutable flag can be removed with the directory.
     command.arg(MACHINE_VERB).env("OSTREE_SYSROOT_DEBUG", "mutable-deployments");
     command

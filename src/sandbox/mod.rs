@@ -37,7 +37,7 @@ pub use error::SandboxError;
 pub use machine::Booted;
 pub use world::{LayerFile, Privilege, World};
 
-/// The hidden verb that builds worlds and runs machines.
+/// The verb of the worker's executable that builds worlds and runs machines.
 pub const MACHINE_VERB: &str = "sandbox-machine";
 
 /// The stateroot.
@@ -51,6 +51,9 @@ pub const CONTROL: &str = "/run/sandbox/control";
 
 /// The agent's executable inside.
 pub const AGENT: &str = "/run/host/bin/machine-config-agent";
+
+/// The worker's executable inside: beside the agent's, where it looks for it.
+const WORKER: &str = "/run/host/bin/machine-config-agent-ostree";
 
 /// Returns the directory to build in, and whether it is a temporary one that was made for it.
 pub fn scratch(wanted: Option<&std::path::Path>) -> Result<(std::path::PathBuf, bool), SandboxError> {

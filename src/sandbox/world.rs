@@ -9,7 +9,7 @@ use rustix::process::geteuid;
 
 use super::machine::{self, Booted};
 use super::{MACHINE_VERB, STATEROOT, SandboxError, images, namespaces, tree};
-use crate::host::os::ostree::install;
+use crate::host::os::ostree::{executable, install};
 use crate::model::ImageRef;
 
 /// The config that the first image carries.
@@ -46,6 +46,7 @@ pub enum Privilege {
 pub struct World {
     dir: PathBuf,
     agent: PathBuf,
+    worker: PathBuf,
 }
 
 impl World {
@@ -63,10 +64,11 @@ impl World {
                 fedora: names(&missing),
             });
         }
-        let output = Command::new(agent)
+        let worker = worker(agent)?;
+        let output = Command::new(&worker)
             .args([MACHINE_VERB, "probe"])
             .output()
-            .map_err(|e| SandboxError::io("start", agent, e))?;
+            .map_err(|e| SandboxError::io("start", worker, e))?;
         if !output.status.success() {
             return Err(SandboxError::NoNamespaces { cause: complaint(&output) });
         }
@@ -88,13 +90,14 @@ impl World {
         }
         progress("building the OS image v1 and deploying it with libostree");
         let labels: Vec<_> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
-        let output = machine::process(agent)
+        let worker = worker(agent)?;
+        let output = machine::process(&worker)
             .arg("create")
             .arg(&dir)
             .args(labels)
             .stdin(Stdio::null())
             .output()
-            .map_err(|e| SandboxError::io("start", agent, e))?;
+            .map_err(|e| SandboxError::io("start", &worker, e))?;
         if !output.status.success() {
             return Err(SandboxError::Child { what: "building the sandbox", cause: complaint(&output) });
         }
@@ -104,9 +107,10 @@ impl World {
     /// Takes up a world that exists.
     pub fn open(dir: &Path, agent: &Path) -> Result<Self, SandboxError> {
         let dir = fs::canonicalize(dir).map_err(|e| SandboxError::io("find", dir, e))?;
+        let worker = worker(agent)?;
         let agent = fs::canonicalize(agent).map_err(|e| SandboxError::io("find", agent, e))?;
         images::find(&dir.join("images"), FIRST_TAG)?;
-        Ok(Self { dir, agent })
+        Ok(Self { dir, agent, worker })
     }
 
     /// Returns the directory.
@@ -114,9 +118,17 @@ impl World {
         &self.dir
     }
 
-    /// Returns the agent's executable.
-    pub(super) fn agent(&self) -> &Path {
-        &self.agent
+    /// Returns the path of the agent's executable, as it is written down for a boot.
+    pub(super) fn agent(&self) -> Result<&str, SandboxError> {
+        self.agent.to_str().ok_or_else(|| SandboxError::Damaged {
+            path: self.agent.clone(),
+            cause: "the path of the agent is not UTF-8".to_owned(),
+        })
+    }
+
+    /// Returns the worker's executable.
+    pub(super) fn worker(&self) -> &Path {
+        &self.worker
     }
 
     /// Returns the control directory, as seen from outside.
@@ -149,6 +161,16 @@ impl World {
     pub fn remove(self) -> Result<(), SandboxError> {
         fs::remove_dir_all(&self.dir).map_err(|e| SandboxError::io("remove", &self.dir, e))
     }
+}
+
+/// Finds the worker's executable where the agent looks for it.
+fn worker(agent: &Path) -> Result<PathBuf, SandboxError> {
+    let places = executable::places(agent);
+    let found = places.iter().find_map(|place| fs::canonicalize(place).ok());
+    found.ok_or_else(|| {
+        let places = places.each_ref().map(|place| place.display().to_string());
+        SandboxError::NoWorker { places: places.join(" or ") }
+    })
 }
 
 /// Builds the world; runs in namespaces of its own.

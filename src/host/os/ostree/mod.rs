@@ -1,19 +1,27 @@
 //! The embedded backend: libostree and ostree-ext, for hosts with neither rpm-ostree nor bootc.
 //!
-//! The agent itself never loads a libostree object. Each piece of work is done by a short-lived child of the agent's
-//! own executable (`os-worker`), for three reasons: it takes a mount namespace in which `/sysroot` is writable, and the
-//! agent's own stays as it is; the memory of libostree and of pulling goes away with it; and a crash of the C code is
+//! The agent itself is not linked to libostree. Each piece of work is done by a short-lived process of a second
+//! executable, for three reasons: it takes a mount namespace in which `/sysroot` is writable, and the agent's own stays
+//! as it is; the memory of libostree, of its libraries and of pulling goes away with it; and a crash of the C code is
 //! an error of one step, not the end of the agent.
 //!
+//! | in the agent | in the worker |
+//! |---|---|
+//! | [`OstreeBackend`], `executable`, `stamp` | [`worker`], `sysroot`, `stage`, `image`, `oci` |
+//! | the asking half of [`labels`] | its answering half; `install`, for the sandbox |
+//!
 //! Invariant: a worker never outlives the agent (`PR_SET_PDEATHSIG`, and it is killed when its future is dropped),
-//! and staging is all or nothing: a deployment with the wanted digest and arguments is staged, or none is.
+//! and staging is all or nothing: a deployment with the wanted digest and arguments is staged, or none is. Nothing that
+//! the agent's `main` reaches names a libostree symbol (`tests/second_executable.rs`): the linker then leaves the library out.
 
 #![expect(
     clippy::disallowed_types,
     reason = "the worker's lines are read while it runs, which `host::command` can't"
 )]
 
+pub(crate) mod executable;
 pub(crate) mod install;
+pub mod labels;
 
 mod image;
 mod oci;
@@ -37,11 +45,12 @@ use crate::model::{Contents, ImageRef};
 
 use super::super::{BoxFuture, HostError};
 use super::{OsBackend, OsProgress, StageRequest};
+use executable::Executable;
+use protocol::{Answer, Failure, Line, Request, Secret, Trouble, VERSION, Work};
 use stamp::Stamp;
 
-use protocol::{Answer, Failure, Line, Request, Secret, Trouble, Work};
-
-pub use protocol::WORKER_VERB;
+pub(in crate::host) use labels::Labeller;
+pub use protocol::{LABELS_VERB, WORKER_VERB};
 
 /// How long a worker may say nothing: a pull reports each percent, and unpacking one large layer on a slow disk takes
 /// a few minutes.
@@ -56,12 +65,14 @@ pub struct OstreeBackend {
     sysroot: PathBuf,
     /// What was seen last, and the state of the sysroot before that look.
     last: Arc<Mutex<Option<(Stamp, OsSeen)>>>,
+    /// Found when the first worker is needed: without one nothing was seen, so nothing can be changed.
+    worker: Arc<Mutex<Option<Arc<Executable>>>>,
 }
 
 impl OstreeBackend {
     /// Takes the root of the host; only the booted one (`/`) can be staged to.
     pub fn new(root: &Path) -> Self {
-        Self { sysroot: root.to_owned(), last: Arc::default() }
+        Self { sysroot: root.to_owned(), last: Arc::default(), worker: Arc::default() }
     }
 
     /// Says whether the machine was booted by libostree.
@@ -69,12 +80,33 @@ impl OstreeBackend {
         root == Path::new("/") && Path::new("/run/ostree-booted").exists()
     }
 
+    fn executable(&self) -> Result<Arc<Executable>, Failure> {
+        let mut known = self.worker.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(executable) = &*known {
+            return Ok(Arc::clone(executable));
+        }
+        let found = Arc::new(Executable::open()?);
+        *known = Some(Arc::clone(&found));
+        Ok(found)
+    }
+
+    /// Says what a worker failed with. One of another version is looked for again, as it may be replaced.
+    fn failure(&self, failure: Failure) -> HostError {
+        if failure.trouble == Trouble::NotInstalled {
+            *self.worker.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+        failure.into_error()
+    }
+
     async fn ask(&self, work: Work, progress: &(dyn Fn(OsProgress) + '_)) -> Result<Answer, HostError> {
         let object = work.object();
         let failed = |cause: String| Failure::new(Trouble::Worker, object.clone(), cause).into_error();
-        let mut child = spawn().map_err(|e| failed(format!("the worker process can't be started: {e}")))?;
-        let request = serde_json::to_vec(&Request { sysroot: self.sysroot.clone(), work })
-            .map_err(|e| failed(format!("the request can't be written: {e}")))?;
+        let executable = self.executable().map_err(Failure::into_error)?;
+        let mut child =
+            spawn(&executable).map_err(|e| failed(format!("the worker process can't be started: {e}")))?;
+        let request = Request { version: VERSION.to_owned(), sysroot: self.sysroot.clone(), work };
+        let request =
+            serde_json::to_vec(&request).map_err(|e| failed(format!("the request can't be written: {e}")))?;
         let (Some(mut stdin), Some(stdout), Some(mut stderr)) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take())
         else {
@@ -87,7 +119,7 @@ impl OstreeBackend {
         let (answer, _) = tokio::join!(last_line(stdout, progress), stderr.read_to_end(&mut complaints));
         match answer {
             Ok(Some(Ok(answer))) => Ok(answer),
-            Ok(Some(Err(failure))) => Err(failure.into_error()),
+            Ok(Some(Err(failure))) => Err(self.failure(failure)),
             Ok(None) => Err(failed(ending(&mut child, sent, &complaints).await)),
             Err(cause) => Err(failed(cause)),
         }
@@ -98,9 +130,8 @@ impl OstreeBackend {
     }
 }
 
-/// Starts the worker from the running executable, also when its file was replaced meanwhile.
-fn spawn() -> std::io::Result<Child> {
-    tokio::process::Command::new("/proc/self/exe")
+fn spawn(executable: &Executable) -> std::io::Result<Child> {
+    tokio::process::Command::new(executable.path())
         .arg(WORKER_VERB)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -1,6 +1,6 @@
 //! What the agent and its worker process say to each other: one request on standard input, lines of JSON back.
 //!
-//! Both ends are the same binary, so there are no versions. Invariant: the last line is [`Line::Done`] or
+//! Both ends are of the same version, or nothing is done. Invariant: the last line is [`Line::Done`] or
 //! [`Line::Failed`]; a worker that ends without one has failed.
 
 use std::fmt;
@@ -12,12 +12,27 @@ use crate::host::HostError;
 use crate::model::observation::{Carries, OsSeen, Staged};
 use crate::model::{Class, Contents, ImageRef, Karg};
 
-/// The hidden verb of the worker.
+/// The worker's verb for one piece of work.
 pub const WORKER_VERB: &str = "os-worker";
+
+/// The worker's verb for SELinux labels.
+pub const LABELS_VERB: &str = "labels";
+
+/// The version of this end: two files can be installed apart.
+pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// What is read of a request before the rest of it is understood.
+#[derive(Debug, Deserialize)]
+pub(super) struct Greeting {
+    /// As in [`Request`].
+    pub(super) version: String,
+}
 
 /// One piece of work, and where.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Request {
+    /// The version of the agent.
+    pub(super) version: String,
     /// The sysroot; `/` on a host.
     pub(super) sysroot: PathBuf,
     /// What to do.
@@ -158,6 +173,8 @@ pub(super) enum Trouble {
     Locked,
     /// libostree failed.
     Libostree,
+    /// The worker's file is not there, or is another version's.
+    NotInstalled,
     /// The worker ended without an answer, or in silence.
     Worker,
 }
@@ -170,6 +187,7 @@ impl Trouble {
             | Self::Unauthorized
             | Self::NoSpace
             | Self::MissingTool
+            | Self::NotInstalled
             | Self::Locked
             | Self::Worker => Class::Retry,
             Self::NotBooted
@@ -193,6 +211,7 @@ impl Trouble {
             Self::MissingTool => "ToolMissing",
             Self::Locked => "DeploymentLocked",
             Self::Libostree => "LibostreeFailed",
+            Self::NotInstalled => "OsWorkerNotInstalled",
             Self::Worker => "OsWorkerFailed",
         }
     }
@@ -224,6 +243,10 @@ impl Trouble {
             Self::MissingTool => "Install the package skopeo in the OS image, or on this machine.",
             Self::Locked => {
                 "Unlock it (rm /run/ostree/staged-deployment-locked, or bootc upgrade --from-downloaded) or reset the target."
+            }
+            Self::NotInstalled => {
+                "Install machine-config-agent-ostree of the agent's own build beside it, or in \
+                 /usr/libexec/machine-config-agent; it is tried again."
             }
             Self::Libostree => "Look at the host's deployments (ostree admin status; journalctl -b).",
             Self::Worker => {

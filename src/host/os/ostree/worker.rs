@@ -8,12 +8,13 @@ use std::process::ExitCode;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use super::protocol::{Answer, Failure, Line, Request, SYSROOT, Trouble, Work};
+use super::executable::NAME;
+use super::protocol::{Answer, Failure, Greeting, Line, Request, SYSROOT, Trouble, VERSION, Work};
 use super::sysroot::Access;
 use super::{image, stage, sysroot};
 use crate::host::mounts;
 
-/// Runs the hidden verb `os-worker`: reads a request on standard input and answers on standard output.
+/// Runs the worker's verb `os-worker`: reads a request on standard input and answers on standard output.
 pub fn main() -> ExitCode {
     let line = match serve() {
         Ok(answer) => Line::Done(answer),
@@ -38,8 +39,13 @@ fn serve() -> Result<Answer, Failure> {
     std::io::stdin()
         .read_to_end(&mut request)
         .map_err(|e| broken(format!("the request can't be read: {e}")))?;
-    let Request { sysroot, work } = serde_json::from_slice(&request)
-        .map_err(|e| broken(format!("the request is not understood: {e}")))?;
+    let unclear = |e: serde_json::Error| broken(format!("the request is not understood: {e}"));
+    let Greeting { version } = serde_json::from_slice(&request).map_err(unclear)?;
+    if version != VERSION {
+        let cause = format!("it is of version {VERSION}, the agent of version {version}");
+        return Err(Failure::new(Trouble::NotInstalled, NAME, cause));
+    }
+    let Request { sysroot, work, .. } = serde_json::from_slice(&request).map_err(unclear)?;
     let access = match work {
         Work::See | Work::Carries { .. } | Work::Finalise => Access::Read,
         Work::Stage { .. } | Work::Unstage => Access::Write,

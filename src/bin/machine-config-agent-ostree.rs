@@ -1,0 +1,26 @@
+//! The second executable: whatever has to do with libostree, in processes that the agent starts.
+//!
+//! It is an implementation detail of `machine-config-agent`, which it is installed with: its arguments are no interface.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use machine_config_agent::host::os::ostree::{LABELS_VERB, WORKER_VERB, labels, worker};
+use machine_config_agent::sandbox::{MACHINE_VERB, machine};
+
+fn main() -> ExitCode {
+    let mut args = std::env::args_os().skip(1);
+    match args.next().as_deref().and_then(|verb| verb.to_str()) {
+        Some(WORKER_VERB) => worker::main(),
+        Some(LABELS_VERB) => labels::main(args),
+        Some(MACHINE_VERB) => machine::main(args),
+        _ => {
+            let told = writeln!(
+                std::io::stderr(),
+                "error: this program is started by machine-config-agent\nNext: machine-config-agent --help"
+            );
+            drop(told);
+            ExitCode::from(2)
+        }
+    }
+}
