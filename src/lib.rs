@@ -45,7 +45,7 @@
 //! | [`mod@apply`] | one journaled batch to effect | `model plan journal host` |
 //! | [`control`] | where targets come from and reports go to | `model report host` |
 //! | [`agent`] | the loop; one task owns the journal | all of these |
-//! | [`telemetry`] | log lines and systemd's status line | `model report` |
+//! | [`telemetry`] | log lines, systemd's status line, metrics, readiness | `model report` |
 //! | [`settings`] | the environment, read once | `host` |
 //! | `sandbox` | a throwaway libostree host, and the story played on it | `model plan host` |
 //! | [`cli`] | the verbs | all |
@@ -58,7 +58,7 @@
 //! disagree. *plan*: ordered *steps*, and what follows them. *batch*: neighbouring steps that are carried out and
 //! recorded together. *record*: an update in progress. *phase*: where it is. *intent*: the permission for one batch.
 //! *originals*: what a batch replaced. *fault*: what went wrong, with its class and the next step. *drift*: differences
-//! on an idle node.
+//! on an idle node. *occurrence*: what happened, told as an event. *link*: the way to the API server.
 //!
 //! # Recipes
 //! *To add a step*: a variant of [`plan::Op`]; the compiler names the places (batch, word, target, path, `apply`), and
@@ -66,8 +66,8 @@
 //! [`host::os::OsBackend`], one arm in `cli/host.rs`, and it passes `tests/os_contract.rs`. *To add a kind of managed
 //! thing*: the same file name in `model`, `plan` and `apply`, a field of [`model::HostSpec`]. *To add a field to the
 //! record*: `#[serde(default)]` when it may be absent, else a new schema version with its conversion. *To add a
-//! message*: a constant in [`model::message`] and its text in `dist/machine-config-agent.catalog`. *To add a verb*: one
-//! file in `cli/`.
+//! message*: a constant in [`model::message`] and its text in `dist/machine-config-agent.catalog`. *To add an event*: a
+//! variant of [`report::Occurrence`] and its row in `docs/reference.md`. *To add a verb*: one file in `cli/`.
 //!
 //! # Decisions
 //! 1. Steps are recorded by batch, not one by one: all contents of a batch are staged side by side, synced in parallel,
@@ -77,8 +77,11 @@
 //!    namespace with a writable `/sysroot`, and its libraries, its memory and its aborts stay out of the agent. What the
 //!    agent's `main` reaches names none of its symbols, so the linker leaves its sixty libraries out.
 //! 4. `resume` is also given the committed target: "is there work for an idle node" is a row of the same table.
-//! 5. A directory as control plane reads and writes files, so `control` may import `host`; a cluster's will not need to.
-//! 6. `sandbox` is a folder of its own beside `host`: it builds a machine out of files and namespaces, which is neither
+//! 5. A directory as control plane reads and writes files, so `control` may import `host`; a cluster's reads its
+//!    credentials and keeps fetched objects by it.
+//! 6. A drain and its end are asked for and answered by the control plane's changes, never awaited in place: a new target
+//!    is noticed meanwhile, and another process can take the answer.
+//! 7. `sandbox` is a folder of its own beside `host`: it builds a machine out of files and namespaces, which is neither
 //!    the agent's business nor a verb's.
 
 pub mod agent;

@@ -17,6 +17,10 @@ pub struct Settings {
     pub points: FailPoints,
     /// Standard output wants plain text (`NO_COLOR`, or `TERM=dumb`).
     pub plain: bool,
+    /// Where a pod reaches the API server: host and port (`KUBERNETES_SERVICE_HOST`, `KUBERNETES_SERVICE_PORT`).
+    pub kubernetes: Option<(String, String)>,
+    /// The node's name, as a DaemonSet hands it to its pod (`NODE_NAME`).
+    pub node_name: Option<String>,
 }
 
 /// A variable that can't be used.
@@ -44,6 +48,9 @@ impl Settings {
             notify: variable("NOTIFY_SOCKET").map(PathBuf::from),
             points,
             plain: variable("NO_COLOR").is_some() || variable("TERM").is_some_and(|term| term == "dumb"),
+            kubernetes: variable("KUBERNETES_SERVICE_HOST")
+                .map(|host| (host, variable("KUBERNETES_SERVICE_PORT").unwrap_or_else(|| "443".to_owned()))),
+            node_name: variable("NODE_NAME"),
         })
     }
 }

@@ -10,7 +10,8 @@ use crate::model::{Facts, HostSpec, Target, Timestamp, UpdateId};
 use crate::observe::facts;
 use crate::plan::differences::{Difference, Kind, differences, taken_over};
 use crate::plan::listing::listed;
-use crate::plan::{Op, Plan, explain, plan};
+use crate::plan::{Batch, Op, Plan, explain, plan};
+use crate::report::Occurrence;
 use crate::update::Record;
 
 impl<C: ControlPlane> Agent<C> {
@@ -61,9 +62,13 @@ impl<C: ControlPlane> Agent<C> {
         let mut record = Record::new(update_id(now)?, plan, facts.seen.boot_id.clone(), booted, now);
         record.attempts = self.journal.wrong_boots(&target)?;
         tell(&record, &target);
+        let changes = os_changes(&record.plan);
         // The journal reads both specs for itself: a large config is not held twice meanwhile.
         drop((origin, from, to, facts));
         self.journal.begin(record, &stored)?;
+        if let Some(changes) = changes {
+            self.control.tell(&Occurrence::OsUpdateStarted { changes }).await;
+        }
         Ok(Turn::Again)
     }
 
@@ -137,6 +142,13 @@ fn tell(record: &Record, target: &Target) {
         MCA_CONFIG = %target.config,
         "update {} to {} is planned:\n{}", record.id, target.config, explain::text(&record.plan).trim_end()
     );
+}
+
+/// Lists what the plan changes of the OS, when it does.
+fn os_changes(plan: &Plan) -> Option<String> {
+    let os = plan.steps().iter().filter(|step| step.op.batch() == Batch::Os);
+    let words: Vec<String> = os.map(|step| format!("{} {}", step.op.word(), step.op.target())).collect();
+    (!words.is_empty()).then(|| words.join("; "))
 }
 
 /// An id that sorts by time: `20261120-204405-123456`.

@@ -14,8 +14,8 @@ use crate::model::message;
 use crate::model::{Class, Observation};
 use crate::plan::differences::differences;
 use crate::plan::listing::counted;
-use crate::plan::{After, Drain};
-use crate::report::{Progress, report};
+use crate::plan::{After, Batch, Op, ServiceVerb};
+use crate::report::{Occurrence, Progress, report};
 use crate::update::resume::{can_take_back, held, os_in_place};
 use crate::update::{Decision, Event, Fault, Phase, Record, verdict};
 
@@ -31,18 +31,15 @@ impl<C: ControlPlane> Agent<C> {
         let Some(record) = self.journal.record().cloned() else { return Ok(Turn::Again) };
         match &record.phase {
             Phase::Planned if record.first_applied() > 0 => self.move_on(&Event::Stage),
-            Phase::Planned => self.leave_staging(&record),
+            Phase::Planned => self.leave_staging(&record).await,
             Phase::Staging => {
                 let staged = record.first_applied() == 0 || os_in_place(&record, seen);
                 if !staged && self.carry_out(&record, seen).await? == Carried::Not {
                     return Ok(Turn::Again);
                 }
-                self.leave_staging(&record)
+                self.leave_staging(&record).await
             }
-            Phase::Draining => {
-                self.control.drain(&record.to).await?;
-                self.move_on(&Event::Apply { first: record.first_applied() })
-            }
+            Phase::Draining => self.drain(&record).await,
             Phase::Applying { next } if record.plan.batch(*next).is_some() => {
                 self.carry_out(&record, seen).await?;
                 Ok(Turn::Again)
@@ -56,13 +53,7 @@ impl<C: ControlPlane> Agent<C> {
         }
     }
 
-    fn leave_staging(&mut self, record: &Record) -> Result<Turn, AgentError> {
-        let drain = record.plan.drain() == Drain::Needed && self.control.drains();
-        let event = if drain { Event::Drain } else { Event::Apply { first: record.first_applied() } };
-        self.move_on(&event)
-    }
-
-    fn move_on(&mut self, event: &Event) -> Result<Turn, AgentError> {
+    pub(super) fn move_on(&mut self, event: &Event) -> Result<Turn, AgentError> {
         self.journal.step(event, self.host.clock.now())?;
         if let Some(record) = self.journal.record() {
             let phase = record.phase.word();
@@ -77,7 +68,7 @@ impl<C: ControlPlane> Agent<C> {
         match self.advance(record).await {
             Ok(carried) => Ok(carried),
             Err(AgentError::Apply(error)) => {
-                self.fail(AgentError::from(error).fault(), seen)?;
+                self.fail(AgentError::from(error).fault(), seen).await?;
                 Ok(Carried::Not)
             }
             Err(error) => Err(error),
@@ -135,7 +126,13 @@ impl<C: ControlPlane> Agent<C> {
     }
 
     /// Stages once more and goes through the batches again: they find most of their work done.
-    pub(super) fn restage(&mut self, seen: &Observation) -> Result<Turn, AgentError> {
+    pub(super) async fn restage(&mut self, seen: &Observation) -> Result<Turn, AgentError> {
+        if let Some(record) = self.journal.record()
+            && matches!(record.phase, Phase::Rebooting { .. })
+        {
+            let cause = format!("the node came up in its old deployment, not in {}'s", record.to.config);
+            self.control.tell(&Occurrence::FailedFinalization { cause }).await;
+        }
         let boot_id = seen.boot_id.clone();
         self.journal.note(|record| {
             if matches!(record.phase, Phase::Rebooting { .. }) {
@@ -151,6 +148,11 @@ impl<C: ControlPlane> Agent<C> {
         if self.reboot_asked {
             return Ok(Turn::Wait(Some(REBOOT_PATIENCE)));
         }
+        if let Some(record) = self.journal.record().cloned()
+            && let Some(turn) = self.drained(&record).await?
+        {
+            return Ok(turn);
+        }
         self.host.os.finalise().await?;
         let asked =
             self.journal.record().is_some_and(|record| matches!(record.phase, Phase::Rebooting { .. }));
@@ -164,7 +166,12 @@ impl<C: ControlPlane> Agent<C> {
         let why = format!("Node will reboot into config {}", record.to.config);
         info!(MESSAGE_ID = message::REBOOT, MCA_UPDATE = %record.id, MCA_CONFIG = %record.to.config, "{why}");
         self.publish().await;
-        match self.host.power.reboot(&why).await? {
+        self.control.tell(&Occurrence::Reboot { why: why.clone() }).await;
+        let asked = self.host.power.reboot(&why).await;
+        if asked.is_err() {
+            self.telemetry.metrics.reboot_failed();
+        }
+        match asked? {
             Rebooting::Exit => Ok(Turn::End(End::Reboot)),
             Rebooting::Asked => {
                 self.reboot_asked = true;
@@ -183,9 +190,9 @@ impl<C: ControlPlane> Agent<C> {
         };
         let seen = self.look(spec).await?;
         match verdict(record, &differences(spec, &seen)) {
-            Decision::Commit => self.commit(),
+            Decision::Commit => self.commit().await,
             Decision::Replan(fault) => self.replan(fault),
-            Decision::Fault(fault) => self.fail(fault, &seen),
+            Decision::Fault(fault) => self.fail(fault, &seen).await,
             Decision::Watch
             | Decision::Begin
             | Decision::Continue
@@ -207,12 +214,14 @@ impl<C: ControlPlane> Agent<C> {
             fault.message
         );
         self.journal.fault(fault)?;
+        self.count_end(Outcome::Faulted);
         self.journal.archive(Outcome::Faulted, self.host.clock.now())?;
         Ok(Turn::Again)
     }
 
     /// Makes the new spec the committed one.
-    pub(super) fn commit(&mut self) -> Result<Turn, AgentError> {
+    pub(super) async fn commit(&mut self) -> Result<Turn, AgentError> {
+        self.tell_services().await;
         let now = self.host.clock.now();
         if let Some(record) = self.journal.record() {
             let seconds = now.since(record.started).as_secs_f64();
@@ -220,14 +229,29 @@ impl<C: ControlPlane> Agent<C> {
                 "update {} to {} is done: {}, {}, {seconds:.1} s", record.id, record.to.config,
                 counted(record.plan.steps().len(), "step"), counted(record.reboots, "reboot"));
         }
+        self.count_end(Outcome::Committed);
         self.journal.commit(now)?;
         self.health.since = now;
         self.backoff.reset();
         Ok(Turn::Again)
     }
 
+    /// Tells what was done in place of a reboot.
+    async fn tell_services(&mut self) {
+        let Some(record) = self.journal.record() else { return };
+        match record.plan.after().clone() {
+            After::Nothing => self.control.tell(&Occurrence::SkipReboot).await,
+            After::Services { actions } => {
+                for action in actions {
+                    self.control.tell(&Occurrence::Service { action }).await;
+                }
+            }
+            After::Reboot { .. } => {}
+        }
+    }
+
     /// Writes the fault down, then takes the update back where that is possible.
-    pub(super) fn fail(&mut self, fault: Fault, seen: &Observation) -> Result<Turn, AgentError> {
+    pub(super) async fn fail(&mut self, fault: Fault, seen: &Observation) -> Result<Turn, AgentError> {
         error!(
             MESSAGE_ID = message::FAULT,
             MCA_FAULT = fault.reason,
@@ -236,6 +260,7 @@ impl<C: ControlPlane> Agent<C> {
             fault.message,
             fault.next
         );
+        self.tell_failed_service(&fault).await;
         self.journal.fault(fault)?;
         let Some(record) = self.journal.record() else { return Ok(Turn::Again) };
         if can_take_back(record, seen) {
@@ -245,6 +270,21 @@ impl<C: ControlPlane> Agent<C> {
             return self.move_on(&Event::Verify);
         }
         Ok(Turn::Again)
+    }
+
+    /// Tells that a service failed, when that is where the update stands.
+    async fn tell_failed_service(&mut self, fault: &Fault) {
+        let Some(record) = self.journal.record() else { return };
+        let Phase::Applying { next } = record.phase else { return };
+        let Some(step) = record.plan.batch(next).and_then(<[_]>::first) else { return };
+        if step.op.batch() == Batch::Services {
+            let verb = if matches!(step.op, Op::RestartUnit { .. }) {
+                ServiceVerb::Restart
+            } else {
+                ServiceVerb::Reload
+            };
+            self.control.tell(&Occurrence::FailedService { verb, cause: fault.message.clone() }).await;
+        }
     }
 
     /// Waits with a target that failed: for another one, for a mended host, or for the time of the next try.
@@ -280,20 +320,11 @@ enum Carried {
 
 /// Shows the progress of the batch under way.
 fn shown(record: &Record, step: &OsProgress) -> Progress {
-    let index = match record.phase {
-        Phase::Applying { next } => next,
-        Phase::Planned
-        | Phase::Staging
-        | Phase::Draining
-        | Phase::Rebooting { .. }
-        | Phase::Verifying
-        | Phase::RollingBack { .. } => 0,
-    };
-    let before: usize = record.plan.batches().iter().take(index).map(|batch| batch.len()).sum();
+    let (before, op) = record.under_way().map_or((0, ""), |(before, step)| (before, step.op.word()));
     Progress {
         step: before + 1,
         of: record.plan.steps().len(),
-        op: record.plan.steps().get(before).map(|step| step.op.word().to_owned()).unwrap_or_default(),
+        op: op.to_owned(),
         target: step.text.clone(),
         percent: step.percent,
     }

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `begin` | from a wanted target to a record: take-over, drift check, plan |
 //! | `carry` | an open update: its batches, its reboot, its verification, its roll-back |
+//! | `workload` | its leave and its return |
 //! | `stop` | SIGTERM and SIGINT as an event |
 //! | `backoff` | how long to wait before the next try |
 
@@ -13,6 +14,7 @@ mod begin;
 mod carry;
 mod error;
 mod stop;
+mod workload;
 
 use std::time::Duration;
 
@@ -23,11 +25,14 @@ use crate::host::Host;
 use crate::host::watch::Watch;
 use crate::journal::{Journal, Outcome};
 use crate::model::message;
-use crate::model::{Class, ConfigName, HostSpec, ManagedPath, Observation};
+use crate::model::{Class, ConfigName, HostSpec, ManagedPath, Observation, Target, Timestamp};
 use crate::observe::observe;
 use crate::plan::differences::differences;
-use crate::report::{Health, report};
-use crate::telemetry::notify::Notify;
+use crate::plan::listing::listed;
+use crate::report::{Health, Occurrence, report};
+use crate::telemetry::Telemetry;
+use crate::telemetry::metrics::Worked;
+use crate::update::record::{StagedOs, chain};
 use crate::update::{Decision, Event, resume};
 
 use backoff::Backoff;
@@ -80,7 +85,7 @@ pub struct Agent<C> {
     host: Host,
     journal: Journal,
     control: C,
-    notify: Notify,
+    telemetry: Telemetry,
     watch: Option<Watch>,
     watched: Option<ConfigName>,
     stop: Stop,
@@ -90,18 +95,28 @@ pub struct Agent<C> {
     backoff: Backoff,
     reboot_asked: bool,
     retry_due: bool,
+    release_asked: Option<Timestamp>,
+    told_late: bool,
+    told_fault: Option<String>,
 }
 
 impl<C: ControlPlane> Agent<C> {
     /// Puts the parts together. Nothing is read yet.
-    pub fn new(host: Host, journal: Journal, control: C, notify: Notify, stop: Stop, node: &str) -> Self {
+    pub fn new(
+        host: Host,
+        journal: Journal,
+        control: C,
+        telemetry: Telemetry,
+        stop: Stop,
+        node: &str,
+    ) -> Self {
         let since = host.clock.now();
         let health = Health { node: node.to_owned(), since, ..Health::default() };
         Self {
             host,
             journal,
             control,
-            notify,
+            telemetry,
             watch: None,
             watched: None,
             stop,
@@ -111,6 +126,9 @@ impl<C: ControlPlane> Agent<C> {
             backoff: Backoff::new(node),
             reboot_asked: false,
             retry_due: false,
+            release_asked: None,
+            told_late: false,
+            told_fault: None,
         }
     }
 
@@ -144,7 +162,7 @@ impl<C: ControlPlane> Agent<C> {
         loop {
             let turn = match self.pass().await {
                 Ok(turn) => turn,
-                Err(error) => self.bear(error)?,
+                Err(error) => self.bear(error).await?,
             };
             self.publish().await;
             match turn {
@@ -170,18 +188,18 @@ impl<C: ControlPlane> Agent<C> {
         let committed = self.journal.committed().cloned();
         self.health.committed.clone_from(&committed);
         match resume(self.journal.record(), committed.as_ref(), &seen, self.health.wanted.as_ref()) {
-            Decision::Watch => self.watch_drift().await,
+            Decision::Watch => self.rest(committed.as_ref()).await,
             Decision::Begin => self.begin().await,
             Decision::Continue => self.go_on(&seen).await,
             Decision::Supersede => self.supersede(),
-            Decision::Restage => self.restage(&seen),
+            Decision::Restage => self.restage(&seen).await,
             Decision::Reboot => self.reboot(&seen).await,
             Decision::Verify => self.verify().await,
             Decision::Replan(fault) => self.replan(fault),
-            Decision::Fault(fault) => self.fail(fault, &seen),
+            Decision::Fault(fault) => self.fail(fault, &seen).await,
             Decision::Hold => self.hold().await,
             Decision::Archive => self.archive(),
-            Decision::Commit => self.commit(),
+            Decision::Commit => self.commit().await,
         }
     }
 
@@ -198,8 +216,19 @@ impl<C: ControlPlane> Agent<C> {
                 self.health.wanted = wanted;
             }
             Ok(_) => {}
+            Err(error) if error.is_away() => {}
             Err(error) => self.health.fault = Some(AgentError::from(error).fault()),
         }
+    }
+
+    /// Lets the workload come back to the idle node, and watches over it.
+    async fn rest(&mut self, committed: Option<&Target>) -> Result<Turn, AgentError> {
+        let released = match committed {
+            Some(committed) if self.health.fault.is_none() => self.release(committed).await?,
+            Some(_) | None => None,
+        };
+        let turn = self.watch_drift().await?;
+        Ok(released.unwrap_or(turn))
     }
 
     /// Compares the idle host with the committed spec: the drift monitor.
@@ -211,12 +240,12 @@ impl<C: ControlPlane> Agent<C> {
         self.watch_paths(&spec)?;
         let seen = observe(&self.host, &[&spec]).await?;
         let drift = differences(&spec, &seen);
-        self.tell_drift(&drift);
+        self.tell_drift(&drift).await;
         self.health.drift = drift;
         Ok(Turn::Wait(None))
     }
 
-    fn tell_drift(&self, drift: &[crate::plan::differences::Difference]) {
+    async fn tell_drift(&mut self, drift: &[crate::plan::differences::Difference]) {
         if drift == self.health.drift {
             return;
         }
@@ -225,6 +254,8 @@ impl<C: ControlPlane> Agent<C> {
         }
         if drift.is_empty() {
             info!(MESSAGE_ID = message::DRIFT_GONE, "the host is as its config says again");
+        } else {
+            self.control.tell(&Occurrence::Drift { cause: listed(drift) }).await;
         }
     }
 
@@ -242,7 +273,14 @@ impl<C: ControlPlane> Agent<C> {
     }
 
     /// Takes an error of a pass: a broken state ends the agent, all else is told and waited out.
-    fn bear(&mut self, error: AgentError) -> Result<Turn, AgentError> {
+    async fn bear(&mut self, error: AgentError) -> Result<Turn, AgentError> {
+        if let AgentError::Control(away) = &error
+            && away.is_away()
+        {
+            // The node is none the worse for it: what needs the control plane waits, and its return is a change.
+            warn!(MESSAGE_ID = message::FAULT, MCA_FAULT = away.reason(), "{}", chain(away));
+            return Ok(Turn::Wait(Some(self.backoff.next())));
+        }
         let fault = error.fault();
         if fault.class == Class::Fatal {
             return Err(error);
@@ -256,8 +294,28 @@ impl<C: ControlPlane> Agent<C> {
             fault.next
         );
         let delay = (fault.class == Class::Retry).then(|| self.backoff.next());
+        self.tell_refusal(&error).await;
         self.health.fault = Some(fault);
         Ok(Turn::Wait(delay))
+    }
+
+    /// Tells why an update was not begun: once for each cause.
+    async fn tell_refusal(&mut self, error: &AgentError) {
+        let cause = chain(error);
+        let occurrence = match error {
+            AgentError::Irreconcilable(_) => Occurrence::FailedToReconcile { cause: cause.clone() },
+            AgentError::Drifted { .. } => Occurrence::PreflightDrift { cause: cause.clone() },
+            AgentError::Journal(_)
+            | AgentError::Observe(_)
+            | AgentError::Control(_)
+            | AgentError::Host(_)
+            | AgentError::Apply(_)
+            | AgentError::Config(_) => return,
+        };
+        if self.told_fault.as_ref() != Some(&cause) {
+            self.control.tell(&occurrence).await;
+            self.told_fault = Some(cause);
+        }
     }
 
     /// Undoes an update that is no longer wanted.
@@ -267,6 +325,7 @@ impl<C: ControlPlane> Agent<C> {
             MCA_PHASE = "rolling-back",
             "another target is wanted: what was done is undone first"
         );
+        self.health.waiting = None;
         self.journal.step(&Event::RollBack, self.host.clock.now())?;
         Ok(Turn::Again)
     }
@@ -275,16 +334,29 @@ impl<C: ControlPlane> Agent<C> {
     fn archive(&mut self) -> Result<Turn, AgentError> {
         let faulted = self.journal.record().is_some_and(|record| record.fault.is_some());
         let outcome = if faulted { Outcome::RolledBack } else { Outcome::Superseded };
+        self.count_end(outcome);
         self.journal.archive(outcome, self.host.clock.now())?;
         self.health.since = self.host.clock.now();
         Ok(Turn::Again)
     }
 
+    /// Counts the update that is about to end.
+    fn count_end(&self, outcome: Outcome) {
+        let Some(record) = self.journal.record() else { return };
+        self.telemetry.metrics.ended(outcome.word(), &record.durations);
+        if record.staged_os() != StagedOs::None {
+            let worked = if outcome == Outcome::Committed { Worked::Yes } else { Worked::No };
+            self.telemetry.metrics.switched(worked);
+        }
+    }
+
     /// Publishes what is written down. A control plane that is away does not stop the work.
     async fn publish(&mut self) {
         let report = report(self.journal.record(), &self.health);
-        self.notify.report(&report);
-        if let Err(error) = self.control.publish(&report).await {
+        self.telemetry.report(&report, self.host.clock.now());
+        if let Err(error) = self.control.publish(&report).await
+            && !error.is_away()
+        {
             let fault = AgentError::from(error).fault();
             warn!(
                 MESSAGE_ID = message::FAULT,

@@ -3,6 +3,7 @@
 use std::io::{IsTerminal as _, Write as _};
 
 use super::host::{HostFlags, RebootBy, runtime};
+use super::telemetry::telemetry;
 use super::{CliError, input, print};
 use crate::agent::{Agent, End, Reboots, Stop, Until};
 use crate::control::ControlPlane;
@@ -12,7 +13,6 @@ use crate::journal::Journal;
 use crate::model::Target;
 use crate::settings::Settings;
 use crate::telemetry::log::{self, Format};
-use crate::telemetry::notify::Notify;
 
 /// Flags of `apply`.
 #[derive(Debug, clap::Args)]
@@ -55,8 +55,8 @@ pub(super) fn run(arguments: &Arguments, settings: &Settings) -> Result<u8, CliE
         let points = settings.points.clone();
         let host = arguments.host.open(arguments.reboot_by, points.clone())?;
         let journal = Journal::open(host.root.clone(), points.clone())?;
-        let notify = Notify::new(settings.notify.clone());
-        let mut agent = Agent::new(host, journal, control, notify, Stop::never(), &machine_name())
+        let telemetry = telemetry(settings, &host, Vec::new())?;
+        let mut agent = Agent::new(host, journal, control, telemetry, Stop::never(), &machine_name())
             .with(Until::Settled, reboots);
         let end = agent.run().await?;
         if let Some(count) = points.counted() {

@@ -1,35 +1,73 @@
 //! `daemon`: the agent.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
 
 use super::host::{HostFlags, RebootBy, runtime};
+use super::telemetry::{ListenFlags, telemetry};
 use super::{CliError, Output};
 use crate::agent::{Agent, End, Stop};
 use crate::control::directory::Directory;
-use crate::host::machine_name;
+use crate::control::kube::{Cluster, DrainBy, Identity};
+use crate::control::{ControlError, ControlPlane};
+use crate::host::{Entered, Host, Root, machine_name};
 use crate::journal::Journal;
 use crate::settings::Settings;
+use crate::telemetry::listen::Reviewer;
 use crate::telemetry::log::{self, Format};
-use crate::telemetry::notify::Notify;
+use crate::telemetry::metrics::Reading;
+use crate::update::record::chain;
 
 /// Flags of `daemon`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  machine-config-agent daemon --directory /etc/machine-config-agent")]
+#[command(
+    after_help = "Examples:\n  machine-config-agent daemon --kubeconfig /var/lib/kubelet/kubeconfig\n  \
+    machine-config-agent daemon --directory /etc/machine-config-agent"
+)]
 pub(super) struct Arguments {
+    /// Kubeconfig to reach the cluster with; in a pod, without this and --directory, its service account is used
+    #[arg(long, value_name = "FILE", conflicts_with = "directory")]
+    kubeconfig: Option<PathBuf>,
     /// Directory that holds target.yaml and machineconfigs/, and gets report.json
     #[arg(long, value_name = "DIR")]
-    directory: PathBuf,
-    /// Name of this node (default: the host name)
+    directory: Option<PathBuf>,
+    /// Name of this node (default: `NODE_NAME`, then the kubelet's certificate, then the host name)
     #[arg(long, value_name = "NAME")]
     node_name: Option<String>,
+    /// Who drains the node
+    #[arg(long, value_enum, default_value_t = DrainFlag::Controller, conflicts_with = "directory")]
+    drain: DrainFlag,
+    /// Where a container has the host's root mounted: entered at the start, with the other files named here still read
+    /// from the container
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["root", "directory"])]
+    root_mount: Option<PathBuf>,
     #[command(flatten)]
     host: HostFlags,
+    #[command(flatten)]
+    listen: ListenFlags,
     /// Who reboots: logind, or a supervisor that plays it when the agent exits
     #[arg(long, value_enum, default_value_t = RebootBy::Logind)]
     reboot_by: RebootBy,
     /// Log format outside of the journal
     #[arg(long, value_enum, default_value_t = Output::Text)]
     log_format: Output,
+}
+
+/// Who drains the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum DrainFlag {
+    /// The cluster's drain controller, asked by an annotation
+    Controller,
+    /// The agent, by the eviction API
+    #[value(name = "self")]
+    Agent,
+}
+
+/// Where targets come from.
+enum Source {
+    Directory(PathBuf),
+    Cluster(Identity),
 }
 
 /// Runs the agent until it is stopped.
@@ -40,16 +78,99 @@ pub(super) fn run(arguments: &Arguments, settings: &Settings) -> Result<u8, CliE
         Output::Text => Format::Text,
     });
     runtime()?.block_on(async {
-        let points = settings.points.clone();
-        let host = arguments.host.open(arguments.reboot_by, points.clone())?;
-        let node = arguments.node_name.clone().unwrap_or_else(machine_name);
-        let journal = Journal::open(host.root.clone(), points)?;
-        let control = Directory::open(&arguments.directory)?;
+        let source = source(arguments, settings)?;
+        let node = node_name(arguments, settings, &source)?;
+        // Opened before: the certificate of the listener is a file of the container.
+        let own = Root::open(Path::new("/"))?;
+        let entered = arguments.root_mount.as_deref().map(enter).transpose()?.unwrap_or_default();
+        let host = arguments.host.open_entered(arguments.reboot_by, settings.points.clone(), entered)?;
+        let setting = Setting { arguments, settings, node: &node, own: &own };
+        match source {
+            Source::Directory(path) => {
+                let control = Directory::open(&path)?;
+                Box::pin(setting.follow(host, control, Vec::new(), None)).await
+            }
+            Source::Cluster(identity) => {
+                let drain_by = match arguments.drain {
+                    DrainFlag::Controller => DrainBy::Controller,
+                    DrainFlag::Agent => DrainBy::Agent,
+                };
+                let cluster = Cluster::start(identity, &node, host.root.clone(), drain_by)?;
+                let readings = super::telemetry::of_link(&cluster.traffic());
+                let judge = Box::new(super::telemetry::Judge(cluster.reviews()));
+                Box::pin(setting.follow(host, cluster, readings, Some(judge))).await
+            }
+        }
+    })
+}
+
+/// What the process was told.
+#[derive(Clone, Copy)]
+struct Setting<'a> {
+    arguments: &'a Arguments,
+    settings: &'a Settings,
+    node: &'a str,
+    /// The file system that the process was started in.
+    own: &'a Root,
+}
+
+impl Setting<'_> {
+    /// Runs the loop.
+    async fn follow(
+        self,
+        host: Host,
+        control: impl ControlPlane,
+        readings: Vec<Reading>,
+        reviewer: Option<Box<dyn Reviewer>>,
+    ) -> Result<u8, CliError> {
+        let journal = Journal::open(host.root.clone(), self.settings.points.clone())?;
         let stop = Stop::signals().map_err(|source| CliError::Setup { what: "register signals", source })?;
-        let mut agent = Agent::new(host, journal, control, Notify::new(settings.notify.clone()), stop, &node);
-        match agent.run().await? {
+        let telemetry = telemetry(self.settings, &host, readings)?;
+        self.arguments.listen.serve(&telemetry, reviewer, self.own.clone()).await?;
+        match Agent::new(host, journal, control, telemetry, stop, self.node).run().await? {
             End::Stopped | End::Settled => Ok(0),
             End::Reboot => Ok(super::host::REBOOT_WANTED),
         }
+    }
+}
+
+/// Enters the host.
+fn enter(directory: &Path) -> Result<Entered, CliError> {
+    Entered::enter(directory).map_err(|error| {
+        let (directory, cause) = (directory.display(), chain(&error));
+        CliError::Usage(format!(
+            "--root-mount {directory}: {cause}. Nothing was touched; mount the host's / there (hostPath, \
+             HostToContainer) and run it as root with CAP_SYS_CHROOT, from an image with both executables"
+        ))
     })
+}
+
+fn source(arguments: &Arguments, settings: &Settings) -> Result<Source, CliError> {
+    if let Some(path) = &arguments.directory {
+        return Ok(Source::Directory(path.clone()));
+    }
+    if let Some(path) = &arguments.kubeconfig {
+        return Ok(Source::Cluster(Identity::kubeconfig(path).map_err(ControlError::from)?));
+    }
+    let mounted = match &settings.kubernetes {
+        Some((host, port)) => Identity::service_account(host, port).map_err(ControlError::from)?,
+        None => None,
+    };
+    mounted.map(Source::Cluster).ok_or_else(|| {
+        CliError::Usage(
+            "name --kubeconfig FILE or --directory DIR: this is no pod with a service account".to_owned(),
+        )
+    })
+}
+
+fn node_name(arguments: &Arguments, settings: &Settings, source: &Source) -> Result<String, CliError> {
+    let said = arguments.node_name.clone().or_else(|| settings.node_name.clone());
+    if let Some(name) = said {
+        return Ok(name);
+    }
+    let known = match source {
+        Source::Directory(_) => None,
+        Source::Cluster(identity) => identity.node_name().map_err(ControlError::from)?,
+    };
+    Ok(known.unwrap_or_else(machine_name))
 }

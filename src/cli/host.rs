@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 
 use super::CliError;
-use crate::host::Host;
 use crate::host::clock::Clock;
 use crate::host::failpoint::FailPoints;
 use crate::host::os::{NotImageBased, OsBackend};
 use crate::host::power::{Logind, Power, Supervised};
 use crate::host::root::Root;
 use crate::host::systemd::Systemd;
+use crate::host::{Entered, Host};
 
 /// The exit code that tells a supervisor to play the reboot (as `systemd-nspawn` does for a guest's).
 pub(super) const REBOOT_WANTED: u8 = 133;
@@ -50,13 +50,23 @@ pub(super) struct HostFlags {
 impl HostFlags {
     /// Opens the host.
     pub(super) fn open(&self, reboot_by: RebootBy, points: FailPoints) -> Result<Host, CliError> {
-        let root = Root::open(&self.root)?.with_points(&points);
+        self.open_entered(reboot_by, points, Entered::default())
+    }
+
+    /// Opens the host that this process may have entered.
+    pub(super) fn open_entered(
+        &self,
+        reboot_by: RebootBy,
+        points: FailPoints,
+        entered: Entered,
+    ) -> Result<Host, CliError> {
+        let root = Root::open(&self.root)?.with_points(&points).with_entered(entered.clone());
         let power: Box<dyn Power> = match reboot_by {
             RebootBy::Logind => Box::new(Logind::new(&root)),
             RebootBy::Supervisor => Box::new(Supervised::new(&root)),
         };
         Ok(Host {
-            os: backend(self.os_backend, &self.root, &root)?,
+            os: backend(self.os_backend, &self.root, &root, entered)?,
             systemd: Systemd::of(&root)?,
             clock: Clock::system(),
             power,
@@ -72,18 +82,28 @@ impl HostFlags {
 }
 
 #[cfg(feature = "backend-ostree")]
-fn backend(wanted: Backend, path: &Path, root: &Root) -> Result<Box<dyn OsBackend>, CliError> {
+fn backend(
+    wanted: Backend,
+    path: &Path,
+    root: &Root,
+    entered: Entered,
+) -> Result<Box<dyn OsBackend>, CliError> {
     use crate::host::os::ostree::OstreeBackend;
     let booted = path == Path::new("/") && root.read("/run/ostree-booted")?.is_some();
     match wanted {
-        Backend::Ostree => Ok(Box::new(OstreeBackend::new(path))),
-        Backend::Auto if booted => Ok(Box::new(OstreeBackend::new(path))),
+        Backend::Ostree => Ok(Box::new(OstreeBackend::new(path).with_entered(entered))),
+        Backend::Auto if booted => Ok(Box::new(OstreeBackend::new(path).with_entered(entered))),
         Backend::Auto | Backend::None => Ok(Box::new(NotImageBased)),
     }
 }
 
 #[cfg(not(feature = "backend-ostree"))]
-fn backend(wanted: Backend, _path: &Path, _root: &Root) -> Result<Box<dyn OsBackend>, CliError> {
+fn backend(
+    wanted: Backend,
+    _path: &Path,
+    _root: &Root,
+    _entered: Entered,
+) -> Result<Box<dyn OsBackend>, CliError> {
     match wanted {
         Backend::Ostree => {
             Err(CliError::Usage("this agent was built without the libostree backend".to_owned()))

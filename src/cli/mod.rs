@@ -10,6 +10,7 @@ mod plan;
 #[cfg(feature = "backend-ostree")]
 mod sandbox;
 mod status;
+mod telemetry;
 mod verify;
 
 use std::io::Write as _;

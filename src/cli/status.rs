@@ -44,6 +44,8 @@ struct Status {
     /// `None` on a host that was never managed: nothing has begun there.
     since: Option<String>,
     progress: Option<Progress>,
+    /// What is waited for: the drain, and what stands in its way.
+    waiting: Option<String>,
 }
 
 #[derive(Debug, PartialEq, Serialize)]
@@ -120,29 +122,14 @@ fn status(report: NodeReport, health: Health, os: &OsSeen, backend: &'static str
         staged: os.staged().and_then(|staged| staged.image.clone()),
         fault: report.fault,
         progress: report.progress,
+        waiting: report.waiting,
     }
 }
 
 fn progress(record: &Record) -> Option<Progress> {
-    use crate::update::Phase;
-    let next = match record.phase {
-        Phase::Applying { next } => next,
-        Phase::Planned
-        | Phase::Staging
-        | Phase::Draining
-        | Phase::Rebooting { .. }
-        | Phase::Verifying
-        | Phase::RollingBack { .. } => return None,
-    };
-    let before: usize = record.plan.batches().iter().take(next).map(|batch| batch.len()).sum();
-    let step = record.plan.steps().get(before)?;
-    Some(Progress {
-        step: before + 1,
-        of: record.plan.steps().len(),
-        op: step.op.word().to_owned(),
-        target: step.op.target(),
-        percent: None,
-    })
+    let (before, step) = record.under_way()?;
+    let (op, target) = (step.op.word().to_owned(), step.op.target());
+    Some(Progress { step: before + 1, of: record.plan.steps().len(), op, target, percent: None })
 }
 
 fn head(status: &Status) -> String {
@@ -176,6 +163,9 @@ fn text(status: &Status) -> String {
             "  step     {}/{} {} {}",
             progress.step, progress.of, progress.op, progress.target
         ));
+    }
+    if let Some(waiting) = &status.waiting {
+        lines.push(format!("  waits    for {waiting}"));
     }
     if let Some(fault) = &status.fault {
         lines.push(format!("  why      {}: {}", fault.reason, fault.message));

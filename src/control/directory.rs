@@ -11,14 +11,14 @@
 
 use serde::Deserialize;
 
-use super::{ControlError, ControlPlane, Drained};
+use super::{ControlError, ControlPlane, Drained, Released};
 use crate::host::HostError;
 use crate::host::root::Root;
 use crate::host::watch::Watch;
 use crate::model::machineconfig::MachineConfig;
 use crate::model::policy::DisruptionPolicy;
 use crate::model::{ConfigName, FileMode, ImageRef, ModelError, Target};
-use crate::report::NodeReport;
+use crate::report::{NodeReport, Occurrence};
 
 /// The directory.
 #[derive(Debug)]
@@ -129,6 +129,12 @@ impl ControlPlane for Directory {
     async fn drain(&mut self, _target: &Target) -> Result<Drained, ControlError> {
         Ok(Drained::NotAsked)
     }
+
+    async fn release(&mut self, _committed: &Target) -> Result<Released, ControlError> {
+        Ok(Released::Yes)
+    }
+
+    async fn tell(&mut self, _occurrence: &Occurrence) {}
 
     async fn publish(&mut self, report: &NodeReport) -> Result<(), ControlError> {
         self.write_report(report)

@@ -1,5 +1,6 @@
 //! What can go wrong with a control plane.
 
+use super::kube::KubeError;
 use crate::host::HostError;
 use crate::model::{Class, ConfigName, ModelError};
 
@@ -36,15 +37,55 @@ pub enum ControlError {
         /// The name it holds.
         found: ConfigName,
     },
+    /// The wanted MachineConfig is not in the cluster.
+    #[error("MachineConfig {config} is not in the cluster")]
+    NotInCluster {
+        /// The config.
+        config: ConfigName,
+    },
+    /// An object that may still come or become ready.
+    #[error("{object} is waited for: {why}")]
+    Awaited {
+        /// The object.
+        object: String,
+        /// What is missing.
+        why: String,
+    },
+    /// The operator did not merge the policy in time.
+    #[error("NodeDisruptionPolicyStatus was not ready: {object} is of a later generation than its status")]
+    PolicyNotReady {
+        /// The object.
+        object: String,
+    },
+    /// The API server.
+    #[error(transparent)]
+    Kube(#[from] KubeError),
 }
 
 impl ControlError {
-    /// Returns what it means for the node: a change of the source mends each of these.
+    /// Says whether the control plane is away: the node is none the worse for it, and its return is a change.
+    pub fn is_away(&self) -> bool {
+        match self {
+            Self::Kube(error) => error.is_away(),
+            Self::Awaited { .. } => true,
+            Self::Host(_)
+            | Self::Invalid { .. }
+            | Self::Missing { .. }
+            | Self::Misnamed { .. }
+            | Self::NotInCluster { .. }
+            | Self::PolicyNotReady { .. } => false,
+        }
+    }
+
+    /// Returns what it means for the node.
     pub fn class(&self) -> Class {
         match self {
             Self::Host(error) => error.class(),
             Self::Invalid { source, .. } => source.class(),
+            Self::Kube(error) => error.class(),
             Self::Missing { .. } | Self::Misnamed { .. } => Class::Degraded,
+            // Its coming is not watched: it is asked for again.
+            Self::NotInCluster { .. } | Self::Awaited { .. } | Self::PolicyNotReady { .. } => Class::Retry,
         }
     }
 
@@ -53,7 +94,10 @@ impl ControlError {
         match self {
             Self::Host(error) => error.reason(),
             Self::Invalid { source, .. } => source.reason(),
-            Self::Missing { .. } => "ConfigNotFound",
+            Self::Missing { .. } | Self::NotInCluster { .. } => "ConfigNotFound",
+            Self::Awaited { .. } => "Awaited",
+            Self::PolicyNotReady { .. } => "PolicyNotReady",
+            Self::Kube(error) => error.reason(),
             Self::Misnamed { .. } => "ConfigMisnamed",
         }
     }
@@ -68,6 +112,16 @@ impl ControlError {
             Self::Missing { place, .. } => {
                 format!("Put the MachineConfig into {place}; the agent notices by itself.")
             }
+            Self::NotInCluster { config } => {
+                format!(
+                    "Create MachineConfig {config}, or change the Node's desiredConfig; the agent asks again."
+                )
+            }
+            Self::Awaited { object, .. } => format!("Wait for {object}; the agent asks again."),
+            Self::PolicyNotReady { object } => {
+                format!("See what keeps the operator from merging {object}; the agent asks again.")
+            }
+            Self::Kube(error) => error.next(),
         }
     }
 }

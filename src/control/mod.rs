@@ -4,6 +4,7 @@
 //! A half pair, a half-written file, an object that is not there yet: an error, and the old target stays.
 
 pub mod directory;
+pub mod kube;
 pub mod oneshot;
 
 mod error;
@@ -11,17 +12,36 @@ mod error;
 use crate::model::machineconfig::MachineConfig;
 use crate::model::policy::DisruptionPolicy;
 use crate::model::{ConfigName, Target};
-use crate::report::NodeReport;
+use crate::report::{NodeReport, Occurrence};
 
 pub use error::ControlError;
 
-/// How the workload left.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Whether the workload left.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Drained {
-    /// The node is empty.
+    /// The node is empty, and takes nothing new.
     Yes,
     /// There is nobody to ask: a single machine is not drained.
     NotAsked,
+    /// It was asked for; the answer comes as a change.
+    Waiting {
+        /// What is waited for, and what stands in the way where that is known.
+        why: String,
+    },
+}
+
+/// Whether the node takes workload again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Released {
+    /// It does, or it never stopped.
+    Yes,
+    /// It does, since somebody was asked for it.
+    Again,
+    /// It was asked for; the answer comes as a change.
+    Waiting {
+        /// What is waited for.
+        why: String,
+    },
 }
 
 /// A source of targets.
@@ -44,8 +64,15 @@ pub trait ControlPlane {
     /// Says whether a drain can be asked for.
     fn drains(&self) -> bool;
 
-    /// Asks for a drain and awaits the answer.
+    /// Sees to it that the workload leaves, and says how far that is. Asked again at every change, and once more
+    /// before a reboot: a node that takes workload again is to be drained again.
     fn drain(&mut self, target: &Target) -> impl Future<Output = Result<Drained, ControlError>>;
+
+    /// Sees to it that the node takes workload again, once it runs what it should.
+    fn release(&mut self, committed: &Target) -> impl Future<Output = Result<Released, ControlError>>;
+
+    /// Tells what happened. It has reached whom it is for when this returns, or can't be told now.
+    fn tell(&mut self, occurrence: &Occurrence) -> impl Future<Output = ()>;
 
     /// Publishes the node's state. The same report again costs nothing.
     fn publish(&mut self, report: &NodeReport) -> impl Future<Output = Result<(), ControlError>>;

@@ -1,10 +1,10 @@
 //! The control plane of `apply`: one target from files, a report that goes nowhere.
 
-use super::{ControlError, ControlPlane, Drained};
+use super::{ControlError, ControlPlane, Drained, Released};
 use crate::model::machineconfig::MachineConfig;
 use crate::model::policy::DisruptionPolicy;
 use crate::model::{ConfigName, ImageRef, Target};
-use crate::report::NodeReport;
+use crate::report::{NodeReport, Occurrence};
 
 /// One target.
 #[derive(Debug)]
@@ -48,6 +48,12 @@ impl ControlPlane for OneShot {
     async fn drain(&mut self, _target: &Target) -> Result<Drained, ControlError> {
         Ok(Drained::NotAsked)
     }
+
+    async fn release(&mut self, _committed: &Target) -> Result<Released, ControlError> {
+        Ok(Released::Yes)
+    }
+
+    async fn tell(&mut self, _occurrence: &Occurrence) {}
 
     async fn publish(&mut self, _report: &NodeReport) -> Result<(), ControlError> {
         Ok(())

@@ -1,5 +1,7 @@
 //! What time it is. Pure code is given the time; it never asks.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::model::Timestamp;
@@ -11,7 +13,7 @@ pub struct Clock(Source);
 #[derive(Debug, Clone)]
 enum Source {
     System,
-    Stopped(Timestamp),
+    Hand(Arc<AtomicU64>),
 }
 
 impl Clock {
@@ -22,17 +24,22 @@ impl Clock {
 
     /// Returns a clock that always shows the same time, so that what is written with it can be compared.
     pub fn stopped(at: Timestamp) -> Self {
-        Self(Source::Stopped(at))
+        Self(Source::Hand(Arc::new(AtomicU64::new(at.micros()))))
+    }
+
+    /// Returns a clock whose hand somebody else moves, in microseconds since the epoch: what comes late is seen at once.
+    pub fn moved_by(hand: Arc<AtomicU64>) -> Self {
+        Self(Source::Hand(hand))
     }
 
     /// Returns the time; the epoch when the machine's clock is before it.
     pub fn now(&self) -> Timestamp {
-        match self.0 {
+        match &self.0 {
             Source::System => {
                 let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 Timestamp::from_micros(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
             }
-            Source::Stopped(at) => at,
+            Source::Hand(hand) => Timestamp::from_micros(hand.load(Ordering::Relaxed)),
         }
     }
 }

@@ -16,6 +16,7 @@ mod sync;
 mod target;
 
 use std::collections::{BTreeMap, HashMap};
+use std::time::Instant;
 
 use rustix::fd::AsFd;
 use rustix::fs::AtFlags;
@@ -198,7 +199,9 @@ impl Batch<'_> {
         for window in drafts.chunks(WINDOW) {
             sync::each(window, |draft| dir(draft).map_or(Ok(()), |dir| draft.write(dir)))?;
             points.hit("staged");
+            let began = Instant::now();
             sync::each(window, Draft::sync)?;
+            self.root.meter().synced(window.len(), began);
             points.hit("synced");
         }
         let mut by_place: BTreeMap<usize, Vec<&Draft<'_>>> = BTreeMap::new();
@@ -219,6 +222,7 @@ impl Batch<'_> {
             points.hit("removed");
         }
         self.sync_directories()?;
+        self.root.meter().changed(wrong.len());
         if !wrong.is_empty() || self.run == Run::Again {
             points.hit("directories-synced");
         }
@@ -297,7 +301,10 @@ impl Batch<'_> {
             directories.push((made.fd.as_fd(), &made.path));
             directories.push((made.parent.as_fd(), &made.path));
         }
-        sync::each(&directories, |(fd, path)| sync::sync(*fd, path))
+        let began = Instant::now();
+        sync::each(&directories, |(fd, path)| sync::sync(*fd, path))?;
+        self.root.meter().synced(directories.len(), began);
+        Ok(())
     }
 
     /// Takes back what was prepared: drafts, then the directories that were made for them.

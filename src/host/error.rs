@@ -130,8 +130,8 @@ impl HostError {
     /// Returns the class.
     pub fn class(&self) -> Class {
         match self {
-            Self::Io { source, .. } => match Trouble::of(source) {
-                Trouble::Full | Trouble::Passing => Class::Retry,
+            Self::Io { action, source, .. } => match Trouble::of(action, source) {
+                Trouble::Full | Trouble::Watches | Trouble::Passing => Class::Retry,
                 Trouble::ReadOnly | Trouble::Lasting => Class::Degraded,
             },
             Self::Command { .. } | Self::Bus { .. } | Self::Timeout { .. } => Class::Retry,
@@ -149,8 +149,9 @@ impl HostError {
     /// Returns a bounded word for events and metric labels.
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::Io { source, .. } => match Trouble::of(source) {
+            Self::Io { action, source, .. } => match Trouble::of(action, source) {
                 Trouble::Full => "DiskFull",
+                Trouble::Watches => "TooManyWatches",
                 Trouble::ReadOnly => "ReadOnlyFilesystem",
                 Trouble::Passing | Trouble::Lasting => "Io",
             },
@@ -171,7 +172,10 @@ impl HostError {
     /// Returns what a person does next.
     pub fn next(&self) -> String {
         match self {
-            Self::Io { path, source, .. } => match Trouble::of(source) {
+            Self::Io { action, path, source } => match Trouble::of(action, source) {
+                Trouble::Watches => "Find who watches so much (find /proc/*/fd -lname anon_inode:inotify), or raise \
+                     fs.inotify.max_user_instances and max_user_watches (sysctl); it is tried again by itself."
+                    .to_owned(),
                 Trouble::Full => {
                     format!(
                         "Free space on the file system of {path} (df -h {path}); it is tried again by itself."
@@ -218,16 +222,22 @@ impl HostError {
 #[derive(Debug, Clone, Copy)]
 enum Trouble {
     Full,
+    Watches,
     ReadOnly,
     Passing,
     Lasting,
 }
 
 impl Trouble {
-    fn of(source: &io::Error) -> Self {
+    fn of(action: &str, source: &io::Error) -> Self {
         use io::ErrorKind as Kind;
         let kind = source.kind();
-        if matches!(kind, Kind::StorageFull | Kind::QuotaExceeded) {
+        // inotify(7) says "no space left" and "too many files" of its own limits, not of a disk's.
+        let limits = [rustix::io::Errno::NOSPC, rustix::io::Errno::MFILE, rustix::io::Errno::NFILE];
+        if action == "watch" && limits.iter().any(|limit| source.raw_os_error() == Some(limit.raw_os_error()))
+        {
+            Self::Watches
+        } else if matches!(kind, Kind::StorageFull | Kind::QuotaExceeded) {
             Self::Full
         } else if kind == Kind::ReadOnlyFilesystem {
             Self::ReadOnly

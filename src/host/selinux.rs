@@ -29,7 +29,7 @@ impl Labels {
     #[cfg(feature = "backend-ostree")]
     pub(in crate::host) fn load(root: &Root) -> Result<Self, HostError> {
         let has_policy = matches!(root.exists(CONFIG), Ok(true));
-        Ok(Self { labeller: if has_policy { Some(Labeller::start(root.base())?) } else { None } })
+        Ok(Self { labeller: if has_policy { Some(Labeller::start(root)?) } else { None } })
     }
 
     /// Opens nothing: this build can't read a policy.

@@ -61,7 +61,11 @@ const DIGEST_ONLY: &str = "digest-only";
 
 /// Judges the change between two specs.
 pub(super) fn change(from: &HostSpec, to: &HostSpec) -> Change {
-    let parsed = |spec: &HostSpec| ManagedPath::new(PATH).ok().and_then(|path| parse(spec.files.get(&path)?));
+    // A file that is not there says nothing: it is compared as an empty one (MCD-067).
+    let parsed = |spec: &HostSpec| {
+        let path = ManagedPath::new(PATH).ok()?;
+        spec.files.get(&path).map_or_else(|| Some(Registries::default()), parse)
+    };
     match (parsed(from), parsed(to)) {
         (Some(old), Some(new)) if is_safe(&old, &new) => Change::Safe,
         _ => Change::Unsafe,
@@ -124,6 +128,7 @@ mod tests {
         is_safe(&toml::from_str(old).unwrap(), &toml::from_str(new).unwrap())
     }
 
+    /// MCD-062, MCD-063, MCD-066: what is appended, and mirrors by digest only.
     #[test]
     fn what_changes_no_image_in_use_is_safe() {
         for new in [
@@ -140,6 +145,7 @@ mod tests {
         }
     }
 
+    /// MCD-062, MCD-063, MCD-064, MCD-065, MCD-066: order, removals, mirrors by tag, and changed fields.
     #[test]
     fn everything_else_is_not() {
         for new in [

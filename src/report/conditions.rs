@@ -1,9 +1,14 @@
 //! The MachineConfigNode's conditions: which ones a phase has reached. One table (`model-codebases.md` D5).
+//!
+//! Level-triggered: each is read off the record as it is now, so an agent that comes late tells no less. With a record
+//! the list is complete; without one it holds what is known then, and the rest stays as it was told last.
+//! The fine form is projected, with `AppliedFiles` and `AppliedOSImage` apart; a control plane that has one condition
+//! for both joins them.
 
 use serde::{Deserialize, Serialize};
 
-use super::State;
-use crate::plan::{Batch, Drain, Plan};
+use super::{Health, State, reason};
+use crate::plan::{After, Batch, Drain, Plan, ServiceVerb, Undo};
 use crate::update::{Fault, Phase, Record};
 
 /// A condition's status.
@@ -13,7 +18,7 @@ pub enum Status {
     True,
     /// Not reached, or not needed.
     False,
-    /// Under way.
+    /// Under way, or broken off.
     Unknown,
 }
 
@@ -31,7 +36,16 @@ pub struct Condition {
     pub message: String,
 }
 
-/// The conditions in the order an update reaches them.
+/// The reason of what has not been reached, as MCD's.
+pub const NOT_YET: &str = "NotYetOccurred";
+
+/// Returns the condition of a phase that was not entered yet, as MCD's.
+pub fn not_yet(kind: &str) -> Condition {
+    let message = format!("This node has not yet entered the {kind} phase");
+    condition(kind, Status::False, NOT_YET, &message)
+}
+
+/// What an update reaches, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
     Prepared,
@@ -66,70 +80,252 @@ impl Stage {
         }
     }
 
-    /// Says whether a plan has such work at all.
-    fn in_plan(self, plan: &Plan) -> bool {
-        let has = |batch: Batch| plan.steps().iter().any(|step| step.op.batch() == batch);
+    /// A child's reason names its parent too; a parent's names the child it stands at.
+    fn reason(self, plan: &Plan) -> String {
         match self {
-            Self::Prepared => true,
-            Self::ImagePulled | Self::OsImage => has(Batch::Os),
+            Self::Prepared => self.kind().to_owned(),
+            Self::ImagePulled | Self::Drained | Self::Files | Self::OsImage => {
+                format!("UpdateExecuted{}", self.kind())
+            }
+            Self::Rebooted => format!("UpdatePostActionComplete{}", self.kind()),
+            Self::PostAction => match plan.after() {
+                After::Reboot { .. } => Self::Rebooted.kind().to_owned(),
+                After::Services { .. } => self.kind().to_owned(),
+                After::Nothing => "None".to_owned(),
+            },
+        }
+    }
+
+    /// Says whether a plan has such work at all. Every update passes its parents, and what is not the OS is files.
+    fn in_plan(self, plan: &Plan) -> bool {
+        let has = |wanted: fn(Batch) -> bool| plan.steps().iter().any(|step| wanted(step.op.batch()));
+        match self {
+            Self::Prepared | Self::PostAction => true,
+            Self::ImagePulled | Self::OsImage => has(is_os),
             Self::Drained => plan.drain() == Drain::Needed,
-            Self::Files => has(Batch::Files) || has(Batch::Users) || has(Batch::Links),
-            Self::PostAction => has(Batch::Services),
-            Self::Rebooted => matches!(plan.after(), crate::plan::After::Reboot { .. }),
+            Self::Files => has(is_content) || !has(is_os),
+            Self::Rebooted => matches!(plan.after(), After::Reboot { .. }),
         }
     }
 }
 
+fn is_os(batch: Batch) -> bool {
+    batch == Batch::Os
+}
+
+fn is_content(batch: Batch) -> bool {
+    match batch {
+        Batch::Files | Batch::Users | Batch::Links => true,
+        Batch::Os | Batch::Services => false,
+    }
+}
+
 /// Returns the conditions of the node's state and phase.
-pub(super) fn conditions(record: Option<&Record>, fault: Option<&Fault>, state: State) -> Vec<Condition> {
-    let mut list: Vec<Condition> = record.map(in_update).unwrap_or_default();
+pub(super) fn conditions(
+    record: Option<&Record>,
+    health: &Health,
+    fault: Option<&Fault>,
+    state: State,
+) -> Vec<Condition> {
+    let mut list = match record {
+        Some(record) => in_update(record, health, fault),
+        None => at_rest(health, fault),
+    };
     let updated = if record.is_none() && state == State::Done { Status::True } else { Status::False };
     list.push(condition("Updated", updated, "Updated", &format!("the node is {state:?}")));
     list.push(match fault {
-        Some(fault) => condition("NodeDegraded", Status::True, &fault.reason, &fault.message),
-        None => condition("NodeDegraded", Status::False, "AsExpected", "nothing is wrong"),
+        Some(fault) => condition("NodeDegraded", Status::True, &fault.reason, &reason(fault)),
+        None => condition("NodeDegraded", Status::False, "NodeDegraded", "nothing is wrong"),
     });
     list
 }
 
-fn in_update(record: &Record) -> Vec<Condition> {
-    let applied = record.first_applied();
-    let (reached, under_way) = match &record.phase {
-        Phase::Planned => (None, Stage::Prepared),
-        Phase::Staging => (Some(Stage::Prepared), Stage::ImagePulled),
-        Phase::Draining => (Some(Stage::ImagePulled), Stage::Drained),
-        Phase::Applying { next } if services(record, *next) => (Some(Stage::OsImage), Stage::PostAction),
-        Phase::Applying { next } if *next <= applied => (Some(Stage::Drained), Stage::Files),
-        Phase::Applying { .. } => (Some(Stage::Drained), Stage::OsImage),
-        Phase::Rebooting { .. } => (Some(Stage::PostAction), Stage::Rebooted),
-        Phase::Verifying | Phase::RollingBack { .. } => (Some(Stage::Rebooted), Stage::Rebooted),
+/// Without an update: why none was begun, or how far the return of the workload is.
+fn at_rest(health: &Health, fault: Option<&Fault>) -> Vec<Condition> {
+    let Some(wanted) = &health.wanted else { return Vec::new() };
+    let config = &wanted.config;
+    if health.committed.as_ref() != Some(wanted) {
+        let unprepared =
+            |fault| condition("UpdatePrepared", Status::Unknown, "UpdatePrepared", &reason(fault));
+        return fault.map(unprepared).into_iter().collect();
+    }
+    let Some(waiting) = &health.waiting else { return Vec::new() };
+    vec![
+        condition("Resumed", Status::True, "Resumed", &format!("the node runs {config}")),
+        condition("UpdateComplete", Status::Unknown, "Uncordoned", &format!("update to {config}: {waiting}")),
+    ]
+}
+
+/// How far a record is.
+struct Reached<'a> {
+    record: &'a Record,
+    /// What stands in the way of what is under way.
+    why: Option<String>,
+    /// All up to this stage is done.
+    done: Stage,
+    /// These are under way, or were broken off.
+    open: Vec<Stage>,
+}
+
+fn in_update(record: &Record, health: &Health, fault: Option<&Fault>) -> Vec<Condition> {
+    let (done, open) = reached(record);
+    let draining = health.waiting.as_ref().filter(|_| record.phase == Phase::Draining);
+    let why = fault.map(reason).or_else(|| draining.cloned());
+    let reached = Reached { record, why, done, open };
+    let mut list = Vec::new();
+    for stage in Stage::ALL {
+        list.push(reached.condition(stage));
+        if stage == Stage::ImagePulled {
+            list.push(reached.executed());
+        }
+    }
+    list.extend(["Resumed", "UpdateComplete"].map(not_yet));
+    list
+}
+
+/// The table: what is done, and what is under way.
+fn reached(record: &Record) -> (Stage, Vec<Stage>) {
+    let left = |wanted: fn(Batch) -> bool, from: usize| {
+        let left = record.plan.batches().into_iter().skip(from).filter_map(<[_]>::first);
+        left.map(|step| step.op.batch()).any(wanted)
     };
-    Stage::ALL
-        .into_iter()
-        .filter(|stage| stage.in_plan(&record.plan))
-        .map(|stage| {
-            let status = if Some(stage) <= reached {
-                Status::True
-            } else if stage == under_way {
-                Status::Unknown
-            } else {
-                Status::False
+    match &record.phase {
+        Phase::Planned | Phase::Staging => (Stage::Prepared, next_of(Stage::Prepared, &record.plan)),
+        Phase::Draining => (Stage::ImagePulled, vec![Stage::Drained]),
+        Phase::Applying { next } if left(is_content, *next) || left(is_os, *next) => {
+            (Stage::Drained, vec![Stage::Files, Stage::OsImage])
+        }
+        Phase::Applying { next } => match record.plan.after() {
+            After::Services { .. } if record.plan.batch(*next).is_some() => {
+                (Stage::OsImage, vec![Stage::PostAction])
+            }
+            After::Reboot { .. } => (Stage::OsImage, vec![Stage::PostAction]),
+            After::Services { .. } | After::Nothing => (Stage::PostAction, Vec::new()),
+        },
+        Phase::Rebooting { .. } => (Stage::OsImage, vec![Stage::PostAction, Stage::Rebooted]),
+        Phase::Verifying => (Stage::Rebooted, Vec::new()),
+        Phase::RollingBack { .. } => broken_off(record),
+    }
+}
+
+/// The stage that a plan goes to first.
+fn next_of(done: Stage, plan: &Plan) -> Vec<Stage> {
+    let next = Stage::ALL.into_iter().find(|stage| *stage > done && stage.in_plan(plan));
+    next.into_iter().collect()
+}
+
+/// What is undone was neither done nor left alone.
+fn broken_off(record: &Record) -> (Stage, Vec<Stage>) {
+    let touched = |wanted: fn(&Undo) -> bool| record.undo.iter().any(wanted);
+    let mut open = Vec::new();
+    if touched(|undo| matches!(undo, Undo::PutBack { .. })) {
+        open.push(Stage::Files);
+    }
+    if touched(|undo| matches!(undo, Undo::UnstageOs)) {
+        open.push(Stage::OsImage);
+    }
+    if touched(|undo| matches!(undo, Undo::RepeatServices { .. })) {
+        open.push(Stage::PostAction);
+    }
+    if record.drained {
+        return (Stage::Drained, open);
+    }
+    // Files are touched after the pull only; without any, the pull itself may be what failed.
+    if open == [Stage::OsImage] {
+        open.insert(0, Stage::ImagePulled);
+        return (Stage::Prepared, open);
+    }
+    (Stage::ImagePulled, open)
+}
+
+impl Reached<'_> {
+    fn status(&self, stage: Stage) -> Status {
+        let drained = stage != Stage::Drained || self.record.drained;
+        if !stage.in_plan(&self.record.plan) {
+            Status::False
+        } else if self.open.contains(&stage) {
+            Status::Unknown
+        } else if stage <= self.done && drained {
+            Status::True
+        } else {
+            Status::False
+        }
+    }
+
+    fn condition(&self, stage: Stage) -> Condition {
+        let plan = &self.record.plan;
+        let status = self.status(stage);
+        if status == Status::False && !(stage == Stage::Drained && self.past_drain()) {
+            return not_yet(stage.kind());
+        }
+        condition(stage.kind(), status, &stage.reason(plan), &self.message(stage, status))
+    }
+
+    /// Says whether the update went on without a drain.
+    fn past_drain(&self) -> bool {
+        self.record.plan.drain() == Drain::NotNeeded || self.done >= Stage::Drained
+    }
+
+    fn message(&self, stage: Stage, status: Status) -> String {
+        let plan = &self.record.plan;
+        match (stage, status) {
+            (Stage::Prepared, Status::True) => format!(
+                "Update Compatible. Post Cfg Actions: [{}] Drain Required: {}",
+                actions(plan.after()),
+                plan.drain() == Drain::Needed
+            ),
+            (Stage::Drained, Status::False) => format!("update to {}: not drained", self.record.to.config),
+            _ => self.words(status),
+        }
+    }
+
+    fn words(&self, status: Status) -> String {
+        let config = &self.record.to.config;
+        match (status, &self.why) {
+            (Status::True, _) => format!("update to {config}: done"),
+            (Status::Unknown, Some(why)) => format!("update to {config}: {why}"),
+            (Status::Unknown, None) if matches!(self.record.phase, Phase::RollingBack { .. }) => {
+                format!("update to {config}: undone")
+            }
+            (Status::Unknown, None) => format!("update to {config}: under way"),
+            (Status::False, _) => format!("update to {config}: not yet"),
+        }
+    }
+
+    /// The parent of the drain and of what is applied.
+    fn executed(&self) -> Condition {
+        let kind = "UpdateExecuted";
+        let plan = &self.record.plan;
+        let children = [Stage::Drained, Stage::Files, Stage::OsImage];
+        let last = children.into_iter().rfind(|stage| stage.in_plan(plan)).unwrap_or(Stage::Files);
+        if self.done >= Stage::OsImage {
+            return condition(kind, Status::True, last.kind(), &self.words(Status::True));
+        }
+        let under_way = children.into_iter().find(|stage| self.status(*stage) == Status::Unknown);
+        match under_way.or((self.done == Stage::Drained).then_some(last)) {
+            Some(stage) => condition(kind, Status::Unknown, stage.kind(), &self.words(Status::Unknown)),
+            None => not_yet(kind),
+        }
+    }
+}
+
+/// Lists what follows the steps, in the words of the disruption policy.
+fn actions(after: &After) -> String {
+    match after {
+        After::Nothing => "None".to_owned(),
+        After::Reboot { .. } => "Reboot".to_owned(),
+        After::Services { actions } => {
+            let word = |verb| match verb {
+                ServiceVerb::DaemonReload => "DaemonReload",
+                ServiceVerb::Reload => "Reload",
+                ServiceVerb::Restart => "Restart",
             };
-            let message = format!("update to {}: {}", record.to.config, words(status));
-            condition(stage.kind(), status, stage.kind(), &message)
-        })
-        .collect()
-}
-
-fn services(record: &Record, next: usize) -> bool {
-    record.plan.batch(next).and_then(<[_]>::first).is_some_and(|step| step.op.batch() == Batch::Services)
-}
-
-fn words(status: Status) -> &'static str {
-    match status {
-        Status::True => "done",
-        Status::False => "not yet",
-        Status::Unknown => "under way",
+            let one = |action: &crate::plan::ServiceAction| match &action.unit {
+                Some(unit) => format!("{} {unit}", word(action.action)),
+                None => word(action.action).to_owned(),
+            };
+            actions.iter().map(one).collect::<Vec<_>>().join(", ")
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 //! reason and conditions; the control plane publishes its result, whatever it is.
 
 mod conditions;
+mod occurrence;
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +14,8 @@ use crate::plan::listing::listed;
 use crate::update::resume::held;
 use crate::update::{Fault, Record};
 
-pub use conditions::{Condition, Status};
+pub use conditions::{Condition, NOT_YET, Status, not_yet};
+pub use occurrence::{Occurrence, Severity};
 
 /// The cut of the reason, as MCD's: the annotation is read by people in a terminal.
 pub const REASON_LIMIT: usize = 2000;
@@ -61,6 +63,8 @@ pub struct Health {
     pub fault: Option<Fault>,
     /// How far the step under way is.
     pub progress: Option<Progress>,
+    /// What the control plane was asked for and has not answered yet: the drain, or the end of it.
+    pub waiting: Option<String>,
     /// When the state was reached, when no update is open.
     pub since: Timestamp,
 }
@@ -93,6 +97,9 @@ pub struct NodeReport {
     pub fault: Option<Fault>,
     /// How far the step under way is.
     pub progress: Option<Progress>,
+    /// What is waited for: the drain, or the end of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<String>,
     /// The MachineConfigNode's conditions.
     pub conditions: Vec<Condition>,
     /// When the phase or state began, RFC 3339.
@@ -118,8 +125,9 @@ pub fn report(record: Option<&Record>, health: &Health) -> NodeReport {
         desired_image: wanted.and_then(|target| target.image.clone()),
         phase: phase(record).to_owned(),
         update: record.map(|record| record.id.to_string()),
-        conditions: conditions::conditions(record, fault.as_ref(), state),
+        conditions: conditions::conditions(record, health, fault.as_ref(), state),
         progress: record.and(health.progress.clone()),
+        waiting: health.waiting.clone().or_else(|| record.and_then(|record| record.waiting.clone())),
         fault,
         since: since.to_string(),
     }
@@ -138,7 +146,9 @@ fn state(record: Option<&Record>, health: &Health, fault: Option<&Fault>) -> Sta
         Some(Class::Unreconcilable) => State::Unreconcilable,
         Some(Class::Retry | Class::Degraded | Class::Fatal) => State::Degraded,
         None if record.is_some() => State::Working,
-        None if health.committed.is_some()
+        // A node that is still to be uncordoned is not done.
+        None if health.waiting.is_none()
+            && health.committed.is_some()
             && (health.wanted.is_none() || health.wanted == health.committed) =>
         {
             State::Done

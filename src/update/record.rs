@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::phase::{Event, IllegalEdge, Phase, next};
 use crate::model::{BootId, Class, Target, Timestamp, UpdateId};
-use crate::plan::{Batch, Op, Plan, Undo};
+use crate::plan::{Batch, Op, Plan, Step, Undo};
 
 /// The version this agent writes. Older ones are read for ever; newer ones are refused.
 pub const SCHEMA: u32 = 1;
@@ -82,6 +82,9 @@ pub struct Record {
     /// Whether the node was drained for it.
     #[serde(default)]
     pub drained: bool,
+    /// What it waits for: the drain, and what stands in its way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<String>,
     /// When it began.
     pub started: Timestamp,
     /// When the phase began.
@@ -108,6 +111,7 @@ impl Record {
             reboots: 0,
             attempts: 0,
             drained: false,
+            waiting: None,
             started: now,
             since: now,
             durations: BTreeMap::new(),
@@ -154,6 +158,21 @@ impl Record {
         usize::from(
             self.plan.batch(0).and_then(<[_]>::first).is_some_and(|step| step.op.batch() == Batch::Os),
         )
+    }
+
+    /// Returns the step that is under way, and its place in the plan: the first of its batch.
+    pub fn under_way(&self) -> Option<(usize, &Step)> {
+        let batch = match self.phase {
+            Phase::Staging => 0,
+            Phase::Applying { next } => next,
+            Phase::Planned
+            | Phase::Draining
+            | Phase::Rebooting { .. }
+            | Phase::Verifying
+            | Phase::RollingBack { .. } => return None,
+        };
+        let before: usize = self.plan.batches().iter().take(batch).map(|batch| batch.len()).sum();
+        self.plan.steps().get(before).map(|step| (before, step))
     }
 
     /// Returns the last batch that may have touched the host; the one under way counts.

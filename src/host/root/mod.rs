@@ -17,9 +17,11 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, RawMode, ResolveFlags};
 use rustix::io::Errno;
 
+use super::Entered;
 use super::HostError;
 use super::durable::{self, Change, Run, Want};
 use super::failpoint::FailPoints;
+use super::meter::Meter;
 use crate::model::FileMode;
 
 pub use lock::LockFile;
@@ -36,6 +38,8 @@ pub struct Root {
     base: PathBuf,
     fd: Arc<OwnedFd>,
     points: FailPoints,
+    meter: Arc<Meter>,
+    entered: Entered,
 }
 
 impl Root {
@@ -44,13 +48,32 @@ impl Root {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty())
             .map_err(|errno| HostError::io("open the root", path.display().to_string(), errno))?;
-        Ok(Self { base: path.to_owned(), fd: Arc::new(fd), points: FailPoints::off() })
+        let (base, fd) = (path.to_owned(), Arc::new(fd));
+        let (points, entered) = (FailPoints::off(), Entered::default());
+        Ok(Self { base, fd, points, meter: Arc::default(), entered })
     }
 
     /// Has the root's own writes pass fail points, too.
     #[must_use]
     pub fn with_points(self, points: &FailPoints) -> Self {
         Self { points: points.named("state-"), ..self }
+    }
+
+    /// Tells the root what is kept open from before it was entered.
+    #[must_use]
+    pub fn with_entered(self, entered: Entered) -> Self {
+        Self { entered, ..self }
+    }
+
+    /// Returns what is kept open from before the root was entered.
+    #[cfg_attr(not(feature = "backend-ostree"), expect(dead_code, reason = "only the worker is kept open"))]
+    pub(in crate::host) fn entered(&self) -> &Entered {
+        &self.entered
+    }
+
+    /// Returns what the work below this root has cost.
+    pub fn meter(&self) -> &Arc<Meter> {
+        &self.meter
     }
 
     /// Returns the fail points of the root's own writes.

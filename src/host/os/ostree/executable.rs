@@ -4,10 +4,12 @@
 
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags};
 
 use super::protocol::{Failure, Trouble};
+use crate::host::{Entered, HostError};
 
 /// The name of the file.
 pub(crate) const NAME: &str = "machine-config-agent-ostree";
@@ -22,19 +24,24 @@ pub(crate) fn places(agent: &Path) -> [PathBuf; 2] {
 
 /// The worker's file, held open: every worker of one agent is the same, also when the files are replaced meanwhile.
 #[derive(Debug)]
-pub(super) struct Executable(OwnedFd);
+pub(in crate::host) struct Executable(OwnedFd);
 
 impl Executable {
+    /// Returns the file that was opened before the host was entered, or finds it.
+    pub(super) fn of(entered: &Entered) -> Result<Arc<Self>, HostError> {
+        entered.worker().map_or_else(Self::find, Ok)
+    }
+
     /// Finds the file for the running program.
-    pub(super) fn open() -> Result<Self, Failure> {
-        let absent = |cause: String| Failure::new(Trouble::NotInstalled, NAME, cause);
+    pub(in crate::host) fn find() -> Result<Arc<Self>, HostError> {
+        let absent = |cause: String| Failure::new(Trouble::NotInstalled, NAME, cause).into_error();
         let agent = std::env::current_exe()
             .map_err(|e| absent(format!("the agent's own file can't be found: {e}")))?;
         let places = places(&agent);
         let mut causes = Vec::new();
         for place in &places {
             match rustix::fs::open(place, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
-                Ok(file) => return Ok(Self(file)),
+                Ok(file) => return Ok(Arc::new(Self(file))),
                 Err(errno) => causes.push(format!("{} can't be opened: {errno}", place.display())),
             }
         }

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::executable::Executable;
 use super::protocol::{Failure, LABELS_VERB, Trouble};
-use crate::host::HostError;
+use crate::host::{HostError, Root};
 
 /// The object of errors.
 const OBJECT: &str = "the SELinux labels of new files";
@@ -41,11 +41,11 @@ pub(in crate::host) struct Labeller {
 
 impl Labeller {
     /// Starts a worker for the policy below a root.
-    pub(in crate::host) fn start(root: &Path) -> Result<Self, HostError> {
-        let executable = Executable::open().map_err(Failure::into_error)?;
+    pub(in crate::host) fn start(root: &Root) -> Result<Self, HostError> {
+        let executable = Executable::of(root.entered())?;
         let mut child = Command::new(executable.path())
             .arg(LABELS_VERB)
-            .arg(root)
+            .arg(root.base())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

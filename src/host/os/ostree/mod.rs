@@ -43,12 +43,12 @@ use tokio::process::{Child, ChildStdout};
 use crate::model::observation::{Carries, OsSeen, Staged};
 use crate::model::{Contents, ImageRef};
 
-use super::super::{BoxFuture, HostError};
+use super::super::{BoxFuture, Entered, HostError};
 use super::{OsBackend, OsProgress, StageRequest};
-use executable::Executable;
 use protocol::{Answer, Failure, Line, Request, Secret, Trouble, VERSION, Work};
 use stamp::Stamp;
 
+pub(in crate::host) use executable::Executable;
 pub(in crate::host) use labels::Labeller;
 pub use protocol::{LABELS_VERB, WORKER_VERB};
 
@@ -67,12 +67,20 @@ pub struct OstreeBackend {
     last: Arc<Mutex<Option<(Stamp, OsSeen)>>>,
     /// Found when the first worker is needed: without one nothing was seen, so nothing can be changed.
     worker: Arc<Mutex<Option<Arc<Executable>>>>,
+    entered: Entered,
 }
 
 impl OstreeBackend {
     /// Takes the root of the host; only the booted one (`/`) can be staged to.
     pub fn new(root: &Path) -> Self {
-        Self { sysroot: root.to_owned(), last: Arc::default(), worker: Arc::default() }
+        let entered = Entered::default();
+        Self { sysroot: root.to_owned(), last: Arc::default(), worker: Arc::default(), entered }
+    }
+
+    /// Tells it that the root was entered, and what is kept open from before.
+    #[must_use]
+    pub fn with_entered(self, entered: Entered) -> Self {
+        Self { entered, ..self }
     }
 
     /// Says whether the machine was booted by libostree.
@@ -80,12 +88,12 @@ impl OstreeBackend {
         root == Path::new("/") && Path::new("/run/ostree-booted").exists()
     }
 
-    fn executable(&self) -> Result<Arc<Executable>, Failure> {
+    fn executable(&self) -> Result<Arc<Executable>, HostError> {
         let mut known = self.worker.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(executable) = &*known {
             return Ok(Arc::clone(executable));
         }
-        let found = Arc::new(Executable::open()?);
+        let found = Executable::of(&self.entered)?;
         *known = Some(Arc::clone(&found));
         Ok(found)
     }
@@ -101,7 +109,7 @@ impl OstreeBackend {
     async fn ask(&self, work: Work, progress: &(dyn Fn(OsProgress) + '_)) -> Result<Answer, HostError> {
         let object = work.object();
         let failed = |cause: String| Failure::new(Trouble::Worker, object.clone(), cause).into_error();
-        let executable = self.executable().map_err(Failure::into_error)?;
+        let executable = self.executable()?;
         let mut child =
             spawn(&executable).map_err(|e| failed(format!("the worker process can't be started: {e}")))?;
         let request = Request { version: VERSION.to_owned(), sysroot: self.sysroot.clone(), work };

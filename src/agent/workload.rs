@@ -1,0 +1,162 @@
+//! The workload: its leave before the first disruptive step, its return once the node runs what it should.
+//!
+//! The answers come as changes of the control plane, so a new target is noticed while one waits. An answer that is
+//! late makes the node Degraded with the cause; it is waited for all the same (DRN-006).
+
+use std::time::Duration;
+
+use tracing::{info, warn};
+
+use super::{Agent, AgentError, Turn};
+use crate::control::{ControlPlane, Drained, Released};
+use crate::model::message;
+use crate::model::{Class, Target, Timestamp};
+use crate::plan::Drain;
+use crate::report::Occurrence;
+use crate::update::{Event, Fault, Record};
+
+/// What is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    Drain,
+    Release,
+}
+
+impl Answer {
+    /// Returns how long it may take before the node says so, as MCD's (MCD-051, MCD-056): a workload with a long grace
+    /// period and a tight disruption budget needs most of an hour to leave; for its return nothing has to move.
+    fn patience(self) -> Duration {
+        match self {
+            Self::Drain => Duration::from_secs(3600),
+            Self::Release => Duration::from_secs(600),
+        }
+    }
+
+    /// Returns the fault's word.
+    fn reason(self) -> &'static str {
+        match self {
+            Self::Drain => "FailedToDrain",
+            Self::Release => "FailedToUncordon",
+        }
+    }
+}
+
+impl<C: ControlPlane> Agent<C> {
+    /// Leaves the staging: to the drain where the plan needs one and somebody can be asked, else to the steps.
+    pub(super) async fn leave_staging(&mut self, record: &Record) -> Result<Turn, AgentError> {
+        if record.first_applied() > 0 {
+            let image = record.to.image.clone();
+            self.control.tell(&Occurrence::OsUpdateStaged { image }).await;
+        }
+        if record.plan.drain() == Drain::NotNeeded {
+            return self.move_on(&Event::Apply { first: record.first_applied() });
+        }
+        if !self.control.drains() {
+            self.control.tell(&Occurrence::DrainSkipped).await;
+            return self.move_on(&Event::Apply { first: record.first_applied() });
+        }
+        self.control.tell(&Occurrence::Cordon).await;
+        self.control.tell(&Occurrence::Drain).await;
+        self.move_on(&Event::Drain)
+    }
+
+    /// Waits for the drain, and then goes to the steps.
+    pub(super) async fn drain(&mut self, record: &Record) -> Result<Turn, AgentError> {
+        match self.drained(record).await? {
+            None => self.move_on(&Event::Apply { first: record.first_applied() }),
+            Some(turn) => Ok(turn),
+        }
+    }
+
+    /// Says how to wait when the workload has not left yet, or has come back (W-8).
+    pub(super) async fn drained(&mut self, record: &Record) -> Result<Option<Turn>, AgentError> {
+        if !record.drained {
+            return Ok(None);
+        }
+        let Drained::Waiting { why } = self.control.drain(&record.to).await? else {
+            self.journal.note(|record| record.waiting = None)?;
+            self.health.waiting = None;
+            return Ok(None);
+        };
+        let late = self.late(record.since, Answer::Drain, &why);
+        if let Some(cause) = late.fault {
+            self.tell_late(&Occurrence::FailedToDrain { cause }).await;
+        }
+        self.journal.note(|record| record.waiting = Some(why.clone()))?;
+        self.wait_for(why);
+        Ok(Some(Turn::Wait(late.after)))
+    }
+
+    /// Lets the workload come back; says how to wait when the control plane has not answered yet.
+    pub(super) async fn release(&mut self, committed: &Target) -> Result<Option<Turn>, AgentError> {
+        match self.control.release(committed).await? {
+            Released::Yes => {}
+            Released::Again => {
+                let config = committed.config.clone();
+                self.control.tell(&Occurrence::Uncordon { config }).await;
+            }
+            Released::Waiting { why } => {
+                let now = self.host.clock.now();
+                let asked = *self.release_asked.get_or_insert(now);
+                let late = self.late(asked, Answer::Release, &why);
+                if let Some(cause) = late.fault {
+                    self.tell_late(&Occurrence::FailedToUncordon { cause }).await;
+                }
+                self.wait_for(why);
+                return Ok(Some(Turn::Wait(late.after)));
+            }
+        }
+        self.health.waiting = None;
+        self.release_asked = None;
+        self.told_late = false;
+        Ok(None)
+    }
+
+    fn wait_for(&mut self, why: String) {
+        if self.health.waiting.as_ref() != Some(&why) {
+            info!(MESSAGE_ID = message::PHASE, "waiting: {why}");
+        }
+        self.health.waiting = Some(why);
+    }
+
+    /// Makes the wait a fault when it is too long.
+    fn late(&mut self, since: Timestamp, answer: Answer, why: &str) -> Late {
+        let patience = answer.patience();
+        let waited = self.host.clock.now().since(since);
+        if waited < patience {
+            return Late { fault: None, after: Some(patience.saturating_sub(waited)) };
+        }
+        let minutes = patience.as_secs() / 60;
+        let message = format!("not answered for {minutes} minutes: {why}");
+        self.health.fault = Some(Fault {
+            class: Class::Degraded,
+            reason: answer.reason().to_owned(),
+            message: message.clone(),
+            next: "See what keeps the controller or the pod; the node goes on by itself once it is answered."
+                .to_owned(),
+        });
+        Late { fault: Some(message), after: None }
+    }
+
+    /// Tells once that an answer is late.
+    async fn tell_late(&mut self, occurrence: &Occurrence) {
+        if !std::mem::replace(&mut self.told_late, true) {
+            warn!(
+                MESSAGE_ID = message::FAULT,
+                MCA_FAULT = occurrence.reason(),
+                "{}: {}",
+                occurrence.reason(),
+                occurrence.message()
+            );
+            self.control.tell(occurrence).await;
+        }
+    }
+}
+
+/// How an unanswered wait stands.
+struct Late {
+    /// What is told when it is too long.
+    fault: Option<String>,
+    /// When it will be too long.
+    after: Option<Duration>,
+}

@@ -1,0 +1,108 @@
+//! The Node's annotations as the cluster expects them: what a report changes of them (`mcd-contract.md` 1).
+//!
+//! Pure and level-triggered: the difference between what the Node says and what it should say, whatever was written
+//! before. No key of the controllers is ever changed, but for an empty `desiredImage`, which means nothing (MCD-033).
+
+use std::collections::BTreeMap;
+
+use super::node::PREFIX;
+use crate::model::annotations::DESIRED_IMAGE;
+use crate::report::{NodeReport, REASON_LIMIT, State};
+
+/// The config that the node runs.
+pub(super) const CURRENT_CONFIG: &str = "machineconfiguration.openshift.io/currentConfig";
+/// The image that the node runs; absent outside of image mode.
+pub(super) const CURRENT_IMAGE: &str = "machineconfiguration.openshift.io/currentImage";
+/// The node's state.
+pub(super) const STATE: &str = "machineconfiguration.openshift.io/state";
+/// Why the node is in its state.
+pub(super) const REASON: &str = "machineconfiguration.openshift.io/reason";
+/// `Rebooting`, or empty.
+pub(super) const POST_CONFIG_ACTION: &str = "machineconfiguration.openshift.io/post-config-action";
+/// What kept the staged deployment from being finalised in the last shutdown.
+pub(super) const FINALIZE_FAILURE: &str = "machineconfiguration.openshift.io/ostree-finalize-staged-failure";
+/// The topology of the control plane, as the controllers know it.
+pub(super) const TOPOLOGY: &str = "machineconfiguration.openshift.io/controlPlaneTopology";
+/// What is asked of the drain controller.
+pub(super) const DESIRED_DRAIN: &str = "machineconfiguration.openshift.io/desiredDrain";
+/// What the drain controller answered last.
+pub(super) const APPLIED_DRAIN: &str = "machineconfiguration.openshift.io/lastAppliedDrain";
+
+/// The only value of [`POST_CONFIG_ACTION`] that says something.
+const REBOOTING: &str = "Rebooting";
+
+/// The fault that [`FINALIZE_FAILURE`] tells.
+const NOT_FINALISED: &str = "DeploymentNotFinalised";
+
+/// Annotations, by key.
+pub(super) type Annotations = BTreeMap<String, String>;
+
+/// What is to be written: a value, or the key's removal.
+pub(super) type Changes = BTreeMap<String, Option<String>>;
+
+/// Returns what a report changes. `Done` is one change as a whole: state, config, image and reason (ANN-004).
+pub(super) fn changes(now: &Annotations, report: &NodeReport) -> Changes {
+    let mut wanted = Changes::new();
+    let mut set = |key: &str, value: &str| {
+        wanted.insert(key.to_owned(), Some(value.to_owned()));
+    };
+    let failing = matches!(now.get(STATE).map(String::as_str), Some("Degraded" | "Unreconcilable"));
+    let unknown = now.get(CURRENT_CONFIG).is_none_or(String::is_empty);
+    match report.state {
+        // A node that failed says so until it is done (MCD-027).
+        State::Working if failing => {}
+        State::Working => set(STATE, "Working"),
+        State::Degraded | State::Unreconcilable => {
+            let state = if report.state == State::Degraded { "Degraded" } else { "Unreconcilable" };
+            set(STATE, state);
+            set(REASON, &cut(&report.reason));
+        }
+        State::Done => {
+            set(STATE, "Done");
+            set(REASON, "");
+        }
+    }
+    match report.fault.as_ref().filter(|fault| fault.reason == NOT_FINALISED) {
+        Some(fault) => set(FINALIZE_FAILURE, &cut(&fault.message)),
+        None if now.contains_key(FINALIZE_FAILURE) => set(FINALIZE_FAILURE, ""),
+        None => {}
+    }
+    if report.phase == REBOOTING {
+        set(POST_CONFIG_ACTION, REBOOTING);
+    } else if now.get(POST_CONFIG_ACTION).is_some_and(|value| value == REBOOTING) {
+        set(POST_CONFIG_ACTION, "");
+    }
+    if report.state == State::Done || unknown {
+        committed(&mut wanted, report);
+    }
+    if report.state == State::Done && now.get(DESIRED_IMAGE[0]).is_some_and(String::is_empty) {
+        wanted.insert(DESIRED_IMAGE[0].to_owned(), None);
+    }
+    differing(now, wanted)
+}
+
+/// Says what is committed, when something is: also on a Node that was created again (MCD-023).
+fn committed(wanted: &mut Changes, report: &NodeReport) {
+    let Some(config) = &report.current_config else { return };
+    wanted.insert(CURRENT_CONFIG.to_owned(), Some(config.to_string()));
+    wanted.insert(CURRENT_IMAGE.to_owned(), report.current_image.as_ref().map(ToString::to_string));
+}
+
+/// Returns what the provisioning's annotations change of a Node that has none yet (MCD-022).
+pub(super) fn initial(now: &Annotations, provisioned: &Annotations) -> Changes {
+    let ours = provisioned.iter().filter(|(key, _)| key.starts_with(PREFIX));
+    differing(now, ours.map(|(key, value)| (key.clone(), Some(value.clone()))).collect())
+}
+
+/// Leaves what is as it should be (MCD-035).
+fn differing(now: &Annotations, mut wanted: Changes) -> Changes {
+    wanted.retain(|key, value| now.get(key) != value.as_ref());
+    wanted
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(REASON_LIMIT).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,181 @@
+//! What a report changes of a Node's annotations, as a table.
+
+use super::*;
+use crate::model::{Class, ConfigName, ImageRef};
+use crate::update::Fault;
+
+fn image(digit: &str) -> String {
+    format!("reg.test/os@sha256:{}", digit.repeat(64))
+}
+
+fn report(state: State) -> NodeReport {
+    NodeReport {
+        schema_version: 1,
+        node: "worker-0".into(),
+        state,
+        reason: String::new(),
+        current_config: Some(ConfigName::new("b").unwrap()),
+        desired_config: Some(ConfigName::new("b").unwrap()),
+        current_image: None,
+        desired_image: None,
+        phase: "Idle".into(),
+        update: None,
+        fault: None,
+        progress: None,
+        waiting: None,
+        conditions: Vec::new(),
+        since: String::new(),
+    }
+}
+
+fn faulty(state: State, reason: &str, message: &str) -> NodeReport {
+    let fault = Fault {
+        class: Class::Degraded,
+        reason: reason.into(),
+        message: message.into(),
+        next: "Look.".into(),
+    };
+    NodeReport { reason: format!("{reason}: {message}"), fault: Some(fault), ..report(state) }
+}
+
+fn node(pairs: &[(&str, &str)]) -> Annotations {
+    pairs.iter().map(|(key, value)| (format!("{PREFIX}{key}"), (*value).to_owned())).collect()
+}
+
+/// Shows changes in one line: `state=Done currentImage-`.
+fn told(now: &[(&str, &str)], report: &NodeReport) -> String {
+    let changes = changes(&node(now), report);
+    let words = changes.iter().map(|(key, value)| {
+        let key = key.strip_prefix(PREFIX).unwrap();
+        value.as_ref().map_or_else(|| format!("{key}-"), |value| format!("{key}={value}"))
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// MCD-026, MCD-027: Working when it begins, unless the node says that it failed; nothing else with it.
+#[test]
+fn working() {
+    let working = report(State::Working);
+    assert_eq!(told(&[("currentConfig", "a"), ("state", "Done")], &working), "state=Working");
+    assert_eq!(told(&[("currentConfig", "a")], &working), "state=Working");
+    for state in ["Working", "Degraded", "Unreconcilable"] {
+        assert_eq!(told(&[("currentConfig", "a"), ("state", state)], &working), "", "{state}");
+    }
+}
+
+/// ANN-004, MCD-031, MCD-032, MCD-035: Done is one change with config, image and an empty reason; and then nothing.
+#[test]
+fn done() {
+    let done = report(State::Done);
+    let before = [("currentConfig", "a"), ("state", "Working"), ("reason", "x"), ("desiredConfig", "b")];
+    assert_eq!(told(&before, &done), "currentConfig=b reason= state=Done");
+    let after = [("currentConfig", "b"), ("state", "Done"), ("reason", "")];
+    assert_eq!(told(&after, &done), "");
+    let mut layered = report(State::Done);
+    layered.current_image = Some(ImageRef::parse(&image("a")).unwrap());
+    assert_eq!(told(&after, &layered), format!("currentImage={}", image("a")));
+}
+
+/// ANN-005, MCD-032, MCD-033: the image's keys go when image mode ends; a controller's key that says something stays.
+#[test]
+fn image_mode_ends() {
+    let done = report(State::Done);
+    let rest = [("currentConfig", "b"), ("state", "Done"), ("reason", "")];
+    let with = |extra: (&'static str, &'static str)| [rest.as_slice(), &[extra]].concat();
+    assert_eq!(told(&with(("currentImage", "x")), &done), "currentImage-");
+    assert_eq!(told(&with(("currentImage", "")), &done), "currentImage-");
+    assert_eq!(told(&with(("desiredImage", "")), &done), "desiredImage-");
+    assert_eq!(told(&with(("desiredImage", "x")), &done), "");
+    assert_eq!(told(&with(("desiredImage", "")), &report(State::Working)), "state=Working");
+}
+
+/// MCD-028, MCD-029, MCD-030, ANN-007: state and reason together, the reason cut by characters.
+#[test]
+fn failing() {
+    let now = [("currentConfig", "a"), ("state", "Working")];
+    let degraded = faulty(State::Degraded, "Full", "no space");
+    assert_eq!(told(&now, &degraded), "reason=Full: no space state=Degraded");
+    let unreconcilable = faulty(State::Unreconcilable, "FailedToReconcile", "x");
+    assert_eq!(told(&now, &unreconcilable), "reason=FailedToReconcile: x state=Unreconcilable");
+    let long = faulty(State::Degraded, "Long", &"é".repeat(3000));
+    let reason = changes(&node(&now), &long).get(REASON).cloned().flatten().unwrap();
+    assert_eq!(reason.chars().count(), 2000);
+    // From Degraded straight to Done.
+    let failed = [("currentConfig", "a"), ("state", "Degraded"), ("reason", "x")];
+    assert_eq!(told(&failed, &report(State::Done)), "currentConfig=b reason= state=Done");
+}
+
+/// MCD-042, MCD-043, W-10: `Rebooting` while the record says so, and empty once it does not.
+#[test]
+fn rebooting() {
+    let now = [("currentConfig", "a"), ("state", "Working")];
+    let rebooting = NodeReport { phase: "Rebooting".into(), ..report(State::Working) };
+    assert_eq!(told(&now, &rebooting), "post-config-action=Rebooting");
+    let asked = [now.as_slice(), &[("post-config-action", "Rebooting")]].concat();
+    assert_eq!(told(&asked, &rebooting), "");
+    assert_eq!(told(&asked, &report(State::Working)), "post-config-action=");
+    assert_eq!(told(&now, &report(State::Working)), "");
+}
+
+/// MCD-045: the failure is told, then emptied; never created empty.
+#[test]
+fn finalisation() {
+    let now = [("currentConfig", "a"), ("state", "Working")];
+    let failed = faulty(State::Degraded, "DeploymentNotFinalised", "old deployment");
+    assert!(told(&now, &failed).contains("ostree-finalize-staged-failure=old deployment"));
+    let told_once = [now.as_slice(), &[("ostree-finalize-staged-failure", "x")]].concat();
+    assert_eq!(told(&told_once, &report(State::Working)), "ostree-finalize-staged-failure=");
+    let emptied = [now.as_slice(), &[("ostree-finalize-staged-failure", "")]].concat();
+    assert_eq!(told(&emptied, &report(State::Working)), "");
+}
+
+/// MCD-023: a Node without annotations gets what is committed, with the state of the report.
+#[test]
+fn created_again() {
+    let mut working = report(State::Working);
+    working.current_image = Some(ImageRef::parse(&image("a")).unwrap());
+    let expected = format!("currentConfig=b currentImage={} state=Working", image("a"));
+    assert_eq!(told(&[], &working), expected);
+    assert_eq!(told(&[("currentConfig", "")], &report(State::Done)), "currentConfig=b reason= state=Done");
+    let nothing = NodeReport { current_config: None, ..report(State::Working) };
+    assert_eq!(told(&[], &nothing), "state=Working");
+}
+
+/// MCD-034, ANN-008, ANN-011: no other key is in any change, whatever the Node and the report say.
+#[test]
+fn other_keys_are_left_alone() {
+    let others = [
+        ("desiredConfig", "z"),
+        ("desiredImage", "x"),
+        ("lastAppliedDrain", "drain-b"),
+        ("desiredDrain", "drain-b"),
+        ("controlPlaneTopology", "HighlyAvailable"),
+        ("lastSyncedControllerConfigResourceVersion", "7"),
+        ("post-config-action", "Rebooting"),
+        ("ostree-finalize-staged-failure", "x"),
+    ];
+    let ours = [
+        CURRENT_CONFIG,
+        CURRENT_IMAGE,
+        STATE,
+        REASON,
+        POST_CONFIG_ACTION,
+        FINALIZE_FAILURE,
+        DESIRED_IMAGE[0],
+    ];
+    for state in [State::Done, State::Working, State::Degraded, State::Unreconcilable] {
+        let changed = changes(&node(&others), &faulty(state, "DeploymentNotFinalised", "x"));
+        assert!(changed.keys().all(|key| ours.contains(&key.as_str())), "{changed:?}");
+        assert!(!changed.contains_key(DESIRED_IMAGE[0]), "{changed:?}");
+    }
+}
+
+/// MCD-022: every key of the provisioning's file that the Node does not have so, and no foreign one.
+#[test]
+fn provisioned() {
+    let mut file = node(&[("currentConfig", "a"), ("desiredConfig", "a"), ("state", "Done")]);
+    file.insert("node.alpha/ttl".into(), "0".into());
+    let changed = initial(&node(&[("state", "Done")]), &file);
+    let keys: Vec<&str> = changed.keys().map(|key| key.strip_prefix(PREFIX).unwrap()).collect();
+    assert_eq!(keys, ["currentConfig", "desiredConfig"]);
+}

@@ -1,0 +1,61 @@
+//! What the provisioning left for the Node's first annotations.
+
+use crate::control::ControlError;
+use crate::host::{HostError, Root};
+use crate::model::FileMode;
+
+use super::annotations::Annotations;
+
+/// Where the machine-config-server's Ignition puts them.
+const FILE: &str = "/etc/machine-config-daemon/node-annotations.json";
+
+/// Where they are kept once they have served, under MCD's name for it.
+const KEPT: &str = "/etc/machine-config-daemon/node-annotation.json.bak";
+
+/// Says whether they have not served yet.
+pub(super) fn is_pending(root: &Root) -> Result<bool, HostError> {
+    root.exists(FILE)
+}
+
+/// Reads them.
+pub(super) fn read(root: &Root) -> Result<Option<Annotations>, ControlError> {
+    let Some(bytes) = root.read(FILE)? else { return Ok(None) };
+    let read = serde_json::from_slice(&bytes).map_err(|error| HostError::Malformed {
+        path: FILE.to_owned(),
+        format: "a JSON object of strings",
+        cause: format!("line {}, column {}", error.line(), error.column()),
+    });
+    Ok(Some(read?))
+}
+
+/// Puts them away: what is committed is stored by now, and the name goes last (W-11).
+pub(super) fn retire(root: &Root) -> Result<(), HostError> {
+    if let Some(bytes) = root.read(FILE)? {
+        root.replace(KEPT, &bytes, FileMode::DEFAULT)?;
+        root.remove(FILE)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// MCD-229, W-11: kept under the other name, gone under the first; a second time is no error.
+    #[test]
+    fn they_serve_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::open(directory.path()).unwrap();
+        assert!(!is_pending(&root).unwrap());
+        root.replace(FILE, br#"{"machineconfiguration.openshift.io/state":"Done"}"#, FileMode::DEFAULT)
+            .unwrap();
+        assert!(is_pending(&root).unwrap());
+        assert_eq!(read(&root).unwrap().unwrap().len(), 1);
+        retire(&root).unwrap();
+        retire(&root).unwrap();
+        assert!(!is_pending(&root).unwrap());
+        assert!(root.read(KEPT).unwrap().is_some());
+        root.replace(FILE, b"[]", FileMode::DEFAULT).unwrap();
+        assert!(read(&root).unwrap_err().next().contains("node-annotations.json"));
+    }
+}

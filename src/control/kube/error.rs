@@ -1,0 +1,108 @@
+//! What can go wrong between the agent and the API server.
+
+use crate::model::Class;
+
+/// A request that did not do what it should.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum KubeError {
+    /// Nobody answered, or the answer was to come back later.
+    #[error("the API server {server} can't be reached: {cause}")]
+    Away {
+        /// Where it should be.
+        server: String,
+        /// What was seen.
+        cause: String,
+    },
+    /// There is no such object, or no such kind.
+    #[error("{object} is not in the cluster")]
+    NotFound {
+        /// The object.
+        object: String,
+    },
+    /// The API server said no.
+    #[error("the API server refuses the request for {object}: {status} {reason}: {message}")]
+    Refused {
+        /// The object.
+        object: String,
+        /// The HTTP status.
+        status: u16,
+        /// The API server's word for it.
+        reason: String,
+        /// The API server's text, at most 500 characters.
+        message: String,
+    },
+    /// An answer that can't be read.
+    #[error("{object} can't be read: {cause}")]
+    Invalid {
+        /// The object.
+        object: String,
+        /// What is wrong.
+        cause: String,
+    },
+    /// The agent's own access can't be used.
+    #[error("{file} can't be used to reach the API server: {cause}")]
+    Config {
+        /// Which file.
+        file: String,
+        /// What is wrong.
+        cause: String,
+    },
+}
+
+impl KubeError {
+    /// Says whether the object is not there.
+    pub(super) fn is_not_found(&self) -> bool {
+        matches!(self, Self::NotFound { .. })
+    }
+
+    /// Says whether this passes without anybody touching the object: what needs the API server waits.
+    pub fn is_away(&self) -> bool {
+        match self {
+            Self::Away { .. } | Self::Config { .. } => true,
+            Self::NotFound { .. } | Self::Refused { .. } | Self::Invalid { .. } => false,
+        }
+    }
+
+    /// Returns what it means for the node.
+    pub fn class(&self) -> Class {
+        match self {
+            Self::Away { .. } | Self::NotFound { .. } | Self::Refused { .. } | Self::Config { .. } => {
+                Class::Retry
+            }
+            Self::Invalid { .. } => Class::Degraded,
+        }
+    }
+
+    /// Returns a bounded word.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Away { .. } => "ApiServerAway",
+            Self::NotFound { .. } => "NotFound",
+            Self::Refused { status: 401, .. } => "Unauthorized",
+            Self::Refused { status: 403, .. } => "Forbidden",
+            Self::Refused { .. } => "ApiServerRefused",
+            Self::Invalid { .. } => "InvalidObject",
+            Self::Config { .. } => "CredentialsUnusable",
+        }
+    }
+
+    /// Returns what a person does next.
+    pub fn next(&self) -> String {
+        match self {
+            Self::Away { .. } => {
+                "See that the node reaches the API server; the agent connects by itself.".to_owned()
+            }
+            Self::NotFound { object } => format!("Create {object}, or change what names it."),
+            Self::Refused { status: 401, .. } => {
+                "Renew the node's certificate or token; the agent reads it again by itself.".to_owned()
+            }
+            Self::Refused { status: 403, .. } => {
+                "Apply the permissions of dist/manifests; the agent tries again by itself.".to_owned()
+            }
+            Self::Refused { object, .. } | Self::Invalid { object, .. } => {
+                format!("Correct {object}; the agent tries again by itself.")
+            }
+            Self::Config { file, .. } => format!("Correct {file}; the agent reads it again by itself."),
+        }
+    }
+}

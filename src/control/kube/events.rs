@@ -1,0 +1,182 @@
+//! What happened, as Kubernetes events about the Node, as MCD's (`mcd-contract.md` 5.7).
+//!
+//! An event is sent before the work goes on, so one that precedes a reboot has reached the API server before it. What
+//! repeats is counted in its event; what repeats without end is counted, and told every few minutes.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::api::{Call, Link};
+use super::error::KubeError;
+use super::node::NodeView;
+use crate::host::clock::Clock;
+use crate::report::{Occurrence, Severity};
+
+/// The source of MCD's events: dashboards and alerts look for it.
+const COMPONENT: &str = "machineconfigdaemon";
+
+/// The cut of a message: the API server refuses longer ones of the newer kind, and kubectl shows no more.
+const MESSAGE_LIMIT: usize = 1024;
+
+/// How long a repetition is counted in the event of the first, as client-go does.
+const REPEATS: Duration = Duration::from_secs(600);
+
+/// How many repetitions are told one by one, as client-go does.
+const BURST: u64 = 25;
+
+/// How often one is told after that, as client-go does.
+const SLOW: Duration = Duration::from_secs(300);
+
+/// How many kinds of occurrences are remembered: an update has about ten.
+const REMEMBERED: usize = 32;
+
+/// Where a namespace is missing, cluster-scoped objects' events are.
+const FALLBACK: &str = "default";
+
+/// The events of one node.
+#[derive(Debug)]
+pub(super) struct Events {
+    link: Link,
+    node: String,
+    namespace: String,
+    clock: Clock,
+    told: Vec<Told>,
+    last: u64,
+}
+
+/// An event that is in the cluster.
+#[derive(Debug)]
+struct Told {
+    uid: String,
+    reason: &'static str,
+    message: String,
+    name: String,
+    count: u64,
+    sent: Instant,
+}
+
+impl Events {
+    /// Nothing is sent yet.
+    pub(super) fn new(link: Link, node: &str, namespace: &str) -> Self {
+        Self {
+            link,
+            node: node.to_owned(),
+            namespace: namespace.to_owned(),
+            clock: Clock::system(),
+            told: Vec::new(),
+            last: 0,
+        }
+    }
+
+    /// Tells what happened; it has reached the API server when this returns.
+    pub(super) async fn tell(&mut self, node: &NodeView, occurrence: &Occurrence) -> Result<(), KubeError> {
+        let message: String = occurrence.message().chars().take(MESSAGE_LIMIT).collect();
+        self.told.retain(|told| told.sent.elapsed() < REPEATS);
+        let same = |told: &Told| {
+            (told.reason, &told.message, &told.uid) == (occurrence.reason(), &message, &node.uid)
+        };
+        if let Some(index) = self.told.iter().position(same) {
+            match self.repeat(index).await {
+                // It is gone by now: it is told anew.
+                Err(error) if error.is_not_found() => drop(self.told.remove(index)),
+                done => return done,
+            }
+        }
+        self.first(node, occurrence, message).await
+    }
+
+    async fn repeat(&mut self, index: usize) -> Result<(), KubeError> {
+        let now = self.clock.now().to_string();
+        let Some(told) = self.told.get_mut(index) else { return Ok(()) };
+        told.count = told.count.saturating_add(1);
+        if told.count > BURST && told.sent.elapsed() < SLOW {
+            return Ok(());
+        }
+        let patch = json!({ "count": told.count, "lastTimestamp": now });
+        told.sent = Instant::now();
+        let path = format!("{}/{}", collection(&self.namespace), told.name);
+        self.link.send(&Call::merge_patch(path, &patch)).await.map(drop)
+    }
+
+    async fn first(
+        &mut self,
+        node: &NodeView,
+        occurrence: &Occurrence,
+        message: String,
+    ) -> Result<(), KubeError> {
+        let name = self.name();
+        let now = self.clock.now().to_string();
+        let event = event(
+            node,
+            occurrence,
+            &Place { namespace: &self.namespace, name: &name, now: &now, message: &message },
+        );
+        match self.link.send(&Call::create(collection(&self.namespace), &event)).await {
+            Err(error) if is_elsewhere(&error) && self.namespace != FALLBACK => {
+                // Not an OpenShift cluster: there is no such namespace, or nothing is allowed in it.
+                FALLBACK.clone_into(&mut self.namespace);
+                let place = Place { namespace: FALLBACK, name: &name, now: &now, message: &message };
+                let event = self::event(node, occurrence, &place);
+                self.link.send(&Call::create(collection(FALLBACK), &event)).await?;
+            }
+            answer => drop(answer?),
+        }
+        let reason = occurrence.reason();
+        self.told.push(Told { uid: node.uid.clone(), reason, message, name, count: 1, sent: Instant::now() });
+        if self.told.len() > REMEMBERED {
+            self.told.remove(0);
+        }
+        Ok(())
+    }
+
+    /// A name that no other event has: the node's and the time.
+    fn name(&mut self) -> String {
+        self.last = self.clock.now().micros().max(self.last.saturating_add(1));
+        format!("{}.{:x}", self.node, self.last)
+    }
+}
+
+fn is_elsewhere(error: &KubeError) -> bool {
+    error.is_not_found() || matches!(error, KubeError::Refused { status: 403, .. })
+}
+
+fn collection(namespace: &str) -> String {
+    format!("/api/v1/namespaces/{namespace}/events")
+}
+
+struct Place<'a> {
+    namespace: &'a str,
+    name: &'a str,
+    now: &'a str,
+    message: &'a str,
+}
+
+fn event(node: &NodeView, occurrence: &Occurrence, place: &Place<'_>) -> Value {
+    let mut about = json!({ "kind": "Node", "name": node.name, "uid": node.uid, "apiVersion": "v1" });
+    // The API server wants it to agree with the event's own, but for the default one.
+    if place.namespace != FALLBACK
+        && let Some(about) = about.as_object_mut()
+    {
+        about.insert("namespace".to_owned(), json!(place.namespace));
+    }
+    let severity = match occurrence.severity() {
+        Severity::Normal => "Normal",
+        Severity::Warning => "Warning",
+    };
+    json!({
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": { "name": place.name, "namespace": place.namespace },
+        "involvedObject": about,
+        "reason": occurrence.reason(),
+        "message": place.message,
+        "type": severity,
+        "source": { "component": COMPONENT, "host": node.name },
+        "reportingComponent": COMPONENT,
+        "reportingInstance": node.name,
+        "firstTimestamp": place.now,
+        "lastTimestamp": place.now,
+        "count": 1,
+    })
+}

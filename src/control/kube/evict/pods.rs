@@ -1,0 +1,245 @@
+//! Which pods are to leave a node, and how each of them stands. Pure.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use tokio::time::Instant;
+
+#[derive(Debug, Deserialize)]
+pub(super) struct List {
+    pub(super) metadata: Metadata,
+    #[serde(default)]
+    pub(super) items: Vec<Item>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Item {
+    #[serde(default)]
+    pub(super) metadata: Metadata,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Line {
+    #[serde(rename = "type")]
+    pub(super) kind: String,
+    pub(super) object: Item,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Metadata {
+    pub(super) name: String,
+    pub(super) namespace: String,
+    pub(super) uid: String,
+    pub(super) resource_version: String,
+    pub(super) deletion_timestamp: Option<String>,
+    pub(super) annotations: Option<BTreeMap<String, String>>,
+    pub(super) owner_references: Option<Vec<Owner>>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Owner {
+    pub(super) kind: String,
+    pub(super) controller: bool,
+}
+
+impl Metadata {
+    /// Says whether a drain leaves the pod alone: the kubelet's own by file, and one that its DaemonSet would put back.
+    pub(super) fn stays(&self) -> bool {
+        let owners = self.owner_references.iter().flatten();
+        let daemon = |owner: &Owner| owner.controller && owner.kind == "DaemonSet";
+        let mirror = |all: &BTreeMap<String, String>| all.contains_key("kubernetes.io/config.mirror");
+        self.annotations.as_ref().is_some_and(mirror) || owners.into_iter().any(daemon)
+    }
+}
+
+/// How a pod stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Stand {
+    /// It was not asked to leave yet.
+    There,
+    /// It is on its way.
+    Leaving,
+    /// It may not leave.
+    Refused { budget: bool, message: String, again: Instant },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Pod {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) uid: String,
+    pub(super) stand: Stand,
+}
+
+/// What a line of the watch means for the drain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum News {
+    Nothing,
+    Changed,
+}
+
+/// The pods that are to leave, by uid.
+#[derive(Debug, Default)]
+pub(super) struct Pods {
+    pub(super) left: BTreeMap<String, Pod>,
+}
+
+impl Pods {
+    /// Takes a new list; what is known of the pods in it stays known.
+    pub(super) fn replace(&mut self, list: impl Iterator<Item = Metadata>) {
+        let mut old = std::mem::take(&mut self.left);
+        for metadata in list.filter(|metadata| !metadata.stays()) {
+            let stand = match old.remove(&metadata.uid).map(|pod| pod.stand) {
+                _ if metadata.deletion_timestamp.is_some() => Stand::Leaving,
+                Some(refused @ Stand::Refused { .. }) => refused,
+                Some(Stand::There | Stand::Leaving) | None => Stand::There,
+            };
+            self.put(metadata, stand);
+        }
+    }
+
+    pub(super) fn put(&mut self, metadata: Metadata, stand: Stand) {
+        let Metadata { name, namespace, uid, .. } = metadata;
+        self.left.insert(uid.clone(), Pod { namespace, name, uid, stand });
+    }
+
+    /// Takes a line of the watch; `None` when it ends the watch.
+    pub(super) fn see(&mut self, line: Line) -> Option<News> {
+        let metadata = line.object.metadata;
+        let before = self.told().map(|pod| pod.uid.clone());
+        let mut came = false;
+        match line.kind.as_str() {
+            "DELETED" => drop(self.left.remove(&metadata.uid)),
+            "ADDED" | "MODIFIED" if metadata.stays() => {}
+            "ADDED" | "MODIFIED" if metadata.deletion_timestamp.is_some() => {
+                self.put(metadata, Stand::Leaving);
+            }
+            "ADDED" | "MODIFIED" if !self.left.contains_key(&metadata.uid) => {
+                came = true;
+                self.put(metadata, Stand::There);
+            }
+            "ADDED" | "MODIFIED" | "BOOKMARK" => {}
+            _ => return None,
+        }
+        let same = !came && self.told().map(|pod| pod.uid.clone()) == before;
+        Some(if same { News::Nothing } else { News::Changed })
+    }
+
+    pub(super) fn stands(&mut self, uid: &str, stand: Option<Stand>) {
+        match (self.left.get_mut(uid), stand) {
+            (Some(pod), Some(stand)) => pod.stand = stand,
+            (Some(_), None) => drop(self.left.remove(uid)),
+            (None, _) => {}
+        }
+    }
+
+    pub(super) fn to_ask(&self, now: Instant) -> Vec<Pod> {
+        let due = |pod: &&Pod| match &pod.stand {
+            Stand::There => true,
+            Stand::Leaving => false,
+            Stand::Refused { again, .. } => *again <= now,
+        };
+        self.left.values().filter(due).cloned().collect()
+    }
+
+    /// When the next refused pod is to be asked again.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let again = |pod: &Pod| match &pod.stand {
+            Stand::Refused { again, .. } => Some(*again),
+            Stand::There | Stand::Leaving => None,
+        };
+        self.left.values().filter_map(again).min()
+    }
+
+    /// The pod that is named: one that may not leave before one that is about to.
+    pub(super) fn told(&self) -> Option<&Pod> {
+        let rank = |pod: &&Pod| {
+            let moving = !matches!(pod.stand, Stand::Refused { .. });
+            (moving, pod.namespace.clone(), pod.name.clone(), pod.uid.clone())
+        };
+        self.left.values().min_by_key(rank)
+    }
+
+    pub(super) fn why(&self) -> String {
+        let Some(pod) = self.told() else { return "the node's pods are leaving".to_owned() };
+        let name = format!("pod {}/{}", pod.namespace, pod.name);
+        match &pod.stand {
+            Stand::There | Stand::Leaving => format!("{name} is leaving"),
+            Stand::Refused { budget: true, message, .. } => {
+                format!("{name} is kept by its PodDisruptionBudget: {message}")
+            }
+            Stand::Refused { budget: false, message, .. } => format!("{name} can't be evicted: {message}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::RETRY;
+    use super::*;
+
+    fn metadata(name: &str, more: &str) -> Metadata {
+        serde_json::from_str(&format!(r#"{{"name":"{name}","namespace":"shop","uid":"u-{name}"{more}}}"#))
+            .unwrap()
+    }
+
+    fn line(kind: &str, name: &str, more: &str) -> Line {
+        Line { kind: kind.to_owned(), object: Item { metadata: metadata(name, more) } }
+    }
+
+    #[test]
+    fn pods_that_would_come_back_stay() {
+        let table = [
+            ("", false),
+            (r#","annotations":{"kubernetes.io/config.mirror":"x"}"#, true),
+            (r#","annotations":{"a":"b"}"#, false),
+            (r#","ownerReferences":[{"kind":"DaemonSet","controller":true}]"#, true),
+            (r#","ownerReferences":[{"kind":"DaemonSet"}]"#, false),
+            (r#","ownerReferences":[{"kind":"ReplicaSet","controller":true}]"#, false),
+        ];
+        for (more, stays) in table {
+            assert_eq!(metadata("a", more).stays(), stays, "{more}");
+        }
+    }
+
+    /// The pod that is named is the one in the way; others come and go without a word.
+    #[test]
+    fn only_what_changes_the_answer_is_news() {
+        let mut pods = Pods::default();
+        pods.replace(["a", "b", "c"].into_iter().map(|name| metadata(name, "")));
+        let later = Instant::now() + RETRY;
+        let refused = Stand::Refused { budget: true, message: "no".to_owned(), again: later };
+        for uid in ["u-a", "u-c"] {
+            pods.stands(uid, Some(Stand::Leaving));
+        }
+        pods.stands("u-b", Some(refused));
+        assert_eq!(pods.why(), "pod shop/b is kept by its PodDisruptionBudget: no");
+        assert_eq!((pods.due(), pods.to_ask(Instant::now()).len()), (Some(later), 0));
+        assert_eq!(pods.to_ask(later).len(), 1);
+        assert_eq!(pods.see(line("DELETED", "a", "")), Some(News::Nothing));
+        assert_eq!(pods.see(line("MODIFIED", "c", r#","deletionTimestamp":"t""#)), Some(News::Nothing));
+        assert_eq!(pods.see(line("ADDED", "d", "")), Some(News::Changed));
+        assert_eq!(pods.see(line("ADDED", "d", "")), Some(News::Nothing));
+        assert_eq!(pods.see(line("DELETED", "b", "")), Some(News::Changed));
+        assert_eq!(pods.why(), "pod shop/c is leaving");
+        assert_eq!(pods.see(line("ERROR", "", "")), None);
+        pods.see(line("DELETED", "c", "")).unwrap();
+        assert_eq!(pods.see(line("DELETED", "d", "")), Some(News::Changed));
+        assert_eq!(pods.told(), None);
+    }
+
+    #[test]
+    fn a_list_keeps_what_is_known_of_its_pods() {
+        let mut pods = Pods::default();
+        pods.replace(["a", "b"].into_iter().map(|name| metadata(name, "")));
+        let again = Instant::now();
+        pods.stands("u-a", Some(Stand::Refused { budget: false, message: "why".to_owned(), again }));
+        pods.replace([metadata("a", ""), metadata("c", r#","deletionTimestamp":"t""#)].into_iter());
+        let names: Vec<&str> = pods.left.values().map(|pod| pod.name.as_str()).collect();
+        assert_eq!(names, ["a", "c"]);
+        assert_eq!(pods.why(), "pod shop/a can't be evicted: why");
+        assert_eq!(pods.to_ask(again).len(), 1);
+    }
+}

@@ -1,0 +1,146 @@
+//! MachineConfigs and the policy: fetched by name when they are needed, and kept for the time nobody can be asked.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use tokio::time::Instant;
+use tracing::warn;
+
+use super::api::Call;
+use super::{Cluster, ControlError, KubeError, invalid};
+use crate::model::machineconfig::MachineConfig;
+use crate::model::policy::DisruptionPolicy;
+use crate::model::{ConfigName, message};
+
+/// How long a MachineConfig may come later than the Node's annotation that names it: they are two objects (W-20).
+const GRACE: Duration = Duration::from_secs(60);
+
+/// How long the operator may take to merge a changed policy, as MCD's (MCD-094).
+const POLICY_GRACE: Duration = Duration::from_secs(120);
+
+impl Cluster {
+    /// Reads an object, or says at once that nobody can be asked.
+    async fn fetch(&self, path: String) -> Result<Vec<u8>, KubeError> {
+        match self.away() {
+            Some(away) => Err(away),
+            None => self.link.send(&Call::get(path)).await,
+        }
+    }
+
+    /// Says whether an object that is not there or not ready has been waited for long enough.
+    fn is_overdue(&mut self, object: &str, grace: Duration) -> bool {
+        let now = Instant::now();
+        match &self.awaited {
+            Some((awaited, since)) if awaited == object => now.duration_since(*since) >= grace,
+            Some(_) | None => {
+                self.awaited = Some((object.to_owned(), now));
+                false
+            }
+        }
+    }
+
+    async fn read_config(&mut self, name: &ConfigName) -> Result<Vec<u8>, ControlError> {
+        let document = format!("MachineConfig {name}");
+        let path = format!("/apis/machineconfiguration.openshift.io/v1/machineconfigs/{name}");
+        match self.fetch(path).await {
+            Ok(bytes) => {
+                self.awaited = None;
+                Ok(bytes)
+            }
+            Err(error) if error.is_not_found() => {
+                if self.is_overdue(&document, GRACE) {
+                    return Err(ControlError::NotInCluster { config: name.clone() });
+                }
+                let why = format!("it is not there; waiting up to {} s", GRACE.as_secs());
+                Err(ControlError::Awaited { object: document, why })
+            }
+            Err(error) if error.is_away() => Ok(self.cache.config(name)?.ok_or(error)?),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Returns the policy, and keeps it.
+    pub(super) async fn fetch_policy(&mut self) -> Result<DisruptionPolicy, ControlError> {
+        let document = "MachineConfiguration cluster";
+        let path = "/apis/operator.openshift.io/v1/machineconfigurations/cluster".to_owned();
+        let bytes = match self.fetch(path).await {
+            Ok(bytes) => bytes,
+            // Neither the object nor its kind has to be there.
+            Err(error) if error.is_not_found() => Vec::new(),
+            Err(error) if error.is_away() => self.cache.policy()?.ok_or(error)?,
+            Err(error) => return Err(error.into()),
+        };
+        if bytes.is_empty() {
+            self.cache.keep_policy(&bytes)?;
+            return Ok(DisruptionPolicy::defaults());
+        }
+        if !is_observed(&bytes) {
+            let object = document.to_owned();
+            if self.is_overdue(document, POLICY_GRACE) {
+                return Err(ControlError::PolicyNotReady { object });
+            }
+            let why = "the operator has not merged its last change yet".to_owned();
+            return Err(ControlError::Awaited { object, why });
+        }
+        let policy = DisruptionPolicy::parse(&bytes, document).map_err(|source| invalid(document, source))?;
+        self.awaited = None;
+        self.cache.keep_policy(&bytes)?;
+        Ok(policy)
+    }
+
+    /// Returns a MachineConfig, and keeps it.
+    pub(super) async fn fetch_config(&mut self, name: &ConfigName) -> Result<MachineConfig, ControlError> {
+        let bytes = self.read_config(name).await?;
+        let document = format!("MachineConfig {name}");
+        let config = MachineConfig::parse(&bytes, &document).map_err(|source| invalid(&document, source))?;
+        if config.name() != name {
+            let found = config.name().clone();
+            return Err(ControlError::Misnamed { document, config: name.clone(), found });
+        }
+        if let Err(error) = self.cache.keep_config(name, &bytes) {
+            // It is there to be used: what was fetched is not refused for want of a place to keep it.
+            warn!(MESSAGE_ID = message::FAULT, MCA_FAULT = error.reason(), "{document} is not kept: {error}");
+        }
+        Ok(config)
+    }
+}
+
+#[derive(Deserialize)]
+struct Observed {
+    metadata: Generation,
+    #[serde(default)]
+    status: Option<ObservedGeneration>,
+}
+
+#[derive(Deserialize)]
+struct Generation {
+    #[serde(default)]
+    generation: i64,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ObservedGeneration {
+    #[serde(default)]
+    observed_generation: Option<i64>,
+}
+
+/// Says whether the operator has merged the policy's last change. Where no operator writes a status, the spec counts.
+fn is_observed(bytes: &[u8]) -> bool {
+    let Ok(read) = serde_json::from_slice::<Observed>(bytes) else { return true };
+    let observed = read.status.and_then(|status| status.observed_generation);
+    observed.is_none_or(|observed| observed >= read.metadata.generation)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// MCD-094: the operator's status has to be of the object's last change.
+    #[test]
+    fn a_policy_is_observed_first() {
+        assert!(is_observed(br#"{"metadata":{"generation":2},"status":{"observedGeneration":2}}"#));
+        assert!(!is_observed(br#"{"metadata":{"generation":2},"status":{"observedGeneration":1}}"#));
+        assert!(is_observed(br#"{"metadata":{"generation":2}}"#));
+    }
+}

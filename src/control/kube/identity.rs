@@ -1,0 +1,308 @@
+//! Who the agent is to the API server: the kubelet's kubeconfig, or the pod's service account.
+//!
+//! The files are read anew before each connection and whenever a request is refused as unauthorised, so a rotated
+//! certificate, token or CA needs no restart. Only the named CA is trusted; the host's own roots are never loaded.
+
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use kube::config::{AuthInfo, Kubeconfig};
+use secrecy::{ExposeSecret, SecretString};
+
+use super::error::KubeError;
+use crate::host::Root;
+use crate::model::Sha256;
+
+/// Where a pod finds its service account.
+const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// How the kubelet's user is named.
+const NODE_USER: &str = "system:node:";
+
+/// Where the access to the API server comes from.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    root: Root,
+    source: Source,
+}
+
+#[derive(Debug, Clone)]
+enum Source {
+    Kubeconfig(PathBuf),
+    ServiceAccount { server: String },
+}
+
+/// One reading of the access. `Debug` shows no secret.
+pub(super) struct Access {
+    /// The API server's URL.
+    pub(super) server: String,
+    /// The name in its certificate, when it is not the URL's.
+    pub(super) server_name: Option<String>,
+    /// The CA's certificates, PEM.
+    pub(super) authority: Vec<u8>,
+    /// The client's certificates and key, PEM.
+    pub(super) client: Option<(Vec<u8>, Vec<u8>)>,
+    /// The token.
+    pub(super) token: Option<SecretString>,
+    /// The name of the user in the kubeconfig.
+    user: String,
+    /// The file that names all others, for errors.
+    pub(super) file: String,
+}
+
+/// Certificates with their key, and a token.
+type Proof = (Option<(Vec<u8>, Vec<u8>)>, Option<SecretString>);
+
+impl Identity {
+    /// Takes a kubeconfig. It is read when it is needed.
+    pub fn kubeconfig(path: &Path) -> Result<Self, KubeError> {
+        let absolute =
+            std::path::absolute(path).map_err(|error| wrong(&path.display(), error.to_string()))?;
+        Ok(Self { root: machine()?, source: Source::Kubeconfig(absolute) })
+    }
+
+    /// Takes the service account of the pod; `None` when none is mounted.
+    pub fn service_account(host: &str, port: &str) -> Result<Option<Self>, KubeError> {
+        let root = machine()?;
+        let token = format!("{SERVICE_ACCOUNT}/token");
+        if !root.exists(&token).map_err(|error| wrong(&token, error.to_string()))? {
+            return Ok(None);
+        }
+        let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+        let server = format!("https://{host}:{port}");
+        Ok(Some(Self { root, source: Source::ServiceAccount { server } }))
+    }
+
+    /// Returns the node's name, where the identity says it: a kubelet's does.
+    pub fn node_name(&self) -> Result<Option<String>, KubeError> {
+        let access = self.read()?;
+        if let Some(name) = access.user.strip_prefix(NODE_USER) {
+            return Ok(Some(name.to_owned()));
+        }
+        let Some((certificate, _)) = &access.client else { return Ok(None) };
+        let ders = super::tls::certificates(certificate, &access.file)?;
+        Ok(ders.first().and_then(|der| common_name(der)))
+    }
+
+    /// Reads the files.
+    pub(super) fn read(&self) -> Result<Access, KubeError> {
+        match &self.source {
+            Source::Kubeconfig(path) => self.read_kubeconfig(path),
+            Source::ServiceAccount { server } => {
+                let token = self.token(Path::new(&format!("{SERVICE_ACCOUNT}/token")))?;
+                Ok(Access {
+                    server: server.clone(),
+                    server_name: None,
+                    authority: self.bytes(Path::new(&format!("{SERVICE_ACCOUNT}/ca.crt")))?,
+                    client: None,
+                    token: Some(token),
+                    user: String::new(),
+                    file: SERVICE_ACCOUNT.to_owned(),
+                })
+            }
+        }
+    }
+
+    fn read_kubeconfig(&self, path: &Path) -> Result<Access, KubeError> {
+        let wrong = |cause: String| wrong(&path.display(), cause);
+        // The parser's text is left out: it quotes the document, and that may hold a key.
+        let read =
+            Kubeconfig::from_yaml(&self.text(path)?).map_err(|_| wrong("it is no kubeconfig".to_owned()))?;
+        let missing = |what: &str, name: &str| wrong(format!("it has no {what} {name:?}"));
+        let wanted = read.current_context.unwrap_or_default();
+        let context = read.contexts.into_iter().find(|context| context.name == wanted);
+        let context = context.and_then(|named| named.context).ok_or_else(|| missing("context", &wanted))?;
+        let cluster = read.clusters.into_iter().find(|cluster| cluster.name == context.cluster);
+        let cluster =
+            cluster.and_then(|named| named.cluster).ok_or_else(|| missing("cluster", &context.cluster))?;
+        let name = context.user.unwrap_or_default();
+        let user = read.auth_infos.into_iter().find(|user| user.name == name);
+        let user = user.ok_or_else(|| missing("user", &name))?.auth_info.unwrap_or_default();
+        if cluster.insecure_skip_tls_verify.unwrap_or_default() {
+            return Err(wrong("insecure-skip-tls-verify is set; name a certificate-authority".to_owned()));
+        }
+        let base = path.parent().unwrap_or(Path::new("/"));
+        let data = cluster.certificate_authority_data.as_deref();
+        let authority = self.material(base, data, cluster.certificate_authority.as_deref())?;
+        let authority =
+            authority.ok_or_else(|| wrong("the cluster names no certificate-authority".to_owned()))?;
+        let (client, token) = self.proof(base, &user)?;
+        if client.is_none() && token.is_none() {
+            let plugin = user.exec.is_some() || user.auth_provider.is_some();
+            let how = if plugin { "only by a plugin, which is not supported" } else { "by nothing" };
+            return Err(wrong(format!("the user is known {how}; name a client certificate or a token")));
+        }
+        Ok(Access {
+            server: cluster.server.ok_or_else(|| wrong("the cluster names no server".to_owned()))?,
+            server_name: cluster.tls_server_name,
+            authority,
+            client,
+            token,
+            user: name,
+            file: path.display().to_string(),
+        })
+    }
+
+    /// Returns what proves who the user is: certificates with their key, and a token.
+    fn proof(&self, base: &Path, user: &AuthInfo) -> Result<Proof, KubeError> {
+        let data = user.client_certificate_data.as_deref();
+        let certificate = self.material(base, data, user.client_certificate.as_deref())?;
+        let data = user.client_key_data.as_ref().map(ExposeSecret::expose_secret);
+        let key = self.material(base, data, user.client_key.as_deref())?;
+        let given = user.token.clone().filter(|token| !token.expose_secret().is_empty());
+        let token = match (given, &user.token_file) {
+            (Some(token), _) => Some(token),
+            (None, Some(file)) => Some(self.token(&base.join(file))?),
+            (None, None) => None,
+        };
+        Ok((certificate.zip(key), token))
+    }
+
+    fn token(&self, path: &Path) -> Result<SecretString, KubeError> {
+        Ok(SecretString::from(self.text(path)?.trim()))
+    }
+
+    /// Returns what is given in place, or what is in the named file.
+    fn material(
+        &self,
+        base: &Path,
+        data: Option<&str>,
+        file: Option<&str>,
+    ) -> Result<Option<Vec<u8>>, KubeError> {
+        if let Some(data) = data.filter(|data| !data.is_empty()) {
+            let decoded = base64::engine::general_purpose::STANDARD.decode(data.trim());
+            let bytes =
+                decoded.map_err(|_| wrong(&base.display(), "a -data field is no base64".to_owned()))?;
+            return Ok(Some(bytes));
+        }
+        file.filter(|file| !file.is_empty()).map(|file| self.bytes(&base.join(file))).transpose()
+    }
+
+    fn bytes(&self, path: &Path) -> Result<Vec<u8>, KubeError> {
+        let name = path.display().to_string();
+        let read = self.root.read(&name).map_err(|error| wrong(&name, error.to_string()))?;
+        read.ok_or_else(|| wrong(&name, "it is not there".to_owned()))
+    }
+
+    fn text(&self, path: &Path) -> Result<String, KubeError> {
+        String::from_utf8(self.bytes(path)?).map_err(|_| wrong(&path.display(), "it is no text".to_owned()))
+    }
+}
+
+impl Access {
+    /// Returns a digest of all that a connection is made of; a token is sent with each request.
+    pub(super) fn print(&self) -> Sha256 {
+        let (certificate, key) = self.client.as_ref().map(|(a, b)| (&**a, &**b)).unwrap_or_default();
+        let name = self.server_name.as_deref().unwrap_or_default();
+        let parts: [&[u8]; 5] = [self.server.as_bytes(), name.as_bytes(), &self.authority, certificate, key];
+        let digests: String = parts.into_iter().map(|part| Sha256::of(part).to_string()).collect();
+        Sha256::of(digests.as_bytes())
+    }
+}
+
+impl std::fmt::Debug for Access {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Access({}, from {})", self.server, self.file)
+    }
+}
+
+fn machine() -> Result<Root, KubeError> {
+    Root::open(Path::new("/")).map_err(|error| wrong(&"/", error.to_string()))
+}
+
+fn wrong(file: &dyn std::fmt::Display, cause: String) -> KubeError {
+    KubeError::Config { file: file.to_string(), cause }
+}
+
+/// Finds the node's name in the subject of a kubelet's certificate: the value of a common name (object identifier
+/// 2.5.4.3) that begins as a node's user does. An issuer's name never does.
+fn common_name(der: &[u8]) -> Option<String> {
+    const COMMON_NAME: [u8; 5] = [0x06, 0x03, 0x55, 0x04, 0x03];
+    let mut rests = der.windows(COMMON_NAME.len()).enumerate().filter(|(_, window)| *window == COMMON_NAME);
+    rests.find_map(|(at, _)| {
+        // A string's tag, its length in one byte, or in one more from 128 on, its bytes.
+        let rest = der.get(at + COMMON_NAME.len() + 1..)?;
+        let rest = rest.strip_prefix(&[0x81]).unwrap_or(rest);
+        let (length, rest) = rest.split_first()?;
+        let value = std::str::from_utf8(rest.get(..usize::from(*length))?).ok()?;
+        value.strip_prefix(NODE_USER).map(str::to_owned)
+    })
+}
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "a test plays the kubelet, which writes these files")]
+mod tests {
+    use super::*;
+
+    fn subject(name: &str) -> Vec<u8> {
+        let mut der = vec![0x30, 0x10, 0x06, 0x03, 0x55, 0x04, 0x03, 0x0c];
+        if name.len() > 127 {
+            der.push(0x81);
+        }
+        der.push(u8::try_from(name.len()).unwrap());
+        der.extend(name.as_bytes());
+        der
+    }
+
+    #[test]
+    fn the_certificate_names_the_node() {
+        let mut der = subject("kube-csr-signer_@1700000000");
+        der.extend(subject("system:node:worker-0.example.com"));
+        assert_eq!(common_name(&der).as_deref(), Some("worker-0.example.com"));
+        let long = format!("system:node:{}", "a".repeat(180));
+        assert_eq!(common_name(&subject(&long)), Some("a".repeat(180)));
+        assert_eq!(common_name(&subject("kubelet")), None);
+        assert_eq!(common_name(&[0x06, 0x03, 0x55, 0x04, 0x03, 0x0c, 0x7f, b's']), None);
+    }
+
+    fn kubeconfig(directory: &Path, user: &str, cluster: &str) -> Identity {
+        let text = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{{name: c, context: {{cluster: k, user: \
+             'system:node:w'}}}}]\nclusters: [{{name: k, cluster: {{server: 'https://api.test:6443'{cluster}}}}}]\n\
+             users: [{{name: 'system:node:w', user: {{{user}}}}}]\n"
+        );
+        let path = directory.join("kubeconfig");
+        std::fs::write(&path, text).unwrap();
+        Identity::kubeconfig(&path).unwrap()
+    }
+
+    fn token(access: &Access) -> Option<&str> {
+        access.token.as_ref().map(ExposeSecret::expose_secret)
+    }
+
+    /// Files are named relative to the kubeconfig, as the kubelet's are, and are read anew each time.
+    #[test]
+    fn a_kubeconfig_names_files_that_change() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("ca.crt"), "CA").unwrap();
+        std::fs::write(directory.path().join("token"), "one\n").unwrap();
+        let identity = kubeconfig(directory.path(), "tokenFile: token", ", certificate-authority: ca.crt");
+        let first = identity.read().unwrap();
+        assert_eq!(token(&first), Some("one"));
+        assert_eq!(identity.node_name().unwrap().as_deref(), Some("w"));
+        std::fs::write(directory.path().join("token"), "two\n").unwrap();
+        let second = identity.read().unwrap();
+        assert_eq!(token(&second), Some("two"));
+        assert_eq!(first.print(), second.print());
+        std::fs::write(directory.path().join("ca.crt"), "OTHER").unwrap();
+        assert_ne!(identity.read().unwrap().print(), second.print());
+        assert!(!format!("{second:?}").contains("two"));
+    }
+
+    #[test]
+    fn what_can_not_be_used_says_why_and_no_secret() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("ca.crt"), "CA").unwrap();
+        let ca = ", certificate-authority: ca.crt";
+        let cause = |user: &str, cluster: &str| {
+            kubeconfig(directory.path(), user, cluster).read().unwrap_err().to_string()
+        };
+        assert!(cause("token: geheim", "").contains("no certificate-authority"));
+        assert!(cause("token: geheim", ", insecure-skip-tls-verify: true").contains("insecure"));
+        assert!(cause("exec: {command: x}", ca).contains("plugin"));
+        assert!(cause("auth-provider: {name: x}", ca).contains("plugin"));
+        assert!(cause("tokenFile: none", ca).contains("none"));
+        let broken = cause("token: geheim, token: [", ca);
+        assert!(broken.contains("kubeconfig") && !broken.contains("geheim"), "{broken}");
+    }
+}

@@ -1,0 +1,245 @@
+//! The node's MachineConfigNode: written when it says something new, never watched, read only when it has to be (W-43).
+//!
+//! MCD and the drain controller write the list of conditions under one manager's name, so who leaves one out removes
+//! it, and who sends an old one takes a newer one back. Each write therefore names the version that it builds on: where
+//! nobody else wrote, that costs nothing; where somebody did, it is refused, and only then the object is read again.
+//!
+//! # Which form the CRD has
+//! A server-side apply of an unknown field is an error, a patch drops it in silence. So a patch that is not carried out
+//! (`dryRun`) asks: once in a process, and again before a new update's first write when the last answer is an hour old,
+//! since a cluster's upgrade changes the CRD first and its nodes later. An object that has the field answers for free.
+
+mod merge;
+mod stored;
+#[cfg(test)]
+mod tests;
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tracing::warn;
+
+use super::api::{Call, Link};
+use super::error::KubeError;
+use super::node::NodeView;
+use crate::host::clock::Clock;
+use crate::model::message;
+use crate::report::NodeReport;
+
+pub(super) use merge::Cordons;
+use merge::{Form, Words};
+use stored::{MANAGER, Stored};
+
+const COLLECTION: &str = "/apis/machineconfiguration.openshift.io/v1/machineconfignodes";
+
+/// How long an absent CRD, or the form of a present one, is taken for granted.
+const LOOK_AGAIN: Duration = Duration::from_secs(3600);
+
+/// How often a write is tried again because somebody else wrote meanwhile: the drain controller writes a few times in a
+/// row, and the next report comes anyway.
+const TRIES: usize = 4;
+
+/// An image that nobody can mean, to ask with.
+const PROBE: &str =
+    "probe.invalid/os@sha256:0000000000000000000000000000000000000000000000000000000000000000";
+
+/// The node's MachineConfigNode.
+#[derive(Debug)]
+pub(super) struct Mcn {
+    link: Link,
+    object: String,
+    path: String,
+    cordons: Cordons,
+    clock: Clock,
+    stored: Option<Stored>,
+    form: Option<(Form, Instant)>,
+    absent: Option<Instant>,
+    refused: Option<String>,
+}
+
+impl Mcn {
+    /// Nothing is read yet.
+    pub(super) fn new(link: Link, node: &str) -> Self {
+        Self {
+            link,
+            object: format!("MachineConfigNode {node}"),
+            path: format!("{COLLECTION}/{node}"),
+            cordons: Cordons::Controllers,
+            clock: Clock::system(),
+            stored: None,
+            form: None,
+            absent: None,
+            refused: None,
+        }
+    }
+
+    /// Says who cordons: whoever does tells of it.
+    pub(super) fn with(self, cordons: Cordons) -> Self {
+        Self { cordons, ..self }
+    }
+
+    /// Forgets what is stored: after the API server was away, or the Node was another one, all may be different.
+    pub(super) fn look_again(&mut self) {
+        self.stored = None;
+        self.absent = None;
+        self.refused = None;
+    }
+
+    /// Writes what the report says, if it is not what is stored. A refusal is logged, and is no error: nobody's update
+    /// waits for it.
+    pub(super) async fn publish(&mut self, node: &NodeView, report: &NodeReport) -> Result<(), KubeError> {
+        let absent = self.absent.is_some_and(|since| since.elapsed() < LOOK_AGAIN);
+        let said = format!("{:?} {:?}", report.conditions, (&report.desired_config, &report.desired_image));
+        if absent || node.deleting || self.refused.as_ref() == Some(&said) {
+            return Ok(());
+        }
+        let mut last = Ok(());
+        for _ in 0..TRIES {
+            match self.write(node, report).await {
+                Ok(()) => {
+                    self.refused = None;
+                    return Ok(());
+                }
+                // Deleted, or written by somebody else: it is read again.
+                Err(error) if error.is_not_found() || is_conflict(&error) => {
+                    self.stored = None;
+                    last = Err(error);
+                }
+                // The CRD lost the fields that were sent: the API server takes that for its own failure.
+                Err(error) if is_undeclared(&error) => {
+                    (self.stored, self.form) = (None, None);
+                    last = Err(error);
+                }
+                Err(error) if error.is_away() => return Err(error),
+                Err(error) => {
+                    self.refuse(&error, said);
+                    return Ok(());
+                }
+            }
+        }
+        last
+    }
+
+    fn refuse(&mut self, error: &KubeError, said: String) {
+        warn!(
+            MESSAGE_ID = message::FAULT,
+            MCA_FAULT = error.reason(),
+            "{} is not written; the update goes on without it: {error}. Next: {}",
+            self.object,
+            error.next()
+        );
+        // The CRD may have changed under it.
+        self.form = None;
+        self.stored = None;
+        self.refused = Some(said);
+    }
+
+    async fn write(&mut self, node: &NodeView, report: &NodeReport) -> Result<(), KubeError> {
+        let Some(mut stored) = self.current(node, report).await? else { return Ok(()) };
+        let now = self.clock.now().to_string();
+        let known = self.form.map_or(Form::Joint, |(form, _)| form);
+        let mut words = Words { report, form: known, cordons: self.cordons, now };
+        let begins = merge::spec(&stored, &node.labels, &words).is_some();
+        words.form = self.form(&stored, begins).await?;
+        if let Some(spec) = merge::spec(&stored, &node.labels, &words) {
+            stored = self.apply(&stored, "", json!({ "spec": spec })).await?;
+        }
+        for list in merge::lists(&stored, &words) {
+            if let Some(status) = merge::status(&stored, &list, &words) {
+                stored = self.apply(&stored, "/status", json!({ "status": status })).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns what is stored: remembered, read, or created. `None` in a cluster without the CRD.
+    async fn current(&mut self, node: &NodeView, report: &NodeReport) -> Result<Option<Stored>, KubeError> {
+        if let Some(stored) = &self.stored {
+            return Ok(Some(stored.clone()));
+        }
+        let answer = match self.link.send(&Call::get(self.path.clone())).await {
+            Err(error) if error.is_not_found() => self.create(node, report).await?,
+            answer => Some(answer?),
+        };
+        let Some(answer) = answer else {
+            self.absent = Some(Instant::now());
+            return Ok(None);
+        };
+        self.absent = None;
+        self.keep(&answer).map(Some)
+    }
+
+    async fn create(&self, node: &NodeView, report: &NodeReport) -> Result<Option<Vec<u8>>, KubeError> {
+        let owner = json!({ "apiVersion": "v1", "kind": "Node", "name": node.name, "uid": node.uid });
+        let mut object = self.document(json!({ "spec": merge::first_spec(&node.labels, report) }), None);
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.insert("ownerReferences".to_owned(), json!([owner]));
+        }
+        let path = format!("{COLLECTION}?fieldManager={MANAGER}");
+        match self.link.send(&Call::create(path, &object)).await {
+            Err(error) if error.is_not_found() => Ok(None),
+            answer => answer.map(Some),
+        }
+    }
+
+    /// Applies a part of the object to the version that was read.
+    async fn apply(&mut self, stored: &Stored, subresource: &str, part: Value) -> Result<Stored, KubeError> {
+        let object = self.document(part, Some(&stored.version));
+        let answer = self.link.send(&Call::apply(format!("{}{subresource}", self.path), &object)).await?;
+        self.keep(&answer)
+    }
+
+    fn document(&self, mut part: Value, version: Option<&str>) -> Value {
+        let name = self.path.rsplit('/').next().unwrap_or_default();
+        if let Some(object) = part.as_object_mut() {
+            object.insert("apiVersion".to_owned(), json!("machineconfiguration.openshift.io/v1"));
+            object.insert("kind".to_owned(), json!("MachineConfigNode"));
+            let metadata = match version {
+                Some(version) => json!({ "name": name, "resourceVersion": version }),
+                None => json!({ "name": name }),
+            };
+            object.insert("metadata".to_owned(), metadata);
+        }
+        part
+    }
+
+    fn keep(&mut self, answer: &[u8]) -> Result<Stored, KubeError> {
+        let stored = Stored::parse(answer).map_err(|error| KubeError::Invalid {
+            object: self.object.clone(),
+            cause: format!("the answer is no such object (line {}, column {})", error.line(), error.column()),
+        })?;
+        self.stored = Some(stored.clone());
+        Ok(stored)
+    }
+
+    /// Says which form the CRD has; asks when that is not known, or was asked long before this update began.
+    async fn form(&mut self, stored: &Stored, begins: bool) -> Result<Form, KubeError> {
+        if stored.has_images() {
+            self.form = Some((Form::Split, Instant::now()));
+            return Ok(Form::Split);
+        }
+        if let Some((form, asked)) = self.form
+            && !(begins && asked.elapsed() >= LOOK_AGAIN)
+        {
+            return Ok(form);
+        }
+        let probe = json!({ "spec": { "configImage": { "desiredImage": PROBE } } });
+        let path = format!("{}?dryRun=All&fieldManager={MANAGER}", self.path);
+        let form = match self.link.send(&Call::merge_patch(path, &probe)).await {
+            Ok(answer) if Stored::parse(&answer).is_ok_and(|seen| seen.image.is_some()) => Form::Split,
+            Err(error) if error.is_away() || error.is_not_found() => return Err(error),
+            // Who may not ask tells what every form takes.
+            Ok(_) | Err(_) => Form::Joint,
+        };
+        self.form = Some((form, Instant::now()));
+        Ok(form)
+    }
+}
+
+fn is_conflict(error: &KubeError) -> bool {
+    matches!(error, KubeError::Refused { status: 409, .. })
+}
+
+fn is_undeclared(error: &KubeError) -> bool {
+    error.to_string().contains("not declared in schema")
+}

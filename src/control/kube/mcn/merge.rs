@@ -1,0 +1,397 @@
+//! What is written next: the report's conditions laid over what is stored. Pure.
+//!
+//! Conditions of other writers stay as they are. An update that ends is told as ended first and reset after that, so
+//! that who looks at every write sees each condition reach True before `Updated` does.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::stored::{Held, Pair, Stored};
+use crate::model::{ConfigName, ImageRef};
+use crate::report::{Condition, NOT_YET, NodeReport, Status, not_yet};
+
+/// What is written where nothing is known: an empty string is refused.
+pub(super) const NOT_SET: &str = "not-yet-set";
+
+/// How a CRD tells what was applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// `AppliedFilesAndOS`, and no images.
+    Joint,
+    /// `AppliedFiles`, `AppliedOSImage`, `ImagePulledFromRegistry`, and `configImage`.
+    Split,
+}
+
+/// Who cordons, and so who tells of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum Cordons {
+    /// The drain controller.
+    Controllers,
+    /// The agent.
+    Own,
+}
+
+/// What a write is made of besides what is stored.
+pub(super) struct Words<'a> {
+    pub(super) report: &'a NodeReport,
+    pub(super) form: Form,
+    pub(super) cordons: Cordons,
+    /// RFC 3339 with seconds, in UTC: such times compare as text.
+    pub(super) now: String,
+}
+
+/// The parts of an update, without what was applied.
+const PASSED: [&str; 7] = [
+    "UpdatePrepared",
+    "UpdateExecuted",
+    "UpdatePostActionComplete",
+    "UpdateComplete",
+    "Resumed",
+    "Drained",
+    "RebootedNode",
+];
+
+const JOINT: [&str; 1] = ["AppliedFilesAndOS"];
+const SPLIT: [&str; 3] = ["AppliedFiles", "AppliedOSImage", "ImagePulledFromRegistry"];
+const CORDONS: [&str; 2] = ["Cordoned", "Uncordoned"];
+
+/// The rest of the list that MCD begins with: who writes one of these replaces it, and finds it missing otherwise.
+const OTHERS: [&str; 4] =
+    ["Updated", "NodeDegraded", "PinnedImageSetsProgressing", "PinnedImageSetsDegraded"];
+
+impl Form {
+    fn applied(self) -> &'static [&'static str] {
+        match self {
+            Self::Joint => &JOINT,
+            Self::Split => &SPLIT,
+        }
+    }
+
+    fn other(self) -> &'static [&'static str] {
+        match self {
+            Self::Joint => &SPLIT,
+            Self::Split => &JOINT,
+        }
+    }
+}
+
+type List = BTreeMap<String, Held>;
+
+/// Returns the lists of conditions to write, one after the other.
+pub(super) fn lists(stored: &Stored, words: &Words<'_>) -> Vec<List> {
+    let times = stored.conditions.iter().filter(|held| !held.kind.starts_with("Pinned"));
+    let newest = times.map(|held| held.last_transition_time.clone()).max().unwrap_or_default();
+    // A clock that was set back does not take the order of events back.
+    let at = newest.max(words.now.clone());
+    let base = base(stored, words.form, &at);
+    let told = shaped(words);
+    if told.iter().any(|condition| condition.kind == "Updated" && condition.status == Status::True) {
+        let ended = ended(&base, words, &at);
+        let reset = laid_over(&reset(&ended, words, &at), &told, &at);
+        return vec![ended, reset];
+    }
+    vec![laid_over(&base, &told, &at)]
+}
+
+/// What is stored, completed by what was not entered yet.
+fn base(stored: &Stored, form: Form, at: &str) -> List {
+    let kinds = PASSED.iter().chain(form.applied()).chain(&CORDONS).chain(&OTHERS);
+    let mut list: List = kinds.map(|kind| ((*kind).to_owned(), held(&not_yet(kind), at))).collect();
+    let kept = stored.conditions.iter().filter(|held| !form.other().contains(&held.kind.as_str()));
+    list.extend(kept.map(|held| (held.kind.clone(), held.clone())));
+    list
+}
+
+fn held(condition: &Condition, at: &str) -> Held {
+    Held {
+        kind: condition.kind.clone(),
+        status: condition.status,
+        reason: word(&condition.reason, &condition.kind),
+        message: text(&condition.message),
+        last_transition_time: at.to_owned(),
+        observed_generation: None,
+    }
+}
+
+/// A reason is a word: the API server refuses all else.
+fn word(reason: &str, kind: &str) -> String {
+    let fits = reason.len() <= 1024
+        && reason.starts_with(|first: char| first.is_ascii_alphabetic())
+        && reason.ends_with(|last: char| last.is_ascii_alphanumeric() || last == '_')
+        && reason.chars().all(|one| one.is_ascii_alphanumeric() || "_,:".contains(one));
+    if fits { reason.to_owned() } else { kind.to_owned() }
+}
+
+/// A message is not empty, and at most 32768 characters.
+fn text(message: &str) -> String {
+    if message.is_empty() { "-".to_owned() } else { message.chars().take(32_768).collect() }
+}
+
+fn laid_over(base: &List, told: &[Condition], at: &str) -> List {
+    let mut list = base.clone();
+    for condition in told {
+        let mut new = held(condition, at);
+        if let Some(old) = list.get(&condition.kind)
+            && old.status == new.status
+        {
+            new.last_transition_time.clone_from(&old.last_transition_time);
+        }
+        list.insert(condition.kind.clone(), new);
+    }
+    list
+}
+
+/// The report's conditions in the form of the CRD.
+fn shaped(words: &Words<'_>) -> Vec<Condition> {
+    let mut told = words.report.conditions.clone();
+    if words.form == Form::Joint {
+        let parts: Vec<Condition> =
+            told.extract_if(.., |condition| SPLIT.contains(&condition.kind.as_str())).collect();
+        let applied = |status| {
+            let mut parts = parts.iter().filter(|part| part.kind != "ImagePulledFromRegistry");
+            parts.find(|part| part.status == status)
+        };
+        // What a plan has none of stays False: one part alone may make the whole True.
+        let part = applied(Status::Unknown).or(applied(Status::True)).or(applied(Status::False));
+        told.extend(part.map(joined));
+        for condition in told.iter_mut().filter(|condition| condition.kind == "UpdateExecuted") {
+            if SPLIT.contains(&condition.reason.as_str()) {
+                "AppliedFilesAndOS".clone_into(&mut condition.reason);
+            }
+        }
+    }
+    if words.cordons == Cordons::Own {
+        let drained =
+            |condition: &&Condition| condition.kind == "Drained" && condition.status != Status::False;
+        let cordoned = told.iter().find(drained).map(|drained| Condition {
+            kind: "Cordoned".to_owned(),
+            status: Status::True,
+            reason: "UpdateExecutedCordoned".to_owned(),
+            message: drained.message.clone(),
+        });
+        told.extend(cordoned);
+    }
+    told
+}
+
+fn joined(part: &Condition) -> Condition {
+    let kind = "AppliedFilesAndOS";
+    if part.status == Status::False {
+        return not_yet(kind);
+    }
+    let reason = format!("UpdateExecuted{kind}");
+    Condition { kind: kind.to_owned(), status: part.status, reason, message: part.message.clone() }
+}
+
+/// What an update that is committed has passed, however little of it was told meanwhile.
+fn ended(base: &List, words: &Words<'_>, at: &str) -> List {
+    let status = |kind: &str| base.get(kind).map(|held| held.status);
+    if status("UpdatePrepared") != Some(Status::True) {
+        return base.clone();
+    }
+    let parents = ["UpdateExecuted", "UpdatePostActionComplete", "UpdateComplete", "Resumed"];
+    let under_way = |kind: &&str| parents.contains(kind) || status(kind) == Some(Status::Unknown);
+    let kinds = PASSED.iter().chain(words.form.applied()).copied().filter(under_way);
+    let left = kinds.filter(|kind| status(kind) != Some(Status::True));
+    let mut told: Vec<Condition> = left.map(|kind| passed(kind, base, words)).collect();
+    if words.cordons == Cordons::Own && status("Cordoned") == Some(Status::True) {
+        told.push(passed("Uncordoned", base, words));
+    }
+    laid_over(base, &told, at)
+}
+
+fn passed(kind: &str, base: &List, words: &Words<'_>) -> Condition {
+    let before = base.get(kind).map(|held| held.reason.clone()).filter(|reason| reason != NOT_YET);
+    let reason = match (kind, words.form) {
+        ("UpdateComplete", _) => "Uncordoned",
+        ("Uncordoned", _) => "UpdateCompleteUncordoned",
+        ("UpdateExecuted", Form::Joint) => "AppliedFilesAndOS",
+        ("UpdateExecuted", Form::Split) => "AppliedFiles",
+        (other, _) => other,
+    };
+    Condition {
+        kind: kind.to_owned(),
+        status: Status::True,
+        reason: before.unwrap_or_else(|| reason.to_owned()),
+        message: format!("update to {}: done", target(words.report)),
+    }
+}
+
+/// Begins anew: what was reached is told as a thing of the past. The cordon's conditions count on it, too.
+fn reset(ended: &List, words: &Words<'_>, at: &str) -> List {
+    let mut list = ended.clone();
+    let prefix = format!("Action during update to {}: ", target(words.report));
+    for kind in PASSED.iter().chain(words.form.applied()).chain(&CORDONS) {
+        let Some(held) = list.get_mut(*kind) else { continue };
+        if held.status != Status::False {
+            held.status = Status::False;
+            held.message = text(&format!("{prefix}{}", held.message));
+            at.clone_into(&mut held.last_transition_time);
+        }
+    }
+    list
+}
+
+fn target(report: &NodeReport) -> String {
+    report.desired_config.as_ref().map_or_else(|| NOT_SET.to_owned(), ToString::to_string)
+}
+
+/// Returns the status to apply, or `None` when it is what is stored.
+pub(super) fn status(stored: &Stored, list: &List, words: &Words<'_>) -> Option<Value> {
+    let configs = configs(list, words.report);
+    let images = match words.form {
+        Form::Joint => Pair::default(),
+        Form::Split => Pair {
+            desired: image(words.report.desired_image.as_ref()),
+            current: image(words.report.current_image.as_ref()),
+        },
+    };
+    let kept = |kind: &str| stored.conditions.iter().find(|held| held.kind == kind);
+    let foreign = |held: &Held| {
+        let same = kept(&held.kind).is_some_and(|kept| tells_the_same(kept, held));
+        same && !stored.owned.contains(&held.kind) && !written(&held.kind, words)
+    };
+    let sent: Vec<&Held> = list.values().filter(|held| !foreign(held)).collect();
+    let told = sent.iter().all(|held| kept(&held.kind).is_some_and(|kept| tells_the_same(kept, held)));
+    let gone = words.form.other().iter().any(|kind| stored.owned.contains(*kind));
+    let observed = stored.observed.max(stored.generation.saturating_add(1));
+    if told && !gone && observed == stored.observed && configs == stored.configs && images == stored.images {
+        return None;
+    }
+    let mut status = stored.carried.clone();
+    status.insert("conditions".to_owned(), json!(sent));
+    status.insert("observedGeneration".to_owned(), json!(observed));
+    status.insert("configVersion".to_owned(), object(&configs, ["desired", "current"]));
+    if images != Pair::default() {
+        status.insert("configImage".to_owned(), object(&images, ["desiredImage", "currentImage"]));
+    }
+    Some(Value::Object(status))
+}
+
+/// Says whether a condition is the agent's alone.
+fn written(kind: &str, words: &Words<'_>) -> bool {
+    let own = PASSED.contains(&kind) || words.form.applied().contains(&kind);
+    own || ["Updated", "NodeDegraded"].contains(&kind)
+}
+
+fn tells_the_same(one: &Held, other: &Held) -> bool {
+    (one.status, &one.reason, &one.message) == (other.status, &other.reason, &other.message)
+}
+
+fn object(pair: &Pair, names: [&str; 2]) -> Value {
+    let values = [&pair.desired, &pair.current];
+    names
+        .iter()
+        .zip(values)
+        .filter_map(|(name, value)| Some(((*name).to_owned(), json!(value.as_ref()?))))
+        .collect()
+}
+
+/// The wanted config shows once the update to it is prepared (MCD-250).
+fn configs(list: &List, report: &NodeReport) -> Pair {
+    let prepared = list.get("UpdatePrepared").is_some_and(|held| held.status == Status::True);
+    let desired = report.desired_config.as_ref().filter(|_| prepared || is_reached(report));
+    Pair {
+        desired: Some(desired.map_or_else(|| NOT_SET.to_owned(), |config| name(config.as_str()))),
+        current: report
+            .current_config
+            .as_ref()
+            .map(|config| name(config.as_str()))
+            .filter(|name| name != NOT_SET),
+    }
+}
+
+fn is_reached(report: &NodeReport) -> bool {
+    report.desired_config == report.current_config && report.desired_image == report.current_image
+}
+
+/// Returns the spec to apply, or `None` when it is what is stored.
+pub(super) fn spec(stored: &Stored, labels: &BTreeMap<String, String>, words: &Words<'_>) -> Option<Value> {
+    let report = words.report;
+    let prepared =
+        |condition: &Condition| condition.kind == "UpdatePrepared" && condition.status == Status::True;
+    let known = is_reached(report) || report.conditions.iter().any(prepared);
+    let desired = report.desired_config.as_ref().filter(|_| known).map(|config| name(config.as_str()));
+    let desired = desired.unwrap_or_else(|| stored.desired.clone());
+    let wanted = match words.form {
+        Form::Joint => None,
+        Form::Split if known => image(report.desired_image.as_ref()),
+        Form::Split => stored.image.clone(),
+    };
+    let pool = pool(labels, report.desired_config.as_ref().map(ConfigName::as_str), &stored.pool);
+    let same = desired == stored.desired && wanted == stored.image && pool == stored.pool;
+    (!same).then(|| spec_of(&report.node, &pool, &desired, wanted.as_deref()))
+}
+
+/// The spec of an object that is to be created.
+pub(super) fn first_spec(labels: &BTreeMap<String, String>, report: &NodeReport) -> Value {
+    let config = report.desired_config.as_ref().map(ConfigName::as_str);
+    let desired = config.map_or_else(|| NOT_SET.to_owned(), name);
+    spec_of(&report.node, &pool(labels, config, ""), &desired, None)
+}
+
+fn spec_of(node: &str, pool: &str, desired: &str, image: Option<&str>) -> Value {
+    let mut spec = json!({
+        "node": { "name": node },
+        "pool": { "name": pool },
+        "configVersion": { "desired": desired },
+    });
+    if let (Some(image), Some(spec)) = (image, spec.as_object_mut()) {
+        spec.insert("configImage".to_owned(), json!({ "desiredImage": image }));
+    }
+    spec
+}
+
+/// A name that the API server takes, or the placeholder.
+pub(super) fn name(text: &str) -> String {
+    let fits = |one: char| one.is_ascii_lowercase() || one.is_ascii_digit();
+    let label = |label: &str| {
+        label.starts_with(fits) && label.ends_with(fits) && label.chars().all(|one| fits(one) || one == '-')
+    };
+    if text.len() <= 253 && text.split('.').all(label) { text.to_owned() } else { NOT_SET.to_owned() }
+}
+
+/// An image that the API server takes: by digest, of a host with a dot, and with at most one namespace. Another one is
+/// not told, so that the rest is.
+fn image(image: Option<&ImageRef>) -> Option<String> {
+    let text = image?.to_string();
+    let (place, digest) = text.split_once('@')?;
+    let hex = digest.strip_prefix("sha256:")?;
+    let (host, path) = place.split_once('/')?;
+    let (host, port) = host.split_once(':').unwrap_or((host, "00"));
+    let (space, last) = path.split_once('/').unwrap_or(("", path));
+    let word =
+        |text: &str, more: &str| text.chars().all(|one| one.is_ascii_alphanumeric() || more.contains(one));
+    let fits = hex.len() == 64
+        && hex.chars().all(|one| one.is_ascii_digit() || ('a'..='f').contains(&one))
+        && host.contains('.')
+        && host.split('.').all(|label| !label.is_empty() && word(label, "-"))
+        && (2..=5).contains(&port.len())
+        && port.chars().all(|one| one.is_ascii_digit())
+        && space.len() <= 61
+        && word(space, "-_")
+        && word(last, "-_.")
+        && text.len() <= 447;
+    fits.then_some(text)
+}
+
+/// The pool of a node. A config that a controller rendered names it; else the node's roles do: the control plane before
+/// a role of one's own before `worker`. Where these don't say it, what is stored stays.
+pub(super) fn pool(labels: &BTreeMap<String, String>, config: Option<&str>, stored: &str) -> String {
+    let rendered = config.and_then(|config| config.strip_prefix("rendered-")?.rsplit_once('-'));
+    let digest = |text: &str| text.len() == 32 && text.chars().all(|one| one.is_ascii_hexdigit());
+    if let Some((pool, _)) = rendered.filter(|(_, text)| digest(text)) {
+        return name(pool);
+    }
+    let roles: Vec<&str> =
+        labels.keys().filter_map(|key| key.strip_prefix("node-role.kubernetes.io/")).collect();
+    let own = roles.iter().copied().filter(|role| !["master", "worker", "control-plane"].contains(role));
+    let own: Vec<&str> = own.filter(|role| name(role) == *role).collect();
+    match own.as_slice() {
+        _ if roles.contains(&"master") => "master".to_owned(),
+        [own] => (*own).to_owned(),
+        [] if roles.contains(&"worker") => "worker".to_owned(),
+        [_, ..] | [] => name(stored),
+    }
+}

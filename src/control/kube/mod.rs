@@ -1,0 +1,339 @@
+//! The control plane as a Kubernetes API server: the own Node is the desk where controllers and agent meet.
+//!
+//! ```text
+//!   own Node  --watch (metadata)-->  Sight  --> wanted(), changed(), drain(), release()      annotations in
+//!   report    --annotations, pure--> one merge patch of the Node --> Sight                   annotations out
+//!             --mcn-->  MachineConfigNode (server-side apply)       events --> Events        evict --> Pods
+//!   MachineConfig, MachineConfiguration: GET by name, kept on disk for the time nobody can be asked
+//! ```
+//!
+//! | file | does |
+//! |---|---|
+//! | `identity` | who the agent is, read anew for each connection |
+//! | `tls` | one connection: TCP, TLS, HTTP/2 |
+//! | `call` | requests, and what their answers mean; pure |
+//! | `api` | sends them |
+//! | `node` | reads the Node and the lines of its watch; pure |
+//! | `watch` | the one watch, and the way back to it |
+//! | `pace` | when to try again |
+//! | `annotations` | what a report changes of the Node; pure |
+//! | `handshake` | the drain controller; pure |
+//! | `publish` | writes the Node |
+//! | `workload` | has the workload leave and come back |
+//! | `bootstrap` | what the provisioning left for the first annotations |
+//! | `fetch` | MachineConfigs and the policy by name, when needed |
+//! | `objects` | the same on disk |
+//! | `review` | who may read the metrics |
+//! | `traffic` | counts what is sent |
+//! | `mcn`, `events`, `evict` | the MachineConfigNode, the Events, the Pods |
+//!
+//! Invariants: a request is sent because something changed, never because time passed, but for a try after a failure;
+//! a Node that is absent or being deleted is not written (MCD-021).
+//!
+//! # Why not kube's client
+//! What is read is kube's: kubeconfig, metadata, watch events, statuses. The requests are not. kube's connector pools
+//! HTTP/1.1 connections, where one HTTP/2 connection is wanted; `kube::Client::new` takes a service around this one, but
+//! nothing of `api` becomes less by it. Its `request*` return a refusal without its headers (Retry-After), collect an
+//! answer of any size, and can't say whether a lost request was sent, on which depends whether it is sent again. What
+//! is left is its `send`: a queue, a task and two boxes for each request around the same code, and eighteen crates more.
+
+mod annotations;
+mod api;
+mod bootstrap;
+mod call;
+mod error;
+mod events;
+mod evict;
+mod fetch;
+mod handshake;
+mod identity;
+mod mcn;
+mod node;
+mod objects;
+mod pace;
+mod publish;
+mod review;
+mod tls;
+mod traffic;
+mod watch;
+mod workload;
+
+use std::time::Duration;
+
+use tokio::sync::watch::Receiver;
+use tokio::time::Instant;
+use tracing::warn;
+
+use super::{ControlError, ControlPlane, Drained, Released};
+use crate::host::Root;
+use crate::model::machineconfig::MachineConfig;
+use crate::model::policy::DisruptionPolicy;
+use crate::model::{ConfigName, ModelError, Target, message};
+use crate::report::{NodeReport, Occurrence};
+
+use api::Link;
+use node::NodeView;
+use objects::Cache;
+use pace::Pace;
+use watch::{Sight, Watcher};
+
+pub use error::KubeError;
+pub use identity::Identity;
+pub use review::{Access, Reviews};
+pub use traffic::Traffic;
+
+/// Where the Events of a node go: MCD's namespace, where its watchers look.
+const NAMESPACE: &str = "openshift-machine-config-operator";
+
+/// How long the first pass waits for the first look at the Node: without it, it would be done twice; but what a node has
+/// to do after a reboot does not wait for an API server that is away.
+const FIRST_TRY: Duration = Duration::from_secs(2);
+
+/// Who has the workload leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DrainBy {
+    /// The machine-config-controller's drain controller.
+    Controller,
+    /// The agent.
+    Agent,
+}
+
+/// The cluster.
+#[derive(Debug)]
+pub struct Cluster {
+    link: Link,
+    node: String,
+    root: Root,
+    watcher: Watcher,
+    sight: Receiver<Sight>,
+    /// What the loop knows of the Node and of the way to it.
+    known: Known,
+    cache: Cache,
+    drain_by: DrainBy,
+    evictor: evict::Evictor,
+    mcn: mcn::Mcn,
+    events: events::Events,
+    /// An object that is waited for, and since when.
+    awaited: Option<(String, Instant)>,
+    /// The drain's end was asked for by this process.
+    release_asked: bool,
+    /// What the provisioning left has not served yet.
+    bootstrapping: bool,
+    /// A report or a request is to be tried again.
+    due: Option<Instant>,
+    pace: Pace,
+}
+
+/// What a pass of the loop has seen: another value is a reason for another pass.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Known {
+    up: bool,
+    node: Option<(String, bool, annotations::Annotations)>,
+}
+
+impl Known {
+    fn of(sight: &Sight) -> Self {
+        let node = sight.node.as_ref();
+        Self {
+            up: sight.up,
+            node: node.map(|node| (node.uid.clone(), node.deleting, node.annotations.clone())),
+        }
+    }
+
+    /// Says whether the API server came back meanwhile, or the Node is another one: what else is stored may be, too.
+    fn is_another(&self, before: &Self) -> bool {
+        let uid = |known: &Self| known.node.as_ref().map(|(uid, ..)| uid.clone());
+        (self.up && !before.up) || uid(self) != uid(before)
+    }
+
+    /// Says whether a sight is a reason for another pass. An API server that goes is none; one that comes is.
+    fn is_behind(&self, sight: &Sight) -> bool {
+        let now = Self::of(sight);
+        (now.up && !self.up) || now.node != self.node
+    }
+}
+
+impl Cluster {
+    /// Begins to watch the Node. Within a tokio runtime; nothing is waited for.
+    pub fn start(
+        identity: Identity,
+        node: &str,
+        root: Root,
+        drain_by: DrainBy,
+    ) -> Result<Self, ControlError> {
+        let link = Link::new(identity);
+        let (watcher, sight) = Watcher::start(link.clone(), node);
+        Ok(Self {
+            bootstrapping: bootstrap::is_pending(&root)?,
+            evictor: evict::Evictor::new(link.clone(), node),
+            mcn: mcn::Mcn::new(link.clone(), node).with(match drain_by {
+                DrainBy::Controller => mcn::Cordons::Controllers,
+                DrainBy::Agent => mcn::Cordons::Own,
+            }),
+            events: events::Events::new(link.clone(), node, NAMESPACE),
+            cache: Cache::new(root.clone()),
+            link,
+            node: node.to_owned(),
+            root,
+            watcher,
+            sight,
+            known: Known::default(),
+            drain_by,
+            awaited: None,
+            release_asked: false,
+            due: None,
+            pace: Pace::new(node),
+        })
+    }
+
+    /// Returns what goes over the link.
+    pub fn traffic(&self) -> std::sync::Arc<Traffic> {
+        std::sync::Arc::clone(self.link.traffic())
+    }
+
+    /// Returns who decides on the readers of this agent's metrics.
+    pub fn reviews(&self) -> Reviews {
+        Reviews::new(self.link.clone())
+    }
+
+    /// Waits until the API server answered or did not, the first time, but not for long.
+    async fn tried(&mut self) {
+        // Neither end matters: what is not seen by now is seen as a change.
+        drop(tokio::time::timeout(FIRST_TRY, self.sight.wait_for(|sight| sight.tried)).await);
+    }
+
+    /// Returns the Node as it may be written, or `None`.
+    fn present(&self) -> Option<NodeView> {
+        self.sight.borrow().node.clone().filter(|node| !node.deleting)
+    }
+
+    /// Returns why the API server can't be asked now.
+    fn away(&self) -> Option<KubeError> {
+        let sight = self.sight.borrow();
+        if sight.up {
+            return None;
+        }
+        let (server, cause) = ("of this node".to_owned(), "not connected yet".to_owned());
+        Some(sight.down.clone().unwrap_or(KubeError::Away { server, cause }))
+    }
+
+    /// Waits for the time of the next try.
+    async fn due(due: Option<Instant>) {
+        match due {
+            Some(due) => tokio::time::sleep_until(due).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Waits for a sight that is a reason for another pass.
+    async fn seen(sight: &mut Receiver<Sight>, known: &Known) {
+        // An error means that the watching task is gone, which only the end of the runtime does.
+        if sight.wait_for(|sight| known.is_behind(sight)).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+impl ControlPlane for Cluster {
+    async fn changed(&mut self) -> Result<(), ControlError> {
+        tokio::select! {
+            // Each arm only waits: what was seen stays in the channel until a pass takes it in `wanted`, a time that
+            // has come stays come, and the evictor keeps its own.
+            () = Self::seen(&mut self.sight, &self.known) => {}
+            () = Self::due(self.due) => {}
+            () = self.evictor.changed() => {}
+        }
+        Ok(())
+    }
+
+    async fn wanted(&mut self) -> Result<Option<Target>, ControlError> {
+        self.tried().await;
+        let sight = self.sight.borrow_and_update().clone();
+        let known = Known::of(&sight);
+        if known.is_another(&self.known) {
+            self.mcn.look_again();
+        }
+        self.known = known;
+        // A pass is about to do what was due.
+        self.due = None;
+        let Some(node) = sight.node.filter(|node| !node.deleting) else { return Ok(None) };
+        let target = crate::model::annotations::target(&node.annotations);
+        target.map_err(|source| invalid(&format!("Node {}", self.node), source))
+    }
+
+    async fn machine_config(&mut self, name: &ConfigName) -> Result<MachineConfig, ControlError> {
+        self.fetch_config(name).await
+    }
+
+    async fn policy(&mut self) -> Result<DisruptionPolicy, ControlError> {
+        self.fetch_policy().await
+    }
+
+    fn drains(&self) -> bool {
+        let sight = self.sight.borrow();
+        let topology = sight.node.as_ref().and_then(|node| node.annotations.get(annotations::TOPOLOGY));
+        // Unknown and missing topologies are like a highly available one (MCD-054).
+        topology.is_none_or(|topology| topology != "SingleReplica")
+    }
+
+    async fn drain(&mut self, target: &Target) -> Result<Drained, ControlError> {
+        self.see_off(target).await
+    }
+
+    async fn release(&mut self, committed: &Target) -> Result<Released, ControlError> {
+        self.welcome(committed).await
+    }
+
+    async fn tell(&mut self, occurrence: &Occurrence) {
+        let Some(node) = self.present() else { return };
+        if self.away().is_some() {
+            return;
+        }
+        if let Err(error) = self.events.tell(&node, occurrence).await {
+            warn!(
+                MESSAGE_ID = message::FAULT,
+                MCA_FAULT = error.reason(),
+                "the event {} can't be told: {error}",
+                occurrence.reason()
+            );
+        }
+    }
+
+    async fn publish(&mut self, report: &NodeReport) -> Result<(), ControlError> {
+        self.put_up(report).await
+    }
+}
+
+fn invalid(document: &str, source: ModelError) -> ControlError {
+    ControlError::Invalid { document: document.to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sight(up: bool, uid: &str, annotation: &str) -> Sight {
+        let text = format!(
+            r#"{{"metadata":{{"name":"a","uid":"{uid}","resourceVersion":"1","annotations":
+            {{"machineconfiguration.openshift.io/desiredConfig":"{annotation}"}}}}}}"#
+        );
+        let node = NodeView::parse(text.as_bytes(), "Node a").unwrap();
+        Sight { tried: true, up, down: None, node: Some(node) }
+    }
+
+    /// ANN-001: a heartbeat is no reason for a pass; nor is an API server that goes away.
+    #[test]
+    fn what_is_a_reason_for_another_pass() {
+        let known = Known::of(&sight(true, "u", "a"));
+        let mut heartbeat = sight(true, "u", "a");
+        if let Some(node) = &mut heartbeat.node {
+            node.resource_version = "2".to_owned();
+        }
+        assert!(!known.is_behind(&heartbeat));
+        assert!(!known.is_behind(&sight(false, "u", "a")));
+        assert!(known.is_behind(&sight(true, "u", "b")));
+        assert!(known.is_behind(&sight(true, "other", "a")));
+        assert!(known.is_behind(&Sight { node: None, ..sight(true, "u", "a") }));
+        assert!(Known::of(&sight(false, "u", "a")).is_behind(&sight(true, "u", "a")));
+    }
+}

@@ -1,0 +1,157 @@
+//! The Node, as much of it as the agent reads: its metadata.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Node;
+use kube::core::response::reason::EXPIRED;
+use kube::core::{ObjectList, ObjectMeta, PartialObjectMeta, WatchEvent};
+
+use super::error::KubeError;
+
+/// The prefix of all annotations that the agent reads or writes.
+pub(super) const PREFIX: &str = "machineconfiguration.openshift.io/";
+
+/// What of the Node is read: from one version of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct NodeView {
+    /// Its name.
+    pub(super) name: String,
+    /// Its uid: another one is another Node.
+    pub(super) uid: String,
+    /// Those annotations that are the agent's or its controllers'. A kubelet's heartbeat changes none of them.
+    pub(super) annotations: BTreeMap<String, String>,
+    /// Its labels.
+    pub(super) labels: BTreeMap<String, String>,
+    /// It is being deleted.
+    pub(super) deleting: bool,
+    /// Its version.
+    pub(super) resource_version: String,
+}
+
+/// What is decoded: any object's metadata.
+type Metadata = PartialObjectMeta<Node>;
+
+/// One event of a watch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum NodeEvent {
+    /// The Node as it is now.
+    Now(NodeView),
+    /// It was deleted; the version at which.
+    Gone(String),
+    /// Nothing happened up to this version.
+    Bookmark(String),
+    /// The watch ends: its beginning is too old by now.
+    Expired,
+    /// The watch ends.
+    Failed(KubeError),
+}
+
+impl From<ObjectMeta> for NodeView {
+    fn from(metadata: ObjectMeta) -> Self {
+        let mut annotations = metadata.annotations.unwrap_or_default();
+        annotations.retain(|key, _| key.starts_with(PREFIX));
+        Self {
+            name: metadata.name.unwrap_or_default(),
+            uid: metadata.uid.unwrap_or_default(),
+            annotations,
+            labels: metadata.labels.unwrap_or_default(),
+            deleting: metadata.deletion_timestamp.is_some(),
+            resource_version: metadata.resource_version.unwrap_or_default(),
+        }
+    }
+}
+
+impl NodeView {
+    /// Reads one Node.
+    pub(super) fn parse(bytes: &[u8], object: &str) -> Result<Self, KubeError> {
+        let read: Metadata = serde_json::from_slice(bytes).map_err(|error| unreadable(object, &error))?;
+        Ok(read.metadata.into())
+    }
+
+    /// Reads a list of at most one Node; returns it with the list's version.
+    pub(super) fn parse_list(bytes: &[u8], object: &str) -> Result<(Option<Self>, String), KubeError> {
+        let list: ObjectList<Metadata> =
+            serde_json::from_slice(bytes).map_err(|error| unreadable(object, &error))?;
+        let node = list.items.into_iter().next().map(|item| item.metadata.into());
+        Ok((node, list.metadata.resource_version.unwrap_or_default()))
+    }
+
+    /// Says whether this is an older version than another one of the same object.
+    pub(super) fn is_older(&self, other: &Self) -> bool {
+        let number = |view: &Self| view.resource_version.parse::<u64>().ok();
+        match (number(self), number(other)) {
+            (Some(own), Some(other)) => own < other,
+            (None, _) | (_, None) => false,
+        }
+    }
+}
+
+impl NodeEvent {
+    /// Reads one line of a watch.
+    pub(super) fn parse(line: &[u8], object: &str) -> Result<Self, KubeError> {
+        let event: WatchEvent<Metadata> =
+            serde_json::from_slice(line).map_err(|error| unreadable(object, &error))?;
+        Ok(match event {
+            WatchEvent::Added(node) | WatchEvent::Modified(node) => Self::Now(node.metadata.into()),
+            WatchEvent::Deleted(node) => Self::Gone(node.metadata.resource_version.unwrap_or_default()),
+            WatchEvent::Bookmark(bookmark) => Self::Bookmark(bookmark.metadata.resource_version),
+            WatchEvent::Error(status) if status.code == 410 || status.reason == EXPIRED => Self::Expired,
+            WatchEvent::Error(status) => Self::Failed(KubeError::Refused {
+                object: object.to_owned(),
+                status: status.code,
+                reason: status.reason,
+                message: status.message,
+            }),
+        })
+    }
+}
+
+fn unreadable(object: &str, error: &serde_json::Error) -> KubeError {
+    // Without the parser's quotation: the position is enough, and an object may hold secrets.
+    let cause = format!("the answer is no such object (line {}, column {})", error.line(), error.column());
+    KubeError::Invalid { object: object.to_owned(), cause }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(kind: &str, object: &str) -> NodeEvent {
+        let line = format!(r#"{{"type":"{kind}","object":{object}}}"#);
+        NodeEvent::parse(line.as_bytes(), "Node a").unwrap()
+    }
+
+    /// ANN-001: only the agent's and the controllers' annotations are looked at.
+    #[test]
+    fn reads_the_lines_of_a_watch() {
+        let object = r#"{"metadata":{"name":"a","uid":"u","resourceVersion":"7","annotations":
+            {"machineconfiguration.openshift.io/state":"Done","node.alpha/ttl":"0"},"labels":{"x":"y"}}}"#;
+        let NodeEvent::Now(view) = event("MODIFIED", object) else { panic!("no view") };
+        assert_eq!(view.annotations.len(), 1);
+        assert_eq!(view.labels.len(), 1);
+        assert!(!view.deleting);
+        assert_eq!(event("DELETED", object), NodeEvent::Gone("7".into()));
+        let bookmark = r#"{"kind":"Node","apiVersion":"v1","metadata":{"resourceVersion":"9","creationTimestamp":null}}"#;
+        assert_eq!(event("BOOKMARK", bookmark), NodeEvent::Bookmark("9".into()));
+        assert_eq!(event("ERROR", r#"{"code":410,"reason":"Expired"}"#), NodeEvent::Expired);
+        assert!(matches!(event("ERROR", r#"{"code":500,"message":"x"}"#), NodeEvent::Failed(_)));
+        assert!(NodeEvent::parse(b"{", "Node a").unwrap_err().to_string().contains("Node a"));
+    }
+
+    #[test]
+    fn versions_compare_by_number() {
+        let at = |version: &str| {
+            let text = format!(r#"{{"metadata":{{"name":"a","resourceVersion":"{version}"}}}}"#);
+            NodeView::parse(text.as_bytes(), "Node a").unwrap()
+        };
+        assert!(at("9").is_older(&at("10")));
+        assert!(!at("10").is_older(&at("9")));
+        assert!(!at("x").is_older(&at("9")));
+    }
+
+    #[test]
+    fn a_list_may_be_empty() {
+        let list = br#"{"metadata":{"resourceVersion":"3"},"items":[]}"#;
+        assert_eq!(NodeView::parse_list(list, "Node a").unwrap(), (None, "3".to_owned()));
+    }
+}

@@ -1,0 +1,106 @@
+//! The report goes up: what it changes of the Node's annotations, in one patch.
+
+use serde_json::json;
+use tokio::time::Instant;
+use tracing::info;
+
+use super::api::Call;
+use super::node::NodeView;
+use super::{Cluster, annotations, bootstrap};
+use crate::control::{ControlError, ControlPlane as _};
+use crate::model::message;
+use crate::report::{NodeReport, Occurrence, State};
+
+use annotations::Changes;
+
+impl Cluster {
+    /// Publishes a report, or says at once that nobody can be told. What failed is due again.
+    pub(super) async fn put_up(&mut self, report: &NodeReport) -> Result<(), ControlError> {
+        if let Some(away) = self.away() {
+            // Its return is a change, and the newest report goes out then.
+            return Err(away.into());
+        }
+        let Some(node) = self.present() else { return Ok(()) };
+        match self.put_up_at(&node, report).await {
+            Ok(()) => {
+                self.pace.reset();
+                Ok(())
+            }
+            Err(error) => {
+                self.due = Some(Instant::now() + self.pace.next());
+                Err(error)
+            }
+        }
+    }
+
+    async fn put_up_at(&mut self, node: &NodeView, report: &NodeReport) -> Result<(), ControlError> {
+        if self.initialise(node).await? {
+            // What it says is read first; the report of that pass follows.
+            return Ok(());
+        }
+        let changes = annotations::changes(&node.annotations, report);
+        let node = if changes.is_empty() { node.clone() } else { self.patch(node, &changes).await? };
+        if report.state == State::Done {
+            self.done(report, changes.contains_key(annotations::STATE)).await?;
+        }
+        Ok(self.mcn.publish(&node, report).await?)
+    }
+
+    /// Gives a new Node the annotations that its provisioning left (MCD-022, MCD-025); says whether it did.
+    async fn initialise(&mut self, node: &NodeView) -> Result<bool, ControlError> {
+        let named =
+            node.annotations.get(annotations::CURRENT_CONFIG).is_some_and(|config| !config.is_empty());
+        if named || !self.bootstrapping {
+            return Ok(false);
+        }
+        let Some(provisioned) = bootstrap::read(&self.root)? else { return Ok(false) };
+        let changes = annotations::initial(&node.annotations, &provisioned);
+        // A file that does not name the config does not help.
+        if !changes.contains_key(annotations::CURRENT_CONFIG) {
+            return Ok(false);
+        }
+        info!(MESSAGE_ID = message::ADOPTED, "Node {} gets the annotations of its provisioning", self.node);
+        let known = self.known.clone();
+        self.patch(node, &changes).await?;
+        // They are news to the loop, other than what it wrote itself.
+        self.known = known;
+        Ok(true)
+    }
+
+    /// Tells once that the node is done; what the provisioning left has served then.
+    async fn done(&mut self, report: &NodeReport, now: bool) -> Result<(), ControlError> {
+        let Some(config) = report.current_config.clone() else { return Ok(()) };
+        if now {
+            self.tell(&Occurrence::NodeDone { node: self.node.clone(), config }).await;
+        }
+        if self.bootstrapping {
+            bootstrap::retire(&self.root)?;
+            self.bootstrapping = false;
+        }
+        Ok(())
+    }
+
+    /// Changes annotations of this very Node: one that was created anew meanwhile refuses the uid. The answer is what
+    /// the next difference is taken from.
+    pub(super) async fn patch(
+        &mut self,
+        node: &NodeView,
+        changes: &Changes,
+    ) -> Result<NodeView, ControlError> {
+        let patch = json!({ "metadata": { "uid": node.uid, "annotations": changes } });
+        let call = Call::merge_patch(format!("/api/v1/nodes/{}", self.node), &patch).metadata();
+        let bytes = self.link.send(&call).await?;
+        let written = NodeView::parse(&bytes, &call.object())?;
+        // The own words are no news to the loop; what others wrote meanwhile stays news.
+        if let Some((_, _, known)) = &mut self.known.node {
+            for key in changes.keys() {
+                match written.annotations.get(key) {
+                    Some(value) => drop(known.insert(key.clone(), value.clone())),
+                    None => drop(known.remove(key)),
+                }
+            }
+        }
+        self.watcher.learn(written.clone());
+        Ok(written)
+    }
+}

@@ -1,0 +1,123 @@
+//! One connection to the API server: TCP, TLS with the named CA only, HTTP/2.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Uri;
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio::task::AbortHandle;
+
+use super::error::KubeError;
+use super::identity::Access;
+
+/// How often an idle connection is tried. A half-open one, of a load balancer that forgot it, would keep the node from
+/// its next target: half a minute, with the patience below, is about what a kubelet takes to notice. A ping is 17 bytes.
+const PING: Duration = Duration::from_secs(20);
+
+/// How long a ping may stay unanswered: far more than any round trip of an API server that lives.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A connection, and the task that drives it.
+#[derive(Debug, Clone)]
+pub(super) struct Connection {
+    /// Sends requests, many side by side.
+    pub(super) sender: http2::SendRequest<Full<Bytes>>,
+    /// Ends it with all that is open on it.
+    pub(super) driver: AbortHandle,
+}
+
+/// Where the API server is.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    /// Host and port, as they are connected to.
+    pub(super) address: (String, u16),
+    /// The beginning of each request's URI.
+    pub(super) base: String,
+}
+
+impl Place {
+    /// Reads the server's URL.
+    pub(super) fn parse(access: &Access) -> Result<Self, KubeError> {
+        let wrong = |cause: &str| KubeError::Config {
+            file: access.file.clone(),
+            cause: format!("its server {:?} {cause}", access.server),
+        };
+        let uri: Uri = access.server.parse().map_err(|_| wrong("is no URL"))?;
+        if uri.scheme_str() != Some("https") {
+            return Err(wrong("is not https"));
+        }
+        let host = uri.host().ok_or_else(|| wrong("has no host"))?;
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let base = access.server.trim_end_matches('/').to_owned();
+        Ok(Self { address: (host, uri.port_u16().unwrap_or(443)), base })
+    }
+}
+
+/// Connects.
+pub(super) async fn connect(access: &Access, place: &Place) -> Result<Connection, KubeError> {
+    let away = |cause: String| KubeError::Away { server: access.server.clone(), cause };
+    let config = Arc::new(client_config(access)?);
+    let (host, port) = &place.address;
+    let name = access.server_name.clone().unwrap_or_else(|| host.clone());
+    let name = ServerName::try_from(name).map_err(|error| away(error.to_string()))?;
+    let tcp = TcpStream::connect((host.as_str(), *port)).await.map_err(|error| away(error.to_string()))?;
+    tcp.set_nodelay(true).map_err(|error| away(error.to_string()))?;
+    let tls = tokio_rustls::TlsConnector::from(config).connect(name, tcp).await;
+    let tls = tls.map_err(|error| away(error.to_string()))?;
+    if tls.get_ref().1.alpn_protocol() != Some(b"h2") {
+        return Err(away("it does not speak HTTP/2; connect to it without a proxy that ends TLS".to_owned()));
+    }
+    let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING)
+        .keep_alive_timeout(PATIENCE)
+        .keep_alive_while_idle(true)
+        .handshake(TokioIo::new(tls))
+        .await
+        .map_err(|error| away(error.to_string()))?;
+    // What ends the connection is seen by each request on it.
+    let driver = tokio::spawn(async move { drop(connection.await) }).abort_handle();
+    Ok(Connection { sender, driver })
+}
+
+fn client_config(access: &Access) -> Result<ClientConfig, KubeError> {
+    let wrong = |cause: String| KubeError::Config { file: access.file.clone(), cause };
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(&access.authority, &access.file)? {
+        roots.add(certificate).map_err(|error| wrong(format!("its certificate-authority: {error}")))?;
+    }
+    if roots.is_empty() {
+        return Err(wrong("its certificate-authority holds no certificate".to_owned()));
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let builder = builder.map_err(|error| wrong(error.to_string()))?.with_root_certificates(roots);
+    let mut config = match &access.client {
+        None => builder.with_no_client_auth(),
+        Some((certificate, key)) => {
+            let chain = certificates(certificate, &access.file)?;
+            let key = PrivateKeyDer::from_pem_slice(key)
+                .map_err(|_| wrong("its client key is no PEM key".to_owned()))?;
+            let config = builder.with_client_auth_cert(chain, key);
+            config.map_err(|error| wrong(format!("its client certificate: {error}")))?
+        }
+    };
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    // One connection lives long: what would be kept for the next is not worth its memory.
+    config.resumption = rustls::client::Resumption::disabled();
+    Ok(config)
+}
+
+/// Reads the certificates of a PEM text.
+pub(super) fn certificates(pem: &[u8], file: &str) -> Result<Vec<CertificateDer<'static>>, KubeError> {
+    let wrong =
+        |_| KubeError::Config { file: file.to_owned(), cause: "a certificate is no PEM text".to_owned() };
+    CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>().map_err(wrong)
+}

@@ -1,0 +1,119 @@
+//! The workload leaves and comes back: asked of the drain controller, or done by the agent itself.
+//!
+//! Nobody to ask now is an answer to wait for, like any other: its return is a change.
+
+use serde::Deserialize;
+use tracing::info;
+
+use super::api::Call;
+use super::error::KubeError;
+use super::handshake::{self, Move};
+use super::node::NodeView;
+use super::{Cluster, DrainBy, annotations};
+use crate::control::{ControlError, Drained, Released};
+use crate::model::{ConfigName, Target, message};
+
+#[derive(Deserialize)]
+struct Node {
+    #[serde(default)]
+    spec: Spec,
+}
+
+#[derive(Deserialize, Default)]
+struct Spec {
+    #[serde(default)]
+    unschedulable: bool,
+}
+
+impl Cluster {
+    /// Sees to it that the workload leaves.
+    pub(super) async fn see_off(&mut self, target: &Target) -> Result<Drained, ControlError> {
+        if let Some(why) = self.nobody() {
+            return Ok(Drained::Waiting { why });
+        }
+        match self.drain_by {
+            DrainBy::Agent => Ok(self.evictor.drain().await?),
+            DrainBy::Controller => self.ask_drain(&target.config).await,
+        }
+    }
+
+    /// Sees to it that the node takes workload again.
+    pub(super) async fn welcome(&mut self, committed: &Target) -> Result<Released, ControlError> {
+        let Some(node) = self.present() else { return Ok(Released::Yes) };
+        match self.drain_by {
+            DrainBy::Controller => self.ask_release(&node, &committed.config).await,
+            DrainBy::Agent => match self.nobody() {
+                Some(why) => Ok(Released::Waiting { why }),
+                None => Ok(self.evictor.release().await?),
+            },
+        }
+    }
+
+    /// Says why nobody can be asked.
+    fn nobody(&self) -> Option<String> {
+        if let Some(away) = self.away() {
+            return Some(format!("the API server: {away}"));
+        }
+        self.present().is_none().then(|| format!("Node {} to be in the cluster", self.node))
+    }
+
+    async fn ask_drain(&mut self, config: &ConfigName) -> Result<Drained, ControlError> {
+        let Some(node) = self.present() else { return Ok(Drained::NotAsked) };
+        let request = match handshake::drain(&node.annotations, config) {
+            Move::Ask(request) => request,
+            Move::Answered | Move::NotAsked => {
+                if self.is_cordoned().await? {
+                    return Ok(Drained::Yes);
+                }
+                info!(
+                    MESSAGE_ID = message::PHASE,
+                    MCA_CONFIG = %config,
+                    "Node {} was drained, but takes workload again: it is to be drained once more", self.node
+                );
+                handshake::again(config)
+            }
+            Move::Wait => return Ok(Drained::Waiting { why: answer_to(&node) }),
+        };
+        let node = self.ask(&node, request).await?;
+        Ok(Drained::Waiting { why: answer_to(&node) })
+    }
+
+    async fn ask_release(&mut self, node: &NodeView, config: &ConfigName) -> Result<Released, ControlError> {
+        match handshake::release(&node.annotations, config) {
+            Move::Answered if std::mem::take(&mut self.release_asked) => Ok(Released::Again),
+            Move::Answered | Move::NotAsked => Ok(Released::Yes),
+            Move::Wait => {
+                self.release_asked = true;
+                Ok(Released::Waiting { why: answer_to(node) })
+            }
+            Move::Ask(request) => {
+                if let Some(why) = self.nobody() {
+                    return Ok(Released::Waiting { why });
+                }
+                let node = self.ask(node, request).await?;
+                self.release_asked = true;
+                Ok(Released::Waiting { why: answer_to(&node) })
+            }
+        }
+    }
+
+    async fn ask(&mut self, node: &NodeView, request: String) -> Result<NodeView, ControlError> {
+        let changes = [(annotations::DESIRED_DRAIN.to_owned(), Some(request))].into();
+        self.patch(node, &changes).await
+    }
+
+    /// Looks at the live Node: what the watch shows is its metadata only.
+    async fn is_cordoned(&self) -> Result<bool, ControlError> {
+        let object = format!("Node {}", self.node);
+        let bytes = self.link.send(&Call::get(format!("/api/v1/nodes/{}", self.node))).await?;
+        let node: Node = serde_json::from_slice(&bytes)
+            .map_err(|error| KubeError::Invalid { object, cause: error.to_string() })?;
+        Ok(node.spec.unschedulable)
+    }
+}
+
+/// Says what is waited for.
+fn answer_to(node: &NodeView) -> String {
+    let request = node.annotations.get(annotations::DESIRED_DRAIN).map(String::as_str).unwrap_or_default();
+    format!("the machine-config-controller's answer to desiredDrain={request} on Node {}", node.name)
+}

@@ -1,0 +1,77 @@
+//! Entering the host from a container: its file system becomes the process's own.
+//!
+//! A container sees the host's root as a directory; bus, locks and libostree are found there only by a process whose
+//! root it is. Invariant: what the process needs of its own file system is open before, and stays so: a [`super::Root`]
+//! that was opened before still reads the container's files, also those that are mounted there anew later.
+
+use std::path::Path;
+#[cfg(feature = "backend-ostree")]
+use std::sync::Arc;
+
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+
+use super::HostError;
+#[cfg(feature = "backend-ostree")]
+use super::os::ostree::Executable;
+
+/// What is kept open of the file system that the process was started in; nothing, when it is still there.
+#[derive(Debug, Clone, Default)]
+pub struct Entered {
+    #[cfg(feature = "backend-ostree")]
+    worker: Option<Arc<Executable>>,
+}
+
+impl Entered {
+    /// Makes a directory the root of this process, all of its threads. An error leaves it where it was.
+    pub fn enter(directory: &Path) -> Result<Self, HostError> {
+        let path = directory.display().to_string();
+        let failed = |errno| HostError::io("enter", &*path, errno);
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(directory, flags, Mode::empty()).map_err(failed)?;
+        // An empty directory is a mount that was forgotten; and nothing can be written without /proc (`root::walk`).
+        let (flags, how) = (OFlags::PATH | OFlags::CLOEXEC, ResolveFlags::IN_ROOT);
+        if rustix::fs::openat2(&fd, "proc/self", flags, Mode::empty(), how).is_err() {
+            let (expected, found) = ("the root of a host", "a directory without /proc");
+            return Err(HostError::Kind { path, expected, found });
+        }
+        let entered = Self::look()?;
+        rustix::process::fchdir(&fd).map_err(failed)?;
+        rustix::process::chroot(".").map_err(failed)?;
+        rustix::process::chdir("/").map_err(failed)?;
+        Ok(entered)
+    }
+
+    /// Opens the worker, which is beside the agent and not on the host. The host's loader and libraries run it.
+    #[cfg(feature = "backend-ostree")]
+    fn look() -> Result<Self, HostError> {
+        Ok(Self { worker: Some(Executable::find()?) })
+    }
+
+    #[cfg(not(feature = "backend-ostree"))]
+    #[expect(clippy::unnecessary_wraps, reason = "the same shape in both builds")]
+    fn look() -> Result<Self, HostError> {
+        Ok(Self {})
+    }
+
+    /// Returns the worker that was opened before.
+    #[cfg(feature = "backend-ostree")]
+    pub(in crate::host) fn worker(&self) -> Option<Arc<Executable>> {
+        self.worker.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The test's own process stays where it is.
+    #[test]
+    fn what_is_no_host_is_not_entered() {
+        let directory = tempfile::tempdir().unwrap();
+        let error = Entered::enter(&directory.path().join("none")).unwrap_err();
+        assert!(error.to_string().contains("can't enter"), "{error}");
+        let error = Entered::enter(directory.path()).unwrap_err().to_string();
+        assert!(error.contains("without /proc"), "{error}");
+        assert!(directory.path().exists());
+    }
+}

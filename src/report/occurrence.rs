@@ -1,0 +1,183 @@
+//! What happened, as a cluster's events tell it: reasons and types as MCD's (`mcd-contract.md` 5.7).
+
+use crate::model::{ConfigName, ImageRef};
+use crate::plan::{ServiceAction, ServiceVerb};
+
+/// Whether somebody should look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Severity {
+    /// As it should be.
+    Normal,
+    /// Somebody should look.
+    Warning,
+}
+
+/// One thing that happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Occurrence {
+    /// The wanted config can't be reached.
+    FailedToReconcile {
+        /// Why.
+        cause: String,
+    },
+    /// An update was not begun, since the host drifted.
+    PreflightDrift {
+        /// What differs.
+        cause: String,
+    },
+    /// The idle host drifted.
+    Drift {
+        /// What differs.
+        cause: String,
+    },
+    /// The OS is about to be changed.
+    OsUpdateStarted {
+        /// What changes.
+        changes: String,
+    },
+    /// The next deployment is staged.
+    OsUpdateStaged {
+        /// The image, when it changes.
+        image: Option<ImageRef>,
+    },
+    /// The node is to be cordoned.
+    Cordon,
+    /// The workload is asked to leave.
+    Drain,
+    /// The plan needs a drain, but nobody is to be asked.
+    DrainSkipped,
+    /// The drain took too long; it is still waited for.
+    FailedToDrain {
+        /// What is waited for.
+        cause: String,
+    },
+    /// The node takes workload again.
+    Uncordon {
+        /// The config that it runs.
+        config: ConfigName,
+    },
+    /// The uncordon took too long; it is still waited for.
+    FailedToUncordon {
+        /// What is waited for.
+        cause: String,
+    },
+    /// A service was reloaded or restarted in place of a reboot.
+    Service {
+        /// Which, and how.
+        action: ServiceAction,
+    },
+    /// A service could not be reloaded or restarted.
+    FailedService {
+        /// Whether it was to be restarted.
+        verb: ServiceVerb,
+        /// Why.
+        cause: String,
+    },
+    /// Nothing followed the change.
+    SkipReboot,
+    /// The machine reboots.
+    Reboot {
+        /// Why.
+        why: String,
+    },
+    /// The staged deployment was not finalised in the last shutdown.
+    FailedFinalization {
+        /// What was seen.
+        cause: String,
+    },
+    /// The node is what it should be.
+    NodeDone {
+        /// The node.
+        node: String,
+        /// The config that it runs.
+        config: ConfigName,
+    },
+}
+
+impl Occurrence {
+    /// Returns the event's reason.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::FailedToReconcile { .. } => "FailedToReconcile",
+            Self::PreflightDrift { .. } => "PreflightConfigDriftCheckFailed",
+            Self::Drift { .. } => "ConfigDriftDetected",
+            Self::OsUpdateStarted { .. } => "OSUpdateStarted",
+            Self::OsUpdateStaged { .. } => "OSUpdateStaged",
+            Self::Cordon => "Cordon",
+            Self::Drain | Self::DrainSkipped => "Drain",
+            Self::FailedToDrain { .. } => "FailedToDrain",
+            Self::Uncordon { .. } => "Uncordon",
+            Self::FailedToUncordon { .. } => "FailedToUncordon",
+            Self::Service { action } => match action.action {
+                ServiceVerb::Restart => "ServiceRestart",
+                ServiceVerb::Reload | ServiceVerb::DaemonReload => "ServiceReload",
+            },
+            Self::FailedService { verb: ServiceVerb::Restart, .. } => "FailedServiceRestart",
+            Self::FailedService { verb: ServiceVerb::Reload | ServiceVerb::DaemonReload, .. } => {
+                "FailedServiceReload"
+            }
+            Self::SkipReboot => "SkipReboot",
+            Self::Reboot { .. } => "Reboot",
+            Self::FailedFinalization { .. } => "FailedFinalization",
+            Self::NodeDone { .. } => "NodeDone",
+        }
+    }
+
+    /// Returns whether somebody should look.
+    pub fn severity(&self) -> Severity {
+        match self {
+            Self::FailedToReconcile { .. }
+            | Self::PreflightDrift { .. }
+            | Self::Drift { .. }
+            | Self::FailedToDrain { .. }
+            | Self::FailedToUncordon { .. }
+            | Self::FailedService { .. }
+            | Self::FailedFinalization { .. } => Severity::Warning,
+            Self::OsUpdateStarted { .. }
+            | Self::OsUpdateStaged { .. }
+            | Self::Cordon
+            | Self::Drain
+            | Self::DrainSkipped
+            | Self::Uncordon { .. }
+            | Self::Service { .. }
+            | Self::SkipReboot
+            | Self::Reboot { .. }
+            | Self::NodeDone { .. } => Severity::Normal,
+        }
+    }
+
+    /// Returns the text.
+    pub fn message(&self) -> String {
+        match self {
+            Self::FailedToReconcile { cause }
+            | Self::PreflightDrift { cause }
+            | Self::Drift { cause }
+            | Self::FailedToDrain { cause }
+            | Self::FailedToUncordon { cause }
+            | Self::FailedFinalization { cause } => cause.clone(),
+            Self::OsUpdateStarted { changes } => changes.clone(),
+            Self::OsUpdateStaged { image: Some(image) } => format!("Changes to OS staged: {image}"),
+            Self::OsUpdateStaged { image: None } => "Changes to OS staged".to_owned(),
+            Self::Cordon => "Cordoned node to apply update".to_owned(),
+            Self::Drain => "Draining node to update config.".to_owned(),
+            Self::DrainSkipped => "Drain not required, skipping".to_owned(),
+            Self::Uncordon { config } => {
+                format!("Update completed for config {config} and node has been uncordoned")
+            }
+            Self::Service { action } => {
+                let done = match action.action {
+                    ServiceVerb::Restart => "restarted",
+                    ServiceVerb::Reload | ServiceVerb::DaemonReload => "reloaded",
+                };
+                let service = action.unit.as_ref().map_or("daemon-reload", |unit| unit.as_str());
+                format!("Config changes do not require reboot. Service {service} was {done}.")
+            }
+            Self::FailedService { cause, .. } => {
+                format!("Config changes do not require reboot, but a service failed. Error: {cause}")
+            }
+            Self::SkipReboot => "Config changes do not require reboot.".to_owned(),
+            Self::Reboot { why } => why.clone(),
+            Self::NodeDone { node, config } => format!("Setting node {node}, currentConfig {config} to Done"),
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! Whether the agent is ready: its recovery is done, and the node's state was told for the first time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A handle that is cheap to clone. The agent has one thread: when its loop hangs, nobody answers `/healthz`.
+#[derive(Debug, Clone, Default)]
+pub struct Readiness(Arc<AtomicBool>);
+
+impl Readiness {
+    /// Says that the recovery is done.
+    pub fn ready(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Says whether the recovery is done.
+    pub fn is_ready(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
