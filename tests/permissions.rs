@@ -1,0 +1,310 @@
+//! What the agent's credentials may do, and what they may not when they are stolen: the manifests on a real
+//! kube-apiserver with the Node authorizer, RBAC, `NodeRestriction` and our admission policies (docs/permissions.md).
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test: it fails by panicking")]
+
+mod cluster;
+mod rendered;
+
+#[path = "permissions/calls.rs"]
+mod calls;
+#[path = "permissions/setup.rs"]
+mod setup;
+#[path = "permissions/thief.rs"]
+mod thief;
+
+use calls::{
+    Answer, BY_RBAC, CONFIG_NODES, CONFIGS, Call, all_done, annotations, check, config_node,
+    config_node_object, config_node_status, event, everyday, node,
+};
+use cluster::{Identity, create_node, create_object, real_only};
+use serde_json::json;
+use setup::{Applied, apply};
+use thief::{CONTROLLERS, NOT_OWN, NOT_OWN_REPORT, ONLY_ANNOTATIONS, at_others, at_own_node};
+
+/// What `NodeRestriction` says: the Node authorizer lets a kubelet patch Nodes.
+const OTHER_NODE: Answer = Answer::Forbidden("is not allowed to modify node");
+
+fn cordon(value: bool) -> Call {
+    Call::patch("cordon the own Node", node("worker-a"), json!({ "spec": { "unschedulable": value } }))
+}
+
+/// Pods and reviews, where the components do not allow them.
+fn of_components() -> Vec<Call> {
+    let review =
+        json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": { "token": "x" } });
+    let access = json!({
+        "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+        "spec": { "user": "x", "nonResourceAttributes": { "path": "/metrics", "verb": "get" } },
+    });
+    vec![
+        Call::post("review a token", "/apis/authentication.k8s.io/v1/tokenreviews", review),
+        Call::post("review an access", "/apis/authorization.k8s.io/v1/subjectaccessreviews", access),
+    ]
+}
+
+fn of_self_drain(namespace: &str, pod: &str) -> Vec<Call> {
+    let pods = "/api/v1/pods?fieldSelector=spec.nodeName%3Dworker-a";
+    let evicted = format!("/api/v1/namespaces/{namespace}/pods/{pod}");
+    let eviction = json!({ "apiVersion": "policy/v1", "kind": "Eviction", "metadata": { "name": pod, "namespace": namespace } });
+    vec![
+        Call::get("list the own pods", pods),
+        Call::get("watch the own pods", format!("{pods}&watch=true&timeoutSeconds=1")),
+        Call::get("get a pod", evicted.clone()),
+        Call::post("evict a pod", format!("{evicted}/eviction?dryRun=All"), eviction),
+    ]
+}
+
+/// All that the refused calls asked for is in the audit log as refused, and what they aimed at is as it was.
+async fn refused_and_logged(applied: &Applied, client: &kube::Client, calls: &[(Call, Answer)]) {
+    let aimed_at =
+        [node("worker-a"), node("worker-b"), config_node("worker-b"), format!("{CONFIGS}/rendered-worker-1")];
+    let before = applied.versions(&aimed_at).await;
+    let mark = applied.bench.mark().await;
+    check(client, calls).await;
+    let logged = applied.bench.requests_since(mark).await;
+    let refused: Vec<_> = logged.iter().filter(|request| request.user == applied.user()).collect();
+    assert_eq!(refused.len(), calls.len());
+    for (request, (call, _)) in refused.iter().zip(calls) {
+        assert_eq!(request.uri, call.path);
+        assert_eq!(request.code, Some(403), "{}: {}", call.what, request.line());
+    }
+    assert_eq!(applied.versions(&aimed_at).await, before);
+}
+
+async fn steal(directory: &str) {
+    let applied = Applied::new(directory, &[]).await;
+    let (namespace, account) = (applied.namespace.clone(), applied.account.clone());
+    create_object(&applied.admin, "machineconfignodes", "worker-b", config_node_object("worker-b"))
+        .await
+        .unwrap();
+    let token = applied.token_on("worker-a").await;
+    let client = applied.client(&token).await;
+
+    let mark = applied.bench.mark().await;
+    let wanted = everyday("worker-a", "first");
+    let count = wanted.len();
+    check(&client, &all_done(wanted)).await;
+    let logged = applied.bench.requests_since(mark).await;
+    let own: Vec<_> = logged.iter().filter(|request| request.user == applied.user()).collect();
+    assert_eq!(own.len(), count);
+    assert!(own.iter().all(|request| request.code.is_some_and(|code| code < 300)), "{own:?}");
+
+    let mut refused = [at_others(&namespace, &account), at_own_node()].concat();
+    if directory == "overlays/kubernetes" {
+        check(&client, &all_done(vec![cordon(true), cordon(false)])).await;
+        check(&client, &all_done(of_self_drain(&namespace, "agent-worker-a"))).await;
+    } else {
+        refused.push((
+            cordon(true),
+            Answer::Forbidden("not spec.unschedulable (the component self-drain allows"),
+        ));
+        refused.extend(of_self_drain(&namespace, "agent-worker-a").into_iter().map(|call| (call, BY_RBAC)));
+    }
+    if directory == "overlays/openshift" {
+        let place = format!("/api/v1/namespaces/{namespace}/events");
+        let told = Call::post("create an event beside MCD's", place, event(&namespace, "second", "worker-a"));
+        check(&client, &all_done([of_components(), vec![told]].concat())).await;
+    } else {
+        refused.extend(of_components().into_iter().map(|call| (call, BY_RBAC)));
+    }
+    refused_and_logged(&applied, &client, &refused).await;
+
+    // A token ends with its pod. One that was not used yet: the server remembers an accepted one for 10 s.
+    let unused = applied.token_of("worker-a").await;
+    let pod = format!("/api/v1/namespaces/{namespace}/pods/agent-worker-a");
+    applied.request("DELETE", &pod, &json!({ "gracePeriodSeconds": 0 })).await;
+    let late = applied.bench.client_as(&Identity::Token(unused), "late").await;
+    let again = Call::get("use a token whose pod is gone", node("worker-a"));
+    // The server looks for the pod in a cache of its own.
+    cluster::within("the token has ended", async {
+        while again.send(&late).await.0 != 401 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_token_is_of_use_on_its_own_node_only() {
+    if real_only("permissions::a_token_is_of_use_on_its_own_node_only") {
+        steal("base").await;
+    }
+}
+
+#[tokio::test]
+async fn so_it_is_on_a_plain_cluster() {
+    if real_only("permissions::so_it_is_on_a_plain_cluster") {
+        steal("overlays/kubernetes").await;
+    }
+}
+
+#[tokio::test]
+async fn so_it_is_in_the_place_of_mcd() {
+    if real_only("permissions::so_it_is_in_the_place_of_mcd") {
+        steal("overlays/openshift").await;
+    }
+}
+
+/// BOOT-007, MCD-022: the first report of a new node brings the target that the node was installed with.
+#[tokio::test]
+async fn a_new_node_gets_its_first_target_once() {
+    if !real_only("permissions::a_new_node_gets_its_first_target_once") {
+        return;
+    }
+    let applied = Applied::new("base", &[]).await;
+    create_node(&applied.admin, "worker-new", &[]).await;
+    let client = applied.client(&applied.token_on("worker-new").await).await;
+    let key = |name: &str| format!("machineconfiguration.openshift.io/{name}");
+    let first = |current: &str, image: &str| {
+        Call::patch(
+            "report on a new Node",
+            node("worker-new"),
+            annotations(&json!({
+                key("currentConfig"): current, key("desiredConfig"): "rendered-worker-1",
+                key("currentImage"): image, key("desiredImage"): "example.com/os@sha256:00",
+                key("firstPivotConfig"): "rendered-worker-1", key("state"): "Done",
+            })),
+        )
+    };
+    check(
+        &client,
+        &[
+            (first("rendered-worker-0", "example.com/os@sha256:00"), CONTROLLERS),
+            (first("rendered-worker-1", "example.com/os@sha256:11"), CONTROLLERS),
+            (first("rendered-worker-1", "example.com/os@sha256:00"), Answer::Done),
+            (
+                Call::patch(
+                    "take another target",
+                    node("worker-new"),
+                    annotations(&json!({
+            key("currentConfig"): "rendered-worker-2", key("desiredConfig"): "rendered-worker-2" })),
+                ),
+                CONTROLLERS,
+            ),
+        ],
+    )
+    .await;
+}
+
+/// The policies are what holds when somebody gives the account more than it needs.
+#[tokio::test]
+async fn a_role_too_many_changes_nothing_for_other_nodes() {
+    if !real_only("permissions::a_role_too_many_changes_nothing_for_other_nodes") {
+        return;
+    }
+    let applied = Applied::new("base", &[]).await;
+    create_object(&applied.admin, "machineconfignodes", "worker-b", config_node_object("worker-b"))
+        .await
+        .unwrap();
+    apply(&applied.admin, json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": { "name": "careless" },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin" },
+        "subjects": [{ "kind": "ServiceAccount", "name": applied.account, "namespace": applied.namespace }],
+    }))
+    .await;
+    let client = applied.client(&applied.token_on("worker-a").await).await;
+    let secrets = Call::get("see that the role is in force", "/api/v1/secrets");
+    cluster::within("the careless role is in force", async {
+        while secrets.send(&client).await.0 != 200 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let status = |name: &str, body| Call::patch("write a status", format!("{}/status", node(name)), body);
+    let mut calls = vec![
+        (
+            status("worker-b", annotations(&json!({ "machineconfiguration.openshift.io/state": "Done" }))),
+            NOT_OWN,
+        ),
+        (
+            status("worker-a", json!({ "status": { "phase": "Running" } })),
+            Answer::Forbidden("not its status"),
+        ),
+        (status("worker-a", json!({ "metadata": { "labels": { "x": "y" } } })), ONLY_ANNOTATIONS),
+        (
+            Call::patch("patch a MachineConfigNode", config_node("worker-b"), config_node_object("worker-b")),
+            NOT_OWN_REPORT,
+        ),
+    ];
+    calls.extend(at_own_node());
+    check(&client, &calls).await;
+
+    // A token that no pod has: it names no node, so it is of no use to any.
+    let unbound = applied.bench.client_as(&Identity::Token(applied.token(&json!({})).await), "unbound").await;
+    let state = annotations(&json!({ "machineconfiguration.openshift.io/state": "Done" }));
+    check(
+        &unbound,
+        &[
+            (
+                Call::patch("report without a node", node("worker-a"), state),
+                Answer::Forbidden("bound to no node"),
+            ),
+            (
+                Call::apply("apply without a node", config_node("worker-b"), config_node_object("worker-b")),
+                Answer::Forbidden("bound to no node"),
+            ),
+        ],
+    )
+    .await;
+}
+
+/// ANN-009, MCN-004: the agent on the host, with the kubelet's certificate.
+#[tokio::test]
+async fn a_kubelet_reports_for_its_own_node_only() {
+    if !real_only("permissions::a_kubelet_reports_for_its_own_node_only") {
+        return;
+    }
+    let applied = Applied::new("base", &["kubelet-identity"]).await;
+    create_object(&applied.admin, "machineconfignodes", "worker-b", config_node_object("worker-b"))
+        .await
+        .unwrap();
+    // The policies are in force when they are for the DaemonSet's account.
+    applied.client(&applied.token_on("worker-a").await).await;
+    let client = applied.bench.client_as(&Identity::Kubelet("worker-a".to_owned()), "the-agent").await;
+    check(&client, &all_done(everyday("worker-a", "first"))).await;
+    let state = annotations(&json!({ "machineconfiguration.openshift.io/state": "Done" }));
+    let label = json!({ "metadata": { "labels": { "node-restriction.kubernetes.io/x": "y" } } });
+    let taint = json!({ "spec": { "taints": [{ "key": "x", "effect": "NoExecute" }] } });
+    let restricted = Answer::Forbidden("not allowed to modify");
+    check(
+        &client,
+        &[
+            (Call::patch("report on another Node", node("worker-b"), state), OTHER_NODE),
+            (
+                Call::patch("write a restricted label", node("worker-a"), label),
+                Answer::Forbidden("is not allowed to modify labels"),
+            ),
+            (Call::patch("add a taint", node("worker-a"), taint), restricted),
+            (
+                Call::apply(
+                    "apply another MachineConfigNode",
+                    config_node("worker-b"),
+                    config_node_object("worker-b"),
+                ),
+                NOT_OWN_REPORT,
+            ),
+            (
+                Call::apply(
+                    "apply another one's status",
+                    format!("{}/status", config_node("worker-b")),
+                    config_node_status("worker-b"),
+                ),
+                NOT_OWN_REPORT,
+            ),
+            (Call::get("get another Node", node("worker-b")), BY_RBAC),
+            (Call::get("list all Nodes", "/api/v1/nodes"), BY_RBAC),
+            (Call::get("list MachineConfigs", CONFIGS), BY_RBAC),
+            (Call::get("list MachineConfigNodes", CONFIG_NODES), BY_RBAC),
+            (Call::get("list secrets", "/api/v1/secrets"), BY_RBAC),
+            (
+                Call::get("read a secret of no pod of its own", "/api/v1/namespaces/default/secrets/x"),
+                BY_RBAC,
+            ),
+            (
+                Call::get("list another node's pods", "/api/v1/pods?fieldSelector=spec.nodeName%3Dworker-b"),
+                BY_RBAC,
+            ),
+        ],
+    )
+    .await;
+}
