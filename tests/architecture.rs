@@ -69,12 +69,19 @@ const IMPURE: [&str; 10] = [
 ];
 
 /// What is said only in these folders.
-const ONLY_IN: [(&str, &[&str]); 9] = [
+const ONLY_IN: [(&str, &[&str]); 16] = [
     ("rustix::", &["host", "sandbox"]),
     ("ostree::", &["host"]),
     ("ostree_ext::", &["host"]),
     ("zbus::", &["host"]),
+    ("k8s_openapi::", &["control"]),
     ("kube::", &["control"]),
+    ("secrecy::", &["control"]),
+    ("http::", &["control", "telemetry"]),
+    ("hyper::", &["control", "telemetry"]),
+    ("hyper_util::", &["control", "telemetry"]),
+    ("rustls::", &["control"]),
+    ("tokio_rustls::", &["control", "telemetry"]),
     ("clap::", &["cli"]),
     ("std::fs", &["host", "sandbox"]),
     ("process::Command", &["host", "sandbox"]),

@@ -23,6 +23,7 @@ fn every_message_has_its_text_and_every_text_its_message() {
     }
 }
 
+/// OBS-001.
 #[test]
 fn every_message_is_logged_somewhere() {
     let mut source = String::new();

@@ -23,36 +23,123 @@ fn status(report: &NodeReport, kind: &str) -> Option<Status> {
     report.conditions.iter().find(|condition| condition.kind == kind).map(|condition| condition.status)
 }
 
-fn events() -> Vec<(Event, &'static str, &'static str)> {
+fn reason(report: &NodeReport, kind: &str) -> String {
+    report.conditions.iter().find(|condition| condition.kind == kind).unwrap().reason.clone()
+}
+
+/// An event, the phase it leads to, what is under way then, and what is done by then.
+fn events() -> Vec<(Event, &'static str, &'static [&'static str], &'static [&'static str])> {
     let boot_id = BootId::new("boot-1").unwrap();
+    let content = &["AppliedFiles", "AppliedOSImage"];
     vec![
-        (Event::Stage, "Staging", "ImagePulledFromRegistry"),
-        (Event::Drain, "Draining", "Drained"),
-        (Event::Apply { first: 1 }, "Applying", "AppliedFiles"),
-        (Event::Reboot { boot_id }, "Rebooting", "RebootedNode"),
+        (Event::Stage, "Staging", &["ImagePulledFromRegistry"], &["UpdatePrepared"]),
+        (Event::Drain, "Draining", &["Drained", "UpdateExecuted"], &["ImagePulledFromRegistry"]),
+        (Event::Apply { first: 1 }, "Applying", content, &["Drained"]),
+        (Event::BatchDone, "Applying", &["UpdatePostActionComplete"], &["UpdateExecuted", "AppliedFiles"]),
+        (Event::Reboot { boot_id }, "Rebooting", &["RebootedNode"], &["AppliedOSImage"]),
+        (Event::Verify, "Verifying", &[], &["UpdatePostActionComplete", "RebootedNode"]),
     ]
 }
 
+/// MCN-002, MCD-247: each phase moves its conditions, and what was reached stays reached.
 #[test]
 fn each_phase_moves_its_condition() {
     let made = Made::with_image();
     let mut record = made.record();
     let planned = told(Some(&record), &made);
     assert_eq!((planned.state, planned.phase.as_str()), (State::Working, "Planned"));
-    assert_eq!(status(&planned, "UpdatePrepared"), Some(Status::Unknown));
-    let mut passed = vec!["UpdatePrepared"];
-    for (event, phase, under_way) in events() {
+    assert_eq!(status(&planned, "UpdatePrepared"), Some(Status::True));
+    assert_eq!(planned.conditions.len(), 12);
+    let mut passed: Vec<&str> = vec![];
+    for (event, phase, under_way, done) in events() {
         record = record.moved(&event, Timestamp::default()).unwrap();
         let report = told(Some(&record), &made);
         assert_eq!((report.state, report.phase.as_str()), (State::Working, phase));
-        assert_eq!(status(&report, under_way), Some(Status::Unknown), "{phase}");
+        for kind in under_way {
+            assert_eq!(status(&report, kind), Some(Status::Unknown), "{kind} in {phase}");
+        }
+        passed.extend(done);
         for kind in &passed {
             assert_eq!(status(&report, kind), Some(Status::True), "{kind} in {phase}");
         }
         assert_eq!(status(&report, "Updated"), Some(Status::False));
         assert_eq!(status(&report, "NodeDegraded"), Some(Status::False));
-        passed.push(under_way);
     }
+}
+
+/// MCD-247: a child's reason names its parent too, a parent's the child it stands at.
+#[test]
+fn reasons_are_those_of_mcd() {
+    let made = Made::with_image();
+    let mut record = made.record();
+    let rows = [
+        (Event::Stage, "UpdatePrepared", "UpdatePrepared"),
+        (Event::Drain, "UpdateExecuted", "Drained"),
+        (Event::Apply { first: 1 }, "Drained", "UpdateExecutedDrained"),
+        (Event::BatchDone, "AppliedFiles", "UpdateExecutedAppliedFiles"),
+        (Event::Reboot { boot_id: BootId::new("b").unwrap() }, "UpdatePostActionComplete", "RebootedNode"),
+        (Event::Verify, "RebootedNode", "UpdatePostActionCompleteRebootedNode"),
+    ];
+    for (event, kind, expected) in rows {
+        record = record.moved(&event, Timestamp::default()).unwrap();
+        assert_eq!(reason(&told(Some(&record), &made), kind), expected);
+    }
+    assert_eq!(reason(&told(Some(&record), &made), "Resumed"), "NotYetOccurred");
+}
+
+/// An update without a drain says so, and one that is undone was neither done nor left alone.
+#[test]
+fn what_was_not_drained_and_what_was_broken_off() {
+    let made = Made::with_files();
+    let record = made.record().moved(&Event::Apply { first: 0 }, Timestamp::default()).unwrap();
+    let report = told(Some(&record), &made);
+    assert_eq!(status(&report, "Drained"), Some(Status::False));
+    assert_eq!(reason(&report, "Drained"), "UpdateExecutedDrained");
+    let mut undone = record.moved(&Event::RollBack, Timestamp::default()).unwrap();
+    undone.fault = Some(Fault {
+        class: Class::Retry,
+        reason: "DiskFull".to_owned(),
+        message: "can't write /etc/motd".to_owned(),
+        next: "free space".to_owned(),
+    });
+    let report = told(Some(&undone), &made);
+    assert_eq!(status(&report, "UpdatePrepared"), Some(Status::True));
+    assert_eq!(status(&report, "AppliedFiles"), Some(Status::Unknown));
+    assert_eq!(status(&report, "UpdateExecuted"), Some(Status::Unknown));
+    let applied = report.conditions.iter().find(|condition| condition.kind == "AppliedFiles").unwrap();
+    assert!(applied.message.contains("can't write /etc/motd"), "{}", applied.message);
+    // MCN-006
+    let degraded = report.conditions.iter().find(|condition| condition.kind == "NodeDegraded").unwrap();
+    assert_eq!((degraded.status, degraded.reason.as_str()), (Status::True, "DiskFull"));
+    assert_eq!(degraded.message, report.reason);
+}
+
+/// MCD-250: what can't be planned is not prepared; what is committed resumes before it is complete.
+#[test]
+fn without_an_update() {
+    let made = Made::with_files();
+    let mut health = Health {
+        committed: Some(made.from.target()),
+        wanted: Some(made.to.target()),
+        fault: Some(Fault {
+            class: Class::Unreconcilable,
+            reason: "Unreconcilable".to_owned(),
+            message: "no".to_owned(),
+            next: "change it".to_owned(),
+        }),
+        ..Health::default()
+    };
+    let refused = report(None, &health);
+    assert_eq!(status(&refused, "UpdatePrepared"), Some(Status::Unknown));
+    assert_eq!(status(&refused, "NodeDegraded"), Some(Status::True));
+    health.fault = None;
+    assert_eq!(report(None, &health).conditions.len(), 2, "what was told of the update stays as it was told");
+    health.committed.clone_from(&health.wanted);
+    health.waiting = Some("the answer".to_owned());
+    let waiting = report(None, &health);
+    assert_eq!(status(&waiting, "Resumed"), Some(Status::True));
+    assert_eq!(status(&waiting, "UpdateComplete"), Some(Status::Unknown));
+    assert_eq!(status(&waiting, "Updated"), Some(Status::False));
 }
 
 #[test]

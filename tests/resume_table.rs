@@ -98,6 +98,7 @@ fn another_boot_in_the_middle_stages_again() {
     assert_eq!(ask(&applying, &there, &files.to.target()), Decision::Continue);
 }
 
+/// MCD-044: once the reboot was asked for, only the reboot is seen to; a new target waits for the other side of it.
 #[test]
 fn a_reboot_that_did_not_happen_is_asked_for_again_a_few_times() {
     let made = Made::with_image();

@@ -179,6 +179,8 @@ fn run(text: &str) -> String {
     shorten(&golden)
 }
 
+/// MCD-060 (policy-*: reload and restart drain nobody, a reboot does), MCD-061 (registries-safe, registries-unsafe),
+/// MCD-067 (registries-added).
 #[test]
 fn scenarios_give_their_goldens() {
     let update = std::env::var_os("UPDATE_GOLDENS").is_some_and(|value| value == "1");

@@ -1,0 +1,312 @@
+//! The agent as a process against a real API server: the Node's annotations, the one watch and the way back to it, the
+//! drain hand-shake.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    reason = "a test: it fails by panicking, and reads what the agent wrote"
+)]
+
+mod cluster;
+
+use cluster::scene::{DRAINED, QUIET, Scene};
+use cluster::{
+    Behaviour, Bench, Connections, DrainController, Fault, Gates, Identity, Request, annotation, create_node,
+    key, node_api, node_until, own_only, retarget,
+};
+use k8s_openapi::api::core::v1::Node;
+use kube::api::DeleteParams;
+use serde_json::{Value, json};
+
+fn text<'a>(patch: &'a serde_json::Map<String, Value>, key: &str) -> Option<&'a str> {
+    patch.get(key).and_then(Value::as_str)
+}
+
+/// ANN-002, ANN-003, ANN-004, ANN-005, ANN-008, MCD-026, MCD-031, MCD-032, MCD-033, MCD-034, MCD-035: a file-only
+/// update is Working alone, then Done in one patch; nothing of the controllers' is written; image keys that mean nothing
+/// go.
+#[tokio::test]
+async fn an_update_is_two_patches_of_the_node() {
+    let bench = Bench::shared();
+    let stale = [("currentImage", "old.test/os"), ("desiredImage", ""), ("firstPivotConfig", "keep")];
+    let scene = Scene::with_drained(bench, "link-update", &stale).await;
+    let _agent = scene.agent(&[]);
+    let node = scene.settled("a").await;
+    assert_eq!(annotation(&node, "currentImage"), None);
+    assert_eq!(annotation(&node, "desiredImage"), None);
+    assert_eq!(annotation(&node, "firstPivotConfig"), Some("keep"));
+    scene
+        .patch(json!({ "metadata": { "annotations": { key("controlPlaneTopology"): "SingleReplica" } } }))
+        .await;
+    scene.want("b").await;
+    scene.settled("b").await;
+    let mark = bench.mark().await;
+    // The drained file does not differ between b and c: this is the way without a drain.
+    scene.want("c").await;
+    scene.settled("c").await;
+    assert_eq!(scene.on_disk(QUIET).as_deref(), Some("c"));
+    let patches = scene.written(mark).await;
+    assert_eq!(patches.len(), 2, "{patches:?}");
+    assert_eq!(Value::Object(patches[0].clone()), json!({ "state": "Working" }));
+    assert_eq!(text(&patches[1], "state"), Some("Done"));
+    assert_eq!(text(&patches[1], "currentConfig"), Some(scene.config("c").as_str()));
+    assert_eq!(patches[1].keys().collect::<Vec<_>>(), ["currentConfig", "state"]);
+    let requests = scene.requests(mark).await;
+    assert!(requests.len() <= 12, "{:?}", requests.iter().map(Request::line).collect::<Vec<_>>());
+}
+
+/// ANN-001, ANN-011, MCD-020: a heartbeat, a label, a foreign annotation, another node cost no request, and are not lost.
+#[tokio::test]
+async fn a_heartbeat_costs_nothing() {
+    let bench = Bench::shared();
+    let scene =
+        Scene::with_drained(bench, "link-heartbeat", &[("controlPlaneTopology", "SingleReplica")]).await;
+    let _agent = scene.agent(&[]);
+    scene.settled("a").await;
+    scene.want("b").await;
+    scene.settled("b").await;
+    let mark = bench.mark().await;
+    scene.want("c").await;
+    scene.settled("c").await;
+    let plain = scene.requests(mark).await.len();
+    let mark = bench.mark().await;
+    for beat in 0..5 {
+        let metadata = json!({ "annotations": { "node.alpha/beat": beat.to_string() }, "labels": { "beat": beat.to_string() } });
+        scene.patch(json!({ "metadata": metadata })).await;
+    }
+    create_node(&scene.client, "link-heartbeat-other", &[("desiredConfig", "rendered-none")]).await;
+    // Behind all of these, the same work as before.
+    scene.want("b").await;
+    let node = scene.settled("b").await;
+    let requests = scene.requests(mark).await;
+    assert_eq!(requests.len(), plain, "{:?}", requests.iter().map(Request::line).collect::<Vec<_>>());
+    assert_eq!(node.metadata.annotations.unwrap()["node.alpha/beat"], "4");
+}
+
+/// ANN-006, ANN-010, MCD-028: keys that disagree, and an image that is no digest, are told with their values; the host is
+/// as before; the correction leads straight to Done.
+#[tokio::test]
+async fn a_target_that_means_nothing_is_told() {
+    let bench = Bench::shared();
+    let scene = Scene::with_drained(bench, "link-disagree", &[]).await;
+    let _agent = scene.agent(&[]);
+    scene.done("a").await;
+    let image = |digit: &str| format!("reg.test/os@sha256:{}", digit.repeat(64));
+    let set = |image: Value, alias: Value| {
+        json!({ "metadata": { "annotations": {
+            key("desiredConfig"): scene.config("b"), key("desiredImage"): image, key("desiredOSImage"): alias } } })
+    };
+    let degraded = |node: &Node| annotation(node, "state") == Some("Degraded");
+    scene.patch(set(json!(image("a")), json!(image("b")))).await;
+    let node = scene.until("Degraded", degraded).await;
+    let reason = annotation(&node, "reason").unwrap().to_owned();
+    assert!(reason.contains("AmbiguousImage"), "{reason}");
+    assert!(reason.contains(&image("a")) && reason.contains(&image("b")), "{reason}");
+    scene.patch(set(json!("reg.test/os:latest"), Value::Null)).await;
+    scene
+        .until("the tag", |node| annotation(node, "reason").is_some_and(|reason| reason.contains("latest")))
+        .await;
+    assert_eq!(scene.on_disk(QUIET).as_deref(), Some("a"));
+    scene.patch(set(Value::Null, Value::Null)).await;
+    scene.want("a").await;
+    let node = scene.done("a").await;
+    assert_eq!(annotation(&node, "reason"), Some(""));
+}
+
+/// MCD-021, MCD-023: while there is no Node nothing is written; the one that is created again gets what is committed.
+#[tokio::test]
+async fn a_node_is_created_again() {
+    let bench = Bench::shared();
+    let scene = Scene::with_drained(bench, "link-again", &[]).await;
+    let _agent = scene.agent(&[]);
+    scene.done("a").await;
+    let mark = bench.mark().await;
+    node_api(&scene.client).delete(&scene.name, &DeleteParams::default()).await.unwrap();
+    create_node(&scene.client, &scene.name, &[]).await;
+    scene.done("a").await;
+    let patches = scene.written(mark).await;
+    assert_eq!(patches.len(), 1, "{patches:?}");
+    scene.want("a").await;
+}
+
+/// MCD-022, MCD-025, MCD-229, W-11: a new Node gets every annotation of its provisioning, and the file serves once.
+#[tokio::test]
+async fn the_provisioning_names_the_first_config() {
+    let bench = Bench::shared();
+    let scene = Scene::with_drained(bench, "link-provisioned", &[]).await;
+    node_api(&scene.client).delete(&scene.name, &DeleteParams::default()).await.unwrap();
+    create_node(&scene.client, &scene.name, &[]).await;
+    let directory = scene.host.path().join("etc/machine-config-daemon");
+    std::fs::create_dir_all(&directory).unwrap();
+    let first = scene.config("a");
+    let file = json!({ key("currentConfig"): first, key("desiredConfig"): first, key("firstPivotConfig"): first,
+        key("state"): "Done" });
+    std::fs::write(directory.join("node-annotations.json"), file.to_string()).unwrap();
+    let _agent = scene.agent(&[]);
+    scene.until("its annotations", |node| annotation(node, "firstPivotConfig") == Some(first.as_str())).await;
+    scene.want("b").await;
+    scene
+        .patch(json!({ "metadata": { "annotations": { key("controlPlaneTopology"): "SingleReplica" } } }))
+        .await;
+    scene.done("b").await;
+    // It is put away before the next work begins.
+    scene.want("c").await;
+    scene.done("c").await;
+    assert!(!directory.join("node-annotations.json").exists());
+    assert!(directory.join("node-annotation.json.bak").exists());
+}
+
+/// W-8's counterpart, MCD-048, MCD-050, MCD-055, DRN-006: nothing is written before the answer, however another request
+/// was answered; afterwards the node takes workload again before it is Done.
+#[tokio::test]
+async fn a_drain_is_asked_for_and_waited_for() {
+    for (name, behaviour) in [("link-delay", Behaviour::Delay), ("link-stale", Behaviour::Stale)] {
+        let bench = Bench::shared();
+        let scene = Scene::with_drained(bench, name, &[]).await;
+        let mut drains = DrainController::start(bench, name, behaviour).await;
+        let _agent = scene.agent(&[]);
+        scene.done("a").await;
+        scene.want("b").await;
+        drains.until(&format!("drain-{}", scene.config("b"))).await;
+        if name == "link-stale" {
+            let other = Some("drain-rendered-of-another-time");
+            scene.until("the stale answer", |node| annotation(node, "lastAppliedDrain") == other).await;
+        }
+        assert_eq!(scene.on_disk(DRAINED).as_deref(), Some("a"));
+        drains.release();
+        let node = scene.done("b").await;
+        assert_eq!(scene.on_disk(DRAINED).as_deref(), Some("later"));
+        assert_ne!(node.spec.unwrap().unschedulable, Some(true));
+        let asked = ["drain", "uncordon"].map(|verb| format!("{verb}-{}", scene.config("b")));
+        assert_eq!(drains.requests(), asked);
+    }
+}
+
+/// W-8: a node that takes workload again with its drain's answer is drained once more, in a way that is answered.
+#[tokio::test]
+async fn an_uncordoned_node_is_drained_once_more() {
+    let bench = Bench::shared();
+    let scene = Scene::with_drained(bench, "link-uncordoned", &[]).await;
+    let mut drains = DrainController::start(bench, &scene.name, Behaviour::AdminUncordons).await;
+    let _agent = scene.agent(&[]);
+    scene.done("a").await;
+    scene.want("b").await;
+    drains.until(&format!("uncordon-{}", scene.config("b"))).await;
+    assert_eq!(scene.on_disk(DRAINED).as_deref(), Some("a"));
+    let drain = format!("drain-{}", scene.config("b"));
+    assert_eq!(drains.requests()[0], drain);
+}
+
+/// ANN-012: a new target during the wait for the drain is taken at once; of the old one nothing was written.
+#[tokio::test]
+async fn a_new_target_during_the_drain_is_noticed() {
+    let bench = Bench::shared();
+    let scene = Scene::with_drained(bench, "link-retarget", &[]).await;
+    let mut drains = DrainController::start(bench, &scene.name, Behaviour::Late).await;
+    let _agent = scene.agent(&[]);
+    scene.done("a").await;
+    scene.want("b").await;
+    drains.until(&format!("drain-{}", scene.config("b"))).await;
+    scene.want("c").await;
+    // The controller answers the first request only when this one is there.
+    drains.until(&format!("drain-{}", scene.config("c"))).await;
+    scene.done("c").await;
+    assert_eq!(scene.on_disk(QUIET).as_deref(), Some("c"));
+}
+
+/// MCD-052 and the link: an expired watch, dropped connections, an API server that is busy, and one that restarts; each
+/// time the next target is carried out, and there is one connection in the end.
+#[tokio::test]
+async fn the_link_comes_back() {
+    if !own_only("the_link_comes_back") {
+        return;
+    }
+    let bench = Bench::private(Gates::Default);
+    let scene = Scene::with_drained(&bench, "link-back", &[("controlPlaneTopology", "SingleReplica")]).await;
+    let _agent = scene.agent(&[]);
+    scene.done("a").await;
+    bench.fault(&Fault::expired().count(1).path("/api/v1/nodes").agent("machine-config-agent"));
+    bench.connections(Connections::Dropped);
+    scene.want("b").await;
+    scene.done("b").await;
+    assert_eq!(bench.clear_faults(), [1]);
+    bench.fault(
+        &Fault::status(429)
+            .retry_after(1)
+            .count(1)
+            .method("GET")
+            .path("/apis/")
+            .agent("machine-config-agent"),
+    );
+    scene.want("c").await;
+    scene.done("c").await;
+    assert_eq!(bench.clear_faults(), [1]);
+    bench.restart();
+    scene.want("b").await;
+    scene.done("b").await;
+    let ours = bench.connected().into_values().filter(|agent| agent.starts_with("machine-config-agent/"));
+    assert_eq!(ours.count(), 1);
+}
+
+/// Tokens and authorities are read again when they are refused; nothing is restarted.
+#[tokio::test]
+async fn credentials_are_rotated() {
+    if !own_only("credentials_are_rotated") {
+        return;
+    }
+    let bench = Bench::private(Gates::Default);
+    let mut scene =
+        Scene::with_drained(&bench, "link-rotated", &[("controlPlaneTopology", "SingleReplica")]).await;
+    let user = format!("system:node:{}", scene.name);
+    let token = scene.host.path().join("token");
+    bench.set_token("first", &user, &["system:nodes"]);
+    std::fs::write(&token, "first").unwrap();
+    let identity = Identity::TokenFile(token.clone());
+    scene.kubeconfig = bench.kubeconfig(&identity);
+    let mut agent = scene.agent(&[]);
+    scene.done("a").await;
+    bench.set_token("second", &user, &["system:nodes"]);
+    std::fs::write(&token, "second").unwrap();
+    bench.revoke_token("first");
+    scene.want("b").await;
+    scene.done("b").await;
+    bench.rotate_authority();
+    agent.line("the refusal", |line| line.contains("can't be reached")).await;
+    bench.write_kubeconfig(&scene.kubeconfig, &identity);
+    let client = bench.client("test-rotated").await;
+    retarget(&client, &scene.name, &scene.config("c"), None).await;
+    let config = scene.config("c");
+    let is = |node: &Node| {
+        annotation(node, "state") == Some("Done")
+            && annotation(node, "currentConfig") == Some(config.as_str())
+    };
+    node_until(&client, &scene.name, "Done with the third", is).await;
+    let lines = agent.lines().join("\n");
+    assert!(!lines.contains("first") && !lines.contains("second"), "{lines}");
+}
+
+/// A renewed client certificate is the next connection's; nothing is restarted.
+#[tokio::test]
+async fn the_certificate_is_renewed() {
+    if !own_only("the_certificate_is_renewed") {
+        return;
+    }
+    let bench = Bench::private(Gates::Default);
+    let scene =
+        Scene::with_drained(&bench, "link-renewed", &[("controlPlaneTopology", "SingleReplica")]).await;
+    let _agent = scene.agent(&[]);
+    scene.settled("a").await;
+    // Another name, so that the audit log tells the two certificates apart.
+    let name = "system:node:link-renewed-again".to_owned();
+    let renewed = Identity::User { name: name.clone(), groups: vec!["system:nodes".to_owned()] };
+    bench.write_kubeconfig(&scene.kubeconfig, &renewed);
+    let mark = bench.mark().await;
+    bench.connections(Connections::Dropped);
+    scene.want("b").await;
+    scene.done("b").await;
+    let ours = bench.requests_since(mark).await;
+    let ours = ours.iter().filter(|request| request.agent.starts_with("machine-config-agent/"));
+    let users: std::collections::BTreeSet<&str> = ours.map(|request| request.user.as_str()).collect();
+    assert_eq!(users, [name.as_str()].into());
+}
