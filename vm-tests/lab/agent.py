@@ -1,0 +1,112 @@
+"""The agent in a guest: its control directory, and waiting for what it says."""
+
+import json
+import re
+import select
+import subprocess
+import time
+import urllib.parse
+
+from .place import CHECKOUT, LabError
+
+CONTROL = "/etc/machine-config-agent"
+UNIT = "machine-config-agent.service"
+LIMIT = 60
+
+
+def messages():
+    """Returns the fixed ids of the agent's journal lines, by name."""
+    source = (CHECKOUT / "src/model/message.rs").read_text()
+    return dict(re.findall(r'pub const ([A-Z_]+): &str = "([0-9a-f]{32})"', source))
+
+
+def config(name, files, **rest):
+    """Returns a MachineConfig with files: path to text."""
+    def file(path, text):
+        return {"path": path, "mode": 0o644, "contents": {"source": "data:," + urllib.parse.quote(text)}}
+
+    ignition = {"ignition": {"version": "3.5.0"}, "storage": {"files": [file(*each) for each in files.items()]}}
+    return {"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig", "metadata": {"name": name},
+            "spec": {"config": ignition, **rest}}
+
+
+def no_action(*paths):
+    """Returns a disruption policy by which nothing follows a change of these files."""
+    files = [{"path": path, "actions": [{"type": "None"}]} for path in paths]
+    return {"apiVersion": "operator.openshift.io/v1", "kind": "MachineConfiguration", "metadata": {"name": "cluster"},
+            "spec": {"nodeDisruptionPolicy": {"files": files}}}
+
+
+class Agent:
+    """The agent of one machine."""
+
+    def __init__(self, machine):
+        self.machine = machine
+
+    def policy(self, policy):
+        """Sets the disruption policy."""
+        self.machine.write(f"{CONTROL}/policy.yaml", json.dumps(policy))
+
+    def want(self, wanted, image=None):
+        """Sets the target: the MachineConfig first, then what names it."""
+        name = wanted["metadata"]["name"]
+        self.machine.write(f"{CONTROL}/machineconfigs/{name}.json", json.dumps(wanted))
+        target = {"config": name, **({"image": image} if image else {})}
+        self.machine.write(f"{CONTROL}/target.yaml", json.dumps(target))
+
+    def start(self):
+        """Enables and starts the unit. systemctl returns when the agent has said READY=1."""
+        self.machine.run("systemctl", "enable", "--now", UNIT)
+
+    def unit(self, key):
+        """Returns a property of the unit."""
+        return self.machine.run("systemctl", "show", "--value", f"--property={key}", UNIT).strip()
+
+    def done(self, name, image=None):
+        """Waits until the agent is Done with a config, and returns its status."""
+        def is_done(status):
+            current = status["current"] or {}
+            return status["state"] == "Done" and current.get("config") == name and current.get("image") == image
+
+        return self.status(f"Done with {name}", is_done)
+
+    def status(self, what, wanted):
+        """Waits for a status, of which the agent tells every change."""
+        command = self.machine.inside("machine-config-agent", "status", "--watch", "--output", "json")
+        watch = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.machine.console)
+        limit, text, last = time.monotonic() + LIMIT, b"", None
+        try:
+            while True:
+                ready, _, _ = select.select([watch.stdout], [], [], max(0, limit - time.monotonic()))
+                more = watch.stdout.read1(65536) if ready else b""
+                if not more:
+                    why = "the host went away" if ready else f"not within {LIMIT} s"
+                    raise LabError(f"waited for {what}: {why}; last: {json.dumps(last)}")
+                seen, text = objects(text + more)
+                for last in seen:
+                    if wanted(last):
+                        return last
+        finally:
+            self.machine.stop(watch)
+
+    def logged(self, *names):
+        """Returns the lines of the journal with these message ids, of all boots."""
+        ids = messages()
+        words = [f"MESSAGE_ID={ids[name]}" for name in names]
+        self.machine.run("journalctl", "--sync")
+        lines = self.machine.run("journalctl", "--output=json", "--no-pager", *words).splitlines()
+        return [json.loads(line) for line in lines]
+
+
+def objects(data):
+    """Splits a stream of JSON objects into those that are complete and the rest."""
+    decoder, found = json.JSONDecoder(), []
+    text = data.decode(errors="strict").lstrip()
+    while text:
+        try:
+            value, end = decoder.raw_decode(text)
+        except json.JSONDecodeError:
+            break
+        found.append(value)
+        text = text[end:].lstrip()
+    return found, text.encode()

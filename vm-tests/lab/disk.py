@@ -1,0 +1,60 @@
+"""The disk: MBR, a /boot of its own, the root. What boots in the container is what a machine would boot."""
+
+import contextlib
+import os
+from pathlib import Path
+
+from .place import LabError, run
+
+STATEROOT = "debian"
+SECTOR = 512
+BOOT = (2048 * SECTOR, 256 * 1024 * 1024)
+ROOT_AT = BOOT[0] + BOOT[1]
+SIZE = 6 * 1024 * 1024 * 1024
+
+
+def make(image: Path):
+    """Makes an empty disk, sparse."""
+    with open(image, "wb") as file:
+        file.truncate(SIZE)
+    table = (f"label: dos\nstart={BOOT[0] // SECTOR}, size={BOOT[1] // SECTOR}, type=83, bootable\n"
+             f"start={ROOT_AT // SECTOR}, type=83\n")
+    script = image.with_suffix(".sfdisk")
+    script.write_text(table)
+    run("sh", "-c", 'exec sfdisk --quiet "$0" < "$1"', image, script)
+    script.unlink()
+    for label, start, size in (("boot", *BOOT), ("root", ROOT_AT, SIZE - ROOT_AT)):
+        run("mkfs.ext4", "-q", "-L", label, "-E", f"offset={start}", image, f"{size // 1024}k")
+
+
+@contextlib.contextmanager
+def mounted(image: Path, place: Path):
+    """Mounts the disk as the kernel would have it, without partition scanning and udev."""
+    place.mkdir(parents=True, exist_ok=True)
+    done = []
+    try:
+        run("mount", "-o", f"loop,offset={ROOT_AT},sizelimit={SIZE - ROOT_AT}", image, place)
+        done.append(place)
+        (place / "boot").mkdir(exist_ok=True)
+        run("mount", "-o", f"loop,offset={BOOT[0]},sizelimit={BOOT[1]}", image, place / "boot")
+        done.append(place / "boot")
+        yield place
+    finally:
+        for mount in reversed(done):
+            run("umount", mount)
+
+
+def entry(sysroot: Path):
+    """Does what the boot loader does: returns the deployment and the arguments of the entry to boot."""
+    entries = []
+    for file in (sysroot / "boot/loader/entries").glob("*.conf"):
+        keys = dict(line.split(None, 1) for line in file.read_text().splitlines() if " " in line)
+        entries.append((int(keys["version"]), keys["options"].split()))
+    if not entries:
+        raise LabError("no boot entry: the host would not boot")
+    _, options = max(entries)
+    link = next(option.removeprefix("ostree=/") for option in options if option.startswith("ostree="))
+    deployment = Path(os.path.realpath(sysroot / link))
+    if not (deployment / "usr").is_dir():
+        raise LabError(f"the boot entry names {link}, which is no deployment: the host would not boot")
+    return deployment, options

@@ -1,0 +1,130 @@
+"""The OS images and the disk, each made once for what goes into it.
+
+base   Debian packages in the layout of a libostree host, a commit, an image of one layer
+v1     base and a layer with the files of this checkout; deployed on the disk
+others v1 and a layer more, as a promise wants it
+"""
+
+import hashlib
+import inspect
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from . import disk, guest, oci
+from .place import CHECKOUT, WORK, LabError, run
+
+# The name in a registry of what is on the disk; that registry need not be there.
+FIRST = "registry.invalid/os"
+INSTALLED = {
+    "usr/lib/systemd/system/machine-config-agent.service": "systemd/machine-config-agent.service",
+    "usr/lib/systemd/catalog/machine-config-agent.catalog": "dist/machine-config-agent.catalog",
+}
+
+
+def build():
+    """Builds what the guest runs and what makes its images. Returns the directory of the executables."""
+    run("cargo", "build", "--locked", "--bins", "--example", "os-image", cwd=CHECKOUT)
+    return CHECKOUT / "target" / "debug"
+
+
+class Images:
+    """The images of one build of the agent."""
+
+    def __init__(self, built: Path):
+        self.tool = built / "examples" / "os-image"
+        self.layout = oci.Layout(self._base() / "oci")
+        self.first = self.layout.derive("base", "v1", self._files(built), {})
+        self.disk = self._disk()
+
+    def next(self, tag, files, labels):
+        """Makes an image of v1 and one more layer: path to text. Returns its digest."""
+        layer = {path: (0o644, text.encode()) for path, text in files.items()}
+        return self.layout.derive("v1", tag, layer, labels)
+
+    def _base(self):
+        place = WORK / f"base-{digest_of(inspect.getsource(guest), guest.mirror())}"
+        if not place.exists():
+            with building(place) as (new, tree):
+                guest.unpack(new / "debian.tar")
+                run("tar", "-C", tree, "--numeric-owner", "--xattrs", "-xf", new / "debian.tar")
+                guest.lay_out(tree)
+                repo = new / "repo"
+                run("ostree", f"--repo={repo}", "init", "--mode=bare")
+                run("ostree", f"--repo={repo}", "config", "set", "core.fsync", "false")
+                commit = run("ostree", f"--repo={repo}", "commit", "--branch=lab", f"--tree=dir={tree}", "--bootable",
+                             "--timestamp=2026-01-01 00:00:00Z").strip()
+                run(self.tool, "export", repo, commit, new / "oci", "base")
+                shutil.rmtree(repo)
+                (new / "debian.tar").unlink()
+        return place
+
+    def _files(self, built):
+        with tempfile.TemporaryDirectory(dir=WORK) as stripped:
+            files = {}
+            for path in ("usr/bin/machine-config-agent", "usr/libexec/machine-config-agent/machine-config-agent-ostree"):
+                name = Path(path).name
+                run("strip", "--strip-debug", "-o", Path(stripped) / name, built / name)
+                files[path] = (0o755, (Path(stripped) / name).read_bytes())
+        for path, source in INSTALLED.items():
+            files[path] = (0o644, (CHECKOUT / source).read_bytes())
+        for page in sorted((CHECKOUT / "docs").glob("*.md")):
+            files[f"usr/share/doc/machine-config-agent/{page.name}"] = (0o644, page.read_bytes())
+        files["usr/share/lab/version"] = (0o644, b"1\n")
+        return files
+
+    def _disk(self):
+        place = WORK / f"disk-{digest_of(self.first, inspect.getsource(disk))}"
+        if not place.exists():
+            with building(place) as (new, mounted):
+                disk.make(new / "disk.raw")
+                with disk.mounted(new / "disk.raw", mounted):
+                    self._install(mounted)
+            forget_but(place)
+        return place / "disk.raw"
+
+    def _install(self, sysroot):
+        repo = f"--repo={sysroot}/ostree/repo"
+        run("ostree", "admin", "init-fs", "--modern", sysroot)
+        run("ostree", "admin", "os-init", f"--sysroot={sysroot}", disk.STATEROOT)
+        run("ostree", repo, "config", "set", "sysroot.readonly", "true")
+        # The boot loader reads the boot entries themselves.
+        run("ostree", repo, "config", "set", "sysroot.bootloader", "none")
+        run("ostree", repo, "config", "set", "core.fsync", "false")
+        run(self.tool, "install", sysroot, disk.STATEROOT, self.layout.path, "v1", f"{FIRST}@{self.first}",
+            "root=LABEL=root", "rw", "systemd.show_status=0")
+        run("ostree", repo, "config", "unset", "core.fsync")
+
+
+def digest_of(*texts):
+    """Names a cached result by what goes into it."""
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
+
+
+class building:
+    """A directory that is there when all of it is, and one to work in beside it."""
+
+    def __init__(self, place):
+        self.place, self.new = place, place.with_name(place.name + ".new")
+        self.work = place.with_name(place.name + ".work")
+
+    def __enter__(self):
+        for path in (self.new, self.work):
+            shutil.rmtree(path, ignore_errors=True)
+            path.mkdir(parents=True, mode=0o755)
+        return self.new, self.work
+
+    def __exit__(self, kind, *_):
+        if os.path.ismount(self.work):
+            raise LabError(f"{self.work} is still mounted")
+        shutil.rmtree(self.work, ignore_errors=True)
+        if kind is None:
+            self.new.rename(self.place)
+
+
+def forget_but(kept):
+    """Removes the disks of older builds: each is half a gigabyte."""
+    for place in WORK.glob("disk-*"):
+        if place != kept:
+            shutil.rmtree(place)

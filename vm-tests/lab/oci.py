@@ -1,0 +1,71 @@
+"""Images in OCI layout: a new one from an old one and one more layer, as a container build with one `COPY` makes it."""
+
+import gzip
+import hashlib
+import io
+import json
+import tarfile
+from pathlib import Path
+
+TAG = "org.opencontainers.image.ref.name"
+LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
+
+
+class Layout:
+    """A directory in OCI layout."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def find(self, tag):
+        """Returns the digest of the image with a tag."""
+        return next(entry["digest"] for entry in self._index()["manifests"] if entry["annotations"].get(TAG) == tag)
+
+    def derive(self, base, tag, files, labels):
+        """Adds an image: `base`, a layer of files (path to mode and bytes) and other labels. Returns its digest."""
+        manifest = self._json(self.find(base))
+        config = self._json(manifest["config"]["digest"])
+        layer = archive(files)
+        packed = gzip.compress(layer, 1, mtime=0)
+        manifest["layers"].append(self._put(packed, LAYER))
+        config["rootfs"]["diff_ids"].append("sha256:" + hashlib.sha256(layer).hexdigest())
+        config.setdefault("history", []).append({"created_by": "vm-tests"})
+        config["config"].setdefault("Labels", {}).update(labels)
+        manifest["config"] = self._put(json.dumps(config).encode(), manifest["config"]["mediaType"])
+        entry = self._put(json.dumps(manifest).encode(), "application/vnd.oci.image.manifest.v1+json")
+        index = self._index()
+        kept = [other for other in index["manifests"] if other["annotations"].get(TAG) != tag]
+        index["manifests"] = [*kept, {**entry, "annotations": {TAG: tag}}]
+        (self.path / "index.json").write_text(json.dumps(index))
+        return entry["digest"]
+
+    def _index(self):
+        return json.loads((self.path / "index.json").read_text())
+
+    def _blob(self, digest):
+        return self.path / "blobs" / digest.replace(":", "/")
+
+    def _json(self, digest):
+        return json.loads(self._blob(digest).read_bytes())
+
+    def _put(self, data, media_type):
+        digest = "sha256:" + hashlib.sha256(data).hexdigest()
+        self._blob(digest).write_bytes(data)
+        return {"mediaType": media_type, "digest": digest, "size": len(data)}
+
+
+def archive(files):
+    """Makes a tar archive of files and the directories that lead to them; of equal files it is equal."""
+    out, made = io.BytesIO(), set()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for path, (mode, data) in sorted(files.items()):
+            for parent in reversed(Path(path).parents[:-1]):
+                if parent not in made:
+                    made.add(parent)
+                    entry = tarfile.TarInfo(str(parent))
+                    entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+                    tar.addfile(entry)
+            entry = tarfile.TarInfo(path)
+            entry.size, entry.mode = len(data), mode
+            tar.addfile(entry, io.BytesIO(data))
+    return out.getvalue()

@@ -1,0 +1,51 @@
+"""Where things are, and how programs are started."""
+
+import subprocess
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+WORK = CHECKOUT / "target" / "vm-tests"
+PROMISES = CHECKOUT / "vm-tests" / "promises"
+CASES = WORK / "cases"
+
+# What building and booting need, beyond ./setup; all of Debian 12 or later.
+PACKAGES = ("mmdebstrap", "debian-archive-keyring", "systemd-container", "ostree", "skopeo", "docker-registry",
+            "e2fsprogs", "fdisk", "mount", "util-linux", "libostree-dev", "libssl-dev", "libzstd-dev", "pkg-config")
+
+
+class LabError(Exception):
+    """The lab itself failed, or a host did not do what was waited for."""
+
+
+def run(*command, **options):
+    """Runs a program and returns its standard output; its own words are in the error."""
+    result = subprocess.run([str(word) for word in command], stdin=subprocess.DEVNULL, capture_output=True,
+                            text=True, check=False, **options)
+    if result.returncode != 0:
+        last = (result.stderr or result.stdout).strip()[-2000:]
+        raise LabError(f"{' '.join(map(str, command))}: exit code {result.returncode}\n{last}")
+    return result.stdout
+
+
+def need_packages():
+    """Installs what is missing."""
+    asked = subprocess.run(["dpkg-query", "-W", "-f", "${Package} ${Status}\n", *PACKAGES],
+                           capture_output=True, text=True, check=False)
+    there = {line.split()[0] for line in asked.stdout.splitlines() if line.endswith(" installed")}
+    missing = [package for package in PACKAGES if package not in there]
+    if missing:
+        print("installing", *missing, flush=True)
+        run("apt-get", "update", "-qq")
+        run("apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing,
+            env={"DEBIAN_FRONTEND": "noninteractive", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"})
+
+
+def mirror():
+    """Returns the Debian mirror of this machine."""
+    sources = [*Path("/etc/apt/sources.list.d").glob("*.sources"), *Path("/etc/apt").glob("sources.list")]
+    for source in sources:
+        for line in source.read_text().splitlines():
+            for word in line.split():
+                if word.startswith("http") and word.rstrip("/").endswith("/debian"):
+                    return word
+    raise LabError("no Debian mirror is named in /etc/apt/sources.list or sources.list.d: name one there")

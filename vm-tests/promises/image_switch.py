@@ -1,0 +1,40 @@
+"""Promise: an image that carries the new config is staged, finalised at the shutdown, booted, verified, and Done.
+
+Boots: 2
+"""
+
+from lab.agent import config, no_action
+
+PATH, BROUGHT, VERSION = "/etc/lab/settings.conf", "/etc/lab/app.conf", "/usr/share/lab/version"
+FIRST, SECOND = "rendered-worker-a", "rendered-worker-b"
+
+
+def play(lab):
+    machine, agent, images, registry = lab.machine, lab.agent, lab.images, lab.registry()
+    second = config(SECOND, {PATH: "version = 1\n", BROUGHT: "from = image\n"})
+    brought = {BROUGHT.lstrip("/"): "from = image\n", VERSION.lstrip("/"): "2\n"}
+    digest = images.next("v2", brought, {"machineconfig": SECOND})
+    image = registry.push(images.layout.path, "v2", digest)
+
+    # Boot 1: version 1, which was deployed from an image too. The image is asked for by digest.
+    machine.boot()
+    old = machine.deployment
+    machine.write("/etc/containers/registries.conf.d/lab.conf", registry.trusted())
+    agent.policy(no_action(PATH))
+    agent.want(config(FIRST, {PATH: "version = 1\n"}))
+    agent.start()
+    lab.same("booted image", agent.done(FIRST)["booted"]["digest"], images.first)
+    lab.same(VERSION, machine.read(VERSION), "1\n")
+    agent.want(second, image)
+
+    # Boot 2: libostree finalised what was staged; the file came with the image, the other one was kept.
+    machine.next_boot()
+    status = agent.done(SECOND, image)
+    lab.same("booted image", status["booted"]["digest"], digest)
+    lab.same("another deployment", machine.deployment != old, True)
+    lab.same(VERSION, machine.read(VERSION), "2\n")
+    lab.same(BROUGHT, machine.read(BROUGHT), "from = image\n")
+    lab.same(PATH, machine.read(PATH), "version = 1\n")
+    lab.same("faults in the journal", agent.logged("FAULT"), [])
+    finalised = machine.run("journalctl", "--no-pager", "--output=cat", "--boot=-1", "--unit=ostree-finalize-staged")
+    lab.same("libostree finalised at the shutdown", "Finalizing staged deployment" in finalised, True)
