@@ -2,6 +2,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
+    clippy::indexing_slicing,
     clippy::disallowed_methods,
     reason = "a test: it fails by panicking, and plays the host"
 )]
@@ -40,7 +41,8 @@ const POLICY: &str = r#"{"apiVersion":"operator.openshift.io/v1","kind":"Machine
 /// What the control plane answers, and what it was told.
 #[derive(Debug)]
 struct Desk {
-    drained: Drained,
+    /// The last one is the answer from then on.
+    drained: Vec<Drained>,
     released: Released,
     told: Rc<RefCell<Vec<String>>>,
     reports: Rc<RefCell<Vec<NodeReport>>>,
@@ -77,7 +79,8 @@ impl ControlPlane for Desk {
     }
 
     async fn drain(&mut self, _target: &Target) -> Result<Drained, ControlError> {
-        Ok(self.drained.clone())
+        let last = self.drained.len() == 1;
+        Ok(if last { self.drained[0].clone() } else { self.drained.remove(0) })
     }
 
     async fn release(&mut self, _committed: &Target) -> Result<Released, ControlError> {
@@ -98,7 +101,7 @@ impl ControlPlane for Desk {
 struct Day {
     /// Minutes since the epoch.
     minutes: u64,
-    drained: Drained,
+    drained: Vec<Drained>,
     released: Released,
     /// How far the clock is moved by each wait, last first.
     waits: Vec<u64>,
@@ -147,7 +150,7 @@ async fn live(dir: &Path, day: Day) -> (NodeReport, Vec<String>) {
 
 /// As [`live`], without anything happening meanwhile.
 async fn run(dir: &Path, minutes: u64, drained: Drained, released: Released) -> (NodeReport, Vec<String>) {
-    live(dir, Day { minutes, drained, released, waits: Vec::new() }).await
+    live(dir, Day { minutes, drained: vec![drained], released, waits: Vec::new() }).await
 }
 
 fn host() -> tempfile::TempDir {
@@ -203,7 +206,7 @@ async fn a_node_that_is_not_uncordoned_is_not_done() {
     let (report, _) = run(dir.path(), 10, Drained::Yes, still()).await;
     assert_eq!((report.state, report.phase.as_str()), (State::Working, "Idle"));
     assert_eq!(report.current_config.unwrap().as_str(), "rendered-b");
-    let late = Day { minutes: 10, drained: Drained::Yes, released: still(), waits: vec![1, 6, 4] };
+    let late = Day { minutes: 10, drained: vec![Drained::Yes], released: still(), waits: vec![1, 6, 4] };
     let (report, told) = live(dir.path(), late).await;
     assert_eq!(report.state, State::Degraded);
     assert!(report.reason.starts_with("FailedToUncordon") && report.reason.contains(&waiting()));
@@ -212,4 +215,20 @@ async fn a_node_that_is_not_uncordoned_is_not_done() {
     assert_eq!(report.state, State::Done);
     assert_eq!(told, ["Uncordon"]);
     assert_eq!(std::fs::read_to_string(dir.path().join("etc/drained")).unwrap(), "b");
+}
+
+/// MCD-051, MCD-056: a wait that was too long does not silence the next one.
+#[tokio::test]
+async fn each_late_answer_is_told() {
+    let dir = host();
+    let late = |why: &str| Drained::Waiting { why: why.to_owned() };
+    let drained = vec![late("first"), late("second"), Drained::Yes];
+    let released = Released::Waiting { why: waiting() };
+    // An hour for the drain, then its answer, then ten minutes for the release.
+    let day = Day { minutes: 10, drained, released, waits: vec![11, 1, 61] };
+    let (report, told) = live(dir.path(), day).await;
+    assert_eq!(report.state, State::Degraded);
+    let told: Vec<&str> =
+        told.iter().map(String::as_str).filter(|reason| reason.starts_with("Failed")).collect();
+    assert_eq!(told, ["FailedToDrain", "FailedToUncordon"]);
 }

@@ -325,7 +325,7 @@ impl<C: ControlPlane> Agent<C> {
             MCA_PHASE = "rolling-back",
             "another target is wanted: what was done is undone first"
         );
-        self.health.waiting = None;
+        self.answered();
         self.journal.step(&Event::RollBack, self.host.clock.now())?;
         Ok(Turn::Again)
     }

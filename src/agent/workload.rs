@@ -75,7 +75,7 @@ impl<C: ControlPlane> Agent<C> {
         }
         let Drained::Waiting { why } = self.control.drain(&record.to).await? else {
             self.journal.note(|record| record.waiting = None)?;
-            self.health.waiting = None;
+            self.answered();
             return Ok(None);
         };
         let late = self.late(record.since, Answer::Drain, &why);
@@ -106,10 +106,15 @@ impl<C: ControlPlane> Agent<C> {
                 return Ok(Some(Turn::Wait(late.after)));
             }
         }
+        self.answered();
+        Ok(None)
+    }
+
+    /// Ends a wait, with its answer or without one: the next wait is told anew.
+    pub(super) fn answered(&mut self) {
         self.health.waiting = None;
         self.release_asked = None;
         self.told_late = false;
-        Ok(None)
     }
 
     fn wait_for(&mut self, why: String) {
