@@ -21,6 +21,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use cluster::plain_host::{bare, boot};
 use cluster::{
     Agent, AgentOptions, Bench, Gates, Identity, MachineConfigBuilder, annotation, create_node, key,
     node_until, object_api, retarget,
@@ -103,21 +104,6 @@ fn bytes(pids: &[u32]) -> Option<(f64, f64)> {
     Some((sent, received))
 }
 
-fn host(root: &Path) {
-    fs::create_dir_all(root.join("etc/machine-config-daemon")).unwrap();
-    fs::write(root.join("etc/passwd"), "root:x:0:0::/root:/bin/sh\n").unwrap();
-    fs::write(root.join("etc/group"), "root:x:0:\n").unwrap();
-    fs::write(root.join("etc/os-release"), "ID=rhcos\nVERSION_ID=\"9.6\"\n").unwrap();
-}
-
-/// Another boot has another id.
-fn boot(root: &Path, number: u32) {
-    let place = root.join("proc/sys/kernel/random");
-    fs::create_dir_all(&place).unwrap();
-    fs::write(place.join("boot_id"), format!("00000000-0000-0000-0000-{number:012}\n")).unwrap();
-    fs::write(root.join("proc/cmdline"), "quiet\n").unwrap();
-}
-
 async fn policy(client: &kube::Client) {
     let policy = json!({
         "apiVersion": "operator.openshift.io/v1", "kind": "MachineConfiguration",
@@ -141,8 +127,9 @@ fn agent_of(bench: &Bench, node: &str, root: &Path) -> Agent {
 }
 
 fn agent_in(bench: &Bench, node: &str, root: &Path, number: u32) -> Agent {
-    host(root);
+    bare(root);
     boot(root, number);
+    fs::write(root.join("etc/os-release"), "ID=rhcos\nVERSION_ID=\"9.6\"\n").unwrap();
     let kubeconfig = root.join("kubeconfig");
     bench.write_kubeconfig(&kubeconfig, &Identity::Kubelet(node.to_owned()));
     let options = AgentOptions::new(&kubeconfig, node, root)

@@ -40,6 +40,8 @@ mod drain;
 mod faults;
 mod identity;
 mod objects;
+#[path = "../plain_host/mod.rs"]
+pub mod plain_host;
 mod pods;
 mod process;
 pub mod scene;

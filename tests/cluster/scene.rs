@@ -8,6 +8,7 @@ use kube::Client;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
 
+use super::plain_host::{bare, boot};
 use super::{
     Agent, AgentOptions, Bench, Identity, MachineConfigBuilder, Request, annotation, call, create_node,
     create_object, key, node_api, node_until, object_api, object_until, retarget,
@@ -34,13 +35,7 @@ impl<'b> Scene<'b> {
         let host = tempfile::tempdir().unwrap();
         let kubeconfig = bench.kubeconfig(&Identity::Kubelet(name.to_owned()));
         let scene = Self { bench, client, name: name.to_owned(), host, kubeconfig };
-        for made in ["proc/sys/kernel/random", "etc", "var/lib"] {
-            std::fs::create_dir_all(scene.host.path().join(made)).unwrap();
-        }
-        scene.boot(1);
-        scene.write("/proc/cmdline", "quiet\n");
-        scene.write("/etc/passwd", "root:x:0:0:root:/root:/bin/sh\n");
-        scene.write("/etc/group", "root:x:0:\n");
+        bare(scene.host.path());
         for directory in [QUIET, DRAINED] {
             std::fs::create_dir_all(scene.path(directory)).unwrap();
             scene.write(&format!("{directory}/{name}"), "a");
@@ -84,7 +79,7 @@ impl<'b> Scene<'b> {
 
     /// Plays a boot: it has another id.
     pub fn boot(&self, number: u32) {
-        self.write("/proc/sys/kernel/random/boot_id", &format!("00000000-0000-4000-8000-{number:012}\n"));
+        boot(self.host.path(), number);
     }
 
     pub fn config(&self, letter: &str) -> String {

@@ -27,14 +27,8 @@ impl PlainHost {
     pub fn below(at: &Path) -> Self {
         let dir = tempfile::tempdir_in(at).unwrap();
         let host = Self { dir };
-        for made in ["host/proc/sys/kernel/random", "host/etc", "host/var/lib", "control/machineconfigs"] {
-            fs::create_dir_all(host.at(made)).unwrap();
-        }
-        let boot = "00000000-0000-4000-8000-000000000001\n";
-        fs::write(host.at("host/proc/sys/kernel/random/boot_id"), boot).unwrap();
-        fs::write(host.at("host/proc/cmdline"), "quiet\n").unwrap();
-        fs::write(host.at("host/etc/passwd"), "root:x:0:0:root:/root:/bin/sh\n").unwrap();
-        fs::write(host.at("host/etc/group"), "root:x:0:\n").unwrap();
+        bare(&host.at("host"));
+        fs::create_dir_all(host.at("control/machineconfigs")).unwrap();
         fs::write(host.at("control/policy.yaml"), POLICY).unwrap();
         host
     }
@@ -80,6 +74,23 @@ impl PlainHost {
         }
         command
     }
+}
+
+/// Makes what the agent needs of a host in a directory: accounts, kernel arguments, a boot.
+pub fn bare(root: &Path) {
+    for made in ["proc/sys/kernel/random", "etc", "var/lib"] {
+        fs::create_dir_all(root.join(made)).unwrap();
+    }
+    boot(root, 1);
+    fs::write(root.join("proc/cmdline"), "quiet\n").unwrap();
+    fs::write(root.join("etc/passwd"), "root:x:0:0:root:/root:/bin/sh\n").unwrap();
+    fs::write(root.join("etc/group"), "root:x:0:\n").unwrap();
+}
+
+/// Plays a boot: it has another id.
+pub fn boot(root: &Path, number: u32) {
+    let id = format!("00000000-0000-4000-8000-{number:012}\n");
+    fs::write(root.join("proc/sys/kernel/random/boot_id"), id).unwrap();
 }
 
 /// A rendered config: files over some thirty directories, as a worker's are.
