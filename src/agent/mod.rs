@@ -25,7 +25,7 @@ use crate::host::Host;
 use crate::host::watch::Watch;
 use crate::journal::{Journal, Outcome};
 use crate::model::message;
-use crate::model::{Class, ConfigName, HostSpec, ManagedPath, Observation, Target, Timestamp};
+use crate::model::{Class, ConfigName, HostSpec, ManagedPath, Observation, Target, Timestamp, Tuning};
 use crate::observe::observe;
 use crate::plan::differences::differences;
 use crate::plan::listing::listed;
@@ -92,6 +92,7 @@ pub struct Agent<C> {
     until: Until,
     reboots: Reboots,
     health: Health,
+    tuning: Tuning,
     backoff: Backoff,
     reboot_asked: bool,
     retry_due: bool,
@@ -123,6 +124,7 @@ impl<C: ControlPlane> Agent<C> {
             until: Until::Stopped,
             reboots: Reboots::Asked,
             health,
+            tuning: Tuning::default(),
             backoff: Backoff::new(node),
             reboot_asked: false,
             retry_due: false,
@@ -136,6 +138,17 @@ impl<C: ControlPlane> Agent<C> {
     #[must_use]
     pub fn with(self, until: Until, reboots: Reboots) -> Self {
         Self { until, reboots, ..self }
+    }
+
+    /// Sets what the node's administrator set.
+    #[must_use]
+    pub fn tuned(self, tuning: Tuning) -> Self {
+        Self { tuning, ..self }
+    }
+
+    /// Returns what the node's administrator set.
+    pub fn tuning(&self) -> &Tuning {
+        &self.tuning
     }
 
     /// Returns what is known beside the record; `apply` tells its caller.

@@ -20,6 +20,7 @@ pub mod os;
 pub mod policy;
 pub mod spec;
 pub mod time;
+pub mod tuning;
 pub mod units;
 pub mod users;
 
@@ -41,3 +42,4 @@ pub use observation::{Facts, FileSeen, Observation};
 pub use policy::DisruptionPolicy;
 pub use spec::{HostSpec, Target};
 pub use time::Timestamp;
+pub use tuning::Tuning;

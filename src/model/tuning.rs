@@ -1,0 +1,83 @@
+//! What an administrator may set on one node: the file `/etc/machine-config-agent/settings.toml`, validated.
+//!
+//! The defaults are what a node without the file does.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::ManagedPath;
+
+/// The settings of one node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tuning {
+    /// Paths whose drift is repaired instead of told only; a directory stands for what is below it.
+    pub repair: BTreeSet<ManagedPath>,
+    /// Whether a reboot may leave the kernel running.
+    pub soft_reboot: SoftReboot,
+    /// How long the work on the next deployment may take.
+    pub os: OsLimits,
+    /// How long a node has to be healthy in its new deployment before the old one is given up; `None` keeps it.
+    pub keep_rollback: Option<Duration>,
+}
+
+/// Whether a reboot may leave the kernel running (systemd's soft reboot).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SoftReboot {
+    /// Always the whole machine.
+    #[default]
+    Never,
+    /// Where the staged deployment has the same kernel, initramfs and arguments.
+    WhereCapable,
+}
+
+/// Limits of the work on the next deployment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OsLimits {
+    /// How long no progress may show: unpacking one large layer on a slow disk takes a few minutes.
+    pub stall: Duration,
+    /// How long all of it may take: some GiB over a slow line.
+    pub total: Duration,
+}
+
+impl Default for OsLimits {
+    fn default() -> Self {
+        Self { stall: Duration::from_secs(15 * 60), total: Duration::from_secs(2 * 3600) }
+    }
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self {
+            repair: BTreeSet::new(),
+            soft_reboot: SoftReboot::default(),
+            os: OsLimits::default(),
+            // An administrator may want to go back at any time; the disk space is theirs to trade.
+            keep_rollback: None,
+        }
+    }
+}
+
+impl Tuning {
+    /// Says whether drift of a path is to be repaired.
+    pub fn repairs(&self, path: &ManagedPath) -> bool {
+        self.repair.iter().any(|wanted| {
+            let below = path.as_str().strip_prefix(wanted.as_str());
+            below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_stands_for_what_is_below_it() {
+        let path = |path| ManagedPath::new(path).unwrap();
+        let tuning = Tuning { repair: BTreeSet::from([path("/etc/chrony")]), ..Tuning::default() };
+        assert!(tuning.repairs(&path("/etc/chrony")));
+        assert!(tuning.repairs(&path("/etc/chrony/keys")));
+        assert!(!tuning.repairs(&path("/etc/chrony.conf")));
+        assert!(!tuning.repairs(&path("/etc")));
+    }
+}
