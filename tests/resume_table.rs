@@ -4,6 +4,7 @@
 
 mod made;
 
+use machine_config_agent::model::observation::LocalPackages;
 use machine_config_agent::model::observation::{Booted, Carries, OsSeen};
 use machine_config_agent::model::{BootId, Observation, Target, Timestamp};
 use machine_config_agent::plan::differences::{Difference, Kind, What};
@@ -32,8 +33,13 @@ fn reboot() -> Event {
 /// What is seen in a boot that runs the given image.
 fn seen(made: &Made, boot_id: &str, image: &str, deployment: &str) -> Observation {
     let image = Some(machine_config_agent::model::ImageRef::parse(image).unwrap());
-    let booted = Booted { image, deployment: deployment.to_owned(), carries: Carries::Unknown };
-    let os = OsSeen::Deployments { booted, staged: None };
+    let booted = Booted {
+        image,
+        deployment: deployment.to_owned(),
+        carries: Carries::Unknown,
+        local: LocalPackages::default(),
+    };
+    let os = OsSeen::Deployments { booted, staged: None, next: None };
     Observation { boot_id: boot(boot_id), os, ..made.seen.clone() }
 }
 

@@ -24,6 +24,7 @@ use machine_config_agent::host::{Clock, FailPoints, Host, Root, Systemd};
 use machine_config_agent::journal::Journal;
 use machine_config_agent::model::machineconfig::MachineConfig;
 use machine_config_agent::model::policy::DisruptionPolicy;
+use machine_config_agent::model::tuning::OsLimits;
 use machine_config_agent::model::{ConfigName, Target};
 use machine_config_agent::report::{NodeReport, Occurrence, State};
 use machine_config_agent::telemetry::Telemetry;
@@ -115,6 +116,8 @@ async fn live(dir: &Path, day: Day) -> (NodeReport, Vec<String>) {
     let hand = Arc::new(AtomicU64::new(day.minutes * MINUTE));
     let host = Host {
         os: Box::new(NotImageBased),
+        os_because: String::new(),
+        limits: OsLimits::default(),
         systemd: Systemd::of(&root).unwrap(),
         clock: Clock::moved_by(Arc::clone(&hand)),
         power: Box::new(Supervised::new(&root)),

@@ -9,9 +9,10 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-use machine_config_agent::host::HostError;
 use machine_config_agent::host::os::ostree::OstreeBackend;
+use machine_config_agent::host::os::worker::Worker;
 use machine_config_agent::host::os::{OsBackend as _, OsProgress, StageRequest};
+use machine_config_agent::host::{Entered, HostError};
 use machine_config_agent::model::{ImageRef, Karg};
 use serde_json::{Value, json};
 
@@ -28,7 +29,7 @@ pub(crate) fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 async fn call(args: &[&str]) -> Value {
-    let backend = OstreeBackend::new(Path::new("/"));
+    let backend = OstreeBackend::new(Worker::new(Path::new("/"), Entered::default()));
     let told = RefCell::new(Vec::new());
     let progress = |step: OsProgress| told.borrow_mut().push(json!([step.text, step.percent]));
     let result = match args {
@@ -42,7 +43,7 @@ async fn call(args: &[&str]) -> Value {
             seen.map(|seen| json!(seen))
         }
         ["carries", image] => match ImageRef::parse(image) {
-            Ok(image) => backend.carries(&image, None).await.map(|carries| json!(carries)),
+            Ok(image) => backend.preflight(&image, None).await.map(|found| json!(found.carries)),
             Err(error) => return json!({"error": error.to_string(), "reason": "Refused"}),
         },
         ["stage", image, kargs @ ..] => match request(image, kargs) {
@@ -63,7 +64,13 @@ fn request(image: &str, kargs: &[&str]) -> Result<StageRequest, machine_config_a
     let image = if image == "-" { None } else { Some(ImageRef::parse(image)?) };
     let some =
         |sign: char| kargs.iter().filter_map(move |k| k.strip_prefix(sign)).flat_map(Karg::split).collect();
-    Ok(StageRequest { image, credentials: None, delete_kargs: some('-'), append_kargs: some('+') })
+    Ok(StageRequest {
+        image,
+        credentials: None,
+        delete_kargs: some('-'),
+        append_kargs: some('+'),
+        ..StageRequest::default()
+    })
 }
 
 fn failed(error: &HostError) -> Value {

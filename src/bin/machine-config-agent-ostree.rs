@@ -5,13 +5,14 @@
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use machine_config_agent::host::os::ostree::{LABELS_VERB, WORKER_VERB, labels, worker};
+use machine_config_agent::host::os::ostree::{labels, serve};
+use machine_config_agent::host::os::worker::{LABELS_VERB, WORKER_VERB};
 use machine_config_agent::sandbox::{MACHINE_VERB, machine};
 
 fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1);
     match args.next().as_deref().and_then(|verb| verb.to_str()) {
-        Some(WORKER_VERB) => worker::main(),
+        Some(WORKER_VERB) => serve::main(),
         Some(LABELS_VERB) => labels::main(args),
         Some(MACHINE_VERB) => machine::main(args),
         _ => {

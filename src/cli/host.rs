@@ -7,11 +7,15 @@ use clap::ValueEnum;
 use super::CliError;
 use crate::host::clock::Clock;
 use crate::host::failpoint::FailPoints;
+use crate::host::os::choice::{Asked, Choice, Kind};
+use crate::host::os::ostree::OstreeBackend;
+use crate::host::os::worker::Worker;
 use crate::host::os::{NotImageBased, OsBackend};
 use crate::host::power::{Logind, Power, Supervised};
 use crate::host::root::Root;
 use crate::host::systemd::Systemd;
 use crate::host::{Entered, Host};
+use crate::model::tuning::OsLimits;
 
 /// The exit code that tells a supervisor to play the reboot (as `systemd-nspawn` does for a guest's).
 pub(super) const REBOOT_WANTED: u8 = 133;
@@ -25,6 +29,16 @@ enum Backend {
     Ostree,
     /// Nothing: OS changes are refused
     None,
+}
+
+impl Backend {
+    fn asked(self) -> Asked {
+        match self {
+            Self::Auto => Asked::Auto,
+            Self::Ostree => Asked::For(Kind::Ostree),
+            Self::None => Asked::For(Kind::None),
+        }
+    }
 }
 
 /// Who reboots.
@@ -65,8 +79,11 @@ impl HostFlags {
             RebootBy::Logind => Box::new(Logind::new(&root)),
             RebootBy::Supervisor => Box::new(Supervised::new(&root)),
         };
+        let choice = Choice::of(&root, self.os_backend.asked())?;
         Ok(Host {
-            os: backend(self.os_backend, &self.root, &root, entered)?,
+            os: backend(choice.kind, &self.root, entered),
+            os_because: choice.because,
+            limits: OsLimits::default(),
             systemd: Systemd::of(&root)?,
             clock: Clock::system(),
             power,
@@ -81,34 +98,12 @@ impl HostFlags {
     }
 }
 
-#[cfg(feature = "backend-ostree")]
-fn backend(
-    wanted: Backend,
-    path: &Path,
-    root: &Root,
-    entered: Entered,
-) -> Result<Box<dyn OsBackend>, CliError> {
-    use crate::host::os::ostree::OstreeBackend;
-    let booted = path == Path::new("/") && root.read("/run/ostree-booted")?.is_some();
-    match wanted {
-        Backend::Ostree => Ok(Box::new(OstreeBackend::new(path).with_entered(entered))),
-        Backend::Auto if booted => Ok(Box::new(OstreeBackend::new(path).with_entered(entered))),
-        Backend::Auto | Backend::None => Ok(Box::new(NotImageBased)),
-    }
-}
-
-#[cfg(not(feature = "backend-ostree"))]
-fn backend(
-    wanted: Backend,
-    _path: &Path,
-    _root: &Root,
-    _entered: Entered,
-) -> Result<Box<dyn OsBackend>, CliError> {
-    match wanted {
-        Backend::Ostree => {
-            Err(CliError::Usage("this agent was built without the libostree backend".to_owned()))
-        }
-        Backend::Auto | Backend::None => Ok(Box::new(NotImageBased)),
+/// Makes the backend that was chosen.
+fn backend(kind: Kind, path: &Path, entered: Entered) -> Box<dyn OsBackend> {
+    let worker = Worker::new(path, entered);
+    match kind {
+        Kind::Ostree => Box::new(OstreeBackend::new(worker)),
+        Kind::None => Box::new(NotImageBased),
     }
 }
 

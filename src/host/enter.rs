@@ -5,19 +5,16 @@
 //! that was opened before still reads the container's files, also those that are mounted there anew later.
 
 use std::path::Path;
-#[cfg(feature = "backend-ostree")]
 use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
 use super::HostError;
-#[cfg(feature = "backend-ostree")]
-use super::os::ostree::Executable;
+use super::os::worker::Executable;
 
 /// What is kept open of the file system that the process was started in; nothing, when it is still there.
 #[derive(Debug, Clone, Default)]
 pub struct Entered {
-    #[cfg(feature = "backend-ostree")]
     worker: Option<Arc<Executable>>,
 }
 
@@ -42,19 +39,11 @@ impl Entered {
     }
 
     /// Opens the worker, which is beside the agent and not on the host. The host's loader and libraries run it.
-    #[cfg(feature = "backend-ostree")]
     fn look() -> Result<Self, HostError> {
         Ok(Self { worker: Some(Executable::find()?) })
     }
 
-    #[cfg(not(feature = "backend-ostree"))]
-    #[expect(clippy::unnecessary_wraps, reason = "the same shape in both builds")]
-    fn look() -> Result<Self, HostError> {
-        Ok(Self {})
-    }
-
     /// Returns the worker that was opened before.
-    #[cfg(feature = "backend-ostree")]
     pub(in crate::host) fn worker(&self) -> Option<Arc<Executable>> {
         self.worker.clone()
     }

@@ -39,6 +39,8 @@ pub use power::{Power, Rebooting};
 pub use root::Root;
 pub use systemd::Systemd;
 
+use crate::model::tuning::OsLimits;
+
 /// A future of a handle that has several implementors. The agent is single-threaded: it need not be `Send`.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
@@ -55,6 +57,10 @@ pub struct Host {
     pub clock: Clock,
     /// The OS behind the configuration.
     pub os: Box<dyn OsBackend>,
+    /// Why it is this backend.
+    pub os_because: String,
+    /// How long its work may take.
+    pub limits: OsLimits,
     /// Boots.
     pub power: Box<dyn Power>,
     /// The running systemd.

@@ -1,42 +1,30 @@
 //! SELinux labels for new files, from the host's own policy.
 //!
-//! With the libostree backend the policy is asked through libostree, in a worker; without it, and on hosts without
-//! SELinux, a new file keeps the label that the kernel derives from its directory. Files that are replaced keep theirs
-//! anyway.
+//! The policy is asked through libostree, in a worker; on hosts without SELinux a new file keeps the label that the kernel
+//! derives from its directory. Files that are replaced keep theirs anyway.
 
 use rustix::fd::AsFd;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
 use super::HostError;
-#[cfg(feature = "backend-ostree")]
-use super::os::ostree::Labeller;
+use super::os::worker::labels::Labeller;
 use super::root::Root;
 
 /// Where a host with SELinux says so.
-#[cfg(feature = "backend-ostree")]
 const CONFIG: &str = "/etc/selinux/config";
 
 /// The labels of one policy.
 #[derive(Debug)]
 pub(in crate::host) struct Labels {
-    #[cfg(feature = "backend-ostree")]
     labeller: Option<Labeller>,
 }
 
 impl Labels {
     /// Opens the policy below the root; none is no error.
-    #[cfg(feature = "backend-ostree")]
     pub(in crate::host) fn load(root: &Root) -> Result<Self, HostError> {
         let has_policy = matches!(root.exists(CONFIG), Ok(true));
         Ok(Self { labeller: if has_policy { Some(Labeller::start(root)?) } else { None } })
-    }
-
-    /// Opens nothing: this build can't read a policy.
-    #[cfg(not(feature = "backend-ostree"))]
-    #[expect(clippy::unnecessary_wraps, reason = "the same shape in both builds")]
-    pub(in crate::host) fn load(_root: &Root) -> Result<Self, HostError> {
-        Ok(Self {})
     }
 
     /// Returns the label of a new regular file, as the kernel stores it.
@@ -55,16 +43,9 @@ impl Labels {
         }
     }
 
-    #[cfg(feature = "backend-ostree")]
     fn of(&mut self, path: &str, mode: u32) -> Result<Option<Vec<u8>>, HostError> {
         let Some(labeller) = &mut self.labeller else { return Ok(None) };
         // The kernel stores the terminating NUL with it.
         Ok(labeller.ask(path, mode)?.map(|label| [label.as_bytes(), b"\0"].concat()))
-    }
-
-    #[cfg(not(feature = "backend-ostree"))]
-    #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "the same shape in both builds")]
-    fn of(&mut self, _path: &str, _mode: u32) -> Result<Option<Vec<u8>>, HostError> {
-        Ok(None)
     }
 }

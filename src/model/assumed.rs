@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::image::{PULL_SECRETS, Transport};
-use super::observation::{Booted, Carries, CoreSeen, EnabledSeen, FipsSeen, OsSeen, PresetSeen, UnitSeen};
+use super::observation::{
+    Booted, Carries, CoreSeen, EnabledSeen, FipsSeen, LocalPackages, OsSeen, PresetSeen, UnitSeen,
+};
 use super::units::{Enablement, Mask, UnitSpec};
 use super::users::{CORE, KEYS_FILE};
 use super::{
@@ -46,10 +48,15 @@ impl Observation {
     /// Returns what a host shows that is exactly as the spec says.
     pub fn as_specified(spec: &HostSpec) -> Result<Self, ModelError> {
         let image = spec.effective_image().cloned();
-        let booted = Booted { image, deployment: "assumed".to_owned(), carries: Carries::Unknown };
+        let booted = Booted {
+            image,
+            deployment: "assumed".to_owned(),
+            carries: Carries::Unknown,
+            local: LocalPackages::default(),
+        };
         Ok(Self {
             boot_id: BootId::new("assumed")?,
-            os: OsSeen::Deployments { booted, staged: None },
+            os: OsSeen::Deployments { booted, staged: None, next: None },
             kargs: spec.kargs.clone(),
             files: spec.written().iter().map(|(path, file)| (path.clone(), file_seen(file))).collect(),
             units: spec.units.iter().map(|(name, unit)| (name.clone(), unit_seen(unit))).collect(),

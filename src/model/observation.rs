@@ -85,6 +85,27 @@ pub struct Booted {
     pub deployment: String,
     /// The config that the image carries (its label, else the config embedded in it).
     pub carries: Carries,
+    /// What rpm-ostree changed on top of the image.
+    #[serde(default)]
+    pub local: LocalPackages,
+}
+
+/// What rpm-ostree changed on top of an image, on this host.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct LocalPackages {
+    /// Packages that were asked for.
+    pub requested: BTreeSet<String>,
+    /// Packages of the image that were taken out.
+    pub removed: BTreeSet<String>,
+    /// Packages of the image that were replaced by others.
+    pub replaced: BTreeSet<String>,
+}
+
+impl LocalPackages {
+    /// Says whether the deployment is the image and nothing else.
+    pub fn is_empty(&self) -> bool {
+        self.requested.is_empty() && self.removed.is_empty() && self.replaced.is_empty()
+    }
 }
 
 /// The OS that the next boot will run, when it is another one.
@@ -111,6 +132,8 @@ pub enum OsSeen {
         booted: Booted,
         /// What the next boot would run instead.
         staged: Option<Staged>,
+        /// The deployment that the next boot takes when it is neither: somebody rolled back by hand.
+        next: Option<Staged>,
     },
 }
 

@@ -1,5 +1,8 @@
 //! The operating system of a node, as a config asks for it.
 
+use std::collections::BTreeSet;
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 /// Which kernel runs (MCD-070: empty and unknown values count as default).
@@ -32,6 +35,27 @@ impl KernelType {
             Self::Default => "default",
             Self::Realtime => "realtime",
             Self::Pages64k => "64k-pages",
+        }
+    }
+}
+
+/// What is layered on an image outside image mode.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Layers {
+    /// The wanted kernel.
+    pub kernel: KernelType,
+    /// The wanted extensions, by name.
+    pub extensions: BTreeSet<String>,
+}
+
+impl fmt::Display for Layers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "kernel {}", self.kernel.word())?;
+        let names: Vec<&str> = self.extensions.iter().map(String::as_str).collect();
+        if names.is_empty() {
+            f.write_str(", no extensions")
+        } else {
+            write!(f, ", extensions {}", names.join(" "))
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::ManagedPath;
 
 /// The settings of one node.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tuning {
     /// Paths whose drift is repaired instead of told only; a directory stands for what is below it.
     pub repair: BTreeSet<ManagedPath>,
@@ -16,7 +16,8 @@ pub struct Tuning {
     pub soft_reboot: SoftReboot,
     /// How long the work on the next deployment may take.
     pub os: OsLimits,
-    /// How long a node has to be healthy in its new deployment before the old one is given up; `None` keeps it.
+    /// How long a node has to be healthy in its new deployment before the old one is given up; `None` keeps it:
+    /// an administrator may want to go back at any time.
     pub keep_rollback: Option<Duration>,
 }
 
@@ -42,18 +43,6 @@ pub struct OsLimits {
 impl Default for OsLimits {
     fn default() -> Self {
         Self { stall: Duration::from_secs(15 * 60), total: Duration::from_secs(2 * 3600) }
-    }
-}
-
-impl Default for Tuning {
-    fn default() -> Self {
-        Self {
-            repair: BTreeSet::new(),
-            soft_reboot: SoftReboot::default(),
-            os: OsLimits::default(),
-            // An administrator may want to go back at any time; the disk space is theirs to trade.
-            keep_rollback: None,
-        }
     }
 }
 

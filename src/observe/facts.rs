@@ -29,7 +29,7 @@ pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts,
         }
         (Some(wanted), _) => {
             let json = credentials.as_ref().map(|credentials| &credentials.json);
-            host.os.carries(wanted, json).await.map_err(ObserveError::of("the target image"))?
+            host.os.preflight(wanted, json).await.map_err(ObserveError::of("the target image"))?.carries
         }
     };
     let local = match seen.os {

@@ -2,6 +2,9 @@
 
 #![expect(clippy::disallowed_methods, reason = "a test looks at the machine from outside")]
 
+use crate::host::os::Preflight;
+use crate::model::observation::LocalPackages;
+use crate::model::tuning::OsLimits;
 use std::fs;
 use std::path::Path;
 
@@ -27,6 +30,8 @@ fn host(at: &Path) -> Host {
     Host {
         clock: Clock::system(),
         os: Box::new(NotImageBased),
+        os_because: String::new(),
+        limits: OsLimits::default(),
         power: Box::new(Supervised::new(&root)),
         systemd: Systemd::absent(),
         points: FailPoints::off(),
@@ -90,16 +95,22 @@ impl OsBackend for Booting {
 
     fn seen(&self) -> BoxFuture<'_, Result<OsSeen, HostError>> {
         let carries = Carries::Config(ConfigName::new("rendered-a").unwrap());
-        let booted = Booted { image: Some(self.0.clone()), deployment: "os-1.0".to_owned(), carries };
-        Box::pin(async { Ok(OsSeen::Deployments { booted, staged: None }) })
+        let booted = Booted {
+            image: Some(self.0.clone()),
+            deployment: "os-1.0".to_owned(),
+            carries,
+            local: LocalPackages::default(),
+        };
+        Box::pin(async { Ok(OsSeen::Deployments { booted, staged: None, next: None }) })
     }
 
-    fn carries<'a>(
+    fn preflight<'a>(
         &'a self,
         _image: &'a ImageRef,
         _credentials: Option<&'a Contents>,
-    ) -> BoxFuture<'a, Result<Carries, HostError>> {
-        Box::pin(async { Ok(Carries::Config(ConfigName::new("asked-the-registry").unwrap())) })
+    ) -> BoxFuture<'a, Result<Preflight, HostError>> {
+        let carries = Carries::Config(ConfigName::new("asked-the-registry").unwrap());
+        Box::pin(async { Ok(Preflight { carries, download: None }) })
     }
 
     fn stage<'a>(

@@ -9,7 +9,8 @@ use rustix::process::geteuid;
 
 use super::machine::{self, Booted};
 use super::{MACHINE_VERB, STATEROOT, SandboxError, images, namespaces, tree};
-use crate::host::os::ostree::{executable, install};
+use crate::host::os::ostree::install;
+use crate::host::os::worker::executable;
 use crate::model::ImageRef;
 
 /// The config that the first image carries.

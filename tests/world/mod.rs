@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use machine_config_agent::model::image::Transport;
+use machine_config_agent::model::observation::LocalPackages;
 use machine_config_agent::model::observation::{
     Booted, Carries, CoreSeen, EnabledSeen, FipsSeen, OsSeen, PresetSeen, UnitSeen,
 };
@@ -167,10 +168,15 @@ impl World {
             .carries
             .clone()
             .map_or(Carries::Unknown, |name| Carries::Config(name.try_into().unwrap()));
-        let booted = Booted { image: self.booted.clone(), deployment: "os-0.0".to_owned(), carries };
+        let booted = Booted {
+            image: self.booted.clone(),
+            deployment: "os-0.0".to_owned(),
+            carries,
+            local: LocalPackages::default(),
+        };
         Observation {
             boot_id: BootId::new("b0").unwrap(),
-            os: OsSeen::Deployments { booted, staged: None },
+            os: OsSeen::Deployments { booted, staged: None, next: None },
             kargs: self.kargs.clone(),
             files,
             units,

@@ -15,6 +15,7 @@ use crate::host::os::NotImageBased;
 use crate::host::power::Supervised;
 use crate::host::{Clock, FailPoints, Host, Root, Systemd};
 use crate::journal::{Intent, Originals, Work};
+use crate::model::tuning::OsLimits;
 use crate::model::units::{Enablement, Mask, UnitSpec};
 use crate::model::users::{Core, PasswordHash, SshKey, Users};
 use crate::model::{
@@ -81,6 +82,8 @@ pub(super) fn host(at: &Path, points: FailPoints) -> Host {
     Host {
         clock: Clock::system(),
         os: Box::new(NotImageBased),
+        os_because: String::new(),
+        limits: OsLimits::default(),
         power: Box::new(Supervised::new(&root)),
         systemd: Systemd::of(&root).unwrap(),
         points,

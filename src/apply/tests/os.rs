@@ -1,5 +1,6 @@
 //! The OS batch against a backend that remembers what it was asked.
 
+use crate::host::os::Preflight;
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -25,12 +26,12 @@ impl OsBackend for Remembering {
         Box::pin(async { Ok(OsSeen::NotImageBased) })
     }
 
-    fn carries<'a>(
+    fn preflight<'a>(
         &'a self,
         _image: &'a ImageRef,
         _credentials: Option<&'a Contents>,
-    ) -> BoxFuture<'a, Result<Carries, HostError>> {
-        Box::pin(async { Ok(Carries::Unknown) })
+    ) -> BoxFuture<'a, Result<Preflight, HostError>> {
+        Box::pin(async { Ok(Preflight { carries: Carries::Unknown, download: None }) })
     }
 
     fn stage<'a>(
@@ -83,6 +84,7 @@ async fn image_and_arguments_are_one_request_after_the_pull_secret() {
         credentials: None,
         delete_kargs: delete,
         append_kargs: append,
+        ..StageRequest::default()
     };
     assert_eq!(*backend.asked.borrow(), [expected]);
 

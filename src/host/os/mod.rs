@@ -3,12 +3,19 @@
 //! One trait, because hosts differ in it. Invariant: no method leaves a half-made deployment behind when it fails,
 //! and each may be repeated.
 
-#[cfg(feature = "backend-ostree")]
+pub mod choice;
 pub mod ostree;
+pub mod worker;
+
+mod stamp;
+mod trouble;
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::model::observation::{Carries, OsSeen, Staged};
+use crate::model::os::Layers;
 use crate::model::{Contents, ImageRef, Karg};
 
 use super::{BoxFuture, HostError};
@@ -24,13 +31,41 @@ pub struct StageRequest {
     pub delete_kargs: Vec<Karg>,
     /// Arguments to add at the end, in order.
     pub append_kargs: Vec<Karg>,
+    /// The kernel and the extensions, layered on the image; `None` leaves them as they are.
+    pub layers: Option<Layers>,
+    /// Where their packages come from: the image of the packages.
+    pub extensions_image: Option<ImageRef>,
 }
 
 impl StageRequest {
     /// Says whether nothing is asked for.
     pub fn is_empty(&self) -> bool {
-        self.image.is_none() && self.delete_kargs.is_empty() && self.append_kargs.is_empty()
+        self.image.is_none()
+            && self.delete_kargs.is_empty()
+            && self.append_kargs.is_empty()
+            && self.layers.is_none()
     }
+}
+
+/// What an image is, found out without pulling its layers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Preflight {
+    /// The config it carries.
+    pub carries: Carries,
+    /// How many bytes are to be pulled, compressed; `None` where the source does not say.
+    pub download: Option<u64>,
+}
+
+/// Whether what is staged can be booted without leaving the kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SoftReboot {
+    /// It can.
+    Capable,
+    /// It can't.
+    Incapable {
+        /// Why, for people.
+        why: String,
+    },
 }
 
 /// How far a pull or a deployment is.
@@ -50,12 +85,12 @@ pub trait OsBackend: fmt::Debug {
     /// Looks at what is booted and what is staged.
     fn seen(&self) -> BoxFuture<'_, Result<OsSeen, HostError>>;
 
-    /// Finds out which config an image carries, without pulling its layers.
-    fn carries<'a>(
+    /// Finds out what an image is, without pulling its layers. An image that this machine can't boot is an error.
+    fn preflight<'a>(
         &'a self,
         image: &'a ImageRef,
         credentials: Option<&'a Contents>,
-    ) -> BoxFuture<'a, Result<Carries, HostError>>;
+    ) -> BoxFuture<'a, Result<Preflight, HostError>>;
 
     /// Pulls what is missing and stages a deployment for the next boot. What is staged already is not made again.
     fn stage<'a>(
@@ -64,11 +99,27 @@ pub trait OsBackend: fmt::Debug {
         progress: &'a (dyn Fn(OsProgress) + 'a),
     ) -> BoxFuture<'a, Result<Staged, HostError>>;
 
+    /// Ends what a `stage` whose future was dropped has left running; nothing is no error.
+    fn abandon(&self) -> BoxFuture<'_, Result<(), HostError>> {
+        Box::pin(async { Ok(()) })
+    }
+
     /// Drops the staged deployment; none is no error.
     fn unstage(&self) -> BoxFuture<'_, Result<(), HostError>>;
 
     /// Makes sure that the reboot will finalise the staged deployment; none is no error.
     fn finalise(&self) -> BoxFuture<'_, Result<(), HostError>>;
+
+    /// Gives up the deployment that ran before the booted one; none is no error.
+    fn drop_rollback(&self) -> BoxFuture<'_, Result<(), HostError>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    /// Says whether a soft reboot would take what is staged.
+    fn soft_reboot(&self) -> BoxFuture<'_, Result<SoftReboot, HostError>> {
+        let why = format!("the backend {} knows no soft reboot", self.name());
+        Box::pin(async { Ok(SoftReboot::Incapable { why }) })
+    }
 }
 
 /// The backend of a host that is not image-based, and of `--os-backend none`: it sees nothing and stages nothing.
@@ -84,12 +135,12 @@ impl OsBackend for NotImageBased {
         Box::pin(async { Ok(OsSeen::NotImageBased) })
     }
 
-    fn carries<'a>(
+    fn preflight<'a>(
         &'a self,
         _image: &'a ImageRef,
         _credentials: Option<&'a Contents>,
-    ) -> BoxFuture<'a, Result<Carries, HostError>> {
-        Box::pin(async { Ok(Carries::Unknown) })
+    ) -> BoxFuture<'a, Result<Preflight, HostError>> {
+        Box::pin(async { Ok(Preflight { carries: Carries::Unknown, download: None }) })
     }
 
     fn stage<'a>(

@@ -66,7 +66,6 @@ impl Root {
     }
 
     /// Returns what is kept open from before the root was entered.
-    #[cfg_attr(not(feature = "backend-ostree"), expect(dead_code, reason = "only the worker is kept open"))]
     pub(in crate::host) fn entered(&self) -> &Entered {
         &self.entered
     }

@@ -20,8 +20,10 @@ use ostree_ext::prelude::FileExt as _;
 use ostree_ext::refescape::prefix_escape_for_ref;
 use rustix::fs::{MemfdFlags, memfd_create};
 
+use super::super::Preflight;
+use super::super::trouble::{Failure, Trouble};
+use super::super::worker::protocol::Secret;
 use super::oci::View;
-use super::protocol::{Failure, Secret, Trouble};
 use super::sysroot::failed;
 use crate::model::image::Transport;
 use crate::model::observation::Carries;
@@ -118,19 +120,26 @@ pub(super) fn name(repo: &Repo, image: &ImageRef, state: &LayeredImageState) -> 
     repo.set_ref_immediate(None, &name, Some(&state.merge_commit), Cancellable::NONE).map_err(failed)
 }
 
-/// Finds out which config an image carries: from the repository, else from its config blob; no layer is pulled.
-pub(super) async fn carries(
+/// Finds out what an image is: from the repository, else from its manifest and config; no layer is pulled.
+pub(super) async fn preflight(
     repo: &Repo,
     image: &ImageRef,
     credentials: Option<&Secret>,
-) -> Result<Carries, Failure> {
+) -> Result<Preflight, Failure> {
+    let present_already = |commit: &str| {
+        carried_by_commit(repo, commit).map(|carries| Preflight { carries, download: Some(0) })
+    };
     if let Some(state) = present(repo, image) {
-        return carried_by_commit(repo, &state.merge_commit);
+        return present_already(&state.merge_commit);
     }
     let mut pull = Pull::open(repo, image, credentials).await?;
     match pull.prepare(image).await? {
-        PrepareResult::AlreadyPresent(state) => carried_by_commit(repo, &state.merge_commit),
-        PrepareResult::Ready(prepared) => Ok(labelled(&prepared.config).unwrap_or(Carries::Unknown)),
+        PrepareResult::AlreadyPresent(state) => present_already(&state.merge_commit),
+        PrepareResult::Ready(prepared) => {
+            let missing = prepared.all_layers().filter(|layer| layer.commit.is_none());
+            let download = Some(missing.map(|layer| layer.layer().size()).sum());
+            Ok(Preflight { carries: labelled(&prepared.config).unwrap_or(Carries::Unknown), download })
+        }
     }
 }
 
@@ -297,27 +306,5 @@ impl Tally {
 }
 
 fn pull_failed(image: &ImageRef, error: impl std::fmt::Display) -> Failure {
-    failure(&image.to_string(), &format!("{error:#}"), Trouble::PullFailed)
-}
-
-/// Sorts an error text of libostree, ostree-ext or skopeo, which have no kinds.
-pub(super) fn failure(object: &str, text: &str, other: Trouble) -> Failure {
-    const KNOWN: [(&str, Trouble); 13] = [
-        ("no space left", Trouble::NoSpace),
-        ("min-free-space", Trouble::NoSpace),
-        ("disk quota exceeded", Trouble::NoSpace),
-        ("skopeo spawn error", Trouble::MissingTool),
-        ("unauthorized", Trouble::Unauthorized),
-        ("authentication required", Trouble::Unauthorized),
-        ("403 (forbidden)", Trouble::Unauthorized),
-        ("manifest unknown", Trouble::ImageNotFound),
-        ("name unknown", Trouble::ImageNotFound),
-        ("digest did not match", Trouble::DigestMismatch),
-        ("does not match provided manifest digest", Trouble::DigestMismatch),
-        ("not an ostree encapsulated container", Trouble::NotBootable),
-        ("does not have ostree.bootable", Trouble::NotBootable),
-    ];
-    let low = text.to_lowercase();
-    let trouble = KNOWN.iter().find(|(part, _)| low.contains(part)).map_or(other, |(_, trouble)| *trouble);
-    Failure::new(trouble, object, text)
+    Failure::told(&image.to_string(), &format!("{error:#}"), Trouble::PullFailed)
 }

@@ -19,8 +19,8 @@ use ostree_ext::ostree::{
 use ostree_ext::ostree::{RepoFile, Sysroot};
 use ostree_ext::prelude::Cast as _;
 
+use super::super::trouble::{Failure, Trouble};
 use super::image;
-use super::protocol::{Failure, Trouble};
 use super::sysroot::{Access, failed, load};
 use crate::host::HostError;
 use crate::model::{ImageRef, Sha256};
@@ -104,5 +104,5 @@ pub(crate) async fn install(
     deploy(&sysroot, stateroot, &image::unverified(source), Some(options))
         .await
         .map(drop)
-        .map_err(|e| image::failure(&name.to_string(), &format!("{e:#}"), Trouble::Libostree).into_error())
+        .map_err(|e| Failure::told(&name.to_string(), &format!("{e:#}"), Trouble::Libostree).into_error())
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::protocol::{Failure, Trouble};
+use super::super::trouble::{Failure, Trouble};
 use crate::model::ImageRef;
 
 /// Where views are made: it is gone after a boot.

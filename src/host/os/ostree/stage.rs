@@ -10,8 +10,9 @@ use ostree_ext::glib::{Bytes, KeyFile, Variant};
 use ostree_ext::ostree::{Deployment, Sysroot, SysrootDeployTreeOpts};
 use ostree_ext::sysroot::SysrootLock;
 
+use super::super::trouble::{Failure, SYSROOT, Trouble};
+use super::super::worker::protocol::Secret;
 use super::image::{self, Pull};
-use super::protocol::{Failure, SYSROOT, Secret, Trouble};
 use super::sysroot::{self, Access, Locked, failed};
 use crate::model::observation::Staged;
 use crate::model::{ImageRef, Karg};
@@ -56,23 +57,56 @@ pub(super) async fn stage(
         return Ok(sysroot::staged(sysroot, &staged));
     }
     progress("staging the deployment".to_owned(), None);
-    let arguments: Vec<&str> = kargs.iter().map(Karg::as_str).collect();
-    let options =
-        SysrootDeployTreeOpts { override_kernel_argv: Some(&arguments), ..SysrootDeployTreeOpts::default() };
-    unlock()?;
-    sysroot
-        .stage_tree_with_options(
-            Some(&booted.osname()),
-            &commit,
-            Some(&origin),
-            Some(&booted),
-            &options,
-            Cancellable::NONE,
-        )
-        .map_err(failed)?;
-    let staged = verified(path, &commit, &kargs)?;
+    let made = Made { commit, origin, kargs };
+    made.stage(sysroot, &booted)?;
+    let staged = verified(path, &made.commit, &made.kargs)?;
     forget_old_images(sysroot)?;
     Ok(staged)
+}
+
+/// Changes the arguments of what is staged, or stages the booted deployment with others.
+pub(super) fn kargs(
+    sysroot: &Locked,
+    path: &Path,
+    delete: &[Karg],
+    append: &[Karg],
+) -> Result<Staged, Failure> {
+    let booted = sysroot::booted(sysroot)?;
+    let base = sysroot.staged_deployment().unwrap_or_else(|| booted.clone());
+    let kargs = changed(sysroot::kargs(&base), delete, append);
+    if base.is_staged() && sysroot::kargs(&base) == kargs && !locked() {
+        return Ok(sysroot::staged(sysroot, &base));
+    }
+    let made = Made { commit: base.csum().to_string(), origin: origin_of(&base), kargs };
+    made.stage(sysroot, &booted)?;
+    verified(path, &made.commit, &made.kargs)
+}
+
+/// A deployment to be staged.
+struct Made {
+    commit: String,
+    origin: KeyFile,
+    kargs: Vec<Karg>,
+}
+
+impl Made {
+    /// Stages it: `/etc` is merged from the booted one when the machine goes down.
+    fn stage(&self, sysroot: &Locked, booted: &Deployment) -> Result<(), Failure> {
+        let arguments: Vec<&str> = self.kargs.iter().map(Karg::as_str).collect();
+        let override_kernel_argv = Some(arguments.as_slice());
+        let options = SysrootDeployTreeOpts { override_kernel_argv, ..SysrootDeployTreeOpts::default() };
+        let (stateroot, none) = (booted.osname(), Cancellable::NONE);
+        unlock()?;
+        let staged = sysroot.stage_tree_with_options(
+            Some(&stateroot),
+            &self.commit,
+            Some(&self.origin),
+            Some(booted),
+            &options,
+            none,
+        );
+        staged.map(drop).map_err(failed)
+    }
 }
 
 /// Removes one instance of each argument, the last one (ours were added at the end), and adds the new ones.
@@ -151,6 +185,21 @@ pub(super) fn unstage(sysroot: &Locked, path: &Path) -> Result<(), Failure> {
         None => Ok(()),
         Some(_) => Err(failed("libostree reported success, but a deployment is still staged")),
     }
+}
+
+/// Gives up the deployment that ran before the booted one; libostree frees its space.
+pub(super) fn drop_rollback(sysroot: &Locked) -> Result<(), Failure> {
+    let booted = sysroot::booted(sysroot)?;
+    let (_, rollback) = sysroot.query_deployments_for(Some(&booted.osname()));
+    let Some(rollback) = rollback.filter(|d| !d.is_pinned()) else { return Ok(()) };
+    let all = sysroot.deployments();
+    let kept: Vec<_> = all.into_iter().filter(|d| !d.is_staged() && !d.equal(&rollback)).collect();
+    if sysroot.staged_deployment().is_some() {
+        // Writing deployments would drop what is staged; the finalisation gives the rollback up anyway.
+        return Ok(());
+    }
+    sysroot.write_deployments(&kept, Cancellable::NONE).map_err(failed)?;
+    sysroot.cleanup(Cancellable::NONE).map_err(failed)
 }
 
 /// Makes sure that the shutdown will finalise what is staged: it silently drops a locked deployment.

@@ -9,9 +9,9 @@ use ostree_ext::container::deploy::ORIGIN_CONTAINER;
 use ostree_ext::gio::Cancellable;
 use ostree_ext::ostree::{Deployment, Sysroot};
 
+use super::super::trouble::{Failure, SYSROOT, Trouble};
 use super::image;
-use super::protocol::{Failure, SYSROOT, Trouble};
-use crate::model::observation::{Booted, OsSeen, Staged};
+use crate::model::observation::{Booted, LocalPackages, OsSeen, Staged};
 use crate::model::{ImageRef, Karg};
 
 /// How long another program may hold the sysroot: rpm-ostree and bootc hold it while they pull.
@@ -101,7 +101,7 @@ fn holder(path: &Path) -> String {
 
 /// Wraps an error of libostree.
 pub(super) fn failed(error: impl std::fmt::Display) -> Failure {
-    image::failure(SYSROOT, &error.to_string(), Trouble::Libostree)
+    Failure::told(SYSROOT, &error.to_string(), Trouble::Libostree)
 }
 
 /// Returns the booted deployment.
@@ -119,12 +119,32 @@ pub(super) fn seen(sysroot: &Sysroot) -> Result<OsSeen, Failure> {
         image: image_of(sysroot, &deployment),
         deployment: id(&deployment),
         carries: image::carried_by_commit(&repo, &deployment.csum())?,
+        local: local_packages(&deployment),
     };
-    let staged = sysroot.staged_deployment().map(|d| staged(sysroot, &d));
-    Ok(OsSeen::Deployments { booted, staged })
+    let first = sysroot.deployments().into_iter().next();
+    let next = first.filter(|first| !first.is_staged() && !first.equal(&deployment));
+    Ok(OsSeen::Deployments {
+        booted,
+        staged: sysroot.staged_deployment().map(|d| staged(sysroot, &d)),
+        next: next.map(|d| staged(sysroot, &d)),
+    })
 }
 
-/// Describes a staged deployment.
+/// Reads what rpm-ostree changed on top of the image: it writes that into the origin.
+fn local_packages(deployment: &Deployment) -> LocalPackages {
+    let origin = deployment.origin().unwrap_or_default();
+    let names = |group: &str, keys: &[&str]| {
+        let lists = keys.iter().filter_map(|key| origin.string_list(group, key).ok());
+        lists.flat_map(|list| list.iter().map(ToString::to_string).collect::<Vec<_>>()).collect()
+    };
+    LocalPackages {
+        requested: names("packages", &["requested", "requested-local"]),
+        removed: names("overrides", &["remove"]),
+        replaced: names("overrides", &["replace-local", "replace"]),
+    }
+}
+
+/// Describes a deployment of a next boot.
 pub(super) fn staged(sysroot: &Sysroot, deployment: &Deployment) -> Staged {
     Staged { image: image_of(sysroot, deployment), deployment: id(deployment), kargs: kargs(deployment) }
 }

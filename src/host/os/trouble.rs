@@ -1,141 +1,58 @@
-//! What the agent and its worker process say to each other: one request on standard input, lines of JSON back.
-//!
-//! Both ends are of the same version, or nothing is done. Invariant: the last line is [`Line::Done`] or
-//! [`Line::Failed`]; a worker that ends without one has failed.
-
-use std::fmt;
-use std::path::PathBuf;
+//! What can go wrong with the OS behind the configuration, in the words of every backend.
 
 use serde::{Deserialize, Serialize};
 
 use crate::host::HostError;
-use crate::model::observation::{Carries, OsSeen, Staged};
-use crate::model::{Class, Contents, ImageRef, Karg};
-
-/// The worker's verb for one piece of work.
-pub const WORKER_VERB: &str = "os-worker";
-
-/// The worker's verb for SELinux labels.
-pub const LABELS_VERB: &str = "labels";
-
-/// The version of this end: two files can be installed apart.
-pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
-
-/// What is read of a request before the rest of it is understood.
-#[derive(Debug, Deserialize)]
-pub(super) struct Greeting {
-    /// As in [`Request`].
-    pub(super) version: String,
-}
-
-/// One piece of work, and where.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Request {
-    /// The version of the agent.
-    pub(super) version: String,
-    /// The sysroot; `/` on a host.
-    pub(super) sysroot: PathBuf,
-    /// What to do.
-    pub(super) work: Work,
-}
-
-/// The pieces of work.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(tag = "do", rename_all = "kebab-case")]
-pub(super) enum Work {
-    /// Look at what is booted and staged.
-    See,
-    /// Find out which config an image carries.
-    Carries { image: ImageRef, credentials: Option<Secret> },
-    /// Pull and stage.
-    Stage { image: Option<ImageRef>, credentials: Option<Secret>, delete: Vec<Karg>, append: Vec<Karg> },
-    /// Drop the staged deployment.
-    Unstage,
-    /// Check that the reboot will finalise what is staged.
-    Finalise,
-}
-
-impl Work {
-    /// Names the object of an error that has none of its own.
-    pub(super) fn object(&self) -> String {
-        match self {
-            Self::See | Self::Unstage | Self::Finalise | Self::Stage { image: None, .. } => {
-                SYSROOT.to_owned()
-            }
-            Self::Carries { image, .. } | Self::Stage { image: Some(image), .. } => image.to_string(),
-        }
-    }
-}
-
-/// Registry credentials on their way to the worker. They go through a pipe and a nameless file, and are never shown.
-#[derive(Clone, Serialize, Deserialize)]
-#[serde(transparent)]
-pub(super) struct Secret(String);
-
-impl Secret {
-    /// Takes JSON, which is text.
-    pub(super) fn of(json: &Contents) -> Option<Self> {
-        std::str::from_utf8(json.bytes()).ok().map(|text| Self(text.to_owned()))
-    }
-
-    pub(super) fn bytes(&self) -> &[u8] {
-        self.0.as_bytes()
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bytes", self.0.len())
-    }
-}
+use crate::model::Class;
 
 /// The object of errors that are about no image.
 pub(super) const SYSROOT: &str = "the libostree sysroot";
 
-/// One line of the worker.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Line {
-    /// How far it is.
-    Progress { text: String, percent: Option<u8> },
-    /// The result.
-    Done(Answer),
-    /// The end.
-    Failed(Failure),
-}
-
-/// A result.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Answer {
-    /// Of [`Work::See`].
-    Seen(OsSeen),
-    /// Of [`Work::Carries`].
-    Carries(Carries),
-    /// Of [`Work::Stage`].
-    Staged(Staged),
-    /// Of the others.
-    Nothing,
-}
-
 /// Why a piece of work ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Failure {
+pub(in crate::host) struct Failure {
     /// What it was about.
-    pub(super) object: String,
+    pub(in crate::host) object: String,
     /// What happened.
-    pub(super) cause: String,
+    pub(in crate::host) cause: String,
     /// Of what kind.
-    pub(super) trouble: Trouble,
+    pub(in crate::host) trouble: Trouble,
 }
 
 impl Failure {
-    pub(super) fn new(trouble: Trouble, object: impl Into<String>, cause: impl Into<String>) -> Self {
+    pub(in crate::host) fn new(
+        trouble: Trouble,
+        object: impl Into<String>,
+        cause: impl Into<String>,
+    ) -> Self {
         Self { object: object.into(), cause: cause.into(), trouble }
     }
 
+    /// Finds the kind of a failure by the words of skopeo, ostree-ext and libostree: none of them gives a code.
+    pub(in crate::host) fn told(object: &str, text: &str, other: Trouble) -> Self {
+        const KNOWN: [(&str, Trouble); 13] = [
+            ("no space left", Trouble::NoSpace),
+            ("min-free-space", Trouble::NoSpace),
+            ("disk quota exceeded", Trouble::NoSpace),
+            ("skopeo spawn error", Trouble::MissingTool),
+            ("unauthorized", Trouble::Unauthorized),
+            ("authentication required", Trouble::Unauthorized),
+            ("403 (forbidden)", Trouble::Unauthorized),
+            ("manifest unknown", Trouble::ImageNotFound),
+            ("name unknown", Trouble::ImageNotFound),
+            ("digest did not match", Trouble::DigestMismatch),
+            ("does not match provided manifest digest", Trouble::DigestMismatch),
+            ("not an ostree encapsulated container", Trouble::NotBootable),
+            ("does not have ostree.bootable", Trouble::NotBootable),
+        ];
+        let low = text.to_lowercase();
+        let trouble =
+            KNOWN.iter().find(|(part, _)| low.contains(part)).map_or(other, |(_, trouble)| *trouble);
+        Self::new(trouble, object, text)
+    }
+
     /// Says the same in the host's words.
-    pub(super) fn into_error(self) -> HostError {
+    pub(in crate::host) fn into_error(self) -> HostError {
         let Self { object, cause, trouble } = self;
         HostError::Os {
             object,
@@ -150,7 +67,7 @@ impl Failure {
 /// The kinds of failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Trouble {
+pub(in crate::host) enum Trouble {
     /// The sysroot is not the one that is booted.
     NotBooted,
     /// Another program holds the sysroot.
@@ -171,6 +88,8 @@ pub(super) enum Trouble {
     MissingTool,
     /// The deployment is locked: the reboot would drop it.
     Locked,
+    /// The backend can't change packages.
+    CannotLayer,
     /// libostree failed.
     Libostree,
     /// The worker's file is not there, or is another version's.
@@ -194,6 +113,7 @@ impl Trouble {
             | Self::ImageNotFound
             | Self::DigestMismatch
             | Self::NotBootable
+            | Self::CannotLayer
             | Self::Libostree => Class::Degraded,
         }
     }
@@ -210,6 +130,7 @@ impl Trouble {
             Self::NoSpace => "DiskFull",
             Self::MissingTool => "ToolMissing",
             Self::Locked => "DeploymentLocked",
+            Self::CannotLayer => "UnsupportedByBackend",
             Self::Libostree => "LibostreeFailed",
             Self::NotInstalled => "OsWorkerNotInstalled",
             Self::Worker => "OsWorkerFailed",
@@ -239,6 +160,9 @@ impl Trouble {
             }
             Self::NoSpace => {
                 "Free space in /sysroot (df -h /sysroot; ostree admin cleanup); it is tried again."
+            }
+            Self::CannotLayer => {
+                "Install rpm-ostree in the OS image, or build kernel and extensions into the image."
             }
             Self::MissingTool => "Install the package skopeo in the OS image, or on this machine.",
             Self::Locked => {

@@ -1,5 +1,5 @@
-//! Whether the sysroot is as it was: what libostree itself changes at each write, so that an idle agent need not start
-//! a worker to learn that nothing happened.
+//! Whether the sysroot is as it was: what libostree itself changes at each write, so that an idle agent need not ask
+//! a worker or a service to learn that nothing happened.
 //!
 //! Invariant: where the marks can't be read there is no stamp, and the sysroot is looked at.
 
@@ -7,10 +7,39 @@ use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::host::HostError;
+use crate::model::observation::OsSeen;
+
+/// What was seen last, and the state of the sysroot before that look.
+#[derive(Debug, Clone, Default)]
+pub(super) struct LastSeen(Arc<Mutex<Option<(Stamp, OsSeen)>>>);
+
+impl LastSeen {
+    /// Returns what was seen last where nothing was written since, else looks.
+    pub(super) async fn or_look(
+        &self,
+        sysroot: &Path,
+        look: impl Future<Output = Result<OsSeen, HostError>>,
+    ) -> Result<OsSeen, HostError> {
+        let stamp = Stamp::read(sysroot);
+        if let Some((last, seen)) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner)
+            && Some(last) == stamp.as_ref()
+        {
+            return Ok(seen.clone());
+        }
+        let seen = look.await?;
+        // The stamp is older than the look: a change in between is looked at again.
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *last = stamp.map(|stamp| (stamp, seen.clone()));
+        Ok(seen)
+    }
+}
 
 /// The state of a sysroot, as far as it tells a change. Two that are equal mean that nothing was written in between.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Stamp {
+struct Stamp {
     deployments: Mark,
     staged: Option<Mark>,
     locked: Option<Mark>,
@@ -37,7 +66,7 @@ impl From<Metadata> for Mark {
 impl Stamp {
     /// Reads the marks: libostree touches `ostree/deploy` whenever it writes deployments or boot entries (its own
     /// programs notice changes by it), and keeps what is staged in a file below `/run`.
-    pub(super) fn read(sysroot: &Path) -> Option<Self> {
+    fn read(sysroot: &Path) -> Option<Self> {
         let optional = |path: &str| match mark(&sysroot.join(path)) {
             Ok(found) => Some(Some(found)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Some(None),

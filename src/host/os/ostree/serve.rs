@@ -8,8 +8,9 @@ use std::process::ExitCode;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use super::executable::NAME;
-use super::protocol::{Answer, Failure, Greeting, Line, Request, SYSROOT, Trouble, VERSION, Work};
+use super::super::trouble::{Failure, SYSROOT, Trouble};
+use super::super::worker::executable::NAME;
+use super::super::worker::protocol::{Answer, Greeting, Line, Request, VERSION, Work};
 use super::sysroot::Access;
 use super::{image, stage, sysroot};
 use crate::host::mounts;
@@ -47,8 +48,8 @@ fn serve() -> Result<Answer, Failure> {
     }
     let Request { sysroot, work, .. } = serde_json::from_slice(&request).map_err(unclear)?;
     let access = match work {
-        Work::See | Work::Carries { .. } | Work::Finalise => Access::Read,
-        Work::Stage { .. } | Work::Unstage => Access::Write,
+        Work::See | Work::Preflight { .. } | Work::Finalise => Access::Read,
+        Work::Stage { .. } | Work::Kargs { .. } | Work::Unstage | Work::DropRollback => Access::Write,
     };
     if access == Access::Write {
         writable_namespace()
@@ -80,13 +81,21 @@ async fn perform(path: &Path, access: Access, work: Work) -> Result<Answer, Fail
     let sysroot = sysroot::load(path, access)?;
     match work {
         Work::See => sysroot::seen(&sysroot).map(Answer::Seen),
-        Work::Carries { image, credentials } => {
-            image::carries(&sysroot.repo(), &image, credentials.as_ref()).await.map(Answer::Carries)
+        Work::Preflight { image, credentials } => {
+            image::preflight(&sysroot.repo(), &image, credentials.as_ref()).await.map(Answer::Preflight)
         }
         Work::Stage { image, credentials, delete, append } => {
             let lock = sysroot::lock(sysroot, path, &progress).await?;
             let wanted = stage::Wanted { image, credentials, delete, append };
             stage::stage(&lock, path, &wanted, &progress).await.map(Answer::Staged)
+        }
+        Work::Kargs { delete, append } => {
+            let lock = sysroot::lock(sysroot, path, &progress).await?;
+            stage::kargs(&lock, path, &delete, &append).map(Answer::Staged)
+        }
+        Work::DropRollback => {
+            let lock = sysroot::lock(sysroot, path, &progress).await?;
+            stage::drop_rollback(&lock).map(|()| Answer::Nothing)
         }
         Work::Unstage => {
             let lock = sysroot::lock(sysroot, path, &progress).await?;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags};
 
-use super::protocol::{Failure, Trouble};
+use super::super::trouble::{Failure, Trouble};
 use crate::host::{Entered, HostError};
 
 /// The name of the file.

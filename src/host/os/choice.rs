@@ -1,0 +1,53 @@
+//! Which backend works on this host, and why.
+//!
+//! The choice is made once, when the agent starts: what is installed belongs to the booted image, and another image
+//! comes with a reboot.
+
+use crate::host::{HostError, Root};
+
+/// What an administrator asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    /// What fits the host.
+    Auto,
+    /// This one.
+    For(Kind),
+}
+
+/// The backends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// libostree, by the agent's own worker.
+    Ostree,
+    /// None: OS changes are refused.
+    None,
+}
+
+/// A backend, and why it is this one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Choice {
+    /// The backend.
+    pub kind: Kind,
+    /// Why, for people: `status` shows it.
+    pub because: String,
+}
+
+/// How libostree marks a boot of its own.
+const BOOTED: &str = "/run/ostree-booted";
+
+impl Choice {
+    /// Chooses for a host.
+    pub fn of(root: &Root, asked: Asked) -> Result<Self, HostError> {
+        let chosen = |kind, because: &str| Ok(Self { kind, because: because.to_owned() });
+        match asked {
+            Asked::For(kind) => chosen(kind, "set by --os-backend"),
+            Asked::Auto if !root.is_machine() => {
+                chosen(Kind::None, "the root is a directory, not the running machine")
+            }
+            Asked::Auto if !root.exists(BOOTED)? => {
+                chosen(Kind::None, "the machine was not booted by ostree (there is no /run/ostree-booted)")
+            }
+            Asked::Auto => chosen(Kind::Ostree, "neither rpm-ostree nor bootc is installed"),
+        }
+    }
+}

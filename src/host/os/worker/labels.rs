@@ -1,0 +1,83 @@
+//! SELinux labels, asked of a worker: libostree reads the policy, and the agent is not linked to it.
+//!
+//! One question a line, one answer a line, both JSON; the worker ends when nobody can ask any more. Invariant: a policy
+//! that can't be read gives no labels, a worker that can't be asked is an error.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use serde::{Deserialize, Serialize};
+
+use super::super::trouble::{Failure, Trouble};
+use super::executable::Executable;
+use super::protocol::LABELS_VERB;
+use crate::host::{HostError, Root};
+
+/// The object of errors.
+const OBJECT: &str = "the SELinux labels of new files";
+
+/// What is asked.
+#[derive(Debug, Serialize, Deserialize)]
+pub(in crate::host::os) struct Question {
+    /// The path of the new file.
+    pub(in crate::host::os) path: String,
+    /// Its type and permission bits.
+    pub(in crate::host::os) mode: u32,
+}
+
+/// A worker that has read a policy.
+#[derive(Debug)]
+pub(in crate::host) struct Labeller {
+    child: Child,
+    // `None` is the sign for the worker to end.
+    questions: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Labeller {
+    /// Starts a worker for the policy below a root.
+    pub(in crate::host) fn start(root: &Root) -> Result<Self, HostError> {
+        let executable = Executable::of(root.entered())?;
+        let mut child = Command::new(executable.path())
+            .arg(LABELS_VERB)
+            .arg(root.base())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|e| failed(&format!("the worker process can't be started: {e}")))?;
+        let (questions, answers) = (child.stdin.take(), child.stdout.take());
+        let answers = answers.ok_or_else(|| failed("the worker process has no pipes"))?;
+        Ok(Self { child, questions, answers: BufReader::new(answers) })
+    }
+
+    /// Asks for the label of a new file or directory; `None` where the policy names none.
+    pub(in crate::host) fn ask(&mut self, path: &str, mode: u32) -> Result<Option<String>, HostError> {
+        let question = Question { path: path.to_owned(), mode };
+        self.converse(&question).map_err(|e| failed(&format!("the worker process gave none for {path}: {e}")))
+    }
+
+    fn converse(&mut self, question: &Question) -> std::io::Result<Option<String>> {
+        let mut line = serde_json::to_string(question)?;
+        line.push('\n');
+        let questions = self.questions.as_mut().ok_or(std::io::ErrorKind::BrokenPipe)?;
+        questions.write_all(line.as_bytes())?;
+        let mut answer = String::new();
+        if self.answers.read_line(&mut answer)? == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(serde_json::from_str(&answer)?)
+    }
+}
+
+impl Drop for Labeller {
+    fn drop(&mut self) {
+        drop(self.questions.take());
+        // It ends by itself now; what it was asked has been answered, or told as an error.
+        drop(self.child.wait());
+    }
+}
+
+fn failed(cause: &str) -> HostError {
+    Failure::new(Trouble::Worker, OBJECT, cause).into_error()
+}

@@ -1,0 +1,226 @@
+//! The asking end of the worker: processes of a second executable, which alone is linked to libostree.
+//!
+//! Three reasons: it takes a mount namespace in which `/sysroot` is writable, and the agent's own stays as it is; the
+//! memory of libostree, of its libraries and of pulling goes away with it; and a crash of the C code is an error of one
+//! step, not the end of the agent. Every backend asks it: rpm-ostree and bootc write the same sysroot that it reads.
+//!
+//! Invariant: a worker never outlives the agent (`PR_SET_PDEATHSIG`, and it is killed when its future is dropped).
+//! Nothing here names a libostree symbol (`tests/second_executable.rs`): the linker then leaves the library out.
+
+#![expect(
+    clippy::disallowed_types,
+    reason = "the worker's lines are read while it runs, which `host::command` can't"
+)]
+
+pub(crate) mod executable;
+pub(in crate::host) mod labels;
+pub(in crate::host::os) mod protocol;
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::process::{Child, ChildStdout};
+
+use crate::host::{Entered, HostError};
+use crate::model::observation::{OsSeen, Staged};
+use crate::model::{Contents, ImageRef, Karg};
+
+use super::trouble::{Failure, Trouble};
+use super::{OsProgress, Preflight, StageRequest};
+use protocol::{Answer, Line, Request, Secret, VERSION, Work};
+
+pub(in crate::host) use executable::Executable;
+pub use protocol::{LABELS_VERB, WORKER_VERB};
+
+/// How long a worker may say nothing: a pull reports each percent, and unpacking one large layer on a slow disk takes
+/// a few minutes.
+const SILENCE: Duration = Duration::from_secs(15 * 60);
+
+/// How much of a crashed worker's standard error goes into the error text.
+const STDERR_TAIL: usize = 1000;
+
+/// What asks the worker.
+#[derive(Debug, Clone)]
+pub struct Worker {
+    sysroot: PathBuf,
+    /// Found when the first worker is needed: without one nothing was seen, so nothing can be changed.
+    executable: Arc<Mutex<Option<Arc<Executable>>>>,
+    entered: Entered,
+}
+
+impl Worker {
+    /// Takes the root of the host, and what is kept open from before it was entered.
+    pub fn new(root: &Path, entered: Entered) -> Self {
+        Self { sysroot: root.to_owned(), executable: Arc::default(), entered }
+    }
+
+    /// Returns the sysroot that is worked on.
+    pub(super) fn sysroot(&self) -> &Path {
+        &self.sysroot
+    }
+
+    /// Looks at what is booted and what is staged.
+    pub(super) async fn seen(&self) -> Result<OsSeen, HostError> {
+        match self.quietly(Work::See).await? {
+            Answer::Seen(seen) => Ok(seen),
+            Answer::Preflight(_) | Answer::Staged(_) | Answer::Nothing => Err(unasked(&Work::See)),
+        }
+    }
+
+    /// Finds out what an image is.
+    pub(super) async fn preflight(
+        &self,
+        image: &ImageRef,
+        credentials: Option<&Contents>,
+    ) -> Result<Preflight, HostError> {
+        let work = Work::Preflight { image: image.clone(), credentials: credentials.and_then(Secret::of) };
+        match self.quietly(work.clone()).await? {
+            Answer::Preflight(found) => Ok(found),
+            Answer::Seen(_) | Answer::Staged(_) | Answer::Nothing => Err(unasked(&work)),
+        }
+    }
+
+    /// Pulls and stages.
+    pub(super) async fn stage(
+        &self,
+        request: &StageRequest,
+        progress: &(dyn Fn(OsProgress) + '_),
+    ) -> Result<Staged, HostError> {
+        self.staged(
+            Work::Stage {
+                image: request.image.clone(),
+                credentials: request.credentials.as_ref().and_then(Secret::of),
+                delete: request.delete_kargs.clone(),
+                append: request.append_kargs.clone(),
+            },
+            progress,
+        )
+        .await
+    }
+
+    /// Changes the kernel arguments of what is staged, or else of what is booted.
+    pub async fn kargs(&self, delete: &[Karg], append: &[Karg]) -> Result<Staged, HostError> {
+        self.staged(Work::Kargs { delete: delete.to_vec(), append: append.to_vec() }, &|_| {}).await
+    }
+
+    async fn staged(&self, work: Work, progress: &(dyn Fn(OsProgress) + '_)) -> Result<Staged, HostError> {
+        match self.ask(work.clone(), progress).await? {
+            Answer::Staged(staged) => Ok(staged),
+            Answer::Seen(_) | Answer::Preflight(_) | Answer::Nothing => Err(unasked(&work)),
+        }
+    }
+
+    /// Drops the staged deployment.
+    pub(super) async fn unstage(&self) -> Result<(), HostError> {
+        self.quietly(Work::Unstage).await.map(drop)
+    }
+
+    /// Gives up the deployment that ran before the booted one.
+    pub(super) async fn drop_rollback(&self) -> Result<(), HostError> {
+        self.quietly(Work::DropRollback).await.map(drop)
+    }
+
+    /// Makes sure that the reboot will finalise what is staged.
+    pub(super) async fn finalise(&self) -> Result<(), HostError> {
+        self.quietly(Work::Finalise).await.map(drop)
+    }
+
+    fn executable(&self) -> Result<Arc<Executable>, HostError> {
+        let mut known = self.executable.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(executable) = &*known {
+            return Ok(Arc::clone(executable));
+        }
+        let found = Executable::of(&self.entered)?;
+        *known = Some(Arc::clone(&found));
+        Ok(found)
+    }
+
+    /// Says what a worker failed with. One of another version is looked for again, as it may be replaced.
+    fn failure(&self, failure: Failure) -> HostError {
+        if failure.trouble == Trouble::NotInstalled {
+            *self.executable.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+        failure.into_error()
+    }
+
+    async fn ask(&self, work: Work, progress: &(dyn Fn(OsProgress) + '_)) -> Result<Answer, HostError> {
+        let object = work.object();
+        let failed = |cause: String| Failure::new(Trouble::Worker, object.clone(), cause).into_error();
+        let executable = self.executable()?;
+        let mut child =
+            spawn(&executable).map_err(|e| failed(format!("the worker process can't be started: {e}")))?;
+        let request = Request { version: VERSION.to_owned(), sysroot: self.sysroot.clone(), work };
+        let request =
+            serde_json::to_vec(&request).map_err(|e| failed(format!("the request can't be written: {e}")))?;
+        let (Some(mut stdin), Some(stdout), Some(mut stderr)) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take())
+        else {
+            return Err(failed("the worker process has no pipes".to_owned()));
+        };
+        // A worker that is gone already shows at the other end.
+        let sent = stdin.write_all(&request).await;
+        drop(stdin);
+        let mut complaints = Vec::new();
+        let (answer, _) = tokio::join!(last_line(stdout, progress), stderr.read_to_end(&mut complaints));
+        match answer {
+            Ok(Some(Ok(answer))) => Ok(answer),
+            Ok(Some(Err(failure))) => Err(self.failure(failure)),
+            Ok(None) => Err(failed(ending(&mut child, sent, &complaints).await)),
+            Err(cause) => Err(failed(cause)),
+        }
+    }
+
+    async fn quietly(&self, work: Work) -> Result<Answer, HostError> {
+        self.ask(work, &|_| {}).await
+    }
+}
+
+fn spawn(executable: &Executable) -> std::io::Result<Child> {
+    tokio::process::Command::new(executable.path())
+        .arg(WORKER_VERB)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+}
+
+/// Reads lines until the result. What is not a line of ours is a library's remark on standard output.
+async fn last_line(
+    stdout: ChildStdout,
+    progress: &(dyn Fn(OsProgress) + '_),
+) -> Result<Option<Result<Answer, Failure>>, String> {
+    let mut lines = BufReader::new(stdout).lines();
+    loop {
+        let line = tokio::time::timeout(SILENCE, lines.next_line())
+            .await
+            .map_err(|_| format!("the worker process said nothing for {} s", SILENCE.as_secs()))?
+            .map_err(|e| format!("the worker process can't be read: {e}"))?;
+        let Some(line) = line else { return Ok(None) };
+        match serde_json::from_str(&line) {
+            Ok(Line::Progress { text, percent }) => progress(OsProgress { text, percent }),
+            Ok(Line::Done(answer)) => return Ok(Some(Ok(answer))),
+            Ok(Line::Failed(failure)) => return Ok(Some(Err(failure))),
+            Err(_) => {}
+        }
+    }
+}
+
+/// Says how a worker ended that gave no answer.
+async fn ending(child: &mut Child, sent: std::io::Result<()>, complaints: &[u8]) -> String {
+    let status = match child.wait().await {
+        Ok(status) => status.to_string(),
+        Err(error) => error.to_string(),
+    };
+    let from = complaints.len().saturating_sub(STDERR_TAIL);
+    let tail = String::from_utf8_lossy(complaints.get(from..).unwrap_or_default()).trim().to_owned();
+    let sent = sent.err().map(|e| format!("; the request was not read: {e}")).unwrap_or_default();
+    format!("the worker process ended without an answer ({status}){sent}: {tail}")
+}
+
+fn unasked(work: &Work) -> HostError {
+    Failure::new(Trouble::Worker, work.object(), "the worker process answered another question").into_error()
+}

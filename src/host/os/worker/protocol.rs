@@ -1,0 +1,128 @@
+//! What the agent and its worker process say to each other: one request on standard input, lines of JSON back.
+//!
+//! Both ends are of the same version, or nothing is done. Invariant: the last line is [`Line::Done`] or
+//! [`Line::Failed`]; a worker that ends without one has failed.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::super::trouble::{Failure, SYSROOT};
+use crate::host::os::Preflight;
+use crate::model::observation::{OsSeen, Staged};
+use crate::model::{Contents, ImageRef, Karg};
+
+/// The worker's verb for one piece of work.
+pub const WORKER_VERB: &str = "os-worker";
+
+/// The worker's verb for SELinux labels.
+pub const LABELS_VERB: &str = "labels";
+
+/// The version of this end: two files can be installed apart.
+pub(in crate::host::os) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// What is read of a request before the rest of it is understood.
+#[cfg(feature = "backend-ostree")]
+#[derive(Debug, Deserialize)]
+pub(in crate::host::os) struct Greeting {
+    /// As in [`Request`].
+    pub(in crate::host::os) version: String,
+}
+
+/// One piece of work, and where.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(in crate::host::os) struct Request {
+    /// The version of the agent.
+    pub(in crate::host::os) version: String,
+    /// The sysroot; `/` on a host.
+    pub(in crate::host::os) sysroot: PathBuf,
+    /// What to do.
+    pub(in crate::host::os) work: Work,
+}
+
+/// The pieces of work.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "kebab-case")]
+pub(in crate::host::os) enum Work {
+    /// Look at what is booted and staged.
+    See,
+    /// Find out what an image is, at its source or in the repository; no layer is pulled.
+    Preflight { image: ImageRef, credentials: Option<Secret> },
+    /// Pull and stage.
+    Stage { image: Option<ImageRef>, credentials: Option<Secret>, delete: Vec<Karg>, append: Vec<Karg> },
+    /// Change the kernel arguments of what is staged, or else of what is booted.
+    Kargs { delete: Vec<Karg>, append: Vec<Karg> },
+    /// Drop the staged deployment.
+    Unstage,
+    /// Give up the deployment that ran before the booted one.
+    DropRollback,
+    /// Check that the reboot will finalise what is staged.
+    Finalise,
+}
+
+impl Work {
+    /// Names the object of an error that has none of its own.
+    pub(in crate::host::os) fn object(&self) -> String {
+        match self {
+            Self::See
+            | Self::Kargs { .. }
+            | Self::Unstage
+            | Self::DropRollback
+            | Self::Finalise
+            | Self::Stage { image: None, .. } => SYSROOT.to_owned(),
+            Self::Preflight { image, .. } | Self::Stage { image: Some(image), .. } => image.to_string(),
+        }
+    }
+}
+
+/// Registry credentials on their way to the worker. They go through a pipe and a nameless file, and are never shown.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(in crate::host::os) struct Secret(String);
+
+impl Secret {
+    /// Takes JSON, which is text.
+    pub(in crate::host::os) fn of(json: &Contents) -> Option<Self> {
+        std::str::from_utf8(json.bytes()).ok().map(|text| Self(text.to_owned()))
+    }
+
+    #[cfg(feature = "backend-ostree")]
+    pub(in crate::host::os) fn bytes(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.0.len())
+    }
+}
+
+/// One line of the worker.
+#[expect(clippy::large_enum_variant, reason = "one at a time: a box would save nothing")]
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(in crate::host::os) enum Line {
+    /// How far it is.
+    Progress { text: String, percent: Option<u8> },
+    /// The result.
+    Done(Answer),
+    /// The end.
+    Failed(Failure),
+}
+
+/// A result.
+#[expect(clippy::large_enum_variant, reason = "one at a time: a box would save nothing")]
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(in crate::host::os) enum Answer {
+    /// Of [`Work::See`].
+    Seen(OsSeen),
+    /// Of [`Work::Preflight`].
+    Preflight(Preflight),
+    /// Of [`Work::Stage`] and [`Work::Kargs`].
+    Staged(Staged),
+    /// Of the others.
+    Nothing,
+}
