@@ -3,18 +3,33 @@
 //!
 //! Invariant: where the marks can't be read there is no stamp, and the sysroot is looked at.
 
-use std::fs::Metadata;
+use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use serde::{Deserialize, Serialize};
+
+use super::worker::protocol::VERSION;
 use crate::host::HostError;
 use crate::model::observation::OsSeen;
 
+/// Where what was seen last is kept for other processes: `status` and the next agent of this boot start no worker.
+const KEPT: &str = "run/machine-config-agent/os.json";
+
 /// What was seen last, and the state of the sysroot before that look.
 #[derive(Debug, Clone, Default)]
-pub(super) struct LastSeen(Arc<Mutex<Option<(Stamp, OsSeen)>>>);
+pub(super) struct LastSeen(Arc<Mutex<Option<Look>>>);
+
+/// One look at the sysroot.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Look {
+    /// The version that looked: another one may write the rest in another form.
+    version: String,
+    stamp: Stamp,
+    seen: OsSeen,
+}
 
 impl LastSeen {
     /// Returns what was seen last where nothing was written since, else looks.
@@ -24,21 +39,48 @@ impl LastSeen {
         look: impl Future<Output = Result<OsSeen, HostError>>,
     ) -> Result<OsSeen, HostError> {
         let stamp = Stamp::read(sysroot);
-        if let Some((last, seen)) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner)
-            && Some(last) == stamp.as_ref()
-        {
-            return Ok(seen.clone());
+        if let Some(seen) = stamp.as_ref().and_then(|stamp| self.known(sysroot, stamp)) {
+            return Ok(seen);
         }
         let seen = look.await?;
         // The stamp is older than the look: a change in between is looked at again.
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *last = stamp.map(|stamp| (stamp, seen.clone()));
+        let look = stamp.map(|stamp| Look { version: VERSION.to_owned(), stamp, seen: seen.clone() });
+        if let Some(look) = &look {
+            // Only root can keep it; whoever can't looks again next time.
+            drop(look.keep(&sysroot.join(KEPT)));
+        }
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = look;
         Ok(seen)
+    }
+
+    fn known(&self, sysroot: &Path, stamp: &Stamp) -> Option<OsSeen> {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.is_none() {
+            *last = Look::kept(&sysroot.join(KEPT));
+        }
+        last.as_ref().filter(|last| last.stamp == *stamp).map(|last| last.seen.clone())
+    }
+}
+
+impl Look {
+    fn kept(path: &Path) -> Option<Self> {
+        let look: Self = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+        (look.version == VERSION).then_some(look)
+    }
+
+    /// Keeps it for this boot: a reader sees the old one or the new one.
+    fn keep(&self, path: &Path) -> io::Result<()> {
+        if let Some(directory) = path.parent() {
+            fs::create_dir_all(directory)?;
+        }
+        let draft = path.with_extension(format!("json.{}", std::process::id()));
+        fs::write(&draft, serde_json::to_vec(self)?)?;
+        fs::rename(&draft, path)
     }
 }
 
 /// The state of a sysroot, as far as it tells a change. Two that are equal mean that nothing was written in between.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Stamp {
     deployments: Mark,
     staged: Option<Mark>,
@@ -46,7 +88,7 @@ struct Stamp {
 }
 
 /// The inode and both of its times: a file that is replaced or written within one tick of the clock still differs.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Mark {
     inode: u64,
     modified: (i64, i64),
@@ -86,9 +128,34 @@ fn mark(path: &Path) -> io::Result<Mark> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
+
+    /// Another process, or the next agent of this boot, needs no look of its own; another version does.
+    #[tokio::test(flavor = "current_thread")]
+    async fn one_look_serves_every_process_until_something_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("ostree/deploy")).unwrap();
+        let looks = std::cell::Cell::new(0);
+        let look = async || {
+            looks.set(looks.get() + 1);
+            Ok(OsSeen::NotImageBased)
+        };
+        LastSeen::default().or_look(dir.path(), look()).await.unwrap();
+        LastSeen::default().or_look(dir.path(), look()).await.unwrap();
+        assert_eq!(looks.get(), 1);
+        fs::create_dir_all(dir.path().join("run/ostree")).unwrap();
+        fs::write(dir.path().join("run/ostree/staged-deployment"), "1").unwrap();
+        LastSeen::default().or_look(dir.path(), look()).await.unwrap();
+        assert_eq!(looks.get(), 2);
+        let kept = dir.path().join(KEPT);
+        let other = fs::read_to_string(&kept).unwrap().replace(VERSION, "0.0.0");
+        fs::write(&kept, other).unwrap();
+        LastSeen::default().or_look(dir.path(), look()).await.unwrap();
+        assert_eq!(looks.get(), 3);
+        fs::write(&kept, "rubbish").unwrap();
+        LastSeen::default().or_look(dir.path(), look()).await.unwrap();
+        assert_eq!(looks.get(), 4);
+    }
 
     #[test]
     fn each_write_of_libostree_shows() {
