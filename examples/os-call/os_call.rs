@@ -1,6 +1,6 @@
 //! The hidden verb `os-call`: one call of the libostree backend, for `tests/os_contract.rs`.
 //!
-//! `os-call seen [TIMES]|carries IMAGE|stage IMAGE|- [-KARG|+KARG]...|unstage|finalise`: the answer is one JSON object on standard output,
+//! `os-call seen [TIMES]|carries IMAGE|preflight IMAGE|stage IMAGE|- [-KARG|+KARG]...|unstage|finalise`: the answer is one JSON object on standard output,
 //! `{"ok": ..., "progress": [...]}` or `{"error": ..., "reason": ..., "class": ..., "next": ...}`.
 
 use std::cell::RefCell;
@@ -44,6 +44,10 @@ async fn call(args: &[&str]) -> Value {
         }
         ["carries", image] => match ImageRef::parse(image) {
             Ok(image) => backend.preflight(&image, None).await.map(|found| json!(found.carries)),
+            Err(error) => return json!({"error": error.to_string(), "reason": "Refused"}),
+        },
+        ["preflight", image] => match ImageRef::parse(image) {
+            Ok(image) => backend.preflight(&image, None).await.map(|found| json!(found)),
             Err(error) => return json!({"error": error.to_string(), "reason": "Refused"}),
         },
         ["stage", image, kargs @ ..] => match request(image, kargs) {

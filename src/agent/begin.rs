@@ -7,11 +7,12 @@ use crate::control::ControlPlane;
 use crate::journal::{Stored, mcd};
 use crate::model::message;
 use crate::model::{Facts, HostSpec, Target, Timestamp, UpdateId};
-use crate::observe::facts;
+use crate::observe::{ObserveError, facts};
 use crate::plan::differences::{Difference, Kind, differences, taken_over};
 use crate::plan::listing::listed;
 use crate::plan::{Batch, Op, Plan, explain, plan};
 use crate::report::Occurrence;
+use crate::telemetry::metrics::Worked;
 use crate::update::Record;
 
 impl<C: ControlPlane> Agent<C> {
@@ -43,7 +44,11 @@ impl<C: ControlPlane> Agent<C> {
         let to = stored.machine_config().spec(target.image.clone())?;
         let policy = self.control.policy().await?;
         let origin = self.journal.origin_spec()?;
-        let facts = facts(&self.host, &origin, &to).await?;
+        let facts = facts(&self.host, &origin, &to).await.inspect_err(|error| {
+            if matches!(error, ObserveError::Image { .. }) {
+                self.telemetry.metrics.switched(Worked::No);
+            }
+        })?;
         let recovering = self.journal.is_recovering()?;
         let from = planned_from(&origin, &to, &facts, recovering);
         let plan = plan(&from, &to, &facts, &policy)?;

@@ -1,7 +1,27 @@
 //! What keeps a step from being carried out.
 
+use std::time::Duration;
+
 use crate::host::HostError;
 use crate::model::{Class, ImageRef};
+
+/// What the work on the next deployment took too much of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// Time without progress.
+    Stall,
+    /// Time in all.
+    Total,
+}
+
+impl Limit {
+    fn words(self) -> &'static str {
+        match self {
+            Self::Stall => "made no progress for",
+            Self::Total => "was not done within",
+        }
+    }
+}
 
 /// A step that failed.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +60,33 @@ pub enum ApplyError {
         /// What is staged.
         staged: String,
     },
+    /// The next deployment could not be made. The words are MCD's: tests of clusters look for them.
+    #[error("failed to update OS to {object}")]
+    Stage {
+        /// What was to be staged.
+        object: String,
+        /// Why.
+        #[source]
+        source: HostError,
+    },
+    /// The backend took too long.
+    #[error(
+        "failed to update OS to {object}: it {} {} s; the last that was told is: {last}{}",
+        .limit.words(), .after.as_secs(),
+        if *.ended { "" } else { "; what was begun can't be ended either" }
+    )]
+    Late {
+        /// What was to be staged.
+        object: String,
+        /// Which limit.
+        limit: Limit,
+        /// How long it is.
+        after: Duration,
+        /// The last progress.
+        last: String,
+        /// Whether what was begun is ended.
+        ended: bool,
+    },
     /// The plan names something that its config does not have.
     #[error("{step} has no counterpart in the config {config}")]
     NotInConfig {
@@ -60,13 +107,23 @@ impl ApplyError {
         move |source| Self::Originals { object, source }
     }
 
+    /// Says whether what was left could be ended.
+    pub(super) fn left(mut self, is_ended: bool) -> Self {
+        if let Self::Late { ended, .. } = &mut self {
+            *ended = is_ended;
+        }
+        self
+    }
+
     /// Returns the class.
     pub fn class(&self) -> Class {
         match self {
-            Self::Host { source, .. } | Self::Originals { source, .. } => source.class(),
+            Self::Host { source, .. } | Self::Originals { source, .. } | Self::Stage { source, .. } => {
+                source.class()
+            }
             Self::Unsupported { .. } => Class::Degraded,
             // Staging again may heal it: someone else staged in between.
-            Self::WrongImage { .. } => Class::Retry,
+            Self::WrongImage { .. } | Self::Late { .. } => Class::Retry,
             Self::NotInConfig { .. } => Class::Fatal,
         }
     }
@@ -74,9 +131,13 @@ impl ApplyError {
     /// Returns a bounded word for events and metric labels.
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::Host { source, .. } | Self::Originals { source, .. } => source.reason(),
+            Self::Host { source, .. } | Self::Originals { source, .. } | Self::Stage { source, .. } => {
+                source.reason()
+            }
             Self::Unsupported { .. } => "UnsupportedByBackend",
             Self::WrongImage { .. } => "WrongImageStaged",
+            Self::Late { limit: Limit::Stall, .. } => "OsStalled",
+            Self::Late { limit: Limit::Total, .. } => "OsTooSlow",
             Self::NotInConfig { .. } => "BrokenPlan",
         }
     }
@@ -84,12 +145,20 @@ impl ApplyError {
     /// Returns what a person does next.
     pub fn next(&self) -> String {
         match self {
-            Self::Host { source, .. } | Self::Originals { source, .. } => source.next(),
+            Self::Host { source, .. } | Self::Originals { source, .. } | Self::Stage { source, .. } => source.next(),
             Self::Unsupported { .. } => {
                 "Build it into the OS image, or run the agent with a backend that can do it.".to_owned()
             }
             Self::WrongImage { .. } => {
                 "Find out who else stages deployments on this node (ostree admin status).".to_owned()
+            }
+            Self::Late { limit: Limit::Stall, .. } => {
+                "See what it waits for (the line to the registry, journalctl -b); it is tried again.".to_owned()
+            }
+            Self::Late { limit: Limit::Total, .. } => {
+                "Make the image or the line to the registry smaller or faster, or raise the limit in \
+                 /etc/machine-config-agent/settings.toml; it is tried again."
+                    .to_owned()
             }
             Self::NotInConfig { .. } => {
                 "Report it, with `journalctl -u machine-config-agent`; the record on the node is not consistent."

@@ -1,10 +1,19 @@
 //! The next deployment: image and kernel arguments in one request, with the credentials for the pull.
+//!
+//! Invariant: it ends. A backend that shows no progress, or takes too long, is left, whatever it waits for.
 
-use crate::host::{Credentials, Host, OsProgress, StageRequest};
+use std::cell::RefCell;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use crate::host::{Credentials, Host, HostError, OsProgress, StageRequest};
 use crate::model::HostSpec;
+use crate::model::observation::Staged;
 use crate::plan::{Op, Step};
 
 use super::ApplyError;
+use super::error::Limit;
 
 /// Carries out the steps of one batch of the OS.
 pub(super) async fn carry(
@@ -61,7 +70,14 @@ pub(super) async fn carry(
 }
 
 async fn stage(host: &Host, request: &StageRequest, progress: &dyn Fn(OsProgress)) -> Result<(), ApplyError> {
-    let staged = host.os.stage(request, progress).await.map_err(ApplyError::host("the next deployment"))?;
+    let staged = match in_time(host, request, progress).await {
+        Ok(staged) => staged.map_err(|source| ApplyError::Stage { object: object(request), source })?,
+        Err(late) => {
+            // What was left may still run.
+            let abandoned = timeout(host.limits.stall, host.os.abandon()).await;
+            return Err(late.left(matches!(abandoned, Ok(Ok(())))));
+        }
+    };
     host.points.hit("os-staged");
     let Some(wanted) = &request.image else { return Ok(()) };
     match staged.image {
@@ -69,6 +85,50 @@ async fn stage(host: &Host, request: &StageRequest, progress: &dyn Fn(OsProgress
         other => {
             let staged = other.map_or(staged.deployment, |image| image.to_string());
             Err(ApplyError::WrongImage { wanted: wanted.clone(), staged })
+        }
+    }
+}
+
+/// Names what is staged.
+fn object(request: &StageRequest) -> String {
+    request.image.as_ref().map_or_else(|| "the next deployment".to_owned(), ToString::to_string)
+}
+
+/// Stages within the limits. The future of the backend is dropped when this returns.
+async fn in_time(
+    host: &Host,
+    request: &StageRequest,
+    progress: &dyn Fn(OsProgress),
+) -> Result<Result<Staged, HostError>, ApplyError> {
+    let (limits, end) = (host.limits, Instant::now() + host.limits.total);
+    let (last, moved) = (RefCell::new(None::<OsProgress>), Notify::new());
+    let heard = |step: OsProgress| {
+        // Saying the same again is no progress.
+        if last.borrow().as_ref() != Some(&step) {
+            last.replace(Some(step.clone()));
+            moved.notify_one();
+        }
+        progress(step);
+    };
+    let late = |limit, after| ApplyError::Late {
+        object: object(request),
+        limit,
+        after,
+        last: last.borrow().as_ref().map_or_else(|| "nothing".to_owned(), OsProgress::to_string),
+        ended: true,
+    };
+    let work = host.os.stage(request, &heard);
+    tokio::pin!(work);
+    loop {
+        tokio::select! {
+            // The work is only borrowed; a notice that another arm overtakes is kept; both clocks are limits, begun anew.
+            biased;
+            done = &mut work => return Ok(done),
+            () = moved.notified() => if Instant::now() >= end {
+                return Err(late(Limit::Total, limits.total));
+            },
+            () = sleep_until(end) => return Err(late(Limit::Total, limits.total)),
+            () = sleep(limits.stall) => return Err(late(Limit::Stall, limits.stall)),
         }
     }
 }

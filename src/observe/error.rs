@@ -1,7 +1,7 @@
 //! What keeps the agent from knowing its host.
 
 use crate::host::HostError;
-use crate::model::{Class, ModelError};
+use crate::model::{Class, ImageRef, ModelError};
 
 /// A failed look at the host.
 #[derive(Debug, thiserror::Error)]
@@ -11,6 +11,15 @@ pub enum ObserveError {
     Host {
         /// What was looked at.
         object: &'static str,
+        /// Why.
+        #[source]
+        source: HostError,
+    },
+    /// The image can't be looked at, or this host can't boot it. The words are MCD's: tests of clusters look for them.
+    #[error("failed to update OS to {image}")]
+    Image {
+        /// The image.
+        image: ImageRef,
         /// Why.
         #[source]
         source: HostError,
@@ -31,6 +40,11 @@ impl ObserveError {
         move |source| Self::Host { object, source }
     }
 
+    pub(super) fn image(image: &ImageRef) -> impl FnOnce(HostError) -> Self {
+        let image = image.clone();
+        move |source| Self::Image { image, source }
+    }
+
     pub(super) fn home(home: &str) -> impl Fn(ModelError) -> Self {
         move |source| Self::Home { home: home.to_owned(), source }
     }
@@ -38,7 +52,7 @@ impl ObserveError {
     /// Returns the class.
     pub fn class(&self) -> Class {
         match self {
-            Self::Host { source, .. } => source.class(),
+            Self::Host { source, .. } | Self::Image { source, .. } => source.class(),
             Self::Home { .. } => Class::Degraded,
         }
     }
@@ -46,7 +60,7 @@ impl ObserveError {
     /// Returns a bounded word for events and metric labels.
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::Host { source, .. } => source.reason(),
+            Self::Host { source, .. } | Self::Image { source, .. } => source.reason(),
             Self::Home { .. } => "HomeDirectory",
         }
     }
@@ -54,7 +68,7 @@ impl ObserveError {
     /// Returns what a person does next.
     pub fn next(&self) -> String {
         match self {
-            Self::Host { source, .. } => source.next(),
+            Self::Host { source, .. } | Self::Image { source, .. } => source.next(),
             Self::Home { .. } => "Give core an absolute home directory in /etc/passwd.".to_owned(),
         }
     }

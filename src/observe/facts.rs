@@ -2,16 +2,19 @@
 
 use std::collections::BTreeSet;
 
+use tokio::time::timeout;
+
+use crate::host::os::Preflight;
 use crate::host::{Credentials, Host, HostError, Root, saved};
 use crate::model::image::Transport;
-use crate::model::observation::{Carries, FipsSeen, OsSeen};
-use crate::model::{Facts, FileSeen, HostSpec, ManagedPath};
+use crate::model::observation::{Booted, Carries, FipsSeen, OsSeen};
+use crate::model::{Facts, FileSeen, HostSpec, ImageRef, ManagedPath};
 
 use super::{ObserveError, observe, paths};
 
 const FIPS: &str = "/proc/sys/crypto/fips_enabled";
 
-/// Looks at the host, and asks the OS backend what the target image carries when it is not the one that runs.
+/// Looks at the host, and asks the OS backend about the target image when it is not the one that runs.
 pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts, ObserveError> {
     let root = &host.root;
     let specs = [from, to];
@@ -20,17 +23,15 @@ pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts,
     let pulls = to.effective_image().is_some_and(|image| image.transport() == Transport::Registry);
     let credentials = if pulls { Credentials::pick(root, to) } else { Ok(None) };
     let credentials = credentials.map_err(ObserveError::of("the pull secret"))?;
+    let asked = match (to.effective_image(), seen.os.booted()) {
+        (Some(wanted), Some(booted)) if !runs(booted, wanted) => {
+            Some(preflight(host, wanted, credentials.as_ref()).await?.carries)
+        }
+        (Some(_) | None, _) => None,
+    };
     let carries = match (&to.image, seen.os.booted()) {
-        (None, _) => Carries::Unknown,
-        (Some(wanted), Some(booted))
-            if booted.image.as_ref().is_some_and(|one| one.digest() == wanted.digest()) =>
-        {
-            booted.carries.clone()
-        }
-        (Some(wanted), _) => {
-            let json = credentials.as_ref().map(|credentials| &credentials.json);
-            host.os.preflight(wanted, json).await.map_err(ObserveError::of("the target image"))?.carries
-        }
+        (None, _) | (_, None) => Carries::Unknown,
+        (Some(_), Some(booted)) => asked.unwrap_or_else(|| booted.carries.clone()),
     };
     let local = match seen.os {
         OsSeen::NotImageBased => BTreeSet::new(),
@@ -52,6 +53,24 @@ pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts,
         fips: fips(root)?,
         seen,
     })
+}
+
+fn runs(booted: &Booted, wanted: &ImageRef) -> bool {
+    booted.image.as_ref().is_some_and(|one| one.digest() == wanted.digest())
+}
+
+/// Asks what the image is, so that one that can't be had or booted is told before anything is changed.
+async fn preflight(
+    host: &Host,
+    image: &ImageRef,
+    credentials: Option<&Credentials>,
+) -> Result<Preflight, ObserveError> {
+    let limit = host.limits.stall;
+    let asked = host.os.preflight(image, credentials.map(|credentials| &credentials.json));
+    let answer = timeout(limit, asked).await.unwrap_or_else(|_| {
+        Err(HostError::Timeout { object: format!("the source of {image}"), seconds: limit.as_secs() })
+    });
+    answer.map_err(ObserveError::image(image))
 }
 
 fn chosen(

@@ -2,20 +2,18 @@
 
 #![expect(clippy::disallowed_methods, reason = "a test looks at the machine from outside")]
 
-use crate::host::os::Preflight;
-use crate::model::observation::LocalPackages;
-use crate::model::tuning::OsLimits;
 use std::fs;
 use std::path::Path;
 
 use super::*;
-use crate::host::os::{NotImageBased, OsBackend, OsProgress, StageRequest};
+use crate::host::os::{NotImageBased, OsBackend, OsProgress, Preflight, StageRequest};
 use crate::host::power::Supervised;
 use crate::host::{BoxFuture, Clock, FailPoints, HostError, Systemd};
-use crate::model::observation::{Booted, Carries, EnabledSeen, FipsSeen, OsSeen, Staged};
+use crate::model::observation::{Booted, Carries, EnabledSeen, FipsSeen, LocalPackages, OsSeen, Staged};
+use crate::model::tuning::OsLimits;
 use crate::model::units::{Enablement, Mask, UnitSpec};
 use crate::model::users::PasswordHash;
-use crate::model::{ConfigName, Contents, FileMode, FileSpec, ImageRef, Owner, Sha256};
+use crate::model::{Class, ConfigName, Contents, FileMode, FileSpec, ImageRef, Owner, Sha256};
 
 fn write(at: &Path, path: &str, text: &str) {
     let path = at.join(path);
@@ -86,7 +84,18 @@ async fn sees_files_units_the_account_and_the_kernel() {
 }
 
 #[derive(Debug)]
-struct Booting(ImageRef);
+struct Booting {
+    runs: ImageRef,
+    answers: Answers,
+}
+
+/// What is said about an image.
+#[derive(Debug)]
+enum Answers {
+    Yes,
+    No,
+    Never,
+}
 
 impl OsBackend for Booting {
     fn name(&self) -> &'static str {
@@ -96,7 +105,7 @@ impl OsBackend for Booting {
     fn seen(&self) -> BoxFuture<'_, Result<OsSeen, HostError>> {
         let carries = Carries::Config(ConfigName::new("rendered-a").unwrap());
         let booted = Booted {
-            image: Some(self.0.clone()),
+            image: Some(self.runs.clone()),
             deployment: "os-1.0".to_owned(),
             carries,
             local: LocalPackages::default(),
@@ -106,11 +115,19 @@ impl OsBackend for Booting {
 
     fn preflight<'a>(
         &'a self,
-        _image: &'a ImageRef,
+        image: &'a ImageRef,
         _credentials: Option<&'a Contents>,
     ) -> BoxFuture<'a, Result<Preflight, HostError>> {
         let carries = Carries::Config(ConfigName::new("asked-the-registry").unwrap());
-        Box::pin(async { Ok(Preflight { carries, download: None }) })
+        Box::pin(async move {
+            let (object, cause) = (image.to_string(), "manifest unknown".to_owned());
+            let (class, reason, next) = (Class::Degraded, "ImageNotFound", "Push it.");
+            match self.answers {
+                Answers::Yes => Ok(Preflight { carries, download: None }),
+                Answers::No => Err(HostError::Os { object, cause, class, reason, next }),
+                Answers::Never => std::future::pending().await,
+            }
+        })
     }
 
     fn stage<'a>(
@@ -157,7 +174,7 @@ async fn facts_tell_what_an_image_can_not_bring() {
     assert_eq!(names(&seen.restorable), ["/etc/added", "/etc/changed", "/etc/deleted", "/etc/same"]);
     assert_eq!((seen.fips, seen.carries), (FipsSeen::On, Carries::Unknown));
 
-    host.os = Box::new(Booting(image("one.example/os", "a")));
+    host.os = Box::new(Booting { runs: image("one.example/os", "a"), answers: Answers::Yes });
     // The same digest is the same image: nobody is asked.
     to.image = Some(image("two.example/os", "a"));
     let seen = facts(&host, &from, &to).await.unwrap();
@@ -166,4 +183,28 @@ async fn facts_tell_what_an_image_can_not_bring() {
     to.image = Some(image("one.example/os", "b"));
     let seen = facts(&host, &from, &to).await.unwrap();
     assert_eq!(seen.carries, Carries::Config(ConfigName::new("asked-the-registry").unwrap()));
+}
+
+/// The registry is asked before anything is planned, inside image mode and outside it; it has no answer for ever.
+#[tokio::test(flavor = "current_thread")]
+async fn an_image_that_can_not_be_had_is_told_before_a_plan() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut host = host(dir.path());
+    let image =
+        |digit: &str| ImageRef::parse(&format!("one.example/os@sha256:{}", digit.repeat(64))).unwrap();
+    let (from, mut to) = (spec("rendered-a", &[]), spec("rendered-b", &[]));
+    host.os = Box::new(Booting { runs: image("a"), answers: Answers::No });
+    to.os_image_url = Some(image("a"));
+    assert_eq!(facts(&host, &from, &to).await.unwrap().carries, Carries::Unknown, "nobody is asked");
+    to.os_image_url = Some(image("b"));
+    let error = facts(&host, &from, &to).await.unwrap_err();
+    assert_eq!((error.class(), error.reason()), (Class::Degraded, "ImageNotFound"));
+    assert_eq!(error.to_string(), format!("failed to update OS to {}", image("b")));
+    (to.image, to.os_image_url) = (Some(image("c")), Some(image("a")));
+    assert_eq!(facts(&host, &from, &to).await.unwrap_err().reason(), "ImageNotFound");
+
+    host.os = Box::new(Booting { runs: image("a"), answers: Answers::Never });
+    host.limits.stall = std::time::Duration::from_millis(20);
+    let error = facts(&host, &from, &to).await.unwrap_err();
+    assert_eq!((error.class(), error.reason()), (Class::Retry, "TimedOut"));
 }

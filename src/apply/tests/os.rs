@@ -1,11 +1,11 @@
 //! The OS batch against a backend that remembers what it was asked.
 
-use crate::host::os::Preflight;
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Duration;
 
 use super::*;
-use crate::host::os::{OsBackend, OsProgress, StageRequest};
+use crate::host::os::{OsBackend, OsProgress, Preflight, StageRequest};
 use crate::host::{BoxFuture, HostError};
 use crate::model::observation::{Carries, OsSeen, Staged};
 use crate::model::{Class, ImageRef, Karg};
@@ -15,6 +15,23 @@ struct Remembering {
     asked: Rc<RefCell<Vec<StageRequest>>>,
     unstaged: Rc<RefCell<u32>>,
     stages_instead: Option<ImageRef>,
+    fails: Option<(&'static str, Class)>,
+    pace: Pace,
+    abandoned: Rc<RefCell<u32>>,
+}
+
+/// How a backend gets on.
+#[derive(Debug, Default, Clone, Copy)]
+enum Pace {
+    /// To the end, at once.
+    #[default]
+    Done,
+    /// Not at all, after its first words.
+    Stands,
+    /// It says the same again and again.
+    Repeats,
+    /// Always a little further.
+    Creeps,
 }
 
 impl OsBackend for Remembering {
@@ -41,9 +58,32 @@ impl OsBackend for Remembering {
     ) -> BoxFuture<'a, Result<Staged, HostError>> {
         Box::pin(async move {
             progress(OsProgress { text: "pulling".to_owned(), percent: Some(50) });
+            let mut layer = 0;
+            while !matches!(self.pace, Pace::Done) {
+                layer += 1;
+                match self.pace {
+                    Pace::Done => {}
+                    Pace::Stands => std::future::pending::<()>().await,
+                    Pace::Repeats => progress(OsProgress { text: "pulling".to_owned(), percent: Some(50) }),
+                    Pace::Creeps => progress(OsProgress { text: format!("layer {layer}"), percent: None }),
+                }
+                // How fast this backend is; nothing waits for it.
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            if let Some((cause, class)) = self.fails {
+                let (object, cause) = (request.image.clone().unwrap().to_string(), cause.to_owned());
+                return Err(HostError::Os { object, cause, class, reason: "ImagePullFailed", next: "Wait." });
+            }
             self.asked.borrow_mut().push(request.clone());
             let image = self.stages_instead.clone().or_else(|| request.image.clone());
             Ok(Staged { image, deployment: "os-1.0".to_owned(), kargs: Vec::new() })
+        })
+    }
+
+    fn abandon(&self) -> BoxFuture<'_, Result<(), HostError>> {
+        Box::pin(async {
+            *self.abandoned.borrow_mut() += 1;
+            Ok(())
         })
     }
 
@@ -126,4 +166,59 @@ async fn what_the_backend_can_not_do_is_said_before_anything_is_staged() {
     assert_eq!((error.class(), error.reason()), (Class::Degraded, "UnsupportedByBackend"));
     assert!(error.to_string().contains("usbguard") && error.to_string().contains("remembering"), "{error}");
     assert!(backend.asked.borrow().is_empty());
+}
+
+/// MCD-190: what became of the pull begins with the words that tests of clusters look for, and the registry's follow.
+#[tokio::test(flavor = "current_thread")]
+async fn a_failed_pull_names_the_image_and_the_cause() {
+    let dir = tempfile::tempdir().unwrap();
+    fixture(dir.path());
+    let mut host = host(dir.path(), FailPoints::off());
+    let fails = Some(("received unexpected HTTP status: 503", Class::Retry));
+    host.os = Box::new(Remembering { fails, ..Remembering::default() });
+    let steps = steps(vec![Op::StageOs { image: image('a') }]);
+    let error = carry(&host, 0, Batch::Os, &steps).await.unwrap_err();
+    assert_eq!((error.class(), error.reason()), (Class::Retry, "ImagePullFailed"));
+    let text = crate::update::record::chain(&error);
+    assert!(text.starts_with(&format!("failed to update OS to {}", image('a'))), "{text}");
+    assert!(text.ends_with("received unexpected HTTP status: 503"), "{text}");
+}
+
+/// A pull without progress, and one without end, are left, and the backend is told to end what it began.
+#[tokio::test(flavor = "current_thread")]
+async fn a_backend_that_does_not_come_to_an_end_is_left() {
+    let dir = tempfile::tempdir().unwrap();
+    fixture(dir.path());
+    let (short, never) = (Duration::from_millis(50), Duration::from_secs(24 * 3600));
+    for (pace, limits, reason, words) in [
+        (Pace::Stands, OsLimits { stall: short, total: never }, "OsStalled", "told is: pulling, 50 %"),
+        (Pace::Repeats, OsLimits { stall: short, total: never }, "OsStalled", "told is: pulling, 50 %"),
+        (Pace::Stands, OsLimits { stall: never, total: short }, "OsTooSlow", "told is: pulling, 50 %"),
+        (Pace::Creeps, OsLimits { stall: never, total: short }, "OsTooSlow", "told is: layer "),
+    ] {
+        let mut host = host(dir.path(), FailPoints::off());
+        let backend = Remembering { pace, ..Remembering::default() };
+        host.os = Box::new(backend.clone());
+        host.limits = limits;
+        let steps = steps(vec![Op::StageOs { image: image('a') }]);
+        let error = carry(&host, 0, Batch::Os, &steps).await.unwrap_err();
+        assert_eq!((error.class(), error.reason()), (Class::Retry, reason), "{pace:?}");
+        let text = error.to_string();
+        assert!(text.starts_with(&format!("failed to update OS to {}: ", image('a'))), "{text}");
+        assert!(text.contains(words) && !text.contains("can't be ended"), "{text}");
+        assert_eq!((*backend.abandoned.borrow(), backend.asked.borrow().len()), (1, 0), "{pace:?}");
+    }
+}
+
+/// Each sign of progress begins the time without progress anew.
+#[tokio::test(flavor = "current_thread")]
+async fn progress_keeps_a_slow_pull_alive() {
+    let dir = tempfile::tempdir().unwrap();
+    fixture(dir.path());
+    let mut host = host(dir.path(), FailPoints::off());
+    // Far more than a millisecond, and far less than all of it takes.
+    host.limits = OsLimits { stall: Duration::from_secs(2), total: Duration::from_secs(4) };
+    host.os = Box::new(Remembering { pace: Pace::Creeps, ..Remembering::default() });
+    let steps = steps(vec![Op::StageOs { image: image('a') }]);
+    assert_eq!(carry(&host, 0, Batch::Os, &steps).await.unwrap_err().reason(), "OsTooSlow");
 }

@@ -77,6 +77,15 @@ pub struct OsProgress {
     pub percent: Option<u8>,
 }
 
+impl fmt::Display for OsProgress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.percent {
+            Some(percent) => write!(f, "{}, {percent} %", self.text),
+            None => f.write_str(&self.text),
+        }
+    }
+}
+
 /// What can be asked of the host's OS tooling.
 pub trait OsBackend: fmt::Debug {
     /// Returns the backend's name, as in `--os-backend` and `status`.

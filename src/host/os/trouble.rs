@@ -30,7 +30,7 @@ impl Failure {
 
     /// Finds the kind of a failure by the words of skopeo, ostree-ext and libostree: none of them gives a code.
     pub(in crate::host) fn told(object: &str, text: &str, other: Trouble) -> Self {
-        const KNOWN: [(&str, Trouble); 13] = [
+        const KNOWN: [(&str, Trouble); 15] = [
             ("no space left", Trouble::NoSpace),
             ("min-free-space", Trouble::NoSpace),
             ("disk quota exceeded", Trouble::NoSpace),
@@ -40,6 +40,8 @@ impl Failure {
             ("403 (forbidden)", Trouble::Unauthorized),
             ("manifest unknown", Trouble::ImageNotFound),
             ("name unknown", Trouble::ImageNotFound),
+            ("image found in manifest list for architecture", Trouble::WrongArchitecture),
+            ("image found in image index for architecture", Trouble::WrongArchitecture),
             ("digest did not match", Trouble::DigestMismatch),
             ("does not match provided manifest digest", Trouble::DigestMismatch),
             ("not an ostree encapsulated container", Trouble::NotBootable),
@@ -82,8 +84,14 @@ pub(in crate::host) enum Trouble {
     DigestMismatch,
     /// The image is not one that boots.
     NotBootable,
+    /// The image is for other machines.
+    WrongArchitecture,
     /// The disk is full.
     NoSpace,
+    /// The image would not fit into the repository.
+    SysrootFull,
+    /// The kernel of the image would not fit into `/boot`.
+    BootFull,
     /// A program is not installed.
     MissingTool,
     /// The deployment is locked: the reboot would drop it.
@@ -94,7 +102,7 @@ pub(in crate::host) enum Trouble {
     Libostree,
     /// The worker's file is not there, or is another version's.
     NotInstalled,
-    /// The worker ended without an answer, or in silence.
+    /// The worker ended without an answer.
     Worker,
 }
 
@@ -105,6 +113,8 @@ impl Trouble {
             | Self::PullFailed
             | Self::Unauthorized
             | Self::NoSpace
+            | Self::SysrootFull
+            | Self::BootFull
             | Self::MissingTool
             | Self::NotInstalled
             | Self::Locked
@@ -113,6 +123,7 @@ impl Trouble {
             | Self::ImageNotFound
             | Self::DigestMismatch
             | Self::NotBootable
+            | Self::WrongArchitecture
             | Self::CannotLayer
             | Self::Libostree => Class::Degraded,
         }
@@ -127,7 +138,10 @@ impl Trouble {
             Self::ImageNotFound => "ImageNotFound",
             Self::DigestMismatch => "ImageDigestMismatch",
             Self::NotBootable => "ImageNotBootable",
+            Self::WrongArchitecture => "ImageWrongArchitecture",
             Self::NoSpace => "DiskFull",
+            Self::SysrootFull => "SysrootFull",
+            Self::BootFull => "BootFull",
             Self::MissingTool => "ToolMissing",
             Self::Locked => "DeploymentLocked",
             Self::CannotLayer => "UnsupportedByBackend",
@@ -158,7 +172,14 @@ impl Trouble {
             Self::NotBootable => {
                 "Build the image from a bootable base (its config needs the labels of an ostree or bootc image)."
             }
-            Self::NoSpace => {
+            Self::WrongArchitecture => {
+                "Set an image of this machine's architecture on the pool, or a manifest list that has one."
+            }
+            Self::BootFull => {
+                "Free space in /boot (df -h /boot; ostree admin status; ostree admin undeploy 1, or rpm-ostree cleanup \
+                 -r, gives up the old deployment); it is tried again."
+            }
+            Self::NoSpace | Self::SysrootFull => {
                 "Free space in /sysroot (df -h /sysroot; ostree admin cleanup); it is tried again."
             }
             Self::CannotLayer => {

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Seek as _, Write as _};
+use std::path::Path;
 
 use ostree_ext::container::store::{
     ImageImporter, ImageProxyConfig, ImportProgress, LayerProgress, LayeredImageState, PrepareResult,
@@ -15,7 +16,7 @@ use ostree_ext::container::{ImageReference, OstreeImageReference, SignatureSourc
 use ostree_ext::gio::Cancellable;
 use ostree_ext::glib::{Variant, VariantDict};
 use ostree_ext::oci_spec::image::ImageConfiguration;
-use ostree_ext::ostree::{Repo, commit_get_parent};
+use ostree_ext::ostree::{Repo, Sysroot, commit_get_parent};
 use ostree_ext::prelude::FileExt as _;
 use ostree_ext::refescape::prefix_escape_for_ref;
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -24,6 +25,7 @@ use super::super::Preflight;
 use super::super::trouble::{Failure, Trouble};
 use super::super::worker::protocol::Secret;
 use super::oci::View;
+use super::space;
 use super::sysroot::failed;
 use crate::model::image::Transport;
 use crate::model::observation::Carries;
@@ -120,27 +122,52 @@ pub(super) fn name(repo: &Repo, image: &ImageRef, state: &LayeredImageState) -> 
     repo.set_ref_immediate(None, &name, Some(&state.merge_commit), Cancellable::NONE).map_err(failed)
 }
 
-/// Finds out what an image is: from the repository, else from its manifest and config; no layer is pulled.
+/// Finds out what an image is: from the repository, else from its manifest and config; no layer is pulled. One that
+/// this machine can't boot, or has no room for, is an error.
 pub(super) async fn preflight(
-    repo: &Repo,
+    sysroot: &Sysroot,
+    path: &Path,
     image: &ImageRef,
     credentials: Option<&Secret>,
 ) -> Result<Preflight, Failure> {
-    let present_already = |commit: &str| {
-        carried_by_commit(repo, commit).map(|carries| Preflight { carries, download: Some(0) })
+    let repo = sysroot.repo();
+    let present_already = |state: &LayeredImageState| {
+        for_this_machine(image, &state.configuration)?;
+        space::before_staging(sysroot, path, image, &state.merge_commit)?;
+        let carries = carried_by_commit(&repo, &state.merge_commit)?;
+        Ok(Preflight { carries, download: Some(0) })
     };
-    if let Some(state) = present(repo, image) {
-        return present_already(&state.merge_commit);
+    if let Some(state) = present(&repo, image) {
+        return present_already(&state);
     }
-    let mut pull = Pull::open(repo, image, credentials).await?;
+    let mut pull = Pull::open(&repo, image, credentials).await?;
     match pull.prepare(image).await? {
-        PrepareResult::AlreadyPresent(state) => present_already(&state.merge_commit),
+        PrepareResult::AlreadyPresent(state) => present_already(&state),
         PrepareResult::Ready(prepared) => {
+            space::before_pull(sysroot, path, image, &prepared)?;
             let missing = prepared.all_layers().filter(|layer| layer.commit.is_none());
             let download = Some(missing.map(|layer| layer.layer().size()).sum());
             Ok(Preflight { carries: labelled(&prepared.config).unwrap_or(Carries::Unknown), download })
         }
     }
+}
+
+/// Makes sure that an image is for the architecture of this machine. Of a list the right one was picked before; an
+/// image that is not in a list is whatever its name stands for.
+fn for_this_machine(image: &ImageRef, config: &ImageConfiguration) -> Result<(), Failure> {
+    // The names of images are Go's.
+    let ours = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        "powerpc64" => "ppc64le",
+        other => other,
+    };
+    let theirs = config.architecture().to_string();
+    if theirs == ours {
+        return Ok(());
+    }
+    let cause = format!("it is an image for {theirs}, and this machine is {ours}");
+    Err(Failure::new(Trouble::WrongArchitecture, image.to_string(), cause))
 }
 
 /// Finds out which config a commit of the repository carries.
@@ -200,7 +227,7 @@ impl Pull {
         Ok(Self { importer, _view: view })
     }
 
-    /// Fetches manifest and config, and holds the manifest against the wanted digest.
+    /// Fetches manifest and config, and holds the manifest against the wanted digest and this machine.
     ///
     /// A registry's answer was held against it by skopeo already, manifest lists included: there the digest is the
     /// list's and differs from the manifest's.
@@ -210,13 +237,14 @@ impl Pull {
             PrepareResult::AlreadyPresent(state) => state.manifest_digest.to_string(),
             PrepareResult::Ready(prepared) => prepared.manifest_digest.to_string(),
         };
-        match image.transport() {
-            Transport::OciDirectory if parse_digest(&found) != Some(image.digest()) => {
-                let cause = format!("its manifest has the digest {found}");
-                Err(Failure::new(Trouble::DigestMismatch, image.to_string(), cause))
-            }
-            Transport::OciDirectory | Transport::Registry => Ok(result),
+        if image.transport() == Transport::OciDirectory && parse_digest(&found) != Some(image.digest()) {
+            let cause = format!("its manifest has the digest {found}");
+            return Err(Failure::new(Trouble::DigestMismatch, image.to_string(), cause));
         }
+        if let PrepareResult::Ready(prepared) = &result {
+            for_this_machine(image, &prepared.config)?;
+        }
+        Ok(result)
     }
 
     /// Pulls the layers that are missing and writes the image's commit.

@@ -2,7 +2,7 @@
 //!
 //! | in the agent | in the worker |
 //! |---|---|
-//! | [`OstreeBackend`] | [`serve`], `sysroot`, `stage`, `image`, `oci`; `install`, for the sandbox |
+//! | [`OstreeBackend`] | [`serve`], `sysroot`, `stage`, `space`, `image`, `oci`; `install`, for the sandbox |
 //! | the asking half of labels | [`labels`], the answering half |
 //!
 //! Invariant: staging is all or nothing: a deployment with the wanted digest and arguments is staged, or none is.
@@ -23,6 +23,8 @@ pub mod serve;
 mod image;
 #[cfg(feature = "backend-ostree")]
 mod oci;
+#[cfg(feature = "backend-ostree")]
+mod space;
 #[cfg(feature = "backend-ostree")]
 mod stage;
 #[cfg(feature = "backend-ostree")]

@@ -82,7 +82,7 @@ async fn perform(path: &Path, access: Access, work: Work) -> Result<Answer, Fail
     match work {
         Work::See => sysroot::seen(&sysroot).map(Answer::Seen),
         Work::Preflight { image, credentials } => {
-            image::preflight(&sysroot.repo(), &image, credentials.as_ref()).await.map(Answer::Preflight)
+            image::preflight(&sysroot, path, &image, credentials.as_ref()).await.map(Answer::Preflight)
         }
         Work::Stage { image, credentials, delete, append } => {
             let lock = sysroot::lock(sysroot, path, &progress).await?;

@@ -13,6 +13,7 @@ use ostree_ext::sysroot::SysrootLock;
 use super::super::trouble::{Failure, SYSROOT, Trouble};
 use super::super::worker::protocol::Secret;
 use super::image::{self, Pull};
+use super::space;
 use super::sysroot::{self, Access, Locked, failed};
 use crate::model::observation::Staged;
 use crate::model::{ImageRef, Karg};
@@ -48,7 +49,8 @@ pub(super) async fn stage(
     let (commit, origin) = match &wanted.image {
         None => (booted.csum().to_string(), origin_of(&booted)),
         Some(image) => {
-            let state = obtain(sysroot, image, wanted.credentials.as_ref(), progress).await?;
+            let state = obtain(sysroot, path, image, wanted.credentials.as_ref(), progress).await?;
+            space::before_staging(sysroot, path, image, &state.merge_commit)?;
             (state.merge_commit.clone(), new_origin(image))
         }
     };
@@ -123,6 +125,7 @@ fn changed(mut kargs: Vec<Karg>, delete: &[Karg], append: &[Karg]) -> Vec<Karg> 
 /// Returns the image's commit, pulling it only when no image with this digest is in the repository.
 async fn obtain(
     sysroot: &Sysroot,
+    path: &Path,
     image: &ImageRef,
     credentials: Option<&Secret>,
     progress: &dyn Fn(String, Option<u8>),
@@ -137,7 +140,10 @@ async fn obtain(
     let mut pull = Pull::open(&repo, image, credentials).await?;
     match pull.prepare(image).await? {
         PrepareResult::AlreadyPresent(state) => Ok(state),
-        PrepareResult::Ready(prepared) => pull.import(image, prepared, progress).await,
+        PrepareResult::Ready(prepared) => {
+            space::before_pull(sysroot, path, image, &prepared)?;
+            pull.import(image, prepared, progress).await
+        }
     }
 }
 

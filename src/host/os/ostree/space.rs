@@ -1,0 +1,315 @@
+//! Free space: whether an image fits into `/sysroot` before it is pulled, and its kernel into `/boot` before it is
+//! staged. A finalisation that lacks space in `/boot` fails while the machine goes down: the node comes up in its old
+//! deployment, after a drain for nothing.
+//!
+//! Invariant: an image that is refused here was not pulled, or not staged; needed and free bytes are in the cause.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::process::Command;
+
+use ostree_ext::container::store::PreparedImport;
+use ostree_ext::gio::prelude::*;
+use ostree_ext::gio::{Cancellable, File, FileInfo, FileQueryInfoFlags, FileType};
+use ostree_ext::glib::KeyFile;
+use ostree_ext::oci_spec::image::Descriptor;
+use ostree_ext::ostree::{Deployment, Repo, RepoFile, Sysroot};
+use rustix::fs::statvfs;
+
+use super::super::trouble::{Failure, Trouble};
+use super::sysroot::failed;
+use crate::model::ImageRef;
+
+/// What compressed layers become at least when they are unpacked. The true number is higher for text and lower for
+/// firmware. It is chosen low: a pull that is let through and does not fit ends at libostree's own limit with nothing
+/// staged, but one that is refused and would fit keeps a node from its update.
+const UNPACKED: u64 = 2;
+
+/// What is written to `/boot` beside kernels: boot entries, directories, the boot loader's own files.
+const BOOT_SLACK: u64 = 1 << 20;
+
+/// How much libostree keeps free where its repository says nothing else (`ostree.repo-config(5)`).
+const MIN_FREE_PERCENT: u64 = 3;
+
+/// The first libostree that gives up the old deployment's kernel before it writes the new one, when `/boot` is short:
+/// year and release.
+const FREES_FIRST: (u32, u32) = (2023, 7);
+
+/// The label of an image's config that names its kernel; rpm-ostree writes it.
+const KERNEL_LABEL: &str = "ostree.linux";
+
+/// Where kernels are in a tree: one directory for each version.
+const MODULES: &str = "usr/lib/modules";
+
+/// The file system of a directory, in bytes.
+#[derive(Debug, Clone, Copy)]
+struct Space {
+    total: u64,
+    free: u64,
+}
+
+impl Space {
+    /// Root may use what is reserved for root: libostree counts so, too.
+    fn of(path: &Path) -> Result<Self, Failure> {
+        let stat =
+            statvfs(path).map_err(|e| failed(format!("{} can't be looked at: {e}", path.display())))?;
+        let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
+        Ok(Self { total: bytes(stat.f_blocks), free: bytes(stat.f_bfree) })
+    }
+}
+
+/// Makes sure that what is missing of an image fits into the repository, and, where it can be told already, its
+/// kernel into `/boot`.
+pub(super) fn before_pull(
+    sysroot: &Sysroot,
+    path: &Path,
+    image: &ImageRef,
+    prepared: &PreparedImport,
+) -> Result<(), Failure> {
+    let missing = prepared.all_layers().filter(|layer| layer.commit.is_none());
+    let needed = missing.map(|layer| unpacked(layer.layer())).sum();
+    let space = Space::of(&path.join("ostree/repo"))?;
+    let free = space.free.saturating_sub(kept_free(&sysroot.repo().config(), space.total));
+    if needed > free {
+        let cause = format!(
+            "about {} are needed in /sysroot, {} are free beside what libostree keeps free",
+            human(needed),
+            human(free)
+        );
+        return Err(Failure::new(Trouble::SysrootFull, image.to_string(), cause));
+    }
+    // With its base here the image most likely has a kernel that is here; after the pull it is known.
+    if prepared.ostree_commit_layer.commit.is_some() {
+        return Ok(());
+    }
+    let deployed = deployed(sysroot)?;
+    let named =
+        prepared.config.config().as_ref().and_then(|config| config.labels().as_ref()?.get(KERNEL_LABEL));
+    if named.is_some_and(|named| deployed.iter().any(|(_, kernel)| kernel.version == *named)) {
+        return Ok(());
+    }
+    let booted = deployed.iter().find(|(deployment, _)| is_booted(sysroot, deployment));
+    let Some((_, kernel)) = booted else { return Ok(()) };
+    room_in_boot(sysroot, path, image, &deployed, kernel.size(), "about ")
+}
+
+/// Makes sure that the kernel of a commit fits into `/boot`.
+pub(super) fn before_staging(
+    sysroot: &Sysroot,
+    path: &Path,
+    image: &ImageRef,
+    commit: &str,
+) -> Result<(), Failure> {
+    let wanted = Kernel::of(&sysroot.repo(), commit)?;
+    let deployed = deployed(sysroot)?;
+    if deployed.iter().any(|(_, kernel)| kernel.files == wanted.files) {
+        return Ok(());
+    }
+    room_in_boot(sysroot, path, image, &deployed, wanted.size(), "")
+}
+
+/// A kernel with all that goes to `/boot` with it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Kernel {
+    version: String,
+    /// Sizes, by libostree's checksums.
+    files: BTreeMap<String, u64>,
+}
+
+impl Kernel {
+    /// Finds it in a commit: beside its modules, or where older trees have it.
+    fn of(repo: &Repo, commit: &str) -> Result<Self, Failure> {
+        let (root, _) = repo.read_commit(commit, Cancellable::NONE).map_err(failed)?;
+        let mut found = Self::default();
+        for (version, kind, _) in listed(&root.resolve_relative_path(MODULES)) {
+            let home = root.resolve_relative_path(format!("{MODULES}/{version}"));
+            if kind != FileType::Directory || !listed(&home).iter().any(|(name, ..)| name == "vmlinuz") {
+                continue;
+            }
+            for (name, ..) in listed(&home) {
+                let with_it = ["vmlinuz", ".vmlinuz.hmac", "initramfs.img", "devicetree", "dtb", "aboot.img"];
+                if with_it.contains(&name.as_str()) {
+                    found.add(&home.child(&name));
+                }
+            }
+            found.version = version;
+        }
+        if found.files.is_empty() {
+            found.add(&root.resolve_relative_path("usr/lib/ostree-boot"));
+        }
+        Ok(found)
+    }
+
+    fn add(&mut self, file: &File) {
+        let below = listed(file);
+        for (name, ..) in &below {
+            self.add(&file.child(name));
+        }
+        if let (true, Some(info)) = (below.is_empty(), info(file))
+            && let (FileType::Regular, Ok(file)) = (info.file_type(), file.clone().dynamic_cast::<RepoFile>())
+        {
+            self.files.insert(file.checksum().to_string(), u64::try_from(info.size()).unwrap_or_default());
+        }
+    }
+
+    fn size(&self) -> u64 {
+        self.files.values().sum()
+    }
+}
+
+const ATTRIBUTES: &str = "standard::name,standard::type,standard::size";
+
+fn info(file: &File) -> Option<FileInfo> {
+    file.query_info(ATTRIBUTES, FileQueryInfoFlags::NOFOLLOW_SYMLINKS, Cancellable::NONE).ok()
+}
+
+/// Lists a directory; what is none has no entries.
+fn listed(directory: &File) -> Vec<(String, FileType, i64)> {
+    let entries =
+        directory.enumerate_children(ATTRIBUTES, FileQueryInfoFlags::NOFOLLOW_SYMLINKS, Cancellable::NONE);
+    let entries = entries.into_iter().flatten().filter_map(Result::ok);
+    entries.map(|info| (info.name().display().to_string(), info.file_type(), info.size())).collect()
+}
+
+/// Returns what is deployed, staged ones left out: their kernels are not in `/boot` yet.
+fn deployed(sysroot: &Sysroot) -> Result<Vec<(Deployment, Kernel)>, Failure> {
+    let repo = sysroot.repo();
+    let real = sysroot.deployments().into_iter().filter(|deployment| !deployment.is_staged());
+    real.map(|deployment| {
+        let kernel = Kernel::of(&repo, &deployment.csum())?;
+        Ok((deployment, kernel))
+    })
+    .collect()
+}
+
+fn is_booted(sysroot: &Sysroot, deployment: &Deployment) -> bool {
+    sysroot.booted_deployment().is_some_and(|booted| booted.equal(deployment))
+}
+
+fn room_in_boot(
+    sysroot: &Sysroot,
+    path: &Path,
+    image: &ImageRef,
+    deployed: &[(Deployment, Kernel)],
+    kernel: u64,
+    about: &str,
+) -> Result<(), Failure> {
+    let boot = path.join("boot");
+    let (needed, free) = (kernel + BOOT_SLACK, Space::of(&boot)?.free);
+    if needed <= free {
+        return Ok(());
+    }
+    let freed = given_up(sysroot, deployed);
+    if needed <= free + freed && frees_first(&boot, &path.join("ostree/repo")) {
+        return Ok(());
+    }
+    let mut cause = format!(
+        "{about}{} are needed in /boot for its kernel and initramfs, {} are free",
+        human(needed),
+        human(free)
+    );
+    if freed > 0 {
+        cause += &format!("; the deployment that ran before the booted one holds {} of it", human(freed));
+    }
+    Err(Failure::new(Trouble::BootFull, image.to_string(), cause))
+}
+
+/// Returns the size of the kernels that go with the deployments which the finalisation gives up: those of the booted
+/// stateroot that are neither booted nor pinned.
+fn given_up(sysroot: &Sysroot, deployed: &[(Deployment, Kernel)]) -> u64 {
+    let Some(booted) = sysroot.booted_deployment() else { return 0 };
+    let stays = |deployment: &Deployment| {
+        deployment.is_pinned() || deployment.equal(&booted) || deployment.osname() != booted.osname()
+    };
+    let (kept, gone): (Vec<_>, Vec<_>) = deployed.iter().partition(|(deployment, _)| stays(deployment));
+    let kept: BTreeSet<_> = kept.iter().map(|(deployment, _)| deployment.bootcsum()).collect();
+    let gone: BTreeMap<_, _> =
+        gone.iter().map(|(deployment, kernel)| (deployment.bootcsum(), kernel.size())).collect();
+    gone.iter().filter(|(bootcsum, _)| !kept.contains(*bootcsum)).map(|(_, size)| size).sum()
+}
+
+/// Says whether the finalisation gives up old kernels before it writes the new one. It is `ostree` itself that
+/// finalises, and only where `/boot` is a file system of its own.
+fn frees_first(boot: &Path, repo: &Path) -> bool {
+    let device = |path: &Path| std::fs::metadata(path).map(|found| found.dev()).ok();
+    if device(boot) == device(repo) {
+        return false;
+    }
+    let output = Command::new("ostree").arg("--version").output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    version(&text).is_some_and(|version| version >= FREES_FIRST)
+}
+
+/// Reads `Version: '2023.7'`.
+fn version(text: &str) -> Option<(u32, u32)> {
+    let line = text.lines().find_map(|line| line.trim().strip_prefix("Version:"))?;
+    let (year, release) = line.trim_matches([' ', '\'', '"']).split_once('.')?;
+    let digits: String = release.chars().take_while(char::is_ascii_digit).collect();
+    Some((year.parse().ok()?, digits.parse().ok()?))
+}
+
+/// Returns what a layer takes at least.
+fn unpacked(layer: &Descriptor) -> u64 {
+    let plain = layer.media_type().to_string().ends_with("tar");
+    layer.size().saturating_mul(if plain { 1 } else { UNPACKED })
+}
+
+/// Returns what libostree keeps free, in bytes.
+fn kept_free(config: &KeyFile, total: u64) -> u64 {
+    let text = |key| config.string("core", key).ok();
+    let size = text("min-free-space-size").and_then(|size| {
+        let (number, unit) = size.trim().split_at_checked(size.trim().len().checked_sub(2)?)?;
+        let shift = [("MB", 20), ("GB", 30), ("TB", 40)].into_iter().find(|(name, _)| *name == unit)?.1;
+        number.trim().parse::<u64>().ok().map(|number| number.saturating_mul(1 << shift))
+    });
+    if let Some(size) = size.filter(|size| *size > 0) {
+        return size;
+    }
+    let percent = text("min-free-space-percent").and_then(|percent| percent.trim().parse().ok());
+    total / 100 * percent.unwrap_or(MIN_FREE_PERCENT)
+}
+
+/// Writes bytes for people.
+fn human(bytes: u64) -> String {
+    let units = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    match units.into_iter().find(|(_, size)| bytes >= *size) {
+        Some((unit, size)) => format!("{}.{} {unit}", bytes / size, bytes % size * 10 / size),
+        None => format!("{bytes} bytes"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_told_in_the_unit_that_fits() {
+        let told = [0, 1023, 1024, 1_572_864, 3_221_225_472].map(human);
+        assert_eq!(told, ["0 bytes", "1023 bytes", "1.0 KiB", "1.5 MiB", "3.0 GiB"]);
+    }
+
+    #[test]
+    fn what_libostree_keeps_free_is_read_as_it_reads_it() {
+        let kept = |text: &str| {
+            let config = KeyFile::new();
+            let flags = ostree_ext::glib::KeyFileFlags::NONE;
+            config.load_from_data(&format!("[core]\nrepo_version=1\n{text}"), flags).unwrap();
+            kept_free(&config, 1000)
+        };
+        assert_eq!(kept(""), 30);
+        assert_eq!(kept("min-free-space-percent=0\n"), 0);
+        assert_eq!(kept("min-free-space-percent=10\n"), 100);
+        assert_eq!(kept("min-free-space-percent=10\nmin-free-space-size=2GB\n"), 2 << 30);
+        assert_eq!(kept("min-free-space-size=0MB\n"), 30);
+    }
+
+    #[test]
+    fn the_version_is_compared_as_numbers() {
+        let told = |line: &str| version(&format!("libostree:\n {line}\n Git: 1\n"));
+        assert_eq!(told("Version: '2022.7'"), Some((2022, 7)));
+        assert_eq!(told("Version: '2023.10'"), Some((2023, 10)));
+        assert!(told("Version: '2023.10'") > Some(FREES_FIRST));
+        assert_eq!(told("Edition: 1"), None);
+    }
+}
