@@ -44,6 +44,7 @@
 //! | [`journal`] | the record on disk, the only door to an effect | `model plan update host` |
 //! | [`mod@apply`] | one journaled batch to effect | `model plan journal host` |
 //! | [`control`] | where targets come from and reports go to | `model report host` |
+//! | [`duties`] | small reconcilers beside the updates: certificates, pull secret | `model host control` |
 //! | [`agent`] | the loop; one task owns the journal | all of these |
 //! | [`telemetry`] | log lines, systemd's status line, metrics, readiness | `model report` |
 //! | [`settings`] | the environment, read once | `host` |
@@ -88,6 +89,7 @@ pub mod agent;
 pub mod apply;
 pub mod cli;
 pub mod control;
+pub mod duties;
 pub mod host;
 pub mod journal;
 pub mod model;

@@ -139,6 +139,9 @@ fn no_permission_is_wide() {
         for never in ["delete", "update", "escalate", "bind", "impersonate"] {
             assert!(!verbs.split(", ").any(|verb| verb == never), "{never}: {row}");
         }
+        if what.contains("controllerconfigs") {
+            assert!(what.contains("named `machine-config-controller`"), "it holds a secret: {row}");
+        }
         if what.contains("machineconfig") {
             assert!(!verbs.contains("list") && !verbs.contains("watch"), "configs hold secrets: {row}");
         }

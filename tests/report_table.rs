@@ -198,3 +198,34 @@ fn an_undone_update_is_idle_and_degraded() {
     assert!(report.reason.contains("can't write /etc/motd") && report.reason.contains("free space"));
     assert_eq!(report.current_config, Some(made.from.name.clone()));
 }
+
+/// W-21: a duty's fault is the node's where nothing else is wrong, and says nothing of the target's way.
+#[test]
+fn a_duty_that_fails_is_no_update_that_fails() {
+    let made = Made::with_image();
+    let duty = Fault {
+        class: Class::Retry,
+        reason: "CertificatesNotWritten".to_owned(),
+        message: "no space".to_owned(),
+        next: "Free space.".to_owned(),
+    };
+    let committed = Some(made.to.target());
+    let mut health =
+        Health { committed: committed.clone(), wanted: committed, duty: Some(duty), ..Health::default() };
+    let at_rest = report(None, &health);
+    assert_eq!(at_rest.state, State::Degraded);
+    assert!(at_rest.reason.starts_with("CertificatesNotWritten: no space"), "{}", at_rest.reason);
+    assert_eq!(status(&at_rest, "NodeDegraded"), Some(Status::True));
+    assert_eq!(status(&at_rest, "UpdatePrepared"), None);
+    let record = made.record().moved(&Event::Stage, Timestamp::default()).unwrap();
+    let under_way = report(Some(&record), &health);
+    assert_eq!(under_way.state, State::Degraded);
+    assert!(
+        under_way
+            .conditions
+            .iter()
+            .all(|condition| { condition.kind == "NodeDegraded" || !condition.message.contains("no space") })
+    );
+    health.duty = None;
+    assert_eq!(report(None, &health).state, State::Done);
+}

@@ -77,7 +77,7 @@ impl<C: ControlPlane> Agent<C> {
 
     /// Runs the batch inside the journal, and publishes its progress meanwhile.
     async fn advance(&mut self, record: &Record) -> Result<Carried, AgentError> {
-        let Self { journal, host, control, health, stop, .. } = self;
+        let Self { journal, host, control, health, stop, on_duty, .. } = self;
         let (sender, mut progress) = tokio::sync::watch::channel(None::<OsProgress>);
         let told = |step: OsProgress| drop(sender.send_replace(Some(step)));
         let work = journal.advance(|| host.clock.now(), async |intent| apply(intent, host, &told).await);
@@ -87,6 +87,7 @@ impl<C: ControlPlane> Agent<C> {
                 // The work is polled until it ends; only a pull, which can be begun again, is left for a signal.
                 done = &mut work => { done?; break; }
                 () = stop.asked(), if record.phase == Phase::Staging => return Ok(Carried::Not),
+                () = on_duty.changed() => on_duty.attend_meanwhile(host, health),
                 changed = progress.changed() => {
                     if changed.is_ok() {
                         health.progress = progress.borrow_and_update().as_ref().map(|step| shown(record, step));

@@ -6,12 +6,14 @@
 //! | `begin` | from a wanted target to a record: take-over, drift check, plan |
 //! | `carry` | an open update: its batches, its reboot, its verification, its roll-back |
 //! | `workload` | its leave and its return |
+//! | `duties` | certificates and the pull secret, beside all of these |
 //! | `stop` | SIGTERM and SIGINT as an event |
 //! | `backoff` | how long to wait before the next try |
 
 mod backoff;
 mod begin;
 mod carry;
+mod duties;
 mod error;
 mod stop;
 mod workload;
@@ -36,6 +38,7 @@ use crate::update::record::{StagedOs, chain};
 use crate::update::{Decision, Event, resume};
 
 use backoff::Backoff;
+use duties::OnDuty;
 pub use error::AgentError;
 pub use stop::Stop;
 
@@ -94,6 +97,7 @@ pub struct Agent<C> {
     health: Health,
     tuning: Tuning,
     backoff: Backoff,
+    on_duty: OnDuty,
     reboot_asked: bool,
     retry_due: bool,
     release_asked: Option<Timestamp>,
@@ -116,6 +120,7 @@ impl<C: ControlPlane> Agent<C> {
         Self {
             host,
             journal,
+            on_duty: OnDuty::new(control.trust(), node),
             control,
             telemetry,
             watch: None,
@@ -197,6 +202,7 @@ impl<C: ControlPlane> Agent<C> {
     /// One look at the target and the record, one decision, one deed.
     async fn pass(&mut self) -> Result<Turn, AgentError> {
         self.read_wanted().await;
+        self.on_duty.attend(&self.host, &self.journal, &mut self.health);
         let seen = observe(&self.host, &[]).await?;
         let committed = self.journal.committed().cloned();
         self.health.committed.clone_from(&committed);
@@ -399,6 +405,7 @@ impl<C: ControlPlane> Agent<C> {
             () = self.stop.asked() => {}
             changed = self.control.changed() => changed?,
             changed = drift => changed?,
+            () = self.on_duty.changed() => {}
             () = timer => { self.retry_due = true; self.reboot_asked = false; }
         }
         Ok(())

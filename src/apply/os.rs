@@ -25,12 +25,8 @@ pub(super) async fn carry(
     let mut request = StageRequest::default();
     for step in steps {
         match &step.op {
-            Op::LinkPullSecret { path } => {
-                let found = Credentials::at(&host.root, to, path).and_then(|found| {
-                    found.iter().try_for_each(|found| found.link(&host.root, &host.points))?;
-                    Ok(found)
-                });
-                let found = found.map_err(ApplyError::host(step.to_string()))?;
+            Op::LinkPullSecret { .. } => {
+                let found = credentials(host, to).map_err(ApplyError::host(step.to_string()))?;
                 request.credentials = found.map(|found| found.json);
                 host.points.hit("pull-secret");
             }
@@ -67,6 +63,14 @@ pub(super) async fn carry(
         return Ok(());
     }
     stage(host, &request, progress).await
+}
+
+/// Links the credentials as they are at this attempt: the planned file may have become worse or better since.
+fn credentials(host: &Host, to: &HostSpec) -> Result<Option<Credentials>, HostError> {
+    let Some(place) = host.os.auth_file() else { return Ok(None) };
+    let found = Credentials::pick(&host.root, to, place)?;
+    found.iter().try_for_each(|found| found.link(&host.root, place, &host.points))?;
+    Ok(found)
 }
 
 async fn stage(host: &Host, request: &StageRequest, progress: &dyn Fn(OsProgress)) -> Result<(), ApplyError> {

@@ -6,6 +6,7 @@
 pub mod directory;
 pub mod kube;
 pub mod oneshot;
+pub mod trust;
 
 mod error;
 
@@ -15,6 +16,7 @@ use crate::model::{ConfigName, Target};
 use crate::report::{NodeReport, Occurrence};
 
 pub use error::ControlError;
+pub use trust::{TrustFeed, TrustSender, trust_feed};
 
 /// Whether the workload left.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,6 +62,11 @@ pub trait ControlPlane {
 
     /// Fetches the disruption policy in force.
     fn policy(&mut self) -> impl Future<Output = Result<DisruptionPolicy, ControlError>>;
+
+    /// Returns where the cluster's trust is found; it changes beside the target. None by default.
+    fn trust(&self) -> TrustFeed {
+        TrustFeed::default()
+    }
 
     /// Says whether a drain can be asked for.
     fn drains(&self) -> bool;

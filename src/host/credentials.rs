@@ -2,17 +2,52 @@
 //!
 //! A config may bring the image and the secret that pulls it, and the image comes first. So the contents are handed to
 //! the pull itself, as the config brings them or else as the host has them, and never copied to a second file. The
-//! link at ostree's own place is for the host's other tools; it leads to the secret once that is written.
+//! links at ostree's own places are for the backends that take no contents and for the host's other tools; they lead
+//! to the secret once that is written.
 //!
 //! Invariant: what an administrator put at ostree's place wins, and stays.
 
 use super::durable::{self, Change, Run, Want};
 use super::{FailPoints, HostError, Root};
 use crate::model::image::PULL_SECRETS;
-use crate::model::{Contents, FileSeen, HostSpec, ManagedPath};
+use crate::model::{Contents, FileMode, FileSeen, HostSpec, ManagedPath};
 
-/// Where ostree looks for registry credentials in this boot.
-const AUTH_FILE: &str = "/run/ostree/auth.json";
+/// Where a backend looks for registry credentials. The first place hides the second one, also when it is wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AuthFile {
+    /// For this boot: rpm-ostree's, and libostree's.
+    Run,
+    /// For good: bootc's, which works in a mount namespace of its own at times when nobody links anything.
+    Etc,
+}
+
+impl AuthFile {
+    /// Returns the path.
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::Run => "/run/ostree/auth.json",
+            Self::Etc => "/etc/ostree/auth.json",
+        }
+    }
+
+    /// Returns the places that are looked at up to this one.
+    fn up_to(self) -> &'static [Self] {
+        match self {
+            Self::Run => &[Self::Run],
+            Self::Etc => &[Self::Run, Self::Etc],
+        }
+    }
+
+    /// Says whether an administrator's own file is found there first.
+    fn is_taken(self, root: &Root) -> Result<bool, HostError> {
+        for place in self.up_to() {
+            if matches!(root.seen(place.path())?, FileSeen::Regular { .. }) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
 
 /// Credentials and where they are. `Debug` shows no secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,31 +60,184 @@ pub struct Credentials {
 
 impl Credentials {
     /// Picks the credentials to reach a config with; `None` leaves the pull to ostree's own files.
-    pub fn pick(root: &Root, to: &HostSpec) -> Result<Option<Self>, HostError> {
+    pub fn pick(root: &Root, to: &HostSpec, place: AuthFile) -> Result<Option<Self>, HostError> {
+        Self::first(root, place, |path| to.files.get(path).map(|file| file.contents.clone()))
+    }
+
+    /// Picks the credentials that the host has.
+    pub fn there(root: &Root, place: AuthFile) -> Result<Option<Self>, HostError> {
+        Self::first(root, place, |_| None)
+    }
+
+    /// Takes the first file that holds JSON: the merged one is a bare newline at first.
+    fn first(
+        root: &Root,
+        place: AuthFile,
+        brought: impl Fn(&ManagedPath) -> Option<Contents>,
+    ) -> Result<Option<Self>, HostError> {
+        if place.is_taken(root)? {
+            return Ok(None);
+        }
         for path in PULL_SECRETS.into_iter().filter_map(|path| ManagedPath::new(path).ok()) {
-            if let Some(found) = Self::at(root, to, &path)? {
-                return Ok(Some(found));
+            let json = match brought(&path) {
+                Some(contents) => Some(contents),
+                None => root.read(path.as_str())?.map(Contents::new),
+            };
+            if let Some(json) = json.filter(is_json) {
+                return Ok(Some(Self { path, json }));
             }
         }
         Ok(None)
     }
 
-    /// Reads the credentials of one file. What is no JSON is none: the merged file is a bare newline at first.
-    pub fn at(root: &Root, to: &HostSpec, path: &ManagedPath) -> Result<Option<Self>, HostError> {
-        if matches!(root.seen(AUTH_FILE)?, FileSeen::Regular { .. }) {
-            return Ok(None);
+    /// Links the secret's file where the backend looks: switched at once, and untouched when it is right.
+    pub fn link(&self, root: &Root, place: AuthFile, points: &FailPoints) -> Result<(), HostError> {
+        for at in place.up_to() {
+            // Another backend's link, or MCD's, would hide this one.
+            let hides = *at != place && matches!(root.seen(at.path())?, FileSeen::Symlink { .. });
+            if *at == place || hides {
+                let change = Change::new(at.path(), 0, Want::Link { target: self.path.to_string() });
+                durable::carry_out(root, std::slice::from_ref(&change), Run::First, points)?;
+            }
         }
-        let json = match to.files.get(path) {
-            Some(file) => Some(file.contents.clone()),
-            None => root.read(path.as_str())?.map(Contents::new),
-        };
-        let valid = |json: &Contents| serde_json::from_slice::<serde::de::IgnoredAny>(json.bytes()).is_ok();
-        Ok(json.filter(valid).map(|json| Self { path: path.clone(), json }))
+        Ok(())
     }
 
-    /// Makes the link for the host's other tools.
-    pub fn link(&self, root: &Root, points: &FailPoints) -> Result<(), HostError> {
-        let change = Change::new(AUTH_FILE, 0, Want::Link { target: self.path.to_string() });
-        durable::carry_out(root, std::slice::from_ref(&change), Run::First, points).map(|_| ())
+    /// Returns the mode of the secret's file when others than its owner may use it.
+    pub fn loose(&self, root: &Root) -> Result<Option<FileMode>, HostError> {
+        let dress = root.dress_of(self.path.as_str())?;
+        Ok(dress
+            .and_then(|(mode, ..)| FileMode::new(i64::from(mode & 0o777)))
+            .filter(|mode| mode.is_shared()))
+    }
+}
+
+/// Says whether these are credentials at all.
+pub fn is_json(contents: &Contents) -> bool {
+    serde_json::from_slice::<serde::de::IgnoredAny>(contents.bytes()).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+
+    const MERGED: &str = "/etc/mco/internal-registry-pull-secret.json";
+    const KUBELET: &str = "/var/lib/kubelet/config.json";
+
+    struct Place {
+        dir: tempfile::TempDir,
+        root: Root,
+    }
+
+    impl Place {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let root = Root::open(dir.path()).unwrap();
+            Self { dir, root }
+        }
+
+        fn path(&self, path: &str) -> PathBuf {
+            self.dir.path().join(path.trim_start_matches('/'))
+        }
+
+        fn put(&self, path: &str, text: &str) {
+            self.root.replace(path, text.as_bytes(), FileMode::PRIVATE).unwrap();
+        }
+
+        fn links(&self, place: AuthFile) -> [Option<String>; 2] {
+            if let Some(found) = Credentials::there(&self.root, place).unwrap() {
+                found.link(&self.root, place, &FailPoints::off()).unwrap();
+            }
+            [AuthFile::Run, AuthFile::Etc].map(|place| {
+                let target = std::fs::read_link(self.path(place.path())).ok()?;
+                Some(target.to_str().unwrap().to_owned())
+            })
+        }
+    }
+
+    /// MCD-242, OCL-002: to the merged file when it is JSON, else to the kubelet's; where depends on the backend.
+    #[test]
+    fn the_link_leads_to_the_first_file_that_is_json() {
+        let rows: [(&str, Option<&str>, Option<&str>); 6] = [
+            ("{}", Some("{}"), Some(MERGED)),
+            ("\n", Some("{}"), Some(KUBELET)),
+            ("{\"auths\":", Some("{}"), Some(KUBELET)),
+            ("{}", None, Some(MERGED)),
+            ("\n", None, None),
+            ("\n", Some("\n"), None),
+        ];
+        for (merged, kubelet, expected) in rows {
+            let expected = expected.map(str::to_owned);
+            for (place, at) in [(AuthFile::Run, 0), (AuthFile::Etc, 1)] {
+                let host = Place::new();
+                host.put(MERGED, merged);
+                if let Some(kubelet) = kubelet {
+                    host.put(KUBELET, kubelet);
+                }
+                let links = host.links(place);
+                assert_eq!(links.get(at), Some(&expected), "{merged:?} {kubelet:?} {place:?}");
+                assert_eq!(links.get(1 - at), Some(&None), "{merged:?} {kubelet:?} {place:?}");
+            }
+        }
+    }
+
+    /// The link moves with the files, in one step: there is always one.
+    #[test]
+    fn the_link_follows_the_files() {
+        let host = Place::new();
+        host.put(KUBELET, "{}");
+        let run = |links: [Option<String>; 2]| links.into_iter().next().flatten();
+        assert_eq!(run(host.links(AuthFile::Run)).as_deref(), Some(KUBELET));
+        host.put(MERGED, "{}");
+        assert_eq!(run(host.links(AuthFile::Run)).as_deref(), Some(MERGED));
+        // Left by another backend, it would hide the own one.
+        host.put(MERGED, "\n");
+        assert_eq!(host.links(AuthFile::Etc), [Some(KUBELET.to_owned()), Some(KUBELET.to_owned())]);
+    }
+
+    #[test]
+    fn an_administrators_own_file_wins() {
+        for (place, own) in
+            [(AuthFile::Run, AuthFile::Run), (AuthFile::Etc, AuthFile::Etc), (AuthFile::Etc, AuthFile::Run)]
+        {
+            let host = Place::new();
+            host.put(KUBELET, "{}");
+            host.put(own.path(), "{\"own\":1}");
+            assert_eq!(host.links(place), [None, None]);
+            assert_eq!(std::fs::read_to_string(host.path(own.path())).unwrap(), "{\"own\":1}");
+        }
+        // One at bootc's place says nothing to rpm-ostree, which looks at its own first.
+        let host = Place::new();
+        host.put(KUBELET, "{}");
+        host.put(AuthFile::Etc.path(), "{\"own\":1}");
+        assert_eq!(host.links(AuthFile::Run), [Some(KUBELET.to_owned()), None]);
+    }
+
+    #[test]
+    fn what_others_may_read_is_seen() {
+        let host = Place::new();
+        host.put(KUBELET, "{}");
+        let found = Credentials::there(&host.root, AuthFile::Run).unwrap().unwrap();
+        assert_eq!(found.loose(&host.root).unwrap(), None);
+        for mode in [0o640, 0o604, 0o644] {
+            let wanted = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(host.path(KUBELET), wanted).unwrap();
+            assert_eq!(found.loose(&host.root).unwrap().map(FileMode::bits), Some(mode));
+        }
+    }
+
+    #[test]
+    fn a_config_may_bring_the_secret() {
+        let host = Place::new();
+        std::fs::create_dir_all(host.path("/run/ostree")).unwrap();
+        symlink("/nowhere", host.path(AuthFile::Run.path())).unwrap();
+        assert_eq!(Credentials::there(&host.root, AuthFile::Run).unwrap(), None);
+        let brought = |path: &ManagedPath| (path.as_str() == KUBELET).then(|| Contents::new(&b"{}"[..]));
+        let found = Credentials::first(&host.root, AuthFile::Run, brought).unwrap().unwrap();
+        found.link(&host.root, AuthFile::Run, &FailPoints::off()).unwrap();
+        assert_eq!(std::fs::read_link(host.path(AuthFile::Run.path())).unwrap(), Path::new(KUBELET));
     }
 }

@@ -30,7 +30,7 @@ use std::fmt;
 use std::pin::Pin;
 
 pub use clock::Clock;
-pub use credentials::Credentials;
+pub use credentials::{AuthFile, Credentials};
 pub use enter::Entered;
 pub use error::HostError;
 pub use failpoint::FailPoints;

@@ -30,9 +30,11 @@ pub const ADOPTED: &str = "8c3f846cc6a942d383f84c485e5c4176";
 pub const TARGET: &str = "3af9f30c5a664477bda9d8c096d38ff5";
 /// Logged when the agent stopped.
 pub const STOPPED: &str = "baa2919c0ded47bbbec0c9226ed91f2e";
+/// Logged when certificates or the pull secret of the cluster changed on the host.
+pub const TRUST: &str = "0bd3f74055fa4d8cb1bef5103f7bedaf";
 
 /// Every id with its name, for the catalog's test.
-pub const ALL: [(&str, &str); 14] = [
+pub const ALL: [(&str, &str); 15] = [
     ("STARTED", STARTED),
     ("PHASE", PHASE),
     ("STEP_STARTED", STEP_STARTED),
@@ -47,4 +49,5 @@ pub const ALL: [(&str, &str); 14] = [
     ("ADOPTED", ADOPTED),
     ("TARGET", TARGET),
     ("STOPPED", STOPPED),
+    ("TRUST", TRUST),
 ];

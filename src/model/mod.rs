@@ -5,6 +5,7 @@
 
 pub mod annotations;
 mod assumed;
+pub mod certificates;
 pub mod class;
 pub mod contents;
 pub mod disruption;
@@ -29,6 +30,7 @@ mod document;
 mod error;
 mod ignition;
 
+pub use certificates::ClusterTrust;
 pub use class::Class;
 pub use contents::{Contents, Sha256};
 pub use error::ModelError;

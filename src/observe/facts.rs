@@ -21,7 +21,8 @@ pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts,
     let seen = observe(host, &specs).await?;
     let paths = paths(&specs);
     let pulls = to.effective_image().is_some_and(|image| image.transport() == Transport::Registry);
-    let credentials = if pulls { Credentials::pick(root, to) } else { Ok(None) };
+    let place = host.os.auth_file().filter(|_| pulls);
+    let credentials = place.map_or(Ok(None), |place| Credentials::pick(root, to, place));
     let credentials = credentials.map_err(ObserveError::of("the pull secret"))?;
     let asked = match (to.effective_image(), seen.os.booted()) {
         (Some(wanted), Some(booted)) if !runs(booted, wanted) => {

@@ -120,16 +120,17 @@ fn is_content(batch: Batch) -> bool {
     }
 }
 
-/// Returns the conditions of the node's state and phase.
+/// Returns the conditions of the node's state and phase. The first fault is what stands in the way of the target, the
+/// second one the node's, which a duty may have, too.
 pub(super) fn conditions(
     record: Option<&Record>,
     health: &Health,
-    fault: Option<&Fault>,
+    [own, fault]: [Option<&Fault>; 2],
     state: State,
 ) -> Vec<Condition> {
     let mut list = match record {
-        Some(record) => in_update(record, health, fault),
-        None => at_rest(health, fault),
+        Some(record) => in_update(record, health, own),
+        None => at_rest(health, own),
     };
     let updated = if record.is_none() && state == State::Done { Status::True } else { Status::False };
     list.push(condition("Updated", updated, "Updated", &format!("the node is {state:?}")));

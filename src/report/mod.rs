@@ -8,6 +8,7 @@ mod occurrence;
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::certificates::TrustSynced;
 use crate::model::{Class, ConfigName, ImageRef, Target, Timestamp};
 use crate::plan::differences::Difference;
 use crate::plan::listing::listed;
@@ -65,6 +66,10 @@ pub struct Health {
     pub progress: Option<Progress>,
     /// What the control plane was asked for and has not answered yet: the drain, or the end of it.
     pub waiting: Option<String>,
+    /// The cluster's trust that is on the host.
+    pub trust: Option<TrustSynced>,
+    /// What keeps a duty from its end; no update waits for it.
+    pub duty: Option<Fault>,
     /// When the state was reached, when no update is open.
     pub since: Timestamp,
 }
@@ -100,6 +105,12 @@ pub struct NodeReport {
     /// What is waited for: the drain, or the end of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<String>,
+    /// The cluster's trust that is on the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trust: Option<TrustSynced>,
+    /// What keeps a duty from its end. Where nothing else is wrong it is the fault, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duty: Option<Fault>,
     /// The MachineConfigNode's conditions.
     pub conditions: Vec<Condition>,
     /// When the phase or state began, RFC 3339.
@@ -109,7 +120,8 @@ pub struct NodeReport {
 /// Projects what is written down.
 pub fn report(record: Option<&Record>, health: &Health) -> NodeReport {
     let fault = record.and_then(|record| record.fault.as_ref()).or(health.fault.as_ref()).cloned();
-    let fault = fault.or_else(|| drift_fault(record, health));
+    let own = fault.or_else(|| drift_fault(record, health));
+    let fault = own.clone().or_else(|| health.duty.clone());
     let state = state(record, health, fault.as_ref());
     let since = record.map_or(health.since, |record| record.since);
     let committed = health.committed.as_ref();
@@ -125,8 +137,10 @@ pub fn report(record: Option<&Record>, health: &Health) -> NodeReport {
         desired_image: wanted.and_then(|target| target.image.clone()),
         phase: phase(record).to_owned(),
         update: record.map(|record| record.id.to_string()),
-        conditions: conditions::conditions(record, health, fault.as_ref(), state),
+        conditions: conditions::conditions(record, health, [own.as_ref(), fault.as_ref()], state),
         progress: record.and(health.progress.clone()),
+        trust: health.trust.clone(),
+        duty: health.duty.clone(),
         waiting: health.waiting.clone().or_else(|| record.and_then(|record| record.waiting.clone())),
         fault,
         since: since.to_string(),

@@ -89,6 +89,10 @@ pub(crate) const BY_RBAC: Answer = Answer::Forbidden("cannot ");
 pub(crate) const CONFIGS: &str = "/apis/machineconfiguration.openshift.io/v1/machineconfigs";
 pub(crate) const CONFIG_NODES: &str = "/apis/machineconfiguration.openshift.io/v1/machineconfignodes";
 
+pub(crate) const ALL_TRUST: &str = "/apis/machineconfiguration.openshift.io/v1/controllerconfigs";
+const TRUST: &str = "/apis/machineconfiguration.openshift.io/v1/controllerconfigs\
+    ?fieldSelector=metadata.name%3Dmachine-config-controller";
+
 pub(crate) fn node(name: &str) -> String {
     format!("/api/v1/nodes/{name}")
 }
@@ -185,6 +189,8 @@ pub(crate) fn everyday(name: &str, event_name: &str) -> Vec<Call> {
             "get the disruption policy",
             "/apis/operator.openshift.io/v1/machineconfigurations/cluster".to_owned(),
         ),
+        Call::get("list the ControllerConfig by name", TRUST),
+        Call::get("watch the ControllerConfig by name", format!("{TRUST}&watch=true&timeoutSeconds=1")),
         Call::post("create the own MachineConfigNode", CONFIG_NODES, config_node_object(name)),
         Call::get("get the own MachineConfigNode", config_node(name)),
         Call::apply("apply the own MachineConfigNode", config_node(name), config_node_object(name)),

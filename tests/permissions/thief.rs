@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::calls::{
-    Answer, BY_RBAC, CONFIG_NODES, CONFIGS, Call, annotations, config_node, config_node_object,
+    ALL_TRUST, Answer, BY_RBAC, CONFIG_NODES, CONFIGS, Call, annotations, config_node, config_node_object,
     config_node_status, event, node,
 };
 
@@ -31,6 +31,7 @@ fn reading(namespace: &str) -> Vec<Call> {
         Call::get("list MachineConfigs", CONFIGS),
         Call::get("watch MachineConfigs", format!("{CONFIGS}?watch=true&timeoutSeconds=1")),
         Call::get("list MachineConfigNodes", CONFIG_NODES),
+        Call::get("list ControllerConfigs", ALL_TRUST),
         Call::get("read all secrets", "/api/v1/secrets"),
         Call::get("read a namespace's secrets", format!("/api/v1/namespaces/{namespace}/secrets")),
         Call::get("read a secret", secret),

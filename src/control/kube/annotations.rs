@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use super::node::PREFIX;
 use crate::model::annotations::DESIRED_IMAGE;
+use crate::model::certificates::ServerCaRotation;
 use crate::report::{NodeReport, REASON_LIMIT, State};
 
 /// The config that the node runs.
@@ -27,6 +28,12 @@ pub(super) const TOPOLOGY: &str = "machineconfiguration.openshift.io/controlPlan
 pub(super) const DESIRED_DRAIN: &str = "machineconfiguration.openshift.io/desiredDrain";
 /// What the drain controller answered last.
 pub(super) const APPLIED_DRAIN: &str = "machineconfiguration.openshift.io/lastAppliedDrain";
+
+/// The version of the `ControllerConfig` whose certificates are on the host.
+pub(super) const SYNCED_TRUST: &str =
+    "machineconfiguration.openshift.io/lastSyncedControllerConfigResourceVersion";
+/// Whether the rotation of the API server's CA was on in it.
+pub(super) const OBSERVED_ROTATION: &str = "machineconfiguration.openshift.io/lastObservedServerCAAnnotation";
 
 /// The only value of [`POST_CONFIG_ACTION`] that says something.
 const REBOOTING: &str = "Rebooting";
@@ -72,13 +79,30 @@ pub(super) fn changes(now: &Annotations, report: &NodeReport) -> Changes {
     } else if now.get(POST_CONFIG_ACTION).is_some_and(|value| value == REBOOTING) {
         set(POST_CONFIG_ACTION, "");
     }
-    if report.state == State::Done || unknown {
+    if let Some(trust) = &report.trust {
+        set(SYNCED_TRUST, &trust.version);
+        // `true` would tell MCD that the kubeconfigs have the new CA, should the node go back to it.
+        if trust.rotation == ServerCaRotation::Off {
+            set(OBSERVED_ROTATION, "false");
+        }
+    }
+    if report.state == State::Done || unknown || is_done_but_for_a_duty(report) {
         committed(&mut wanted, report);
     }
     if report.state == State::Done && now.get(DESIRED_IMAGE[0]).is_some_and(String::is_empty) {
         wanted.insert(DESIRED_IMAGE[0].to_owned(), None);
     }
     differing(now, wanted)
+}
+
+/// Says whether the target is reached and only a duty is not done: whoever waits for the target is told of it (W-21).
+fn is_done_but_for_a_duty(report: &NodeReport) -> bool {
+    report.duty.is_some()
+        && report.fault == report.duty
+        && report.update.is_none()
+        && report.waiting.is_none()
+        && report.current_config == report.desired_config
+        && report.current_image == report.desired_image
 }
 
 /// Says what is committed, when something is: also on a Node that was created again (MCD-023).

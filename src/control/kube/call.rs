@@ -173,6 +173,7 @@ fn kind_of(plural: &str) -> String {
         "events" => "Event",
         "machineconfigs" => "MachineConfig",
         "machineconfignodes" => "MachineConfigNode",
+        "controllerconfigs" => "ControllerConfig",
         "machineconfigurations" => "MachineConfiguration",
         other => other,
     }

@@ -4,6 +4,7 @@
 //!   own Node  --watch (metadata)-->  Sight  --> wanted(), changed(), drain(), release()      annotations in
 //!   report    --annotations, pure--> one merge patch of the Node --> Sight                   annotations out
 //!             --mcn-->  MachineConfigNode (server-side apply)       events --> Events        evict --> Pods
+//!   ControllerConfig --watch--> trust()                                                      certificates in
 //!   MachineConfig, MachineConfiguration: GET by name, kept on disk for the time nobody can be asked
 //! ```
 //!
@@ -14,7 +15,9 @@
 //! | `call` | requests, and what their answers mean; pure |
 //! | `api` | sends them |
 //! | `node` | reads the Node and the lines of its watch; pure |
-//! | `watch` | the one watch, and the way back to it |
+//! | `follow` | a watch of one object, and the way back to it |
+//! | `watch` | the Node's |
+//! | `trust` | the `ControllerConfig`'s, where the cluster has one |
 //! | `pace` | when to try again |
 //! | `annotations` | what a report changes of the Node; pure |
 //! | `handshake` | the drain controller; pure |
@@ -45,6 +48,7 @@ mod error;
 mod events;
 mod evict;
 mod fetch;
+mod follow;
 mod handshake;
 mod identity;
 mod mcn;
@@ -55,6 +59,7 @@ mod publish;
 mod review;
 mod tls;
 mod traffic;
+mod trust;
 mod watch;
 mod workload;
 
@@ -64,7 +69,7 @@ use tokio::sync::watch::Receiver;
 use tokio::time::Instant;
 use tracing::warn;
 
-use super::{ControlError, ControlPlane, Drained, Released};
+use super::{ControlError, ControlPlane, Drained, Released, TrustFeed, trust_feed};
 use crate::host::Root;
 use crate::model::machineconfig::MachineConfig;
 use crate::model::policy::DisruptionPolicy;
@@ -75,6 +80,7 @@ use api::Link;
 use node::NodeView;
 use objects::Cache;
 use pace::Pace;
+use trust::TrustWatcher;
 use watch::{Sight, Watcher};
 
 pub use error::KubeError;
@@ -106,6 +112,8 @@ pub struct Cluster {
     root: Root,
     watcher: Watcher,
     sight: Receiver<Sight>,
+    _trust_watcher: TrustWatcher,
+    trust: TrustFeed,
     /// What the loop knows of the Node and of the way to it.
     known: Known,
     cache: Cache,
@@ -163,6 +171,8 @@ impl Cluster {
     ) -> Result<Self, ControlError> {
         let link = Link::new(identity);
         let (watcher, sight) = Watcher::start(link.clone(), node);
+        let (sender, trust) = trust_feed();
+        let trust_watcher = TrustWatcher::start(link.clone(), node, sight.clone(), sender);
         Ok(Self {
             bootstrapping: bootstrap::is_pending(&root)?,
             evictor: evict::Evictor::new(link.clone(), node),
@@ -177,6 +187,8 @@ impl Cluster {
             root,
             watcher,
             sight,
+            _trust_watcher: trust_watcher,
+            trust,
             known: Known::default(),
             drain_by,
             awaited: None,
@@ -198,8 +210,16 @@ impl Cluster {
 
     /// Waits until the API server answered or did not, the first time, but not for long.
     async fn tried(&mut self) {
+        let (sight, trust) = (&mut self.sight, &self.trust);
+        let looked = async {
+            let there = sight.wait_for(|sight| sight.tried).await.is_ok_and(|sight| sight.up);
+            // The pull secret comes with it, and is to be there before the first pull.
+            if there {
+                trust.looked().await;
+            }
+        };
         // Neither end matters: what is not seen by now is seen as a change.
-        drop(tokio::time::timeout(FIRST_TRY, self.sight.wait_for(|sight| sight.tried)).await);
+        drop(tokio::time::timeout(FIRST_TRY, looked).await);
     }
 
     /// Returns the Node as it may be written, or `None`.
@@ -267,6 +287,10 @@ impl ControlPlane for Cluster {
 
     async fn policy(&mut self) -> Result<DisruptionPolicy, ControlError> {
         self.fetch_policy().await
+    }
+
+    fn trust(&self) -> TrustFeed {
+        self.trust.clone()
     }
 
     fn drains(&self) -> bool {

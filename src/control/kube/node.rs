@@ -106,7 +106,8 @@ impl NodeEvent {
     }
 }
 
-fn unreadable(object: &str, error: &serde_json::Error) -> KubeError {
+/// Makes the error of an answer that is something else.
+pub(super) fn unreadable(object: &str, error: &serde_json::Error) -> KubeError {
     // Without the parser's quotation: the position is enough, and an object may hold secrets.
     let cause = format!("the answer is no such object (line {}, column {})", error.line(), error.column());
     KubeError::Invalid { object: object.to_owned(), cause }

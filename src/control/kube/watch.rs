@@ -1,28 +1,17 @@
-//! The one watch: the own Node, its metadata only.
-//!
-//! A task of its own lists once, then watches, and puts what it sees into one value; while nothing happens nothing is
-//! sent but the watch's renewal. Whatever ends the watch before its time ends in another list, after a wait that
-//! differs by node.
+//! The watch of the own Node, its metadata only: a task of its own puts what it sees into one value.
 
 use std::time::Duration;
 
 use tokio::sync::watch::{Receiver, Sender, channel};
 use tokio::task::AbortHandle;
-use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::api::{Call, Link};
 use super::error::KubeError;
+use super::follow::{Eye, Following, Seen};
 use super::node::{NodeEvent, NodeView};
 use super::pace::Pace;
 use crate::model::message;
-
-/// How long one watch lasts: this, and up to as much again by node. Long, because a renewal is the only request of an
-/// idle node, and a connection that is lost is noticed by its pings.
-const LASTS: u64 = 1800;
-
-/// A watch that ends sooner was not ended by its time.
-const TOO_SOON: Duration = Duration::from_secs(5);
 
 /// What is known of the Node and of the way to it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -48,9 +37,13 @@ impl Watcher {
     /// Begins. Within a tokio runtime.
     pub(super) fn start(link: Link, node: &str) -> (Self, Receiver<Sight>) {
         let (sender, receiver) = channel(Sight::default());
-        let following =
-            Following { link, node: node.to_owned(), sender: sender.clone(), pace: Pace::new(node) };
-        let task = tokio::spawn(following.run()).abort_handle();
+        let eye = NodeEye {
+            link: link.clone(),
+            path: format!("/api/v1/nodes?fieldSelector=metadata.name%3D{node}"),
+            object: format!("Node {node}"),
+            sender: sender.clone(),
+        };
+        let task = tokio::spawn(Following { link, eye, pace: Pace::new(node) }.run()).abort_handle();
         (Self { sender, task }, receiver)
     }
 
@@ -76,68 +69,19 @@ fn newer(sight: &mut Sight, node: NodeView) -> bool {
     true
 }
 
-/// How a watch ended.
-enum End {
-    /// In its time: the next one begins where it ended.
-    InTime(String),
-    /// Its beginning was too old.
-    Expired,
-    /// It broke.
-    Broken(KubeError),
-}
-
-struct Following {
+/// Sees the Node.
+struct NodeEye {
     link: Link,
-    node: String,
+    path: String,
+    object: String,
     sender: Sender<Sight>,
-    pace: Pace,
 }
 
-impl Following {
-    async fn run(mut self) {
-        let mut from = None;
-        loop {
-            let version = match from.take() {
-                Some(version) => Ok(version),
-                None => self.list().await,
-            };
-            let end = match version {
-                Ok(version) => self.follow(version).await,
-                Err(error) => End::Broken(error),
-            };
-            match end {
-                End::InTime(version) => from = Some(version),
-                End::Expired if !self.pace.is_failing() => drop(self.pace.next()),
-                End::Expired => tokio::time::sleep(self.pace.next()).await,
-                End::Broken(error) => {
-                    self.lost(error);
-                    tokio::time::sleep(self.pace.next()).await;
-                }
-            }
-        }
-    }
-
-    fn path(&self, query: &str) -> String {
-        format!("/api/v1/nodes?fieldSelector=metadata.name%3D{}{query}", self.node)
-    }
-
-    fn object(&self) -> String {
-        format!("Node {}", self.node)
-    }
-
-    /// Reads the Node as it is now; returns the version to watch from.
-    async fn list(&mut self) -> Result<String, KubeError> {
-        let bytes = self.link.send(&Call::get(self.path("")).metadata_list()).await?;
-        let (node, version) = NodeView::parse_list(&bytes, &self.object())?;
-        // Taken as it is, also when its version is lower: the database may be another one.
-        self.found(|sight| sight.node = node);
-        Ok(version)
-    }
-
+impl NodeEye {
     /// Marks the API server as there.
     fn found(&self, change: impl FnOnce(&mut Sight)) {
         if !self.sender.borrow().up {
-            info!(MESSAGE_ID = message::PHASE, "connected to the API server as Node {}", self.node);
+            info!(MESSAGE_ID = message::PHASE, "connected to the API server as {}", self.object);
         }
         self.link.traffic().answers(true);
         self.sender.send_modify(|sight| {
@@ -147,7 +91,7 @@ impl Following {
     }
 
     /// Marks the API server as away; what was last seen stays.
-    fn lost(&self, error: KubeError) {
+    fn away(&self, error: KubeError) {
         let told = self.sender.borrow().down.as_ref().is_some_and(|down| down.reason() == error.reason());
         if !told {
             warn!(MESSAGE_ID = message::FAULT, MCA_FAULT = error.reason(), "{error}. Next: {}", error.next());
@@ -155,52 +99,58 @@ impl Following {
         self.link.traffic().answers(false);
         self.sender.send_modify(|sight| (sight.tried, sight.up, sight.down) = (true, false, Some(error)));
     }
+}
 
-    /// Watches from a version on until the watch ends.
-    async fn follow(&mut self, mut version: String) -> End {
-        let seconds = LASTS + self.pace.draw(LASTS);
-        let query = format!(
-            "&watch=true&allowWatchBookmarks=true&resourceVersion={version}&timeoutSeconds={seconds}"
-        );
-        let began = Instant::now();
-        let mut lines = match self.link.follow(&Call::get(self.path(&query)).metadata()).await {
-            Ok(lines) => lines,
-            Err(KubeError::Refused { status: 410, .. }) => return End::Expired,
-            Err(error) => return End::Broken(error),
-        };
+impl Eye for NodeEye {
+    fn path(&self) -> &str {
+        &self.path
+    }
+
+    fn object(&self) -> &str {
+        &self.object
+    }
+
+    fn list(&self, path: String) -> Call {
+        Call::get(path).metadata_list()
+    }
+
+    fn watch(&self, path: String) -> Call {
+        Call::get(path).metadata()
+    }
+
+    fn listed(&mut self, bytes: &[u8]) -> Result<String, KubeError> {
+        let (node, version) = NodeView::parse_list(bytes, &self.object)?;
+        // Taken as it is, also when its version is lower: the database may be another one.
+        self.found(|sight| sight.node = node);
+        Ok(version)
+    }
+
+    fn seen(&mut self, line: &[u8]) -> Result<Seen, KubeError> {
+        Ok(match NodeEvent::parse(line, &self.object)? {
+            NodeEvent::Now(node) => {
+                let version = node.resource_version.clone();
+                self.sender.send_if_modified(|sight| newer(sight, node));
+                Seen::At(version)
+            }
+            NodeEvent::Gone(at) => {
+                self.sender.send_modify(|sight| sight.node = None);
+                Seen::At(at)
+            }
+            NodeEvent::Bookmark(at) => Seen::At(at),
+            NodeEvent::Expired => Seen::Expired,
+            NodeEvent::Failed(error) => Seen::Failed(error),
+        })
+    }
+
+    fn watching(&mut self) {
         if !self.sender.borrow().up {
             self.found(|_| {});
         }
-        loop {
-            let event = match lines.next().await {
-                Ok(Some(line)) => NodeEvent::parse(&line, &self.object()),
-                Ok(None) if began.elapsed() < TOO_SOON => return End::Broken(self.ended()),
-                Ok(None) => return End::InTime(version),
-                Err(error) => Err(error),
-            };
-            // What begins is not yet what works: an event, or staying up, is.
-            if began.elapsed() > TOO_SOON {
-                self.pace.reset();
-            }
-            match event {
-                Ok(NodeEvent::Now(node)) => {
-                    version.clone_from(&node.resource_version);
-                    self.sender.send_if_modified(|sight| newer(sight, node));
-                }
-                Ok(NodeEvent::Gone(at)) => {
-                    version = at;
-                    self.sender.send_modify(|sight| sight.node = None);
-                }
-                Ok(NodeEvent::Bookmark(at)) => version = at,
-                Ok(NodeEvent::Expired) => return End::Expired,
-                Ok(NodeEvent::Failed(error)) | Err(error) => return End::Broken(error),
-            }
-        }
     }
 
-    fn ended(&self) -> KubeError {
-        let cause = "it ends each watch at once".to_owned();
-        KubeError::Away { server: self.object(), cause }
+    async fn lost(&mut self, error: KubeError, wait: Duration) {
+        self.away(error);
+        tokio::time::sleep(wait).await;
     }
 }
 

@@ -18,7 +18,7 @@ use crate::model::observation::{Carries, OsSeen, Staged};
 use crate::model::os::Layers;
 use crate::model::{Contents, ImageRef, Karg};
 
-use super::{BoxFuture, HostError};
+use super::{AuthFile, BoxFuture, HostError};
 
 /// What the next boot is to run, in one deployment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -91,6 +91,11 @@ pub trait OsBackend: fmt::Debug {
     /// Returns the backend's name, as in `--os-backend` and `status`.
     fn name(&self) -> &'static str;
 
+    /// Returns where it looks for registry credentials; `None` when it pulls nothing.
+    fn auth_file(&self) -> Option<AuthFile> {
+        Some(AuthFile::Run)
+    }
+
     /// Looks at what is booted and what is staged.
     fn seen(&self) -> BoxFuture<'_, Result<OsSeen, HostError>>;
 
@@ -138,6 +143,10 @@ pub struct NotImageBased;
 impl OsBackend for NotImageBased {
     fn name(&self) -> &'static str {
         "none"
+    }
+
+    fn auth_file(&self) -> Option<AuthFile> {
+        None
     }
 
     fn seen(&self) -> BoxFuture<'_, Result<OsSeen, HostError>> {

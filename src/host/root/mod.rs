@@ -19,7 +19,7 @@ use rustix::io::Errno;
 
 use super::Entered;
 use super::HostError;
-use super::durable::{self, Change, Run, Want};
+use super::durable::{self, Change, Done, Run, Want};
 use super::failpoint::FailPoints;
 use super::meter::Meter;
 use crate::model::FileMode;
@@ -93,6 +93,11 @@ impl Root {
     /// Writes a file durably: readers and the next boot see the old bytes or the new ones. Missing directories are
     /// made. A file that is right already is not touched.
     pub fn replace(&self, path: &str, bytes: &[u8], mode: FileMode) -> Result<(), HostError> {
+        self.bring(path, bytes, mode).map(|_| ())
+    }
+
+    /// As [`Root::replace`]; says whether the file was another one before.
+    pub fn bring(&self, path: &str, bytes: &[u8], mode: FileMode) -> Result<Done, HostError> {
         let owner = rustix::process::geteuid().as_raw();
         let group = rustix::process::getegid().as_raw();
         let want = Want::file(bytes, mode.bits(), owner, group);
@@ -101,11 +106,11 @@ impl Root {
 
     /// Removes a file or a link durably; an absent one is no error.
     pub fn remove(&self, path: &str) -> Result<(), HostError> {
-        self.settle(&Change::new(path, rustix::process::geteuid().as_raw(), Want::Absent))
+        self.settle(&Change::new(path, rustix::process::geteuid().as_raw(), Want::Absent)).map(|_| ())
     }
 
-    fn settle(&self, change: &Change<'_>) -> Result<(), HostError> {
-        durable::carry_out(self, std::slice::from_ref(change), Run::First, &self.points).map(|_| ())
+    fn settle(&self, change: &Change<'_>) -> Result<Done, HostError> {
+        durable::carry_out(self, std::slice::from_ref(change), Run::First, &self.points)
     }
 
     /// Opens a path, links inside the root followed but for the last component when the flags say so.

@@ -73,6 +73,19 @@ impl Root {
         rustix::fs::fsync(&parent).map_err(failed)
     }
 
+    /// Removes a directory durably when nothing is in it; one that is absent or in use is no error.
+    pub fn remove_empty_dir(&self, directory: &str) -> Result<(), HostError> {
+        let failed = |errno: Errno| HostError::io("remove", directory, errno);
+        let (above, name) = split(directory).ok_or_else(|| no_name(directory))?;
+        let trusted = rustix::process::geteuid().as_raw();
+        let Some(parent) = self.walk(above, trusted, Missing::Leave, &mut Vec::new())? else { return Ok(()) };
+        match rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR) {
+            Ok(()) => rustix::fs::fsync(&parent).map_err(failed),
+            Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST) => Ok(()),
+            Err(errno) => Err(failed(errno)),
+        }
+    }
+
     /// Moves a directory entry aside within its directory, durably; an absent one is no error.
     pub(in crate::host) fn move_aside(&self, path: &str, aside: &str, trusted: u32) -> Result<(), HostError> {
         let failed = |errno: Errno| HostError::io("move aside", path, errno);

@@ -1,6 +1,7 @@
 //! What a report changes of a Node's annotations, as a table.
 
 use super::*;
+use crate::model::certificates::{ServerCaRotation, TrustSynced};
 use crate::model::{Class, ConfigName, ImageRef};
 use crate::update::Fault;
 
@@ -23,6 +24,8 @@ fn report(state: State) -> NodeReport {
         fault: None,
         progress: None,
         waiting: None,
+        trust: None,
+        duty: None,
         conditions: Vec::new(),
         since: String::new(),
     }
@@ -127,6 +130,42 @@ fn finalisation() {
     assert_eq!(told(&told_once, &report(State::Working)), "ostree-finalize-staged-failure=");
     let emptied = [now.as_slice(), &[("ostree-finalize-staged-failure", "")]].concat();
     assert_eq!(told(&emptied, &report(State::Working)), "");
+}
+
+/// MCD-235, MCD-238: the version that is on the host; a rotation that is on is not told as done.
+#[test]
+fn trust_that_is_synced() {
+    let now = [("currentConfig", "b"), ("state", "Done"), ("reason", "")];
+    let synced = |version: &str, rotation| {
+        let trust = TrustSynced { version: version.into(), rotation };
+        NodeReport { trust: Some(trust), ..report(State::Done) }
+    };
+    let seven = synced("7", ServerCaRotation::Off);
+    let version = "lastSyncedControllerConfigResourceVersion";
+    assert_eq!(told(&now, &seven), format!("lastObservedServerCAAnnotation=false {version}=7"));
+    let after = [now.as_slice(), &[(version, "7"), ("lastObservedServerCAAnnotation", "false")]].concat();
+    assert_eq!(told(&after, &seven), "");
+    assert_eq!(told(&after, &report(State::Done)), "");
+    assert_eq!(told(&after, &synced("8", ServerCaRotation::On)), format!("{version}=8"));
+}
+
+/// W-21: the target's end is told in spite of a duty's fault, and of no other.
+#[test]
+fn done_but_for_a_duty() {
+    let now = [("currentConfig", "a"), ("state", "Working")];
+    let degraded = faulty(State::Degraded, "Full", "no space");
+    let of_duty = NodeReport { duty: degraded.fault.clone(), ..degraded.clone() };
+    assert_eq!(told(&now, &of_duty), "currentConfig=b reason=Full: no space state=Degraded");
+    assert_eq!(told(&now, &degraded), "reason=Full: no space state=Degraded");
+    let undone = [
+        NodeReport { desired_config: None, ..of_duty.clone() },
+        NodeReport { update: Some("u".into()), ..of_duty.clone() },
+        NodeReport { waiting: Some("the uncordon".into()), ..of_duty.clone() },
+        NodeReport { fault: faulty(State::Degraded, "Other", "x").fault, ..of_duty },
+    ];
+    for report in undone {
+        assert!(!told(&now, &report).contains("currentConfig"), "{report:?}");
+    }
 }
 
 /// MCD-023: a Node without annotations gets what is committed, with the state of the report.

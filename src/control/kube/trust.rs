@@ -1,0 +1,305 @@
+//! The `ControllerConfig`, as much of it as concerns trust: the second and last object that is watched.
+//!
+//! A cluster without its kind has none, which is no error: it is not asked for again until the API server was away.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use base64::Engine as _;
+use kube::core::WatchEvent;
+use kube::core::response::reason::EXPIRED;
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _, Visitor};
+use tokio::sync::watch::Receiver;
+use tokio::task::AbortHandle;
+use tracing::{info, warn};
+
+use super::api::{Call, Link};
+use super::error::KubeError;
+use super::follow::{Eye, Following, Seen};
+use super::node::{PREFIX, unreadable};
+use super::pace::Pace;
+use super::watch::Sight;
+use crate::control::trust::TrustSender;
+use crate::model::certificates::{Registries, ServerCaRotation};
+use crate::model::{ClusterTrust, Contents, message};
+
+/// Where it is.
+const PATH: &str = "/apis/machineconfiguration.openshift.io/v1/controllerconfigs\
+    ?fieldSelector=metadata.name%3Dmachine-config-controller";
+
+/// How it is named for people.
+const OBJECT: &str = "ControllerConfig machine-config-controller";
+
+/// After a refusal it takes somebody to mend the permissions or the object, and a look an hour costs nobody anything.
+const LOOK_AGAIN: Duration = Duration::from_secs(3600);
+
+/// The task that follows it. Dropped, it ends.
+#[derive(Debug)]
+pub(super) struct TrustWatcher {
+    task: AbortHandle,
+}
+
+impl TrustWatcher {
+    /// Begins, once the Node is seen. Within a tokio runtime.
+    pub(super) fn start(link: Link, node: &str, sight: Receiver<Sight>, sender: TrustSender) -> Self {
+        let mut eye = TrustEye { sender, sight, told: None, known: false };
+        // Spread otherwise than the Node's: the two do not come at once.
+        let pace = Pace::new(&format!("{node}/trust"));
+        let task = tokio::spawn(async move {
+            eye.until_up().await;
+            Following { link, eye, pace }.run().await;
+        });
+        Self { task: task.abort_handle() }
+    }
+}
+
+impl Drop for TrustWatcher {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+struct TrustEye {
+    sender: TrustSender,
+    sight: Receiver<Sight>,
+    /// What was told last of what is wrong.
+    told: Option<&'static str>,
+    /// The cluster has the kind.
+    known: bool,
+}
+
+impl TrustEye {
+    async fn until_up(&mut self) {
+        // The Node's watch is gone with the process only.
+        drop(self.sight.wait_for(|sight| sight.up).await);
+    }
+
+    /// Waits until the API server went away and came back.
+    async fn reconnected(&mut self) {
+        drop(self.sight.wait_for(|sight| !sight.up).await);
+        self.until_up().await;
+    }
+
+    fn tell(&mut self, error: &KubeError) {
+        if self.told.replace(error.reason()) != Some(error.reason()) {
+            warn!(
+                MESSAGE_ID = message::FAULT,
+                MCA_FAULT = error.reason(),
+                "certificates and the merged pull secret are not followed: {error}. Next: {}",
+                error.next()
+            );
+        }
+    }
+}
+
+impl Eye for TrustEye {
+    fn path(&self) -> &str {
+        PATH
+    }
+
+    fn object(&self) -> &str {
+        OBJECT
+    }
+
+    fn list(&self, path: String) -> Call {
+        Call::get(path)
+    }
+
+    fn watch(&self, path: String) -> Call {
+        Call::get(path)
+    }
+
+    fn listed(&mut self, bytes: &[u8]) -> Result<String, KubeError> {
+        let list: List = serde_json::from_slice(bytes).map_err(|error| unreadable(OBJECT, &error))?;
+        (self.told, self.known) = (None, true);
+        self.sender.put(list.items.into_iter().next().map(ClusterTrust::from));
+        Ok(list.metadata.resource_version)
+    }
+
+    fn seen(&mut self, line: &[u8]) -> Result<Seen, KubeError> {
+        let event: WatchEvent<Object> =
+            serde_json::from_slice(line).map_err(|error| unreadable(OBJECT, &error))?;
+        Ok(match event {
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                let version = object.metadata.resource_version.clone();
+                self.sender.put(Some(object.into()));
+                Seen::At(version)
+            }
+            WatchEvent::Deleted(object) => {
+                // What was trusted is not taken back by the want of somebody to say it.
+                info!(MESSAGE_ID = message::TRUST, "{OBJECT} was deleted; what it said stays on the host");
+                self.sender.put(None);
+                Seen::At(object.metadata.resource_version)
+            }
+            WatchEvent::Bookmark(bookmark) => Seen::At(bookmark.metadata.resource_version),
+            WatchEvent::Error(status) if status.code == 410 || status.reason == EXPIRED => Seen::Expired,
+            WatchEvent::Error(status) => Seen::Failed(KubeError::Refused {
+                object: OBJECT.to_owned(),
+                status: status.code,
+                reason: status.reason,
+                message: status.message,
+            }),
+        })
+    }
+
+    async fn lost(&mut self, error: KubeError, wait: Duration) {
+        self.sender.looked();
+        match &error {
+            // The Node's watch tells it.
+            KubeError::Away { .. } | KubeError::Config { .. } => {
+                tokio::time::sleep(wait).await;
+                self.until_up().await;
+            }
+            // There is no such kind here.
+            KubeError::NotFound { .. } if !self.known => self.reconnected().await,
+            // A kind that was there is gone, or a server that starts does not know it yet.
+            KubeError::NotFound { .. } | KubeError::Refused { .. } | KubeError::Invalid { .. } => {
+                self.tell(&error);
+                // The time that is over is no loss: both ends mean another look.
+                drop(tokio::time::timeout(LOOK_AGAIN, self.reconnected()).await);
+            }
+        }
+    }
+}
+
+/// A list of at most one.
+#[derive(Deserialize)]
+struct List {
+    metadata: Metadata,
+    #[serde(default)]
+    items: Vec<Object>,
+}
+
+/// The object without what is read by others: of its hundreds of fields six.
+#[derive(Deserialize)]
+struct Object {
+    metadata: Metadata,
+    #[serde(default)]
+    spec: Spec,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    #[serde(default)]
+    resource_version: String,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    #[serde(rename = "kubeAPIServerServingCAData")]
+    kubelet_ca: Option<Base64>,
+    #[serde(rename = "cloudProviderCAData")]
+    cloud_ca: Option<Base64>,
+    image_registry_bundle_data: Option<Vec<Bundle>>,
+    image_registry_bundle_user_data: Option<Vec<Bundle>>,
+    internal_registry_pull_secret: Option<Base64>,
+}
+
+#[derive(Deserialize)]
+struct Bundle {
+    file: String,
+    data: Option<Base64>,
+}
+
+/// Bytes as JSON carries them.
+struct Base64(Vec<u8>);
+
+impl<'de> Deserialize<'de> for Base64 {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+        impl Visitor<'_> for Text {
+            type Value = Base64;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("base64")
+            }
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Base64, E> {
+                // The decoder's words quote a byte: they are left out.
+                let decoded = base64::engine::general_purpose::STANDARD.decode(text);
+                decoded.map(Base64).map_err(|_| E::custom("no base64"))
+            }
+        }
+        deserializer.deserialize_str(Text).map_err(D::Error::custom)
+    }
+}
+
+fn contents(bytes: Option<Base64>) -> Option<Contents> {
+    bytes.filter(|bytes| !bytes.0.trim_ascii().is_empty()).map(|bytes| Contents::new(bytes.0))
+}
+
+impl From<Object> for ClusterTrust {
+    fn from(object: Object) -> Self {
+        let rotate = object.metadata.annotations.get(&format!("{PREFIX}service-ca-rotate"));
+        let on = rotate.is_some_and(|rotate| rotate == "true");
+        let mut registries = Registries::default();
+        let bundles = [object.spec.image_registry_bundle_data, object.spec.image_registry_bundle_user_data];
+        for bundle in bundles.into_iter().flatten().flatten() {
+            let data = bundle.data.map(|data| data.0).unwrap_or_default();
+            registries.add(&bundle.file, Contents::new(data));
+        }
+        Self {
+            version: object.metadata.resource_version,
+            rotation: if on { ServerCaRotation::On } else { ServerCaRotation::Off },
+            kubelet_ca: contents(object.spec.kubelet_ca),
+            cloud_ca: contents(object.spec.cloud_ca),
+            registries,
+            pull_secret: contents(object.spec.internal_registry_pull_secret),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(object: &str) -> ClusterTrust {
+        serde_json::from_str::<Object>(object).unwrap().into()
+    }
+
+    fn text(contents: Option<&Contents>) -> Option<&str> {
+        contents.map(|contents| std::str::from_utf8(contents.bytes()).unwrap())
+    }
+
+    #[test]
+    fn reads_what_concerns_trust() {
+        let trust = read(
+            r#"{"metadata":{"name":"machine-config-controller","resourceVersion":"7","annotations":
+            {"machineconfiguration.openshift.io/service-ca-rotate":"true"},"managedFields":[{"a":1}]},
+            "spec":{"kubeAPIServerServingCAData":"a3ViZWxldA==","cloudProviderCAData":null,"images":{"a":"b"},
+            "imageRegistryBundleData":[{"file":"reg.test..5000","data":"b25l"},{"file":"a.test","data":"YQ=="}],
+            "imageRegistryBundleUserData":[{"file":"reg.test..5000","data":"dHdv"},{"file":"../x","data":"eA=="}],
+            "internalRegistryPullSecret":"e30="},"status":{"x":1}}"#,
+        );
+        assert_eq!((trust.version.as_str(), trust.rotation), ("7", ServerCaRotation::On));
+        assert_eq!(text(trust.kubelet_ca.as_ref()), Some("kubelet"));
+        assert_eq!(trust.cloud_ca, None);
+        assert_eq!(text(trust.pull_secret.as_ref()), Some("{}"));
+        let registries: Vec<(&str, &[u8])> =
+            trust.registries.bundles.iter().map(|(name, data)| (name.as_str(), data.bytes())).collect();
+        assert_eq!(registries, [("a.test", &b"a"[..]), ("reg.test:5000", b"two")]);
+        assert_eq!(trust.registries.refused.len(), 1);
+        assert!(!format!("{trust:?}").contains("kubelet\""), "{trust:?}");
+    }
+
+    #[test]
+    fn what_is_not_said_is_nothing() {
+        let trust =
+            read(r#"{"metadata":{"resourceVersion":"1"},"spec":{"kubeAPIServerServingCAData":"Cg=="}}"#);
+        assert_eq!((trust.kubelet_ca, trust.pull_secret), (None, None));
+        assert_eq!(trust.rotation, ServerCaRotation::Off);
+    }
+
+    #[test]
+    fn an_error_quotes_nothing() {
+        let secret = r#"{"metadata":{},"spec":{"internalRegistryPullSecret":"geheim!"}}"#;
+        let error = serde_json::from_str::<Object>(secret).err().unwrap();
+        let told = unreadable(OBJECT, &error).to_string();
+        assert!(told.contains(OBJECT) && !told.contains("geheim"), "{told}");
+        assert!(!error.to_string().contains("geheim"), "{error}");
+    }
+}

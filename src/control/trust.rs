@@ -1,0 +1,81 @@
+//! The cluster's trust on its way to whom it concerns: the newest version, and that there is another one.
+//!
+//! It is a value of its own beside the target, so that a long step of an update keeps nobody from following it.
+
+use std::sync::Arc;
+
+use tokio::sync::watch::{Receiver, Sender, channel};
+
+use crate::model::ClusterTrust;
+
+/// What is known.
+#[derive(Debug, Clone, Default)]
+struct Known {
+    /// The first look is over, however it ended.
+    looked: bool,
+    trust: Option<Arc<ClusterTrust>>,
+}
+
+/// Where the trust is put by whoever sees it.
+#[derive(Debug)]
+pub struct TrustSender {
+    sender: Sender<Known>,
+}
+
+/// Where the newest trust is found.
+#[derive(Debug, Clone, Default)]
+pub struct TrustFeed {
+    receiver: Option<Receiver<Known>>,
+}
+
+/// Makes a feed and its source.
+pub fn trust_feed() -> (TrustSender, TrustFeed) {
+    let (sender, receiver) = channel(Known::default());
+    (TrustSender { sender }, TrustFeed { receiver: Some(receiver) })
+}
+
+impl TrustSender {
+    /// Puts what is trusted now; `None` when there is nobody to say it. The same once more is no news.
+    pub fn put(&self, trust: Option<ClusterTrust>) {
+        self.sender.send_if_modified(|known| {
+            let news = known.trust.as_deref() != trust.as_ref();
+            if news {
+                known.trust = trust.map(Arc::new);
+            }
+            // Who waits for the first look is to go on.
+            let first = !std::mem::replace(&mut known.looked, true);
+            news || first
+        });
+    }
+
+    /// Says that a look was taken, with no more to tell.
+    pub fn looked(&self) {
+        self.sender.send_if_modified(|known| !std::mem::replace(&mut known.looked, true));
+    }
+}
+
+impl TrustFeed {
+    /// Returns the newest trust; it is no news from then on.
+    pub fn now(&mut self) -> Option<Arc<ClusterTrust>> {
+        self.receiver.as_mut()?.borrow_and_update().trust.clone()
+    }
+
+    /// Waits for news. Cancel-safe: news that were not returned stay news.
+    pub async fn changed(&mut self) {
+        let ended = match &mut self.receiver {
+            Some(receiver) => receiver.changed().await.is_err(),
+            None => true,
+        };
+        if ended {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Waits until the first look is over. Cancel-safe: it only waits.
+    pub async fn looked(&self) {
+        if let Some(receiver) = &self.receiver {
+            // A source that is gone looks no more.
+            drop(receiver.clone().wait_for(|known| known.looked).await);
+        }
+    }
+}
