@@ -17,7 +17,7 @@ use cluster::{
 
 const SINGLE: [(&str, &str); 1] = [("controlPlaneTopology", "SingleReplica")];
 
-/// An update that was cut off by a crash is carried to its end while nobody answers, and told when somebody does.
+/// CRA-012: an update that was cut off by a crash is carried to its end while nobody answers, and told when somebody does.
 #[tokio::test]
 async fn an_update_ends_without_an_api_server() {
     let bench = Bench::private(Gates::Default);

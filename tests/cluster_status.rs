@@ -74,7 +74,7 @@ async fn a_quiet_update_is_told_from_prepared_to_updated() {
     assert_eq!(statuses(&scene.requests(mark).await), Vec::<Value>::new());
 }
 
-/// MCN-002, OBS-002, OBS-003: with a drain and a reboot none is skipped, and what precedes the reboot is told before it.
+/// MCD-219, MCN-002, OBS-002, OBS-003: with a drain and a reboot none is skipped, and what precedes the reboot is told before it.
 #[tokio::test]
 async fn a_rebooting_update_passes_every_condition() {
     let scene = scene(Bench::shared(), "mcn-reboot", REBOOTED).await;
@@ -118,6 +118,11 @@ async fn a_rebooting_update_passes_every_condition() {
         })
     };
     assert!(told("Uncordon") && told("NodeDone"), "{}", lines(&requests));
+    let body_of = |one: &cluster::Request| one.body.as_ref().map(ToString::to_string).unwrap_or_default();
+    let place = |what: &str| requests.iter().rposition(|one| body_of(one).contains(what)).unwrap();
+    let resumed = requests.iter().position(|one| body_of(one).contains(r#""reason":"Resumed""#)).unwrap();
+    let order = [resumed, place(r#""reason":"Uncordon""#), place(r#""reason":"NodeDone""#)];
+    assert!(order.is_sorted(), "{order:?}: {}", lines(&requests));
     drop(drains);
 }
 

@@ -150,6 +150,7 @@ fn an_unchanged_host_is_looked_at_once() {
     assert_eq!(count(&["seen", "3"]), 1);
 }
 
+/// CRA-003: what is staged already, or pulled already, is neither pulled nor staged again.
 #[test]
 fn nothing_is_pulled_twice() {
     let Lab { _dir, world, v1, v2, .. } = lab();

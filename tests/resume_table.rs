@@ -47,6 +47,7 @@ fn ask(record: &Record, seen: &Observation, wanted: &Target) -> Decision {
     resume(Some(record), record.from.as_ref(), seen, Some(wanted))
 }
 
+/// MCD-220: a target that changed during the reboot is begun; the workload is let back only by `Watch`, when all is as wanted.
 #[test]
 fn without_a_record_the_target_alone_decides() {
     let made = Made::with_image();
@@ -89,6 +90,7 @@ fn before_the_reboot_an_update_goes_on_or_is_superseded() {
     }
 }
 
+/// CRA-009: a reboot by hand in the middle drops what was staged, and the update goes on from there.
 #[test]
 fn another_boot_in_the_middle_stages_again() {
     let made = Made::with_image();
@@ -121,6 +123,22 @@ fn a_reboot_that_did_not_happen_is_asked_for_again_a_few_times() {
     assert!(can_take_back(&record, &here));
 }
 
+/// A soft reboot keeps the boot id: the booted deployment says that it happened. One that brought nothing up is asked for
+/// again, as a whole.
+#[test]
+fn a_soft_reboot_shows_in_the_booted_deployment() {
+    let made = Made::with_image();
+    let rebooting = record(&made, &[Event::Stage, Event::Apply { first: 1 }, reboot()]);
+    let new = made.to.target();
+    let there = seen(&made, "boot-1", NEW, "new");
+    assert_eq!(ask(&rebooting, &there, &new), Decision::Verify);
+    assert_eq!(ask(&rebooting, &there, &Made::other()), Decision::Verify);
+    assert!(!can_take_back(&rebooting, &there), "nothing is undone under the new OS");
+    assert_eq!(ask(&rebooting, &seen(&made, "boot-1", OLD, "origin"), &new), Decision::Reboot);
+}
+
+/// CRA-004: a node that came up in its old deployment stages once more, and is Degraded the second time. The whole of it, with
+/// libostree failing at the shutdown: `vm-tests/promises/finalisation_fails.py`.
 #[test]
 fn what_the_node_came_up_in_decides_after_the_reboot() {
     let made = Made::with_image();
@@ -147,6 +165,7 @@ fn a_file_update_is_verified_in_the_next_boot() {
     assert_eq!(ask(&rebooting, &there, &made.to.target()), Decision::Verify);
 }
 
+/// CRA-005: only a host that was compared with the spec, in its new boot, is committed.
 #[test]
 fn verification_commits_tries_once_more_or_holds() {
     let made = Made::with_image();

@@ -61,7 +61,7 @@ impl ControlPlane for Desk {
             self.last.notify_one();
             return std::future::pending().await;
         };
-        self.hand.fetch_add(minutes * MINUTE, Ordering::Relaxed);
+        self.hand.fetch_add(minutes.wrapping_mul(MINUTE), Ordering::Relaxed);
         Ok(())
     }
 
@@ -229,4 +229,19 @@ async fn each_late_answer_is_told() {
     let told: Vec<&str> =
         told.iter().map(String::as_str).filter(|reason| reason.starts_with("Failed")).collect();
     assert_eq!(told, ["FailedToDrain", "FailedToUncordon"]);
+}
+
+/// CRA-011: a clock that jumps by a year, back or forth, while the drain is waited for delays nothing and breaks nothing.
+#[tokio::test]
+async fn a_clock_that_jumps_breaks_no_wait() {
+    const YEAR: u64 = 525_600;
+    for jump in [YEAR, 0_u64.wrapping_sub(YEAR)] {
+        let dir = host();
+        let waiting = Drained::Waiting { why: waiting() };
+        let drained = vec![waiting.clone(), waiting, Drained::Yes];
+        let day = Day { minutes: 56 * YEAR, drained, released: Released::Yes, waits: vec![1, jump] };
+        let (report, told) = live(dir.path(), day).await;
+        assert_eq!((report.state, report.reason.as_str()), (State::Done, ""), "{told:?}");
+        assert_eq!(std::fs::read_to_string(dir.path().join("etc/drained")).unwrap(), "b");
+    }
 }

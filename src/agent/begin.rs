@@ -6,10 +6,11 @@ use super::{Agent, AgentError, Turn};
 use crate::control::ControlPlane;
 use crate::journal::{Stored, mcd};
 use crate::model::message;
-use crate::model::{Facts, HostSpec, Target, Timestamp, UpdateId};
+use crate::model::{Contents, Facts, FileSpec, HostSpec, ManagedPath, Target, Timestamp, UpdateId};
 use crate::observe::{ObserveError, facts};
 use crate::plan::differences::{Difference, Kind, differences, taken_over};
 use crate::plan::listing::listed;
+use crate::plan::reconcilable::FORCE_FILE;
 use crate::plan::{Batch, Op, Plan, explain, plan};
 use crate::report::Occurrence;
 use crate::telemetry::metrics::Worked;
@@ -43,14 +44,24 @@ impl<C: ControlPlane> Agent<C> {
         // What the control plane gives is not the agent's own state: what is wrong with it waits for a correction.
         let to = stored.machine_config().spec(target.image.clone())?;
         let policy = self.control.policy().await?;
-        let origin = self.journal.origin_spec()?;
+        let mut origin = self.journal.origin_spec()?;
+        let forced = self.is_forced()?;
+        if forced {
+            // Its removal is a step like any other: it is planned, recorded and undone, and it costs a drain and a reboot.
+            origin.files.insert(ManagedPath::new(FORCE_FILE)?, FileSpec::of_unit(Contents::new(Vec::new())));
+        }
         let facts = facts(&self.host, &origin, &to).await.inspect_err(|error| {
             if matches!(error, ObserveError::Image { .. }) {
                 self.telemetry.metrics.switched(Worked::No);
             }
         })?;
         let recovering = self.journal.is_recovering()?;
-        let from = planned_from(&origin, &to, &facts, recovering);
+        if forced {
+            info!("forced by {FORCE_FILE}: what the host should have been is not looked at, all that differs is written");
+            // What only an installation can change is refused all the same.
+            plan(&origin, &to, &facts, &policy)?;
+        }
+        let from = planned_from(&origin, &to, &facts, recovering || forced);
         let plan = plan(&from, &to, &facts, &policy)?;
         if !from.is_unmanaged() {
             // When the drift is put right, the next pass begins after all.
@@ -65,6 +76,7 @@ impl<C: ControlPlane> Agent<C> {
         let now = self.host.clock.now();
         let booted = facts.seen.os.booted().map(|os| os.deployment.clone());
         let mut record = Record::new(update_id(now)?, plan, facts.seen.boot_id.clone(), booted, now);
+        record.forced = forced;
         record.attempts = self.journal.wrong_boots(&target)?;
         tell(&record, &target);
         let changes = os_changes(&record.plan);
@@ -75,6 +87,11 @@ impl<C: ControlPlane> Agent<C> {
             self.control.tell(&Occurrence::OsUpdateStarted { changes }).await;
         }
         Ok(Turn::Again)
+    }
+
+    /// Says whether an administrator forces the update, as with MCD: a file in `/run`, which the reboot takes away.
+    pub(super) fn is_forced(&self) -> Result<bool, AgentError> {
+        Ok(self.host.root.exists(FORCE_FILE)?)
     }
 
     fn adopt(&mut self, stored: Stored) -> Result<Turn, AgentError> {

@@ -1,14 +1,12 @@
-//! An open update: its batches, its drain, its reboot, its verification, its roll-back.
-
-use std::time::Duration;
+//! An open update: its batches, its drain, its verification, its roll-back.
 
 use tracing::{error, info, warn};
 
-use super::{Agent, AgentError, End, Reboots, Turn};
+use super::{Agent, AgentError, Turn};
 use crate::apply::apply;
 use crate::control::ControlPlane;
+use crate::host::finalisation;
 use crate::host::os::OsProgress;
-use crate::host::power::Rebooting;
 use crate::journal::Outcome;
 use crate::model::message;
 use crate::model::{Class, Observation};
@@ -16,12 +14,8 @@ use crate::plan::differences::differences;
 use crate::plan::listing::counted;
 use crate::plan::{After, Batch, Op, ServiceVerb};
 use crate::report::{Occurrence, Progress, report};
-use crate::update::resume::{can_take_back, held, os_in_place};
+use crate::update::resume::{NOT_FINALISED, can_take_back, held, os_in_place};
 use crate::update::{Decision, Event, Fault, Phase, Record, verdict};
-
-/// How long a reboot that was asked for may take to end this process. The longest shutdown a node is allowed
-/// (`ostree-finalize-staged` alone has five minutes), and then some.
-const REBOOT_PATIENCE: Duration = Duration::from_secs(600);
 
 impl<C: ControlPlane> Agent<C> {
     /// Does what the phase stands at.
@@ -77,7 +71,7 @@ impl<C: ControlPlane> Agent<C> {
 
     /// Runs the batch inside the journal, and publishes its progress meanwhile.
     async fn advance(&mut self, record: &Record) -> Result<Carried, AgentError> {
-        let Self { journal, host, control, health, stop, on_duty, .. } = self;
+        let Self { journal, host, control, health, stop, telemetry, on_duty, .. } = self;
         let (sender, mut progress) = tokio::sync::watch::channel(None::<OsProgress>);
         let told = |step: OsProgress| drop(sender.send_replace(Some(step)));
         let work = journal.advance(|| host.clock.now(), async |intent| apply(intent, host, &told).await);
@@ -91,8 +85,10 @@ impl<C: ControlPlane> Agent<C> {
                 changed = progress.changed() => {
                     if changed.is_ok() {
                         health.progress = progress.borrow_and_update().as_ref().map(|step| shown(record, step));
+                        let report = report(Some(record), health);
+                        telemetry.progress(&report);
                         // A report that can't be published now is published after the batch.
-                        drop(control.publish(&report(Some(record), health)).await);
+                        drop(control.publish(&report).await);
                     }
                 }
             }
@@ -131,7 +127,15 @@ impl<C: ControlPlane> Agent<C> {
         if let Some(record) = self.journal.record()
             && matches!(record.phase, Phase::Rebooting { .. })
         {
-            let cause = format!("the node came up in its old deployment, not in {}'s", record.to.config);
+            let said = finalisation::failure(&self.host.root).await;
+            let config = &record.to.config;
+            let cause = format!("the node came up in its old deployment, not in {config}'s: {said}");
+            warn!(
+                MESSAGE_ID = message::FAULT,
+                MCA_FAULT = NOT_FINALISED,
+                MCA_CONFIG = %config,
+                "{cause}. It is staged once more"
+            );
             self.control.tell(&Occurrence::FailedFinalization { cause }).await;
         }
         let boot_id = seen.boot_id.clone();
@@ -142,43 +146,6 @@ impl<C: ControlPlane> Agent<C> {
             record.boot_id = boot_id;
         })?;
         self.move_on(&Event::Stage)
-    }
-
-    /// Asks for the reboot: first in the record, then of the machine.
-    pub(super) async fn reboot(&mut self, seen: &Observation) -> Result<Turn, AgentError> {
-        if self.reboot_asked {
-            return Ok(Turn::Wait(Some(REBOOT_PATIENCE)));
-        }
-        if let Some(record) = self.journal.record().cloned()
-            && let Some(turn) = self.drained(&record).await?
-        {
-            return Ok(turn);
-        }
-        self.host.os.finalise().await?;
-        let asked =
-            self.journal.record().is_some_and(|record| matches!(record.phase, Phase::Rebooting { .. }));
-        if !(asked && self.reboots == Reboots::Left) {
-            self.journal.step(&Event::Reboot { boot_id: seen.boot_id.clone() }, self.host.clock.now())?;
-        }
-        if self.reboots == Reboots::Left {
-            return Ok(Turn::End(End::Reboot));
-        }
-        let Some(record) = self.journal.record() else { return Ok(Turn::Again) };
-        let why = format!("Node will reboot into config {}", record.to.config);
-        info!(MESSAGE_ID = message::REBOOT, MCA_UPDATE = %record.id, MCA_CONFIG = %record.to.config, "{why}");
-        self.publish().await;
-        self.control.tell(&Occurrence::Reboot { why: why.clone() }).await;
-        let asked = self.host.power.reboot(&why).await;
-        if asked.is_err() {
-            self.telemetry.metrics.reboot_failed();
-        }
-        match asked? {
-            Rebooting::Exit => Ok(Turn::End(End::Reboot)),
-            Rebooting::Asked => {
-                self.reboot_asked = true;
-                Ok(Turn::Wait(Some(REBOOT_PATIENCE)))
-            }
-        }
     }
 
     /// Compares the host with the new spec, and commits when nothing differs.
@@ -252,7 +219,10 @@ impl<C: ControlPlane> Agent<C> {
     }
 
     /// Writes the fault down, then takes the update back where that is possible.
-    pub(super) async fn fail(&mut self, fault: Fault, seen: &Observation) -> Result<Turn, AgentError> {
+    pub(super) async fn fail(&mut self, mut fault: Fault, seen: &Observation) -> Result<Turn, AgentError> {
+        if fault.reason == NOT_FINALISED {
+            fault.message = format!("{}: {}", fault.message, finalisation::failure(&self.host.root).await);
+        }
         error!(
             MESSAGE_ID = message::FAULT,
             MCA_FAULT = fault.reason,
@@ -263,6 +233,8 @@ impl<C: ControlPlane> Agent<C> {
         );
         self.tell_failed_service(&fault).await;
         self.journal.fault(fault)?;
+        // A wait that ended before is not the pause after this fault.
+        self.retry_due = false;
         let Some(record) = self.journal.record() else { return Ok(Turn::Again) };
         if can_take_back(record, seen) {
             return self.move_on(&Event::RollBack);
@@ -292,6 +264,9 @@ impl<C: ControlPlane> Agent<C> {
     pub(super) async fn hold(&mut self) -> Result<Turn, AgentError> {
         let Some(record) = self.journal.record() else { return Ok(Turn::Again) };
         if held(record) {
+            if self.is_forced()? {
+                return self.begin().await;
+            }
             let Some(spec) = self.journal.target_spec() else { return Ok(Turn::Wait(None)) };
             let spec = spec.clone();
             self.watch_paths(&spec)?;

@@ -4,10 +4,12 @@
 //! | file | does |
 //! |---|---|
 //! | `begin` | from a wanted target to a record: take-over, drift check, plan |
-//! | `carry` | an open update: its batches, its reboot, its verification, its roll-back |
+//! | `carry` | an open update: its batches, its verification, its roll-back |
+//! | `reboot` | its reboot: what holds it back, and what takes it back |
 //! | `workload` | its leave and its return |
+//! | `service` | its settings, and the hint at a login |
 //! | `duties` | certificates and the pull secret, beside all of these |
-//! | `stop` | SIGTERM and SIGINT as an event |
+//! | `stop` | SIGTERM, SIGINT and SIGHUP as events |
 //! | `backoff` | how long to wait before the next try |
 
 mod backoff;
@@ -15,6 +17,8 @@ mod begin;
 mod carry;
 mod duties;
 mod error;
+mod reboot;
+mod service;
 mod stop;
 mod workload;
 
@@ -40,6 +44,9 @@ use crate::update::{Decision, Event, resume};
 use backoff::Backoff;
 use duties::OnDuty;
 pub use error::AgentError;
+use reboot::GoingDown;
+pub use service::Reread;
+use stop::Word;
 pub use stop::Stop;
 
 /// How long the loop lives.
@@ -96,9 +103,11 @@ pub struct Agent<C> {
     reboots: Reboots,
     health: Health,
     tuning: Tuning,
+    settings: Reread,
+    hinted: Option<Option<String>>,
     backoff: Backoff,
     on_duty: OnDuty,
-    reboot_asked: bool,
+    going_down: GoingDown,
     retry_due: bool,
     release_asked: Option<Timestamp>,
     told_late: bool,
@@ -130,8 +139,10 @@ impl<C: ControlPlane> Agent<C> {
             reboots: Reboots::Asked,
             health,
             tuning: Tuning::default(),
+            settings: Reread::default(),
+            hinted: None,
             backoff: Backoff::new(node),
-            reboot_asked: false,
+            going_down: GoingDown::default(),
             retry_due: false,
             release_asked: None,
             told_late: false,
@@ -143,12 +154,6 @@ impl<C: ControlPlane> Agent<C> {
     #[must_use]
     pub fn with(self, until: Until, reboots: Reboots) -> Self {
         Self { until, reboots, ..self }
-    }
-
-    /// Sets what the node's administrator set.
-    #[must_use]
-    pub fn tuned(self, tuning: Tuning) -> Self {
-        Self { tuning, ..self }
     }
 
     /// Returns what the node's administrator set.
@@ -206,7 +211,12 @@ impl<C: ControlPlane> Agent<C> {
         let seen = observe(&self.host, &[]).await?;
         let committed = self.journal.committed().cloned();
         self.health.committed.clone_from(&committed);
-        match resume(self.journal.record(), committed.as_ref(), &seen, self.health.wanted.as_ref()) {
+        let decision =
+            resume(self.journal.record(), committed.as_ref(), &seen, self.health.wanted.as_ref());
+        if !matches!(decision, Decision::Reboot | Decision::Continue) {
+            self.going_down = GoingDown::default();
+        }
+        match decision {
             Decision::Watch => self.rest(committed.as_ref()).await,
             Decision::Begin => self.begin().await,
             Decision::Continue => self.go_on(&seen).await,
@@ -242,6 +252,9 @@ impl<C: ControlPlane> Agent<C> {
 
     /// Lets the workload come back to the idle node, and watches over it.
     async fn rest(&mut self, committed: Option<&Target>) -> Result<Turn, AgentError> {
+        if self.health.wanted.is_some() && self.is_forced()? {
+            return self.begin().await;
+        }
         let released = match committed {
             Some(committed) if self.health.fault.is_none() => self.release(committed).await?,
             Some(_) | None => None,
@@ -373,6 +386,7 @@ impl<C: ControlPlane> Agent<C> {
     async fn publish(&mut self) {
         let report = report(self.journal.record(), &self.health);
         self.telemetry.report(&report, self.host.clock.now());
+        self.hint(&report);
         if let Err(error) = self.control.publish(&report).await
             && !error.is_away()
         {
@@ -402,11 +416,13 @@ impl<C: ControlPlane> Agent<C> {
         };
         tokio::select! {
             // Each arm only waits; what it waited for is read anew in the next pass, so losing an arm loses nothing.
-            () = self.stop.asked() => {}
+            word = self.stop.heard() => if word == Word::Reload { self.reload() },
+            () = self.telemetry.notify.idle() => {}
             changed = self.control.changed() => changed?,
             changed = drift => changed?,
             () = self.on_duty.changed() => {}
-            () = timer => { self.retry_due = true; self.reboot_asked = false; }
+            () = self.going_down.changed() => {}
+            () = timer => self.retry_due = true,
         }
         Ok(())
     }

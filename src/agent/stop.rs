@@ -1,49 +1,96 @@
-//! SIGTERM and SIGINT as an event. During a batch they wait; a pull is left, and begun again by the next process.
+//! SIGTERM, SIGINT and SIGHUP as events. During a batch they wait; a pull is left, and begun again by the next process.
 
 use std::io;
 use std::os::unix::net::UnixStream;
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-/// The signals, as the end of a pipe that their handler writes to.
+/// What a signal asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Word {
+    /// SIGTERM, SIGINT: to end.
+    Stop,
+    /// SIGHUP: to read the settings again.
+    Reload,
+}
+
+/// The signals, as the ends of pipes that their handlers write to.
 #[derive(Debug)]
 pub struct Stop {
-    reader: Option<tokio::net::UnixStream>,
+    pipes: Option<Pipes>,
     asked: bool,
+}
+
+#[derive(Debug)]
+struct Pipes {
+    stop: tokio::net::UnixStream,
+    reload: tokio::net::UnixStream,
 }
 
 impl Stop {
     /// Registers the signals. Within a tokio runtime.
     pub fn signals() -> io::Result<Self> {
-        let (reader, writer) = UnixStream::pair()?;
-        reader.set_nonblocking(true)?;
-        writer.set_nonblocking(true)?;
-        signal_hook::low_level::pipe::register(SIGTERM, writer.try_clone()?)?;
-        signal_hook::low_level::pipe::register(SIGINT, writer)?;
-        Ok(Self { reader: Some(tokio::net::UnixStream::from_std(reader)?), asked: false })
+        let pipes = Pipes { stop: pipe(&[SIGTERM, SIGINT])?, reload: pipe(&[SIGHUP])? };
+        Ok(Self { pipes: Some(pipes), asked: false })
     }
 
     /// A stop that never comes, for work that ends by itself.
     pub fn never() -> Self {
-        Self { reader: None, asked: false }
+        Self { pipes: None, asked: false }
     }
 
-    /// Says whether a signal has come.
+    /// Says whether the end was asked for.
     pub(super) fn is_asked(&mut self) -> bool {
-        let mut byte = [0; 1];
-        let came = self.reader.as_ref().is_some_and(|reader| reader.try_read(&mut byte).is_ok());
-        self.asked |= came;
+        self.asked |= self.pipes.as_ref().is_some_and(|pipes| came(&pipes.stop));
         self.asked
     }
 
-    /// Waits for a signal. Cancel-safe: what came is remembered.
+    /// Waits until the end is asked for. Cancel-safe: what came is remembered.
     pub(super) async fn asked(&mut self) {
         while !self.is_asked() {
-            match &self.reader {
+            match &self.pipes {
                 // An error means that the pipe is broken: the next look says so by ending the wait.
-                Some(reader) => self.asked |= reader.readable().await.is_err(),
+                Some(pipes) => self.asked |= pipes.stop.readable().await.is_err(),
                 None => std::future::pending().await,
             }
         }
     }
+
+    /// Waits for a word. Cancel-safe: what is not taken stays in its pipe.
+    pub(super) async fn heard(&mut self) -> Word {
+        loop {
+            if self.is_asked() {
+                return Word::Stop;
+            }
+            let Some(pipes) = &self.pipes else { return std::future::pending().await };
+            if came(&pipes.reload) {
+                return Word::Reload;
+            }
+            tokio::select! {
+                // Cancel-safe, both: they only wait.
+                ready = pipes.stop.readable() => self.asked |= ready.is_err(),
+                ready = pipes.reload.readable() => self.asked |= ready.is_err(),
+            }
+        }
+    }
+}
+
+fn pipe(signals: &[i32]) -> io::Result<tokio::net::UnixStream> {
+    let (reader, writer) = UnixStream::pair()?;
+    reader.set_nonblocking(true)?;
+    writer.set_nonblocking(true)?;
+    for signal in signals {
+        signal_hook::low_level::pipe::register(*signal, writer.try_clone()?)?;
+    }
+    tokio::net::UnixStream::from_std(reader)
+}
+
+/// Empties a pipe and says whether anything was in it: signals that came together are one.
+fn came(reader: &tokio::net::UnixStream) -> bool {
+    let mut bytes = [0; 64];
+    let mut any = false;
+    while reader.try_read(&mut bytes).is_ok_and(|count| count > 0) {
+        any = true;
+    }
+    any
 }

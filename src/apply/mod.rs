@@ -54,6 +54,8 @@ async fn carry(
         Batch::Services => {
             for (index, step) in steps.iter().enumerate() {
                 let place = Place { index, of: steps.len() };
+                // A service may take minutes to restart: each begun is a sign of progress.
+                progress(OsProgress { text: step.op.target(), percent: None });
                 alone(step, place, services::carry(host, step)).await?;
                 host.points.hit("service");
             }

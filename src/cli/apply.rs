@@ -3,9 +3,10 @@
 use std::io::{IsTerminal as _, Write as _};
 
 use super::host::{HostFlags, RebootBy, runtime};
+use super::settings::SettingsFlags;
 use super::telemetry::telemetry;
 use super::{CliError, input, print};
-use crate::agent::{Agent, End, Reboots, Stop, Until};
+use crate::agent::{Agent, End, Reboots, Reread, Stop, Until};
 use crate::control::ControlPlane;
 use crate::control::oneshot::OneShot;
 use crate::host::machine_name;
@@ -29,6 +30,8 @@ pub(super) struct Arguments {
     policy: Option<String>,
     #[command(flatten)]
     host: HostFlags,
+    #[command(flatten)]
+    tuning: SettingsFlags,
     /// Who reboots
     #[arg(long, value_enum, default_value_t = RebootBy::Logind)]
     reboot_by: RebootBy,
@@ -56,8 +59,11 @@ pub(super) fn run(arguments: &Arguments, settings: &Settings) -> Result<u8, CliE
         let host = arguments.host.open(arguments.reboot_by, points.clone())?;
         let journal = Journal::open(host.root.clone(), points.clone())?;
         let telemetry = telemetry(settings, &host, Vec::new())?;
+        let tuning = arguments.tuning.open()?.read(&host.root)?;
+        let settings = Reread::new(move || Ok(tuning.clone()));
         let mut agent = Agent::new(host, journal, control, telemetry, Stop::never(), &machine_name())
-            .with(Until::Settled, reboots);
+            .with(Until::Settled, reboots)
+            .governed(settings);
         let end = agent.run().await?;
         if let Some(count) = points.counted() {
             print(&format!("fail points: {count}"))?;

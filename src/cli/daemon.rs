@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 
 use super::host::{HostFlags, RebootBy, runtime};
+use super::settings::{SettingsFile, SettingsFlags};
 use super::telemetry::{ListenFlags, telemetry};
 use super::{CliError, Output};
 use crate::agent::{Agent, End, Stop};
@@ -46,6 +47,8 @@ pub(super) struct Arguments {
     host: HostFlags,
     #[command(flatten)]
     listen: ListenFlags,
+    #[command(flatten)]
+    tuning: SettingsFlags,
     /// Who reboots: logind, or a supervisor that plays it when the agent exits
     #[arg(long, value_enum, default_value_t = RebootBy::Logind)]
     reboot_by: RebootBy,
@@ -82,9 +85,10 @@ pub(super) fn run(arguments: &Arguments, settings: &Settings) -> Result<u8, CliE
         let node = node_name(arguments, settings, &source)?;
         // Opened before: the certificate of the listener is a file of the container.
         let own = Root::open(Path::new("/"))?;
+        let tuning = arguments.tuning.open()?;
         let entered = arguments.root_mount.as_deref().map(enter).transpose()?.unwrap_or_default();
         let host = arguments.host.open_entered(arguments.reboot_by, settings.points.clone(), entered)?;
-        let setting = Setting { arguments, settings, node: &node, own: &own };
+        let setting = Setting { arguments, settings, tuning: &tuning, node: &node, own: &own };
         match source {
             Source::Directory(path) => {
                 let control = Directory::open(&path)?;
@@ -109,6 +113,7 @@ pub(super) fn run(arguments: &Arguments, settings: &Settings) -> Result<u8, CliE
 struct Setting<'a> {
     arguments: &'a Arguments,
     settings: &'a Settings,
+    tuning: &'a SettingsFile,
     node: &'a str,
     /// The file system that the process was started in.
     own: &'a Root,
@@ -125,9 +130,11 @@ impl Setting<'_> {
     ) -> Result<u8, CliError> {
         let journal = Journal::open(host.root.clone(), self.settings.points.clone())?;
         let stop = Stop::signals().map_err(|source| CliError::Setup { what: "register signals", source })?;
+        let reread = self.tuning.reread(&host.root);
         let telemetry = telemetry(self.settings, &host, readings)?;
         self.arguments.listen.serve(&telemetry, reviewer, self.own.clone()).await?;
-        match Agent::new(host, journal, control, telemetry, stop, self.node).run().await? {
+        let mut agent = Agent::new(host, journal, control, telemetry, stop, self.node).governed(reread);
+        match agent.run().await? {
             End::Stopped | End::Settled => Ok(0),
             End::Reboot => Ok(super::host::REBOOT_WANTED),
         }

@@ -9,6 +9,7 @@ mod input;
 mod plan;
 #[cfg(feature = "backend-ostree")]
 mod sandbox;
+mod settings;
 mod status;
 mod telemetry;
 mod verify;

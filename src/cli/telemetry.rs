@@ -104,7 +104,7 @@ pub(super) fn telemetry(
     let mut all = of_process(host.root.meter());
     all.extend(readings);
     Ok(Telemetry {
-        notify: Notify::new(settings.notify.clone()),
+        notify: Notify::new(settings.notify.clone(), settings.watchdog),
         metrics: Metrics::new(labels, all),
         readiness: Readiness::default(),
     })

@@ -42,4 +42,11 @@ impl Clock {
             Source::Hand(hand) => Timestamp::from_micros(hand.load(Ordering::Relaxed)),
         }
     }
+
+    /// Returns the time since the boot in microseconds, by the clock that nobody sets.
+    pub fn monotonic_micros(&self) -> u64 {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
+        seconds * 1_000_000 + u64::try_from(time.tv_nsec).unwrap_or_default() / 1000
+    }
 }

@@ -15,6 +15,11 @@ const KEPT: usize = 600;
 
 /// Runs a program to its end. Its failure, and its taking longer than `limit`, are errors; it is killed then.
 pub async fn run(program: &str, arguments: &[&str], limit: Duration) -> Result<(), HostError> {
+    output(program, arguments, limit).await.map(drop)
+}
+
+/// Runs a program as [`run`] does, and returns its standard output.
+pub async fn output(program: &str, arguments: &[&str], limit: Duration) -> Result<String, HostError> {
     let failed = |cause: String| HostError::Command { program: program.to_owned(), cause };
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).kill_on_drop(true);
@@ -23,7 +28,7 @@ pub async fn run(program: &str, arguments: &[&str], limit: Duration) -> Result<(
         Ok(output) => output.map_err(|error| failed(format!("it can't be started: {error}")))?,
     };
     if output.status.success() {
-        return Ok(());
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let text = String::from_utf8_lossy(&output.stderr);
     let skipped = text.chars().count().saturating_sub(KEPT);

@@ -347,6 +347,7 @@ fn named(error: HostError, path: &str) -> HostError {
         | HostError::Command { .. }
         | HostError::Bus { .. }
         | HostError::Job { .. }
+        | HostError::NotStopped { .. }
         | HostError::Timeout { .. }
         | HostError::NoBackend { .. }
         | HostError::Os { .. }) => other,

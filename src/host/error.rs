@@ -91,6 +91,14 @@ pub enum HostError {
         /// systemd's word for it: `failed`, `timeout`, `dependency`, `canceled`.
         result: String,
     },
+    /// A unit that does its work when it is stopped, and that the shutdown would not stop.
+    #[error("no reboot: {unit} would not finalise the staged deployment: {cause}")]
+    NotStopped {
+        /// The unit.
+        unit: String,
+        /// How it is.
+        cause: String,
+    },
     /// Something that did not happen in time.
     #[error("{object} did not answer within {seconds} s")]
     Timeout {
@@ -134,7 +142,9 @@ impl HostError {
                 Trouble::Full | Trouble::Watches | Trouble::Passing => Class::Retry,
                 Trouble::ReadOnly | Trouble::Lasting => Class::Degraded,
             },
-            Self::Command { .. } | Self::Bus { .. } | Self::Timeout { .. } => Class::Retry,
+            Self::Command { .. } | Self::Bus { .. } | Self::NotStopped { .. } | Self::Timeout { .. } => {
+                Class::Retry
+            }
             Self::UnsafeDirectory { .. }
             | Self::Kind { .. }
             | Self::Malformed { .. }
@@ -163,6 +173,7 @@ impl HostError {
             Self::Command { .. } => "CommandFailed",
             Self::Bus { .. } => "BusCallFailed",
             Self::Job { .. } => "JobFailed",
+            Self::NotStopped { .. } => "FinalisationNotArmed",
             Self::Timeout { .. } => "TimedOut",
             Self::NoBackend { .. } => "NotImageBased",
             Self::Os { reason, .. } => reason,
@@ -205,6 +216,9 @@ impl HostError {
             Self::Bus { .. } | Self::Timeout { .. } => {
                 "Check the service that was asked (systemctl status; journalctl -b); it is tried again."
                     .to_owned()
+            }
+            Self::NotStopped { unit, .. } => {
+                format!("See systemctl status {unit} and systemctl cat {unit}; it is tried again.")
             }
             Self::Job { unit, .. } => {
                 format!("Look at the unit: systemctl status {unit}; journalctl -u {unit}.")

@@ -13,6 +13,7 @@ pub mod durable;
 pub mod enter;
 pub mod error;
 pub mod failpoint;
+pub mod finalisation;
 pub mod keys;
 pub mod meter;
 pub mod os;

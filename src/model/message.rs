@@ -22,19 +22,25 @@ pub const DRIFT: &str = "0db317d94c8e4fa3969a73bf4c83cf3b";
 pub const DRIFT_GONE: &str = "939ae232588e4bceb71ed78a1dc02e27";
 /// Logged when the reboot was asked for.
 pub const REBOOT: &str = "5e571eaa66c144e7885990d2e844c762";
+/// Logged when a reboot waits for somebody who blocks the shutdown.
+pub const REBOOT_BLOCKED: &str = "076b8c24afa742329639cbaa1594c65e";
+/// Logged when a reboot that was asked for did not come, or was taken back.
+pub const REBOOT_ABORTED: &str = "17b30ccabf774a8daefd4c4bf3e12a33";
 /// Logged when the update's config is the committed one.
 pub const COMMITTED: &str = "5df6f817b0994bcfa0ec6db25097c040";
 /// Logged when a host that is as wanted was taken over.
 pub const ADOPTED: &str = "8c3f846cc6a942d383f84c485e5c4176";
 /// Logged when another target is wanted.
 pub const TARGET: &str = "3af9f30c5a664477bda9d8c096d38ff5";
+/// Logged when the settings were read again.
+pub const RELOADED: &str = "fa833a7a160e46d987760ffe7956e3f3";
 /// Logged when the agent stopped.
 pub const STOPPED: &str = "baa2919c0ded47bbbec0c9226ed91f2e";
 /// Logged when certificates or the pull secret of the cluster changed on the host.
 pub const TRUST: &str = "0bd3f74055fa4d8cb1bef5103f7bedaf";
 
 /// Every id with its name, for the catalog's test.
-pub const ALL: [(&str, &str); 15] = [
+pub const ALL: [(&str, &str); 18] = [
     ("STARTED", STARTED),
     ("PHASE", PHASE),
     ("STEP_STARTED", STEP_STARTED),
@@ -45,9 +51,12 @@ pub const ALL: [(&str, &str); 15] = [
     ("DRIFT", DRIFT),
     ("DRIFT_GONE", DRIFT_GONE),
     ("REBOOT", REBOOT),
+    ("REBOOT_BLOCKED", REBOOT_BLOCKED),
+    ("REBOOT_ABORTED", REBOOT_ABORTED),
     ("COMMITTED", COMMITTED),
     ("ADOPTED", ADOPTED),
     ("TARGET", TARGET),
+    ("RELOADED", RELOADED),
     ("STOPPED", STOPPED),
     ("TRUST", TRUST),
 ];

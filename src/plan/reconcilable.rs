@@ -57,7 +57,8 @@ impl Irreconcilable {
 }
 
 /// The file whose presence forces an update through (RC14): a config must not create it.
-const FORCE_FILE: &str = "/run/machine-config-daemon-force";
+/// MCD's file that forces an update; a config that brings it would force each.
+pub const FORCE_FILE: &str = "/run/machine-config-daemon-force";
 
 fn unreachable(field: impl Into<String>, message: impl Into<String>) -> Unreachable {
     Unreachable { field: field.into(), message: message.into() }

@@ -35,4 +35,9 @@ impl Telemetry {
         self.metrics.report(report, now);
         self.readiness.ready();
     }
+
+    /// Tells a step of the work under way: systemd's line and its watchdog. Metrics and readiness wait for its end.
+    pub(crate) fn progress(&mut self, report: &NodeReport) {
+        self.notify.report(report);
+    }
 }

@@ -1,9 +1,13 @@
-//! systemd's readiness and status line (`sd_notify(3)`).
+//! systemd's readiness, status line and watchdog (`sd_notify(3)`).
+//!
+//! A sign of life is progress: a state that is told, a step of a pull, or an idle wait that still works. Work that says
+//! nothing feeds nothing, so systemd ends an agent that hangs; a pull that moves is fed by its own steps.
 
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use crate::report::{NodeReport, State};
 
@@ -11,22 +15,63 @@ use crate::report::{NodeReport, State};
 #[derive(Debug, Default)]
 pub struct Notify {
     socket: Option<PathBuf>,
+    watchdog: Option<Duration>,
+    fed: Option<Instant>,
     last: String,
 }
 
 impl Notify {
-    /// Takes the socket of `NOTIFY_SOCKET`.
-    pub fn new(socket: Option<PathBuf>) -> Self {
-        Self { socket, last: String::new() }
+    /// Takes the socket of `NOTIFY_SOCKET`, and how often it wants a sign of life.
+    pub fn new(socket: Option<PathBuf>, watchdog: Option<Duration>) -> Self {
+        Self { socket, watchdog, fed: None, last: String::new() }
     }
 
     /// Tells the manager the state. Nobody waits for it: a message that can't be sent is dropped.
     pub fn report(&mut self, report: &NodeReport) {
-        let Some(socket) = &self.socket else { return };
         let status = line(report);
         if status != self.last {
-            send(socket, &format!("READY=1\nSTATUS={status}\n"));
+            self.send(&format!("READY=1\nSTATUS={status}\n"));
             self.last = status;
+        }
+        self.progressed();
+    }
+
+    /// Takes note of progress: a sign of life, when one is due.
+    pub fn progressed(&mut self) {
+        let Some(every) = self.watchdog else { return };
+        // An eighth: a fast pull has thousands of steps, and one of its signs may be the last for a while.
+        if self.fed.is_none_or(|fed| fed.elapsed() >= every / 8) {
+            self.alive();
+        }
+    }
+
+    /// Gives signs of life as long as it is polled: one for each half of the interval. Cancel-safe.
+    pub async fn idle(&mut self) {
+        let Some(every) = self.watchdog else { return std::future::pending().await };
+        loop {
+            tokio::time::sleep(every / 2).await;
+            self.alive();
+        }
+    }
+
+    /// Tells that the settings are being read again; `now` is the monotonic clock, in microseconds.
+    pub fn reloading(&mut self, now: u64) {
+        self.send(&format!("RELOADING=1\nMONOTONIC_USEC={now}\n"));
+    }
+
+    /// Tells that they are in use.
+    pub fn reloaded(&mut self) {
+        self.send("READY=1\n");
+    }
+
+    fn alive(&mut self) {
+        self.fed = Some(Instant::now());
+        self.send("WATCHDOG=1\n");
+    }
+
+    fn send(&self, message: &str) {
+        if let Some(socket) = &self.socket {
+            send(socket, message);
         }
     }
 }
@@ -34,9 +79,12 @@ impl Notify {
 /// The line of `systemctl status`.
 fn line(report: &NodeReport) -> String {
     let config = report.desired_config.as_ref().map_or("no config", |config| config.as_str());
+    let percent = report.progress.as_ref().and_then(|progress| progress.percent);
+    let percent = percent.map(|percent| format!(", {percent} %")).unwrap_or_default();
+    let waits = report.waiting.as_ref().map(|what| format!("; waits for {what}")).unwrap_or_default();
     match report.state {
         State::Done => format!("Done: {config}"),
-        State::Working => format!("Working: {} for {config}", report.phase),
+        State::Working => format!("Working: {} for {config}{percent}{waits}", report.phase),
         State::Degraded | State::Unreconcilable => format!("{:?}: {}", report.state, report.reason),
     }
 }

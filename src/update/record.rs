@@ -82,6 +82,9 @@ pub struct Record {
     /// Whether the node was drained for it.
     #[serde(default)]
     pub drained: bool,
+    /// Whether an administrator forced it: it leads to what is committed already, and is carried out all the same.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub forced: bool,
     /// What it waits for: the drain, and what stands in its way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<String>,
@@ -111,6 +114,7 @@ impl Record {
             reboots: 0,
             attempts: 0,
             drained: false,
+            forced: false,
             waiting: None,
             started: now,
             since: now,

@@ -20,11 +20,15 @@ use crate::plan::differences::Difference;
 use crate::plan::listing::listed;
 
 /// How often a reboot is asked for before it counts as refused.
-/// Three: a shutdown inhibitor that goes away is met by the second try, and a person should hear of the rest.
+/// Three: a shutdown that somebody took back is met by the second try, and a person should hear of the rest. Who blocks
+/// the shutdown is waited for, which is no try.
 pub const REBOOT_TRIES: u32 = 3;
 
 /// How often a node may come up wrong before the config is held.
 pub const WRONG_BOOTS: u32 = 2;
+
+/// The word of a node that came up in its old deployment; its cause is looked for where it is told.
+pub const NOT_FINALISED: &str = "DeploymentNotFinalised";
 
 /// What happens next.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,7 +73,7 @@ pub fn resume(
             Decision::Begin
         };
     };
-    if committed == Some(&record.to) {
+    if committed == Some(&record.to) && !record.forced {
         // The process died between the commit and the end of the record: only that is left to do.
         return Decision::Commit;
     }
@@ -91,7 +95,10 @@ pub fn resume(
             let staged = !same_boot && record.staged_os() != StagedOs::None;
             if staged { Decision::Restage } else { Decision::Continue }
         }
-        Phase::Rebooting { boot_id } if *boot_id == seen.boot_id => reboot_again(record),
+        // A soft reboot keeps the boot id: that it happened shows in what is booted.
+        Phase::Rebooting { boot_id } if *boot_id == seen.boot_id && !os_in_place(record, seen) => {
+            reboot_again(record)
+        }
         Phase::Rebooting { .. } => came_up(record, seen),
         Phase::Verifying if held(record) && superseded => Decision::Begin,
         Phase::Verifying if held(record) => Decision::Hold,
@@ -121,8 +128,8 @@ pub fn held(record: &Record) -> bool {
 /// It is taken back while its effects are only on disk of the boot it began in, and when the node fell back to its
 /// old deployment. A node that runs the new one is left alone: undoing files under a running OS would be a third state.
 pub fn can_take_back(record: &Record, seen: &Observation) -> bool {
-    let asked_in_this_boot =
-        matches!(&record.phase, Phase::Rebooting { boot_id } if *boot_id == seen.boot_id);
+    let asked_in_this_boot = matches!(&record.phase, Phase::Rebooting { boot_id } if *boot_id == seen.boot_id)
+        && !os_in_place(record, seen);
     let fell_back = record.staged_os() != StagedOs::None
         && seen.os.booted().map(|os| &os.deployment) == record.origin.as_ref();
     record.reboots == 0 || asked_in_this_boot || fell_back
@@ -150,10 +157,14 @@ fn reboot_again(record: &Record) -> Decision {
     if record.reboots < REBOOT_TRIES {
         return Decision::Reboot;
     }
+    let why = record.waiting.as_ref().map(|waiting| format!("; last: {waiting}")).unwrap_or_default();
     Decision::Fault(Fault {
         class: Class::Retry,
         reason: "RebootDidNotHappen".to_owned(),
-        message: format!("the reboot into {} was asked for {} times and did not happen", record.to.config, record.reboots),
+        message: format!(
+            "the reboot into {} was asked for {} times and did not happen{why}",
+            record.to.config, record.reboots
+        ),
         next: "See `systemd-inhibit --list` and `systemctl list-jobs`; `systemctl reboot` by hand continues the update."
             .to_owned(),
     })
@@ -180,9 +191,9 @@ fn not_finalised(record: &Record) -> Decision {
     }
     Decision::Fault(Fault {
         class: Class::Degraded,
-        reason: "DeploymentNotFinalised".to_owned(),
+        reason: NOT_FINALISED.to_owned(),
         message: format!(
-            "the node came up in its old deployment {} times: the staged one was not finalised",
+            "the node came up in its old deployment {} times, as the staged one was not finalised",
             record.attempts + 1
         ),
         next: "See `journalctl -b -1 -u ostree-finalize-staged`; free space in /boot, then reboot."

@@ -75,6 +75,10 @@ impl Node {
         std::fs::write(path, contents).unwrap();
     }
 
+    pub fn read(&self, path: &str) -> String {
+        std::fs::read_to_string(self.path(path)).unwrap()
+    }
+
     pub fn mode(&self, path: &str, mode: u32) {
         std::fs::set_permissions(self.path(path), std::fs::Permissions::from_mode(mode)).unwrap();
     }

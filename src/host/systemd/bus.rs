@@ -7,7 +7,7 @@ use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use zbus::export::futures_core::Stream;
-use zbus::zvariant::{OwnedObjectPath, Type};
+use zbus::zvariant::{OwnedObjectPath, OwnedValue, Type};
 use zbus::{Connection, MatchRule, Message, MessageStream};
 
 use super::{CA_TRUST_LIMIT, JOB_LIMIT, RELOAD_LIMIT};
@@ -20,6 +20,8 @@ const SERVICE: &str = "org.freedesktop.systemd1";
 const OBJECT: &str = "/org/freedesktop/systemd1";
 const MANAGER: &str = "org.freedesktop.systemd1.Manager";
 const CA_TRUST_UNIT: &str = "coreos-update-ca-trust.service";
+/// What a unit conflicts with that a shutdown stops.
+const SHUTDOWN: [&str; 2] = ["shutdown.target", "final.target"];
 /// Signals that wait while the reply is on its way: more than the jobs of a whole boot.
 const QUEUE: usize = 1024;
 
@@ -104,6 +106,31 @@ impl Systemd {
         }
     }
 
+    /// Makes sure that a unit is active, and that the shutdown stops it: what it does when it is stopped is then done
+    /// before the machine goes down.
+    pub async fn stopped_by_shutdown(&self, unit: &UnitName) -> Result<ServiceOutcome, HostError> {
+        let Some(bus) = self.connect().await? else { return Ok(ServiceOutcome::NoSystemd) };
+        let refused = |cause: String| HostError::NotStopped { unit: unit.to_string(), cause };
+        let path: OwnedObjectPath = call(&bus, "LoadUnit", &unit.as_str())
+            .await?
+            .body()
+            .deserialize()
+            .map_err(|source| bus_error("LoadUnit", source))?;
+        let mut state: String = property(&bus, &path, "ActiveState").await?;
+        if state != "active" {
+            self.job("StartUnit", "start", unit).await?;
+            state = property(&bus, &path, "ActiveState").await?;
+        }
+        if state != "active" {
+            return Err(refused(format!("it is {state}, although it was started")));
+        }
+        let conflicts: Vec<String> = property(&bus, &path, "Conflicts").await?;
+        if !conflicts.iter().any(|other| SHUTDOWN.contains(&other.as_str())) {
+            return Err(refused("it conflicts neither with shutdown.target nor with final.target".to_owned()));
+        }
+        Ok(ServiceOutcome::Done)
+    }
+
     async fn connect(&self) -> Result<Option<Connection>, HostError> {
         match &self.way {
             Way::None => Ok(None),
@@ -127,6 +154,18 @@ impl Systemd {
             _ => Err(HostError::Job { action, unit: unit.to_string(), result }),
         }
     }
+}
+
+/// Reads a property of a unit.
+async fn property<T>(bus: &Connection, unit: &OwnedObjectPath, name: &'static str) -> Result<T, HostError>
+where
+    T: TryFrom<OwnedValue>,
+    T::Error: Into<zbus::zvariant::Error>,
+{
+    let words = ("org.freedesktop.systemd1.Unit", name);
+    let reply = bus.call_method(Some(SERVICE), unit, Some("org.freedesktop.DBus.Properties"), "Get", &words).await;
+    let value = reply.and_then(|reply| reply.body().deserialize::<OwnedValue>());
+    value.and_then(|value| T::try_from(value).map_err(|error| error.into().into())).map_err(|s| bus_error(name, s))
 }
 
 /// Starts a job and waits for its end. Its end may be told before the reply that names it: both are listened to.

@@ -1,8 +1,11 @@
-//! What the process was told by its environment: the only reader of it.
+//! What the process was told by its environment, of which this is the only reader, and by its settings file.
 //!
 //! Command-line flags are `cli`'s; what both name, the flag wins.
 
+pub mod file;
+
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::host::failpoint::FailPoints;
 
@@ -13,6 +16,8 @@ pub struct Settings {
     pub journal: bool,
     /// Where systemd waits for readiness and status (`NOTIFY_SOCKET`, `sd_notify(3)`).
     pub notify: Option<PathBuf>,
+    /// How often systemd wants a sign of life (`WATCHDOG_USEC`, for the process of `WATCHDOG_PID`).
+    pub watchdog: Option<Duration>,
     /// Where a crash test wants the process to die (`MCA_FAIL_POINT`: `count`, `kill:K` or `kill:NAME`).
     pub points: FailPoints,
     /// Standard output wants plain text (`NO_COLOR`, or `TERM=dumb`).
@@ -46,6 +51,7 @@ impl Settings {
         Ok(Self {
             journal: variable("JOURNAL_STREAM").is_some(),
             notify: variable("NOTIFY_SOCKET").map(PathBuf::from),
+            watchdog: watchdog(),
             points,
             plain: variable("NO_COLOR").is_some() || variable("TERM").is_some_and(|term| term == "dumb"),
             kubernetes: variable("KUBERNETES_SERVICE_HOST")
@@ -53,6 +59,13 @@ impl Settings {
             node_name: variable("NODE_NAME"),
         })
     }
+}
+
+/// Reads systemd's words about the watchdog; those that are for another process, or no numbers, say nothing.
+fn watchdog() -> Option<Duration> {
+    let ours = variable("WATCHDOG_PID").is_none_or(|pid| pid == std::process::id().to_string());
+    let micros = variable("WATCHDOG_USEC").filter(|_| ours)?.parse().ok()?;
+    Some(Duration::from_micros(micros)).filter(|every| !every.is_zero())
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is the one reader of the environment")]

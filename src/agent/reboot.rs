@@ -1,0 +1,223 @@
+//! The reboot of an update: the finalisation is armed, whoever blocks the shutdown is waited for and named, the record
+//! says that the machine goes down, logind is asked; a shutdown that was taken back is asked for again.
+//!
+//! Nothing here is polled: logind tells when a block comes or goes, and when a shutdown begins or is taken back.
+//!
+//! # Decisions
+//! 1. A block is waited for before the record says `rebooting`: another target can still be taken meanwhile, and the
+//!    wait is no try.
+//! 2. A soft reboot keeps the kernel and so the boot id. It is asked for only when a deployment is staged: `resume` then
+//!    sees by the booted deployment that it happened. One that did not bring the deployment up is followed by a whole
+//!    reboot, never by a second soft one.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::{Agent, AgentError, End, Reboots, Turn};
+use crate::control::ControlPlane;
+use crate::host::os::SoftReboot;
+use crate::host::power::{Inhibitor, RebootKind, Rebooting, Shutdowns};
+use crate::host::systemd::ServiceOutcome;
+use crate::model::tuning::SoftReboot as Wish;
+use crate::model::{Observation, UnitName, message};
+use crate::report::Occurrence;
+use crate::update::record::chain;
+use crate::update::{Event, Phase, Record};
+
+/// How long a reboot that was asked for may take to end this process. The longest shutdown a node is allowed
+/// (`ostree-finalize-staged` alone has five minutes), and then some.
+const REBOOT_PATIENCE: Duration = Duration::from_secs(600);
+/// How long logind may take to say that the shutdown begins: it says so before it answers.
+const BEGIN_PATIENCE: Duration = Duration::from_secs(30);
+/// What writes the boot entries of a staged deployment, when it is stopped.
+const FINALISER: &str = "ostree-finalize-staged.service";
+
+/// Where the deployment is mounted that a soft reboot starts (systemd-soft-reboot.service(8)).
+const NEXT_ROOT: &str = "/run/nextroot/usr";
+
+/// How far the end of this boot is, as far as this process knows.
+#[derive(Debug, Default)]
+pub(super) struct GoingDown {
+    shutdowns: Option<Shutdowns>,
+    stage: Stage,
+}
+
+#[derive(Debug, Default)]
+enum Stage {
+    /// No reboot is asked for.
+    #[default]
+    Up,
+    /// It was asked for; when it has not begun, or not ended, until then, it is asked for again.
+    Asked { begun: bool, until: Instant },
+    /// It was taken back; it is asked for again then.
+    Later { at: Instant },
+}
+
+impl GoingDown {
+    /// Waits until logind tells something. Cancel-safe, as [`Shutdowns::changed`] is.
+    pub(super) async fn changed(&mut self) {
+        let ended = match &mut self.shutdowns {
+            Some(shutdowns) => shutdowns.changed().await.is_err(),
+            None => std::future::pending().await,
+        };
+        if ended {
+            // The bus goes away with the machine; when it does not, the time that is waited ends, too.
+            self.shutdowns = None;
+        }
+    }
+}
+
+impl<C: ControlPlane> Agent<C> {
+    /// Asks for the reboot: first in the record, then of the machine.
+    pub(super) async fn reboot(&mut self, seen: &Observation) -> Result<Turn, AgentError> {
+        if let Some(turn) = self.on_its_way().await? {
+            return Ok(turn);
+        }
+        let Some(record) = self.journal.record().cloned() else { return Ok(Turn::Again) };
+        if let Some(turn) = self.drained(&record).await? {
+            return Ok(turn);
+        }
+        self.arm(seen).await?;
+        if self.reboots == Reboots::Asked
+            && let Some(turn) = self.blocked().await?
+        {
+            return Ok(turn);
+        }
+        let asked = matches!(record.phase, Phase::Rebooting { .. });
+        if !(asked && self.reboots == Reboots::Left) {
+            self.journal.note(|record| record.waiting = None)?;
+            self.journal.step(&Event::Reboot { boot_id: seen.boot_id.clone() }, self.host.clock.now())?;
+        }
+        if self.reboots == Reboots::Left {
+            return Ok(Turn::End(End::Reboot));
+        }
+        self.go_down(&record, seen).await
+    }
+
+    /// Says how to wait when the reboot was asked for already.
+    async fn on_its_way(&mut self) -> Result<Option<Turn>, AgentError> {
+        let now = Instant::now();
+        let GoingDown { shutdowns, stage } = &mut self.going_down;
+        let (begun, until) = match stage {
+            Stage::Up => return Ok(None),
+            Stage::Later { at } if now < *at => return Ok(Some(Turn::Wait(Some(*at - now)))),
+            Stage::Later { .. } => {
+                *stage = Stage::Up;
+                return Ok(None);
+            }
+            Stage::Asked { begun, until } => (begun, until),
+        };
+        let preparing = match shutdowns {
+            Some(logind) => logind.preparing().await.unwrap_or(true),
+            None => true,
+        };
+        if preparing && !*begun {
+            *until = now + REBOOT_PATIENCE;
+        }
+        *begun |= preparing || shutdowns.as_ref().is_some_and(Shutdowns::was_begun);
+        let how = match (preparing, *begun, now < *until) {
+            (true, _, true) | (false, false, true) => {
+                return Ok(Some(Turn::Wait(Some(*until - now))));
+            }
+            (true, _, false) => "has not ended this boot in ten minutes",
+            (false, true, _) => "was taken back",
+            (false, false, false) => "was not begun",
+        };
+        self.taken_back(how).map(Some)
+    }
+
+    /// Tells of a shutdown that came to nothing, and waits before it is asked for again.
+    fn taken_back(&mut self, how: &'static str) -> Result<Turn, AgentError> {
+        let delay = self.backoff.next();
+        warn!(
+            MESSAGE_ID = message::REBOOT_ABORTED,
+            "the reboot that was asked for {how}: it is asked for again in {} s", delay.as_secs()
+        );
+        self.telemetry.metrics.reboot_failed();
+        self.going_down = GoingDown { shutdowns: None, stage: Stage::Later { at: Instant::now() + delay } };
+        self.again_because(format!("it {how}"))?;
+        Ok(Turn::Wait(Some(delay)))
+    }
+
+    /// Writes down why the reboot is asked for once more: the last fault tells it, too.
+    fn again_because(&mut self, cause: String) -> Result<(), AgentError> {
+        let waiting = format!("another try of the reboot: {cause}");
+        Ok(self.journal.note(|record| record.waiting = Some(waiting))?)
+    }
+
+    /// Makes sure that the shutdown will finalise what is staged, or refuses to reboot.
+    async fn arm(&self, seen: &Observation) -> Result<(), AgentError> {
+        self.host.os.finalise().await?;
+        if seen.os.staged().is_some() {
+            let unit = UnitName::new(FINALISER)?;
+            if self.host.systemd.stopped_by_shutdown(&unit).await? == ServiceOutcome::NoSystemd {
+                info!("no systemd runs for this host: who reboots it finalises what is staged");
+            }
+        }
+        Ok(())
+    }
+
+    /// Says how to wait while somebody blocks the shutdown.
+    async fn blocked(&mut self) -> Result<Option<Turn>, AgentError> {
+        if self.going_down.shutdowns.is_none() {
+            // Listened to first, looked at then: a block that goes away in between is told. A bus that is away shows
+            // in the request itself, which is counted, and which logind checks once more.
+            self.going_down.shutdowns = self.host.power.listen().await.unwrap_or_default();
+        }
+        let Some(shutdowns) = &self.going_down.shutdowns else { return Ok(None) };
+        let blockers = shutdowns.blockers().await.unwrap_or_default();
+        if blockers.is_empty() {
+            return Ok(None);
+        }
+        let names: Vec<String> = blockers.iter().map(Inhibitor::to_string).collect();
+        let waiting = format!("the reboot, which is blocked by {}", names.join("; "));
+        if self.journal.record().is_some_and(|record| record.waiting.as_ref() != Some(&waiting)) {
+            info!(MESSAGE_ID = message::REBOOT_BLOCKED, "waiting for {waiting}. It goes on when the block ends");
+            self.journal.note(|record| record.waiting = Some(waiting))?;
+        }
+        Ok(Some(Turn::Wait(None)))
+    }
+
+    /// Tells everybody, then asks for the reboot.
+    async fn go_down(&mut self, record: &Record, seen: &Observation) -> Result<Turn, AgentError> {
+        let why = format!("Node will reboot into config {}", record.to.config);
+        info!(MESSAGE_ID = message::REBOOT, MCA_UPDATE = %record.id, MCA_CONFIG = %record.to.config, "{why}");
+        self.publish().await;
+        self.control.tell(&Occurrence::Reboot { why: why.clone() }).await;
+        let kind = self.kind(record, seen).await?;
+        let asked = self.host.power.reboot(kind, &why).await;
+        if let Err(error) = &asked {
+            self.telemetry.metrics.reboot_failed();
+            self.again_because(chain(error))?;
+        }
+        match asked? {
+            Rebooting::Exit => Ok(Turn::End(End::Reboot)),
+            Rebooting::Asked => {
+                let until = Instant::now() + BEGIN_PATIENCE;
+                self.going_down.stage = Stage::Asked { begun: false, until };
+                // What logind said meanwhile is looked at in the next pass.
+                Ok(Turn::Again)
+            }
+        }
+    }
+
+    /// Says whether the kernel may stay: where it is allowed, for the first try, into a deployment that allows it.
+    async fn kind(&self, record: &Record, seen: &Observation) -> Result<RebootKind, AgentError> {
+        let allowed = self.tuning.soft_reboot == Wish::WhereCapable;
+        if !allowed || record.reboots > 0 || seen.os.staged().is_none() {
+            return Ok(RebootKind::Whole);
+        }
+        let why = match self.host.os.soft_reboot().await? {
+            SoftReboot::Incapable { why } => why,
+            // Without it systemd would start the old user space once more.
+            SoftReboot::Capable if !self.host.root.exists(NEXT_ROOT)? => {
+                format!("nothing is prepared in {NEXT_ROOT}")
+            }
+            SoftReboot::Capable => return Ok(RebootKind::Soft),
+        };
+        info!("no soft reboot: {why}");
+        Ok(RebootKind::Whole)
+    }
+}

@@ -1,0 +1,111 @@
+//! The agent as a service of the host: its settings, which SIGHUP has it read again, and the hint at a login.
+
+use std::fmt;
+
+use tracing::{info, warn};
+
+use super::{Agent, AgentError};
+use crate::control::ControlPlane;
+use crate::model::{FileMode, Tuning, message};
+use crate::report::{NodeReport, State};
+use crate::update::Fault;
+
+/// The hint's file: pam_motd(8) shows what is in the directory at each login.
+const HINT: &str = "/run/motd.d/90-machine-config-agent.motd";
+/// More than this of a reason is for `status`.
+const HINT_LIMIT: usize = 300;
+
+/// Reads the settings of this node.
+pub struct Reread(Box<dyn Fn() -> Result<Tuning, Fault>>);
+
+impl Reread {
+    /// Takes what reads them.
+    pub fn new(read: impl Fn() -> Result<Tuning, Fault> + 'static) -> Self {
+        Self(Box::new(read))
+    }
+}
+
+impl Default for Reread {
+    fn default() -> Self {
+        Self::new(|| Ok(Tuning::default()))
+    }
+}
+
+impl fmt::Debug for Reread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reread")
+    }
+}
+
+impl<C: ControlPlane> Agent<C> {
+    /// Sets where the settings come from, and reads them. Settings that can't be used leave what is: a node does its
+    /// work without them.
+    #[must_use]
+    pub fn governed(self, settings: Reread) -> Self {
+        let mut agent = Self { settings, ..self };
+        agent.read_settings();
+        agent
+    }
+
+    /// Reads the settings again and tells systemd, which waits for it.
+    pub(super) fn reload(&mut self) {
+        self.telemetry.notify.reloading(self.host.clock.monotonic_micros());
+        if self.read_settings() {
+            info!(MESSAGE_ID = message::RELOADED, "the settings were read again: {:?}", self.tuning);
+        }
+        self.telemetry.notify.reloaded();
+    }
+
+    fn read_settings(&mut self) -> bool {
+        match (self.settings.0)() {
+            Ok(tuning) => {
+                self.host.limits = tuning.os;
+                self.tuning = tuning;
+                true
+            }
+            Err(fault) => {
+                warn!(
+                    MESSAGE_ID = message::FAULT,
+                    MCA_FAULT = fault.reason,
+                    "{}: {}; the settings stay as they are. Next: {}",
+                    fault.reason,
+                    fault.message,
+                    fault.next
+                );
+                false
+            }
+        }
+    }
+
+    /// Leaves a hint for who logs in to a node that is at fault, and takes it away when it is not.
+    pub(super) fn hint(&mut self, report: &NodeReport) {
+        let wanted = hint(report);
+        if self.hinted.as_ref() == Some(&wanted) {
+            return;
+        }
+        let root = &self.host.root;
+        let done = match &wanted {
+            Some(text) => root.replace(HINT, text.as_bytes(), FileMode::DEFAULT),
+            None => root.remove(HINT),
+        };
+        if let Err(error) = done {
+            let error = AgentError::from(error).fault();
+            warn!("the hint for logins can't be changed: {}", error.message);
+        }
+        self.hinted = Some(wanted);
+    }
+}
+
+/// Returns the hint's text; a node that is well has none.
+fn hint(report: &NodeReport) -> Option<String> {
+    let state = match report.state {
+        State::Done | State::Working => return None,
+        State::Degraded => "Degraded",
+        State::Unreconcilable => "Unreconcilable",
+    };
+    let why: String = report.reason.chars().take(HINT_LIMIT).collect();
+    let cut = if why.len() < report.reason.len() { "..." } else { "" };
+    Some(format!(
+        "machine-config-agent: this node is {state}. {why}{cut}\nSee: machine-config-agent status\n"
+    ))
+}

@@ -1,0 +1,67 @@
+//! The settings file of the node, as a flag.
+
+use std::path::{Path, PathBuf};
+
+use super::CliError;
+use crate::agent::Reread;
+use crate::host::Root;
+use crate::model::{Class, Tuning};
+use crate::settings::file::{self, FileError, PLACE};
+use crate::update::Fault;
+
+/// Where the settings of this node are.
+#[derive(Debug, clap::Args)]
+pub(super) struct SettingsFlags {
+    /// Settings of this node [default: /etc/machine-config-agent/settings.toml below the root, which may be absent]
+    #[arg(long, value_name = "FILE")]
+    settings: Option<PathBuf>,
+}
+
+/// The settings' file, found.
+#[derive(Debug)]
+pub(super) struct SettingsFile(Option<Named>);
+
+#[derive(Debug, Clone)]
+struct Named {
+    root: Root,
+    path: String,
+    shown: String,
+}
+
+impl SettingsFlags {
+    /// Finds the file that is named. To be called before a host is entered, where it would be another file.
+    pub(super) fn open(&self) -> Result<SettingsFile, CliError> {
+        let Some(named) = &self.settings else { return Ok(SettingsFile(None)) };
+        let shown = named.display().to_string();
+        let unread = |cause: &str| CliError::Input { path: shown.clone(), cause: cause.to_owned() };
+        let above = named.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let name = named.file_name().and_then(|name| name.to_str());
+        let path = format!("/{}", name.ok_or_else(|| unread("it names no file"))?);
+        let root = Root::open(above)?;
+        if !root.exists(&path)? {
+            return Err(unread("there is no such file"));
+        }
+        Ok(SettingsFile(Some(Named { root, path, shown })))
+    }
+}
+
+impl SettingsFile {
+    /// Reads them for a person who waits.
+    pub(super) fn read(&self, root: &Root) -> Result<Tuning, CliError> {
+        self.reader(root)().map_err(|error| CliError::Usage(format!("{error}. {}", error.next())))
+    }
+
+    /// Returns what reads them, for an agent that is asked to do so again.
+    pub(super) fn reread(&self, root: &Root) -> Reread {
+        let read = self.reader(root);
+        Reread::new(move || {
+            read().map_err(|error| Fault::of(Class::Degraded, "SettingsInvalid", &error, &error.next()))
+        })
+    }
+
+    fn reader(&self, root: &Root) -> impl Fn() -> Result<Tuning, FileError> + use<> {
+        let usual = || Named { root: root.clone(), path: PLACE.to_owned(), shown: PLACE.to_owned() };
+        let Named { root, path, shown } = self.0.clone().unwrap_or_else(usual);
+        move || file::read(&root, &path, &shown)
+    }
+}

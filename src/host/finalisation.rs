@@ -1,0 +1,74 @@
+//! Why the last shutdown did not finalise the staged deployment: what libostree said then.
+//!
+//! Asked only on a node that came up in its old deployment: the journal is read by a child process, which a node that is
+//! well never starts. libostree leaves its text in `finalize-failure.stamp`; `ostree-boot-complete.service` of the next
+//! boot tells it, removes the file and fails.
+
+use std::time::Duration;
+
+use super::root::Root;
+use super::{HostError, command};
+
+/// What libostree leaves behind.
+const STAMP: &str = "/boot/ostree/finalize-failure.stamp";
+/// The journal of one boot is read from the disk: seconds at most.
+const LIMIT: Duration = Duration::from_secs(60);
+/// More of a text is in the journal.
+const KEPT: usize = 400;
+
+/// Where the journal has libostree's words: the boot, and the unit.
+const PLACES: [[&str; 2]; 2] =
+    [["--boot=-1", "--unit=ostree-finalize-staged.service"], ["--boot=0", "--unit=ostree-boot-complete.service"]];
+
+/// Returns libostree's words, or what kept them from being found.
+pub async fn failure(root: &Root) -> String {
+    if let Ok(Some(text)) = root.read_text(STAMP)
+        && !text.trim().is_empty()
+    {
+        return short(&text);
+    }
+    if !root.is_machine() {
+        return format!("there is no {STAMP}, and no journal of this host");
+    }
+    let mut missing = None;
+    for place in PLACES {
+        match told(place).await {
+            Ok(Some(text)) => return text,
+            Ok(None) => {}
+            Err(error) => missing = Some(error),
+        }
+    }
+    missing.map_or_else(
+        || "ostree-finalize-staged.service left no error: the machine went down without it".to_owned(),
+        |error| error.to_string(),
+    )
+}
+
+async fn told([boot, unit]: [&str; 2]) -> Result<Option<String>, HostError> {
+    let words = ["--quiet", "--no-pager", "--output=cat", "_UID=0", boot, unit];
+    let text = command::output("journalctl", &words, LIMIT).await?;
+    Ok(text.lines().find(|line| line.starts_with("error:")).map(short))
+}
+
+fn short(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(KEPT).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// MCD-046: libostree's own text is what is told. Here it is in the stamp; the journal's is in `vm-tests/`.
+    #[tokio::test(flavor = "current_thread")]
+    async fn the_stamp_is_told_in_one_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::open(dir.path()).unwrap();
+        assert!(failure(&root).await.contains("finalize-failure.stamp"));
+        std::fs::create_dir_all(dir.path().join("boot/ostree")).unwrap();
+        let stamp = dir.path().join(STAMP.trim_start_matches('/'));
+        std::fs::write(&stamp, "error: mkdir(boot/loader.1):\n  No space left on device\n").unwrap();
+        assert_eq!(failure(&root).await, "error: mkdir(boot/loader.1): No space left on device");
+        std::fs::write(&stamp, "x".repeat(5000)).unwrap();
+        assert_eq!(failure(&root).await.len(), KEPT);
+    }
+}

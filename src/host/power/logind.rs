@@ -1,0 +1,206 @@
+//! systemd's logind: who blocks a shutdown, whether one goes on, and the reboot itself.
+
+use std::fmt;
+use std::pin::Pin;
+use std::time::Duration;
+
+use zbus::export::futures_core::Stream as _;
+use zbus::message::Type as Kind;
+use zbus::zvariant::{DynamicType, OwnedValue};
+use zbus::{Connection, MatchRule, Message, MessageStream};
+
+use super::{Power, RebootKind, Rebooting, read_boot_id};
+use crate::host::root::Root;
+use crate::host::systemd::bus;
+use crate::host::{BoxFuture, HostError};
+use crate::model::BootId;
+
+const SERVICE: &str = "org.freedesktop.login1";
+const OBJECT: &str = "/org/freedesktop/login1";
+const MANAGER: &str = "org.freedesktop.login1.Manager";
+const PROPERTIES: &str = "org.freedesktop.DBus.Properties";
+/// logind answers at once; it only starts the reboot.
+const ANSWER: Duration = Duration::from_secs(30);
+/// Refuse when somebody blocks the shutdown, root or not: a block that was taken after we looked holds, too.
+const CHECK_INHIBITORS: u64 = 1;
+/// Leave the kernel running.
+const SOFT_REBOOT: u64 = 1 << 2;
+/// What can be waiting unread: a look is taken after any of them.
+const QUEUE: usize = 64;
+
+/// A machine with systemd's logind.
+#[derive(Debug)]
+pub struct Logind {
+    root: Root,
+}
+
+impl Logind {
+    /// Takes the root, which holds the boot's id and the system bus.
+    pub fn new(root: &Root) -> Self {
+        Self { root: root.clone() }
+    }
+}
+
+impl Power for Logind {
+    fn boot_id(&self) -> Result<BootId, HostError> {
+        read_boot_id(&self.root)
+    }
+
+    fn listen(&self) -> BoxFuture<'_, Result<Option<Shutdowns>, HostError>> {
+        Box::pin(async { Shutdowns::listen(bus::system(&self.root).await?).await.map(Some) })
+    }
+
+    fn reboot<'a>(&'a self, kind: RebootKind, why: &'a str) -> BoxFuture<'a, Result<Rebooting, HostError>> {
+        Box::pin(async move {
+            tracing::info!(why, "asking logind for a reboot: {why}");
+            let bus = bus::system(&self.root).await?;
+            reboot(&bus, kind).await.map(|()| Rebooting::Asked)
+        })
+    }
+}
+
+/// Asks for the reboot, in the words that this logind knows.
+pub(super) async fn reboot(bus: &Connection, kind: RebootKind) -> Result<(), HostError> {
+    if kind == RebootKind::Soft {
+        match call(bus, MANAGER, "RebootWithFlags", &(CHECK_INHIBITORS | SOFT_REBOOT)).await {
+            Err(error) if is_unknown(&error) => {
+                tracing::info!("this systemd knows no soft reboot (254 or later does): the whole machine reboots");
+            }
+            answer => return answer.map(drop),
+        }
+    }
+    match call(bus, MANAGER, "RebootWithFlags", &CHECK_INHIBITORS).await {
+        // Not interactive: nobody is there to be asked for a password.
+        Err(error) if is_unknown(&error) => call(bus, MANAGER, "Reboot", &false).await.map(drop),
+        answer => answer.map(drop),
+    }
+}
+
+/// Says whether logind is too old for the call or its flags.
+fn is_unknown(error: &HostError) -> bool {
+    let HostError::Bus { source, .. } = error else { return false };
+    let Some(zbus::Error::MethodError(name, ..)) = source.downcast_ref::<zbus::Error>() else { return false };
+    matches!(
+        name.as_str(),
+        "org.freedesktop.DBus.Error.UnknownMethod" | "org.freedesktop.DBus.Error.InvalidArgs"
+    )
+}
+
+/// Somebody who blocks the shutdown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inhibitor {
+    who: String,
+    why: String,
+    uid: u32,
+    pid: u32,
+}
+
+impl fmt::Display for Inhibitor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (pid {}, uid {}): {}", self.who, self.pid, self.uid, self.why)
+    }
+}
+
+/// What logind tells about shutdowns, from the moment on that it was made: what changes after a look is not missed.
+pub struct Shutdowns {
+    bus: Connection,
+    told: MessageStream,
+    owners: MessageStream,
+    begun: bool,
+}
+
+impl fmt::Debug for Shutdowns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Shutdowns")
+    }
+}
+
+impl Shutdowns {
+    pub(super) async fn listen(bus: Connection) -> Result<Self, HostError> {
+        let failed = |source| error("listening to logind", source);
+        let manager = MatchRule::builder().msg_type(Kind::Signal).path(OBJECT).map_err(failed)?.build();
+        // A logind that was started anew has not told what changed meanwhile.
+        let owner = MatchRule::builder()
+            .msg_type(Kind::Signal)
+            .interface("org.freedesktop.DBus")
+            .and_then(|rule| rule.member("NameOwnerChanged"))
+            .and_then(|rule| rule.add_arg(SERVICE))
+            .map_err(failed)?
+            .build();
+        let told = MessageStream::for_match_rule(manager, &bus, Some(QUEUE)).await.map_err(failed)?;
+        let owners = MessageStream::for_match_rule(owner, &bus, Some(QUEUE)).await.map_err(failed)?;
+        Ok(Self { bus, told, owners, begun: false })
+    }
+
+    /// Returns who blocks the shutdown. Those who only delay it are logind's business.
+    pub async fn blockers(&self) -> Result<Vec<Inhibitor>, HostError> {
+        type Row = (String, String, String, String, u32, u32);
+        let reply = call(&self.bus, MANAGER, "ListInhibitors", &()).await?;
+        let rows: Vec<Row> =
+            reply.body().deserialize().map_err(|source| error("login1.Manager.ListInhibitors", source))?;
+        let blocks = |what: &str, mode: &str| mode == "block" && what.split(':').any(|word| word == "shutdown");
+        Ok(rows
+            .into_iter()
+            .filter(|(what, _, _, mode, ..)| blocks(what, mode))
+            .map(|(_, who, why, _, uid, pid)| Inhibitor { who, why, uid, pid })
+            .collect())
+    }
+
+    /// Says whether a shutdown was begun and not taken back.
+    pub async fn preparing(&self) -> Result<bool, HostError> {
+        let reply = call(&self.bus, PROPERTIES, "Get", &(MANAGER, "PreparingForShutdown")).await?;
+        let value = reply.body().deserialize::<OwnedValue>().and_then(|value| Ok(bool::try_from(value)?));
+        value.map_err(|source| error("login1.Manager.PreparingForShutdown", source))
+    }
+
+    /// Says whether logind has told that a shutdown begins; it may have been taken back since.
+    pub fn was_begun(&self) -> bool {
+        self.begun
+    }
+
+    /// Waits until another look may see something else. Cancel-safe: what is not taken stays in its queue.
+    pub async fn changed(&mut self) -> Result<(), HostError> {
+        loop {
+            let message = tokio::select! {
+                // Cancel-safe, both: a message is taken from its queue only when it is returned.
+                message = next(&mut self.told) => message,
+                message = next(&mut self.owners) => message,
+            }
+            .map_err(|source| error("listening to logind", source))?;
+            let header = message.header();
+            let member = header.member().map_or("", |member| member.as_str());
+            if member == "PrepareForShutdown" {
+                self.begun |= message.body().deserialize::<bool>().unwrap_or_default();
+                return Ok(());
+            }
+            if matches!(member, "PropertiesChanged" | "NameOwnerChanged") {
+                return Ok(());
+            }
+        }
+    }
+}
+
+async fn next(stream: &mut MessageStream) -> zbus::Result<Message> {
+    let message = std::future::poll_fn(|context| Pin::new(&mut *stream).poll_next(context)).await;
+    message.unwrap_or_else(|| Err(zbus::Error::Failure("the bus closed the connection".to_owned())))
+}
+
+async fn call<B>(
+    bus: &Connection,
+    interface: &'static str,
+    method: &'static str,
+    body: &B,
+) -> Result<Message, HostError>
+where
+    B: serde::Serialize + DynamicType,
+{
+    let name = || format!("login1: {method}");
+    match tokio::time::timeout(ANSWER, bus.call_method(Some(SERVICE), OBJECT, Some(interface), method, body)).await {
+        Ok(answer) => answer.map_err(|source| error(&name(), source)),
+        Err(_) => Err(HostError::Timeout { object: name(), seconds: ANSWER.as_secs() }),
+    }
+}
+
+fn error(call: &str, source: zbus::Error) -> HostError {
+    HostError::Bus { call: call.to_owned(), source: Box::new(source) }
+}

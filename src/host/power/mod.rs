@@ -1,0 +1,86 @@
+//! The end of a boot, and which boot this is.
+//!
+//! A reboot goes through systemd: `ostree-finalize-staged.service` writes the boot entries while the machine shuts
+//! down, and a reboot past it would boot the old deployment. Who blocks the shutdown is found before it is asked for:
+//! logind lets root through until version 257, and refuses it since.
+
+mod logind;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use super::root::Root;
+use super::{BoxFuture, HostError};
+use crate::model::BootId;
+
+pub use logind::{Inhibitor, Logind, Shutdowns};
+
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// How much of the machine goes down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RebootKind {
+    /// All of it.
+    Whole,
+    /// User space only: the kernel and its boot id stay (systemd 254 or later).
+    Soft,
+}
+
+/// What a reboot that was asked for means for this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rebooting {
+    /// The machine goes down: wait for the end.
+    Asked,
+    /// A supervisor plays the reboot: end the process.
+    Exit,
+}
+
+/// What can be asked about boots.
+pub trait Power: fmt::Debug {
+    /// Returns the id of this boot.
+    fn boot_id(&self) -> Result<BootId, HostError>;
+
+    /// Listens to shutdowns and to who blocks them; `None` where a supervisor plays the reboot.
+    fn listen(&self) -> BoxFuture<'_, Result<Option<Shutdowns>, HostError>>;
+
+    /// Asks for a reboot. `why` is for the people who read the journal.
+    fn reboot<'a>(&'a self, kind: RebootKind, why: &'a str) -> BoxFuture<'a, Result<Rebooting, HostError>>;
+}
+
+/// A host in a directory: whoever started the process starts it again, as after a reboot.
+#[derive(Debug)]
+pub struct Supervised {
+    root: Root,
+}
+
+impl Supervised {
+    /// Takes the root, which holds the boot's id.
+    pub fn new(root: &Root) -> Self {
+        Self { root: root.clone() }
+    }
+}
+
+impl Power for Supervised {
+    fn boot_id(&self) -> Result<BootId, HostError> {
+        read_boot_id(&self.root)
+    }
+
+    fn listen(&self) -> BoxFuture<'_, Result<Option<Shutdowns>, HostError>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    fn reboot<'a>(&'a self, _kind: RebootKind, why: &'a str) -> BoxFuture<'a, Result<Rebooting, HostError>> {
+        Box::pin(async move {
+            tracing::info!(why, "ending, so that the supervisor reboots the host: {why}");
+            Ok(Rebooting::Exit)
+        })
+    }
+}
+
+fn read_boot_id(root: &Root) -> Result<BootId, HostError> {
+    let malformed =
+        |cause: String| HostError::Malformed { path: BOOT_ID.to_owned(), format: "a boot id", cause };
+    let text = root.read_text(BOOT_ID)?.ok_or_else(|| malformed("there is no such file".to_owned()))?;
+    BootId::new(text.trim()).map_err(|error| malformed(error.to_string()))
+}

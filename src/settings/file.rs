@@ -1,0 +1,230 @@
+//! The settings file of one node, `/etc/machine-config-agent/settings.toml`: TOML to [`Tuning`].
+//!
+//! ```toml
+//! repair = ["/etc/chrony.conf", "/etc/NetworkManager"]
+//! soft-reboot = "where-capable"
+//! keep-rollback = "24h"
+//! [os]
+//! stall = "15m"
+//! total = "2h"
+//! ```
+//!
+//! Every key may be absent, the file too: a node without it does what [`Tuning::default`] says. A key that is not known
+//! is an error: one that is misspelt would otherwise have no effect, and nobody would see why.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::host::{HostError, Root};
+use crate::model::tuning::{OsLimits, SoftReboot};
+use crate::model::{ManagedPath, Tuning};
+
+/// Where the file is on a host.
+pub const PLACE: &str = "/etc/machine-config-agent/settings.toml";
+
+/// The longest silence of the work on a deployment. The unit's watchdog ends a silent agent after 30 minutes.
+const LONGEST_STALL: Duration = Duration::from_secs(25 * 60);
+/// The shortest one: a percent of a large image takes that long on a slow line.
+const SHORTEST_STALL: Duration = Duration::from_secs(60);
+
+/// A settings file that can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// It can't be read.
+    #[error(transparent)]
+    Read(#[from] HostError),
+    /// It is no TOML, or has a key or a type that is not known.
+    #[error("{file} is not understood: {cause}")]
+    Syntax {
+        /// The file.
+        file: String,
+        /// Line and cause.
+        cause: String,
+    },
+    /// A value breaks its rule.
+    #[error("{file}: {key} = {value:?}: {rule}")]
+    Value {
+        /// The file.
+        file: String,
+        /// The key.
+        key: &'static str,
+        /// What it is.
+        value: String,
+        /// What it has to be.
+        rule: String,
+    },
+}
+
+impl FileError {
+    /// Returns what a person does next.
+    pub fn next(&self) -> String {
+        match self {
+            Self::Read(error) => error.next(),
+            Self::Syntax { .. } | Self::Value { .. } => {
+                "Correct it, then: systemctl reload machine-config-agent. Keys and values: reference.md.".to_owned()
+            }
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Document {
+    #[serde(default)]
+    repair: Vec<String>,
+    #[serde(default)]
+    soft_reboot: Wish,
+    keep_rollback: Option<String>,
+    #[serde(default)]
+    os: Limits,
+}
+
+#[derive(Debug, Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct Limits {
+    stall: Option<String>,
+    total: Option<String>,
+}
+
+#[derive(Debug, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+enum Wish {
+    #[default]
+    Never,
+    WhereCapable,
+}
+
+/// Reads the file; one that is not there sets nothing. `shown` is its name for people.
+pub fn read(root: &Root, path: &str, shown: &str) -> Result<Tuning, FileError> {
+    match root.read_text(path)? {
+        Some(text) => parse(&text, shown),
+        None => Ok(Tuning::default()),
+    }
+}
+
+/// Reads the text of the file of this name.
+pub fn parse(text: &str, file: &str) -> Result<Tuning, FileError> {
+    let document: Document = toml::from_str(text).map_err(|error| FileError::Syntax {
+        file: file.to_owned(),
+        cause: placed(text, &error),
+    })?;
+    let wrong = |key, value: &str, rule: String| FileError::Value {
+        file: file.to_owned(),
+        key,
+        value: value.to_owned(),
+        rule,
+    };
+    let path = |path: &String| {
+        ManagedPath::new(path.as_str()).map_err(|error| wrong("repair", path, error.to_string()))
+    };
+    let duration = |key, text: Option<&String>, otherwise| {
+        let Some(text) = text else { return Ok(otherwise) };
+        match span(text) {
+            Some(span) => Ok(Some(span)),
+            None => {
+                let rule = "it is a number with s, m, h or d, such as \"15m\" or \"1h30m\"";
+                Err(wrong(key, text, rule.to_owned()))
+            }
+        }
+    };
+    let OsLimits { stall, total } = OsLimits::default();
+    let limits = OsLimits {
+        stall: duration("os.stall", document.os.stall.as_ref(), Some(stall))?.unwrap_or(stall),
+        total: duration("os.total", document.os.total.as_ref(), Some(total))?.unwrap_or(total),
+    };
+    if !(SHORTEST_STALL..=LONGEST_STALL).contains(&limits.stall) {
+        let rule = "it is between 1m and 25m, which is less than the watchdog of the service";
+        return Err(wrong("os.stall", &document.os.stall.unwrap_or_default(), rule.to_owned()));
+    }
+    if limits.total < limits.stall {
+        let rule = "it is not less than os.stall";
+        return Err(wrong("os.total", &document.os.total.unwrap_or_default(), rule.to_owned()));
+    }
+    Ok(Tuning {
+        repair: document.repair.iter().map(path).collect::<Result<BTreeSet<_>, _>>()?,
+        soft_reboot: match document.soft_reboot {
+            Wish::Never => SoftReboot::Never,
+            Wish::WhereCapable => SoftReboot::WhereCapable,
+        },
+        os: limits,
+        keep_rollback: duration("keep-rollback", document.keep_rollback.as_ref(), None)?,
+    })
+}
+
+/// Says where in the text an error is, and what it is, in one line.
+fn placed(text: &str, error: &toml::de::Error) -> String {
+    let cause = error.message().lines().next().unwrap_or_default();
+    let before = error.span().and_then(|span| text.get(..span.start));
+    match before {
+        Some(before) => format!("line {}: {cause}", before.matches('\n').count() + 1),
+        None => cause.to_owned(),
+    }
+}
+
+/// Reads a span of time: `90s`, `15m`, `1h30m`, `2d`.
+fn span(text: &str) -> Option<Duration> {
+    let mut rest = text;
+    let mut seconds = 0_u64;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit())?;
+        let (number, unit) = rest.split_at_checked(digits)?;
+        let factor = match unit.chars().next()? {
+            's' => 1,
+            'm' => 60,
+            'h' => 3600,
+            'd' => 86_400,
+            _ => return None,
+        };
+        seconds = seconds.checked_add(number.parse::<u64>().ok()?.checked_mul(factor)?)?;
+        rest = unit.get(1..)?;
+    }
+    (!text.is_empty()).then(|| Duration::from_secs(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FULL: &str = "repair = ['/etc/chrony.conf', '/etc/NetworkManager']\nsoft-reboot = 'where-capable'\n\
+        keep-rollback = '1d12h'\n[os]\nstall = '90s'\ntotal = '3h'\n";
+
+    #[test]
+    fn every_key_is_read_and_every_key_may_be_absent() {
+        let tuning = parse(FULL, "f").unwrap();
+        let paths: Vec<&str> = tuning.repair.iter().map(ManagedPath::as_str).collect();
+        assert_eq!(paths, ["/etc/NetworkManager", "/etc/chrony.conf"]);
+        assert_eq!(tuning.soft_reboot, SoftReboot::WhereCapable);
+        assert_eq!(tuning.keep_rollback, Some(Duration::from_secs(36 * 3600)));
+        assert_eq!(tuning.os.stall, Duration::from_secs(90));
+        assert_eq!(tuning.os.total, Duration::from_secs(3 * 3600));
+        for empty in ["", "# nothing\n", "[os]\n", "repair = []\n", "soft-reboot = 'never'\n"] {
+            assert_eq!(parse(empty, "f").unwrap(), Tuning::default(), "{empty}");
+        }
+    }
+
+    #[test]
+    fn an_error_names_the_file_the_key_and_the_rule() {
+        let rows = [
+            ("repair = ['etc/x']", "/f: repair = \"etc/x\": "),
+            ("\nsoft-reboot = 'always'", "/f is not understood: line 2: unknown variant `always`"),
+            ("keep-rollback = 'soon'", "/f: keep-rollback = \"soon\": it is a number with s, m, h or d"),
+            ("keep-rollback = ''", "/f: keep-rollback = \"\": "),
+            ("keep-rollback = '15'", "/f: keep-rollback = \"15\": "),
+            ("keep-rollback = 15", "/f is not understood: line 1: invalid type: integer"),
+            ("keep-rollback = '999999999999999999999d'", "/f: keep-rollback"),
+            ("[os]\nstall = '26m'", "/f: os.stall = \"26m\": it is between 1m and 25m"),
+            ("[os]\nstall = '59s'", "/f: os.stall = \"59s\": "),
+            ("[os]\ntotal = '5m'", "/f: os.total = \"5m\": it is not less than os.stall"),
+            ("\n[os]\nspeed = 1", "/f is not understood: line 3: unknown field `speed`"),
+            ("repairs = []", "/f is not understood: line 1: unknown field `repairs`"),
+            ("repair = [", "/f is not understood: line 1: "),
+        ];
+        for (text, expected) in rows {
+            let error = parse(text, "/f").unwrap_err();
+            assert!(error.to_string().starts_with(expected), "{text}: {error}");
+            assert!(error.next().contains("reload machine-config-agent"));
+        }
+    }
+}
