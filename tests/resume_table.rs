@@ -175,6 +175,8 @@ fn verification_commits_tries_once_more_or_holds() {
         what: What::Content,
         expected: "a".to_owned(),
         found: "b".to_owned(),
+        diff: None,
+        unrepaired: None,
     };
     let there = seen(&made, "boot-2", NEW, "new");
     let mut record = record(&made, &[Event::Stage, Event::Apply { first: 1 }, reboot(), Event::Verify]);
@@ -202,6 +204,8 @@ fn a_wrong_host_without_a_reboot_is_taken_back_at_once() {
         what: What::Enablement,
         expected: "enabled".to_owned(),
         found: "disabled".to_owned(),
+        diff: None,
+        unrepaired: None,
     };
     assert!(matches!(verdict(&record, &[wrong]), Decision::Fault(_)));
     assert!(can_take_back(&record, &seen(&made, "boot-1", OLD, "origin")));

@@ -8,10 +8,10 @@ use crate::journal::{Stored, mcd};
 use crate::model::message;
 use crate::model::{Contents, Facts, FileSpec, HostSpec, ManagedPath, Target, Timestamp, UpdateId};
 use crate::observe::{ObserveError, facts};
-use crate::plan::differences::{Difference, Kind, differences, taken_over};
+use crate::plan::differences::{Difference, differences, taken_over};
 use crate::plan::listing::listed;
 use crate::plan::reconcilable::FORCE_FILE;
-use crate::plan::{Batch, Op, Plan, explain, plan};
+use crate::plan::{Batch, Plan, explain, plan};
 use crate::report::Occurrence;
 use crate::telemetry::metrics::Worked;
 use crate::update::Record;
@@ -65,7 +65,7 @@ impl<C: ControlPlane> Agent<C> {
         let plan = plan(&from, &to, &facts, &policy)?;
         if !from.is_unmanaged() {
             // When the drift is put right, the next pass begins after all.
-            self.watch_paths(&from)?;
+            self.watch_over(&from)?;
             undrifted(&from, &facts, &plan)?;
         }
         self.health.drift.clear();
@@ -82,6 +82,7 @@ impl<C: ControlPlane> Agent<C> {
         let changes = os_changes(&record.plan);
         // The journal reads both specs for itself: a large config is not held twice meanwhile.
         drop((origin, from, to, facts));
+        self.unwatch();
         self.journal.begin(record, &stored)?;
         if let Some(changes) = changes {
             self.control.tell(&Occurrence::OsUpdateStarted { changes }).await;
@@ -129,18 +130,8 @@ fn planned_from(origin: &HostSpec, to: &HostSpec, facts: &Facts, recovering: boo
 
 /// Refuses to build on a host that drifted where the plan does not go anyway.
 fn undrifted(from: &HostSpec, facts: &Facts, plan: &Plan) -> Result<(), AgentError> {
-    let touched: Vec<String> = plan
-        .steps()
-        .iter()
-        .map(|step| step.op.path().map_or_else(|| step.op.target(), |path| path.to_string()))
-        .collect();
-    let os = plan.steps().iter().any(|step| matches!(step.op, Op::StageOs { .. } | Op::SetKargs { .. }));
-    let mended = |difference: &Difference| match difference.kind {
-        Kind::Image | Kind::Karg => os,
-        Kind::File | Kind::Dropin | Kind::Unit | Kind::User => touched.contains(&difference.target),
-    };
-    let left: Vec<Difference> =
-        differences(from, &facts.seen).into_iter().filter(|found| !mended(found)).collect();
+    let found = differences(from, &facts.seen).into_iter();
+    let left: Vec<Difference> = found.filter(|difference| !plan.mends(difference)).collect();
     if left.is_empty() {
         return Ok(());
     }
@@ -174,7 +165,7 @@ fn os_changes(plan: &Plan) -> Option<String> {
 }
 
 /// An id that sorts by time: `20261120-204405-123456`.
-fn update_id(now: Timestamp) -> Result<UpdateId, AgentError> {
+pub(super) fn update_id(now: Timestamp) -> Result<UpdateId, AgentError> {
     let text = now.to_string();
     let digits: String = text.chars().filter(char::is_ascii_digit).collect();
     let (date, time) = digits.split_at_checked(8).unwrap_or((&digits, ""));

@@ -157,7 +157,11 @@ impl<C: ControlPlane> Agent<C> {
             return Ok(Turn::Again);
         };
         let seen = self.look(spec).await?;
-        match verdict(record, &differences(spec, &seen)) {
+        let mut found = differences(spec, &seen);
+        if record.is_repair() {
+            found.retain(|difference| record.plan.mends(difference));
+        }
+        match verdict(record, &found) {
             Decision::Commit => self.commit().await,
             Decision::Replan(fault) => self.replan(fault),
             Decision::Fault(fault) => self.fail(fault, &seen).await,
@@ -208,6 +212,7 @@ impl<C: ControlPlane> Agent<C> {
     async fn tell_services(&mut self) {
         let Some(record) = self.journal.record() else { return };
         match record.plan.after().clone() {
+            After::Nothing if record.is_repair() => {}
             After::Nothing => self.control.tell(&Occurrence::SkipReboot).await,
             After::Services { actions } => {
                 for action in actions {
@@ -269,13 +274,16 @@ impl<C: ControlPlane> Agent<C> {
             }
             let Some(spec) = self.journal.target_spec() else { return Ok(Turn::Wait(None)) };
             let spec = spec.clone();
-            self.watch_paths(&spec)?;
+            self.watch_over(&spec)?;
             let seen = self.look(&spec).await?;
             if differences(&spec, &seen).is_empty() {
                 self.journal.note(|record| record.fault = None)?;
                 return Ok(Turn::Again);
             }
             return Ok(Turn::Wait(None));
+        }
+        if record.is_repair() {
+            return self.leave_drift();
         }
         let retry = record.fault.as_ref().is_some_and(|fault| fault.class == Class::Retry);
         if retry && std::mem::take(&mut self.retry_due) {

@@ -3,6 +3,7 @@
 //!
 //! | file | does |
 //! |---|---|
+//! | `drift` | the idle host, watched, compared and, where it is asked for, repaired |
 //! | `begin` | from a wanted target to a record: take-over, drift check, plan |
 //! | `carry` | an open update: its batches, its verification, its roll-back |
 //! | `reboot` | its reboot: what holds it back, and what takes it back |
@@ -15,6 +16,7 @@
 mod backoff;
 mod begin;
 mod carry;
+pub(crate) mod drift;
 mod duties;
 mod error;
 mod reboot;
@@ -28,13 +30,10 @@ use tracing::{info, warn};
 
 use crate::control::ControlPlane;
 use crate::host::Host;
-use crate::host::watch::Watch;
 use crate::journal::{Journal, Outcome};
 use crate::model::message;
-use crate::model::{Class, ConfigName, HostSpec, ManagedPath, Observation, Target, Timestamp, Tuning};
+use crate::model::{Class, HostSpec, Observation, Target, Timestamp, Tuning};
 use crate::observe::observe;
-use crate::plan::differences::differences;
-use crate::plan::listing::listed;
 use crate::report::{Health, Occurrence, report};
 use crate::telemetry::Telemetry;
 use crate::telemetry::metrics::Worked;
@@ -42,6 +41,7 @@ use crate::update::record::{StagedOs, chain};
 use crate::update::{Decision, Event, resume};
 
 use backoff::Backoff;
+use drift::Monitor;
 use duties::OnDuty;
 pub use error::AgentError;
 use reboot::GoingDown;
@@ -96,8 +96,7 @@ pub struct Agent<C> {
     journal: Journal,
     control: C,
     telemetry: Telemetry,
-    watch: Option<Watch>,
-    watched: Option<ConfigName>,
+    monitor: Monitor,
     stop: Stop,
     until: Until,
     reboots: Reboots,
@@ -132,8 +131,7 @@ impl<C: ControlPlane> Agent<C> {
             on_duty: OnDuty::new(control.trust(), node),
             control,
             telemetry,
-            watch: None,
-            watched: None,
+            monitor: Monitor::default(),
             stop,
             until: Until::Stopped,
             reboots: Reboots::Asked,
@@ -263,47 +261,6 @@ impl<C: ControlPlane> Agent<C> {
         Ok(released.unwrap_or(turn))
     }
 
-    /// Compares the idle host with the committed spec: the drift monitor.
-    async fn watch_drift(&mut self) -> Result<Turn, AgentError> {
-        let spec = self.journal.committed_spec()?;
-        if spec.is_unmanaged() {
-            return Ok(Turn::Wait(None));
-        }
-        self.watch_paths(&spec)?;
-        let seen = observe(&self.host, &[&spec]).await?;
-        let drift = differences(&spec, &seen);
-        self.tell_drift(&drift).await;
-        self.health.drift = drift;
-        Ok(Turn::Wait(None))
-    }
-
-    async fn tell_drift(&mut self, drift: &[crate::plan::differences::Difference]) {
-        if drift == self.health.drift {
-            return;
-        }
-        for difference in drift.iter().take(20) {
-            warn!(MESSAGE_ID = message::DRIFT, MCA_TARGET = difference.target, "drift: {difference}");
-        }
-        if drift.is_empty() {
-            info!(MESSAGE_ID = message::DRIFT_GONE, "the host is as its config says again");
-        } else {
-            self.control.tell(&Occurrence::Drift { cause: listed(drift) }).await;
-        }
-    }
-
-    /// Watches the directories of what the spec writes.
-    fn watch_paths(&mut self, spec: &HostSpec) -> Result<(), AgentError> {
-        if self.until == Until::Settled {
-            return Ok(());
-        }
-        if self.watched.as_ref() != Some(&spec.name) {
-            let written = spec.written();
-            self.watch = Some(Watch::new(&self.host.root, written.keys().map(ManagedPath::as_str), [])?);
-            self.watched = Some(spec.name.clone());
-        }
-        Ok(())
-    }
-
     /// Takes an error of a pass: a broken state ends the agent, all else is told and waited out.
     async fn bear(&mut self, error: AgentError) -> Result<Turn, AgentError> {
         if let AgentError::Control(away) = &error
@@ -403,7 +360,7 @@ impl<C: ControlPlane> Agent<C> {
     /// Waits for an event.
     async fn wait(&mut self, delay: Option<Duration>) -> Result<(), AgentError> {
         let drift = async {
-            match &mut self.watch {
+            match &mut self.monitor.watch {
                 Some(watch) => watch.changed().await.map(drop),
                 None => std::future::pending().await,
             }

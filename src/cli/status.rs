@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::host::{HostFlags, runtime};
 use super::{CliError, Output, print, print_json};
+use crate::agent::drift::with_diffs;
 use crate::host::watch::Watch;
 use crate::host::{Host, machine_name};
 use crate::journal::state;
@@ -11,9 +12,13 @@ use crate::journal::stored::{Stored, load_record};
 use crate::model::observation::OsSeen;
 use crate::model::{ImageRef, Target};
 use crate::observe::observe;
-use crate::plan::differences::differences;
+use crate::plan::differences::Difference;
+use crate::plan::drift::drift;
 use crate::report::{Health, NodeReport, Progress, State, report};
 use crate::update::{Fault, Record};
+
+/// How many diffs of drifted contents are shown: a screen; `verify` shows all.
+const DIFFS: usize = 1;
 
 /// Flags of `status`.
 #[derive(Debug, clap::Args)]
@@ -46,6 +51,9 @@ struct Status {
     progress: Option<Progress>,
     /// What is waited for: the drain, and what stands in its way.
     waiting: Option<String>,
+    /// What differs, for people; programs ask `verify`.
+    #[serde(skip)]
+    drift: Vec<Difference>,
 }
 
 #[derive(Debug, PartialEq, Serialize)]
@@ -98,7 +106,8 @@ async fn look(host: &Host) -> Result<Status, CliError> {
     let specs: Vec<_> = spec.iter().collect();
     let seen = observe(host, &specs).await?;
     if let Some(spec) = &spec {
-        health.drift = differences(spec, &seen);
+        health.drift = drift(spec, &seen);
+        with_diffs(&host.root, spec, &seen, &mut health.drift)?;
     }
     health.progress = record.as_ref().and_then(progress);
     Ok(status(report(record.as_ref(), &health), health, &seen.os, host.os.name()))
@@ -123,6 +132,7 @@ fn status(report: NodeReport, health: Health, os: &OsSeen, backend: &'static str
         fault: report.fault,
         progress: report.progress,
         waiting: report.waiting,
+        drift: health.drift,
     }
 }
 
@@ -170,6 +180,9 @@ fn text(status: &Status) -> String {
     if let Some(fault) = &status.fault {
         lines.push(format!("  why      {}: {}", fault.reason, fault.message));
         lines.push(format!("  next     {}", fault.next));
+    }
+    for diff in status.drift.iter().filter_map(|difference| difference.diff.as_ref()).take(DIFFS) {
+        lines.extend(diff.lines().map(|line| format!("    {line}")));
     }
     lines.join("\n")
 }

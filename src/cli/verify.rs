@@ -4,13 +4,14 @@ use serde::Serialize;
 
 use super::host::{HostFlags, runtime};
 use super::{CliError, Output, input, print, print_json};
+use crate::agent::drift::with_diffs;
 use crate::host::Host;
 use crate::journal::state;
-use crate::journal::stored::Stored;
+use crate::journal::stored::{Stored, load_record};
 use crate::model::HostSpec;
 use crate::observe::observe;
-use crate::plan::differences::{Difference, What, differences};
-use crate::plan::explain::text_diff;
+use crate::plan::differences::{Difference, differences};
+use crate::plan::drift::drift;
 use crate::plan::listing::counted;
 
 /// Flags of `verify`.
@@ -45,12 +46,17 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, CliError> {
     let host = arguments.host.observe()?;
     let spec = spec(arguments, &host)?;
     let seen = runtime()?.block_on(observe(&host, &[&spec]))?;
-    let found = differences(&spec, &seen);
+    // While an update is under way, what is staged is its own.
+    let idle = arguments.config == "current" && load_record(&host.root)?.is_none();
+    let mut found = if idle { drift(&spec, &seen) } else { differences(&spec, &seen) };
     match arguments.output {
         Output::Json => {
             print_json(&Verified { schema_version: 1, config: spec.name.as_str(), differences: &found })?;
         }
-        Output::Text => print(&text(&host, &spec, &found)?)?,
+        Output::Text => {
+            with_diffs(&host.root, &spec, &seen, &mut found)?;
+            print(&text(&spec, &found))?;
+        }
     }
     Ok(u8::from(!found.is_empty()))
 }
@@ -70,23 +76,16 @@ fn spec(arguments: &Arguments, host: &Host) -> Result<HostSpec, CliError> {
 }
 
 /// The differences, one a line, each followed by a bounded diff of its content.
-fn text(host: &Host, spec: &HostSpec, found: &[Difference]) -> Result<String, CliError> {
+fn text(spec: &HostSpec, found: &[Difference]) -> String {
     if found.is_empty() {
-        return Ok(format!("the host is as {} says", spec.name));
+        return format!("the host is as {} says", spec.name);
     }
-    let written = spec.written();
     let mut text = format!("{} from {}:\n", counted(found.len(), "difference"), spec.name);
     for difference in found {
         text += &format!("  {difference}\n");
-        if difference.what != What::Content {
-            continue;
-        }
-        let file = written.iter().find(|(path, _)| path.as_str() == difference.target).map(|(_, file)| file);
-        if let (Some(file), Some(bytes)) = (file, host.root.read(&difference.target)?) {
-            for line in text_diff(file.contents.bytes(), &bytes, file.is_secret()).lines() {
-                text += &format!("    {line}\n");
-            }
+        for line in difference.diff.iter().flat_map(|diff| diff.lines()) {
+            text += &format!("    {line}\n");
         }
     }
-    Ok(text)
+    text
 }

@@ -3,10 +3,13 @@
 use super::HostError;
 use super::accounts::User;
 use super::root::Root;
-use crate::model::FileSeen;
+use crate::model::users::KEYS_FILE;
+use crate::model::{FileSeen, ManagedPath};
 
 /// What the agent itself makes is closed to others (MCD-158).
 const PRIVATE: u32 = 0o700;
+/// What sshd refuses (`StrictModes`).
+const OTHERS_WRITE: u32 = 0o022;
 /// Where a foreign `.ssh` is moved: sshd reads nothing there, and nothing is lost.
 const ASIDE: &str = ".ssh.mca-foreign";
 
@@ -27,4 +30,29 @@ pub fn prepare(root: &Root, home: &str, user: &User) -> Result<(), HostError> {
     }
     root.own_dir(&ssh, PRIVATE, user.uid, user.gid)?;
     root.own_dir(&format!("{ssh}/authorized_keys.d"), PRIVATE, user.uid, user.gid)
+}
+
+/// Returns the first directory between home and keys file that is not the account's own, or that others may write.
+pub fn foreign(root: &Root, user: &User) -> Result<Option<ManagedPath>, HostError> {
+    let mut at = user.home.trim_end_matches('/').to_owned();
+    let Some((directories, _)) = KEYS_FILE.rsplit_once('/') else { return Ok(None) };
+    for name in directories.split('/') {
+        at = format!("{at}/{name}");
+        if let Some((mode, owner, _)) = root.dress_of(&at)?
+            && (owner != user.uid || mode & OTHERS_WRITE != 0)
+        {
+            return Ok(ManagedPath::new(at).ok());
+        }
+    }
+    Ok(None)
+}
+
+/// Returns the directories and the file of an account's keys.
+pub fn places(user: &User) -> Vec<String> {
+    let mut at = user.home.trim_end_matches('/').to_owned();
+    let below = |name: &str| {
+        at = format!("{at}/{name}");
+        at.clone()
+    };
+    KEYS_FILE.split('/').map(below).collect()
 }

@@ -1,8 +1,18 @@
-//! Which managed paths changed: told by the kernel, never polled.
+//! Which of the watched things changed: told by the kernel, never polled.
 //!
-//! The directories of the paths are watched, or the nearest ones that exist. Invariant: a directory that is removed,
-//! swapped or made again is watched again, and when the kernel lost events everything counts as changed; so a change may
-//! be told twice but is never missed.
+//! A file is watched by its inode, so that a write through a hard link or by a name elsewhere is seen; each directory on
+//! the way to it by its names, so that everything that leads the path elsewhere is seen: what is renamed, replaced,
+//! linked or made at last; and the mount table, since a mount over it touches nothing. What others do to other files of
+//! a watched directory wakes nobody, but for names that come and go.
+//!
+//! Invariant: what is watched is watched before it is looked at, and when the kernel lost events everything counts as
+//! changed; so a change may be told twice but is never missed. One exception: a write through a mapping is told when the
+//! mapping ends.
+
+mod mounts;
+mod route;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -10,31 +20,98 @@ use std::mem::MaybeUninit;
 use std::time::Duration;
 
 use rustix::fd::OwnedFd;
+use rustix::fs::FileType;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
 use tokio::time::Instant;
 
 use super::HostError;
-use super::root::{Root, split};
+use super::root::{KernelName, Root};
+use mounts::Mounts;
+use route::{Finder, Last};
 
-/// Editors and package managers touch a file several times in a row: told once, after it was quiet for so long.
-const QUIET: Duration = Duration::from_millis(50);
-/// One that never rests is told all the same.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Editors and package managers touch a file several times in a row: told once, after it was quiet for so long. A
+/// quarter of the time that a person calls at once (100 ms): the rest is for looking and telling.
+const QUIET: Duration = Duration::from_millis(25);
+/// One that never rests is told all the same, so often that a full look each time stays within a percent of one core.
+const PATIENCE: Duration = Duration::from_millis(500);
 /// Room for some hundred events at once; one event needs at most 16 + 256 bytes.
 const BUFFER: usize = 16 * 1024;
+
+/// What is asked of a directory on the way: which names come and go.
+const NAMES: WatchFlags =
+    WatchFlags::CREATE.union(WatchFlags::DELETE).union(WatchFlags::MOVED_FROM).union(WatchFlags::MOVED_TO);
+/// What is asked of a directory whose files count, whatever they are called.
+const CONTENTS: WatchFlags = NAMES.union(WatchFlags::CLOSE_WRITE).union(WatchFlags::EXCL_UNLINK);
+/// What is asked of a file.
+const BYTES: WatchFlags = WatchFlags::MODIFY.union(WatchFlags::CLOSE_WRITE).union(WatchFlags::ATTRIB);
+
+/// What is asked of a directory for its own sake. A new time of change alone counts as a write.
+const TOUCHED: WatchFlags = WatchFlags::ATTRIB.union(WatchFlags::MODIFY);
+
+/// What is to be watched. Nothing of it needs to exist.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Watched {
+    /// Files: their bytes, their mode and owner. Of a directory only the latter, and its times.
+    pub paths: BTreeSet<String>,
+    /// Directories: every file directly in them.
+    pub directories: BTreeSet<String>,
+    /// Directories: the names in them and in their own directories, as links of units are.
+    pub trees: BTreeSet<String>,
+}
+
+/// How a path goes on at a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Through,
+    End,
+}
+
+/// What one watched inode stands for.
+#[derive(Debug, Default)]
+struct Held {
+    /// Real paths, when it is a directory; `""` is the root.
+    directories: BTreeSet<String>,
+    /// Watched paths that end here.
+    paths: BTreeSet<String>,
+}
 
 /// Watches paths below a root.
 #[derive(Debug)]
 pub struct Watch {
     root: Root,
     inotify: AsyncFd<OwnedFd>,
-    /// The watched paths: files, and directories whose entries matter.
-    paths: BTreeSet<String>,
-    directories: BTreeSet<String>,
-    /// Watch descriptors and the directories, as they were asked for, that they stand for.
-    watched: BTreeMap<i32, BTreeSet<String>>,
+    mounts: Option<Mounts>,
+    wanted: Watched,
+    /// By watch descriptor.
+    held: BTreeMap<i32, Held>,
+    /// The descriptor of each path's inode.
+    inodes: BTreeMap<String, i32>,
+    /// Real paths of names, and the watched paths whose way goes by them.
+    ways: BTreeMap<String, Vec<(String, Way)>>,
+    /// Real directories all names in which count, and what they are called.
+    inside: BTreeMap<String, String>,
+    /// Those of them in which new directories are to be watched, too.
+    tops: BTreeSet<String>,
+    changed: BTreeSet<String>,
+}
+
+/// What the kernel told.
+enum Told {
+    Events(Vec<Event>),
+    Mounts,
+}
+
+/// What is left to do after events.
+#[derive(Default)]
+struct Due {
+    /// Something told is about what is watched.
+    ours: bool,
+    /// The ways may lead elsewhere now.
+    survey: bool,
+    /// Names at which another file may stand now: watched path and real path.
+    renewed: BTreeMap<String, String>,
 }
 
 impl Watch {
@@ -44,6 +121,13 @@ impl Watch {
         files: impl IntoIterator<Item = &'a str>,
         directories: impl IntoIterator<Item = &'a str>,
     ) -> Result<Self, HostError> {
+        let paths = files.into_iter().map(str::to_owned).collect();
+        let directories = directories.into_iter().map(str::to_owned).collect();
+        Self::of(root, Watched { paths, directories, trees: BTreeSet::new() })
+    }
+
+    /// Watches what is wanted.
+    pub fn of(root: &Root, wanted: Watched) -> Result<Self, HostError> {
         let failed = |source: io::Error| HostError::io("watch", root.base().display().to_string(), source);
         let fd = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)
             .map_err(|errno| failed(errno.into()))?;
@@ -55,144 +139,278 @@ impl Watch {
         let mut watch = Self {
             root: root.clone(),
             inotify,
-            paths: files.into_iter().map(str::to_owned).collect(),
-            directories: directories.into_iter().map(|dir| dir.trim_end_matches('/').to_owned()).collect(),
-            watched: BTreeMap::new(),
+            mounts: Mounts::open(root),
+            wanted,
+            held: BTreeMap::new(),
+            inodes: BTreeMap::new(),
+            ways: BTreeMap::new(),
+            inside: BTreeMap::new(),
+            tops: BTreeSet::new(),
+            changed: BTreeSet::new(),
         };
-        watch.watch_all()?;
+        watch.survey()?;
+        watch.changed.clear();
         Ok(watch)
+    }
+
+    /// Returns what is watched.
+    pub fn wanted(&self) -> &Watched {
+        &self.wanted
     }
 
     /// Waits until something changed and it is quiet again; returns the paths, those in directories included.
     ///
-    /// Cancel-safe but for the debouncing: a cancelled call may lose what it had collected, so keep one future.
+    /// Cancel-safe: what was told stays for the next call.
     pub async fn changed(&mut self) -> Result<Vec<String>, HostError> {
-        let mut changed = BTreeSet::new();
-        while changed.is_empty() {
-            self.wait(&mut changed).await?;
+        while self.changed.is_empty() {
+            self.wait().await?;
         }
         let patience = Instant::now() + PATIENCE;
+        let mut quiet = Instant::now() + QUIET;
         loop {
-            let quiet = (Instant::now() + QUIET).min(patience);
-            match tokio::time::timeout_at(quiet, self.wait(&mut changed)).await {
-                Ok(more) => more?,
-                Err(_) => return Ok(changed.into_iter().collect()),
+            match tokio::time::timeout_at(quiet.min(patience), self.wait()).await {
+                Ok(ours) => {
+                    if ours? {
+                        quiet = Instant::now() + QUIET;
+                    }
+                }
+                Err(_) => return Ok(std::mem::take(&mut self.changed).into_iter().collect()),
+            }
+            // Events without end are always ready, so that the time would never be asked for.
+            if Instant::now() >= patience {
+                return Ok(std::mem::take(&mut self.changed).into_iter().collect());
             }
         }
     }
 
-    /// Waits for the next events and collects what they are about.
-    async fn wait(&mut self, changed: &mut BTreeSet<String>) -> Result<(), HostError> {
-        let failed = |source: io::Error| HostError::io("watch", "the configuration", source);
-        let mut events = Vec::new();
-        loop {
-            let mut ready = self.inotify.readable().await.map_err(failed)?;
-            match ready.try_io(|fd| read(fd.get_ref())) {
-                Ok(read) => {
-                    events.extend(read.map_err(failed)?);
-                    break;
+    /// Waits for the next events and collects what they are about; says whether any is about what is watched.
+    async fn wait(&mut self) -> Result<bool, HostError> {
+        let mounted = async {
+            match &self.mounts {
+                Some(mounts) => mounts.changed().await,
+                None => std::future::pending().await,
+            }
+        };
+        let told = tokio::select! {
+            // Both only wait, and take what was told in the step that ends them: losing one loses nothing.
+            events = events(&self.inotify) => Told::Events(events?),
+            mounted = mounted => { mounted?; Told::Mounts }
+        };
+        let mut due = Due::default();
+        match told {
+            Told::Events(events) => {
+                for event in events {
+                    self.take(&event, &mut due);
                 }
-                Err(_would_block) => {}
+            }
+            Told::Mounts => due.survey = self.moved().is_some(),
+        }
+        if due.survey {
+            self.survey()?;
+        } else {
+            for (path, real) in due.renewed {
+                self.hold_path(&path, &real)?;
             }
         }
-        let mut again = false;
-        for event in events {
-            again |= self.take(&event, changed);
+        Ok(due.ours || due.survey)
+    }
+
+    /// Notes what an event is about.
+    fn take(&mut self, event: &Event, due: &mut Due) {
+        if event.flags.intersects(ReadFlags::QUEUE_OVERFLOW | ReadFlags::UNMOUNT) {
+            let Watched { paths, directories, trees } = &self.wanted;
+            self.changed.extend(paths.iter().chain(directories).chain(trees).cloned());
+            (due.ours, due.survey) = (true, true);
+            return;
         }
-        if again {
-            self.watch_all()?;
+        // Not there: it was let go of meanwhile.
+        let Some(held) = self.held.get(&event.watch) else { return };
+        if let Some(name) = &event.name {
+            for directory in &held.directories {
+                let real = format!("{directory}/{name}");
+                for (path, way) in self.ways.get(&real).into_iter().flatten() {
+                    due.ours = true;
+                    self.changed.insert(path.clone());
+                    match way {
+                        Way::Through => due.survey = true,
+                        Way::End => drop(due.renewed.insert(path.clone(), real.clone())),
+                    }
+                }
+                if let Some(shown) = self.inside.get(directory) {
+                    due.ours = true;
+                    self.changed.insert(format!("{shown}/{name}"));
+                    due.survey |= self.tops.contains(directory) && event.flags.contains(ReadFlags::ISDIR);
+                }
+            }
+        } else if event.flags.contains(ReadFlags::IGNORED) {
+            // Its inode is gone; what stands at its name now was told by its directory.
+            self.held.remove(&event.watch);
+        } else {
+            due.ours |= !held.paths.is_empty();
+            self.changed.extend(held.paths.iter().cloned());
+        }
+    }
+
+    /// Looks at the mount table; `None` when nothing on the ways has moved.
+    fn moved(&mut self) -> Option<()> {
+        let mounts = self.mounts.as_ref()?;
+        let matters = |point: &str| self.ways.contains_key(point) || self.inside.contains_key(point);
+        let moved = mounts.moved(&mounts.read(), matters);
+        for point in &moved {
+            let paths = self.ways.get(point).into_iter().flatten().map(|(path, _)| path);
+            self.changed.extend(paths.chain(self.inside.get(point)).cloned());
+        }
+        (!moved.is_empty()).then_some(())
+    }
+
+    /// Finds the ways to everything that is wanted, and watches them. What is on none any more is let go of.
+    fn survey(&mut self) -> Result<(), HostError> {
+        // First the mounts: one that comes while the ways are found differs from this and is told.
+        self.moved();
+        let table = self.mounts.as_ref().map(Mounts::read);
+        let old = std::mem::take(&mut self.held);
+        self.inodes.clear();
+        self.ways.clear();
+        self.inside.clear();
+        self.tops.clear();
+        let Self { root, inotify, held, wanted, .. } = &mut *self;
+        let enter = |directory: &str| hold_directory(root, inotify, held, directory, NAMES);
+        let mut finder = Finder::new(root, enter);
+        let mut routes = Vec::new();
+        for (paths, last) in [
+            (&wanted.paths, Last::Kept),
+            (&wanted.directories, Last::Followed),
+            (&wanted.trees, Last::Followed),
+        ] {
+            for path in paths {
+                routes.push((path.clone(), last, finder.find(path, last)?));
+            }
+        }
+        for (path, last, route) in routes {
+            for real in route.through {
+                self.ways.entry(real).or_default().push((path.clone(), Way::Through));
+            }
+            match (route.end, last) {
+                (None, _) => {}
+                (Some(real), Last::Kept) => {
+                    self.hold_path(&path, &real)?;
+                    self.ways.entry(real).or_default().push((path, Way::End));
+                }
+                (Some(real), Last::Followed) => self.hold_inside(&path, real)?,
+            }
+        }
+        if let (Some(mounts), Some(table)) = (&mut self.mounts, table) {
+            mounts.keep(table, |point| self.ways.contains_key(point) || self.inside.contains_key(point));
+        }
+        for watch in old.into_keys().filter(|watch| !self.held.contains_key(watch)) {
+            self.let_go(watch)?;
         }
         Ok(())
     }
 
-    /// Notes what an event is about; says whether directories have to be watched anew.
-    fn take(&mut self, event: &Event, changed: &mut BTreeSet<String>) -> bool {
-        if event.flags.contains(ReadFlags::QUEUE_OVERFLOW) {
-            changed.extend(self.paths.iter().cloned());
-            changed.extend(self.directories.iter().cloned());
-            return true;
+    /// Watches the inode that stands at a path, in place of the one that stood there.
+    fn hold_path(&mut self, path: &str, real: &str) -> Result<(), HostError> {
+        let flags = |kind| match kind {
+            FileType::RegularFile => Some(BYTES),
+            FileType::Directory => Some(TOUCHED),
+            FileType::Symlink
+            | FileType::Fifo
+            | FileType::Socket
+            | FileType::CharacterDevice
+            | FileType::BlockDevice
+            | FileType::Unknown => None,
+        };
+        let standing = self.root.standing(real)?;
+        let wanted = standing.and_then(|standing| Some((flags(standing.kind)?, standing.name)));
+        let now = wanted.map(|(flags, name)| add(&self.inotify, path, &name, flags)).transpose()?;
+        let before = match now {
+            Some(watch) => self.inodes.insert(path.to_owned(), watch),
+            None => self.inodes.remove(path),
+        };
+        if let Some(watch) = now {
+            self.held.entry(watch).or_default().paths.insert(path.to_owned());
         }
-        let gone = ReadFlags::IGNORED | ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF | ReadFlags::UNMOUNT;
-        let stale = event.flags.intersects(gone);
-        let Some(directories) = self.watched.get(&event.watch).cloned() else { return stale };
-        if event.flags.contains(ReadFlags::IGNORED) {
-            self.watched.remove(&event.watch);
-        }
-        let mut again = stale;
-        for directory in directories {
-            let path = match &event.name {
-                Some(name) => format!("{directory}/{name}"),
-                None => directory.clone(),
-            };
-            if self.paths.contains(&path) || (event.name.is_some() && self.directories.contains(&directory)) {
-                changed.insert(path.clone());
-            }
-            // A directory on the way to watched paths came or went.
-            let below = format!("{path}/");
-            let wanted = self.paths.iter().filter(|one| one.starts_with(&below));
-            let wanted =
-                wanted.chain(self.directories.iter().filter(|one| **one == path || one.starts_with(&below)));
-            for one in wanted {
-                changed.insert(one.clone());
-                again = true;
-            }
-        }
-        again
-    }
-
-    /// Watches the directory of each path, and the one above it: that tells when the directory itself is swapped.
-    fn watch_all(&mut self) -> Result<(), HostError> {
-        let parents =
-            self.paths.iter().filter_map(|path| split(path)).map(|(directory, _)| format!("/{directory}"));
-        let wanted: BTreeSet<String> = parents.chain(self.directories.iter().cloned()).collect();
-        // Old watches are dropped: a directory that was moved away is not ours any more.
-        let mut old = std::mem::take(&mut self.watched);
-        for directory in wanted {
-            let mut at = directory.trim_end_matches('/').trim_end_matches("/.");
-            loop {
-                let found = self.watch_one(at)?;
-                let Some((above, _)) = at.rsplit_once('/') else { break };
-                if found && at != directory.trim_end_matches('/') {
-                    break;
-                }
-                at = above;
-            }
-        }
-        old.retain(|watch, _| !self.watched.contains_key(watch));
-        for watch in old.into_keys() {
-            // One that the kernel has dropped itself gives EINVAL, which is as good.
-            match inotify::remove_watch(self.inotify.get_ref(), watch) {
-                Ok(()) | Err(Errno::INVAL) => {}
-                Err(errno) => return Err(HostError::io("stop watching", "a directory", errno)),
-            }
+        let Some(before) = before.filter(|before| Some(*before) != now) else { return Ok(()) };
+        let Some(held) = self.held.get_mut(&before) else { return Ok(()) };
+        held.paths.remove(path);
+        if held.paths.is_empty() && held.directories.is_empty() {
+            self.held.remove(&before);
+            self.let_go(before)?;
         }
         Ok(())
     }
 
-    fn watch_one(&mut self, directory: &str) -> Result<bool, HostError> {
-        let shown = if directory.is_empty() { "/" } else { directory };
-        let Some(name) = self.root.kernel_name(shown)? else { return Ok(false) };
-        let flags = WatchFlags::CREATE
-            | WatchFlags::DELETE
-            | WatchFlags::MOVED_FROM
-            | WatchFlags::MOVED_TO
-            | WatchFlags::CLOSE_WRITE
-            | WatchFlags::ATTRIB
-            | WatchFlags::DELETE_SELF
-            | WatchFlags::MOVE_SELF
-            | WatchFlags::EXCL_UNLINK
-            | WatchFlags::ONLYDIR;
-        let watch = inotify::add_watch(self.inotify.get_ref(), name.path(), flags)
-            .map_err(|errno| HostError::io("watch", shown, errno))?;
-        self.watched.entry(watch).or_default().insert(directory.to_owned());
-        Ok(true)
+    /// Watches what is in a directory.
+    fn hold_inside(&mut self, path: &str, real: String) -> Result<(), HostError> {
+        let shown = path.trim_end_matches('/');
+        let tree = self.wanted.trees.contains(path);
+        let flags = if tree { NAMES } else { CONTENTS };
+        hold_directory(&self.root, &self.inotify, &mut self.held, &real, flags)?;
+        if tree {
+            for name in self.root.list(&real)? {
+                let below = format!("{real}/{name}");
+                let standing = self.root.standing(&below)?;
+                if standing.is_some_and(|standing| standing.kind == FileType::Directory) {
+                    hold_directory(&self.root, &self.inotify, &mut self.held, &below, NAMES)?;
+                    self.inside.insert(below, format!("{shown}/{name}"));
+                }
+            }
+            self.tops.insert(real.clone());
+        }
+        self.inside.insert(real, shown.to_owned());
+        Ok(())
     }
+
+    fn let_go(&self, watch: i32) -> Result<(), HostError> {
+        // One that the kernel has dropped itself gives EINVAL, which is as good.
+        match inotify::remove_watch(self.inotify.get_ref(), watch) {
+            Ok(()) | Err(Errno::INVAL) => Ok(()),
+            Err(errno) => Err(HostError::io("stop watching", "a directory", errno)),
+        }
+    }
+}
+
+/// Watches a real directory; one that is gone again is told by the directory above it.
+fn hold_directory(
+    root: &Root,
+    inotify: &AsyncFd<OwnedFd>,
+    held: &mut BTreeMap<i32, Held>,
+    directory: &str,
+    flags: WatchFlags,
+) -> Result<(), HostError> {
+    let shown = if directory.is_empty() { "/" } else { directory };
+    let Some(name) = root.kernel_name(shown)? else { return Ok(()) };
+    let watch = add(inotify, shown, &name, flags | WatchFlags::ONLYDIR)?;
+    held.entry(watch).or_default().directories.insert(directory.to_owned());
+    Ok(())
+}
+
+/// Adds a watch. An inode may be watched for several reasons: flags are added to those it has.
+fn add(
+    inotify: &AsyncFd<OwnedFd>,
+    shown: &str,
+    name: &KernelName,
+    flags: WatchFlags,
+) -> Result<i32, HostError> {
+    inotify::add_watch(inotify.get_ref(), name.path(), flags | WatchFlags::MASK_ADD)
+        .map_err(|errno| HostError::io("watch", shown, errno))
 }
 
 struct Event {
     watch: i32,
     flags: ReadFlags,
     name: Option<String>,
+}
+
+/// Waits for events and reads them.
+async fn events(inotify: &AsyncFd<OwnedFd>) -> Result<Vec<Event>, HostError> {
+    let failed = |source: io::Error| HostError::io("watch", "the configuration", source);
+    loop {
+        let mut ready = inotify.readable().await.map_err(failed)?;
+        if let Ok(read) = ready.try_io(|fd| read(fd.get_ref())) {
+            return read.map_err(failed);
+        }
+    }
 }
 
 /// Reads what is there; "nothing" is the error that has the caller wait again.
@@ -213,65 +431,5 @@ fn read(fd: &OwnedFd) -> io::Result<Vec<Event>> {
         if reader.is_buffer_empty() {
             return Ok(events);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::fs;
-
-    use super::*;
-
-    async fn told(watch: &mut Watch, change: impl FnOnce()) -> Vec<String> {
-        change();
-        // Generous: only a miss waits so long.
-        tokio::time::timeout(Duration::from_secs(20), watch.changed()).await.expect("no event came").unwrap()
-    }
-
-    #[tokio::test(flavor = "current_thread")]
-    async fn tells_changes_also_after_directories_came_and_went() {
-        let dir = tempfile::tempdir().unwrap();
-        let at = |path: &str| dir.path().join(path);
-        fs::create_dir_all(at("etc/a")).unwrap();
-        fs::create_dir_all(at("control/machineconfigs")).unwrap();
-        fs::write(at("etc/a/one"), "1").unwrap();
-        let root = Root::open(dir.path()).unwrap();
-        let files = ["/etc/a/one", "/etc/b/c/two"];
-        let mut watch = Watch::new(&root, files, ["/control/machineconfigs"]).unwrap();
-
-        assert_eq!(told(&mut watch, || fs::write(at("etc/a/one"), "2").unwrap()).await, ["/etc/a/one"]);
-        let names = told(&mut watch, || {
-            fs::write(at("control/machineconfigs/.x"), "2").unwrap();
-            fs::rename(at("control/machineconfigs/.x"), at("control/machineconfigs/x.yaml")).unwrap();
-        });
-        assert!(names.await.contains(&"/control/machineconfigs/x.yaml".to_owned()));
-        // A parent that did not exist.
-        let told_two = told(&mut watch, || fs::create_dir_all(at("etc/b/c")).unwrap()).await;
-        assert_eq!(told_two, ["/etc/b/c/two"]);
-        assert_eq!(told(&mut watch, || fs::write(at("etc/b/c/two"), "2").unwrap()).await, ["/etc/b/c/two"]);
-        // A parent that is removed, and made again.
-        assert_eq!(told(&mut watch, || fs::remove_dir_all(at("etc/a")).unwrap()).await, ["/etc/a/one"]);
-        assert_eq!(told(&mut watch, || fs::create_dir(at("etc/a")).unwrap()).await, ["/etc/a/one"]);
-        assert_eq!(told(&mut watch, || fs::write(at("etc/a/one"), "3").unwrap()).await, ["/etc/a/one"]);
-        // A parent that is swapped.
-        fs::create_dir(at("etc/other")).unwrap();
-        let swapped = told(&mut watch, || {
-            fs::rename(at("etc/a"), at("etc/old")).unwrap();
-            fs::rename(at("etc/other"), at("etc/a")).unwrap();
-        });
-        assert_eq!(swapped.await, ["/etc/a/one"]);
-        assert_eq!(told(&mut watch, || fs::write(at("etc/a/one"), "4").unwrap()).await, ["/etc/a/one"]);
-    }
-
-    #[tokio::test(flavor = "current_thread")]
-    async fn lost_events_mean_that_everything_changed() {
-        let dir = tempfile::tempdir().unwrap();
-        fs::create_dir_all(dir.path().join("etc")).unwrap();
-        let root = Root::open(dir.path()).unwrap();
-        let mut watch = Watch::new(&root, ["/etc/one", "/etc/two"], []).unwrap();
-        let overflow = Event { watch: -1, flags: ReadFlags::QUEUE_OVERFLOW, name: None };
-        let mut changed = BTreeSet::new();
-        assert!(watch.take(&overflow, &mut changed));
-        assert_eq!(changed.into_iter().collect::<Vec<_>>(), ["/etc/one", "/etc/two"]);
     }
 }

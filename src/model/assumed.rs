@@ -60,6 +60,7 @@ impl Observation {
             kargs: spec.kargs.clone(),
             files: spec.written().iter().map(|(path, file)| (path.clone(), file_seen(file))).collect(),
             units: spec.units.iter().map(|(name, unit)| (name.clone(), unit_seen(unit))).collect(),
+            stray_links: BTreeMap::new(),
             core: core_seen(spec)?,
             user_ids: BTreeMap::from([("root".to_owned(), 0), (CORE.to_owned(), CORE_ID)]),
             group_ids: BTreeMap::from([("root".to_owned(), 0), (CORE.to_owned(), CORE_ID)]),
@@ -119,6 +120,7 @@ fn core_seen(spec: &HostSpec) -> Result<CoreSeen, ModelError> {
         uid: CORE_ID,
         gid: CORE_ID,
         password: core.map(|core| core.password.clone()),
+        foreign: None,
     })
 }
 

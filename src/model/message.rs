@@ -20,6 +20,8 @@ pub const ROLLED_BACK: &str = "8c0a70a7a84547f9953a5154281fa6f5";
 pub const DRIFT: &str = "0db317d94c8e4fa3969a73bf4c83cf3b";
 /// Logged when the host is as its config says again.
 pub const DRIFT_GONE: &str = "939ae232588e4bceb71ed78a1dc02e27";
+/// Logged when drift at a path that is to be repaired is being put right.
+pub const REPAIR: &str = "6d1f3b0c5a8e4b7d9f2ac41e7053b896";
 /// Logged when the reboot was asked for.
 pub const REBOOT: &str = "5e571eaa66c144e7885990d2e844c762";
 /// Logged when a reboot waits for somebody who blocks the shutdown.
@@ -40,7 +42,7 @@ pub const STOPPED: &str = "baa2919c0ded47bbbec0c9226ed91f2e";
 pub const TRUST: &str = "0bd3f74055fa4d8cb1bef5103f7bedaf";
 
 /// Every id with its name, for the catalog's test.
-pub const ALL: [(&str, &str); 18] = [
+pub const ALL: [(&str, &str); 19] = [
     ("STARTED", STARTED),
     ("PHASE", PHASE),
     ("STEP_STARTED", STEP_STARTED),
@@ -50,6 +52,7 @@ pub const ALL: [(&str, &str); 18] = [
     ("ROLLED_BACK", ROLLED_BACK),
     ("DRIFT", DRIFT),
     ("DRIFT_GONE", DRIFT_GONE),
+    ("REPAIR", REPAIR),
     ("REBOOT", REBOOT),
     ("REBOOT_BLOCKED", REBOOT_BLOCKED),
     ("REBOOT_ABORTED", REBOOT_ABORTED),

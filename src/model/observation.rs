@@ -182,6 +182,9 @@ pub enum CoreSeen {
         gid: u32,
         /// The password field of `/etc/shadow`; `None` when there is no entry.
         password: Option<PasswordHash>,
+        /// The first directory between home and keys file that is not the account's own, or that others may write:
+        /// sshd takes no key from there.
+        foreign: Option<ManagedPath>,
     },
 }
 
@@ -198,6 +201,8 @@ pub struct Observation {
     pub files: BTreeMap<ManagedPath, FileSeen>,
     /// Units.
     pub units: BTreeMap<UnitName, UnitSeen>,
+    /// Links that lead to a unit although its `[Install]` section does not ask for them; a unit without is absent.
+    pub stray_links: BTreeMap<UnitName, Vec<ManagedPath>>,
     /// The account.
     pub core: CoreSeen,
     /// User names of the config and their ids on the host; a name that is missing has no account.

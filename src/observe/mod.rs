@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::host::accounts::{self, Accounts};
 use crate::host::systemd::UnitLinks;
-use crate::host::{Host, Root};
+use crate::host::{Host, Root, keys};
 use crate::model::observation::CoreSeen;
 use crate::model::users::{CORE, KEYS_FILE};
 use crate::model::{FileSeen, HostSpec, Karg, ManagedPath, Observation, Principal, UnitName};
@@ -24,12 +24,14 @@ pub async fn observe(host: &Host, specs: &[&HostSpec]) -> Result<Observation, Ob
     let root = &host.root;
     let accounts = Accounts::load(root).map_err(ObserveError::of("the accounts"))?;
     let (user_ids, group_ids) = ids(&accounts, specs);
+    let links = UnitLinks::load(root).map_err(ObserveError::of("the units"))?;
     Ok(Observation {
         boot_id: host.power.boot_id().map_err(ObserveError::of("the boot"))?,
         os: host.os.seen().await.map_err(ObserveError::of("the OS"))?,
         kargs: kargs(root)?,
         files: files(root, &paths(specs))?,
-        units: units(root, specs)?,
+        units: units(&links, specs)?,
+        stray_links: stray_links(&links, specs)?,
         core: core(root, &accounts)?,
         user_ids,
         group_ids,
@@ -53,16 +55,29 @@ fn files(
 }
 
 fn units(
-    root: &Root,
+    links: &UnitLinks<'_>,
     specs: &[&HostSpec],
 ) -> Result<BTreeMap<UnitName, crate::model::observation::UnitSeen>, ObserveError> {
-    let links = UnitLinks::load(root).map_err(ObserveError::of("the units"))?;
     let names: BTreeSet<&UnitName> = specs.iter().flat_map(|spec| spec.units.keys()).collect();
     let seen = |name: &UnitName| {
         let seen = links.seen(name).map_err(ObserveError::of("the units"))?;
         Ok((name.clone(), seen))
     };
     names.into_iter().map(seen).collect()
+}
+
+fn stray_links(
+    links: &UnitLinks<'_>,
+    specs: &[&HostSpec],
+) -> Result<BTreeMap<UnitName, Vec<ManagedPath>>, ObserveError> {
+    let mut stray = BTreeMap::new();
+    for name in specs.iter().flat_map(|spec| spec.units.keys()) {
+        let found = links.stray(name).map_err(ObserveError::of("the units"))?;
+        if !found.is_empty() {
+            stray.insert(name.clone(), found);
+        }
+    }
+    Ok(stray)
 }
 
 fn kargs(root: &Root) -> Result<Vec<Karg>, ObserveError> {
@@ -72,15 +87,16 @@ fn kargs(root: &Root) -> Result<Vec<Karg>, ObserveError> {
 
 fn core(root: &Root, accounts: &Accounts) -> Result<CoreSeen, ObserveError> {
     let Some(user) = accounts.user(CORE) else { return Ok(CoreSeen::NoAccount) };
-    let failed = ObserveError::of("the account core");
-    let keys = format!("{}/{KEYS_FILE}", user.home.trim_end_matches('/'));
-    let keys_path = ManagedPath::new(keys).map_err(ObserveError::home(&user.home))?;
+    let failed = || ObserveError::of("the account core");
+    let keys_file = format!("{}/{KEYS_FILE}", user.home.trim_end_matches('/'));
+    let keys_path = ManagedPath::new(keys_file).map_err(ObserveError::home(&user.home))?;
     Ok(CoreSeen::Account {
-        keys: root.seen(keys_path.as_str()).map_err(failed)?,
+        keys: root.seen(keys_path.as_str()).map_err(failed())?,
         keys_path,
         uid: user.uid,
         gid: user.gid,
-        password: accounts::password(root, CORE).map_err(failed)?,
+        password: accounts::password(root, CORE).map_err(failed())?,
+        foreign: keys::foreign(root, user).map_err(failed())?,
     })
 }
 

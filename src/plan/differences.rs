@@ -78,6 +78,24 @@ pub struct Difference {
     pub expected: String,
     /// What is there.
     pub found: String,
+    /// What differs in the contents of a text that is no secret: a short unified diff, where somebody asked for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub diff: Option<String>,
+    /// Why it is not repaired although its path is to be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unrepaired: Option<String>,
+}
+
+impl Difference {
+    /// Returns the path it is about; a unit's own where it is about its links. The OS and the account have none.
+    pub fn path(&self) -> Option<ManagedPath> {
+        match self.kind {
+            Kind::File | Kind::Dropin => ManagedPath::new(&*self.target).ok(),
+            Kind::Unit if self.target.starts_with('/') => ManagedPath::new(&*self.target).ok(),
+            Kind::Unit => Some(UnitName::new(&*self.target).ok()?.path()),
+            Kind::Image | Kind::Karg | Kind::User => None,
+        }
+    }
 }
 
 /// Returns every difference.
@@ -179,6 +197,7 @@ pub(super) fn keys_hold(wanted: &Core, seen: &CoreSeen) -> bool {
             keys: FileSeen::Regular { sha256, mode, uid, gid, .. },
             uid: own,
             gid: group,
+            foreign: None,
             ..
         } => {
             let text = Contents::new(wanted.keys_text().into_bytes());
@@ -208,7 +227,7 @@ pub(super) fn id_of(principal: &Principal, ids: &BTreeMap<String, u32>) -> Optio
     }
 }
 
-fn difference(
+pub(super) fn difference(
     kind: Kind,
     target: &dyn Display,
     what: What,
@@ -216,7 +235,7 @@ fn difference(
     found: &dyn Display,
 ) -> Difference {
     let (target, expected, found) = (target.to_string(), expected.to_string(), found.to_string());
-    Difference { kind, target, what, expected, found }
+    Difference { kind, target, what, expected, found, diff: None, unrepaired: None }
 }
 
 fn image(spec: &HostSpec, os: &OsSeen) -> Option<Difference> {
@@ -319,7 +338,22 @@ fn unit_differences(name: &UnitName, unit: &UnitSpec, seen: &Observation) -> Vec
         found.push(difference(Kind::Unit, name, What::Mask, &"not masked", &"masked"));
     }
     found.extend(enablement_difference(name, unit, *state));
+    for link in strays(name, unit, seen) {
+        let (wanted, found_there) = ("no link but those it asks for", format!("the link {link}"));
+        found.push(difference(Kind::Unit, name, What::Enablement, &wanted, &found_there));
+    }
     found
+}
+
+/// Returns the links that enabling or disabling a unit takes away. A static unit has none of its own.
+pub(super) fn strays<'a>(name: &UnitName, unit: &UnitSpec, seen: &'a Observation) -> &'a [ManagedPath] {
+    let counts = match (unit.enablement, seen.units.get(name).map(|state| state.enabled)) {
+        (Enablement::Enabled, Some(EnabledSeen::Enabled))
+        | (Enablement::Disabled, Some(EnabledSeen::Disabled | EnabledSeen::Static)) => true,
+        (Enablement::Enabled | Enablement::Disabled | Enablement::Preset, _) => false,
+    };
+    let links = seen.stray_links.get(name).filter(|_| counts && unit.mask != Mask::Masked);
+    links.map_or(&[], Vec::as_slice)
 }
 
 fn enablement_difference(name: &UnitName, unit: &UnitSpec, state: UnitSeen) -> Option<Difference> {
@@ -350,13 +384,23 @@ fn enablement_difference(name: &UnitName, unit: &UnitSpec, state: UnitSeen) -> O
 fn user_differences(core: &Core, seen: &CoreSeen) -> impl Iterator<Item = Difference> {
     let account = crate::model::users::CORE;
     let keys = (!keys_hold(core, seen)).then(|| {
-        let expected = format!("{}, mode 0600, owned by the account", counted(core.keys.len(), "SSH key"));
-        difference(Kind::User, &account, What::Content, &expected, &"other keys, mode or owner")
+        let (place, found) = match seen {
+            CoreSeen::Account { foreign: Some(directory), keys_path, .. } => {
+                (keys_path.to_string(), format!("the directory {directory} that is not the account's own"))
+            }
+            CoreSeen::Account { keys_path, .. } => {
+                (keys_path.to_string(), "other keys, mode or owner".to_owned())
+            }
+            CoreSeen::NoAccount => ("its keys file".to_owned(), "no account".to_owned()),
+        };
+        let keys = counted(core.keys.len(), "SSH key");
+        let expected = format!("{keys} in {place}, mode 0600, owned by the account");
+        difference(Kind::User, &account, What::Content, &expected, &found)
     });
     let password = (!password_holds(core, seen)).then(|| {
         let locked = core.password.as_str().starts_with(['!', '*']);
         let expected = if locked { "a locked password" } else { "the password of the config" };
-        difference(Kind::User, &account, What::Value, &expected, &"another password")
+        difference(Kind::User, &account, What::Value, &expected, &"another password in /etc/shadow")
     });
     keys.into_iter().chain(password)
 }

@@ -144,6 +144,12 @@ fn actions<'a>(policy: &'a DisruptionPolicy, touched: &Touched) -> Option<&'a [A
     }
 }
 
+/// Returns what the policy says about one step.
+pub(super) fn asked<'a>(policy: &'a DisruptionPolicy, step: &Step) -> &'a [Action] {
+    let touched = touched(std::slice::from_ref(step));
+    touched.first().and_then(|touched| actions(policy, touched)).unwrap_or_default()
+}
+
 impl Asked {
     fn add(&mut self, action: &Action, word: &str, sides: &Sides<'_>) {
         let word = word.to_owned();

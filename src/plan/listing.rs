@@ -39,8 +39,44 @@ impl What {
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, target, what, expected, found } = self;
-        write!(f, "{} {target} {} (expected {expected}, found {found})", kind.word(), what.words())
+        let Self { kind, target, what, expected, found, diff: _, unrepaired } = self;
+        // Alerts and tests of other software look for MCD's words (MCD-166 to MCD-169).
+        match (kind, what) {
+            (Kind::Image, What::Value) => {
+                write!(f, "expected target osImageURL \"{expected}\", have \"{found}\"")?;
+            }
+            (Kind::Karg, What::Missing) => write!(f, "missing expected kernel arguments: [{target}]")?,
+            (Kind::File | Kind::Dropin | Kind::Unit, What::Content) => {
+                write!(f, "content mismatch for file \"{target}\" (expected {expected}, found {found})")?;
+            }
+            (Kind::File | Kind::Dropin | Kind::Unit, What::Mode) => {
+                write!(f, "mode mismatch for file: \"{target}\"; expected: {expected}; received: {found}")?;
+            }
+            (
+                Kind::Image | Kind::Karg | Kind::User,
+                What::Missing
+                | What::Unexpected
+                | What::Content
+                | What::Mode
+                | What::Owner
+                | What::Enablement
+                | What::Mask
+                | What::Value,
+            )
+            | (
+                Kind::File | Kind::Dropin | Kind::Unit,
+                What::Missing
+                | What::Unexpected
+                | What::Owner
+                | What::Enablement
+                | What::Mask
+                | What::Value,
+            ) => {
+                let (kind, what) = (kind.word(), what.words());
+                write!(f, "{kind} {target} {what} (expected {expected}, found {found})")?;
+            }
+        }
+        unrepaired.as_ref().map_or(Ok(()), |why| write!(f, "; not repaired: {why}"))
     }
 }
 

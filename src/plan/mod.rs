@@ -12,13 +12,17 @@
 //! | `registries` | whether a change of `registries.conf` needs a drain |
 //! | `reconcilable` | what can't be reached from here |
 //! | `differences` | what on the host is not as the spec says (verify and drift ask the same function) |
+//! | `drift` | what else an idle host shows, and what may be shown of contents |
+//! | `repair` | the plan that puts drifted paths right |
 //! | `check` | the invariants of a plan |
 //! | `explain` | the text people read, and the JSON programs read |
 
 pub mod differences;
+pub mod drift;
 pub mod explain;
 pub mod listing;
 pub mod reconcilable;
+pub mod repair;
 pub mod step;
 
 mod check;

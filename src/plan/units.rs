@@ -3,7 +3,7 @@
 //! Links follow the unit: they are made anew when its file is written, and else only where the host is not
 //! already as wanted. A unit that the host does not know and the config does not bring is skipped (MCD-151).
 
-use super::differences::mask_seen;
+use super::differences::{mask_seen, strays};
 use super::sides::Sides;
 use super::{Because, Mode, Op, Step};
 use crate::model::observation::{EnabledSeen, PresetSeen, UnitSeen};
@@ -76,7 +76,9 @@ pub(super) fn links(sides: &Sides<'_>) -> Vec<Step> {
         let skipped = is_settled(sides, name, spec, rewritten)
             || stays_masked(spec, seen, mask.as_ref())
             || is_carried(sides, name, seen, mask.as_ref(), rewritten);
-        let links = if skipped { None } else { enablement(name, spec, seen, rewritten) };
+        // Links that nobody asks for are not enough for "nothing to do": enabling makes the links exactly.
+        let anew = rewritten == Rewritten::Yes || !strays(name, spec, &sides.facts.seen).is_empty();
+        let links = if skipped { None } else { enablement(name, spec, seen, anew) };
         // A mask comes last and goes first: a link to /dev/null has no [Install] section to go by.
         let (first, last) = if spec.mask == Mask::Masked { (links, mask) } else { (mask, links) };
         steps.extend(first.into_iter().chain(last).map(|op| Step { op, because }));
@@ -159,10 +161,9 @@ fn mask(sides: &Sides<'_>, name: &UnitName, spec: &UnitSpec, seen: UnitSeen) -> 
     }
 }
 
-fn enablement(name: &UnitName, spec: &UnitSpec, seen: UnitSeen, rewritten: Rewritten) -> Option<Op> {
+fn enablement(name: &UnitName, spec: &UnitSpec, seen: UnitSeen, anew: bool) -> Option<Op> {
     use EnabledSeen::{Disabled, Enabled, Masked, NotFound, Static};
     let unit = name.clone();
-    let rewritten = rewritten == Rewritten::Yes;
     if spec.mask == Mask::Masked {
         let linked = spec.enablement == Enablement::Disabled && seen.enabled == Enabled;
         return linked.then_some(Op::DisableUnit { unit });
@@ -172,11 +173,11 @@ fn enablement(name: &UnitName, spec: &UnitSpec, seen: UnitSeen, rewritten: Rewri
     }
     match spec.enablement {
         Enablement::Enabled => {
-            (rewritten || !matches!(seen.enabled, Enabled | Static)).then_some(Op::EnableUnit { unit })
+            (anew || !matches!(seen.enabled, Enabled | Static)).then_some(Op::EnableUnit { unit })
         }
         // Links of a unit that is new here may be there already, left by another one of its name.
         Enablement::Disabled => {
-            (rewritten || matches!(seen.enabled, Enabled | Masked)).then_some(Op::DisableUnit { unit })
+            (anew || matches!(seen.enabled, Enabled | Masked)).then_some(Op::DisableUnit { unit })
         }
         Enablement::Preset => {
             let other = match seen.enabled {
@@ -185,7 +186,7 @@ fn enablement(name: &UnitName, spec: &UnitSpec, seen: UnitSeen, rewritten: Rewri
                 Masked => true,
                 Static | NotFound => false,
             };
-            (rewritten || other).then_some(Op::PresetUnit { unit })
+            (anew || other).then_some(Op::PresetUnit { unit })
         }
     }
 }

@@ -140,6 +140,11 @@ impl Record {
         Ok(record)
     }
 
+    /// Says whether it puts drift right: it leads to where it comes from.
+    pub fn is_repair(&self) -> bool {
+        self.from.as_ref() == Some(&self.to)
+    }
+
     /// Says whether everything that was done is undone.
     pub fn is_undone(&self) -> bool {
         matches!(self.phase, Phase::RollingBack { next } if next >= self.undo.len())

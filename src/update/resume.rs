@@ -73,7 +73,7 @@ pub fn resume(
             Decision::Begin
         };
     };
-    if committed == Some(&record.to) && !record.forced {
+    if committed == Some(&record.to) && !record.forced && !record.is_repair() {
         // The process died between the commit and the end of the record: only that is left to do.
         return Decision::Commit;
     }

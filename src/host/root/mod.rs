@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, Mode, OFlags, RawMode, ResolveFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawMode, ResolveFlags};
 use rustix::io::Errno;
 
 use super::Entered;
@@ -195,5 +195,54 @@ impl Root {
             Err(errno) if is_absent(errno) => Ok(None),
             Err(errno) => Err(HostError::io("open", directory, errno)),
         }
+    }
+}
+
+/// What stands at a path, as the kernel can be asked to watch it.
+#[derive(Debug)]
+pub(in crate::host) struct Standing {
+    /// Its name.
+    pub(in crate::host) name: KernelName,
+    /// What it is.
+    pub(in crate::host) kind: FileType,
+    /// Where it points, when it is a link.
+    pub(in crate::host) target: Option<String>,
+}
+
+impl Root {
+    /// Looks at what stands at a path, not following a link at its end; `None` when nothing does.
+    pub(in crate::host) fn standing(&self, path: &str) -> Result<Option<Standing>, HostError> {
+        use std::os::fd::AsRawFd as _;
+        let failed = |errno: Errno| HostError::io("look at", path, errno);
+        let fd = match self.resolve(path, OFlags::PATH | OFlags::NOFOLLOW) {
+            // A path that leads in a circle leads nowhere.
+            Err(errno) if is_absent(errno) || errno == Errno::LOOP => return Ok(None),
+            other => other.map_err(failed)?,
+        };
+        let kind = FileType::from_raw_mode(rustix::fs::fstat(&fd).map_err(failed)?.st_mode);
+        let target = match kind {
+            FileType::Symlink => {
+                let target = rustix::fs::readlinkat(&fd, "", Vec::new()).map_err(failed)?;
+                Some(target.to_string_lossy().into_owned())
+            }
+            FileType::RegularFile
+            | FileType::Directory
+            | FileType::Fifo
+            | FileType::Socket
+            | FileType::CharacterDevice
+            | FileType::BlockDevice
+            | FileType::Unknown => None,
+        };
+        let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        Ok(Some(Standing { name: KernelName { path, _fd: fd }, kind, target }))
+    }
+
+    /// Returns where the root is in this process's view of the file systems.
+    pub(in crate::host) fn place(&self) -> Result<PathBuf, HostError> {
+        use std::os::fd::AsRawFd as _;
+        let own = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
+        let failed = |errno: Errno| HostError::io("look at", self.base.display().to_string(), errno);
+        let place = rustix::fs::readlink(own, Vec::new()).map_err(failed)?;
+        Ok(PathBuf::from(place.to_string_lossy().into_owned()))
     }
 }

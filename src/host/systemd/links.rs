@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::host::HostError;
 use crate::host::durable::{Change, Want};
 use crate::host::root::{Entry, Root};
-use crate::model::UnitName;
+use crate::model::{ManagedPath, UnitName};
 use crate::model::ids::UNIT_DIR;
 use crate::model::observation::{EnabledSeen, PresetSeen, UnitSeen};
 use crate::model::units::Mask;
@@ -150,6 +150,29 @@ impl<'a> UnitLinks<'a> {
         };
         let mask = if self.is_masked(unit.as_str()) { Mask::Masked } else { Mask::Unmasked };
         Ok(UnitSeen { enabled, preset, mask })
+    }
+
+    /// Returns the links to a unit that its `[Install]` section does not ask for. Instances of a template are units of
+    /// their own.
+    pub fn stray(&self, unit: &UnitName) -> Result<Vec<ManagedPath>, HostError> {
+        let Found::At { name, path } = self.find(unit.as_str())? else { return Ok(Vec::new()) };
+        if name.contains("@.") {
+            return Ok(Vec::new());
+        }
+        let asked = self.install(&name, &path)?.links(&name).unwrap_or_default();
+        let leads = |at: &str, target: &str| match at.rsplit_once('/') {
+            Some((_, own)) => own == name || base(target) == name,
+            None => at != name && at != unit.as_str() && base(target) == name,
+        };
+        let stray = |(at, node): (&String, &Node)| match node {
+            Node::Link(target)
+                if target != DEV_NULL && leads(at, target) && asked.iter().all(|link| link.at != *at) =>
+            {
+                ManagedPath::new(format!("{UNIT_DIR}/{at}")).ok()
+            }
+            Node::Link(_) | Node::File => None,
+        };
+        Ok(self.now.iter().filter_map(stray).collect())
     }
 
     fn enabled(&self, name: &str, path: &str) -> Result<EnabledSeen, HostError> {

@@ -1,0 +1,262 @@
+//! The drift monitor: an idle host is watched, compared with the committed spec, told, and repaired where the node's
+//! settings say so.
+//!
+//! The watch only says that something may have changed; what differs is looked at anew, all of it, so that the monitor
+//! and `verify` can't disagree. It is off while an update is under way: nothing is drift then (MCD-184).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tracing::{info, warn};
+
+use super::begin::update_id;
+use super::{Agent, AgentError, Turn, Until};
+use crate::control::ControlPlane;
+use crate::host::accounts::Accounts;
+use crate::host::watch::{Watch, Watched};
+use crate::host::{HostError, Root, keys};
+use crate::journal::{Stored, state};
+use crate::model::ids::UNIT_DIR;
+use crate::model::users::CORE;
+use crate::model::{FileSeen, HostSpec, ManagedPath, Observation, Principal, Sha256, Timestamp, message};
+use crate::plan::differences::{Difference, Kind, What};
+use crate::plan::drift::{diff, drift};
+use crate::plan::listing::listed;
+use crate::plan::repair::repair;
+use crate::report::Occurrence;
+use crate::update::Record;
+
+/// What libostree and its front ends change with every deployment.
+const OS_MARKS: [&str; 3] =
+    ["/ostree/deploy", "/run/ostree/staged-deployment", "/run/ostree/staged-deployment-locked"];
+
+/// How many differences get a line of their own in the log; `verify` shows all.
+const LINES: usize = 20;
+
+/// A file that is written again and again differs otherwise each time. What is new is told at once, other details of
+/// the same differences this late: a report, an event and a patch each time would be a load on the cluster.
+const DETAILS: Duration = Duration::from_secs(10);
+
+/// Drift that comes back again and again has a cause that no repair removes: after so many a person has to look.
+const REPAIRS: usize = 3;
+/// The time in which they count: a cause that comes back less often is repaired for ever.
+const REPAIRS_WITHIN: Duration = Duration::from_secs(3600);
+
+/// What differs, whatever its details; and why it stays.
+type Outline = Vec<(Kind, String, What, Option<String>)>;
+
+/// What the monitor remembers. Losing it costs a telling or a repair more.
+#[derive(Debug, Default)]
+pub(super) struct Monitor {
+    pub(super) watch: Option<Watch>,
+    /// When drift was told last, and what.
+    told: Option<(Timestamp, Outline)>,
+    /// By path: when it was repaired.
+    repairs: BTreeMap<ManagedPath, Vec<Timestamp>>,
+    /// By path: why a repair failed, and when.
+    failed: BTreeMap<ManagedPath, (Timestamp, String)>,
+}
+
+impl Monitor {
+    /// Returns how long to wait before the same differences are told with other details.
+    fn held_back(&self, drift: &[Difference], now: Timestamp) -> Option<Duration> {
+        let (told, outline) = self.told.as_ref().filter(|(_, outline)| *outline == outlined(drift))?;
+        let since = now.since(*told);
+        (!outline.is_empty() && since < DETAILS).then(|| DETAILS.saturating_sub(since))
+    }
+
+    /// Says why a path is not repaired once more.
+    fn gives_up(&mut self, path: &ManagedPath, now: Timestamp) -> Option<String> {
+        self.failed.retain(|_, (at, _)| now.since(*at) < REPAIRS_WITHIN);
+        if let Some((_, why)) = self.failed.get(path) {
+            return Some(format!("the repair failed: {why}"));
+        }
+        let repairs = self.repairs.get_mut(path)?;
+        repairs.retain(|at| now.since(*at) < REPAIRS_WITHIN);
+        (repairs.len() >= REPAIRS)
+            .then(|| format!("it was repaired {REPAIRS} times within an hour, so something else writes it"))
+    }
+}
+
+fn outlined(drift: &[Difference]) -> Outline {
+    let line = |found: &Difference| (found.kind, found.target.clone(), found.what, found.unrepaired.clone());
+    drift.iter().map(line).collect()
+}
+
+impl<C: ControlPlane> Agent<C> {
+    /// Compares the idle host with the committed spec.
+    pub(super) async fn watch_drift(&mut self) -> Result<Turn, AgentError> {
+        let spec = self.journal.committed_spec()?;
+        if spec.is_unmanaged() {
+            return Ok(Turn::Wait(None));
+        }
+        self.watch_over(&spec)?;
+        let seen = self.look(&spec).await?;
+        let mut found = drift(&spec, &seen);
+        let mended = self.repair(&spec, &seen, &mut found).await?;
+        let now = self.host.clock.now();
+        with_diffs(&self.host.root, &spec, &seen, &mut found)?;
+        if found == self.health.drift {
+            return Ok(mended.unwrap_or(Turn::Wait(None)));
+        }
+        if let (None, Some(later)) = (&mended, self.monitor.held_back(&found, now)) {
+            return Ok(Turn::Wait(Some(later)));
+        }
+        self.tell_drift(&found).await;
+        self.monitor.told = Some((now, outlined(&found)));
+        self.health.drift = found;
+        Ok(mended.unwrap_or(Turn::Wait(None)))
+    }
+
+    async fn tell_drift(&mut self, drift: &[Difference]) {
+        for difference in drift.iter().take(LINES) {
+            let diff =
+                difference.diff.as_ref().map(|diff| format!("\n{}", diff.trim_end())).unwrap_or_default();
+            warn!(MESSAGE_ID = message::DRIFT, MCA_TARGET = difference.target, "drift: {difference}{diff}");
+        }
+        if drift.is_empty() {
+            info!(MESSAGE_ID = message::DRIFT_GONE, "the host is as its config says again");
+            return;
+        }
+        // What is too long for an event is cut there.
+        let diff = drift.iter().find_map(|difference| difference.diff.as_ref());
+        let diff = diff.map(|diff| format!("\n{diff}")).unwrap_or_default();
+        self.control.tell(&Occurrence::Drift { cause: format!("{}{diff}", listed(drift)) }).await;
+    }
+
+    /// Watches everything of a spec that can drift. Called before the host is looked at.
+    pub(super) fn watch_over(&mut self, spec: &HostSpec) -> Result<(), AgentError> {
+        if self.until == Until::Settled {
+            return Ok(());
+        }
+        let wanted = watched(spec, &self.host.root, self.host.os.name())?;
+        if self.monitor.watch.as_ref().map(Watch::wanted) != Some(&wanted) {
+            if self.monitor.watch.is_none() {
+                info!("Config Drift Monitor started, watching against {}", spec.name);
+            }
+            self.monitor.watch = Some(Watch::of(&self.host.root, wanted)?);
+        }
+        Ok(())
+    }
+
+    /// Ends the watch: what changes from now on is the update's work.
+    pub(super) fn unwatch(&mut self) {
+        if self.monitor.watch.take().is_some() {
+            info!("Config Drift Monitor has shut down");
+        }
+    }
+
+    /// Begins to put right what is to be repaired and can be; notes why the rest is left.
+    async fn repair(
+        &mut self,
+        spec: &HostSpec,
+        seen: &Observation,
+        found: &mut [Difference],
+    ) -> Result<Option<Turn>, AgentError> {
+        let now = self.host.clock.now();
+        let mut chosen = Vec::new();
+        for difference in found.iter_mut() {
+            let path = difference.path().filter(|path| self.tuning.repairs(path));
+            let Some(path) = path.filter(|_| self.until == Until::Stopped) else { continue };
+            difference.unrepaired = self.monitor.gives_up(&path, now);
+            if difference.unrepaired.is_none() {
+                chosen.push((path, difference));
+            }
+        }
+        if chosen.is_empty() {
+            return Ok(None);
+        }
+        let policy = self.control.policy().await?;
+        let drift: Vec<Difference> = chosen.iter().map(|(_, difference)| (**difference).clone()).collect();
+        let decided = repair(spec, seen, &drift, &policy);
+        for ((_, difference), why) in chosen.iter_mut().zip(decided.left) {
+            difference.unrepaired = why;
+        }
+        let (Some(plan), Some(stored)) =
+            (decided.plan, Stored::load(&self.host.root, &state("current.json"))?)
+        else {
+            return Ok(None);
+        };
+        let booted = seen.os.booted().map(|os| os.deployment.clone());
+        let record = Record::new(update_id(now)?, plan, seen.boot_id.clone(), booted, now);
+        for (path, difference) in chosen.iter().filter(|(_, difference)| difference.unrepaired.is_none()) {
+            info!(MESSAGE_ID = message::REPAIR, MCA_TARGET = difference.target, MCA_UPDATE = %record.id,
+                MCA_CONFIG = %spec.name, "repairing: {difference}");
+            let times = self.monitor.repairs.entry(path.clone()).or_default();
+            // One repair of a path mends all that differs there.
+            if times.last() != Some(&now) {
+                times.push(now);
+            }
+        }
+        self.unwatch();
+        self.journal.begin(record, &stored)?;
+        Ok(Some(Turn::Again))
+    }
+
+    /// Ends a repair that failed and was taken back: its paths are left as they are, and told.
+    pub(super) fn leave_drift(&mut self) -> Result<Turn, AgentError> {
+        let now = self.host.clock.now();
+        if let Some(record) = self.journal.record()
+            && let Some(fault) = &record.fault
+        {
+            for path in record.plan.steps().iter().filter_map(|step| step.op.own_path()) {
+                self.monitor.failed.insert(path, (now, fault.message.clone()));
+            }
+        }
+        self.archive()
+    }
+}
+
+/// Names everything that can drift: what the spec writes, the links of its units, what its account and owners are
+/// read from, and what the OS changes with its deployments.
+fn watched(spec: &HostSpec, root: &Root, backend: &str) -> Result<Watched, HostError> {
+    let mut watched = Watched::default();
+    watched.paths.extend(spec.written().into_keys().map(String::from));
+    if !spec.units.is_empty() {
+        watched.trees.insert(UNIT_DIR.to_owned());
+    }
+    let named = |principal: &Principal| matches!(principal, Principal::Name(_));
+    let owners = spec.files.values().any(|file| named(&file.owner.user) || named(&file.owner.group));
+    if owners || spec.users.core.is_some() {
+        watched.paths.extend(["/etc/passwd", "/etc/group"].map(str::to_owned));
+    }
+    if spec.users.core.is_some() {
+        watched.paths.insert("/etc/shadow".to_owned());
+        let accounts = Accounts::load(root)?;
+        watched.paths.extend(accounts.user(CORE).into_iter().flat_map(keys::places));
+    }
+    if backend != "none" {
+        watched.paths.extend(OS_MARKS.map(str::to_owned));
+    }
+    Ok(watched)
+}
+
+/// Adds what may be shown of the contents that differ. Only bytes that were seen are shown: what was put there
+/// meanwhile, a link to a secret say, is not.
+pub(crate) fn with_diffs(
+    root: &Root,
+    spec: &HostSpec,
+    seen: &Observation,
+    found: &mut [Difference],
+) -> Result<(), HostError> {
+    let written = spec.written();
+    let contents =
+        |difference: &&mut Difference| difference.what == What::Content && difference.kind != Kind::User;
+    for difference in found.iter_mut().filter(contents).take(LINES) {
+        let Some(path) = difference.path() else { continue };
+        let (Some(wanted), Some(there)) = (written.get(&path), seen.files.get(&path)) else { continue };
+        let FileSeen::Regular { sha256, len, .. } = there else { continue };
+        if *len > LARGEST {
+            continue;
+        }
+        // A directory in its place can't be read; the next look says so.
+        let bytes = root.read(path.as_str()).ok().flatten().unwrap_or_default();
+        if Sha256::of(&bytes) == *sha256 {
+            difference.diff = Some(diff(path.as_str(), wanted, there, &bytes));
+        }
+    }
+    Ok(())
+}
+
+/// Larger files are not read again to be shown: nobody reads that.
+const LARGEST: u64 = 256 * 1024;

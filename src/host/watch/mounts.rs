@@ -1,0 +1,113 @@
+//! What is mounted on the watched paths: a mount hides a file without touching it, so inotify does not tell.
+//!
+//! The kernel tells each change of the mount table through `/proc/self/mountinfo`. On a node with pods that is often, so
+//! only the mount points that matter are compared, and one that does not matter is nobody's news.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::PathBuf;
+
+use rustix::fd::OwnedFd;
+use rustix::fs::{Mode, OFlags};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use crate::host::HostError;
+use crate::host::root::Root;
+
+const TABLE: &str = "/proc/self/mountinfo";
+
+/// Mount points below the root, with the ids of what is mounted there.
+pub(super) type Table = BTreeMap<String, BTreeSet<u64>>;
+
+/// The mount table, watched.
+#[derive(Debug)]
+pub(super) struct Mounts {
+    table: AsyncFd<OwnedFd>,
+    /// Where the root is.
+    place: PathBuf,
+    /// The mount points that matter.
+    on: Table,
+}
+
+impl Mounts {
+    /// Opens the table; `None` where there is none to read.
+    pub(super) fn open(root: &Root) -> Option<Self> {
+        let fd = rustix::fs::open(TABLE, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        #[expect(
+            deprecated,
+            reason = "it is unsound for borrowed descriptors; this one is owned (tokio#8587)"
+        )]
+        let table = AsyncFd::with_interest(fd, Interest::PRIORITY).ok()?;
+        Some(Self { table, place: root.place().ok()?, on: Table::new() })
+    }
+
+    /// Waits until something was mounted or unmounted anywhere. Cancel-safe.
+    pub(super) async fn changed(&self) -> Result<(), HostError> {
+        let failed = |source| HostError::io("watch", TABLE, source);
+        let mut ready = self.table.ready(Interest::PRIORITY).await.map_err(failed)?;
+        ready.clear_ready();
+        Ok(())
+    }
+
+    /// Reads the table: what is mounted where below the root.
+    pub(super) fn read(&self) -> Table {
+        let table = std::fs::read(TABLE).unwrap_or_default();
+        let mut now = Table::new();
+        for (id, point) in table.split(|byte| *byte == b'\n').filter_map(entry) {
+            if let Ok(below) = point.strip_prefix(&self.place) {
+                now.entry(format!("/{}", below.display())).or_default().insert(id);
+            }
+        }
+        now
+    }
+
+    /// Returns the mount points among `matters` where something else is mounted than was kept.
+    pub(super) fn moved(&self, now: &Table, matters: impl Fn(&str) -> bool) -> Vec<String> {
+        let points: BTreeSet<&String> = self.on.keys().chain(now.keys()).collect();
+        let moved =
+            points.into_iter().filter(|point| matters(point) && self.on.get(*point) != now.get(*point));
+        moved.cloned().collect()
+    }
+
+    /// Keeps what matters of the table for the next comparison.
+    pub(super) fn keep(&mut self, mut now: Table, matters: impl Fn(&str) -> bool) {
+        now.retain(|point, _| matters(point));
+        self.on = now;
+    }
+}
+
+/// Takes a line apart: the mount's id and its mount point.
+fn entry(line: &[u8]) -> Option<(u64, PathBuf)> {
+    let mut fields = line.split(|byte| *byte == b' ');
+    let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+    let point = fields.nth(3)?;
+    Some((id, std::ffi::OsString::from_vec(plain(point)).into()))
+}
+
+/// Takes back the kernel's octal escapes of blanks and backslashes.
+fn plain(escaped: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(escaped.len());
+    let mut rest = escaped;
+    while let Some((byte, tail)) = rest.split_first() {
+        let octal = tail.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
+        let code = octal.filter(|_| *byte == b'\\').and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        bytes.push(code.unwrap_or(*byte));
+        rest = if code.is_some() { tail.get(3..).unwrap_or_default() } else { tail };
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_the_table_are_read() {
+        let line =
+            br"36 35 98:0 /mnt1 /mnt/a\040b\134c rw,noatime master:1 - ext3 /dev/root rw,errors=continue";
+        assert_eq!(entry(line), Some((36, PathBuf::from(r"/mnt/a b\c"))));
+        assert_eq!(entry(b""), None);
+        assert_eq!(plain(br"\09x"), br"\09x");
+    }
+}

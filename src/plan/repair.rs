@@ -1,0 +1,183 @@
+//! Repairing drift: a plan from the committed spec to itself, of nothing but the drifted paths that are to be repaired.
+//!
+//! What the disruption policy asks for is asked for here as well. A reboot or a drain is not taken for a repair: such a
+//! path is left, with the reason.
+
+use super::differences::{Difference, Kind, What};
+use super::disruption;
+use super::sides::Sides;
+use super::{After, Because, Drain, Mode, Op, Plan, Step, check};
+use crate::model::disruption::Action;
+use crate::model::observation::{Carries, FipsSeen};
+use crate::model::units::{Enablement, Mask};
+use crate::model::{DisruptionPolicy, Facts, HostSpec, ManagedPath, Observation, UnitName};
+
+/// What becomes of drift that is to be repaired.
+#[derive(Debug)]
+pub struct Repair {
+    /// What is done; `None` when nothing can be.
+    pub plan: Option<Plan>,
+    /// Of each difference, in order, why it is left.
+    pub left: Vec<Option<String>>,
+}
+
+/// Decides how the given differences are put right.
+pub fn repair(
+    spec: &HostSpec,
+    seen: &Observation,
+    drift: &[Difference],
+    policy: &DisruptionPolicy,
+) -> Repair {
+    let facts = facts(seen);
+    let sides = Sides::new(spec, spec, &facts, Mode::Files);
+    let (mut steps, mut left): (Vec<Step>, Vec<_>) = (Vec::new(), Vec::new());
+    for difference in drift {
+        let step = op(spec, difference).map(|op| Step { op, because: Because::Drifted });
+        let why = match &step {
+            None => Some("no step puts it right".to_owned()),
+            Some(step) => disrupts(&sides, step, policy).map(str::to_owned),
+        };
+        if let (Some(step), None) = (step, &why) {
+            steps.extend(with_links(spec, step));
+        }
+        left.push(why);
+    }
+    let mut known = Vec::new();
+    steps.retain(|step| {
+        let new = !known.contains(&step.op);
+        known.push(step.op.clone());
+        new
+    });
+    if steps.is_empty() {
+        return Repair { plan: None, left };
+    }
+    steps.sort_by_key(|step| step.op.batch());
+    let cost = disruption::judge(&sides, &steps, policy);
+    steps.extend(cost.services);
+    let (from, to) = (Some(spec.target()), spec.target());
+    let plan = Plan { from, to, mode: Mode::Files, steps, drain: cost.drain, after: cost.after };
+    match check::check(&plan, spec) {
+        Ok(()) => Repair { plan: Some(plan), left },
+        Err(broken) => Repair { plan: None, left: drift.iter().map(|_| Some(broken.clone())).collect() },
+    }
+}
+
+/// Only what is seen counts: nothing is pulled, taken away or put back.
+fn facts(seen: &Observation) -> Facts {
+    Facts {
+        seen: seen.clone(),
+        carries: Carries::Unknown,
+        pull_secret: None,
+        local: std::collections::BTreeSet::new(),
+        under_var: std::collections::BTreeSet::new(),
+        restorable: std::collections::BTreeSet::new(),
+        fips: FipsSeen::Unknown,
+    }
+}
+
+/// Returns what a step would disturb beyond a service.
+fn disrupts(sides: &Sides<'_>, step: &Step, policy: &DisruptionPolicy) -> Option<&'static str> {
+    // Whether a change of the registries needs a drain is judged by two configs; here one side is unknown.
+    if disruption::asked(policy, step).contains(&Action::Special) {
+        return Some("its change may need a drain");
+    }
+    let cost = disruption::judge(sides, std::slice::from_ref(step), policy);
+    match (cost.after, cost.drain) {
+        (After::Reboot { .. }, _) => Some("the disruption policy asks for a reboot"),
+        (After::Nothing | After::Services { .. }, Drain::Needed) => {
+            Some("the disruption policy asks for a drain")
+        }
+        (After::Nothing | After::Services { .. }, Drain::NotNeeded) => None,
+    }
+}
+
+/// Returns the step that puts a difference right.
+fn op(spec: &HostSpec, difference: &Difference) -> Option<Op> {
+    let path = difference.path()?;
+    match difference.kind {
+        Kind::Image | Kind::Karg | Kind::User => None,
+        Kind::File => Some(Op::WriteFile { path }),
+        Kind::Dropin => spec.units.iter().find_map(|(unit, wanted)| {
+            let name = wanted.dropins.keys().find(|name| unit.dropin_path(name) == path)?;
+            Some(Op::WriteDropin { unit: unit.clone(), name: name.clone() })
+        }),
+        Kind::Unit if difference.target.starts_with('/') => {
+            let unit = spec.units.keys().find(|unit| unit.path() == path)?.clone();
+            Some(Op::WriteUnit { unit })
+        }
+        Kind::Unit => links(spec, difference),
+    }
+}
+
+/// Links follow the unit: they are made anew when its file is written, as in every plan.
+fn with_links(spec: &HostSpec, step: Step) -> Vec<Step> {
+    let Op::WriteUnit { unit } = &step.op else { return vec![step] };
+    let because = step.because;
+    let op = spec.units.get(unit).and_then(|wanted| match wanted.enablement {
+        Enablement::Enabled => Some(Op::EnableUnit { unit: unit.clone() }),
+        Enablement::Disabled => Some(Op::DisableUnit { unit: unit.clone() }),
+        Enablement::Preset => None,
+    });
+    [Some(step), op.map(|op| Step { op, because })].into_iter().flatten().collect()
+}
+
+fn links(spec: &HostSpec, difference: &Difference) -> Option<Op> {
+    let unit = UnitName::new(&*difference.target).ok()?;
+    let wanted = spec.units.get(&unit)?;
+    match difference.what {
+        What::Mask if wanted.mask == Mask::Masked => Some(Op::MaskUnit { unit }),
+        What::Mask => Some(Op::UnmaskUnit { unit }),
+        What::Enablement => match wanted.enablement {
+            Enablement::Enabled => Some(Op::EnableUnit { unit }),
+            Enablement::Disabled => Some(Op::DisableUnit { unit }),
+            Enablement::Preset => None,
+        },
+        What::Missing | What::Unexpected | What::Content | What::Mode | What::Owner | What::Value => None,
+    }
+}
+
+impl Op {
+    /// Returns the path that repairs of it are counted by: a unit's own for its links.
+    pub fn own_path(&self) -> Option<ManagedPath> {
+        match self {
+            Self::EnableUnit { unit } | Self::DisableUnit { unit } | Self::PresetUnit { unit } => {
+                Some(unit.path())
+            }
+            Self::LinkPullSecret { .. }
+            | Self::StageOs { .. }
+            | Self::SetKargs { .. }
+            | Self::InstallExtensions { .. }
+            | Self::SwitchKernel { .. }
+            | Self::WriteFile { .. }
+            | Self::RemoveFile { .. }
+            | Self::RestoreFile { .. }
+            | Self::WriteUnit { .. }
+            | Self::RemoveUnit { .. }
+            | Self::WriteDropin { .. }
+            | Self::RemoveDropin { .. }
+            | Self::SetSshKeys
+            | Self::SetPassword
+            | Self::MaskUnit { .. }
+            | Self::UnmaskUnit { .. }
+            | Self::DaemonReload
+            | Self::ReloadUnit { .. }
+            | Self::RestartUnit { .. } => self.path(),
+        }
+    }
+}
+
+impl Plan {
+    /// Says whether the plan puts a difference right: one of its steps goes there.
+    pub fn mends(&self, difference: &Difference) -> bool {
+        let ops = || self.steps.iter().map(|step| &step.op);
+        match difference.kind {
+            Kind::Image | Kind::Karg => {
+                ops().any(|op| matches!(op, Op::StageOs { .. } | Op::SetKargs { .. }))
+            }
+            Kind::File | Kind::Dropin | Kind::Unit | Kind::User => ops().any(|op| {
+                let path = op.path().is_some_and(|path| path.as_str() == difference.target);
+                path || op.target() == difference.target
+            }),
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! An idle host under the agent's eyes: the real loop, watch and file system in this process; the control plane and the
+//! OS are the test's. Every wait is for a report.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::missing_panics_doc,
+    unreachable_pub,
+    missing_docs,
+    missing_debug_implementations,
+    dead_code,
+    reason = "shared by tests: it fails by panicking, and plays the host"
+)]
+
+use std::cell::RefCell;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use machine_config_agent::agent::{Agent, End, Stop};
+use machine_config_agent::control::{ControlError, ControlPlane, Drained, Released};
+use machine_config_agent::host::os::{OsBackend, OsProgress, Preflight, StageRequest};
+use machine_config_agent::host::power::Supervised;
+use machine_config_agent::host::{BoxFuture, Clock, FailPoints, Host, HostError, Root, Systemd};
+use machine_config_agent::journal::Journal;
+use machine_config_agent::model::machineconfig::MachineConfig;
+use machine_config_agent::model::observation::{Booted, Carries, LocalPackages, OsSeen, Staged};
+use machine_config_agent::model::policy::DisruptionPolicy;
+use machine_config_agent::model::tuning::OsLimits;
+use machine_config_agent::model::{ConfigName, Contents, ImageRef, ManagedPath, Target, Tuning};
+use machine_config_agent::report::{NodeReport, Occurrence, State};
+use machine_config_agent::telemetry::Telemetry;
+use machine_config_agent::telemetry::metrics::{HostLabels, Metrics};
+use machine_config_agent::telemetry::notify::Notify as Systemds;
+use machine_config_agent::telemetry::readiness::Readiness;
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use crate::node::Node;
+
+/// Generous: only a miss waits so long.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub const IMAGE: &str =
+    "registry.test/os@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+pub const OTHER_IMAGE: &str =
+    "registry.test/os@sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
+
+/// The OS of a libostree host, as the test says.
+#[derive(Debug, Clone)]
+struct Played(Rc<RefCell<OsSeen>>);
+
+impl OsBackend for Played {
+    fn name(&self) -> &'static str {
+        "played"
+    }
+
+    fn seen(&self) -> BoxFuture<'_, Result<OsSeen, HostError>> {
+        Box::pin(async { Ok(self.0.borrow().clone()) })
+    }
+
+    fn preflight<'a>(
+        &'a self,
+        _image: &'a ImageRef,
+        _credentials: Option<&'a Contents>,
+    ) -> BoxFuture<'a, Result<Preflight, HostError>> {
+        Box::pin(async { Ok(Preflight { carries: Carries::Unknown, download: None }) })
+    }
+
+    fn stage<'a>(
+        &'a self,
+        request: &'a StageRequest,
+        _progress: &'a (dyn Fn(OsProgress) + 'a),
+    ) -> BoxFuture<'a, Result<Staged, HostError>> {
+        panic!("nothing is to be staged: {request:?}")
+    }
+
+    fn unstage(&self) -> BoxFuture<'_, Result<(), HostError>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn finalise(&self) -> BoxFuture<'_, Result<(), HostError>> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+/// What the cluster would be told, and what it wants.
+#[derive(Debug, Clone)]
+struct Desk {
+    wanted: Rc<RefCell<String>>,
+    policy: Rc<RefCell<String>>,
+    configs: Rc<RefCell<Vec<(String, String)>>>,
+    told: Rc<RefCell<Vec<Occurrence>>>,
+    reports: Rc<RefCell<Vec<NodeReport>>>,
+    published: Rc<Notify>,
+    nudge: Rc<Notify>,
+}
+
+impl ControlPlane for Desk {
+    async fn changed(&mut self) -> Result<(), ControlError> {
+        self.nudge.notified().await;
+        Ok(())
+    }
+
+    async fn wanted(&mut self) -> Result<Option<Target>, ControlError> {
+        let config = ConfigName::new(self.wanted.borrow().clone()).unwrap();
+        Ok(Some(Target { config, image: None }))
+    }
+
+    async fn machine_config(&mut self, name: &ConfigName) -> Result<MachineConfig, ControlError> {
+        let configs = self.configs.borrow();
+        let (_, text) = configs.iter().find(|(known, _)| known == name.as_str()).unwrap();
+        Ok(MachineConfig::parse(text.as_bytes(), "the config").unwrap())
+    }
+
+    async fn policy(&mut self) -> Result<DisruptionPolicy, ControlError> {
+        Ok(DisruptionPolicy::parse(self.policy.borrow().as_bytes(), "the policy").unwrap())
+    }
+
+    fn drains(&self) -> bool {
+        false
+    }
+
+    async fn drain(&mut self, _target: &Target) -> Result<Drained, ControlError> {
+        Ok(Drained::NotAsked)
+    }
+
+    async fn release(&mut self, _committed: &Target) -> Result<Released, ControlError> {
+        Ok(Released::Yes)
+    }
+
+    async fn tell(&mut self, occurrence: &Occurrence) {
+        self.told.borrow_mut().push(occurrence.clone());
+    }
+
+    async fn publish(&mut self, report: &NodeReport) -> Result<(), ControlError> {
+        self.reports.borrow_mut().push(report.clone());
+        self.published.notify_one();
+        Ok(())
+    }
+}
+
+/// The host and what is around it. It outlives the agents that look at it.
+pub struct Scene {
+    pub node: Node,
+    pub os: Rc<RefCell<OsSeen>>,
+    pub metrics: Metrics,
+    pub hand: Arc<AtomicU64>,
+    tuning: Tuning,
+    desk: Desk,
+    /// The report that was waited for last: what is waited for next is that one or a later one.
+    at: usize,
+}
+
+/// Nothing asks for a reboot but what is named so.
+fn policy(units: &[&str]) -> String {
+    let units: Vec<Value> =
+        units.iter().map(|name| json!({"name": name, "actions": [{"type": "None"}]})).collect();
+    let files = json!([
+        {"path": "/etc", "actions": [{"type": "None"}]},
+        {"path": "/etc/reboots.conf", "actions": [{"type": "Reboot"}]},
+        {"path": "/etc/drains.conf", "actions": [{"type": "Drain"}]},
+    ]);
+    json!({"apiVersion": "operator.openshift.io/v1", "kind": "MachineConfiguration", "metadata": {"name": "cluster"},
+        "spec": {"nodeDisruptionPolicy": {"files": files, "units": units, "sshkey": {"actions": [{"type": "None"}]}}}})
+    .to_string()
+}
+
+impl Scene {
+    /// A host that a config was applied to.
+    pub async fn with(config: &Value, units: &[&str], repair: &[&str]) -> Self {
+        let node = Node::new();
+        node.put("root/proc/cmdline", "quiet audit=1\n");
+        node.put("root/ostree/deploy/.keep", "");
+        node.put("root/run/ostree/.keep", "");
+        let booted = Booted {
+            image: Some(ImageRef::parse(IMAGE).unwrap()),
+            deployment: "os-1.0".to_owned(),
+            carries: Carries::Unknown,
+            local: LocalPackages::default(),
+        };
+        let os = OsSeen::Deployments { booted, staged: None, next: None };
+        let desk = Desk {
+            wanted: Rc::new(RefCell::new("rendered-a".to_owned())),
+            // At first nothing at all reboots.
+            policy: Rc::new(RefCell::new(policy(units).replace("Reboot", "None").replace("Drain", "None"))),
+            configs: Rc::default(),
+            told: Rc::default(),
+            reports: Rc::default(),
+            published: Rc::new(Notify::new()),
+            nudge: Rc::new(Notify::new()),
+        };
+        let tuning = Tuning {
+            repair: repair.iter().map(|path| ManagedPath::new(*path).unwrap()).collect(),
+            ..Tuning::default()
+        };
+        let metrics = Metrics::new(HostLabels::default(), Vec::new());
+        let hand = Arc::new(AtomicU64::new(1_795_205_045_000_000));
+        let mut scene = Self { node, os: Rc::new(RefCell::new(os)), metrics, hand, tuning, desk, at: 0 };
+        scene.config("rendered-a", config);
+        scene.live(async |scene| scene.until_done("rendered-a").await).await;
+        *scene.desk.policy.borrow_mut() = policy(units);
+        scene.told();
+        scene
+    }
+
+    /// Adds a config.
+    pub fn config(&self, name: &str, spec: &Value) {
+        self.desk.configs.borrow_mut().push((name.to_owned(), crate::node::config(name, spec)));
+    }
+
+    /// Wants a config.
+    pub fn want(&self, name: &str) {
+        name.clone_into(&mut self.desk.wanted.borrow_mut());
+        self.desk.nudge.notify_one();
+    }
+
+    /// Runs an agent as long as the story lasts.
+    pub async fn live<T>(&mut self, story: impl AsyncFnOnce(&mut Self) -> T) -> T {
+        let mut agent = self.agent();
+        tokio::select! {
+            end = Box::pin(agent.run()) => panic!("the agent ended: {end:?}"),
+            told = Box::pin(story(self)) => told,
+        }
+    }
+
+    /// Runs an agent to its end.
+    pub async fn end(&mut self) -> End {
+        let mut agent = self.agent();
+        tokio::time::timeout(PATIENCE, agent.run()).await.unwrap().unwrap()
+    }
+
+    fn agent(&self) -> Agent<impl ControlPlane + use<>> {
+        let root = Root::open(&self.node.path("root")).unwrap();
+        let host = Host {
+            os: Box::new(Played(Rc::clone(&self.os))),
+            os_because: String::new(),
+            limits: OsLimits::default(),
+            systemd: Systemd::of(&root).unwrap(),
+            clock: Clock::moved_by(Arc::clone(&self.hand)),
+            power: Box::new(Supervised::new(&root)),
+            points: FailPoints::off(),
+            root: root.clone(),
+        };
+        let telemetry = Telemetry {
+            notify: Systemds::default(),
+            metrics: self.metrics.clone(),
+            readiness: Readiness::default(),
+        };
+        let journal = Journal::open(root, FailPoints::off()).unwrap();
+        Agent::new(host, journal, self.desk.clone(), telemetry, Stop::never(), "worker-0")
+            .tuned(self.tuning.clone())
+    }
+
+    /// Moves the clock: an update's id is the time it began.
+    pub fn pass_time(&self, seconds: u64) {
+        self.hand.fetch_add(seconds * 1_000_000, Ordering::Relaxed);
+    }
+
+    /// Waits for a report.
+    pub async fn until(&mut self, what: &str, holds: impl Fn(&NodeReport) -> bool) -> NodeReport {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            if let Some(report) = self.desk.reports.borrow().get(self.at) {
+                if holds(report) {
+                    return report.clone();
+                }
+                self.at += 1;
+                continue;
+            }
+            let late = tokio::time::timeout_at(deadline, self.desk.published.notified()).await;
+            assert!(late.is_ok(), "{what} is not reported: {:#?}", self.desk.reports.borrow().last());
+        }
+    }
+
+    pub async fn until_done(&mut self, config: &str) {
+        self.until(config, |report| {
+            let current = report.current_config.as_ref().map(ConfigName::as_str);
+            report.state == State::Done && current == Some(config)
+        })
+        .await;
+    }
+
+    /// Waits for drift whose reason has all words.
+    pub async fn until_drift(&mut self, what: &str, words: &[&str]) -> NodeReport {
+        let report = self
+            .until(what, |report| {
+                report.state == State::Degraded && words.iter().all(|word| report.reason.contains(word))
+            })
+            .await;
+        assert_eq!(report.fault.as_ref().unwrap().reason, "ConfigDrift", "{what}");
+        report
+    }
+
+    pub fn report(&self) -> NodeReport {
+        self.desk.reports.borrow().last().unwrap().clone()
+    }
+
+    /// Returns how often a report was published: once for each look.
+    pub fn looks(&self) -> usize {
+        self.desk.reports.borrow().len()
+    }
+
+    /// Takes what was told.
+    pub fn told(&self) -> Vec<(&'static str, String)> {
+        self.desk.told.take().iter().map(|one| (one.reason(), one.message())).collect()
+    }
+
+    pub fn at(&self, path: &str) -> PathBuf {
+        self.node.path(&format!("root/{}", path.trim_start_matches('/')))
+    }
+
+    pub fn write(&self, path: &str, text: &str) {
+        std::fs::write(self.at(path), text).unwrap();
+    }
+
+    pub fn text(&self, path: &str) -> String {
+        std::fs::read_to_string(self.at(path)).unwrap()
+    }
+
+    /// Changes what is seen of the OS, and its mark, as libostree does.
+    pub fn os(&self, change: impl FnOnce(&mut Booted, &mut Option<Staged>, &mut Option<Staged>)) {
+        {
+            let mut os = self.os.borrow_mut();
+            let OsSeen::Deployments { booted, staged, next } = &mut *os else { panic!("image-based") };
+            change(booted, staged, next);
+        }
+        let deploy = std::fs::File::open(self.at("ostree/deploy")).unwrap();
+        deploy.set_modified(std::time::SystemTime::now()).unwrap();
+    }
+
+    /// Plays a reboot.
+    pub fn reboot(&self, number: u32) {
+        let id = format!("00000000-0000-4000-8000-{number:012}\n");
+        self.node.put("root/proc/sys/kernel/random/boot_id", id);
+    }
+}
+
+/// A deployment of a next boot.
+pub fn deployment(name: &str, image: &str) -> Staged {
+    Staged { image: Some(ImageRef::parse(image).unwrap()), deployment: name.to_owned(), kargs: Vec::new() }
+}
