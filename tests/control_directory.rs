@@ -12,7 +12,6 @@
 mod followed;
 mod node;
 
-
 use followed::Daemon;
 use node::{Node, QUIET, config, files};
 use serde_json::Value;

@@ -20,8 +20,8 @@ use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 
 use drifting::{OTHER_IMAGE, Scene, deployment};
 use machine_config_agent::agent::End;
-use machine_config_agent::model::observation::LocalPackages;
 use machine_config_agent::model::ImageRef;
+use machine_config_agent::model::observation::LocalPackages;
 use machine_config_agent::report::State;
 use node::ignition;
 use rustix::mount::{UnmountFlags, mount_bind, unmount};

@@ -27,7 +27,8 @@ const POLICY: &str = r#"{"apiVersion": "operator.openshift.io/v1", "kind": "Mach
     "units": [{"name": "lab.service", "actions": [{"type": "None"}]}]}}}"#;
 
 fn spec() -> String {
-    let file = |path, text| json!({"path": path, "mode": 0o644, "contents": {"source": format!("data:,{text}")}});
+    let file =
+        |path, text| json!({"path": path, "mode": 0o644, "contents": {"source": format!("data:,{text}")}});
     config(
         "rendered-worker-a",
         &json!({"config": {"ignition": {"version": "3.4.0"},
@@ -71,7 +72,11 @@ async fn a_drifted_node_is_brought_back_by_force() {
     assert!(!daemon.node.path(FORCE).exists());
     assert_eq!(daemon.node.read("root/etc/a.conf"), "a");
     assert!(daemon.node.read(unit).contains("/bin/true"));
-    assert_eq!(log.matches(": write-file /etc/b.conf: done").count(), 1, "what is right is not written: {log}");
+    assert_eq!(
+        log.matches(": write-file /etc/b.conf: done").count(),
+        1,
+        "what is right is not written: {log}"
+    );
 
     // The same process again is not another boot: nothing is committed, the reboot is still to come.
     let record = daemon.node.read(&format!("root/{STATE}/record.json"));

@@ -46,10 +46,7 @@ async fn who_blocks_the_shutdown_is_named_and_waited_for() {
         rebooting(vec![delay.clone(), sleep.clone(), backup.clone()], vec![]).await;
     let waits = |report: &Value| report["waiting"].as_str().unwrap_or_default().contains("blocked by");
     let report = daemon.until("the block", waits).await;
-    assert_eq!(
-        report["waiting"],
-        "the reboot, which is blocked by backup (pid 4711, uid 0): nightly run"
-    );
+    assert_eq!(report["waiting"], "the reboot, which is blocked by backup (pid 4711, uid 0): nightly run");
     assert_eq!((&report["phase"], &report["state"]), (&Value::from("Applying"), &Value::from("Working")));
     // Another one comes, the first one goes: nothing is asked for in between.
     let image = block("image", "being written");
@@ -85,7 +82,10 @@ async fn a_shutdown_that_was_taken_back_is_asked_for_again() {
     let (daemon, mut logind) = rebooting(vec![], vec![Comes::TakenBack]).await;
     assert_eq!(logind.asked_times(2).await, [CHECK_INHIBITORS; 2]);
     let log = daemon.log();
-    assert!(log.contains("warning: the reboot that was asked for was taken back: it is asked for again"), "{log}");
+    assert!(
+        log.contains("warning: the reboot that was asked for was taken back: it is asked for again"),
+        "{log}"
+    );
 }
 
 /// CRA-008, MCD-213, MCD-214: a reboot that can't be asked for is told and tried again; after the third time the update
@@ -114,7 +114,9 @@ async fn an_undo_that_fails_tells_both_causes() {
     std::fs::create_dir_all(path.join("in/the/way")).unwrap();
     let both = |report: &Value| {
         let told = report["reason"].as_str().unwrap_or_default();
-        told.contains("did not happen") && told.contains("; undoing it failed too: ") && told.contains("lab.conf")
+        told.contains("did not happen")
+            && told.contains("; undoing it failed too: ")
+            && told.contains("lab.conf")
     };
     daemon.until("both causes", both).await;
     std::fs::remove_dir_all(&path).unwrap();

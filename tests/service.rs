@@ -111,7 +111,10 @@ async fn systemd_is_told_ready_after_the_recovery_and_every_state() {
     follow(&daemon, "rendered-worker-a", "a");
     daemon.until_done("rendered-worker-a").await;
     let told = manager.until("Done: rendered-worker-a");
-    assert!(told.iter().any(|line| line.contains("STATUS=Working: Applying for rendered-worker-a")), "{told:?}");
+    assert!(
+        told.iter().any(|line| line.contains("STATUS=Working: Applying for rendered-worker-a")),
+        "{told:?}"
+    );
     daemon.put("target.yaml", "config: rendered-worker-x\n");
     manager.until("STATUS=Degraded: ConfigNotFound");
 }
@@ -172,7 +175,11 @@ async fn a_broken_settings_file_does_not_keep_a_node_without_its_agent() {
     let words = [&node::apply("a.json")[..], &["--settings", "own.toml"]].concat();
     let ran = node.run(&words);
     assert_eq!(ran.code, 2, "{}", ran.err);
-    assert!(ran.err.contains("own.toml is not understood: line 1: unknown variant `sometimes`"), "{}", ran.err);
+    assert!(
+        ran.err.contains("own.toml is not understood: line 1: unknown variant `sometimes`"),
+        "{}",
+        ran.err
+    );
     let ran = node.run(&["daemon", "--directory", ".", "--root", "root", "--settings", "no.toml"]);
     assert_eq!(ran.code, 2, "{}", ran.err);
     assert!(ran.err.contains("no.toml") && ran.err.contains("there is no such file"), "{}", ran.err);
@@ -192,9 +199,12 @@ async fn a_degraded_node_says_so_at_a_login() {
     daemon.until_done("rendered-worker-a").await;
     assert!(!daemon.node.path("root/run/motd.d").exists());
     let hint = machine_config_agent::host::Root::open(&daemon.node.path("root")).unwrap();
-    let mut watch =
-        machine_config_agent::host::watch::Watch::new(&hint, ["/run/motd.d/90-machine-config-agent.motd"], [])
-            .unwrap();
+    let mut watch = machine_config_agent::host::watch::Watch::new(
+        &hint,
+        ["/run/motd.d/90-machine-config-agent.motd"],
+        [],
+    )
+    .unwrap();
     daemon.put("target.yaml", "config: rendered-worker-x\n");
     daemon.until_fault("ConfigNotFound", &[]).await;
     while !daemon.node.path(HINT).exists() {

@@ -1,6 +1,7 @@
-//! The hidden verb `os-call`: one call of the libostree backend, for `tests/os_contract.rs`.
+//! The hidden verb `os-call`: one call of an OS backend, for `tests/os_contract.rs`.
 //!
-//! `os-call seen [TIMES]|carries IMAGE|preflight IMAGE|stage IMAGE|- [-KARG|+KARG]...|unstage|finalise`: the answer is one JSON object on standard output,
+//! `os-call --backend ostree|rpm-ostree VERB`, where `VERB` is `seen [TIMES]`, `carries IMAGE`, `preflight IMAGE`,
+//! `stage IMAGE|- [-KARG|+KARG]...`, `unstage`, `abandon`, `finalise` or `drop-rollback`. The answer is one JSON object on standard output,
 //! `{"ok": ..., "progress": [...]}` or `{"error": ..., "reason": ..., "class": ..., "next": ...}`.
 
 use std::cell::RefCell;
@@ -10,9 +11,10 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use machine_config_agent::host::os::ostree::OstreeBackend;
+use machine_config_agent::host::os::rpmostree::RpmOstreeBackend;
 use machine_config_agent::host::os::worker::Worker;
-use machine_config_agent::host::os::{OsBackend as _, OsProgress, StageRequest};
-use machine_config_agent::host::{Entered, HostError};
+use machine_config_agent::host::os::{OsBackend, OsProgress, StageRequest};
+use machine_config_agent::host::{Entered, HostError, Root};
 use machine_config_agent::model::{ImageRef, Karg};
 use serde_json::{Value, json};
 
@@ -29,7 +31,15 @@ pub(crate) fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 async fn call(args: &[&str]) -> Value {
-    let backend = OstreeBackend::new(Worker::new(Path::new("/"), Entered::default()));
+    let worker = Worker::new(Path::new("/"), Entered::default());
+    let (backend, args): (Box<dyn OsBackend>, &[&str]) = match args {
+        ["--backend", "ostree", rest @ ..] => (Box::new(OstreeBackend::new(worker)), rest),
+        ["--backend", "rpm-ostree", rest @ ..] => match Root::open(Path::new("/")) {
+            Ok(root) => (Box::new(RpmOstreeBackend::new(&root, worker)), rest),
+            Err(error) => return failed(&error),
+        },
+        _ => return json!({"error": "usage"}),
+    };
     let told = RefCell::new(Vec::new());
     let progress = |step: OsProgress| told.borrow_mut().push(json!([step.text, step.percent]));
     let result = match args {
@@ -55,6 +65,8 @@ async fn call(args: &[&str]) -> Value {
             Err(error) => return json!({"error": error.to_string(), "reason": "Refused"}),
         },
         ["unstage"] => backend.unstage().await.map(|()| Value::Null),
+        ["abandon"] => backend.abandon().await.map(|()| Value::Null),
+        ["drop-rollback"] => backend.drop_rollback().await.map(|()| Value::Null),
         ["finalise"] => backend.finalise().await.map(|()| Value::Null),
         _ => return json!({"error": "usage"}),
     };
@@ -78,5 +90,6 @@ fn request(image: &str, kargs: &[&str]) -> Result<StageRequest, machine_config_a
 }
 
 fn failed(error: &HostError) -> Value {
-    json!({"error": error.to_string(), "reason": error.reason(), "class": error.class().word(), "next": error.next()})
+    let source = std::error::Error::source(error).map(|source| format!(": {source}")).unwrap_or_default();
+    json!({"error": format!("{error}{source}"), "reason": error.reason(), "class": error.class().word(), "next": error.next()})
 }

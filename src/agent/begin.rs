@@ -57,7 +57,9 @@ impl<C: ControlPlane> Agent<C> {
         })?;
         let recovering = self.journal.is_recovering()?;
         if forced {
-            info!("forced by {FORCE_FILE}: what the host should have been is not looked at, all that differs is written");
+            info!(
+                "forced by {FORCE_FILE}: what the host should have been is not looked at, all that differs is written"
+            );
             // What only an installation can change is refused all the same.
             plan(&origin, &to, &facts, &policy)?;
         }

@@ -46,8 +46,8 @@ use duties::OnDuty;
 pub use error::AgentError;
 use reboot::GoingDown;
 pub use service::Reread;
-use stop::Word;
 pub use stop::Stop;
+use stop::Word;
 
 /// How long the loop lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -209,8 +209,7 @@ impl<C: ControlPlane> Agent<C> {
         let seen = observe(&self.host, &[]).await?;
         let committed = self.journal.committed().cloned();
         self.health.committed.clone_from(&committed);
-        let decision =
-            resume(self.journal.record(), committed.as_ref(), &seen, self.health.wanted.as_ref());
+        let decision = resume(self.journal.record(), committed.as_ref(), &seen, self.health.wanted.as_ref());
         if !matches!(decision, Decision::Reboot | Decision::Continue) {
             self.going_down = GoingDown::default();
         }

@@ -133,7 +133,8 @@ impl<C: ControlPlane> Agent<C> {
         let delay = self.backoff.next();
         warn!(
             MESSAGE_ID = message::REBOOT_ABORTED,
-            "the reboot that was asked for {how}: it is asked for again in {} s", delay.as_secs()
+            "the reboot that was asked for {how}: it is asked for again in {} s",
+            delay.as_secs()
         );
         self.telemetry.metrics.reboot_failed();
         self.going_down = GoingDown { shutdowns: None, stage: Stage::Later { at: Instant::now() + delay } };
@@ -174,7 +175,10 @@ impl<C: ControlPlane> Agent<C> {
         let names: Vec<String> = blockers.iter().map(Inhibitor::to_string).collect();
         let waiting = format!("the reboot, which is blocked by {}", names.join("; "));
         if self.journal.record().is_some_and(|record| record.waiting.as_ref() != Some(&waiting)) {
-            info!(MESSAGE_ID = message::REBOOT_BLOCKED, "waiting for {waiting}. It goes on when the block ends");
+            info!(
+                MESSAGE_ID = message::REBOOT_BLOCKED,
+                "waiting for {waiting}. It goes on when the block ends"
+            );
             self.journal.note(|record| record.waiting = Some(waiting))?;
         }
         Ok(Some(Turn::Wait(None)))

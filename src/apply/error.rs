@@ -44,14 +44,6 @@ pub enum ApplyError {
         #[source]
         source: HostError,
     },
-    /// The step belongs to another OS tooling.
-    #[error("{step} is not possible with the OS backend {backend}")]
-    Unsupported {
-        /// The step.
-        step: String,
-        /// The backend.
-        backend: &'static str,
-    },
     /// The backend staged something else.
     #[error("{wanted} was to be staged, but {staged} is")]
     WrongImage {
@@ -121,7 +113,6 @@ impl ApplyError {
             Self::Host { source, .. } | Self::Originals { source, .. } | Self::Stage { source, .. } => {
                 source.class()
             }
-            Self::Unsupported { .. } => Class::Degraded,
             // Staging again may heal it: someone else staged in between.
             Self::WrongImage { .. } | Self::Late { .. } => Class::Retry,
             Self::NotInConfig { .. } => Class::Fatal,
@@ -134,7 +125,6 @@ impl ApplyError {
             Self::Host { source, .. } | Self::Originals { source, .. } | Self::Stage { source, .. } => {
                 source.reason()
             }
-            Self::Unsupported { .. } => "UnsupportedByBackend",
             Self::WrongImage { .. } => "WrongImageStaged",
             Self::Late { limit: Limit::Stall, .. } => "OsStalled",
             Self::Late { limit: Limit::Total, .. } => "OsTooSlow",
@@ -146,9 +136,6 @@ impl ApplyError {
     pub fn next(&self) -> String {
         match self {
             Self::Host { source, .. } | Self::Originals { source, .. } | Self::Stage { source, .. } => source.next(),
-            Self::Unsupported { .. } => {
-                "Build it into the OS image, or run the agent with a backend that can do it.".to_owned()
-            }
             Self::WrongImage { .. } => {
                 "Find out who else stages deployments on this node (ostree admin status).".to_owned()
             }

@@ -1,4 +1,4 @@
-//! The next deployment: image and kernel arguments in one request, with the credentials for the pull.
+//! The next deployment: image, packages and kernel arguments in one request, with the credentials for the pull.
 //!
 //! Invariant: it ends. A backend that shows no progress, or takes too long, is left, whatever it waits for.
 
@@ -35,9 +35,7 @@ pub(super) async fn carry(
                 request.delete_kargs.clone_from(delete);
                 request.append_kargs.clone_from(append);
             }
-            Op::InstallExtensions { .. } | Op::SwitchKernel { .. } => {
-                return Err(ApplyError::Unsupported { step: step.to_string(), backend: host.os.name() });
-            }
+            Op::InstallExtensions { .. } | Op::SwitchKernel { .. } => request.layers = Some(to.layers()),
             Op::WriteFile { .. }
             | Op::RemoveFile { .. }
             | Op::RestoreFile { .. }
@@ -61,6 +59,13 @@ pub(super) async fn carry(
     }
     if request.is_empty() {
         return Ok(());
+    }
+    // Another image needs the packages that stay, too: they are fitted to it.
+    if request.image.is_some() && to.image.is_none() && !to.layers().is_empty() {
+        request.layers = Some(to.layers());
+    }
+    if request.layers.is_some() {
+        request.extensions_image.clone_from(&to.extensions_image);
     }
     stage(host, &request, progress).await
 }

@@ -9,6 +9,7 @@ use crate::host::clock::Clock;
 use crate::host::failpoint::FailPoints;
 use crate::host::os::choice::{Asked, Choice, Kind};
 use crate::host::os::ostree::OstreeBackend;
+use crate::host::os::rpmostree::RpmOstreeBackend;
 use crate::host::os::worker::Worker;
 use crate::host::os::{NotImageBased, OsBackend};
 use crate::host::power::{Logind, Power, Supervised};
@@ -23,10 +24,12 @@ pub(super) const REBOOT_WANTED: u8 = 133;
 /// What switches the OS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Backend {
-    /// libostree on a booted ostree host, else none
+    /// What is installed on a booted ostree host: rpm-ostree, else libostree; none elsewhere
     Auto,
     /// libostree
     Ostree,
+    /// The daemon of rpm-ostree, over D-Bus
+    RpmOstree,
     /// Nothing: OS changes are refused
     None,
 }
@@ -36,6 +39,7 @@ impl Backend {
         match self {
             Self::Auto => Asked::Auto,
             Self::Ostree => Asked::For(Kind::Ostree),
+            Self::RpmOstree => Asked::For(Kind::RpmOstree),
             Self::None => Asked::For(Kind::None),
         }
     }
@@ -81,7 +85,7 @@ impl HostFlags {
         };
         let choice = Choice::of(&root, self.os_backend.asked())?;
         Ok(Host {
-            os: backend(choice.kind, &self.root, entered),
+            os: backend(choice.kind, &root, &self.root, entered),
             os_because: choice.because,
             limits: OsLimits::default(),
             systemd: Systemd::of(&root)?,
@@ -99,10 +103,11 @@ impl HostFlags {
 }
 
 /// Makes the backend that was chosen.
-fn backend(kind: Kind, path: &Path, entered: Entered) -> Box<dyn OsBackend> {
+fn backend(kind: Kind, root: &Root, path: &Path, entered: Entered) -> Box<dyn OsBackend> {
     let worker = Worker::new(path, entered);
     match kind {
         Kind::Ostree => Box::new(OstreeBackend::new(worker)),
+        Kind::RpmOstree => Box::new(RpmOstreeBackend::new(root, worker)),
         Kind::None => Box::new(NotImageBased),
     }
 }

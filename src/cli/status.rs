@@ -9,7 +9,7 @@ use crate::host::watch::Watch;
 use crate::host::{Host, machine_name};
 use crate::journal::state;
 use crate::journal::stored::{Stored, load_record};
-use crate::model::observation::OsSeen;
+use crate::model::observation::{LocalPackages, OsSeen};
 use crate::model::{ImageRef, Target};
 use crate::observe::observe;
 use crate::plan::differences::Difference;
@@ -45,6 +45,9 @@ struct Status {
     desired: Option<Target>,
     booted: Option<BootedOs>,
     staged: Option<ImageRef>,
+    /// The deployment that boots next when it is neither: somebody rolled back by hand.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_boot: Option<NextBoot>,
     fault: Option<Fault>,
     /// `None` on a host that was never managed: nothing has begun there.
     since: Option<String>,
@@ -57,10 +60,22 @@ struct Status {
 }
 
 #[derive(Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct BootedOs {
     image: Option<String>,
     digest: Option<String>,
     backend: &'static str,
+    /// Why it is this backend.
+    backend_because: String,
+    deployment: String,
+    /// What was changed on top of the image, on this host.
+    #[serde(skip_serializing_if = "LocalPackages::is_empty")]
+    local_packages: LocalPackages,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+struct NextBoot {
+    image: Option<ImageRef>,
     deployment: String,
 }
 
@@ -110,10 +125,10 @@ async fn look(host: &Host) -> Result<Status, CliError> {
         with_diffs(&host.root, spec, &seen, &mut health.drift)?;
     }
     health.progress = record.as_ref().and_then(progress);
-    Ok(status(report(record.as_ref(), &health), health, &seen.os, host.os.name()))
+    Ok(status(report(record.as_ref(), &health), health, &seen.os, host))
 }
 
-fn status(report: NodeReport, health: Health, os: &OsSeen, backend: &'static str) -> Status {
+fn status(report: NodeReport, health: Health, os: &OsSeen, host: &Host) -> Status {
     Status {
         schema_version: 1,
         node: report.node,
@@ -125,14 +140,26 @@ fn status(report: NodeReport, health: Health, os: &OsSeen, backend: &'static str
         booted: os.booted().map(|booted| BootedOs {
             image: booted.image.as_ref().map(ToString::to_string),
             digest: booted.image.as_ref().map(|image| format!("sha256:{}", image.digest())),
-            backend,
+            backend: host.os.name(),
+            backend_because: host.os_because.clone(),
             deployment: booted.deployment.clone(),
+            local_packages: booted.local.clone(),
         }),
+        next_boot: next_boot(os),
         staged: os.staged().and_then(|staged| staged.image.clone()),
         fault: report.fault,
         progress: report.progress,
         waiting: report.waiting,
         drift: health.drift,
+    }
+}
+
+fn next_boot(os: &OsSeen) -> Option<NextBoot> {
+    match os {
+        OsSeen::NotImageBased => None,
+        OsSeen::Deployments { next, .. } => next
+            .as_ref()
+            .map(|next| NextBoot { image: next.image.clone(), deployment: next.deployment.clone() }),
     }
 }
 
@@ -147,6 +174,16 @@ fn head(status: &Status) -> String {
         Some(since) => format!("Node {} is {:?}, since {since}", status.node, status.state),
         None => format!("Node {} is not managed yet", status.node),
     }
+}
+
+/// What was layered, removed or replaced on top of the image; packages of the config among them.
+fn by_hand(local: &LocalPackages) -> impl Iterator<Item = String> {
+    let lists = [("layered", &local.requested), ("removed", &local.removed), ("replaced", &local.replaced)];
+    let lists = lists.into_iter().filter(|(_, names)| !names.is_empty());
+    lists.map(|(word, names)| {
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        format!("  packages {word}: {}", names.join(" "))
+    })
 }
 
 fn text(status: &Status) -> String {
@@ -164,9 +201,15 @@ fn text(status: &Status) -> String {
     if let Some(booted) = &status.booted {
         let image = booted.image.as_deref().unwrap_or("not from an image");
         lines.push(format!("  booted   {image} ({}, {})", booted.backend, booted.deployment));
+        lines.push(format!("  backend  {}: {}", booted.backend, booted.backend_because));
+        lines.extend(by_hand(&booted.local_packages));
     }
     if let Some(staged) = &status.staged {
         lines.push(format!("  staged   {staged}"));
+    }
+    if let Some(next) = &status.next_boot {
+        let image = next.image.as_ref().map_or("no image".to_owned(), ToString::to_string);
+        lines.push(format!("  by hand  the next boot takes {} ({image})", next.deployment));
     }
     if let Some(progress) = &status.progress {
         lines.push(format!(

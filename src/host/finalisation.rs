@@ -17,8 +17,10 @@ const LIMIT: Duration = Duration::from_secs(60);
 const KEPT: usize = 400;
 
 /// Where the journal has libostree's words: the boot, and the unit.
-const PLACES: [[&str; 2]; 2] =
-    [["--boot=-1", "--unit=ostree-finalize-staged.service"], ["--boot=0", "--unit=ostree-boot-complete.service"]];
+const PLACES: [[&str; 2]; 2] = [
+    ["--boot=-1", "--unit=ostree-finalize-staged.service"],
+    ["--boot=0", "--unit=ostree-boot-complete.service"],
+];
 
 /// Returns libostree's words, or what kept them from being found.
 pub async fn failure(root: &Root) -> String {

@@ -53,6 +53,12 @@ pub enum ModelError {
         /// Its value.
         other: String,
     },
+    /// A kernel or an extension that no package stands for.
+    #[error("{cause}; correct spec.kernelType or spec.extensions of the MachineConfig")]
+    Layers {
+        /// What is wrong.
+        cause: String,
+    },
     /// An entry of the Ignition config that can't be brought to the host.
     #[error("{field} in MachineConfig {config}: {cause}")]
     Field {
@@ -79,7 +85,7 @@ impl ModelError {
             Self::Image { .. } => "InvalidImage",
             Self::Document { .. } => "InvalidDocument",
             Self::Disagree { .. } => "AmbiguousImage",
-            Self::Field { .. } => "InvalidConfig",
+            Self::Field { .. } | Self::Layers { .. } => "InvalidConfig",
         }
     }
 }

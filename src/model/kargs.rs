@@ -22,6 +22,22 @@ impl Karg {
         .collect()
     }
 
+    /// Removes one instance of each argument, the last one (ours were added at the end), and adds the new ones.
+    pub fn changed(mut line: Vec<Self>, delete: &[Self], append: &[Self]) -> Vec<Self> {
+        for gone in delete {
+            if let Some(at) = line.iter().rposition(|karg| karg == gone) {
+                line.remove(at);
+            }
+        }
+        line.extend_from_slice(append);
+        line
+    }
+
+    /// Says whether libostree sets it itself: it names the deployment.
+    pub fn is_of_ostree(&self) -> bool {
+        self.0.starts_with("ostree=")
+    }
+
     /// Returns the argument.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -43,5 +59,14 @@ mod tests {
         let words = Karg::split("a  b=\"c d\"\te\n\"f g\"=1 ");
         let words: Vec<_> = words.iter().map(Karg::as_str).collect();
         assert_eq!(words, ["a", "b=\"c d\"", "e", "\"f g\"=1"]);
+    }
+
+    /// MCD-192: all deletions, one instance each, then all additions in order; duplicates stay duplicates.
+    #[test]
+    fn deletes_first_and_appends_in_order() {
+        let line = Karg::split("rw a=1 quiet a=1 c=\"x y\"");
+        let changed = Karg::changed(line, &Karg::split("a=1 absent quiet"), &Karg::split("b b c=\"x y\""));
+        let words: Vec<_> = changed.iter().map(Karg::as_str).collect();
+        assert_eq!(words, ["rw", "a=1", "c=\"x y\"", "b", "b", "c=\"x y\""]);
     }
 }

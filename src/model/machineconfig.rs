@@ -45,6 +45,8 @@ struct Spec<'a> {
     config: Option<&'a RawValue>,
     #[serde(rename = "osImageURL", default)]
     os_image_url: Option<String>,
+    #[serde(rename = "baseOSExtensionsContainerImage", default)]
+    extensions_image: Option<String>,
     #[serde(default)]
     kernel_arguments: Option<Vec<String>>,
     #[serde(default)]
@@ -85,6 +87,12 @@ impl MachineConfig {
         spec.image = image;
         spec.os_image_url =
             read.os_image_url.filter(|url| !url.is_empty()).as_deref().map(ImageRef::parse).transpose()?;
+        spec.extensions_image = read
+            .extensions_image
+            .filter(|url| !url.is_empty())
+            .as_deref()
+            .map(ImageRef::parse)
+            .transpose()?;
         spec.kargs = self.kargs(&read.kernel_arguments.unwrap_or_default())?;
         spec.kernel_type = KernelType::parse(read.kernel_type.as_deref().unwrap_or_default());
         spec.extensions =

@@ -13,6 +13,7 @@ pub mod files;
 pub mod ids;
 pub mod image;
 pub mod kargs;
+pub mod layers;
 pub mod machineconfig;
 pub mod message;
 pub mod mode;

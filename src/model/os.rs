@@ -48,6 +48,13 @@ pub struct Layers {
     pub extensions: BTreeSet<String>,
 }
 
+impl Layers {
+    /// Says whether the image is left as it is.
+    pub fn is_empty(&self) -> bool {
+        self.kernel == KernelType::Default && self.extensions.is_empty()
+    }
+}
+
 impl fmt::Display for Layers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "kernel {}", self.kernel.word())?;

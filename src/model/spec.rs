@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::os::KernelType;
+use super::os::{KernelType, Layers};
 use super::units::UnitSpec;
 use super::users::Users;
 use super::{ConfigName, FileSpec, ImageRef, Karg, ManagedPath, UnitName};
@@ -46,6 +46,8 @@ pub struct HostSpec {
     pub kernel_type: KernelType,
     /// Extensions.
     pub extensions: BTreeSet<String>,
+    /// The image with the packages of kernels and extensions; it matters only when those are layered.
+    pub extensions_image: Option<ImageRef>,
     /// FIPS mode.
     pub fips: bool,
     /// Sections that can't change.
@@ -56,6 +58,11 @@ impl HostSpec {
     /// Returns the image that the node should run: the annotation's in image mode, else the MachineConfig's.
     pub fn effective_image(&self) -> Option<&ImageRef> {
         self.image.as_ref().or(self.os_image_url.as_ref())
+    }
+
+    /// Returns what is layered on the image outside image mode.
+    pub fn layers(&self) -> Layers {
+        Layers { kernel: self.kernel_type, extensions: self.extensions.clone() }
     }
 
     /// Returns the pair that this value stands for.
@@ -99,6 +106,7 @@ impl HostSpec {
             kargs: Vec::new(),
             kernel_type: KernelType::Default,
             extensions: BTreeSet::new(),
+            extensions_image: None,
             fips: false,
             fixed: FixedSections::default(),
         }

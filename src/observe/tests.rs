@@ -78,7 +78,9 @@ async fn sees_files_units_the_account_and_the_kernel() {
     assert_eq!(seen.files[&ManagedPath::new("/etc/none").unwrap()], FileSeen::Absent);
     assert_eq!(seen.units[&unit].enabled, EnabledSeen::Disabled);
     assert_eq!(seen.user_ids, BTreeMap::from([("core".to_owned(), 1000)]));
-    let CoreSeen::Account { keys_path, keys, uid, gid, password, foreign: None } = seen.core else { panic!("no account") };
+    let CoreSeen::Account { keys_path, keys, uid, gid, password, foreign: None } = seen.core else {
+        panic!("no account")
+    };
     assert_eq!(keys_path.as_str(), "/home/core/.ssh/authorized_keys.d/ignition");
     assert_eq!((keys, uid, gid, password), (FileSeen::Absent, 1000, 1001, Some(PasswordHash::locked())));
 }

@@ -10,7 +10,7 @@ use std::fmt::Display;
 use serde::Serialize;
 
 use super::listing::counted;
-use crate::model::observation::{CoreSeen, EnabledSeen, OsSeen, UnitSeen};
+use crate::model::observation::{Booted, CoreSeen, EnabledSeen, OsSeen, UnitSeen};
 use crate::model::units::{Enablement, Mask, UnitSpec};
 use crate::model::users::{Core, PasswordHash};
 use crate::model::{
@@ -33,6 +33,8 @@ pub enum Kind {
     Image,
     /// A kernel argument.
     Karg,
+    /// A package that is layered on the image.
+    Package,
     /// A file.
     File,
     /// A unit.
@@ -93,7 +95,7 @@ impl Difference {
             Kind::File | Kind::Dropin => ManagedPath::new(&*self.target).ok(),
             Kind::Unit if self.target.starts_with('/') => ManagedPath::new(&*self.target).ok(),
             Kind::Unit => Some(UnitName::new(&*self.target).ok()?.path()),
-            Kind::Image | Kind::Karg | Kind::User => None,
+            Kind::Image | Kind::Karg | Kind::Package | Kind::User => None,
         }
     }
 }
@@ -101,7 +103,8 @@ impl Difference {
 /// Returns every difference.
 pub fn differences(spec: &HostSpec, seen: &Observation) -> Vec<Difference> {
     let mut found: Vec<Difference> = image(spec, &seen.os).into_iter().collect();
-    if seen.os.booted().is_some() {
+    if let Some(booted) = seen.os.booted() {
+        found.extend(packages(spec, booted));
         found.extend(
             spec.kargs.iter().zip(kargs_held(&spec.kargs, &seen.kargs)).filter(|(_, held)| !held).map(
                 |(karg, _)| {
@@ -251,6 +254,16 @@ fn image(spec: &HostSpec, os: &OsSeen) -> Option<Difference> {
         },
     };
     Some(difference(Kind::Image, &"os", What::Value, wanted, &found))
+}
+
+/// Packages of the kernel and of extensions that the booted deployment was not asked for (MCD-202). In image mode they
+/// are the image's business (MCD-204); names that nobody knows are told when they are to be layered.
+fn packages(spec: &HostSpec, booted: &Booted) -> Vec<Difference> {
+    let outside = spec.image.is_none();
+    let missing = outside.then(|| spec.layers().missing(&booted.local).unwrap_or_default());
+    let found = &"not requested of the booted deployment";
+    let missing = missing.unwrap_or_default().into_iter();
+    missing.map(|name| difference(Kind::Package, &name, What::Missing, &name, found)).collect()
 }
 
 /// Says of each wanted argument whether the command line holds it; one that is wanted twice must be there twice.

@@ -12,6 +12,7 @@ impl Kind {
     pub fn word(self) -> &'static str {
         match self {
             Self::Image => "image",
+            Self::Package => "package",
             Self::Karg => "kernel argument",
             Self::File => "file",
             Self::Unit => "unit",
@@ -53,7 +54,7 @@ impl fmt::Display for Difference {
                 write!(f, "mode mismatch for file: \"{target}\"; expected: {expected}; received: {found}")?;
             }
             (
-                Kind::Image | Kind::Karg | Kind::User,
+                Kind::Image | Kind::Karg | Kind::Package | Kind::User,
                 What::Missing
                 | What::Unexpected
                 | What::Content
@@ -65,12 +66,7 @@ impl fmt::Display for Difference {
             )
             | (
                 Kind::File | Kind::Dropin | Kind::Unit,
-                What::Missing
-                | What::Unexpected
-                | What::Owner
-                | What::Enablement
-                | What::Mask
-                | What::Value,
+                What::Missing | What::Unexpected | What::Owner | What::Enablement | What::Mask | What::Value,
             ) => {
                 let (kind, what) = (kind.word(), what.words());
                 write!(f, "{kind} {target} {what} (expected {expected}, found {found})")?;

@@ -95,7 +95,7 @@ fn disrupts(sides: &Sides<'_>, step: &Step, policy: &DisruptionPolicy) -> Option
 fn op(spec: &HostSpec, difference: &Difference) -> Option<Op> {
     let path = difference.path()?;
     match difference.kind {
-        Kind::Image | Kind::Karg | Kind::User => None,
+        Kind::Image | Kind::Karg | Kind::Package | Kind::User => None,
         Kind::File => Some(Op::WriteFile { path }),
         Kind::Dropin => spec.units.iter().find_map(|(unit, wanted)| {
             let name = wanted.dropins.keys().find(|name| unit.dropin_path(name) == path)?;
@@ -174,6 +174,9 @@ impl Plan {
             Kind::Image | Kind::Karg => {
                 ops().any(|op| matches!(op, Op::StageOs { .. } | Op::SetKargs { .. }))
             }
+            Kind::Package => ops().any(|op| {
+                matches!(op, Op::StageOs { .. } | Op::InstallExtensions { .. } | Op::SwitchKernel { .. })
+            }),
             Kind::File | Kind::Dropin | Kind::Unit | Kind::User => ops().any(|op| {
                 let path = op.path().is_some_and(|path| path.as_str() == difference.target);
                 path || op.target() == difference.target

@@ -63,7 +63,8 @@ impl FileError {
         match self {
             Self::Read(error) => error.next(),
             Self::Syntax { .. } | Self::Value { .. } => {
-                "Correct it, then: systemctl reload machine-config-agent. Keys and values: reference.md.".to_owned()
+                "Correct it, then: systemctl reload machine-config-agent. Keys and values: reference.md."
+                    .to_owned()
             }
         }
     }
@@ -106,10 +107,8 @@ pub fn read(root: &Root, path: &str, shown: &str) -> Result<Tuning, FileError> {
 
 /// Reads the text of the file of this name.
 pub fn parse(text: &str, file: &str) -> Result<Tuning, FileError> {
-    let document: Document = toml::from_str(text).map_err(|error| FileError::Syntax {
-        file: file.to_owned(),
-        cause: placed(text, &error),
-    })?;
+    let document: Document = toml::from_str(text)
+        .map_err(|error| FileError::Syntax { file: file.to_owned(), cause: placed(text, &error) })?;
     let wrong = |key, value: &str, rule: String| FileError::Value {
         file: file.to_owned(),
         key,

@@ -64,7 +64,10 @@ pub struct World {
     pub image: Image,
     pub keys: Option<String>,
     pub password: PasswordHash,
+    /// Packages that are layered on the image.
+    pub packages: BTreeSet<String>,
     staged: Option<ImageRef>,
+    next_packages: BTreeSet<String>,
     next_kargs: Vec<Karg>,
 }
 
@@ -81,7 +84,9 @@ impl World {
             image,
             keys: None,
             password: PasswordHash::locked(),
+            packages: BTreeSet::new(),
             staged: None,
+            next_packages: BTreeSet::new(),
             next_kargs: vec![],
         }
     }
@@ -92,6 +97,9 @@ impl World {
         let mut world = Self::bare(spec.effective_image().cloned(), image);
         world.files.extend(spec.written());
         world.kargs.clone_from(&spec.kargs);
+        if spec.image.is_none() {
+            world.packages = spec.layers().packages().unwrap_or_default();
+        }
         for (name, unit) in &spec.units {
             if is_enabled(spec, name) {
                 world.enabled.insert(name.clone());
@@ -172,7 +180,7 @@ impl World {
             image: self.booted.clone(),
             deployment: "os-0.0".to_owned(),
             carries,
-            local: LocalPackages::default(),
+            local: LocalPackages { requested: self.packages.clone(), ..LocalPackages::default() },
         };
         Observation {
             boot_id: BootId::new("b0").unwrap(),
@@ -221,6 +229,7 @@ impl World {
     /// Carries a plan out, without the reboot.
     pub fn carry(&mut self, plan: &Plan, to: &HostSpec) {
         self.next_kargs.clone_from(&self.kargs);
+        self.next_packages.clone_from(&self.packages);
         self.staged = None;
         let new = to.written();
         let none = Core { keys: vec![], password: PasswordHash::locked() };
@@ -266,9 +275,10 @@ impl World {
                 Op::DisableUnit { unit } | Op::PresetUnit { unit } => {
                     self.enabled.remove(unit);
                 }
+                Op::InstallExtensions { .. } | Op::SwitchKernel { .. } => {
+                    self.next_packages = to.layers().packages().unwrap_or_default();
+                }
                 Op::LinkPullSecret { .. }
-                | Op::InstallExtensions { .. }
-                | Op::SwitchKernel { .. }
                 | Op::DaemonReload
                 | Op::ReloadUnit { .. }
                 | Op::RestartUnit { .. } => {}
@@ -279,6 +289,7 @@ impl World {
     /// Reboots: arguments take effect, and a staged image comes with its `/etc` merged.
     pub fn reboot(&mut self, next: &Image) {
         self.kargs.clone_from(&self.next_kargs);
+        self.packages.clone_from(&self.next_packages);
         let Some(staged) = self.staged.take() else { return };
         self.booted = Some(staged);
         let old = std::mem::replace(&mut self.image, next.clone());

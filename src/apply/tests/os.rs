@@ -1,6 +1,7 @@
 //! The OS batch against a backend that remembers what it was asked.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -8,7 +9,8 @@ use super::*;
 use crate::host::os::{OsBackend, OsProgress, Preflight, StageRequest};
 use crate::host::{BoxFuture, HostError};
 use crate::model::observation::{Carries, OsSeen, Staged};
-use crate::model::{Class, ImageRef, Karg};
+use crate::model::os::{KernelType, Layers};
+use crate::model::{HostSpec, ImageRef, Karg};
 
 #[derive(Debug, Default, Clone)]
 struct Remembering {
@@ -153,19 +155,38 @@ async fn another_image_than_wanted_is_an_error() {
     assert!(error.to_string().contains(&image('a').to_string()), "{error}");
 }
 
+/// MCD-195, MCD-199: kernel and extensions of the config go with the image, in one request; those that stay go with
+/// another image as well. MCD-204: in image mode they are in the image.
 #[tokio::test(flavor = "current_thread")]
-async fn what_the_backend_can_not_do_is_said_before_anything_is_staged() {
+async fn packages_and_image_are_one_request() {
     let dir = tempfile::tempdir().unwrap();
     fixture(dir.path());
     let backend = Remembering::default();
     let mut host = host(dir.path(), FailPoints::off());
     host.os = Box::new(backend.clone());
+    let mut to = new();
+    to.kernel_type = KernelType::Realtime;
+    to.extensions = BTreeSet::from(["usbguard".to_owned()]);
+    to.extensions_image = Some(image('e'));
+    let carry = async |to: &HostSpec, ops: Vec<Op>| {
+        let (old, steps) = (old(), steps(ops));
+        let work = Work::Carry { batch: Batch::Os, steps: &steps };
+        apply(&Intent::for_tests(work, &old, to, originals(0)), &host, &|_| {}).await.unwrap();
+        backend.asked.borrow_mut().pop().unwrap()
+    };
     let extensions = vec!["usbguard".to_owned()];
-    let steps = steps(vec![Op::StageOs { image: image('a') }, Op::InstallExtensions { extensions }]);
-    let error = carry(&host, 0, Batch::Os, &steps).await.unwrap_err();
-    assert_eq!((error.class(), error.reason()), (Class::Degraded, "UnsupportedByBackend"));
-    assert!(error.to_string().contains("usbguard") && error.to_string().contains("remembering"), "{error}");
-    assert!(backend.asked.borrow().is_empty());
+    let layers = Some(Layers { kernel: KernelType::Realtime, extensions: to.extensions.clone() });
+    let switch = Op::SwitchKernel { kernel: KernelType::Realtime };
+    let asked =
+        carry(&to, vec![Op::StageOs { image: image('a') }, switch, Op::InstallExtensions { extensions }])
+            .await;
+    assert_eq!((asked.image, &asked.layers), (Some(image('a')), &layers));
+    assert_eq!(asked.extensions_image, Some(image('e')));
+    let asked = carry(&to, vec![Op::StageOs { image: image('b') }]).await;
+    assert_eq!((asked.layers, asked.extensions_image), (layers, Some(image('e'))));
+    to.image = Some(image('b'));
+    let asked = carry(&to, vec![Op::StageOs { image: image('b') }]).await;
+    assert_eq!((asked.layers, asked.extensions_image), (None, None));
 }
 
 /// MCD-190: what became of the pull begins with the words that tests of clusters look for, and the registry's follow.

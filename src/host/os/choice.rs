@@ -19,6 +19,8 @@ pub enum Asked {
 pub enum Kind {
     /// libostree, by the agent's own worker.
     Ostree,
+    /// The daemon of rpm-ostree.
+    RpmOstree,
     /// None: OS changes are refused.
     None,
 }
@@ -35,6 +37,9 @@ pub struct Choice {
 /// How libostree marks a boot of its own.
 const BOOTED: &str = "/run/ostree-booted";
 
+/// What the package of rpm-ostree brings for the bus to start it by.
+const RPM_OSTREE: &str = "/usr/share/dbus-1/system-services/org.projectatomic.rpmostree1.service";
+
 impl Choice {
     /// Chooses for a host.
     pub fn of(root: &Root, asked: Asked) -> Result<Self, HostError> {
@@ -47,6 +52,11 @@ impl Choice {
             Asked::Auto if !root.exists(BOOTED)? => {
                 chosen(Kind::None, "the machine was not booted by ostree (there is no /run/ostree-booted)")
             }
+            // Before bootc: it knows layered packages, which bootc refuses to work on.
+            Asked::Auto if root.exists(RPM_OSTREE)? => chosen(
+                Kind::RpmOstree,
+                "rpm-ostree is installed; it keeps packages that are layered on the image",
+            ),
             Asked::Auto => chosen(Kind::Ostree, "neither rpm-ostree nor bootc is installed"),
         }
     }

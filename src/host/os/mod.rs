@@ -5,6 +5,7 @@
 
 pub mod choice;
 pub mod ostree;
+pub mod rpmostree;
 pub mod worker;
 
 mod stamp;

@@ -30,7 +30,7 @@ impl Failure {
 
     /// Finds the kind of a failure by the words of skopeo, ostree-ext and libostree: none of them gives a code.
     pub(in crate::host) fn told(object: &str, text: &str, other: Trouble) -> Self {
-        const KNOWN: [(&str, Trouble); 15] = [
+        const KNOWN: [(&str, Trouble); 22] = [
             ("no space left", Trouble::NoSpace),
             ("min-free-space", Trouble::NoSpace),
             ("disk quota exceeded", Trouble::NoSpace),
@@ -38,6 +38,13 @@ impl Failure {
             ("unauthorized", Trouble::Unauthorized),
             ("authentication required", Trouble::Unauthorized),
             ("403 (forbidden)", Trouble::Unauthorized),
+            ("packages not found", Trouble::NoPackage),
+            ("pinging container registry", Trouble::PullFailed),
+            ("connection refused", Trouble::PullFailed),
+            ("no such host", Trouble::PullFailed),
+            ("i/o timeout", Trouble::PullFailed),
+            ("system transaction in progress", Trouble::Busy),
+            ("transaction in progress", Trouble::Busy),
             ("manifest unknown", Trouble::ImageNotFound),
             ("name unknown", Trouble::ImageNotFound),
             ("image found in manifest list for architecture", Trouble::WrongArchitecture),
@@ -98,8 +105,16 @@ pub(in crate::host) enum Trouble {
     Locked,
     /// The backend can't change packages.
     CannotLayer,
+    /// The kernel or an extension is none that packages stand for.
+    WrongLayers,
+    /// Packages that were asked for are not in the staged deployment, or nowhere to be had.
+    NoPackage,
     /// libostree failed.
     Libostree,
+    /// rpm-ostree failed.
+    RpmOstree,
+    /// The daemon of rpm-ostree ended in the middle.
+    DaemonLost,
     /// The worker's file is not there, or is another version's.
     NotInstalled,
     /// The worker ended without an answer.
@@ -118,6 +133,8 @@ impl Trouble {
             | Self::MissingTool
             | Self::NotInstalled
             | Self::Locked
+            | Self::RpmOstree
+            | Self::DaemonLost
             | Self::Worker => Class::Retry,
             Self::NotBooted
             | Self::ImageNotFound
@@ -125,11 +142,13 @@ impl Trouble {
             | Self::NotBootable
             | Self::WrongArchitecture
             | Self::CannotLayer
+            | Self::WrongLayers
+            | Self::NoPackage
             | Self::Libostree => Class::Degraded,
         }
     }
 
-    fn reason(self) -> &'static str {
+    pub(in crate::host) fn reason(self) -> &'static str {
         match self {
             Self::NotBooted => "NotBooted",
             Self::Busy => "SysrootBusy",
@@ -145,7 +164,11 @@ impl Trouble {
             Self::MissingTool => "ToolMissing",
             Self::Locked => "DeploymentLocked",
             Self::CannotLayer => "UnsupportedByBackend",
+            Self::WrongLayers => "InvalidConfig",
+            Self::NoPackage => "PackageNotStaged",
             Self::Libostree => "LibostreeFailed",
+            Self::RpmOstree => "RpmOstreeFailed",
+            Self::DaemonLost => "RpmOstreeDaemonLost",
             Self::NotInstalled => "OsWorkerNotInstalled",
             Self::Worker => "OsWorkerFailed",
         }
@@ -184,6 +207,16 @@ impl Trouble {
             }
             Self::CannotLayer => {
                 "Install rpm-ostree in the OS image, or build kernel and extensions into the image."
+            }
+            Self::WrongLayers => "Correct spec.kernelType or spec.extensions in a MachineConfig of the pool.",
+            Self::NoPackage => {
+                "Check that the extensions image of the release has these packages; nothing is staged."
+            }
+            Self::RpmOstree => {
+                "Look at the daemon's messages (journalctl -u rpm-ostreed; rpm-ostree status); it is tried again."
+            }
+            Self::DaemonLost => {
+                "Find out why it ended (systemctl status rpm-ostreed; journalctl -u rpm-ostreed); it is tried again."
             }
             Self::MissingTool => "Install the package skopeo in the OS image, or on this machine.",
             Self::Locked => {

@@ -64,7 +64,9 @@ pub(super) async fn reboot(bus: &Connection, kind: RebootKind) -> Result<(), Hos
     if kind == RebootKind::Soft {
         match call(bus, MANAGER, "RebootWithFlags", &(CHECK_INHIBITORS | SOFT_REBOOT)).await {
             Err(error) if is_unknown(&error) => {
-                tracing::info!("this systemd knows no soft reboot (254 or later does): the whole machine reboots");
+                tracing::info!(
+                    "this systemd knows no soft reboot (254 or later does): the whole machine reboots"
+                );
             }
             answer => return answer.map(drop),
         }
@@ -138,7 +140,8 @@ impl Shutdowns {
         let reply = call(&self.bus, MANAGER, "ListInhibitors", &()).await?;
         let rows: Vec<Row> =
             reply.body().deserialize().map_err(|source| error("login1.Manager.ListInhibitors", source))?;
-        let blocks = |what: &str, mode: &str| mode == "block" && what.split(':').any(|word| word == "shutdown");
+        let blocks =
+            |what: &str, mode: &str| mode == "block" && what.split(':').any(|word| word == "shutdown");
         Ok(rows
             .into_iter()
             .filter(|(what, _, _, mode, ..)| blocks(what, mode))
@@ -195,7 +198,9 @@ where
     B: serde::Serialize + DynamicType,
 {
     let name = || format!("login1: {method}");
-    match tokio::time::timeout(ANSWER, bus.call_method(Some(SERVICE), OBJECT, Some(interface), method, body)).await {
+    match tokio::time::timeout(ANSWER, bus.call_method(Some(SERVICE), OBJECT, Some(interface), method, body))
+        .await
+    {
         Ok(answer) => answer.map_err(|source| error(&name(), source)),
         Err(_) => Err(HostError::Timeout { object: name(), seconds: ANSWER.as_secs() }),
     }

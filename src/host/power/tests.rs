@@ -132,7 +132,12 @@ async fn the_finalisation_is_ordered_before_the_shutdown_or_there_is_no_reboot()
         ("inactive", "active", "shutdown.target", None),
         ("inactive", "inactive", "final.target", Some("it is inactive, although it was started")),
         ("failed", "failed", "final.target", Some("it is failed, although it was started")),
-        ("active", "active", "sleep.target", Some("it conflicts neither with shutdown.target nor with final.target")),
+        (
+            "active",
+            "active",
+            "sleep.target",
+            Some("it conflicts neither with shutdown.target nor with final.target"),
+        ),
     ] {
         let unit = Finaliser { state: Arc::new(Mutex::new(state)), started, conflicts };
         let (server, bus) = peer("/org/freedesktop/systemd1", Manager(unit.clone())).await;

@@ -126,7 +126,9 @@ impl Systemd {
         }
         let conflicts: Vec<String> = property(&bus, &path, "Conflicts").await?;
         if !conflicts.iter().any(|other| SHUTDOWN.contains(&other.as_str())) {
-            return Err(refused("it conflicts neither with shutdown.target nor with final.target".to_owned()));
+            return Err(refused(
+                "it conflicts neither with shutdown.target nor with final.target".to_owned(),
+            ));
         }
         Ok(ServiceOutcome::Done)
     }
@@ -163,9 +165,12 @@ where
     T::Error: Into<zbus::zvariant::Error>,
 {
     let words = ("org.freedesktop.systemd1.Unit", name);
-    let reply = bus.call_method(Some(SERVICE), unit, Some("org.freedesktop.DBus.Properties"), "Get", &words).await;
+    let reply =
+        bus.call_method(Some(SERVICE), unit, Some("org.freedesktop.DBus.Properties"), "Get", &words).await;
     let value = reply.and_then(|reply| reply.body().deserialize::<OwnedValue>());
-    value.and_then(|value| T::try_from(value).map_err(|error| error.into().into())).map_err(|s| bus_error(name, s))
+    value
+        .and_then(|value| T::try_from(value).map_err(|error| error.into().into()))
+        .map_err(|s| bus_error(name, s))
 }
 
 /// Starts a job and waits for its end. Its end may be told before the reply that names it: both are listened to.

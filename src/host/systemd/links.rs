@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::host::HostError;
 use crate::host::durable::{Change, Want};
 use crate::host::root::{Entry, Root};
-use crate::model::{ManagedPath, UnitName};
 use crate::model::ids::UNIT_DIR;
 use crate::model::observation::{EnabledSeen, PresetSeen, UnitSeen};
 use crate::model::units::Mask;
+use crate::model::{ManagedPath, UnitName};
 
 use super::install::{Install, template};
 use super::preset::{Preset, Presets};

@@ -45,7 +45,7 @@ pub(super) async fn stage(
     progress: &dyn Fn(String, Option<u8>),
 ) -> Result<Staged, Failure> {
     let booted = sysroot::booted(sysroot)?;
-    let kargs = changed(sysroot::kargs(&booted), &wanted.delete, &wanted.append);
+    let kargs = Karg::changed(sysroot::kargs(&booted), &wanted.delete, &wanted.append);
     let (commit, origin) = match &wanted.image {
         None => (booted.csum().to_string(), origin_of(&booted)),
         Some(image) => {
@@ -75,7 +75,7 @@ pub(super) fn kargs(
 ) -> Result<Staged, Failure> {
     let booted = sysroot::booted(sysroot)?;
     let base = sysroot.staged_deployment().unwrap_or_else(|| booted.clone());
-    let kargs = changed(sysroot::kargs(&base), delete, append);
+    let kargs = Karg::changed(sysroot::kargs(&base), delete, append);
     if base.is_staged() && sysroot::kargs(&base) == kargs && !locked() {
         return Ok(sysroot::staged(sysroot, &base));
     }
@@ -109,17 +109,6 @@ impl Made {
         );
         staged.map(drop).map_err(failed)
     }
-}
-
-/// Removes one instance of each argument, the last one (ours were added at the end), and adds the new ones.
-fn changed(mut kargs: Vec<Karg>, delete: &[Karg], append: &[Karg]) -> Vec<Karg> {
-    for gone in delete {
-        if let Some(at) = kargs.iter().rposition(|karg| karg == gone) {
-            kargs.remove(at);
-        }
-    }
-    kargs.extend_from_slice(append);
-    kargs
 }
 
 /// Returns the image's commit, pulling it only when no image with this digest is in the repository.

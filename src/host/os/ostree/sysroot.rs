@@ -157,7 +157,7 @@ fn id(deployment: &Deployment) -> String {
 /// Returns the kernel arguments in order, without `ostree=`: that one names the deployment itself.
 pub(super) fn kargs(deployment: &Deployment) -> Vec<Karg> {
     let options = deployment.bootconfig().and_then(|config| config.get("options")).unwrap_or_default();
-    Karg::split(&options).into_iter().filter(|karg| !karg.as_str().starts_with("ostree=")).collect()
+    Karg::split(&options).into_iter().filter(|karg| !karg.is_of_ostree()).collect()
 }
 
 /// Returns the image that a deployment was made from.

@@ -1,0 +1,263 @@
+//! The daemon of rpm-ostree on the system bus: calls, properties, and whether it is still there.
+//!
+//! Invariant: properties are asked for, never remembered: the daemon leaves the bus after a minute without clients,
+//! and what a cache holds then is old.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+
+use zbus::export::futures_core::Stream;
+use zbus::names::OwnedUniqueName;
+use zbus::zvariant::{OwnedObjectPath, OwnedValue, Type, Value};
+use zbus::{Connection, MatchRule, Message, MessageStream};
+
+use crate::host::root::Root;
+use crate::host::systemd::bus;
+use crate::host::{HostError, os};
+use os::trouble::{Failure, SYSROOT, Trouble};
+
+use super::deployments::{Deployment, Dictionary, State, kargs, text};
+use super::transaction::Peer;
+
+const SERVICE: &str = "org.projectatomic.rpmostree1";
+const SYSROOT_OBJECT: &str = "/org/projectatomic/rpmostree1/Sysroot";
+const SYSROOT_INTERFACE: &str = "org.projectatomic.rpmostree1.Sysroot";
+const OS_INTERFACE: &str = "org.projectatomic.rpmostree1.OS";
+const PROPERTIES: &str = "org.freedesktop.DBus.Properties";
+
+/// The name under which the daemon shows this client, the same in every process of the agent.
+const CLIENT: &str = "machine-config-agent";
+
+/// How often the daemon is greeted: it may be about to leave the bus for want of clients, once; the second call starts
+/// it anew. One more for a start that meets a reboot of the bus.
+const GREETINGS: usize = 3;
+
+/// Signals that wait until they are read: the daemon tells a change of its properties a few times a transaction.
+const QUEUE: usize = 64;
+
+/// Why a call was refused.
+#[derive(Debug)]
+pub(super) enum Refused {
+    /// Another transaction runs.
+    Busy,
+    /// The wanted image is what is pending already.
+    Same,
+    /// The daemon is not there, or went away before it answered.
+    Gone(HostError),
+    /// The work was begun, and failed.
+    Work(HostError),
+    /// Anything else, or the sysroot is held by another program.
+    Failed(HostError),
+}
+
+impl Refused {
+    /// Says it as an error.
+    pub(super) fn into_error(self) -> HostError {
+        let failure = |trouble, cause| Failure::new(trouble, SYSROOT, cause).into_error();
+        match self {
+            Self::Busy => failure(Trouble::Busy, "another rpm-ostree transaction is in progress"),
+            Self::Same => {
+                failure(Trouble::RpmOstree, "rpm-ostree has this image already, but shows another one")
+            }
+            Self::Gone(error) | Self::Work(error) | Self::Failed(error) => error,
+        }
+    }
+}
+
+/// The connection to it.
+#[derive(Debug)]
+pub(super) struct Daemon {
+    bus: Connection,
+    root: Root,
+    /// The object of the booted stateroot.
+    os: OwnedObjectPath,
+}
+
+impl Daemon {
+    /// Connects, starts the daemon where it does not run, and keeps it from leaving while this value lives.
+    pub(super) async fn open(root: &Root) -> Result<Self, HostError> {
+        let bus = bus::system(root).await?;
+        let options = HashMap::from([("id", Value::from(CLIENT))]);
+        let mut greeting = 1;
+        loop {
+            match call(&bus, SYSROOT_OBJECT, SYSROOT_INTERFACE, "RegisterClient", &options).await {
+                Ok(_) => break,
+                Err(Refused::Gone(_)) if greeting < GREETINGS => greeting += 1,
+                Err(refused) => return Err(refused.into_error()),
+            }
+        }
+        let mut daemon = Self { bus, root: root.clone(), os: OwnedObjectPath::default() };
+        daemon.os = daemon.property(SYSROOT_INTERFACE, "Booted").await?;
+        if daemon.os.as_str() == "/" {
+            let cause = "rpm-ostree says that this machine was not booted from it";
+            return Err(Failure::new(Trouble::NotBooted, SYSROOT, cause).into_error());
+        }
+        Ok(daemon)
+    }
+
+    /// Has the daemon look at the sysroot again, and reads what there is.
+    pub(super) async fn state(&self) -> Result<State, HostError> {
+        let reload = call(&self.bus, SYSROOT_OBJECT, SYSROOT_INTERFACE, "Reload", &()).await;
+        reload.map_err(Refused::into_error)?;
+        let dictionaries: Vec<Dictionary> = self.property(SYSROOT_INTERFACE, "Deployments").await?;
+        let booted_line = self.line(false).await?;
+        let next_line = self.line(true).await?;
+        Ok(State {
+            deployments: dictionaries.iter().map(Deployment::of).collect(),
+            booted_kargs: kargs(&booted_line),
+            next_kargs: kargs(&next_line),
+            next_line,
+        })
+    }
+
+    /// Reads a command line: of what is pending, else of what is booted; or of the latter in any case.
+    async fn line(&self, pending: bool) -> Result<String, HostError> {
+        let reply =
+            self.os_call("GetDeploymentBootConfig", &("", pending)).await.map_err(Refused::into_error)?;
+        let config: Dictionary = read(&reply, "GetDeploymentBootConfig")?;
+        Ok(config.get("options").and_then(text).unwrap_or_default())
+    }
+
+    /// Asks for work; the answer is where to follow it.
+    pub(super) async fn transaction<B>(&self, method: &'static str, body: &B) -> Result<String, Refused>
+    where
+        B: serde::Serialize + Type,
+    {
+        let reply = self.os_call(method, body).await?;
+        read(&reply, method).map_err(Refused::Failed)
+    }
+
+    /// Returns the address of the transaction that runs, and its method; `None` when none does.
+    pub(super) async fn active(&self) -> Result<Option<(String, String)>, HostError> {
+        let address: String = self.property(SYSROOT_INTERFACE, "ActiveTransactionPath").await?;
+        if address.is_empty() {
+            return Ok(None);
+        }
+        let active: OwnedValue = self.property_value(SYSROOT_INTERFACE, "ActiveTransaction").await?;
+        let (method, _, _) = <(String, String, String)>::try_from(active).unwrap_or_default();
+        Ok(Some((address, method)))
+    }
+
+    /// Connects to a transaction.
+    pub(super) async fn follow(&self, address: &str) -> Result<Peer, HostError> {
+        Peer::open(self.root.base(), address).await
+    }
+
+    /// Listens for changes of the daemon's properties.
+    pub(super) async fn changes(&self) -> Result<MessageStream, HostError> {
+        let rule = MatchRule::builder()
+            .msg_type(zbus::message::Type::Signal)
+            .path(SYSROOT_OBJECT)
+            .and_then(|rule| rule.interface(PROPERTIES))
+            .and_then(|rule| rule.member("PropertiesChanged"))
+            .map_err(|source| bus_error("PropertiesChanged", source))?;
+        self.listen(rule.build()).await
+    }
+
+    /// Listens for the end of the daemon.
+    pub(super) async fn owners(&self) -> Result<MessageStream, HostError> {
+        let rule = MatchRule::builder()
+            .msg_type(zbus::message::Type::Signal)
+            .sender("org.freedesktop.DBus")
+            .and_then(|rule| rule.member("NameOwnerChanged"))
+            .and_then(|rule| rule.add_arg(SERVICE))
+            .map_err(|source| bus_error("NameOwnerChanged", source))?;
+        self.listen(rule.build()).await
+    }
+
+    async fn listen(&self, rule: MatchRule<'static>) -> Result<MessageStream, HostError> {
+        let stream = MessageStream::for_match_rule(rule, &self.bus, Some(QUEUE)).await;
+        stream.map_err(|source| bus_error("AddMatch", source))
+    }
+
+    async fn os_call<B>(&self, method: &'static str, body: &B) -> Result<Message, Refused>
+    where
+        B: serde::Serialize + Type,
+    {
+        call(&self.bus, self.os.as_str(), OS_INTERFACE, method, body).await
+    }
+
+    async fn property<T>(&self, interface: &str, name: &'static str) -> Result<T, HostError>
+    where
+        T: TryFrom<OwnedValue>,
+    {
+        let value = self.property_value(interface, name).await?;
+        T::try_from(value).map_err(|_| {
+            bus_error(
+                name,
+                zbus::Error::Failure("the property is of another type than documented".to_owned()),
+            )
+        })
+    }
+
+    async fn property_value(&self, interface: &str, name: &'static str) -> Result<OwnedValue, HostError> {
+        let reply = call(&self.bus, SYSROOT_OBJECT, PROPERTIES, "Get", &(interface, name)).await;
+        let reply = reply.map_err(Refused::into_error)?;
+        read(&reply, name)
+    }
+}
+
+/// Says whether a message tells that the daemon's name has lost its owner.
+pub(super) fn is_loss(message: &Message) -> bool {
+    let body = message.body();
+    let owners = body.deserialize::<(String, String, String)>();
+    owners.is_ok_and(|(_, old, new)| OwnedUniqueName::try_from(old).is_ok() && new.is_empty())
+}
+
+/// Returns the next message of a stream; `None` when the connection is closed.
+pub(super) async fn next(stream: &mut MessageStream) -> Option<zbus::Result<Message>> {
+    std::future::poll_fn(|context| Pin::new(&mut *stream).poll_next(context)).await
+}
+
+async fn call<B>(
+    bus: &Connection,
+    object: &str,
+    interface: &str,
+    method: &'static str,
+    body: &B,
+) -> Result<Message, Refused>
+where
+    B: serde::Serialize + Type,
+{
+    let reply = bus.call_method(Some(SERVICE), object, Some(interface), method, body).await;
+    reply.map_err(|source| refused(method, source))
+}
+
+fn read<T>(reply: &Message, method: &'static str) -> Result<T, HostError>
+where
+    T: serde::de::DeserializeOwned + Type,
+{
+    reply.body().deserialize().map_err(|source| bus_error(method, source))
+}
+
+/// Finds out what an error on the bus means. The daemon's own have no names of their own, only texts.
+fn refused(method: &'static str, source: zbus::Error) -> Refused {
+    let zbus::Error::MethodError(name, text, _) = &source else {
+        return Refused::Failed(bus_error(method, source));
+    };
+    let text = text.clone().unwrap_or_default();
+    let text = text.trim();
+    if text.starts_with("Transaction in progress") {
+        Refused::Busy
+    } else if text.contains("Old and new refs are equal") {
+        Refused::Same
+    } else if matches!(
+        name.as_str(),
+        "org.freedesktop.DBus.Error.NoReply"
+            | "org.freedesktop.DBus.Error.ServiceUnknown"
+            | "org.freedesktop.DBus.Error.NameHasNoOwner"
+            | "org.freedesktop.DBus.Error.Disconnected"
+    ) {
+        let cause = format!("{method}: the daemon of rpm-ostree does not answer: {text}");
+        Refused::Gone(Failure::new(Trouble::DaemonLost, SYSROOT, cause).into_error())
+    } else if name.starts_with("org.freedesktop.DBus.Error.Spawn") {
+        let cause = format!("the daemon of rpm-ostree can't be started: {text}");
+        Refused::Failed(Failure::new(Trouble::DaemonLost, SYSROOT, cause).into_error())
+    } else {
+        Refused::Failed(Failure::told(SYSROOT, &format!("{method}: {text}"), Trouble::RpmOstree).into_error())
+    }
+}
+
+fn bus_error(what: &'static str, source: zbus::Error) -> HostError {
+    HostError::Bus { call: format!("{SERVICE} {what}"), source: Box::new(source) }
+}

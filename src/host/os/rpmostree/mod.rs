@@ -1,0 +1,102 @@
+//! The backend for hosts with rpm-ostree: its daemon does the work, over D-Bus.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `request` | deciding what to ask for next (pure) |
+//! | `deployments` | the daemon's dictionaries, read into the agent's words (pure) |
+//! | `daemon` | calls on the system bus, properties, the loss of the daemon |
+//! | `transaction` | the socket of one transaction: start, progress, end, cancel |
+//! | `stage` | one transaction after the other, until what boots next is what is wanted |
+//!
+//! Invariants: the work goes on when the agent ends, and the next agent joins it; only [`OsBackend::abandon`] stops
+//! it. The sysroot itself is read by nobody here: what needs libostree is asked of the worker.
+
+mod daemon;
+mod deployments;
+mod request;
+mod stage;
+mod transaction;
+
+use super::stamp::LastSeen;
+use super::trouble::{Failure, SYSROOT, Trouble};
+use super::worker::Worker;
+use super::{OsBackend, OsProgress, Preflight, StageRequest};
+use crate::host::{BoxFuture, HostError, Root};
+use crate::model::observation::{OsSeen, Staged};
+use crate::model::{ConfigName, Contents, ImageRef};
+use daemon::Daemon;
+
+/// MCD's own file in an image's tree: the config that the image carries, where no label says it.
+const EMBEDDED_CONFIG: &str = "/usr/etc/machine-config-daemon/currentconfig";
+
+/// The rpm-ostree backend.
+#[derive(Debug, Clone)]
+pub struct RpmOstreeBackend {
+    root: Root,
+    worker: Worker,
+    last: LastSeen,
+}
+
+impl RpmOstreeBackend {
+    /// Takes the host's root, below whose `/run` the bus is, and what asks the worker.
+    pub fn new(root: &Root, worker: Worker) -> Self {
+        Self { root: root.clone(), worker, last: LastSeen::default() }
+    }
+
+    async fn look(&self) -> Result<OsSeen, HostError> {
+        let state = Daemon::open(&self.root).await?.state().await?;
+        let seen = state.seen(self.embedded()?);
+        let cause = "rpm-ostree shows no booted deployment";
+        seen.ok_or_else(|| Failure::new(Trouble::NotBooted, SYSROOT, cause).into_error())
+    }
+
+    /// Reads the config in the booted tree.
+    fn embedded(&self) -> Result<Option<ConfigName>, HostError> {
+        let Some(bytes) = self.root.read(EMBEDDED_CONFIG)? else { return Ok(None) };
+        let config = serde_json::from_slice::<serde_json::Value>(&bytes).unwrap_or_default();
+        let name = config.pointer("/metadata/name").and_then(serde_json::Value::as_str);
+        Ok(name.and_then(|name| ConfigName::new(name).ok()))
+    }
+}
+
+impl OsBackend for RpmOstreeBackend {
+    fn name(&self) -> &'static str {
+        "rpm-ostree"
+    }
+
+    fn seen(&self) -> BoxFuture<'_, Result<OsSeen, HostError>> {
+        Box::pin(self.last.or_look(self.worker.sysroot(), self.look()))
+    }
+
+    fn preflight<'a>(
+        &'a self,
+        image: &'a ImageRef,
+        credentials: Option<&'a Contents>,
+    ) -> BoxFuture<'a, Result<Preflight, HostError>> {
+        Box::pin(self.worker.preflight(image, credentials))
+    }
+
+    fn stage<'a>(
+        &'a self,
+        request: &'a StageRequest,
+        progress: &'a (dyn Fn(OsProgress) + 'a),
+    ) -> BoxFuture<'a, Result<Staged, HostError>> {
+        Box::pin(stage::stage(&self.root, &self.worker, request, progress))
+    }
+
+    fn abandon(&self) -> BoxFuture<'_, Result<(), HostError>> {
+        Box::pin(stage::abandon(&self.root))
+    }
+
+    fn unstage(&self) -> BoxFuture<'_, Result<(), HostError>> {
+        Box::pin(stage::unstage(&self.root, &|_| {}))
+    }
+
+    fn finalise(&self) -> BoxFuture<'_, Result<(), HostError>> {
+        Box::pin(self.worker.finalise())
+    }
+
+    fn drop_rollback(&self) -> BoxFuture<'_, Result<(), HostError>> {
+        Box::pin(stage::drop_rollback(&self.root))
+    }
+}

@@ -1,0 +1,295 @@
+//! Staging: one transaction after the other until what boots next is what is wanted.
+//!
+//! Invariant: a transaction of ours that failed leaves nothing pending, and success is what the deployments say, not
+//! what the daemon said.
+
+use std::collections::BTreeMap;
+
+use zbus::zvariant::Value;
+
+use crate::host::os::trouble::{Failure, SYSROOT, Trouble};
+use crate::host::os::worker::Worker;
+use crate::host::os::{OsProgress, StageRequest};
+use crate::host::{HostError, Root};
+use crate::model::ModelError;
+use crate::model::observation::Staged;
+
+use super::daemon::{Daemon, Refused, next as next_message};
+use super::request::{self, Next, OURS, Update};
+use super::transaction::{Ended, Peer};
+
+/// How often a transaction is asked for while others come in between. Each round waits for one of them; who meets this
+/// many has another program that never ends.
+const ROUNDS: usize = 16;
+
+type Tell<'a> = dyn Fn(OsProgress) + 'a;
+
+/// Brings what boots next to what is wanted.
+pub(super) async fn stage(
+    root: &Root,
+    worker: &Worker,
+    request: &StageRequest,
+    progress: &Tell<'_>,
+) -> Result<Staged, HostError> {
+    let daemon = Daemon::open(root).await?;
+    let mut last = None;
+    for _ in 0..ROUNDS {
+        let state = daemon.state().await?;
+        let next = request::next(request, &state).map_err(|error| refused(&error))?;
+        if next == Next::Nothing {
+            let found = last.is_none() && state.pending().is_some_and(|first| first.is_staged);
+            return if found { unlocked(worker, state.next()).await } else { Ok(state.next()) };
+        }
+        if last.as_ref() == Some(&next) || after_update(last.as_ref(), &next) {
+            return Err(unlike(&daemon, request).await);
+        }
+        match perform(&daemon, request, &next, progress).await {
+            Ok(()) => last = Some(next),
+            Err(Refused::Same) if matches!(next, Next::Update(_)) => last = Some(next),
+            Err(Refused::Busy) => wait_for_others(&daemon, progress).await?,
+            Err(Refused::Work(error)) => return Err(undone(&daemon, error).await),
+            Err(refused) => return Err(refused.into_error()),
+        }
+    }
+    Err(Refused::Busy.into_error())
+}
+
+/// Says whether an update that ended well is to be taken back: it did something else.
+fn after_update(last: Option<&Next>, next: &Next) -> bool {
+    matches!((last, next), (Some(Next::Update(_) | Next::Kargs { .. }), Next::DropPending | Next::Update(_)))
+}
+
+/// Drops whatever is pending.
+pub(super) async fn unstage(root: &Root, progress: &Tell<'_>) -> Result<(), HostError> {
+    clean(root, "pending-deploy", progress).await
+}
+
+/// Drops the deployment that ran before. With one staged the finalisation does that.
+pub(super) async fn drop_rollback(root: &Root) -> Result<(), HostError> {
+    clean(root, "rollback-deploy", &|_| {}).await
+}
+
+async fn clean(root: &Root, element: &'static str, progress: &Tell<'_>) -> Result<(), HostError> {
+    let daemon = Daemon::open(root).await?;
+    for _ in 0..ROUNDS {
+        let state = daemon.state().await?;
+        let there = match element {
+            "rollback-deploy" => state.pending().is_none() && state.rollback().is_some(),
+            _ => state.pending().is_some(),
+        };
+        if !there {
+            return Ok(());
+        }
+        match carry(&daemon, "Cleanup", &(vec![element],), SYSROOT, progress).await {
+            Err(Refused::Busy) => wait_for_others(&daemon, progress).await?,
+            done => return done.map_err(Refused::into_error),
+        }
+    }
+    Err(Refused::Busy.into_error())
+}
+
+/// Ends what an earlier call has left running, and drops what it left pending. Transactions of others go on.
+pub(super) async fn abandon(root: &Root) -> Result<(), HostError> {
+    let daemon = Daemon::open(root).await?;
+    if let Some((address, _)) = daemon.active().await? {
+        let mut peer = daemon.follow(&address).await?;
+        let (title, _) = peer.title().await?;
+        if !title.starts_with(OURS) {
+            peer.close().await;
+            return Ok(());
+        }
+        let mut owners = daemon.owners().await?;
+        peer.cancel().await?;
+        // One that has ended meanwhile says so once more when it is joined.
+        let ended = peer.run(&mut owners, &|_| {}).await;
+        peer.close().await;
+        ended?;
+    }
+    drop(daemon);
+    unstage(root, &|_| {}).await
+}
+
+/// A locked deployment would not survive the reboot: where another program locked what is wanted, the worker stages it
+/// once more. rpm-ostree can't be asked: it does not see the lock, and unlocks only by rebooting.
+async fn unlocked(worker: &Worker, staged: Staged) -> Result<Staged, HostError> {
+    match worker.finalise().await {
+        Err(error) if error.reason() == Trouble::Locked.reason() => worker.kargs(&[], &[]).await,
+        // Where it can't be known now, it is asked once more before the reboot.
+        Ok(()) | Err(_) => Ok(staged),
+    }
+}
+
+/// Carries one transaction out.
+async fn perform(
+    daemon: &Daemon,
+    request: &StageRequest,
+    next: &Next,
+    progress: &Tell<'_>,
+) -> Result<(), Refused> {
+    let object = request.image.as_ref().map_or_else(|| SYSROOT.to_owned(), ToString::to_string);
+    match next {
+        Next::Nothing => Ok(()),
+        Next::DropPending => carry(daemon, "Cleanup", &(vec!["pending-deploy"],), &object, progress).await,
+        Next::Update(update) => {
+            let body = (modifiers(update), options(update));
+            carry(daemon, "UpdateDeployment", &body, &object, progress).await
+        }
+        Next::Kargs { existing, wanted } => {
+            let none: Vec<&str> = Vec::new();
+            let title = format!("{OURS}kernel arguments");
+            let options = BTreeMap::from([
+                ("final-kernel-args", Value::from(wanted.as_str())),
+                ("initiating-command-line", Value::from(title)),
+            ]);
+            let body = (existing.as_str(), &none, &none, &none, options);
+            carry(daemon, "KernelArgs", &body, &object, progress).await
+        }
+    }
+}
+
+/// What to change. In order, here and below: the daemon joins only calls that are equal byte by byte.
+fn modifiers(update: &Update) -> BTreeMap<&'static str, Value<'_>> {
+    let layers = &update.layers;
+    let sets = [
+        ("install-packages", &layers.install),
+        ("uninstall-packages", &layers.uninstall),
+        ("override-remove-packages", &layers.remove),
+        ("override-reset-packages", &layers.reset),
+    ];
+    let refspec = update.refspec.as_deref().map(|refspec| ("set-refspec", Value::from(refspec)));
+    let sets = sets.into_iter().filter(|(_, names)| !names.is_empty());
+    let lists =
+        sets.map(|(key, names)| (key, Value::from(names.iter().map(String::as_str).collect::<Vec<_>>())));
+    refspec.into_iter().chain(lists).collect()
+}
+
+/// How to change it.
+fn options(update: &Update) -> BTreeMap<&'static str, Value<'_>> {
+    let mut options = BTreeMap::from([
+        ("initiating-command-line", Value::from(update.title.as_str())),
+        ("idempotent-layering", Value::from(true)),
+        // What the image has already is requested all the same: the next image may not have it.
+        ("allow-inactive", Value::from(true)),
+    ]);
+    if update.refspec.is_none() {
+        options.insert("no-pull-base", Value::from(true));
+    }
+    options
+}
+
+/// Asks for a transaction and follows it to its end.
+async fn carry<B>(
+    daemon: &Daemon,
+    method: &'static str,
+    body: &B,
+    object: &str,
+    progress: &Tell<'_>,
+) -> Result<(), Refused>
+where
+    B: serde::Serialize + zbus::zvariant::Type,
+{
+    let mut owners = daemon.owners().await.map_err(Refused::Failed)?;
+    let address = daemon.transaction(method, body).await?;
+    let mut peer = daemon.follow(&address).await.map_err(Refused::Failed)?;
+    let ended = peer.run(&mut owners, progress).await;
+    peer.close().await;
+    let failure = match ended.map_err(Refused::Failed)? {
+        Ended::Done => return Ok(()),
+        Ended::Failed(text) if text.contains("Old and new refs are equal") => return Err(Refused::Same),
+        Ended::Failed(text) => Failure::told(object, &text, Trouble::RpmOstree),
+        Ended::Lost(how) => {
+            let cause = format!("the daemon of rpm-ostree ended in the middle of {method}: {how}");
+            return Err(Refused::Gone(Failure::new(Trouble::DaemonLost, object, cause).into_error()));
+        }
+    };
+    Err(Refused::Work(failure.into_error()))
+}
+
+/// Waits until no transaction runs, and says for whom. It is only looked at: to start one is its owner's business, and
+/// as long as somebody listens the daemon counts it as running.
+async fn wait_for_others(daemon: &Daemon, progress: &Tell<'_>) -> Result<(), HostError> {
+    let mut changes = daemon.changes().await?;
+    let mut owners = daemon.owners().await?;
+    let mut told = None;
+    while let Some((address, method)) = daemon.active().await? {
+        if told.as_ref() != Some(&address) {
+            let whose = match daemon.follow(&address).await {
+                Ok(peer) => named(peer, &method).await,
+                // It ended just now, or its socket is not there yet.
+                Err(_) => method,
+            };
+            progress(OsProgress {
+                text: format!("waiting for the rpm-ostree transaction {whose}"),
+                percent: None,
+            });
+            told = Some(address);
+        }
+        let ended = tokio::select! {
+            // Cancel-safe: a message is taken from the queue only when it is returned.
+            change = next_message(&mut changes) => change.is_none(),
+            // Cancel-safe, as above.
+            owner = next_message(&mut owners) => owner.is_none(),
+        };
+        if ended {
+            let cause = "the bus closed the connection";
+            return Err(Failure::new(Trouble::DaemonLost, SYSROOT, cause).into_error());
+        }
+    }
+    Ok(())
+}
+
+async fn named(peer: Peer, method: &str) -> String {
+    let title = peer.title().await;
+    peer.close().await;
+    match title {
+        Ok((title, client)) if !client.is_empty() => format!("{title:?} of {client}"),
+        Ok((title, _)) => format!("{title:?}"),
+        Err(_) => method.to_owned(),
+    }
+}
+
+/// Drops what a failed transaction has left pending (MCD-187).
+async fn undone(daemon: &Daemon, error: HostError) -> HostError {
+    let pending = match daemon.state().await {
+        Ok(state) => state.pending().is_some(),
+        Err(_) => false,
+    };
+    if pending {
+        let cleaned = carry(daemon, "Cleanup", &(vec!["pending-deploy"],), SYSROOT, &|_| {}).await;
+        if let Err(refused) = cleaned {
+            tracing::warn!("what is pending could not be dropped: {}", refused.into_error());
+        }
+    }
+    error
+}
+
+/// Says what is staged instead of what was asked for, and drops it (OST-004, MCD-201).
+async fn unlike(daemon: &Daemon, request: &StageRequest) -> HostError {
+    let error = match daemon.state().await {
+        Err(error) => error,
+        Ok(state) => {
+            let object = request.image.as_ref().map_or_else(|| SYSROOT.to_owned(), ToString::to_string);
+            let first = state.pending().or(state.booted());
+            let lacks =
+                first.map(|first| request::missing(request, first).unwrap_or_default()).unwrap_or_default();
+            let wrong_image =
+                request.image.as_ref().is_some_and(|image| first.is_none_or(|one| !one.is_of(image)));
+            let found = state.next();
+            let failure = if wrong_image || lacks.is_empty() {
+                let found = found.image.map_or(found.deployment, |image| image.to_string());
+                let cause = format!("rpm-ostree reported success, but {found} is what boots next");
+                Failure::new(Trouble::DigestMismatch, object, cause)
+            } else {
+                let names: Vec<String> = lacks.into_iter().collect();
+                let cause = format!("packages are missing from the staged deployment: {}", names.join(" "));
+                Failure::new(Trouble::NoPackage, object, cause)
+            };
+            failure.into_error()
+        }
+    };
+    undone(daemon, error).await
+}
+
+fn refused(error: &ModelError) -> HostError {
+    Failure::new(Trouble::WrongLayers, "the next deployment", error.to_string()).into_error()
+}

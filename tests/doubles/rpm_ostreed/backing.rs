@@ -1,0 +1,259 @@
+//! The deployments: in memory, or of a real sysroot by way of the agent's own worker.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Mutex;
+
+use machine_config_agent::host::Entered;
+use machine_config_agent::host::os::ostree::OstreeBackend;
+use machine_config_agent::host::os::worker::Worker;
+use machine_config_agent::host::os::{OsBackend as _, StageRequest};
+use machine_config_agent::model::observation::{Carries, OsSeen, Staged};
+use machine_config_agent::model::{ImageRef, Karg};
+use serde::Deserialize;
+use tokio::sync::mpsc::UnboundedSender;
+
+/// One deployment.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Deployment {
+    pub(crate) checksum: String,
+    pub(crate) serial: i32,
+    pub(crate) reference: String,
+    pub(crate) digest: String,
+    pub(crate) label: String,
+    pub(crate) booted: bool,
+    pub(crate) staged: bool,
+    pub(crate) packages: BTreeSet<String>,
+    pub(crate) removals: BTreeSet<String>,
+    pub(crate) kargs: String,
+}
+
+/// A piece of work.
+#[derive(Debug, Clone)]
+pub(crate) enum Job {
+    Update {
+        refspec: Option<String>,
+        install: Vec<String>,
+        uninstall: Vec<String>,
+        remove: Vec<String>,
+        reset: Vec<String>,
+    },
+    Kargs(String),
+    Cleanup {
+        pending: bool,
+        rollback: bool,
+    },
+}
+
+/// Where they are.
+pub(crate) enum Backing {
+    Memory(Mutex<Vec<Deployment>>),
+    Sysroot,
+}
+
+impl Backing {
+    pub(crate) fn memory(json: &str) -> Self {
+        Self::Memory(Mutex::new(serde_json::from_str(json).unwrap()))
+    }
+
+    pub(crate) fn sysroot() -> Self {
+        Self::Sysroot
+    }
+
+    /// Lists them, the next boot's first.
+    pub(crate) async fn list(&self) -> Vec<Deployment> {
+        match self {
+            Self::Memory(all) => all.lock().unwrap().clone(),
+            Self::Sysroot => alone(|| async { list().await }).await,
+        }
+    }
+
+    /// Does the work. Dropping the future ends it.
+    pub(crate) async fn work(&self, job: Job, progress: UnboundedSender<String>) -> Result<(), String> {
+        match self {
+            Self::Memory(all) => remember(&mut all.lock().unwrap(), job),
+            Self::Sysroot => alone(|| async { work(job, progress).await }).await,
+        }
+    }
+}
+
+/// Runs what is bound to one thread on a thread of its own; it ends with the future that waits for it.
+async fn alone<T, F>(work: impl FnOnce() -> F + Send + 'static) -> T
+where
+    T: Send + 'static,
+    F: Future<Output = T>,
+{
+    let (done, result) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut done = done;
+            tokio::select! {
+                value = work() => { done.send(value).unwrap_or_default_on_drop(); }
+                () = done.closed() => {}
+            }
+        });
+    });
+    result.await.unwrap()
+}
+
+/// Nobody may wait any more.
+trait Unsent {
+    fn unwrap_or_default_on_drop(self);
+}
+
+impl<T> Unsent for Result<(), T> {
+    fn unwrap_or_default_on_drop(self) {
+        drop(self);
+    }
+}
+
+fn remember(all: &mut Vec<Deployment>, job: Job) -> Result<(), String> {
+    let booted = all.iter().position(|one| one.booted).unwrap();
+    let merge = all.first().unwrap().clone();
+    let mut next = Deployment { booted: false, staged: true, serial: merge.serial + 1, ..merge.clone() };
+    match job {
+        Job::Cleanup { pending, rollback } => {
+            let before = |at: usize| (pending && at < booted) || (rollback && at > booted);
+            let mut at = 0..;
+            all.retain(|_| !before(at.next().unwrap()));
+            return Ok(());
+        }
+        Job::Kargs(line) => {
+            if line == merge.kargs {
+                return Ok(());
+            }
+            next.kargs = line;
+        }
+        Job::Update { refspec, install, uninstall, remove, reset } => {
+            if let Some(refspec) = refspec {
+                let (_, digest) = refspec.rsplit_once("@sha256:").unwrap();
+                next.checksum = digest.chars().rev().collect();
+                next.digest = format!("sha256:{digest}");
+                next.label = String::new();
+                next.reference = refspec;
+                next.serial = 0;
+            }
+            if let Some(twice) = remove.iter().find(|name| merge.removals.contains(*name)) {
+                return Err(format!("Override already exists for package '{twice}'"));
+            }
+            if let Some(none) = reset.iter().find(|name| !merge.removals.contains(*name)) {
+                return Err(format!("No overrides for package '{none}'"));
+            }
+            next.packages.retain(|name| !uninstall.contains(name));
+            next.packages.extend(install);
+            next.removals.retain(|name| !reset.contains(name));
+            next.removals.extend(remove);
+        }
+    }
+    // One that is staged makes room for the other.
+    all.retain(|one| !one.staged);
+    all.insert(0, next);
+    Ok(())
+}
+
+fn backend() -> (OstreeBackend, Worker) {
+    let worker = Worker::new(Path::new("/"), Entered::default());
+    (OstreeBackend::new(worker.clone()), worker)
+}
+
+fn of(staged: &Staged) -> Deployment {
+    let (checksum, serial) = parts(&staged.deployment);
+    let (reference, digest) = named(staged.image.as_ref());
+    let words: Vec<&str> = staged.kargs.iter().map(Karg::as_str).collect();
+    Deployment { checksum, serial, reference, digest, kargs: words.join(" "), ..Deployment::default() }
+}
+
+fn parts(id: &str) -> (String, i32) {
+    let (rest, serial) = id.rsplit_once('.').unwrap();
+    (rest.rsplit_once('-').unwrap().1.to_owned(), serial.parse().unwrap())
+}
+
+fn named(image: Option<&ImageRef>) -> (String, String) {
+    let Some(image) = image else { return Default::default() };
+    let text = image.to_string();
+    let reference = match text.strip_prefix("oci:") {
+        Some(_) => format!("ostree-unverified-image:{text}"),
+        None => format!("ostree-unverified-registry:{text}"),
+    };
+    (reference, format!("sha256:{}", image.digest()))
+}
+
+async fn list() -> Vec<Deployment> {
+    let OsSeen::Deployments { booted, staged, next } = backend().0.seen().await.unwrap() else {
+        return Vec::new();
+    };
+    let (checksum, serial) = parts(&booted.deployment);
+    let (reference, digest) = named(booted.image.as_ref());
+    let label = match booted.carries {
+        Carries::Config(name) => name.to_string(),
+        Carries::Unknown => String::new(),
+    };
+    let kargs = std::fs::read_to_string("/proc/cmdline").unwrap().trim().to_owned();
+    let own = Deployment {
+        booted: true,
+        label,
+        kargs,
+        packages: booted.local.requested,
+        removals: booted.local.removed,
+        ..Deployment { checksum, serial, reference, digest, ..Deployment::default() }
+    };
+    let staged = staged.map(|staged| Deployment { staged: true, ..of(&staged) });
+    let status = std::process::Command::new("ostree").args(["admin", "status"]).output().unwrap();
+    let status = String::from_utf8(status.stdout).unwrap();
+    let rollback = status.lines().filter(|line| line.contains("(rollback)")).map(|line| {
+        let id = line.split_whitespace().nth(1).unwrap();
+        let (checksum, serial) = id.rsplit_once('.').unwrap();
+        Deployment { checksum: checksum.to_owned(), serial: serial.parse().unwrap(), ..Deployment::default() }
+    });
+    staged.into_iter().chain(next.as_ref().map(of)).chain([own]).chain(rollback).collect()
+}
+
+async fn work(job: Job, progress: UnboundedSender<String>) -> Result<(), String> {
+    let (backend, worker) = backend();
+    let all = list().await;
+    let line = |one: Option<&Deployment>| Karg::split(one.map_or("", |one| one.kargs.as_str()));
+    let plain = |line: Vec<Karg>| line.into_iter().filter(|karg| !karg.is_of_ostree()).collect::<Vec<_>>();
+    let booted = plain(line(all.iter().find(|one| one.booted)));
+    let merge = plain(line(all.first()));
+    let told = |error: machine_config_agent::host::HostError| error.to_string();
+    match job {
+        Job::Cleanup { pending, rollback } => {
+            if pending {
+                backend.unstage().await.map_err(told)?;
+            }
+            if rollback {
+                backend.drop_rollback().await.map_err(told)?;
+            }
+            Ok(())
+        }
+        Job::Kargs(line) => worker.kargs(&merge, &Karg::split(&line)).await.map(drop).map_err(told),
+        Job::Update { refspec, install, .. } => {
+            if !install.is_empty() {
+                return Err(format!("Packages not found: {}", install.join(", ")));
+            }
+            let name = refspec.as_deref().map(|refspec| {
+                refspec
+                    .strip_prefix("ostree-unverified-registry:")
+                    .or_else(|| refspec.strip_prefix("ostree-unverified-image:"))
+                    .unwrap()
+            });
+            let image = name.map(|name| ImageRef::parse(name).unwrap());
+            let request =
+                StageRequest { image, delete_kargs: booted, append_kargs: merge, ..StageRequest::default() };
+            let tell = |step: machine_config_agent::host::os::OsProgress| {
+                progress.send(real(&step.text)).unwrap_or_default();
+            };
+            backend.stage(&request, &tell).await.map(drop).map_err(told)
+        }
+    }
+}
+
+/// Says it as rpm-ostree does.
+fn real(text: &str) -> String {
+    match text.strip_prefix("pulling layer ").and_then(|rest| rest.split_once(" of ")) {
+        Some((layer, of)) => format!("[{layer}/{of}] Fetching ostree chunk (1.0\u{a0}kB)"),
+        None => text.to_owned(),
+    }
+}

@@ -1,0 +1,68 @@
+//! What goes wrong, set by tests over the bus.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use zbus::interface;
+
+use crate::{Daemon, NAME};
+
+/// The faults; none by default.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Faults {
+    /// Work waits in its middle until it is released.
+    pub(crate) hold: bool,
+    /// Work ends with this message.
+    pub(crate) fail: Option<String>,
+    /// Methods whose work fails; all of them where it is empty.
+    pub(crate) fail_only: Option<String>,
+    /// An image with this reference is staged instead.
+    pub(crate) wrong: Option<String>,
+    /// Requests for packages are forgotten.
+    pub(crate) forget_packages: bool,
+    /// So many clients get no answer to their greeting.
+    pub(crate) no_reply: u32,
+    /// Another program holds the sysroot.
+    pub(crate) sysroot_busy: bool,
+    /// The process dies in the middle of the work.
+    pub(crate) die: bool,
+    /// The work is done, its end is lost: the process dies before it tells.
+    pub(crate) die_after: bool,
+    /// The name leaves the bus in the middle of the work; the socket stays.
+    pub(crate) drop_name: bool,
+    /// So many messages are told before the work: more than a client's queue holds.
+    pub(crate) chatter: u32,
+}
+
+/// The interface for tests.
+pub(crate) struct Control(pub(crate) Arc<Daemon>);
+
+#[interface(name = "double.Control")]
+impl Control {
+    /// Sets the faults, as JSON.
+    fn set(&self, faults: &str) {
+        *self.0.faults.lock().unwrap() = serde_json::from_str(faults).unwrap();
+    }
+
+    /// Lets held work go on.
+    fn release(&self) {
+        self.0.released.notify_one();
+    }
+
+    /// Returns the methods that made a transaction since the last call.
+    fn log(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.log.lock().unwrap())
+    }
+
+    /// Leaves the bus as the daemon does when it is idle.
+    async fn leave(&self) {
+        let connection = self.0.connection.get().unwrap();
+        connection.release_name(NAME).await.unwrap();
+    }
+
+    /// Ends at once.
+    fn die(&self) {
+        std::process::exit(9);
+    }
+}

@@ -1,0 +1,88 @@
+//! A double of rpm-ostree's daemon: the real names, signatures, properties and error names on a real bus, a real socket
+//! for each transaction, and deployments in memory or of a real sysroot.
+//!
+//! `rpm-ostreed --bus ADDRESS --root DIR (--sysroot | --deployments JSON)`. The socket of a transaction is
+//! `DIR/run/rpm-ostree-transaction.sock`, told to clients without `DIR`, as a container sees the host's. With
+//! `--sysroot` the work is done by the agent's own worker on `/`. Faults are set over the bus (`faults.rs`).
+#![expect(
+    clippy::unwrap_used,
+    clippy::exit,
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::print_stdout,
+    reason = "a double for tests: it ends at the first surprise"
+)]
+
+mod backing;
+mod bus;
+mod faults;
+mod peer;
+mod transaction;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use backing::Backing;
+use faults::Faults;
+use transaction::Transaction;
+
+/// The name on the bus.
+const NAME: &str = "org.projectatomic.rpmostree1";
+
+/// The socket of the transaction, as clients are told.
+const SOCKET: &str = "run/rpm-ostree-transaction.sock";
+
+/// What all interfaces share.
+struct Daemon {
+    root: PathBuf,
+    backing: Backing,
+    faults: Mutex<Faults>,
+    /// Told when a held transaction may go on.
+    released: tokio::sync::Notify,
+    active: Mutex<Option<Arc<Transaction>>>,
+    /// Ids of registered clients by their names on the bus.
+    clients: Mutex<std::collections::BTreeMap<String, String>>,
+    /// The methods that made a transaction, in order: tests count them.
+    log: Mutex<Vec<String>>,
+    connection: std::sync::OnceLock<zbus::Connection>,
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    let mut args = std::env::args().skip(1);
+    let (mut address, mut root, mut backing) = (String::new(), PathBuf::from("/"), None);
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--bus" => address = args.next().unwrap(),
+            "--root" => root = args.next().unwrap().into(),
+            "--sysroot" => backing = Some(Backing::sysroot()),
+            "--deployments" => backing = Some(Backing::memory(&args.next().unwrap())),
+            _ => std::process::exit(2),
+        }
+    }
+    let daemon = Arc::new(Daemon {
+        root,
+        backing: backing.unwrap(),
+        faults: Mutex::default(),
+        released: tokio::sync::Notify::new(),
+        active: Mutex::default(),
+        clients: Mutex::default(),
+        log: Mutex::default(),
+        connection: std::sync::OnceLock::new(),
+    });
+    let connection = zbus::connection::Builder::address(address.as_str())
+        .unwrap()
+        .serve_at("/org/projectatomic/rpmostree1/Sysroot", bus::Sysroot(Arc::clone(&daemon)))
+        .unwrap()
+        .serve_at("/org/projectatomic/rpmostree1/os", bus::Os(Arc::clone(&daemon)))
+        .unwrap()
+        .serve_at("/double", faults::Control(Arc::clone(&daemon)))
+        .unwrap()
+        .build()
+        .await
+        .unwrap();
+    daemon.connection.set(connection.clone()).unwrap();
+    connection.request_name(NAME).await.unwrap();
+    println!("ready");
+    bus::watch_clients(daemon, connection).await;
+}
