@@ -14,7 +14,6 @@ mod node;
 
 use followed::Daemon;
 use node::{Node, QUIET, config, files};
-use serde_json::Value;
 
 fn motd(name: &str, text: &str) -> String {
     config(name, &files(&[("/etc/motd", text)]))

@@ -18,6 +18,7 @@ use machine_config_agent::agent::{Agent, End, Stop};
 use machine_config_agent::control::{
     ControlError, ControlPlane, Drained, Released, TrustFeed, TrustSender, trust_feed,
 };
+use machine_config_agent::host::os::Preflight;
 use machine_config_agent::host::power::Supervised;
 use machine_config_agent::host::watch::Watch;
 use machine_config_agent::host::{
@@ -27,8 +28,10 @@ use machine_config_agent::host::{
 use machine_config_agent::journal::Journal;
 use machine_config_agent::model::certificates::{Registries, ServerCaRotation};
 use machine_config_agent::model::machineconfig::MachineConfig;
+use machine_config_agent::model::observation::LocalPackages;
 use machine_config_agent::model::observation::{Booted, Carries, OsSeen, Staged};
 use machine_config_agent::model::policy::DisruptionPolicy;
+use machine_config_agent::model::tuning::OsLimits;
 use machine_config_agent::model::{ClusterTrust, ConfigName, Contents, ImageRef, Target};
 use machine_config_agent::report::{NodeReport, Occurrence};
 use machine_config_agent::telemetry::Telemetry;
@@ -137,18 +140,22 @@ impl OsBackend for LongPull {
     }
 
     fn seen(&self) -> BoxFuture<'_, Result<OsSeen, HostError>> {
-        let booted =
-            Booted { image: Some(image("a")), deployment: "os-a.0".to_owned(), carries: Carries::Unknown };
-        Box::pin(async { Ok(OsSeen::Deployments { booted, staged: None }) })
+        let booted = Booted {
+            image: Some(image("a")),
+            deployment: "os-a.0".to_owned(),
+            carries: Carries::Unknown,
+            local: LocalPackages::default(),
+        };
+        Box::pin(async { Ok(OsSeen::Deployments { booted, staged: None, next: None }) })
     }
 
-    fn carries<'a>(
+    fn preflight<'a>(
         &'a self,
         _image: &'a ImageRef,
         _credentials: Option<&'a Contents>,
-    ) -> BoxFuture<'a, Result<Carries, HostError>> {
+    ) -> BoxFuture<'a, Result<Preflight, HostError>> {
         self.look_at_the_link();
-        Box::pin(async { Ok(Carries::Unknown) })
+        Box::pin(async { Ok(Preflight { carries: Carries::Unknown, download: None }) })
     }
 
     fn stage<'a>(
@@ -181,6 +188,8 @@ async fn live(dir: &Path, place: AuthFile, pull_secret: &str) -> Vec<String> {
     let links = Rc::default();
     let os = LongPull { root: root.clone(), place, trust: sender, links: Rc::clone(&links) };
     let host = Host {
+        os_because: String::new(),
+        limits: OsLimits::default(),
         os: Box::new(os),
         systemd: Systemd::of(&root).unwrap(),
         clock: Clock::system(),

@@ -232,7 +232,7 @@ fn told(answer: &Value) -> String {
 
 fn an_update_is_staged_finalised_and_booted(backend: Backend) {
     let lab = lab(backend);
-    let Lab { world, v1, v2, .. } = &lab;
+    let Lab { v1, v2, .. } = &lab;
     let first = lab.boot();
     let seen = ok(&first, &["seen"]);
     let booted = &seen["deployments"]["booted"];
@@ -343,7 +343,7 @@ fn nothing_is_pulled_twice(backend: Backend) {
 
 fn arguments_alone_keep_the_booted_image(backend: Backend) {
     let lab = lab(backend);
-    let Lab { world, v1, .. } = &lab;
+    let Lab { v1, .. } = &lab;
     let boot = lab.boot();
     let answer = ok(&boot, &["stage", "-", "-rw", "-absent", "+nosmt"]);
     assert_eq!(answer["image"], v1.to_string());
@@ -357,7 +357,7 @@ fn arguments_alone_keep_the_booted_image(backend: Backend) {
 
 fn unstaging_leaves_the_old_system(backend: Backend) {
     let lab = lab(backend);
-    let Lab { world, v1, v2, .. } = &lab;
+    let Lab { v1, v2, .. } = &lab;
     let boot = lab.boot();
     ok(&boot, &["unstage"]);
     ok(&boot, &["stage", &v2.to_string(), "+a=1"]);
@@ -371,7 +371,7 @@ fn unstaging_leaves_the_old_system(backend: Backend) {
 
 fn a_locked_deployment_is_not_rebooted_into(backend: Backend) {
     let lab = lab(backend);
-    let Lab { world, v2, .. } = &lab;
+    let Lab { v2, .. } = &lab;
     let boot = lab.boot();
     ok(&boot, &["finalise"]);
     ok(&boot, &["stage", &v2.to_string()]);

@@ -7,6 +7,7 @@
 //! | `begin` | from a wanted target to a record: take-over, drift check, plan |
 //! | `carry` | an open update: its batches, its verification, its roll-back |
 //! | `reboot` | its reboot: what holds it back, and what takes it back |
+//! | `rollback` | how long the deployment before is kept |
 //! | `workload` | its leave and its return |
 //! | `service` | its settings, and the hint at a login |
 //! | `duties` | certificates and the pull secret, beside all of these |
@@ -20,6 +21,7 @@ pub(crate) mod drift;
 mod duties;
 mod error;
 mod reboot;
+mod rollback;
 mod service;
 mod stop;
 mod workload;
@@ -45,6 +47,7 @@ use drift::Monitor;
 use duties::OnDuty;
 pub use error::AgentError;
 use reboot::GoingDown;
+use rollback::Proof;
 pub use service::Reread;
 pub use stop::Stop;
 use stop::Word;
@@ -107,6 +110,7 @@ pub struct Agent<C> {
     backoff: Backoff,
     on_duty: OnDuty,
     going_down: GoingDown,
+    proof: Proof,
     retry_due: bool,
     release_asked: Option<Timestamp>,
     told_late: bool,
@@ -141,6 +145,7 @@ impl<C: ControlPlane> Agent<C> {
             hinted: None,
             backoff: Backoff::new(node),
             going_down: GoingDown::default(),
+            proof: Proof::default(),
             retry_due: false,
             release_asked: None,
             told_late: false,
@@ -256,7 +261,10 @@ impl<C: ControlPlane> Agent<C> {
             Some(committed) if self.health.fault.is_none() => self.release(committed).await?,
             Some(_) | None => None,
         };
-        let turn = self.watch_drift().await?;
+        let turn = match self.watch_drift().await? {
+            Turn::Wait(None) => Turn::Wait(self.give_rollback_up().await),
+            turn @ (Turn::Again | Turn::Wait(Some(_)) | Turn::End(_)) => turn,
+        };
         Ok(released.unwrap_or(turn))
     }
 

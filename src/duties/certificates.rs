@@ -139,6 +139,7 @@ fn is_managed(directory: &str, managed: &BTreeSet<ManagedPath>) -> bool {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "a test plays the host")]
 mod tests {
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 
@@ -151,7 +152,9 @@ mod tests {
 
     fn trust(kubelet: Option<&str>, cloud: Option<&str>, registries: &[(&str, &str)]) -> ClusterTrust {
         let mut all = Registries::default();
-        registries.iter().for_each(|(file, data)| all.add(file, contents(data)));
+        for (file, data) in registries {
+            all.add(file, contents(data));
+        }
         ClusterTrust {
             version: "1".to_owned(),
             rotation: ServerCaRotation::Off,

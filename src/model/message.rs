@@ -38,11 +38,13 @@ pub const TARGET: &str = "3af9f30c5a664477bda9d8c096d38ff5";
 pub const RELOADED: &str = "fa833a7a160e46d987760ffe7956e3f3";
 /// Logged when the agent stopped.
 pub const STOPPED: &str = "baa2919c0ded47bbbec0c9226ed91f2e";
+/// Logged when the deployment before the booted one was given up.
+pub const ROLLBACK_DROPPED: &str = "1f9a7b5e0c3d4e62a8b4d6f1c2e37590";
 /// Logged when certificates or the pull secret of the cluster changed on the host.
 pub const TRUST: &str = "0bd3f74055fa4d8cb1bef5103f7bedaf";
 
 /// Every id with its name, for the catalog's test.
-pub const ALL: [(&str, &str); 19] = [
+pub const ALL: [(&str, &str); 20] = [
     ("STARTED", STARTED),
     ("PHASE", PHASE),
     ("STEP_STARTED", STEP_STARTED),
@@ -61,5 +63,6 @@ pub const ALL: [(&str, &str); 19] = [
     ("TARGET", TARGET),
     ("RELOADED", RELOADED),
     ("STOPPED", STOPPED),
+    ("ROLLBACK_DROPPED", ROLLBACK_DROPPED),
     ("TRUST", TRUST),
 ];

@@ -13,14 +13,14 @@
     reason = "shared by tests: it fails by panicking, and plays the host"
 )]
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use machine_config_agent::agent::{Agent, End, Stop};
+use machine_config_agent::agent::{Agent, End, Reread, Stop};
 use machine_config_agent::control::{ControlError, ControlPlane, Drained, Released};
 use machine_config_agent::host::os::{OsBackend, OsProgress, Preflight, StageRequest};
 use machine_config_agent::host::power::Supervised;
@@ -51,7 +51,17 @@ pub const OTHER_IMAGE: &str =
 
 /// The OS of a libostree host, as the test says.
 #[derive(Debug, Clone)]
-struct Played(Rc<RefCell<OsSeen>>);
+struct Played {
+    os: Rc<RefCell<OsSeen>>,
+    dropped: Rc<Dropped>,
+}
+
+/// How often the deployment before the booted one was given up.
+#[derive(Debug, Default)]
+pub struct Dropped {
+    pub times: Cell<u32>,
+    pub told: Notify,
+}
 
 impl OsBackend for Played {
     fn name(&self) -> &'static str {
@@ -59,7 +69,7 @@ impl OsBackend for Played {
     }
 
     fn seen(&self) -> BoxFuture<'_, Result<OsSeen, HostError>> {
-        Box::pin(async { Ok(self.0.borrow().clone()) })
+        Box::pin(async { Ok(self.os.borrow().clone()) })
     }
 
     fn preflight<'a>(
@@ -84,6 +94,14 @@ impl OsBackend for Played {
 
     fn finalise(&self) -> BoxFuture<'_, Result<(), HostError>> {
         Box::pin(async { Ok(()) })
+    }
+
+    fn drop_rollback(&self) -> BoxFuture<'_, Result<(), HostError>> {
+        Box::pin(async {
+            self.dropped.times.set(self.dropped.times.get() + 1);
+            self.dropped.told.notify_one();
+            Ok(())
+        })
     }
 }
 
@@ -149,7 +167,8 @@ pub struct Scene {
     pub os: Rc<RefCell<OsSeen>>,
     pub metrics: Metrics,
     pub hand: Arc<AtomicU64>,
-    tuning: Tuning,
+    pub dropped: Rc<Dropped>,
+    pub tuning: Tuning,
     desk: Desk,
     /// The report that was waited for last: what is waited for next is that one or a later one.
     at: usize,
@@ -199,7 +218,16 @@ impl Scene {
         };
         let metrics = Metrics::new(HostLabels::default(), Vec::new());
         let hand = Arc::new(AtomicU64::new(1_795_205_045_000_000));
-        let mut scene = Self { node, os: Rc::new(RefCell::new(os)), metrics, hand, tuning, desk, at: 0 };
+        let mut scene = Self {
+            node,
+            os: Rc::new(RefCell::new(os)),
+            metrics,
+            hand,
+            dropped: Rc::default(),
+            tuning,
+            desk,
+            at: 0,
+        };
         scene.config("rendered-a", config);
         scene.live(async |scene| scene.until_done("rendered-a").await).await;
         *scene.desk.policy.borrow_mut() = policy(units);
@@ -236,7 +264,7 @@ impl Scene {
     fn agent(&self) -> Agent<impl ControlPlane + use<>> {
         let root = Root::open(&self.node.path("root")).unwrap();
         let host = Host {
-            os: Box::new(Played(Rc::clone(&self.os))),
+            os: Box::new(Played { os: Rc::clone(&self.os), dropped: Rc::clone(&self.dropped) }),
             os_because: String::new(),
             limits: OsLimits::default(),
             systemd: Systemd::of(&root).unwrap(),
@@ -251,8 +279,9 @@ impl Scene {
             readiness: Readiness::default(),
         };
         let journal = Journal::open(root, FailPoints::off()).unwrap();
+        let tuning = self.tuning.clone();
         Agent::new(host, journal, self.desk.clone(), telemetry, Stop::never(), "worker-0")
-            .tuned(self.tuning.clone())
+            .governed(Reread::new(move || Ok(tuning.clone())))
     }
 
     /// Moves the clock: an update's id is the time it began.

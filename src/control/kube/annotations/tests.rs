@@ -132,7 +132,7 @@ fn finalisation() {
     assert_eq!(told(&emptied, &report(State::Working)), "");
 }
 
-/// MCD-235, MCD-238: the version that is on the host; a rotation that is on is not told as done.
+/// MCD-235: the version that is on the host; a rotation that is on is not told as done.
 #[test]
 fn trust_that_is_synced() {
     let now = [("currentConfig", "b"), ("state", "Done"), ("reason", "")];
