@@ -92,6 +92,7 @@ fn documents() -> Vec<(&'static str, String, &'static [&'static str])> {
     ]
 }
 
+/// FIL-004, MCD-121: what can't be decoded is refused before any change.
 #[test]
 fn bad_documents_are_named_and_nothing_is_touched() {
     let node = Node::new();
@@ -131,6 +132,7 @@ fn a_command_line_that_makes_no_sense_ends_with_2() {
     }
 }
 
+/// FIL-005: a change of the disks ends with the code of `Unreconcilable`, and the host is as before.
 #[test]
 fn a_host_that_can_not_take_it_is_not_touched() {
     let image = "registry.test/os@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";

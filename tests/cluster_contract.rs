@@ -244,7 +244,6 @@ async fn metrics_are_reviewed() {
 async fn secrets_are_not_told() {
     const SECRET: &str = "hunter2-is-a-secret";
     let scene = Scene::set(Bench::shared(), "contract-secret", &[]).await;
-    let quiet = format!("{QUIET}/{}", scene.name);
     let pull = json!({"auths": {"registry": {"auth": SECRET}}}).to_string();
     let with_secret = |letter: &str| {
         let config = scene.builder(letter, SECRET, "a");
@@ -263,9 +262,9 @@ async fn secrets_are_not_told() {
     scene.want("bad").await;
     scene.until("Unreconcilable", |node| annotation(node, "state") == Some("Unreconcilable")).await;
     scene.want("b").await;
-    // Drift shows a difference, not the contents.
+    // Drift of a secret shows a difference, not the contents.
     scene.until("an answer", |node| annotation(node, "state") != Some("Unreconcilable")).await;
-    std::fs::write(scene.path(&quiet), format!("{SECRET} changed")).unwrap();
+    std::fs::write(scene.path(&format!("{QUIET}/pull.json")), format!("{SECRET} changed")).unwrap();
     let node = scene.until("drift", |node| annotation(node, "state") == Some("Degraded")).await;
     let reason = annotation(&node, "reason").unwrap();
     assert!(!reason.is_empty() && reason.chars().count() <= 2000);

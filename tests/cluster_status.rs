@@ -213,6 +213,7 @@ async fn the_form_is_that_of_the_crd() {
 }
 
 /// MCN-006, MCD-250: a refused config is not prepared, and the reason is the annotation's; a new target mends it.
+/// FIL-005: the node says `Unreconcilable`.
 #[tokio::test]
 async fn a_failure_is_told_and_taken_back() {
     let scene = scene(Bench::shared(), "mcn-failure", QUIET).await;

@@ -64,10 +64,14 @@ async fn drift_is_told_and_its_end_too() {
     daemon.put("target.yaml", "config: rendered-worker-a\n");
     daemon.until_done("rendered-worker-a").await;
     daemon.node.put("root/etc/motd", "by hand");
-    daemon.until_fault("ConfigDrift", &["/etc/motd", "another content", "Next: See"]).await;
+    daemon.until_fault("ConfigDrift", &["content mismatch for file \"/etc/motd\"", "Next: See"]).await;
     daemon.node.put("root/etc/motd", "a");
     daemon.until_done("rendered-worker-a").await;
     let log = daemon.log();
-    assert!(log.contains("warning: drift: file /etc/motd has another content"), "{log}");
+    assert!(log.contains("warning: drift: content mismatch for file \"/etc/motd\""), "{log}");
+    assert!(log.contains("\n-a\n") && log.contains("\n+by hand\n"), "{log}");
+    // What e2e tests of MCD wait for (MCD-185).
+    let [started, over] = ["Config Drift Monitor started", "Config Drift Monitor has shut down"];
+    assert!(log.contains(started) && !log.contains(over), "{log}");
     assert!(!log.contains("INFO"), "lines for people begin with their message: {log}");
 }

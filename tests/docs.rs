@@ -153,6 +153,7 @@ fn block(text: &str, mark: &str) -> String {
     block.join("\n")
 }
 
+/// FIL-013: a plan touches nothing.
 #[test]
 fn the_example_of_the_control_directory_works() {
     let text = std::fs::read_to_string("docs/install.md").unwrap();

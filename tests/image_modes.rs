@@ -84,6 +84,7 @@ fn a_file_change_on_the_same_image_does_not_touch_the_os() {
     verified(&node);
 }
 
+/// MCD-191: no pull, no staging, no reboot.
 #[test]
 fn the_booted_image_is_adopted_without_a_reboot() {
     let mut node = Played::new();

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::Command;
 
 use machine_config_agent::host::durable::{Change, Done, Run, Want, carry_out};
-use machine_config_agent::host::systemd::UnitLinks;
+use machine_config_agent::host::systemd::{LinkVerb, UnitLinks};
 use machine_config_agent::host::{FailPoints, Root};
 use machine_config_agent::model::UnitName;
 
@@ -35,7 +35,7 @@ fn batch(root: &Root, run: Run) -> Done {
     changes.push(Change::new("/etc/absent", 0, Want::Absent));
     let done = carry_out(root, &changes, run, &FailPoints::off()).unwrap();
     let mut links = UnitLinks::load(root).unwrap();
-    links.enable(&UnitName::new("crio.service").unwrap()).unwrap();
+    links.make(LinkVerb::Enable, &UnitName::new("crio.service").unwrap()).unwrap();
     carry_out(root, &links.changes(&[]), run, &FailPoints::off()).unwrap();
     done
 }

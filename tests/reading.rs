@@ -47,6 +47,8 @@ fn versions_are_checked_first() {
     }
 }
 
+/// MCD-120 (a null source is an empty file), MCD-122 (mode 0644), MCD-124 (ids and names), MCD-157 (the keys of all
+/// users, one a line), MCD-161 (no password is `*`).
 #[test]
 fn entries_become_what_the_agent_carries_out() {
     let spec = read(json!({
@@ -87,6 +89,7 @@ fn entries_become_what_the_agent_carries_out() {
     assert!(spec.os_image_url.is_none());
 }
 
+/// MCD-128: an append entry is refused, before anything is written.
 #[test]
 fn what_cannot_be_brought_is_refused_with_its_field_and_the_next_step() {
     let file = |path: &str| json!({"path": path, "contents": {"source": "data:,"}});
@@ -158,6 +161,7 @@ fn errors_and_debug_texts_hold_no_secret() {
     assert!(!format!("{config:?} {:?}", config.spec(None)).contains(secret));
 }
 
+/// FIL-011: what the administrator wrote overlays the defaults; without an object they stand.
 #[test]
 fn a_policy_overlays_the_defaults_and_a_status_stands_alone() {
     let parse =

@@ -14,6 +14,8 @@
     reason = "a test stops at the first surprise, and says what it did"
 )]
 
+#[path = "registry/faulty.rs"]
+mod faulty;
 mod played;
 #[path = "registry/server.rs"]
 mod server;
@@ -24,18 +26,25 @@ use std::process::ExitCode;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use faulty::{Fault, Faulty};
 use machine_config_agent::model::ImageRef;
 use played::{Ended, Played, config, layer};
 use serde_json::{Value, json};
 use server::{PASSWORD, Registry, USER};
 
-const CASES: [(&str, fn()); 6] = [
+const CASES: [(&str, fn()); 9] = [
     ("an_image_is_pulled_booted_and_verified", an_image_is_pulled_booted_and_verified),
     ("the_secret_that_comes_with_the_image_pulls_it", the_secret_that_comes_with_the_image_pulls_it),
     ("the_merged_secret_of_the_host_pulls_it", the_merged_secret_of_the_host_pulls_it),
     ("a_registry_that_was_away_is_tried_again", a_registry_that_was_away_is_tried_again),
     ("the_digest_wins_over_the_tag", the_digest_wins_over_the_tag),
     ("layers_that_are_here_are_not_pulled_again", layers_that_are_here_are_not_pulled_again),
+    ("each_fault_of_a_registry_has_its_word", each_fault_of_a_registry_has_its_word),
+    (
+        "the_image_of_this_architecture_is_picked_from_a_list",
+        the_image_of_this_architecture_is_picked_from_a_list,
+    ),
+    ("the_same_digest_under_a_mirror_is_the_same_image", the_same_digest_under_a_mirror_is_the_same_image),
 ];
 
 fn main() -> ExitCode {
@@ -71,11 +80,15 @@ fn says(ended: &Ended, parts: &[&str]) {
 /// A node that reaches the registry, without TLS.
 fn node(registry: &Registry) -> Played {
     let node = Played::new();
+    reaches(&node, "test", &format!("location = \"{}\"\ninsecure = true\n", registry.address));
+    node
+}
+
+/// Tells the node's tools of a registry.
+fn reaches(node: &Played, name: &str, text: &str) {
     let drop_ins = node.path("/etc/containers/registries.conf.d");
     std::fs::create_dir_all(&drop_ins).unwrap();
-    let text = format!("[[registry]]\nlocation = \"{}\"\ninsecure = true\n", registry.address);
-    std::fs::write(drop_ins.join("test.conf"), text).unwrap();
-    node
+    std::fs::write(drop_ins.join(format!("{name}.conf")), format!("[[registry]]\n{text}")).unwrap();
 }
 
 /// Makes an image with one file of its own, and pushes it.
@@ -246,5 +259,93 @@ fn layers_that_are_here_are_not_pulled_again() {
     node.booted = Some(node.world.boot().unwrap());
     assert_eq!(node.read("/usr/share/v2"), None);
     stage(&node);
+    assert_eq!(registry.blobs_fetched(), 0);
+}
+
+/// The words of each fault, and what they begin with (MCD-190). Nothing is staged by any of them, and the record of a
+/// pull that was begun keeps the cause.
+fn each_fault_of_a_registry_has_its_word() {
+    const UNKNOWN: &str = r#"{"errors": [{"code": "MANIFEST_UNKNOWN", "message": "manifest unknown"}]}"#;
+    let answer = |on: &str, status, body| Fault::Answer { on: on.to_owned(), status, body };
+    let registry = Registry::start(false);
+    let mut node = node(&registry);
+    let way = Faulty::before(&registry.address);
+    reaches(&node, "faulty", &format!("location = \"{}\"\ninsecure = true\n", way.address));
+    let there = pushed(&node, &registry, "v2", "v2");
+    let image = ImageRef::parse(&there.to_string().replace(&registry.address, &way.address)).unwrap();
+    let manifest = node.world.dir().join("images/blobs/sha256").join(image.digest().to_string());
+    let manifest: Value = serde_json::from_slice(&std::fs::read(manifest).unwrap()).unwrap();
+    let digest = |pointer: &str| manifest.pointer(pointer).and_then(Value::as_str).unwrap().to_owned();
+    let (config, layer) = (digest("/config/digest"), digest("/layers/1/digest"));
+    let manifests = "/manifests/";
+    let mut wrong = Vec::new();
+    for (fault, word, part, tried_again) in [
+        (answer(manifests, "429 Too Many Requests", ""), "ImagePullFailed", "429", true),
+        (answer(manifests, "503 Service Unavailable", ""), "ImagePullFailed", "503", true),
+        (answer(manifests, "500 Internal Server Error", ""), "ImagePullFailed", "500", true),
+        (answer(manifests, "401 Unauthorized", ""), "ImagePullUnauthorized", "unauthorized", true),
+        (answer(manifests, "403 Forbidden", ""), "ImagePullUnauthorized", "403", true),
+        (answer(manifests, "404 Not Found", UNKNOWN), "ImageNotFound", "manifest unknown", false),
+        (answer(manifests, "404 Not Found", ""), "ImageNotFound", "404", false),
+        (Fault::Alter { on: manifests.to_owned() }, "ImageDigestMismatch", "digest", false),
+        (Fault::Alter { on: config }, "ImageCorrupted", "does not match expected", true),
+        (answer(&layer, "503 Service Unavailable", ""), "ImagePullFailed", "503", true),
+        (Fault::Cut { on: layer.clone() }, "ImagePullFailed", "eof", true),
+        (Fault::Alter { on: layer }, "ImageCorrupted", "corrupted blob", true),
+    ] {
+        way.set(Some(fault.clone()));
+        let ended = node.apply(&plain(), Some(&image), |_| {});
+        ends(&ended, 4);
+        let (low, began) = (ended.text.to_lowercase(), format!("failed to update OS to {image}"));
+        let said = low.contains(part) && ended.text.contains(word) && ended.text.contains(&began);
+        if !said || ended.text.contains("it is tried again") != tried_again {
+            wrong.push(format!("{fault:?}: {}", ended.text));
+        }
+        untouched(&node);
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    // Until the next try the cause is there for everybody.
+    says(&node.verb(&["status", "--os-backend", "ostree"]), &["ImageCorrupted", "corrupted blob"]);
+    way.set(None);
+    // Nothing of a layer that was wrong is taken for the right one.
+    ends(&node.apply(&plain(), Some(&image), |_| {}), 0);
+    assert_eq!((node.boots, node.read("/usr/share/v2").unwrap().as_str()), (2, "v2"));
+}
+
+fn the_image_of_this_architecture_is_picked_from_a_list() {
+    let registry = Registry::start(false);
+    let mut node = node(&registry);
+    let (second, third) = (pushed(&node, &registry, "v2", "v2"), pushed(&node, &registry, "v3", "v3"));
+    let ours = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+    let foreign = registry.list(&[(&third, "s390x")]);
+    let ended = node.apply(&plain(), Some(&foreign), |_| {});
+    ends(&ended, 4);
+    says(&ended, &["ImageWrongArchitecture", ours, &foreign.to_string()]);
+    untouched(&node);
+    let both = registry.list(&[(&third, "s390x"), (&second, ours)]);
+    ends(&node.apply(&plain(), Some(&both), |_| {}), 0);
+    assert_eq!((node.boots, node.read("/usr/share/v2").as_deref()), (2, Some("v2")));
+    ends(&node.verb(&["verify", "--os-backend", "ostree"]), 0);
+}
+
+/// OST-009 against a registry that is gone: a mirror is asked in its place, and the name of the mirror is not pulled
+/// again where the digest runs.
+fn the_same_digest_under_a_mirror_is_the_same_image() {
+    let registry = Registry::start(false);
+    let mut node = node(&registry);
+    let there = pushed(&node, &registry, "v2", "v2");
+    let away = ImageRef::parse(&there.to_string().replace(&registry.address, "registry.invalid")).unwrap();
+    let mirror = format!(
+        "location = \"registry.invalid\"\n[[registry.mirror]]\nlocation = \"{}\"\ninsecure = true\n",
+        registry.address
+    );
+    reaches(&node, "mirror", &mirror);
+    ends(&node.apply(&plain(), Some(&away), |_| {}), 0);
+    assert_eq!((node.boots, node.read("/usr/share/v2").as_deref()), (2, Some("v2")));
+    registry.blobs_fetched();
+    let other = config("rendered-c", &[("/etc/app.conf", "c")], None);
+    let ended = node.apply(&other, Some(&there), |_| {});
+    ends(&ended, 0);
+    assert!(!ended.text.contains("stage-os"), "{}", ended.text);
     assert_eq!(registry.blobs_fetched(), 0);
 }

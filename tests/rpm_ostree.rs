@@ -24,7 +24,7 @@ use machine_config_agent::host::os::{OsBackend as _, OsProgress, StageRequest};
 use machine_config_agent::host::{Entered, HostError, Root};
 use machine_config_agent::model::observation::{Carries, OsSeen};
 use machine_config_agent::model::os::{KernelType, Layers};
-use machine_config_agent::model::{Class, ImageRef, Karg};
+use machine_config_agent::model::{Class, Contents, ImageRef, Karg};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use zbus::Connection;
@@ -308,7 +308,7 @@ async fn the_staged_digest_is_checked() {
     let bench = Bench::of(&json!([booted('1')]));
     bench.faults(json!({"wrong": reference('5')})).await;
     let error = stage(&bench.backend(), &wants('2')).await.unwrap_err();
-    assert_eq!(error.reason(), "ImageDigestMismatch", "{error}");
+    assert_eq!((error.reason(), error.class()), ("WrongImageStaged", Class::Retry), "{error}");
     assert!(error.to_string().contains(&image('5').to_string()), "{error}");
     assert_eq!(staged(&bench.backend()).await, None);
     assert_eq!(bench.log().await, ["UpdateDeployment", "Cleanup"]);
@@ -447,15 +447,15 @@ async fn a_talkative_transaction_is_heard_to_its_end() {
     assert_eq!(told.iter().filter(|text| text.starts_with("remark")).count(), 2000);
 }
 
-fn layers(kernel: KernelType, extensions: &[&str]) -> Option<Layers> {
-    Some(Layers { kernel, extensions: extensions.iter().map(|name| (*name).to_owned()).collect() })
+fn layers(kernel: KernelType, extensions: &[&str]) -> Layers {
+    Layers { kernel, extensions: extensions.iter().map(|name| (*name).to_owned()).collect() }
 }
 
 /// MCD-195, MCD-199: image, kernel and extensions are one transaction. MCD-198: back to the image's kernel is a reset.
 #[tokio::test(flavor = "current_thread")]
 async fn kernel_and_extensions_come_with_the_image() {
     let bench = Bench::of(&json!([booted('1')]));
-    let layered = StageRequest { layers: layers(KernelType::Realtime, &["usbguard"]), ..wants('2') };
+    let layered = StageRequest { layers: Some(layers(KernelType::Realtime, &["usbguard"])), ..wants('2') };
     stage(&bench.backend(), &layered).await.unwrap();
     assert_eq!(bench.log().await, ["UpdateDeployment"]);
     stage(&bench.backend(), &layered).await.unwrap();
@@ -466,11 +466,53 @@ async fn kernel_and_extensions_come_with_the_image() {
         "removals": ["kernel", "kernel-core", "kernel-modules", "kernel-modules-core", "kernel-modules-extra"],
     });
     let bench = Bench::of(&json!([with('1', switched)]));
-    let back = StageRequest { layers: layers(KernelType::Default, &[]), ..StageRequest::default() };
+    let back = StageRequest { layers: Some(layers(KernelType::Default, &[])), ..StageRequest::default() };
     stage(&bench.backend(), &back).await.unwrap();
     assert_eq!(bench.log().await, ["UpdateDeployment"]);
     let OsSeen::Deployments { booted, .. } = bench.backend().seen().await.unwrap() else { panic!() };
     assert!(booted.local.requested.contains("vim") && booted.local.removed.contains("kernel"));
+}
+
+/// An image of packages, as a directory of the host.
+fn packages(root: &Path) -> ImageRef {
+    let (tree, blobs) = (root.join("tree"), root.join("srv/packages/blobs/sha256"));
+    let repodata = tree.join("usr/share/rpm-ostree/extensions/repodata");
+    fs::create_dir_all(&repodata).unwrap();
+    fs::create_dir_all(&blobs).unwrap();
+    fs::write(repodata.join("repomd.xml"), "<repomd/>").unwrap();
+    let layer = root.join("layer");
+    let made = Command::new("tar").arg("-cf").arg(&layer).arg("-C").arg(&tree).arg("usr").status().unwrap();
+    assert!(made.success());
+    let put = |bytes: Vec<u8>| {
+        let digest = Contents::new(bytes.clone()).sha256();
+        fs::write(blobs.join(digest.to_string()), bytes).unwrap();
+        digest
+    };
+    let layer = put(fs::read(layer).unwrap());
+    let manifest = put(json!({"layers": [{"digest": format!("sha256:{layer}")}]}).to_string().into_bytes());
+    ImageRef::parse(&format!("oci:/srv/packages@sha256:{manifest}")).unwrap()
+}
+
+/// MCD-203: rpm-ostree finds the packages while it works; after success and after failure they are gone.
+#[tokio::test(flavor = "current_thread")]
+async fn packages_are_there_while_they_are_needed() {
+    let bench = Bench::of(&json!([booted('1')]));
+    let repository = bench.dir.path().join("etc/yum.repos.d/coreos-extensions.repo");
+    let extensions_image = Some(packages(bench.dir.path()));
+    let layers = Some(layers(KernelType::Default, &["usbguard"]));
+    let request = StageRequest { layers, extensions_image, ..wants('2') };
+    for (faults, works) in [(json!({"fail": "no"}), false), (json!({}), true)] {
+        bench.faults(faults).await;
+        let there = RefCell::new(Vec::new());
+        let look = |step: OsProgress| {
+            if step.text.starts_with("Pulling manifest") {
+                there.borrow_mut().push(repository.exists());
+            }
+        };
+        assert_eq!(bench.backend().stage(&request, &look).await.is_ok(), works);
+        assert_eq!(*there.borrow(), [true]);
+        assert!(!repository.exists());
+    }
 }
 
 /// MCD-201: a package that was asked for is not in the staged deployment: an error, and it is dropped.
@@ -478,7 +520,7 @@ async fn kernel_and_extensions_come_with_the_image() {
 async fn missing_packages_are_noticed() {
     let bench = Bench::of(&json!([booted('1')]));
     bench.faults(json!({"forget-packages": true})).await;
-    let request = StageRequest { layers: layers(KernelType::Default, &["usbguard"]), ..wants('2') };
+    let request = StageRequest { layers: Some(layers(KernelType::Default, &["usbguard"])), ..wants('2') };
     let error = stage(&bench.backend(), &request).await.unwrap_err();
     assert_eq!(error.reason(), "PackageNotStaged", "{error}");
     assert!(error.to_string().contains("missing from the staged deployment: usbguard"), "{error}");

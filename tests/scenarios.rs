@@ -181,6 +181,8 @@ fn run(text: &str) -> String {
 
 /// MCD-060 (policy-*: reload and restart drain nobody, a reboot does), MCD-061 (registries-safe, registries-unsafe),
 /// MCD-067 (registries-added).
+/// MCD-129 (file-kubelet-ca), MCD-134 and MCD-135 (file-removed), MCD-137 (file-removed-but-kept), MCD-138
+/// (file-becomes-dropin), MCD-160 (users-no-account), FIL-003 (unit-dropin-*), FIL-010 and FIL-011 (policy-*).
 #[test]
 fn scenarios_give_their_goldens() {
     let update = std::env::var_os("UPDATE_GOLDENS").is_some_and(|value| value == "1");

@@ -72,6 +72,7 @@ fn apply(agent: &Path, host: &PlainHost, backend: &str) -> Output {
     PlainHost::command(agent.to_str().unwrap()).args(arguments).output().unwrap()
 }
 
+/// FIL-001: the label of a new file is the policy's.
 #[test]
 fn new_files_get_the_labels_of_the_hosts_policy() {
     let host = labelled();

@@ -34,7 +34,7 @@ impl Manager {
 
     fn told(&self) -> String {
         let mut bytes = [0; 4096];
-        let count = self.0.recv(&mut bytes).expect("systemd is told nothing");
+        let count = self.0.recv(&mut bytes).unwrap();
         String::from_utf8(bytes[..count].to_vec()).unwrap()
     }
 
@@ -117,6 +117,20 @@ async fn systemd_is_told_ready_after_the_recovery_and_every_state() {
     );
     daemon.put("target.yaml", "config: rendered-worker-x\n");
     manager.until("STATUS=Degraded: ConfigNotFound");
+}
+
+/// What a crash left in the middle is carried on before systemd is told that the service is up.
+#[tokio::test(flavor = "current_thread")]
+async fn ready_waits_for_the_recovery() {
+    let flags = ["--reboot-by", "supervisor"];
+    let mut doomed = Daemon::start_with(Node::new(), &flags, &[("MCA_FAIL_POINT", "kill:synced")]);
+    follow(&doomed, "rendered-worker-a", "a");
+    assert!(!doomed.end(Duration::from_secs(30)).success());
+    assert!(!doomed.node.path("root/etc/lab.conf").exists());
+    let node = std::mem::replace(&mut doomed.node, Node::new());
+    let (daemon, manager) = started(node, &[]);
+    assert_eq!(manager.told(), "READY=1\nSTATUS=Working: Applying for rendered-worker-a\n");
+    assert_eq!(daemon.node.read("root/etc/lab.conf"), "a");
 }
 
 /// An idle agent gives a sign of life each half of the interval, and only while systemd asks for it.

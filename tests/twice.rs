@@ -65,6 +65,7 @@ fn traces(at: &Path) -> Vec<(String, u64, i64, i64)> {
     found
 }
 
+/// MCD-127 (a link is replaced, not followed), MCD-136 (what is gone already is no error).
 #[test]
 fn a_second_run_writes_nothing() {
     let (dir, root) = host();
@@ -213,10 +214,12 @@ fn own_file_system() -> (String, Root) {
 #[ignore = "a child of `a_full_disk_is_tried_again_and_changes_nothing`"]
 fn full_disk_child() {
     let (at, root) = own_file_system();
-    run(&root, &[file("/etc/first", "old", 0o644, 0)], Run::First).unwrap();
+    run(&root, &[file("/etc/first", "old", 0o644, 0), file("/etc/stale", "old", 0o644, 0)], Run::First)
+        .unwrap();
     let before = traces(Path::new(&at));
     let big = "x".repeat(600 * 1024);
-    let batch = [file("/etc/first", &big, 0o644, 0), file("/etc/new/second", &big, 0o644, 0)];
+    let stale = Change::new("/etc/stale", 0, Want::Absent);
+    let batch = [stale, file("/etc/first", &big, 0o644, 0), file("/etc/new/second", &big, 0o644, 0)];
     let error = run(&root, &batch, Run::First).unwrap_err();
     assert_eq!((error.class(), error.reason()), (Class::Retry, "DiskFull"));
     assert!(error.to_string().contains("/etc/new/second"), "{error}");
@@ -228,6 +231,7 @@ fn full_disk_child() {
     assert_eq!(names(&after), names(&before), "nothing changed and nothing is left over");
 }
 
+/// FIL-006, MCD-140: what could not be written leaves the files before it as they were, and what was to go in place.
 #[test]
 fn a_full_disk_is_tried_again_and_changes_nothing() {
     on_its_own_file_system("full_disk_child", "true");
@@ -245,4 +249,58 @@ fn read_only_child() {
 #[test]
 fn a_read_only_file_system_degrades() {
     on_its_own_file_system("read_only_child", "mount -o remount,ro \"$1\"");
+}
+
+#[test]
+#[ignore = "a child of `modes_are_those_of_the_config_whatever_the_umask_is`"]
+fn umask_child() {
+    let at = std::env::var(DIRECTORY).unwrap();
+    let root = Root::open(Path::new(&at)).unwrap();
+    run(&root, &[file("/etc/a/b", "x", 0o666, 0), file("/etc/c", "x", 0o711, 0)], Run::First).unwrap();
+    let mode = |path: &str| fs::metadata(Path::new(&at).join(path)).unwrap().mode() & 0o7777;
+    assert_eq!(["etc/a", "etc/a/b", "etc/c"].map(mode), [0o755, 0o666, 0o711]);
+}
+
+/// MCD-123, MCD-122: a process has one umask, so another process tries it.
+#[test]
+fn modes_are_those_of_the_config_whatever_the_umask_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = Command::new("sh")
+        .args(["-c", "umask 0077 && exec \"$0\" --exact umask_child --ignored --quiet"])
+        .arg(std::env::current_exe().unwrap())
+        .env(DIRECTORY, dir.path())
+        .output()
+        .unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && out.contains("1 passed"), "{out}{err}");
+}
+
+/// FIL-001, MCD-126: who reads while it is written sees the old or the new file, whole; each version is a new inode.
+#[test]
+fn a_reader_sees_the_old_or_the_new_file() {
+    let (dir, root) = host();
+    let texts = ["a".repeat(300_000), "b".repeat(200_000)];
+    run(&root, &[file("/etc/f", &texts[0], 0o644, 0)], Run::First).unwrap();
+    let at = dir.path().join("etc/f");
+    let (reading, stop) = (std::sync::Barrier::new(2), std::sync::atomic::AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut reads = 0;
+            reading.wait();
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                let read = fs::read_to_string(&at).unwrap();
+                assert!(texts.contains(&read), "{} bytes", read.len());
+                reads += 1;
+            }
+            reads
+        });
+        reading.wait();
+        for round in 1..100 {
+            let before = fs::metadata(&at).unwrap().ino();
+            run(&root, &[file("/etc/f", &texts[round % 2], 0o644, 0)], Run::First).unwrap();
+            assert_ne!(fs::metadata(&at).unwrap().ino(), before);
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(reader.join().unwrap() > 0);
+    });
 }

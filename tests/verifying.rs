@@ -8,10 +8,15 @@
 
 mod world;
 
-use machine_config_agent::model::observation::{Carries, CoreSeen, EnabledSeen, OsSeen};
+use machine_config_agent::model::observation::{
+    Carries, CoreSeen, EnabledSeen, LocalPackages, OsSeen, Staged,
+};
 use machine_config_agent::model::units::Mask;
 use machine_config_agent::model::users::PasswordHash;
-use machine_config_agent::model::{DisruptionPolicy, FileSeen, HostSpec, ManagedPath, Observation, UnitName};
+use machine_config_agent::model::{
+    DisruptionPolicy, FileSeen, HostSpec, Karg, ManagedPath, Observation, UnitName,
+};
+use machine_config_agent::plan::drift::drift;
 use machine_config_agent::plan::{differences, explain, plan};
 use serde_json::{Value, json};
 
@@ -21,7 +26,10 @@ fn sections() -> Value {
     json!({
         "files": [{"path": "/etc/a", "contents": {"source": "data:,one"}},
                   {"path": "/etc/secret", "mode": 0o600, "contents": {"source": "data:,hunter2"}},
-                  {"path": "/etc/kubernetes/kubelet-ca.crt", "contents": {"source": "data:,ca"}}],
+                  {"path": "/etc/kubernetes/kubelet-ca.crt", "contents": {"source": "data:,ca"}},
+                  {"path": "/etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem",
+                   "contents": {"source": "data:,ca"}},
+                  {"path": "/etc/mco/internal-registry-pull-secret.json", "contents": {"source": "data:,%7B%7D"}}],
         "units": [{"name": "a.service", "enabled": true, "contents": "x",
                    "dropins": [{"name": "1.conf", "contents": "y"}]},
                   {"name": "b.service", "mask": true}, {"name": "c.service", "enabled": false, "contents": "z"}],
@@ -47,6 +55,7 @@ fn lines(spec: &HostSpec, seen: &Observation) -> Vec<String> {
     found.as_array().unwrap().iter().map(line).collect()
 }
 
+/// MCD-171, MCD-174, MCD-175: in order; what the cluster rotates by itself is not compared; enablement is, both ways.
 #[test]
 fn each_thing_that_differs_is_named_in_order() {
     let spec = spec();
@@ -59,6 +68,8 @@ fn each_thing_that_differs_is_named_in_order() {
         ("/etc/a", FileSeen::Symlink { target: "/etc/b".to_owned() }),
         ("/etc/secret", FileSeen::Absent),
         ("/etc/kubernetes/kubelet-ca.crt", FileSeen::Absent),
+        ("/etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem", FileSeen::Absent),
+        ("/etc/mco/internal-registry-pull-secret.json", FileSeen::Directory),
         ("/etc/systemd/system/a.service", FileSeen::Directory),
         ("/etc/systemd/system/a.service.d/1.conf", FileSeen::Absent),
     ] {
@@ -90,6 +101,84 @@ fn each_thing_that_differs_is_named_in_order() {
     assert_eq!(lines(&spec, &seen), wanted);
     seen.os = OsSeen::NotImageBased;
     assert_eq!(lines(&spec, &seen)[..2], ["image os value", "file /etc/a unexpected"]);
+}
+
+/// MCD-166, MCD-167, MCD-168, MCD-169: the words that alerts and other software look for.
+#[test]
+fn the_words_are_those_of_mcd() {
+    let spec = spec();
+    let mut seen = World::holding(&spec).seen(&[&spec]);
+    let OsSeen::Deployments { booted, .. } = &mut seen.os else { panic!("image-based") };
+    booted.image = Some(world::image('b'));
+    seen.kargs = Karg::split("more q additional=1");
+    let files = [("/etc/a", 0o644, "other"), ("/etc/systemd/system/a.service", 0o664, "x")];
+    for (name, mode, text) in files {
+        let sha256 = machine_config_agent::model::Sha256::of(text.as_bytes());
+        let len = u64::try_from(text.len()).unwrap();
+        seen.files.insert(path(name), FileSeen::Regular { sha256, len, mode, uid: 0, gid: 0 });
+    }
+    let found: Vec<String> = differences(&spec, &seen).iter().map(ToString::to_string).collect();
+    let (wanted, other) = (world::image('a'), world::image('b'));
+    assert_eq!(found[0], format!("expected target osImageURL \"{wanted}\", have \"{other}\""));
+    assert_eq!(found[1], "missing expected kernel arguments: [q]");
+    assert!(found[2].starts_with("content mismatch for file \"/etc/a\" (expected 3 bytes, "), "{}", found[2]);
+    let mode = "mode mismatch for file: \"/etc/systemd/system/a.service\"; expected: 0644; received: 0664";
+    assert_eq!(found[3..], [mode]);
+}
+
+/// MCD-173: of a masked unit only the link counts, whatever contents the config has for it.
+#[test]
+fn of_a_masked_unit_only_the_link_counts() {
+    let units = json!([{"name": "a.service", "mask": true, "contents": "x"}]);
+    let spec = world::config("rendered-a", json!({ "units": units })).spec(None).unwrap();
+    let mut seen = World::holding(&spec).seen(&[&spec]);
+    assert_eq!(lines(&spec, &seen), Vec::<String>::new());
+    let unit = seen.units.get_mut(&UnitName::new("a.service").unwrap()).unwrap();
+    (unit.enabled, unit.mask) = (EnabledSeen::Disabled, Mask::Unset);
+    assert_eq!(lines(&spec, &seen), ["unit a.service mask"]);
+}
+
+/// CRA-010: what the next boot would run, and packages of somebody else, are drift of an idle host; they are no reason
+/// to call an update wrong, and what a config asked for is none of them.
+#[test]
+fn a_host_that_was_changed_by_hand_is_named() {
+    let plain = spec();
+    let os = json!({"kernelType": "realtime", "extensions": ["usbguard"]});
+    let layered = world::config("rendered-b", os).spec(None).unwrap();
+    let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+    let local = LocalPackages {
+        requested: names(&["usbguard", "kernel-rt-core"]),
+        removed: names(&["kernel-core"]),
+        ..LocalPackages::default()
+    };
+    for (spec, wanted) in
+        [(&plain, vec!["layered kernel-rt-core usbguard, removed kernel-core"]), (&layered, vec![])]
+    {
+        let mut seen = World::holding(spec).seen(&[spec]);
+        let OsSeen::Deployments { booted, .. } = &mut seen.os else { panic!("image-based") };
+        booted.local = local.clone();
+        assert_eq!(differences(spec, &seen), []);
+        let found: Vec<String> = drift(spec, &seen).into_iter().map(|one| one.found).collect();
+        assert_eq!(found, wanted);
+    }
+    let mut seen = World::holding(&plain).seen(&[&plain]);
+    let other = |name: &str| Staged {
+        image: Some(world::image('c')),
+        deployment: name.to_owned(),
+        kargs: Vec::new(),
+    };
+    let OsSeen::Deployments { staged, next, .. } = &mut seen.os else { panic!("image-based") };
+    *staged = Some(other("os-2.0"));
+    *next = Some(other("os-3.0"));
+    assert_eq!(differences(&plain, &seen), []);
+    let found: Vec<String> = drift(&plain, &seen).iter().map(ToString::to_string).collect();
+    let image = world::image('c');
+    for (line, word) in found.iter().zip(["the staged deployment os-2.0", "the deployment os-3.0"]) {
+        assert!(line.starts_with("image of the next boot is something else"), "{line}");
+        assert!(line.contains(word) && line.contains(&image.to_string()), "{line}");
+        assert!(line.contains("the running deployment os-0.0"), "{line}");
+    }
+    assert_eq!(found.len(), 2);
 }
 
 #[test]
@@ -134,6 +223,25 @@ fn every_locked_password_is_locked() {
     }
 }
 
+/// MCD-164: keys that somebody changed are drift, and not the work of an update that does not change the section.
+#[test]
+fn an_unchanged_section_of_users_is_left_alone() {
+    let users = json!([{"name": "core", "sshAuthorizedKeys": ["k1"], "passwordHash": "$6$x"}]);
+    let from = world::config("rendered-a", json!({"users": users})).spec(None).unwrap();
+    let to = |users: &Value| world::config("rendered-b", json!({"users": users})).spec(None).unwrap();
+    let mut world = World::holding(&from);
+    world.keys = Some("somebody's\n".to_owned());
+    let steps = |to: &HostSpec| {
+        let facts = world.facts(&from, to, Carries::Unknown);
+        let plan = plan(&from, to, &facts, &DisruptionPolicy::defaults()).unwrap();
+        plan.steps().iter().map(|step| step.op.word()).collect::<Vec<_>>()
+    };
+    assert_eq!(steps(&to(&users)), Vec::<&str>::new());
+    let other = json!([{"name": "core", "sshAuthorizedKeys": ["k2"], "passwordHash": "$6$x"}]);
+    assert_eq!(steps(&to(&other)), ["set-ssh-keys"]);
+}
+
+/// FIL-013.
 #[test]
 fn the_json_of_a_plan_is_as_promised() {
     let from = world::config("rendered-a", json!({})).spec(None).unwrap();

@@ -1,7 +1,8 @@
 //! The hidden verb `os-call`: one call of an OS backend, for `tests/os_contract.rs`.
 //!
-//! `os-call --backend ostree|rpm-ostree VERB`, where `VERB` is `seen [TIMES]`, `carries IMAGE`, `preflight IMAGE`,
-//! `stage IMAGE|- [-KARG|+KARG]...`, `unstage`, `abandon`, `finalise` or `drop-rollback`. The answer is one JSON object on standard output,
+//! `os-call choose` says which backend `auto` is.
+//! `os-call --backend ostree|rpm-ostree|bootc VERB`, where `VERB` is `seen [TIMES]`, `carries IMAGE`, `preflight IMAGE`,
+//! `stage IMAGE|- [-KARG|+KARG]...`, `unstage`, `abandon`, `finalise`, `soft-reboot` or `drop-rollback`. The answer is one JSON object on standard output,
 //! `{"ok": ..., "progress": [...]}` or `{"error": ..., "reason": ..., "class": ..., "next": ...}`.
 
 use std::cell::RefCell;
@@ -10,11 +11,13 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
+use machine_config_agent::host::os::bootc::BootcBackend;
+use machine_config_agent::host::os::choice::{Asked, Choice};
 use machine_config_agent::host::os::ostree::OstreeBackend;
 use machine_config_agent::host::os::rpmostree::RpmOstreeBackend;
 use machine_config_agent::host::os::worker::Worker;
 use machine_config_agent::host::os::{OsBackend, OsProgress, StageRequest};
-use machine_config_agent::host::{Entered, HostError, Root};
+use machine_config_agent::host::{Entered, HostError, Root, Systemd};
 use machine_config_agent::model::{ImageRef, Karg};
 use serde_json::{Value, json};
 
@@ -36,6 +39,17 @@ async fn call(args: &[&str]) -> Value {
         ["--backend", "ostree", rest @ ..] => (Box::new(OstreeBackend::new(worker)), rest),
         ["--backend", "rpm-ostree", rest @ ..] => match Root::open(Path::new("/")) {
             Ok(root) => (Box::new(RpmOstreeBackend::new(&root, worker)), rest),
+            Err(error) => return failed(&error),
+        },
+        ["choose"] => {
+            let choice = Root::open(Path::new("/")).and_then(|root| Choice::of(&root, Asked::Auto));
+            return match choice {
+                Ok(choice) => json!({"ok": [format!("{:?}", choice.kind), choice.because]}),
+                Err(error) => failed(&error),
+            };
+        }
+        ["--backend", "bootc", rest @ ..] => match bootc(worker) {
+            Ok(backend) => (Box::new(backend), rest),
             Err(error) => return failed(&error),
         },
         _ => return json!({"error": "usage"}),
@@ -67,6 +81,7 @@ async fn call(args: &[&str]) -> Value {
         ["unstage"] => backend.unstage().await.map(|()| Value::Null),
         ["abandon"] => backend.abandon().await.map(|()| Value::Null),
         ["drop-rollback"] => backend.drop_rollback().await.map(|()| Value::Null),
+        ["soft-reboot"] => backend.soft_reboot().await.map(|soft| json!(format!("{soft:?}"))),
         ["finalise"] => backend.finalise().await.map(|()| Value::Null),
         _ => return json!({"error": "usage"}),
     };
@@ -74,6 +89,14 @@ async fn call(args: &[&str]) -> Value {
         Ok(value) => json!({"ok": value, "progress": told.take()}),
         Err(error) => failed(&error),
     }
+}
+
+/// The stand-in, where a test has put one, else the real program.
+fn bootc(worker: Worker) -> Result<BootcBackend, HostError> {
+    let root = Root::open(Path::new("/"))?;
+    let backend = BootcBackend::new(worker, Systemd::of(&root)?, root.clone());
+    let double = "/run/doubles/bootc";
+    Ok(if root.exists(double)? { backend.at(double) } else { backend })
 }
 
 fn request(image: &str, kargs: &[&str]) -> Result<StageRequest, machine_config_agent::model::ModelError> {

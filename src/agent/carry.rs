@@ -14,8 +14,11 @@ use crate::plan::differences::differences;
 use crate::plan::listing::counted;
 use crate::plan::{After, Batch, Op, ServiceVerb};
 use crate::report::{Occurrence, Progress, report};
-use crate::update::resume::{NOT_FINALISED, can_take_back, held, os_in_place};
+use crate::update::resume::{can_take_back, held, os_in_place};
 use crate::update::{Decision, Event, Fault, Phase, Record, verdict};
+
+/// The fault of a node that came up in its old deployment: its cause is looked for where it is told.
+const NOT_FINALISED: &str = "DeploymentNotFinalised";
 
 impl<C: ControlPlane> Agent<C> {
     /// Does what the phase stands at.

@@ -19,12 +19,13 @@ use crate::journal::{Stored, state};
 use crate::model::ids::UNIT_DIR;
 use crate::model::users::CORE;
 use crate::model::{FileSeen, HostSpec, ManagedPath, Observation, Principal, Sha256, Timestamp, message};
-use crate::plan::differences::{Difference, Kind, What};
+use crate::plan::differences::{Difference, Kind, What, differences};
 use crate::plan::drift::{diff, drift};
 use crate::plan::listing::listed;
 use crate::plan::repair::repair;
 use crate::report::Occurrence;
 use crate::update::Record;
+use crate::update::record::chain;
 
 /// What libostree and its front ends change with every deployment.
 const OS_MARKS: [&str; 3] =
@@ -49,8 +50,8 @@ type Outline = Vec<(Kind, String, What, Option<String>)>;
 #[derive(Debug, Default)]
 pub(super) struct Monitor {
     pub(super) watch: Option<Watch>,
-    /// When drift was told last, and what.
-    told: Option<(Timestamp, Outline)>,
+    /// When drift was told last.
+    told: Timestamp,
     /// By path: when it was repaired.
     repairs: BTreeMap<ManagedPath, Vec<Timestamp>>,
     /// By path: why a repair failed, and when.
@@ -59,10 +60,10 @@ pub(super) struct Monitor {
 
 impl Monitor {
     /// Returns how long to wait before the same differences are told with other details.
-    fn held_back(&self, drift: &[Difference], now: Timestamp) -> Option<Duration> {
-        let (told, outline) = self.told.as_ref().filter(|(_, outline)| *outline == outlined(drift))?;
-        let since = now.since(*told);
-        (!outline.is_empty() && since < DETAILS).then(|| DETAILS.saturating_sub(since))
+    fn held_back(&self, told: &[Difference], found: &[Difference], now: Timestamp) -> Option<Duration> {
+        let since = now.since(self.told);
+        let details = !told.is_empty() && outlined(told) == outlined(found);
+        (details && since < DETAILS).then(|| DETAILS.saturating_sub(since))
     }
 
     /// Says why a path is not repaired once more.
@@ -92,18 +93,20 @@ impl<C: ControlPlane> Agent<C> {
         }
         self.watch_over(&spec)?;
         let seen = self.look(&spec).await?;
-        let mut found = drift(&spec, &seen);
+        // An `apply` answers for its config; what else was done to the host is a daemon's news.
+        let mut found =
+            if self.until == Until::Settled { differences(&spec, &seen) } else { drift(&spec, &seen) };
         let mended = self.repair(&spec, &seen, &mut found).await?;
         let now = self.host.clock.now();
-        with_diffs(&self.host.root, &spec, &seen, &mut found)?;
+        with_diffs(&self.host.root, &spec, &seen, &mut found);
         if found == self.health.drift {
             return Ok(mended.unwrap_or(Turn::Wait(None)));
         }
-        if let (None, Some(later)) = (&mended, self.monitor.held_back(&found, now)) {
+        if let (None, Some(later)) = (&mended, self.monitor.held_back(&self.health.drift, &found, now)) {
             return Ok(Turn::Wait(Some(later)));
         }
         self.tell_drift(&found).await;
-        self.monitor.told = Some((now, outlined(&found)));
+        self.monitor.told = now;
         self.health.drift = found;
         Ok(mended.unwrap_or(Turn::Wait(None)))
     }
@@ -166,7 +169,16 @@ impl<C: ControlPlane> Agent<C> {
         if chosen.is_empty() {
             return Ok(None);
         }
-        let policy = self.control.policy().await?;
+        let policy = match self.control.policy().await {
+            Ok(policy) => policy,
+            // The drift is told all the same; what makes the policy readable is a change of the control plane.
+            Err(error) => {
+                for (_, difference) in &mut chosen {
+                    difference.unrepaired = Some(format!("the policy can't be read: {}", chain(&error)));
+                }
+                return Ok(None);
+            }
+        };
         let drift: Vec<Difference> = chosen.iter().map(|(_, difference)| (**difference).clone()).collect();
         let decided = repair(spec, seen, &drift, &policy);
         for ((_, difference), why) in chosen.iter_mut().zip(decided.left) {
@@ -233,12 +245,7 @@ fn watched(spec: &HostSpec, root: &Root, backend: &str) -> Result<Watched, HostE
 
 /// Adds what may be shown of the contents that differ. Only bytes that were seen are shown: what was put there
 /// meanwhile, a link to a secret say, is not.
-pub(crate) fn with_diffs(
-    root: &Root,
-    spec: &HostSpec,
-    seen: &Observation,
-    found: &mut [Difference],
-) -> Result<(), HostError> {
+pub(crate) fn with_diffs(root: &Root, spec: &HostSpec, seen: &Observation, found: &mut [Difference]) {
     let written = spec.written();
     let contents =
         |difference: &&mut Difference| difference.what == What::Content && difference.kind != Kind::User;
@@ -255,7 +262,6 @@ pub(crate) fn with_diffs(
             difference.diff = Some(diff(path.as_str(), wanted, there, &bytes));
         }
     }
-    Ok(())
 }
 
 /// Larger files are not read again to be shown: nobody reads that.

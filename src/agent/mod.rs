@@ -106,7 +106,7 @@ pub struct Agent<C> {
     health: Health,
     tuning: Tuning,
     settings: Reread,
-    hinted: Option<Option<String>>,
+    hinted: Option<String>,
     backoff: Backoff,
     on_duty: OnDuty,
     going_down: GoingDown,
@@ -185,6 +185,9 @@ impl<C: ControlPlane> Agent<C> {
             self.host.os.name()
         );
         self.take_over()?;
+        // Who runs `apply` once more does not wait for the time of the next try.
+        self.retry_due = self.until == Until::Settled
+            && self.journal.record().is_some_and(|record| record.fault.is_some());
         loop {
             let turn = match self.pass().await {
                 Ok(turn) => turn,

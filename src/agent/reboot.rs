@@ -138,12 +138,12 @@ impl<C: ControlPlane> Agent<C> {
         );
         self.telemetry.metrics.reboot_failed();
         self.going_down = GoingDown { shutdowns: None, stage: Stage::Later { at: Instant::now() + delay } };
-        self.again_because(format!("it {how}"))?;
+        self.again_because(&format!("it {how}"))?;
         Ok(Turn::Wait(Some(delay)))
     }
 
     /// Writes down why the reboot is asked for once more: the last fault tells it, too.
-    fn again_because(&mut self, cause: String) -> Result<(), AgentError> {
+    fn again_because(&mut self, cause: &str) -> Result<(), AgentError> {
         let waiting = format!("another try of the reboot: {cause}");
         Ok(self.journal.note(|record| record.waiting = Some(waiting))?)
     }
@@ -194,7 +194,7 @@ impl<C: ControlPlane> Agent<C> {
         let asked = self.host.power.reboot(kind, &why).await;
         if let Err(error) = &asked {
             self.telemetry.metrics.reboot_failed();
-            self.again_because(chain(error))?;
+            self.again_because(&chain(error))?;
         }
         match asked? {
             Rebooting::Exit => Ok(Turn::End(End::Reboot)),

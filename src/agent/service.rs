@@ -10,7 +10,7 @@ use crate::model::{FileMode, Tuning, message};
 use crate::report::{NodeReport, State};
 use crate::update::Fault;
 
-/// The hint's file: pam_motd(8) shows what is in the directory at each login.
+/// The hint's file: `pam_motd(8)` shows what is in the directory at each login.
 const HINT: &str = "/run/motd.d/90-machine-config-agent.motd";
 /// More than this of a reason is for `status`.
 const HINT_LIMIT: usize = 300;
@@ -84,9 +84,10 @@ impl<C: ControlPlane> Agent<C> {
             return;
         }
         let root = &self.host.root;
-        let done = match &wanted {
-            Some(text) => root.replace(HINT, text.as_bytes(), FileMode::DEFAULT),
-            None => root.remove(HINT),
+        let done = if wanted.is_empty() {
+            root.remove(HINT)
+        } else {
+            root.replace(HINT, wanted.as_bytes(), FileMode::DEFAULT)
         };
         if let Err(error) = done {
             let error = AgentError::from(error).fault();
@@ -96,16 +97,14 @@ impl<C: ControlPlane> Agent<C> {
     }
 }
 
-/// Returns the hint's text; a node that is well has none.
-fn hint(report: &NodeReport) -> Option<String> {
+/// Returns the hint's text, which is empty for a node that is well.
+fn hint(report: &NodeReport) -> String {
     let state = match report.state {
-        State::Done | State::Working => return None,
+        State::Done | State::Working => return String::new(),
         State::Degraded => "Degraded",
         State::Unreconcilable => "Unreconcilable",
     };
     let why: String = report.reason.chars().take(HINT_LIMIT).collect();
     let cut = if why.len() < report.reason.len() { "..." } else { "" };
-    Some(format!(
-        "machine-config-agent: this node is {state}. {why}{cut}\nSee: machine-config-agent status\n"
-    ))
+    format!("machine-config-agent: this node is {state}. {why}{cut}\nSee: machine-config-agent status\n")
 }

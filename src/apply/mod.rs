@@ -17,7 +17,7 @@ mod users;
 use std::time::Instant;
 
 use crate::host::{Host, OsProgress};
-use crate::journal::{Intent, Work};
+use crate::journal::{Intent, Numbers, Work};
 use crate::model::message;
 use crate::plan::listing::counted;
 use crate::plan::{Batch, Step};
@@ -46,14 +46,15 @@ async fn carry(
     steps: &[Step],
     progress: &dyn Fn(OsProgress),
 ) -> Result<(), ApplyError> {
+    let numbers = intent.numbers();
     match batch {
-        Batch::Os => together(steps, "", os::carry(host, intent.to(), steps, progress)).await,
-        Batch::Files => together(steps, "", async { files::carry(intent, host, steps) }).await,
-        Batch::Users => together(steps, "", async { users::carry(intent, host, steps) }).await,
-        Batch::Links => together(steps, "", async { units::carry(intent, host, steps) }).await,
+        Batch::Os => together(numbers, steps, "", os::carry(host, intent.to(), steps, progress)).await,
+        Batch::Files => together(numbers, steps, "", async { files::carry(intent, host, steps) }).await,
+        Batch::Users => together(numbers, steps, "", async { users::carry(intent, host, steps) }).await,
+        Batch::Links => together(numbers, steps, "", units::carry(intent, host, steps)).await,
         Batch::Services => {
             for (index, step) in steps.iter().enumerate() {
-                let place = Place { index, of: steps.len() };
+                let place = Place::of(numbers, index, steps);
                 // A service may take minutes to restart: each begun is a sign of progress.
                 progress(OsProgress { text: step.op.target(), percent: None });
                 alone(step, place, services::carry(host, step)).await?;
@@ -68,11 +69,18 @@ async fn carry(
 /// those who ask, at debug level. Eight: what a screen still shows beside the plan.
 const TOLD_EACH: usize = 8;
 
-/// Where a step is in its batch.
+/// Where a step is in its plan, and whether it is told by itself.
 #[derive(Debug, Clone, Copy)]
 struct Place {
-    index: usize,
+    number: usize,
     of: usize,
+    each: bool,
+}
+
+impl Place {
+    fn of(Numbers { before, of }: Numbers, index: usize, steps: &[Step]) -> Self {
+        Self { number: before + index + 1, of, each: steps.len() <= TOLD_EACH }
+    }
 }
 
 /// Logs a line for people, or for those who ask.
@@ -84,11 +92,12 @@ macro_rules! told {
 
 /// Runs steps that are carried out side by side, and logs them.
 async fn together(
+    numbers: Numbers,
     steps: &[Step],
     prefix: &str,
     work: impl Future<Output = Result<(), ApplyError>>,
 ) -> Result<(), ApplyError> {
-    let places = || steps.iter().enumerate().map(|(index, step)| (step, Place { index, of: steps.len() }));
+    let places = || steps.iter().enumerate().map(|(index, step)| (step, Place::of(numbers, index, steps)));
     for (step, place) in places() {
         started(step, place, prefix);
     }
@@ -120,10 +129,10 @@ async fn alone(
     done
 }
 
-fn started(step: &Step, Place { index, of }: Place, prefix: &str) {
-    let (number, op, on) = (index + 1, step.op.word(), step.op.target());
+fn started(step: &Step, Place { number, of, each }: Place, prefix: &str) {
+    let (op, on) = (step.op.word(), step.op.target());
     told!(
-        of <= TOLD_EACH,
+        each,
         MESSAGE_ID = message::STEP_STARTED,
         MCA_STEP = op,
         MCA_TARGET = on,
@@ -133,12 +142,13 @@ fn started(step: &Step, Place { index, of }: Place, prefix: &str) {
     );
 }
 
-fn ended(step: &Step, Place { index, of }: Place, prefix: &str, since: Instant, error: Option<&ApplyError>) {
-    let (number, op, on) = (index + 1, step.op.word(), step.op.target());
+fn ended(step: &Step, place: Place, prefix: &str, since: Instant, error: Option<&ApplyError>) {
+    let Place { number, of, each } = place;
+    let (op, on) = (step.op.word(), step.op.target());
     let micros = micros(since);
     match error {
         None => told!(
-            of <= TOLD_EACH,
+            each,
             MESSAGE_ID = message::STEP_DONE,
             MCA_STEP = op,
             MCA_TARGET = on,
@@ -149,7 +159,7 @@ fn ended(step: &Step, Place { index, of }: Place, prefix: &str, since: Instant, 
             micros / 1000
         ),
         // What failed a batch of many is told once, with the batch.
-        Some(_) if of > TOLD_EACH => {
+        Some(_) if !each => {
             tracing::debug!(
                 MCA_STEP = op,
                 MCA_TARGET = on,

@@ -18,14 +18,17 @@ pub(super) async fn carry(
     match undo {
         Undo::UnstageOs => {
             let dropped = async { host.os.unstage().await.map_err(ApplyError::host("the old deployment")) };
-            together(steps, "taking back ", dropped).await
+            together(intent.numbers(), steps, "taking back ", dropped).await
         }
-        Undo::PutBack { .. } => together(steps, "taking back ", async { put_back(intent, host) }).await,
+        Undo::PutBack { .. } => {
+            together(intent.numbers(), steps, "taking back ", async { put_back(intent, host) }).await
+        }
         Undo::RepeatServices { .. } => {
             for (index, step) in steps.iter().enumerate() {
                 // The files are back, which matters most; a service that fails now also failed on the way, and its
                 // error is in the log.
-                drop(alone(step, Place { index, of: steps.len() }, services::carry(host, step)).await);
+                let place = Place::of(intent.numbers(), index, steps);
+                drop(alone(step, place, services::carry(host, step)).await);
                 host.points.hit("service");
             }
             Ok(())

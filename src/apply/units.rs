@@ -1,44 +1,59 @@
 //! Enabling, disabling, masking and presets: links, worked out in memory and changed in one durable batch.
 
-use crate::host::systemd::UnitLinks;
-use crate::host::{Host, HostError, durable};
+use crate::host::systemd::{LinkVerb, ServiceOutcome, UnitLinks};
+use crate::host::{Host, durable};
 use crate::journal::Intent;
+use crate::model::UnitName;
+use crate::model::ids::UNIT_DIR;
 use crate::plan::{Op, Step};
 
 use super::ApplyError;
 
-/// Carries out the steps of one batch of links.
-pub(super) fn carry(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> Result<(), ApplyError> {
-    let mut links = UnitLinks::load(&host.root).map_err(ApplyError::host("the links of units"))?;
-    for step in steps {
-        match change(&mut links, step) {
-            Some(done) => done.map_err(ApplyError::host(step.to_string()))?,
-            None => return Err(super::files::not_in(step, intent.to())),
-        }
-    }
+/// Carries out the steps of one batch of links. A running systemd makes them itself; the originals of what it will
+/// change were saved before, and what it changed is synced after.
+pub(super) async fn carry(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> Result<(), ApplyError> {
+    let failed = || ApplyError::host("the links of units");
     let originals = || ApplyError::originals("the links of units");
+    let mut links = UnitLinks::load(&host.root).map_err(failed())?;
+    let mut wanted = Vec::new();
+    for step in steps {
+        let (verb, unit) = verb(step).ok_or_else(|| super::files::not_in(step, intent.to()))?;
+        wanted.push((verb, unit, step));
+    }
+    wanted.sort_by_key(|(verb, ..)| *verb);
+    for (verb, unit, step) in wanted {
+        links.make(verb, unit).map_err(ApplyError::host(step.to_string()))?;
+    }
     let earlier = intent.originals().load(&host.root).map_err(originals())?;
     let earlier: Vec<String> = earlier.into_iter().flat_map(|all| all.paths).map(|one| one.path).collect();
     let changes = links.changes(&earlier);
     let run = intent.originals().save(&host.root, &changes, None).map_err(originals())?;
     host.points.hit("originals-saved");
-    let done = durable::carry_out(&host.root, &changes, run, &host.points);
-    done.map(|_| ()).map_err(ApplyError::host("the links of units"))
+    match host.systemd.make_links(links.calls()).await.map_err(failed())? {
+        ServiceOutcome::NoSystemd => {
+            durable::carry_out(&host.root, &changes, run, &host.points).map_err(failed())?;
+        }
+        ServiceOutcome::Done => {
+            host.points.hit("links-made");
+            let after = UnitLinks::load(&host.root).map_err(failed())?;
+            let settled = links.settled(&after, &earlier);
+            intent.originals().add(&host.root, settled.unforeseen).map_err(originals())?;
+            let run = durable::Run::Again;
+            durable::carry_out(&host.root, &settled.changes, run, &host.points).map_err(failed())?;
+            // systemd makes and removes directories of links in it.
+            durable::sync_directory(&host.root, UNIT_DIR).map_err(failed())?;
+        }
+    }
+    Ok(())
 }
 
-fn change(links: &mut UnitLinks<'_>, step: &Step) -> Option<Result<(), HostError>> {
+fn verb(step: &Step) -> Option<(LinkVerb, &UnitName)> {
     match &step.op {
-        Op::MaskUnit { unit } => {
-            links.mask(unit);
-            Some(Ok(()))
-        }
-        Op::UnmaskUnit { unit } => {
-            links.unmask(unit);
-            Some(Ok(()))
-        }
-        Op::EnableUnit { unit } => Some(links.enable(unit)),
-        Op::DisableUnit { unit } => Some(links.disable(unit)),
-        Op::PresetUnit { unit } => Some(links.preset(unit)),
+        Op::MaskUnit { unit } => Some((LinkVerb::Mask, unit)),
+        Op::UnmaskUnit { unit } => Some((LinkVerb::Unmask, unit)),
+        Op::EnableUnit { unit } => Some((LinkVerb::Enable, unit)),
+        Op::DisableUnit { unit } => Some((LinkVerb::Disable, unit)),
+        Op::PresetUnit { unit } => Some((LinkVerb::Preset, unit)),
         Op::LinkPullSecret { .. }
         | Op::StageOs { .. }
         | Op::SetKargs { .. }

@@ -14,6 +14,7 @@ use crate::journal::Journal;
 use crate::model::Target;
 use crate::settings::Settings;
 use crate::telemetry::log::{self, Format};
+use crate::update::Phase;
 
 /// Flags of `apply`.
 #[derive(Debug, clap::Args)]
@@ -95,6 +96,13 @@ fn conclude<C: ControlPlane>(
         return Ok(fault.class.exit_code());
     }
     if agent.journal().committed() != Some(target) {
+        let record = agent.journal().record();
+        if let Some(waiting) = record.and_then(|record| record.waiting.as_ref()) {
+            drop(writeln!(std::io::stderr(), "error: it waits for {waiting}. The next `apply` goes on"));
+        } else if record.is_some_and(|record| matches!(record.phase, Phase::Rebooting { .. })) {
+            print("applied; the node is going down, and the next `apply`, or the daemon, verifies it")?;
+            return Ok(0);
+        }
         return Ok(4);
     }
     if let Some(difference) = agent.health().drift.first() {

@@ -1,12 +1,13 @@
 //! Putting the host's handles together for a verb.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::ValueEnum;
 
 use super::CliError;
 use crate::host::clock::Clock;
 use crate::host::failpoint::FailPoints;
+use crate::host::os::bootc::BootcBackend;
 use crate::host::os::choice::{Asked, Choice, Kind};
 use crate::host::os::ostree::OstreeBackend;
 use crate::host::os::rpmostree::RpmOstreeBackend;
@@ -24,12 +25,14 @@ pub(super) const REBOOT_WANTED: u8 = 133;
 /// What switches the OS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Backend {
-    /// What is installed on a booted ostree host: rpm-ostree, else libostree; none elsewhere
+    /// What is installed on a booted ostree host: rpm-ostree, else bootc, else libostree; none elsewhere
     Auto,
     /// libostree
     Ostree,
     /// The daemon of rpm-ostree, over D-Bus
     RpmOstree,
+    /// bootc, run by systemd
+    Bootc,
     /// Nothing: OS changes are refused
     None,
 }
@@ -40,6 +43,7 @@ impl Backend {
             Self::Auto => Asked::Auto,
             Self::Ostree => Asked::For(Kind::Ostree),
             Self::RpmOstree => Asked::For(Kind::RpmOstree),
+            Self::Bootc => Asked::For(Kind::Bootc),
             Self::None => Asked::For(Kind::None),
         }
     }
@@ -84,11 +88,12 @@ impl HostFlags {
             RebootBy::Supervisor => Box::new(Supervised::new(&root)),
         };
         let choice = Choice::of(&root, self.os_backend.asked())?;
+        let systemd = Systemd::of(&root)?;
         Ok(Host {
-            os: backend(choice.kind, &root, &self.root, entered),
+            os: backend(choice.kind, &root, &systemd, Worker::new(&self.root, entered)),
             os_because: choice.because,
             limits: OsLimits::default(),
-            systemd: Systemd::of(&root)?,
+            systemd,
             clock: Clock::system(),
             power,
             points,
@@ -103,11 +108,11 @@ impl HostFlags {
 }
 
 /// Makes the backend that was chosen.
-fn backend(kind: Kind, root: &Root, path: &Path, entered: Entered) -> Box<dyn OsBackend> {
-    let worker = Worker::new(path, entered);
+fn backend(kind: Kind, root: &Root, systemd: &Systemd, worker: Worker) -> Box<dyn OsBackend> {
     match kind {
         Kind::Ostree => Box::new(OstreeBackend::new(worker)),
         Kind::RpmOstree => Box::new(RpmOstreeBackend::new(root, worker)),
+        Kind::Bootc => Box::new(BootcBackend::new(worker, systemd.clone(), root.clone())),
         Kind::None => Box::new(NotImageBased),
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::CliError;
 use crate::agent::Reread;
 use crate::host::Root;
-use crate::model::{Class, Tuning};
+use crate::model::Tuning;
 use crate::settings::file::{self, FileError, PLACE};
 use crate::update::Fault;
 
@@ -55,7 +55,7 @@ impl SettingsFile {
     pub(super) fn reread(&self, root: &Root) -> Reread {
         let read = self.reader(root);
         Reread::new(move || {
-            read().map_err(|error| Fault::of(Class::Degraded, "SettingsInvalid", &error, &error.next()))
+            read().map_err(|error| Fault::of(error.class(), error.reason(), &error, &error.next()))
         })
     }
 

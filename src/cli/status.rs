@@ -10,6 +10,7 @@ use crate::host::{Host, machine_name};
 use crate::journal::state;
 use crate::journal::stored::{Stored, load_record};
 use crate::model::observation::{LocalPackages, OsSeen};
+use crate::model::os::Layers;
 use crate::model::{ImageRef, Target};
 use crate::observe::observe;
 use crate::plan::differences::Difference;
@@ -68,9 +69,9 @@ struct BootedOs {
     /// Why it is this backend.
     backend_because: String,
     deployment: String,
-    /// What was changed on top of the image, on this host.
+    /// What was changed on top of the image, and by no config.
     #[serde(skip_serializing_if = "LocalPackages::is_empty")]
-    local_packages: LocalPackages,
+    changed_by_hand: LocalPackages,
 }
 
 #[derive(Debug, PartialEq, Serialize)]
@@ -122,13 +123,15 @@ async fn look(host: &Host) -> Result<Status, CliError> {
     let seen = observe(host, &specs).await?;
     if let Some(spec) = &spec {
         health.drift = drift(spec, &seen);
-        with_diffs(&host.root, spec, &seen, &mut health.drift)?;
+        with_diffs(&host.root, spec, &seen, &mut health.drift);
     }
     health.progress = record.as_ref().and_then(progress);
-    Ok(status(report(record.as_ref(), &health), health, &seen.os, host))
+    // What a config asks for is no change by hand; one that can't be read any more asks for nothing.
+    let layers = stored.and_then(|stored| Some(stored.spec().ok()?.layers())).unwrap_or_default();
+    Ok(status(report(record.as_ref(), &health), health, &seen.os, host, &layers))
 }
 
-fn status(report: NodeReport, health: Health, os: &OsSeen, host: &Host) -> Status {
+fn status(report: NodeReport, health: Health, os: &OsSeen, host: &Host, layers: &Layers) -> Status {
     Status {
         schema_version: 1,
         node: report.node,
@@ -143,7 +146,7 @@ fn status(report: NodeReport, health: Health, os: &OsSeen, host: &Host) -> Statu
             backend: host.os.name(),
             backend_because: host.os_because.clone(),
             deployment: booted.deployment.clone(),
-            local_packages: booted.local.clone(),
+            changed_by_hand: layers.beyond(&booted.local),
         }),
         next_boot: next_boot(os),
         staged: os.staged().and_then(|staged| staged.image.clone()),
@@ -176,13 +179,13 @@ fn head(status: &Status) -> String {
     }
 }
 
-/// What was layered, removed or replaced on top of the image; packages of the config among them.
+/// What was layered, removed or replaced on top of the image.
 fn by_hand(local: &LocalPackages) -> impl Iterator<Item = String> {
     let lists = [("layered", &local.requested), ("removed", &local.removed), ("replaced", &local.replaced)];
     let lists = lists.into_iter().filter(|(_, names)| !names.is_empty());
     lists.map(|(word, names)| {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        format!("  packages {word}: {}", names.join(" "))
+        format!("  by hand  packages {word}: {}", names.join(" "))
     })
 }
 
@@ -202,7 +205,7 @@ fn text(status: &Status) -> String {
         let image = booted.image.as_deref().unwrap_or("not from an image");
         lines.push(format!("  booted   {image} ({}, {})", booted.backend, booted.deployment));
         lines.push(format!("  backend  {}: {}", booted.backend, booted.backend_because));
-        lines.extend(by_hand(&booted.local_packages));
+        lines.extend(by_hand(&booted.changed_by_hand));
     }
     if let Some(staged) = &status.staged {
         lines.push(format!("  staged   {staged}"));
@@ -228,4 +231,58 @@ fn text(status: &Status) -> String {
         lines.extend(diff.lines().map(|line| format!("    {line}")));
     }
     lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::os::NotImageBased;
+    use crate::host::power::Supervised;
+    use crate::host::{Clock, FailPoints, Root, Systemd};
+    use crate::model::observation::{Booted, Carries, Staged};
+    use crate::model::tuning::OsLimits;
+
+    /// A host that somebody changed by hand is named so, in both forms: other packages, and another next boot.
+    #[test]
+    fn changes_by_hand_are_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::open(dir.path()).unwrap();
+        let host = Host {
+            clock: Clock::system(),
+            os: Box::new(NotImageBased),
+            os_because: "it is a test".to_owned(),
+            limits: OsLimits::default(),
+            power: Box::new(Supervised::new(&root)),
+            systemd: Systemd::absent(),
+            points: FailPoints::off(),
+            root,
+        };
+        let requested = ["usbguard", "vim"].map(str::to_owned).into();
+        let os = OsSeen::Deployments {
+            booted: Booted {
+                image: None,
+                deployment: "os-abc.0".to_owned(),
+                carries: Carries::Unknown,
+                local: LocalPackages { requested, ..LocalPackages::default() },
+            },
+            staged: None,
+            next: Some(Staged { image: None, deployment: "os-old.0".to_owned(), kargs: Vec::new() }),
+        };
+        let extensions = ["usbguard".to_owned()].into();
+        let layers = Layers { extensions, ..Layers::default() };
+        let health = Health::default();
+        let status = status(report(None, &health), health, &os, &host, &layers);
+        let text = text(&status);
+        for line in [
+            "  backend  none: it is a test",
+            "  by hand  packages layered: vim",
+            "  by hand  the next boot takes os-old.0 (no image)",
+        ] {
+            assert!(text.lines().any(|one| one == line), "{text}");
+        }
+        let json = serde_json::to_value(&status).unwrap();
+        assert_eq!(json["booted"]["backendBecause"], "it is a test");
+        assert_eq!(json["booted"]["changedByHand"]["requested"], serde_json::json!(["vim"]));
+        assert_eq!(json["nextBoot"]["deployment"], "os-old.0");
+    }
 }

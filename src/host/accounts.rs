@@ -189,6 +189,7 @@ mod tests {
         assert_eq!(accounts.user("broken"), None);
     }
 
+    /// MCD-162: the same hash again changes nothing.
     #[test]
     fn only_the_password_field_changes() {
         let (dir, root) = root_with(&[("etc/shadow", "root:!:1:0\ncore:*:19000:0:99999:7:::\ncorey:x:2\n")]);

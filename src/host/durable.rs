@@ -147,6 +147,14 @@ pub fn carry_out(
     done.map(|()| Done { changed: wrong.len(), right: changes.len() - wrong.len() })
 }
 
+/// Syncs a directory that another program has changed; one that is not there is no error.
+pub fn sync_directory(root: &Root, directory: &str) -> Result<(), HostError> {
+    match root.walk(directory, 0, Missing::Leave, &mut Vec::new())? {
+        Some(dir) => sync::sync(dir.as_fd(), dir.path()),
+        None => Ok(()),
+    }
+}
+
 /// A directory in use.
 struct Place {
     dir: Dir,

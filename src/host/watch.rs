@@ -186,7 +186,7 @@ impl Watch {
     /// Waits for the next events and collects what they are about; says whether any is about what is watched.
     async fn wait(&mut self) -> Result<bool, HostError> {
         let mounted = async {
-            match &self.mounts {
+            match &mut self.mounts {
                 Some(mounts) => mounts.changed().await,
                 None => std::future::pending().await,
             }

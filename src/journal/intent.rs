@@ -25,6 +25,15 @@ pub enum Work<'a> {
     },
 }
 
+/// Where the work is in its plan, for the lines about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Numbers {
+    /// How many steps of the plan are before it.
+    pub before: usize,
+    /// How many steps the plan has.
+    pub of: usize,
+}
+
 /// The permission, with everything the work needs.
 #[derive(Debug)]
 pub struct Intent<'a> {
@@ -32,11 +41,23 @@ pub struct Intent<'a> {
     from: &'a HostSpec,
     to: &'a HostSpec,
     originals: Originals,
+    numbers: Numbers,
 }
 
 impl<'a> Intent<'a> {
-    pub(super) fn new(work: Work<'a>, from: &'a HostSpec, to: &'a HostSpec, originals: Originals) -> Self {
-        Self { work, from, to, originals }
+    pub(super) fn new(
+        work: Work<'a>,
+        from: &'a HostSpec,
+        to: &'a HostSpec,
+        originals: Originals,
+        numbers: Numbers,
+    ) -> Self {
+        Self { work, from, to, originals, numbers }
+    }
+
+    /// Returns where the work is in its plan.
+    pub fn numbers(&self) -> Numbers {
+        self.numbers
     }
 
     /// Returns what is to be carried out.
@@ -67,6 +88,7 @@ impl<'a> Intent<'a> {
         to: &'a HostSpec,
         originals: Originals,
     ) -> Self {
-        Self::new(work, from, to, originals)
+        let (Work::Carry { steps, .. } | Work::Undo { steps, .. }) = work;
+        Self::new(work, from, to, originals, Numbers { before: 0, of: steps.len() })
     }
 }

@@ -25,7 +25,7 @@ use crate::update::{Event, Fault, Phase, Record};
 
 pub use error::{AdvanceError, JournalError};
 pub use history::{Entry, Outcome};
-pub use intent::{Intent, Work};
+pub use intent::{Intent, Numbers, Work};
 pub use originals::Originals;
 pub use stored::Stored;
 
@@ -254,7 +254,9 @@ impl Open {
             Phase::Planned | Phase::Draining | Phase::Rebooting { .. } | Phase::Verifying => (None, 0),
         };
         let work = work.ok_or(JournalError::NoUpdate { what: self.record.phase.word() })?;
-        Ok(Intent::new(work, &self.from, &self.to, Originals::new(self.record.id.clone(), batch)))
+        let before = plan.batches().iter().take(batch).map(|batch| batch.len()).sum();
+        let numbers = Numbers { before, of: plan.steps().len() };
+        Ok(Intent::new(work, &self.from, &self.to, Originals::new(self.record.id.clone(), batch), numbers))
     }
 
     fn take_back(&self, next: usize) -> (Option<Work<'_>>, usize) {

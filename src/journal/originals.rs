@@ -1,7 +1,7 @@
 //! What a batch is about to change, as it was: saved in one durable file before the batch touches anything.
 //!
-//! Invariant: a file of originals is written once and never again, so a rerun after a crash can't save its own work as
-//! the original; and what it lists covers everything that the batch changes.
+//! Invariant: what a file of originals says of a path is never written again, so a rerun after a crash can't save its own
+//! work as the original; and what it lists covers everything that the batch changes.
 
 use std::collections::BTreeSet;
 
@@ -82,6 +82,22 @@ impl Originals {
         let json = serde_json::to_vec(&document).map_err(|error| saved::malformed(&path, &error))?;
         root.replace(&path, &json, FileMode::PRIVATE)?;
         Ok(Run::First)
+    }
+
+    /// Adds what another program changed beyond what was saved, as it was. Paths that are saved already keep their
+    /// original; the file is written only when there is something to add.
+    pub fn add(&self, root: &Root, found: Vec<(String, Saved)>) -> Result<(), HostError> {
+        let path = self.path();
+        let Some(mut document) = read(root, &path)? else { return Ok(()) };
+        let known: BTreeSet<String> = document.paths.iter().map(|one| one.path.clone()).collect();
+        let new = found.into_iter().filter(|(path, _)| !known.contains(path));
+        let before = document.paths.len();
+        document.paths.extend(new.map(|(path, saved)| Original { path, trusted: 0, saved }));
+        if document.paths.len() == before {
+            return Ok(());
+        }
+        let json = serde_json::to_vec(&document).map_err(|error| saved::malformed(&path, &error))?;
+        root.replace(&path, &json, FileMode::PRIVATE)
     }
 
     /// Reads what was saved; `None` when the batch never began.

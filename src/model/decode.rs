@@ -152,6 +152,7 @@ mod tests {
         format!("data:;base64,{packed}")
     }
 
+    /// MCD-118, MCD-119, FIL-004: base64, percent-encoding and gzip give the same bytes.
     #[test]
     fn forms_decode_alike() {
         for (source, compression) in [
@@ -165,6 +166,7 @@ mod tests {
         assert!(Decoder::default().decode(None).unwrap().is_empty());
     }
 
+    /// MCD-119, MCD-121, FIL-004: another compression, and what would have to be downloaded, is refused.
     #[test]
     fn what_would_lose_or_load_bytes_is_refused() {
         for (source, compression, word) in [

@@ -97,6 +97,15 @@ impl Layers {
         Ok(missing)
     }
 
+    /// Returns what a deployment has beyond these layers: somebody changed it by hand.
+    pub fn beyond(&self, local: &LocalPackages) -> LocalPackages {
+        let own = self.packages().unwrap_or_default();
+        let gap = self.kernel.gap();
+        let requested = local.requested.difference(&own).cloned().collect();
+        let removed = local.removed.iter().filter(|name| !gap.contains(&name.as_str())).cloned().collect();
+        LocalPackages { requested, removed, replaced: local.replaced.clone() }
+    }
+
     /// Returns the smallest change that brings these layers to a deployment.
     ///
     /// Another kernel is given up only when both its packages and the gap they fill are there (MCD-197): one without
@@ -241,6 +250,18 @@ mod tests {
         for half in [local(&["kernel-rt-core", "sysstat"], &[]), local(&["sysstat"], &["kernel"])] {
             assert!(change(&default, &half).is_empty(), "{half:?}");
         }
+    }
+
+    #[test]
+    fn what_nobody_asked_for_is_told_from_the_config() {
+        let wanted = layers(KernelType::Realtime, &["usbguard"]);
+        let mut there = local(&["usbguard", "kernel-rt-core", "vim"], &["kernel", "kernel-core", "nano"]);
+        there.replaced = set(&["podman"]);
+        let found = wanted.beyond(&there);
+        assert_eq!(
+            (found.requested, found.removed, found.replaced),
+            (set(&["vim"]), set(&["nano"]), set(&["podman"]))
+        );
     }
 
     #[test]

@@ -149,6 +149,7 @@ impl OsBackend for Booting {
     }
 }
 
+/// OST-009: the booted digest under another name is the same image, and nobody is asked for it.
 #[tokio::test(flavor = "current_thread")]
 async fn facts_tell_what_an_image_can_not_bring() {
     let dir = tempfile::tempdir().unwrap();

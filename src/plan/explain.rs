@@ -51,7 +51,6 @@ fn because_sentence(because: Because) -> &'static str {
         Because::UnitsChanged => "unit files changed",
         Because::Policy => "the disruption policy asks for it",
         Because::Pull => "credentials for the pull",
-        Because::Drifted => "changed on this host; its path is to be repaired",
     }
 }
 

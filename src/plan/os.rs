@@ -13,20 +13,24 @@ pub(super) fn steps(sides: &Sides<'_>) -> Vec<Step> {
     let mut steps = Vec::new();
     let digest = booted.image.as_ref().map(ImageRef::digest);
     if let Some(image) = sides.to.effective_image().filter(|image| Some(image.digest()) != digest) {
-        steps.extend(
-            sides
-                .facts
-                .pull_secret
-                .clone()
-                .map(|path| Step { op: Op::LinkPullSecret { path }, because: Because::Pull }),
-        );
+        steps.extend(pull_secret(sides));
         let because = if digest.is_some() { Because::Changed } else { Because::Added };
         steps.push(Step { op: Op::StageOs { image: image.clone() }, because });
     }
     if sides.to.image.is_none() {
-        steps.extend(layered(sides));
+        let layered = layered(sides);
+        // Their packages are pulled too.
+        if steps.is_empty() && !layered.is_empty() && sides.to.extensions_image.is_some() {
+            steps.extend(pull_secret(sides));
+        }
+        steps.extend(layered);
     }
     steps
+}
+
+fn pull_secret(sides: &Sides<'_>) -> Option<Step> {
+    let path = sides.facts.pull_secret.clone()?;
+    Some(Step { op: Op::LinkPullSecret { path }, because: Because::Pull })
 }
 
 /// Outside image mode kernel and extensions are layered on the host; in image mode the image has them.

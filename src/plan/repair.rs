@@ -32,7 +32,7 @@ pub fn repair(
     let sides = Sides::new(spec, spec, &facts, Mode::Files);
     let (mut steps, mut left): (Vec<Step>, Vec<_>) = (Vec::new(), Vec::new());
     for difference in drift {
-        let step = op(spec, difference).map(|op| Step { op, because: Because::Drifted });
+        let step = op(spec, difference).map(|op| Step { op, because: Because::Changed });
         let why = match &step {
             None => Some("no step puts it right".to_owned()),
             Some(step) => disrupts(&sides, step, policy).map(str::to_owned),

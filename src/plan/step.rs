@@ -26,8 +26,6 @@ pub enum Because {
     Policy,
     /// The image needs it before it is pulled.
     Pull,
-    /// It was changed on the host, and its path is to be repaired.
-    Drifted,
 }
 
 /// One thing done to the host. Every step is idempotent; its doc says what a second run sees.
@@ -321,7 +319,6 @@ impl Because {
             Self::UnitsChanged => "units-changed",
             Self::Policy => "policy",
             Self::Pull => "pull",
-            Self::Drifted => "drifted",
         }
     }
 }

@@ -19,7 +19,7 @@ use serde::Deserialize;
 
 use crate::host::{HostError, Root};
 use crate::model::tuning::{OsLimits, SoftReboot};
-use crate::model::{ManagedPath, Tuning};
+use crate::model::{Class, ManagedPath, Tuning};
 
 /// Where the file is on a host.
 pub const PLACE: &str = "/etc/machine-config-agent/settings.toml";
@@ -58,6 +58,18 @@ pub enum FileError {
 }
 
 impl FileError {
+    /// Returns a bounded word.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Read(_) | Self::Syntax { .. } | Self::Value { .. } => "SettingsInvalid",
+        }
+    }
+
+    /// Returns the class: the node goes on with the settings it has.
+    pub fn class(&self) -> Class {
+        Class::Degraded
+    }
+
     /// Returns what a person does next.
     pub fn next(&self) -> String {
         match self {
@@ -120,13 +132,8 @@ pub fn parse(text: &str, file: &str) -> Result<Tuning, FileError> {
     };
     let duration = |key, text: Option<&String>, otherwise| {
         let Some(text) = text else { return Ok(otherwise) };
-        match span(text) {
-            Some(span) => Ok(Some(span)),
-            None => {
-                let rule = "it is a number with s, m, h or d, such as \"15m\" or \"1h30m\"";
-                Err(wrong(key, text, rule.to_owned()))
-            }
-        }
+        let rule = "it is a number with s, m, h or d, such as \"15m\" or \"1h30m\"";
+        span(text).map(Some).ok_or_else(|| wrong(key, text, rule.to_owned()))
     };
     let OsLimits { stall, total } = OsLimits::default();
     let limits = OsLimits {

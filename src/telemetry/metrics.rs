@@ -285,6 +285,17 @@ mod tests {
         assert!(metrics.text().ends_with("# EOF\n"));
     }
 
+    /// MCD-206: failed switches are counted until one succeeds.
+    #[test]
+    fn a_switch_that_works_forgets_those_that_did_not() {
+        let metrics = Metrics::new(HostLabels::default(), Vec::new());
+        metrics.switched(Worked::No);
+        metrics.switched(Worked::No);
+        assert_eq!(series(&metrics.text(), "mcd_pivot_errors_total"), ["mcd_pivot_errors_total 2"]);
+        metrics.switched(Worked::Yes);
+        assert_eq!(series(&metrics.text(), "mcd_pivot_errors_total"), ["mcd_pivot_errors_total 0"]);
+    }
+
     #[test]
     fn what_others_count_is_read_at_the_scrape() {
         let reading = |name, kind| Reading { name, help: "h", kind, read: Box::new(|| 7.0) };

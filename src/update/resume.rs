@@ -27,9 +27,6 @@ pub const REBOOT_TRIES: u32 = 3;
 /// How often a node may come up wrong before the config is held.
 pub const WRONG_BOOTS: u32 = 2;
 
-/// The word of a node that came up in its old deployment; its cause is looked for where it is told.
-pub const NOT_FINALISED: &str = "DeploymentNotFinalised";
-
 /// What happens next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
@@ -191,7 +188,7 @@ fn not_finalised(record: &Record) -> Decision {
     }
     Decision::Fault(Fault {
         class: Class::Degraded,
-        reason: NOT_FINALISED.to_owned(),
+        reason: "DeploymentNotFinalised".to_owned(),
         message: format!(
             "the node came up in its old deployment {} times, as the staged one was not finalised",
             record.attempts + 1

@@ -13,6 +13,8 @@
     reason = "shared by tests: it fails by panicking, and plays the host"
 )]
 
+pub mod mutations;
+
 use std::cell::{Cell, RefCell};
 use std::path::PathBuf;
 use std::rc::Rc;

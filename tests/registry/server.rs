@@ -7,9 +7,12 @@ use std::process::{Child, Command};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use machine_config_agent::model::ImageRef;
+use machine_config_agent::model::{ImageRef, Sha256};
+use serde_json::{Value, json};
 
 const PROGRAM: &str = "/usr/bin/docker-registry";
+
+const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
 /// Far more than the registry takes for one line; a test that reaches it has failed.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -97,6 +100,37 @@ impl Registry {
         stream.read_to_end(&mut Vec::new()).unwrap();
         let lines = self.lines_until("GET /v2/?mark");
         lines.iter().filter(|line| line.contains("\"GET /v2/") && line.contains("/blobs/sha256:")).count()
+    }
+
+    /// Puts a manifest list with images of this registry, each for an architecture; returns its name.
+    pub fn list(&self, images: &[(&ImageRef, &str)]) -> ImageRef {
+        let entries: Vec<Value> = images
+            .iter()
+            .map(|(image, architecture)| {
+                let digest = format!("sha256:{}", image.digest());
+                let blob = self.ask("GET", &format!("manifests/{digest}"), "");
+                json!({"mediaType": MANIFEST, "digest": digest, "size": blob.len(),
+                    "platform": {"architecture": architecture, "os": "linux"}})
+            })
+            .collect();
+        let index = "application/vnd.oci.image.index.v1+json";
+        let list = json!({"schemaVersion": 2, "mediaType": index, "manifests": entries}).to_string();
+        let digest = Sha256::of(list.as_bytes());
+        let headers = format!("Content-Type: {index}\r\nContent-Length: {}\r\n\r\n{list}", list.len());
+        self.ask("PUT", &format!("manifests/sha256:{digest}"), &headers);
+        ImageRef::parse(&format!("{}/os/sandbox@sha256:{digest}", self.address)).unwrap()
+    }
+
+    /// Asks for something of the repository of images; returns the body of the answer.
+    fn ask(&self, verb: &str, what: &str, more: &str) -> String {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        let end = if more.is_empty() { "\r\n" } else { more };
+        write!(stream, "{verb} /v2/os/sandbox/{what} HTTP/1.0\r\nAccept: {MANIFEST}\r\n{end}").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains(" 200 ") || head.contains(" 201 "), "{answer}");
+        body.to_owned()
     }
 
     /// Pushes an image of a layout under a tag, as it is; returns the name by which it is pulled.

@@ -3,6 +3,8 @@
 use super::*;
 use crate::model::Class;
 
+/// MCD-122, MCD-124, MCD-157, MCD-158: modes, owners and directories, of files and keys. MCD-135, FIL-002: a version of
+/// the image comes back. MCD-162: a password field that is right is not written.
 #[tokio::test(flavor = "current_thread")]
 async fn a_second_run_gives_the_same_host_and_writes_nothing() {
     let dir = tempfile::tempdir().unwrap();
@@ -30,6 +32,7 @@ async fn a_second_run_gives_the_same_host_and_writes_nothing() {
     };
     assert_eq!(owner("var/home/core/.bashrc"), (1000, 0o644));
     assert_eq!(owner("var/home/core/.ssh"), (1000, 0o700));
+    assert_eq!(owner("var/home/core/.ssh/authorized_keys.d"), (1000, 0o700));
     assert_eq!(owner("var/home/core/.ssh/authorized_keys.d/ignition"), (1000, 0o600));
     assert_eq!(owner("etc/motd"), (0, 0o640));
     assert_eq!(owner("etc/new"), (0, 0o755));
@@ -62,6 +65,7 @@ async fn taking_back_restores_bytes_modes_owners_attributes_and_links() {
     }
 }
 
+/// MCD-125.
 #[tokio::test(flavor = "current_thread")]
 async fn an_owner_that_the_host_does_not_know_is_an_error_before_anything_is_touched() {
     let dir = tempfile::tempdir().unwrap();
@@ -76,6 +80,7 @@ async fn an_owner_that_the_host_does_not_know_is_an_error_before_anything_is_tou
     assert_eq!(traces(dir.path()), before);
 }
 
+/// MCD-160.
 #[tokio::test(flavor = "current_thread")]
 async fn without_the_account_the_users_are_ignored() {
     let dir = tempfile::tempdir().unwrap();
@@ -104,6 +109,7 @@ async fn a_user_that_is_no_longer_listed_is_locked() {
     assert!(!shapes.contains_key(Path::new("var/home/core/.ssh/authorized_keys.d/ignition")));
 }
 
+/// MCD-159: it opens the account no more.
 #[tokio::test(flavor = "current_thread")]
 async fn a_foreign_ssh_directory_is_moved_aside_and_a_link_is_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -140,6 +146,7 @@ async fn services_are_left_out_where_no_systemd_runs() {
     assert_eq!((error.class(), error.reason()), (Class::Fatal, "BrokenPlan"));
 }
 
+/// MCD-134, MCD-135, FIL-002: gone, or back as it was. MCD-139: directories stay, also empty ones.
 #[tokio::test(flavor = "current_thread")]
 async fn originals_are_kept_at_a_commit_for_the_day_a_path_is_no_longer_managed() {
     let dir = tempfile::tempdir().unwrap();
@@ -168,6 +175,7 @@ async fn originals_are_kept_at_a_commit_for_the_day_a_path_is_no_longer_managed(
     let shapes = shapes(dir.path());
     assert_eq!(shapes[Path::new("etc/motd")].what, "the distribution's\n");
     assert!(!shapes.contains_key(Path::new("etc/new/deep/file")));
+    assert_eq!(fs::read_dir(dir.path().join("etc/new/deep")).unwrap().count(), 0);
     assert!(!shapes.contains_key(Path::new("etc/systemd/system/kubelet.service")));
     let update = UpdateId::new("update-2").unwrap();
     crate::journal::originals::promote(&host.root, &update, &new(), &old()).unwrap();

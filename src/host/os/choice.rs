@@ -19,6 +19,8 @@ pub enum Asked {
 pub enum Kind {
     /// libostree, by the agent's own worker.
     Ostree,
+    /// bootc, run by systemd.
+    Bootc,
     /// The daemon of rpm-ostree.
     RpmOstree,
     /// None: OS changes are refused.
@@ -33,6 +35,9 @@ pub struct Choice {
     /// Why, for people: `status` shows it.
     pub because: String,
 }
+
+/// Where bootc is installed.
+const BOOTC: &str = "/usr/bin/bootc";
 
 /// How libostree marks a boot of its own.
 const BOOTED: &str = "/run/ostree-booted";
@@ -49,6 +54,11 @@ impl Choice {
             Asked::Auto if !root.is_machine() => {
                 chosen(Kind::None, "the root is a directory, not the running machine")
             }
+            Asked::Auto if !root.exists(BOOTED)? && root.exists(BOOTC)? => chosen(
+                Kind::None,
+                "bootc is installed, but libostree has not booted the machine (there is no /run/ostree-booted): \
+                 a host with bootc's composefs backend is not supported",
+            ),
             Asked::Auto if !root.exists(BOOTED)? => {
                 chosen(Kind::None, "the machine was not booted by ostree (there is no /run/ostree-booted)")
             }
@@ -57,6 +67,9 @@ impl Choice {
                 Kind::RpmOstree,
                 "rpm-ostree is installed; it keeps packages that are layered on the image",
             ),
+            Asked::Auto if root.exists(BOOTC)? => {
+                chosen(Kind::Bootc, "bootc is installed (/usr/bin/bootc), rpm-ostree is not")
+            }
             Asked::Auto => chosen(Kind::Ostree, "neither rpm-ostree nor bootc is installed"),
         }
     }

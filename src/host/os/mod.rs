@@ -3,6 +3,7 @@
 //! One trait, because hosts differ in it. Invariant: no method leaves a half-made deployment behind when it fails,
 //! and each may be repeated.
 
+pub mod bootc;
 pub mod choice;
 pub mod ostree;
 pub mod rpmostree;

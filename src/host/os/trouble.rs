@@ -30,7 +30,7 @@ impl Failure {
 
     /// Finds the kind of a failure by the words of skopeo, ostree-ext and libostree: none of them gives a code.
     pub(in crate::host) fn told(object: &str, text: &str, other: Trouble) -> Self {
-        const KNOWN: [(&str, Trouble); 22] = [
+        const KNOWN: [(&str, Trouble); 28] = [
             ("no space left", Trouble::NoSpace),
             ("min-free-space", Trouble::NoSpace),
             ("disk quota exceeded", Trouble::NoSpace),
@@ -45,12 +45,18 @@ impl Failure {
             ("i/o timeout", Trouble::PullFailed),
             ("system transaction in progress", Trouble::Busy),
             ("transaction in progress", Trouble::Busy),
+            ("statuscode: 401", Trouble::Unauthorized),
+            ("statuscode: 403", Trouble::Unauthorized),
             ("manifest unknown", Trouble::ImageNotFound),
             ("name unknown", Trouble::ImageNotFound),
+            ("statuscode: 404", Trouble::ImageNotFound),
+            ("image has architecture", Trouble::WrongArchitecture),
             ("image found in manifest list for architecture", Trouble::WrongArchitecture),
             ("image found in image index for architecture", Trouble::WrongArchitecture),
             ("digest did not match", Trouble::DigestMismatch),
             ("does not match provided manifest digest", Trouble::DigestMismatch),
+            ("does not match expected sha256:", Trouble::Corrupted),
+            ("corrupted blob", Trouble::Corrupted),
             ("not an ostree encapsulated container", Trouble::NotBootable),
             ("does not have ostree.bootable", Trouble::NotBootable),
         ];
@@ -89,6 +95,10 @@ pub(in crate::host) enum Trouble {
     ImageNotFound,
     /// Something else than what was asked for.
     DigestMismatch,
+    /// Another deployment than the wanted one is staged, although the tooling reported success.
+    WrongStaged,
+    /// A part of the image is not what its digest says: a cache or a line that breaks it.
+    Corrupted,
     /// The image is not one that boots.
     NotBootable,
     /// The image is for other machines.
@@ -105,6 +115,12 @@ pub(in crate::host) enum Trouble {
     Locked,
     /// The backend can't change packages.
     CannotLayer,
+    /// Packages were changed on this host, and the backend would drop that.
+    LocalPackages,
+    /// bootc keeps the OS where libostree does not see it.
+    Composefs,
+    /// bootc failed.
+    Bootc,
     /// The kernel or an extension is none that packages stand for.
     WrongLayers,
     /// Packages that were asked for are not in the staged deployment, or nowhere to be had.
@@ -127,14 +143,18 @@ impl Trouble {
             Self::Busy
             | Self::PullFailed
             | Self::Unauthorized
+            | Self::Corrupted
             | Self::NoSpace
             | Self::SysrootFull
             | Self::BootFull
             | Self::MissingTool
             | Self::NotInstalled
             | Self::Locked
+            | Self::Bootc
             | Self::RpmOstree
             | Self::DaemonLost
+            // Somebody else may have staged in between.
+            | Self::WrongStaged
             | Self::Worker => Class::Retry,
             Self::NotBooted
             | Self::ImageNotFound
@@ -142,6 +162,8 @@ impl Trouble {
             | Self::NotBootable
             | Self::WrongArchitecture
             | Self::CannotLayer
+            | Self::LocalPackages
+            | Self::Composefs
             | Self::WrongLayers
             | Self::NoPackage
             | Self::Libostree => Class::Degraded,
@@ -156,6 +178,8 @@ impl Trouble {
             Self::Unauthorized => "ImagePullUnauthorized",
             Self::ImageNotFound => "ImageNotFound",
             Self::DigestMismatch => "ImageDigestMismatch",
+            Self::WrongStaged => "WrongImageStaged",
+            Self::Corrupted => "ImageCorrupted",
             Self::NotBootable => "ImageNotBootable",
             Self::WrongArchitecture => "ImageWrongArchitecture",
             Self::NoSpace => "DiskFull",
@@ -164,6 +188,9 @@ impl Trouble {
             Self::MissingTool => "ToolMissing",
             Self::Locked => "DeploymentLocked",
             Self::CannotLayer => "UnsupportedByBackend",
+            Self::LocalPackages => "LocalPackages",
+            Self::Composefs => "ComposefsHost",
+            Self::Bootc => "BootcFailed",
             Self::WrongLayers => "InvalidConfig",
             Self::NoPackage => "PackageNotStaged",
             Self::Libostree => "LibostreeFailed",
@@ -192,6 +219,12 @@ impl Trouble {
             Self::DigestMismatch => {
                 "Push the image again, or set another image on the pool; nothing was staged."
             }
+            Self::WrongStaged => {
+                "Find out who else stages deployments on this node (rpm-ostree status); it is tried again."
+            }
+            Self::Corrupted => {
+                "Look at the mirror, the proxy or the cache between (skopeo inspect docker://IMAGE); it is tried again."
+            }
             Self::NotBootable => {
                 "Build the image from a bootable base (its config needs the labels of an ostree or bootc image)."
             }
@@ -207,6 +240,16 @@ impl Trouble {
             }
             Self::CannotLayer => {
                 "Install rpm-ostree in the OS image, or build kernel and extensions into the image."
+            }
+            Self::LocalPackages => {
+                "Take the changes back (rpm-ostree reset, then a reboot), or build them into the image."
+            }
+            Self::Composefs => {
+                "Install this machine with bootc's ostree backend: composefs without libostree is not supported."
+            }
+            Self::Bootc => {
+                "Look at its lines (journalctl -t machine-config-agent-bootc; journalctl -u machine-config-agent); \
+                 it is tried again."
             }
             Self::WrongLayers => "Correct spec.kernelType or spec.extensions in a MachineConfig of the pool.",
             Self::NoPackage => {

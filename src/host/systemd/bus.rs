@@ -3,27 +3,27 @@
 //! Invariant: a call returns when its job has ended, and a job that did not end in `done` is an error. Where no systemd
 //! runs for the root (a sandbox, an image build) nothing is asked and the outcome says so.
 
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::time::Duration;
 
-use zbus::export::futures_core::Stream;
 use zbus::zvariant::{OwnedObjectPath, OwnedValue, Type};
-use zbus::{Connection, MatchRule, Message, MessageStream};
+use zbus::{Connection, Message};
 
-use super::{CA_TRUST_LIMIT, JOB_LIMIT, RELOAD_LIMIT};
+use super::signals::{Ended, Signals, Told};
+use super::{CA_TRUST_LIMIT, JOB_LIMIT, RELOAD_LIMIT, SETTLING};
 use crate::host::root::Root;
 use crate::host::{HostError, command};
 use crate::model::UnitName;
 
 const SOCKET: &str = "/run/dbus/system_bus_socket";
-const SERVICE: &str = "org.freedesktop.systemd1";
-const OBJECT: &str = "/org/freedesktop/systemd1";
-const MANAGER: &str = "org.freedesktop.systemd1.Manager";
+pub(super) const SERVICE: &str = "org.freedesktop.systemd1";
+pub(super) const OBJECT: &str = "/org/freedesktop/systemd1";
+pub(super) const MANAGER: &str = "org.freedesktop.systemd1.Manager";
+pub(super) const UNIT: &str = "org.freedesktop.systemd1.Unit";
+pub(super) const SERVICE_UNIT: &str = "org.freedesktop.systemd1.Service";
 const CA_TRUST_UNIT: &str = "coreos-update-ca-trust.service";
 /// What a unit conflicts with that a shutdown stops.
 const SHUTDOWN: [&str; 2] = ["shutdown.target", "final.target"];
-/// Signals that wait while the reply is on its way: more than the jobs of a whole boot.
-const QUEUE: usize = 1024;
 
 /// What came of asking systemd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,24 +35,18 @@ pub enum ServiceOutcome {
 }
 
 /// The systemd that runs for a root, or none.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Systemd {
     way: Way,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Way {
     None,
     Machine(Root),
     /// A connection that a test made.
     #[cfg(test)]
     Given(Connection),
-}
-
-/// A job that ended.
-struct Ended {
-    job: OwnedObjectPath,
-    result: String,
 }
 
 /// Connects to the system bus of a root.
@@ -116,15 +110,15 @@ impl Systemd {
             .body()
             .deserialize()
             .map_err(|source| bus_error("LoadUnit", source))?;
-        let mut state: String = property(&bus, &path, "ActiveState").await?;
+        let mut state: String = property(&bus, &path, UNIT, "ActiveState").await?;
         if state != "active" {
             self.job("StartUnit", "start", unit).await?;
-            state = property(&bus, &path, "ActiveState").await?;
+            state = property(&bus, &path, UNIT, "ActiveState").await?;
         }
         if state != "active" {
             return Err(refused(format!("it is {state}, although it was started")));
         }
-        let conflicts: Vec<String> = property(&bus, &path, "Conflicts").await?;
+        let conflicts: Vec<String> = property(&bus, &path, UNIT, "Conflicts").await?;
         if !conflicts.iter().any(|other| SHUTDOWN.contains(&other.as_str())) {
             return Err(refused(
                 "it conflicts neither with shutdown.target nor with final.target".to_owned(),
@@ -133,7 +127,7 @@ impl Systemd {
         Ok(ServiceOutcome::Done)
     }
 
-    async fn connect(&self) -> Result<Option<Connection>, HostError> {
+    pub(super) async fn connect(&self) -> Result<Option<Connection>, HostError> {
         match &self.way {
             Way::None => Ok(None),
             Way::Machine(root) => system(root).await.map(Some),
@@ -149,79 +143,126 @@ impl Systemd {
         unit: &UnitName,
     ) -> Result<ServiceOutcome, HostError> {
         let Some(bus) = self.connect().await? else { return Ok(ServiceOutcome::NoSystemd) };
-        let result = within(format!("{action} of {unit}"), JOB_LIMIT, run_job(&bus, method, unit)).await?;
+        let failed = |result: String| HostError::Job { action, unit: unit.to_string(), result };
+        let arguments = (unit.as_str(), "replace");
+        let run = run_job(&bus, method, &arguments);
+        let result = match within(format!("{action} of {unit}"), JOB_LIMIT, run).await {
+            Ok(end) => end.result,
+            Err(error) => return Err(refusal(error).map_or_else(|error| error, failed)),
+        };
         match result.as_str() {
-            // `skipped`: a condition of the unit said no; systemctl takes that for success too.
-            "done" | "skipped" => Ok(ServiceOutcome::Done),
-            _ => Err(HostError::Job { action, unit: unit.to_string(), result }),
+            "done" => match failed_at_once(&bus, unit).await? {
+                Some(result) => Err(failed(result)),
+                None => Ok(ServiceOutcome::Done),
+            },
+            // A condition of the unit said no; systemctl takes that for success too.
+            "skipped" => Ok(ServiceOutcome::Done),
+            _ => Err(failed(result)),
         }
     }
 }
 
-/// Reads a property of a unit.
-async fn property<T>(bus: &Connection, unit: &OwnedObjectPath, name: &'static str) -> Result<T, HostError>
-where
-    T: TryFrom<OwnedValue>,
-    T::Error: Into<zbus::zvariant::Error>,
-{
-    let words = ("org.freedesktop.systemd1.Unit", name);
-    let reply =
-        bus.call_method(Some(SERVICE), unit, Some("org.freedesktop.DBus.Properties"), "Get", &words).await;
-    let value = reply.and_then(|reply| reply.body().deserialize::<OwnedValue>());
-    value
-        .and_then(|value| T::try_from(value).map_err(|error| error.into().into()))
-        .map_err(|s| bus_error(name, s))
-}
-
 /// Starts a job and waits for its end. Its end may be told before the reply that names it: both are listened to.
-async fn run_job(bus: &Connection, method: &'static str, unit: &UnitName) -> Result<String, HostError> {
-    let failed = |source: zbus::Error| bus_error(method, source);
-    let rule = MatchRule::builder()
-        .msg_type(zbus::message::Type::Signal)
-        .interface(MANAGER)
-        .and_then(|rule| rule.member("JobRemoved"))
-        .map_err(failed)?
-        .build();
-    let mut ends = MessageStream::for_match_rule(rule, bus, Some(QUEUE)).await.map_err(failed)?;
+pub(super) async fn run_job<B>(
+    bus: &Connection,
+    method: &'static str,
+    arguments: &B,
+) -> Result<Ended, HostError>
+where
+    B: serde::Serialize + Type,
+{
+    let mut signals = Signals::listen(bus, method, None).await?;
     call(bus, "Subscribe", &()).await?;
     let mut early = Vec::new();
-    let arguments = (unit.as_str(), "replace");
-    let mut reply = pin!(call(bus, method, &arguments));
+    let mut reply = pin!(call(bus, method, arguments));
     let reply = loop {
         tokio::select! {
             biased;
             // Cancel-safe: a message is taken from the queue only when it is returned.
-            end = next(&mut ends) => early.push(ended(method, end)?),
+            told = signals.next() => early.push(told?),
             // Not cancelled: the same future is polled until it ends.
             reply = &mut reply => break reply?,
         }
     };
-    let job: OwnedObjectPath = reply.body().deserialize().map_err(failed)?;
-    let mut seen = early.into_iter();
-    loop {
-        let end = match seen.next() {
-            Some(end) => end,
-            None => ended(method, next(&mut ends).await)?,
-        };
-        if end.job == job {
-            return Ok(end.result);
-        }
+    let job: OwnedObjectPath = reply.body().deserialize().map_err(|source| bus_error(method, source))?;
+    signals.end_of(&job, early).await
+}
+
+/// Looks at a unit whose job is done. A service of `Type=simple` counts as started before its program runs: one that
+/// can't run is known a moment later, so such a unit is listened to for that long.
+async fn failed_at_once(bus: &Connection, unit: &UnitName) -> Result<Option<String>, HostError> {
+    let path = match unit_path(bus, unit).await {
+        Ok(path) => path,
+        // It did its work and was unloaded.
+        Err(error) => return refusal(error).map(|_| None),
+    };
+    if let Some(result) = failed(bus, &path).await? {
+        return Ok(Some(result));
     }
+    let simple = unit.as_str().ends_with(".service")
+        && matches!(property::<String>(bus, &path, SERVICE_UNIT, "Type").await?.as_str(), "simple" | "idle");
+    if !simple {
+        return Ok(None);
+    }
+    let mut signals = Signals::listen(bus, "GetUnit", Some(&path)).await?;
+    // It may have failed before it was listened to.
+    if let Some(result) = failed(bus, &path).await? {
+        return Ok(Some(result));
+    }
+    let fails = async {
+        loop {
+            match signals.next().await? {
+                Told::Changed => {
+                    if let Some(result) = failed(bus, &path).await? {
+                        return Ok(Some(result));
+                    }
+                }
+                Told::Ended(_) => {}
+            }
+        }
+    };
+    // Nothing told in time is the good end.
+    tokio::time::timeout(SETTLING, fails).await.unwrap_or(Ok(None))
 }
 
-async fn next(stream: &mut MessageStream) -> Option<zbus::Result<Message>> {
-    std::future::poll_fn(|context| Pin::new(&mut *stream).poll_next(context)).await
+/// Says with what result a unit has failed, also when systemd is about to start it again.
+async fn failed(bus: &Connection, path: &OwnedObjectPath) -> Result<Option<String>, HostError> {
+    let state = property::<String>(bus, path, UNIT, "ActiveState").await?;
+    let again = property::<String>(bus, path, UNIT, "SubState").await? == "auto-restart";
+    if state != "failed" && !again {
+        return Ok(None);
+    }
+    let result = property::<String>(bus, path, SERVICE_UNIT, "Result").await.unwrap_or_default();
+    Ok(Some(if result.is_empty() || result == "success" { state } else { result }))
 }
 
-fn ended(method: &'static str, message: Option<zbus::Result<Message>>) -> Result<Ended, HostError> {
-    let closed = || zbus::Error::Failure("the bus closed the connection".to_owned());
-    let message = message.ok_or_else(closed).and_then(|message| message);
-    let body =
-        message.and_then(|message| message.body().deserialize::<(u32, OwnedObjectPath, String, String)>());
-    body.map(|(_, job, _, result)| Ended { job, result }).map_err(|source| bus_error(method, source))
+/// Returns the object of a loaded unit.
+pub(super) async fn unit_path(bus: &Connection, unit: &UnitName) -> Result<OwnedObjectPath, HostError> {
+    let reply = call(bus, "GetUnit", &(unit.as_str(),)).await?;
+    reply.body().deserialize().map_err(|source| bus_error("GetUnit", source))
 }
 
-async fn call<B>(bus: &Connection, method: &'static str, body: &B) -> Result<Message, HostError>
+/// Reads a property.
+pub(super) async fn property<T>(
+    bus: &Connection,
+    path: &OwnedObjectPath,
+    interface: &'static str,
+    name: &'static str,
+) -> Result<T, HostError>
+where
+    T: TryFrom<OwnedValue>,
+    T::Error: Into<zbus::zvariant::Error>,
+{
+    let properties = Some("org.freedesktop.DBus.Properties");
+    let asked = bus.call_method(Some(SERVICE), path, properties, "Get", &(interface, name)).await;
+    let value = asked.and_then(|reply| reply.body().deserialize::<OwnedValue>());
+    value
+        .and_then(|value| T::try_from(value).map_err(|error| error.into().into()))
+        .map_err(|source| HostError::Bus { call: format!("{interface}.{name}"), source: Box::new(source) })
+}
+
+/// Makes a call to systemd's manager.
+pub(super) async fn call<B>(bus: &Connection, method: &'static str, body: &B) -> Result<Message, HostError>
 where
     B: serde::Serialize + Type,
 {
@@ -229,7 +270,8 @@ where
     reply.map_err(|source| bus_error(method, source))
 }
 
-async fn within<T>(
+/// Bounds a piece of work in time.
+pub(super) async fn within<T>(
     object: String,
     limit: Duration,
     work: impl Future<Output = Result<T, HostError>>,
@@ -238,6 +280,32 @@ async fn within<T>(
     tokio::time::timeout(limit, work).await.unwrap_or(Err(timed_out))
 }
 
-fn bus_error(method: &'static str, source: zbus::Error) -> HostError {
+/// Wraps an error of the bus.
+pub(super) fn bus_error(method: &'static str, source: zbus::Error) -> HostError {
     HostError::Bus { call: format!("{MANAGER}.{method}"), source: Box::new(source) }
+}
+
+/// Returns systemd's own words when it was systemd that said no, and not the bus: asking again changes nothing then.
+pub(super) fn refusal(error: HostError) -> Result<String, HostError> {
+    const OF_THE_BUS: [&str; 6] =
+        ["NoReply", "ServiceUnknown", "NameHasNoOwner", "Disconnected", "Timeout", "LimitsExceeded"];
+    let HostError::Bus { call, source } = error else { return Err(error) };
+    let words = match source.downcast_ref::<zbus::Error>() {
+        Some(zbus::Error::MethodError(name, text, _))
+            if !OF_THE_BUS.iter().any(|word| name.as_str().ends_with(&format!(".Error.{word}"))) =>
+        {
+            Some(text.clone().unwrap_or_else(|| name.to_string()))
+        }
+        _ => None,
+    };
+    words.ok_or(HostError::Bus { call, source })
+}
+
+/// Returns the name of systemd's error, where it was one.
+pub(super) fn error_name(error: &HostError) -> Option<&str> {
+    let HostError::Bus { source, .. } = error else { return None };
+    match source.downcast_ref::<zbus::Error>() {
+        Some(zbus::Error::MethodError(name, ..)) => Some(name.as_str()),
+        _ => None,
+    }
 }

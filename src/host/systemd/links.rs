@@ -15,8 +15,9 @@ use crate::model::{ManagedPath, UnitName};
 
 use super::install::{Install, template};
 use super::preset::{Preset, Presets};
+use super::unit_files::Calls;
 
-const DEV_NULL: &str = "/dev/null";
+pub(super) const DEV_NULL: &str = "/dev/null";
 /// Where unit files come from besides `/etc`, highest priority first.
 const VENDOR_DIRS: [&str; 4] = [
     "/run/systemd/system",
@@ -29,8 +30,10 @@ const MAX_HOPS: u32 = 8;
 
 /// An entry of `/etc/systemd/system` or of one of its folders of links.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Node {
+pub(super) enum Node {
+    /// A unit file.
     File,
+    /// A link, and where it points.
     Link(String),
 }
 
@@ -50,8 +53,9 @@ enum Found {
 #[derive(Debug)]
 pub struct UnitLinks<'a> {
     root: &'a Root,
-    before: BTreeMap<String, Node>,
-    now: BTreeMap<String, Node>,
+    pub(super) before: BTreeMap<String, Node>,
+    pub(super) now: BTreeMap<String, Node>,
+    pub(super) calls: Calls,
     presets: Presets,
 }
 
@@ -76,42 +80,48 @@ impl<'a> UnitLinks<'a> {
                 Entry::Absent | Entry::Other(_) => {}
             }
         }
-        Ok(Self { root, now: before.clone(), before, presets: Presets::load(root)? })
+        Ok(Self { root, now: before.clone(), before, calls: Calls::default(), presets: Presets::load(root)? })
     }
 
     /// Makes a unit's `[Install]` links, and those of the units in its `Also=`, exactly. A unit that is not there, and
     /// one that has nothing to enable, are left alone (MCD-151).
-    pub fn enable(&mut self, unit: &UnitName) -> Result<(), HostError> {
+    pub(super) fn enable(&mut self, unit: &UnitName) -> Result<(), HostError> {
         self.enable_all(unit.as_str())
     }
 
     /// Removes every link of a unit and of the units in its `Also=`, and the aliases that lead to it.
-    pub fn disable(&mut self, unit: &UnitName) -> Result<(), HostError> {
+    pub(super) fn disable(&mut self, unit: &UnitName) -> Result<(), HostError> {
         let names: BTreeSet<String> = self.together(unit.as_str())?.into_iter().collect();
         self.remove_links(names, &BTreeSet::new());
         Ok(())
     }
 
-    /// Does what the presets say. A unit that can't be enabled stays as it is (MCD-150).
-    pub fn preset(&mut self, unit: &UnitName) -> Result<(), HostError> {
+    /// Does what the presets say, and tells whether they said something. A unit that can't be enabled stays as it is
+    /// (MCD-150).
+    pub(super) fn preset(&mut self, unit: &UnitName) -> Result<bool, HostError> {
         let found = self.find(unit.as_str())?;
         match (self.presets.of(unit.as_str()), found) {
-            (_, Found::Masked) | (Preset::Ignore, _) => Ok(()),
-            (_, Found::Nothing) | (Preset::Disable, Found::At { .. }) => self.disable(unit),
+            (_, Found::Masked) | (Preset::Ignore, _) => Ok(false),
+            (_, Found::Nothing) | (Preset::Disable, Found::At { .. }) => self.disable(unit).map(|()| true),
             (Preset::Enable, Found::At { .. }) => match self.enable(unit) {
-                Err(HostError::Unit { .. }) => Ok(()),
-                done => done,
+                Err(HostError::Unit { .. }) => Ok(false),
+                done => done.map(|()| true),
             },
         }
     }
 
+    /// Says whether there is a unit file, or a mask, of this name.
+    pub(super) fn knows(&self, unit: &UnitName) -> Result<bool, HostError> {
+        Ok(self.find(unit.as_str())? != Found::Nothing)
+    }
+
     /// Links a unit to `/dev/null`, in place of a file too (MCD-146).
-    pub fn mask(&mut self, unit: &UnitName) {
+    pub(super) fn mask(&mut self, unit: &UnitName) {
         self.now.insert(unit.to_string(), Node::Link(DEV_NULL.to_owned()));
     }
 
     /// Removes such a link; a unit file stays.
-    pub fn unmask(&mut self, unit: &UnitName) {
+    pub(super) fn unmask(&mut self, unit: &UnitName) {
         if self.is_masked(unit.as_str()) {
             self.now.remove(unit.as_str());
         }
@@ -120,12 +130,6 @@ impl<'a> UnitLinks<'a> {
     /// Returns what has to be written and removed, one change for each path; and, as it should be, what an earlier run
     /// has changed: its directories may still have to be synced.
     pub fn changes(&self, earlier: &[String]) -> Vec<Change<'static>> {
-        let below = earlier
-            .iter()
-            .filter_map(|path| path.strip_prefix(UNIT_DIR)?.strip_prefix('/').map(str::to_owned));
-        let differs = |at: &&String| self.before.get(*at) != self.now.get(*at);
-        let changed = self.before.keys().chain(self.now.keys()).filter(differs).cloned();
-        let paths: BTreeSet<String> = below.chain(changed).collect();
         let change = |at: String| {
             let want = match self.now.get(&at) {
                 Some(Node::Link(target)) => Want::Link { target: target.clone() },
@@ -134,7 +138,16 @@ impl<'a> UnitLinks<'a> {
             };
             Some(Change::new(format!("{UNIT_DIR}/{at}"), 0, want))
         };
-        paths.into_iter().filter_map(change).collect()
+        self.changing(earlier).into_iter().filter_map(change).collect()
+    }
+
+    /// Returns the paths below the directory of links that [`UnitLinks::changes`] is about.
+    pub(super) fn changing(&self, earlier: &[String]) -> BTreeSet<String> {
+        let below = earlier
+            .iter()
+            .filter_map(|path| path.strip_prefix(UNIT_DIR)?.strip_prefix('/').map(str::to_owned));
+        let differs = |at: &&String| self.before.get(*at) != self.now.get(*at);
+        below.chain(self.before.keys().chain(self.now.keys()).filter(differs).cloned()).collect()
     }
 
     /// Looks at a unit. Enabled is one whose `[Install]` links are all there.
@@ -275,7 +288,7 @@ impl<'a> UnitLinks<'a> {
         }
     }
 
-    fn is_masked(&self, unit: &str) -> bool {
+    pub(super) fn is_masked(&self, unit: &str) -> bool {
         matches!(self.now.get(unit), Some(Node::Link(target)) if target == DEV_NULL)
     }
 

@@ -4,13 +4,17 @@ pub(in crate::host) mod bus;
 mod install;
 mod links;
 mod preset;
+mod signals;
 #[cfg(test)]
-mod tests;
+pub(in crate::host) mod tests;
+pub(in crate::host) mod transient;
+mod unit_files;
 
 use std::time::Duration;
 
 pub use bus::{ServiceOutcome, Systemd};
 pub use links::UnitLinks;
+pub use unit_files::{Calls, LinkVerb, Settled};
 
 /// systemd's own limit for starting and stopping a unit is 90 s each; a restart does both, with some units after others.
 const JOB_LIMIT: Duration = Duration::from_secs(300);
@@ -18,3 +22,8 @@ const JOB_LIMIT: Duration = Duration::from_secs(300);
 const RELOAD_LIMIT: Duration = Duration::from_secs(120);
 /// Building the trust store takes seconds.
 const CA_TRUST_LIMIT: Duration = Duration::from_secs(120);
+/// Reading all unit files and writing a few links: seconds on a slow disk.
+const LINKS_LIMIT: Duration = Duration::from_secs(60);
+/// How long a service that counts as started may take to show that it can't run: its program is executed at once, and
+/// one that is missing, or that does not understand its options, ends within a few milliseconds.
+const SETTLING: Duration = Duration::from_millis(100);

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use zbus::Connection;
-use zbus::zvariant::OwnedObjectPath;
 
 use super::*;
 use crate::host::durable::{Run, carry_out};
@@ -13,6 +12,10 @@ use crate::host::root::Root;
 use crate::model::UnitName;
 use crate::model::observation::{EnabledSeen, PresetSeen};
 use crate::model::units::Mask;
+
+#[path = "../../../tests/doubles/systemd/mod.rs"]
+pub(crate) mod double;
+use double::Double;
 
 fn unit(name: &str) -> UnitName {
     UnitName::new(name).unwrap()
@@ -169,69 +172,24 @@ fn presets_decide_and_unknown_units_are_left_alone() {
     assert!(units.changes(&[]).is_empty());
     carry(&root, |units| {
         units.enable(&unit("sshd.service")).unwrap();
-        units.preset(&unit("crio.service")).unwrap();
-        units.preset(&unit("sshd.service")).unwrap();
+        assert!(units.preset(&unit("crio.service")).unwrap() && units.preset(&unit("sshd.service")).unwrap());
     });
     assert_eq!(links(dir.path()).keys().collect::<Vec<_>>(), ["multi-user.target.wants/crio.service"]);
     // The unit file is gone (MCD-154): its links go with it.
     std::fs::remove_file(dir.path().join("usr/lib/systemd/system/crio.service")).unwrap();
-    carry(&root, |units| units.preset(&unit("crio.service")).unwrap());
+    carry(&root, |units| drop(units.preset(&unit("crio.service")).unwrap()));
     assert_eq!(links(dir.path()), BTreeMap::new());
 }
 
-/// Plays systemd: what it was asked, and how each job ends. The end is told before the reply.
-struct Manager {
-    result: &'static str,
-}
-
-#[zbus::interface(name = "org.freedesktop.systemd1.Manager")]
-impl Manager {
-    #[expect(clippy::unused_self, reason = "the interface's shape")]
-    fn subscribe(&self) {}
-
-    #[expect(clippy::unused_self, reason = "the interface's shape")]
-    fn reload(&self) {}
-
-    async fn restart_unit(
-        &self,
-        unit: String,
-        mode: String,
-        #[zbus(connection)] bus: &Connection,
-    ) -> OwnedObjectPath {
-        assert_eq!(mode, "replace");
-        let job = |number: u32| {
-            OwnedObjectPath::try_from(format!("/org/freedesktop/systemd1/job/{number}")).unwrap()
-        };
-        // Another job ends first; the queue holds more than the usual 64.
-        for number in 0..100 {
-            let other = (number, job(number), "other.service", "failed");
-            emit(bus, &other).await;
-        }
-        emit(bus, &(200_u32, job(200), unit.as_str(), self.result)).await;
-        job(200)
-    }
-}
-
-async fn emit(bus: &Connection, body: &(u32, OwnedObjectPath, &str, &str)) {
-    bus.emit_signal(
-        None::<()>,
-        "/org/freedesktop/systemd1",
-        "org.freedesktop.systemd1.Manager",
-        "JobRemoved",
-        body,
-    )
-    .await
-    .unwrap();
-}
-
-async fn peers(result: &'static str) -> (Connection, Systemd) {
+/// A connection to a double that speaks to this test alone.
+pub(crate) async fn peers(double: &Double) -> (Connection, Systemd) {
     let (ours, theirs) = tokio::net::UnixStream::pair().unwrap();
     let guid = zbus::Guid::generate();
     let server = zbus::connection::Builder::unix_stream(theirs)
         .server(guid)
         .unwrap()
         .p2p()
-        .serve_at("/org/freedesktop/systemd1", Manager { result })
+        .serve_at(double::OBJECT, double.clone())
         .unwrap();
     let client = zbus::connection::Builder::unix_stream(ours).p2p();
     let (server, client) = tokio::join!(server.build(), client.build());
@@ -240,8 +198,18 @@ async fn peers(result: &'static str) -> (Connection, Systemd) {
 
 #[tokio::test(flavor = "current_thread")]
 async fn a_job_that_ends_before_the_reply_is_not_missed() {
-    for (result, good) in [("done", true), ("skipped", true), ("failed", false), ("timeout", false)] {
-        let (_server, systemd) = peers(result).await;
+    let results = [
+        ("done", true),
+        ("skipped", true),
+        ("failed", false),
+        ("timeout", false),
+        ("dependency", false),
+        ("canceled", false),
+    ];
+    for (result, good) in results {
+        let double = Double::new("252");
+        double.state().jobs.result = result;
+        let (_server, systemd) = peers(&double).await;
         assert_eq!(systemd.daemon_reload().await.unwrap(), ServiceOutcome::Done);
         match systemd.restart(&unit("crio.service")).await {
             Ok(outcome) => assert!(good && outcome == ServiceOutcome::Done, "{result}"),
@@ -250,6 +218,120 @@ async fn a_job_that_ends_before_the_reply_is_not_missed() {
                 assert_eq!(error.to_string(), format!("restart of crio.service ended with {result:?}"));
             }
         }
+    }
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn a_slow_activation_is_waited_for() {
+    let double = Double::new("252");
+    double.state().jobs.takes = std::time::Duration::from_secs(80);
+    let (_server, systemd) = peers(&double).await;
+    let began = tokio::time::Instant::now();
+    assert_eq!(systemd.restart(&unit("slow.service")).await.unwrap(), ServiceOutcome::Done);
+    let took = began.elapsed().as_secs();
+    assert!((80..90).contains(&took), "{took} s of the test's clock");
+    // One that never ends is an error that names it.
+    double.state().jobs.takes = std::time::Duration::from_secs(100_000);
+    let error = systemd.restart(&unit("slow.service")).await.unwrap_err();
+    assert_eq!(error.to_string(), "restart of slow.service did not answer within 300 s");
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_service_that_fails_after_its_job_is_named() {
+    for after in [std::time::Duration::ZERO, std::time::Duration::from_millis(5)] {
+        let double = Double::new("252");
+        double.state().jobs.then = ("failed", "exit-code", after);
+        let (_server, systemd) = peers(&double).await;
+        let error = systemd.restart(&unit("crio.service")).await.unwrap_err();
+        assert_eq!(error.to_string(), "restart of crio.service ended with \"exit-code\"", "after {after:?}");
+        assert_eq!(error.class(), crate::model::Class::Degraded);
+    }
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn what_systemd_refuses_is_told_in_its_words() {
+    let double = Double::new("252");
+    let (_server, systemd) = peers(&double).await;
+    let error = systemd.restart(&unit("no-such.service")).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "restart of no-such.service ended with \"Unit no-such.service not found.\""
+    );
+}
+
+/// A systemd that leaves the bus in the middle of a job: an error that says so, and no wait for a signal that can't come.
+#[tokio::test(flavor = "current_thread")]
+async fn a_systemd_that_leaves_the_bus_ends_the_wait() {
+    let Some(bus) = Bus::start() else { return };
+    let double = Double::new("252");
+    double.state().jobs.leaves = true;
+    let server = bus.serve(&double).await;
+    let systemd = Systemd::given(bus.connect().await);
+    let crio = unit("crio.service");
+    let asked = tokio::time::timeout(std::time::Duration::from_secs(20), systemd.restart(&crio));
+    let error = asked.await.expect("the wait has an end").unwrap_err();
+    let cause = std::error::Error::source(&error).unwrap().to_string();
+    assert!(cause.contains("org.freedesktop.systemd1 left the bus"), "{cause}");
+    assert_eq!(error.class(), crate::model::Class::Retry);
+    // Back again, it is asked again.
+    double.state().jobs.leaves = false;
+    server.request_name("org.freedesktop.systemd1").await.unwrap();
+    assert_eq!(systemd.restart(&crio).await.unwrap(), ServiceOutcome::Done);
+}
+
+/// A real bus of its own, ended with the test.
+struct Bus {
+    daemon: std::process::Child,
+    dir: tempfile::TempDir,
+}
+
+impl Bus {
+    /// `None`, and a line that says so, where no `dbus-daemon` is installed.
+    fn start() -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        let config = format!(
+            "<busconfig><listen>unix:path={}/bus</listen><auth>EXTERNAL</auth><policy context=\"default\">\
+             <allow send_destination=\"*\" eavesdrop=\"true\"/><allow eavesdrop=\"true\"/><allow own=\"*\"/></policy>\
+             </busconfig>",
+            dir.path().display()
+        );
+        std::fs::write(dir.path().join("bus.conf"), config).unwrap();
+        let started = std::process::Command::new("dbus-daemon")
+            .arg(format!("--config-file={}/bus.conf", dir.path().display()))
+            .args(["--nofork", "--nopidfile", "--print-address"])
+            .stdout(std::process::Stdio::piped())
+            .spawn();
+        let Ok(mut daemon) = started else {
+            eprintln!("not run: a real bus needs dbus-daemon");
+            return None;
+        };
+        // Its address is printed when it listens.
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(daemon.stdout.as_mut().unwrap()), &mut line)
+            .unwrap();
+        assert!(line.starts_with("unix:"), "{line}");
+        Some(Self { daemon, dir })
+    }
+
+    fn builder(&self) -> zbus::connection::Builder<'static> {
+        let address = format!("unix:path={}/bus", self.dir.path().display());
+        zbus::connection::Builder::address(address.as_str()).unwrap()
+    }
+
+    async fn connect(&self) -> Connection {
+        self.builder().build().await.unwrap()
+    }
+
+    async fn serve(&self, double: &Double) -> Connection {
+        let builder = self.builder().serve_at(double::OBJECT, double.clone()).unwrap();
+        builder.name("org.freedesktop.systemd1").unwrap().build().await.unwrap()
+    }
+}
+
+impl Drop for Bus {
+    fn drop(&mut self) {
+        drop(self.daemon.kill());
+        drop(self.daemon.wait());
     }
 }
 

@@ -10,7 +10,11 @@
     clippy::disallowed_methods,
     clippy::disallowed_types,
     clippy::print_stdout,
-    reason = "a double for tests: it ends at the first surprise"
+    clippy::needless_pass_by_value,
+    clippy::unused_self,
+    clippy::used_underscore_binding,
+    clippy::struct_excessive_bools,
+    reason = "a double for tests: it ends at the first surprise, and its methods have the shape of the interface"
 )]
 
 mod backing;

@@ -27,6 +27,7 @@ use super::super::worker::protocol::Secret;
 use super::oci::View;
 use super::space;
 use super::sysroot::failed;
+use super::unverified::{self, Unverified};
 use crate::model::image::Transport;
 use crate::model::observation::Carries;
 use crate::model::{ConfigName, ImageRef, Sha256};
@@ -132,7 +133,6 @@ pub(super) async fn preflight(
 ) -> Result<Preflight, Failure> {
     let repo = sysroot.repo();
     let present_already = |state: &LayeredImageState| {
-        for_this_machine(image, &state.configuration)?;
         space::before_staging(sysroot, path, image, &state.merge_commit)?;
         let carries = carried_by_commit(&repo, &state.merge_commit)?;
         Ok(Preflight { carries, download: Some(0) })
@@ -150,24 +150,6 @@ pub(super) async fn preflight(
             Ok(Preflight { carries: labelled(&prepared.config).unwrap_or(Carries::Unknown), download })
         }
     }
-}
-
-/// Makes sure that an image is for the architecture of this machine. Of a list the right one was picked before; an
-/// image that is not in a list is whatever its name stands for.
-fn for_this_machine(image: &ImageRef, config: &ImageConfiguration) -> Result<(), Failure> {
-    // The names of images are Go's.
-    let ours = match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        "powerpc64" => "ppc64le",
-        other => other,
-    };
-    let theirs = config.architecture().to_string();
-    if theirs == ours {
-        return Ok(());
-    }
-    let cause = format!("it is an image for {theirs}, and this machine is {ours}");
-    Err(Failure::new(Trouble::WrongArchitecture, image.to_string(), cause))
 }
 
 /// Finds out which config a commit of the repository carries.
@@ -227,7 +209,8 @@ impl Pull {
         Ok(Self { importer, _view: view })
     }
 
-    /// Fetches manifest and config, and holds the manifest against the wanted digest and this machine.
+    /// Fetches manifest and config, and holds the manifest against the wanted digest. The importer asks for
+    /// marks of a bootable image, and for this machine's architecture.
     ///
     /// A registry's answer was held against it by skopeo already, manifest lists included: there the digest is the
     /// list's and differs from the manifest's.
@@ -241,17 +224,32 @@ impl Pull {
             let cause = format!("its manifest has the digest {found}");
             return Err(Failure::new(Trouble::DigestMismatch, image.to_string(), cause));
         }
-        if let PrepareResult::Ready(prepared) = &result {
-            for_this_machine(image, &prepared.config)?;
-        }
         Ok(result)
     }
 
-    /// Pulls the layers that are missing and writes the image's commit.
+    /// Pulls the layers that are missing and writes the image's commit. A layer that was not verified is forgotten.
     pub(super) async fn import(
+        self,
+        repo: &Repo,
+        path: &Path,
+        image: &ImageRef,
+        prepared: Box<PreparedImport>,
+        progress: &dyn Fn(String, Option<u8>),
+    ) -> Result<Box<LayeredImageState>, Failure> {
+        let missing = prepared.all_layers().filter(|layer| layer.commit.is_none());
+        let names = missing.map(|layer| (layer.layer().digest().to_string(), layer.ostree_ref.clone()));
+        let mut unverified = Unverified::begin(path, names)?;
+        match self.pull(image, prepared, &mut unverified, progress).await {
+            Ok(state) => unverified.end().map(|()| state),
+            Err(failure) => unverified::forget(repo, path).and(Err(failure)),
+        }
+    }
+
+    async fn pull(
         mut self,
         image: &ImageRef,
         prepared: Box<PreparedImport>,
+        unverified: &mut Unverified,
         progress: &dyn Fn(String, Option<u8>),
     ) -> Result<Box<LayeredImageState>, Failure> {
         let missing = prepared.all_layers().filter(|layer| layer.commit.is_none());
@@ -264,7 +262,10 @@ impl Pull {
             tokio::select! {
                 // Both channels lose nothing when another arm wins: `recv` and `changed` are cancel-safe.
                 done = &mut import => return done.map_err(|e| pull_failed(image, e)),
-                Some(event) = layers.recv() => tally.layer(&event, progress),
+                Some(event) = layers.recv() => {
+                    unverified.heard(&event);
+                    tally.layer(&event, progress);
+                }
                 Ok(()) = bytes.changed() => tally.bytes(bytes.borrow_and_update().as_ref(), progress),
             }
         }

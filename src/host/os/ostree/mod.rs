@@ -2,7 +2,7 @@
 //!
 //! | in the agent | in the worker |
 //! |---|---|
-//! | [`OstreeBackend`] | [`serve`], `sysroot`, `stage`, `space`, `image`, `oci`; `install`, for the sandbox |
+//! | [`OstreeBackend`] | [`serve`], `sysroot`, `stage`, `space`, `image`, `unverified`, `oci`; `install`, for the sandbox |
 //! | the asking half of labels | [`labels`], the answering half |
 //!
 //! Invariant: staging is all or nothing: a deployment with the wanted digest and arguments is staged, or none is.
@@ -29,6 +29,8 @@ mod space;
 mod stage;
 #[cfg(feature = "backend-ostree")]
 mod sysroot;
+#[cfg(feature = "backend-ostree")]
+mod unverified;
 
 use crate::model::observation::{OsSeen, Staged};
 use crate::model::{Contents, ImageRef};

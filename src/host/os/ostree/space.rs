@@ -164,8 +164,11 @@ fn info(file: &File) -> Option<FileInfo> {
     file.query_info(ATTRIBUTES, FileQueryInfoFlags::NOFOLLOW_SYMLINKS, Cancellable::NONE).ok()
 }
 
-/// Lists a directory; what is none has no entries.
+/// Lists a directory; what is none has no entries: libostree ends the process that lists a file.
 fn listed(directory: &File) -> Vec<(String, FileType, i64)> {
+    if info(directory).is_none_or(|info| info.file_type() != FileType::Directory) {
+        return Vec::new();
+    }
     let entries =
         directory.enumerate_children(ATTRIBUTES, FileQueryInfoFlags::NOFOLLOW_SYMLINKS, Cancellable::NONE);
     let entries = entries.into_iter().flatten().filter_map(Result::ok);

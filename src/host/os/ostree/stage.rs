@@ -15,6 +15,7 @@ use super::super::worker::protocol::Secret;
 use super::image::{self, Pull};
 use super::space;
 use super::sysroot::{self, Access, Locked, failed};
+use super::unverified;
 use crate::model::observation::Staged;
 use crate::model::{ImageRef, Karg};
 
@@ -120,6 +121,7 @@ async fn obtain(
     progress: &dyn Fn(String, Option<u8>),
 ) -> Result<Box<LayeredImageState>, Failure> {
     let repo = sysroot.repo();
+    unverified::forget(&repo, path)?;
     if let Some(state) = image::present(&repo, image) {
         progress("the image is in the repository already".to_owned(), Some(100));
         image::name(&repo, image, &state)?;
@@ -131,7 +133,7 @@ async fn obtain(
         PrepareResult::AlreadyPresent(state) => Ok(state),
         PrepareResult::Ready(prepared) => {
             space::before_pull(sysroot, path, image, &prepared)?;
-            pull.import(image, prepared, progress).await
+            pull.import(&repo, path, image, prepared, progress).await
         }
     }
 }

@@ -6,6 +6,7 @@
 //! | `deployments` | the daemon's dictionaries, read into the agent's words (pure) |
 //! | `daemon` | calls on the system bus, properties, the loss of the daemon |
 //! | `transaction` | the socket of one transaction: start, progress, end, cancel |
+//! | `extensions` | the packages of kernels and extensions, where rpm-ostree finds them |
 //! | `stage` | one transaction after the other, until what boots next is what is wanted |
 //!
 //! Invariants: the work goes on when the agent ends, and the next agent joins it; only [`OsBackend::abandon`] stops
@@ -13,6 +14,7 @@
 
 mod daemon;
 mod deployments;
+mod extensions;
 mod request;
 mod stage;
 mod transaction;

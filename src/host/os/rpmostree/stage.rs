@@ -15,6 +15,7 @@ use crate::model::ModelError;
 use crate::model::observation::Staged;
 
 use super::daemon::{Daemon, Refused, next as next_message};
+use super::extensions;
 use super::request::{self, Next, OURS, Update};
 use super::transaction::{Ended, Peer};
 
@@ -24,8 +25,26 @@ const ROUNDS: usize = 16;
 
 type Tell<'a> = dyn Fn(OsProgress) + 'a;
 
-/// Brings what boots next to what is wanted.
+/// Brings what boots next to what is wanted. Packages are there for as long as that takes.
 pub(super) async fn stage(
+    root: &Root,
+    worker: &Worker,
+    request: &StageRequest,
+    progress: &Tell<'_>,
+) -> Result<Staged, HostError> {
+    let done = bring(root, worker, request, progress).await;
+    put_away(root);
+    done
+}
+
+/// Takes the packages away. What is left of them is told, and no reason to stage once more.
+fn put_away(root: &Root) {
+    if let Err(error) = extensions::withdraw(root) {
+        tracing::warn!("the packages of extensions could not be removed: {error}");
+    }
+}
+
+async fn bring(
     root: &Root,
     worker: &Worker,
     request: &StageRequest,
@@ -35,6 +54,10 @@ pub(super) async fn stage(
     let mut last = None;
     for _ in 0..ROUNDS {
         let state = daemon.state().await?;
+        if state.booted().is_none() {
+            let cause = "rpm-ostree shows no booted deployment";
+            return Err(Failure::new(Trouble::NotBooted, SYSROOT, cause).into_error());
+        }
         let next = request::next(request, &state).map_err(|error| refused(&error))?;
         if next == Next::Nothing {
             let found = last.is_none() && state.pending().is_some_and(|first| first.is_staged);
@@ -42,6 +65,9 @@ pub(super) async fn stage(
         }
         if last.as_ref() == Some(&next) || after_update(last.as_ref(), &next) {
             return Err(unlike(&daemon, request).await);
+        }
+        if matches!(next, Next::Update(_)) {
+            packages(root, request, progress).await?;
         }
         match perform(&daemon, request, &next, progress).await {
             Ok(()) => last = Some(next),
@@ -52,6 +78,16 @@ pub(super) async fn stage(
         }
     }
     Err(Refused::Busy.into_error())
+}
+
+/// Brings the packages that are layered, or fitted to another image.
+async fn packages(root: &Root, request: &StageRequest, progress: &Tell<'_>) -> Result<(), HostError> {
+    match (&request.layers, &request.extensions_image) {
+        (Some(layers), Some(image)) if !layers.is_empty() => {
+            extensions::provide(root, image, request.credentials.as_ref(), progress).await
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Says whether an update that ended well is to be taken back: it did something else.
@@ -96,6 +132,7 @@ pub(super) async fn abandon(root: &Root) -> Result<(), HostError> {
         let (title, _) = peer.title().await?;
         if !title.starts_with(OURS) {
             peer.close().await;
+            put_away(root);
             return Ok(());
         }
         let mut owners = daemon.owners().await?;
@@ -106,6 +143,7 @@ pub(super) async fn abandon(root: &Root) -> Result<(), HostError> {
         ended?;
     }
     drop(daemon);
+    put_away(root);
     unstage(root, &|_| {}).await
 }
 
@@ -278,7 +316,7 @@ async fn unlike(daemon: &Daemon, request: &StageRequest) -> HostError {
             let failure = if wrong_image || lacks.is_empty() {
                 let found = found.image.map_or(found.deployment, |image| image.to_string());
                 let cause = format!("rpm-ostree reported success, but {found} is what boots next");
-                Failure::new(Trouble::DigestMismatch, object, cause)
+                Failure::new(Trouble::WrongStaged, object, cause)
             } else {
                 let names: Vec<String> = lacks.into_iter().collect();
                 let cause = format!("packages are missing from the staged deployment: {}", names.join(" "));

@@ -1,0 +1,102 @@
+//! For which request the staged deployment was made: a note below `/run`, which ends with the boot as the deployment does.
+//!
+//! bootc starts from the arguments of whatever is staged, and can't be told otherwise. By its digest alone a staged
+//! deployment does not tell whether its arguments were changed already.
+
+use serde::{Deserialize, Serialize};
+
+use super::super::StageRequest;
+use crate::host::{HostError, Root};
+use crate::model::observation::Staged;
+use crate::model::{FileMode, ImageRef, Karg};
+
+const PATH: &str = "/run/machine-config-agent-bootc.json";
+
+/// Where the note is.
+#[derive(Debug, Clone)]
+pub(super) struct Made {
+    root: Root,
+}
+
+/// What was asked for, and what came of it.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Note {
+    image: Option<ImageRef>,
+    delete: Vec<Karg>,
+    append: Vec<Karg>,
+    staged: Staged,
+}
+
+impl Note {
+    fn of(request: &StageRequest, staged: &Staged) -> Self {
+        Self {
+            image: request.image.clone(),
+            delete: request.delete_kargs.clone(),
+            append: request.append_kargs.clone(),
+            staged: staged.clone(),
+        }
+    }
+}
+
+impl Made {
+    pub(super) fn new(root: Root) -> Self {
+        Self { root }
+    }
+
+    /// Says whether this deployment was staged for this request. The name of an image is of no matter, its digest is.
+    pub(super) fn is(&self, request: &StageRequest, staged: &Staged) -> Result<bool, HostError> {
+        let Some(bytes) = self.root.read(PATH)? else { return Ok(false) };
+        // One that can't be read is of no use, and is written anew.
+        let Ok(note) = serde_json::from_slice::<Note>(&bytes) else { return Ok(false) };
+        let digest = |image: &Option<ImageRef>| image.as_ref().map(ImageRef::digest);
+        let wanted = Note::of(request, staged);
+        Ok(digest(&note.image) == digest(&wanted.image)
+            && Note { image: wanted.image.clone(), ..note } == wanted)
+    }
+
+    /// Notes what was staged.
+    pub(super) fn note(&self, request: &StageRequest, staged: &Staged) -> Result<(), HostError> {
+        // A note that can't be written is done without: the same is staged again then.
+        match serde_json::to_vec(&Note::of(request, staged)) {
+            Ok(json) => self.root.replace(PATH, &json, FileMode::PRIVATE),
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deployment_is_known_by_its_request_and_its_arguments() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("run")).unwrap();
+        let made = Made::new(Root::open(dir.path()).unwrap());
+        let image =
+            |name: &str, hex: &str| ImageRef::parse(&format!("{name}@sha256:{}", hex.repeat(64))).ok();
+        let append = Karg::split("quiet");
+        let request =
+            StageRequest { image: image("a", "1"), append_kargs: append, ..StageRequest::default() };
+        let staged = Staged {
+            image: image("a", "1"),
+            deployment: "os-1.0".to_owned(),
+            kargs: Karg::split("rw quiet"),
+        };
+        assert!(!made.is(&request, &staged).unwrap(), "nothing is noted");
+        made.note(&request, &staged).unwrap();
+        let same = StageRequest { image: image("b", "1"), ..request.clone() };
+        for (request, staged, expected) in [
+            (request.clone(), staged.clone(), true),
+            (same, staged.clone(), true),
+            (StageRequest { image: image("a", "2"), ..request.clone() }, staged.clone(), false),
+            (StageRequest { append_kargs: Vec::new(), ..request.clone() }, staged.clone(), false),
+            (request.clone(), Staged { kargs: Karg::split("rw"), ..staged.clone() }, false),
+            (request.clone(), Staged { deployment: "os-1.1".to_owned(), ..staged.clone() }, false),
+        ] {
+            assert_eq!(made.is(&request, &staged).unwrap(), expected, "{request:?} {staged:?}");
+        }
+        std::fs::write(dir.path().join("run/machine-config-agent-bootc.json"), "{").unwrap();
+        assert!(!made.is(&request, &staged).unwrap());
+    }
+}

@@ -1,0 +1,248 @@
+//! The bootc backend: the image is switched by `bootc switch`, everything else is libostree's.
+//!
+//! bootc has no interface but its command line. It runs as a transient unit of systemd ([`unit`]): it outlives the agent,
+//! and a second one can't be started beside it. What came of it is seen in the sysroot, by the worker: `bootc status`
+//! takes the sysroot's lock and waits for it, so it is asked only for what libostree can't say, and not for long.
+//!
+//! | file | does |
+//! |---|---|
+//! | `unit` | runs `bootc switch` and `bootc status`, finds them again |
+//! | `status` | reads the document of `bootc status` |
+//! | `progress` | reads the lines of `--progress-fd` |
+//! | `made` | remembers for which request something was staged |
+//!
+//! Invariant: the arguments of what is staged are those of the booted deployment, changed by what the image itself brings
+//! (`kargs.d`) and then as asked, once, however often `stage` is called.
+
+mod made;
+mod progress;
+mod status;
+#[cfg(test)]
+mod tests;
+mod unit;
+
+use super::super::{BoxFuture, HostError, Root, Systemd};
+use super::stamp::LastSeen;
+use super::trouble::{Failure, SYSROOT, Trouble};
+use super::worker::Worker;
+use super::{OsBackend, OsProgress, Preflight, SoftReboot, StageRequest};
+use crate::model::observation::{Booted, OsSeen, Staged};
+use crate::model::{Contents, ImageRef};
+
+use made::Made;
+use status::{BootcHost, Store};
+use unit::{Bootc, Ran};
+
+/// The bootc backend.
+#[derive(Debug, Clone)]
+pub struct BootcBackend {
+    worker: Worker,
+    last: LastSeen,
+    bootc: Bootc,
+    made: Made,
+}
+
+impl BootcBackend {
+    /// Takes what asks the worker, the systemd that runs bootc, and the root below which their files are.
+    pub fn new(worker: Worker, systemd: Systemd, root: Root) -> Self {
+        let (last, made) = (LastSeen::default(), Made::new(root.clone()));
+        Self { worker, last, made, bootc: Bootc::new(systemd, root) }
+    }
+
+    /// Takes another place of the program than `/usr/bin`.
+    #[must_use]
+    pub fn at(self, program: &str) -> Self {
+        Self { bootc: self.bootc.at(program), ..self }
+    }
+
+    async fn staging(
+        &self,
+        request: &StageRequest,
+        progress: &(dyn Fn(OsProgress) + '_),
+    ) -> Result<Staged, HostError> {
+        if let Some(layers) = &request.layers {
+            let cause = format!("bootc can't layer packages: {layers}");
+            return Err(Failure::new(Trouble::CannotLayer, "the next deployment", cause).into_error());
+        }
+        let (booted, staged) = deployments(self.worker.seen().await?)?;
+        let Some(image) = &request.image else { return self.worker.stage(request, progress).await };
+        pure_image(&booted)?;
+        if booted.image.as_ref() == Some(image) {
+            // bootc says "unchanged" and stages nothing.
+            let request = StageRequest { image: None, ..request.clone() };
+            return self.worker.stage(&request, progress).await;
+        }
+        let staged = match staged {
+            Some(staged) if self.made.is(request, &staged)? => {
+                // Nothing is changed by it, but that a lock is taken away.
+                self.worker.kargs(&[], &[]).await?
+            }
+            other => {
+                if other.is_some() {
+                    // bootc goes by the arguments of what is staged, and those were another request's.
+                    self.worker.unstage().await?;
+                }
+                let staged = self.switch(image, progress).await?;
+                if request.delete_kargs.is_empty() && request.append_kargs.is_empty() {
+                    staged
+                } else {
+                    // After the switch, which brings the image's own arguments.
+                    self.worker.kargs(&request.delete_kargs, &request.append_kargs).await?
+                }
+            }
+        };
+        self.made.note(request, &staged)?;
+        Ok(staged)
+    }
+
+    async fn switch(
+        &self,
+        image: &ImageRef,
+        progress: &(dyn Fn(OsProgress) + '_),
+    ) -> Result<Staged, HostError> {
+        let object = || image.to_string();
+        self.check().await?;
+        progress(OsProgress { text: "running bootc switch".to_owned(), percent: None });
+        let Ran { ended, words } = self.bootc.switch(image, progress).await?;
+        if !ended.is_success() {
+            let cause = format!("bootc switch ended with {ended}: {words}");
+            return Err(Failure::told(&object(), &cause, Trouble::Bootc).into_error());
+        }
+        let (_, staged) = deployments(self.worker.seen().await?)?;
+        match staged {
+            Some(staged) if is_of(&staged, image) => Ok(staged),
+            other => {
+                let staged = other.map_or_else(|| "nothing".to_owned(), |staged| named(&staged));
+                let cause = format!("bootc switch ended well, but what is staged is {staged}");
+                Err(Failure::new(Trouble::DigestMismatch, object(), cause).into_error())
+            }
+        }
+    }
+
+    /// Asks bootc for what would make a switch wrong. What it can't say in time is no reason to stop: bootc itself
+    /// waits for the sysroot.
+    async fn check(&self) -> Result<(), HostError> {
+        let Some(host) = self.host().await? else { return Ok(()) };
+        let refuse = |trouble, cause: &str| Err(Failure::new(trouble, SYSROOT, cause).into_error());
+        match host.booted {
+            None => refuse(Trouble::NotBooted, "bootc says that this machine was not booted from an image"),
+            Some(booted) if booted.store == Store::Composefs => {
+                refuse(Trouble::Composefs, "bootc keeps it in composefs, where libostree sees no deployments")
+            }
+            Some(booted) if booted.incompatible => refuse(
+                Trouble::LocalPackages,
+                "rpm-ostree changed something on top of the booted image (bootc calls it incompatible), \
+                 which bootc switch would drop without a word",
+            ),
+            Some(_) => Ok(()),
+        }
+    }
+
+    async fn host(&self) -> Result<Option<BootcHost>, HostError> {
+        match self.bootc.status().await? {
+            Ok(text) => match BootcHost::parse(&text) {
+                Ok(host) => return Ok(Some(host)),
+                Err(cause) => tracing::warn!("{cause}; going by what libostree says"),
+            },
+            Err(Ran { ended, words }) => {
+                tracing::warn!("bootc status ended with {ended}: {words}; going by what libostree says");
+            }
+        }
+        Ok(None)
+    }
+
+    async fn soft(&self) -> Result<SoftReboot, HostError> {
+        let incapable = |why: &str| Ok(SoftReboot::Incapable { why: why.to_owned() });
+        let Some(host) = self.host().await? else { return incapable("bootc status gave no answer") };
+        match host.staged {
+            None => incapable("nothing is staged"),
+            Some(staged) => match staged.soft_reboot {
+                Some(true) => Ok(SoftReboot::Capable),
+                Some(false) => incapable("bootc says that the staged deployment needs a whole boot"),
+                None => incapable("this bootc does not know soft reboots"),
+            },
+        }
+    }
+}
+
+impl OsBackend for BootcBackend {
+    fn name(&self) -> &'static str {
+        "bootc"
+    }
+
+    fn seen(&self) -> BoxFuture<'_, Result<OsSeen, HostError>> {
+        Box::pin(self.last.or_look(self.worker.sysroot(), self.worker.seen()))
+    }
+
+    fn preflight<'a>(
+        &'a self,
+        image: &'a ImageRef,
+        credentials: Option<&'a Contents>,
+    ) -> BoxFuture<'a, Result<Preflight, HostError>> {
+        Box::pin(self.worker.preflight(image, credentials))
+    }
+
+    fn stage<'a>(
+        &'a self,
+        request: &'a StageRequest,
+        progress: &'a (dyn Fn(OsProgress) + 'a),
+    ) -> BoxFuture<'a, Result<Staged, HostError>> {
+        Box::pin(self.staging(request, progress))
+    }
+
+    fn abandon(&self) -> BoxFuture<'_, Result<(), HostError>> {
+        Box::pin(self.bootc.stop())
+    }
+
+    fn unstage(&self) -> BoxFuture<'_, Result<(), HostError>> {
+        Box::pin(self.worker.unstage())
+    }
+
+    fn finalise(&self) -> BoxFuture<'_, Result<(), HostError>> {
+        Box::pin(self.worker.finalise())
+    }
+
+    fn drop_rollback(&self) -> BoxFuture<'_, Result<(), HostError>> {
+        Box::pin(self.worker.drop_rollback())
+    }
+
+    fn soft_reboot(&self) -> BoxFuture<'_, Result<SoftReboot, HostError>> {
+        Box::pin(self.soft())
+    }
+}
+
+fn deployments(seen: OsSeen) -> Result<(Booted, Option<Staged>), HostError> {
+    match seen {
+        OsSeen::Deployments { booted, staged, .. } => Ok((booted, staged)),
+        OsSeen::NotImageBased => {
+            let cause = "libostree sees no deployments here";
+            Err(Failure::new(Trouble::NotBooted, SYSROOT, cause).into_error())
+        }
+    }
+}
+
+/// Refuses a host with packages of its own: bootc would drop them without a word.
+fn pure_image(booted: &Booted) -> Result<(), HostError> {
+    let local = &booted.local;
+    if local.is_empty() {
+        return Ok(());
+    }
+    let groups = [("layered", &local.requested), ("removed", &local.removed), ("replaced", &local.replaced)];
+    let groups = groups.iter().filter(|(_, names)| !names.is_empty());
+    let groups = groups.map(|(what, names)| {
+        format!("{what}: {}", names.iter().map(String::as_str).collect::<Vec<_>>().join(" "))
+    });
+    let cause = format!(
+        "rpm-ostree changed the booted image ({}), which bootc switch would drop without a word",
+        groups.collect::<Vec<_>>().join("; ")
+    );
+    Err(Failure::new(Trouble::LocalPackages, SYSROOT, cause).into_error())
+}
+
+fn is_of(staged: &Staged, image: &ImageRef) -> bool {
+    staged.image.as_ref().is_some_and(|staged| staged.digest() == image.digest())
+}
+
+fn named(staged: &Staged) -> String {
+    staged.image.as_ref().map_or_else(|| staged.deployment.clone(), ImageRef::to_string)
+}

@@ -1,0 +1,179 @@
+//! bootc as a unit of a systemd that a double plays: started, found again, ended, and what becomes of its words.
+
+use std::cell::RefCell;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use super::unit::Bootc;
+use super::*;
+use crate::host::systemd::tests::double::Double;
+use crate::host::systemd::tests::peers;
+use crate::model::Class;
+
+const HEX: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+fn image(name: &str) -> ImageRef {
+    ImageRef::parse(&format!("registry.test/{name}@sha256:{HEX}")).unwrap()
+}
+
+/// A program that plays bootc, and a root for its files.
+struct Scene {
+    dir: tempfile::TempDir,
+    double: Double,
+    _server: zbus::Connection,
+    bootc: Bootc,
+}
+
+async fn scene(version: &str, script: &str) -> Scene {
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("bootc");
+    std::fs::write(&program, format!("#!/bin/sh\nhere={}\n{script}\n", dir.path().display())).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::fs::create_dir(dir.path().join("run")).unwrap();
+    let double = Double::new(version);
+    let (server, systemd) = peers(&double).await;
+    let root = Root::open(Path::new(dir.path())).unwrap();
+    let bootc = Bootc::new(systemd, root).at(program.to_str().unwrap());
+    Scene { dir, double, _server: server, bootc }
+}
+
+fn quiet(_: OsProgress) {}
+
+/// OST-006: exit status and output of `bootc switch` are what the fault shows.
+#[tokio::test(flavor = "current_thread")]
+async fn the_end_and_the_last_words_are_captured() {
+    let script = "echo \"$@\" >$here/argv; echo queued; echo warn: slow >&2; [ -z \"$(cat $here/fail)\" ] && exit 0\n\
+                  echo 'error: Pulling: unauthorized' >&2; exit 1";
+    let Scene { dir, double, bootc, .. } = &scene("252.39-1~deb12u2", script).await;
+    std::fs::write(dir.path().join("fail"), "").unwrap();
+    let ran = bootc.switch(&image("os"), &quiet).await.unwrap();
+    assert!(ran.ended.is_success(), "{ran:?}");
+    assert_eq!(ran.words, "warn: slow");
+    let argv = std::fs::read_to_string(dir.path().join("argv")).unwrap();
+    assert_eq!(argv, format!("switch --quiet --transport registry {}\n", image("os")));
+
+    std::fs::write(dir.path().join("fail"), "1").unwrap();
+    let ran = bootc.switch(&image("os"), &quiet).await.unwrap();
+    assert_eq!(ran.ended.to_string(), "exit code 1");
+    assert_eq!(ran.words, "warn: slow; error: Pulling: unauthorized");
+    // Nothing is left: neither units nor files.
+    assert!(double.state().units.is_empty(), "{:?}", double.state().units);
+    assert_eq!(std::fs::read_dir(dir.path().join("run")).unwrap().count(), 0);
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn progress_is_told_where_systemd_passes_descriptors() {
+    let script = r#"[ "$2" = --progress-fd ] || exit 0
+        echo '{"type":"Start","version":"0.1.0"}' >&3
+        echo '{"type":"ProgressBytes","task":"pulling","bytes":1,"bytesTotal":4}' >&3
+        echo '{"type":"ProgressSteps","task":"staging","description":"Deploying"}' >&3"#;
+    for (version, expected) in [("252", 0), ("257.1", 2)] {
+        let Scene { bootc, .. } = &scene(version, script).await;
+        let told = RefCell::new(Vec::new());
+        let ran = bootc.switch(&image("os"), &|step| told.borrow_mut().push(step.text)).await.unwrap();
+        assert!(ran.ended.is_success(), "{ran:?}");
+        assert_eq!(told.borrow().len(), expected, "{version}: {told:?}");
+    }
+}
+
+/// A script that says that it runs, and goes on when it is told to: both by FIFOs, so nothing is guessed in time.
+const WAITING: &str =
+    "echo run >>$here/runs; echo >$here/begun; read line <$here/go; echo 'error: late' >&2; exit 1";
+
+fn fifos(dir: &Path) {
+    for name in ["begun", "go"] {
+        let path = dir.join(name);
+        let made = std::process::Command::new("mkfifo").arg(path).status().unwrap();
+        assert!(made.success());
+    }
+}
+
+/// Reads or writes a FIFO, which waits for the other side.
+async fn fifo(dir: &Path, name: &'static str) {
+    let path = dir.join(name);
+    let work = move || if name == "go" { std::fs::write(path, "\n") } else { std::fs::read(path).map(drop) };
+    tokio::task::spawn_blocking(work).await.unwrap().unwrap();
+}
+
+/// OST-006: bootc outlives the agent, and its end is learnt by the next one.
+#[tokio::test(flavor = "current_thread")]
+async fn a_switch_outlives_the_agent_and_is_found_again() {
+    let Scene { dir, double, bootc, .. } = &scene("252", WAITING).await;
+    let dir = dir.path();
+    fifos(dir);
+    let wanted = image("os");
+    {
+        let mut switch = std::pin::pin!(bootc.switch(&wanted, &quiet));
+        tokio::select! {
+            ran = &mut switch => panic!("it ended: {ran:?}"),
+            () = fifo(dir, "begun") => {}
+        }
+        // The agent dies here: its future is dropped.
+    }
+    assert_eq!(double.state().units.len(), 1);
+    let told = RefCell::new(Vec::new());
+    let progress = |step: OsProgress| told.borrow_mut().push(step.text);
+    let (ran, ()) = tokio::join!(bootc.switch(&wanted, &progress), fifo(dir, "go"));
+    let ran = ran.unwrap();
+    assert_eq!((ran.ended.to_string().as_str(), ran.words.as_str()), ("exit code 1", "error: late"));
+    assert_eq!(told.take(), ["waiting for the bootc that was started before"]);
+    assert_eq!(std::fs::read_to_string(dir.join("runs")).unwrap(), "run\n", "one run");
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_switch_to_another_image_is_ended_first_and_one_that_is_given_up_too() {
+    let Scene { dir, double, bootc, .. } = &scene("252", WAITING).await;
+    let dir = dir.path();
+    fifos(dir);
+    for name in ["old", "new"] {
+        let image = image(name);
+        let mut switch = std::pin::pin!(bootc.switch(&image, &quiet));
+        tokio::select! {
+            ran = &mut switch => panic!("it ended: {ran:?}"),
+            () = fifo(dir, "begun") => {}
+        }
+    }
+    let starts = || double.state().asked.iter().filter(|call| call.starts_with("start ")).count();
+    assert_eq!(starts(), 2, "{:?}", double.state().asked);
+    bootc.stop().await.unwrap();
+    assert!(double.state().units.is_empty());
+    bootc.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn status_is_read_and_its_failure_is_told() {
+    let text = r#"{"apiVersion":"org.containers.bootc/v1","kind":"BootcHost","status":{"booted":null}}"#;
+    let Scene { dir, bootc, .. } = &scene("252", &format!("echo '{text}'; echo note >&2")).await;
+    assert_eq!(bootc.status().await.unwrap().unwrap().trim(), text);
+    assert_eq!(std::fs::read_dir(dir.path().join("run")).unwrap().count(), 0);
+    let Scene { bootc, .. } = &scene("252", "echo 'error: no lock' >&2; exit 3").await;
+    let ran = bootc.status().await.unwrap().unwrap_err();
+    assert_eq!((ran.ended.to_string().as_str(), ran.words.as_str()), ("exit code 3", "error: no lock"));
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn without_systemd_bootc_can_not_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let bootc = Bootc::new(Systemd::absent(), Root::open(dir.path()).unwrap());
+    let error = bootc.switch(&image("os"), &quiet).await.unwrap_err();
+    assert!(error.to_string().contains("no systemd runs here"), "{error}");
+    bootc.stop().await.unwrap();
+}
+
+#[test]
+fn a_host_with_packages_of_its_own_is_refused_by_name() {
+    let names = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect();
+    let mut booted = Booted {
+        image: Some(image("os")),
+        deployment: "os-1.0".to_owned(),
+        carries: crate::model::observation::Carries::Unknown,
+        local: crate::model::observation::LocalPackages::default(),
+    };
+    pure_image(&booted).unwrap();
+    booted.local.requested = names(&["usbguard", "strace"]);
+    booted.local.removed = names(&["nano"]);
+    let error = pure_image(&booted).unwrap_err();
+    assert!(error.to_string().contains("layered: strace usbguard; removed: nano"), "{error}");
+    assert!(error.next().contains("rpm-ostree reset"), "{}", error.next());
+    assert_eq!((error.class(), error.reason()), (Class::Degraded, "LocalPackages"));
+}

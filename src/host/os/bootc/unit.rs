@@ -1,0 +1,285 @@
+//! bootc as a transient unit: it outlives the agent, and is found again by its name.
+//!
+//! Where its words go: standard output to the journal. Standard error to a file below `/run`, because the last lines are
+//! the cause of a failure and belong into the fault; a pipe would end bootc with the agent, and the journal can't be
+//! asked without another program. The agent puts the lines into the journal when the unit has ended.
+
+use std::path::PathBuf;
+
+use rustix::pipe::{PipeFlags, pipe_with};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::net::unix::pipe::Receiver;
+
+use super::super::OsProgress;
+use super::super::trouble::{Failure, Trouble};
+use super::progress;
+use crate::host::systemd::Systemd;
+use crate::host::systemd::transient::{self, Ended, FIRST_DESCRIPTOR, Found, Program, Transients};
+use crate::host::{HostError, Root};
+use crate::model::image::Transport;
+use crate::model::{FileMode, ImageRef, UnitName};
+
+/// The program.
+const BOOTC: &str = "/usr/bin/bootc";
+
+/// The name that its lines have in the journal.
+const LOG_NAME: &str = "machine-config-agent-bootc";
+
+/// Reading takes the lock of the sysroot, and waits for whoever holds it: what is asked for is good to know, no more.
+const STATUS_SECONDS: u64 = 30;
+
+/// So much of the end of standard error goes into a fault: the last words, not a flood.
+const TAIL: usize = 600;
+
+/// What runs bootc.
+#[derive(Debug, Clone)]
+pub(super) struct Bootc {
+    systemd: Systemd,
+    root: Root,
+    program: String,
+}
+
+/// One run: the unit's name, and the files of its output.
+struct Run {
+    unit: UnitName,
+    stem: &'static str,
+}
+
+impl Run {
+    fn switch() -> Result<Self, HostError> {
+        Self::of("machine-config-agent-bootc")
+    }
+
+    fn status() -> Result<Self, HostError> {
+        Self::of("machine-config-agent-bootc-status")
+    }
+
+    fn of(stem: &'static str) -> Result<Self, HostError> {
+        let name = format!("{stem}.service");
+        let wrong = |_| HostError::Unit { unit: name.clone(), cause: "it is no name of a unit".to_owned() };
+        Ok(Self { unit: UnitName::new(&name).map_err(wrong)?, stem })
+    }
+
+    fn file(&self, what: &str) -> String {
+        format!("/run/{}.{what}", self.stem)
+    }
+}
+
+/// How a run of bootc ended.
+#[derive(Debug)]
+pub(super) struct Ran {
+    pub(super) ended: Ended,
+    /// The end of its standard error.
+    pub(super) words: String,
+}
+
+impl Bootc {
+    pub(super) fn new(systemd: Systemd, root: Root) -> Self {
+        Self { systemd, root, program: BOOTC.to_owned() }
+    }
+
+    pub(super) fn at(self, program: &str) -> Self {
+        Self { program: program.to_owned(), ..self }
+    }
+
+    /// Switches to an image and returns when bootc has ended; it goes on when the future is dropped. One that the agent
+    /// had started before for the same image is waited for; one for another image is ended.
+    pub(super) async fn switch(
+        &self,
+        image: &ImageRef,
+        progress: &(dyn Fn(OsProgress) + '_),
+    ) -> Result<Ran, HostError> {
+        let (units, run) = (self.units(image.to_string()).await?, Run::switch()?);
+        let command = switch_command(&self.program, image);
+        let same = |found: &Found| is_same(&found.command, &command);
+        match units.find(&run.unit).await? {
+            Some(found) if found.running && same(&found) => {
+                progress(OsProgress {
+                    text: "waiting for the bootc that was started before".to_owned(),
+                    percent: None,
+                });
+                let ended = units.wait(&run.unit).await?;
+                return self.over(&units, &run, ended).await;
+            }
+            Some(found) => {
+                tracing::warn!(unit = %run.unit, "ending what an earlier start left: {}", found.command.join(" "));
+                drop(self.over_with(&units, &run, found.running).await?);
+            }
+            None => {}
+        }
+        let started = self.start(&units, &run, &command, &image.to_string(), progress).await;
+        let ended = started.map_err(|error| refused(image, error))?;
+        self.over(&units, &run, ended).await
+    }
+
+    /// Returns what `bootc status` prints.
+    pub(super) async fn status(&self) -> Result<Result<String, Ran>, HostError> {
+        let (units, run) = (self.units(self.program.clone()).await?, Run::status()?);
+        // One that an earlier start left is no use: what it read is old.
+        units.stop(&run.unit).await?;
+        let command: Vec<String> = [self.program.as_str(), "status", "--json"].map(str::to_owned).into();
+        let output = run.file("stdout");
+        for file in [&output, &run.file("stderr")] {
+            self.root.replace(file, b"", FileMode::PRIVATE)?;
+        }
+        let program = Program {
+            output: Some(self.outside(&output)),
+            seconds: Some(STATUS_SECONDS),
+            ..self.program(&run, &command, "Look at the OS images (for machine-config-agent)", &[])
+        };
+        let ended = units.run(program).await?;
+        let text = self.root.read(&output)?.unwrap_or_default();
+        self.root.remove(&output)?;
+        let ran = self.over(&units, &run, ended).await?;
+        Ok(if ran.ended.is_success() { Ok(String::from_utf8_lossy(&text).into_owned()) } else { Err(ran) })
+    }
+
+    /// Ends a switch that is still running, whoever waited for it.
+    pub(super) async fn stop(&self) -> Result<(), HostError> {
+        let Some(units) = self.systemd.transients().await? else { return Ok(()) };
+        units.stop(&Run::switch()?.unit).await
+    }
+
+    async fn units(&self, object: String) -> Result<Transients, HostError> {
+        let none = || {
+            let cause = "bootc is run by systemd, and no systemd runs here";
+            Failure::new(Trouble::NotBooted, object, cause).into_error()
+        };
+        self.systemd.transients().await?.ok_or_else(none)
+    }
+
+    async fn start(
+        &self,
+        units: &Transients,
+        run: &Run,
+        command: &[String],
+        image: &str,
+        progress: &(dyn Fn(OsProgress) + '_),
+    ) -> Result<Ended, HostError> {
+        self.root.replace(&run.file("stderr"), b"", FileMode::PRIVATE)?;
+        let description = format!("Switch the OS to {image} (for machine-config-agent)");
+        let fields = [format!("MCA_TARGET={image}")];
+        if !units.takes_descriptors().await? {
+            return units.run(self.program(run, command, &description, &fields)).await;
+        }
+        let failed = |error: std::io::Error| HostError::io("make", "a pipe for the progress of bootc", error);
+        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).map_err(|errno| failed(errno.into()))?;
+        let mut command = command.to_vec();
+        // Behind the verb: the image stays the last word.
+        command.splice(2..2, ["--progress-fd".to_owned(), FIRST_DESCRIPTOR.to_string()]);
+        let program = Program { pipe: Some(writer), ..self.program(run, &command, &description, &fields) };
+        let reader = Receiver::from_owned_fd(reader).map_err(failed)?;
+        let mut lines = BufReader::new(reader).lines();
+        let mut ended = std::pin::pin!(units.run(program));
+        loop {
+            tokio::select! {
+                // Not cancelled: the same future is polled until it ends.
+                ended = &mut ended => return ended,
+                // Cancel-safe: what was read of a line is kept in `lines`.
+                line = lines.next_line() => match line {
+                    Ok(Some(line)) => progress::parse(&line).into_iter().for_each(progress),
+                    // bootc has closed it; its end is told by systemd.
+                    Ok(None) | Err(_) => return ended.await,
+                },
+            }
+        }
+    }
+
+    fn program<'a>(
+        &self,
+        run: &'a Run,
+        command: &'a [String],
+        description: &'a str,
+        fields: &'a [String],
+    ) -> Program<'a> {
+        Program {
+            unit: &run.unit,
+            description,
+            command,
+            log_name: LOG_NAME,
+            log_fields: fields,
+            output: None,
+            errors: self.outside(&run.file("stderr")),
+            pipe: None,
+            seconds: None,
+        }
+    }
+
+    /// Returns a path below the root as systemd sees it.
+    fn outside(&self, path: &str) -> PathBuf {
+        self.root.base().join(path.trim_start_matches('/'))
+    }
+
+    /// Waits for the end of what is left from an earlier start, after ending it.
+    async fn over_with(
+        &self,
+        units: &Transients,
+        run: &Run,
+        running: bool,
+    ) -> Result<Option<Ran>, HostError> {
+        if running {
+            units.stop(&run.unit).await?;
+            return Ok(None);
+        }
+        let ended = units.wait(&run.unit).await?;
+        self.over(units, run, ended).await.map(Some)
+    }
+
+    /// Puts its words into the journal, and forgets the unit.
+    async fn over(&self, units: &Transients, run: &Run, ended: Ended) -> Result<Ran, HostError> {
+        let path = run.file("stderr");
+        let bytes = self.root.read(&path)?.unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let lines = text.lines().map(str::trim_end).filter(|line| !line.is_empty());
+        for line in lines {
+            tracing::info!(unit = %run.unit, "bootc: {line}");
+        }
+        if !ended.is_success() {
+            tracing::warn!(unit = %run.unit, "{}: {ended}", run.unit);
+        }
+        units.stop(&run.unit).await?;
+        self.root.remove(&path)?;
+        Ok(Ran { ended, words: tail(&text) })
+    }
+}
+
+/// The command line. Its proxies are those of systemd's `DefaultEnvironment=`, as for every service of the host.
+fn switch_command(bootc: &str, image: &ImageRef) -> Vec<String> {
+    let named = image.to_string();
+    let (transport, target) = match image.transport() {
+        Transport::Registry => ("registry", named.as_str()),
+        Transport::OciDirectory => ("oci", named.strip_prefix("oci:").unwrap_or(&named)),
+    };
+    [bootc, "switch", "--quiet", "--transport", transport, target].map(str::to_owned).into()
+}
+
+/// Says whether a command line is the same, whether its progress is told or not.
+fn is_same(found: &[String], wanted: &[String]) -> bool {
+    let mut rest = found.to_vec();
+    if rest.get(2).is_some_and(|word| word == "--progress-fd") {
+        rest.drain(2..4);
+    }
+    rest == wanted
+}
+
+fn refused(image: &ImageRef, error: HostError) -> HostError {
+    if transient::exists_already(&error) {
+        let cause = "another program has just started bootc under the same name";
+        return Failure::new(Trouble::Busy, image.to_string(), cause).into_error();
+    }
+    match transient::refused(error) {
+        Ok(words) => {
+            let cause = format!("systemd did not start bootc: {words}");
+            Failure::new(Trouble::Bootc, image.to_string(), cause).into_error()
+        }
+        Err(error) => error,
+    }
+}
+
+/// Returns the last lines, as many as fit.
+fn tail(text: &str) -> String {
+    let text = text.trim();
+    let skipped = text.chars().count().saturating_sub(TAIL);
+    let end: String = text.chars().skip(skipped).collect();
+    end.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
+}

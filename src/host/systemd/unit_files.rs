@@ -1,0 +1,181 @@
+//! The links of units, made by the running systemd: one call for each verb, with the whole list.
+//!
+//! systemd writes them without syncing anything: what it did is looked at and synced by the caller
+//! ([`UnitLinks::settled`]), before it counts as done.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::bus::{ServiceOutcome, Systemd, call, refusal, within};
+use super::links::Node;
+use super::{LINKS_LIMIT, UnitLinks};
+use crate::host::HostError;
+use crate::host::durable::{Change, Want};
+use crate::host::saved::Saved;
+use crate::model::UnitName;
+use crate::model::ids::UNIT_DIR;
+
+/// What is made of a unit's links. A batch goes by this order: a mask goes first and comes last, because a link to
+/// `/dev/null` has no `[Install]` section to go by; and what is to be disabled wins over the `Also=` of another unit,
+/// as in the machine-config-daemon (MCD-149).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LinkVerb {
+    /// Take a mask away.
+    Unmask,
+    /// Do what the presets say.
+    Preset,
+    /// Make the `[Install]` links.
+    Enable,
+    /// Remove all links.
+    Disable,
+    /// Hide the unit.
+    Mask,
+}
+
+/// The units that systemd is to be asked about, by verb.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Calls(pub(super) BTreeMap<LinkVerb, Vec<String>>);
+
+/// What has to be done after systemd did its part.
+#[derive(Debug)]
+pub struct Settled {
+    /// What it made, to be synced, and what it left to be made.
+    pub changes: Vec<Change<'static>>,
+    /// Paths that it changed although nobody foretold it, as they were.
+    pub unforeseen: Vec<(String, Saved)>,
+}
+
+impl Systemd {
+    /// Has systemd make links. It reads the unit files as they are now; nothing is reloaded (MCD-156).
+    pub async fn make_links(&self, calls: &Calls) -> Result<ServiceOutcome, HostError> {
+        let Some(bus) = self.connect().await? else { return Ok(ServiceOutcome::NoSystemd) };
+        for (verb, units) in &calls.0 {
+            // Not below /run; links that lead elsewhere are replaced.
+            let (runtime, force) = (false, true);
+            let asked = async {
+                match verb {
+                    LinkVerb::Unmask => call(&bus, "UnmaskUnitFiles", &(units, runtime)).await,
+                    LinkVerb::Preset => call(&bus, "PresetUnitFiles", &(units, runtime, force)).await,
+                    LinkVerb::Enable => call(&bus, "EnableUnitFiles", &(units, runtime, force)).await,
+                    LinkVerb::Disable => call(&bus, "DisableUnitFiles", &(units, runtime)).await,
+                    LinkVerb::Mask => call(&bus, "MaskUnitFiles", &(units, runtime, force)).await,
+                }
+            };
+            let done = within(format!("{} of units", verb.word()), LINKS_LIMIT, asked).await;
+            if let Err(error) = done {
+                let cause = refusal(error)?;
+                let unit = units.join(" ");
+                if *verb == LinkVerb::Preset {
+                    // A unit that can't be preset stays as it is (MCD-150).
+                    tracing::warn!(units = unit, "preset of {unit}: {cause}");
+                } else {
+                    return Err(HostError::Unit { unit, cause });
+                }
+            }
+        }
+        Ok(ServiceOutcome::Done)
+    }
+}
+
+impl LinkVerb {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Unmask => "unmask",
+            Self::Preset => "preset",
+            Self::Enable => "enable",
+            Self::Disable => "disable",
+            Self::Mask => "mask",
+        }
+    }
+}
+
+impl UnitLinks<'_> {
+    /// Works out what one verb makes of a unit. Nothing is written.
+    pub fn make(&mut self, verb: LinkVerb, unit: &UnitName) -> Result<(), HostError> {
+        // systemd is asked about what it knows; what is left of a unit that is gone is only files (MCD-154).
+        let known = self.knows(unit)?;
+        let ask = match verb {
+            LinkVerb::Unmask => {
+                let masked = self.is_masked(unit.as_str());
+                self.unmask(unit);
+                masked
+            }
+            LinkVerb::Preset => self.preset(unit)? && known,
+            LinkVerb::Enable => {
+                self.enable(unit)?;
+                known
+            }
+            LinkVerb::Disable => {
+                self.disable(unit)?;
+                known
+            }
+            LinkVerb::Mask => {
+                // systemd refuses to replace a file.
+                let file = self.before.get(unit.as_str()) == Some(&Node::File);
+                self.mask(unit);
+                !file
+            }
+        };
+        if ask {
+            self.calls.0.entry(verb).or_default().push(unit.to_string());
+        }
+        Ok(())
+    }
+
+    /// Returns what systemd is to be asked, where it runs.
+    pub fn calls(&self) -> &Calls {
+        &self.calls
+    }
+
+    /// Compares what systemd made (`after`) with what was worked out. A link of its own making stays as it is, also where
+    /// it leads to the same unit file by another directory. `earlier` as in [`UnitLinks::changes`].
+    pub fn settled(&self, after: &UnitLinks<'_>, earlier: &[String]) -> Settled {
+        let foretold = self.changing(earlier);
+        let moved: BTreeSet<&String> = self.before.keys().chain(after.before.keys()).collect();
+        let mut unforeseen = BTreeMap::new();
+        for at in moved {
+            let was = self.before.get(at);
+            if !foretold.contains(at) && was != after.before.get(at) {
+                unforeseen.insert(at.clone(), was.cloned());
+            }
+        }
+        let change = |at: &String| {
+            let made = after.before.get(at);
+            let wanted = self.now.get(at);
+            let same = !foretold.contains(at) || equivalent(made, wanted);
+            let want = match if same { made } else { wanted } {
+                Some(Node::Link(target)) => Want::Link { target: target.clone() },
+                Some(Node::File) => return None,
+                None => Want::Absent,
+            };
+            Some(Change::new(format!("{UNIT_DIR}/{at}"), 0, want))
+        };
+        let changes = foretold.iter().chain(unforeseen.keys()).filter_map(change).collect();
+        let saved = |node: Option<Node>| match node {
+            Some(Node::Link(target)) => Some(Saved::Link { target }),
+            None => Some(Saved::Absent),
+            // systemd never removes a unit file.
+            Some(Node::File) => None,
+        };
+        let unforeseen = unforeseen.into_iter();
+        let unforeseen = unforeseen.filter_map(|(at, was)| Some((format!("{UNIT_DIR}/{at}"), saved(was)?)));
+        Settled { changes, unforeseen: unforeseen.collect() }
+    }
+}
+
+/// Says whether two entries mean the same to systemd: links to a unit file of the same name.
+fn equivalent(one: Option<&Node>, other: Option<&Node>) -> bool {
+    match (one, other) {
+        (Some(Node::Link(one)), Some(Node::Link(other))) => {
+            one == other || (!is_mask(one) && !is_mask(other) && name(one) == name(other))
+        }
+        (one, other) => one == other,
+    }
+}
+
+fn is_mask(target: &str) -> bool {
+    target == super::links::DEV_NULL
+}
+
+fn name(path: &str) -> &str {
+    path.rsplit_once('/').map_or(path, |(_, name)| name)
+}

@@ -1,0 +1,318 @@
+//! Plays systemd: `org.freedesktop.systemd1` on a real connection, with the faults that a real one shows rarely.
+//!
+//! Jobs end as a test says. Links are made by systemd's own `systemctl --root`. Transient units really run their
+//! command, with the files and the descriptors that they are given.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use zbus::Connection;
+use zbus::zvariant::{OwnedObjectPath, OwnedValue, Value};
+
+mod unit;
+
+use unit::{ServiceView, Unit, UnitView};
+
+pub(crate) const OBJECT: &str = "/org/freedesktop/systemd1";
+pub(crate) const MANAGER: &str = "org.freedesktop.systemd1.Manager";
+
+/// How jobs of `RestartUnit` and `ReloadUnit` end, and when.
+#[derive(Debug, Clone)]
+pub(crate) struct Jobs {
+    /// systemd's word.
+    pub(crate) result: &'static str,
+    /// Whether the end is told before the reply that names the job.
+    pub(crate) before_reply: bool,
+    /// How long the job takes.
+    pub(crate) takes: Duration,
+    /// What becomes of the unit: its `ActiveState`, its `Result`, and after what time that is so.
+    pub(crate) then: (&'static str, &'static str, Duration),
+    /// Whether systemd leaves the bus instead of ending the job.
+    pub(crate) leaves: bool,
+}
+
+impl Default for Jobs {
+    fn default() -> Self {
+        let then = ("active", "success", Duration::ZERO);
+        Self { result: "done", before_reply: true, takes: Duration::ZERO, then, leaves: false }
+    }
+}
+
+/// What is played, and what was asked.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    /// How jobs end.
+    pub(crate) jobs: Jobs,
+    /// The version that it tells.
+    pub(crate) version: String,
+    /// The root in which links are made.
+    pub(crate) root: Option<PathBuf>,
+    /// The calls that change something, with their arguments.
+    pub(crate) asked: Vec<String>,
+    pub(crate) units: BTreeMap<String, Unit>,
+    next_job: u32,
+}
+
+/// The double; its state is shared with the test.
+#[derive(Debug, Clone)]
+pub(crate) struct Double(pub(crate) Arc<Mutex<State>>);
+
+/// An error of systemd.
+#[derive(Debug, zbus::DBusError)]
+#[zbus(prefix = "org.freedesktop.systemd1")]
+pub(crate) enum Refusal {
+    #[zbus(error)]
+    ZBus(zbus::Error),
+    UnitExists(String),
+    NoSuchUnit(String),
+    UnitMasked(String),
+}
+
+type Changes = Vec<(String, String, String)>;
+type Properties = Vec<(String, OwnedValue)>;
+
+impl Double {
+    pub(crate) fn new(version: &str) -> Self {
+        Self(Arc::new(Mutex::new(State { version: version.to_owned(), ..State::default() })))
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap()
+    }
+
+    fn job(&self) -> (u32, OwnedObjectPath) {
+        let mut state = self.state();
+        state.next_job += 1;
+        let number = state.next_job;
+        (number, OwnedObjectPath::try_from(format!("{OBJECT}/job/{number}")).unwrap())
+    }
+
+    /// Serves the object of a unit; its properties are read from the state.
+    async fn serve_unit(&self, bus: &Connection, name: &str) -> OwnedObjectPath {
+        let path = unit_path(name);
+        let (unit, service) = (UnitView::new(self, name), ServiceView::new(self, name));
+        let (one, other) =
+            (bus.object_server().at(&path, unit).await, bus.object_server().at(&path, service).await);
+        one.and(other).map(drop).unwrap();
+        path
+    }
+
+    /// Runs `systemctl --root` and returns its refusal, if there is one.
+    fn systemctl(&self, verb: &str, units: &[String]) -> Result<Changes, Refusal> {
+        let mut state = self.state();
+        state.asked.push(format!("{verb} {}", units.join(" ")));
+        let Some(root) = &state.root else { return Ok(Vec::new()) };
+        let mut systemctl = std::process::Command::new("systemctl");
+        systemctl.arg(format!("--root={}", root.display())).args(["--force", verb]).args(units);
+        let output = systemctl.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        if output.status.success() { Ok(Vec::new()) } else { Err(Refusal::UnitMasked(said)) }
+    }
+
+    async fn end(self, bus: Connection, job: (u32, OwnedObjectPath), unit: String, result: String) {
+        let body = (job.0, job.1, unit, result);
+        // The test may be over.
+        drop(bus.emit_signal(None::<()>, OBJECT, MANAGER, "JobRemoved", &body).await);
+    }
+
+    /// Changes what a unit is, and tells it.
+    pub(crate) async fn change(&self, bus: &Connection, name: &str, change: impl FnOnce(&mut Unit)) {
+        change(self.state().units.entry(name.to_owned()).or_default());
+        let state = self.state().units.get(name).map(|unit| unit.active.clone()).unwrap_or_default();
+        let changed = BTreeMap::from([("ActiveState", Value::from(state))]);
+        let body = ("org.freedesktop.systemd1.Unit", changed, Vec::<String>::new());
+        let properties = "org.freedesktop.DBus.Properties";
+        drop(bus.emit_signal(None::<()>, unit_path(name), properties, "PropertiesChanged", &body).await);
+    }
+
+    /// Plays one job of a unit that is there.
+    async fn play(&self, bus: &Connection, unit: String) -> OwnedObjectPath {
+        let jobs = self.state().jobs.clone();
+        let job = self.job();
+        let path = job.1.clone();
+        self.serve_unit(bus, &unit).await;
+        self.change(bus, &unit, |unit| "active".clone_into(&mut unit.active)).await;
+        if jobs.leaves {
+            bus.release_name("org.freedesktop.systemd1").await.unwrap();
+            return path;
+        }
+        // Other jobs end first, more than the usual 64 that a queue holds.
+        for _ in 0..100 {
+            let other = self.job();
+            self.clone().end(bus.clone(), other, "other.service".to_owned(), "failed".to_owned()).await;
+        }
+        let (double, bus) = (self.clone(), bus.clone());
+        let ending = async move {
+            if !jobs.takes.is_zero() {
+                tokio::time::sleep(jobs.takes).await;
+            }
+            let (active, result, after) = jobs.then;
+            let change =
+                |unit: &mut Unit| (unit.active, unit.result) = (active.to_owned(), result.to_owned());
+            if after.is_zero() {
+                double.change(&bus, &unit, change).await;
+            }
+            double.clone().end(bus.clone(), job, unit.clone(), jobs.result.to_owned()).await;
+            if !after.is_zero() {
+                tokio::time::sleep(after).await;
+                double.change(&bus, &unit, change).await;
+            }
+        };
+        if jobs.before_reply && jobs.takes.is_zero() && after_is_zero(&self.state().jobs) {
+            ending.await;
+        } else {
+            tokio::spawn(ending);
+        }
+        path
+    }
+}
+
+fn after_is_zero(jobs: &Jobs) -> bool {
+    jobs.then.2.is_zero()
+}
+
+/// The object of a unit; systemd escapes the name in the same manner.
+fn unit_path(name: &str) -> OwnedObjectPath {
+    let escape =
+        |c: char| if c.is_ascii_alphanumeric() { c.to_string() } else { format!("_{:02x}", u32::from(c)) };
+    OwnedObjectPath::try_from(format!("{OBJECT}/unit/{}", name.chars().map(escape).collect::<String>()))
+        .unwrap()
+}
+
+#[zbus::interface(name = "org.freedesktop.systemd1.Manager")]
+impl Double {
+    #[zbus(property)]
+    fn version(&self) -> String {
+        self.state().version.clone()
+    }
+
+    fn subscribe(&self) {}
+
+    fn reload(&self) {
+        self.state().asked.push("reload".to_owned());
+    }
+
+    async fn restart_unit(
+        &self,
+        unit: String,
+        mode: String,
+        #[zbus(connection)] bus: &Connection,
+    ) -> Result<OwnedObjectPath, Refusal> {
+        self.state().asked.push(format!("restart {unit} {mode}"));
+        if unit.starts_with("no-such") {
+            return Err(Refusal::NoSuchUnit(format!("Unit {unit} not found.")));
+        }
+        Ok(self.play(bus, unit).await)
+    }
+
+    async fn reload_unit(
+        &self,
+        unit: String,
+        mode: String,
+        #[zbus(connection)] bus: &Connection,
+    ) -> Result<OwnedObjectPath, Refusal> {
+        self.state().asked.push(format!("reload {unit} {mode}"));
+        Ok(self.play(bus, unit).await)
+    }
+
+    fn get_unit(&self, name: String) -> Result<OwnedObjectPath, Refusal> {
+        let state = self.state();
+        let known = state.units.contains_key(&name).then(|| unit_path(&name));
+        known.ok_or_else(|| Refusal::NoSuchUnit(format!("Unit {name} not loaded.")))
+    }
+
+    async fn start_transient_unit(
+        &self,
+        name: String,
+        mode: String,
+        properties: Properties,
+        _aux: Vec<(String, Properties)>,
+        #[zbus(connection)] bus: &Connection,
+    ) -> Result<OwnedObjectPath, Refusal> {
+        assert_eq!(mode, "fail");
+        if self.state().units.contains_key(&name) {
+            return Err(Refusal::UnitExists(format!(
+                "Unit {name} was already loaded or has a fragment file."
+            )));
+        }
+        let (unit, child) = Unit::start(&properties);
+        self.state().asked.push(format!("start {name}"));
+        self.state().units.insert(name.clone(), unit);
+        self.serve_unit(bus, &name).await;
+        let (double, bus, job) = (self.clone(), bus.clone(), self.job());
+        let path = job.1.clone();
+        tokio::spawn(async move {
+            let ended = child.wait().await;
+            // One that was stopped is forgotten already, and its job was canceled.
+            let result = if double.state().units.contains_key(&name) {
+                let change = |unit: &mut Unit| unit.end(&ended);
+                double.change(&bus, &name, change).await;
+                if ended.success() { "done" } else { "failed" }
+            } else {
+                "canceled"
+            };
+            double.end(bus, job, name, result.to_owned()).await;
+        });
+        Ok(path)
+    }
+
+    async fn stop_unit(
+        &self,
+        name: String,
+        _mode: String,
+        #[zbus(connection)] bus: &Connection,
+    ) -> Result<OwnedObjectPath, Refusal> {
+        self.state().asked.push(format!("stop {name}"));
+        let Some(unit) = self.state().units.get(&name).cloned() else {
+            return Err(Refusal::NoSuchUnit(format!("Unit {name} not loaded.")));
+        };
+        if let Some(pid) = unit.pid {
+            let killed = std::process::Command::new("kill").arg(pid.to_string()).status();
+            assert!(killed.is_ok());
+        }
+        if unit.active != "failed" {
+            self.state().units.remove(&name);
+        }
+        let job = self.job();
+        let path = job.1.clone();
+        self.clone().end(bus.clone(), job, name, "done".to_owned()).await;
+        Ok(path)
+    }
+
+    fn reset_failed_unit(&self, name: String) -> Result<(), Refusal> {
+        let gone = self.state().units.remove(&name);
+        gone.map(drop).ok_or_else(|| Refusal::NoSuchUnit(format!("Unit {name} not loaded.")))
+    }
+
+    fn enable_unit_files(
+        &self,
+        files: Vec<String>,
+        _runtime: bool,
+        _force: bool,
+    ) -> Result<(bool, Changes), Refusal> {
+        Ok((true, self.systemctl("enable", &files)?))
+    }
+
+    fn disable_unit_files(&self, files: Vec<String>, _runtime: bool) -> Result<Changes, Refusal> {
+        self.systemctl("disable", &files)
+    }
+
+    fn preset_unit_files(
+        &self,
+        files: Vec<String>,
+        _runtime: bool,
+        _force: bool,
+    ) -> Result<(bool, Changes), Refusal> {
+        Ok((true, self.systemctl("preset", &files)?))
+    }
+
+    fn mask_unit_files(&self, files: Vec<String>, _runtime: bool, _force: bool) -> Result<Changes, Refusal> {
+        self.systemctl("mask", &files)
+    }
+
+    fn unmask_unit_files(&self, files: Vec<String>, _runtime: bool) -> Result<Changes, Refusal> {
+        self.systemctl("unmask", &files)
+    }
+}

@@ -1,0 +1,159 @@
+//! A unit of the double: what it is, and the command that it really runs.
+
+use std::fs::OpenOptions;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::process::{ExitStatus, Stdio};
+
+use zbus::zvariant::{OwnedValue, Structure, Value};
+
+use super::Double;
+
+/// What systemd tells of a unit.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Unit {
+    pub(crate) active: String,
+    pub(crate) result: String,
+    pub(crate) status: i32,
+    pub(crate) command: Vec<String>,
+    pub(crate) pid: Option<u32>,
+}
+
+/// The process of a transient unit.
+#[derive(Debug)]
+pub(super) struct Running {
+    child: tokio::process::Child,
+    // Held until the process has opened it.
+    _pipe: Option<OwnedFd>,
+}
+
+impl Running {
+    pub(super) async fn wait(mut self) -> ExitStatus {
+        self.child.wait().await.unwrap()
+    }
+}
+
+impl Unit {
+    /// Starts the command of a transient unit.
+    pub(super) fn start(properties: &[(String, OwnedValue)]) -> (Self, Running) {
+        let value = |name: &str| properties.iter().find(|(key, _)| key == name).map(|(_, value)| value);
+        let text = |name: &str| value(name).map(|value| String::try_from(value.clone()).unwrap());
+        assert_eq!(text("Type").as_deref(), Some("oneshot"));
+        let commands =
+            Vec::<(String, Vec<String>, bool)>::try_from(value("ExecStart").unwrap().clone()).unwrap();
+        let (path, argv, _) = commands.into_iter().next().unwrap();
+        assert_eq!(Some(&path), argv.first());
+        let append = |name: &str| {
+            text(name)
+                .map_or_else(Stdio::null, |path| OpenOptions::new().append(true).open(path).unwrap().into())
+        };
+        let pipe = value("ExtraFileDescriptors").map(descriptor);
+        let mut command = match &pipe {
+            // What is passed on arrives as descriptor 3.
+            Some(pipe) => {
+                let script =
+                    format!("exec \"$@\" 3>/proc/{}/fd/{}", std::process::id(), pipe.as_fd().as_raw_fd());
+                let mut command = tokio::process::Command::new("sh");
+                command.args(["-c", &script, "sh"]).args(&argv);
+                command
+            }
+            None => {
+                let mut command = tokio::process::Command::new(&path);
+                command.args(argv.get(1..).unwrap_or_default());
+                command
+            }
+        };
+        command.stdin(Stdio::null()).stdout(append("StandardOutputFileToAppend"));
+        let child = command.stderr(append("StandardErrorFileToAppend")).spawn().unwrap();
+        let unit =
+            Self { active: "activating".to_owned(), pid: child.id(), command: argv, ..Self::default() };
+        (unit, Running { child, _pipe: pipe })
+    }
+
+    /// Takes over how its process ended.
+    pub(super) fn end(&mut self, status: &ExitStatus) {
+        use std::os::unix::process::ExitStatusExt as _;
+        let (active, result) = match (status.success(), status.signal()) {
+            (true, _) => ("active", "success"),
+            (false, None) => ("failed", "exit-code"),
+            (false, Some(_)) => ("failed", "signal"),
+        };
+        (self.active, self.result, self.pid) = (active.to_owned(), result.to_owned(), None);
+        self.status = status.code().or(status.signal()).unwrap();
+    }
+}
+
+fn descriptor(value: &OwnedValue) -> OwnedFd {
+    let list = <Vec<Structure<'_>>>::try_from(value.try_clone().unwrap()).unwrap();
+    let Some(Value::Fd(fd)) = list.first().and_then(|one| one.fields().first()) else { panic!("{list:?}") };
+    fd.as_fd().try_clone_to_owned().unwrap()
+}
+
+/// The interface of every unit.
+#[derive(Debug)]
+pub(super) struct UnitView {
+    double: Double,
+    name: String,
+}
+
+/// The interface of services.
+#[derive(Debug)]
+pub(super) struct ServiceView {
+    double: Double,
+    name: String,
+}
+
+impl UnitView {
+    pub(super) fn new(double: &Double, name: &str) -> Self {
+        Self { double: double.clone(), name: name.to_owned() }
+    }
+}
+
+impl ServiceView {
+    pub(super) fn new(double: &Double, name: &str) -> Self {
+        Self { double: double.clone(), name: name.to_owned() }
+    }
+
+    fn unit(&self) -> Unit {
+        self.double.state().units.get(&self.name).cloned().unwrap_or_default()
+    }
+}
+
+type Command = (String, Vec<String>, bool, u64, u64, u64, u64, u32, i32, i32);
+
+#[zbus::interface(name = "org.freedesktop.systemd1.Unit")]
+impl UnitView {
+    #[zbus(property)]
+    fn active_state(&self) -> String {
+        self.double.state().units.get(&self.name).map(|unit| unit.active.clone()).unwrap_or_default()
+    }
+
+    #[zbus(property)]
+    fn sub_state(&self) -> String {
+        "any".to_owned()
+    }
+}
+
+#[zbus::interface(name = "org.freedesktop.systemd1.Service")]
+impl ServiceView {
+    #[zbus(property, name = "Type")]
+    fn kind(&self) -> String {
+        "simple".to_owned()
+    }
+
+    #[zbus(property)]
+    fn result(&self) -> String {
+        self.unit().result
+    }
+
+    #[zbus(property)]
+    fn exec_main_status(&self) -> i32 {
+        self.unit().status
+    }
+
+    #[zbus(property)]
+    fn exec_start(&self) -> Vec<Command> {
+        let command = self.unit().command;
+        let path = command.first().cloned().unwrap_or_default();
+        vec![(path, command, false, 0, 0, 0, 0, 0, 0, 0)]
+    }
+}
