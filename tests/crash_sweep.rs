@@ -32,7 +32,7 @@ const LEAST: u32 = 1000;
 /// CRA-001, CRA-002, CRA-009: SIGKILL at every fail point, and machines that go down there, orderly or at once; what follows
 /// ends in exactly what was asked for.
 /// CRA-005, MCD-221: `current.json` and MCD's `currentconfig` hold the config only then, and as it was given.
-/// MCD-214, MCD-215, MCD-216: a failure is taken back in reverse order, deployments included, to what was there.
+/// MCD-214: a failure is taken back to what was there.
 #[test]
 fn dying_anywhere_does_no_harm() {
     let home = sweep::scratch();

@@ -7,6 +7,7 @@ mod made;
 use machine_config_agent::model::observation::LocalPackages;
 use machine_config_agent::model::observation::{Booted, Carries, OsSeen};
 use machine_config_agent::model::{BootId, Observation, Target, Timestamp};
+use machine_config_agent::plan::Undo;
 use machine_config_agent::plan::differences::{Difference, Kind, What};
 use machine_config_agent::update::resume::{REBOOT_TRIES, can_take_back, held};
 use machine_config_agent::update::{Decision, Event, Phase, Record, resume, verdict};
@@ -225,4 +226,27 @@ fn a_roll_back_ends_before_anything_else_begins() {
     assert_eq!(ask(&record, &here, &made.to.target()), Decision::Hold);
     assert_eq!(ask(&record, &here, &Made::other()), Decision::Archive);
     assert!(matches!(record.phase, Phase::RollingBack { .. }));
+}
+
+/// MCD-215, MCD-216: an update is taken back in reverse order, from where it stands; its staged deployment is dropped last.
+#[test]
+fn an_update_is_taken_back_in_reverse_order() {
+    let made = Made::with_image();
+    let undone = |events: &[Event]| {
+        let mut record = record(&made, events);
+        record = record.moved(&Event::RollBack, Timestamp::default()).unwrap();
+        record.undo
+    };
+    assert_eq!(undone(&[]), []);
+    assert_eq!(undone(&[Event::Stage]), [Undo::UnstageOs]);
+    let all = undone(&[Event::Stage, Event::Apply { first: 1 }, reboot()]);
+    let batches: Vec<usize> = all
+        .iter()
+        .map(|undo| match undo {
+            Undo::UnstageOs => 0,
+            Undo::PutBack { batch } | Undo::RepeatServices { batch } => *batch,
+        })
+        .collect();
+    assert!(batches.len() > 1 && batches.iter().rev().is_sorted(), "{all:?}");
+    assert_eq!(all.last(), Some(&Undo::UnstageOs));
 }

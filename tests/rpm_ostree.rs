@@ -408,8 +408,13 @@ async fn the_next_agent_joins() {
     bench.faults(json!({"hold": true})).await;
     begun(&bench).await;
     let (backend, request) = (bench.backend(), wants('2'));
-    let release = async { bench.control("Release", &()).await };
-    let (done, _) = tokio::join!(backend.stage(&request, &|_| {}), release);
+    // The same call, byte by byte, joins; any other one would have to wait.
+    let progress = |step: OsProgress| assert!(!step.text.starts_with("waiting"), "{}", step.text);
+    let release = async {
+        bench.control("Joined", &()).await;
+        bench.control("Release", &()).await;
+    };
+    let (done, ()) = tokio::join!(backend.stage(&request, &progress), release);
     assert_eq!(done.unwrap().image, Some(image('2')));
     assert_eq!(bench.log().await, ["UpdateDeployment"]);
 }

@@ -121,10 +121,8 @@ impl<C: ControlPlane> Agent<C> {
             info!(MESSAGE_ID = message::DRIFT_GONE, "the host is as its config says again");
             return;
         }
-        // What is too long for an event is cut there.
-        let diff = drift.iter().find_map(|difference| difference.diff.as_ref());
-        let diff = diff.map(|diff| format!("\n{diff}")).unwrap_or_default();
-        self.control.tell(&Occurrence::Drift { cause: format!("{}{diff}", listed(drift)) }).await;
+        // Contents stay on the node: more people read events than files of nodes.
+        self.control.tell(&Occurrence::Drift { cause: listed(drift) }).await;
     }
 
     /// Watches everything of a spec that can drift. Called before the host is looked at.

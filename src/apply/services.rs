@@ -10,8 +10,8 @@ use super::ApplyError;
 pub(super) async fn carry(host: &Host, step: &Step) -> Result<(), ApplyError> {
     let asked = match &step.op {
         Op::DaemonReload => host.systemd.daemon_reload().await,
-        Op::ReloadUnit { unit } => host.systemd.reload(unit).await,
-        Op::RestartUnit { unit } => host.systemd.restart(unit).await,
+        Op::ReloadUnit { unit } => Box::pin(host.systemd.reload(unit)).await,
+        Op::RestartUnit { unit } => Box::pin(host.systemd.restart(unit)).await,
         Op::LinkPullSecret { .. }
         | Op::StageOs { .. }
         | Op::SetKargs { .. }

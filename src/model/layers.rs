@@ -152,7 +152,7 @@ impl KernelType {
     }
 
     /// The packages that make room for it.
-    fn gap(self) -> &'static [&'static str] {
+    pub(super) fn gap(self) -> &'static [&'static str] {
         match self {
             Self::Default => &[],
             Self::Realtime | Self::Pages64k => &DEFAULT_KERNEL,

@@ -351,10 +351,6 @@ fn unit_differences(name: &UnitName, unit: &UnitSpec, seen: &Observation) -> Vec
         found.push(difference(Kind::Unit, name, What::Mask, &"not masked", &"masked"));
     }
     found.extend(enablement_difference(name, unit, *state));
-    for link in strays(name, unit, seen) {
-        let (wanted, found_there) = ("no link but those it asks for", format!("the link {link}"));
-        found.push(difference(Kind::Unit, name, What::Enablement, &wanted, &found_there));
-    }
     found
 }
 

@@ -1,12 +1,11 @@
-//! What drifts on an idle host beyond what an update is verified by: what the next boot would run, and packages that
-//! somebody layered; and what may be shown of contents that differ.
+//! What drifts on an idle host beyond what an update is verified by: what the next boot would run, and links that nobody
+//! asks for; and what may be shown of contents that differ.
 
-use super::differences::{Difference, Kind, What, difference, differences};
+use super::differences::{Difference, Kind, What, difference, differences, strays};
 use super::explain::text_diff;
 use crate::model::image::PULL_SECRETS;
-use crate::model::observation::{LocalPackages, OsSeen, Staged};
-use crate::model::os::KernelType;
-use crate::model::{FileSeen, FileSpec, HostSpec, Observation};
+use crate::model::observation::{OsSeen, Staged};
+use crate::model::{FileSeen, FileSpec, HostSpec, ImageRef, Observation};
 
 /// What is never shown wherever it turns up: private keys, registry credentials, and password hashes of crypt(5) as
 /// hosts have them.
@@ -15,6 +14,13 @@ const SECRETS: [&str; 7] = ["PRIVATE KEY-----", "\"auth\":", "\"auths\":", ":$y$
 /// Returns every difference of an idle host. What is of no concern to an update under way comes last.
 pub fn drift(spec: &HostSpec, seen: &Observation) -> Vec<Difference> {
     let mut found = differences(spec, seen);
+    for (name, unit) in &spec.units {
+        let link = |link| {
+            let (wanted, found) = ("no link but those it asks for", format!("the link {link}"));
+            difference(Kind::Unit, name, What::Enablement, &wanted, &found)
+        };
+        found.extend(strays(name, unit, seen).iter().map(link));
+    }
     if let OsSeen::Deployments { booted, staged, next } = &seen.os {
         let running = format!("the running deployment {}", booted.deployment);
         let other = |word: &str, os: &Staged| {
@@ -22,33 +28,14 @@ pub fn drift(spec: &HostSpec, seen: &Observation) -> Vec<Difference> {
             let other = format!("{word} {} from {image}, which this agent did not ask for", os.deployment);
             difference(Kind::Image, &"of the next boot", What::Unexpected, &running, &other)
         };
-        found.extend(staged.iter().map(|os| other("the staged deployment", os)));
+        // The same image with other arguments or packages is an administrator's business, and so are packages by hand:
+        // hotfixes are installed so. `status` names them.
+        let digest = |image: &Option<ImageRef>| image.as_ref().map(ImageRef::digest);
+        let foreign = staged.iter().filter(|os| digest(&os.image) != digest(&booted.image));
+        found.extend(foreign.map(|os| other("the staged deployment", os)));
         found.extend(next.iter().map(|os| other("the deployment", os)));
-        found.extend(packages(spec, &booted.local));
     }
     found
-}
-
-/// Returns the packages that no config asked for. Which packages a kernel or an extension consists of is the
-/// distribution's business: where one is wanted, what it can have brought is let be.
-fn packages(spec: &HostSpec, local: &LocalPackages) -> Option<Difference> {
-    let (kernel, plain) = (spec.kernel_type != KernelType::Default, spec.extensions.is_empty());
-    let list = |word: &str, names: &mut dyn Iterator<Item = &String>| {
-        let names: Vec<&str> = names.map(String::as_str).collect();
-        (!names.is_empty()).then(|| format!("{word} {}", names.join(" ")))
-    };
-    let by_hand = |name: &&String| plain && !(kernel && name.starts_with("kernel"));
-    let found: Vec<String> = [
-        list("layered", &mut local.requested.iter().filter(by_hand)),
-        list("removed", &mut local.removed.iter().filter(|_| !kernel)),
-        list("replaced", &mut local.replaced.iter().filter(|_| !kernel)),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
-    let wanted = "the packages of the image";
-    let other = || difference(Kind::Image, &"packages", What::Unexpected, &wanted, &found.join(", "));
-    (!found.is_empty()).then(other)
 }
 
 /// Returns what may be shown of contents that differ: a bounded unified diff; of secrets only the lengths.

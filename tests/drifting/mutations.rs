@@ -19,7 +19,6 @@ use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 
 use machine_config_agent::model::ImageRef;
-use machine_config_agent::model::observation::LocalPackages;
 use rustix::mount::{UnmountFlags, mount_bind, unmount};
 use serde_json::{Value, json};
 
@@ -362,7 +361,6 @@ pub fn of_users() -> Vec<Mutation> {
 
 pub fn of_os() -> Vec<Mutation> {
     let image = |text: &str| Some(ImageRef::parse(text).unwrap());
-    let by_hand = LocalPackages { requested: ["strace".to_owned()].into(), ..LocalPackages::default() };
     vec![
         mutation(
             "another image",
@@ -387,12 +385,6 @@ pub fn of_os() -> Vec<Mutation> {
             |scene| scene.os(|_, _, next| *next = Some(deployment("os-0.0", OTHER_IMAGE))),
             |scene| scene.os(|_, _, next| *next = None),
             &["image of the next boot", "the deployment os-0.0", OTHER_IMAGE],
-        ),
-        mutation(
-            "packages",
-            move |scene| scene.os(|booted, _, _| booted.local = by_hand.clone()),
-            |scene| scene.os(|booted, _, _| booted.local = LocalPackages::default()),
-            &["image packages", "layered strace"],
         ),
     ]
 }

@@ -26,7 +26,8 @@ INSTALLED = {
 
 def build():
     """Builds what the guest runs and what makes its images. Returns the directory of the executables."""
-    run("cargo", "build", "--locked", "--bins", "--example", "os-image", cwd=CHECKOUT)
+    run("cargo", "build", "--locked", "--bins", "--example", "os-image", "--example", "bootc",
+        cwd=CHECKOUT)
     return CHECKOUT / "target" / "debug"
 
 
@@ -39,10 +40,17 @@ class Images:
         self.first = self.layout.derive("base", "v1", self._files(built), {})
         self.disk = self._disk()
 
-    def next(self, tag, files, labels):
-        """Makes an image of v1 and one more layer: path to text. Returns its digest."""
+    def next(self, tag, files, labels, programs=None):
+        """Makes an image of v1 and one more layer: path to text, and to bytes of programs. Returns its digest."""
         layer = {path: (0o644, text.encode()) for path, text in files.items()}
+        layer |= {path: (0o755, data) for path, data in (programs or {}).items()}
         return self.layout.derive("v1", tag, layer, labels)
+
+    def program(self, name):
+        """Returns the bytes of a program of the tests."""
+        with tempfile.TemporaryDirectory(dir=WORK) as stripped:
+            run("strip", "--strip-debug", "-o", Path(stripped) / name, self.tool.with_name(name))
+            return (Path(stripped) / name).read_bytes()
 
     def _base(self):
         place = WORK / f"base-{digest_of(inspect.getsource(guest), guest.mirror())}"

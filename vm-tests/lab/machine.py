@@ -4,6 +4,7 @@ Nothing is waited for by looking again and again: systemd tells that it is up, t
 """
 
 import os
+import re
 import select
 import shutil
 import signal
@@ -31,6 +32,13 @@ def prepare():
     if run("stat", "-f", "-c", "%T", "/sys/fs/cgroup").strip() != "cgroup2fs":
         run("umount", "-R", "/sys/fs/cgroup")
         run("mount", "-t", "cgroup2", "cgroup2", "/sys/fs/cgroup")
+
+
+def _space(process):
+    try:
+        return os.readlink(process / "ns/pid")
+    except OSError:
+        return None
 
 
 class Machine:
@@ -125,6 +133,30 @@ class Machine:
         new.write_text(text)
         new.chmod(0o644)
         new.rename(place)
+
+    def put(self, path, data, mode=0o644):
+        """Puts a file into the /usr of what boots next, as if its image had brought it."""
+        place = disk.entry(self.sysroot)[0] / path.lstrip("/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(data)
+        place.chmod(mode)
+
+    def traced(self, log, *command):
+        """Starts a program under strace, from outside of the guest, which needs none of its own."""
+        return subprocess.Popen(["strace", "-f", "-e", "trace=execve", "-s", "200", "-o", str(log), *map(str, command)],
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def outside(self, process):
+        """Returns the number that a process of the guest has outside of it."""
+        for status in Path("/proc").glob("[0-9]*/status"):
+            try:
+                numbers = re.search(r"^NSpid:\t(.*)$", status.read_text(), re.MULTILINE)[1].split()
+            except (OSError, TypeError):
+                continue  # it has ended, or is the kernel's
+            spaces = os.readlink(f"/proc/{self.leader}/ns/pid"), _space(status.parent)
+            if len(numbers) > 1 and numbers[-1] == str(process) and spaces[0] == spaces[1]:
+                return int(status.parent.name)
+        raise LabError(f"process {process} of the guest is not found")
 
     def read(self, path):
         """Reads a file of the running guest's /etc or /usr."""

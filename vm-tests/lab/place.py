@@ -10,7 +10,8 @@ CASES = WORK / "cases"
 
 # What building and booting need, beyond ./setup; all of Debian 12 or later.
 PACKAGES = ("mmdebstrap", "debian-archive-keyring", "systemd-container", "ostree", "skopeo", "docker-registry",
-            "e2fsprogs", "fdisk", "mount", "util-linux", "libostree-dev", "libssl-dev", "libzstd-dev", "pkg-config")
+            "e2fsprogs", "fdisk", "mount", "util-linux", "libostree-dev", "libssl-dev", "libzstd-dev", "pkg-config",
+            "strace")
 
 
 class LabError(Exception):

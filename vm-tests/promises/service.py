@@ -1,6 +1,6 @@
 """Promise: the service is what systemd can hold: ended when it hangs, started again, reloaded, stopped at once, confined.
 
-Boots: 1
+Boots: 2
 """
 
 import os
@@ -11,9 +11,10 @@ import time
 from pathlib import Path
 
 from lab.agent import UNIT, config, no_action
+from lab.place import LabError
 
 PATH, SETTINGS = "/etc/lab/settings.conf", "/etc/machine-config-agent/settings.toml"
-FIRST, SECOND, THIRD = "rendered-worker-a", "rendered-worker-b", "rendered-worker-c"
+FIRST, SECOND, THIRD, FOURTH = (f"rendered-worker-{letter}" for letter in "abcd")
 # Exposure by `systemd-analyze security`; 9.6 without any hardening. Newer systemd counts a little differently.
 EXPOSURE = 5.0
 
@@ -27,9 +28,21 @@ def ended(pid):
         os.close(poll)
 
 
+def main_process(lab):
+    """Returns the agent's process id as the machine around sees it: the last of its NSpid is the guest's."""
+    inside = lab.agent.unit("MainPID")
+    group = Path(f"/proc/{lab.machine.leader}/root/sys/fs/cgroup/system.slice/{UNIT}/cgroup.procs")
+    for pid in group.read_text().split():
+        status = Path(f"/proc/{pid}/status")
+        if pid != "0" and re.search(rf"^NSpid:.*\t{inside}$", status.read_text(), re.MULTILINE):
+            return int(pid)
+    raise LabError(f"process {inside} of the guest is not found")
+
+
 def play(lab):
-    machine, agent = lab.machine, lab.agent
+    machine, agent, images, registry = lab.machine, lab.agent, lab.images, lab.registry()
     machine.boot()
+    machine.write("/etc/containers/registries.conf.d/lab.conf", registry.trusted())
     agent.policy(no_action(PATH))
     agent.want(config(FIRST, {PATH: "version = 1\n"}))
     # An interval that a person can wait for.
@@ -37,7 +50,6 @@ def play(lab):
     machine.run("systemctl", "daemon-reload")
     agent.start()
     agent.done(FIRST)
-    group = Path(f"/proc/{machine.leader}/root/sys/fs/cgroup/system.slice/{UNIT}/cgroup.procs")
 
     score = machine.run("systemd-analyze", "security", "--no-pager", UNIT).strip().splitlines()[-1]
     print(f"        {score.strip(' →')}", flush=True)
@@ -53,7 +65,7 @@ def play(lab):
     lab.same("it is active", agent.unit("ActiveState"), "active")
 
     lab.same("an idle agent is not ended", agent.unit("NRestarts"), "0")
-    hanging = int(group.read_text())
+    hanging = main_process(lab)
     os.kill(hanging, signal.SIGSTOP)
     lab.same("one that hangs is ended", ended(hanging), True)
     agent.start()
@@ -64,13 +76,24 @@ def play(lab):
 
     # No lock-out: the usual limit is five starts in ten seconds.
     for count in range(6):
-        pid = int(group.read_text())
+        pid = main_process(lab)
         os.kill(pid, signal.SIGKILL)
         lab.same("ended", ended(pid), True)
         agent.start()
     lab.same("started again each time", agent.unit("NRestarts"), "7")
     agent.want(config(THIRD, {PATH: "version = 3\n"}))
     agent.done(THIRD)
+
+    # A registry that takes connections and says nothing: no progress, so no sign of life.
+    digest = images.next("hangs", {PATH.lstrip("/"): "version = 4\n"}, {"machineconfig": FOURTH})
+    image = registry.push(images.layout.path, "hangs", digest)
+    pulling = main_process(lab)
+    registry.process.send_signal(signal.SIGSTOP)
+    agent.want(config(FOURTH, {PATH: "version = 4\n"}), image)
+    lab.same("one whose pull hangs is ended", ended(pulling), True)
+    registry.process.send_signal(signal.SIGCONT)
+    machine.next_boot()
+    lab.same("the next process went on", agent.done(FOURTH, image)["booted"]["digest"], digest)
 
     began = time.monotonic()
     machine.run("systemctl", "stop", UNIT)

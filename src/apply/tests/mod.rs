@@ -5,6 +5,7 @@
 mod crash;
 mod os;
 mod steps;
+mod units;
 
 use std::collections::BTreeMap;
 use std::fs;

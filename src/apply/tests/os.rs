@@ -61,10 +61,10 @@ impl OsBackend for Remembering {
         Box::pin(async move {
             progress(OsProgress { text: "pulling".to_owned(), percent: Some(50) });
             let mut layer = 0;
-            while !matches!(self.pace, Pace::Done) {
+            loop {
                 layer += 1;
                 match self.pace {
-                    Pace::Done => {}
+                    Pace::Done => break,
                     Pace::Stands => std::future::pending::<()>().await,
                     Pace::Repeats => progress(OsProgress { text: "pulling".to_owned(), percent: Some(50) }),
                     Pace::Creeps => progress(OsProgress { text: format!("layer {layer}"), percent: None }),

@@ -1,5 +1,7 @@
 //! What can go wrong with the OS behind the configuration, in the words of every backend.
 
+mod next;
+
 use serde::{Deserialize, Serialize};
 
 use crate::host::HostError;
@@ -57,7 +59,7 @@ impl Failure {
             ("does not match provided manifest digest", Trouble::DigestMismatch),
             ("does not match expected sha256:", Trouble::Corrupted),
             ("corrupted blob", Trouble::Corrupted),
-            ("not an ostree encapsulated container", Trouble::NotBootable),
+            ("not an ostree encapsulated container", Trouble::NoCommit),
             ("does not have ostree.bootable", Trouble::NotBootable),
         ];
         let low = text.to_lowercase();
@@ -101,6 +103,8 @@ pub(in crate::host) enum Trouble {
     Corrupted,
     /// The image is not one that boots.
     NotBootable,
+    /// The image has the marks of one that boots, but no ostree commit in it.
+    NoCommit,
     /// The image is for other machines.
     WrongArchitecture,
     /// The disk is full.
@@ -160,6 +164,7 @@ impl Trouble {
             | Self::ImageNotFound
             | Self::DigestMismatch
             | Self::NotBootable
+            | Self::NoCommit
             | Self::WrongArchitecture
             | Self::CannotLayer
             | Self::LocalPackages
@@ -180,7 +185,7 @@ impl Trouble {
             Self::DigestMismatch => "ImageDigestMismatch",
             Self::WrongStaged => "WrongImageStaged",
             Self::Corrupted => "ImageCorrupted",
-            Self::NotBootable => "ImageNotBootable",
+            Self::NotBootable | Self::NoCommit => "ImageNotBootable",
             Self::WrongArchitecture => "ImageWrongArchitecture",
             Self::NoSpace => "DiskFull",
             Self::SysrootFull => "SysrootFull",
@@ -203,76 +208,32 @@ impl Trouble {
 
     fn next(self) -> &'static str {
         match self {
-            Self::NotBooted => {
-                "Run the agent on the host that booted this sysroot (as root, in the host's mount namespace)."
-            }
-            Self::Busy => {
-                "Wait for the other program, or end it (rpm-ostree status; ostree admin status); it is tried again."
-            }
-            Self::PullFailed => {
-                "Check that the node reaches the registry (skopeo inspect docker://IMAGE); it is tried again."
-            }
-            Self::Unauthorized => {
-                "Check the registry credentials in /etc/ostree/auth.json, or the cluster's pull secret; it is tried again."
-            }
-            Self::ImageNotFound => "Check that the image was pushed, or set another image on the pool.",
-            Self::DigestMismatch => {
-                "Push the image again, or set another image on the pool; nothing was staged."
-            }
-            Self::WrongStaged => {
-                "Find out who else stages deployments on this node (rpm-ostree status); it is tried again."
-            }
-            Self::Corrupted => {
-                "Look at the mirror, the proxy or the cache between (skopeo inspect docker://IMAGE); it is tried again."
-            }
-            Self::NotBootable => {
-                "Build the image from a bootable base (its config needs the labels of an ostree or bootc image)."
-            }
-            Self::WrongArchitecture => {
-                "Set an image of this machine's architecture on the pool, or a manifest list that has one."
-            }
-            Self::BootFull => {
-                "Free space in /boot (df -h /boot; ostree admin status; ostree admin undeploy 1, or rpm-ostree cleanup \
-                 -r, gives up the old deployment); it is tried again."
-            }
-            Self::NoSpace | Self::SysrootFull => {
-                "Free space in /sysroot (df -h /sysroot; ostree admin cleanup); it is tried again."
-            }
-            Self::CannotLayer => {
-                "Install rpm-ostree in the OS image, or build kernel and extensions into the image."
-            }
-            Self::LocalPackages => {
-                "Take the changes back (rpm-ostree reset, then a reboot), or build them into the image."
-            }
-            Self::Composefs => {
-                "Install this machine with bootc's ostree backend: composefs without libostree is not supported."
-            }
-            Self::Bootc => {
-                "Look at its lines (journalctl -t machine-config-agent-bootc; journalctl -u machine-config-agent); \
-                 it is tried again."
-            }
-            Self::WrongLayers => "Correct spec.kernelType or spec.extensions in a MachineConfig of the pool.",
-            Self::NoPackage => {
-                "Check that the extensions image of the release has these packages; nothing is staged."
-            }
-            Self::RpmOstree => {
-                "Look at the daemon's messages (journalctl -u rpm-ostreed; rpm-ostree status); it is tried again."
-            }
-            Self::DaemonLost => {
-                "Find out why it ended (systemctl status rpm-ostreed; journalctl -u rpm-ostreed); it is tried again."
-            }
-            Self::MissingTool => "Install the package skopeo in the OS image, or on this machine.",
-            Self::Locked => {
-                "Unlock it (rm /run/ostree/staged-deployment-locked, or bootc upgrade --from-downloaded) or reset the target."
-            }
-            Self::NotInstalled => {
-                "Install machine-config-agent-ostree of the agent's own build beside it, or in \
-                 /usr/libexec/machine-config-agent; it is tried again."
-            }
-            Self::Libostree => "Look at the host's deployments (ostree admin status; journalctl -b).",
-            Self::Worker => {
-                "Look at the agent's messages (journalctl -u machine-config-agent); it is tried again."
-            }
+            Self::NotBooted => next::NOT_BOOTED,
+            Self::Busy => next::BUSY,
+            Self::PullFailed => next::PULL_FAILED,
+            Self::Unauthorized => next::UNAUTHORIZED,
+            Self::ImageNotFound => next::IMAGE_NOT_FOUND,
+            Self::DigestMismatch => next::DIGEST_MISMATCH,
+            Self::WrongStaged => next::WRONG_STAGED,
+            Self::Corrupted => next::CORRUPTED,
+            Self::NotBootable => next::NOT_BOOTABLE,
+            Self::NoCommit => next::NO_COMMIT,
+            Self::WrongArchitecture => next::WRONG_ARCHITECTURE,
+            Self::BootFull => next::BOOT_FULL,
+            Self::CannotLayer => next::CANNOT_LAYER,
+            Self::LocalPackages => next::LOCAL_PACKAGES,
+            Self::Composefs => next::COMPOSEFS,
+            Self::Bootc => next::BOOTC,
+            Self::WrongLayers => next::WRONG_LAYERS,
+            Self::NoPackage => next::NO_PACKAGE,
+            Self::RpmOstree => next::RPM_OSTREE,
+            Self::DaemonLost => next::DAEMON_LOST,
+            Self::NoSpace | Self::SysrootFull => next::NO_SPACE,
+            Self::MissingTool => next::MISSING_TOOL,
+            Self::Locked => next::LOCKED,
+            Self::NotInstalled => next::NOT_INSTALLED,
+            Self::Libostree => next::LIBOSTREE,
+            Self::Worker => next::WORKER,
         }
     }
 }

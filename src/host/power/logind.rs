@@ -54,7 +54,11 @@ impl Power for Logind {
         Box::pin(async move {
             tracing::info!(why, "asking logind for a reboot: {why}");
             let bus = bus::system(&self.root).await?;
-            reboot(&bus, kind).await.map(|()| Rebooting::Asked)
+            match reboot(&bus, kind).await {
+                // The bus goes down with the machine, at times before the answer: what came of it shows in a moment.
+                Err(error) if is_cut(&error) => Ok(Rebooting::Asked),
+                answer => answer.map(|()| Rebooting::Asked),
+            }
         })
     }
 }
@@ -86,6 +90,12 @@ fn is_unknown(error: &HostError) -> bool {
         name.as_str(),
         "org.freedesktop.DBus.Error.UnknownMethod" | "org.freedesktop.DBus.Error.InvalidArgs"
     )
+}
+
+/// Says whether the connection ended after the call was sent.
+fn is_cut(error: &HostError) -> bool {
+    let HostError::Bus { source, .. } = error else { return false };
+    matches!(source.downcast_ref::<zbus::Error>(), Some(zbus::Error::InputOutput(_)))
 }
 
 /// Somebody who blocks the shutdown.

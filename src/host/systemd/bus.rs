@@ -56,7 +56,8 @@ pub(in crate::host) async fn system(root: &Root) -> Result<Connection, HostError
     let socket = root.base().join(SOCKET.trim_start_matches('/'));
     let address = format!("unix:path={}", socket.display());
     let builder = zbus::connection::Builder::address(address.as_str()).map_err(failed)?;
-    builder.build().await.map_err(failed)
+    // Boxed: a connection in the making is large, and would be a part of every step of an update.
+    Box::pin(builder.build()).await.map_err(failed)
 }
 
 impl Systemd {
@@ -85,12 +86,12 @@ impl Systemd {
 
     /// Reloads a unit.
     pub async fn reload(&self, unit: &UnitName) -> Result<ServiceOutcome, HostError> {
-        self.job("ReloadUnit", "reload", unit).await
+        Box::pin(self.job("ReloadUnit", "reload", unit)).await
     }
 
     /// Restarts a unit. The trust store is also built without its unit (MCD-107).
     pub async fn restart(&self, unit: &UnitName) -> Result<ServiceOutcome, HostError> {
-        let done = self.job("RestartUnit", "restart", unit).await;
+        let done = Box::pin(self.job("RestartUnit", "restart", unit)).await;
         match done {
             Err(error) if unit.as_str() == CA_TRUST_UNIT => {
                 tracing::warn!(unit = %unit, "{error}; running update-ca-trust instead");
@@ -172,7 +173,7 @@ where
     B: serde::Serialize + Type,
 {
     let mut signals = Signals::listen(bus, method, None).await?;
-    call(bus, "Subscribe", &()).await?;
+    subscribe(bus).await?;
     let mut early = Vec::new();
     let mut reply = pin!(call(bus, method, arguments));
     let reply = loop {
@@ -268,6 +269,16 @@ where
 {
     let reply = bus.call_method(Some(SERVICE), OBJECT, Some(MANAGER), method, body).await;
     reply.map_err(|source| bus_error(method, source))
+}
+
+/// Has systemd tell its signals on this connection, which may have been asked for before.
+pub(super) async fn subscribe(bus: &Connection) -> Result<(), HostError> {
+    match call(bus, "Subscribe", &()).await {
+        Err(error) if !error_name(&error).is_some_and(|name| name.ends_with(".AlreadySubscribed")) => {
+            Err(error)
+        }
+        Ok(_) | Err(_) => Ok(()),
+    }
 }
 
 /// Bounds a piece of work in time.

@@ -102,11 +102,21 @@ impl<'a> UnitLinks<'a> {
         let found = self.find(unit.as_str())?;
         match (self.presets.of(unit.as_str()), found) {
             (_, Found::Masked) | (Preset::Ignore, _) => Ok(false),
-            (_, Found::Nothing) | (Preset::Disable, Found::At { .. }) => self.disable(unit).map(|()| true),
-            (Preset::Enable, Found::At { .. }) => match self.enable(unit) {
-                Err(HostError::Unit { .. }) => Ok(false),
-                done => done.map(|()| true),
-            },
+            (_, Found::Nothing) => self.disable(unit).map(|()| true),
+            (Preset::Disable, Found::At { .. }) => {
+                // Not those of its `Also=`: each has a preset of its own.
+                self.remove_links(BTreeSet::from([unit.to_string()]), &BTreeSet::new());
+                Ok(true)
+            }
+            (Preset::Enable, Found::At { .. }) => {
+                for name in self.presets.named(unit.as_str()) {
+                    match self.enable_all(&name) {
+                        Err(HostError::Unit { .. }) => return Ok(false),
+                        done => done?,
+                    }
+                }
+                Ok(true)
+            }
         }
     }
 

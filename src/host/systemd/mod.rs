@@ -6,7 +6,7 @@ mod links;
 mod preset;
 mod signals;
 #[cfg(test)]
-pub(in crate::host) mod tests;
+pub(crate) mod tests;
 pub(in crate::host) mod transient;
 mod unit_files;
 

@@ -65,12 +65,27 @@ impl Presets {
         let matching = self.0.iter().find(|rule| rule.is_for(unit));
         matching.map_or(Preset::Enable, |rule| rule.verdict)
     }
+
+    /// Returns what a preset of this name is about: the instances that a rule names for a template, else the unit.
+    pub(super) fn named(&self, unit: &str) -> Vec<String> {
+        let matching = self.0.iter().find(|rule| rule.is_for(unit));
+        match (matching, unit.split_once("@.")) {
+            (Some(rule), Some((prefix, suffix))) if !rule.instances.is_empty() => {
+                rule.instances.iter().map(|instance| format!("{prefix}@{instance}.{suffix}")).collect()
+            }
+            (Some(_) | None, _) => vec![unit.to_owned()],
+        }
+    }
 }
 
 impl Rule {
     fn is_for(&self, unit: &str) -> bool {
         if self.instances.is_empty() {
             return matches(&self.pattern, unit);
+        }
+        // The template itself stands for the instances that are named.
+        if unit.contains("@.") {
+            return self.pattern == unit;
         }
         // `enable a@.service b c` is for the instances a@b.service and a@c.service only.
         let instance =

@@ -11,7 +11,7 @@ use zbus::zvariant::{Fd, OwnedObjectPath, Value};
 
 use super::bus::{
     MANAGER, OBJECT, SERVICE_UNIT, Systemd, UNIT, bus_error, call, error_name, property, refusal, run_job,
-    unit_path, within,
+    subscribe, unit_path, within,
 };
 use super::signals::{Signals, Told};
 use super::{JOB_LIMIT, LINKS_LIMIT};
@@ -132,7 +132,7 @@ impl Transients {
     pub(in crate::host) async fn wait(&self, unit: &UnitName) -> Result<Ended, HostError> {
         let Some(path) = self.path(unit).await? else { return Ok(unloaded()) };
         let mut signals = Signals::listen(&self.bus, "GetUnit", Some(&path)).await?;
-        call(&self.bus, "Subscribe", &()).await?;
+        subscribe(&self.bus).await?;
         while is_running(&property::<String>(&self.bus, &path, UNIT, "ActiveState").await?) {
             loop {
                 match signals.next().await? {

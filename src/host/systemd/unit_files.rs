@@ -67,8 +67,10 @@ impl Systemd {
                 if *verb == LinkVerb::Preset {
                     // A unit that can't be preset stays as it is (MCD-150).
                     tracing::warn!(units = unit, "preset of {unit}: {cause}");
-                } else {
+                } else if *verb == LinkVerb::Enable {
                     return Err(HostError::Unit { unit, cause });
+                } else {
+                    return Err(HostError::Job { action: verb.word(), unit, result: cause });
                 }
             }
         }

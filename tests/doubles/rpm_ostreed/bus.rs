@@ -256,6 +256,7 @@ impl Os {
         let active = self.0.active.lock().unwrap().clone();
         if let Some(active) = active {
             if active.method == method && active.arguments == arguments {
+                self.0.joined.notify_one();
                 return Ok(address());
             }
             let text = format!(

@@ -50,6 +50,11 @@ impl Control {
         self.0.released.notify_one();
     }
 
+    /// Answers when a call has joined the transaction that runs.
+    async fn joined(&self) {
+        self.0.joined.notified().await;
+    }
+
     /// Returns the methods that made a transaction since the last call.
     fn log(&self) -> Vec<String> {
         std::mem::take(&mut *self.0.log.lock().unwrap())

@@ -43,6 +43,8 @@ struct Daemon {
     faults: Mutex<Faults>,
     /// Told when a held transaction may go on.
     released: tokio::sync::Notify,
+    /// Told when a call joins the transaction that runs.
+    joined: tokio::sync::Notify,
     active: Mutex<Option<Arc<Transaction>>>,
     /// Ids of registered clients by their names on the bus.
     clients: Mutex<std::collections::BTreeMap<String, String>>,
@@ -69,6 +71,7 @@ async fn main() {
         backing: backing.unwrap(),
         faults: Mutex::default(),
         released: tokio::sync::Notify::new(),
+        joined: tokio::sync::Notify::new(),
         active: Mutex::default(),
         clients: Mutex::default(),
         log: Mutex::default(),

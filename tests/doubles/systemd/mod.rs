@@ -2,8 +2,14 @@
 //!
 //! Jobs end as a test says. Links are made by systemd's own `systemctl --root`. Transient units really run their
 //! command, with the files and the descriptors that they are given.
+#![allow(
+    clippy::disallowed_types,
+    clippy::needless_pass_by_value,
+    clippy::unused_self,
+    reason = "it runs programs as systemd does, and its methods have the shape of the interface"
+)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -49,9 +55,14 @@ pub(crate) struct State {
     pub(crate) version: String,
     /// The root in which links are made.
     pub(crate) root: Option<PathBuf>,
+    /// A link that it makes beyond what was asked for.
+    pub(crate) extra: Option<String>,
+    /// What it says instead of making links.
+    pub(crate) refuses: Option<String>,
     /// The calls that change something, with their arguments.
     pub(crate) asked: Vec<String>,
     pub(crate) units: BTreeMap<String, Unit>,
+    clients: BTreeSet<String>,
     next_job: u32,
 }
 
@@ -68,6 +79,7 @@ pub(crate) enum Refusal {
     UnitExists(String),
     NoSuchUnit(String),
     UnitMasked(String),
+    AlreadySubscribed(String),
 }
 
 type Changes = Vec<(String, String, String)>;
@@ -99,14 +111,28 @@ impl Double {
         path
     }
 
+    /// Links below `/etc`, in place of others, are all that the agent asks for.
+    fn links(&self, verb: &str, units: &[String], runtime: bool, force: bool) -> Result<Changes, Refusal> {
+        assert!(!runtime && force, "{verb}");
+        self.systemctl(verb, units)
+    }
+
     /// Runs `systemctl --root` and returns its refusal, if there is one.
     fn systemctl(&self, verb: &str, units: &[String]) -> Result<Changes, Refusal> {
         let mut state = self.state();
         state.asked.push(format!("{verb} {}", units.join(" ")));
+        if let Some(words) = &state.refuses {
+            return Err(Refusal::UnitMasked(words.clone()));
+        }
         let Some(root) = &state.root else { return Ok(Vec::new()) };
         let mut systemctl = std::process::Command::new("systemctl");
         systemctl.arg(format!("--root={}", root.display())).args(["--force", verb]).args(units);
         let output = systemctl.output().unwrap();
+        if let Some(extra) = &state.extra {
+            let at = root.join("etc/systemd/system").join(extra);
+            std::fs::create_dir_all(at.parent().unwrap()).unwrap();
+            std::os::unix::fs::symlink("/usr/lib/systemd/system/crio.service", at).unwrap();
+        }
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         if output.status.success() { Ok(Vec::new()) } else { Err(Refusal::UnitMasked(said)) }
     }
@@ -188,7 +214,16 @@ impl Double {
         self.state().version.clone()
     }
 
-    fn subscribe(&self) {}
+    fn subscribe(&self, #[zbus(header)] header: zbus::message::Header<'_>) -> Result<(), Refusal> {
+        // Of a connection that speaks to one test alone there is no name.
+        let client = header.sender().map(ToString::to_string).unwrap_or_default();
+        let first = self.state().clients.insert(client);
+        if first {
+            Ok(())
+        } else {
+            Err(Refusal::AlreadySubscribed("Client is already subscribed.".to_owned()))
+        }
+    }
 
     fn reload(&self) {
         self.state().asked.push("reload".to_owned());
@@ -228,10 +263,10 @@ impl Double {
         name: String,
         mode: String,
         properties: Properties,
-        _aux: Vec<(String, Properties)>,
+        aux: Vec<(String, Properties)>,
         #[zbus(connection)] bus: &Connection,
     ) -> Result<OwnedObjectPath, Refusal> {
-        assert_eq!(mode, "fail");
+        assert!(mode == "fail" && aux.is_empty());
         if self.state().units.contains_key(&name) {
             return Err(Refusal::UnitExists(format!(
                 "Unit {name} was already loaded or has a fragment file."
@@ -247,7 +282,7 @@ impl Double {
             let ended = child.wait().await;
             // One that was stopped is forgotten already, and its job was canceled.
             let result = if double.state().units.contains_key(&name) {
-                let change = |unit: &mut Unit| unit.end(&ended);
+                let change = |unit: &mut Unit| unit.end(ended);
                 double.change(&bus, &name, change).await;
                 if ended.success() { "done" } else { "failed" }
             } else {
@@ -261,9 +296,10 @@ impl Double {
     async fn stop_unit(
         &self,
         name: String,
-        _mode: String,
+        mode: String,
         #[zbus(connection)] bus: &Connection,
     ) -> Result<OwnedObjectPath, Refusal> {
+        assert_eq!(mode, "replace");
         self.state().asked.push(format!("stop {name}"));
         let Some(unit) = self.state().units.get(&name).cloned() else {
             return Err(Refusal::NoSuchUnit(format!("Unit {name} not loaded.")));
@@ -289,30 +325,30 @@ impl Double {
     fn enable_unit_files(
         &self,
         files: Vec<String>,
-        _runtime: bool,
-        _force: bool,
+        runtime: bool,
+        force: bool,
     ) -> Result<(bool, Changes), Refusal> {
-        Ok((true, self.systemctl("enable", &files)?))
+        Ok((true, self.links("enable", &files, runtime, force)?))
     }
 
-    fn disable_unit_files(&self, files: Vec<String>, _runtime: bool) -> Result<Changes, Refusal> {
-        self.systemctl("disable", &files)
+    fn disable_unit_files(&self, files: Vec<String>, runtime: bool) -> Result<Changes, Refusal> {
+        self.links("disable", &files, runtime, true)
     }
 
     fn preset_unit_files(
         &self,
         files: Vec<String>,
-        _runtime: bool,
-        _force: bool,
+        runtime: bool,
+        force: bool,
     ) -> Result<(bool, Changes), Refusal> {
-        Ok((true, self.systemctl("preset", &files)?))
+        Ok((true, self.links("preset", &files, runtime, force)?))
     }
 
-    fn mask_unit_files(&self, files: Vec<String>, _runtime: bool, _force: bool) -> Result<Changes, Refusal> {
-        self.systemctl("mask", &files)
+    fn mask_unit_files(&self, files: Vec<String>, runtime: bool, force: bool) -> Result<Changes, Refusal> {
+        self.links("mask", &files, runtime, force)
     }
 
-    fn unmask_unit_files(&self, files: Vec<String>, _runtime: bool) -> Result<Changes, Refusal> {
-        self.systemctl("unmask", &files)
+    fn unmask_unit_files(&self, files: Vec<String>, runtime: bool) -> Result<Changes, Refusal> {
+        self.links("unmask", &files, runtime, true)
     }
 }

@@ -47,20 +47,17 @@ impl Unit {
                 .map_or_else(Stdio::null, |path| OpenOptions::new().append(true).open(path).unwrap().into())
         };
         let pipe = value("ExtraFileDescriptors").map(descriptor);
-        let mut command = match &pipe {
+        let mut command = if let Some(pipe) = &pipe {
             // What is passed on arrives as descriptor 3.
-            Some(pipe) => {
-                let script =
-                    format!("exec \"$@\" 3>/proc/{}/fd/{}", std::process::id(), pipe.as_fd().as_raw_fd());
-                let mut command = tokio::process::Command::new("sh");
-                command.args(["-c", &script, "sh"]).args(&argv);
-                command
-            }
-            None => {
-                let mut command = tokio::process::Command::new(&path);
-                command.args(argv.get(1..).unwrap_or_default());
-                command
-            }
+            let script =
+                format!("exec \"$@\" 3>/proc/{}/fd/{}", std::process::id(), pipe.as_fd().as_raw_fd());
+            let mut command = tokio::process::Command::new("sh");
+            command.args(["-c", &script, "sh"]).args(&argv);
+            command
+        } else {
+            let mut command = tokio::process::Command::new(&path);
+            command.args(argv.get(1..).unwrap_or_default());
+            command
         };
         command.stdin(Stdio::null()).stdout(append("StandardOutputFileToAppend"));
         let child = command.stderr(append("StandardErrorFileToAppend")).spawn().unwrap();
@@ -70,7 +67,7 @@ impl Unit {
     }
 
     /// Takes over how its process ended.
-    pub(super) fn end(&mut self, status: &ExitStatus) {
+    pub(super) fn end(&mut self, status: ExitStatus) {
         use std::os::unix::process::ExitStatusExt as _;
         let (active, result) = match (status.success(), status.signal()) {
             (true, _) => ("active", "success"),

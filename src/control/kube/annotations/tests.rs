@@ -120,7 +120,7 @@ fn rebooting() {
     assert_eq!(told(&now, &report(State::Working)), "");
 }
 
-/// MCD-045: the failure is told, then emptied; never created empty.
+/// MCD-045, OST-010: the failure is told, then emptied; never created empty.
 #[test]
 fn finalisation() {
     let now = [("currentConfig", "a"), ("state", "Working")];

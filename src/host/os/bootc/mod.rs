@@ -25,6 +25,7 @@ use super::super::{BoxFuture, HostError, Root, Systemd};
 use super::stamp::LastSeen;
 use super::trouble::{Failure, SYSROOT, Trouble};
 use super::worker::Worker;
+use super::worker::protocol::WithoutCommit;
 use super::{OsBackend, OsProgress, Preflight, SoftReboot, StageRequest};
 use crate::model::observation::{Booted, OsSeen, Staged};
 use crate::model::{Contents, ImageRef};
@@ -179,7 +180,7 @@ impl OsBackend for BootcBackend {
         image: &'a ImageRef,
         credentials: Option<&'a Contents>,
     ) -> BoxFuture<'a, Result<Preflight, HostError>> {
-        Box::pin(self.worker.preflight(image, credentials))
+        Box::pin(self.worker.preflight(image, credentials, WithoutCommit::Taken))
     }
 
     fn stage<'a>(

@@ -1,4 +1,5 @@
 //! bootc as a unit of a systemd that a double plays: started, found again, ended, and what becomes of its words.
+#![expect(clippy::disallowed_types, reason = "it makes FIFOs")]
 
 use std::cell::RefCell;
 use std::os::unix::fs::PermissionsExt as _;

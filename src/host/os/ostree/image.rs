@@ -13,9 +13,10 @@ use ostree_ext::container::store::{
     PreparedImport, list_images, query_image,
 };
 use ostree_ext::container::{ImageReference, OstreeImageReference, SignatureSource, Transport as From};
+use ostree_ext::containers_image_proxy::ImageProxy;
 use ostree_ext::gio::Cancellable;
 use ostree_ext::glib::{Variant, VariantDict};
-use ostree_ext::oci_spec::image::ImageConfiguration;
+use ostree_ext::oci_spec::image::{Descriptor, ImageConfiguration};
 use ostree_ext::ostree::{Repo, Sysroot, commit_get_parent};
 use ostree_ext::prelude::FileExt as _;
 use ostree_ext::refescape::prefix_escape_for_ref;
@@ -23,7 +24,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::super::Preflight;
 use super::super::trouble::{Failure, Trouble};
-use super::super::worker::protocol::Secret;
+use super::super::worker::protocol::{Secret, WithoutCommit};
 use super::oci::View;
 use super::space;
 use super::sysroot::failed;
@@ -130,6 +131,7 @@ pub(super) async fn preflight(
     path: &Path,
     image: &ImageRef,
     credentials: Option<&Secret>,
+    without_commit: WithoutCommit,
 ) -> Result<Preflight, Failure> {
     let repo = sysroot.repo();
     let present_already = |state: &LayeredImageState| {
@@ -141,7 +143,13 @@ pub(super) async fn preflight(
         return present_already(&state);
     }
     let mut pull = Pull::open(&repo, image, credentials).await?;
-    match pull.prepare(image).await? {
+    let prepared = match pull.prepare(image).await {
+        Err(Failure { trouble: Trouble::NoCommit, .. }) if without_commit == WithoutCommit::Taken => {
+            return plain(image, credentials).await;
+        }
+        prepared => prepared?,
+    };
+    match prepared {
         PrepareResult::AlreadyPresent(state) => present_already(&state),
         PrepareResult::Ready(prepared) => {
             space::before_pull(sysroot, path, image, &prepared)?;
@@ -173,6 +181,47 @@ fn labelled(config: &ImageConfiguration) -> Option<Carries> {
     ConfigName::new(labels.get(CONFIG_LABEL)?.as_str()).ok().map(Carries::Config)
 }
 
+/// Where an image is, and how it is reached.
+struct Source {
+    reference: OstreeImageReference,
+    proxy: ImageProxyConfig,
+    /// Kept until the image was read.
+    view: Option<View>,
+}
+
+impl Source {
+    fn of(image: &ImageRef, credentials: Option<&Secret>) -> Result<Self, Failure> {
+        match image.transport() {
+            Transport::Registry => {
+                let proxy = registry_proxy(credentials).map_err(|e| {
+                    let cause = format!("the credentials can't be handed to skopeo: {e}");
+                    Failure::new(Trouble::Libostree, image.to_string(), cause)
+                })?;
+                Ok(Self { reference: reference(image), proxy, view: None })
+            }
+            Transport::OciDirectory => {
+                let view = View::of(image)?;
+                let name = view.path().display().to_string();
+                let reference = unverified(ImageReference { transport: From::OciDir, name });
+                Ok(Self { reference, proxy: local_proxy(), view: Some(view) })
+            }
+        }
+    }
+}
+
+/// Finds out what an image without an ostree commit in it is. That it has the marks of a bootable one, and is for this
+/// machine, was asked for before.
+async fn plain(image: &ImageRef, credentials: Option<&Secret>) -> Result<Preflight, Failure> {
+    let source = Source::of(image, credentials)?;
+    let name = source.reference.imgref.to_string();
+    let proxy = ImageProxy::new_with_config(source.proxy).await.map_err(|e| pull_failed(image, e))?;
+    let open = proxy.open_image(&name).await.map_err(|e| pull_failed(image, e))?;
+    let (_, manifest) = proxy.fetch_manifest(&open).await.map_err(|e| pull_failed(image, e))?;
+    let config = proxy.fetch_config(&open).await.map_err(|e| pull_failed(image, e))?;
+    let download = Some(manifest.layers().iter().map(Descriptor::size).sum());
+    Ok(Preflight { carries: labelled(&config).unwrap_or(Carries::Unknown), download })
+}
+
 /// An image that is open at its source.
 pub(super) struct Pull {
     importer: ImageImporter,
@@ -187,23 +236,9 @@ impl Pull {
         image: &ImageRef,
         credentials: Option<&Secret>,
     ) -> Result<Self, Failure> {
-        let (source, config, view) = match image.transport() {
-            Transport::Registry => {
-                let config = registry_proxy(credentials).map_err(|e| {
-                    let cause = format!("the credentials can't be handed to skopeo: {e}");
-                    Failure::new(Trouble::Libostree, image.to_string(), cause)
-                })?;
-                (reference(image), config, None)
-            }
-            Transport::OciDirectory => {
-                let view = View::of(image)?;
-                let name = view.path().display().to_string();
-                let source = unverified(ImageReference { transport: From::OciDir, name });
-                (source, local_proxy(), Some(view))
-            }
-        };
+        let Source { reference: source, proxy, view } = Source::of(image, credentials)?;
         let mut importer =
-            ImageImporter::new(repo, &source, config).await.map_err(|e| pull_failed(image, e))?;
+            ImageImporter::new(repo, &source, proxy).await.map_err(|e| pull_failed(image, e))?;
         importer.require_bootable();
         importer.set_target(&reference(image));
         Ok(Self { importer, _view: view })

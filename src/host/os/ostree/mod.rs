@@ -39,6 +39,7 @@ use super::super::{BoxFuture, HostError};
 use super::stamp::LastSeen;
 use super::trouble::{Failure, Trouble};
 use super::worker::Worker;
+use super::worker::protocol::WithoutCommit;
 use super::{OsBackend, OsProgress, Preflight, SoftReboot, StageRequest};
 
 /// The libostree backend.
@@ -69,7 +70,7 @@ impl OsBackend for OstreeBackend {
         image: &'a ImageRef,
         credentials: Option<&'a Contents>,
     ) -> BoxFuture<'a, Result<Preflight, HostError>> {
-        Box::pin(self.worker.preflight(image, credentials))
+        Box::pin(self.worker.preflight(image, credentials, WithoutCommit::Refused))
     }
 
     fn stage<'a>(

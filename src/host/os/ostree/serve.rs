@@ -81,8 +81,10 @@ async fn perform(path: &Path, access: Access, work: Work) -> Result<Answer, Fail
     let sysroot = sysroot::load(path, access)?;
     match work {
         Work::See => sysroot::seen(&sysroot).map(Answer::Seen),
-        Work::Preflight { image, credentials } => {
-            image::preflight(&sysroot, path, &image, credentials.as_ref()).await.map(Answer::Preflight)
+        Work::Preflight { image, credentials, without_commit } => {
+            image::preflight(&sysroot, path, &image, credentials.as_ref(), without_commit)
+                .await
+                .map(Answer::Preflight)
         }
         Work::Stage { image, credentials, delete, append } => {
             let lock = sysroot::lock(sysroot, path, &progress).await?;

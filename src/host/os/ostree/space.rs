@@ -142,13 +142,14 @@ impl Kernel {
     }
 
     fn add(&mut self, file: &File) {
-        let below = listed(file);
-        for (name, ..) in &below {
-            self.add(&file.child(name));
+        let Some(info) = info(file) else { return };
+        // Asked for the children of a regular file, libostree 2022.7 aborts.
+        if info.file_type() == FileType::Directory {
+            for (name, ..) in listed(file) {
+                self.add(&file.child(name));
+            }
         }
-        if let (true, Some(info)) = (below.is_empty(), info(file))
-            && let (FileType::Regular, Ok(file)) = (info.file_type(), file.clone().dynamic_cast::<RepoFile>())
-        {
+        if let (FileType::Regular, Ok(file)) = (info.file_type(), file.clone().dynamic_cast::<RepoFile>()) {
             self.files.insert(file.checksum().to_string(), u64::try_from(info.size()).unwrap_or_default());
         }
     }

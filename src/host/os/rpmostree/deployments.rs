@@ -184,12 +184,12 @@ fn transported(name: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn value(value: Value<'_>) -> OwnedValue {
-        value.try_to_owned().unwrap()
+    fn value<'a>(value: impl Into<Value<'a>>) -> OwnedValue {
+        value.into().try_to_owned().unwrap()
     }
 
     fn texts(pairs: &[(&str, &str)]) -> Dictionary {
-        pairs.iter().map(|(key, text)| ((*key).to_owned(), value(Value::from(*text)))).collect()
+        pairs.iter().map(|(key, text)| ((*key).to_owned(), value(*text))).collect()
     }
 
     const HEX: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
@@ -239,7 +239,7 @@ mod tests {
     fn odd_dictionaries_are_read_as_far_as_they_go() {
         assert_eq!(Deployment::of(&Dictionary::new()), Deployment::default());
         let mut odd = texts(&[("booted", "yes"), ("requested-packages", "vim"), ("base-commit-meta", "{}")]);
-        odd.insert("id".to_owned(), value(Value::from(7)));
+        odd.insert("id".to_owned(), value(7));
         assert_eq!(Deployment::of(&odd), Deployment::default());
     }
 
@@ -248,10 +248,10 @@ mod tests {
         let config = r#"{"config":{"Labels":{"machineconfig":"rendered-worker-a"}}}"#;
         let metadata = HashMap::from([("ostree.container.image-config", Value::from(config))]);
         let mut found = texts(&[("id", "os-abc.0")]);
-        found.insert("base-commit-meta".to_owned(), value(Value::from(metadata)));
-        found.insert("booted".to_owned(), value(Value::from(true)));
-        found.insert("requested-packages".to_owned(), value(Value::from(vec!["vim", "usbguard"])));
-        found.insert("requested-base-removals".to_owned(), value(Value::from(vec!["nano"])));
+        found.insert("base-commit-meta".to_owned(), value(metadata));
+        found.insert("booted".to_owned(), value(true));
+        found.insert("requested-packages".to_owned(), value(vec!["vim", "usbguard"]));
+        found.insert("requested-base-removals".to_owned(), value(vec!["nano"]));
         let state = State { deployments: vec![Deployment::of(&found)], ..State::default() };
         let Some(OsSeen::Deployments { booted, staged: None, next: None }) = state.seen(None) else {
             panic!()

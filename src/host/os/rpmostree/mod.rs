@@ -22,6 +22,7 @@ mod transaction;
 use super::stamp::LastSeen;
 use super::trouble::{Failure, SYSROOT, Trouble};
 use super::worker::Worker;
+use super::worker::protocol::WithoutCommit;
 use super::{OsBackend, OsProgress, Preflight, StageRequest};
 use crate::host::{BoxFuture, HostError, Root};
 use crate::model::observation::{OsSeen, Staged};
@@ -75,7 +76,7 @@ impl OsBackend for RpmOstreeBackend {
         image: &'a ImageRef,
         credentials: Option<&'a Contents>,
     ) -> BoxFuture<'a, Result<Preflight, HostError>> {
-        Box::pin(self.worker.preflight(image, credentials))
+        Box::pin(self.worker.preflight(image, credentials, WithoutCommit::Taken))
     }
 
     fn stage<'a>(

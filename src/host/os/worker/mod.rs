@@ -30,7 +30,7 @@ use crate::model::{Contents, ImageRef, Karg};
 
 use super::trouble::{Failure, Trouble};
 use super::{OsProgress, Preflight, StageRequest};
-use protocol::{Answer, Line, Request, Secret, VERSION, Work};
+use protocol::{Answer, Line, Request, Secret, VERSION, WithoutCommit, Work};
 
 pub(in crate::host) use executable::Executable;
 pub use protocol::{LABELS_VERB, WORKER_VERB};
@@ -71,8 +71,10 @@ impl Worker {
         &self,
         image: &ImageRef,
         credentials: Option<&Contents>,
+        without_commit: WithoutCommit,
     ) -> Result<Preflight, HostError> {
-        let work = Work::Preflight { image: image.clone(), credentials: credentials.and_then(Secret::of) };
+        let credentials = credentials.and_then(Secret::of);
+        let work = Work::Preflight { image: image.clone(), credentials, without_commit };
         match self.quietly(work.clone()).await? {
             Answer::Preflight(found) => Ok(found),
             Answer::Seen(_) | Answer::Staged(_) | Answer::Nothing => Err(unasked(&work)),

@@ -41,6 +41,16 @@ pub(in crate::host::os) struct Request {
     pub(in crate::host::os) work: Work,
 }
 
+/// What becomes of a bootable image that has no ostree commit in it, only plain layers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(in crate::host::os) enum WithoutCommit {
+    /// It is refused: the worker itself can't deploy it.
+    Refused,
+    /// It is taken: recent versions of rpm-ostree and bootc deploy it.
+    Taken,
+}
+
 /// The pieces of work.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case")]
@@ -48,7 +58,7 @@ pub(in crate::host::os) enum Work {
     /// Look at what is booted and staged.
     See,
     /// Find out what an image is, at its source or in the repository; no layer is pulled.
-    Preflight { image: ImageRef, credentials: Option<Secret> },
+    Preflight { image: ImageRef, credentials: Option<Secret>, without_commit: WithoutCommit },
     /// Pull and stage.
     Stage { image: Option<ImageRef>, credentials: Option<Secret>, delete: Vec<Karg>, append: Vec<Karg> },
     /// Change the kernel arguments of what is staged, or else of what is booted.

@@ -1,0 +1,46 @@
+//! What a person does next, for each kind of trouble.
+
+pub(super) const NOT_BOOTED: &str =
+    "Run the agent on the host that booted this sysroot (as root, in the host's mount namespace).";
+pub(super) const BUSY: &str =
+    "Wait for the other program, or end it (rpm-ostree status; ostree admin status); it is tried again.";
+pub(super) const PULL_FAILED: &str =
+    "Check that the node reaches the registry (skopeo inspect docker://IMAGE); it is tried again.";
+pub(super) const UNAUTHORIZED: &str = "Check the registry credentials in /etc/ostree/auth.json, or the cluster's pull secret; it is tried again.";
+pub(super) const IMAGE_NOT_FOUND: &str = "Check that the image was pushed, or set another image on the pool.";
+pub(super) const DIGEST_MISMATCH: &str =
+    "Push the image again, or set another image on the pool; nothing was staged.";
+pub(super) const WRONG_STAGED: &str =
+    "Find out who else stages deployments on this node (rpm-ostree status); it is tried again.";
+pub(super) const CORRUPTED: &str =
+    "Look at the mirror, the proxy or the cache between (skopeo inspect docker://IMAGE); it is tried again.";
+pub(super) const NOT_BOOTABLE: &str =
+    "Build the image from a bootable base (its config needs the labels of an ostree or bootc image).";
+pub(super) const WRONG_ARCHITECTURE: &str =
+    "Set an image of this machine's architecture on the pool, or a manifest list that has one.";
+pub(super) const BOOT_FULL: &str = "Free space in /boot (df -h /boot; ostree admin status; ostree admin undeploy 1, or rpm-ostree cleanup -r, gives up the old deployment); it is tried again.";
+pub(super) const CANNOT_LAYER: &str =
+    "Install rpm-ostree in the OS image, or build kernel and extensions into the image.";
+pub(super) const LOCAL_PACKAGES: &str =
+    "Take the changes back (rpm-ostree reset, then a reboot), or build them into the image.";
+pub(super) const COMPOSEFS: &str =
+    "Install this machine with bootc's ostree backend: composefs without libostree is not supported.";
+pub(super) const BOOTC: &str = "Look at its lines (journalctl -t machine-config-agent-bootc; journalctl -u machine-config-agent); it is tried again.";
+pub(super) const WRONG_LAYERS: &str =
+    "Correct spec.kernelType or spec.extensions in a MachineConfig of the pool.";
+pub(super) const NO_PACKAGE: &str =
+    "Check that the extensions image of the release has these packages; nothing is staged.";
+pub(super) const RPM_OSTREE: &str =
+    "Look at the daemon's messages (journalctl -u rpm-ostreed; rpm-ostree status); it is tried again.";
+pub(super) const DAEMON_LOST: &str =
+    "Find out why it ended (systemctl status rpm-ostreed; journalctl -u rpm-ostreed); it is tried again.";
+pub(super) const MISSING_TOOL: &str = "Install the package skopeo in the OS image, or on this machine.";
+pub(super) const LOCKED: &str = "Unlock it (rm /run/ostree/staged-deployment-locked, or bootc upgrade --from-downloaded) or reset the target.";
+pub(super) const NOT_INSTALLED: &str = "Install machine-config-agent-ostree of the agent's own build beside it, or in /usr/libexec/machine-config-agent; it is tried again.";
+pub(super) const LIBOSTREE: &str = "Look at the host's deployments (ostree admin status; journalctl -b).";
+pub(super) const WORKER: &str =
+    "Look at the agent's messages (journalctl -u machine-config-agent); it is tried again.";
+pub(super) const NO_SPACE: &str =
+    "Free space in /sysroot (df -h /sysroot; ostree admin cleanup); it is tried again.";
+pub(super) const NO_COMMIT: &str =
+    "Install bootc or a recent rpm-ostree in the OS image that runs, or build the image from an ostree base.";

@@ -1,0 +1,119 @@
+"""Promise: systemd makes the links of units when it is asked over D-Bus, the same as without it; and no program is run for
+files, units, users and status.
+
+Boots: 1
+"""
+
+import json
+import re
+
+from lab.agent import UNIT, config, no_action
+
+PATH = "/etc/lab/settings.conf"
+FIRST, SECOND, THIRD = "rendered-worker-a", "rendered-worker-b", "rendered-worker-c"
+VENDOR = {
+    "lab-on.service": "WantedBy=multi-user.target\nAlias=lab-alias.service\nAlso=lab-on.socket\n",
+    "lab-on.socket": "WantedBy=sockets.target\n",
+    "lab-off.service": "WantedBy=multi-user.target\nRequiredBy=lab.target\n",
+    "lab-preset-on.service": "WantedBy=multi-user.target\n",
+    "lab-preset-off.service": "WantedBy=multi-user.target\n",
+    "lab-mask.service": "WantedBy=multi-user.target\n",
+    "lab-many@.service": "WantedBy=multi-user.target\nDefaultInstance=one\n",
+    "lab-static.service": "",
+}
+PRESET = "enable lab-preset-on.service\ndisable lab-preset-off.service\ndisable lab-off.service\n"
+OURS = "[Service]\nType=oneshot\nExecStart=/usr/bin/true\n[Install]\nWantedBy={}\nAlias=lab-{}.service\n"
+LINKS = "cd {}/etc/systemd/system; find . -type l -name '*lab-*' -printf '%P %l\n' | sed 's,/lib/,/usr/lib/,;s,/usr/usr/,/usr/,' | sort"
+# Runs for the OS may be traced too: the worker of libostree is one program, and bootc and skopeo are others.
+OF_THE_OS = re.compile(r"machine-config-agent-ostree|/bootc\"|/skopeo\"|/proc/self/fd/|/dev/fd/")
+
+
+def units(*wanted):
+    return {"units": [{"name": name, **rest} for name, rest in wanted]}
+
+
+def target(name, version, wanted):
+    made = config(name, {PATH: f"version = {version}\n"})
+    made["spec"]["config"]["systemd"] = wanted
+    keys = [f"ssh-ed25519 AAAA{version} core@lab"]
+    made["spec"]["config"]["passwd"] = {"users": [{"name": "core", "sshAuthorizedKeys": keys}]}
+    return made
+
+
+# What is there at first is taken over as it is; changes begin with the next.
+BASE = config("rendered-worker-0", {PATH: "version = 0\n"})
+STEPS = [
+    target(FIRST, 1, units(
+        ("lab-on.service", {"enabled": True}), ("lab-off.service", {"enabled": False}),
+        ("lab-preset-on.service", {}), ("lab-preset-off.service", {}), ("lab-mask.service", {"mask": True}),
+        ("lab-many@.service", {"enabled": True}), ("lab-many@two.service", {"enabled": True}),
+        ("lab-static.service", {"enabled": True}), ("lab-nowhere.service", {"enabled": True}),
+        ("lab-ours.service", {"enabled": True, "contents": OURS.format("multi-user.target", "first")}))),
+    # Another [Install] section, a mask that goes, a unit that is no longer managed, an instance that is disabled.
+    target(SECOND, 2, units(
+        ("lab-on.service", {"enabled": False}), ("lab-off.service", {"enabled": True}),
+        ("lab-mask.service", {"mask": False, "enabled": True}), ("lab-many@two.service", {"enabled": False}),
+        ("lab-ours.service", {"enabled": True, "contents": OURS.format("default.target", "second")}))),
+    target(THIRD, 3, units(("lab-mask.service", {"enabled": False}))),
+]
+
+
+def offline(machine, step):
+    """Applies the same config to a copy, where no systemd runs."""
+    name = step["metadata"]["name"]
+    machine.write(f"/etc/lab-offline/{name}.json", json.dumps(step))
+    return machine.run("machine-config-agent", "apply", "--yes", "--no-reboot", "--root", "/var/lab-root",
+                       "--policy", "/etc/machine-config-agent/policy.yaml", "--to", f"/etc/lab-offline/{name}.json")
+
+
+def play(lab):
+    machine, agent = lab.machine, lab.agent
+    for name, install in VENDOR.items():
+        service = "[Socket]\nListenStream=/run/lab.sock\n" if name.endswith("socket") else "[Service]\nExecStart=/usr/bin/true\n"
+        text = service + (f"[Install]\n{install}" if install else "")
+        machine.put(f"/usr/lib/systemd/system/{name}", text.encode())
+    machine.put("/usr/lib/systemd/system-preset/10-lab.preset", PRESET.encode())
+    machine.boot()
+    machine.run("useradd", "--create-home", "core")
+    # Two that the host has already: one is disabled by the config, one by its preset.
+    machine.run("systemctl", "--quiet", "enable", "lab-off.service", "lab-preset-off.service")
+    machine.run("sh", "-c", "mkdir -p /var/lab-root/usr/lib/systemd /var/lab-root/var/lib /var/lab-root/proc/sys/kernel/random;"
+                " cp -a /etc /var/lab-root/; cp -a /usr/lib/systemd/system /usr/lib/systemd/system-preset"
+                " /var/lab-root/usr/lib/systemd/; ln -s usr/lib /var/lab-root/lib; cp -a /home/core /var/lab-root/var/core;"
+                " rm -rf /var/lab-root/etc/machine-config-agent;"
+                " cp /proc/sys/kernel/random/boot_id /var/lab-root/proc/sys/kernel/random/; cp /proc/cmdline /var/lab-root/proc/")
+    nothing = [{"name": name, "actions": [{"type": "None"}]} for name in
+               (*VENDOR, "lab-many@two.service", "lab-ours.service", "lab-nowhere.service")]
+    policy = no_action(PATH)
+    policy["spec"]["nodeDisruptionPolicy"] |= {"units": nothing, "sshkey": {"actions": [{"type": "None"}]}}
+    agent.policy(policy)
+    agent.want(BASE)
+    agent.start()
+    agent.done("rendered-worker-0")
+    offline(machine, BASE)
+
+    process = machine.outside(agent.unit("MainPID"))
+    log = machine.place / "execve.log"
+    trace = machine.traced(log, "-p", process)
+    attached = trace.stderr.readline()
+    lab.same("strace follows", "attached" in attached, True)
+    for step in STEPS:
+        agent.want(step)
+        agent.done(step["metadata"]["name"])
+        offline(machine, step)
+        with_systemd, without = (machine.run("sh", "-c", LINKS.format(root)) for root in ("", "/var/lab-root"))
+        lab.same(f"links after {step['metadata']['name']}", with_systemd, without)
+        lab.same("there are some", "lab-" in with_systemd, True)
+    trace.terminate()
+    trace.wait()
+    started = [line for line in log.read_text().splitlines() if "execve(" in line]
+    lab.same("programs that are not of the OS", [line for line in started if not OF_THE_OS.search(line)], [])
+
+    status = machine.traced(log, *machine.inside("machine-config-agent", "status", "--output", "json"))
+    lab.same("status", "rendered-worker-c" in status.communicate()[0], True)
+    started = [line for line in log.read_text().splitlines() if "execve(" in line and "= 0" in line]
+    others = [line for line in started if not OF_THE_OS.search(line)]
+    lab.same("nsenter, status, and nothing else", len(others), 2)
+    lines = machine.run("journalctl", "--no-pager", "--output=cat", f"--unit={UNIT}")
+    lab.same("no unit failed", "not done" in lines, False)
+    lab.same("faults in the journal", agent.logged("FAULT"), [])
