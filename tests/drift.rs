@@ -8,6 +8,7 @@
     reason = "a test: it fails by panicking, and plays the host"
 )]
 
+mod desk;
 mod drifting;
 mod node;
 

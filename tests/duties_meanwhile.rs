@@ -7,6 +7,7 @@
     reason = "a test: it fails by panicking, and plays the host"
 )]
 
+mod desk;
 mod plain_host;
 
 use std::cell::RefCell;
@@ -14,38 +15,17 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use machine_config_agent::agent::{Agent, End, Stop};
-use machine_config_agent::control::{
-    ControlError, ControlPlane, Drained, Released, TrustFeed, TrustSender, trust_feed,
-};
-use machine_config_agent::host::os::Preflight;
-use machine_config_agent::host::power::Supervised;
+use desk::Desk;
+use desk::os::{Played, image};
+use machine_config_agent::agent::End;
+use machine_config_agent::control::{TrustSender, trust_feed};
 use machine_config_agent::host::watch::Watch;
-use machine_config_agent::host::{
-    AuthFile, BoxFuture, Clock, FailPoints, Host, HostError, OsBackend, OsProgress, Root, StageRequest,
-    Systemd,
-};
-use machine_config_agent::journal::Journal;
+use machine_config_agent::host::{AuthFile, FailPoints, Host, Root};
 use machine_config_agent::model::certificates::{Registries, ServerCaRotation};
-use machine_config_agent::model::machineconfig::MachineConfig;
-use machine_config_agent::model::observation::LocalPackages;
-use machine_config_agent::model::observation::{Booted, Carries, OsSeen, Staged};
-use machine_config_agent::model::policy::DisruptionPolicy;
-use machine_config_agent::model::tuning::OsLimits;
-use machine_config_agent::model::{ClusterTrust, ConfigName, Contents, ImageRef, Target};
-use machine_config_agent::report::{NodeReport, Occurrence};
-use machine_config_agent::telemetry::Telemetry;
-use machine_config_agent::telemetry::metrics::{HostLabels, Metrics};
-use machine_config_agent::telemetry::readiness::Readiness;
+use machine_config_agent::model::{ClusterTrust, Contents};
 
-const CONFIG: &str = r#"{"kind":"MachineConfig","metadata":{"name":"rendered-b"},"spec":{"config":
-    {"ignition":{"version":"3.4.0"}}}}"#;
 const KUBELET_CA: &str = "/etc/kubernetes/kubelet-ca.crt";
 const MERGED: &str = "/etc/mco/internal-registry-pull-secret.json";
-
-fn image(digit: &str) -> ImageRef {
-    ImageRef::parse(&format!("reg.test/os@sha256:{}", digit.repeat(64))).unwrap()
-}
 
 fn trust(version: &str, pull_secret: &str) -> ClusterTrust {
     ClusterTrust {
@@ -58,60 +38,14 @@ fn trust(version: &str, pull_secret: &str) -> ClusterTrust {
     }
 }
 
-/// Wants an image, and says whom to trust.
-#[derive(Debug)]
-struct Desk {
-    trust: TrustFeed,
-}
-
-impl ControlPlane for Desk {
-    async fn changed(&mut self) -> Result<(), ControlError> {
-        std::future::pending().await
-    }
-
-    async fn wanted(&mut self) -> Result<Option<Target>, ControlError> {
-        Ok(Some(Target { config: ConfigName::new("rendered-b").unwrap(), image: Some(image("b")) }))
-    }
-
-    async fn machine_config(&mut self, _name: &ConfigName) -> Result<MachineConfig, ControlError> {
-        Ok(MachineConfig::parse(CONFIG.as_bytes(), "the config").unwrap())
-    }
-
-    async fn policy(&mut self) -> Result<DisruptionPolicy, ControlError> {
-        Ok(DisruptionPolicy::defaults())
-    }
-
-    fn trust(&self) -> TrustFeed {
-        self.trust.clone()
-    }
-
-    fn drains(&self) -> bool {
-        false
-    }
-
-    async fn drain(&mut self, _target: &Target) -> Result<Drained, ControlError> {
-        Ok(Drained::NotAsked)
-    }
-
-    async fn release(&mut self, _committed: &Target) -> Result<Released, ControlError> {
-        Ok(Released::Yes)
-    }
-
-    async fn tell(&mut self, _occurrence: &Occurrence) {}
-
-    async fn publish(&mut self, _report: &NodeReport) -> Result<(), ControlError> {
-        Ok(())
-    }
-}
-
-/// A backend whose pull lasts until the certificates that come meanwhile are on the host.
+/// A pull that lasts until the certificates that come meanwhile are on the host.
 #[derive(Debug)]
 struct LongPull {
     root: Root,
     place: AuthFile,
     trust: TrustSender,
     /// Where the link led at each request to the registry.
-    links: Rc<RefCell<Vec<String>>>,
+    links: RefCell<Vec<String>>,
 }
 
 impl LongPull {
@@ -122,6 +56,8 @@ impl LongPull {
     }
 
     async fn pull(&self) {
+        self.look_at_the_link();
+        assert_eq!(self.root.read(KUBELET_CA).unwrap().as_deref(), Some(&b"CA 1\n"[..]));
         let mut watch = Watch::new(&self.root, [KUBELET_CA], []).unwrap();
         self.trust.put(Some(trust("2", "{}")));
         while self.root.read(KUBELET_CA).unwrap().as_deref() != Some(b"CA 2\n") {
@@ -130,84 +66,36 @@ impl LongPull {
     }
 }
 
-impl OsBackend for LongPull {
-    fn name(&self) -> &'static str {
-        "long-pull"
-    }
-
-    fn auth_file(&self) -> Option<AuthFile> {
-        Some(self.place)
-    }
-
-    fn seen(&self) -> BoxFuture<'_, Result<OsSeen, HostError>> {
-        let booted = Booted {
-            image: Some(image("a")),
-            deployment: "os-a.0".to_owned(),
-            carries: Carries::Unknown,
-            local: LocalPackages::default(),
-        };
-        Box::pin(async { Ok(OsSeen::Deployments { booted, staged: None, next: None }) })
-    }
-
-    fn preflight<'a>(
-        &'a self,
-        _image: &'a ImageRef,
-        _credentials: Option<&'a Contents>,
-    ) -> BoxFuture<'a, Result<Preflight, HostError>> {
-        self.look_at_the_link();
-        Box::pin(async { Ok(Preflight { carries: Carries::Unknown, download: None }) })
-    }
-
-    fn stage<'a>(
-        &'a self,
-        request: &'a StageRequest,
-        _progress: &'a (dyn Fn(OsProgress) + 'a),
-    ) -> BoxFuture<'a, Result<Staged, HostError>> {
-        Box::pin(async move {
-            self.look_at_the_link();
-            assert_eq!(self.root.read(KUBELET_CA).unwrap().as_deref(), Some(&b"CA 1\n"[..]));
-            self.pull().await;
-            Ok(Staged { image: request.image.clone(), deployment: "os-b.0".to_owned(), kargs: Vec::new() })
-        })
-    }
-
-    fn unstage(&self) -> BoxFuture<'_, Result<(), HostError>> {
-        Box::pin(async { Ok(()) })
-    }
-
-    fn finalise(&self) -> BoxFuture<'_, Result<(), HostError>> {
-        Box::pin(async { Ok(()) })
-    }
-}
-
 /// Lives until the reboot; returns where the link led at each request.
 async fn live(dir: &Path, place: AuthFile, pull_secret: &str) -> Vec<String> {
     let root = Root::open(dir).unwrap();
     let (sender, feed) = trust_feed();
     sender.put(Some(trust("1", pull_secret)));
-    let links = Rc::default();
-    let os = LongPull { root: root.clone(), place, trust: sender, links: Rc::clone(&links) };
-    let host = Host {
-        os_because: String::new(),
-        limits: OsLimits::default(),
-        os: Box::new(os),
-        systemd: Systemd::of(&root).unwrap(),
-        clock: Clock::system(),
-        power: Box::new(Supervised::new(&root)),
-        points: FailPoints::off(),
-        root: root.clone(),
+    let links = RefCell::default();
+    let pull = Rc::new(LongPull { root: root.clone(), place, trust: sender, links });
+    let (asked, pulled) = (Rc::clone(&pull), Rc::clone(&pull));
+    let os = Played {
+        auth_file: place,
+        asked: Box::new(move || {
+            asked.look_at_the_link();
+            Ok(())
+        }),
+        pulled: Box::new(move || {
+            let pull = Rc::clone(&pulled);
+            Box::pin(async move {
+                pull.pull().await;
+                Ok(())
+            })
+        }),
+        ..Played::running(image("a"))
     };
-    let telemetry = Telemetry {
-        notify: machine_config_agent::telemetry::notify::Notify::default(),
-        metrics: Metrics::new(HostLabels::default(), Vec::new()),
-        readiness: Readiness::default(),
-    };
-    let journal = Journal::open(root, FailPoints::off()).unwrap();
-    let mut agent = Agent::new(host, journal, Desk { trust: feed }, telemetry, Stop::never(), "worker-0");
+    let host = Host { os: Box::new(os), ..Host::in_directory(root, FailPoints::off()) };
+    let desk = Desk { trust: feed, ..Desk::wanting("rendered-b", Some(image("b"))) };
+    let mut agent = desk.agent(host);
     let ended = tokio::time::timeout(Duration::from_secs(60), Box::pin(agent.run())).await;
     let Ok(end) = ended else { panic!("the pull waits for the certificates in vain") };
     assert_eq!(end.unwrap(), End::Reboot);
-    links.take()
+    pull.links.take()
 }
 
 /// FIL-012, OCL-002: certificates that come in the middle of a pull are written before it ends; the pull secret is linked

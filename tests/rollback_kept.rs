@@ -1,6 +1,12 @@
 //! How long the deployment before the booted one is kept.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test: it fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test: it fails by panicking"
+)]
 
+mod desk;
 mod drifting;
 mod node;
 

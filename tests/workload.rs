@@ -7,6 +7,7 @@
     reason = "a test: it fails by panicking, and plays the host"
 )]
 
+mod desk;
 mod plain_host;
 
 use std::cell::RefCell;
@@ -16,20 +17,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use machine_config_agent::agent::{Agent, Stop};
-use machine_config_agent::control::{ControlError, ControlPlane, Drained, Released};
-use machine_config_agent::host::os::NotImageBased;
-use machine_config_agent::host::power::Supervised;
-use machine_config_agent::host::{Clock, FailPoints, Host, Root, Systemd};
-use machine_config_agent::journal::Journal;
-use machine_config_agent::model::machineconfig::MachineConfig;
-use machine_config_agent::model::policy::DisruptionPolicy;
-use machine_config_agent::model::tuning::OsLimits;
-use machine_config_agent::model::{ConfigName, Target};
-use machine_config_agent::report::{NodeReport, Occurrence, State};
-use machine_config_agent::telemetry::Telemetry;
-use machine_config_agent::telemetry::metrics::{HostLabels, Metrics};
-use machine_config_agent::telemetry::readiness::Readiness;
+use desk::Desk;
+use machine_config_agent::control::{Drained, Released};
+use machine_config_agent::host::{Clock, FailPoints, Host, Root};
+use machine_config_agent::report::{NodeReport, State};
 use tokio::sync::Notify;
 
 /// In the clock's unit.
@@ -40,65 +31,6 @@ const CONFIG: &str = r#"{"kind":"MachineConfig","metadata":{"name":"rendered-b"}
 
 const POLICY: &str = r#"{"apiVersion":"operator.openshift.io/v1","kind":"MachineConfiguration","metadata":{"name":"cluster"},
     "spec":{"nodeDisruptionPolicy":{"files":[{"path":"/etc/drained","actions":[{"type":"Drain"}]}]}}}"#;
-
-/// What the control plane answers, and what it was told.
-#[derive(Debug)]
-struct Desk {
-    /// The last one is the answer from then on.
-    drained: Vec<Drained>,
-    released: Released,
-    told: Rc<RefCell<Vec<String>>>,
-    reports: Rc<RefCell<Vec<NodeReport>>>,
-    /// The clock, and by how many minutes each wait moves it; a wait without one is the last.
-    hand: Arc<AtomicU64>,
-    waits: Vec<u64>,
-    last: Arc<Notify>,
-}
-
-impl ControlPlane for Desk {
-    async fn changed(&mut self) -> Result<(), ControlError> {
-        let Some(minutes) = self.waits.pop() else {
-            self.last.notify_one();
-            return std::future::pending().await;
-        };
-        self.hand.fetch_add(minutes.wrapping_mul(MINUTE), Ordering::Relaxed);
-        Ok(())
-    }
-
-    async fn wanted(&mut self) -> Result<Option<Target>, ControlError> {
-        Ok(Some(Target { config: ConfigName::new("rendered-b").unwrap(), image: None }))
-    }
-
-    async fn machine_config(&mut self, _name: &ConfigName) -> Result<MachineConfig, ControlError> {
-        Ok(MachineConfig::parse(CONFIG.as_bytes(), "the config").unwrap())
-    }
-
-    async fn policy(&mut self) -> Result<DisruptionPolicy, ControlError> {
-        Ok(DisruptionPolicy::parse(POLICY.as_bytes(), "the policy").unwrap())
-    }
-
-    fn drains(&self) -> bool {
-        true
-    }
-
-    async fn drain(&mut self, _target: &Target) -> Result<Drained, ControlError> {
-        let last = self.drained.len() == 1;
-        Ok(if last { self.drained[0].clone() } else { self.drained.remove(0) })
-    }
-
-    async fn release(&mut self, _committed: &Target) -> Result<Released, ControlError> {
-        Ok(self.released.clone())
-    }
-
-    async fn tell(&mut self, occurrence: &Occurrence) {
-        self.told.borrow_mut().push(occurrence.reason().to_owned());
-    }
-
-    async fn publish(&mut self, report: &NodeReport) -> Result<(), ControlError> {
-        self.reports.borrow_mut().push(report.clone());
-        Ok(())
-    }
-}
 
 /// What a process of the agent is given.
 struct Day {
@@ -112,35 +44,27 @@ struct Day {
 
 /// One process of the agent, until it waits for the last time; returns its last report and what it told.
 async fn live(dir: &Path, day: Day) -> (NodeReport, Vec<String>) {
-    let root = Root::open(dir).unwrap();
     let hand = Arc::new(AtomicU64::new(day.minutes * MINUTE));
-    let host = Host {
-        os: Box::new(NotImageBased),
-        os_because: String::new(),
-        limits: OsLimits::default(),
-        systemd: Systemd::of(&root).unwrap(),
-        clock: Clock::moved_by(Arc::clone(&hand)),
-        power: Box::new(Supervised::new(&root)),
-        points: FailPoints::off(),
-        root: root.clone(),
-    };
-    let (told, reports, last) = (Rc::default(), Rc::default(), Arc::new(Notify::new()));
+    let clock = Clock::moved_by(Arc::clone(&hand));
+    let host = Host { clock, ..Host::in_directory(Root::open(dir).unwrap(), FailPoints::off()) };
+    let (waits, last) = (RefCell::new(day.waits), Rc::new(Notify::new()));
+    let ends = Rc::clone(&last);
     let desk = Desk {
-        drained: day.drained,
+        drained: Rc::new(RefCell::new(day.drained)),
         released: day.released,
-        told: Rc::clone(&told),
-        reports: Rc::clone(&reports),
-        hand,
-        waits: day.waits,
-        last: Arc::clone(&last),
+        waited_for: Rc::new(move || {
+            let Some(minutes) = waits.borrow_mut().pop() else {
+                ends.notify_one();
+                return false;
+            };
+            hand.fetch_add(minutes.wrapping_mul(MINUTE), Ordering::Relaxed);
+            true
+        }),
+        ..Desk::wanting("rendered-b", None)
     };
-    let telemetry = Telemetry {
-        notify: machine_config_agent::telemetry::notify::Notify::default(),
-        metrics: Metrics::new(HostLabels::default(), Vec::new()),
-        readiness: Readiness::default(),
-    };
-    let journal = Journal::open(root, FailPoints::off()).unwrap();
-    let mut agent = Agent::new(host, journal, desk, telemetry, Stop::never(), "worker-0");
+    desk.config("rendered-b", CONFIG);
+    desk.policy(POLICY);
+    let mut agent = desk.agent(host);
     let ended = async {
         tokio::select! {
             end = Box::pin(agent.run()) => panic!("it ended: {end:?}"),
@@ -149,8 +73,9 @@ async fn live(dir: &Path, day: Day) -> (NodeReport, Vec<String>) {
         }
     };
     tokio::time::timeout(Duration::from_secs(60), ended).await.unwrap();
-    let report = reports.borrow().last().unwrap().clone();
-    (report, told.take())
+    let report = desk.reports.borrow().last().unwrap().clone();
+    let told = desk.told.take().iter().map(|one| one.reason().to_owned()).collect();
+    (report, told)
 }
 
 /// As [`live`], without anything happening meanwhile.

@@ -119,7 +119,7 @@ impl<C: ControlPlane> Agent<C> {
                     fault.message = format!("{}; undoing it failed too: {}", first.message, fault.message);
                 }
                 self.journal.fault(fault)?;
-                Ok(Turn::Wait(Some(self.backoff.next())))
+                Ok(Turn::Wait(Some(self.backoff.next_wait())))
             }
             Err(error) => Err(error),
         }
@@ -292,7 +292,7 @@ impl<C: ControlPlane> Agent<C> {
         if retry && std::mem::take(&mut self.retry_due) {
             return self.archive();
         }
-        Ok(Turn::Wait(retry.then(|| self.backoff.next())))
+        Ok(Turn::Wait(retry.then(|| self.backoff.next_wait())))
     }
 }
 

@@ -219,7 +219,7 @@ impl<C: ControlPlane> Agent<C> {
 
 /// Names everything that can drift: what the spec writes, the links of its units, what its account and owners are
 /// read from, and what the OS changes with its deployments.
-fn watched(spec: &HostSpec, root: &Root, backend: &str) -> Result<Watched, HostError> {
+pub(crate) fn watched(spec: &HostSpec, root: &Root, backend: &str) -> Result<Watched, HostError> {
     let mut watched = Watched::default();
     watched.paths.extend(spec.written().into_keys().map(String::from));
     if !spec.units.is_empty() {

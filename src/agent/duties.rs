@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::backoff::Backoff;
 use crate::control::TrustFeed;
 use crate::duties::{Attended, Duties, DutyError};
 use crate::host::Host;
 use crate::journal::Journal;
+use crate::model::pace::Pace;
 use crate::model::{ManagedPath, message};
 use crate::report::Health;
 use crate::update::Fault;
@@ -18,7 +18,7 @@ use crate::update::Fault;
 #[derive(Debug)]
 pub(super) struct OnDuty {
     duties: Duties,
-    backoff: Backoff,
+    backoff: Pace,
     /// Something failed: this is when it is tried again. The times of updates are others.
     due: Option<Instant>,
 }
@@ -26,7 +26,7 @@ pub(super) struct OnDuty {
 impl OnDuty {
     /// Takes what the duties follow. Nothing is done yet.
     pub(super) fn new(feed: TrustFeed, node: &str) -> Self {
-        Self { duties: Duties::new(feed), backoff: Backoff::new(node), due: None }
+        Self { duties: Duties::new(feed), backoff: Pace::of_work(node), due: None }
     }
 
     /// Waits for a reason to do them. Cancel-safe: what was not returned comes again, and a time that has come stays.
@@ -69,7 +69,7 @@ impl OnDuty {
         // A pass before the time is another try, and no reason to wait longer for the next one.
         let over = self.due.is_none_or(|due| due <= Instant::now());
         if over && attended.error.as_ref().is_some_and(DutyError::may_pass) {
-            self.due = Some(Instant::now() + self.backoff.next());
+            self.due = Some(Instant::now() + self.backoff.next_wait());
         }
         if fault != health.duty {
             tell(fault.as_ref());

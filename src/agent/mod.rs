@@ -12,9 +12,7 @@
 //! | `service` | its settings, and the hint at a login |
 //! | `duties` | certificates and the pull secret, beside all of these |
 //! | `stop` | SIGTERM, SIGINT and SIGHUP as events |
-//! | `backoff` | how long to wait before the next try |
 
-mod backoff;
 mod begin;
 mod carry;
 pub(crate) mod drift;
@@ -34,6 +32,7 @@ use crate::control::ControlPlane;
 use crate::host::Host;
 use crate::journal::{Journal, Outcome};
 use crate::model::message;
+use crate::model::pace::Pace;
 use crate::model::{Class, HostSpec, Observation, Target, Timestamp, Tuning};
 use crate::observe::observe;
 use crate::report::{Health, Occurrence, report};
@@ -42,7 +41,6 @@ use crate::telemetry::metrics::Worked;
 use crate::update::record::{StagedOs, chain};
 use crate::update::{Decision, Event, resume};
 
-use backoff::Backoff;
 use drift::Monitor;
 use duties::OnDuty;
 pub use error::AgentError;
@@ -107,7 +105,7 @@ pub struct Agent<C> {
     tuning: Tuning,
     settings: Reread,
     hinted: Option<String>,
-    backoff: Backoff,
+    backoff: Pace,
     on_duty: OnDuty,
     going_down: GoingDown,
     proof: Proof,
@@ -143,7 +141,7 @@ impl<C: ControlPlane> Agent<C> {
             tuning: Tuning::default(),
             settings: Reread::default(),
             hinted: None,
-            backoff: Backoff::new(node),
+            backoff: Pace::of_work(node),
             going_down: GoingDown::default(),
             proof: Proof::default(),
             retry_due: false,
@@ -179,10 +177,11 @@ impl<C: ControlPlane> Agent<C> {
         info!(
             MESSAGE_ID = message::STARTED,
             MCA_NODE = self.health.node,
-            "machine-config-agent {} on node {}, OS backend {}",
+            "machine-config-agent {} on node {}, OS backend {}: {}",
             env!("CARGO_PKG_VERSION"),
             self.health.node,
-            self.host.os.name()
+            self.host.os.name(),
+            self.host.os_because
         );
         self.take_over()?;
         // Who runs `apply` once more does not wait for the time of the next try.
@@ -278,7 +277,7 @@ impl<C: ControlPlane> Agent<C> {
         {
             // The node is none the worse for it: what needs the control plane waits, and its return is a change.
             warn!(MESSAGE_ID = message::FAULT, MCA_FAULT = away.reason(), "{}", chain(away));
-            return Ok(Turn::Wait(Some(self.backoff.next())));
+            return Ok(Turn::Wait(Some(self.backoff.next_wait())));
         }
         let fault = error.fault();
         if fault.class == Class::Fatal {
@@ -292,7 +291,7 @@ impl<C: ControlPlane> Agent<C> {
             fault.message,
             fault.next
         );
-        let delay = (fault.class == Class::Retry).then(|| self.backoff.next());
+        let delay = (fault.class == Class::Retry).then(|| self.backoff.next_wait());
         self.tell_refusal(&error).await;
         self.health.fault = Some(fault);
         Ok(Turn::Wait(delay))

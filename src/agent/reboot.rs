@@ -130,7 +130,7 @@ impl<C: ControlPlane> Agent<C> {
 
     /// Tells of a shutdown that came to nothing, and waits before it is asked for again.
     fn taken_back(&mut self, how: &'static str) -> Result<Turn, AgentError> {
-        let delay = self.backoff.next();
+        let delay = self.backoff.next_wait();
         warn!(
             MESSAGE_ID = message::REBOOT_ABORTED,
             "the reboot that was asked for {how}: it is asked for again in {} s",

@@ -4,7 +4,7 @@ use std::fmt;
 
 use tracing::{info, warn};
 
-use super::{Agent, AgentError};
+use super::{Agent, AgentError, Until};
 use crate::control::ControlPlane;
 use crate::model::{FileMode, Tuning, message};
 use crate::report::{NodeReport, State};
@@ -80,7 +80,8 @@ impl<C: ControlPlane> Agent<C> {
     /// Leaves a hint for who logs in to a node that is at fault, and takes it away when it is not.
     pub(super) fn hint(&mut self, report: &NodeReport) {
         let wanted = hint(report);
-        if self.hinted.as_ref() == Some(&wanted) {
+        // Who runs `apply` reads its answer.
+        if self.until == Until::Settled || self.hinted.as_ref() == Some(&wanted) {
             return;
         }
         let root = &self.host.root;

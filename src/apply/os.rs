@@ -129,6 +129,7 @@ async fn in_time(
     let work = host.os.stage(request, &heard);
     tokio::pin!(work);
     loop {
+        let stall = if host.os.tells_progress() { limits.stall } else { limits.total };
         tokio::select! {
             // The work is only borrowed; a notice that another arm overtakes is kept; both clocks are limits, begun anew.
             biased;
@@ -137,7 +138,7 @@ async fn in_time(
                 return Err(late(Limit::Total, limits.total));
             },
             () = sleep_until(end) => return Err(late(Limit::Total, limits.total)),
-            () = sleep(limits.stall) => return Err(late(Limit::Stall, limits.stall)),
+            () = sleep(stall) => return Err(late(Limit::Stall, limits.stall)),
         }
     }
 }

@@ -4,14 +4,14 @@ use serde::Serialize;
 
 use super::host::{HostFlags, runtime};
 use super::{CliError, Output, print, print_json};
-use crate::agent::drift::with_diffs;
-use crate::host::watch::Watch;
-use crate::host::{Host, machine_name};
+use crate::agent::drift::{watched, with_diffs};
+use crate::host::watch::{Watch, Watched};
+use crate::host::{Host, Root, machine_name};
 use crate::journal::state;
 use crate::journal::stored::{Stored, load_record};
 use crate::model::observation::{LocalPackages, OsSeen};
 use crate::model::os::Layers;
-use crate::model::{ImageRef, Target};
+use crate::model::{HostSpec, ImageRef, Target};
 use crate::observe::observe;
 use crate::plan::differences::Difference;
 use crate::plan::drift::drift;
@@ -84,24 +84,51 @@ struct NextBoot {
 pub(super) fn run(arguments: &Arguments) -> Result<u8, CliError> {
     let host = arguments.host.observe()?;
     runtime()?.block_on(async {
-        let mut last = None;
-        let files = [state("record.json"), state("current.json")];
-        let mut watch = Watch::new(&host.root, files.iter().map(String::as_str), [])?;
+        if !arguments.watch {
+            return show(&look(&host).await?, arguments.output).map(|()| 0);
+        }
+        let (mut last, mut watch) = (None, None::<Watch>);
         loop {
+            let wanted = watched_now(&host)?;
+            let Some(watch) = watch.as_mut().filter(|watch| *watch.wanted() == wanted) else {
+                watch = Some(Watch::of(&host.root, wanted)?);
+                // What is to be watched may have become something else before the watch was there.
+                continue;
+            };
             let status = look(&host).await?;
             if last.as_ref() != Some(&status) {
-                match arguments.output {
-                    Output::Json => print_json(&status)?,
-                    Output::Text => print(&text(&status))?,
-                }
-            }
-            if !arguments.watch {
-                return Ok(0);
+                show(&status, arguments.output)?;
             }
             last = Some(status);
             watch.changed().await?;
         }
     })
+}
+
+fn show(status: &Status, output: Output) -> Result<(), CliError> {
+    match output {
+        Output::Json => print_json(status),
+        Output::Text => print(&text(status)),
+    }
+}
+
+/// Names what may change the status: the state on disk, and on an idle host all that can drift.
+fn watched_now(host: &Host) -> Result<Watched, CliError> {
+    let mut wanted = match idle_spec(&host.root)? {
+        Some(spec) => watched(&spec, &host.root, host.os.name())?,
+        None => Watched::default(),
+    };
+    wanted.paths.extend([state("record.json"), state("current.json")]);
+    Ok(wanted)
+}
+
+/// Reads what the host has to be like; `None` while an update is under way, and where nothing is committed.
+fn idle_spec(root: &Root) -> Result<Option<HostSpec>, CliError> {
+    if load_record(root)?.is_some() {
+        return Ok(None);
+    }
+    let stored = Stored::load(root, &state("current.json"))?;
+    Ok(stored.map(|stored| stored.spec()).transpose()?)
 }
 
 async fn look(host: &Host) -> Result<Status, CliError> {
@@ -236,27 +263,38 @@ fn text(status: &Status) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::os::NotImageBased;
-    use crate::host::power::Supervised;
-    use crate::host::{Clock, FailPoints, Root, Systemd};
+    use crate::host::FailPoints;
+    use crate::model::Timestamp;
+    use crate::model::machineconfig::MachineConfig;
     use crate::model::observation::{Booted, Carries, Staged};
-    use crate::model::tuning::OsLimits;
+
+    fn host_at(dir: &std::path::Path) -> Host {
+        let os_because = "it is a test".to_owned();
+        Host { os_because, ..Host::in_directory(Root::open(dir).unwrap(), FailPoints::off()) }
+    }
+
+    /// What drifts on an idle host is a change of the status, and nothing else would tell it.
+    #[test]
+    fn what_can_drift_is_watched() {
+        let dir = tempfile::tempdir().unwrap();
+        let host = host_at(dir.path());
+        let of_state: Watched = watched_now(&host).unwrap();
+        assert_eq!(of_state.paths, [state("record.json"), state("current.json")].into());
+        let file = r#"{"path": "/etc/app.conf", "contents": {"source": "data:,a"}}"#;
+        let config = format!(
+            r#"{{"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig", "metadata": {{"name": "a"}},
+                "spec": {{"config": {{"ignition": {{"version": "3.5.0"}}, "storage": {{"files": [{file}]}}}}}}}}"#
+        );
+        let config = MachineConfig::parse(config.as_bytes(), "a test").unwrap();
+        Stored::new(config, None, Timestamp::default()).save(&host.root, &state("current.json")).unwrap();
+        assert!(watched_now(&host).unwrap().paths.contains("/etc/app.conf"));
+    }
 
     /// A host that somebody changed by hand is named so, in both forms: other packages, and another next boot.
     #[test]
     fn changes_by_hand_are_told() {
         let dir = tempfile::tempdir().unwrap();
-        let root = Root::open(dir.path()).unwrap();
-        let host = Host {
-            clock: Clock::system(),
-            os: Box::new(NotImageBased),
-            os_because: "it is a test".to_owned(),
-            limits: OsLimits::default(),
-            power: Box::new(Supervised::new(&root)),
-            systemd: Systemd::absent(),
-            points: FailPoints::off(),
-            root,
-        };
+        let host = host_at(dir.path());
         let requested = ["usbguard", "vim"].map(str::to_owned).into();
         let os = OsSeen::Deployments {
             booted: Booted {

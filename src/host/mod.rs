@@ -42,6 +42,9 @@ pub use systemd::Systemd;
 
 use crate::model::tuning::OsLimits;
 
+use os::NotImageBased;
+use power::Supervised;
+
 /// A future of a handle that has several implementors. The agent is single-threaded: it need not be `Send`.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
@@ -68,6 +71,22 @@ pub struct Host {
     pub systemd: Systemd,
     /// Where a test has the process die.
     pub points: FailPoints,
+}
+
+impl Host {
+    /// Puts together the host in a directory: no image, no systemd, and whoever started the process plays the reboot.
+    pub fn in_directory(root: Root, points: FailPoints) -> Self {
+        Self {
+            clock: Clock::system(),
+            os: Box::new(NotImageBased),
+            os_because: String::new(),
+            limits: OsLimits::default(),
+            power: Box::new(Supervised::new(&root)),
+            systemd: Systemd::absent(),
+            points,
+            root,
+        }
+    }
 }
 
 impl fmt::Debug for Host {

@@ -19,6 +19,7 @@ pub mod message;
 pub mod mode;
 pub mod observation;
 pub mod os;
+pub mod pace;
 pub mod policy;
 pub mod spec;
 pub mod time;

@@ -6,11 +6,9 @@ use std::fs;
 use std::path::Path;
 
 use super::*;
-use crate::host::os::{NotImageBased, OsBackend, OsProgress, Preflight, StageRequest};
-use crate::host::power::Supervised;
-use crate::host::{BoxFuture, Clock, FailPoints, HostError, Systemd};
+use crate::host::os::{OsBackend, OsProgress, Preflight, StageRequest};
+use crate::host::{BoxFuture, FailPoints, HostError};
 use crate::model::observation::{Booted, Carries, EnabledSeen, FipsSeen, LocalPackages, OsSeen, Staged};
-use crate::model::tuning::OsLimits;
 use crate::model::units::{Enablement, Mask, UnitSpec};
 use crate::model::users::PasswordHash;
 use crate::model::{Class, ConfigName, Contents, FileMode, FileSpec, ImageRef, Owner, Sha256};
@@ -25,16 +23,7 @@ fn host(at: &Path) -> Host {
     write(at, "proc/sys/kernel/random/boot_id", "boot-1\n");
     write(at, "proc/cmdline", "root=/dev/vda a=\"b c\"\n");
     let root = Root::open(at).unwrap();
-    Host {
-        clock: Clock::system(),
-        os: Box::new(NotImageBased),
-        os_because: String::new(),
-        limits: OsLimits::default(),
-        power: Box::new(Supervised::new(&root)),
-        systemd: Systemd::absent(),
-        points: FailPoints::off(),
-        root,
-    }
+    Host::in_directory(root, FailPoints::off())
 }
 
 fn spec(name: &str, paths: &[&str]) -> HostSpec {

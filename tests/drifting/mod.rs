@@ -22,25 +22,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use machine_config_agent::agent::{Agent, End, Reread, Stop};
-use machine_config_agent::control::{ControlError, ControlPlane, Drained, Released};
-use machine_config_agent::host::os::{OsBackend, OsProgress, Preflight, StageRequest};
-use machine_config_agent::host::power::Supervised;
-use machine_config_agent::host::{BoxFuture, Clock, FailPoints, Host, HostError, Root, Systemd};
-use machine_config_agent::journal::Journal;
-use machine_config_agent::model::machineconfig::MachineConfig;
-use machine_config_agent::model::observation::{Booted, Carries, LocalPackages, OsSeen, Staged};
-use machine_config_agent::model::policy::DisruptionPolicy;
-use machine_config_agent::model::tuning::OsLimits;
-use machine_config_agent::model::{ConfigName, Contents, ImageRef, ManagedPath, Target, Tuning};
-use machine_config_agent::report::{NodeReport, Occurrence, State};
-use machine_config_agent::telemetry::Telemetry;
-use machine_config_agent::telemetry::metrics::{HostLabels, Metrics};
-use machine_config_agent::telemetry::notify::Notify as Systemds;
-use machine_config_agent::telemetry::readiness::Readiness;
+use machine_config_agent::agent::{Agent, End, Reread};
+use machine_config_agent::host::{Clock, FailPoints, Host, Root};
+use machine_config_agent::model::observation::{Booted, OsSeen, Staged};
+use machine_config_agent::model::{ConfigName, ImageRef, ManagedPath, Tuning};
+use machine_config_agent::report::{NodeReport, State};
+use machine_config_agent::telemetry::metrics::Metrics;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
+use crate::desk::Desk;
+use crate::desk::os::Played;
 use crate::node::Node;
 
 /// Generous: only a miss waits so long.
@@ -51,116 +43,11 @@ pub const IMAGE: &str =
 pub const OTHER_IMAGE: &str =
     "registry.test/os@sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
 
-/// The OS of a libostree host, as the test says.
-#[derive(Debug, Clone)]
-struct Played {
-    os: Rc<RefCell<OsSeen>>,
-    dropped: Rc<Dropped>,
-}
-
 /// How often the deployment before the booted one was given up.
 #[derive(Debug, Default)]
 pub struct Dropped {
     pub times: Cell<u32>,
     pub told: Notify,
-}
-
-impl OsBackend for Played {
-    fn name(&self) -> &'static str {
-        "played"
-    }
-
-    fn seen(&self) -> BoxFuture<'_, Result<OsSeen, HostError>> {
-        Box::pin(async { Ok(self.os.borrow().clone()) })
-    }
-
-    fn preflight<'a>(
-        &'a self,
-        _image: &'a ImageRef,
-        _credentials: Option<&'a Contents>,
-    ) -> BoxFuture<'a, Result<Preflight, HostError>> {
-        Box::pin(async { Ok(Preflight { carries: Carries::Unknown, download: None }) })
-    }
-
-    fn stage<'a>(
-        &'a self,
-        request: &'a StageRequest,
-        _progress: &'a (dyn Fn(OsProgress) + 'a),
-    ) -> BoxFuture<'a, Result<Staged, HostError>> {
-        panic!("nothing is to be staged: {request:?}")
-    }
-
-    fn unstage(&self) -> BoxFuture<'_, Result<(), HostError>> {
-        Box::pin(async { Ok(()) })
-    }
-
-    fn finalise(&self) -> BoxFuture<'_, Result<(), HostError>> {
-        Box::pin(async { Ok(()) })
-    }
-
-    fn drop_rollback(&self) -> BoxFuture<'_, Result<(), HostError>> {
-        Box::pin(async {
-            self.dropped.times.set(self.dropped.times.get() + 1);
-            self.dropped.told.notify_one();
-            Ok(())
-        })
-    }
-}
-
-/// What the cluster would be told, and what it wants.
-#[derive(Debug, Clone)]
-struct Desk {
-    wanted: Rc<RefCell<String>>,
-    policy: Rc<RefCell<String>>,
-    configs: Rc<RefCell<Vec<(String, String)>>>,
-    told: Rc<RefCell<Vec<Occurrence>>>,
-    reports: Rc<RefCell<Vec<NodeReport>>>,
-    published: Rc<Notify>,
-    nudge: Rc<Notify>,
-}
-
-impl ControlPlane for Desk {
-    async fn changed(&mut self) -> Result<(), ControlError> {
-        self.nudge.notified().await;
-        Ok(())
-    }
-
-    async fn wanted(&mut self) -> Result<Option<Target>, ControlError> {
-        let config = ConfigName::new(self.wanted.borrow().clone()).unwrap();
-        Ok(Some(Target { config, image: None }))
-    }
-
-    async fn machine_config(&mut self, name: &ConfigName) -> Result<MachineConfig, ControlError> {
-        let configs = self.configs.borrow();
-        let (_, text) = configs.iter().find(|(known, _)| known == name.as_str()).unwrap();
-        Ok(MachineConfig::parse(text.as_bytes(), "the config").unwrap())
-    }
-
-    async fn policy(&mut self) -> Result<DisruptionPolicy, ControlError> {
-        Ok(DisruptionPolicy::parse(self.policy.borrow().as_bytes(), "the policy").unwrap())
-    }
-
-    fn drains(&self) -> bool {
-        false
-    }
-
-    async fn drain(&mut self, _target: &Target) -> Result<Drained, ControlError> {
-        Ok(Drained::NotAsked)
-    }
-
-    async fn release(&mut self, _committed: &Target) -> Result<Released, ControlError> {
-        Ok(Released::Yes)
-    }
-
-    async fn tell(&mut self, occurrence: &Occurrence) {
-        self.told.borrow_mut().push(occurrence.clone());
-    }
-
-    async fn publish(&mut self, report: &NodeReport) -> Result<(), ControlError> {
-        self.reports.borrow_mut().push(report.clone());
-        self.published.notify_one();
-        Ok(())
-    }
 }
 
 /// The host and what is around it. It outlives the agents that look at it.
@@ -197,33 +84,18 @@ impl Scene {
         node.put("root/proc/cmdline", "quiet audit=1\n");
         node.put("root/ostree/deploy/.keep", "");
         node.put("root/run/ostree/.keep", "");
-        let booted = Booted {
-            image: Some(ImageRef::parse(IMAGE).unwrap()),
-            deployment: "os-1.0".to_owned(),
-            carries: Carries::Unknown,
-            local: LocalPackages::default(),
-        };
-        let os = OsSeen::Deployments { booted, staged: None, next: None };
-        let desk = Desk {
-            wanted: Rc::new(RefCell::new("rendered-a".to_owned())),
-            // At first nothing at all reboots.
-            policy: Rc::new(RefCell::new(policy(units).replace("Reboot", "None").replace("Drain", "None"))),
-            configs: Rc::default(),
-            told: Rc::default(),
-            reports: Rc::default(),
-            published: Rc::new(Notify::new()),
-            nudge: Rc::new(Notify::new()),
-        };
+        let desk = Desk::wanting("rendered-a", None);
+        // At first nothing at all reboots.
+        desk.policy(&policy(units).replace("Reboot", "None").replace("Drain", "None"));
         let tuning = Tuning {
             repair: repair.iter().map(|path| ManagedPath::new(*path).unwrap()).collect(),
             ..Tuning::default()
         };
-        let metrics = Metrics::new(HostLabels::default(), Vec::new());
         let hand = Arc::new(AtomicU64::new(1_795_205_045_000_000));
         let mut scene = Self {
             node,
-            os: Rc::new(RefCell::new(os)),
-            metrics,
+            os: Played::running(ImageRef::parse(IMAGE).unwrap()).seen,
+            metrics: desk.metrics.clone(),
             hand,
             dropped: Rc::default(),
             tuning,
@@ -232,19 +104,19 @@ impl Scene {
         };
         scene.config("rendered-a", config);
         scene.live(async |scene| scene.until_done("rendered-a").await).await;
-        *scene.desk.policy.borrow_mut() = policy(units);
+        scene.desk.policy(&policy(units));
         scene.told();
         scene
     }
 
     /// Adds a config.
     pub fn config(&self, name: &str, spec: &Value) {
-        self.desk.configs.borrow_mut().push((name.to_owned(), crate::node::config(name, spec)));
+        self.desk.config(name, &crate::node::config(name, spec));
     }
 
     /// Wants a config.
     pub fn want(&self, name: &str) {
-        name.clone_into(&mut self.desk.wanted.borrow_mut());
+        self.desk.wanted.borrow_mut().config = ConfigName::new(name).unwrap();
         self.desk.nudge.notify_one();
     }
 
@@ -263,27 +135,24 @@ impl Scene {
         tokio::time::timeout(PATIENCE, agent.run()).await.unwrap().unwrap()
     }
 
-    fn agent(&self) -> Agent<impl ControlPlane + use<>> {
-        let root = Root::open(&self.node.path("root")).unwrap();
+    fn agent(&self) -> Agent<Desk> {
+        let dropped = Rc::clone(&self.dropped);
+        let os = Played {
+            seen: Rc::clone(&self.os),
+            pulled: Box::new(|| panic!("nothing is to be staged")),
+            dropped: Box::new(move || {
+                dropped.times.set(dropped.times.get() + 1);
+                dropped.told.notify_one();
+            }),
+            ..Played::running(ImageRef::parse(IMAGE).unwrap())
+        };
         let host = Host {
-            os: Box::new(Played { os: Rc::clone(&self.os), dropped: Rc::clone(&self.dropped) }),
-            os_because: String::new(),
-            limits: OsLimits::default(),
-            systemd: Systemd::of(&root).unwrap(),
+            os: Box::new(os),
             clock: Clock::moved_by(Arc::clone(&self.hand)),
-            power: Box::new(Supervised::new(&root)),
-            points: FailPoints::off(),
-            root: root.clone(),
+            ..Host::in_directory(Root::open(&self.node.path("root")).unwrap(), FailPoints::off())
         };
-        let telemetry = Telemetry {
-            notify: Systemds::default(),
-            metrics: self.metrics.clone(),
-            readiness: Readiness::default(),
-        };
-        let journal = Journal::open(root, FailPoints::off()).unwrap();
         let tuning = self.tuning.clone();
-        Agent::new(host, journal, self.desk.clone(), telemetry, Stop::never(), "worker-0")
-            .governed(Reread::new(move || Ok(tuning.clone())))
+        self.desk.agent(host).governed(Reread::new(move || Ok(tuning.clone())))
     }
 
     /// Moves the clock: an update's id is the time it began.

@@ -1,8 +1,10 @@
 """The agent in a guest: its control directory, and waiting for what it says."""
 
 import json
+import os
 import re
 import select
+import signal
 import subprocess
 import time
 import urllib.parse
@@ -70,10 +72,26 @@ class Agent:
 
         return self.status(f"Done with {name}", is_done)
 
-    def status(self, what, wanted):
-        """Waits for a status, of which the agent tells every change."""
-        command = self.machine.inside("machine-config-agent", "status", "--watch", "--output", "json")
-        watch = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.machine.console)
+    def status(self, what, wanted, then=None):
+        """Waits for a status, of which every change is told. With `then`, that is done when the first has been told, and
+        what is waited for comes after it."""
+        return self.until(what, ["machine-config-agent", "status", "--watch", "--output", "json"], wanted, then)
+
+    def told(self, what, wanted, name):
+        """Waits for a line with this message id in the journal of this boot; `wanted` is given all so far."""
+        lines = []
+
+        def is_told(line):
+            lines.append(line)
+            return wanted(lines)
+
+        command = ["journalctl", "--follow", "--boot", "--lines=all", "--output=json", f"MESSAGE_ID={messages()[name]}"]
+        return self.until(what, command, is_told)
+
+    def until(self, what, command, wanted, then=None):
+        """Waits until a program in the guest prints a JSON object that is wanted."""
+        watch = subprocess.Popen(self.machine.inside(*command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                 stderr=self.machine.console)
         limit, text, last = time.monotonic() + LIMIT, b"", None
         try:
             while True:
@@ -84,10 +102,32 @@ class Agent:
                     raise LabError(f"waited for {what}: {why}; last: {json.dumps(last)}")
                 seen, text = objects(text + more)
                 for last in seen:
-                    if wanted(last):
+                    if then:
+                        then()
+                        then = None
+                    elif wanted(last):
                         return last
         finally:
             self.machine.stop(watch)
+
+    def report(self, what, wanted):
+        """Waits for a report of the agent's own, which has the progress of what it does now."""
+        place = self.machine.deployment / CONTROL.lstrip("/") / "report.json"
+        for text in self.machine.changes(place, time.monotonic() + LIMIT):
+            if text and wanted(last := json.loads(text)):
+                return last
+        raise LabError(f"waited for {what}: not within {LIMIT} s; last: {text}")
+
+    def kill(self):
+        """Ends the agent's process as nothing else does: it can't clean up. systemd starts the next one."""
+        process = self.machine.outside(self.unit("MainPID"))
+        ended = os.pidfd_open(process)
+        try:
+            signal.pidfd_send_signal(ended, signal.SIGKILL)
+            if not select.select([ended], [], [], LIMIT)[0]:
+                raise LabError(f"the agent has not ended {LIMIT} s after SIGKILL")
+        finally:
+            os.close(ended)
 
     def logged(self, *names):
         """Returns the lines of the journal with these message ids, of all boots."""

@@ -44,15 +44,16 @@ def mounted(image: Path, place: Path):
             run("umount", mount)
 
 
-def entry(sysroot: Path):
-    """Does what the boot loader does: returns the deployment and the arguments of the entry to boot."""
+def entry(sysroot: Path, choose=max):
+    """Does what the boot loader does, or with `min` who chooses the last entry of its menu: returns the deployment and the
+    arguments of the entry to boot."""
     entries = []
     for file in (sysroot / "boot/loader/entries").glob("*.conf"):
         keys = dict(line.split(None, 1) for line in file.read_text().splitlines() if " " in line)
         entries.append((int(keys["version"]), keys["options"].split()))
     if not entries:
         raise LabError("no boot entry: the host would not boot")
-    _, options = max(entries)
+    _, options = choose(entries)
     link = next(option.removeprefix("ostree=/") for option in options if option.startswith("ostree="))
     deployment = Path(os.path.realpath(sysroot / link))
     if not (deployment / "usr").is_dir():

@@ -27,7 +27,7 @@ INSTALLED = {
 def build():
     """Builds what the guest runs and what makes its images. Returns the directory of the executables."""
     run("cargo", "build", "--locked", "--bins", "--example", "os-image", "--example", "bootc",
-        cwd=CHECKOUT)
+        "--example", "rpm-ostreed", cwd=CHECKOUT)
     return CHECKOUT / "target" / "debug"
 
 

@@ -3,6 +3,7 @@
 Nothing is waited for by looking again and again: systemd tells that it is up, the kernel that it has ended.
 """
 
+import ctypes
 import os
 import re
 import select
@@ -22,6 +23,8 @@ REBOOT = 133
 BOOT_LIMIT = 60
 END_LIMIT = 60
 COMMAND_LIMIT = 60
+# From the kernel's inotify.h: a file was renamed into the directory.
+IN_MOVED_TO = 0x80
 
 
 def prepare():
@@ -55,9 +58,9 @@ class Machine:
         self.mounts.__enter__()
         self.process, self.leader, self.deployment, self.boots = None, None, None, 0
 
-    def boot(self):
+    def boot(self, choose=max):
         """Boots what the boot entries name and waits until systemd says that it is up."""
-        self.deployment, options = disk.entry(self.sysroot)
+        self.deployment, options = disk.entry(self.sysroot, choose)
         told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         told.bind("")
         name = "@" + told.getsockname()[1:].decode()
@@ -162,16 +165,30 @@ class Machine:
         """Reads a file of the running guest's /etc or /usr."""
         return (self.deployment / path.lstrip("/")).read_text()
 
+    def changes(self, place, limit):
+        """Yields the text of a file that is replaced at each change, now and after each, until the limit."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        notify = libc.inotify_init1(os.O_CLOEXEC)
+        try:
+            if notify < 0 or libc.inotify_add_watch(notify, os.fsencode(place.parent), IN_MOVED_TO) < 0:
+                raise LabError(f"{place.parent} can't be watched: {os.strerror(ctypes.get_errno())}")
+            yield place.read_text() if place.exists() else ""
+            while select.select([notify], [], [], max(0, limit - time.monotonic()))[0]:
+                os.read(notify, 65536)
+                yield place.read_text() if place.exists() else ""
+        finally:
+            os.close(notify)
+
     def boot_id(self):
         """Returns the id of this boot."""
         return self.run("cat", "/proc/sys/kernel/random/boot_id").strip()
 
-    def next_boot(self):
-        """Waits until the guest reboots by itself, and boots it again."""
+    def next_boot(self, choose=max):
+        """Waits until the guest reboots by itself, and boots it again; `min` chooses the last entry of the boot menu."""
         code = self.end()
         if code != REBOOT:
             raise LabError(f"boot {self.boots} ended with {code} and not with a reboot: {self.last_words()}")
-        self.boot()
+        self.boot(choose)
 
     def end(self):
         """Waits for the end of this boot and returns how it ended."""

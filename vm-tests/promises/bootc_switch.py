@@ -1,14 +1,22 @@
-"""Promise: on a host of bootc an image is switched by bootc as a unit of systemd, with arguments, booted, and Done.
+"""Promise: on a host of bootc an image is switched by bootc as a unit of systemd, with arguments, booted, and Done; the words
+of one that fails are in the fault and the journal, and the unit goes on when the agent is killed, waited for by the next.
 
 Boots: 2
 """
+
+import subprocess
 
 from lab.agent import config, no_action
 
 PATH, VERSION = "/etc/lab/settings.conf", "/usr/share/lab/version"
 FIRST, SECOND = "rendered-worker-a", "rendered-worker-b"
 BOOTC, UNIT = "usr/bin/bootc", "machine-config-agent-bootc"
-FAULT = "/run/bootc-double/fault"
+KNOBS = "/run/bootc-double"
+
+
+def process(lab):
+    """Returns the process of the unit of bootc."""
+    return lab.machine.run("systemctl", "show", "--value", "--property=MainPID", f"{UNIT}.service").strip()
 
 
 def play(lab):
@@ -27,14 +35,27 @@ def play(lab):
     agent.want(config(FIRST, {PATH: "version = 1\n"}))
     agent.start()
     lab.same("backend", agent.done(FIRST)["booted"]["backend"], "bootc")
-    machine.run("sh", "-c", f"mkdir -p {FAULT.rpartition('/')[0]}; echo 'fail it is a drill' >{FAULT}")
+    machine.run("sh", "-c", f"mkdir -p {KNOBS}; mkfifo {KNOBS}/begun {KNOBS}/go; echo 'fail it is a drill' >{KNOBS}/fault")
     agent.want(second, image)
 
     def failed(status):
-        return "error: it is a drill" in str(status)
+        words = (status["fault"] or {}).get("message", "")
+        return "ended with exit code 1" in words and "warning: about to fail; error: it is a drill" in words
 
     agent.status("the words of bootc", failed)
-    machine.run("rm", FAULT)
+    told = agent.logged("FAULT")
+    lab.same("the same in the journal", failed({"fault": {"message": told[0]["MESSAGE"]}}), True)
+
+    # It is run again, and held after its first words. What ends the agent does not end it.
+    machine.run("sh", "-c", f"echo hold >{KNOBS}/fault")
+    subprocess.run(machine.inside("cat", f"{KNOBS}/begun"), check=True, timeout=60)
+    running = process(lab)
+    lab.same("it runs", running != "0", True)
+    agent.kill()
+    agent.report("the next agent", lambda report: "waiting for the bootc that was started before" in str(report["progress"]))
+    lab.same("it is another agent", agent.unit("NRestarts"), "1")
+    lab.same("it is the same bootc", process(lab), running)
+    machine.run("sh", "-c", f"rm {KNOBS}/fault; echo >{KNOBS}/go")
 
     # Boot 2
     machine.next_boot()
@@ -44,7 +65,7 @@ def play(lab):
     line = machine.run("cat", "/proc/cmdline").split()
     lab.same("its argument, once", line.count("lab.second=1"), 1)
     lines = machine.run("journalctl", "--no-pager", "--output=cat", "--boot=-1", f"--identifier={UNIT}")
-    lab.same("its output is in the journal", f"Queued for next boot: {image}" in lines, True)
+    lab.same("its output is in the journal, once", lines.count(f"Queued for next boot: {image}"), 1)
     lines = machine.run("journalctl", "--no-pager", "--output=cat", "--boot=-1", "--unit=machine-config-agent")
     lab.same("its standard error too", "bootc: error: it is a drill" in lines, True)
     lab.same("no unit is left", machine.run("systemctl", "list-units", "--all", "--no-legend", f"{UNIT}*"), "")

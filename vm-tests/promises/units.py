@@ -1,13 +1,15 @@
-"""Promise: systemd makes the links of units when it is asked over D-Bus, the same as without it; and no program is run for
-files, units, users and status.
+"""Promise: systemd makes the links of units when it is asked over D-Bus, the same as without it; what systemd says of them is
+what the agent reads; and no program is run for files, units, users and status.
 
 Boots: 1
 """
 
 import json
 import re
+import subprocess
 
 from lab.agent import UNIT, config, no_action
+from lab.place import LabError
 
 PATH = "/etc/lab/settings.conf"
 FIRST, SECOND, THIRD = "rendered-worker-a", "rendered-worker-b", "rendered-worker-c"
@@ -56,6 +58,7 @@ STEPS = [
         ("lab-ours.service", {"enabled": True, "contents": OURS.format("default.target", "second")}))),
     target(THIRD, 3, units(("lab-mask.service", {"enabled": False}))),
 ]
+NAMES = (*VENDOR, "lab-many@two.service", "lab-ours.service", "lab-nowhere.service", "lab-alias.service")
 
 
 def offline(machine, step):
@@ -64,6 +67,37 @@ def offline(machine, step):
     machine.write(f"/etc/lab-offline/{name}.json", json.dumps(step))
     return machine.run("machine-config-agent", "apply", "--yes", "--no-reboot", "--root", "/var/lab-root",
                        "--policy", "/etc/machine-config-agent/policy.yaml", "--to", f"/etc/lab-offline/{name}.json")
+
+
+def asked_of_systemd(machine, name):
+    """Returns what the running systemd says, in the words of `verify`; a static unit and none at all are the same there."""
+    try:
+        state = machine.run("busctl", "call", "--json=short", "org.freedesktop.systemd1", "/org/freedesktop/systemd1",
+                            "org.freedesktop.systemd1.Manager", "GetUnitFileState", "s", name)
+    except LabError as error:
+        if "No such file" not in str(error):
+            raise
+        return "nothing to enable"
+    # An alias is there because its unit is enabled; `systemctl is-enabled` says yes to both.
+    words = {"static": "nothing to enable", "alias": "enabled"}
+    said = json.loads(state)["data"][0]
+    return words.get(said, said)
+
+
+def read_by_agent(machine, name):
+    """Returns what the agent reads, from what it says against a config that wants the opposite."""
+    found = []
+    for enabled in (True, False):
+        opposite = config("opposite", {})
+        opposite["spec"]["config"]["systemd"] = {"units": [{"name": name, "enabled": enabled}]}
+        machine.write("/etc/lab-offline/opposite.json", json.dumps(opposite))
+        command = ["machine-config-agent", "verify", "--output", "json", "--config", "/etc/lab-offline/opposite.json"]
+        told = subprocess.run(machine.inside(*command), stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        # 1: it differs.
+        if told.returncode not in (0, 1):
+            raise LabError(f"verify: {told.stderr.decode()}")
+        found += [one["found"] for one in json.loads(told.stdout)["differences"] if one["what"] == "enablement"]
+    return found[0] if found else "nothing to enable"
 
 
 def play(lab):
@@ -104,6 +138,8 @@ def play(lab):
         with_systemd, without = (machine.run("sh", "-c", LINKS.format(root)) for root in ("", "/var/lab-root"))
         lab.same(f"links after {step['metadata']['name']}", with_systemd, without)
         lab.same("there are some", "lab-" in with_systemd, True)
+        states = [{name: ask(machine, name) for name in NAMES} for ask in (asked_of_systemd, read_by_agent)]
+        lab.same(f"GetUnitFileState after {step['metadata']['name']}", *states)
     trace.terminate()
     trace.wait()
     started = [line for line in log.read_text().splitlines() if "execve(" in line]

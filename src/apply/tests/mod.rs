@@ -12,11 +12,8 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use crate::host::os::NotImageBased;
-use crate::host::power::Supervised;
-use crate::host::{Clock, FailPoints, Host, Root, Systemd};
+use crate::host::{FailPoints, Host, Root};
 use crate::journal::{Intent, Originals, Work};
-use crate::model::tuning::OsLimits;
 use crate::model::units::{Enablement, Mask, UnitSpec};
 use crate::model::users::{Core, PasswordHash, SshKey, Users};
 use crate::model::{
@@ -80,16 +77,7 @@ pub(super) fn fixture(at: &Path) {
 
 pub(super) fn host(at: &Path, points: FailPoints) -> Host {
     let root = Root::open(at).unwrap();
-    Host {
-        clock: Clock::system(),
-        os: Box::new(NotImageBased),
-        os_because: String::new(),
-        limits: OsLimits::default(),
-        power: Box::new(Supervised::new(&root)),
-        systemd: Systemd::of(&root).unwrap(),
-        points,
-        root,
-    }
+    Host::in_directory(root, points)
 }
 
 pub(super) fn old() -> HostSpec {

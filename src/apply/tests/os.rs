@@ -10,6 +10,7 @@ use crate::host::os::{OsBackend, OsProgress, Preflight, StageRequest};
 use crate::host::{BoxFuture, HostError};
 use crate::model::observation::{Carries, OsSeen, Staged};
 use crate::model::os::{KernelType, Layers};
+use crate::model::tuning::OsLimits;
 use crate::model::{Class, HostSpec, ImageRef, Karg};
 
 #[derive(Debug, Default, Clone)]

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::api::{Call, Link};
 use super::error::KubeError;
-use super::pace::Pace;
+use crate::model::pace::Pace;
 
 /// How long one watch lasts: this, and up to as much again by node. Long, because a renewal is the only request of an
 /// idle node, and a connection that is lost is noticed by its pings.
@@ -88,9 +88,9 @@ impl<E: Eye> Following<E> {
             };
             match end {
                 End::InTime(version) => from = Some(version),
-                End::Expired if !self.pace.is_failing() => drop(self.pace.next()),
-                End::Expired => tokio::time::sleep(self.pace.next()).await,
-                End::Broken(error) => self.eye.lost(error, self.pace.next()).await,
+                End::Expired if !self.pace.is_failing() => drop(self.pace.next_wait()),
+                End::Expired => tokio::time::sleep(self.pace.next_wait()).await,
+                End::Broken(error) => self.eye.lost(error, self.pace.next_wait()).await,
             }
         }
     }

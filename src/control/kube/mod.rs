@@ -18,7 +18,6 @@
 //! | `follow` | a watch of one object, and the way back to it |
 //! | `watch` | the Node's |
 //! | `trust` | the `ControllerConfig`'s, where the cluster has one |
-//! | `pace` | when to try again |
 //! | `annotations` | what a report changes of the Node; pure |
 //! | `handshake` | the drain controller; pure |
 //! | `publish` | writes the Node |
@@ -54,7 +53,6 @@ mod identity;
 mod mcn;
 mod node;
 mod objects;
-mod pace;
 mod publish;
 mod review;
 mod tls;
@@ -72,6 +70,7 @@ use tracing::warn;
 use super::{ControlError, ControlPlane, Drained, Released, TrustFeed, trust_feed};
 use crate::host::Root;
 use crate::model::machineconfig::MachineConfig;
+use crate::model::pace::Pace;
 use crate::model::policy::DisruptionPolicy;
 use crate::model::{ConfigName, ModelError, Target, message};
 use crate::report::{NodeReport, Occurrence};
@@ -79,7 +78,6 @@ use crate::report::{NodeReport, Occurrence};
 use api::Link;
 use node::NodeView;
 use objects::Cache;
-use pace::Pace;
 use trust::TrustWatcher;
 use watch::{Sight, Watcher};
 
@@ -194,7 +192,7 @@ impl Cluster {
             awaited: None,
             release_asked: false,
             due: None,
-            pace: Pace::new(node),
+            pace: Pace::of_requests(node),
         })
     }
 

@@ -27,7 +27,7 @@ impl Cluster {
                 Ok(())
             }
             Err(error) => {
-                self.due = Some(Instant::now() + self.pace.next());
+                self.due = Some(Instant::now() + self.pace.next_wait());
                 Err(error)
             }
         }

@@ -19,10 +19,10 @@ use super::api::{Call, Link};
 use super::error::KubeError;
 use super::follow::{Eye, Following, Seen};
 use super::node::{PREFIX, unreadable};
-use super::pace::Pace;
 use super::watch::Sight;
 use crate::control::trust::TrustSender;
 use crate::model::certificates::{Registries, ServerCaRotation};
+use crate::model::pace::Pace;
 use crate::model::{ClusterTrust, Contents, message};
 
 /// Where it is.
@@ -46,7 +46,7 @@ impl TrustWatcher {
     pub(super) fn start(link: Link, node: &str, sight: Receiver<Sight>, sender: TrustSender) -> Self {
         let mut eye = TrustEye { sender, sight, told: None, known: false };
         // Spread otherwise than the Node's: the two do not come at once.
-        let pace = Pace::new(&format!("{node}/trust"));
+        let pace = Pace::of_requests(&format!("{node}/trust"));
         let task = tokio::spawn(async move {
             eye.until_up().await;
             Following { link, eye, pace }.run().await;

@@ -10,8 +10,8 @@ use super::api::{Call, Link};
 use super::error::KubeError;
 use super::follow::{Eye, Following, Seen};
 use super::node::{NodeEvent, NodeView};
-use super::pace::Pace;
 use crate::model::message;
+use crate::model::pace::Pace;
 
 /// What is known of the Node and of the way to it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -43,7 +43,7 @@ impl Watcher {
             object: format!("Node {node}"),
             sender: sender.clone(),
         };
-        let task = tokio::spawn(Following { link, eye, pace: Pace::new(node) }.run()).abort_handle();
+        let task = tokio::spawn(Following { link, eye, pace: Pace::of_requests(node) }.run()).abort_handle();
         (Self { sender, task }, receiver)
     }
 

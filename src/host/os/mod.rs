@@ -98,6 +98,11 @@ pub trait OsBackend: fmt::Debug {
         Some(AuthFile::Run)
     }
 
+    /// Says whether silence means that nothing moves. One that has told no progress yet, and may never, says no.
+    fn tells_progress(&self) -> bool {
+        true
+    }
+
     /// Looks at what is booted and what is staged.
     fn seen(&self) -> BoxFuture<'_, Result<OsSeen, HostError>>;
 

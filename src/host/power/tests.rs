@@ -110,9 +110,10 @@ impl Manager {
     async fn start_unit(
         &self,
         name: &str,
-        _mode: &str,
+        mode: &str,
         #[zbus(connection)] bus: &Connection,
     ) -> OwnedObjectPath {
+        assert_eq!(mode, "replace");
         *self.0.state.lock().unwrap() = self.0.started;
         let job = OwnedObjectPath::try_from("/org/freedesktop/systemd1/job/7").unwrap();
         let manager = ("/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager");

@@ -175,7 +175,9 @@ where
     let mut signals = Signals::listen(bus, method, None).await?;
     subscribe(bus).await?;
     let mut early = Vec::new();
-    let mut reply = pin!(call(bus, method, arguments));
+    // systemd answers as soon as the job is queued; at most it reads its unit files before.
+    let reply = within(format!("systemd ({method})"), RELOAD_LIMIT, call(bus, method, arguments));
+    let mut reply = pin!(reply);
     let reply = loop {
         tokio::select! {
             biased;

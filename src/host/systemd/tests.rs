@@ -235,6 +235,10 @@ async fn a_slow_activation_is_waited_for() {
     double.state().jobs.takes = std::time::Duration::from_secs(100_000);
     let error = systemd.restart(&unit("slow.service")).await.unwrap_err();
     assert_eq!(error.to_string(), "restart of slow.service did not answer within 300 s");
+    // And so is a systemd that does not even take it.
+    double.state().jobs.mute = true;
+    let error = systemd.restart(&unit("slow.service")).await.unwrap_err();
+    assert_eq!(error.to_string(), "systemd (RestartUnit) did not answer within 120 s");
 }
 
 #[tokio::test(flavor = "current_thread")]

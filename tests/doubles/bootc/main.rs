@@ -2,7 +2,8 @@
 //!
 //! Images are deployed by the agent's own worker. `/run/bootc-double/fault` holds what goes wrong: `fail TEXT` (an error
 //! after the pull), `silent` (a good end, and nothing staged), `hang` (it writes `begun` beside the fault and waits for
-//! ever, with the sysroot's lock not held). `/run/bootc-double/alpha` makes `status` speak `v1alpha1`;
+//! ever, with the sysroot's lock not held), `hold` (the same after its first words, but the bytes of the pipe `go` beside it
+//! let it go on). `/run/bootc-double/alpha` makes `status` speak `v1alpha1`;
 //! `/run/bootc-double/soft` says that what is staged can be taken by a soft reboot.
 #![allow(
     missing_docs,
@@ -118,6 +119,11 @@ async fn switch(args: &[&str]) -> Result<(), String> {
     }
     let progress = Progress(progress);
     progress.say(&json!({"type": "Start", "version": "0.1.0"}));
+    if fault.starts_with("hold") {
+        std::fs::write(format!("{KNOBS}/begun"), "").unwrap();
+        drop(std::fs::read(format!("{KNOBS}/go")).unwrap());
+        progress.say(&json!({"type": "Start", "version": "0.1.0"}));
+    }
     // The merge deployment is the staged one, else the booted one: its arguments are the base.
     let from = staged.map_or_else(|| cmdline(false), |staged| staged.kargs);
     let request = StageRequest {

@@ -257,6 +257,7 @@ impl Os {
         if let Some(active) = active {
             if active.method == method && active.arguments == arguments {
                 self.0.joined.notify_one();
+                self.0.tell("joined", method);
                 return Ok(address());
             }
             let text = format!(
@@ -309,8 +310,17 @@ pub(crate) async fn watch_clients(daemon: Arc<Daemon>, connection: Connection) {
         let next = std::future::poll_fn(|context| {
             zbus::export::futures_core::Stream::poll_next(std::pin::Pin::new(&mut changes), context)
         });
+        let next = match daemon.idle_exit {
+            // As in the real one the time begins anew with whoever leaves the bus.
+            Some(after) => match tokio::time::timeout(after, next).await {
+                Ok(next) => next,
+                Err(_) if daemon.is_idle() => return,
+                Err(_) => continue,
+            },
+            None => next.await,
+        };
         // The bus is gone: so is the daemon.
-        let Some(Ok(message)) = next.await else { return };
+        let Some(Ok(message)) = next else { return };
         let Ok((name, _, new)) = message.body().deserialize::<(String, String, String)>() else { continue };
         if !new.is_empty() {
             continue;

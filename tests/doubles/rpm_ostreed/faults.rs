@@ -8,7 +8,7 @@ use zbus::interface;
 use crate::{Daemon, NAME};
 
 /// The faults; none by default.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Faults {
     /// Work waits in its middle until it is released.
@@ -35,6 +35,12 @@ pub(crate) struct Faults {
     pub(crate) chatter: u32,
 }
 
+impl Faults {
+    pub(crate) fn are_none(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// The interface for tests.
 pub(crate) struct Control(pub(crate) Arc<Daemon>);
 
@@ -48,6 +54,11 @@ impl Control {
     /// Lets held work go on.
     fn release(&self) {
         self.0.released.notify_one();
+    }
+
+    /// Answers when a transaction is held.
+    async fn held(&self) {
+        self.0.held.notified().await;
     }
 
     /// Answers when a call has joined the transaction that runs.

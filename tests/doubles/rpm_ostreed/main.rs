@@ -3,13 +3,16 @@
 //!
 //! `rpm-ostreed --bus ADDRESS --root DIR (--sysroot | --deployments JSON)`. The socket of a transaction is
 //! `DIR/run/rpm-ostree-transaction.sock`, told to clients without `DIR`, as a container sees the host's. With
-//! `--sysroot` the work is done by the agent's own worker on `/`. Faults are set over the bus (`faults.rs`).
+//! `--sysroot` the work is done by the agent's own worker on `/`. Faults are set over the bus (`faults.rs`). With
+//! `--idle-exit SECONDS` it ends as the real one does (after 60 s) when it had no client and no transaction for so long, and
+//! no faults, which it would forget. With `--tell` its transactions are told on standard error.
 #![expect(
     clippy::unwrap_used,
     clippy::exit,
     clippy::disallowed_methods,
     clippy::disallowed_types,
     clippy::print_stdout,
+    clippy::print_stderr,
     clippy::needless_pass_by_value,
     clippy::unused_self,
     clippy::used_underscore_binding,
@@ -43,8 +46,13 @@ struct Daemon {
     faults: Mutex<Faults>,
     /// Told when a held transaction may go on.
     released: tokio::sync::Notify,
+    /// Told when a transaction is held.
+    held: tokio::sync::Notify,
     /// Told when a call joins the transaction that runs.
     joined: tokio::sync::Notify,
+    /// After how long without clients it ends; `None` for never.
+    idle_exit: Option<std::time::Duration>,
+    tells: bool,
     active: Mutex<Option<Arc<Transaction>>>,
     /// Ids of registered clients by their names on the bus.
     clients: Mutex<std::collections::BTreeMap<String, String>>,
@@ -53,16 +61,37 @@ struct Daemon {
     connection: std::sync::OnceLock<zbus::Connection>,
 }
 
+impl Daemon {
+    /// Tells what became of a transaction.
+    fn tell(&self, what: &str, method: &str) {
+        if self.tells {
+            eprintln!("{what} {method}");
+        }
+    }
+
+    /// Says whether nobody would miss it.
+    fn is_idle(&self) -> bool {
+        self.clients.lock().unwrap().is_empty()
+            && self.active.lock().unwrap().is_none()
+            && self.faults.lock().unwrap().are_none()
+    }
+}
+
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
     let mut args = std::env::args().skip(1);
     let (mut address, mut root, mut backing) = (String::new(), PathBuf::from("/"), None);
+    let (mut idle_exit, mut tells) = (None, false);
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--bus" => address = args.next().unwrap(),
             "--root" => root = args.next().unwrap().into(),
             "--sysroot" => backing = Some(Backing::sysroot()),
             "--deployments" => backing = Some(Backing::memory(&args.next().unwrap())),
+            "--idle-exit" => {
+                idle_exit = Some(std::time::Duration::from_secs(args.next().unwrap().parse().unwrap()));
+            }
+            "--tell" => tells = true,
             _ => std::process::exit(2),
         }
     }
@@ -71,7 +100,10 @@ async fn main() {
         backing: backing.unwrap(),
         faults: Mutex::default(),
         released: tokio::sync::Notify::new(),
+        held: tokio::sync::Notify::new(),
         joined: tokio::sync::Notify::new(),
+        idle_exit,
+        tells,
         active: Mutex::default(),
         clients: Mutex::default(),
         log: Mutex::default(),

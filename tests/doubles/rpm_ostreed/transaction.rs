@@ -55,6 +55,7 @@ impl Transaction {
             connected: AtomicUsize::new(0),
         });
         daemon.log.lock().unwrap().push(method.to_owned());
+        daemon.tell("begun", method);
         let path = daemon.root.join(SOCKET);
         drop(std::fs::remove_file(&path));
         let listener = UnixListener::bind(path).unwrap();
@@ -116,6 +117,7 @@ async fn work(daemon: Arc<Daemon>, transaction: Arc<Transaction>) {
         std::process::exit(9);
     }
     let ended = (outcome.is_ok(), outcome.err().unwrap_or_default());
+    daemon.tell(if ended.0 { "done" } else { "failed" }, &transaction.method);
     *transaction.ended.lock().unwrap() = Some(ended.clone());
     let peers = transaction.peers.lock().unwrap().clone();
     for peer in peers {
@@ -140,6 +142,7 @@ async fn done(daemon: &Arc<Daemon>, transaction: &Transaction) -> Result<(), Str
         daemon.connection.get().unwrap().release_name(NAME).await.unwrap();
     }
     if faults.hold {
+        daemon.held.notify_one();
         daemon.released.notified().await;
     }
     let only = faults.fail_only.as_ref().is_none_or(|method| *method == transaction.method);

@@ -1,6 +1,6 @@
 //! The bootc backend: the image is switched by `bootc switch`, everything else is libostree's.
 //!
-//! bootc has no interface but its command line. It runs as a transient unit of systemd ([`unit`]): it outlives the agent,
+//! bootc has no interface but its command line. It runs as a transient unit of systemd ([`mod@unit`]): it outlives the agent,
 //! and a second one can't be started beside it. What came of it is seen in the sysroot, by the worker: `bootc status`
 //! takes the sysroot's lock and waits for it, so it is asked only for what libostree can't say, and not for long.
 //!
@@ -21,6 +21,7 @@ mod status;
 mod tests;
 mod unit;
 
+use super::super::credentials::AuthFile;
 use super::super::{BoxFuture, HostError, Root, Systemd};
 use super::stamp::LastSeen;
 use super::trouble::{Failure, SYSROOT, Trouble};
@@ -169,6 +170,14 @@ impl BootcBackend {
 impl OsBackend for BootcBackend {
     fn name(&self) -> &'static str {
         "bootc"
+    }
+
+    fn auth_file(&self) -> Option<AuthFile> {
+        Some(AuthFile::Etc)
+    }
+
+    fn tells_progress(&self) -> bool {
+        self.bootc.tells_progress()
     }
 
     fn seen(&self) -> BoxFuture<'_, Result<OsSeen, HostError>> {

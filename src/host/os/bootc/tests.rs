@@ -74,6 +74,7 @@ async fn progress_is_told_where_systemd_passes_descriptors() {
         let ran = bootc.switch(&image("os"), &|step| told.borrow_mut().push(step.text)).await.unwrap();
         assert!(ran.ended.is_success(), "{ran:?}");
         assert_eq!(told.borrow().len(), expected, "{version}: {told:?}");
+        assert_eq!(bootc.tells_progress(), expected > 0, "{version}: no silence is a stall before");
     }
 }
 

@@ -5,6 +5,8 @@
 //! asked without another program. The agent puts the lines into the journal when the unit has ended.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
@@ -37,6 +39,8 @@ pub(super) struct Bootc {
     systemd: Systemd,
     root: Root,
     program: String,
+    /// Whether the switch that runs has told progress: an old systemd passes no pipe, and one that is found again has none.
+    told: Arc<AtomicBool>,
 }
 
 /// One run: the unit's name, and the files of its output.
@@ -75,11 +79,15 @@ pub(super) struct Ran {
 
 impl Bootc {
     pub(super) fn new(systemd: Systemd, root: Root) -> Self {
-        Self { systemd, root, program: BOOTC.to_owned() }
+        Self { systemd, root, program: BOOTC.to_owned(), told: Arc::default() }
     }
 
     pub(super) fn at(self, program: &str) -> Self {
         Self { program: program.to_owned(), ..self }
+    }
+
+    pub(super) fn tells_progress(&self) -> bool {
+        self.told.load(Ordering::Relaxed)
     }
 
     /// Switches to an image and returns when bootc has ended; it goes on when the future is dropped. One that the agent
@@ -90,6 +98,7 @@ impl Bootc {
         progress: &(dyn Fn(OsProgress) + '_),
     ) -> Result<Ran, HostError> {
         let (units, run) = (self.units(image.to_string()).await?, Run::switch()?);
+        self.told.store(false, Ordering::Relaxed);
         let command = switch_command(&self.program, image);
         let same = |found: &Found| is_same(&found.command, &command);
         match units.find(&run.unit).await? {
@@ -177,7 +186,10 @@ impl Bootc {
                 ended = &mut ended => return ended,
                 // Cancel-safe: what was read of a line is kept in `lines`.
                 line = lines.next_line() => match line {
-                    Ok(Some(line)) => progress::parse(&line).into_iter().for_each(progress),
+                    Ok(Some(line)) => if let Some(step) = progress::parse(&line) {
+                        self.told.store(true, Ordering::Relaxed);
+                        progress(step);
+                    },
                     // bootc has closed it; its end is told by systemd.
                     Ok(None) | Err(_) => return ended.await,
                 },

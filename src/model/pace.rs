@@ -1,0 +1,123 @@
+//! When to try again: waits that double, and are spread by the node's name so that a thousand nodes that failed together
+//! do not come back together. The same node always draws the same numbers.
+
+use std::time::Duration;
+
+use super::Sha256;
+
+/// The first wait, in milliseconds.
+const FIRST: u64 = 1000;
+
+/// The longest wait of the node's work, as MCD's: an administrator who mended the cause sees it recover within a minute.
+const LONGEST_OF_WORK: u64 = 60_000;
+
+/// The longest wait of a request: an API server that is back is noticed within half a minute.
+const LONGEST_OF_REQUESTS: u64 = 30_000;
+
+/// How nodes are kept apart.
+#[derive(Debug, Clone, Copy)]
+enum Spread {
+    /// Each wait is longer by the same share, in thousandths.
+    Longer(u64),
+    /// Each is drawn: anywhere in the first one, then in the second half.
+    Drawn,
+}
+
+/// The waits of one kind of try.
+#[derive(Debug)]
+pub struct Pace {
+    seed: String,
+    longest: u64,
+    spread: Spread,
+    drawn: u64,
+    tries: u32,
+}
+
+impl Pace {
+    /// Begins the waits of a node's work: 1, 2, 4, ... 60 s, all longer by 0 to 25 % that the name decides.
+    pub fn of_work(node: &str) -> Self {
+        Self::new(node, LONGEST_OF_WORK, Spread::Longer(number(node, 250)))
+    }
+
+    /// Begins the waits of requests, with the node's name or uid: up to a second, then half to all of 2, 4, ... 30 s.
+    pub fn of_requests(seed: &str) -> Self {
+        Self::new(seed, LONGEST_OF_REQUESTS, Spread::Drawn)
+    }
+
+    fn new(seed: &str, longest: u64, spread: Spread) -> Self {
+        Self { seed: seed.to_owned(), longest, spread, drawn: 0, tries: 0 }
+    }
+
+    /// Draws a number below `limit`.
+    pub fn draw(&mut self, limit: u64) -> u64 {
+        self.drawn += 1;
+        number(&format!("{}/{}", self.seed, self.drawn), limit)
+    }
+
+    /// Returns the next wait.
+    pub fn next_wait(&mut self) -> Duration {
+        let tries = self.tries;
+        self.tries = (tries + 1).min(16);
+        let whole = FIRST.checked_shl(tries).unwrap_or(self.longest).min(self.longest);
+        Duration::from_millis(match self.spread {
+            Spread::Longer(share) => whole + whole * share / 1000,
+            Spread::Drawn if tries == 0 => self.draw(whole),
+            Spread::Drawn => whole / 2 + self.draw(whole / 2),
+        })
+    }
+
+    /// Says whether the last try failed, too.
+    pub fn is_failing(&self) -> bool {
+        self.tries > 0
+    }
+
+    /// Begins anew after a success.
+    pub fn reset(&mut self) {
+        self.tries = 0;
+    }
+}
+
+/// Derives a number below `limit` from a text.
+fn number(text: &str, limit: u64) -> u64 {
+    let digest = Sha256::of(text.as_bytes()).to_string();
+    let number = digest.get(..8).and_then(|hex| u64::from_str_radix(hex, 16).ok()).unwrap_or_default();
+    number % limit.max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn work_doubles_to_a_minute_and_begins_anew() {
+        let mut pace = Pace::of_work("worker-0");
+        let first = pace.next_wait();
+        assert!((1000..1250).contains(&first.as_millis()));
+        assert_eq!(pace.next_wait(), first * 2);
+        let last = (0..40).map(|_| pace.next_wait()).last().unwrap();
+        assert!((60_000..75_000).contains(&last.as_millis()));
+        pace.reset();
+        assert_eq!(pace.next_wait(), first);
+        let firsts: BTreeSet<Duration> =
+            (0..50).map(|n| Pace::of_work(&format!("worker-{n}")).next_wait()).collect();
+        assert!(firsts.len() > 30, "{firsts:?}");
+    }
+
+    #[test]
+    fn requests_double_to_half_a_minute_and_differ_by_node() {
+        let mut pace = Pace::of_requests("worker-0");
+        assert!(pace.next_wait() < Duration::from_secs(1));
+        let second = pace.next_wait().as_millis();
+        assert!((1000..2000).contains(&second), "{second}");
+        let last = (0..20).map(|_| pace.next_wait()).last().unwrap().as_millis();
+        assert!((15_000..30_000).contains(&last), "{last}");
+        assert!(pace.is_failing());
+        pace.reset();
+        assert!(!pace.is_failing() && pace.next_wait() < Duration::from_secs(1));
+        let firsts: BTreeSet<Duration> =
+            (0..50).map(|n| Pace::of_requests(&format!("worker-{n}")).next_wait()).collect();
+        assert!(firsts.len() > 40, "{firsts:?}");
+    }
+}

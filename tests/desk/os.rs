@@ -1,0 +1,104 @@
+//! The OS tooling as a test plays it: a libostree host, whose registry does what the test says.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::rc::Rc;
+
+use machine_config_agent::host::os::Preflight;
+use machine_config_agent::host::{AuthFile, BoxFuture, HostError, OsBackend, OsProgress, StageRequest};
+use machine_config_agent::model::observation::{Booted, Carries, LocalPackages, OsSeen, Staged};
+use machine_config_agent::model::{Contents, ImageRef};
+
+/// How a request ended.
+pub type Ended = Result<(), HostError>;
+
+/// What is asked for by others than the test is done, and is nothing.
+pub struct Played {
+    pub seen: Rc<RefCell<OsSeen>>,
+    pub auth_file: AuthFile,
+    /// At each question about an image.
+    pub asked: Box<dyn Fn() -> Ended>,
+    /// At each staging, until its end.
+    pub pulled: Box<dyn Fn() -> BoxFuture<'static, Ended>>,
+    /// When the deployment before the booted one is given up.
+    pub dropped: Box<dyn Fn()>,
+}
+
+/// Names an image by one digit of its digest.
+pub fn image(digit: &str) -> ImageRef {
+    ImageRef::parse(&format!("registry.test/os@sha256:{}", digit.repeat(64))).unwrap()
+}
+
+impl Played {
+    /// A host that runs an image; all that is asked for succeeds.
+    pub fn running(image: ImageRef) -> Self {
+        let booted = Booted {
+            image: Some(image),
+            deployment: "os-1.0".to_owned(),
+            carries: Carries::Unknown,
+            local: LocalPackages::default(),
+        };
+        Self {
+            seen: Rc::new(RefCell::new(OsSeen::Deployments { booted, staged: None, next: None })),
+            auth_file: AuthFile::Run,
+            asked: Box::new(|| Ok(())),
+            pulled: Box::new(|| Box::pin(async { Ok(()) })),
+            dropped: Box::new(|| {}),
+        }
+    }
+}
+
+impl fmt::Debug for Played {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl OsBackend for Played {
+    fn name(&self) -> &'static str {
+        "played"
+    }
+
+    fn auth_file(&self) -> Option<AuthFile> {
+        Some(self.auth_file)
+    }
+
+    fn seen(&self) -> BoxFuture<'_, Result<OsSeen, HostError>> {
+        Box::pin(async { Ok(self.seen.borrow().clone()) })
+    }
+
+    fn preflight<'a>(
+        &'a self,
+        _image: &'a ImageRef,
+        _credentials: Option<&'a Contents>,
+    ) -> BoxFuture<'a, Result<Preflight, HostError>> {
+        Box::pin(async { (self.asked)().map(|()| Preflight { carries: Carries::Unknown, download: None }) })
+    }
+
+    fn stage<'a>(
+        &'a self,
+        request: &'a StageRequest,
+        _progress: &'a (dyn Fn(OsProgress) + 'a),
+    ) -> BoxFuture<'a, Result<Staged, HostError>> {
+        Box::pin(async {
+            (self.pulled)().await?;
+            let image = request.image.clone();
+            Ok(Staged { image, deployment: "os-2.0".to_owned(), kargs: Vec::new() })
+        })
+    }
+
+    fn unstage(&self) -> BoxFuture<'_, Ended> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn finalise(&self) -> BoxFuture<'_, Ended> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn drop_rollback(&self) -> BoxFuture<'_, Ended> {
+        Box::pin(async {
+            (self.dropped)();
+            Ok(())
+        })
+    }
+}

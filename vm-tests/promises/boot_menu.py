@@ -1,0 +1,49 @@
+"""Promise: who chooses the deployment before in the boot menu is told what it lacks, and what the next boot takes; the agent
+changes nothing and reboots nothing; the next boot is Done again.
+
+Boots: 4
+"""
+
+from lab.agent import config, no_action
+
+PATH, BROUGHT, VERSION = "/etc/lab/settings.conf", "/etc/lab/app.conf", "/usr/share/lab/version"
+FIRST, SECOND = "rendered-worker-a", "rendered-worker-b"
+
+
+def play(lab):
+    machine, agent, images, registry = lab.machine, lab.agent, lab.images, lab.registry()
+    layer = {BROUGHT.lstrip("/"): "from = image\n", VERSION.lstrip("/"): "2\n"}
+    digest = images.next("v2", layer, {"machineconfig": SECOND})
+    image = registry.push(images.layout.path, "v2", digest)
+
+    # Boots 1 and 2: from one image to the next.
+    machine.boot()
+    machine.write("/etc/containers/registries.conf.d/lab.conf", registry.trusted())
+    agent.policy(no_action(PATH))
+    agent.want(config(FIRST, {PATH: "version = 1\n"}))
+    agent.start()
+    agent.done(FIRST)
+    agent.want(config(SECOND, {PATH: "version = 1\n", BROUGHT: "from = image\n"}), image)
+    machine.next_boot()
+    new = agent.done(SECOND, image)["booted"]["deployment"]
+
+    # Boot 3: the old one, by hand.
+    machine.run("systemctl", "--no-block", "reboot")
+    machine.next_boot(min)
+    lab.same(VERSION, machine.read(VERSION), "1\n")
+
+    def told(words):
+        return all(word in words for word in (f'expected target osImageURL "{image}"', f"file {BROUGHT} is missing",
+                                              f"the deployment {new}"))
+
+    status = agent.status("drift", lambda status: told((status["fault"] or {}).get("message", "")))
+    lab.same("how it is", (status["state"], status["fault"]["reason"]), ("Degraded", "ConfigDrift"))
+    lab.same("the next boot", status["nextBoot"]["deployment"], new)
+    agent.told("the agent's word", lambda lines: told(" ".join(line["MESSAGE"] for line in lines)), "DRIFT")
+
+    # Boot 4: the new one, which is the default still.
+    machine.run("systemctl", "--no-block", "reboot")
+    machine.next_boot()
+    lab.same("booted image", agent.done(SECOND, image)["booted"]["digest"], digest)
+    lab.same("reboots that the agent asked for", len(agent.logged("REBOOT")), 1)
+    lab.same("faults in the journal", agent.logged("FAULT"), [])
