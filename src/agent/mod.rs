@@ -157,11 +157,6 @@ impl<C: ControlPlane> Agent<C> {
         Self { until, reboots, ..self }
     }
 
-    /// Returns what the node's administrator set.
-    pub fn tuning(&self) -> &Tuning {
-        &self.tuning
-    }
-
     /// Returns what is known beside the record; `apply` tells its caller.
     pub fn health(&self) -> &Health {
         &self.health

@@ -208,12 +208,7 @@ fn head(status: &Status) -> String {
 
 /// What was layered, removed or replaced on top of the image.
 fn by_hand(local: &LocalPackages) -> impl Iterator<Item = String> {
-    let lists = [("layered", &local.requested), ("removed", &local.removed), ("replaced", &local.replaced)];
-    let lists = lists.into_iter().filter(|(_, names)| !names.is_empty());
-    lists.map(|(word, names)| {
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        format!("  by hand  packages {word}: {}", names.join(" "))
-    })
+    local.listed().map(|(word, names)| format!("  by hand  packages {word}: {names}"))
 }
 
 fn text(status: &Status) -> String {

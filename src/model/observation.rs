@@ -106,6 +106,13 @@ impl LocalPackages {
     pub fn is_empty(&self) -> bool {
         self.requested.is_empty() && self.removed.is_empty() && self.replaced.is_empty()
     }
+
+    /// Lists what was done, in a word, and to which packages; what was not done is left out.
+    pub fn listed(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let lists = [("layered", &self.requested), ("removed", &self.removed), ("replaced", &self.replaced)];
+        let lists = lists.into_iter().filter(|(_, names)| !names.is_empty());
+        lists.map(|(word, names)| (word, names.iter().map(String::as_str).collect::<Vec<_>>().join(" ")))
+    }
 }
 
 /// The OS that the next boot will run, when it is another one.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::core::response::reason::EXPIRED;
-use kube::core::{ObjectList, ObjectMeta, PartialObjectMeta, WatchEvent};
+use kube::core::{ObjectList, ObjectMeta, PartialObjectMeta, Status, WatchEvent};
 
 use super::error::KubeError;
 
@@ -95,15 +95,16 @@ impl NodeEvent {
             WatchEvent::Added(node) | WatchEvent::Modified(node) => Self::Now(node.metadata.into()),
             WatchEvent::Deleted(node) => Self::Gone(node.metadata.resource_version.unwrap_or_default()),
             WatchEvent::Bookmark(bookmark) => Self::Bookmark(bookmark.metadata.resource_version),
-            WatchEvent::Error(status) if status.code == 410 || status.reason == EXPIRED => Self::Expired,
-            WatchEvent::Error(status) => Self::Failed(KubeError::Refused {
-                object: object.to_owned(),
-                status: status.code,
-                reason: status.reason,
-                message: status.message,
-            }),
+            WatchEvent::Error(status) => broken(object, *status).map_or(Self::Expired, Self::Failed),
         })
     }
+}
+
+/// Says why the API server breaks a watch off; `None` when it only began too long ago.
+pub(super) fn broken(object: &str, status: Status) -> Option<KubeError> {
+    let expired = status.code == 410 || status.reason == EXPIRED;
+    let Status { code: status, reason, message, .. } = status;
+    (!expired).then(|| KubeError::Refused { object: object.to_owned(), status, reason, message })
 }
 
 /// Makes the error of an answer that is something else.

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use kube::core::WatchEvent;
-use kube::core::response::reason::EXPIRED;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, Visitor};
 use tokio::sync::watch::Receiver;
@@ -18,7 +17,7 @@ use tracing::{info, warn};
 use super::api::{Call, Link};
 use super::error::KubeError;
 use super::follow::{Eye, Following, Seen};
-use super::node::{PREFIX, unreadable};
+use super::node::{PREFIX, broken, unreadable};
 use super::watch::Sight;
 use crate::control::trust::TrustSender;
 use crate::model::certificates::{Registries, ServerCaRotation};
@@ -134,13 +133,7 @@ impl Eye for TrustEye {
                 Seen::At(object.metadata.resource_version)
             }
             WatchEvent::Bookmark(bookmark) => Seen::At(bookmark.metadata.resource_version),
-            WatchEvent::Error(status) if status.code == 410 || status.reason == EXPIRED => Seen::Expired,
-            WatchEvent::Error(status) => Seen::Failed(KubeError::Refused {
-                object: OBJECT.to_owned(),
-                status: status.code,
-                reason: status.reason,
-                message: status.message,
-            }),
+            WatchEvent::Error(status) => broken(OBJECT, *status).map_or(Seen::Expired, Seen::Failed),
         })
     }
 

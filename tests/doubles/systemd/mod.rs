@@ -277,10 +277,11 @@ impl Double {
                 "Unit {name} was already loaded or has a fragment file."
             )));
         }
+        // Its object comes first: as with systemd, nobody sees a unit without its properties.
+        self.serve_unit(bus, &name).await;
         let (unit, child) = Unit::start(&properties);
         self.state().asked.push(format!("start {name}"));
         self.state().units.insert(name.clone(), unit);
-        self.serve_unit(bus, &name).await;
         let (double, bus, job) = (self.clone(), bus.clone(), self.job());
         let path = job.1.clone();
         tokio::spawn(async move {

@@ -237,14 +237,10 @@ fn pure_image(booted: &Booted) -> Result<(), HostError> {
     if local.is_empty() {
         return Ok(());
     }
-    let groups = [("layered", &local.requested), ("removed", &local.removed), ("replaced", &local.replaced)];
-    let groups = groups.iter().filter(|(_, names)| !names.is_empty());
-    let groups = groups.map(|(what, names)| {
-        format!("{what}: {}", names.iter().map(String::as_str).collect::<Vec<_>>().join(" "))
-    });
+    let changed: Vec<String> = local.listed().map(|(word, names)| format!("{word}: {names}")).collect();
     let cause = format!(
         "rpm-ostree changed the booted image ({}), which bootc switch would drop without a word",
-        groups.collect::<Vec<_>>().join("; ")
+        changed.join("; ")
     );
     Err(Failure::new(Trouble::LocalPackages, SYSROOT, cause).into_error())
 }

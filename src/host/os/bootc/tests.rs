@@ -1,12 +1,16 @@
 //! bootc as a unit of a systemd that a double plays: started, found again, ended, and what becomes of its words.
-#![expect(clippy::disallowed_types, reason = "it makes FIFOs")]
+#![expect(clippy::disallowed_types, reason = "it makes programs and FIFOs")]
 
 use std::cell::RefCell;
-use std::os::unix::fs::PermissionsExt as _;
+use std::io::Write as _;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use super::unit::Bootc;
 use super::*;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::unix::pipe::{OpenOptions, Receiver, Sender};
+
 use crate::host::systemd::tests::double::Double;
 use crate::host::systemd::tests::peers;
 use crate::model::Class;
@@ -28,14 +32,23 @@ struct Scene {
 async fn scene(version: &str, script: &str) -> Scene {
     let dir = tempfile::tempdir().unwrap();
     let program = dir.path().join("bootc");
-    std::fs::write(&program, format!("#!/bin/sh\nhere={}\n{script}\n", dir.path().display())).unwrap();
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    make_program(&program, &format!("#!/bin/sh\nhere={}\n{script}\n", dir.path().display()));
     std::fs::create_dir(dir.path().join("run")).unwrap();
     let double = Double::new(version);
     let (server, systemd) = peers(&double).await;
     let root = Root::open(Path::new(dir.path())).unwrap();
     let bootc = Bootc::new(systemd, root).at(program.to_str().unwrap());
     Scene { dir, double, _server: server, bootc }
+}
+
+/// Another process writes it: while this one has it open, a test beside this one may fork, and the kernel does not run
+/// a program that anybody has open for writing (`ETXTBSY`).
+fn make_program(path: &Path, text: &str) {
+    let mut install = Command::new("install");
+    let install = install.args(["-m", "755", "/dev/stdin"]).arg(path).stdin(Stdio::piped());
+    let mut install = install.spawn().unwrap();
+    install.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    assert!(install.wait().unwrap().success());
 }
 
 fn quiet(_: OsProgress) {}
@@ -82,19 +95,31 @@ async fn progress_is_told_where_systemd_passes_descriptors() {
 const WAITING: &str =
     "echo run >>$here/runs; echo >$here/begun; read line <$here/go; echo 'error: late' >&2; exit 1";
 
-fn fifos(dir: &Path) {
-    for name in ["begun", "go"] {
-        let path = dir.join(name);
-        let made = std::process::Command::new("mkfifo").arg(path).status().unwrap();
-        assert!(made.success());
-    }
+/// The test's ends of the two FIFOs. They are open for both directions: neither opening nor dropping them waits for the
+/// other side, so a test that fails ends.
+struct Fifos {
+    begun: BufReader<Receiver>,
+    go: Sender,
 }
 
-/// Reads or writes a FIFO, which waits for the other side.
-async fn fifo(dir: &Path, name: &'static str) {
-    let path = dir.join(name);
-    let work = move || if name == "go" { std::fs::write(path, "\n") } else { std::fs::read(path).map(drop) };
-    tokio::task::spawn_blocking(work).await.unwrap().unwrap();
+impl Fifos {
+    fn make(dir: &Path) -> Self {
+        let [begun, go] = ["begun", "go"].map(|name| dir.join(name));
+        let made = Command::new("mkfifo").args([&begun, &go]).status().unwrap();
+        assert!(made.success());
+        let mut open = OpenOptions::new();
+        let open = open.read_write(true);
+        Self { begun: BufReader::new(open.open_receiver(begun).unwrap()), go: open.open_sender(go).unwrap() }
+    }
+
+    /// Waits until the program says that it runs.
+    async fn begun(&mut self) {
+        self.begun.read_line(&mut String::new()).await.unwrap();
+    }
+
+    async fn go(&mut self) {
+        self.go.write_all(b"\n").await.unwrap();
+    }
 }
 
 /// OST-006: bootc outlives the agent, and its end is learnt by the next one.
@@ -102,20 +127,29 @@ async fn fifo(dir: &Path, name: &'static str) {
 async fn a_switch_outlives_the_agent_and_is_found_again() {
     let Scene { dir, double, bootc, .. } = &scene("252", WAITING).await;
     let dir = dir.path();
-    fifos(dir);
+    let mut fifos = Fifos::make(dir);
     let wanted = image("os");
     {
         let mut switch = std::pin::pin!(bootc.switch(&wanted, &quiet));
         tokio::select! {
             ran = &mut switch => panic!("it ended: {ran:?}"),
-            () = fifo(dir, "begun") => {}
+            () = fifos.begun() => {}
         }
         // The agent dies here: its future is dropped.
     }
     assert_eq!(double.state().units.len(), 1);
     let told = RefCell::new(Vec::new());
-    let progress = |step: OsProgress| told.borrow_mut().push(step.text);
-    let (ran, ()) = tokio::join!(bootc.switch(&wanted, &progress), fifo(dir, "go"));
+    let waits = tokio::sync::Notify::new();
+    let progress = |step: OsProgress| {
+        told.borrow_mut().push(step.text);
+        waits.notify_one();
+    };
+    // Not before the next agent waits: one that has ended by then is started again.
+    let end = async {
+        waits.notified().await;
+        fifos.go().await;
+    };
+    let (ran, ()) = tokio::join!(bootc.switch(&wanted, &progress), end);
     let ran = ran.unwrap();
     assert_eq!((ran.ended.to_string().as_str(), ran.words.as_str()), ("exit code 1", "error: late"));
     assert_eq!(told.take(), ["waiting for the bootc that was started before"]);
@@ -126,13 +160,13 @@ async fn a_switch_outlives_the_agent_and_is_found_again() {
 async fn a_switch_to_another_image_is_ended_first_and_one_that_is_given_up_too() {
     let Scene { dir, double, bootc, .. } = &scene("252", WAITING).await;
     let dir = dir.path();
-    fifos(dir);
+    let mut fifos = Fifos::make(dir);
     for name in ["old", "new"] {
         let image = image(name);
         let mut switch = std::pin::pin!(bootc.switch(&image, &quiet));
         tokio::select! {
             ran = &mut switch => panic!("it ended: {ran:?}"),
-            () = fifo(dir, "begun") => {}
+            () = fifos.begun() => {}
         }
     }
     let starts = || double.state().asked.iter().filter(|call| call.starts_with("start ")).count();
