@@ -72,6 +72,7 @@ def main():
         need_packages()
         machine.prepare()
         images = image.Images(image.build())
+        machine.isolate()
         print(f"prepared in {time.monotonic() - began:.1f} s", flush=True)
         return tell(arguments.promise or known, images)
 

@@ -9,7 +9,7 @@ PROMISES = CHECKOUT / "vm-tests" / "promises"
 CASES = WORK / "cases"
 
 # What building and booting need, beyond ./setup; all of Debian 12 or later.
-PACKAGES = ("mmdebstrap", "debian-archive-keyring", "systemd-container", "ostree", "skopeo", "docker-registry",
+PACKAGES = ("mmdebstrap", "debian-archive-keyring", "iproute2", "systemd-container", "ostree", "skopeo", "docker-registry",
             "e2fsprogs", "fdisk", "mount", "util-linux", "libostree-dev", "libssl-dev", "libzstd-dev", "pkg-config",
             "strace")
 
