@@ -30,6 +30,7 @@ async fn what_is_wrong_is_reported_and_mended_by_itself() {
     // Not by rename: the agent sees the half of it.
     daemon.node.put("control/target.yaml", "config: [rendered-");
     daemon.until_fault("InvalidDocument", &["target.yaml", "Next: Correct"]).await;
+    assert!(daemon.log().contains("InvalidDocument: "), "it is in the journal too: {}", daemon.log());
     let report = daemon.report().unwrap();
     assert_eq!(report["desiredConfig"], "rendered-worker-a", "the old target stays");
     assert_eq!(std::fs::read(daemon.node.path("root/etc/motd")).unwrap(), b"a");

@@ -107,6 +107,33 @@ fn another_boot_in_the_middle_stages_again() {
     assert_eq!(ask(&applying, &there, &files.to.target()), Decision::Continue);
 }
 
+/// CRA-009: a reboot by hand when only the reboot is left is that reboot. The whole of it: `vm-tests/promises/reboot_by_hand.py`.
+#[test]
+fn a_reboot_by_hand_when_all_is_done_is_the_updates_own() {
+    let made = Made::with_image();
+    let (new, other) = (made.to.target(), Made::other());
+    let mut all = record(&made, &[Event::Stage, Event::Apply { first: 1 }]);
+    let there = seen(&made, "boot-2", NEW, "new");
+    // A batch is left: what it writes needs a reboot of its own.
+    assert_eq!(ask(&all, &there, &new), Decision::Restage);
+    while all.under_way().is_some() {
+        all = all.moved(&Event::BatchDone, Timestamp::default()).unwrap();
+    }
+    assert_eq!(ask(&all, &there, &new), Decision::Verify);
+    assert_eq!(ask(&all, &there, &other), Decision::Verify, "nothing is undone under the new OS");
+    // What was staged is gone with the boot, or the boot is the same.
+    assert_eq!(ask(&all, &seen(&made, "boot-2", OLD, "origin"), &new), Decision::Restage);
+    assert_eq!(ask(&all, &seen(&made, "boot-1", OLD, "origin"), &new), Decision::Continue);
+    let files = Made::with_files();
+    let mut all = record(&files, &[Event::Apply { first: 0 }]);
+    while all.under_way().is_some() {
+        all = all.moved(&Event::BatchDone, Timestamp::default()).unwrap();
+    }
+    let (here, there) = (seen(&files, "boot-1", OLD, "origin"), seen(&files, "boot-2", OLD, "origin"));
+    assert_eq!(ask(&all, &here, &files.to.target()), Decision::Continue);
+    assert_eq!(ask(&all, &there, &files.to.target()), Decision::Verify);
+}
+
 /// MCD-044: once the reboot was asked for, only the reboot is seen to; a new target waits for the other side of it.
 #[test]
 fn a_reboot_that_did_not_happen_is_asked_for_again_a_few_times() {

@@ -1,7 +1,8 @@
 //! A program for `vm-tests`: from a commit to an OS image in OCI layout, and from that to the first deployment of a disk.
 //!
 //! `os-image export REPO COMMIT LAYOUT TAG` prints the image's digest; `os-image install SYSROOT STATEROOT LAYOUT TAG NAME
-//! [KARG]...` deploys it under the name that it has in a registry.
+//! [KARG]...` deploys it under the name that it has in a registry; `os-image default SYSROOT DEPLOYMENT` makes a deployment
+//! that is there the one that boots.
 #![expect(clippy::disallowed_types, reason = "no part of the agent: it tells ostree-ext how to start skopeo")]
 
 use std::io::Write as _;
@@ -14,7 +15,7 @@ use ostree_ext::container::{
     Config, ExportOpts, ImageReference, OstreeImageReference, SignatureSource, Transport, encapsulate,
 };
 use ostree_ext::gio::{Cancellable, File};
-use ostree_ext::ostree::{Repo, Sysroot};
+use ostree_ext::ostree::{Deployment, Repo, Sysroot};
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
             ["install", sysroot, stateroot, layout, tag, name, kargs @ ..] => {
                 install(sysroot, stateroot, layout_image(layout, tag), name, kargs).await
             }
+            ["default", sysroot, deployment] => make_default(sysroot, deployment),
             _ => Err("usage: see the head of examples/os-image/main.rs".into()),
         }
     });
@@ -78,4 +80,18 @@ async fn install(
     options.proxy_cfg = Some(ImageProxyConfig { skopeo_cmd: Some(skopeo), ..ImageProxyConfig::default() });
     let state = deploy(&sysroot, stateroot, &unverified(imgref), Some(options)).await;
     Ok(state.map_err(|e| format!("{e:#}"))?.merge_commit.clone())
+}
+
+fn make_default(sysroot: &str, wanted: &str) -> Answer {
+    let sysroot = Sysroot::new(Some(&File::for_path(sysroot)));
+    sysroot.load(Cancellable::NONE)?;
+    let name = |one: &Deployment| format!("{}-{}.{}", one.osname(), one.csum(), one.deployserial());
+    let (mut order, others): (Vec<_>, Vec<_>) =
+        sysroot.deployments().into_iter().partition(|one| name(one) == wanted);
+    if order.is_empty() {
+        return Err(format!("there is no deployment {wanted}").into());
+    }
+    order.extend(others);
+    sysroot.write_deployments(&order, Cancellable::NONE)?;
+    Ok(wanted.to_owned())
 }

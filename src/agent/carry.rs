@@ -82,7 +82,14 @@ impl<C: ControlPlane> Agent<C> {
         loop {
             tokio::select! {
                 // The work is polled until it ends; only a pull, which can be begun again, is left for a signal.
-                done = &mut work => { done?; break; }
+                done = &mut work => {
+                    // A stop ends the workers of this service, too: that they failed is no fault then.
+                    if done.is_err() && stop.is_asked() {
+                        return Ok(Carried::Not);
+                    }
+                    done?;
+                    break;
+                }
                 () = stop.asked(), if record.phase == Phase::Staging => return Ok(Carried::Not),
                 () = on_duty.changed() => on_duty.attend_meanwhile(host, health),
                 changed = progress.changed() => {
@@ -153,6 +160,14 @@ impl<C: ControlPlane> Agent<C> {
 
     /// Compares the host with the new spec, and commits when nothing differs.
     pub(super) async fn verify(&mut self) -> Result<Turn, AgentError> {
+        if let Some(record) = self.journal.record()
+            && matches!(record.phase, Phase::Applying { .. })
+        {
+            info!(MESSAGE_ID = message::PHASE, MCA_UPDATE = %record.id, MCA_PHASE = "rebooting", MCA_CONFIG = %record.to.config,
+                "update {} to {}: somebody else rebooted the machine, as it was to be", record.id, record.to.config);
+            let ended = record.boot_id.clone();
+            self.journal.step(&Event::Reboot { boot_id: ended }, self.host.clock.now())?;
+        }
         if self.journal.record().is_some_and(|record| !matches!(record.phase, Phase::Verifying)) {
             return self.move_on(&Event::Verify);
         }

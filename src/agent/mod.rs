@@ -39,7 +39,7 @@ use crate::report::{Health, Occurrence, report};
 use crate::telemetry::Telemetry;
 use crate::telemetry::metrics::Worked;
 use crate::update::record::{StagedOs, chain};
-use crate::update::{Decision, Event, resume};
+use crate::update::{Decision, Event, Fault, resume};
 
 use drift::Monitor;
 use duties::OnDuty;
@@ -185,6 +185,8 @@ impl<C: ControlPlane> Agent<C> {
         loop {
             let turn = match self.pass().await {
                 Ok(turn) => turn,
+                // A stop ends the workers of this service, too: the next process looks anew.
+                Err(_) if self.stop.is_asked() => Turn::Again,
                 Err(error) => self.bear(error).await?,
             };
             self.publish().await;
@@ -233,7 +235,7 @@ impl<C: ControlPlane> Agent<C> {
 
     /// Reads the target. When it can't be read, the old one stays and the report says why.
     async fn read_wanted(&mut self) {
-        self.health.fault = None;
+        let before = self.health.fault.take();
         match self.control.wanted().await {
             Ok(wanted) if wanted != self.health.wanted => {
                 if let Some(target) = &wanted {
@@ -245,7 +247,14 @@ impl<C: ControlPlane> Agent<C> {
             }
             Ok(_) => {}
             Err(error) if error.is_away() => {}
-            Err(error) => self.health.fault = Some(AgentError::from(error).fault()),
+            Err(error) => {
+                let fault = AgentError::from(error).fault();
+                // Each pass reads it again: told once.
+                if before.as_ref() != Some(&fault) {
+                    log_fault(&fault);
+                }
+                self.health.fault = Some(fault);
+            }
         }
     }
 
@@ -278,14 +287,7 @@ impl<C: ControlPlane> Agent<C> {
         if fault.class == Class::Fatal {
             return Err(error);
         }
-        warn!(
-            MESSAGE_ID = message::FAULT,
-            MCA_FAULT = fault.reason,
-            "{}: {}. Next: {}",
-            fault.reason,
-            fault.message,
-            fault.next
-        );
+        log_fault(&fault);
         let delay = (fault.class == Class::Retry).then(|| self.backoff.next_wait());
         self.tell_refusal(&error).await;
         self.health.fault = Some(fault);
@@ -392,4 +394,16 @@ impl<C: ControlPlane> Agent<C> {
     async fn look(&self, spec: &HostSpec) -> Result<Observation, AgentError> {
         Ok(observe(&self.host, &[spec]).await?)
     }
+}
+
+/// Tells a fault in the journal.
+fn log_fault(fault: &Fault) {
+    warn!(
+        MESSAGE_ID = message::FAULT,
+        MCA_FAULT = fault.reason,
+        "{}: {}. Next: {}",
+        fault.reason,
+        fault.message,
+        fault.next
+    );
 }

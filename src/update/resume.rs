@@ -8,6 +8,7 @@
 //! 1. The committed target is an argument beside the record: whether an idle node has work is the same question.
 //! 2. A superseded target wins until the reboot was asked for. From then on the machine is going down: the update
 //!    ends first, verified, and the new target follows at once.
+//!    A reboot by hand, once all batches are done, counts as the update's own.
 //! 3. A node that came up wrong is planned for once more, from what is seen on it: the merge of `/etc` drops what the
 //!    old image had brought and the new one has not, and no write before the boot can prevent that. The second time
 //!    the target is held (the loop breaker) until it changes.
@@ -15,7 +16,7 @@
 use super::phase::Phase;
 use super::record::{Fault, Record, StagedOs};
 use crate::model::{Class, Observation, Target};
-use crate::plan::Op;
+use crate::plan::{After, Op};
 use crate::plan::differences::Difference;
 use crate::plan::listing::listed;
 
@@ -84,6 +85,7 @@ pub fn resume(
                 Decision::Hold
             }
         }
+        Phase::Applying { .. } if was_rebooted(record, seen) => Decision::Verify,
         Phase::Planned | Phase::Staging | Phase::Draining | Phase::Applying { .. } if superseded => {
             Decision::Supersede
         }
@@ -148,6 +150,15 @@ pub fn os_in_place(record: &Record, seen: &Observation) -> bool {
         }
     };
     image && held && Some(&booted.deployment) != record.origin.as_ref()
+}
+
+/// Says whether somebody else did the reboot that was left to do: all was on disk when this boot began, and the staged
+/// deployment is the one that runs.
+fn was_rebooted(record: &Record, seen: &Observation) -> bool {
+    let Phase::Applying { next } = &record.phase else { return false };
+    let left = record.plan.batch(*next).is_none() && matches!(record.plan.after(), After::Reboot { .. });
+    let in_place = record.staged_os() == StagedOs::None || os_in_place(record, seen);
+    left && record.boot_id != seen.boot_id && in_place
 }
 
 fn reboot_again(record: &Record) -> Decision {

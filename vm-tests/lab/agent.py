@@ -60,6 +60,22 @@ class Agent:
         """Enables and starts the unit. systemctl returns when the agent has said READY=1."""
         self.machine.run("systemctl", "enable", "--now", UNIT)
 
+    def settle(self, wanted, policy, registry=None):
+        """Has the agent of a running host take its first target, and returns the status when it is Done."""
+        if registry:
+            self.machine.write("/etc/containers/registries.conf.d/lab.conf", registry.trusted())
+        self.policy(policy)
+        self.want(wanted)
+        self.start()
+        return self.done(wanted["metadata"]["name"])
+
+    def plan(self, wanted, image):
+        """Returns the plan to a config and an image, by `plan`, which touches nothing."""
+        place = f"{CONTROL}/asked.json"
+        self.machine.write(place, json.dumps(wanted))
+        return json.loads(self.machine.run("machine-config-agent", "plan", "--to", place, "--to-image", image,
+                                           "--policy", f"{CONTROL}/policy.yaml", "--output", "json"))
+
     def unit(self, key):
         """Returns a property of the unit."""
         return self.machine.run("systemctl", "show", "--value", f"--property={key}", UNIT).strip()

@@ -40,11 +40,16 @@ class Images:
         self.first = self.layout.derive("base", "v1", self._files(built), {})
         self.disk = self._disk()
 
-    def next(self, tag, files, labels, programs=None):
+    def next(self, tag, files, labels, programs=None, architecture=None):
         """Makes an image of v1 and one more layer: path to text, and to bytes of programs. Returns its digest."""
         layer = {path: (0o644, text.encode()) for path, text in files.items()}
         layer |= {path: (0o755, data) for path, data in (programs or {}).items()}
-        return self.layout.derive("v1", tag, layer, labels)
+        return self.layout.derive("v1", tag, layer, labels, architecture)
+
+    def make_default(self, machine, deployment):
+        """Makes a deployment that is on a machine's disk the one that boots next, as a rollback by hand does; Debian's
+        `ostree admin` can't. libostree does it, from outside of the guest."""
+        run(self.tool, "default", machine.sysroot, deployment)
 
     def program(self, name):
         """Returns the bytes of a program of the tests."""

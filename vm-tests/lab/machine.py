@@ -130,6 +130,19 @@ class Machine:
         except subprocess.TimeoutExpired as late:
             raise LabError(f"in the guest: {' '.join(map(str, command))}: no end after {late.timeout:.0f} s") from late
 
+    def block_shutdown(self):
+        """Starts a unit that blocks a shutdown, as a backup does; the block is there then."""
+        # A unit, and no program of this side: its end would wait for nsenter, which is stopped as the guest goes down.
+        # It stays until the last, so that nobody sees the block end as the guest goes down.
+        self.run("systemd-run", "--quiet", "--unit=backup", "--property=Type=notify", "--property=NotifyAccess=all",
+                 "--property=DefaultDependencies=no",
+                 "systemd-inhibit", "--what=shutdown", "--mode=block", "--who=backup", "--why=nightly run",
+                 "sh", "-c", "systemd-notify --ready; exec sleep infinity")
+
+    def unblock_shutdown(self):
+        """Ends the block. Who waited for it goes on at once."""
+        self.run("systemctl", "--no-block", "stop", "backup")
+
     def stop(self, entered):
         """Ends a program that was started in the guest: the program itself, then nsenter, which waits for it."""
         try:

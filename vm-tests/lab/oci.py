@@ -8,6 +8,8 @@ import tarfile
 from pathlib import Path
 
 TAG = "org.opencontainers.image.ref.name"
+MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+CONFIG = "application/vnd.oci.image.config.v1+json"
 LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
 
 
@@ -21,10 +23,25 @@ class Layout:
         """Returns the digest of the image with a tag."""
         return next(entry["digest"] for entry in self._index()["manifests"] if entry["annotations"].get(TAG) == tag)
 
-    def derive(self, base, tag, files, labels):
-        """Adds an image: `base`, a layer of files (path to mode and bytes) and other labels. Returns its digest."""
+    def derive(self, base, tag, files, labels, architecture=None):
+        """Adds an image: `base`, a layer of files (path to mode and bytes), other labels and, if it is given, another
+        architecture. Returns its digest."""
         manifest = self._json(self.find(base))
         config = self._json(manifest["config"]["digest"])
+        config["architecture"] = architecture or config["architecture"]
+        return self._add(manifest, config, tag, files, labels)
+
+    def plain(self, tag, files, labels):
+        """Adds an image of one layer that is made from nothing, as an application's. Returns its digest."""
+        manifest = {"schemaVersion": 2, "mediaType": MANIFEST, "config": {"mediaType": CONFIG}, "layers": []}
+        config = {"architecture": "amd64", "os": "linux", "config": {}, "rootfs": {"type": "layers", "diff_ids": []}}
+        return self._add(manifest, config, tag, files, labels)
+
+    def layers(self, tag):
+        """Returns the digests of an image's layers, the first one first."""
+        return [layer["digest"] for layer in self._json(self.find(tag))["layers"]]
+
+    def _add(self, manifest, config, tag, files, labels):
         layer = archive(files)
         packed = gzip.compress(layer, 1, mtime=0)
         manifest["layers"].append(self._put(packed, LAYER))
@@ -32,7 +49,7 @@ class Layout:
         config.setdefault("history", []).append({"created_by": "vm-tests"})
         config["config"].setdefault("Labels", {}).update(labels)
         manifest["config"] = self._put(json.dumps(config).encode(), manifest["config"]["mediaType"])
-        entry = self._put(json.dumps(manifest).encode(), "application/vnd.oci.image.manifest.v1+json")
+        entry = self._put(json.dumps(manifest).encode(), MANIFEST)
         index = self._index()
         kept = [other for other in index["manifests"] if other["annotations"].get(TAG) != tag]
         index["manifests"] = [*kept, {**entry, "annotations": {TAG: tag}}]

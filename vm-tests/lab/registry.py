@@ -8,22 +8,43 @@ from .place import LabError, run
 CONFIG = """version: 0.1
 log: {{ level: info }}
 storage: {{ filesystem: {{ rootdirectory: {root} }} }}
-http: {{ addr: "127.0.0.1:0" }}
+http: {{ addr: "{address}" }}
 """
+# What the registry reads passwords from: htpasswd's format, of which it takes bcrypt only.
+AUTH = "auth: {{ htpasswd: {{ realm: lab, path: {path} }} }}\n"
 
 
 class Registry:
-    """Debian's docker-registry, on a port that is free."""
+    """Debian's docker-registry, on a port that is free; with `accounts`, lines of htpasswd, for those only."""
 
-    def __init__(self, place):
-        (place / "registry").mkdir()
-        (place / "registry.yml").write_text(CONFIG.format(root=place / "registry"))
-        self.log = open(place / "registry.log", "wb")
-        self.process = subprocess.Popen(["docker-registry", "serve", str(place / "registry.yml")],
+    def __init__(self, place, accounts=None):
+        self.place, self.root = place, place / "registry"
+        self.root.mkdir()
+        self.accounts = accounts
+        self.log = open(place / "registry.log", "ab")
+        self.process = None
+        self.host = "127.0.0.1:0"
+        self.start()
+
+    def start(self, accounts=None):
+        """Starts it, again on its port; with `accounts` it is for those only from now on."""
+        self.accounts = accounts or self.accounts
+        text = CONFIG.format(root=self.root, address=self.host)
+        if self.accounts:
+            (self.place / "htpasswd").write_text(self.accounts)
+            text += AUTH.format(path=self.place / "htpasswd")
+        (self.place / "registry.yml").write_text(text)
+        self.process = subprocess.Popen(["docker-registry", "serve", str(self.place / "registry.yml")],
                                         stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.PIPE)
         self.host = self._listening()
         # Its log goes on; nobody reads it but a person.
         self.rest = subprocess.Popen(["cat"], stdin=self.process.stderr, stdout=self.log)
+
+    def stop(self):
+        """Ends it; what it holds stays."""
+        self.process.kill()
+        self.process.wait()
+        self.rest.wait()
 
     def _listening(self):
         for line in self.process.stderr:
@@ -38,13 +59,16 @@ class Registry:
             f"oci:{layout}:{tag}", f"docker://{self.host}/os:{tag}")
         return f"{self.host}/os@{digest}"
 
+    def blob(self, digest):
+        """Returns the file in which it keeps a blob."""
+        kind, _, digits = digest.partition(":")
+        return self.root / "docker/registry/v2/blobs" / kind / digits[:2] / digits / "data"
+
     def trusted(self):
         """Returns the file that lets skopeo reach it without TLS."""
         return f'[[registry]]\nlocation = "{self.host}"\ninsecure = true\n'
 
     def close(self):
-        """Ends it."""
-        self.process.kill()
-        self.process.wait()
-        self.rest.wait()
+        """Ends it for good."""
+        self.stop()
         self.log.close()

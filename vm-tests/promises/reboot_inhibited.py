@@ -3,8 +3,6 @@
 Boots: 2
 """
 
-import subprocess
-
 from lab.agent import config
 
 PATH, CONFIG = "/etc/lab/kernel.conf", "rendered-worker-a"
@@ -14,11 +12,7 @@ def play(lab):
     machine, agent = lab.machine, lab.agent
     machine.boot()
     before = machine.boot_id()
-    block = ["systemd-inhibit", "--what=shutdown", "--mode=block", "--who=backup", "--why=nightly run",
-             "sh", "-c", "echo held; exec sleep infinity"]
-    holder = subprocess.Popen(machine.inside(*block), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=machine.console)
-    lab.same("the block is taken", holder.stdout.readline(), b"held\n")
+    machine.block_shutdown()
     agent.want(config(CONFIG, {PATH: "reserved = 1\n"}))
     agent.start()
     status = agent.status("the block", lambda status: "backup" in (status["waiting"] or ""))
@@ -28,8 +22,8 @@ def play(lab):
     lab.same("it is told once", len(agent.logged("REBOOT_BLOCKED")), 1)
     lab.same("the same boot", machine.boot_id(), before)
 
-    # The block ends with its holder. Nobody tells the agent but logind.
-    machine.stop(holder)
+    # The block ends. Nobody tells the agent but logind.
+    machine.unblock_shutdown()
     machine.next_boot()
     agent.done(CONFIG)
     lab.same("asked for once", len(agent.logged("REBOOT")), 1)

@@ -1,0 +1,85 @@
+"""Promise: an image that can't be taken is refused before anything is changed, and told with its cause and the next step; the
+next good one is switched to without hands.
+
+Boots: 2
+"""
+
+import json
+
+from lab import unchanged
+from lab.agent import config, no_action
+
+PATH, BROUGHT, VERSION = "/etc/lab/settings.conf", "/etc/lab/app.conf", "/usr/share/lab/version"
+FIRST, SECOND = "rendered-worker-a", "rendered-worker-b"
+WANTED = config(SECOND, {PATH: "version = 2\n", BROUGHT: "from = image\n"})
+BOOTABLE = {"ostree.bootable": "true", "containers.bootc": "1"}
+
+
+def pushed(lab, tag, digest):
+    """Puts an image into the registry."""
+    return lab.registry().push(lab.images.layout.path, tag, digest)
+
+
+def bad_images(lab):
+    """Makes one image for each reason: what is told, the words that have to be in it, the image."""
+    images, registry = lab.images, lab.registry()
+    brought = {BROUGHT.lstrip("/"): "from = image\n"}
+    plain = {"app/run": (0o755, b"#!/bin/sh\n")}
+    arm = images.next("arm", brought, {}, architecture="arm64")
+    changed = images.next("changed", {**brought, "usr/share/lab/changed": "1\n"}, {})
+    found = [
+        ("ImageNotFound", ("no such image", "pushed"), f"{registry.host}/os@sha256:{'0' * 64}"),
+        ("ImageWrongArchitecture", ("arm64", "amd64"), pushed(lab, "arm", arm)),
+        ("ImageNotBootable", ("ostree.bootable", "base"), pushed(lab, "app", images.layout.plain("app", plain, {}))),
+        # It has the marks, and nothing of what they stand for.
+        ("ImageNotBootable", ("commit", "base"), pushed(lab, "marks", images.layout.plain("marks", plain, BOOTABLE))),
+        ("ImageDigestMismatch", ("digest", "Push"), pushed(lab, "changed", changed)),
+    ]
+    # What the registry gives under this name is another manifest.
+    blob = registry.blob(changed)
+    blob.write_bytes(blob.read_bytes().replace(b'{"schemaVersion"', b'{ "schemaVersion"'))
+    return found
+
+
+def refused(lab, number, before, image, reason, words):
+    """Wants a bad image, waits until it is told, and looks that nothing else happened."""
+    machine, name = lab.machine, f"rendered-worker-bad-{number}"
+    lab.agent.want(config(name, {PATH: "version = 2\n", BROUGHT: "from = image\n"}), image)
+    status = lab.agent.status(f"the refusal by {reason}", lambda status: status["fault"] and status["phase"] == "Idle"
+                              and (status["desired"] or {}).get("config") == name)
+    fault = status["fault"]
+    lab.same("state and reason", (status["state"], fault["reason"]), ("Degraded", reason))
+    told = json.dumps(fault)
+    lab.same(f"words that are missing of {told}", [word for word in (image, *words) if word not in told], [])
+    lab.same(f"changed by {reason}", unchanged.differences(before, unchanged.state(machine)), [])
+    lab.same("what is committed", status["current"]["config"], FIRST)
+
+
+def play(lab):
+    machine, agent, images = lab.machine, lab.agent, lab.images
+    bad = bad_images(lab)
+    digest = images.next("v2", {BROUGHT.lstrip("/"): "from = image\n", VERSION.lstrip("/"): "2\n"}, {"machineconfig": SECOND})
+    good = pushed(lab, "v2", digest)
+
+    # Boot 1: one after the other is refused.
+    machine.boot()
+    machine.write("/etc/containers/registries.conf.d/lab.conf", lab.registry().trusted())
+    agent.policy(no_action(PATH, BROUGHT))
+    agent.want(config(FIRST, {PATH: "version = 1\n"}))
+    agent.start()
+    agent.done(FIRST)
+    before = unchanged.state(machine)
+    for number, (reason, words, image) in enumerate(bad):
+        refused(lab, number, before, image, reason, words)
+    lab.same("reboots that were asked for", agent.logged("REBOOT"), [])
+    told = [line["MCA_FAULT"] for line in agent.logged("FAULT")]
+    lab.same("told once each", told, [reason for reason, _, _ in bad])
+    agent.want(WANTED, good)
+
+    # Boot 2
+    machine.next_boot()
+    status = agent.done(SECOND, good)
+    lab.same("booted image", status["booted"]["digest"], digest)
+    lab.same(VERSION, machine.read(VERSION), "2\n")
+    lab.same(PATH, machine.read(PATH), "version = 2\n")
+    machine.run("ostree", "fsck", "--quiet")

@@ -1,0 +1,58 @@
+"""Promise: a registry that is away, or gives a damaged layer, is told and tried again; when it is well again the switch goes
+on by itself.
+
+Boots: 2
+"""
+
+from lab import unchanged
+from lab.agent import config, no_action
+
+PATH, BROUGHT, VERSION = "/etc/lab/settings.conf", "/etc/lab/app.conf", "/usr/share/lab/version"
+FIRST, SECOND = "rendered-worker-a", "rendered-worker-b"
+
+
+def told(lab, reason):
+    """Waits for a fault that is tried again."""
+    fault = lab.agent.status(reason, lambda status: (status["fault"] or {}).get("reason") == reason)["fault"]
+    lab.same(f"class of {fault['message']}", fault["class"], "retry")
+    return fault
+
+
+def play(lab):
+    machine, agent, images, registry = lab.machine, lab.agent, lab.images, lab.registry()
+    brought = {BROUGHT.lstrip("/"): "from = image\n", VERSION.lstrip("/"): "2\n"}
+    digest = images.next("v2", brought, {"machineconfig": SECOND})
+    image = registry.push(images.layout.path, "v2", digest)
+
+    # Boot 1: nobody is there, and the agent asks again and again.
+    machine.boot()
+    machine.write("/etc/containers/registries.conf.d/lab.conf", registry.trusted())
+    agent.policy(no_action(PATH))
+    agent.want(config(FIRST, {PATH: "version = 1\n"}))
+    agent.start()
+    agent.done(FIRST)
+    before = unchanged.state(machine)
+    registry.stop()
+    agent.want(config(SECOND, {PATH: "version = 2\n", BROUGHT: "from = image\n"}), image)
+    fault = told(lab, "ImagePullFailed")
+    lab.same(f"the registry is named in {fault['message']}", registry.host in fault["message"], True)
+    agent.told("the second try", lambda lines: len([line for line in lines if "ImagePullFailed" in line["MESSAGE"]]) == 2, "FAULT")
+    lab.same("changed", unchanged.differences(before, unchanged.state(machine)), [])
+
+    # It is back, with a layer of which a byte is another one. It is noticed before anything of it is used.
+    layer = registry.blob(images.layout.layers("v2")[-1])
+    whole = layer.read_bytes()
+    layer.write_bytes(whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:])
+    registry.start()
+    told(lab, "ImageCorrupted")
+    lab.same("changed", unchanged.differences(before, unchanged.state(machine)), [])
+    layer.write_bytes(whole)
+
+    # Boot 2: without hands.
+    machine.next_boot()
+    status = agent.done(SECOND, image)
+    lab.same("booted image", status["booted"]["digest"], digest)
+    lab.same(VERSION, machine.read(VERSION), "2\n")
+    lab.same(PATH, machine.read(PATH), "version = 2\n")
+    lab.same("reboots that were asked for", len(agent.logged("REBOOT")), 1)
+    machine.run("ostree", "fsck", "--quiet")

@@ -1,0 +1,70 @@
+"""Promise: a registry that wants other credentials is told, and no secret with it; with the right ones in place the switch
+goes on by itself.
+
+Boots: 2
+"""
+
+import base64
+import json
+
+from lab import unchanged
+from lab.agent import config, no_action
+
+PATH, BROUGHT, VERSION = "/etc/lab/settings.conf", "/etc/lab/app.conf", "/usr/share/lab/version"
+FIRST, SECOND = "rendered-worker-a", "rendered-worker-b"
+AUTH = "/etc/ostree/auth.json"
+# A line of htpasswd: `node`, whose password is RIGHT.
+ACCOUNTS = "node:$2b$04$GHO1/zhrx5fBTOHmuC3ZzecX0WIEIRz6.y09WwJ.2Jn2HGESzMwLe\n"
+RIGHT, WRONG = "open-sesame", "open-barley"
+
+
+def secret(host, password):
+    """Returns a pull secret."""
+    return json.dumps({"auths": {host: {"auth": base64.b64encode(f"node:{password}".encode()).decode()}}})
+
+
+def refused(lab, before, tries):
+    """Waits until so many tries were refused, and looks that nothing was done."""
+    def is_so(lines):
+        return len([line for line in lines if line["MCA_FAULT"] == "ImagePullUnauthorized"]) == tries
+
+    lab.agent.told(f"refusal {tries}", is_so, "FAULT")
+    status = lab.agent.status("its fault", lambda status: (status["fault"] or {}).get("reason") == "ImagePullUnauthorized")
+    fault = status["fault"]
+    lab.same("its class", fault["class"], "retry")
+    lab.same(f"the registry and where credentials belong are in {fault}",
+             lab.registry().host in fault["message"] and AUTH in fault["next"], True)
+    lab.same("changed", unchanged.differences(before, unchanged.state(lab.machine)), [])
+
+
+def play(lab):
+    machine, agent, images, registry = lab.machine, lab.agent, lab.images, lab.registry()
+    brought = {BROUGHT.lstrip("/"): "from = image\n", VERSION.lstrip("/"): "2\n"}
+    digest = images.next("v2", brought, {"machineconfig": SECOND})
+    image = registry.push(images.layout.path, "v2", digest)
+    registry.stop()
+    registry.start(ACCOUNTS)
+
+    # Boot 1: without credentials, then with wrong ones, then with the right ones.
+    machine.boot()
+    machine.write("/etc/containers/registries.conf.d/lab.conf", registry.trusted())
+    agent.policy(no_action(PATH))
+    agent.want(config(FIRST, {PATH: "version = 1\n"}))
+    agent.start()
+    agent.done(FIRST)
+    before = unchanged.state(machine)
+    agent.want(config(SECOND, {PATH: "version = 2\n", BROUGHT: "from = image\n"}), image)
+    refused(lab, before, 1)
+    machine.write(AUTH, secret(registry.host, WRONG))
+    before = unchanged.state(machine)
+    refused(lab, before, 2)
+    machine.write(AUTH, secret(registry.host, RIGHT))
+
+    # Boot 2: without hands.
+    machine.next_boot()
+    status = agent.done(SECOND, image)
+    lab.same("booted image", status["booted"]["digest"], digest)
+    lab.same(BROUGHT, machine.read(BROUGHT), "from = image\n")
+    journal = machine.run("journalctl", "--no-pager", "--output=json")
+    encoded = [base64.b64encode(f"node:{password}".encode()).decode() for password in (RIGHT, WRONG)]
+    lab.same("secrets in the journal", [word for word in (RIGHT, WRONG, *encoded) if word in journal], [])

@@ -1,0 +1,63 @@
+"""Promise: an administrator makes the older deployment the one that boots, and reboots: that is told and left alone, over more
+reboots too; who goes back by hand has a node that is Done again.
+
+Boots: 5
+"""
+
+from lab.agent import config, no_action
+
+PATH, BROUGHT, VERSION = "/etc/lab/settings.conf", "/etc/lab/app.conf", "/usr/share/lab/version"
+FIRST, SECOND = "rendered-worker-a", "rendered-worker-b"
+
+
+def play(lab):
+    machine, agent, images, registry = lab.machine, lab.agent, lab.images, lab.registry()
+    layer = {BROUGHT.lstrip("/"): "from = image\n", VERSION.lstrip("/"): "2\n"}
+    digest = images.next("v2", layer, {"machineconfig": SECOND})
+    image = registry.push(images.layout.path, "v2", digest)
+
+    # Boots 1 and 2: from one image to the next.
+    machine.boot()
+    old = agent.settle(config(FIRST, {PATH: "version = 1\n"}), no_action(PATH), registry)["booted"]["deployment"]
+    agent.want(config(SECOND, {PATH: "version = 1\n", BROUGHT: "from = image\n"}), image)
+    machine.next_boot()
+    new = agent.done(SECOND, image)["booted"]["deployment"]
+
+    # The older one is made the default: the idle agent tells what the next boot would run, and nothing else happens.
+    def next_is_old(status):
+        words = f"the deployment {old}"
+        return (status["fault"] or {}).get("reason") == "ConfigDrift" and words in status["fault"]["message"]
+
+    agent.status("what the next boot takes", next_is_old, lambda: images.make_default(machine, old))
+    lab.same("the next boot", agent.status("it", next_is_old)["nextBoot"]["deployment"], old)
+    machine.run("systemctl", "--no-block", "reboot")
+
+    # Boots 3 and 4: the older one, and it stays. The agent neither goes back by itself nor reboots.
+    def rolled_back(status):
+        words = (status["fault"] or {}).get("message", "")
+        return f'expected target osImageURL "{image}"' in words and f"file {BROUGHT} is missing" in words
+
+    for again in (True, False):
+        machine.next_boot()
+        status = agent.status("drift", rolled_back)
+        lab.same("how it is", (status["state"], status["fault"]["reason"], status["phase"]),
+                 ("Degraded", "ConfigDrift", "Idle"))
+        lab.same("the deployment", (status["booted"]["deployment"], status.get("nextBoot")), (old, None))
+        lab.same(VERSION, machine.read(VERSION), "1\n")
+        agent.told("the agent's word", lambda lines: len(lines) >= 2, "DRIFT")
+        if again:
+            machine.run("systemctl", "--no-block", "reboot")
+    # The agent has looked at it and has nothing to do: it answers, and nothing was begun.
+    machine.run("systemctl", "reload", "machine-config-agent.service")
+    lab.same("reboots that the agent asked for", len(agent.logged("REBOOT")), 1)
+
+    # Boot 5: back by hand, too.
+    images.make_default(machine, new)
+    machine.run("systemctl", "--no-block", "reboot")
+    machine.next_boot()
+    status = agent.done(SECOND, image)
+    lab.same("booted", (status["booted"]["deployment"], status["booted"]["digest"]), (new, digest))
+    lab.same(BROUGHT, machine.read(BROUGHT), "from = image\n")
+    lab.same("reboots that the agent asked for in all", len(agent.logged("REBOOT")), 1)
+    lab.same("updates that were begun", machine.run("machine-config-agent", "history").count(SECOND), 1)
+    lab.same("faults in the journal", agent.logged("FAULT"), [])

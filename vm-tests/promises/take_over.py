@@ -1,0 +1,96 @@
+"""Promise: a host of machine-config-daemon is taken over as it is, without a write and without a reboot; with each update MCD's
+own files are kept up to date, so that MCD could take the node back.
+
+Boots: 3
+"""
+
+import json
+import os
+
+from lab.agent import UNIT, config, no_action
+
+KEPT, GONE, BROUGHT = "/etc/lab/settings.conf", "/etc/lab/replaced.conf", "/etc/lab/app.conf"
+FIRST, SECOND, THIRD = "rendered-worker-a", "rendered-worker-b", "rendered-worker-c"
+MCD = "/etc/machine-config-daemon"
+CONFIG, IMAGE = f"{MCD}/currentconfig", f"{MCD}/currentimage"
+# What MCD itself has written: its state, the config's files, what it has put aside, its record of the installation.
+FILES = {KEPT: "version = 1\n", GONE: "from = config\n"}
+PUT_ASIDE = f"{MCD}/orig{GONE}.mcdorig"
+ANNOTATIONS = f"{MCD}/node-annotations.json.bak"
+
+
+def as_mcd(wanted):
+    """Returns a config as MCD writes it: of a typed object, without kind and version, without an end of line."""
+    return json.dumps({"metadata": wanted["metadata"], "spec": wanted["spec"]}, separators=(",", ":"))
+
+
+def left_by_mcd(first):
+    """Returns the files of a host that MCD manages: path to text."""
+    prefix = "machineconfiguration.openshift.io/"
+    names = {f"{prefix}{key}": FIRST for key in ("currentConfig", "desiredConfig")}
+    annotations = json.dumps({**names, f"{prefix}state": "Done"})
+    return {**FILES, CONFIG: as_mcd(first), IMAGE: "", PUT_ASIDE: "from = distribution\n", ANNOTATIONS: annotations}
+
+
+def marks(machine, paths):
+    """Returns what tells that a file was written: which file it is, and when it was changed."""
+    found = {path: os.lstat(machine.deployment / path.lstrip("/")) for path in paths}
+    return {path: (one.st_ino, one.st_mtime_ns, one.st_ctime_ns) for path, one in found.items()}
+
+
+def handed_back(lab, wanted, image):
+    """What MCD looks at when it starts: what is committed, and that the host is so."""
+    machine = lab.machine
+    current = json.loads(machine.read(CONFIG))
+    lab.same("MCD's config", (current["metadata"], current["spec"]), (wanted["metadata"], wanted["spec"]))
+    lab.same("MCD's image", machine.read(IMAGE), image)
+    modes = [oct(os.lstat(machine.deployment / path.lstrip("/")).st_mode & 0o777) for path in (CONFIG, IMAGE)]
+    lab.same("their modes", modes, ["0o600", "0o644"])
+    machine.run("machine-config-agent", "verify", "--config", CONFIG, *(["--image", image] if image else []))
+
+
+def play(lab):
+    machine, agent, images, registry = lab.machine, lab.agent, lab.images, lab.registry()
+    first = config(FIRST, FILES, osImageURL=f"registry.invalid/os@{images.first}")
+    second = config(SECOND, {KEPT: "version = 2\n"}, osImageURL=f"registry.invalid/os@{images.first}")
+    third = config(THIRD, {KEPT: "version = 2\n", BROUGHT: "from = image\n"})
+    digest = images.next("v2", {BROUGHT.lstrip("/"): "from = image\n"}, {"machineconfig": THIRD})
+    image = registry.push(images.layout.path, "v2", digest)
+    left = left_by_mcd(first)
+
+    # Boot 1: MCD's host. The agent is installed and enabled; the target is what is there.
+    machine.boot()
+    for path, text in left.items():
+        machine.write(path, text)
+    machine.write("/etc/containers/registries.conf.d/lab.conf", registry.trusted())
+    agent.policy(no_action(KEPT, GONE))
+    agent.want(first)
+    machine.run("systemctl", "enable", UNIT)
+    before = marks(machine, left)
+    machine.run("systemctl", "--no-block", "reboot")
+
+    # Boot 2: the agent's first. Nothing is written, nothing is rebooted.
+    machine.next_boot()
+    boot = machine.boot_id()
+    agent.done(FIRST)
+    told = [line["MESSAGE"] for line in agent.logged("ADOPTED")]
+    lab.same("the take-over", told, [f"taken over from machine-config-daemon: {FIRST}"])
+    lab.same("files that were written", marks(machine, left), before)
+    lab.same("updates", machine.run("machine-config-agent", "history", "--output", "json").strip(), "[]")
+
+    # An update without a reboot. The file that goes is put back as MCD had found it.
+    agent.want(second)
+    agent.done(SECOND)
+    lab.same(GONE, machine.read(GONE), "from = distribution\n")
+    handed_back(lab, second, "")
+    lab.same("the same boot", machine.boot_id(), boot)
+    lab.same("reboots that were asked for", agent.logged("REBOOT"), [])
+
+    # Boot 3: an image.
+    agent.want(third, image)
+    machine.next_boot()
+    lab.same("booted image", agent.done(THIRD, image)["booted"]["digest"], digest)
+    handed_back(lab, third, image)
+    lab.same("what is none of the agent's", [machine.read(path) for path in (PUT_ASIDE, ANNOTATIONS)],
+             [left[path] for path in (PUT_ASIDE, ANNOTATIONS)])
+    lab.same("faults in the journal", agent.logged("FAULT"), [])
