@@ -1,4 +1,4 @@
-"""The command: `vm-tests/run [PROMISE...]`."""
+"""The command: `vm-tests/run [--tier TIER] [PROMISE...]`."""
 
 import argparse
 import fcntl
@@ -8,23 +8,27 @@ import sys
 import time
 import traceback
 
-from . import image, machine
+from . import image, machine, qemu
 from .agent import Agent
-from .place import CASES, PROMISES, WORK, LabError, need_packages
+from .place import CASES, EMULATOR, PROMISES, WORK, LabError, need_packages
 from .registry import Registry
+
+
+# The same disk and the same promises: with a kernel of its own, or without.
+TIERS = {"container": machine.Machine, "machine": qemu.Machine}
 
 
 class Lab:
     """What one promise is given: a host that has not booted yet, its agent, images and a registry."""
 
-    def __init__(self, name, images):
+    def __init__(self, name, images, tier):
         self.images, self.opened = images, None
-        self.machine = machine.Machine(images.disk, CASES / name)
+        self.machine = TIERS[tier](images, CASES / name)
         self.agent = Agent(self.machine)
 
     def registry(self):
         """Returns the registry; it is started when it is first asked for."""
-        self.opened = self.opened or Registry(self.machine.place)
+        self.opened = self.opened or Registry(self.machine.place, self.machine.OUTSIDE)
         return self.opened
 
     def same(self, what, seen, wanted):
@@ -39,12 +43,17 @@ class Lab:
         self.machine.close()
 
 
-def play(name, images):
-    """Plays one promise; returns what went wrong, or nothing."""
+def load(name):
+    """Returns a promise. What it says of a tier in `NOT_IN` is why it is not played there."""
     spec = importlib.util.spec_from_file_location(name, PROMISES / f"{name}.py")
     promise = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(promise)
-    lab = Lab(name, images)
+    return promise
+
+
+def play(name, promise, images, tier):
+    """Plays one promise; returns what went wrong, or nothing."""
+    lab = Lab(name, images, tier)
     try:
         promise.play(lab)
         lab.machine.power_off()
@@ -62,6 +71,7 @@ def main():
     known = sorted(path.stem for path in PROMISES.glob("*.py"))
     parser = argparse.ArgumentParser(prog="vm-tests/run", description="Plays promises on hosts that really boot.")
     parser.add_argument("promise", nargs="*", help=f"of: {', '.join(known)} (default: all)")
+    parser.add_argument("--tier", choices=TIERS, default="container", help="with a kernel of its own: machine")
     arguments = parser.parse_args()
     if unknown := set(arguments.promise) - set(known):
         parser.error(f"no such promise: {', '.join(sorted(unknown))}")
@@ -69,20 +79,25 @@ def main():
     with open(WORK / "lock", "wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         began = time.monotonic()
-        need_packages()
+        need_packages(*(EMULATOR if arguments.tier == "machine" else ()))
         machine.prepare()
         images = image.Images(image.build())
         machine.isolate()
         print(f"prepared in {time.monotonic() - began:.1f} s", flush=True)
-        return tell(arguments.promise or known, images)
+        return tell(arguments.promise or known, images, arguments.tier)
 
 
-def tell(names, images):
+def tell(names, images, tier):
     """Plays each and prints a line for it; returns the exit code."""
-    failed = 0
+    failed, skipped = 0, 0
     for name in names:
+        promise = load(name)
+        if why := getattr(promise, "NOT_IN", {}).get(tier):
+            print(f"skipped {name:<20} {why}", flush=True)
+            skipped += 1
+            continue
         began = time.monotonic()
-        wrong = play(name, images)
+        wrong = play(name, promise, images, tier)
         seconds = time.monotonic() - began
         print(f"{'failed' if wrong else 'ok    '}  {name:<20} {seconds:6.1f} s", flush=True)
         if wrong:
@@ -91,7 +106,7 @@ def tell(names, images):
         else:
             (CASES / name / "disk.raw").unlink()
             shutil.rmtree(CASES / name / "registry", ignore_errors=True)
-    print(f"{len(names) - failed} passed, {failed} failed")
+    print(f"{len(names) - failed - skipped} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
     return 1 if failed else 0
 
 

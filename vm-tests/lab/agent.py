@@ -1,10 +1,8 @@
 """The agent in a guest: its control directory, and waiting for what it says."""
 
 import json
-import os
 import re
 import select
-import signal
 import subprocess
 import time
 import urllib.parse
@@ -108,13 +106,14 @@ class Agent:
         """Waits until a program in the guest prints a JSON object that is wanted."""
         watch = subprocess.Popen(self.machine.inside(*command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                  stderr=self.machine.console)
-        limit, text, last = time.monotonic() + LIMIT, b"", None
+        patience = LIMIT * self.machine.PATIENCE
+        limit, text, last = time.monotonic() + patience, b"", None
         try:
             while True:
                 ready, _, _ = select.select([watch.stdout], [], [], max(0, limit - time.monotonic()))
                 more = watch.stdout.read1(65536) if ready else b""
                 if not more:
-                    why = "the host went away" if ready else f"not within {LIMIT} s"
+                    why = "the host went away" if ready else f"not within {patience} s"
                     raise LabError(f"waited for {what}: {why}; last: {json.dumps(last)}")
                 seen, text = objects(text + more)
                 for last in seen:
@@ -127,23 +126,12 @@ class Agent:
             self.machine.stop(watch)
 
     def report(self, what, wanted):
-        """Waits for a report of the agent's own, which has the progress of what it does now."""
-        place = self.machine.deployment / CONTROL.lstrip("/") / "report.json"
-        for text in self.machine.changes(place, time.monotonic() + LIMIT):
-            if text and wanted(last := json.loads(text)):
-                return last
-        raise LabError(f"waited for {what}: not within {LIMIT} s; last: {text}")
+        """Waits for a report of the agent's own, which has the progress of what it does now. Each replaces the last one."""
+        return self.until(what, ["tail", "--lines=+1", "--follow=name", "--retry", f"{CONTROL}/report.json"], wanted)
 
     def kill(self):
         """Ends the agent's process as nothing else does: it can't clean up. systemd starts the next one."""
-        process = self.machine.outside(self.unit("MainPID"))
-        ended = os.pidfd_open(process)
-        try:
-            signal.pidfd_send_signal(ended, signal.SIGKILL)
-            if not select.select([ended], [], [], LIMIT)[0]:
-                raise LabError(f"the agent has not ended {LIMIT} s after SIGKILL")
-        finally:
-            os.close(ended)
+        self.machine.kill(self.unit("MainPID"))
 
     def logged(self, *names):
         """Returns the lines of the journal with these message ids, of all boots."""

@@ -1,4 +1,4 @@
-"""The disk: MBR, a /boot of its own, the root. What boots in the container is what a machine would boot."""
+"""The disk: MBR, a /boot of its own, the root. What boots in the container is what the machine boots."""
 
 import contextlib
 import os

@@ -12,7 +12,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from . import disk, guest, oci
+from . import disk, guest, loader, oci
 from .place import CHECKOUT, WORK, LabError, run
 
 # The name in a registry of what is on the disk; that registry need not be there.
@@ -39,6 +39,7 @@ class Images:
         self.layout = oci.Layout(self._base() / "oci")
         self.first = self.layout.derive("base", "v1", self._files(built), {})
         self.disk = self._disk()
+        self.key = self.layout.path.with_name("key")
 
     def next(self, tag, files, labels, programs=None, architecture=None):
         """Makes an image of v1 and one more layer: path to text, and to bytes of programs. Returns its digest."""
@@ -63,7 +64,8 @@ class Images:
             with building(place) as (new, tree):
                 guest.unpack(new / "debian.tar")
                 run("tar", "-C", tree, "--numeric-owner", "--xattrs", "-xf", new / "debian.tar")
-                guest.lay_out(tree)
+                run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "lab", "-f", new / "key")
+                guest.lay_out(tree, new / "key.pub")
                 repo = new / "repo"
                 run("ostree", f"--repo={repo}", "init", "--mode=bare")
                 run("ostree", f"--repo={repo}", "config", "set", "core.fsync", "false")
@@ -89,12 +91,14 @@ class Images:
         return files
 
     def _disk(self):
-        place = WORK / f"disk-{digest_of(self.first, inspect.getsource(disk))}"
+        place = WORK / f"disk-{digest_of(self.first, inspect.getsource(disk), inspect.getsource(loader), *guest.ARGUMENTS)}"
         if not place.exists():
             with building(place) as (new, mounted):
                 disk.make(new / "disk.raw")
                 with disk.mounted(new / "disk.raw", mounted):
                     self._install(mounted)
+                    loader.configure(mounted / "boot")
+                loader.write(new / "disk.raw")
             forget_but(place)
         return place / "disk.raw"
 
@@ -107,7 +111,7 @@ class Images:
         run("ostree", repo, "config", "set", "sysroot.bootloader", "none")
         run("ostree", repo, "config", "set", "core.fsync", "false")
         run(self.tool, "install", sysroot, disk.STATEROOT, self.layout.path, "v1", f"{FIRST}@{self.first}",
-            "root=LABEL=root", "rw", "systemd.show_status=0")
+            *guest.ARGUMENTS)
         run("ostree", repo, "config", "unset", "core.fsync")
 
 

@@ -1,14 +1,10 @@
-"""The container tier: a host that boots its disk with its own systemd as PID 1, at native speed.
-
-Nothing is waited for by looking again and again: systemd tells that it is up, the kernel that it has ended.
-"""
+"""The container tier: a host that boots its disk with its own systemd as PID 1, at native speed. systemd tells that it is up."""
 
 import ctypes
 import fcntl
 import os
 import re
 import select
-import shutil
 import signal
 import socket
 import subprocess
@@ -16,16 +12,9 @@ import time
 from pathlib import Path
 
 from . import disk
+from .host import BOOT_LIMIT, END_LIMIT, Host
 from .place import LabError, run
 
-# What a container's manager gives back when the guest wants to be booted again (systemd-nspawn(1)).
-REBOOT = 133
-# Native speed: seconds are usual, the limits are for a machine that has other work.
-BOOT_LIMIT = 60
-END_LIMIT = 60
-COMMAND_LIMIT = 60
-# From the kernel's inotify.h: a file was renamed into the directory.
-IN_MOVED_TO = 0x80
 # From sched.h.
 CLONE_NEWNET = 0x40000000
 # From ext4.h: EXT4_IOC_SHUTDOWN, with the flag that leaves the journal as it is on the disk.
@@ -57,19 +46,15 @@ def _space(process):
         return None
 
 
-class Machine:
-    """One host, on a disk of its own."""
+class Machine(Host):
+    """One host in a container."""
 
-    def __init__(self, golden: Path, place: Path):
-        self.place, self.sysroot, self.disk = place, place / "sysroot", place / "disk.raw"
-        shutil.rmtree(place, ignore_errors=True)
-        place.mkdir(parents=True)
-        run("cp", "--sparse=always", "--reflink=auto", golden, self.disk)
+    def __init__(self, images, place: Path):
+        super().__init__(images, place)
         (place / "ostree-booted").touch()
-        self.console = open(place / "console.log", "ab")
         self.mounts = disk.mounted(self.disk, self.sysroot)
         self.mounts.__enter__()
-        self.process, self.leader, self.deployment, self.boots = None, None, None, 0
+        self.leader, self.deployment = None, None
 
     def boot(self, choose=max):
         """Boots what the boot entries name and waits until systemd says that it is up."""
@@ -77,7 +62,7 @@ class Machine:
         told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         told.bind("")
         name = "@" + told.getsockname()[1:].decode()
-        self.boots += 1
+        self.turn_page()
         self.process = subprocess.Popen(self._nspawn(options), stdin=subprocess.DEVNULL, stdout=self.console,
                                         stderr=self.console, env={**os.environ, "NOTIFY_SOCKET": name})
         self.leader = None
@@ -94,7 +79,7 @@ class Machine:
                  f"--bind-ro={self.place}/ostree-booted:/run/ostree-booted"]
         # As ostree-prepare-root lays it out. The entry's arguments are PID 1's: in a container systemd reads them there.
         return ["systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--machine=node", "--notify-ready=yes",
-                f"--directory={self.deployment}", *binds, "--capability=all", "--console=pipe", "--boot", *options]
+                f"--directory={self.deployment}", *binds, "--capability=all", "--console=read-only", "--boot", *options]
 
     def _await_ready(self, told):
         poll, ended = select.poll(), os.pidfd_open(self.process.pid)
@@ -122,13 +107,6 @@ class Machine:
         """Returns the command line that runs a program in the guest."""
         spaces = ("--mount", "--pid", "--uts", "--ipc", "--cgroup", "--root", "--wd")
         return ["nsenter", f"--target={self.leader}", *spaces, "--", *map(str, command)]
-
-    def run(self, *command):
-        """Runs a program in the guest and returns its output."""
-        try:
-            return run(*self.inside(*command), timeout=COMMAND_LIMIT)
-        except subprocess.TimeoutExpired as late:
-            raise LabError(f"in the guest: {' '.join(map(str, command))}: no end after {late.timeout:.0f} s") from late
 
     def block_shutdown(self):
         """Starts a unit that blocks a shutdown, as a backup does; the block is there then."""
@@ -191,51 +169,20 @@ class Machine:
         """Reads a file of the running guest's /etc or /usr."""
         return (self.deployment / path.lstrip("/")).read_text()
 
-    def changes(self, place, limit):
-        """Yields the text of a file that is replaced at each change, now and after each, until the limit."""
-        libc = ctypes.CDLL(None, use_errno=True)
-        notify = libc.inotify_init1(os.O_CLOEXEC)
+    def kill(self, process):
+        """Ends a process of the guest as nothing else does, and waits for its end."""
+        ended = os.pidfd_open(self.outside(process))
         try:
-            if notify < 0 or libc.inotify_add_watch(notify, os.fsencode(place.parent), IN_MOVED_TO) < 0:
-                raise LabError(f"{place.parent} can't be watched: {os.strerror(ctypes.get_errno())}")
-            yield place.read_text() if place.exists() else ""
-            while select.select([notify], [], [], max(0, limit - time.monotonic()))[0]:
-                os.read(notify, 65536)
-                yield place.read_text() if place.exists() else ""
-        finally:
-            os.close(notify)
-
-    def boot_id(self):
-        """Returns the id of this boot."""
-        return self.run("cat", "/proc/sys/kernel/random/boot_id").strip()
-
-    def next_boot(self, choose=max):
-        """Waits until the guest reboots by itself, and boots it again; `min` chooses the last entry of the boot menu."""
-        code = self.end()
-        if code != REBOOT:
-            raise LabError(f"boot {self.boots} ended with {code} and not with a reboot: {self.last_words()}")
-        self.boot(choose)
-
-    def end(self):
-        """Waits for the end of this boot and returns how it ended."""
-        # Not wait(timeout), which looks again and again.
-        ended = os.pidfd_open(self.process.pid)
-        try:
-            ready, _, _ = select.select([ended], [], [], END_LIMIT)
+            signal.pidfd_send_signal(ended, signal.SIGKILL)
+            if not select.select([ended], [], [], END_LIMIT)[0]:
+                raise LabError(f"process {process} has not ended {END_LIMIT} s after SIGKILL")
         finally:
             os.close(ended)
-        if not ready:
-            raise LabError(f"boot {self.boots} has not ended after {END_LIMIT} s: {self.last_words()}")
+
+    def ended(self):
+        """Returns how the boot ended, which has."""
         self.leader = None
         return self.process.wait()
-
-    def power_off(self):
-        """Shuts the guest down."""
-        # The bus goes away with the guest; whether the command got an answer does not matter.
-        subprocess.run(self.inside("systemctl", "--no-block", "poweroff"), capture_output=True, check=False,
-                       timeout=COMMAND_LIMIT)
-        if (code := self.end()) != 0:
-            raise LabError(f"the power off of boot {self.boots} ended with {code}")
 
     def cut(self):
         """Cuts the power: what was not written back to the disk is lost, the journals of its file systems included."""
@@ -255,9 +202,7 @@ class Machine:
         """Ends whatever still runs, keeps the journal, lets go of the disk."""
         if self.process and self.process.poll() is None:
             self._kill()
-        with open(self.place / "journal.json", "wb") as kept:
-            subprocess.run(["journalctl", "--directory", self.journal(), "--output=json", "--no-pager"], stdout=kept,
-                           stderr=self.console, check=False)
+        self.keep_journal()
         self.console.close()
         self.mounts.__exit__(None, None, None)
 
@@ -270,11 +215,3 @@ class Machine:
             os.close(leader)
         self.process.kill()
         self.process.wait()
-
-    def journal(self):
-        """Returns where the guest's journal is kept."""
-        return self.sysroot / "ostree/deploy" / disk.STATEROOT / "var/log/journal"
-
-    def last_words(self):
-        """Returns the end of what the guest wrote to its console."""
-        return (self.place / "console.log").read_text(errors="replace").strip()[-600:] or "the console is empty"

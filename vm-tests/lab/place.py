@@ -11,7 +11,8 @@ CASES = WORK / "cases"
 # What building and booting need, beyond ./setup; all of Debian 12 or later.
 PACKAGES = ("mmdebstrap", "debian-archive-keyring", "iproute2", "systemd-container", "ostree", "skopeo", "docker-registry",
             "e2fsprogs", "fdisk", "mount", "util-linux", "libostree-dev", "libssl-dev", "libzstd-dev", "pkg-config",
-            "strace")
+            "strace", "openssh-client", "grub-common", "grub-pc-bin")
+EMULATOR = ("qemu-system-x86",)
 
 
 class LabError(Exception):
@@ -28,12 +29,13 @@ def run(*command, **options):
     return result.stdout
 
 
-def need_packages():
+def need_packages(*more):
     """Installs what is missing."""
-    asked = subprocess.run(["dpkg-query", "-W", "-f", "${Package} ${Status}\n", *PACKAGES],
+    packages = [*PACKAGES, *more]
+    asked = subprocess.run(["dpkg-query", "-W", "-f", "${Package} ${Status}\n", *packages],
                            capture_output=True, text=True, check=False)
     there = {line.split()[0] for line in asked.stdout.splitlines() if line.endswith(" installed")}
-    missing = [package for package in PACKAGES if package not in there]
+    missing = [package for package in packages if package not in there]
     if missing:
         print("installing", *missing, flush=True)
         run("apt-get", "update", "-qq")

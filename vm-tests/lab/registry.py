@@ -1,4 +1,4 @@
-"""A real registry on the machine's loopback, which the guests share."""
+"""A real registry on this run's loopback. A guest reaches it there, or by the address its tier has for it."""
 
 import re
 import subprocess
@@ -17,10 +17,10 @@ AUTH = "auth: {{ htpasswd: {{ realm: lab, path: {path} }} }}\n"
 class Registry:
     """Debian's docker-registry, on a port that is free; with `accounts`, lines of htpasswd, for those only."""
 
-    def __init__(self, place, accounts=None):
+    def __init__(self, place, outside, accounts=None):
         self.place, self.root = place, place / "registry"
         self.root.mkdir()
-        self.accounts = accounts
+        self.accounts, self.outside = accounts, outside
         self.log = open(place / "registry.log", "ab")
         self.process = None
         self.host = "127.0.0.1:0"
@@ -37,6 +37,8 @@ class Registry:
         self.process = subprocess.Popen(["docker-registry", "serve", str(self.place / "registry.yml")],
                                         stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.PIPE)
         self.host = self._listening()
+        # As the guest names it.
+        self.name = self.host.replace("127.0.0.1", self.outside)
         # Its log goes on; nobody reads it but a person.
         self.rest = subprocess.Popen(["cat"], stdin=self.process.stderr, stdout=self.log)
 
@@ -54,10 +56,10 @@ class Registry:
         raise LabError("docker-registry ended before it listened")
 
     def push(self, layout, tag, digest):
-        """Copies an image to the registry, byte for byte, and returns its name there."""
+        """Copies an image to the registry, byte for byte, and returns its name for the guest."""
         run("skopeo", "--insecure-policy", "copy", "--quiet", "--preserve-digests", "--dest-tls-verify=false",
             f"oci:{layout}:{tag}", f"docker://{self.host}/os:{tag}")
-        return f"{self.host}/os@{digest}"
+        return f"{self.name}/os@{digest}"
 
     def blob(self, digest):
         """Returns the file in which it keeps a blob."""
@@ -66,7 +68,7 @@ class Registry:
 
     def trusted(self):
         """Returns the file that lets skopeo reach it without TLS."""
-        return f'[[registry]]\nlocation = "{self.host}"\ninsecure = true\n'
+        return f'[[registry]]\nlocation = "{self.name}"\ninsecure = true\n'
 
     def close(self):
         """Ends it for good."""

@@ -28,7 +28,7 @@ def bad_images(lab):
     arm = images.next("arm", brought, {}, architecture="arm64")
     changed = images.next("changed", {**brought, "usr/share/lab/changed": "1\n"}, {})
     found = [
-        ("ImageNotFound", ("no such image", "pushed"), f"{registry.host}/os@sha256:{'0' * 64}"),
+        ("ImageNotFound", ("no such image", "pushed"), f"{registry.name}/os@sha256:{'0' * 64}"),
         ("ImageWrongArchitecture", ("arm64", "amd64"), pushed(lab, "arm", arm)),
         ("ImageNotBootable", ("ostree.bootable", "base"), pushed(lab, "app", images.layout.plain("app", plain, {}))),
         # It has the marks, and nothing of what they stand for.

@@ -35,7 +35,7 @@ def play(lab):
     registry.stop()
     agent.want(config(SECOND, {PATH: "version = 2\n", BROUGHT: "from = image\n"}), image)
     fault = told(lab, "ImagePullFailed")
-    lab.same(f"the registry is named in {fault['message']}", registry.host in fault["message"], True)
+    lab.same(f"the registry is named in {fault['message']}", registry.name in fault["message"], True)
     agent.told("the second try", lambda lines: len([line for line in lines if "ImagePullFailed" in line["MESSAGE"]]) == 2, "FAULT")
     lab.same("changed", unchanged.differences(before, unchanged.state(machine)), [])
 

@@ -33,7 +33,7 @@ def refused(lab, before, tries):
     fault = status["fault"]
     lab.same("its class", fault["class"], "retry")
     lab.same(f"the registry and where credentials belong are in {fault}",
-             lab.registry().host in fault["message"] and AUTH in fault["next"], True)
+             lab.registry().name in fault["message"] and AUTH in fault["next"], True)
     lab.same("changed", unchanged.differences(before, unchanged.state(lab.machine)), [])
 
 
@@ -55,10 +55,10 @@ def play(lab):
     before = unchanged.state(machine)
     agent.want(config(SECOND, {PATH: "version = 2\n", BROUGHT: "from = image\n"}), image)
     refused(lab, before, 1)
-    machine.write(AUTH, secret(registry.host, WRONG))
+    machine.write(AUTH, secret(registry.name, WRONG))
     before = unchanged.state(machine)
     refused(lab, before, 2)
-    machine.write(AUTH, secret(registry.host, RIGHT))
+    machine.write(AUTH, secret(registry.name, RIGHT))
 
     # Boot 2: without hands.
     machine.next_boot()

@@ -1,0 +1,119 @@
+"""A host on a disk of its own: what is the same in every tier. A tier says how it is booted, entered and left without power.
+
+Nothing is waited for by looking again and again: the kernel tells that a process has ended, and that the console has grown.
+"""
+
+import ctypes
+import os
+import select
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+from . import disk
+from .place import LabError, run
+
+# How a boot ends that is to be followed by another one; what systemd-nspawn gives back then (systemd-nspawn(1)).
+REBOOT = 133
+# At native speed seconds are usual, the limits are for a machine that has other work.
+BOOT_LIMIT = 60
+END_LIMIT = 60
+COMMAND_LIMIT = 60
+# From the kernel's inotify.h: a file was written to.
+IN_MODIFY = 0x2
+
+
+class Host:
+    """One host."""
+
+    # How much longer than in the container everything may take.
+    PATIENCE = 1
+    # Where the guest finds what listens on the loopback of this run.
+    OUTSIDE = "127.0.0.1"
+
+    def __init__(self, images, place: Path):
+        self.place, self.sysroot, self.disk = place, place / "sysroot", place / "disk.raw"
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(parents=True)
+        run("cp", "--sparse=always", "--reflink=auto", images.disk, self.disk)
+        self.console = open(place / "console.log", "ab")
+        self.process, self.boots = None, 0
+
+    def run(self, *command):
+        """Runs a program in the guest and returns its output."""
+        try:
+            return run(*self.inside(*command), timeout=COMMAND_LIMIT * self.PATIENCE)
+        except subprocess.TimeoutExpired as late:
+            raise LabError(f"in the guest: {' '.join(map(str, command))}: no end after {late.timeout:.0f} s") from late
+
+    def boot_id(self):
+        """Returns the id of this boot."""
+        return self.run("cat", "/proc/sys/kernel/random/boot_id").strip()
+
+    def next_boot(self, choose=max):
+        """Waits until the guest reboots by itself, and boots it again; `min` chooses the last entry of the boot menu."""
+        code = self.end()
+        if code != REBOOT:
+            raise LabError(f"boot {self.boots} ended with {code} and not with a reboot: {self.last_words()}")
+        self.boot(choose)
+
+    def end(self):
+        """Waits for the end of this boot and returns how it ended."""
+        # Not wait(timeout), which looks again and again.
+        ended, limit = os.pidfd_open(self.process.pid), END_LIMIT * self.PATIENCE
+        try:
+            ready, _, _ = select.select([ended], [], [], limit)
+        finally:
+            os.close(ended)
+        if not ready:
+            raise LabError(f"boot {self.boots} has not ended after {limit} s: {self.last_words()}")
+        return self.ended()
+
+    def power_off(self):
+        """Shuts the guest down."""
+        # The bus goes away with the guest; whether the command got an answer does not matter.
+        subprocess.run(self.inside("systemctl", "--no-block", "poweroff"), capture_output=True, check=False,
+                       timeout=COMMAND_LIMIT * self.PATIENCE)
+        if (code := self.end()) != 0:
+            raise LabError(f"the power off of boot {self.boots} ended with {code}")
+
+    def says(self, words, limit=END_LIMIT):
+        """Waits until the console, to which the journal goes too, says these words in this boot; it may end with them."""
+        libc, limit = ctypes.CDLL(None, use_errno=True), limit * self.PATIENCE
+        until, log = time.monotonic() + limit, self.place / "console.log"
+        notify, ended = libc.inotify_init1(os.O_CLOEXEC), os.pidfd_open(self.process.pid)
+        try:
+            if notify < 0 or libc.inotify_add_watch(notify, os.fsencode(log), IN_MODIFY) < 0:
+                raise LabError(f"{log} can't be watched: {os.strerror(ctypes.get_errno())}")
+            ready = []
+            while words.encode() not in log.read_bytes()[self.mark:]:
+                if ended in ready:
+                    raise LabError(f"boot {self.boots} ended before it said {words!r}: {self.last_words()}")
+                ready = select.select([notify, ended], [], [], max(0, until - time.monotonic()))[0]
+                if not ready:
+                    raise LabError(f"boot {self.boots} has not said {words!r} after {limit} s: {self.last_words()}")
+                if notify in ready:
+                    os.read(notify, 65536)
+        finally:
+            os.close(notify)
+            os.close(ended)
+
+    def turn_page(self):
+        """What the console says from here on is said by the next boot."""
+        self.boots += 1
+        self.mark = (self.place / "console.log").stat().st_size
+
+    def keep_journal(self):
+        """Writes the journal of all boots beside the console's log; the disk is mounted."""
+        with open(self.place / "journal.json", "wb") as kept:
+            subprocess.run(["journalctl", "--directory", self.journal(), "--output=json", "--no-pager"], stdout=kept,
+                           stderr=self.console, check=False)
+
+    def journal(self):
+        """Returns where the guest's journal is on the mounted disk."""
+        return self.sysroot / "ostree/deploy" / disk.STATEROOT / "var/log/journal"
+
+    def last_words(self):
+        """Returns the end of what the guest wrote to its console."""
+        return (self.place / "console.log").read_text(errors="replace").strip()[-600:] or "the console is empty"
