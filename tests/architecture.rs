@@ -245,6 +245,20 @@ fn pure_folders_are_pure() {
     none(&wrong);
 }
 
+/// The negative control of the power cuts takes out what goes through this one door.
+#[test]
+fn fsync_has_one_door() {
+    let calls = |source: &Source| {
+        let code = source.code();
+        ["rustix::fs::fsync", "rustix::fs::fdatasync", "sync_all", "sync_data"]
+            .into_iter()
+            .any(|word| code.contains(word))
+    };
+    let callers: Vec<_> = sources().into_iter().filter(|source| !source.is_test() && calls(source)).collect();
+    let names: Vec<_> = callers.iter().map(|source| source.path.display().to_string()).collect();
+    assert_eq!(names, ["host/fsync.rs"]);
+}
+
 #[test]
 fn every_file_is_short_introduced_and_named_for_what_it_is() {
     let mut wrong = Vec::new();

@@ -25,6 +25,7 @@ pub mod watch;
 
 #[cfg(feature = "backend-ostree")]
 pub(crate) mod mounts;
+mod fsync;
 mod selinux;
 
 use std::fmt;

@@ -19,8 +19,31 @@ const RUNS: u32 = 8;
 /// The machine has two cores.
 const WORKERS: usize = 2;
 
-/// The whole sweep takes some minutes; after this it is a hang.
-const BOUND: Duration = Duration::from_secs(900);
+/// A pass over all scenarios takes some minutes; after this it is a hang.
+const BOUND: Duration = Duration::from_secs(3600);
+
+/// Which points a pass plays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pass {
+    /// Each point; some recoveries are killed, too.
+    Each,
+    /// Each point, and each recovery at a point drawn by chance: the so many-th such pass of a seed.
+    Twice { seed: u64, number: usize },
+}
+
+/// Chance that can be had again: `SplitMix64`.
+struct Chance(u64);
+
+impl Chance {
+    /// Draws from 1 to `most`.
+    fn draw(&mut self, most: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (mixed ^ (mixed >> 31)) % most.max(1) + 1
+    }
+}
 
 /// What asking for a config comes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,15 +103,17 @@ struct Point<'a> {
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Played {
     pub points: u32,
+    pub kills: u32,
     pub runs: u32,
 }
 
 impl Scenario {
-    /// Plays all points. The first few that went wrong are told.
-    pub fn sweep(&self, begun: Instant) -> Result<Played, String> {
+    /// Plays the points of a pass. The first few that went wrong are told.
+    pub fn sweep(&self, pass: Pass) -> Result<Played, String> {
+        let begun = Instant::now();
         let scratch = super::scratch();
         let (start, past, begins) = self.straight(scratch.path())?;
-        let points = self.points(&begins);
+        let points = self.points(&begins, pass);
         let (next, played, wrong) =
             (AtomicUsize::new(0), Mutex::new(Played::default()), Mutex::new(Vec::new()));
         let work = || {
@@ -101,7 +126,10 @@ impl Scenario {
                 let mut played = played.lock().unwrap();
                 played.points += 1;
                 match done {
-                    Ok(runs) => played.runs += runs,
+                    Ok((runs, kills)) => {
+                        played.runs += runs;
+                        played.kills += kills;
+                    }
                     Err(error) => wrong.lock().unwrap().push(format!(
                         "{}: ask {} killed at {} of {}, the recovery at {:?}:\n  {error}",
                         self.name, point.begin.ask, point.number, point.begin.points, point.again
@@ -128,8 +156,18 @@ impl Scenario {
         if wrong.is_empty() { Ok(played.into_inner().unwrap()) } else { Err(wrong.join("\n")) }
     }
 
-    fn points<'a>(&self, begins: &'a [Begin]) -> Vec<Point<'a>> {
+    fn points<'a>(&self, begins: &'a [Begin], pass: Pass) -> Vec<Point<'a>> {
         let mut points = Vec::new();
+        if let Pass::Twice { seed, number } = pass {
+            let mut chance = Chance(seed.wrapping_add(u64::try_from(number).unwrap() << 32));
+            let first = u64::try_from(number % self.stride).unwrap() + 1;
+            for begin in begins {
+                for number in (first..=begin.points).step_by(self.stride) {
+                    points.push(Point { begin, number, again: Some(chance.draw(begin.points)) });
+                }
+            }
+            return points;
+        }
         for begin in begins {
             for number in (1..=begin.points).step_by(self.stride) {
                 points.push(Point { begin, number, again: None });
@@ -186,7 +224,13 @@ impl Scenario {
     }
 
     /// Dies at a point, looks, and goes on to the end of the scenario.
-    fn die(&self, point: &Point<'_>, (start, past): (&Tree, usize), dir: &Path) -> Result<u32, String> {
+    fn die(
+        &self,
+        point: &Point<'_>,
+        (start, past): (&Tree, usize),
+        dir: &Path,
+    ) -> Result<(u32, u32), String> {
+        let mut kills = 1;
         Place::copy(&point.begin.copy, dir);
         let mut place = Place::boot(self.kind, dir)?;
         let base =
@@ -215,6 +259,7 @@ impl Scenario {
                 goes_on.image.as_deref(),
                 Some(&format!("kill:{number}")),
             )?;
+            kills += u32::from(ran.code == KILLED);
             match ran.code {
                 KILLED if self.instead.is_none() => half(&place)?,
                 KILLED => {}
@@ -231,7 +276,7 @@ impl Scenario {
         }
         self.clean(&mut place, past)?;
         place.down(Down::PowerCut)?;
-        Ok(place.runs)
+        Ok((place.runs, kills))
     }
 
     /// Nothing is left behind: neither of the update nor beside the files.

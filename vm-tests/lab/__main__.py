@@ -23,12 +23,12 @@ class Lab:
 
     def __init__(self, name, images, tier):
         self.images, self.opened = images, None
-        self.machine = TIERS[tier](images, CASES / name)
+        self.machine = TIERS[tier].of(images, CASES / name)
         self.agent = Agent(self.machine)
 
     def registry(self):
         """Returns the registry; it is started when it is first asked for."""
-        self.opened = self.opened or Registry(self.machine.place, self.machine.OUTSIDE)
+        self.opened = self.opened or Registry(self.machine.place, outside=self.machine.OUTSIDE)
         return self.opened
 
     def same(self, what, seen, wanted):

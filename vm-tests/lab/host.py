@@ -32,13 +32,17 @@ class Host:
     # Where the guest finds what listens on the loopback of this run.
     OUTSIDE = "127.0.0.1"
 
-    def __init__(self, images, place: Path):
+    def __init__(self, golden: Path, place: Path):
         self.place, self.sysroot, self.disk = place, place / "sysroot", place / "disk.raw"
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
-        run("cp", "--sparse=always", "--reflink=auto", images.disk, self.disk)
+        self.obtain(golden)
         self.console = open(place / "console.log", "ab")
-        self.process, self.boots = None, 0
+        self.process, self.boots, self.page = None, 0, 0
+
+    def obtain(self, golden):
+        """Makes the disk: a copy."""
+        run("cp", "--sparse=always", "--reflink=auto", golden, self.disk)
 
     def run(self, *command):
         """Runs a program in the guest and returns its output."""
@@ -87,7 +91,7 @@ class Host:
             if notify < 0 or libc.inotify_add_watch(notify, os.fsencode(log), IN_MODIFY) < 0:
                 raise LabError(f"{log} can't be watched: {os.strerror(ctypes.get_errno())}")
             ready = []
-            while words.encode() not in log.read_bytes()[self.mark:]:
+            while words.encode() not in log.read_bytes()[self.page:]:
                 if ended in ready:
                     raise LabError(f"boot {self.boots} ended before it said {words!r}: {self.last_words()}")
                 ready = select.select([notify, ended], [], [], max(0, until - time.monotonic()))[0]
@@ -102,7 +106,7 @@ class Host:
     def turn_page(self):
         """What the console says from here on is said by the next boot."""
         self.boots += 1
-        self.mark = (self.place / "console.log").stat().st_size
+        self.page = (self.place / "console.log").stat().st_size
 
     def keep_journal(self):
         """Writes the journal of all boots beside the console's log; the disk is mounted."""

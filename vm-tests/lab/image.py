@@ -24,10 +24,10 @@ INSTALLED = {
 }
 
 
-def build():
+def build(*features):
     """Builds what the guest runs and what makes its images. Returns the directory of the executables."""
     run("cargo", "build", "--locked", "--bins", "--example", "os-image", "--example", "bootc",
-        "--example", "rpm-ostreed", cwd=CHECKOUT)
+        "--example", "rpm-ostreed", f"--features={','.join(features)}", cwd=CHECKOUT)
     return CHECKOUT / "target" / "debug"
 
 

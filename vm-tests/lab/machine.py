@@ -15,6 +15,8 @@ from . import disk
 from .host import BOOT_LIMIT, END_LIMIT, Host
 from .place import LabError, run
 
+# From the kernel's inotify.h: a file was renamed into the directory.
+IN_MOVED_TO = 0x80
 # From sched.h.
 CLONE_NEWNET = 0x40000000
 # From ext4.h: EXT4_IOC_SHUTDOWN, with the flag that leaves the journal as it is on the disk.
@@ -46,15 +48,29 @@ def _space(process):
         return None
 
 
+def notify_of(place):
+    """Returns an inotify that tells when a file was renamed into a directory."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    notify = libc.inotify_init1(os.O_CLOEXEC)
+    if notify < 0 or libc.inotify_add_watch(notify, os.fsencode(place), IN_MOVED_TO) < 0:
+        raise LabError(f"{place} can't be watched: {os.strerror(ctypes.get_errno())}")
+    return notify
+
+
 class Machine(Host):
     """One host in a container."""
 
-    def __init__(self, images, place: Path):
-        super().__init__(images, place)
+    def __init__(self, golden: Path, place: Path):
+        super().__init__(golden, place)
         (place / "ostree-booted").touch()
         self.mounts = disk.mounted(self.disk, self.sysroot)
         self.mounts.__enter__()
         self.leader, self.deployment = None, None
+
+    @classmethod
+    def of(cls, images, place):
+        """Returns a host on the disk that the images made."""
+        return cls(images.disk, place)
 
     def boot(self, choose=max):
         """Boots what the boot entries name and waits until systemd says that it is up."""

@@ -31,11 +31,16 @@ class Machine(Host):
     PATIENCE = 5
     OUTSIDE = guest.GATEWAY
 
-    def __init__(self, images, place: Path):
-        super().__init__(images, place)
-        self.key, self.events = images.key, b""
+    def __init__(self, golden: Path, place: Path, key: Path):
+        super().__init__(golden, place)
+        self.key = key
         # The path of a socket is short.
         self.channel = tempfile.TemporaryDirectory(prefix="lab-")
+
+    @classmethod
+    def of(cls, images, place):
+        """Returns a host on the disk that the images made."""
+        return cls(images.disk, place, images.key)
 
     def boot(self, choose=max):
         """Switches the machine on and waits until systemd says that it is up."""

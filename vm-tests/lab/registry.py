@@ -15,15 +15,15 @@ AUTH = "auth: {{ htpasswd: {{ realm: lab, path: {path} }} }}\n"
 
 
 class Registry:
-    """Debian's docker-registry, on a port that is free; with `accounts`, lines of htpasswd, for those only."""
+    """Debian's docker-registry, on a port that is free or on this one; with `accounts`, lines of htpasswd, for those only."""
 
-    def __init__(self, place, outside, accounts=None):
+    def __init__(self, place, outside="127.0.0.1", port=0, accounts=None):
         self.place, self.root = place, place / "registry"
-        self.root.mkdir()
+        self.root.mkdir(exist_ok=True)
         self.accounts, self.outside = accounts, outside
         self.log = open(place / "registry.log", "ab")
         self.process = None
-        self.host = "127.0.0.1:0"
+        self.host = f"127.0.0.1:{port}"
         self.start()
 
     def start(self, accounts=None):

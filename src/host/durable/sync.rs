@@ -8,6 +8,7 @@ use std::thread;
 use rustix::fd::BorrowedFd;
 
 use crate::host::HostError;
+use crate::host::fsync::fsync;
 
 /// Enough calls in flight to fill a disk's queue and to share journal commits, few enough to start in well under a
 /// millisecond.
@@ -21,7 +22,7 @@ const STACK: usize = 64 * 1024;
 
 /// Syncs one file or directory.
 pub(super) fn sync(fd: BorrowedFd<'_>, path: &str) -> Result<(), HostError> {
-    rustix::fs::fsync(fd).map_err(|errno| HostError::io("sync", path, errno))
+    fsync(fd).map_err(|errno| HostError::io("sync", path, errno))
 }
 
 /// Does `work` for each item; after an error nothing new is begun. The caller's thread works too, so a host that gives

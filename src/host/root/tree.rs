@@ -6,6 +6,7 @@ use rustix::io::Errno;
 
 use super::{Dir, HostError, MadeDirectory, Missing, Root, is_absent, mode_bits, no_name, relative, split};
 use crate::host::failpoint::FailPoints;
+use crate::host::fsync::fsync;
 use crate::model::FileMode;
 
 /// Deeper trees than this are not the agent's.
@@ -49,10 +50,10 @@ impl Root {
             let (user, group) = (rustix::fs::Uid::from_raw(uid), rustix::fs::Gid::from_raw(gid));
             rustix::fs::fchown(&fd, Some(user), Some(group)).map_err(failed)?;
             rustix::fs::fchmod(&fd, mode_bits(mode)).map_err(failed)?;
-            rustix::fs::fsync(&fd).map_err(failed)?;
+            fsync(&fd).map_err(failed)?;
         }
         if fresh {
-            rustix::fs::fsync(&parent).map_err(failed)?;
+            fsync(&parent).map_err(failed)?;
         }
         sync_made(&fresh_ones, directory)
     }
@@ -70,7 +71,7 @@ impl Root {
         }
         rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR).map_err(failed)?;
         self.points.hit("tree-removed");
-        rustix::fs::fsync(&parent).map_err(failed)
+        fsync(&parent).map_err(failed)
     }
 
     /// Removes a directory durably when nothing is in it; one that is absent or in use is no error.
@@ -80,7 +81,7 @@ impl Root {
         let trusted = rustix::process::geteuid().as_raw();
         let Some(parent) = self.walk(above, trusted, Missing::Leave, &mut Vec::new())? else { return Ok(()) };
         match rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR) {
-            Ok(()) => rustix::fs::fsync(&parent).map_err(failed),
+            Ok(()) => fsync(&parent).map_err(failed),
             Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST) => Ok(()),
             Err(errno) => Err(failed(errno)),
         }
@@ -95,7 +96,7 @@ impl Root {
             Err(Errno::NOENT) => return Ok(()),
             other => other.map_err(failed)?,
         }
-        rustix::fs::fsync(&parent).map_err(failed)
+        fsync(&parent).map_err(failed)
     }
 
     /// Returns mode, user and group of a path, a link at its end not followed; `None` when it is absent.
@@ -160,8 +161,8 @@ impl Root {
 fn sync_made(made: &[MadeDirectory], directory: &str) -> Result<(), HostError> {
     let failed = |errno: Errno| HostError::io("sync", directory, errno);
     for step in made {
-        rustix::fs::fsync(&step.fd).map_err(failed)?;
-        rustix::fs::fsync(&step.parent).map_err(failed)?;
+        fsync(&step.fd).map_err(failed)?;
+        fsync(&step.parent).map_err(failed)?;
     }
     Ok(())
 }

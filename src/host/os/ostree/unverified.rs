@@ -16,6 +16,7 @@ use ostree_ext::ostree::Repo;
 
 use super::super::trouble::Failure;
 use super::sysroot::failed;
+use crate::host::fsync::fsync;
 
 /// The file, beside the repository: one name a line.
 const FILE: &str = "ostree/machine-config-agent-unverified";
@@ -33,8 +34,8 @@ impl Unverified {
     pub(super) fn begin(path: &Path, names: impl Iterator<Item = (String, String)>) -> Result<Self, Failure> {
         let begun = Self { file: path.join(FILE), names: names.collect() };
         let written = begun.write().and_then(|file| {
-            file.sync_all()?;
-            File::open(path.join("ostree"))?.sync_all()
+            fsync(&file)?;
+            Ok(fsync(File::open(path.join("ostree"))?)?)
         });
         written.map_err(|e| failed(format!("{} can't be written: {e}", begun.file.display())))?;
         Ok(begun)

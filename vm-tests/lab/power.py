@@ -1,0 +1,149 @@
+"""The command: `vm-tests/power --cuts N --seed S`."""
+
+import argparse
+import fcntl
+import json
+import shutil
+import sys
+import time
+from pathlib import Path
+
+from . import image, machine
+from .place import RECORDER, WORK, LabError, need_packages, run
+from .power_random import Random, replay
+from .power_recorded import Recorded
+from .power_table import line, table
+from .power_update import Prepared
+
+HOME = WORK / "power"
+# A disk is copied in every cycle: in memory that takes a third of a second.
+MEMORY = "8g"
+# Each is most of a gigabyte.
+MOST_KEPT = 3
+
+
+class Keep:
+    """Keeps what a cut that went wrong needs to be played again."""
+
+    def __init__(self, prepared, label):
+        self.prepared, self.home, self.kept = prepared, HOME / "kept" / label, 0
+
+    def __call__(self, result, disk, host):
+        if self.kept == MOST_KEPT:
+            return
+        self.kept += 1
+        place = self.home / f"{result['method']}-{result['number']}"
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(parents=True)
+        run("cp", "--sparse=always", disk, place / "disk.raw")
+        run("cp", "-r", self.prepared.place / "registry", place)
+        if host:
+            shutil.copy(host.place / "console.log", place)
+            text = run("journalctl", "--directory", host.journal(), "--output=json", "--no-pager")
+            (place / "journal.json").write_text(text)
+        result["kept"] = str(place)
+        (place / "result.json").write_text(json.dumps(result, indent=1) + "\n")
+
+
+def series(methods, cuts, keep, log):
+    """Plays the cuts, a line for each; returns the results."""
+    results = []
+    for method in methods:
+        for number in range(1, cuts + 1):
+            began = time.monotonic()
+            result = method.play(number, keep)
+            result["cycle"] = round(time.monotonic() - began, 2)
+            results.append(result)
+            log.write(json.dumps(result) + "\n")
+            log.flush()
+            print(line(result), flush=True)
+    return results
+
+
+def arguments():
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(prog="vm-tests/power", description="Cuts the power of hosts that are updated.")
+    parser.add_argument("--cuts", type=int, default=20, help="so many cuts with each method (default: 20)")
+    parser.add_argument("--seed", default="1", help="what chance begins with (default: 1)")
+    parser.add_argument("--method", choices=["random", "recorded", "all"], default="all")
+    parser.add_argument("--without-fsync", action="store_true",
+                        help="the negative control: an agent without its fsyncs, with which the series has to fail")
+    parser.add_argument("--table", metavar="LOG", type=Path, nargs="+", help="only the table, of the logs of earlier series")
+    parser.add_argument("--replay", metavar="DIR", type=Path, help="play again what was kept in a directory")
+    return parser.parse_args()
+
+
+def main():
+    """Builds what is missing, cuts, tells."""
+    asked = arguments()
+    if asked.table:
+        return closing([json.loads(text) for log in asked.table for text in log.read_text().splitlines()])
+    HOME.mkdir(parents=True, exist_ok=True)
+    began = time.monotonic()
+    with open(WORK / "lock", "wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        prepared = prepare(asked)
+    # From here on nothing is shared with other runs: the disks are in memory, in a mount namespace of its own.
+    try:
+        if asked.replay:
+            return again(prepared, asked.replay)
+        print(f"prepared in {time.monotonic() - began:.1f} s", flush=True)
+        return play(prepared, asked)
+    finally:
+        prepared.close()
+
+
+def prepare(asked):
+    """Builds what is missing, and makes what the run is played with."""
+    need_packages(*RECORDER)
+    machine.prepare()
+    images = image.Images(image.build(*(["without-fsync"] if asked.without_fsync else [])))
+    if asked.without_fsync:
+        image.build()  # such an agent is not left behind where others are looked for
+    machine.isolate()
+    memory = HOME / "memory"
+    memory.mkdir(exist_ok=True)
+    run("mount", "-t", "tmpfs", "-o", f"size={MEMORY}", "tmpfs", memory)
+    if asked.replay:
+        run("cp", "-r", asked.replay / "registry", memory)
+    prepared = Prepared(images, memory)
+    if not asked.replay:
+        prepared.make()
+    return prepared
+
+
+def play(prepared, asked):
+    """Plays the series and prints its table; returns the exit code."""
+    methods = []
+    if asked.method != "recorded":
+        methods.append(Random(prepared, asked.seed))
+    if asked.method != "random":
+        methods.append(Recorded(prepared, asked.seed, asked.cuts))
+    label = f"seed-{asked.seed}" + ("-without-fsync" if asked.without_fsync else "")
+    with open(HOME / f"{label}.jsonl", "w") as log:
+        results = series(methods, asked.cuts, Keep(prepared, label), log)
+    return closing(results)
+
+
+def closing(results):
+    """Prints the table and the closing line; returns the exit code."""
+    print(table(results))
+    failed = sum("wrong" in result for result in results)
+    print(f"{len(results) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+def again(prepared, kept):
+    """Plays one state again; returns the exit code."""
+    result = json.loads((kept / "result.json").read_text())
+    seen = replay(prepared, result, kept / "disk.raw")
+    print(json.dumps(seen, indent=1))
+    print("0 passed, 1 failed" if "wrong" in seen else "1 passed, 0 failed")
+    return 1 if "wrong" in seen else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except LabError as error:
+        sys.exit(f"vm-tests: {error}")

@@ -1,0 +1,194 @@
+"""A host whose power fails at an instant that is set beforehand, whatever it does then: also while it goes down or boots."""
+
+import fcntl
+import json
+import os
+import select
+import signal
+import threading
+import time
+from pathlib import Path
+
+from . import agent, disk, machine
+from .host import END_LIMIT, REBOOT
+from .place import LabError, run
+
+# The longest wait for one report: staging a small layer takes seconds.
+REPORT_LIMIT = 60
+# A host that needs more boots than this does not get there by itself.
+MOST_BOOTS = 6
+
+
+class Fallen(LabError):
+    """The power failed."""
+
+
+class PowerHost(machine.Machine):
+    """One host, followed from outside: nothing is run in it, so nothing of the lab goes down with it."""
+
+    def __init__(self, golden, place):
+        self.cutter, self.fell, self.marks = None, None, []
+        self.dark = os.eventfd(0, os.EFD_CLOEXEC)
+        self.reports = None
+        super().__init__(golden, place)
+
+    def mark(self, label):
+        """Notes what the host does from now on."""
+        self.marks.append((time.monotonic(), label))
+
+    def phase(self, instant):
+        """Returns what the host did at an instant."""
+        return next((label for when, label in reversed(self.marks) if when <= instant), "before")
+
+    def boot(self, choose=max):
+        """Boots; the agent's reports are heard from its first one on."""
+        self._forget()
+        deployment, _ = disk.entry(self.sysroot, choose)
+        self.reports = Heard(deployment / agent.CONTROL.lstrip("/"))
+        super().boot(choose)
+        if self.fell:
+            raise Fallen("while it booted")
+
+    def follow(self, wanted, heard=lambda report: None):
+        """Follows the host over its reboots until a report is wanted; `heard` is given each."""
+        first = self.boots
+        while True:
+            if report := self._hear(wanted, heard):
+                return report
+            self.mark("booting")
+            if (code := self.end()) != REBOOT:
+                raise LabError(f"boot {self.boots} ended with {code} and not with a reboot: {self.last_words()}")
+            if self.boots - first >= MOST_BOOTS:
+                raise LabError(f"not there after {MOST_BOOTS} reboots")
+            self.boot()
+            self.mark("started")
+
+    def _hear(self, wanted, heard):
+        """Hears reports until one is wanted, or until this boot has ended."""
+        poll, ended = select.poll(), os.pidfd_open(self.process.pid)
+        for source in (self.reports.notify, ended, self.dark):
+            poll.register(source, select.POLLIN)
+        last = None
+        try:
+            while True:
+                ready = dict(poll.poll(REPORT_LIMIT * 1000))
+                if self.dark in ready:
+                    raise Fallen("while it was followed")
+                if self.reports.notify in ready:
+                    last = self.reports.read()
+                    self.mark(label(last))
+                    heard(last)
+                    if wanted(last):
+                        return last
+                elif ended in ready:
+                    return None
+                else:
+                    raise LabError(f"no other report within {REPORT_LIMIT} s; the last: {json.dumps(last)}")
+        finally:
+            os.close(ended)
+
+    def flush(self):
+        """Writes everything to the disk that is not there yet."""
+        run("sync", "--file-system", self.sysroot, self.sysroot / "boot")
+
+    def cut_at(self, instant):
+        """Has the power fail at an instant, in the clock of time.monotonic()."""
+        places = [os.open(place, os.O_RDONLY | os.O_DIRECTORY) for place in (self.sysroot / "boot", self.sysroot)]
+        self.cutter = threading.Thread(target=self._fall, args=(instant, places), daemon=True)
+        self.cutter.start()
+
+    def _fall(self, instant, places):
+        # Nothing happens at an instant drawn by chance: there is no event to wait for.
+        threading.Event().wait(max(0, instant - time.monotonic()))
+        self.fell = time.monotonic()
+        for place in places:
+            fcntl.ioctl(place, machine.SHUTDOWN, machine.NO_LOG_FLUSH.to_bytes(4, "little"))
+            os.close(place)
+        os.eventfd_write(self.dark, 1)
+        end_guests()
+
+    def fallen(self):
+        """Waits for the cut, and lets go of the disk, which is then as the cut left it."""
+        self.cutter.join()
+        self._end()
+        self.mounts.__exit__(None, None, None)
+        self.mounts = None
+
+    def on_again(self):
+        """Mounts what the cut left; the file systems' own journals are replayed, and nothing else is done."""
+        self.mounts = disk.mounted(self.disk, self.sysroot)
+        self.mounts.__enter__()
+        self.cutter, self.fell = None, None
+        os.eventfd_read(self.dark)
+
+    def close(self):
+        """Ends whatever still runs and lets go of the disk; nothing is kept of it here."""
+        if self.cutter:
+            self.cutter.join()
+        self._end()
+        self.console.close()
+        os.close(self.dark)
+        if self.mounts:
+            self.mounts.__exit__(None, None, None)
+
+    def _end(self):
+        """Ends all of the guest, in whatever state it is: its PID 1 is known only once it has booted."""
+        end_guests()
+        self.leader = None
+        if self.process:
+            self._kill()
+        end_guests()
+        self._forget()
+
+    def _forget(self):
+        if self.reports:
+            self.reports.close()
+        self.reports = None
+
+
+def label(report):
+    """Returns the word for what an agent does: its phase, or that it is Done; the shutdown finalises what was staged."""
+    if report["phase"] == "Rebooting":
+        return "finalising"
+    return "Done" if report["state"] == "Done" else report["phase"]
+
+
+class Heard:
+    """The agent's reports of one boot."""
+
+    def __init__(self, place: Path):
+        self.file = place / "report.json"
+        self.notify = machine.notify_of(place)
+
+    def read(self):
+        """Returns the newest report; called when there was one."""
+        os.read(self.notify, 65536)
+        return self.last()
+
+    def last(self):
+        """Returns the newest report."""
+        return json.loads(self.file.read_text())
+
+    def close(self):
+        """Ends it."""
+        os.close(self.notify)
+
+
+def end_guests():
+    """Ends every process that is in another mount namespace than this one: all that the guests have left."""
+    own = os.readlink("/proc/self/ns/mnt")
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if os.readlink(process / "ns/mnt") == own:
+                continue
+            number = os.pidfd_open(int(process.name))
+        except OSError:
+            continue  # it has ended
+        try:
+            signal.pidfd_send_signal(number, signal.SIGKILL)
+            if not select.select([number], [], [], END_LIMIT)[0]:
+                raise LabError(f"process {process.name} of a guest does not end")
+        except ProcessLookupError:
+            pass
+        finally:
+            os.close(number)

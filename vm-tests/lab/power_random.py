@@ -1,0 +1,122 @@
+"""Power cuts at random instants: the file systems are shut down as they are on the disk, then all is killed."""
+
+import shutil
+import time
+
+from .place import LabError, run
+from .power_host import Fallen, PowerHost
+from .power_log import chance
+from .power_update import Wrong, ask, is_done, recover
+
+# Cuts also shortly after Done: what was told has to be there.
+AFTER = 0.3
+# Where libostree and the agent write most; so large a share of the cuts is drawn from these phases alone.
+BUSY, SHARE = ("Staging", "finalising"), 0.45
+# One cut in so many is of an update without a reboot, which is short.
+FILES_EACH = 4
+
+
+class Measured:
+    """One update without a cut: how long, and what the host did when."""
+
+    def __init__(self, prepared, update):
+        host = PowerHost(prepared.disk, prepared.place / "host")
+        try:
+            began = begin(host, update)
+            host.follow(lambda report: is_done(report, update.config))
+            self.length = time.monotonic() - began
+            marks = [(max(0.0, when - began), label) for when, label in host.marks]
+        finally:
+            host.close()
+        ends = [when for when, _ in marks[1:]] + [self.length]
+        self.spans = [(when, end, label) for (when, label), end in zip(marks, ends, strict=True) if end > when]
+
+    def draw(self, source):
+        """Draws an instant: over the whole update and a little more, or over its busy phases alone."""
+        busy = [(start, end) for start, end, label in self.spans if label in BUSY]
+        if not busy or source.random() >= SHARE:
+            return source.random() * (self.length + AFTER)
+        at = source.random() * sum(end - start for start, end in busy)
+        for start, end in busy:
+            if at <= end - start:
+                return start + at
+            at -= end - start
+        return busy[-1][1]
+
+    def told(self):
+        """Says it in a line."""
+        return f"{self.length:.2f} s: " + ", ".join(f"{label} {end - start:.2f}" for start, end, label in self.spans)
+
+
+def begin(host, update):
+    """Boots, and asks for the update when the agent has said that it is Done with what was there. Returns when."""
+    host.boot()
+    host.follow(lambda report: report["state"] == "Done")
+    ask(host, update)
+    return time.monotonic()
+
+
+class Random:
+    """The series of random instants."""
+
+    name = "random"
+
+    def __init__(self, prepared, seed):
+        self.prepared, self.seed = prepared, seed
+        self.measured = {name: Measured(prepared, update) for name, update in prepared.updates.items()}
+        for name, measured in self.measured.items():
+            print(f"  an uncut update, {name}: {measured.told()}", flush=True)
+
+    def play(self, number, keep):
+        """Plays one cut and returns its result; `keep` is given what it needs to be played again."""
+        update = self.prepared.updates["files" if number % FILES_EACH == 0 else "image"]
+        at = self.measured[update.name].draw(chance(self.seed, number))
+        result = {"method": self.name, "number": number, "seed": self.seed, "update": update.name, "at": round(at, 3)}
+        host = PowerHost(self.prepared.disk, self.prepared.place / "host")
+        try:
+            told = cut(host, update, at)
+            result |= {"phase": host.phase(host.fell), "told": told}
+            before = host.place / "before.raw"
+            run("cp", "--sparse=always", host.disk, before)
+            try:
+                host.on_again()
+                result |= recover(host, update, told)
+            except LabError as error:
+                result |= {"wrong": getattr(error, "kind", "no boot"), "why": str(error)}
+                keep(result, before, host)
+        finally:
+            host.close()
+            shutil.rmtree(host.place)
+        return result
+
+
+def cut(host, update, at):
+    """Begins the update and cuts the power; returns whether Done was told before."""
+    told = []
+
+    def done(report):
+        # What is heard after the cut was written before it: a report that can be read was renamed to its place.
+        if is_done(report, update.config):
+            told.append(report)
+        return False
+
+    began = begin(host, update)
+    host.cut_at(began + at)
+    try:
+        host.follow(done)
+    except Exception as error:  # a disk that is gone shows itself in many ways
+        if not host.fell and not isinstance(error, Fallen):
+            raise
+    host.fallen()
+    return bool(told)
+
+
+def replay(prepared, result, disk):
+    """Plays again what was kept: the disk as the cut left it."""
+    host = PowerHost(disk, prepared.place / "host")
+    try:
+        return recover(host, prepared.updates[result["update"]], result["told"])
+    except Wrong as error:
+        return {"wrong": error.kind, "why": str(error)}
+    finally:
+        host.close()

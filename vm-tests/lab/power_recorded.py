@@ -1,0 +1,124 @@
+"""Power cuts at any point of one update, of which all writes and flushes of the disk were recorded."""
+
+import shutil
+
+from .place import LabError, run
+from .power_host import PowerHost
+from .power_log import Recorder, chance, entries, leave
+from .power_random import begin
+from .power_update import is_done, recover
+
+# One state in so many is of the update without a reboot, which writes little.
+FILES_EACH = 5
+
+
+class RecordedHost(PowerHost):
+    """A host whose disk's writes are logged."""
+
+    def __init__(self, golden, place):
+        self.log, self.sizes = place / "writes.log", []
+        super().__init__(golden, place)
+
+    def obtain(self, golden):
+        """Makes the disk: a copy, behind the recorder."""
+        base = self.place / "base.raw"
+        run("cp", "--sparse=always", golden, base)
+        self.recorder = Recorder(base, self.disk, self.log)
+
+    def mark(self, label):
+        """Notes what the host does, and how long the log is by now."""
+        super().mark(label)
+        self.sizes.append((self.log.stat().st_size, label))
+
+    def close(self):
+        """Ends all of it; the log is whole then."""
+        super().close()
+        self.recorder.close()
+
+
+class StateHost(PowerHost):
+    """A host on a disk that a cut left; the disk becomes its own."""
+
+    def obtain(self, golden):
+        """Makes the disk: takes it."""
+        golden.rename(self.disk)
+
+
+class Recording:
+    """One recorded update."""
+
+    def __init__(self, prepared, update):
+        host = RecordedHost(prepared.disk, prepared.place / "recorded")
+        try:
+            begin(host, update)
+            host.follow(lambda report: is_done(report, update.config))
+            host.flush()
+            host.mark("after Done")
+        finally:
+            host.close()
+        self.log = prepared.place / f"writes-{update.name}.log"
+        host.log.rename(self.log)
+        shutil.rmtree(host.place)
+        self.entries, self.update = entries(self.log), update
+        asked = next(at for at, (_, label) in enumerate(host.sizes) if label == "asked")
+        self.marks = [(self._count(size), label) for size, label in host.sizes[asked:]]
+        self.first, self.last = self.marks[0][0], self.marks[-1][0]
+        # The last report but the mark after it: the one that says Done.
+        self.done = self.marks[-2][0]
+
+    def _count(self, size):
+        """Returns how many entries are in so much of the log."""
+        return sum(entry.end <= size for entry in self.entries)
+
+    def phase(self, count):
+        """Returns what the host did after so many entries."""
+        return next(label for begun, label in reversed(self.marks) if begun <= count)
+
+    def told(self):
+        """Says it in a line."""
+        flushes = sum(bool(entry.flags & 1) for entry in self.entries[self.first:self.last])
+        written = sum(entry.length for entry in self.entries[self.first:self.last] if entry.written)
+        return f"{self.last - self.first} entries, {flushes} flushes, {written // 1024} KiB"
+
+
+class Recorded:
+    """The series of recorded states: evenly over the update, in turn with nothing lost and with what chance loses."""
+
+    name = "recorded"
+
+    def __init__(self, prepared, seed, cuts):
+        self.prepared, self.seed, self.cuts = prepared, seed, cuts
+        self.recordings = {name: Recording(prepared, update) for name, update in prepared.updates.items()}
+        for name, recording in self.recordings.items():
+            print(f"  a recorded update, {name}: {recording.told()}", flush=True)
+
+    def play(self, number, keep):
+        """Plays one state and returns its result; `keep` is given what it needs to be played again."""
+        update = self.prepared.updates["files" if number % FILES_EACH == 0 else "image"]
+        recording = self.recordings[update.name]
+        count = recording.first + (recording.last - recording.first) * number // self.cuts
+        told = count >= recording.done
+        result = {"method": self.name, "number": number, "seed": self.seed, "update": update.name,
+                  "at": count - recording.first, "phase": recording.phase(count), "told": told}
+        lost, state = self.state(recording, count, number)
+        result |= {"lost": lost}
+        host = None
+        try:
+            host = StateHost(state, self.prepared.place / "host")
+            result |= recover(host, update, told)
+        except LabError as error:
+            result |= {"wrong": getattr(error, "kind", "no boot"), "why": str(error)}
+            keep(result, self.state(recording, count, number)[1], host)
+        finally:
+            if host:
+                host.close()
+            shutil.rmtree(self.prepared.place / "host", ignore_errors=True)
+        return result
+
+    def state(self, recording, count, number):
+        """Makes the disk of one cut; returns how many units were lost, and it."""
+        disk = self.prepared.place / "state.raw"
+        run("cp", "--sparse=always", self.prepared.disk, disk)
+        # Neighbours of both kinds, for both updates: twice the one, twice the other.
+        loss = chance(self.seed, number) if number // 2 % 2 else None
+        return leave(recording.log, recording.entries, count, loss, disk), disk

@@ -1,0 +1,38 @@
+"""What a series is told in: a line for each cut, a table at the end."""
+
+import statistics
+
+COLUMNS = ("method", "update", "phase", "cuts", "disk old", "between", "new", "at once", "retry", "mixed", "hands",
+           "other", "median s")
+
+
+def line(result):
+    """Returns the line of one cut."""
+    cut = f"{result['method']} {result['number']:>4} {result['update']:<6} cut at {result['at']:>7} in {result['phase']:<12}"
+    if "wrong" in result:
+        return f"failed  {cut} {result['why']}" + (f"\n  kept: {result['kept']}" if "kept" in result else "")
+    how = "at once" if result["boots"] == 1 else f"after {result['boots']} boots"
+    return (f"ok      {cut} files {result['files']:<7} image {result['booted']}  "
+            f"Done {how} in {result['seconds']:.1f} s, cycle {result['cycle']:.1f} s")
+
+
+def row(words, group):
+    """Returns the cells of some cuts."""
+    good = [result for result in group if "wrong" not in result]
+    bad = [result["wrong"] for result in group if "wrong" in result]
+    came = [sum(result["files"] == word for result in good) for word in ("old", "between", "new")]
+    once = sum(result["boots"] == 1 for result in good)
+    known = [bad.count("mixed"), bad.count("hands")]
+    median = f"{statistics.median(result['seconds'] for result in good):.1f}" if good else "-"
+    return [*words, len(group), *came, once, len(good) - once, *known, len(bad) - sum(known), median]
+
+
+def table(results):
+    """Returns the table, as Markdown: by method, update and phase, and in all."""
+    groups = {}
+    for result in results:
+        groups.setdefault((result["method"], result["update"], result["phase"]), []).append(result)
+    rows = [row(key, group) for key, group in sorted(groups.items())]
+    rows.append(row(("all", "", ""), results))
+    lines = [COLUMNS, ["---"] * len(COLUMNS), *rows]
+    return "\n".join("| " + " | ".join(map(str, cells)) + " |" for cells in lines)
