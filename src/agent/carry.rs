@@ -2,19 +2,20 @@
 
 use tracing::{error, info, warn};
 
+use super::trial::Proven;
 use super::{Agent, AgentError, Turn};
 use crate::apply::apply;
 use crate::control::ControlPlane;
 use crate::host::finalisation;
 use crate::host::os::OsProgress;
-use crate::journal::Outcome;
+use crate::journal::{JournalError, Outcome};
 use crate::model::message;
 use crate::model::{Class, Observation};
 use crate::plan::differences::differences;
 use crate::plan::listing::counted;
 use crate::plan::{After, Batch, Op, ServiceVerb};
 use crate::report::{Occurrence, Progress, report};
-use crate::update::resume::{can_take_back, held, os_in_place};
+use crate::update::resume::{held, is_on_trial, is_unproven, os_in_place, way_out};
 use crate::update::{Decision, Event, Fault, Phase, Record, verdict};
 
 /// The fault of a node that came up in its old deployment: its cause is looked for where it is told.
@@ -46,18 +47,21 @@ impl<C: ControlPlane> Agent<C> {
                 After::Nothing | After::Services { .. } => self.move_on(&Event::Verify),
             },
             Phase::RollingBack { .. } => self.take_back(&record, seen).await,
-            Phase::Rebooting { .. } | Phase::Verifying => Ok(Turn::Again),
+            Phase::Rebooting { .. } | Phase::Verifying | Phase::FallingBack { .. } => Ok(Turn::Again),
         }
     }
 
     pub(super) fn move_on(&mut self, event: &Event) -> Result<Turn, AgentError> {
         self.journal.step(event, self.host.clock.now())?;
-        if let Some(record) = self.journal.record() {
-            let phase = record.phase.word();
-            info!(MESSAGE_ID = message::PHASE, MCA_UPDATE = %record.id, MCA_PHASE = phase, MCA_CONFIG = %record.to.config,
-                "update {} to {}: {phase}", record.id, record.to.config);
-        }
+        self.tell_phase();
         Ok(Turn::Again)
+    }
+
+    fn tell_phase(&self) {
+        let Some(record) = self.journal.record() else { return };
+        let phase = record.phase.word();
+        info!(MESSAGE_ID = message::PHASE, MCA_UPDATE = %record.id, MCA_PHASE = phase, MCA_CONFIG = %record.to.config,
+            "update {} to {}: {phase}", record.id, record.to.config);
     }
 
     /// Carries out one batch. A failed step becomes the record's fault; the error has been dealt with then.
@@ -158,28 +162,29 @@ impl<C: ControlPlane> Agent<C> {
         self.move_on(&Event::Stage)
     }
 
-    /// Compares the host with the new spec, and commits when nothing differs.
+    /// Compares the host with the new spec, has a new deployment prove itself, and commits.
     pub(super) async fn verify(&mut self) -> Result<Turn, AgentError> {
-        if let Some(record) = self.journal.record()
-            && matches!(record.phase, Phase::Applying { .. })
-        {
+        let Some(record) = self.journal.record().cloned() else { return Ok(Turn::Again) };
+        if matches!(record.phase, Phase::Applying { .. }) {
             info!(MESSAGE_ID = message::PHASE, MCA_UPDATE = %record.id, MCA_PHASE = "rebooting", MCA_CONFIG = %record.to.config,
                 "update {} to {}: somebody else rebooted the machine, as it was to be", record.id, record.to.config);
             let ended = record.boot_id.clone();
             self.journal.step(&Event::Reboot { boot_id: ended }, self.host.clock.now())?;
         }
-        if self.journal.record().is_some_and(|record| !matches!(record.phase, Phase::Verifying)) {
+        if !matches!(record.phase, Phase::Verifying) {
             return self.move_on(&Event::Verify);
         }
-        let (Some(record), Some(spec)) = (self.journal.record(), self.journal.target_spec()) else {
-            return Ok(Turn::Again);
-        };
-        let seen = self.look(spec).await?;
-        let mut found = differences(spec, &seen);
-        if record.is_repair() {
-            found.retain(|difference| record.plan.mends(difference));
+        let (mut seen, mut decision) = self.compare(&record).await?;
+        if decision == Decision::Commit && is_on_trial(&record) {
+            match self.prove(&record, &seen).await? {
+                Proven::AtOnce => {}
+                // A unit or a check may have written where the config says something.
+                Proven::Yes => (seen, decision) = self.compare(&record).await?,
+                Proven::Left => return Ok(Turn::Again),
+                Proven::No(fault) => return self.fail(fault, &seen).await,
+            }
         }
-        match verdict(record, &found) {
+        match decision {
             Decision::Commit => self.commit().await,
             Decision::Replan(fault) => self.replan(fault),
             Decision::Fault(fault) => self.fail(fault, &seen).await,
@@ -190,9 +195,24 @@ impl<C: ControlPlane> Agent<C> {
             | Decision::Restage
             | Decision::Reboot
             | Decision::Verify
+            | Decision::FallBack
+            | Decision::TakeBack
             | Decision::Hold
             | Decision::Archive => Ok(Turn::Again),
         }
+    }
+
+    /// Looks at the host, and says what the differences from the new spec lead to.
+    async fn compare(&self, record: &Record) -> Result<(Observation, Decision), AgentError> {
+        let Some(spec) = self.journal.target_spec() else {
+            return Err(JournalError::NoUpdate { what: "verify" }.into());
+        };
+        let seen = self.look(spec).await?;
+        let mut found = differences(spec, &seen);
+        if record.is_repair() {
+            found.retain(|difference| record.plan.mends(difference));
+        }
+        Ok((seen, verdict(record, &found)))
     }
 
     /// Ends the update with its effects in place; the next pass plans from what is seen.
@@ -241,7 +261,7 @@ impl<C: ControlPlane> Agent<C> {
         }
     }
 
-    /// Writes the fault down, then takes the update back where that is possible.
+    /// Writes the fault down, and takes the update back, or falls back, where that is possible.
     pub(super) async fn fail(&mut self, mut fault: Fault, seen: &Observation) -> Result<Turn, AgentError> {
         if fault.reason == NOT_FINALISED {
             fault.message = format!("{}: {}", fault.message, finalisation::failure(&self.host.root).await);
@@ -255,15 +275,14 @@ impl<C: ControlPlane> Agent<C> {
             fault.next
         );
         self.tell_failed_service(&fault).await;
-        self.journal.fault(fault)?;
         // A wait that ended before is not the pause after this fault.
         self.retry_due = false;
         let Some(record) = self.journal.record() else { return Ok(Turn::Again) };
-        if can_take_back(record, seen) {
-            return self.move_on(&Event::RollBack);
-        }
-        if matches!(record.phase, Phase::Rebooting { .. }) {
-            return self.move_on(&Event::Verify);
+        let way = way_out(record, seen, self.tuning.health.roll_back);
+        // At once: a fault alone would hold the node where it is.
+        self.journal.fail(fault, way.as_ref(), self.host.clock.now())?;
+        if way.is_some() {
+            self.tell_phase();
         }
         Ok(Turn::Again)
     }
@@ -289,6 +308,9 @@ impl<C: ControlPlane> Agent<C> {
         if held(record) {
             if self.is_forced()? {
                 return self.begin().await;
+            }
+            if is_unproven(record) {
+                return Ok(Turn::Wait(None));
             }
             let Some(spec) = self.journal.target_spec() else { return Ok(Turn::Wait(None)) };
             let spec = spec.clone();

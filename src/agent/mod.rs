@@ -7,6 +7,7 @@
 //! | `begin` | from a wanted target to a record: take-over, drift check, plan |
 //! | `carry` | an open update: its batches, its verification, its roll-back |
 //! | `reboot` | its reboot: what holds it back, and what takes it back |
+//! | `trial` | the proof of a new deployment, and the way back to the one before |
 //! | `rollback` | how long the deployment before is kept |
 //! | `workload` | its leave and its return |
 //! | `service` | its settings, and the hint at a login |
@@ -22,6 +23,7 @@ mod reboot;
 mod rollback;
 mod service;
 mod stop;
+mod trial;
 mod workload;
 
 use std::time::Duration;
@@ -214,7 +216,7 @@ impl<C: ControlPlane> Agent<C> {
         let committed = self.journal.committed().cloned();
         self.health.committed.clone_from(&committed);
         let decision = resume(self.journal.record(), committed.as_ref(), &seen, self.health.wanted.as_ref());
-        if !matches!(decision, Decision::Reboot | Decision::Continue) {
+        if !matches!(decision, Decision::Reboot | Decision::FallBack | Decision::Continue) {
             self.going_down = GoingDown::default();
         }
         match decision {
@@ -225,6 +227,8 @@ impl<C: ControlPlane> Agent<C> {
             Decision::Restage => self.restage(&seen).await,
             Decision::Reboot => self.reboot(&seen).await,
             Decision::Verify => self.verify().await,
+            Decision::FallBack => self.fall_back(&seen).await,
+            Decision::TakeBack => self.take_back_there(),
             Decision::Replan(fault) => self.replan(fault),
             Decision::Fault(fault) => self.fail(fault, &seen).await,
             Decision::Hold => self.hold().await,
@@ -379,7 +383,7 @@ impl<C: ControlPlane> Agent<C> {
         };
         tokio::select! {
             // Each arm only waits; what it waited for is read anew in the next pass, so losing an arm loses nothing.
-            word = self.stop.heard() => if word == Word::Reload { self.reload() },
+            word = self.stop.heard() => if word == Word::Reload { self.reload()? },
             () = self.telemetry.notify.idle() => {}
             changed = self.control.changed() => changed?,
             changed = drift => changed?,

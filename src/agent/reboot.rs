@@ -85,7 +85,7 @@ impl<C: ControlPlane> Agent<C> {
         {
             return Ok(turn);
         }
-        let asked = matches!(record.phase, Phase::Rebooting { .. });
+        let asked = matches!(record.phase, Phase::Rebooting { .. }) || record.fallbacks > 0;
         if !(asked && self.reboots == Reboots::Left) {
             self.journal.note(|record| record.waiting = None)?;
             self.journal.step(&Event::Reboot { boot_id: seen.boot_id.clone() }, self.host.clock.now())?;
@@ -97,7 +97,7 @@ impl<C: ControlPlane> Agent<C> {
     }
 
     /// Says how to wait when the reboot was asked for already.
-    async fn on_its_way(&mut self) -> Result<Option<Turn>, AgentError> {
+    pub(super) async fn on_its_way(&mut self) -> Result<Option<Turn>, AgentError> {
         let now = Instant::now();
         let GoingDown { shutdowns, stage } = &mut self.going_down;
         let (begun, until) = match stage {
@@ -126,6 +126,13 @@ impl<C: ControlPlane> Agent<C> {
             (false, false, false) => "was not begun",
         };
         self.taken_back(how).map(Some)
+    }
+
+    /// Waits before the way to the reboot is tried again.
+    pub(super) fn later(&mut self) -> Turn {
+        let delay = self.backoff.next_wait();
+        self.going_down = GoingDown { shutdowns: None, stage: Stage::Later { at: Instant::now() + delay } };
+        Turn::Wait(Some(delay))
     }
 
     /// Tells of a shutdown that came to nothing, and waits before it is asked for again.
@@ -186,8 +193,13 @@ impl<C: ControlPlane> Agent<C> {
 
     /// Tells everybody, then asks for the reboot.
     async fn go_down(&mut self, record: &Record, seen: &Observation) -> Result<Turn, AgentError> {
-        let why = format!("Node will reboot into config {}", record.to.config);
-        info!(MESSAGE_ID = message::REBOOT, MCA_UPDATE = %record.id, MCA_CONFIG = %record.to.config, "{why}");
+        let config = &record.to.config;
+        let why = if matches!(record.phase, Phase::FallingBack { .. }) {
+            format!("Node will reboot into its deployment before: config {config} failed in the new one")
+        } else {
+            format!("Node will reboot into config {config}")
+        };
+        info!(MESSAGE_ID = message::REBOOT, MCA_UPDATE = %record.id, MCA_CONFIG = %config, "{why}");
         self.publish().await;
         self.control.tell(&Occurrence::Reboot { why: why.clone() }).await;
         let kind = self.kind(record, seen).await?;

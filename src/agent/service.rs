@@ -48,12 +48,13 @@ impl<C: ControlPlane> Agent<C> {
     }
 
     /// Reads the settings again and tells systemd, which waits for it.
-    pub(super) fn reload(&mut self) {
+    pub(super) fn reload(&mut self) -> Result<(), AgentError> {
         self.telemetry.notify.reloading(self.host.clock.monotonic_micros());
         if self.read_settings() {
             info!(MESSAGE_ID = message::RELOADED, "the settings were read again: {:?}", self.tuning);
         }
         self.telemetry.notify.reloaded();
+        self.prove_again()
     }
 
     fn read_settings(&mut self) -> bool {

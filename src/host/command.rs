@@ -31,9 +31,15 @@ pub async fn output(program: &str, arguments: &[&str], limit: Duration) -> Resul
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let text = String::from_utf8_lossy(&output.stderr);
+    Err(failed(format!("{}: {}", output.status, last_words(&text))))
+}
+
+/// Returns the last lines of a text in one, as many as fit.
+pub(in crate::host) fn last_words(text: &str) -> String {
+    let text = text.trim();
     let skipped = text.chars().count().saturating_sub(KEPT);
-    let end: String = text.trim_end().chars().skip(skipped).collect();
-    Err(failed(format!("{}: {end}", output.status)))
+    let end: String = text.chars().skip(skipped).collect();
+    end.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ pub mod enter;
 pub mod error;
 pub mod failpoint;
 pub mod finalisation;
+pub mod health;
 pub mod keys;
 pub mod meter;
 pub mod os;
@@ -23,9 +24,9 @@ pub mod saved;
 pub mod systemd;
 pub mod watch;
 
+mod fsync;
 #[cfg(feature = "backend-ostree")]
 pub(crate) mod mounts;
-mod fsync;
 mod selinux;
 
 use std::fmt;

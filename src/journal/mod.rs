@@ -126,9 +126,29 @@ impl Journal {
 
     /// Moves the phase along an edge.
     pub fn step(&mut self, event: &Event, now: Timestamp) -> Result<(), JournalError> {
+        self.step_with(event, now, |_| {})
+    }
+
+    /// Writes a fault down and, where one is given, moves the phase along an edge: both, or neither.
+    pub fn fail(&mut self, fault: Fault, event: Option<&Event>, now: Timestamp) -> Result<(), JournalError> {
+        match event {
+            Some(event) => self.step_with(event, now, |record| record.fault = Some(fault)),
+            None => self.fault(fault),
+        }
+    }
+
+    fn step_with(
+        &mut self,
+        event: &Event,
+        now: Timestamp,
+        change: impl FnOnce(&mut Record),
+    ) -> Result<(), JournalError> {
         let open = self.record.take().ok_or(JournalError::NoUpdate { what: event.word() })?;
         match open.record.moved(event, now) {
-            Ok(record) => self.store(Open { record, ..open }),
+            Ok(mut record) => {
+                change(&mut record);
+                self.store(Open { record, ..open })
+            }
             Err(edge) => {
                 self.record = Some(open);
                 Err(edge.into())
@@ -178,7 +198,8 @@ impl Journal {
             | Phase::Staging
             | Phase::Draining
             | Phase::Rebooting { .. }
-            | Phase::Verifying => return Ok(()),
+            | Phase::Verifying
+            | Phase::FallingBack { .. } => return Ok(()),
         };
         Ok(self.step(&event, now())?)
     }
@@ -251,7 +272,11 @@ impl Open {
             Phase::Staging => (carry(plan, 0), 0),
             Phase::Applying { next } => (carry(plan, *next), *next),
             Phase::RollingBack { next } => self.take_back(*next),
-            Phase::Planned | Phase::Draining | Phase::Rebooting { .. } | Phase::Verifying => (None, 0),
+            Phase::Planned
+            | Phase::Draining
+            | Phase::Rebooting { .. }
+            | Phase::Verifying
+            | Phase::FallingBack { .. } => (None, 0),
         };
         let work = work.ok_or(JournalError::NoUpdate { what: self.record.phase.word() })?;
         let before = plan.batches().iter().take(batch).map(|batch| batch.len()).sum();

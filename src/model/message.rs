@@ -40,11 +40,15 @@ pub const RELOADED: &str = "fa833a7a160e46d987760ffe7956e3f3";
 pub const STOPPED: &str = "baa2919c0ded47bbbec0c9226ed91f2e";
 /// Logged when the deployment before the booted one was given up.
 pub const ROLLBACK_DROPPED: &str = "1f9a7b5e0c3d4e62a8b4d6f1c2e37590";
+/// Logged when a new deployment has to prove itself.
+pub const TRIAL_STARTED: &str = "4c2f4f6d5a3b4d0e9f0b7a6e1d8c2b35";
+/// Logged when it has, or has not.
+pub const TRIAL_ENDED: &str = "9b7e0a1c6f2d4835b1c4e8d7f3a60592";
 /// Logged when certificates or the pull secret of the cluster changed on the host.
 pub const TRUST: &str = "0bd3f74055fa4d8cb1bef5103f7bedaf";
 
 /// Every id with its name, for the catalog's test.
-pub const ALL: [(&str, &str); 20] = [
+pub const ALL: [(&str, &str); 22] = [
     ("STARTED", STARTED),
     ("PHASE", PHASE),
     ("STEP_STARTED", STEP_STARTED),
@@ -64,5 +68,7 @@ pub const ALL: [(&str, &str); 20] = [
     ("RELOADED", RELOADED),
     ("STOPPED", STOPPED),
     ("ROLLBACK_DROPPED", ROLLBACK_DROPPED),
+    ("TRIAL_STARTED", TRIAL_STARTED),
+    ("TRIAL_ENDED", TRIAL_ENDED),
     ("TRUST", TRUST),
 ];

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::ManagedPath;
+use super::{ManagedPath, UnitName};
 
 /// The settings of one node.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -19,6 +19,36 @@ pub struct Tuning {
     /// How long a node has to be healthy in its new deployment before the old one is given up; `None` keeps it:
     /// an administrator may want to go back at any time.
     pub keep_rollback: Option<Duration>,
+    /// How a new deployment proves itself.
+    pub health: HealthRules,
+}
+
+/// How a new deployment proves itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HealthRules {
+    /// The units that have to be active; `None` is the kubelet where it is enabled.
+    pub units: Option<BTreeSet<UnitName>>,
+    /// How long that may take from the start of the trial.
+    pub within: Duration,
+    /// What follows when it takes longer.
+    pub roll_back: RollBack,
+}
+
+impl Default for HealthRules {
+    /// Ten minutes: a kubelet that has to pull its first images on a slow line is up by then.
+    fn default() -> Self {
+        Self { units: None, within: Duration::from_secs(600), roll_back: RollBack::Automatic }
+    }
+}
+
+/// What becomes of a new deployment that did not prove itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RollBack {
+    /// The deployment before boots again.
+    #[default]
+    Automatic,
+    /// It is told, and left to a person.
+    Never,
 }
 
 /// Whether a reboot may leave the kernel running (systemd's soft reboot).

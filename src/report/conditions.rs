@@ -203,7 +203,10 @@ fn reached(record: &Record) -> (Stage, Vec<Stage>) {
             After::Reboot { .. } => (Stage::OsImage, vec![Stage::PostAction]),
             After::Services { .. } | After::Nothing => (Stage::PostAction, Vec::new()),
         },
-        Phase::Rebooting { .. } => (Stage::OsImage, vec![Stage::PostAction, Stage::Rebooted]),
+        // Back into the deployment before: it comes up once more.
+        Phase::Rebooting { .. } | Phase::FallingBack { .. } => {
+            (Stage::OsImage, vec![Stage::PostAction, Stage::Rebooted])
+        }
         Phase::Verifying => (Stage::Rebooted, Vec::new()),
         Phase::RollingBack { .. } => broken_off(record),
     }

@@ -7,6 +7,10 @@
 //! [os]
 //! stall = "15m"
 //! total = "2h"
+//! [health]
+//! units = ["kubelet.service"]
+//! within = "10m"
+//! roll-back = "automatic"
 //! ```
 //!
 //! Every key may be absent, the file too: a node without it does what [`Tuning::default`] says. A key that is not known
@@ -18,8 +22,8 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::host::{HostError, Root};
-use crate::model::tuning::{OsLimits, SoftReboot};
-use crate::model::{Class, ManagedPath, Tuning};
+use crate::model::tuning::{HealthRules, OsLimits, RollBack, SoftReboot};
+use crate::model::{Class, ManagedPath, Tuning, UnitName};
 
 /// Where the file is on a host.
 pub const PLACE: &str = "/etc/machine-config-agent/settings.toml";
@@ -28,6 +32,11 @@ pub const PLACE: &str = "/etc/machine-config-agent/settings.toml";
 const LONGEST_STALL: Duration = Duration::from_secs(25 * 60);
 /// The shortest one: a percent of a large image takes that long on a slow line.
 const SHORTEST_STALL: Duration = Duration::from_secs(60);
+
+/// The shortest trial of a new deployment: a service needs some seconds to come up.
+const SHORTEST_TRIAL: Duration = Duration::from_secs(10);
+/// The longest one: by then a person has looked.
+const LONGEST_TRIAL: Duration = Duration::from_secs(24 * 3600);
 
 /// A settings file that can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -92,6 +101,8 @@ struct Document {
     keep_rollback: Option<String>,
     #[serde(default)]
     os: Limits,
+    #[serde(default)]
+    health: Health,
 }
 
 #[derive(Debug, Deserialize, Default)]
@@ -99,6 +110,23 @@ struct Document {
 struct Limits {
     stall: Option<String>,
     total: Option<String>,
+}
+
+#[derive(Debug, Deserialize, Default)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Health {
+    units: Option<Vec<String>>,
+    within: Option<String>,
+    #[serde(default)]
+    roll_back: Back,
+}
+
+#[derive(Debug, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+enum Back {
+    #[default]
+    Automatic,
+    Never,
 }
 
 #[derive(Debug, Deserialize, Default)]
@@ -121,42 +149,72 @@ pub fn read(root: &Root, path: &str, shown: &str) -> Result<Tuning, FileError> {
 pub fn parse(text: &str, file: &str) -> Result<Tuning, FileError> {
     let document: Document = toml::from_str(text)
         .map_err(|error| FileError::Syntax { file: file.to_owned(), cause: placed(text, &error) })?;
-    let wrong = |key, value: &str, rule: String| FileError::Value {
-        file: file.to_owned(),
-        key,
-        value: value.to_owned(),
-        rule,
-    };
+    let keys = Keys { file };
     let path = |path: &String| {
-        ManagedPath::new(path.as_str()).map_err(|error| wrong("repair", path, error.to_string()))
+        ManagedPath::new(path.as_str()).map_err(|error| keys.wrong("repair", path, &error.to_string()))
     };
-    let duration = |key, text: Option<&String>, otherwise| {
-        let Some(text) = text else { return Ok(otherwise) };
-        let rule = "it is a number with s, m, h or d, such as \"15m\" or \"1h30m\"";
-        span(text).map(Some).ok_or_else(|| wrong(key, text, rule.to_owned()))
-    };
-    let OsLimits { stall, total } = OsLimits::default();
-    let limits = OsLimits {
-        stall: duration("os.stall", document.os.stall.as_ref(), Some(stall))?.unwrap_or(stall),
-        total: duration("os.total", document.os.total.as_ref(), Some(total))?.unwrap_or(total),
-    };
-    if !(SHORTEST_STALL..=LONGEST_STALL).contains(&limits.stall) {
-        let rule = "it is between 1m and 25m, which is less than the watchdog of the service";
-        return Err(wrong("os.stall", &document.os.stall.unwrap_or_default(), rule.to_owned()));
-    }
-    if limits.total < limits.stall {
-        let rule = "it is not less than os.stall";
-        return Err(wrong("os.total", &document.os.total.unwrap_or_default(), rule.to_owned()));
-    }
     Ok(Tuning {
         repair: document.repair.iter().map(path).collect::<Result<BTreeSet<_>, _>>()?,
         soft_reboot: match document.soft_reboot {
             Wish::Never => SoftReboot::Never,
             Wish::WhereCapable => SoftReboot::WhereCapable,
         },
-        os: limits,
-        keep_rollback: duration("keep-rollback", document.keep_rollback.as_ref(), None)?,
+        os: keys.limits(&document.os)?,
+        keep_rollback: keys.duration("keep-rollback", document.keep_rollback.as_ref())?,
+        health: keys.health(&document.health)?,
     })
+}
+
+/// What reads the values of a file, by their keys.
+struct Keys<'a> {
+    file: &'a str,
+}
+
+impl Keys<'_> {
+    fn wrong(&self, key: &'static str, value: &str, rule: &str) -> FileError {
+        FileError::Value { file: self.file.to_owned(), key, value: value.to_owned(), rule: rule.to_owned() }
+    }
+
+    fn duration(&self, key: &'static str, text: Option<&String>) -> Result<Option<Duration>, FileError> {
+        let Some(text) = text else { return Ok(None) };
+        let rule = "it is a number with s, m, h or d, such as \"15m\" or \"1h30m\"";
+        span(text).map(Some).ok_or_else(|| self.wrong(key, text, rule))
+    }
+
+    fn limits(&self, os: &Limits) -> Result<OsLimits, FileError> {
+        let OsLimits { stall, total } = OsLimits::default();
+        let limits = OsLimits {
+            stall: self.duration("os.stall", os.stall.as_ref())?.unwrap_or(stall),
+            total: self.duration("os.total", os.total.as_ref())?.unwrap_or(total),
+        };
+        if !(SHORTEST_STALL..=LONGEST_STALL).contains(&limits.stall) {
+            let rule = "it is between 1m and 25m, which is less than the watchdog of the service";
+            return Err(self.wrong("os.stall", os.stall.as_deref().unwrap_or_default(), rule));
+        }
+        if limits.total < limits.stall {
+            let total = os.total.as_deref().unwrap_or_default();
+            return Err(self.wrong("os.total", total, "it is not less than os.stall"));
+        }
+        Ok(limits)
+    }
+
+    fn health(&self, health: &Health) -> Result<HealthRules, FileError> {
+        let unit = |name: &String| {
+            UnitName::new(name).map_err(|error| self.wrong("health.units", name, &error.to_string()))
+        };
+        let units = health.units.as_ref().map(|names| names.iter().map(unit).collect::<Result<_, _>>());
+        let within = self.duration("health.within", health.within.as_ref())?;
+        let within = within.unwrap_or(HealthRules::default().within);
+        if !(SHORTEST_TRIAL..=LONGEST_TRIAL).contains(&within) {
+            let text = health.within.as_deref().unwrap_or_default();
+            return Err(self.wrong("health.within", text, "it is between 10s and 24h"));
+        }
+        let roll_back = match health.roll_back {
+            Back::Automatic => RollBack::Automatic,
+            Back::Never => RollBack::Never,
+        };
+        Ok(HealthRules { units: units.transpose()?, within, roll_back })
+    }
 }
 
 /// Says where in the text an error is, and what it is, in one line.
@@ -194,7 +252,8 @@ mod tests {
     use super::*;
 
     const FULL: &str = "repair = ['/etc/chrony.conf', '/etc/NetworkManager']\nsoft-reboot = 'where-capable'\n\
-        keep-rollback = '1d12h'\n[os]\nstall = '90s'\ntotal = '3h'\n";
+        keep-rollback = '1d12h'\n[os]\nstall = '90s'\ntotal = '3h'\n\
+        [health]\nunits = ['kubelet.service', 'crio.service']\nwithin = '90s'\nroll-back = 'never'\n";
 
     #[test]
     fn every_key_is_read_and_every_key_may_be_absent() {
@@ -205,7 +264,20 @@ mod tests {
         assert_eq!(tuning.keep_rollback, Some(Duration::from_secs(36 * 3600)));
         assert_eq!(tuning.os.stall, Duration::from_secs(90));
         assert_eq!(tuning.os.total, Duration::from_secs(3 * 3600));
-        for empty in ["", "# nothing\n", "[os]\n", "repair = []\n", "soft-reboot = 'never'\n"] {
+        let units: Vec<&str> = tuning.health.units.iter().flatten().map(UnitName::as_str).collect();
+        assert_eq!(units, ["crio.service", "kubelet.service"]);
+        assert_eq!(tuning.health.within, Duration::from_secs(90));
+        assert_eq!(tuning.health.roll_back, RollBack::Never);
+        let none = parse("[health]\nunits = []\n", "f").unwrap().health;
+        assert_eq!(none, HealthRules { units: Some(BTreeSet::new()), ..HealthRules::default() });
+        for empty in [
+            "",
+            "# nothing\n",
+            "[os]\n",
+            "[health]\nroll-back = 'automatic'\n",
+            "repair = []\n",
+            "soft-reboot = 'never'\n",
+        ] {
             assert_eq!(parse(empty, "f").unwrap(), Tuning::default(), "{empty}");
         }
     }
@@ -224,6 +296,10 @@ mod tests {
             ("[os]\nstall = '59s'", "/f: os.stall = \"59s\": "),
             ("[os]\ntotal = '5m'", "/f: os.total = \"5m\": it is not less than os.stall"),
             ("\n[os]\nspeed = 1", "/f is not understood: line 3: unknown field `speed`"),
+            ("[health]\nunits = ['kubelet']", "/f: health.units = \"kubelet\": "),
+            ("[health]\nwithin = '9s'", "/f: health.within = \"9s\": it is between 10s and 24h"),
+            ("[health]\nwithin = '25h'", "/f: health.within = \"25h\": "),
+            ("[health]\nroll-back = 'maybe'", "/f is not understood: line 2: unknown variant `maybe`"),
             ("repairs = []", "/f is not understood: line 1: unknown field `repairs`"),
             ("repair = [", "/f is not understood: line 1: "),
         ];

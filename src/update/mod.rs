@@ -7,5 +7,5 @@ pub mod record;
 pub mod resume;
 
 pub use phase::{Event, IllegalEdge, Phase};
-pub use record::{Fault, Record, StagedOs};
+pub use record::{Fault, Record, StagedOs, Trial};
 pub use resume::{Decision, resume, verdict};

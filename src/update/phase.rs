@@ -20,11 +20,16 @@
 //! rebooting    --reboot-->      rebooting
 //! rebooting    --verify-->      verifying
 //! rebooting    --roll-back-->   rolling-back
+//! verifying    --fall-back-->   falling-back
 //! verifying    --roll-back-->   rolling-back
+//! falling-back --reboot-->      falling-back
+//! falling-back --verify-->      verifying
+//! falling-back --roll-back-->   rolling-back
 //! rolling-back --undo-done-->   rolling-back
 //! ```
 //!
-//! `stage` from a later phase is the second try: a power cut drops a staged deployment. A commit ends an update from
+//! `stage` from a later phase is the second try: a power cut drops a staged deployment. `verify` from `falling-back` is
+//! the end of its tries: the node stays in its new deployment, with its fault. A commit ends an update from
 //! `verifying`, an archive from `rolling-back`, or from `verifying` when the node is to be planned for anew; these
 //! remove the record, so they are no edges.
 
@@ -52,8 +57,13 @@ pub enum Phase {
         /// The boot that ends.
         boot_id: BootId,
     },
-    /// The host is compared with the spec.
+    /// The host is compared with the spec, and a new deployment has to be healthy.
     Verifying,
+    /// The deployment before is to boot again, asked for in the boot with this id.
+    FallingBack {
+        /// The boot that ends.
+        boot_id: BootId,
+    },
     /// The undo step `next` is being carried out, or is the next to be; at the end of the list all is undone.
     RollingBack {
         /// The undo step, by its place in the list.
@@ -82,6 +92,11 @@ pub enum Event {
     },
     /// The host is to be compared with the spec.
     Verify,
+    /// The deployment before is to boot again.
+    FallBack {
+        /// The boot that ends.
+        boot_id: BootId,
+    },
     /// What was done is to be undone.
     RollBack,
     /// The current undo step is done and on disk.
@@ -102,7 +117,7 @@ pub struct IllegalEdge {
 
 /// Moves a phase along a legal edge.
 pub fn next(phase: &Phase, event: &Event) -> Result<Phase, IllegalEdge> {
-    use Phase::{Applying, Draining, Planned, Rebooting, RollingBack, Staging, Verifying};
+    use Phase::{Applying, Draining, FallingBack, Planned, Rebooting, RollingBack, Staging, Verifying};
     match (phase, event) {
         (Planned | Draining | Applying { .. } | Rebooting { .. }, Event::Stage) => Ok(Staging),
         (Planned | Staging, Event::Drain) => Ok(Draining),
@@ -111,10 +126,20 @@ pub fn next(phase: &Phase, event: &Event) -> Result<Phase, IllegalEdge> {
         (Applying { .. } | Rebooting { .. }, Event::Reboot { boot_id }) => {
             Ok(Rebooting { boot_id: boot_id.clone() })
         }
-        (Applying { .. } | Rebooting { .. }, Event::Verify) => Ok(Verifying),
-        (Planned | Staging | Draining | Applying { .. } | Rebooting { .. } | Verifying, Event::RollBack) => {
-            Ok(RollingBack { next: 0 })
+        (Applying { .. } | Rebooting { .. } | FallingBack { .. }, Event::Verify) => Ok(Verifying),
+        (Verifying, Event::FallBack { boot_id }) | (FallingBack { .. }, Event::Reboot { boot_id }) => {
+            Ok(FallingBack { boot_id: boot_id.clone() })
         }
+        (
+            Planned
+            | Staging
+            | Draining
+            | Applying { .. }
+            | Rebooting { .. }
+            | Verifying
+            | FallingBack { .. },
+            Event::RollBack,
+        ) => Ok(RollingBack { next: 0 }),
         (RollingBack { next }, Event::UndoDone) => Ok(RollingBack { next: next + 1 }),
         (
             Planned
@@ -123,6 +148,7 @@ pub fn next(phase: &Phase, event: &Event) -> Result<Phase, IllegalEdge> {
             | Applying { .. }
             | Rebooting { .. }
             | Verifying
+            | FallingBack { .. }
             | RollingBack { .. },
             Event::Stage
             | Event::Drain
@@ -130,6 +156,7 @@ pub fn next(phase: &Phase, event: &Event) -> Result<Phase, IllegalEdge> {
             | Event::BatchDone
             | Event::Reboot { .. }
             | Event::Verify
+            | Event::FallBack { .. }
             | Event::RollBack
             | Event::UndoDone,
         ) => Err(IllegalEdge { phase: phase.word(), event: event.word() }),
@@ -146,6 +173,7 @@ impl Phase {
             Self::Applying { .. } => "applying",
             Self::Rebooting { .. } => "rebooting",
             Self::Verifying => "verifying",
+            Self::FallingBack { .. } => "falling-back",
             Self::RollingBack { .. } => "rolling-back",
         }
     }
@@ -159,6 +187,7 @@ impl Phase {
             Self::Applying { .. } => "Applying",
             Self::Rebooting { .. } => "Rebooting",
             Self::Verifying => "Verifying",
+            Self::FallingBack { .. } => "FallingBack",
             Self::RollingBack { .. } => "RollingBack",
         }
     }
@@ -174,6 +203,7 @@ impl Event {
             Self::BatchDone => "batch-done",
             Self::Reboot { .. } => "reboot",
             Self::Verify => "verify",
+            Self::FallBack { .. } => "fall-back",
             Self::RollBack => "roll-back",
             Self::UndoDone => "undo-done",
         }
@@ -191,8 +221,9 @@ mod tests {
             Phase::Staging,
             Phase::Draining,
             Phase::Applying { next: 1 },
-            Phase::Rebooting { boot_id },
+            Phase::Rebooting { boot_id: boot_id.clone() },
             Phase::Verifying,
+            Phase::FallingBack { boot_id },
             Phase::RollingBack { next: 1 },
         ]
     }
@@ -204,8 +235,9 @@ mod tests {
             Event::Drain,
             Event::Apply { first: 1 },
             Event::BatchDone,
-            Event::Reboot { boot_id },
+            Event::Reboot { boot_id: boot_id.clone() },
             Event::Verify,
+            Event::FallBack { boot_id },
             Event::RollBack,
             Event::UndoDone,
         ]

@@ -76,6 +76,12 @@ pub struct Record {
     /// How often the reboot was asked for.
     #[serde(default)]
     pub reboots: u32,
+    /// How often the reboot into the deployment before was asked for, of all reboots.
+    #[serde(default, skip_serializing_if = "is_none_yet")]
+    pub fallbacks: u32,
+    /// The trial of the new deployment, in the boot in which it began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trial: Option<Trial>,
     /// How often the host came up wrong after its reboot: the loop breaker counts these.
     #[serde(default)]
     pub attempts: u32,
@@ -112,6 +118,8 @@ impl Record {
             origin,
             boot_id,
             reboots: 0,
+            fallbacks: 0,
+            trial: None,
             attempts: 0,
             drained: false,
             forced: false,
@@ -133,9 +141,17 @@ impl Record {
             Event::RollBack => {
                 record.undo = self.reached().map_or_else(Vec::new, |last| self.plan.undo(last));
             }
-            Event::Reboot { .. } => record.reboots += 1,
+            Event::Reboot { .. } => {
+                record.reboots += 1;
+                record.fallbacks += u32::from(matches!(self.phase, Phase::FallingBack { .. }));
+            }
             Event::Drain => record.drained = true,
-            Event::Stage | Event::Apply { .. } | Event::BatchDone | Event::Verify | Event::UndoDone => {}
+            Event::Stage
+            | Event::Apply { .. }
+            | Event::BatchDone
+            | Event::Verify
+            | Event::FallBack { .. }
+            | Event::UndoDone => {}
         }
         Ok(record)
     }
@@ -178,6 +194,7 @@ impl Record {
             | Phase::Draining
             | Phase::Rebooting { .. }
             | Phase::Verifying
+            | Phase::FallingBack { .. }
             | Phase::RollingBack { .. } => return None,
         };
         let before: usize = self.plan.batches().iter().take(batch).map(|batch| batch.len()).sum();
@@ -191,9 +208,26 @@ impl Record {
             Phase::Planned => None,
             Phase::Staging | Phase::Draining => self.first_applied().checked_sub(1),
             Phase::Applying { next } => Some(last.min(*next)),
-            Phase::Rebooting { .. } | Phase::Verifying | Phase::RollingBack { .. } => Some(last),
+            Phase::Rebooting { .. }
+            | Phase::Verifying
+            | Phase::FallingBack { .. }
+            | Phase::RollingBack { .. } => Some(last),
         }
     }
+}
+
+/// When a new deployment began to prove itself. Another boot begins anew.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trial {
+    /// The boot.
+    pub boot_id: BootId,
+    /// The time since the start of the machine then, in microseconds: nobody sets that clock.
+    pub since: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference over")]
+fn is_none_yet(count: &u32) -> bool {
+    *count == 0
 }
 
 /// What an update does to the deployments.

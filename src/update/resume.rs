@@ -12,13 +12,19 @@
 //! 3. A node that came up wrong is planned for once more, from what is seen on it: the merge of `/etc` drops what the
 //!    old image had brought and the new one has not, and no write before the boot can prevent that. The second time
 //!    the target is held (the loop breaker) until it changes.
+//! 4. A node that runs the update's own deployment and is at fault there goes back to the deployment before, whole, where
+//!    that is allowed: undoing files under a running OS would be a third state. What the update had written is undone
+//!    there. An update without a deployment of its own has nothing to go back to.
 
-use super::phase::Phase;
+use std::time::Duration;
+
+use super::phase::{Event, Phase};
 use super::record::{Fault, Record, StagedOs};
+use crate::model::tuning::RollBack;
 use crate::model::{Class, Observation, Target};
-use crate::plan::{After, Op};
 use crate::plan::differences::Difference;
 use crate::plan::listing::listed;
+use crate::plan::{After, Op};
 
 /// How often a reboot is asked for before it counts as refused.
 /// Three: a shutdown that somebody took back is met by the second try, and a person should hear of the rest. Who blocks
@@ -27,6 +33,9 @@ pub const REBOOT_TRIES: u32 = 3;
 
 /// How often a node may come up wrong before the config is held.
 pub const WRONG_BOOTS: u32 = 2;
+
+/// The fault of a new deployment that did not prove itself.
+pub const HEALTH_CHECK_FAILED: &str = "HealthCheckFailed";
 
 /// What happens next.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +56,10 @@ pub enum Decision {
     Verify,
     /// The node came up otherwise than planned: end this update, and plan from what is seen.
     Replan(Fault),
+    /// Make the deployment before the next boot's, and reboot.
+    FallBack,
+    /// The node is in its old deployment again: undo what was done there.
+    TakeBack,
     /// Something is wrong that no step of this update mends.
     Fault(Fault),
     /// All is undone and the target is still the one that failed: wait for another, or for the next try.
@@ -99,7 +112,11 @@ pub fn resume(
             reboot_again(record)
         }
         Phase::Rebooting { .. } => came_up(record, seen),
+        // Another target waits until the node is back: whatever is wrong with that one, the node is well then.
+        Phase::FallingBack { .. } => falling_back(record, seen),
         Phase::Verifying if held(record) && superseded => Decision::Begin,
+        // Somebody went back by hand.
+        Phase::Verifying if held(record) && is_back(record, seen) => Decision::TakeBack,
         Phase::Verifying if held(record) => Decision::Hold,
         Phase::Verifying => Decision::Verify,
     }
@@ -117,6 +134,56 @@ pub fn verdict(record: &Record, differences: &[Difference]) -> Decision {
     Decision::Fault(fault)
 }
 
+/// Says whether the boot has to be healthy before the commit: the update brought it a deployment of its own.
+pub fn is_on_trial(record: &Record) -> bool {
+    record.reboots > 0 && record.staged_os() != StagedOs::None
+}
+
+/// Says whether the record holds a deployment that did not prove itself.
+pub fn is_unproven(record: &Record) -> bool {
+    held(record) && record.fault.as_ref().is_some_and(|fault| fault.reason == HEALTH_CHECK_FAILED)
+}
+
+/// Says what is not healthy in the new deployment.
+pub fn unproven(record: &Record, seen: &Observation, ill: &[String], within: Duration) -> Fault {
+    let deployment = seen.os.booted().map_or("the new deployment", |os| os.deployment.as_str());
+    Fault {
+        class: Class::Degraded,
+        reason: HEALTH_CHECK_FAILED.to_owned(),
+        message: format!(
+            "{deployment}, the new deployment of {}, is not healthy within {} s: {}",
+            record.to.config,
+            within.as_secs(),
+            ill.join("; ")
+        ),
+        next: "See the journal of that boot (journalctl --list-boots), then set a corrected target. A node that stayed \
+               there: mend it, then `systemctl reload machine-config-agent`."
+            .to_owned(),
+    }
+}
+
+/// Says where a fault leads: back, by undoing or by the deployment before; or on, to where the target is held. `None`
+/// leaves the phase as it is.
+pub fn way_out(record: &Record, seen: &Observation, roll_back: RollBack) -> Option<Event> {
+    if can_take_back(record, seen) {
+        return Some(Event::RollBack);
+    }
+    match record.phase {
+        Phase::Rebooting { .. } | Phase::FallingBack { .. } => Some(Event::Verify),
+        Phase::Verifying
+            if roll_back == RollBack::Automatic && is_on_trial(record) && record.origin.is_some() =>
+        {
+            Some(Event::FallBack { boot_id: seen.boot_id.clone() })
+        }
+        Phase::Planned
+        | Phase::Staging
+        | Phase::Draining
+        | Phase::Applying { .. }
+        | Phase::Verifying
+        | Phase::RollingBack { .. } => None,
+    }
+}
+
 /// Says whether the loop breaker holds the record's target.
 pub fn held(record: &Record) -> bool {
     matches!(record.phase, Phase::Verifying) && record.fault.is_some()
@@ -129,9 +196,7 @@ pub fn held(record: &Record) -> bool {
 pub fn can_take_back(record: &Record, seen: &Observation) -> bool {
     let asked_in_this_boot = matches!(&record.phase, Phase::Rebooting { boot_id } if *boot_id == seen.boot_id)
         && !os_in_place(record, seen);
-    let fell_back = record.staged_os() != StagedOs::None
-        && seen.os.booted().map(|os| &os.deployment) == record.origin.as_ref();
-    record.reboots == 0 || asked_in_this_boot || fell_back
+    record.reboots == 0 || asked_in_this_boot || is_back(record, seen)
 }
 
 /// Says whether the node runs the update's own deployment already: a shutdown between staging and the update's own
@@ -159,6 +224,41 @@ fn was_rebooted(record: &Record, seen: &Observation) -> bool {
     let left = record.plan.batch(*next).is_none() && matches!(record.plan.after(), After::Reboot { .. });
     let in_place = record.staged_os() == StagedOs::None || os_in_place(record, seen);
     left && record.boot_id != seen.boot_id && in_place
+}
+
+/// Says whether the node runs the deployment that ran before the update, which has one of its own.
+fn is_back(record: &Record, seen: &Observation) -> bool {
+    record.staged_os() != StagedOs::None
+        && seen.os.booted().map(|os| &os.deployment) == record.origin.as_ref()
+}
+
+fn falling_back(record: &Record, seen: &Observation) -> Decision {
+    if is_back(record, seen) {
+        return Decision::TakeBack;
+    }
+    if record.fallbacks < REBOOT_TRIES {
+        return Decision::FallBack;
+    }
+    let how = record
+        .waiting
+        .as_ref()
+        .map_or_else(|| "the node did not come up in it".to_owned(), |waiting| format!("last: {waiting}"));
+    Decision::Fault(not_fallen_back(record, &format!("it was tried {} times; {how}", record.fallbacks)))
+}
+
+/// Says why the node is not in the deployment before, and what had made it go there.
+pub fn not_fallen_back(record: &Record, cause: &str) -> Fault {
+    let origin = record.origin.as_deref().unwrap_or("the deployment before");
+    let first = record.fault.as_ref().map(|fault| format!("{}; ", fault.message)).unwrap_or_default();
+    let reason = record.fault.as_ref().map_or(HEALTH_CHECK_FAILED, |fault| fault.reason.as_str());
+    Fault {
+        class: Class::Degraded,
+        reason: reason.to_owned(),
+        message: format!("{first}falling back to {origin} failed too: {cause}"),
+        next: "Boot the deployment before by hand (ostree admin status), or change the target; mended in place: \
+               `systemctl reload machine-config-agent` has it prove itself again."
+            .to_owned(),
+    }
 }
 
 fn reboot_again(record: &Record) -> Decision {

@@ -136,6 +136,11 @@ pub trait OsBackend: fmt::Debug {
         Box::pin(async { Ok(()) })
     }
 
+    /// Makes a deployment of this host the next boot's; none is dropped but a staged one, which would come before it.
+    fn fall_back<'a>(&'a self, deployment: &'a str) -> BoxFuture<'a, Result<(), HostError>> {
+        Box::pin(async { Err(HostError::NoBackend { object: deployment.to_owned() }) })
+    }
+
     /// Says whether a soft reboot would take what is staged.
     fn soft_reboot(&self) -> BoxFuture<'_, Result<SoftReboot, HostError>> {
         let why = format!("the backend {} knows no soft reboot", self.name());

@@ -117,6 +117,8 @@ pub(in crate::host) enum Trouble {
     MissingTool,
     /// The deployment is locked: the reboot would drop it.
     Locked,
+    /// A deployment that is to boot next is not there.
+    DeploymentGone,
     /// The backend can't change packages.
     CannotLayer,
     /// Packages were changed on this host, and the backend would drop that.
@@ -166,6 +168,7 @@ impl Trouble {
             | Self::NotBootable
             | Self::NoCommit
             | Self::WrongArchitecture
+            | Self::DeploymentGone
             | Self::CannotLayer
             | Self::LocalPackages
             | Self::Composefs
@@ -192,6 +195,7 @@ impl Trouble {
             Self::BootFull => "BootFull",
             Self::MissingTool => "ToolMissing",
             Self::Locked => "DeploymentLocked",
+            Self::DeploymentGone => "DeploymentGone",
             Self::CannotLayer => "UnsupportedByBackend",
             Self::LocalPackages => "LocalPackages",
             Self::Composefs => "ComposefsHost",
@@ -231,6 +235,7 @@ impl Trouble {
             Self::NoSpace | Self::SysrootFull => next::NO_SPACE,
             Self::MissingTool => next::MISSING_TOOL,
             Self::Locked => next::LOCKED,
+            Self::DeploymentGone => next::DEPLOYMENT_GONE,
             Self::NotInstalled => next::NOT_INSTALLED,
             Self::Libostree => next::LIBOSTREE,
             Self::Worker => next::WORKER,

@@ -1,5 +1,6 @@
 //! systemd: its links, which are files and work below any root; and the running one, which is asked over D-Bus.
 
+mod active;
 pub(in crate::host) mod bus;
 mod install;
 mod links;

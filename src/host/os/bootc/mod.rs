@@ -153,6 +153,32 @@ impl BootcBackend {
         Ok(None)
     }
 
+    /// Has the other deployment boot next. A second `bootc rollback` would undo the first, so it is run only where that
+    /// deployment does not come first already.
+    async fn back_to(&self, deployment: &str) -> Result<(), HostError> {
+        if self.boots_next(deployment).await? {
+            return Ok(());
+        }
+        let Ran { ended, words } = self.bootc.rollback(deployment).await?;
+        if !ended.is_success() {
+            let cause = format!("bootc rollback ended with {ended}: {words}");
+            return Err(Failure::new(Trouble::Bootc, deployment, cause).into_error());
+        }
+        if self.boots_next(deployment).await? {
+            return Ok(());
+        }
+        let cause = "bootc rollback ended well, but another deployment boots next";
+        Err(Failure::new(Trouble::DeploymentGone, deployment, cause).into_error())
+    }
+
+    async fn boots_next(&self, deployment: &str) -> Result<bool, HostError> {
+        let OsSeen::Deployments { booted, staged, next } = self.worker.seen().await? else {
+            return Ok(false);
+        };
+        let first = staged.or(next).map_or(booted.deployment, |first| first.deployment);
+        Ok(first == deployment)
+    }
+
     async fn soft(&self) -> Result<SoftReboot, HostError> {
         let incapable = |why: &str| Ok(SoftReboot::Incapable { why: why.to_owned() });
         let Some(host) = self.host().await? else { return incapable("bootc status gave no answer") };
@@ -214,6 +240,10 @@ impl OsBackend for BootcBackend {
 
     fn drop_rollback(&self) -> BoxFuture<'_, Result<(), HostError>> {
         Box::pin(self.worker.drop_rollback())
+    }
+
+    fn fall_back<'a>(&'a self, deployment: &'a str) -> BoxFuture<'a, Result<(), HostError>> {
+        Box::pin(self.back_to(deployment))
     }
 
     fn soft_reboot(&self) -> BoxFuture<'_, Result<SoftReboot, HostError>> {

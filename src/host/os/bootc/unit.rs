@@ -15,6 +15,7 @@ use tokio::net::unix::pipe::Receiver;
 use super::super::OsProgress;
 use super::super::trouble::{Failure, Trouble};
 use super::progress;
+use crate::host::command::last_words;
 use crate::host::systemd::Systemd;
 use crate::host::systemd::transient::{self, Ended, FIRST_DESCRIPTOR, Found, Program, Transients};
 use crate::host::{HostError, Root};
@@ -29,9 +30,6 @@ const LOG_NAME: &str = "machine-config-agent-bootc";
 
 /// Reading takes the lock of the sysroot, and waits for whoever holds it: what is asked for is good to know, no more.
 const STATUS_SECONDS: u64 = 30;
-
-/// So much of the end of standard error goes into a fault: the last words, not a flood.
-const TAIL: usize = 600;
 
 /// What runs bootc.
 #[derive(Debug, Clone)]
@@ -56,6 +54,10 @@ impl Run {
 
     fn status() -> Result<Self, HostError> {
         Self::of("machine-config-agent-bootc-status")
+    }
+
+    fn rollback() -> Result<Self, HostError> {
+        Self::of("machine-config-agent-bootc-rollback")
     }
 
     fn of(stem: &'static str) -> Result<Self, HostError> {
@@ -118,6 +120,20 @@ impl Bootc {
         }
         let started = self.start(&units, &run, &command, &image.to_string(), progress).await;
         let ended = started.map_err(|error| refused(image, error))?;
+        self.over(&units, &run, ended).await
+    }
+
+    /// Swaps the next boot's deployment with the one before. A run that the agent had started before is waited for.
+    pub(super) async fn rollback(&self, deployment: &str) -> Result<Ran, HostError> {
+        let (units, run) = (self.units(deployment.to_owned()).await?, Run::rollback()?);
+        if units.find(&run.unit).await?.is_some() {
+            let ended = units.wait(&run.unit).await?;
+            return self.over(&units, &run, ended).await;
+        }
+        self.root.replace(&run.file("stderr"), b"", FileMode::PRIVATE)?;
+        let command: Vec<String> = [self.program.as_str(), "rollback"].map(str::to_owned).into();
+        let description = format!("Go back to {deployment} (for machine-config-agent)");
+        let ended = units.run(self.program(&run, &command, &description, &[])).await?;
         self.over(&units, &run, ended).await
     }
 
@@ -251,7 +267,7 @@ impl Bootc {
         }
         units.stop(&run.unit).await?;
         self.root.remove(&path)?;
-        Ok(Ran { ended, words: tail(&text) })
+        Ok(Ran { ended, words: last_words(&text) })
     }
 }
 
@@ -286,12 +302,4 @@ fn refused(image: &ImageRef, error: HostError) -> HostError {
         }
         Err(error) => error,
     }
-}
-
-/// Returns the last lines, as many as fit.
-fn tail(text: &str) -> String {
-    let text = text.trim();
-    let skipped = text.chars().count().saturating_sub(TAIL);
-    let end: String = text.chars().skip(skipped).collect();
-    end.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
 }

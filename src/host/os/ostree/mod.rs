@@ -99,6 +99,10 @@ impl OsBackend for OstreeBackend {
         Box::pin(self.worker.drop_rollback())
     }
 
+    fn fall_back<'a>(&'a self, deployment: &'a str) -> BoxFuture<'a, Result<(), HostError>> {
+        Box::pin(self.worker.fall_back(deployment))
+    }
+
     fn soft_reboot(&self) -> BoxFuture<'_, Result<SoftReboot, HostError>> {
         let why = "libostree 2022.7 can't tell whether the staged deployment has the same kernel".to_owned();
         Box::pin(async { Ok(SoftReboot::Incapable { why }) })

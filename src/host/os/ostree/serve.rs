@@ -49,7 +49,11 @@ fn serve() -> Result<Answer, Failure> {
     let Request { sysroot, work, .. } = serde_json::from_slice(&request).map_err(unclear)?;
     let access = match work {
         Work::See | Work::Preflight { .. } | Work::Finalise => Access::Read,
-        Work::Stage { .. } | Work::Kargs { .. } | Work::Unstage | Work::DropRollback => Access::Write,
+        Work::Stage { .. }
+        | Work::Kargs { .. }
+        | Work::Unstage
+        | Work::DropRollback
+        | Work::FallBack { .. } => Access::Write,
     };
     if access == Access::Write {
         writable_namespace()
@@ -98,6 +102,10 @@ async fn perform(path: &Path, access: Access, work: Work) -> Result<Answer, Fail
         Work::DropRollback => {
             let lock = sysroot::lock(sysroot, path, &progress).await?;
             stage::drop_rollback(&lock).map(|()| Answer::Nothing)
+        }
+        Work::FallBack { deployment } => {
+            let lock = sysroot::lock(sysroot, path, &progress).await?;
+            stage::fall_back(&lock, path, &deployment).map(|()| Answer::Nothing)
         }
         Work::Unstage => {
             let lock = sysroot::lock(sysroot, path, &progress).await?;

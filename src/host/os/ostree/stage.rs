@@ -199,6 +199,27 @@ pub(super) fn drop_rollback(sysroot: &Locked) -> Result<(), Failure> {
     sysroot.cleanup(Cancellable::NONE).map_err(failed)
 }
 
+/// Makes a deployment the next boot's, as `ostree admin set-default` does: it comes first, and the others follow in their
+/// order. What is staged would come before it, so that goes.
+pub(super) fn fall_back(sysroot: &Locked, path: &Path, deployment: &str) -> Result<(), Failure> {
+    let is_wanted = |d: &Deployment| !d.is_staged() && sysroot::id(d) == deployment;
+    let all = sysroot.deployments();
+    let Some(wanted) = all.iter().find(|d| is_wanted(d)) else {
+        let cause = "it is not on this host any more";
+        return Err(Failure::new(Trouble::DeploymentGone, deployment, cause));
+    };
+    if all.first().is_some_and(is_wanted) {
+        return Ok(());
+    }
+    let others = all.iter().filter(|d| !d.is_staged() && !is_wanted(d));
+    let order: Vec<Deployment> = std::iter::once(wanted).chain(others).cloned().collect();
+    sysroot.write_deployments(&order, Cancellable::NONE).map_err(failed)?;
+    if sysroot::load(path, Access::Read)?.deployments().first().is_some_and(is_wanted) {
+        return Ok(());
+    }
+    Err(failed(format!("libostree reported success, but {deployment} does not boot next")))
+}
+
 /// Makes sure that the shutdown will finalise what is staged: it silently drops a locked deployment.
 pub(super) fn finalisable(sysroot: &Sysroot) -> Result<(), Failure> {
     if sysroot.staged_deployment().is_some() && locked() {

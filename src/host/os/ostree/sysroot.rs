@@ -150,7 +150,7 @@ pub(super) fn staged(sysroot: &Sysroot, deployment: &Deployment) -> Staged {
 }
 
 /// Returns the id: stateroot, checksum and serial.
-fn id(deployment: &Deployment) -> String {
+pub(super) fn id(deployment: &Deployment) -> String {
     format!("{}-{}.{}", deployment.osname(), deployment.csum(), deployment.deployserial())
 }
 

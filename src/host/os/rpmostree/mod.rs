@@ -99,6 +99,10 @@ impl OsBackend for RpmOstreeBackend {
         Box::pin(self.worker.finalise())
     }
 
+    fn fall_back<'a>(&'a self, deployment: &'a str) -> BoxFuture<'a, Result<(), HostError>> {
+        Box::pin(stage::fall_back(&self.root, deployment))
+    }
+
     fn drop_rollback(&self) -> BoxFuture<'_, Result<(), HostError>> {
         Box::pin(stage::drop_rollback(&self.root))
     }

@@ -105,6 +105,41 @@ pub(super) async fn drop_rollback(root: &Root) -> Result<(), HostError> {
     clean(root, "rollback-deploy", &|_| {}).await
 }
 
+/// Has the other deployment boot next. A second `Rollback` would undo the first, so it is asked for only where that
+/// deployment does not come first already; and with one staged the daemon refuses it.
+pub(super) async fn fall_back(root: &Root, deployment: &str) -> Result<(), HostError> {
+    let daemon = Daemon::open(root).await?;
+    let mut asked = false;
+    for _ in 0..ROUNDS {
+        let state = daemon.state().await?;
+        let all = &state.deployments;
+        if all.first().is_some_and(|first| first.id == deployment) {
+            return Ok(());
+        }
+        if !all.iter().any(|one| one.id == deployment) {
+            let cause = "it is not on this host any more";
+            return Err(Failure::new(Trouble::DeploymentGone, deployment, cause).into_error());
+        }
+        let staged = state.pending().is_some_and(|first| first.is_staged);
+        if asked && !staged {
+            let cause = "rpm-ostree reported success, but another deployment boots next";
+            return Err(Failure::new(Trouble::WrongStaged, deployment, cause).into_error());
+        }
+        let done = if staged {
+            carry(&daemon, "Cleanup", &(vec!["pending-deploy"],), deployment, &|_| {}).await
+        } else {
+            let none: BTreeMap<&str, Value<'_>> = BTreeMap::new();
+            carry(&daemon, "Rollback", &(none,), deployment, &|_| {}).await
+        };
+        match done {
+            Ok(()) => asked |= !staged,
+            Err(Refused::Busy) => wait_for_others(&daemon, &|_| {}).await?,
+            Err(refused) => return Err(refused.into_error()),
+        }
+    }
+    Err(Refused::Busy.into_error())
+}
+
 async fn clean(root: &Root, element: &'static str, progress: &Tell<'_>) -> Result<(), HostError> {
     let daemon = Daemon::open(root).await?;
     for _ in 0..ROUNDS {

@@ -44,3 +44,5 @@ pub(super) const NO_SPACE: &str =
     "Free space in /sysroot (df -h /sysroot; ostree admin cleanup); it is tried again.";
 pub(super) const NO_COMMIT: &str =
     "Install bootc or a recent rpm-ostree in the OS image that runs, or build the image from an ostree base.";
+pub(super) const DEPLOYMENT_GONE: &str =
+    "See which deployments there are (ostree admin status), or change the target.";

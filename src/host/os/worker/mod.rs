@@ -121,6 +121,11 @@ impl Worker {
         self.quietly(Work::DropRollback).await.map(drop)
     }
 
+    /// Makes a deployment the next boot's.
+    pub(super) async fn fall_back(&self, deployment: &str) -> Result<(), HostError> {
+        self.quietly(Work::FallBack { deployment: deployment.to_owned() }).await.map(drop)
+    }
+
     /// Makes sure that the reboot will finalise what is staged.
     pub(super) async fn finalise(&self) -> Result<(), HostError> {
         self.quietly(Work::Finalise).await.map(drop)

@@ -67,6 +67,8 @@ pub(in crate::host::os) enum Work {
     Unstage,
     /// Give up the deployment that ran before the booted one.
     DropRollback,
+    /// Make a deployment the next boot's.
+    FallBack { deployment: String },
     /// Check that the reboot will finalise what is staged.
     Finalise,
 }
@@ -81,6 +83,7 @@ impl Work {
             | Self::DropRollback
             | Self::Finalise
             | Self::Stage { image: None, .. } => SYSROOT.to_owned(),
+            Self::FallBack { deployment } => deployment.clone(),
             Self::Preflight { image, .. } | Self::Stage { image: Some(image), .. } => image.to_string(),
         }
     }

@@ -1,0 +1,254 @@
+//! The trial of a new deployment, and the way back.
+//!
+//! After an update that brought the node another deployment the host is not only compared with the spec: units have to be
+//! active, and the administrator's checks have to end well, within the time of the settings. A deployment that does not
+//! prove itself is left for the one before, which is whole; what the update had written is undone there, and the target is
+//! held until it changes.
+//!
+//! # Decisions
+//! 1. The time is counted by the clock that nobody sets, from a start in the record: a restart of the agent goes on with
+//!    it, another boot begins anew. One whole attempt is made even when none is left.
+//! 2. Each attempt begins at the units again: what was active may have failed since.
+//! 3. A target that changes meanwhile waits, as during the reboot: the node goes on from a deployment that is known.
+//! 4. A node that is held with the fault goes on when its settings are read again: that is what a person does who has
+//!    mended it in place.
+//! 5. A node whose files are wrong in its own new deployment, for the last time, goes back as well (`resume::way_out`).
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::stop::Word;
+use super::{Agent, AgentError, Turn};
+use crate::control::ControlPlane;
+use crate::host::Host;
+use crate::host::health::{self, Checklist};
+use crate::model::pace::Pace;
+use crate::model::tuning::HealthRules;
+use crate::model::{Class, Observation, UnitName, message};
+use crate::report::report;
+use crate::update::record::{Trial, chain};
+use crate::update::resume::{is_unproven, not_fallen_back, unproven};
+use crate::update::{Event, Fault, Record};
+
+/// The shortest wait between two attempts, which come closer to each other as the time runs out.
+const SHORTEST_WAIT: Duration = Duration::from_secs(1);
+/// What a check may take in any case: one that is begun shortly before the end is not failed by that.
+const SHORTEST_CHECK: Duration = Duration::from_secs(10);
+
+/// What a trial came to.
+#[derive(Debug)]
+pub(super) enum Proven {
+    /// There is nothing that would have to be shown.
+    AtOnce,
+    /// Everything was shown.
+    Yes,
+    /// It was not shown in time.
+    No(Fault),
+    /// The trial was left for a signal; the next pass goes on with it.
+    Left,
+}
+
+/// What is not healthy, in words.
+type Ill = Vec<String>;
+
+impl<C: ControlPlane> Agent<C> {
+    /// Has the new deployment prove itself.
+    pub(super) async fn prove(&mut self, record: &Record, seen: &Observation) -> Result<Proven, AgentError> {
+        let rules = self.tuning.health.clone();
+        let demands = match Checklist::of(&self.host.root, rules.units.as_ref()) {
+            Ok(list) if list.is_empty() => return Ok(Proven::AtOnce),
+            Ok(list) => {
+                if !list.ignored.is_empty() {
+                    info!("no health checks, as they are no executable files: {}", list.ignored.join(", "));
+                }
+                named(&list)
+            }
+            // Each attempt reads it again.
+            Err(error) => chain(&error),
+        };
+        let spent = self.spent(record, seen, &rules, &demands)?;
+        let ended = match self.watch_trial(record, &rules, rules.within.saturating_sub(spent)).await {
+            Ok(ended) => ended,
+            Err(Word::Stop) => return Ok(Proven::Left),
+            Err(Word::Reload) => {
+                self.reload()?;
+                return Ok(Proven::Left);
+            }
+        };
+        let config = &record.to.config;
+        let Err(ill) = ended else {
+            info!(MESSAGE_ID = message::TRIAL_ENDED, MCA_UPDATE = %record.id, MCA_CONFIG = %config,
+                "the new deployment of {config} is healthy: {demands}");
+            return Ok(Proven::Yes);
+        };
+        let fault = unproven(record, seen, &ill, rules.within);
+        warn!(MESSAGE_ID = message::TRIAL_ENDED, MCA_UPDATE = %record.id, MCA_CONFIG = %config, "{}", fault.message);
+        Ok(Proven::No(fault))
+    }
+
+    /// Returns how long the trial has lasted in this boot; one that begins is written down and told.
+    fn spent(
+        &mut self,
+        record: &Record,
+        seen: &Observation,
+        rules: &HealthRules,
+        demands: &str,
+    ) -> Result<Duration, AgentError> {
+        let now = self.host.clock.monotonic_micros();
+        if let Some(trial) = record.trial.as_ref().filter(|trial| trial.boot_id == seen.boot_id) {
+            return Ok(Duration::from_micros(now.saturating_sub(trial.since)));
+        }
+        let trial = Trial { boot_id: seen.boot_id.clone(), since: now };
+        self.journal.note(|record| record.trial = Some(trial))?;
+        let (seconds, config) = (rules.within.as_secs(), &record.to.config);
+        info!(MESSAGE_ID = message::TRIAL_STARTED, MCA_UPDATE = %record.id, MCA_CONFIG = %config,
+            "the new deployment of {config} has {seconds} s to prove itself: {demands}");
+        Ok(Duration::ZERO)
+    }
+
+    /// Makes attempts until one succeeds or the time is over, and publishes meanwhile what is waited for.
+    async fn watch_trial(
+        &mut self,
+        record: &Record,
+        rules: &HealthRules,
+        left: Duration,
+    ) -> Result<Result<(), Ill>, Word> {
+        let Self { host, control, health, stop, telemetry, on_duty, .. } = self;
+        let (sender, mut waits) = tokio::sync::watch::channel(None::<String>);
+        let tell = |what: String| {
+            sender.send_if_modified(|told| told.replace(what.clone()).as_ref() != Some(&what));
+        };
+        let pace = Pace::of_work(&health.node);
+        let work = attempts(host, rules.units.as_ref(), Instant::now() + left, pace, &tell);
+        tokio::pin!(work);
+        let ended = loop {
+            tokio::select! {
+                // The same future is polled until it ends, or left for a signal: a check that runs then is begun again.
+                ended = &mut work => break Ok(ended),
+                // Cancel-safe: what is not taken stays in its pipe.
+                word = stop.heard() => break Err(word),
+                // Cancel-safe: what was not returned comes again.
+                () = on_duty.changed() => on_duty.attend_meanwhile(host, health),
+                // Cancel-safe: it only waits. The trial has an end of its own, so waiting for it is a sign of life.
+                () = telemetry.notify.idle() => {}
+                // Cancel-safe: the last value stays.
+                changed = waits.changed() => if changed.is_ok() {
+                    health.waiting.clone_from(&waits.borrow_and_update());
+                    let report = report(Some(record), health);
+                    telemetry.progress(&report);
+                    // A report that can't be published now is published after the trial.
+                    drop(control.publish(&report).await);
+                }
+            }
+        };
+        health.waiting = None;
+        ended
+    }
+
+    /// Makes the deployment before the next boot's, then reboots. It is tried a few times, counted in the record.
+    pub(super) async fn fall_back(&mut self, seen: &Observation) -> Result<Turn, AgentError> {
+        if let Some(turn) = self.on_its_way().await? {
+            return Ok(turn);
+        }
+        let Some(record) = self.journal.record().cloned() else { return Ok(Turn::Again) };
+        let Some(origin) = &record.origin else { return Ok(Turn::Again) };
+        match self.host.os.fall_back(origin).await {
+            Ok(()) => {
+                self.host.points.hit("fallen-back");
+                self.reboot(seen).await
+            }
+            Err(error) if error.class() == Class::Retry => {
+                warn!(
+                    MESSAGE_ID = message::FAULT,
+                    MCA_FAULT = error.reason(),
+                    "{origin} can't be made the next boot's: {}",
+                    chain(&error)
+                );
+                self.journal.note(|record| {
+                    record.fallbacks += 1;
+                    record.waiting = Some(format!("another try of falling back: {}", chain(&error)));
+                })?;
+                Ok(self.later())
+            }
+            Err(error) => self.fail(not_fallen_back(&record, &chain(&error)), seen).await,
+        }
+    }
+
+    /// Undoes what the update had written in the deployment that the node is back in.
+    pub(super) fn take_back_there(&mut self) -> Result<Turn, AgentError> {
+        info!("the node runs its deployment before again: what was done there is undone");
+        self.move_on(&Event::RollBack)
+    }
+
+    /// Lets a deployment that is held for its health prove itself again, when a person asks for it.
+    pub(super) fn prove_again(&mut self) -> Result<(), AgentError> {
+        if !self.journal.record().is_some_and(is_unproven) {
+            return Ok(());
+        }
+        self.journal.note(|record| {
+            record.fault = None;
+            record.trial = None;
+            record.fallbacks = 0;
+        })?;
+        Ok(())
+    }
+}
+
+/// Makes attempts until one succeeds, or no time is left after one.
+async fn attempts(
+    host: &Host,
+    units: Option<&BTreeSet<UnitName>>,
+    deadline: Instant,
+    mut pace: Pace,
+    tell: &dyn Fn(String),
+) -> Result<(), Ill> {
+    loop {
+        let Err(ill) = attempt(host, units, deadline, tell).await else { return Ok(()) };
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ill);
+        }
+        tell(ill.join("; "));
+        // Nothing tells that a program would end otherwise now.
+        tokio::time::sleep(pace.next_wait().min((left / 2).max(SHORTEST_WAIT))).await;
+        if Instant::now() >= deadline {
+            return Err(ill);
+        }
+    }
+}
+
+/// Makes one attempt: the units first, then the checks, up to the first that fails.
+async fn attempt(
+    host: &Host,
+    units: Option<&BTreeSet<UnitName>>,
+    deadline: Instant,
+    tell: &dyn Fn(String),
+) -> Result<(), Ill> {
+    let left = || deadline.saturating_duration_since(Instant::now());
+    let broken = |what: &str, error: &dyn std::error::Error| vec![format!("{what}: {}", chain(error))];
+    let list = Checklist::of(&host.root, units).map_err(|error| broken("the health checks", &error))?;
+    let down = host.systemd.active(&list.units, left(), tell).await;
+    let down = down.map_err(|error| broken("the states of units", &error))?;
+    if !down.is_empty() {
+        return Err(down);
+    }
+    for name in &list.checks {
+        tell(format!("health check {name}"));
+        let what = format!("health check {name}");
+        match health::run(&host.root, &host.systemd, name, left().max(SHORTEST_CHECK)).await {
+            Ok(None) => {}
+            Ok(Some(how)) => return Err(vec![format!("{what}: {how}")]),
+            Err(error) => return Err(broken(&what, &error)),
+        }
+    }
+    Ok(())
+}
+
+/// Lists what has to be shown.
+fn named(list: &Checklist) -> String {
+    let units = list.units.iter().map(ToString::to_string);
+    units.chain(list.checks.iter().map(|name| format!("health check {name}"))).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,107 @@
+//! Waiting for units to be active, by what systemd tells of them.
+//!
+//! Nothing is polled: a unit is listened to before it is looked at, and looked at again after each change of it and each
+//! job that ended for it. A unit that failed may be started again by systemd: it is only not active yet.
+
+use std::time::Duration;
+
+use zbus::Connection;
+use zbus::zvariant::OwnedObjectPath;
+
+use super::LINKS_LIMIT;
+use super::bus::{SERVICE_UNIT, Systemd, UNIT, bus_error, call, property, subscribe, within};
+use super::signals::{Signals, Told};
+use crate::host::HostError;
+use crate::model::UnitName;
+
+/// What waits.
+type Tell<'a> = dyn Fn(String) + 'a;
+
+impl Systemd {
+    /// Waits until all units are active at the same time, no longer than given; returns what is to be said of those that
+    /// are not, and tells meanwhile which one it waits for. Where no systemd runs there are no units to wait for.
+    pub async fn active(
+        &self,
+        units: &[UnitName],
+        limit: Duration,
+        tell: &Tell<'_>,
+    ) -> Result<Vec<String>, HostError> {
+        if units.is_empty() {
+            return Ok(Vec::new());
+        }
+        let Some(bus) = self.connect().await? else { return Ok(Vec::new()) };
+        match tokio::time::timeout(limit, all_active(&bus, units, tell)).await {
+            Ok(done) => done.map(|()| Vec::new()),
+            // Looked at once in any case, also when no time was left at the start.
+            Err(_) => within("the states of units".to_owned(), LINKS_LIMIT, inactive(&bus, units)).await,
+        }
+    }
+}
+
+/// One that was active may not be any more when the last one is: all are looked at again then.
+async fn all_active(bus: &Connection, units: &[UnitName], tell: &Tell<'_>) -> Result<(), HostError> {
+    subscribe(bus).await?;
+    loop {
+        let mut waited = false;
+        for unit in units {
+            waited |= comes_up(bus, unit, tell).await?;
+        }
+        if !waited {
+            return Ok(());
+        }
+    }
+}
+
+/// Waits until a unit is active; says whether that took a change.
+async fn comes_up(bus: &Connection, unit: &UnitName, tell: &Tell<'_>) -> Result<bool, HostError> {
+    let path = loaded(bus, unit).await?;
+    let mut signals = Signals::listen(bus, "LoadUnit", Some(&path)).await?;
+    let mut waited = false;
+    while let Some(state) = state(bus, &path).await? {
+        waited = true;
+        tell(format!("{unit}, which is {state}"));
+        loop {
+            match signals.next().await? {
+                Told::Changed => break,
+                Told::Ended(end) if end.unit == unit.as_str() => break,
+                Told::Ended(_) => {}
+            }
+        }
+    }
+    Ok(waited)
+}
+
+/// Says what the units are that are not active.
+async fn inactive(bus: &Connection, units: &[UnitName]) -> Result<Vec<String>, HostError> {
+    let mut found = Vec::new();
+    for unit in units {
+        let path = loaded(bus, unit).await?;
+        if let Some(state) = state(bus, &path).await? {
+            found.push(format!("{unit} is {state}"));
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the object of a unit; one that systemd had no reason to know yet is loaded.
+async fn loaded(bus: &Connection, unit: &UnitName) -> Result<OwnedObjectPath, HostError> {
+    let reply = call(bus, "LoadUnit", &(unit.as_str(),)).await?;
+    reply.body().deserialize().map_err(|source| bus_error("LoadUnit", source))
+}
+
+/// Returns systemd's words for a unit that is not active: its state, and what more is known of it.
+async fn state(bus: &Connection, path: &OwnedObjectPath) -> Result<Option<String>, HostError> {
+    let state: String = property(bus, path, UNIT, "ActiveState").await?;
+    if matches!(state.as_str(), "active" | "reloading") {
+        return Ok(None);
+    }
+    let mut more = Vec::new();
+    // Not every kind of unit has all of them.
+    for (interface, name) in [(UNIT, "SubState"), (UNIT, "LoadState"), (SERVICE_UNIT, "Result")] {
+        let word: String = property(bus, path, interface, name).await.unwrap_or_default();
+        if !["", "loaded", "success", "dead", state.as_str()].contains(&word.as_str()) {
+            more.push(word);
+        }
+    }
+    Ok(Some(if more.is_empty() { state } else { format!("{state} ({})", more.join(", ")) }))
+}
