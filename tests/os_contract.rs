@@ -59,6 +59,9 @@ contract! {
     /// OST-012: the old deployment is kept until it is given up.
     #[test]
     the_rollback_goes_when_it_is_dropped;
+    /// The way back: the other deployment boots next, and nothing is dropped.
+    #[test]
+    falling_back_boots_the_deployment_before;
     #[test]
     all_of_it_can_be_dropped_again;
     /// OST-007: another deployment of an earlier attempt makes room.
@@ -271,6 +274,44 @@ fn the_rollback_goes_when_it_is_dropped(backend: Backend) {
     ok(&second, &["drop-rollback"]);
     assert_eq!(deployments(), 1);
     assert_eq!(ok(&second, &["seen"])["deployments"]["booted"]["image"], lab.v2.to_string());
+}
+
+fn falling_back_boots_the_deployment_before(backend: Backend) {
+    let lab = lab(backend);
+    let booted = |machine: &Machine| ok(machine, &["seen"])["deployments"]["booted"]["deployment"].clone();
+    let first = lab.boot();
+    let (old, gone) = (booted(&first), "sandbox-0000.0");
+    let old = old.as_str().unwrap();
+    ok(&first, &["stage", &lab.v2.to_string()]);
+    fs::write(first.root().join("etc/hostname"), "old\n").unwrap();
+    first.shutdown();
+
+    let second = lab.boot();
+    let new = booted(&second);
+    assert_ne!(new, old);
+    fs::write(second.root().join("etc/hostname"), "new\n").unwrap();
+    let answer = call(&second, &["fall-back", gone]);
+    assert_eq!(answer["reason"], "DeploymentGone", "{answer:#}");
+    assert_eq!(ok(&second, &["seen"])["deployments"]["next"], Value::Null);
+    // What somebody has staged would come first.
+    ok(&second, &["stage", "-", "+other"]);
+    for _ in 0..2 {
+        ok(&second, &["fall-back", old]);
+        let seen = ok(&second, &["seen"]);
+        assert_eq!(seen["deployments"]["next"]["deployment"], old, "{seen:#}");
+        assert_eq!(seen["deployments"]["staged"], Value::Null);
+    }
+    second.shutdown();
+
+    let third = lab.boot();
+    assert_eq!(booted(&third), old);
+    assert_eq!(fs::read_to_string(third.root().join("etc/hostname")).unwrap(), "old\n");
+    // The other one is there, and the way goes both ways.
+    ok(&third, &["fall-back", new.as_str().unwrap()]);
+    third.shutdown();
+    let fourth = lab.boot();
+    assert_eq!(booted(&fourth), new);
+    assert_eq!(fs::read_to_string(fourth.root().join("etc/hostname")).unwrap(), "new\n");
 }
 
 fn another_pending_deployment_makes_room(backend: Backend) {

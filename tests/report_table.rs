@@ -67,6 +67,31 @@ fn each_phase_moves_its_condition() {
     }
 }
 
+/// A node that goes back to its deployment before is Degraded, and comes up once more.
+#[test]
+fn falling_back_is_told_with_its_cause() {
+    let made = Made::with_image();
+    let mut record = made.record();
+    for (event, ..) in events() {
+        record = record.moved(&event, Timestamp::default()).unwrap();
+    }
+    record.fault = Some(Fault {
+        class: Class::Degraded,
+        reason: "HealthCheckFailed".to_owned(),
+        message: "kubelet.service is failed".to_owned(),
+        next: "see its journal".to_owned(),
+    });
+    record = record
+        .moved(&Event::FallBack { boot_id: BootId::new("boot-2").unwrap() }, Timestamp::default())
+        .unwrap();
+    let report = told(Some(&record), &made);
+    assert_eq!((report.state, report.phase.as_str()), (State::Degraded, "FallingBack"));
+    assert_eq!(reason(&report, "NodeDegraded"), "HealthCheckFailed");
+    assert_eq!(status(&report, "RebootedNode"), Some(Status::Unknown));
+    let rebooted = report.conditions.iter().find(|condition| condition.kind == "RebootedNode").unwrap();
+    assert!(rebooted.message.contains("kubelet.service is failed"), "{}", rebooted.message);
+}
+
 /// MCD-247: a child's reason names its parent too, a parent's the child it stands at.
 #[test]
 fn reasons_are_those_of_mcd() {

@@ -4,13 +4,18 @@
 
 mod made;
 
+use std::time::Duration;
+
 use machine_config_agent::model::observation::LocalPackages;
 use machine_config_agent::model::observation::{Booted, Carries, OsSeen};
+use machine_config_agent::model::tuning::RollBack;
 use machine_config_agent::model::{BootId, Observation, Target, Timestamp};
 use machine_config_agent::plan::Undo;
 use machine_config_agent::plan::differences::{Difference, Kind, What};
-use machine_config_agent::update::resume::{REBOOT_TRIES, can_take_back, held};
-use machine_config_agent::update::{Decision, Event, Phase, Record, resume, verdict};
+use machine_config_agent::update::resume::{
+    REBOOT_TRIES, can_take_back, held, is_on_trial, is_unproven, not_fallen_back, unproven, way_out,
+};
+use machine_config_agent::update::{Decision, Event, Phase, Record, Trial, resume, verdict};
 
 use made::{Made, NEW, OLD};
 
@@ -220,6 +225,67 @@ fn verification_commits_tries_once_more_or_holds() {
     assert!(held(&record));
     assert_eq!(ask(&record, &there, &made.to.target()), Decision::Hold);
     assert_eq!(ask(&record, &there, &Made::other()), Decision::Begin);
+}
+
+/// A fault in the new deployment leads back to the one before, where it is allowed and there is one; a node that is there
+/// undoes what was done.
+#[test]
+fn a_new_deployment_that_failed_is_left_for_the_one_before() {
+    let made = Made::with_image();
+    let (new, there) = (made.to.target(), seen(&made, "boot-2", NEW, "new"));
+    let back = seen(&made, "boot-3", OLD, "origin");
+    let mut record = record(&made, &[Event::Stage, Event::Apply { first: 1 }, reboot(), Event::Verify]);
+    assert!(is_on_trial(&record));
+    let fault = unproven(&record, &there, &["a.service is failed".to_owned()], Duration::from_secs(600));
+    for words in ["new, the new deployment", "within 600 s: a.service is failed"] {
+        assert!(fault.message.contains(words), "{}", fault.message);
+    }
+    let fall_back = Event::FallBack { boot_id: boot("boot-2") };
+    assert_eq!(way_out(&record, &there, RollBack::Automatic), Some(fall_back.clone()));
+    assert_eq!(way_out(&record, &there, RollBack::Never), None);
+    record.fault = Some(fault);
+    assert!(is_unproven(&record));
+    assert_eq!(ask(&record, &there, &new), Decision::Hold);
+    assert_eq!(ask(&record, &back, &new), Decision::TakeBack, "somebody went back by hand");
+
+    record = record.moved(&fall_back, Timestamp::default()).unwrap();
+    for tries in 0..REBOOT_TRIES {
+        assert_eq!(record.fallbacks, tries);
+        for wanted in [&new, &Made::other()] {
+            assert_eq!(ask(&record, &there, wanted), Decision::FallBack);
+            assert_eq!(ask(&record, &back, wanted), Decision::TakeBack);
+        }
+        record = record.moved(&reboot(), Timestamp::default()).unwrap();
+    }
+    let Decision::Fault(fault) = ask(&record, &there, &new) else { panic!("no fault") };
+    assert!(fault.message.contains("a.service is failed; falling back to origin failed too: "));
+    assert_eq!(way_out(&record, &there, RollBack::Automatic), Some(Event::Verify));
+    assert_eq!(way_out(&record, &back, RollBack::Never), Some(Event::RollBack));
+    assert_eq!(not_fallen_back(&record, "x").reason, "HealthCheckFailed");
+    record = record.moved(&Event::RollBack, Timestamp::default()).unwrap();
+    assert!(!record.undo.is_empty());
+}
+
+/// Files alone bring no deployment: there is nothing to go back to, so nothing is on trial.
+#[test]
+fn only_a_deployment_is_on_trial() {
+    let files = Made::with_files();
+    let record = record(&files, &[Event::Apply { first: 0 }, reboot(), Event::Verify]);
+    assert!(!is_on_trial(&record));
+    assert_eq!(way_out(&record, &seen(&files, "boot-2", OLD, "origin"), RollBack::Automatic), None);
+}
+
+/// A boot menu, or what counts boots, ends a trial too.
+#[test]
+fn a_node_that_left_its_trial_holds_the_target() {
+    let made = Made::with_image();
+    let back = seen(&made, "boot-3", OLD, "origin");
+    let mut record = record(&made, &[Event::Stage, Event::Apply { first: 1 }, reboot(), Event::Verify]);
+    assert_eq!(ask(&record, &back, &made.to.target()), Decision::Verify);
+    record.trial = Some(Trial { boot_id: boot("boot-2"), since: 7 });
+    let Decision::Fault(fault) = ask(&record, &back, &made.to.target()) else { panic!("no fault") };
+    assert_eq!(fault.reason, "HealthCheckFailed");
+    assert_eq!(way_out(&record, &back, RollBack::Automatic), Some(Event::RollBack));
 }
 
 #[test]

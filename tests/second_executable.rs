@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use plain_host::PlainHost;
-use rustix::fs::{XattrFlags, getxattr, setxattr};
+use rustix::fs::{CWD, Mode, XattrFlags, getxattr, mkfifoat, setxattr};
+use rustix::process::{Pid, Signal, kill_process};
 
 const AGENT: &str = env!("CARGO_BIN_EXE_machine-config-agent");
 const WORKER: &str = env!("CARGO_BIN_EXE_machine-config-agent-ostree");
@@ -149,6 +150,34 @@ fn without_the_second_executable_nothing_is_changed() {
     let host = PlainHost::below(&std::env::temp_dir());
     let output = apply(&agent, &host, "none");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// CRA-006: systemd ends a service's processes together. That the worker's end is an answer too few is no fault then.
+#[test]
+fn a_worker_that_is_ended_with_the_agent_is_no_fault() {
+    let host = PlainHost::below(&std::env::temp_dir());
+    // The sysroot's configuration is a pipe: who writes to it knows that a worker has come to read it.
+    let repo = host.at("host/ostree/repo");
+    fs::create_dir_all(repo.join("objects")).unwrap();
+    fs::create_dir_all(host.at("host/run")).unwrap();
+    fs::write(host.at("host/run/ostree-booted"), "").unwrap();
+    mkfifoat(CWD, repo.join("config"), Mode::RWXU).unwrap();
+    host.config("rendered-a", 2, 10);
+    host.want("rendered-a");
+    let log = fs::File::create(host.at("log")).unwrap();
+    let arguments = host.arguments("daemon", &["--metrics-listen", "127.0.0.1:0"]);
+    let arguments = arguments.iter().map(|word| if word == "none" { "ostree" } else { word });
+    let mut agent = PlainHost::command(AGENT).args(arguments).stderr(log).spawn().unwrap();
+    let held = fs::OpenOptions::new().write(true).open(repo.join("config")).unwrap();
+    let children = format!("/proc/{0}/task/{0}/children", agent.id());
+    let worker: i32 = fs::read_to_string(children).unwrap().trim().parse().unwrap();
+    kill_process(Pid::from_child(&agent), Signal::TERM).unwrap();
+    kill_process(Pid::from_raw(worker).unwrap(), Signal::TERM).unwrap();
+    let ended = agent.wait().unwrap();
+    drop(held);
+    let told = fs::read_to_string(host.at("log")).unwrap();
+    assert!(ended.success(), "{told}");
+    assert!(told.contains("stopped by a signal") && !told.contains("OsWorkerFailed"), "{told}");
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //!
 //! `os-call choose` says which backend `auto` is.
 //! `os-call --backend ostree|rpm-ostree|bootc VERB`, where `VERB` is `seen [TIMES]`, `carries IMAGE`, `preflight IMAGE`,
-//! `stage IMAGE|- [-KARG|+KARG]...`, `unstage`, `abandon`, `finalise`, `soft-reboot` or `drop-rollback`. The answer is one JSON object on standard output,
+//! `stage IMAGE|- [-KARG|+KARG]...`, `unstage`, `abandon`, `finalise`, `soft-reboot`,
+//! `fall-back DEPLOYMENT` or `drop-rollback`. The answer is one JSON object on standard output,
 //! `{"ok": ..., "progress": [...]}` or `{"error": ..., "reason": ..., "class": ..., "next": ...}`.
 
 use std::cell::RefCell;
@@ -80,6 +81,7 @@ async fn call(args: &[&str]) -> Value {
         },
         ["unstage"] => backend.unstage().await.map(|()| Value::Null),
         ["abandon"] => backend.abandon().await.map(|()| Value::Null),
+        ["fall-back", deployment] => backend.fall_back(deployment).await.map(|()| Value::Null),
         ["drop-rollback"] => backend.drop_rollback().await.map(|()| Value::Null),
         ["soft-reboot"] => backend.soft_reboot().await.map(|soft| json!(format!("{soft:?}"))),
         ["finalise"] => backend.finalise().await.map(|()| Value::Null),

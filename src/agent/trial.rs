@@ -54,6 +54,13 @@ pub(super) enum Proven {
 /// What is not healthy, in words.
 type Ill = Vec<String>;
 
+/// How the attempts ended.
+enum Ended {
+    Healthy,
+    Ill(Ill),
+    Heard(Word),
+}
+
 impl<C: ControlPlane> Agent<C> {
     /// Has the new deployment prove itself.
     pub(super) async fn prove(&mut self, record: &Record, seen: &Observation) -> Result<Proven, AgentError> {
@@ -70,16 +77,16 @@ impl<C: ControlPlane> Agent<C> {
             Err(error) => chain(&error),
         };
         let spent = self.spent(record, seen, &rules, &demands)?;
-        let ended = match self.watch_trial(record, &rules, rules.within.saturating_sub(spent)).await {
-            Ok(ended) => ended,
-            Err(Word::Stop) => return Ok(Proven::Left),
-            Err(Word::Reload) => {
+        let ended = self.watch_trial(&rules, rules.within.saturating_sub(spent)).await?;
+        if let Ended::Heard(word) = ended {
+            if word == Word::Reload {
                 self.reload()?;
-                return Ok(Proven::Left);
             }
-        };
+            return Ok(Proven::Left);
+        }
+        self.journal.note(|record| record.waiting = None)?;
         let config = &record.to.config;
-        let Err(ill) = ended else {
+        let Ended::Ill(ill) = ended else {
             info!(MESSAGE_ID = message::TRIAL_ENDED, MCA_UPDATE = %record.id, MCA_CONFIG = %config,
                 "the new deployment of {config} is healthy: {demands}");
             return Ok(Proven::Yes);
@@ -109,14 +116,9 @@ impl<C: ControlPlane> Agent<C> {
         Ok(Duration::ZERO)
     }
 
-    /// Makes attempts until one succeeds or the time is over, and publishes meanwhile what is waited for.
-    async fn watch_trial(
-        &mut self,
-        record: &Record,
-        rules: &HealthRules,
-        left: Duration,
-    ) -> Result<Result<(), Ill>, Word> {
-        let Self { host, control, health, stop, telemetry, on_duty, .. } = self;
+    /// Makes attempts until one succeeds or the time is over, and tells meanwhile what is waited for.
+    async fn watch_trial(&mut self, rules: &HealthRules, left: Duration) -> Result<Ended, AgentError> {
+        let Self { host, journal, control, health, stop, telemetry, on_duty, .. } = self;
         let (sender, mut waits) = tokio::sync::watch::channel(None::<String>);
         let tell = |what: String| {
             sender.send_if_modified(|told| told.replace(what.clone()).as_ref() != Some(&what));
@@ -124,28 +126,27 @@ impl<C: ControlPlane> Agent<C> {
         let pace = Pace::of_work(&health.node);
         let work = attempts(host, rules.units.as_ref(), Instant::now() + left, pace, &tell);
         tokio::pin!(work);
-        let ended = loop {
+        loop {
             tokio::select! {
                 // The same future is polled until it ends, or left for a signal: a check that runs then is begun again.
-                ended = &mut work => break Ok(ended),
+                ended = &mut work => return Ok(ended.map_or_else(Ended::Ill, |()| Ended::Healthy)),
                 // Cancel-safe: what is not taken stays in its pipe.
-                word = stop.heard() => break Err(word),
+                word = stop.heard() => return Ok(Ended::Heard(word)),
                 // Cancel-safe: what was not returned comes again.
                 () = on_duty.changed() => on_duty.attend_meanwhile(host, health),
                 // Cancel-safe: it only waits. The trial has an end of its own, so waiting for it is a sign of life.
                 () = telemetry.notify.idle() => {}
                 // Cancel-safe: the last value stays.
                 changed = waits.changed() => if changed.is_ok() {
-                    health.waiting.clone_from(&waits.borrow_and_update());
-                    let report = report(Some(record), health);
+                    let waiting = waits.borrow_and_update().clone();
+                    journal.note(|record| record.waiting = waiting)?;
+                    let report = report(journal.record(), health);
                     telemetry.progress(&report);
                     // A report that can't be published now is published after the trial.
                     drop(control.publish(&report).await);
                 }
             }
-        };
-        health.waiting = None;
-        ended
+        }
     }
 
     /// Makes the deployment before the next boot's, then reboots. It is tried a few times, counted in the record.
@@ -205,8 +206,16 @@ async fn attempts(
     mut pace: Pace,
     tell: &dyn Fn(String),
 ) -> Result<(), Ill> {
+    let mut first = true;
     loop {
-        let Err(ill) = attempt(host, units, deadline, tell).await else { return Ok(()) };
+        // Later, what failed last is told until the next attempt has ended.
+        let begun = |check: String| {
+            if first {
+                tell(check)
+            }
+        };
+        let Err(ill) = attempt(host, units, deadline, tell, &begun).await else { return Ok(()) };
+        first = false;
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(ill);
@@ -226,6 +235,7 @@ async fn attempt(
     units: Option<&BTreeSet<UnitName>>,
     deadline: Instant,
     tell: &dyn Fn(String),
+    begun: &dyn Fn(String),
 ) -> Result<(), Ill> {
     let left = || deadline.saturating_duration_since(Instant::now());
     let broken = |what: &str, error: &dyn std::error::Error| vec![format!("{what}: {}", chain(error))];
@@ -236,8 +246,8 @@ async fn attempt(
         return Err(down);
     }
     for name in &list.checks {
-        tell(format!("health check {name}"));
         let what = format!("health check {name}");
+        begun(what.clone());
         match health::run(&host.root, &host.systemd, name, left().max(SHORTEST_CHECK)).await {
             Ok(None) => {}
             Ok(Some(how)) => return Err(vec![format!("{what}: {how}")]),

@@ -118,6 +118,10 @@ pub fn resume(
         // Somebody went back by hand.
         Phase::Verifying if held(record) && is_back(record, seen) => Decision::TakeBack,
         Phase::Verifying if held(record) => Decision::Hold,
+        // Somebody else ended the trial: a person in the boot menu, or what counts boots.
+        Phase::Verifying if record.trial.is_some() && is_back(record, seen) => {
+            Decision::Fault(left_on_trial(record))
+        }
         Phase::Verifying => Decision::Verify,
     }
 }
@@ -146,16 +150,28 @@ pub fn is_unproven(record: &Record) -> bool {
 
 /// Says what is not healthy in the new deployment.
 pub fn unproven(record: &Record, seen: &Observation, ill: &[String], within: Duration) -> Fault {
-    let deployment = seen.os.booted().map_or("the new deployment", |os| os.deployment.as_str());
+    let deployment = seen.os.booted().map_or("the deployment", |os| os.deployment.as_str());
+    let (config, seconds) = (&record.to.config, within.as_secs());
+    let ill = ill.join("; ");
+    unhealthy(format!(
+        "{deployment}, the new deployment of {config}, is not healthy within {seconds} s: {ill}"
+    ))
+}
+
+/// Says that a node left its new deployment in the middle of the trial.
+fn left_on_trial(record: &Record) -> Fault {
+    let config = &record.to.config;
+    unhealthy(format!(
+        "the new deployment of {config} was on trial, and the node came up in its deployment before, which this agent \
+         did not ask for"
+    ))
+}
+
+fn unhealthy(message: String) -> Fault {
     Fault {
         class: Class::Degraded,
-        reason: HEALTH_CHECK_FAILED.to_owned(),
-        message: format!(
-            "{deployment}, the new deployment of {}, is not healthy within {} s: {}",
-            record.to.config,
-            within.as_secs(),
-            ill.join("; ")
-        ),
+        reason: "HealthCheckFailed".to_owned(),
+        message,
         next: "See the journal of that boot (journalctl --list-boots), then set a corrected target. A node that stayed \
                there: mend it, then `systemctl reload machine-config-agent`."
             .to_owned(),

@@ -22,6 +22,8 @@ pub struct Played {
     pub pulled: Box<dyn Fn() -> BoxFuture<'static, Ended>>,
     /// When the deployment before the booted one is given up.
     pub dropped: Box<dyn Fn()>,
+    /// When a deployment is to boot next.
+    pub back: Box<dyn Fn(&str) -> Ended>,
 }
 
 /// Names an image by one digit of its digest.
@@ -44,6 +46,7 @@ impl Played {
             asked: Box::new(|| Ok(())),
             pulled: Box::new(|| Box::pin(async { Ok(()) })),
             dropped: Box::new(|| {}),
+            back: Box::new(|_| Ok(())),
         }
     }
 }
@@ -93,6 +96,10 @@ impl OsBackend for Played {
 
     fn finalise(&self) -> BoxFuture<'_, Ended> {
         Box::pin(async { Ok(()) })
+    }
+
+    fn fall_back<'a>(&'a self, deployment: &'a str) -> BoxFuture<'a, Ended> {
+        Box::pin(async move { (self.back)(deployment) })
     }
 
     fn drop_rollback(&self) -> BoxFuture<'_, Ended> {

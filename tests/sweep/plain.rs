@@ -82,7 +82,7 @@ impl Made {
             self.write(&ask.config);
         }
         let (kind, instead) = (Kind::Plain, None);
-        Scenario { name, kind, dir: self.dir, asks, instead, history: 1..=1, twice: 3, stride: 1 }
+        Scenario { name, kind, dir: self.dir, asks, instead, history: 1..=1, twice: 3, stride: 1, spared: 0 }
     }
 }
 

@@ -27,7 +27,7 @@ const BOUND: Duration = Duration::from_secs(3600);
 pub enum Pass {
     /// Each point; some recoveries are killed, too.
     Each,
-    /// Each point, and each recovery at a point drawn by chance: the so many-th such pass of a seed.
+    /// The points, and each recovery at a point drawn by chance: the so many-th such pass of a seed.
     Twice { seed: u64, number: usize },
 }
 
@@ -82,6 +82,8 @@ pub struct Scenario {
     pub twice: usize,
     /// Only each so many points are played.
     pub stride: usize,
+    /// Nobody dies in so many processes at the beginning: it would be the same as in another scenario.
+    pub spared: usize,
 }
 
 /// Where a process of the straight run began.
@@ -160,15 +162,17 @@ impl Scenario {
         let mut points = Vec::new();
         if let Pass::Twice { seed, number } = pass {
             let mut chance = Chance(seed.wrapping_add(u64::try_from(number).unwrap() << 32));
-            let first = u64::try_from(number % self.stride).unwrap() + 1;
-            for begin in begins {
-                for number in (first..=begin.points).step_by(self.stride) {
+            // A machine takes ten times as long as a directory; each pass plays others of its points.
+            let stride = if self.kind == Kind::Machine { 8 * self.stride } else { self.stride };
+            let first = u64::try_from(number % stride).unwrap() + 1;
+            for begin in begins.iter().skip(self.spared) {
+                for number in (first..=begin.points).step_by(stride) {
                     points.push(Point { begin, number, again: Some(chance.draw(begin.points)) });
                 }
             }
             return points;
         }
-        for begin in begins {
+        for begin in begins.iter().skip(self.spared) {
             for number in (1..=begin.points).step_by(self.stride) {
                 points.push(Point { begin, number, again: None });
                 if number % u64::try_from(self.twice).unwrap() == 0 {
@@ -182,7 +186,10 @@ impl Scenario {
 
     /// Plays the scenario without a crash; keeps a copy of the host before each process and counts its points.
     fn straight(&self, scratch: &Path) -> Result<(Tree, usize, Vec<Begin>), String> {
-        let mut place = Place::boot(self.kind, &self.dir)?;
+        // The scenario's own directory stays as it is, for the next pass.
+        let dir = scratch.join("straight");
+        Place::copy(&self.dir, &dir);
+        let mut place = Place::boot(self.kind, &dir)?;
         let (start, before) = (place.tree(), history(&place).len());
         let mut begins = Vec::new();
         for (index, ask) in self.asks.iter().enumerate() {
@@ -195,7 +202,7 @@ impl Scenario {
                 }
                 place.down(Down::Orderly)?;
                 let copy = scratch.join(format!("begin-{}", begins.len()));
-                Place::copy(&self.dir, &copy);
+                Place::copy(&dir, &copy);
                 place.reboot(Down::Orderly)?;
                 let ran = place.apply(&ask.config.name, ask.image.as_deref(), Some("count"))?;
                 let count = ran.out.lines().find_map(|line| line.strip_prefix("fail points: ")?.parse().ok());

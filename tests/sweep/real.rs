@@ -9,7 +9,7 @@ use machine_config_agent::sandbox::{LayerFile, World};
 
 use super::config::{Config, policy};
 use super::place::{AGENT, Down, Kind, Place};
-use super::play::{Ask, Scenario};
+use super::play::{Ask, Ends, Scenario};
 use super::tree::{boot, file};
 
 /// What the image of version 2 brings.
@@ -19,11 +19,16 @@ fn base(name: &str) -> Config {
     Config::new(name).file("/etc/motd", 0o644, "a\n")
 }
 
-/// A world with the images `v2`, which carries config `b`, and `v3`, which carries none.
+/// What the image that never gets healthy brings: a check, and the shortest time for it.
+const CHECK: (&str, &str) = ("etc/machine-config-agent/health.d/10-app", "#!/bin/sh\nexit 7\n");
+const SHORT: (&str, &str) = ("etc/machine-config-agent/settings.toml", "[health]\nwithin = '10s'\n");
+
+/// A world with the images `v2`, which carries config `b`, `v3`, which carries none, and `v4`, which is never healthy.
 struct Made {
     dir: PathBuf,
     carrying: ImageRef,
     bare: ImageRef,
+    ill: ImageRef,
 }
 
 impl Made {
@@ -38,6 +43,8 @@ impl Made {
         let carried = [layer("etc/app.conf", SETTINGS), layer("etc/motd", "a\n")];
         let carrying = world.derive(&first, "v2", &carried, &labels).unwrap();
         let bare = world.derive(&first, "v3", &[layer("usr/lib/new", "new\n")], &BTreeMap::new()).unwrap();
+        let check = LayerFile { mode: 0o755, ..layer(CHECK.0, CHECK.1) };
+        let ill = world.derive(&first, "v4", &[check, layer(SHORT.0, SHORT.1)], &BTreeMap::new()).unwrap();
         fs::write(dir.join("control/policy.json"), policy()).unwrap();
         let config = base("a");
         fs::write(dir.join("control/a.json"), config.text()).unwrap();
@@ -46,7 +53,7 @@ impl Made {
             let ran = place.apply("a", None, None)?;
             if ran.code == 0 {
                 place.down(Down::Orderly)?;
-                return Ok(Self { dir, carrying, bare });
+                return Ok(Self { dir, carrying, bare, ill });
             }
             place.reboot(Down::Orderly)?;
         }
@@ -58,8 +65,21 @@ impl Made {
         Place::copy(&self.dir, &dir);
         fs::write(dir.join(format!("control/{}.json", ask.config.name)), ask.config.text()).unwrap();
         let (kind, asks) = (Kind::Machine, vec![ask]);
-        Scenario { name, kind, dir, asks, instead: None, history: 1..=1, twice: 6, stride: 1 }
+        Scenario { name, kind, dir, asks, instead: None, history: 1..=1, twice: 6, stride: 1, spared: 0 }
     }
+}
+
+/// An image that does not get healthy, is left for the one before, and is followed by another config.
+fn unhealthy(made: &Made) -> Scenario {
+    let changes = vec![image(&made.ill), file(CHECK.0, 0o755, CHECK.1), file(SHORT.0, 0o644, SHORT.1)];
+    let failing =
+        Ask { ends: Ends::Fails, image: Some(made.ill.to_string()), ..Ask::new(base("h"), changes) };
+    let corrected = Ask::new(base("i").file("/etc/motd", 0o644, "i\n"), vec![file("etc/motd", 0o644, "i\n")]);
+    let scenario = made.scenario("an image that is not healthy", failing);
+    fs::write(scenario.dir.join("control/i.json"), corrected.config.text()).unwrap();
+    let asks = scenario.asks.into_iter().chain([corrected]).collect();
+    // How an image is staged is died in above; each trial takes its ten seconds.
+    Scenario { asks, history: 2..=2, spared: 1, ..scenario }
 }
 
 /// The kernel arguments of the first deployment, and more, sorted.
@@ -97,5 +117,6 @@ pub fn scenarios(home: &Path) -> Result<Vec<Scenario>, String> {
         Scenario { stride: 3, ..made.scenario("an image and kernel arguments", with(both, &made.carrying)) },
         // Each point of a switch was died at above.
         Scenario { stride: 3, ..made.scenario("an image and files", with(files, &made.bare)) },
+        unhealthy(&made),
     ])
 }

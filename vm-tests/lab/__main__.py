@@ -8,8 +8,9 @@ import sys
 import time
 import traceback
 
-from . import image, machine, qemu
+from . import cluster, image, machine, qemu
 from .agent import Agent
+from .cluster import Cluster
 from .place import CASES, EMULATOR, PROMISES, WORK, LabError, need_packages
 from .registry import Registry
 
@@ -21,15 +22,20 @@ TIERS = {"container": machine.Machine, "machine": qemu.Machine}
 class Lab:
     """What one promise is given: a host that has not booted yet, its agent, images and a registry."""
 
-    def __init__(self, name, images, tier):
-        self.images, self.opened = images, None
-        self.machine = TIERS[tier].of(images, CASES / name)
+    def __init__(self, name, images, options):
+        self.images, self.reboots, self.opened, self.joined = images, options.reboots, None, None
+        self.machine = TIERS[options.tier](images.disk, CASES / name)
         self.agent = Agent(self.machine)
 
     def registry(self):
         """Returns the registry; it is started when it is first asked for."""
         self.opened = self.opened or Registry(self.machine.place, outside=self.machine.OUTSIDE)
         return self.opened
+
+    def cluster(self):
+        """Returns the cluster of which the host is the node; it is started when it is first asked for."""
+        self.joined = self.joined or Cluster(self.machine.place, "node")
+        return self.joined
 
     def same(self, what, seen, wanted):
         """Fails unless both are equal."""
@@ -38,6 +44,8 @@ class Lab:
 
     def close(self):
         """Ends all of it."""
+        if self.joined:
+            self.joined.close()
         if self.opened:
             self.opened.close()
         self.machine.close()
@@ -51,9 +59,9 @@ def load(name):
     return promise
 
 
-def play(name, promise, images, tier):
+def play(name, promise, images, options):
     """Plays one promise; returns what went wrong, or nothing."""
-    lab = Lab(name, images, tier)
+    lab = Lab(name, images, options)
     try:
         promise.play(lab)
         lab.machine.power_off()
@@ -72,6 +80,7 @@ def main():
     parser = argparse.ArgumentParser(prog="vm-tests/run", description="Plays promises on hosts that really boot.")
     parser.add_argument("promise", nargs="*", help=f"of: {', '.join(known)} (default: all)")
     parser.add_argument("--tier", choices=TIERS, default="container", help="with a kernel of its own: machine")
+    parser.add_argument("--reboots", type=int, default=64, metavar="N", help="of `a_b_a` (default: 64)")
     arguments = parser.parse_args()
     if unknown := set(arguments.promise) - set(known):
         parser.error(f"no such promise: {', '.join(sorted(unknown))}")
@@ -82,22 +91,25 @@ def main():
         need_packages(*(EMULATOR if arguments.tier == "machine" else ()))
         machine.prepare()
         images = image.Images(image.build())
+        names = arguments.promise or known
+        if any("lab.cluster()" in (PROMISES / f"{name}.py").read_text() for name in names):
+            cluster.build()
         machine.isolate()
         print(f"prepared in {time.monotonic() - began:.1f} s", flush=True)
-        return tell(arguments.promise or known, images, arguments.tier)
+        return tell(names, images, arguments)
 
 
-def tell(names, images, tier):
+def tell(names, images, options):
     """Plays each and prints a line for it; returns the exit code."""
     failed, skipped = 0, 0
     for name in names:
         promise = load(name)
-        if why := getattr(promise, "NOT_IN", {}).get(tier):
+        if why := getattr(promise, "NOT_IN", {}).get(options.tier):
             print(f"skipped {name:<20} {why}", flush=True)
             skipped += 1
             continue
         began = time.monotonic()
-        wrong = play(name, promise, images, tier)
+        wrong = play(name, promise, images, options)
         seconds = time.monotonic() - began
         print(f"{'failed' if wrong else 'ok    '}  {name:<20} {seconds:6.1f} s", flush=True)
         if wrong:
@@ -105,7 +117,8 @@ def tell(names, images, tier):
             print(f"  {wrong}\n  kept: {CASES / name}", flush=True)
         else:
             (CASES / name / "disk.raw").unlink()
-            shutil.rmtree(CASES / name / "registry", ignore_errors=True)
+            for large in ("registry", "cluster"):
+                shutil.rmtree(CASES / name / large, ignore_errors=True)
     print(f"{len(names) - failed - skipped} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
     return 1 if failed else 0
 

@@ -1,8 +1,10 @@
 """The agent in a guest: its control directory, and waiting for what it says."""
 
 import json
+import os
 import re
 import select
+import signal
 import subprocess
 import time
 import urllib.parse
@@ -132,6 +134,27 @@ class Agent:
     def kill(self):
         """Ends the agent's process as nothing else does: it can't clean up. systemd starts the next one."""
         self.machine.kill(self.unit("MainPID"))
+
+    def kill_in(self, phase, begin):
+        """Kills the agent in a phase of what `begin` has it do, and returns the phase of the record that it leaves.
+
+        It is stopped as soon as the record on the disk says so; the record is read when it can't change any more."""
+        process = os.pidfd_open(self.machine.outside(self.unit("MainPID")))
+        place = self.machine.state() / "record.json"
+        try:
+            for text in self.machine.changes(place, time.monotonic() + LIMIT):
+                if begin:
+                    begin()
+                    begin = None
+                elif text and json.loads(text)["phase"]["name"] == phase:
+                    signal.pidfd_send_signal(process, signal.SIGSTOP)
+                    found = json.loads(place.read_text())["phase"]["name"]
+                    signal.pidfd_send_signal(process, signal.SIGKILL)
+                    select.select([process], [], [], LIMIT)
+                    return found
+        finally:
+            os.close(process)
+        raise LabError(f"waited for the phase {phase}: not within {LIMIT} s")
 
     def logged(self, *names):
         """Returns the lines of the journal with these message ids, of all boots."""

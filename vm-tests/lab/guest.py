@@ -16,9 +16,9 @@ LEFT_OUT = ("doc", "man", "info", "locale", "i18n")
 NOT_IN_INITRAMFS = ("hwdb", "nvdimm", "overlay-root", "lunmask", "kernel-modules-extra", "kernel-network-modules", "network",
                     "nfs", "i18n", "drm", "btrfs", "crypt", "dm", "dmraid", "lvm", "mdraid", "multipath", "qemu", "qemu-net",
                     "tpm2-tss", "resume", "memstrack", "terminfo", "rngd", "pollcdrom")
-# Of a boot entry. The second line is for a machine without an accelerator, which pays for each of these.
-ARGUMENTS = ("root=LABEL=root", "rw", "console=ttyS0,115200", "net.ifnames=0", "quiet", "systemd.show_status=0",
-             "mitigations=off", "nokaslr", "audit=0", "8250.nr_uarts=1")
+# Of a boot entry. A kernel that has given up resets the machine. The last line is for a machine without an accelerator, which pays for each of these.
+ARGUMENTS = ("root=LABEL=root", "rw", "console=ttyS0,115200", "net.ifnames=0", "panic=1", "quiet",
+             "systemd.show_status=0", "mitigations=off", "nokaslr", "audit=0", "8250.nr_uarts=1")
 # What the machine tier's network (QEMU's own) gives its guest, and where its guest reaches the loopback around it.
 ADDRESS, GATEWAY = "10.0.2.15", "10.0.2.2"
 
@@ -40,7 +40,7 @@ FILES = {
         "ExecStart=/bin/sh -c \"tr '\\\\0' ' ' < /proc/1/cmdline | sed 's/^[^ ]* //' > /run/cmdline;"
         " mount --bind /run/cmdline /proc/cmdline\"\n"
         "[Install]\nWantedBy=sysinit.target\n"),
-    # A machine has a network card and is entered by ssh; a container has neither need.
+    # A machine has a network card, and is entered by ssh as a container is by its namespaces: without a session.
     "etc/systemd/system/lab-network.service": (
         "[Unit]\nDescription=The address of the only network card\nDefaultDependencies=no\nBefore=network.target\n"
         "BindsTo=sys-subsystem-net-devices-eth0.device\nAfter=sys-subsystem-net-devices-eth0.device\n"
@@ -49,7 +49,7 @@ FILES = {
         f"ExecStart=/bin/ip route add default via {GATEWAY}\n"
         "[Install]\nWantedBy=sys-subsystem-net-devices-eth0.device\n"),
     "etc/systemd/system/ssh.service.d/10-lab.conf": "[Unit]\nConditionVirtualization=!container\n",
-    "etc/ssh/sshd_config.d/10-lab.conf": "AuthorizedKeysFile /etc/ssh/lab_key.pub\nStrictModes no\n",
+    "etc/ssh/sshd_config.d/10-lab.conf": "AuthorizedKeysFile /etc/ssh/lab_key.pub\nStrictModes no\nUsePAM no\n",
     # The drivers of QEMU's disk, and no more than it takes to find the root: emulated, each byte is paid for.
     "usr/lib/dracut/dracut.conf.d/90-lab.conf": (
         'hostonly=no\ncompress=zstd\nreproducible=yes\nadd_dracutmodules+=" ostree systemd "\n'
@@ -71,7 +71,9 @@ OFF = ("apt-daily.timer", "apt-daily-upgrade.timer", "dpkg-db-backup.timer", "e2
        "e2scrub_reap.service", "getty@tty1.service", "console-getty.service", "ldconfig.service",
        "systemd-firstboot.service", "systemd-hwdb-update.service", "systemd-update-done.service",
        "serial-getty@ttyS0.service", "systemd-pstore.service", "dev-hugepages.mount", "dev-mqueue.mount",
-       "sys-kernel-debug.mount", "sys-kernel-tracing.mount", "systemd-network-generator.service")
+       "sys-kernel-debug.mount", "sys-kernel-tracing.mount", "sys-kernel-config.mount", "sys-fs-fuse-connections.mount",
+       "systemd-network-generator.service", "systemd-repart.service", "systemd-binfmt.service",
+       *(f"modprobe@{name}.service" for name in ("configfs", "dm_mod", "drm", "efi_pstore", "fuse", "loop")))
 
 
 def unpack(archive):

@@ -39,7 +39,6 @@ class Images:
         self.layout = oci.Layout(self._base() / "oci")
         self.first = self.layout.derive("base", "v1", self._files(built), {})
         self.disk = self._disk()
-        self.key = self.layout.path.with_name("key")
 
     def next(self, tag, files, labels, programs=None, architecture=None):
         """Makes an image of v1 and one more layer: path to text, and to bytes of programs. Returns its digest."""
@@ -99,6 +98,8 @@ class Images:
                     self._install(mounted)
                     loader.configure(mounted / "boot")
                 loader.write(new / "disk.raw")
+                # What the guest lets in; a key has one reader.
+                shutil.copy(self.layout.path.with_name("key"), new)
             forget_but(place)
         return place / "disk.raw"
 

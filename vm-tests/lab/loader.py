@@ -11,9 +11,11 @@ from .place import LabError, run
 
 MODULES = Path("/usr/lib/grub/i386-pc")
 WITHIN = ("biosdisk", "part_msdos", "ext2", "normal", "configfile", "serial", "terminal", "echo", "test", "true", "regexp",
-          "smbios", "halt")
+          "smbios", "loadenv", "halt")
 # What is in front of the first partition, without the first sector.
 GAP = 2047 * 512
+# Says how often the newest entry may still be tried, as greenboot has GRUB count on hosts in use; empty: not counted.
+COUNTER = "/boot/grub/grubenv"
 # The lab says so in the machine's version (SMBIOS, type 1) when somebody chooses the last entry of the menu.
 LAST = "last"
 
@@ -21,6 +23,15 @@ EARLY = "set root=(hd0,msdos1)\nset prefix=(hd0,msdos1)/grub\nconfigfile /grub/g
 CONFIG = f"""serial --unit=0 --speed=115200
 terminal_output serial
 smbios --type 1 --get-string 6 --set asked
+
+load_env --file /grub/grubenv boot_counter
+if [ "$boot_counter" ]; then
+  if [ "$boot_counter" = 2 ]; then set boot_counter=1
+  elif [ "$boot_counter" = 1 ]; then set boot_counter=0
+  else set asked={LAST}; set boot_counter=
+  fi
+  save_env --file /grub/grubenv boot_counter
+fi
 
 function title {{ true; }}
 function version {{ set number="$1"; }}
@@ -50,6 +61,11 @@ halt
 """
 
 
+def environment(tries=""):
+    """Returns what GRUB reads how often it may try from: always one block, of which it writes no other."""
+    return f"# GRUB Environment Block\nboot_counter={tries}\n".ljust(1024, "#")
+
+
 def configure(boot: Path):
     """Puts the loader's files into /boot."""
     modules = boot / "grub/i386-pc"
@@ -57,10 +73,11 @@ def configure(boot: Path):
     for module in MODULES.glob("*.mod"):
         shutil.copy(module, modules)
     (boot / "grub/grub.cfg").write_text(CONFIG)
+    (boot / "grub/grubenv").write_text(environment())
 
 
 def write(image: Path):
-    """Puts the loader itself in front of the first partition."""
+    """Writes the loader itself, in front of the first partition."""
     early, core = image.with_name("early.cfg"), image.with_name("core.img")
     early.write_text(EARLY)
     run("grub-mkimage", "--directory", MODULES, "--format", "i386-pc", "--prefix", "(hd0,msdos1)/grub", "--config", early,

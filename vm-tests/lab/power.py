@@ -66,6 +66,8 @@ def arguments():
     parser.add_argument("--cuts", type=int, default=20, help="so many cuts with each method (default: 20)")
     parser.add_argument("--seed", default="1", help="what chance begins with (default: 1)")
     parser.add_argument("--method", choices=["random", "recorded", "all"], default="all")
+    parser.add_argument("--update", choices=["image", "files", "both"], default="both",
+                        help="which update: of another image with files, or of files without a reboot")
     parser.add_argument("--without-fsync", action="store_true",
                         help="the negative control: an agent without its fsyncs, with which the series has to fail")
     parser.add_argument("--table", metavar="LOG", type=Path, nargs="+", help="only the table, of the logs of earlier series")
@@ -116,9 +118,9 @@ def play(prepared, asked):
     """Plays the series and prints its table; returns the exit code."""
     methods = []
     if asked.method != "recorded":
-        methods.append(Random(prepared, asked.seed))
+        methods.append(Random(prepared, asked.seed, asked.update))
     if asked.method != "random":
-        methods.append(Recorded(prepared, asked.seed, asked.cuts))
+        methods.append(Recorded(prepared, asked.seed, asked.update, asked.cuts))
     label = f"seed-{asked.seed}" + ("-without-fsync" if asked.without_fsync else "")
     with open(HOME / f"{label}.jsonl", "w") as log:
         results = series(methods, asked.cuts, Keep(prepared, label), log)

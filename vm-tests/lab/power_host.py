@@ -27,7 +27,7 @@ class PowerHost(machine.Machine):
     """One host, followed from outside: nothing is run in it, so nothing of the lab goes down with it."""
 
     def __init__(self, golden, place):
-        self.cutter, self.fell, self.marks = None, None, []
+        self.cutter, self.fell, self.marks, self.goal = None, None, [], None
         self.dark = os.eventfd(0, os.EFD_CLOEXEC)
         self.reports = None
         super().__init__(golden, place)
@@ -76,7 +76,7 @@ class PowerHost(machine.Machine):
                     raise Fallen("while it was followed")
                 if self.reports.notify in ready:
                     last = self.reports.read()
-                    self.mark(label(last))
+                    self.mark(label(last, self.goal))
                     heard(last)
                     if wanted(last):
                         return last
@@ -146,11 +146,14 @@ class PowerHost(machine.Machine):
         self.reports = None
 
 
-def label(report):
+def label(report, goal):
     """Returns the word for what an agent does: its phase, or that it is Done; the shutdown finalises what was staged."""
     if report["phase"] == "Rebooting":
         return "finalising"
-    return "Done" if report["state"] == "Done" else report["phase"]
+    if report["state"] != "Done":
+        return report["phase"]
+    # Done with what was before: nothing has begun.
+    return "Done" if report["currentConfig"] == goal else "asked"
 
 
 class Heard:

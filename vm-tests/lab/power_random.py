@@ -61,15 +61,15 @@ class Random:
 
     name = "random"
 
-    def __init__(self, prepared, seed):
-        self.prepared, self.seed = prepared, seed
-        self.measured = {name: Measured(prepared, update) for name, update in prepared.updates.items()}
+    def __init__(self, prepared, seed, asked):
+        self.prepared, self.seed, self.asked = prepared, seed, asked
+        self.measured = {update.name: Measured(prepared, update) for update in prepared.asked(asked)}
         for name, measured in self.measured.items():
             print(f"  an uncut update, {name}: {measured.told()}", flush=True)
 
     def play(self, number, keep):
         """Plays one cut and returns its result; `keep` is given what it needs to be played again."""
-        update = self.prepared.updates["files" if number % FILES_EACH == 0 else "image"]
+        update = self.prepared.turn(self.asked, number % FILES_EACH == 0)
         at = self.measured[update.name].draw(chance(self.seed, number))
         result = {"method": self.name, "number": number, "seed": self.seed, "update": update.name, "at": round(at, 3)}
         host = PowerHost(self.prepared.disk, self.prepared.place / "host")

@@ -86,15 +86,15 @@ class Recorded:
 
     name = "recorded"
 
-    def __init__(self, prepared, seed, cuts):
-        self.prepared, self.seed, self.cuts = prepared, seed, cuts
-        self.recordings = {name: Recording(prepared, update) for name, update in prepared.updates.items()}
+    def __init__(self, prepared, seed, asked, cuts):
+        self.prepared, self.seed, self.asked, self.cuts = prepared, seed, asked, cuts
+        self.recordings = {update.name: Recording(prepared, update) for update in prepared.asked(asked)}
         for name, recording in self.recordings.items():
             print(f"  a recorded update, {name}: {recording.told()}", flush=True)
 
     def play(self, number, keep):
         """Plays one state and returns its result; `keep` is given what it needs to be played again."""
-        update = self.prepared.updates["files" if number % FILES_EACH == 0 else "image"]
+        update = self.prepared.turn(self.asked, number % FILES_EACH == 0)
         recording = self.recordings[update.name]
         count = recording.first + (recording.last - recording.first) * number // self.cuts
         told = count >= recording.done

@@ -9,6 +9,8 @@ COLUMNS = ("method", "update", "phase", "cuts", "disk old", "between", "new", "a
 def line(result):
     """Returns the line of one cut."""
     cut = f"{result['method']} {result['number']:>4} {result['update']:<6} cut at {result['at']:>7} in {result['phase']:<12}"
+    if result.get("lost"):
+        cut += f" {result['lost']} pages lost"
     if "wrong" in result:
         return f"failed  {cut} {result['why']}" + (f"\n  kept: {result['kept']}" if "kept" in result else "")
     how = "at once" if result["boots"] == 1 else f"after {result['boots']} boots"

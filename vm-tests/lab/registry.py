@@ -23,22 +23,22 @@ class Registry:
         self.accounts, self.outside = accounts, outside
         self.log = open(place / "registry.log", "ab")
         self.process = None
-        self.host = f"127.0.0.1:{port}"
+        self.address = f"127.0.0.1:{port}"
         self.start()
 
     def start(self, accounts=None):
         """Starts it, again on its port; with `accounts` it is for those only from now on."""
         self.accounts = accounts or self.accounts
-        text = CONFIG.format(root=self.root, address=self.host)
+        text = CONFIG.format(root=self.root, address=self.address)
         if self.accounts:
             (self.place / "htpasswd").write_text(self.accounts)
             text += AUTH.format(path=self.place / "htpasswd")
         (self.place / "registry.yml").write_text(text)
         self.process = subprocess.Popen(["docker-registry", "serve", str(self.place / "registry.yml")],
                                         stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.PIPE)
-        self.host = self._listening()
+        self.address = self._listening()
         # As the guest names it.
-        self.name = self.host.replace("127.0.0.1", self.outside)
+        self.host = self.address.replace("127.0.0.1", self.outside)
         # Its log goes on; nobody reads it but a person.
         self.rest = subprocess.Popen(["cat"], stdin=self.process.stderr, stdout=self.log)
 
@@ -58,8 +58,8 @@ class Registry:
     def push(self, layout, tag, digest):
         """Copies an image to the registry, byte for byte, and returns its name for the guest."""
         run("skopeo", "--insecure-policy", "copy", "--quiet", "--preserve-digests", "--dest-tls-verify=false",
-            f"oci:{layout}:{tag}", f"docker://{self.host}/os:{tag}")
-        return f"{self.name}/os@{digest}"
+            f"oci:{layout}:{tag}", f"docker://{self.address}/os:{tag}")
+        return f"{self.host}/os@{digest}"
 
     def blob(self, digest):
         """Returns the file in which it keeps a blob."""
@@ -68,7 +68,7 @@ class Registry:
 
     def trusted(self):
         """Returns the file that lets skopeo reach it without TLS."""
-        return f'[[registry]]\nlocation = "{self.name}"\ninsecure = true\n'
+        return f'[[registry]]\nlocation = "{self.host}"\ninsecure = true\n'
 
     def close(self):
         """Ends it for good."""

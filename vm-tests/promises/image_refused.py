@@ -28,16 +28,16 @@ def bad_images(lab):
     arm = images.next("arm", brought, {}, architecture="arm64")
     changed = images.next("changed", {**brought, "usr/share/lab/changed": "1\n"}, {})
     found = [
-        ("ImageNotFound", ("no such image", "pushed"), f"{registry.name}/os@sha256:{'0' * 64}"),
+        ("ImageNotFound", ("manifest unknown", "pushed"), f"{registry.host}/os@sha256:{'0' * 64}"),
         ("ImageWrongArchitecture", ("arm64", "amd64"), pushed(lab, "arm", arm)),
         ("ImageNotBootable", ("ostree.bootable", "base"), pushed(lab, "app", images.layout.plain("app", plain, {}))),
         # It has the marks, and nothing of what they stand for.
-        ("ImageNotBootable", ("commit", "base"), pushed(lab, "marks", images.layout.plain("marks", plain, BOOTABLE))),
+        ("ImageNotBootable", ("ostree.final-diffid", "base"), pushed(lab, "marks", images.layout.plain("marks", plain, BOOTABLE))),
         ("ImageDigestMismatch", ("digest", "Push"), pushed(lab, "changed", changed)),
     ]
     # What the registry gives under this name is another manifest.
     blob = registry.blob(changed)
-    blob.write_bytes(blob.read_bytes().replace(b'{"schemaVersion"', b'{ "schemaVersion"'))
+    blob.write_bytes(blob.read_bytes().replace(b'"layers"', b' "layers"'))
     return found
 
 
@@ -45,14 +45,14 @@ def refused(lab, number, before, image, reason, words):
     """Wants a bad image, waits until it is told, and looks that nothing else happened."""
     machine, name = lab.machine, f"rendered-worker-bad-{number}"
     lab.agent.want(config(name, {PATH: "version = 2\n", BROUGHT: "from = image\n"}), image)
-    status = lab.agent.status(f"the refusal by {reason}", lambda status: status["fault"] and status["phase"] == "Idle"
-                              and (status["desired"] or {}).get("config") == name)
-    fault = status["fault"]
-    lab.same("state and reason", (status["state"], fault["reason"]), ("Degraded", reason))
+    report = lab.agent.report(f"the refusal by {reason}", lambda report: report["fault"] and report["phase"] == "Idle"
+                              and report["desiredConfig"] == name)
+    fault = report["fault"]
+    lab.same("state and reason", (report["state"], fault["reason"]), ("Degraded", reason))
     told = json.dumps(fault)
     lab.same(f"words that are missing of {told}", [word for word in (image, *words) if word not in told], [])
     lab.same(f"changed by {reason}", unchanged.differences(before, unchanged.state(machine)), [])
-    lab.same("what is committed", status["current"]["config"], FIRST)
+    lab.same("what is committed", report["currentConfig"], FIRST)
 
 
 def play(lab):

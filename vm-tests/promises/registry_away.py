@@ -13,7 +13,7 @@ FIRST, SECOND = "rendered-worker-a", "rendered-worker-b"
 
 def told(lab, reason):
     """Waits for a fault that is tried again."""
-    fault = lab.agent.status(reason, lambda status: (status["fault"] or {}).get("reason") == reason)["fault"]
+    fault = lab.agent.report(reason, lambda report: (report["fault"] or {}).get("reason") == reason)["fault"]
     lab.same(f"class of {fault['message']}", fault["class"], "retry")
     return fault
 
@@ -35,7 +35,7 @@ def play(lab):
     registry.stop()
     agent.want(config(SECOND, {PATH: "version = 2\n", BROUGHT: "from = image\n"}), image)
     fault = told(lab, "ImagePullFailed")
-    lab.same(f"the registry is named in {fault['message']}", registry.name in fault["message"], True)
+    lab.same(f"the registry is named in {fault['message']}", registry.host in fault["message"], True)
     agent.told("the second try", lambda lines: len([line for line in lines if "ImagePullFailed" in line["MESSAGE"]]) == 2, "FAULT")
     lab.same("changed", unchanged.differences(before, unchanged.state(machine)), [])
 

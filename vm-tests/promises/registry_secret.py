@@ -29,11 +29,11 @@ def refused(lab, before, tries):
         return len([line for line in lines if line["MCA_FAULT"] == "ImagePullUnauthorized"]) == tries
 
     lab.agent.told(f"refusal {tries}", is_so, "FAULT")
-    status = lab.agent.status("its fault", lambda status: (status["fault"] or {}).get("reason") == "ImagePullUnauthorized")
-    fault = status["fault"]
+    report = lab.agent.report("its fault", lambda report: (report["fault"] or {}).get("reason") == "ImagePullUnauthorized")
+    fault = report["fault"]
     lab.same("its class", fault["class"], "retry")
     lab.same(f"the registry and where credentials belong are in {fault}",
-             lab.registry().name in fault["message"] and AUTH in fault["next"], True)
+             lab.registry().host in fault["message"] and AUTH in fault["next"], True)
     lab.same("changed", unchanged.differences(before, unchanged.state(lab.machine)), [])
 
 
@@ -55,10 +55,10 @@ def play(lab):
     before = unchanged.state(machine)
     agent.want(config(SECOND, {PATH: "version = 2\n", BROUGHT: "from = image\n"}), image)
     refused(lab, before, 1)
-    machine.write(AUTH, secret(registry.name, WRONG))
+    machine.write(AUTH, secret(registry.host, WRONG))
     before = unchanged.state(machine)
     refused(lab, before, 2)
-    machine.write(AUTH, secret(registry.name, RIGHT))
+    machine.write(AUTH, secret(registry.host, RIGHT))
 
     # Boot 2: without hands.
     machine.next_boot()

@@ -14,6 +14,7 @@ from lab.agent import UNIT, config, no_action
 from lab.place import LabError
 
 PATH, SETTINGS = "/etc/lab/settings.conf", "/etc/machine-config-agent/settings.toml"
+NOT_IN = {"machine": "the agent is held from outside"}
 FIRST, SECOND, THIRD, FOURTH = (f"rendered-worker-{letter}" for letter in "abcd")
 # Exposure by `systemd-analyze security`; 9.6 without any hardening. Newer systemd counts a little differently.
 EXPOSURE = 5.0

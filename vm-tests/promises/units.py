@@ -12,6 +12,7 @@ from lab.agent import UNIT, config, no_action
 from lab.place import LabError
 
 PATH = "/etc/lab/settings.conf"
+NOT_IN = {"machine": "the agent is traced from outside"}
 FIRST, SECOND, THIRD = "rendered-worker-a", "rendered-worker-b", "rendered-worker-c"
 VENDOR = {
     "lab-on.service": "WantedBy=multi-user.target\nAlias=lab-alias.service\nAlso=lab-on.socket\n",

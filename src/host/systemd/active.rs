@@ -57,9 +57,11 @@ async fn comes_up(bus: &Connection, unit: &UnitName, tell: &Tell<'_>) -> Result<
     let path = loaded(bus, unit).await?;
     let mut signals = Signals::listen(bus, "LoadUnit", Some(&path)).await?;
     let mut waited = false;
-    while let Some(state) = state(bus, &path).await? {
-        waited = true;
-        tell(format!("{unit}, which is {state}"));
+    while state(bus, &path).await?.is_some() {
+        if !std::mem::replace(&mut waited, true) {
+            // Not with its state: one that is started again and again has another one each time.
+            tell(format!("{unit}, which is not active yet"));
+        }
         loop {
             match signals.next().await? {
                 Told::Changed => break,

@@ -13,6 +13,7 @@
     clippy::print_stderr,
     clippy::disallowed_methods,
     clippy::indexing_slicing,
+    clippy::disallowed_types,
     reason = "a program of the tests"
 )]
 
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         match args.as_slice() {
             ["switch", rest @ ..] => switch(rest).await,
             ["status", "--json"] => status().await,
+            ["rollback"] => rollback().await,
             other => Err(format!("unrecognized subcommand {other:?}")),
         }
     });
@@ -172,6 +174,26 @@ impl Progress {
             "stepsCached": 0, "steps": steps, "stepsTotal": 100, "subtasks": []
         }));
     }
+}
+
+/// Swaps the first two; a second time swaps them back.
+async fn rollback() -> Result<(), String> {
+    let OsSeen::Deployments { booted, next, .. } =
+        backend().seen().await.map_err(|error| error.to_string())?
+    else {
+        return Err("not an image".to_owned());
+    };
+    let status = std::process::Command::new("ostree").args(["admin", "status"]).output().unwrap();
+    let status = String::from_utf8(status.stdout).unwrap();
+    let other = status.lines().find(|line| line.contains("(rollback)"));
+    let first = match (next, other) {
+        (Some(_), _) => booted.deployment,
+        (None, Some(line)) => line.split_whitespace().take(2).collect::<Vec<_>>().join("-"),
+        (None, None) => return Err("No rollback available".to_owned()),
+    };
+    backend().fall_back(&first).await.map_err(|error| error.to_string())?;
+    println!("Next boot: rollback deployment");
+    Ok(())
 }
 
 async fn status() -> Result<(), String> {

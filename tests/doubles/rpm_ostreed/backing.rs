@@ -40,6 +40,7 @@ pub(crate) enum Job {
         reset: Vec<String>,
     },
     Kargs(String),
+    Rollback,
     Cleanup {
         pending: bool,
         rollback: bool,
@@ -120,6 +121,12 @@ fn remember(all: &mut Vec<Deployment>, job: Job) -> Result<(), String> {
             all.retain(|_| !before(at.next().unwrap()));
             return Ok(());
         }
+        Job::Rollback => {
+            let to = wanted_by_rollback(all)?;
+            let first = all.remove(to);
+            all.insert(0, first);
+            return Ok(());
+        }
         Job::Kargs(line) => {
             if line == merge.kargs {
                 return Ok(());
@@ -151,6 +158,17 @@ fn remember(all: &mut Vec<Deployment>, job: Job) -> Result<(), String> {
     all.retain(|one| !one.staged);
     all.insert(0, next);
     Ok(())
+}
+
+/// The one after the booted, or, where a roll-back is queued already, the booted.
+fn wanted_by_rollback(all: &[Deployment]) -> Result<usize, String> {
+    let booted = all.iter().position(|one| one.booted).unwrap();
+    match all.first() {
+        Some(first) if first.staged => Err("Staged deployment (remove with cleanup -p)".to_owned()),
+        Some(first) if !first.booted => Ok(booted),
+        _ if all.len() > booted + 1 => Ok(booted + 1),
+        _ => Err("No rollback deployment found".to_owned()),
+    }
 }
 
 fn backend() -> (OstreeBackend, Worker) {
@@ -236,6 +254,10 @@ async fn work(job: Job, progress: UnboundedSender<String>) -> Result<(), String>
                 backend.drop_rollback().await.map_err(told)?;
             }
             Ok(())
+        }
+        Job::Rollback => {
+            let Deployment { checksum, serial, .. } = all.get(wanted_by_rollback(&all)?).unwrap();
+            backend.fall_back(&format!("sandbox-{checksum}.{serial}")).await.map_err(told)
         }
         Job::Kargs(line) => worker.kargs(&merge, &Karg::split(&line)).await.map(drop).map_err(told),
         Job::Update { refspec, install, .. } => {

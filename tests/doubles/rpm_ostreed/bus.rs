@@ -235,6 +235,11 @@ impl Os {
         self.transaction("Cleanup", format!("{elements:?}"), &header, title, job).await
     }
 
+    async fn rollback(&self, #[zbus(header)] header: Header<'_>, options: Pairs) -> Result<String, Refusal> {
+        let title = "rollback".to_owned();
+        self.transaction("Rollback", format!("{options:?}"), &header, title, Job::Rollback).await
+    }
+
     async fn get_deployment_boot_config(&self, _index: &str, pending: bool) -> HashMap<String, OwnedValue> {
         let all = self.0.backing.list().await;
         let found = all.iter().find(|one| pending || one.booted).unwrap();

@@ -6,7 +6,7 @@
 //!
 //! | file | does |
 //! |---|---|
-//! | `unit` | runs `bootc switch` and `bootc status`, finds them again |
+//! | `unit` | runs `bootc switch`, `bootc rollback` and `bootc status`, finds them again |
 //! | `status` | reads the document of `bootc status` |
 //! | `progress` | reads the lines of `--progress-fd` |
 //! | `made` | remembers for which request something was staged |
@@ -153,22 +153,29 @@ impl BootcBackend {
         Ok(None)
     }
 
-    /// Has the other deployment boot next. A second `bootc rollback` would undo the first, so it is run only where that
-    /// deployment does not come first already.
+    /// Has the deployment before boot next. A second `bootc rollback` would undo the first, so it is run only where that
+    /// deployment does not come first already; where bootc takes another one for it, libostree puts the order right.
     async fn back_to(&self, deployment: &str) -> Result<(), HostError> {
         if self.boots_next(deployment).await? {
             return Ok(());
+        }
+        if !self.is_there(deployment) {
+            let cause = "it is not on this host any more";
+            return Err(Failure::new(Trouble::DeploymentGone, deployment, cause).into_error());
         }
         let Ran { ended, words } = self.bootc.rollback(deployment).await?;
         if !ended.is_success() {
             let cause = format!("bootc rollback ended with {ended}: {words}");
             return Err(Failure::new(Trouble::Bootc, deployment, cause).into_error());
         }
-        if self.boots_next(deployment).await? {
-            return Ok(());
-        }
-        let cause = "bootc rollback ended well, but another deployment boots next";
-        Err(Failure::new(Trouble::DeploymentGone, deployment, cause).into_error())
+        if self.boots_next(deployment).await? { Ok(()) } else { self.worker.fall_back(deployment).await }
+    }
+
+    fn is_there(&self, deployment: &str) -> bool {
+        deployment.rsplit_once('-').is_some_and(|(stateroot, checkout)| {
+            let all = self.worker.sysroot().join("ostree/deploy").join(stateroot).join("deploy");
+            all.join(checkout).exists()
+        })
     }
 
     async fn boots_next(&self, deployment: &str) -> Result<bool, HostError> {

@@ -1,0 +1,107 @@
+"""Promise: from one image and its files to another and back, again and again: each boot ends in Done with what was wanted, and
+nothing grows: no deployments, no state, no boot entries, no memory.
+
+Boots: 65, or one more than `--reboots` says
+"""
+
+import re
+import time
+
+from lab import unchanged
+from lab.agent import config, no_action
+
+PATH, ONLY_A, BROUGHT, VERSION = "/etc/lab/settings.conf", "/etc/lab/a.conf", "/etc/lab/app.conf", "/usr/share/lab/version"
+STATE, HISTORY, KEPT = "var/lib/machine-config-agent", 64, 2
+# One line of progress for so many reboots.
+EVERY = 64
+# What is compared at the end is as it was after so many: both images have been there, and gone once.
+SETTLED = 4
+
+
+class Side:
+    """One of the two targets."""
+
+    def __init__(self, lab, letter):
+        self.letter, self.name = letter, f"rendered-worker-{letter}"
+        self.files = {PATH: f"side = {letter}\n", BROUGHT: f"from = {letter}\n"}
+        if letter == "a":
+            self.files[ONLY_A] = "only = a\n"
+        # The image carries its config, but for one file: that one was changed before, so the agent writes it each time.
+        brought = {path.lstrip("/"): text for path, text in {**self.files, VERSION: f"{letter}\n"}.items() if path != PATH}
+        self.digest = lab.images.next(letter, brought, {"machineconfig": self.name})
+        self.image = lab.registry().push(lab.images.layout.path, letter, self.digest)
+        self.config = config(self.name, self.files)
+
+    def holds(self, lab):
+        """Waits until the host is at it, and looks at all of it."""
+        machine = lab.machine
+        status = lab.agent.done(self.name, self.image)
+        lab.same("booted image", status["booted"]["digest"], self.digest)
+        lab.same("staged image", status["staged"], None)
+        for path, text in self.files.items():
+            lab.same(path, machine.read(path), text)
+        lab.same("the file of the other side", (machine.deployment / ONLY_A.lstrip("/")).exists(), self.letter == "a")
+        lab.same(VERSION, machine.read(VERSION), f"{self.letter}\n")
+        found = unchanged.deployments(machine)
+        lab.same(f"no more than {KEPT} deployments: {found}", len(found) <= KEPT, True)
+
+
+def sizes(lab):
+    """Returns what must not grow, in files and in bytes."""
+    machine = lab.machine
+    state = machine.sysroot / "ostree/deploy/debian" / STATE
+    files = [path for path in state.rglob("*") if path.is_file()]
+    history = [path for path in files if "history" in path.parts]
+    lab.same("updates that are remembered", len(history) <= HISTORY, True)
+    rest = [path for path in files if path not in history]
+    boot = unchanged.boot(machine)
+    objects = sum(1 for path in (machine.sysroot / "ostree/repo/objects").rglob("*") if path.is_file())
+    return {"files of the state": len(rest), "bytes of the state": sum(path.stat().st_size for path in rest),
+            "files of /boot": len(boot), "bytes of /boot": sum(boot.values()), "objects": objects}
+
+
+def memory(lab):
+    """Returns the agent's resident memory, in KiB."""
+    process = lab.machine.outside(lab.agent.unit("MainPID"))
+    with open(f"/proc/{process}/status", encoding="ascii") as status:
+        return int(re.search(r"^VmRSS:\s+([0-9]+) kB", status.read(), re.MULTILINE)[1])
+
+
+def play(lab):
+    machine, agent, registry = lab.machine, lab.agent, lab.registry()
+    sides = [Side(lab, "a"), Side(lab, "b")]
+
+    # Boot 1: version 1, taken over. From here to `a`, to `b`, to `a` ...
+    machine.boot()
+    machine.write("/etc/containers/registries.conf.d/lab.conf", registry.trusted())
+    agent.policy(no_action(PATH))
+    agent.want(config("rendered-worker-first", {PATH: "version = 1\n"}))
+    agent.start()
+    agent.done("rendered-worker-first")
+
+    # Boots 2 to the last: one side each.
+    settled, used, began = None, [], time.monotonic()
+    for number in range(1, lab.reboots + 1):
+        side = sides[(number - 1) % 2]
+        agent.want(side.config, side.image)
+        machine.next_boot()
+        side.holds(lab)
+        used.append(memory(lab))
+        if number == SETTLED:
+            settled = sizes(lab)
+        if number % EVERY == 0:
+            each = (time.monotonic() - began) / number
+            print(f"        {number} of {lab.reboots} reboots, {each:.2f} s each; agent {used[-1]} KiB; {sizes(lab)}", flush=True)
+            lab.same("faults in the journal", agent.logged("FAULT"), [])
+
+    # The last boot: what grew.
+    now = sizes(lab)
+    if settled:
+        # Names and times in it have not always the same length.
+        grown = {key: (settled[key], now[key]) for key in now if now[key] > settled[key] * 1.02}
+        lab.same("what grew", grown, {})
+        part = max(1, len(used) // 4)
+        first, last = sorted(used[:part])[part // 2], sorted(used[-part:])[part // 2]
+        lab.same(f"memory grew from {first} to {last} KiB", last <= first * 1.1, True)
+    lab.same("faults in the journal", agent.logged("FAULT"), [])
+    machine.run("ostree", "fsck", "--quiet")

@@ -1,0 +1,104 @@
+"""Promise: the node of a cluster asks for its drain, waits for the answer (also when the agent is killed meanwhile), switches and
+reboots, tells Done only when the end of the drain is answered; events and the MachineConfigNode say the same.
+
+Boots: 2
+"""
+
+import json
+
+from lab.agent import UNIT, config
+from lab.cluster import CONFIGS, MCNS, NODES, POLICIES, key
+from lab.place import CHECKOUT
+
+PATH, BROUGHT, VERSION = "/etc/lab/settings.conf", "/etc/lab/app.conf", "/usr/share/lab/version"
+FIRST, SECOND = "rendered-worker-a", "rendered-worker-b"
+DROP_IN = "10-cluster.conf"
+KUBELET = "ostree/deploy/debian/var/lib/kubelet"
+
+
+def joined(lab):
+    """Makes the objects of the node, and gives the guest what a node of a cluster has."""
+    machine, cluster = lab.machine, lab.cluster()
+    cluster.create(POLICIES, {"apiVersion": "operator.openshift.io/v1", "kind": "MachineConfiguration", "metadata": {"name": "cluster"},
+                              "spec": {"managementState": "Managed"}})
+    cluster.create(CONFIGS, config(FIRST, {PATH: "version = 1\n"}))
+    cluster.create(CONFIGS, config(SECOND, {PATH: "version = 1\n", BROUGHT: "from = image\n"}))
+    cluster.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {
+        "name": cluster.node, "labels": {"node-role.kubernetes.io/worker": ""}, "annotations": {key("desiredConfig"): FIRST}}})
+    kubelet = machine.sysroot / KUBELET
+    kubelet.mkdir()
+    (kubelet / "kubeconfig").write_text(cluster.kubeconfig())
+    (kubelet / "kubeconfig").chmod(0o600)
+    drop_in = (CHECKOUT / f"systemd/{UNIT}.d/{DROP_IN}").read_text()
+    machine.write(f"/etc/systemd/system/{UNIT}.d/{DROP_IN}", drop_in)
+    machine.write("/etc/containers/registries.conf.d/lab.conf", lab.registry().trusted())
+    machine.run("systemctl", "daemon-reload")
+
+
+def annotation(node, name):
+    """Returns an annotation of the contract."""
+    return node["metadata"]["annotations"].get(key(name))
+
+
+def told(lab, count):
+    """Waits until the agent has started so often in this boot."""
+    lab.agent.told(f"start {count}", lambda lines: len(lines) == count, "STARTED")
+
+
+def play(lab):
+    machine, agent, images, registry, cluster = lab.machine, lab.agent, lab.images, lab.registry(), lab.cluster()
+    brought = {BROUGHT.lstrip("/"): "from = image\n", VERSION.lstrip("/"): "2\n"}
+    digest = images.next("v2", brought, {"machineconfig": SECOND})
+    image = registry.push(images.layout.path, "v2", digest)
+
+    # Boot 1: the node joins; what is there is brought to its config. It asks nobody for that.
+    machine.boot()
+    # A file of the first config that is there already: nothing has to follow it.
+    machine.write(PATH, "version = 1\n")
+    joined(lab)
+    agent.start()
+    node = cluster.node_until(f"Done with {FIRST}", state="Done", currentConfig=FIRST)
+    lab.same("no drain was asked for", annotation(node, "desiredDrain"), None)
+    boot = machine.boot_id()
+
+    # The controllers want an image: it is staged, the drain is asked for, and the agent waits.
+    cluster.patch(desiredConfig=SECOND, desiredImage=image)
+    node = cluster.node_until("the drain is asked for", desiredDrain=f"drain-{SECOND}", state="Working")
+    lab.same("what is current", annotation(node, "currentConfig"), FIRST)
+    status = agent.status("it waits", lambda status: status["phase"] == "Draining")
+    lab.same("staged image", status["staged"], image)
+    # Neither a killed agent nor the answer to another request ends the wait.
+    agent.kill()
+    told(lab, 2)
+    cluster.patch(unschedulable=True, lastAppliedDrain="drain-rendered-worker-of-another-time")
+    agent.kill()
+    told(lab, 3)
+    agent.status("it waits", lambda status: status["phase"] == "Draining")
+    lab.same("the same boot", machine.boot_id(), boot)
+    lab.same("no reboot was asked for", agent.logged("REBOOT"), [])
+    cluster.patch(lastAppliedDrain=f"drain-{SECOND}")
+
+    # Boot 2: verified and committed; the end of the drain is asked for, and Done comes with the answer.
+    machine.next_boot()
+    node = cluster.node_until("the end of the drain is asked for", desiredDrain=f"uncordon-{SECOND}")
+    lab.same("not Done before the answer", annotation(node, "state"), "Working")
+    lab.same("it is still cordoned", node["spec"].get("unschedulable"), True)
+    lab.same("no reboot is announced any more", annotation(node, "post-config-action"), "")
+    cluster.patch(unschedulable=None, lastAppliedDrain=f"uncordon-{SECOND}")
+    node = cluster.node_until("Done", state="Done", currentConfig=SECOND, currentImage=image, reason="")
+    lab.same("booted image", agent.done(SECOND, image)["booted"]["digest"], digest)
+    lab.same(BROUGHT, machine.read(BROUGHT), "from = image\n")
+    lab.same(VERSION, machine.read(VERSION), "2\n")
+    lab.same("reboots that were asked for", len(agent.logged("REBOOT")), 1)
+    lab.same("faults in the journal", agent.logged("FAULT"), [])
+
+    # The MachineConfigNode is the last that is told; all events came before.
+    def updated(mcn):
+        conditions = {each["type"]: each["status"] for each in mcn.get("status", {}).get("conditions", [])}
+        return conditions.get("Updated") == "True" and mcn["status"]["configVersion"]["current"] == SECOND
+
+    cluster.until("the MachineConfigNode is updated", MCNS, cluster.node, updated)
+    events = cluster.ask("GET", "/api/v1/namespaces/openshift-machine-config-operator/events")["items"]
+    reasons = {event["reason"] for event in events}
+    wanted = {"OSUpdateStarted", "OSUpdateStaged", "Drain", "Reboot", "Uncordon", "NodeDone"}
+    lab.same(f"events that are missing of {json.dumps(sorted(reasons))}", wanted - reasons, set())

@@ -1,0 +1,61 @@
+"""Promise: a new deployment that becomes healthy after a while is waited for, by systemd's events, also by another agent
+after the first one was killed; then it is Done.
+
+Boots: 2
+"""
+
+from lab.agent import config, no_action
+
+PATH, VERSION = "/etc/lab/settings.conf", "/usr/share/lab/version"
+FIRST, SECOND = "rendered-worker-a", "rendered-worker-b"
+SETTINGS, CHECK = "/etc/machine-config-agent/settings.toml", "etc/machine-config-agent/health.d/10-app"
+NAME, GO, UP = "lab-slow.service", "/run/lab-go", "/run/lab-up"
+# It fails until it may start; systemd starts it again and again.
+UNIT = f"""[Unit]
+StartLimitIntervalSec=0
+[Service]
+Type=notify
+NotifyAccess=all
+Restart=always
+RestartSec=200ms
+ExecStart=/bin/sh -c '[ -e {GO} ] || exit 3; systemd-notify --ready; exec sleep infinity'
+[Install]
+WantedBy=multi-user.target
+"""
+WAITS = f"#!/bin/sh\n[ -e {UP} ] || {{ echo 'not yet' >&2; exit 1; }}\n".encode()
+
+
+def play(lab):
+    machine, agent, images, registry = lab.machine, lab.agent, lab.images, lab.registry()
+    layer = {VERSION.lstrip("/"): "2\n", f"usr/lib/systemd/system/{NAME}": UNIT}
+    digest = images.next("slow", layer, {"machineconfig": SECOND}, {CHECK: WAITS})
+    image = registry.push(images.layout.path, "slow", digest)
+
+    # Boot 1
+    machine.boot()
+    machine.write("/etc/containers/registries.conf.d/lab.conf", registry.trusted())
+    machine.write(SETTINGS, f'[health]\nunits = ["{NAME}"]\nwithin = "5m"\n')
+    agent.policy(no_action(PATH))
+    agent.want(config(FIRST, {PATH: "version = 1\n"}))
+    agent.start()
+    agent.done(FIRST)
+    agent.want(config(SECOND, {PATH: "version = 1\n"}), image)
+
+    # Boot 2: the unit is not active yet. The agent that waits for it is killed, and the next one waits on.
+    machine.next_boot()
+    machine.run("systemctl", "--no-block", "start", NAME)
+    agent.status("the unit", lambda status: f"{NAME}, which is not active yet" == status.get("waiting"))
+    agent.kill()
+    agent.told("the next agent", lambda lines: len(lines) == 2, "STARTED")
+    agent.status("the unit, by another agent", lambda status: f"{NAME}, which is not active yet" == status.get("waiting"))
+    machine.run("touch", GO)
+    agent.status("the check", lambda status: "health check 10-app: exit code 1: not yet" in (status["waiting"] or ""))
+    lines = machine.run("journalctl", "--no-pager", "--output=cat", "--unit=machine-config-agent-health.service")
+    lab.same("the check is a unit of systemd", "Health check 10-app (for machine-config-agent)" in lines, True)
+    machine.run("touch", UP)
+    status = agent.done(SECOND, image)
+    lab.same("booted image", status["booted"]["digest"], digest)
+    lab.same("trials", [len(agent.logged(name)) for name in ("TRIAL_STARTED", "TRIAL_ENDED")], [1, 1])
+    lab.same("reboots that were asked for", len(agent.logged("REBOOT")), 1)
+    lab.same("faults in the journal", agent.logged("FAULT"), [])
+    lab.same("no unit is left", machine.run("systemctl", "list-units", "--all", "--no-legend", "machine-config-agent-health*"), "")
