@@ -24,6 +24,8 @@
 //!                                   |
 //!                 verify: differences(spec, seen) is empty                             pure; drift asks the same
 //!                                   |
+//!                 a new deployment proves itself: units, health checks; else the one before boots again
+//!                                   |
 //!                 commit: the new spec is current.json; the record goes to history/
 //!                                   :
 //!            at every change: report(record, health) -> NodeReport                     pure

@@ -14,9 +14,15 @@ mod node;
 
 use followed::Daemon;
 use node::{Node, QUIET, config, files};
+use serde_json::{Value, json};
 
 fn motd(name: &str, text: &str) -> String {
     config(name, &files(&[("/etc/motd", text)]))
+}
+
+fn status(daemon: &Daemon) -> Value {
+    let words = ["status", "--output", "json", "--root", "root", "--os-backend", "none"];
+    serde_json::from_str(&daemon.node.run(&words).out).unwrap()
 }
 
 #[tokio::test(flavor = "current_thread")]
@@ -34,9 +40,16 @@ async fn what_is_wrong_is_reported_and_mended_by_itself() {
     let report = daemon.report().unwrap();
     assert_eq!(report["desiredConfig"], "rendered-worker-a", "the old target stays");
     assert_eq!(std::fs::read(daemon.node.path("root/etc/motd")).unwrap(), b"a");
+    assert_eq!(status(&daemon)["fault"], report["fault"], "no record tells it, `status` does");
 
     daemon.put("target.yaml", "config: rendered-worker-b\n");
     daemon.until_fault("ConfigNotFound", &["rendered-worker-b", "machineconfigs", "Next: Put"]).await;
+    let told = status(&daemon);
+    assert_eq!(told["desired"]["config"], "rendered-worker-b");
+    assert_eq!(
+        (&told["state"], &told["current"]["config"]),
+        (&json!("Degraded"), &json!("rendered-worker-a"))
+    );
     daemon.put("machineconfigs/rendered-worker-b.yaml", &motd("rendered-worker-x", "b"));
     daemon
         .until_fault("ConfigMisnamed", &["rendered-worker-b.yaml", "rendered-worker-x", "Next: Correct"])
@@ -54,7 +67,15 @@ async fn what_is_wrong_is_reported_and_mended_by_itself() {
     daemon.until_fault("InvalidConfig", &["rendered-worker-c", "2.2.0", "convert", "Next: Correct"]).await;
     daemon.put("machineconfigs/rendered-worker-c.yaml", &motd("rendered-worker-c", "c"));
     daemon.until_done("rendered-worker-c").await;
+    assert!(status(&daemon)["fault"].is_null());
     assert!(daemon.child.try_wait().unwrap().is_none(), "the daemon has ended: {}", daemon.log());
+
+    // An agent that stops holds nothing: what it refused is for the next one to tell.
+    daemon.put("target.yaml", "config: rendered-worker-d\n");
+    daemon.until_fault("ConfigNotFound", &["rendered-worker-d"]).await;
+    daemon.signal(rustix::process::Signal::TERM);
+    assert!(daemon.end(std::time::Duration::from_secs(60)).success());
+    assert!(status(&daemon)["fault"].is_null());
 }
 
 #[tokio::test(flavor = "current_thread")]

@@ -7,9 +7,9 @@ mod made;
 use std::time::Duration;
 
 use machine_config_agent::model::observation::LocalPackages;
-use machine_config_agent::model::observation::{Booted, Carries, OsSeen};
+use machine_config_agent::model::observation::{BootCount, Booted, Carries, OsSeen};
 use machine_config_agent::model::tuning::RollBack;
-use machine_config_agent::model::{BootId, Observation, Target, Timestamp};
+use machine_config_agent::model::{BootId, Class, Observation, Target, Timestamp};
 use machine_config_agent::plan::Undo;
 use machine_config_agent::plan::differences::{Difference, Kind, What};
 use machine_config_agent::update::resume::{
@@ -97,6 +97,32 @@ fn before_the_reboot_an_update_goes_on_or_is_superseded() {
 }
 
 /// CRA-009: a reboot by hand in the middle drops what was staged, and the update goes on from there.
+/// LCA-013: the boot loader went back, because the new deployment did not come up: it is not tried again.
+#[test]
+fn a_deployment_that_the_boot_loader_gave_up_is_not_tried_again() {
+    let made = Made::with_image();
+    let record = record(&made, &[Event::Stage, Event::Apply { first: 1 }, reboot()]);
+    let mut back = seen(&made, "boot-2", OLD, "origin");
+    assert_eq!(
+        ask(&record, &back, &made.to.target()),
+        Decision::Restage,
+        "nobody counts: it was not finalised"
+    );
+    back.boots = BootCount::Left(2);
+    assert_eq!(
+        ask(&record, &back, &made.to.target()),
+        Decision::Restage,
+        "the loader booted what it was given"
+    );
+    back.boots = BootCount::FellBack;
+    let Decision::Fault(fault) = ask(&record, &back, &made.to.target()) else { panic!("no fault") };
+    assert_eq!((fault.reason.as_str(), fault.class), ("BootFailed", Class::Degraded));
+    assert!(can_take_back(&record, &back), "what was written before the reboot is undone");
+    // What came up is judged by what it is, whatever a counter says.
+    let there = Observation { boots: BootCount::Left(2), ..seen(&made, "boot-2", NEW, "new") };
+    assert_eq!(ask(&record, &there, &made.to.target()), Decision::Verify);
+}
+
 #[test]
 fn another_boot_in_the_middle_stages_again() {
     let made = Made::with_image();

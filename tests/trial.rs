@@ -23,7 +23,7 @@ use machine_config_agent::host::{FailPoints, Host, HostError, Root};
 use machine_config_agent::model::observation::OsSeen;
 use machine_config_agent::model::tuning::{HealthRules, RollBack};
 use machine_config_agent::model::{ConfigName, Target, Tuning};
-use machine_config_agent::report::{NodeReport, State};
+use machine_config_agent::report::{NodeReport, Occurrence, State};
 use machine_config_agent::update::{Phase, Record};
 
 const CHECK: &str = "/etc/machine-config-agent/health.d/10-app";
@@ -173,7 +173,7 @@ async fn one_that_does_not_prove_itself_is_left_for_the_one_before() {
     let record = story.record().unwrap();
     assert!(matches!(record.phase, Phase::FallingBack { .. }) && record.fallbacks == 1);
     assert_eq!(story.report().phase, "FallingBack");
-    let told: Vec<String> = story.desk.told.borrow().iter().map(|one| one.message()).collect();
+    let told: Vec<String> = story.desk.told.borrow().iter().map(Occurrence::message).collect();
     assert!(told.iter().any(|text| text.contains("into its deployment before")), "{told:?}");
 
     // Back there: undone, told, held; a restart changes nothing.

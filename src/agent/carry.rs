@@ -15,7 +15,8 @@ use crate::plan::differences::differences;
 use crate::plan::listing::counted;
 use crate::plan::{After, Batch, Op, ServiceVerb};
 use crate::report::{Occurrence, Progress, report};
-use crate::update::resume::{held, is_on_trial, is_unproven, os_in_place, way_out};
+use crate::update::record::{StagedOs, chain};
+use crate::update::resume::{BOOT_FAILED, held, is_on_trial, is_unproven, os_in_place, way_out};
 use crate::update::{Decision, Event, Fault, Phase, Record, verdict};
 
 /// The fault of a node that came up in its old deployment: its cause is looked for where it is told.
@@ -240,6 +241,9 @@ impl<C: ControlPlane> Agent<C> {
                 counted(record.plan.steps().len(), "step"), counted(record.reboots, "reboot"));
         }
         self.count_end(Outcome::Committed);
+        if self.journal.record().is_some_and(|record| record.staged_os() != StagedOs::None) {
+            self.end_count();
+        }
         self.journal.commit(now)?;
         self.health.since = now;
         self.backoff.reset();
@@ -265,6 +269,12 @@ impl<C: ControlPlane> Agent<C> {
     pub(super) async fn fail(&mut self, mut fault: Fault, seen: &Observation) -> Result<Turn, AgentError> {
         if fault.reason == NOT_FINALISED {
             fault.message = format!("{}: {}", fault.message, finalisation::failure(&self.host.root).await);
+        }
+        if fault.reason == BOOT_FAILED
+            && let Err(error) = self.stay(seen).await
+        {
+            fault.message =
+                format!("{}; it is still the first of its menu: {}", fault.message, chain(&error));
         }
         error!(
             MESSAGE_ID = message::FAULT,

@@ -9,17 +9,20 @@
 //! | `reboot` | its reboot: what holds it back, and what takes it back |
 //! | `trial` | the proof of a new deployment, and the way back to the one before |
 //! | `rollback` | how long the deployment before is kept |
+//! | `boot_count` | the boot loader's counter |
 //! | `workload` | its leave and its return |
 //! | `service` | its settings, and the hint at a login |
 //! | `duties` | certificates and the pull secret, beside all of these |
 //! | `stop` | SIGTERM, SIGINT and SIGHUP as events |
 
 mod begin;
+mod boot_count;
 mod carry;
 pub(crate) mod drift;
 mod duties;
 mod error;
 mod reboot;
+pub(crate) mod refused;
 mod rollback;
 mod service;
 mod stop;
@@ -47,6 +50,7 @@ use drift::Monitor;
 use duties::OnDuty;
 pub use error::AgentError;
 use reboot::GoingDown;
+use refused::Left;
 use rollback::Proof;
 pub use service::Reread;
 pub use stop::Stop;
@@ -107,6 +111,7 @@ pub struct Agent<C> {
     tuning: Tuning,
     settings: Reread,
     hinted: Option<String>,
+    left: Left,
     backoff: Pace,
     on_duty: OnDuty,
     going_down: GoingDown,
@@ -143,6 +148,7 @@ impl<C: ControlPlane> Agent<C> {
             tuning: Tuning::default(),
             settings: Reread::default(),
             hinted: None,
+            left: Left::default(),
             backoff: Pace::of_work(node),
             going_down: GoingDown::default(),
             proof: Proof::default(),
@@ -203,6 +209,7 @@ impl<C: ControlPlane> Agent<C> {
                     MESSAGE_ID = message::STOPPED,
                     "stopped by a signal; the record on disk says where to go on"
                 );
+                self.forget_refusal();
                 return Ok(End::Stopped);
             }
         }
@@ -219,6 +226,7 @@ impl<C: ControlPlane> Agent<C> {
         if !matches!(decision, Decision::Reboot | Decision::FallBack | Decision::Continue) {
             self.going_down = GoingDown::default();
         }
+        self.forget_count(&decision, &seen);
         match decision {
             Decision::Watch => self.rest(committed.as_ref()).await,
             Decision::Begin => self.begin().await,
@@ -354,6 +362,7 @@ impl<C: ControlPlane> Agent<C> {
         let report = report(self.journal.record(), &self.health);
         self.telemetry.report(&report, self.host.clock.now());
         self.hint(&report);
+        self.leave_refusal();
         if let Err(error) = self.control.publish(&report).await
             && !error.is_away()
         {

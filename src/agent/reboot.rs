@@ -203,6 +203,9 @@ impl<C: ControlPlane> Agent<C> {
         self.publish().await;
         self.control.tell(&Occurrence::Reboot { why: why.clone() }).await;
         let kind = self.kind(record, seen).await?;
+        if kind == RebootKind::Whole {
+            self.count_boots(record);
+        }
         let asked = self.host.power.reboot(kind, &why).await;
         if let Err(error) = &asked {
             self.telemetry.metrics.reboot_failed();

@@ -2,6 +2,8 @@
 
 use std::io;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -24,13 +26,20 @@ pub struct Stop {
 #[derive(Debug)]
 struct Pipes {
     stop: tokio::net::UnixStream,
+    /// Set by the handler itself: a pipe is known to be readable only after the runtime has looked, and what else a stop
+    /// brings about may be seen before.
+    stopped: Arc<AtomicBool>,
     reload: tokio::net::UnixStream,
 }
 
 impl Stop {
     /// Registers the signals. Within a tokio runtime.
     pub fn signals() -> io::Result<Self> {
-        let pipes = Pipes { stop: pipe(&[SIGTERM, SIGINT])?, reload: pipe(&[SIGHUP])? };
+        let stopped = Arc::new(AtomicBool::new(false));
+        for signal in [SIGTERM, SIGINT] {
+            signal_hook::flag::register(signal, Arc::clone(&stopped))?;
+        }
+        let pipes = Pipes { stop: pipe(&[SIGTERM, SIGINT])?, stopped, reload: pipe(&[SIGHUP])? };
         Ok(Self { pipes: Some(pipes), asked: false })
     }
 
@@ -41,7 +50,8 @@ impl Stop {
 
     /// Says whether the end was asked for.
     pub(super) fn is_asked(&mut self) -> bool {
-        self.asked |= self.pipes.as_ref().is_some_and(|pipes| came(&pipes.stop));
+        let came = |pipes: &Pipes| came(&pipes.stop) || pipes.stopped.load(Ordering::Relaxed);
+        self.asked |= self.pipes.as_ref().is_some_and(came);
         self.asked
     }
 

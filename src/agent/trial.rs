@@ -159,6 +159,7 @@ impl<C: ControlPlane> Agent<C> {
         match self.host.os.fall_back(origin).await {
             Ok(()) => {
                 self.host.points.hit("fallen-back");
+                self.end_count();
                 self.reboot(seen).await
             }
             Err(error) if error.class() == Class::Retry => {
@@ -211,7 +212,7 @@ async fn attempts(
         // Later, what failed last is told until the next attempt has ended.
         let begun = |check: String| {
             if first {
-                tell(check)
+                tell(check);
             }
         };
         let Err(ill) = attempt(host, units, deadline, tell, &begun).await else { return Ok(()) };

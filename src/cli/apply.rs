@@ -80,6 +80,14 @@ fn conclude<C: ControlPlane>(
     target: &Target,
     no_reboot: bool,
 ) -> Result<u8, CliError> {
+    let record = agent.journal().record();
+    let back = record.is_some_and(|record| matches!(record.phase, Phase::FallingBack { .. }));
+    if end == End::Reboot && no_reboot && back {
+        print(
+            "not healthy; `systemctl reboot` goes back to the deployment before, the next `apply` undoes the rest",
+        )?;
+        return Ok(4);
+    }
     if end == End::Reboot && no_reboot {
         print(
             "applied; the node has to reboot: `systemctl reboot`, then `machine-config-agent apply` again verifies it",

@@ -1,10 +1,12 @@
-//! `status`: what the node is, what it is doing, why, and the next step. Reads the state on disk; no API, no lock.
+//! `status`: what the node is, what it is doing, why, and the next step. Reads the state on disk and what the agent left
+//! in `/run`; no API, no lock.
 
 use serde::Serialize;
 
 use super::host::{HostFlags, runtime};
 use super::{CliError, Output, print, print_json};
 use crate::agent::drift::{watched, with_diffs};
+use crate::agent::refused::{REFUSED, Refused};
 use crate::host::watch::{Watch, Watched};
 use crate::host::{Host, Root, machine_name};
 use crate::journal::state;
@@ -118,7 +120,7 @@ fn watched_now(host: &Host) -> Result<Watched, CliError> {
         Some(spec) => watched(&spec, &host.root, host.os.name())?,
         None => Watched::default(),
     };
-    wanted.paths.extend([state("record.json"), state("current.json")]);
+    wanted.paths.extend([state("record.json"), state("current.json"), REFUSED.to_owned()]);
     Ok(wanted)
 }
 
@@ -153,6 +155,10 @@ async fn look(host: &Host) -> Result<Status, CliError> {
         with_diffs(&host.root, spec, &seen, &mut health.drift);
     }
     health.progress = record.as_ref().and_then(progress);
+    if let Some(refused) = Refused::load(&host.root)? {
+        health.wanted = refused.wanted;
+        health.fault = Some(refused.fault);
+    }
     // What a config asks for is no change by hand; one that can't be read any more asks for nothing.
     let layers = stored.and_then(|stored| Some(stored.spec().ok()?.layers())).unwrap_or_default();
     Ok(status(report(record.as_ref(), &health), health, &seen.os, host, &layers))
@@ -274,7 +280,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let host = host_at(dir.path());
         let of_state: Watched = watched_now(&host).unwrap();
-        assert_eq!(of_state.paths, [state("record.json"), state("current.json")].into());
+        assert_eq!(of_state.paths, [state("record.json"), state("current.json"), REFUSED.to_owned()].into());
         let file = r#"{"path": "/etc/app.conf", "contents": {"source": "data:,a"}}"#;
         let config = format!(
             r#"{{"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig", "metadata": {{"name": "a"}},

@@ -6,6 +6,7 @@
 #![expect(clippy::disallowed_methods, reason = "this is where the machine is touched")]
 
 pub mod accounts;
+pub mod boot_counter;
 pub mod clock;
 pub mod command;
 pub mod credentials;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::image::{PULL_SECRETS, Transport};
 use super::observation::{
-    Booted, Carries, CoreSeen, EnabledSeen, FipsSeen, LocalPackages, OsSeen, PresetSeen, UnitSeen,
+    BootCount, Booted, Carries, CoreSeen, EnabledSeen, FipsSeen, LocalPackages, OsSeen, PresetSeen, UnitSeen,
 };
 use super::units::{Enablement, Mask, UnitSpec};
 use super::users::{CORE, KEYS_FILE};
@@ -55,6 +55,7 @@ impl Observation {
             local: LocalPackages::default(),
         };
         Ok(Self {
+            boots: BootCount::Off,
             boot_id: BootId::new("assumed")?,
             os: OsSeen::Deployments { booted, staged: None, next: None },
             kargs: spec.kargs.clone(),

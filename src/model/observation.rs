@@ -195,11 +195,25 @@ pub enum CoreSeen {
     },
 }
 
+/// What the boot loader counts for this agent: how often it still tries a new deployment before it boots the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum BootCount {
+    /// Nothing is counted, or the boot loader has no counter.
+    #[default]
+    Off,
+    /// So many boots are left.
+    Left(u32),
+    /// The boot loader gave the new deployment up and booted the one before.
+    FellBack,
+}
+
 /// What was seen, at one instant. Covers exactly the paths and units it was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Observation {
     /// The boot.
     pub boot_id: BootId,
+    /// What the boot loader counts.
+    pub boots: BootCount,
     /// The OS.
     pub os: OsSeen,
     /// The running kernel's command line.

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use super::phase::{Event, Phase};
 use super::record::{Fault, Record, StagedOs};
+use crate::model::observation::BootCount;
 use crate::model::tuning::RollBack;
 use crate::model::{Class, Observation, Target};
 use crate::plan::differences::Difference;
@@ -36,6 +37,9 @@ pub const WRONG_BOOTS: u32 = 2;
 
 /// The fault of a new deployment that did not prove itself.
 pub const HEALTH_CHECK_FAILED: &str = "HealthCheckFailed";
+
+/// The fault of a deployment that the boot loader gave up.
+pub const BOOT_FAILED: &str = "BootFailed";
 
 /// What happens next.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -300,13 +304,30 @@ fn came_up(record: &Record, seen: &Observation) -> Decision {
     match record.staged_os() {
         StagedOs::Image(image) => match booted.and_then(|os| os.image.as_ref()) {
             Some(running) if running.digest() == image.digest() => Decision::Verify,
-            Some(_) | None if back_in_origin => not_finalised(record),
+            Some(_) | None if back_in_origin => in_vain(record, seen),
             Some(running) => Decision::Fault(foreign(record, &running.to_string())),
             None => Decision::Fault(foreign(record, "a deployment that did not come from an image")),
         },
-        StagedOs::SameImage if back_in_origin => not_finalised(record),
+        StagedOs::SameImage if back_in_origin => in_vain(record, seen),
         StagedOs::SameImage | StagedOs::None => Decision::Verify,
     }
+}
+
+/// Decides on a node that came up in its old deployment.
+fn in_vain(record: &Record, seen: &Observation) -> Decision {
+    if seen.boots != BootCount::FellBack {
+        return not_finalised(record);
+    }
+    Decision::Fault(Fault {
+        class: Class::Degraded,
+        reason: BOOT_FAILED.to_owned(),
+        message: format!(
+            "the new deployment of {} did not come up in any of its tries: the boot loader booted the one before",
+            record.to.config
+        ),
+        next: "See the console of the machine and `journalctl --list-boots`; correct the image, then change the target."
+            .to_owned(),
+    })
 }
 
 fn not_finalised(record: &Record) -> Decision {

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use machine_config_agent::model::image::Transport;
-use machine_config_agent::model::observation::LocalPackages;
+use machine_config_agent::model::observation::{BootCount, LocalPackages};
 use machine_config_agent::model::observation::{
     Booted, Carries, CoreSeen, EnabledSeen, FipsSeen, OsSeen, PresetSeen, UnitSeen,
 };
@@ -184,6 +184,7 @@ impl World {
         };
         Observation {
             boot_id: BootId::new("b0").unwrap(),
+            boots: BootCount::Off,
             os: OsSeen::Deployments { booted, staged: None, next: None },
             kargs: self.kargs.clone(),
             files,

@@ -135,26 +135,30 @@ class Agent:
         """Ends the agent's process as nothing else does: it can't clean up. systemd starts the next one."""
         self.machine.kill(self.unit("MainPID"))
 
-    def kill_in(self, phase, begin):
-        """Kills the agent in a phase of what `begin` has it do, and returns the phase of the record that it leaves.
+    def comes_to(self, phase, begin):
+        """Waits until the record on the disk says that what `begin` has the agent do is in this phase: earlier than a status."""
+        for text in self.machine.changes(self.machine.state() / "record.json", time.monotonic() + LIMIT):
+            if begin:
+                begin()
+                begin = None
+            elif text and json.loads(text)["phase"]["name"] == phase:
+                return
+        raise LabError(f"waited for the phase {phase}: not within {LIMIT} s")
 
-        It is stopped as soon as the record on the disk says so; the record is read when it can't change any more."""
+    def kill_in(self, phase, begin):
+        """Kills the agent in a phase of what `begin` has it do, and returns the phase of the record that it leaves."""
         process = os.pidfd_open(self.machine.outside(self.unit("MainPID")))
-        place = self.machine.state() / "record.json"
         try:
-            for text in self.machine.changes(place, time.monotonic() + LIMIT):
-                if begin:
-                    begin()
-                    begin = None
-                elif text and json.loads(text)["phase"]["name"] == phase:
-                    signal.pidfd_send_signal(process, signal.SIGSTOP)
-                    found = json.loads(place.read_text())["phase"]["name"]
-                    signal.pidfd_send_signal(process, signal.SIGKILL)
-                    select.select([process], [], [], LIMIT)
-                    return found
+            self.comes_to(phase, begin)
+            # Stopped first: the record that is read can't change any more.
+            signal.pidfd_send_signal(process, signal.SIGSTOP)
+            found = json.loads((self.machine.state() / "record.json").read_text())["phase"]["name"]
+            signal.pidfd_send_signal(process, signal.SIGKILL)
+            if not select.select([process], [], [], LIMIT)[0]:
+                raise LabError(f"the agent has not ended {LIMIT} s after SIGKILL")
+            return found
         finally:
             os.close(process)
-        raise LabError(f"waited for the phase {phase}: not within {LIMIT} s")
 
     def logged(self, *names):
         """Returns the lines of the journal with these message ids, of all boots."""

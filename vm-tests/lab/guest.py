@@ -16,7 +16,7 @@ LEFT_OUT = ("doc", "man", "info", "locale", "i18n")
 NOT_IN_INITRAMFS = ("hwdb", "nvdimm", "overlay-root", "lunmask", "kernel-modules-extra", "kernel-network-modules", "network",
                     "nfs", "i18n", "drm", "btrfs", "crypt", "dm", "dmraid", "lvm", "mdraid", "multipath", "qemu", "qemu-net",
                     "tpm2-tss", "resume", "memstrack", "terminfo", "rngd", "pollcdrom")
-# Of a boot entry. A kernel that has given up resets the machine. The last line is for a machine without an accelerator, which pays for each of these.
+# Of a boot entry. A kernel that has given up resets the machine. The last line is for a machine without an accelerator.
 ARGUMENTS = ("root=LABEL=root", "rw", "console=ttyS0,115200", "net.ifnames=0", "panic=1", "quiet",
              "systemd.show_status=0", "mitigations=off", "nokaslr", "audit=0", "8250.nr_uarts=1")
 # What the machine tier's network (QEMU's own) gives its guest, and where its guest reaches the loopback around it.

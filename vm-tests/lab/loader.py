@@ -14,8 +14,6 @@ WITHIN = ("biosdisk", "part_msdos", "ext2", "normal", "configfile", "serial", "t
           "smbios", "loadenv", "halt")
 # What is in front of the first partition, without the first sector.
 GAP = 2047 * 512
-# Says how often the newest entry may still be tried, as greenboot has GRUB count on hosts in use; empty: not counted.
-COUNTER = "/boot/grub/grubenv"
 # The lab says so in the machine's version (SMBIOS, type 1) when somebody chooses the last entry of the menu.
 LAST = "last"
 
@@ -24,11 +22,13 @@ CONFIG = f"""serial --unit=0 --speed=115200
 terminal_output serial
 smbios --type 1 --get-string 6 --set asked
 
-load_env --file /grub/grubenv boot_counter
-if [ "$boot_counter" ]; then
-  if [ "$boot_counter" = 2 ]; then set boot_counter=1
+# As Fedora's 08_fallback_counting, whose `decrement` Debian's GRUB lacks.
+load_env --file /grub/grubenv boot_counter boot_success
+if [ "$boot_counter" -a "$boot_success" = 0 ]; then
+  if [ "$boot_counter" = 0 -o "$boot_counter" = -1 ]; then set asked={LAST}; set boot_counter=-1
   elif [ "$boot_counter" = 1 ]; then set boot_counter=0
-  else set asked={LAST}; set boot_counter=
+  elif [ "$boot_counter" = 2 ]; then set boot_counter=1
+  elif [ "$boot_counter" = 3 ]; then set boot_counter=2
   fi
   save_env --file /grub/grubenv boot_counter
 fi
@@ -61,11 +61,6 @@ halt
 """
 
 
-def environment(tries=""):
-    """Returns what GRUB reads how often it may try from: always one block, of which it writes no other."""
-    return f"# GRUB Environment Block\nboot_counter={tries}\n".ljust(1024, "#")
-
-
 def configure(boot: Path):
     """Puts the loader's files into /boot."""
     modules = boot / "grub/i386-pc"
@@ -73,7 +68,8 @@ def configure(boot: Path):
     for module in MODULES.glob("*.mod"):
         shutil.copy(module, modules)
     (boot / "grub/grub.cfg").write_text(CONFIG)
-    (boot / "grub/grubenv").write_text(environment())
+    # Always one block, of which GRUB writes no other.
+    (boot / "grub/grubenv").write_text("# GRUB Environment Block\n".ljust(1024, "#"))
 
 
 def write(image: Path):

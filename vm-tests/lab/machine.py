@@ -1,4 +1,4 @@
-"""The container tier: a host that boots its disk with its own systemd as PID 1, at native speed. systemd tells that it is up."""
+"""The container tier: a host that boots its disk with its own systemd as PID 1, at native speed."""
 
 import contextlib
 import ctypes

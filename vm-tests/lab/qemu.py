@@ -1,7 +1,7 @@
 """The machine tier: the same disk in QEMU, with its own firmware, boot loader, kernel and initramfs.
 
-Each boot is a QEMU of its own, which ends where a machine would reset; it tells by QMP which of both it was. Programs are run in
-the guest by ssh. What the guest has not yet given to its disk is lost with it; what it has given survives in the page cache.
+Each boot is a QEMU of its own, which ends where a machine would reset or go off; it tells by QMP which of both it was. Programs
+are run in the guest by ssh. What the guest has not given to its disk is lost with it; the rest survives in the page cache.
 """
 
 import json
@@ -58,12 +58,6 @@ class Machine(Host):
         # Events are told to who has said this.
         self.process.stdin.write(b'{"execute": "qmp_capabilities"}\n')
         self.process.stdin.flush()
-
-    def count_boots(self, tries):
-        """Has the boot loader try the newest entry so often and then take the one before, as greenboot does when a deployment
-        was finalised."""
-        self.run("unshare", "--mount", "sh", "-c", 'mount -o remount,rw /boot; printf %s "$0" > "$1"; sync -f "$1"',
-                 loader.environment(tries), loader.COUNTER)
 
     def _qemu(self, asked):
         return ["qemu-system-x86_64", *HARDWARE, "-qmp", "stdio", "-smbios", f"type=1,version={asked}",

@@ -50,12 +50,15 @@ def refused(lab, what, before, state, words):
     lab.same(f"the next step of {told!r} is told", len(fault["next"]) > 10, True)
     lab.same(f"changed by {what}", unchanged.differences(before, unchanged.state(lab.machine)), [])
     lab.same("the cause is the reason of the node", fault["message"] in report["reason"], True)
+    shown = lab.agent.status("the same", lambda status: (status["state"], status["fault"]) == (state, fault))
+    lab.same("what is wanted", shown["desired"]["config"], report["desiredConfig"])
 
 
 def good_again(lab, name):
     """Waits until a config is reached, and nothing is told any more."""
     lab.agent.done(name)
     lab.agent.report("no fault", lambda report: (report["state"], report["fault"], report["reason"]) == ("Done", None, ""))
+    lab.agent.status("no fault", lambda status: status["fault"] is None)
 
 
 def play(lab):

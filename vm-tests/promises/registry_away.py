@@ -15,6 +15,7 @@ def told(lab, reason):
     """Waits for a fault that is tried again."""
     fault = lab.agent.report(reason, lambda report: (report["fault"] or {}).get("reason") == reason)["fault"]
     lab.same(f"class of {fault['message']}", fault["class"], "retry")
+    lab.agent.status(f"{reason} in the status", lambda status: (status["fault"] or {}).get("reason") == reason)
     return fault
 
 

@@ -8,6 +8,7 @@ from lab.agent import config, no_action
 
 PATH, BROUGHT, VERSION = "/etc/lab/settings.conf", "/etc/lab/app.conf", "/usr/share/lab/version"
 FIRST, SECOND = "rendered-worker-a", "rendered-worker-b"
+NOT_IN = {"machine": "the deployments are put in another order from outside"}
 
 
 def play(lab):

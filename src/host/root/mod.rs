@@ -109,6 +109,20 @@ impl Root {
         self.settle(&Change::new(path, rustix::process::geteuid().as_raw(), Want::Absent)).map(|_| ())
     }
 
+    /// Writes over the beginning of a file that is there, where it is on the disk: for a reader that knows no names.
+    pub(in crate::host) fn overwrite(&self, path: &str, bytes: &[u8]) -> Result<(), HostError> {
+        let write = || {
+            let fd = self.resolve(path, OFlags::WRONLY)?;
+            let mut left = bytes;
+            while !left.is_empty() {
+                let written = rustix::io::write(&fd, left)?;
+                left = left.get(written..).unwrap_or_default();
+            }
+            rustix::fs::fsync(&fd)
+        };
+        write().map_err(|errno| HostError::io("write", path, errno))
+    }
+
     fn settle(&self, change: &Change<'_>) -> Result<Done, HostError> {
         durable::carry_out(self, std::slice::from_ref(change), Run::First, &self.points)
     }

@@ -284,6 +284,39 @@ async fn a_systemd_that_leaves_the_bus_ends_the_wait() {
     assert_eq!(systemd.restart(&crio).await.unwrap(), ServiceOutcome::Done);
 }
 
+/// A unit that failed may be started again: it is waited for, and its state told when it is late.
+#[tokio::test(flavor = "current_thread")]
+async fn a_unit_is_waited_for_by_what_systemd_tells() {
+    let double = Double::new("252");
+    let (server, systemd) = peers(&double).await;
+    let kubelet = [unit("kubelet.service")];
+    let becomes = async |active: &str, result: &str| {
+        let change = |unit: &mut double::Unit| {
+            (unit.active, unit.result) = (active.to_owned(), result.to_owned());
+        };
+        double.change(&server, "kubelet.service", change).await;
+    };
+    becomes("failed", "exit-code").await;
+    let late = systemd.active(&kubelet, std::time::Duration::from_millis(20), &|_| {}).await.unwrap();
+    assert_eq!(late, ["kubelet.service is failed (any, exit-code)"]);
+    let told = tokio::sync::Notify::new();
+    let tell = |what: String| {
+        assert_eq!(what, "kubelet.service, which is not active yet");
+        told.notify_one();
+    };
+    let waits = systemd.active(&kubelet, std::time::Duration::from_secs(60), &tell);
+    let story = async {
+        told.notified().await;
+        becomes("activating", "exit-code").await;
+        becomes("active", "success").await;
+    };
+    let (late, ()) = tokio::join!(waits, story);
+    assert!(late.unwrap().is_empty());
+    // What is active already is not waited for.
+    let never = |what| panic!("{what}");
+    assert!(systemd.active(&kubelet, std::time::Duration::from_secs(60), &never).await.unwrap().is_empty());
+}
+
 /// A real bus of its own, ended with the test.
 struct Bus {
     daemon: std::process::Child,

@@ -19,7 +19,8 @@ use zbus::zvariant::{OwnedObjectPath, OwnedValue, Value};
 
 mod unit;
 
-use unit::{ServiceView, Unit, UnitView};
+pub(crate) use unit::Unit;
+use unit::{ServiceView, UnitView};
 
 pub(crate) const OBJECT: &str = "/org/freedesktop/systemd1";
 pub(crate) const MANAGER: &str = "org.freedesktop.systemd1.Manager";
@@ -261,6 +262,10 @@ impl Double {
         let state = self.state();
         let known = state.units.contains_key(&name).then(|| unit_path(&name));
         known.ok_or_else(|| Refusal::NoSuchUnit(format!("Unit {name} not loaded.")))
+    }
+
+    async fn load_unit(&self, name: String, #[zbus(connection)] bus: &Connection) -> OwnedObjectPath {
+        self.serve_unit(bus, &name).await
     }
 
     async fn start_transient_unit(

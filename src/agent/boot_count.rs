@@ -1,0 +1,75 @@
+//! The boot loader's counter, where it has one: it covers the boots of a new deployment in which the agent never starts.
+//!
+//! # Decisions
+//! 1. It is begun before the reboot and ended before the commit: a count that is left over would one day boot the old
+//!    deployment of a node that is well.
+//! 2. After the boot loader went back, the new deployment is still the first of its menu. While the order is changed, boots
+//!    are counted anew: at every instant the next boot ends in a deployment that comes up.
+//! 3. A counter that can't be written keeps no update from its reboot: most boot loaders have none.
+
+use tracing::{info, warn};
+
+use super::{Agent, AgentError};
+use crate::control::ControlPlane;
+use crate::host::HostError;
+use crate::host::boot_counter::BootCounter;
+use crate::model::Observation;
+use crate::model::observation::BootCount;
+use crate::update::record::{StagedOs, chain};
+use crate::update::{Decision, Phase, Record};
+
+impl<C: ControlPlane> Agent<C> {
+    /// Has the boots of a new deployment counted.
+    pub(super) fn count_boots(&self, record: &Record) {
+        let new = record.staged_os() != StagedOs::None && !matches!(record.phase, Phase::FallingBack { .. });
+        if new && self.counted(|counter| counter.arm()) {
+            info!("the boot loader counts the boots of the new deployment");
+        }
+    }
+
+    /// Ends the count: what runs is good, or is left by the agent itself.
+    pub(super) fn end_count(&self) {
+        self.counted(|counter| counter.end());
+    }
+
+    /// Ends a count that no update needs any more.
+    pub(super) fn forget_count(&self, decision: &Decision, seen: &Observation) {
+        let over = match decision {
+            Decision::Watch | Decision::Begin | Decision::Supersede | Decision::Archive => {
+                seen.boots != BootCount::Off
+            }
+            Decision::Hold => matches!(seen.boots, BootCount::Left(_)),
+            Decision::Continue
+            | Decision::Restage
+            | Decision::Reboot
+            | Decision::Verify
+            | Decision::Replan(_)
+            | Decision::FallBack
+            | Decision::TakeBack
+            | Decision::Fault(_)
+            | Decision::Commit => false,
+        };
+        if over {
+            self.end_count();
+        }
+    }
+
+    /// Makes the deployment that the boot loader went back to the first of its menu.
+    pub(super) async fn stay(&self, seen: &Observation) -> Result<(), AgentError> {
+        let (BootCount::FellBack, Some(booted)) = (seen.boots, seen.os.booted()) else { return Ok(()) };
+        self.counted(|counter| counter.arm());
+        self.host.os.fall_back(&booted.deployment).await?;
+        self.end_count();
+        Ok(())
+    }
+
+    /// Does something with the counter; says whether there is one and it was done.
+    fn counted(&self, what: impl Fn(BootCounter<'_>) -> Result<(), HostError>) -> bool {
+        let Ok(Some(counter)) = BootCounter::find(&self.host.root) else { return false };
+        let done = what(counter);
+        if let Err(error) = &done {
+            warn!("the boot loader's counter can't be written: {}", chain(error));
+        }
+        done.is_ok()
+    }
+}

@@ -1,0 +1,76 @@
+//! Why a target was refused before its update began: no record tells that, so the agent leaves it for `status`.
+//!
+//! Invariant: the file is there only while the agent holds what it says. It is in `/run`: a boot looks anew.
+
+use serde::{Deserialize, Serialize};
+use tracing::warn;
+
+use super::{Agent, AgentError, Until};
+use crate::control::ControlPlane;
+use crate::host::{HostError, Root};
+use crate::model::{FileMode, Target};
+use crate::update::Fault;
+
+/// Where it is left.
+pub(crate) const REFUSED: &str = "/run/machine-config-agent/refused.json";
+
+/// What is wanted, and why it is not begun.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Refused {
+    pub(crate) wanted: Option<Target>,
+    pub(crate) fault: Fault,
+}
+
+impl Refused {
+    /// Reads what the agent left. What can't be understood is another version's: the next pass replaces it.
+    pub(crate) fn load(root: &Root) -> Result<Option<Self>, HostError> {
+        Ok(root.read(REFUSED)?.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
+    }
+}
+
+/// What is in the file, as far as this process knows.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) enum Left {
+    /// The agent before may have left something.
+    #[default]
+    Unknown,
+    /// It is not there.
+    Nothing,
+    /// It says this.
+    Refusal(Refused),
+}
+
+impl<C: ControlPlane> Agent<C> {
+    /// Leaves what is refused now, and takes away what is not any more.
+    pub(super) fn leave_refusal(&mut self) {
+        let now = self.health.fault.clone().map_or(Left::Nothing, |fault| {
+            Left::Refusal(Refused { wanted: self.health.wanted.clone(), fault })
+        });
+        // Who runs `apply` reads its answer.
+        if self.until == Until::Settled || self.left == now {
+            return;
+        }
+        if let Err(error) = self.write(&now) {
+            let error = AgentError::from(error).fault();
+            warn!("what `status` is to show can't be changed: {}", error.message);
+        }
+        self.left = now;
+    }
+
+    /// Takes it away: an agent that stops holds nothing.
+    pub(super) fn forget_refusal(&mut self) {
+        self.health.fault = None;
+        self.leave_refusal();
+    }
+
+    fn write(&self, left: &Left) -> Result<(), HostError> {
+        let root = &self.host.root;
+        let Left::Refusal(refused) = left else { return root.remove(REFUSED) };
+        let bytes = serde_json::to_vec(refused).map_err(|error| HostError::Malformed {
+            path: REFUSED.to_owned(),
+            format: "JSON",
+            cause: error.to_string(),
+        })?;
+        root.replace(REFUSED, &bytes, FileMode::DEFAULT)
+    }
+}
