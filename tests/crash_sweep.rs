@@ -10,6 +10,7 @@
     clippy::indexing_slicing,
     clippy::disallowed_methods,
     clippy::disallowed_types,
+    clippy::explicit_write,
     unreachable_pub,
     reason = "a test looks at the machine from outside, and tells what it played"
 )]
@@ -82,12 +83,16 @@ fn play(scenario: &Scenario, pass: Pass, all: &mut Played, wrong: &mut Vec<Strin
     });
     let again = if pass == Pass::Each { "" } else { ", killed twice" };
     let name = format!("{}{again}", scenario.name);
-    let (points, kills, runs) = (played.points, played.kills, played.runs);
-    let seconds = since.elapsed().as_secs_f64();
-    tell!("{name:<58} {points:>5} points {kills:>5} kills {runs:>6} runs {seconds:>6.1} s");
-    all.points += points;
-    all.kills += kills;
-    all.runs += runs;
+    tell!(
+        "{name:<58} {:>5} points {:>5} kills {:>6} runs {:>6.1} s",
+        played.points,
+        played.kills,
+        played.runs,
+        since.elapsed().as_secs_f64()
+    );
+    all.points += played.points;
+    all.kills += played.kills;
+    all.runs += played.runs;
 }
 
 fn number(name: &str, otherwise: u64) -> u64 {

@@ -141,6 +141,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::host::command::tests::make_program;
 
     fn put(dir: &Path, path: &str, mode: u32, text: &str) {
         let at = dir.join(path.trim_start_matches('/'));
@@ -184,14 +185,15 @@ mod tests {
         let root = Root::open(dir.path()).unwrap();
         let none = Systemd::absent();
         let script = "#!/bin/sh\necho \"the port\nis closed\" >&2\nexit $(cat \"$0.code\")\n";
-        put(dir.path(), &format!("{CHECKS}/10-a"), 0o755, script);
         put(dir.path(), &format!("{CHECKS}/10-a.code"), 0o644, "3");
+        let program = dir.path().join(CHECKS.trim_start_matches('/')).join("10-a");
+        make_program(&program, script);
         let limit = Duration::from_secs(30);
         let how = run(&root, &none, "10-a", limit).await.unwrap();
         assert_eq!(how.as_deref(), Some("exit code 3: the port; is closed"));
         put(dir.path(), &format!("{CHECKS}/10-a.code"), 0o644, "0");
         assert_eq!(run(&root, &none, "10-a", limit).await.unwrap(), None);
-        put(dir.path(), &format!("{CHECKS}/10-a"), 0o755, "#!/bin/sh\nexec tail -f /dev/null\n");
+        make_program(&program, "#!/bin/sh\nexec tail -f /dev/null\n");
         let how = run(&root, &none, "10-a", Duration::from_millis(10)).await.unwrap();
         assert_eq!(how.as_deref(), Some("no end within 0 s"));
     }

@@ -26,7 +26,6 @@ pub mod systemd;
 pub mod watch;
 
 mod fsync;
-#[cfg(feature = "backend-ostree")]
 pub(crate) mod mounts;
 mod selinux;
 

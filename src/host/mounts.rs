@@ -7,7 +7,9 @@ use std::path::Path;
 
 use rustix::fs::StatVfsMountFlags;
 use rustix::io::Result;
-use rustix::mount::{MountFlags, MountPropagationFlags, mount_bind_recursive, mount_change, mount_remount};
+#[cfg(feature = "backend-ostree")]
+use rustix::mount::mount_bind_recursive;
+use rustix::mount::{MountFlags, MountPropagationFlags, mount_change, mount_remount};
 use rustix::thread::UnshareFlags;
 
 /// Takes this thread into namespaces of its own. The caller has one thread only.
@@ -31,12 +33,14 @@ pub(crate) fn detach() -> Result<()> {
 }
 
 /// Shows a directory, or a file, at a second place where it can't be written.
+#[cfg(feature = "backend-ostree")]
 pub(crate) fn bind_read_only(from: &Path, to: &Path) -> Result<()> {
     mount_bind_recursive(from, to)?;
     make_read_only(to)
 }
 
 /// Makes a mount read-only, not the file system behind it.
+#[cfg(feature = "backend-ostree")]
 pub(crate) fn make_read_only(place: &Path) -> Result<()> {
     mount_remount(place, kept(place)? | MountFlags::BIND | MountFlags::RDONLY, c"")
 }

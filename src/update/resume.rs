@@ -320,7 +320,7 @@ fn in_vain(record: &Record, seen: &Observation) -> Decision {
     }
     Decision::Fault(Fault {
         class: Class::Degraded,
-        reason: BOOT_FAILED.to_owned(),
+        reason: "BootFailed".to_owned(),
         message: format!(
             "the new deployment of {} did not come up in any of its tries: the boot loader booted the one before",
             record.to.config

@@ -132,7 +132,7 @@ impl Scene {
     /// Runs an agent to its end.
     pub async fn end(&mut self) -> End {
         let mut agent = self.agent();
-        tokio::time::timeout(PATIENCE, agent.run()).await.unwrap().unwrap()
+        Box::pin(tokio::time::timeout(PATIENCE, agent.run())).await.unwrap().unwrap()
     }
 
     fn agent(&self) -> Agent<Desk> {

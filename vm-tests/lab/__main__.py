@@ -80,6 +80,7 @@ def main():
     parser = argparse.ArgumentParser(prog="vm-tests/run", description="Plays promises on hosts that really boot.")
     parser.add_argument("promise", nargs="*", help=f"of: {', '.join(known)} (default: all)")
     parser.add_argument("--tier", choices=TIERS, default="container", help="with a kernel of its own: machine")
+    parser.add_argument("--tries", type=int, default=1, metavar="N", help="of a promise that fails; each is told (default: 1)")
     parser.add_argument("--reboots", type=int, default=64, metavar="N", help="of `a_b_a` (default: 64)")
     arguments = parser.parse_args()
     if unknown := set(arguments.promise) - set(known):
@@ -108,19 +109,25 @@ def tell(names, images, options):
             print(f"skipped {name:<20} {why}", flush=True)
             skipped += 1
             continue
+        failed += not keep(name, promise, images, options)
+    print(f"{len(names) - failed - skipped} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
+    return 1 if failed else 0
+
+
+def keep(name, promise, images, options):
+    """Plays a promise, when it fails as often as it may; prints a line for each try. Returns whether it was kept."""
+    for _ in range(options.tries):
         began = time.monotonic()
         wrong = play(name, promise, images, options)
         seconds = time.monotonic() - began
         print(f"{'failed' if wrong else 'ok    '}  {name:<20} {seconds:6.1f} s", flush=True)
-        if wrong:
-            failed += 1
-            print(f"  {wrong}\n  kept: {CASES / name}", flush=True)
-        else:
+        if not wrong:
             (CASES / name / "disk.raw").unlink()
             for large in ("registry", "cluster"):
                 shutil.rmtree(CASES / name / large, ignore_errors=True)
-    print(f"{len(names) - failed - skipped} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
-    return 1 if failed else 0
+            return True
+        print(f"  {wrong[:2000]}\n  kept: {CASES / name}", flush=True)
+    return False
 
 
 if __name__ == "__main__":

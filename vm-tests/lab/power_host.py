@@ -152,6 +152,8 @@ def label(report, goal):
         return "finalising"
     if report["state"] != "Done":
         return report["phase"]
+    if goal is None:
+        return "before"
     # Done with what was before: nothing has begun.
     return "Done" if report["currentConfig"] == goal else "asked"
 

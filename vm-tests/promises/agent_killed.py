@@ -15,8 +15,11 @@ NOT_IN = {"machine": "the agent is held from outside"}
 
 
 def planned(lab, want):
-    """The plan is written down, and nothing is done."""
-    lab.same("the phase", lab.agent.kill_in("planned", want), "planned")
+    """The plan is written down, and nothing is done: the first record of a start."""
+    lab.machine.run("systemctl", "stop", UNIT)
+    dies_at(lab, "recorded", want)
+    lab.machine.run("systemctl", "--no-block", "start", UNIT)
+    lab.agent.told("the start after the one that died", lambda lines: len(lines) == 3, "STARTED")
 
 
 def staging(lab, want):
@@ -52,7 +55,7 @@ def committing(lab, want):
 
 
 def dies_at(lab, point, want):
-    """Has the first agent of the next boot die at one of its fail points."""
+    """Has the agent that starts next die at one of its fail points."""
     lab.machine.run("sh", "-c", f"echo MCA_FAIL_POINT=kill:{point} >{ORDER}")
     want()
 

@@ -89,7 +89,8 @@ def boot_is_full(lab, wanted):
     filled = fill(machine.sysroot / "boot", INITRAMFS // 2)
     before = unchanged.state(machine)
     agent.want(config(THIRD, {PATH: "version = 3\n"}), wanted)
-    needed, free = told(lab, "BootFull", r"([0-9.]+) MiB are needed in /boot for its kernel and initramfs, ([0-9.]+) MiB are free")
+    pattern = r"([0-9.]+) MiB are needed in /boot for its kernel and initramfs, ([0-9.]+) MiB are free"
+    needed, free = told(lab, "BootFull", pattern)
     lab.same(f"needed {needed} MiB", needed > INITRAMFS / MIB, True)
     lab.same(f"free {free} MiB", INITRAMFS / MIB / 2 - 1 <= free <= INITRAMFS / MIB / 2, True)
     lab.same("changed", unchanged.differences(before, unchanged.state(machine)), [])

@@ -19,8 +19,8 @@ KUBELET = "ostree/deploy/debian/var/lib/kubelet"
 def joined(lab):
     """Makes the objects of the node, and gives the guest what a node of a cluster has."""
     machine, cluster = lab.machine, lab.cluster()
-    cluster.create(POLICIES, {"apiVersion": "operator.openshift.io/v1", "kind": "MachineConfiguration", "metadata": {"name": "cluster"},
-                              "spec": {"managementState": "Managed"}})
+    cluster.create(POLICIES, {"apiVersion": "operator.openshift.io/v1", "kind": "MachineConfiguration",
+                              "metadata": {"name": "cluster"}, "spec": {"managementState": "Managed"}})
     cluster.create(CONFIGS, config(FIRST, {PATH: "version = 1\n"}))
     cluster.create(CONFIGS, config(SECOND, {PATH: "version = 1\n", BROUGHT: "from = image\n"}))
     cluster.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {

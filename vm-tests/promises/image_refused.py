@@ -25,14 +25,15 @@ def bad_images(lab):
     images, registry = lab.images, lab.registry()
     brought = {BROUGHT.lstrip("/"): "from = image\n"}
     plain = {"app/run": (0o755, b"#!/bin/sh\n")}
+    app, marks = images.layout.plain("app", plain, {}), images.layout.plain("marks", plain, BOOTABLE)
     arm = images.next("arm", brought, {}, architecture="arm64")
     changed = images.next("changed", {**brought, "usr/share/lab/changed": "1\n"}, {})
     found = [
         ("ImageNotFound", ("manifest unknown", "pushed"), f"{registry.host}/os@sha256:{'0' * 64}"),
         ("ImageWrongArchitecture", ("arm64", "amd64"), pushed(lab, "arm", arm)),
-        ("ImageNotBootable", ("ostree.bootable", "base"), pushed(lab, "app", images.layout.plain("app", plain, {}))),
+        ("ImageNotBootable", ("ostree.bootable", "base"), pushed(lab, "app", app)),
         # It has the marks, and nothing of what they stand for.
-        ("ImageNotBootable", ("ostree.final-diffid", "base"), pushed(lab, "marks", images.layout.plain("marks", plain, BOOTABLE))),
+        ("ImageNotBootable", ("ostree.final-diffid", "base"), pushed(lab, "marks", marks)),
         ("ImageDigestMismatch", ("digest", "Push"), pushed(lab, "changed", changed)),
     ]
     # What the registry gives under this name is another manifest.

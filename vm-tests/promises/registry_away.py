@@ -37,7 +37,7 @@ def play(lab):
     agent.want(config(SECOND, {PATH: "version = 2\n", BROUGHT: "from = image\n"}), image)
     fault = told(lab, "ImagePullFailed")
     lab.same(f"the registry is named in {fault['message']}", registry.host in fault["message"], True)
-    agent.told("the second try", lambda lines: len([line for line in lines if "ImagePullFailed" in line["MESSAGE"]]) == 2, "FAULT")
+    agent.told("the second try", lambda lines: [line["MCA_FAULT"] for line in lines] == ["ImagePullFailed"] * 2, "FAULT")
     lab.same("changed", unchanged.differences(before, unchanged.state(machine)), [])
 
     # It is back, with a layer of which a byte is another one. It is noticed before anything of it is used.

@@ -21,6 +21,7 @@ use super::Entered;
 use super::HostError;
 use super::durable::{self, Change, Done, Run, Want};
 use super::failpoint::FailPoints;
+use super::fsync::fsync;
 use super::meter::Meter;
 use crate::model::FileMode;
 
@@ -118,7 +119,7 @@ impl Root {
                 let written = rustix::io::write(&fd, left)?;
                 left = left.get(written..).unwrap_or_default();
             }
-            rustix::fs::fsync(&fd)
+            fsync(&fd)
         };
         write().map_err(|errno| HostError::io("write", path, errno))
     }

@@ -2,15 +2,15 @@
 #![expect(clippy::disallowed_types, reason = "it makes programs and FIFOs")]
 
 use std::cell::RefCell;
-use std::io::Write as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use super::unit::Bootc;
 use super::*;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::unix::pipe::{OpenOptions, Receiver, Sender};
 
+use crate::host::command::tests::make_program;
 use crate::host::systemd::tests::double::Double;
 use crate::host::systemd::tests::peers;
 use crate::model::Class;
@@ -39,16 +39,6 @@ async fn scene(version: &str, script: &str) -> Scene {
     let root = Root::open(Path::new(dir.path())).unwrap();
     let bootc = Bootc::new(systemd, root).at(program.to_str().unwrap());
     Scene { dir, double, _server: server, bootc }
-}
-
-/// Another process writes it: while this one has it open, a test beside this one may fork, and the kernel does not run
-/// a program that anybody has open for writing (`ETXTBSY`).
-fn make_program(path: &Path, text: &str) {
-    let mut install = Command::new("install");
-    let install = install.args(["-m", "755", "/dev/stdin"]).arg(path).stdin(Stdio::piped());
-    let mut install = install.spawn().unwrap();
-    install.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
-    assert!(install.wait().unwrap().success());
 }
 
 fn quiet(_: OsProgress) {}
