@@ -83,9 +83,8 @@ class Machine(Host):
     @property
     def deployment(self):
         """Returns the booted deployment, as the guest names it; from outside it is not there."""
-        words = self.run("cat", "/proc/cmdline").split()
-        link = next(word.removeprefix("ostree=") for word in words if word.startswith("ostree="))
-        return self.run("readlink", "-f", f"/sysroot{link}").strip()
+        # Not the link on the kernel's command line: it is another one as soon as the boot entries are written anew.
+        return "/sysroot" + self.run("findmnt", "--noheadings", "--output", "FSROOT", "/").strip()
 
     def write(self, path, text):
         """Puts a file into the running guest, atomically, as an administrator would."""
