@@ -50,6 +50,17 @@ impl<'a> BootCounter<'a> {
         Ok(None)
     }
 
+    /// Says what is counted on a host. A block with the agent's own variable is enough: each pass asks this.
+    pub fn seen(root: &Root) -> Result<BootCount, HostError> {
+        for directory in PLACES {
+            let count = BootCounter { root, directory }.count()?;
+            if count != BootCount::Off {
+                return Ok(count);
+            }
+        }
+        Ok(BootCount::Off)
+    }
+
     /// Says what the counter says.
     pub fn count(&self) -> Result<BootCount, HostError> {
         let Some(block) = self.root.read_text(&self.place())? else { return Ok(BootCount::Off) };

@@ -13,7 +13,7 @@ use crate::host::accounts::{self, Accounts};
 use crate::host::boot_counter::BootCounter;
 use crate::host::systemd::UnitLinks;
 use crate::host::{Host, Root, keys};
-use crate::model::observation::{BootCount, CoreSeen};
+use crate::model::observation::CoreSeen;
 use crate::model::users::{CORE, KEYS_FILE};
 use crate::model::{FileSeen, HostSpec, Karg, ManagedPath, Observation, Principal, UnitName};
 
@@ -28,7 +28,7 @@ pub async fn observe(host: &Host, specs: &[&HostSpec]) -> Result<Observation, Ob
     let links = UnitLinks::load(root).map_err(ObserveError::of("the units"))?;
     Ok(Observation {
         boot_id: host.power.boot_id().map_err(ObserveError::of("the boot"))?,
-        boots: boot_count(root)?,
+        boots: BootCounter::seen(root).map_err(ObserveError::of("the boot loader's counter"))?,
         os: host.os.seen().await.map_err(ObserveError::of("the OS"))?,
         kargs: kargs(root)?,
         files: files(root, &paths(specs))?,
@@ -38,12 +38,6 @@ pub async fn observe(host: &Host, specs: &[&HostSpec]) -> Result<Observation, Ob
         user_ids,
         group_ids,
     })
-}
-
-fn boot_count(root: &Root) -> Result<BootCount, ObserveError> {
-    let of = ObserveError::of("the boot loader's counter");
-    let counter = BootCounter::find(root).map_err(&of)?;
-    counter.map_or(Ok(BootCount::Off), |counter| counter.count().map_err(&of))
 }
 
 /// Returns every path that one of the specs writes.

@@ -30,6 +30,11 @@ impl Failure {
         Self { object: object.into(), cause: cause.into(), trouble }
     }
 
+    /// Says that a deployment which is to boot next is not there.
+    pub(in crate::host) fn gone(deployment: &str) -> Self {
+        Self::new(Trouble::DeploymentGone, deployment, "it is not on this host any more")
+    }
+
     /// Finds the kind of a failure by the words of skopeo, ostree-ext and libostree: none of them gives a code.
     pub(in crate::host) fn told(object: &str, text: &str, other: Trouble) -> Self {
         const KNOWN: [(&str, Trouble); 28] = [

@@ -160,8 +160,7 @@ impl BootcBackend {
             return Ok(());
         }
         if !self.is_there(deployment) {
-            let cause = "it is not on this host any more";
-            return Err(Failure::new(Trouble::DeploymentGone, deployment, cause).into_error());
+            return Err(Failure::gone(deployment).into_error());
         }
         let Ran { ended, words } = self.bootc.rollback(deployment).await?;
         if !ended.is_success() {

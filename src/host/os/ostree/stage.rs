@@ -205,8 +205,7 @@ pub(super) fn fall_back(sysroot: &Locked, path: &Path, deployment: &str) -> Resu
     let is_wanted = |d: &Deployment| !d.is_staged() && sysroot::id(d) == deployment;
     let all = sysroot.deployments();
     let Some(wanted) = all.iter().find(|d| is_wanted(d)) else {
-        let cause = "it is not on this host any more";
-        return Err(Failure::new(Trouble::DeploymentGone, deployment, cause));
+        return Err(Failure::gone(deployment));
     };
     if all.first().is_some_and(is_wanted) {
         return Ok(());

@@ -117,8 +117,7 @@ pub(super) async fn fall_back(root: &Root, deployment: &str) -> Result<(), HostE
             return Ok(());
         }
         if !all.iter().any(|one| one.id == deployment) {
-            let cause = "it is not on this host any more";
-            return Err(Failure::new(Trouble::DeploymentGone, deployment, cause).into_error());
+            return Err(Failure::gone(deployment).into_error());
         }
         let staged = state.pending().is_some_and(|first| first.is_staged);
         if asked && !staged {
