@@ -68,14 +68,9 @@ class Prepared:
         host = machine.Machine(self.images.disk, self.place / "first")
         try:
             host.boot()
-            host.write("/etc/containers/registries.conf.d/lab.conf", self.registry.trusted())
-            first = agent.Agent(host)
-            first.policy(agent.no_action(*LINES))
             for update in self.updates.values():
                 host.write(f"{agent.CONTROL}/machineconfigs/{update.config}.json", json.dumps(update.wanted))
-            first.want(agent.config(OLD, contents(1)))
-            first.start()
-            first.done(OLD)
+            agent.Agent(host).settle(agent.config(OLD, contents(1)), agent.no_action(*LINES), self.registry)
             host.power_off()
         finally:
             host.close()

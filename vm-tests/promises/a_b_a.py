@@ -73,11 +73,7 @@ def play(lab):
 
     # Boot 1: version 1, taken over. From here to `a`, to `b`, to `a` ...
     machine.boot()
-    machine.write("/etc/containers/registries.conf.d/lab.conf", registry.trusted())
-    agent.policy(no_action(PATH))
-    agent.want(config("rendered-worker-first", {PATH: "version = 1\n"}))
-    agent.start()
-    agent.done("rendered-worker-first")
+    agent.settle(config("rendered-worker-first", {PATH: "version = 1\n"}), no_action(PATH), registry)
 
     # Boots 2 to the last: one side each.
     settled, used, began = None, [], time.monotonic()

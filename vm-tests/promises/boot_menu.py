@@ -18,11 +18,7 @@ def play(lab):
 
     # Boots 1 and 2: from one image to the next.
     machine.boot()
-    machine.write("/etc/containers/registries.conf.d/lab.conf", registry.trusted())
-    agent.policy(no_action(PATH))
-    agent.want(config(FIRST, {PATH: "version = 1\n"}))
-    agent.start()
-    agent.done(FIRST)
+    agent.settle(config(FIRST, {PATH: "version = 1\n"}), no_action(PATH), registry)
     agent.want(config(SECOND, {PATH: "version = 1\n", BROUGHT: "from = image\n"}), image)
     machine.next_boot()
     new = agent.done(SECOND, image)["booted"]["deployment"]

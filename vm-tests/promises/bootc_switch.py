@@ -30,11 +30,8 @@ def play(lab):
     # Boot 1: bootc is found. It fails first, and the fault has its words; then it is run again.
     machine.put(BOOTC, bootc, 0o755)
     machine.boot()
-    machine.write("/etc/containers/registries.conf.d/lab.conf", registry.trusted())
-    agent.policy(no_action(PATH))
-    agent.want(config(FIRST, {PATH: "version = 1\n"}))
-    agent.start()
-    lab.same("backend", agent.done(FIRST)["booted"]["backend"], "bootc")
+    booted = agent.settle(config(FIRST, {PATH: "version = 1\n"}), no_action(PATH), registry)["booted"]
+    lab.same("backend", booted["backend"], "bootc")
     machine.run("sh", "-c", f"mkdir -p {KNOBS}; mkfifo {KNOBS}/begun {KNOBS}/go; echo 'fail it is a drill' >{KNOBS}/fault")
     agent.want(second, image)
 

@@ -121,11 +121,7 @@ def play(lab):
 
     # Boot 1
     machine.boot()
-    machine.write("/etc/containers/registries.conf.d/lab.conf", registry.trusted())
-    agent.policy(no_action(PATH, BIG))
-    agent.want(config(FIRST, {PATH: "version = 1\n"}))
-    agent.start()
-    agent.done(FIRST)
+    agent.settle(config(FIRST, {PATH: "version = 1\n"}), no_action(PATH, BIG), registry)
     root_is_full(lab, second)
 
     # Boot 2: the image that did not fit.

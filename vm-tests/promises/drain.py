@@ -31,7 +31,7 @@ def joined(lab):
     (kubelet / "kubeconfig").chmod(0o600)
     drop_in = (CHECKOUT / f"systemd/{UNIT}.d/{DROP_IN}").read_text()
     machine.write(f"/etc/systemd/system/{UNIT}.d/{DROP_IN}", drop_in)
-    machine.write("/etc/containers/registries.conf.d/lab.conf", lab.registry().trusted())
+    lab.agent.trust(lab.registry())
     machine.run("systemctl", "daemon-reload")
 
 

@@ -31,11 +31,7 @@ def play(lab):
     # Boot 1: the power fails when the finalisation has just begun.
     machine.boot()
     old = machine.deployment
-    machine.write("/etc/containers/registries.conf.d/lab.conf", registry.trusted())
-    agent.policy(no_action(PATH))
-    agent.want(config(FIRST, {PATH: "version = 1\n"}))
-    agent.start()
-    agent.done(FIRST)
+    agent.settle(config(FIRST, {PATH: "version = 1\n"}), no_action(PATH), registry)
     second = want(SECOND, 2)
     machine.says(BEGINS)
     machine.cut()

@@ -25,11 +25,7 @@ def play(lab):
     machine.boot()
     old = machine.deployment
     machine.run("unshare", "--mount", "sh", "-c", CHANGE, "+i")
-    machine.write("/etc/containers/registries.conf.d/lab.conf", registry.trusted())
-    agent.policy(no_action(PATH))
-    agent.want(config(FIRST, {PATH: "version = 1\n"}))
-    agent.start()
-    agent.done(FIRST)
+    agent.settle(config(FIRST, {PATH: "version = 1\n"}), no_action(PATH), registry)
     agent.want(config(SECOND, {PATH: "version = 1\n", BROUGHT: "from = image\n"}), image)
 
     # Boot 2: the old one; it is staged again, and the machine goes down again. Boot 3: the old one, and an end.

@@ -25,12 +25,8 @@ def play(lab):
     # Boot 1: version 1. The target brings another image, and a file that is written beside it.
     machine.boot()
     old = machine.deployment
-    machine.write("/etc/containers/registries.conf.d/lab.conf", registry.trusted())
     machine.write(SETTINGS, f'[health]\nwithin = "{WITHIN}s"\n')
-    agent.policy(no_action(PATH))
-    agent.want(config(FIRST, {PATH: "version = 1\n"}))
-    agent.start()
-    agent.done(FIRST)
+    agent.settle(config(FIRST, {PATH: "version = 1\n"}), no_action(PATH), registry)
     agent.want(config(SECOND, {PATH: "version = 2\n", WRITTEN: "2\n"}), image)
 
     # Boot 2: version 2. It does not prove itself; what is waited for is told meanwhile.

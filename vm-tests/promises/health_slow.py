@@ -33,12 +33,8 @@ def play(lab):
 
     # Boot 1
     machine.boot()
-    machine.write("/etc/containers/registries.conf.d/lab.conf", registry.trusted())
     machine.write(SETTINGS, f'[health]\nunits = ["{NAME}"]\nwithin = "5m"\n')
-    agent.policy(no_action(PATH))
-    agent.want(config(FIRST, {PATH: "version = 1\n"}))
-    agent.start()
-    agent.done(FIRST)
+    agent.settle(config(FIRST, {PATH: "version = 1\n"}), no_action(PATH), registry)
     agent.want(config(SECOND, {PATH: "version = 1\n"}), image)
 
     # Boot 2: the unit is not active yet. The agent that waits for it is killed, and the next one waits on.

@@ -64,11 +64,7 @@ def play(lab):
 
     # Boot 1: one after the other is refused.
     machine.boot()
-    machine.write("/etc/containers/registries.conf.d/lab.conf", lab.registry().trusted())
-    agent.policy(no_action(PATH, BROUGHT))
-    agent.want(config(FIRST, {PATH: "version = 1\n"}))
-    agent.start()
-    agent.done(FIRST)
+    agent.settle(config(FIRST, {PATH: "version = 1\n"}), no_action(PATH, BROUGHT), lab.registry())
     before = unchanged.state(machine)
     for number, (reason, words, image) in enumerate(bad):
         refused(lab, number, before, image, reason, words)

@@ -19,11 +19,8 @@ def play(lab):
     # Boot 1: version 1, which was deployed from an image too. The image is asked for by digest.
     machine.boot()
     old = machine.deployment
-    machine.write("/etc/containers/registries.conf.d/lab.conf", registry.trusted())
-    agent.policy(no_action(PATH))
-    agent.want(config(FIRST, {PATH: "version = 1\n"}))
-    agent.start()
-    lab.same("booted image", agent.done(FIRST)["booted"]["digest"], images.first)
+    booted = agent.settle(config(FIRST, {PATH: "version = 1\n"}), no_action(PATH), registry)["booted"]
+    lab.same("booted image", booted["digest"], images.first)
     lab.same(VERSION, machine.read(VERSION), "1\n")
     agent.want(second, image)
 

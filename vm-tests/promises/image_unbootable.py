@@ -27,11 +27,7 @@ def play(lab):
     # Boot 1: the image is pulled and staged as any other; what is wrong with it can't be seen.
     machine.boot()
     old, kernel = machine.deployment, machine.run("uname", "--kernel-release").strip()
-    machine.write("/etc/containers/registries.conf.d/lab.conf", registry.trusted())
-    agent.policy(no_action(PATH))
-    agent.want(config(FIRST, {PATH: "version = 1\n"}))
-    agent.start()
-    agent.done(FIRST)
+    agent.settle(config(FIRST, {PATH: "version = 1\n"}), no_action(PATH), registry)
     want(SECOND, "unbootable", {**brought, f"usr/lib/modules/{kernel}/initramfs.img": "no initramfs\n"})
     lab.same("the end of boot 1", machine.end(), REBOOT)
 

@@ -18,11 +18,7 @@ def play(lab):
 
     # Boot 1: the switch begins, and the power fails when the agent writes that it stages.
     machine.boot()
-    machine.write("/etc/containers/registries.conf.d/lab.conf", registry.trusted())
-    agent.policy(no_action(PATH))
-    agent.want(config(FIRST, {PATH: "version = 1\n"}))
-    agent.start()
-    agent.done(FIRST)
+    agent.settle(config(FIRST, {PATH: "version = 1\n"}), no_action(PATH), registry)
     # What the administrator wrote is on the disk; what the agent writes is its own business.
     machine.run("sync")
     agent.want(second, image)

@@ -27,11 +27,7 @@ def play(lab):
 
     # Boot 1: nobody is there, and the agent asks again and again.
     machine.boot()
-    machine.write("/etc/containers/registries.conf.d/lab.conf", registry.trusted())
-    agent.policy(no_action(PATH))
-    agent.want(config(FIRST, {PATH: "version = 1\n"}))
-    agent.start()
-    agent.done(FIRST)
+    agent.settle(config(FIRST, {PATH: "version = 1\n"}), no_action(PATH), registry)
     before = unchanged.state(machine)
     registry.stop()
     agent.want(config(SECOND, {PATH: "version = 2\n", BROUGHT: "from = image\n"}), image)

@@ -47,11 +47,7 @@ def play(lab):
 
     # Boot 1: without credentials, then with wrong ones, then with the right ones.
     machine.boot()
-    machine.write("/etc/containers/registries.conf.d/lab.conf", registry.trusted())
-    agent.policy(no_action(PATH))
-    agent.want(config(FIRST, {PATH: "version = 1\n"}))
-    agent.start()
-    agent.done(FIRST)
+    agent.settle(config(FIRST, {PATH: "version = 1\n"}), no_action(PATH), registry)
     before = unchanged.state(machine)
     agent.want(config(SECOND, {PATH: "version = 2\n", BROUGHT: "from = image\n"}), image)
     refused(lab, before, 1)

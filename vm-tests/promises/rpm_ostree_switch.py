@@ -66,11 +66,7 @@ def play(lab):
     for path, text in HOST.items():
         machine.put(path, text.encode())
     machine.boot()
-    machine.write("/etc/containers/registries.conf.d/lab.conf", registry.trusted())
-    agent.policy(no_action(PATH))
-    agent.want(config(FIRST, {PATH: "version = 1\n"}))
-    agent.start()
-    booted = agent.done(FIRST)["booted"]
+    booted = agent.settle(config(FIRST, {PATH: "version = 1\n"}), no_action(PATH), registry)["booted"]
     lab.same("backend", (booted["backend"], booted["digest"]), ("rpm-ostree", images.first))
     lab.same("why", booted["backendBecause"].startswith("rpm-ostree is installed"), True)
 

@@ -43,7 +43,7 @@ def main_process(lab):
 def play(lab):
     machine, agent, images, registry = lab.machine, lab.agent, lab.images, lab.registry()
     machine.boot()
-    machine.write("/etc/containers/registries.conf.d/lab.conf", registry.trusted())
+    agent.trust(registry)
     agent.policy(no_action(PATH))
     agent.want(config(FIRST, {PATH: "version = 1\n"}))
     # An interval that a person can wait for.

@@ -27,11 +27,7 @@ def play(lab):
     # Boot 1: it is really so; the agent makes it writable for its worker alone.
     machine.boot()
     read_only(lab, "before")
-    machine.write("/etc/containers/registries.conf.d/lab.conf", registry.trusted())
-    agent.policy(no_action(PATH))
-    agent.want(config(FIRST, {PATH: "version = 1\n"}))
-    agent.start()
-    agent.done(FIRST)
+    agent.settle(config(FIRST, {PATH: "version = 1\n"}), no_action(PATH), registry)
     agent.want(config(SECOND, {PATH: "version = 1\n", BROUGHT: "from = image\n"}), image)
     agent.status("staging", lambda status: status["phase"] == "Staging")
     read_only(lab, "while it stages")
