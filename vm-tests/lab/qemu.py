@@ -2,16 +2,23 @@
 
 Each boot is a QEMU of its own, which ends where a machine would reset or go off; it tells by QMP which of both it was. Programs
 are run in the guest by ssh. What the guest has not given to its disk is lost with it; the rest survives in the page cache.
+
+The first boot is the same for all: one machine is frozen when it has booted, and every other one goes on from there.
 """
 
 import json
+import os
+import select
 import shlex
+import shutil
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 
 from . import disk, guest, loader
 from .host import BOOT_LIMIT, END_LIMIT, REBOOT, Host
+from .image import building, digest_of
 from .place import LabError, run
 
 # Two processors are quicker than one with all of systemd, and a newer one has more to emulate.
@@ -24,6 +31,57 @@ UP = "Startup finished in"
 WRITE = 'mkdir -p "${1%/*}" && cat > "$1.new" && chmod 644 "$1.new" && mv "$1.new" "$1"'
 
 
+class Monitor:
+    """QEMU's own words (QMP), and what it is told."""
+
+    def __init__(self, process):
+        self.process, self.text, self.told = process, b"", []
+        # Events are told to who has said this.
+        self.tell("qmp_capabilities")
+
+    def tell(self, command, **arguments):
+        """Gives a command."""
+        self.process.stdin.write(json.dumps({"execute": command, "arguments": arguments}).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def until(self, wanted, limit):
+        """Waits for words that are wanted, and returns them; or returns nothing when it has ended."""
+        limit += time.monotonic()
+        while True:
+            if found := next(filter(wanted, self.told), None):
+                return found
+            if not select.select([self.process.stdout], [], [], max(0, limit - time.monotonic()))[0]:
+                raise LabError(f"QEMU has not said what was waited for; it said {self.told}")
+            more = os.read(self.process.stdout.fileno(), 65536)
+            if not more:
+                return None
+            *lines, self.text = (self.text + more).split(b"\n")
+            self.told += map(json.loads, lines)
+
+
+class Frozen:
+    """A machine that has booted and stands still: its disk and its memory."""
+
+    def __init__(self, place):
+        self.disk, self.memory = place / "disk.raw", place / "memory"
+
+    @classmethod
+    def of(cls, golden, key):
+        """Returns the one of a disk; it is booted and frozen when it is first asked for."""
+        place = golden.with_name(f"{golden.stem}-frozen-{digest_of(*HARDWARE)}")
+        if not place.exists():
+            with building(place) as (new, work):
+                template = Machine(golden, work / "template", key)
+                try:
+                    template.boot_cold()
+                    template.freeze(new / "memory")
+                finally:
+                    template.close()
+                template.disk.rename(new / "disk.raw")
+                shutil.rmtree(template.place)
+        return cls(place)
+
+
 class Machine(Host):
     """One host in a machine."""
 
@@ -31,16 +89,50 @@ class Machine(Host):
     PATIENCE = 5
     OUTSIDE = guest.GATEWAY
 
-    def __init__(self, golden: Path, place: Path):
+    def __init__(self, golden: Path, place: Path, key=None):
         super().__init__(golden, place)
-        self.key = golden.with_name("key")
+        self.golden, self.key, self.fresh = golden, key or golden.with_name("key"), True
         # The path of a socket is short.
         self.channel = tempfile.TemporaryDirectory(prefix="lab-")
 
     def boot(self, choose=max):
+        """Switches the machine on and waits until systemd says that it is up. A fresh disk has been booted already."""
+        if self.fresh and choose is max:
+            self.thaw(Frozen.of(self.golden, self.key))
+        else:
+            self.boot_cold(choose)
+
+    def boot_cold(self, choose=max):
         """Switches the machine on and waits until systemd says that it is up."""
         self._switch_on(choose)
         self.says(UP, BOOT_LIMIT)
+        self._enter()
+
+    def thaw(self, frozen):
+        """Goes on from where a machine was frozen."""
+        self.disk.unlink()
+        self.obtain(frozen.disk)
+        self._switch_on(max, "-incoming", f"exec:cat {shlex.quote(str(frozen.memory))}")
+        if not self.monitor.until(lambda told: told.get("event") == "RESUME", BOOT_LIMIT):
+            raise LabError(f"{frozen.memory} does not go on: {self.last_words()}")
+        self._enter()
+        # Its clock stood still, too.
+        self.run("date", f"--set=@{time.time():.3f}")
+
+    def freeze(self, memory):
+        """Writes its memory to a file; it ends, and its disk is what the memory knows of."""
+        self.run("sync")
+        run(*self._ssh("-O", "exit"))
+        self.monitor.tell("migrate-set-capabilities", capabilities=[{"capability": "events", "state": True}])
+        self.monitor.tell("migrate", uri=f"exec:cat > {shlex.quote(str(memory))}")
+        ended = self.monitor.until(lambda told: told.get("event") == "MIGRATION" and
+                                   told["data"]["status"] in ("completed", "failed"), BOOT_LIMIT)
+        if not ended or ended["data"]["status"] == "failed":
+            raise LabError(f"its memory is not written: {self.monitor.told}")
+        self.monitor.tell("quit")
+        self.process.wait(END_LIMIT)
+
+    def _enter(self):
         # One connection for all: an emulated handshake takes a second.
         run(*self._ssh("-M", "-N", "-f"), timeout=END_LIMIT * self.PATIENCE)
 
@@ -50,14 +142,13 @@ class Machine(Host):
         if (code := self.end()) != REBOOT:
             raise LabError(f"boot {self.boots} ended with {code}, and not with a reset: {self.last_words()}")
 
-    def _switch_on(self, choose):
+    def _switch_on(self, choose, *more):
         self.turn_page()
+        self.fresh = False
         asked = loader.LAST if choose is min else "first"
-        self.process = subprocess.Popen(self._qemu(asked), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        self.process = subprocess.Popen([*self._qemu(asked), *more], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=self.console)
-        # Events are told to who has said this.
-        self.process.stdin.write(b'{"execute": "qmp_capabilities"}\n')
-        self.process.stdin.flush()
+        self.monitor = Monitor(self.process)
 
     def _qemu(self, asked):
         return ["qemu-system-x86_64", *HARDWARE, "-qmp", "stdio", "-smbios", f"type=1,version={asked}",
@@ -99,6 +190,7 @@ class Machine(Host):
 
     def put(self, path, data, mode=0o644):
         """Puts a file into the /usr of what boots next, as if its image had brought it. The machine is off."""
+        self.fresh = False
         with disk.mounted(self.disk, self.sysroot):
             place = disk.entry(self.sysroot)[0] / path.lstrip("/")
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -111,14 +203,15 @@ class Machine(Host):
 
     def ended(self):
         """Returns how the boot ended, which has."""
-        events = [json.loads(line) for line in self.process.communicate()[0].splitlines()]
-        reasons = [event["data"]["reason"] for event in events if event.get("event") == "SHUTDOWN"]
-        return REBOOT if reasons == ["guest-reset"] else self.process.returncode
+        reset = self.monitor.until(lambda told: told.get("event") == "SHUTDOWN" and told["data"]["reason"] == "guest-reset",
+                                   END_LIMIT)
+        self.process.wait()
+        return REBOOT if reset else self.process.returncode
 
     def cut(self):
         """Cuts the power: what the guest holds in its memory is lost."""
         self.process.kill()
-        self.process.communicate()
+        self.process.wait()
 
     def close(self):
         """Ends what still runs, keeps the journal."""
