@@ -53,6 +53,10 @@ class Agent:
         """Sets the target: the MachineConfig first, then what names it."""
         name = wanted["metadata"]["name"]
         self.machine.write(f"{CONTROL}/machineconfigs/{name}.json", json.dumps(wanted))
+        self.target(name, image)
+
+    def target(self, name, image=None):
+        """Sets the target by the name of a MachineConfig that is there, and perhaps an image."""
         target = {"config": name, **({"image": image} if image else {})}
         self.machine.write(f"{CONTROL}/target.yaml", json.dumps(target))
 

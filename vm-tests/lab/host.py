@@ -20,8 +20,17 @@ REBOOT = 133
 BOOT_LIMIT = 60
 END_LIMIT = 60
 COMMAND_LIMIT = 60
-# From the kernel's inotify.h: a file was written to.
-IN_MODIFY = 0x2
+# From the kernel's inotify.h: a file was written to; one was renamed into the directory.
+IN_MODIFY, IN_MOVED_TO = 0x2, 0x80
+
+
+def notify_of(place, event):
+    """Returns an inotify that tells of an event of a file or a directory."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    notify = libc.inotify_init1(os.O_CLOEXEC)
+    if notify < 0 or libc.inotify_add_watch(notify, os.fsencode(place), event) < 0:
+        raise LabError(f"{place} can't be watched: {os.strerror(ctypes.get_errno())}")
+    return notify
 
 
 class Host:
@@ -84,12 +93,10 @@ class Host:
 
     def says(self, words, limit=END_LIMIT):
         """Waits until the console, to which the journal goes too, says these words in this boot; it may end with them."""
-        libc, limit = ctypes.CDLL(None, use_errno=True), limit * self.PATIENCE
-        until, log = time.monotonic() + limit, self.place / "console.log"
-        notify, ended = libc.inotify_init1(os.O_CLOEXEC), os.pidfd_open(self.process.pid)
+        limit, log = limit * self.PATIENCE, self.place / "console.log"
+        until = time.monotonic() + limit
+        notify, ended = notify_of(log, IN_MODIFY), os.pidfd_open(self.process.pid)
         try:
-            if notify < 0 or libc.inotify_add_watch(notify, os.fsencode(log), IN_MODIFY) < 0:
-                raise LabError(f"{log} can't be watched: {os.strerror(ctypes.get_errno())}")
             ready = []
             while words.encode() not in log.read_bytes()[self.page:]:
                 if ended in ready:

@@ -13,11 +13,9 @@ import time
 from pathlib import Path
 
 from . import disk
-from .host import BOOT_LIMIT, END_LIMIT, Host
+from .host import BOOT_LIMIT, END_LIMIT, IN_MOVED_TO, Host, notify_of
 from .place import LabError, run
 
-# From the kernel's inotify.h: a file was renamed into the directory.
-IN_MOVED_TO = 0x80
 # From sched.h.
 CLONE_NEWNET = 0x40000000
 # From ext4.h: EXT4_IOC_SHUTDOWN, with the flag that leaves the journal as it is on the disk.
@@ -60,15 +58,6 @@ def _space(process):
         return os.readlink(process / "ns/pid")
     except OSError:
         return None
-
-
-def notify_of(place):
-    """Returns an inotify that tells when a file was renamed into a directory."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    notify = libc.inotify_init1(os.O_CLOEXEC)
-    if notify < 0 or libc.inotify_add_watch(notify, os.fsencode(place), IN_MOVED_TO) < 0:
-        raise LabError(f"{place} can't be watched: {os.strerror(ctypes.get_errno())}")
-    return notify
 
 
 class Machine(Host):
@@ -196,11 +185,8 @@ class Machine(Host):
 
     def changes(self, place, limit):
         """Yields the text of a file that is replaced at each change, now and after each, until the limit."""
-        libc = ctypes.CDLL(None, use_errno=True)
-        notify = libc.inotify_init1(os.O_CLOEXEC)
+        notify = notify_of(place.parent, IN_MOVED_TO)
         try:
-            if notify < 0 or libc.inotify_add_watch(notify, os.fsencode(place.parent), IN_MOVED_TO) < 0:
-                raise LabError(f"{place.parent} can't be watched: {os.strerror(ctypes.get_errno())}")
             yield place.read_text() if place.exists() else ""
             while select.select([notify], [], [], max(0, limit - time.monotonic()))[0]:
                 os.read(notify, 65536)

@@ -8,8 +8,9 @@ import sys
 import time
 from pathlib import Path
 
-from . import image, machine
-from .place import RECORDER, WORK, LabError, need_packages, run
+from . import image, machine, power_machine
+from .place import EMULATOR, RECORDER, WORK, LabError, need_packages, run
+from .power_machine import Killed
 from .power_random import Random, replay
 from .power_recorded import Recorded
 from .power_table import line, table
@@ -65,7 +66,8 @@ def arguments():
     parser = argparse.ArgumentParser(prog="vm-tests/power", description="Cuts the power of hosts that are updated.")
     parser.add_argument("--cuts", type=int, default=20, help="so many cuts with each method (default: 20)")
     parser.add_argument("--seed", default="1", help="what chance begins with (default: 1)")
-    parser.add_argument("--method", choices=["random", "recorded", "all"], default="all")
+    parser.add_argument("--method", choices=["random", "recorded", "machine"], nargs="+",
+                        default=["random", "recorded", "machine"], help="which of the three ways (default: all)")
     parser.add_argument("--update", choices=["image", "files", "both"], default="both",
                         help="which update: of another image with files, or of files without a reboot")
     parser.add_argument("--without-fsync", action="store_true",
@@ -97,7 +99,7 @@ def main():
 
 def prepare(asked):
     """Builds what is missing, and makes what the run is played with."""
-    need_packages(*RECORDER)
+    need_packages(*RECORDER, *EMULATOR)
     machine.prepare()
     images = image.Images(image.build(*(["without-fsync"] if asked.without_fsync else [])))
     if asked.without_fsync:
@@ -117,10 +119,12 @@ def prepare(asked):
 def play(prepared, asked):
     """Plays the series and prints its table; returns the exit code."""
     methods = []
-    if asked.method != "recorded":
+    if "random" in asked.method:
         methods.append(Random(prepared, asked.seed, asked.update))
-    if asked.method != "random":
+    if "recorded" in asked.method:
         methods.append(Recorded(prepared, asked.seed, asked.update, asked.cuts))
+    if "machine" in asked.method:
+        methods.append(Killed(prepared, asked.seed, asked.update))
     label = f"seed-{asked.seed}" + ("-without-fsync" if asked.without_fsync else "")
     with open(HOME / f"{label}.jsonl", "w") as log:
         results = series(methods, asked.cuts, Keep(prepared, label), log)
@@ -138,7 +142,8 @@ def closing(results):
 def again(prepared, kept):
     """Plays one state again; returns the exit code."""
     result = json.loads((kept / "result.json").read_text())
-    seen = replay(prepared, result, kept / "disk.raw")
+    play_again = power_machine.replay if result["method"] == power_machine.Killed.name else replay
+    seen = play_again(prepared, result, kept / "disk.raw")
     print(json.dumps(seen, indent=1))
     print("0 passed, 1 failed" if "wrong" in seen else "1 passed, 0 failed")
     return 1 if "wrong" in seen else 0

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from . import agent, disk, machine
-from .host import END_LIMIT, REBOOT
+from .host import END_LIMIT, IN_MOVED_TO, REBOOT, notify_of
 from .place import LabError, run
 
 # The longest wait for one report: staging a small layer takes seconds.
@@ -173,7 +173,7 @@ class Heard:
 
     def __init__(self, place: Path):
         self.file = place / "report.json"
-        self.notify = machine.notify_of(place)
+        self.notify = notify_of(place, IN_MOVED_TO)
 
     def read(self):
         """Returns the newest report; what told of it and of older ones is done with."""

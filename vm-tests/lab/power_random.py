@@ -17,25 +17,20 @@ FILES_EACH = 4
 
 
 class Measured:
-    """One update without a cut: how long, and what the host did when."""
+    """One update without a cut: how long, and what the host did when. A cut may come a little after its end."""
 
-    def __init__(self, prepared, update):
-        host = PowerHost(prepared.disk, prepared.place / "host")
-        try:
-            began = begin(host, update)
-            host.follow(lambda report: is_done(report, update.config))
-            self.length = time.monotonic() - began
-            marks = [(max(0.0, when - began), label) for when, label in host.marks]
-        finally:
-            host.close()
-        ends = [when for when, _ in marks[1:]] + [self.length]
-        self.spans = [(when, end, label) for (when, label), end in zip(marks, ends, strict=True) if end > when]
+    def __init__(self, marks, began, after):
+        ended = time.monotonic()
+        self.length, self.after = ended - began, after
+        at = [(max(0.0, when - began), label) for when, label in marks]
+        ends = [when for when, _ in at[1:]] + [self.length]
+        self.spans = [(when, end, label) for (when, label), end in zip(at, ends, strict=True) if end > when]
 
     def draw(self, source):
         """Draws an instant: over the whole update and a little more, or over its busy phases alone."""
         busy = [(start, end) for start, end, label in self.spans if label in BUSY]
         if not busy or source.random() >= SHARE:
-            return source.random() * (self.length + AFTER)
+            return source.random() * (self.length + self.after)
         at = source.random() * sum(end - start for start, end in busy)
         for start, end in busy:
             if at <= end - start:
@@ -56,6 +51,17 @@ def begin(host, update):
     return time.monotonic()
 
 
+def measure(prepared, update):
+    """Measures one update without a cut."""
+    host = PowerHost(prepared.disk, prepared.place / "host")
+    try:
+        began = begin(host, update)
+        host.follow(lambda report: is_done(report, update.config))
+        return Measured(host.marks, began, AFTER)
+    finally:
+        host.close()
+
+
 class Random:
     """The series of random instants."""
 
@@ -63,7 +69,7 @@ class Random:
 
     def __init__(self, prepared, seed, asked):
         self.prepared, self.seed, self.asked = prepared, seed, asked
-        self.measured = {update.name: Measured(prepared, update) for update in prepared.asked(asked)}
+        self.measured = {update.name: measure(prepared, update) for update in prepared.asked(asked)}
         for name, measured in self.measured.items():
             print(f"  an uncut update, {name}: {measured.told()}", flush=True)
 

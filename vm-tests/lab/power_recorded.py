@@ -5,7 +5,7 @@ import shutil
 from .place import LabError, run
 from .power_host import PowerHost
 from .power_log import Recorder, chance, entries, leave
-from .power_random import begin
+from .power_random import BUSY, begin
 from .power_update import is_done, recover
 
 # One state in so many is of the update without a reboot, which writes little.
@@ -74,6 +74,13 @@ class Recording:
         """Returns what the host did after so many entries."""
         return next(label for begun, label in reversed(self.marks) if begun <= count)
 
+    def pick(self, number, cuts):
+        """Returns after how many entries the power fails in one of so many cuts."""
+        counts = range(self.first, self.last + 1)
+        busy = [count for count in counts if self.phase(count) in BUSY]
+        chosen = busy if busy and number % 2 else counts
+        return chosen[(len(chosen) - 1) * number // cuts]
+
     def told(self):
         """Says it in a line."""
         flushes = sum(bool(entry.flags & 1) for entry in self.entries[self.first:self.last])
@@ -82,7 +89,8 @@ class Recording:
 
 
 class Recorded:
-    """The series of recorded states: evenly over the update, in turn with nothing lost and with what chance loses."""
+    """The series of recorded states: in turn evenly over the update and evenly over its busy phases; of each, in turn, with
+    nothing lost and with what chance loses."""
 
     name = "recorded"
 
@@ -96,7 +104,7 @@ class Recorded:
         """Plays one state and returns its result; `keep` is given what it needs to be played again."""
         update = self.prepared.turn(self.asked, number % FILES_EACH == 0)
         recording = self.recordings[update.name]
-        count = recording.first + (recording.last - recording.first) * number // self.cuts
+        count = recording.pick(number, self.cuts)
         told = count >= recording.done
         result = {"method": self.name, "number": number, "seed": self.seed, "update": update.name,
                   "at": count - recording.first, "phase": recording.phase(count), "told": told}

@@ -5,7 +5,7 @@ import os
 import time
 from pathlib import Path
 
-from . import agent, disk, machine, registry
+from . import agent, disk, guest, machine, registry
 from .place import LabError, run
 
 SETTINGS, MORE, STATE = "/etc/lab/settings.conf", "/etc/lab/more.conf", "/var/lib/lab/state.conf"
@@ -70,6 +70,9 @@ class Prepared:
             host.boot()
             for update in self.updates.values():
                 host.write(f"{agent.CONTROL}/machineconfigs/{update.config}.json", json.dumps(update.wanted))
+            # A guest in QEMU has another address for it.
+            host.write("/etc/containers/registries.conf.d/machine.conf",
+                       self.registry.trusted().replace("127.0.0.1", guest.GATEWAY))
             agent.Agent(host).settle(agent.config(OLD, contents(1)), agent.no_action(*LINES), self.registry)
             host.power_off()
         finally:
@@ -91,8 +94,7 @@ class Prepared:
 
 def ask(host, update):
     """Sets the target, and has it on the disk: it is the administrator's, and what the agent writes is its own business."""
-    target = {"config": update.config, **({"image": update.image} if update.image else {})}
-    host.write(f"{agent.CONTROL}/target.yaml", json.dumps(target))
+    agent.Agent(host).target(update.config, update.image)
     host.flush()
     host.goal = update.config
     host.mark("asked")

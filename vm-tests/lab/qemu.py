@@ -104,7 +104,7 @@ class Machine(Host):
 
     def boot_cold(self, choose=max):
         """Switches the machine on and waits until systemd says that it is up."""
-        self._switch_on(choose)
+        self.switch_on(choose)
         self.says(UP, BOOT_LIMIT)
         self._enter()
 
@@ -112,7 +112,7 @@ class Machine(Host):
         """Goes on from where a machine was frozen."""
         self.disk.unlink()
         self.obtain(frozen.disk)
-        self._switch_on(max, "-incoming", f"exec:cat {shlex.quote(str(frozen.memory))}")
+        self.switch_on(max, "-incoming", f"exec:cat {shlex.quote(str(frozen.memory))}")
         if not self.monitor.until(lambda told: told.get("event") == "RESUME", BOOT_LIMIT):
             raise LabError(f"{frozen.memory} does not go on: {self.last_words()}")
         self._enter()
@@ -138,11 +138,12 @@ class Machine(Host):
 
     def boot_in_vain(self):
         """Switches the machine on, and waits until its kernel has given up and reset it."""
-        self._switch_on(max)
+        self.switch_on(max)
         if (code := self.end()) != REBOOT:
             raise LabError(f"boot {self.boots} ended with {code}, and not with a reset: {self.last_words()}")
 
-    def _switch_on(self, choose, *more):
+    def switch_on(self, choose, *more):
+        """Switches the machine on, and does not wait for anything."""
         self.turn_page()
         self.fresh = False
         asked = loader.LAST if choose is min else "first"
@@ -210,13 +211,13 @@ class Machine(Host):
 
     def cut(self):
         """Cuts the power: what the guest holds in its memory is lost."""
-        self.process.kill()
-        self.process.wait()
+        if self.process and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
 
     def close(self):
         """Ends what still runs, keeps the journal."""
-        if self.process and self.process.poll() is None:
-            self.cut()
+        self.cut()
         self.channel.cleanup()
         with disk.mounted(self.disk, self.sysroot):
             self.keep_journal()

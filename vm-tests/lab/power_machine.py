@@ -1,0 +1,189 @@
+"""Power cuts of a machine: QEMU is killed at a random instant. What the guest has not given to its disk is lost."""
+
+import copy
+import os
+import re
+import select
+import shutil
+import time
+
+from . import disk, guest, qemu
+from .host import IN_MODIFY, REBOOT, notify_of
+from .place import LabError, run
+from .power_host import MOST_BOOTS, Fallen
+from .power_log import chance
+from .power_random import FILES_EACH, Measured
+from .power_update import VERSION, Wrong, ask, consistent, look
+
+# An emulated boot takes half a minute on a quiet machine, staging its tens of seconds.
+LIMIT = 600
+AFTER = 2
+# What the journal, which goes to the console too, says of an update.
+SAID = re.compile(rb"machine-config-agent\[[0-9]+\]: (?:update \S+ to \S+(?:: (staging|applying|verifying)| is (planned):)"
+                  rb"|Node will (reboot) into|Config Drift Monitor started, watching against (\S+))")
+LABELS = {b"staging": "Staging", b"applying": "Applying", b"verifying": "Verifying", b"planned": "Planned",
+          b"reboot": "finalising"}
+
+
+class PowerMachine(qemu.Machine):
+    """A machine that is followed by its console over its resets."""
+
+    def __init__(self, golden, place, key):
+        self.marks, self.goal = [], None
+        super().__init__(golden, place, key)
+
+    def mark(self, label):
+        """Notes what it does from now on."""
+        self.marks.append((time.monotonic(), label))
+
+    def flush(self):
+        """Writes everything to the disk that is not there yet."""
+        self.run("sync")
+
+    def follow(self, goal, instant=None):
+        """Follows it until its agent is Done with a config; or until an instant, at which the power fails."""
+        log, first = self.place / "console.log", self.boots
+        while not self._hear(log, goal, instant):
+            self.mark("booting")
+            if (code := self.ended()) != REBOOT:
+                raise LabError(f"boot {self.boots} ended with {code} and not with a reset: {self.last_words()}")
+            if self.boots - first >= MOST_BOOTS:
+                raise LabError(f"not there after {MOST_BOOTS} boots")
+            self.switch_on(max)
+
+    def _hear(self, log, goal, instant):
+        """Hears the console until the agent is Done, and returns true; or until this boot has ended."""
+        limit, at = time.monotonic() + LIMIT, self.page
+        notify, ended = notify_of(log, IN_MODIFY), os.pidfd_open(self.process.pid)
+        try:
+            while True:
+                # Whole lines: the rest of the last one comes yet.
+                text = log.read_bytes()[at:].rpartition(b"\n")[0]
+                at += len(text)
+                for said in SAID.finditer(text):
+                    word, done = next(filter(None, said.groups()[:3]), None), said[4]
+                    if word:
+                        self.mark(LABELS[word])
+                    elif done == goal.encode():
+                        self.mark("Done")
+                        return True
+                until = min(limit, instant or limit)
+                ready = select.select([notify, ended], [], [], max(0, until - time.monotonic()))[0]
+                if notify in ready:
+                    os.read(notify, 65536)
+                elif ended in ready:
+                    return False
+                elif until == instant:
+                    raise Fallen("the power failed")
+                else:
+                    raise LabError(f"nothing of {goal} within {LIMIT} s: {self.last_words()}")
+        finally:
+            os.close(notify)
+            os.close(ended)
+
+
+class Killed:
+    """The series of killed machines."""
+
+    name = "machine"
+
+    def __init__(self, prepared, seed, asked):
+        self.prepared, self.seed, self.asked = prepared, seed, asked
+        self.key = prepared.images.disk.with_name("key")
+        self.updates = {update.name: named(update) for update in prepared.asked(asked)}
+        self.frozen = qemu.Frozen.of(prepared.disk, self.key)
+        self.measured = {name: self._measure(update) for name, update in self.updates.items()}
+        for name, measured in self.measured.items():
+            print(f"  an uncut update, {name}, in QEMU: {measured.told()}", flush=True)
+
+    def _begin(self, update):
+        """Has a machine go on from where it was Done with A, and asks for the update. Returns it and when."""
+        host = PowerMachine(self.prepared.disk, self.prepared.place / "host", self.key)
+        host.thaw(self.frozen)
+        ask(host, update)
+        return host, time.monotonic()
+
+    def _measure(self, update):
+        host, began = self._begin(update)
+        try:
+            host.follow(update.config)
+            return Measured(host.marks, began, AFTER)
+        finally:
+            host.close()
+            shutil.rmtree(host.place)
+
+    def play(self, number, keep):
+        """Plays one cut and returns its result; `keep` is given what it needs to be played again."""
+        update = self.updates[self.prepared.turn(self.asked, number % FILES_EACH == 0).name]
+        at = self.measured[update.name].draw(chance(self.seed, number))
+        result = {"method": self.name, "number": number, "seed": self.seed, "update": update.name, "at": round(at, 3)}
+        host, began = self._begin(update)
+        try:
+            told = cut(host, update, began + at)
+            result |= {"phase": host.marks[-1][1], "told": told}
+            before = host.place / "before.raw"
+            run("cp", "--sparse=always", host.disk, before)
+            try:
+                result |= recover(host, update, told)
+            except LabError as error:
+                result |= {"wrong": getattr(error, "kind", "no boot"), "why": str(error)}
+                host.cut()
+                with disk.mounted(host.disk, host.sysroot):
+                    keep(result, before, host)
+        finally:
+            host.close()
+            shutil.rmtree(host.place)
+        return result
+
+
+def replay(prepared, result, kept):
+    """Plays again what was kept: the disk as the cut left it."""
+    host = PowerMachine(kept, prepared.place / "host", prepared.images.disk.with_name("key"))
+    try:
+        return recover(host, named(prepared.updates[result["update"]]), result["told"])
+    except Wrong as error:
+        return {"wrong": error.kind, "why": str(error)}
+    finally:
+        host.close()
+
+
+def named(update):
+    """Returns an update with its image as a guest in QEMU names it."""
+    update = copy.copy(update)
+    update.image = update.image and update.image.replace("127.0.0.1", guest.GATEWAY)
+    return update
+
+
+def cut(host, update, instant):
+    """Lets an update go on until an instant, and cuts the power; returns whether Done was told before."""
+    told = False
+    try:
+        host.follow(update.config, instant)
+        told = True
+        # A cut after Done: nothing happens at an instant drawn by chance, there is no event to wait for.
+        select.select([], [], [], max(0, instant - time.monotonic()))
+    except Fallen:
+        pass
+    host.cut()
+    return told
+
+
+def recover(host, update, told):
+    """Boots what a cut left, and looks on until the update is Done without hands. Returns what it was."""
+    with disk.mounted(host.disk, host.sysroot):
+        came = look(host, update, told)
+        booted = (disk.entry(host.sysroot)[0] / VERSION.lstrip("/")).read_text().strip()
+    began, first = time.monotonic(), host.boots
+    try:
+        host.switch_on(max)
+        host.follow(update.config)
+    except LabError as error:
+        raise Wrong("hands", str(error)) from error
+    seconds, boots = time.monotonic() - began, host.boots - first
+    # Done was told: from here on it has to be on the disk, whatever comes.
+    host.cut()
+    with disk.mounted(host.disk, host.sysroot):
+        look(host, update, True)
+        if update.image:
+            consistent(host.sysroot / "ostree/repo")
+    return {"files": came, "booted": booted, "boots": boots, "seconds": round(seconds, 2)}
