@@ -1,19 +1,40 @@
 """The agent in a guest: its control directory, and waiting for what it says."""
 
 import json
-import os
 import re
 import select
-import signal
 import subprocess
 import time
 import urllib.parse
 
+from .host import ENDS
 from .place import CHECKOUT, LabError
 
 CONTROL = "/etc/machine-config-agent"
 UNIT = "machine-config-agent.service"
 LIMIT = 60
+# What the agent tells, and what it remembers of an update; each is replaced as a whole, and tail hears of that.
+REPORT, RECORD = f"{CONTROL}/report.json", "/var/lib/machine-config-agent/record.json"
+FOLLOW = ("--quiet", "--lines=+1", "--follow=name", "--retry")
+# Follows the record and kills the agent in a phase, all in the guest: told from outside, it would come too late. The agent is
+# stopped first, so the record that is printed last can't change any more.
+KILLS = r"""
+my ($agent, $phase, $ends, $record, @follow) = @ARGV;
+$| = 1;
+open my $tail, '-|', 'tail', @follow or die;
+for (my $text = ''; sysread $tail, my $more, 65536; ) {
+    print $more;
+    $text .= $more;
+    next if index($text, qq("phase":{"name":"$phase")) < 0;
+    kill STOP => $agent or die "process $agent has ended already";
+    open my $left, '<', $record or die;
+    my $found = join '', <$left>;
+    kill KILL => $agent;
+    system 'sh', '-c', $ends, $agent;
+    print qq({"left":$found});
+    last;
+}
+"""
 
 
 def messages():
@@ -137,7 +158,7 @@ class Agent:
 
     def report(self, what, wanted):
         """Waits for a report of the agent's own, which has the progress of what it does now. Each replaces the last one."""
-        return self.until(what, ["tail", "--lines=+1", "--follow=name", "--retry", f"{CONTROL}/report.json"], wanted)
+        return self.until(what, ["tail", *FOLLOW, REPORT], wanted)
 
     def kill(self):
         """Ends the agent's process as nothing else does: it can't clean up. systemd starts the next one."""
@@ -145,28 +166,14 @@ class Agent:
 
     def comes_to(self, phase, begin):
         """Waits until the record on the disk says that what `begin` has the agent do is in this phase: earlier than a status."""
-        for text in self.machine.changes(self.machine.state() / "record.json", time.monotonic() + LIMIT):
-            if begin:
-                begin()
-                begin = None
-            elif text and json.loads(text)["phase"]["name"] == phase:
-                return
-        raise LabError(f"waited for the phase {phase}: not within {LIMIT} s")
+        # The report, which is there, is told first.
+        self.until(f"the phase {phase}", ["tail", *FOLLOW, REPORT, RECORD],
+                   lambda seen: isinstance(seen["phase"], dict) and seen["phase"]["name"] == phase, begin)
 
     def kill_in(self, phase, begin):
         """Kills the agent in a phase of what `begin` has it do, and returns the phase of the record that it leaves."""
-        process = os.pidfd_open(self.machine.outside(self.unit("MainPID")))
-        try:
-            self.comes_to(phase, begin)
-            # Stopped first: the record that is read can't change any more.
-            signal.pidfd_send_signal(process, signal.SIGSTOP)
-            found = json.loads((self.machine.state() / "record.json").read_text())["phase"]["name"]
-            signal.pidfd_send_signal(process, signal.SIGKILL)
-            if not select.select([process], [], [], LIMIT)[0]:
-                raise LabError(f"the agent has not ended {LIMIT} s after SIGKILL")
-            return found
-        finally:
-            os.close(process)
+        command = ["perl", "-e", KILLS, self.unit("MainPID"), phase, ENDS, RECORD, *FOLLOW, REPORT, RECORD]
+        return self.until(f"the phase {phase}", command, lambda seen: "left" in seen, begin)["left"]["phase"]["name"]
 
     def logged(self, *names):
         """Returns the lines of the journal with these message ids, of all boots."""

@@ -11,6 +11,7 @@ import subprocess
 import time
 from pathlib import Path
 
+from .guest import GATEWAY
 from .place import CHECKOUT, LabError, run
 
 BUILT = CHECKOUT / "target" / "apiserver"
@@ -46,6 +47,8 @@ class Cluster:
 
     def __init__(self, place, node):
         self.place, self.node = place / "cluster", node
+        # How much longer than in the container everything may take.
+        self.patience = 1
         self.place.mkdir()
         self.log = open(self.place / "log", "ab")
         self.processes = []
@@ -57,7 +60,7 @@ class Cluster:
 
     def _certificates(self):
         self._openssl("req", "-x509", "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=lab", "-days", "30")
-        names = {"server": ("/CN=server", f"subjectAltName=IP:{HOST}"), "admin": ("/O=system:masters/CN=admin", None),
+        names = {"server": ("/CN=server", f"subjectAltName=IP:{HOST},IP:{GATEWAY}"), "admin": ("/O=system:masters/CN=admin", None),
                  "kubelet": (f"/O=system:nodes/CN=system:node:{self.node}", None)}
         for name, (subject, extension) in names.items():
             more = ["-addext", extension] if extension else []
@@ -154,11 +157,12 @@ class Cluster:
         last = listed["items"][0] if listed["items"] else None
         if last and wanted(last):
             return last
-        limit = time.monotonic() + LIMIT
-        connection = http.client.HTTPSConnection(HOST, API, context=self.tls, timeout=LIMIT)
+        patience = LIMIT * self.patience
+        limit = time.monotonic() + patience
+        connection = http.client.HTTPSConnection(HOST, API, context=self.tls, timeout=patience)
         try:
             version = listed["metadata"]["resourceVersion"]
-            connection.request("GET", f"{path}?watch=true&{only}&timeoutSeconds={LIMIT}&resourceVersion={version}")
+            connection.request("GET", f"{path}?watch=true&{only}&timeoutSeconds={patience}&resourceVersion={version}")
             answer = connection.getresponse()
             while time.monotonic() < limit and (line := answer.readline()):
                 last = json.loads(line)["object"]
@@ -166,7 +170,7 @@ class Cluster:
                     return last
         finally:
             connection.close()
-        raise LabError(f"waited for {what}: not within {LIMIT} s; last: {json.dumps(last)}")
+        raise LabError(f"waited for {what}: not within {patience} s; last: {json.dumps(last)}")
 
     def node_until(self, what, **annotations):
         """Waits until annotations of the contract on the node are as given, and returns the node."""
@@ -176,12 +180,12 @@ class Cluster:
 
         return self.until(what, NODES, self.node, is_so)
 
-    def kubeconfig(self):
-        """Returns what the kubelet of the node has."""
+    def kubeconfig(self, address):
+        """Returns what the kubelet of the node has, which finds the API server at this address."""
         def data(name):
             return base64.b64encode((self.place / name).read_bytes()).decode()
 
-        cluster = {"server": f"https://{HOST}:{API}", "certificate-authority-data": data("ca.crt")}
+        cluster = {"server": f"https://{address}:{API}", "certificate-authority-data": data("ca.crt")}
         user = {"client-certificate-data": data("kubelet.crt"), "client-key-data": data("kubelet.key")}
         return json.dumps({"apiVersion": "v1", "kind": "Config", "current-context": "lab",
                            "clusters": [{"name": "lab", "cluster": cluster}], "users": [{"name": "lab", "user": user}],

@@ -22,6 +22,11 @@ END_LIMIT = 60
 COMMAND_LIMIT = 60
 # From the kernel's inotify.h: a file was written to; one was renamed into the directory.
 IN_MODIFY, IN_MOVED_TO = 0x2, 0x80
+# The kernel tells pidwait of the end; a process that has ended already is none.
+ENDS = 'echo "$0" >/run/lab-waited && { pidwait --pidfile /run/lab-waited || true; }'
+# Both are read-only in every tier: a machine's are mounted so, a container's are views of what is not.
+WRITABLE = ('for place in /sysroot /boot; do mount -o remount,rw $place 2>/dev/null || mount -o remount,bind,rw none $place;'
+            ' done; exec "$0" "$@"')
 
 
 def notify_of(place, event):
@@ -59,6 +64,39 @@ class Host:
             return run(*self.inside(*command), timeout=COMMAND_LIMIT * self.PATIENCE)
         except subprocess.TimeoutExpired as late:
             raise LabError(f"in the guest: {' '.join(map(str, command))}: no end after {late.timeout:.0f} s") from late
+
+    def read(self, path):
+        """Reads a file of the running guest."""
+        return self.run("cat", path)
+
+    def exists(self, path):
+        """Says whether something is there in the running guest."""
+        return self.run("sh", "-c", '[ ! -e "$0" ] || echo yes', path) != ""
+
+    def run_writable(self, *command):
+        """Runs a program in the guest for which /sysroot and /boot are writable, and for nobody else."""
+        return self.run("unshare", "--mount", "sh", "-c", WRITABLE, *command)
+
+    def gone(self, process):
+        """Waits until a process of the guest has ended."""
+        self.run("sh", "-c", ENDS, process)
+
+    def kill(self, process):
+        """Ends a process of the guest as nothing else does, and waits for its end."""
+        self.run("sh", "-c", f'kill -KILL "$0" && {ENDS}', process)
+
+    def block_shutdown(self):
+        """Starts a unit that blocks a shutdown, as a backup does; the block is there then."""
+        # A unit, and no program of this side: its end would wait for what entered the guest, which is stopped as the guest
+        # goes down. It stays until the last, so that nobody sees the block end as the guest goes down.
+        self.run("systemd-run", "--quiet", "--unit=backup", "--property=Type=notify", "--property=NotifyAccess=all",
+                 "--property=DefaultDependencies=no",
+                 "systemd-inhibit", "--what=shutdown", "--mode=block", "--who=backup", "--why=nightly run",
+                 "sh", "-c", "systemd-notify --ready; exec sleep infinity")
+
+    def unblock_shutdown(self):
+        """Ends the block. Who waited for it goes on at once."""
+        self.run("systemctl", "--no-block", "stop", "backup")
 
     def boot_id(self):
         """Returns the id of this boot."""

@@ -46,11 +46,6 @@ class Images:
         layer |= {path: (0o755, data) for path, data in (programs or {}).items()}
         return self.layout.derive("v1", tag, layer, labels, architecture)
 
-    def make_default(self, machine, deployment):
-        """Makes a deployment that is on a machine's disk the one that boots next, as a rollback by hand does; Debian's
-        `ostree admin` can't. libostree does it, from outside of the guest."""
-        run(self.tool, "default", machine.sysroot, deployment)
-
     def program(self, name):
         """Returns the bytes of a program of the tests."""
         with tempfile.TemporaryDirectory(dir=WORK) as stripped:

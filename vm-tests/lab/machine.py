@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from . import disk
-from .host import BOOT_LIMIT, END_LIMIT, IN_MOVED_TO, Host, notify_of
+from .host import BOOT_LIMIT, END_LIMIT, Host
 from .place import LabError, run
 
 # From sched.h.
@@ -69,6 +69,7 @@ class Machine(Host):
         self.mounts = disk.mounted(self.disk, self.sysroot)
         self.mounts.__enter__()
         self.leader, self.deployment = None, None
+        self.stateroot = self.sysroot / "ostree/deploy" / disk.STATEROOT
 
     def boot(self, choose=max):
         """Boots what the boot entries name and waits until systemd says that it is up."""
@@ -86,7 +87,7 @@ class Machine(Host):
             told.close()
 
     def _nspawn(self, options):
-        root, var = str(self.sysroot), f"{self.sysroot}/ostree/deploy/{disk.STATEROOT}/var"
+        root, var = str(self.sysroot), f"{self.stateroot}/var"
         binds = [f"--bind-ro={self.deployment}/usr:/usr:norbind", f"--bind-ro={root}:/sysroot:norbind",
                  f"--bind-ro={root}/boot:/boot:norbind", f"--bind={var}:/var:norbind",
                  f"--bind={var}:/sysroot/ostree/deploy/{disk.STATEROOT}/var:norbind",
@@ -122,19 +123,6 @@ class Machine(Host):
         spaces = ("--mount", "--pid", "--uts", "--ipc", "--cgroup", "--root", "--wd")
         return ["nsenter", f"--target={self.leader}", *spaces, "--", *map(str, command)]
 
-    def block_shutdown(self):
-        """Starts a unit that blocks a shutdown, as a backup does; the block is there then."""
-        # A unit, and no program of this side: its end would wait for nsenter, which is stopped as the guest goes down.
-        # It stays until the last, so that nobody sees the block end as the guest goes down.
-        self.run("systemd-run", "--quiet", "--unit=backup", "--property=Type=notify", "--property=NotifyAccess=all",
-                 "--property=DefaultDependencies=no",
-                 "systemd-inhibit", "--what=shutdown", "--mode=block", "--who=backup", "--why=nightly run",
-                 "sh", "-c", "systemd-notify --ready; exec sleep infinity")
-
-    def unblock_shutdown(self):
-        """Ends the block. Who waited for it goes on at once."""
-        self.run("systemctl", "--no-block", "stop", "backup")
-
     def stop(self, entered):
         """Ends a program that was started in the guest: the program itself, then nsenter, which waits for it."""
         try:
@@ -147,8 +135,9 @@ class Machine(Host):
             entered.wait()
 
     def write(self, path, text):
-        """Puts a file into the running guest's /etc, atomically, as an administrator would."""
-        place = self.deployment / path.lstrip("/")
+        """Puts a file into the running guest's /etc or /var, atomically, as an administrator would."""
+        # From outside: nothing of this side is in a guest that is about to go down.
+        place = (self.stateroot if path.startswith("/var/") else self.deployment) / path.lstrip("/")
         place.parent.mkdir(parents=True, exist_ok=True)
         new = place.with_name(f".{place.name}.new")
         new.write_text(text)
@@ -178,31 +167,6 @@ class Machine(Host):
             if len(numbers) > 1 and numbers[-1] == str(process) and spaces[0] == spaces[1]:
                 return int(status.parent.name)
         raise LabError(f"process {process} of the guest is not found")
-
-    def read(self, path):
-        """Reads a file of the running guest's /etc or /usr."""
-        return (self.deployment / path.lstrip("/")).read_text()
-
-    def changes(self, place, limit):
-        """Yields the text of a file that is replaced at each change, now and after each, until the limit."""
-        notify = notify_of(place.parent, IN_MOVED_TO)
-        try:
-            yield place.read_text() if place.exists() else ""
-            while select.select([notify], [], [], max(0, limit - time.monotonic()))[0]:
-                os.read(notify, 65536)
-                yield place.read_text() if place.exists() else ""
-        finally:
-            os.close(notify)
-
-    def kill(self, process):
-        """Ends a process of the guest as nothing else does, and waits for its end."""
-        ended = os.pidfd_open(self.outside(process))
-        try:
-            signal.pidfd_send_signal(ended, signal.SIGKILL)
-            if not select.select([ended], [], [], END_LIMIT)[0]:
-                raise LabError(f"process {process} has not ended {END_LIMIT} s after SIGKILL")
-        finally:
-            os.close(ended)
 
     def ended(self):
         """Returns how the boot ended, which has."""
@@ -240,7 +204,3 @@ class Machine(Host):
             os.close(leader)
         self.process.kill()
         self.process.wait()
-
-    def state(self):
-        """Returns where the agent's state is."""
-        return self.sysroot / "ostree/deploy" / disk.STATEROOT / "var/lib/machine-config-agent"

@@ -181,13 +181,9 @@ class Machine(Host):
     def write(self, path, text):
         """Puts a file into the running guest, atomically, as an administrator would."""
         written = subprocess.run(self.inside("sh", "-c", WRITE, "sh", path), input=text, text=True, capture_output=True,
-                                 check=False, timeout=END_LIMIT)
+                                 check=False, timeout=END_LIMIT * self.PATIENCE)
         if written.returncode != 0:
             raise LabError(f"{path} is not written: {written.stderr}")
-
-    def read(self, path):
-        """Reads a file of the running guest."""
-        return self.run("cat", path)
 
     def put(self, path, data, mode=0o644):
         """Puts a file into the /usr of what boots next, as if its image had brought it. The machine is off."""
@@ -197,10 +193,6 @@ class Machine(Host):
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(data)
             place.chmod(mode)
-
-    def kill(self, process):
-        """Ends a process of the guest as nothing else does."""
-        self.run("kill", "-KILL", process)
 
     def ended(self):
         """Returns how the boot ended, which has."""

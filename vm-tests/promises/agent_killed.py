@@ -11,7 +11,6 @@ PATH, VAR, VERSION = "/etc/lab/settings.conf", "/var/lib/lab/data.conf", "/usr/s
 ORDER = "/var/lab-order"
 DIES_ONCE = (f"[Service]\nEnvironmentFile=-/run/lab-order\n"
              f"ExecStartPre=/bin/sh -c 'if test -e {ORDER}; then mv {ORDER} /run/lab-order; else rm -f /run/lab-order; fi'\n")
-NOT_IN = {"machine": "the agent is held from outside"}
 
 
 def planned(lab, want):

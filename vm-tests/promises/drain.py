@@ -13,22 +13,21 @@ from lab.place import CHECKOUT
 PATH, BROUGHT, VERSION = "/etc/lab/settings.conf", "/etc/lab/app.conf", "/usr/share/lab/version"
 FIRST, SECOND = "rendered-worker-a", "rendered-worker-b"
 DROP_IN = "10-cluster.conf"
-KUBELET = "ostree/deploy/debian/var/lib/kubelet"
+KUBECONFIG = "/var/lib/kubelet/kubeconfig"
 
 
 def joined(lab):
     """Makes the objects of the node, and gives the guest what a node of a cluster has."""
     machine, cluster = lab.machine, lab.cluster()
+    cluster.patience = machine.PATIENCE
     cluster.create(POLICIES, {"apiVersion": "operator.openshift.io/v1", "kind": "MachineConfiguration",
                               "metadata": {"name": "cluster"}, "spec": {"managementState": "Managed"}})
     cluster.create(CONFIGS, config(FIRST, {PATH: "version = 1\n"}))
     cluster.create(CONFIGS, config(SECOND, {PATH: "version = 1\n", BROUGHT: "from = image\n"}))
     cluster.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {
         "name": cluster.node, "labels": {"node-role.kubernetes.io/worker": ""}, "annotations": {key("desiredConfig"): FIRST}}})
-    kubelet = machine.sysroot / KUBELET
-    kubelet.mkdir()
-    (kubelet / "kubeconfig").write_text(cluster.kubeconfig())
-    (kubelet / "kubeconfig").chmod(0o600)
+    machine.write(KUBECONFIG, cluster.kubeconfig(machine.OUTSIDE))
+    machine.run("chmod", "600", KUBECONFIG)
     drop_in = (CHECKOUT / f"systemd/{UNIT}.d/{DROP_IN}").read_text()
     machine.write(f"/etc/systemd/system/{UNIT}.d/{DROP_IN}", drop_in)
     lab.agent.trust(lab.registry())

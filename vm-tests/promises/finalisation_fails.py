@@ -11,9 +11,6 @@ from lab.agent import config, no_action
 PATH, BROUGHT = "/etc/lab/settings.conf", "/etc/lab/app.conf"
 FIRST, SECOND, THIRD = "rendered-worker-a", "rendered-worker-b", "rendered-worker-c"
 
-# A machine's /boot is mounted read-only; a container's is a view of one that is not.
-CHANGE = 'mount -o remount,rw /boot 2>/dev/null || mount -o remount,bind,rw none /boot; chattr "$0" /boot'
-
 
 def play(lab):
     machine, agent, images, registry = lab.machine, lab.agent, lab.images, lab.registry()
@@ -24,7 +21,7 @@ def play(lab):
     # Boot 1: nothing can be made in /boot, so no boot entries.
     machine.boot()
     old = machine.deployment
-    machine.run("unshare", "--mount", "sh", "-c", CHANGE, "+i")
+    machine.run_writable("chattr", "+i", "/boot")
     agent.settle(config(FIRST, {PATH: "version = 1\n"}), no_action(PATH), registry)
     agent.want(config(SECOND, {PATH: "version = 1\n", BROUGHT: "from = image\n"}), image)
 
@@ -43,7 +40,7 @@ def play(lab):
     lab.same("the hint at a login", hint.startswith("machine-config-agent: this node is Degraded. Deployment"), True)
 
     # Boot 4: the host is mended, and another target wanted.
-    machine.run("unshare", "--mount", "sh", "-c", CHANGE, "-i")
+    machine.run_writable("chattr", "-i", "/boot")
     agent.want(config(THIRD, {PATH: "version = 1\n", BROUGHT: "from = image\n"}), image)
     machine.next_boot()
     lab.same("booted image", agent.done(THIRD, image)["booted"]["digest"], digest)

@@ -10,7 +10,6 @@ from lab.agent import config, no_action
 
 PATH, BROUGHT, VERSION = "/etc/lab/settings.conf", "/etc/lab/app.conf", "/usr/share/lab/version"
 FIRST, SECOND = "rendered-worker-a", "rendered-worker-b"
-NOT_IN = {"machine": "the agent's record is read from outside"}
 
 
 def play(lab):

@@ -5,6 +5,7 @@ Boots: 2
 """
 
 from lab.agent import config, no_action
+from lab.host import COMMAND_LIMIT
 
 PATH, VERSION = "/etc/lab/settings.conf", "/usr/share/lab/version"
 FIRST, SECOND = "rendered-worker-a", "rendered-worker-b"
@@ -27,7 +28,8 @@ HOST = {
 
 def control(lab, method, *arguments):
     """Asks the stand-in."""
-    lab.machine.run("busctl", "call", "--timeout=60", NAME, "/double", "double.Control", method, *arguments)
+    limit = COMMAND_LIMIT * lab.machine.PATIENCE
+    lab.machine.run("busctl", "call", f"--timeout={limit}", NAME, "/double", "double.Control", method, *arguments)
 
 
 def journal(lab, boot):
