@@ -7,15 +7,16 @@ mod made;
 use std::time::Duration;
 
 use machine_config_agent::model::observation::LocalPackages;
-use machine_config_agent::model::observation::{BootCount, Booted, Carries, OsSeen};
+use machine_config_agent::model::observation::{BootCount, Booted, Carries, Finalisation, OsSeen};
 use machine_config_agent::model::tuning::RollBack;
 use machine_config_agent::model::{BootId, Class, Observation, Target, Timestamp};
 use machine_config_agent::plan::Undo;
 use machine_config_agent::plan::differences::{Difference, Kind, What};
 use machine_config_agent::update::resume::{
-    REBOOT_TRIES, can_take_back, held, is_on_trial, is_unproven, not_fallen_back, unproven, way_out,
+    OLD_BOOTS, REBOOT_TRIES, WRONG_BOOTS, can_take_back, held, is_on_trial, is_unproven, not_fallen_back,
+    unproven, way_out,
 };
-use machine_config_agent::update::{Decision, Event, Phase, Record, Trial, resume, verdict};
+use machine_config_agent::update::{Decision, Event, Phase, Record, Trial, not_finalised, resume, verdict};
 
 use made::{Made, NEW, OLD};
 
@@ -105,13 +106,13 @@ fn a_deployment_that_the_boot_loader_gave_up_is_not_tried_again() {
     let mut back = seen(&made, "boot-2", OLD, "origin");
     assert_eq!(
         ask(&record, &back, &made.to.target()),
-        Decision::Restage,
+        Decision::Inquire,
         "nobody counts: it was not finalised"
     );
     back.boots = BootCount::Left(2);
     assert_eq!(
         ask(&record, &back, &made.to.target()),
-        Decision::Restage,
+        Decision::Inquire,
         "the loader booted what it was given"
     );
     back.boots = BootCount::FellBack;
@@ -205,15 +206,70 @@ fn what_the_node_came_up_in_decides_after_the_reboot() {
     let new = made.to.target();
     assert_eq!(ask(&rebooting, &seen(&made, "boot-2", NEW, "new"), &new), Decision::Verify);
     let fell_back = seen(&made, "boot-2", OLD, "origin");
-    assert_eq!(ask(&rebooting, &fell_back, &new), Decision::Restage);
-    rebooting.attempts = 1;
-    let Decision::Fault(fault) = ask(&rebooting, &fell_back, &new) else { panic!("no fault") };
+    assert_eq!(ask(&rebooting, &fell_back, &new), Decision::Inquire);
+    let failed = Finalisation::Failed { said: "error: no space".to_owned() };
+    rebooting.came_back(&failed, &boot("boot-2"));
+    assert_eq!(not_finalised(&rebooting, &failed), Decision::Restage);
+    rebooting.came_back(&failed, &boot("boot-3"));
+    let Decision::Fault(fault) = not_finalised(&rebooting, &failed) else { panic!("no fault") };
     assert_eq!(fault.reason, "DeploymentNotFinalised");
+    assert!(
+        fault.message.contains("2 times") && fault.message.ends_with("error: no space"),
+        "{}",
+        fault.message
+    );
     assert!(can_take_back(&rebooting, &fell_back));
     let foreign = seen(&made, "boot-2", made::FOREIGN, "foreign");
     let Decision::Fault(fault) = ask(&rebooting, &foreign, &new) else { panic!("no fault") };
     assert_eq!(fault.reason, "ForeignImage");
     assert!(!can_take_back(&rebooting, &foreign));
+}
+
+/// CRA-004: a machine that went down in the finalisation is nobody's fault, so it does not count towards the two; all boots
+/// together have a bound. The whole of it, with two power cuts in one update: `vm-tests/promises/finalisation_cut.py`.
+#[test]
+fn a_finalisation_that_was_cut_short_is_not_one_that_failed() {
+    let made = Made::with_image();
+    let fresh = record(&made, &[Event::Stage, Event::Apply { first: 1 }, reboot()]);
+    let failed = Finalisation::Failed { said: "error: no space".to_owned() };
+    let untold = Finalisation::Untold { why: "no journal".to_owned() };
+    let fault = |record: &Record, ended: &Finalisation| match not_finalised(record, ended) {
+        Decision::Fault(fault) => Some(fault),
+        other => {
+            assert_eq!(other, Decision::Restage);
+            None
+        }
+    };
+    let mut cut = fresh.clone();
+    for number in 1..OLD_BOOTS {
+        let here = boot(&format!("boot-{number}-later"));
+        cut.came_back(&Finalisation::CutShort, &here);
+        // The process died before it staged again: this boot is counted once.
+        cut.came_back(&Finalisation::CutShort, &here);
+        assert_eq!((cut.cuts, cut.attempts), (number, 0));
+        assert_eq!(fault(&cut, &Finalisation::CutShort), None, "{number}");
+    }
+    cut.came_back(&Finalisation::CutShort, &boot("the-last"));
+    let bound = fault(&cut, &Finalisation::CutShort).unwrap();
+    assert_eq!((bound.reason.as_str(), bound.class), ("DeploymentNotFinalised", Class::Degraded));
+    assert!(bound.message.contains("went down 5 times before") && bound.next.contains("power"), "{bound:?}");
+
+    // What can't be known counts as a failure; cuts in between change nothing of the two.
+    for second in [&failed, &untold] {
+        let mut mixed = fresh.clone();
+        mixed.came_back(&failed, &boot("boot-2"));
+        mixed.came_back(&Finalisation::CutShort, &boot("boot-3"));
+        assert_eq!(fault(&mixed, &Finalisation::CutShort), None);
+        mixed.came_back(second, &boot("boot-4"));
+        assert_eq!((mixed.attempts, mixed.cuts), (WRONG_BOOTS, 1));
+        let fault = fault(&mixed, second).unwrap();
+        assert!(
+            fault.message.contains("3 times, as the staged one was not finalised: "),
+            "{}",
+            fault.message
+        );
+        assert!(fault.message.ends_with(&second.to_string()) && fault.next.contains("/boot"), "{fault:?}");
+    }
 }
 
 #[test]

@@ -41,6 +41,7 @@ impl<C: ControlPlane> Agent<C> {
             Decision::Hold => matches!(seen.boots, BootCount::Left(_)),
             Decision::Continue
             | Decision::Restage
+            | Decision::Inquire
             | Decision::Reboot
             | Decision::Verify
             | Decision::Replan(_)

@@ -16,11 +16,10 @@ use crate::plan::listing::counted;
 use crate::plan::{After, Batch, Op, ServiceVerb};
 use crate::report::{Occurrence, Progress, report};
 use crate::update::record::{StagedOs, chain};
-use crate::update::resume::{BOOT_FAILED, held, is_on_trial, is_unproven, os_in_place, way_out};
-use crate::update::{Decision, Event, Fault, Phase, Record, verdict};
-
-/// The fault of a node that came up in its old deployment: its cause is looked for where it is told.
-const NOT_FINALISED: &str = "DeploymentNotFinalised";
+use crate::update::resume::{
+    BOOT_FAILED, NOT_FINALISED, held, is_on_trial, is_unproven, os_in_place, way_out,
+};
+use crate::update::{Decision, Event, Fault, Phase, Record, not_finalised, verdict};
 
 impl<C: ControlPlane> Agent<C> {
     /// Does what the phase stands at.
@@ -138,29 +137,30 @@ impl<C: ControlPlane> Agent<C> {
     }
 
     /// Stages once more and goes through the batches again: they find most of their work done.
-    pub(super) async fn restage(&mut self, seen: &Observation) -> Result<Turn, AgentError> {
-        if let Some(record) = self.journal.record()
-            && matches!(record.phase, Phase::Rebooting { .. })
-        {
-            let said = finalisation::failure(&self.host.root).await;
-            let config = &record.to.config;
-            let cause = format!("the node came up in its old deployment, not in {config}'s: {said}");
-            warn!(
-                MESSAGE_ID = message::FAULT,
-                MCA_FAULT = NOT_FINALISED,
-                MCA_CONFIG = %config,
-                "{cause}. It is staged once more"
-            );
-            self.control.tell(&Occurrence::FailedFinalization { cause }).await;
-        }
+    pub(super) fn restage(&mut self, seen: &Observation) -> Result<Turn, AgentError> {
         let boot_id = seen.boot_id.clone();
-        self.journal.note(|record| {
-            if matches!(record.phase, Phase::Rebooting { .. }) {
-                record.attempts += 1;
-            }
-            record.boot_id = boot_id;
-        })?;
+        self.journal.note(|record| record.boot_id = boot_id)?;
         self.move_on(&Event::Stage)
+    }
+
+    /// Finds out why the node came up in its old deployment, counts it, and stages once more or gives up.
+    pub(super) async fn inquire(&mut self, seen: &Observation) -> Result<Turn, AgentError> {
+        let ended = finalisation::outcome(&self.host.root).await;
+        self.journal.note(|record| record.came_back(&ended, &seen.boot_id))?;
+        let Some(record) = self.journal.record() else { return Ok(Turn::Again) };
+        if let Decision::Fault(fault) = not_finalised(record, &ended) {
+            return self.fail(fault, seen).await;
+        }
+        let config = &record.to.config;
+        let cause = format!("the node came up in its old deployment, not in {config}'s: {ended}");
+        warn!(
+            MESSAGE_ID = message::FAULT,
+            MCA_FAULT = NOT_FINALISED,
+            MCA_CONFIG = %config,
+            "{cause}. It is staged once more"
+        );
+        self.control.tell(&Occurrence::FailedFinalization { cause }).await;
+        self.restage(seen)
     }
 
     /// Compares the host with the new spec, has a new deployment prove itself, and commits.
@@ -194,6 +194,7 @@ impl<C: ControlPlane> Agent<C> {
             | Decision::Continue
             | Decision::Supersede
             | Decision::Restage
+            | Decision::Inquire
             | Decision::Reboot
             | Decision::Verify
             | Decision::FallBack
@@ -267,9 +268,6 @@ impl<C: ControlPlane> Agent<C> {
 
     /// Writes the fault down, and takes the update back, or falls back, where that is possible.
     pub(super) async fn fail(&mut self, mut fault: Fault, seen: &Observation) -> Result<Turn, AgentError> {
-        if fault.reason == NOT_FINALISED {
-            fault.message = format!("{}: {}", fault.message, finalisation::failure(&self.host.root).await);
-        }
         if fault.reason == BOOT_FAILED
             && let Err(error) = self.stay(seen).await
         {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::root::Root;
 use super::{HostError, command};
+use crate::model::observation::Finalisation;
 
 /// What libostree leaves behind.
 const STAMP: &str = "/boot/ostree/finalize-failure.stamp";
@@ -22,28 +23,25 @@ const PLACES: [[&str; 2]; 2] = [
     ["--boot=0", "--unit=ostree-boot-complete.service"],
 ];
 
-/// Returns libostree's words, or what kept them from being found.
-pub async fn failure(root: &Root) -> String {
+/// Returns libostree's words, or that it left none, or what kept them from being found.
+pub async fn outcome(root: &Root) -> Finalisation {
     if let Ok(Some(text)) = root.read_text(STAMP)
         && !text.trim().is_empty()
     {
-        return short(&text);
+        return Finalisation::Failed { said: short(&text) };
     }
     if !root.is_machine() {
-        return format!("there is no {STAMP}, and no journal of this host");
+        return Finalisation::Untold { why: format!("there is no {STAMP}, and no journal of this host") };
     }
     let mut missing = None;
     for place in PLACES {
         match told(place).await {
-            Ok(Some(text)) => return text,
+            Ok(Some(said)) => return Finalisation::Failed { said },
             Ok(None) => {}
             Err(error) => missing = Some(error),
         }
     }
-    missing.map_or_else(
-        || "ostree-finalize-staged.service left no error: the machine went down without it".to_owned(),
-        |error| error.to_string(),
-    )
+    missing.map_or(Finalisation::CutShort, |error| Finalisation::Untold { why: error.to_string() })
 }
 
 async fn told([boot, unit]: [&str; 2]) -> Result<Option<String>, HostError> {
@@ -65,12 +63,15 @@ mod tests {
     async fn the_stamp_is_told_in_one_line() {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::open(dir.path()).unwrap();
-        assert!(failure(&root).await.contains("finalize-failure.stamp"));
+        assert!(
+            matches!(outcome(&root).await, Finalisation::Untold { why } if why.contains("finalize-failure.stamp"))
+        );
         std::fs::create_dir_all(dir.path().join("boot/ostree")).unwrap();
         let stamp = dir.path().join(STAMP.trim_start_matches('/'));
         std::fs::write(&stamp, "error: mkdir(boot/loader.1):\n  No space left on device\n").unwrap();
-        assert_eq!(failure(&root).await, "error: mkdir(boot/loader.1): No space left on device");
+        let said = "error: mkdir(boot/loader.1): No space left on device".to_owned();
+        assert_eq!(outcome(&root).await, Finalisation::Failed { said });
         std::fs::write(&stamp, "x".repeat(5000)).unwrap();
-        assert_eq!(failure(&root).await.len(), KEPT);
+        assert_eq!(outcome(&root).await, Finalisation::Failed { said: "x".repeat(KEPT) });
     }
 }

@@ -1,6 +1,7 @@
 //! What was seen on the host: of managed things only.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -205,6 +206,35 @@ pub enum BootCount {
     Left(u32),
     /// The boot loader gave the new deployment up and booted the one before.
     FellBack,
+}
+
+/// What became of the finalisation of a staged deployment, on a node that came up in its old one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Finalisation {
+    /// libostree could not: its own words.
+    Failed {
+        /// What it said.
+        said: String,
+    },
+    /// It left no error: the machine went down before it had ended, as in a power cut.
+    CutShort,
+    /// What it said can't be found out.
+    Untold {
+        /// Why.
+        why: String,
+    },
+}
+
+impl fmt::Display for Finalisation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed { said } => f.write_str(said),
+            Self::CutShort => {
+                f.write_str("ostree-finalize-staged.service left no error: the machine went down without it")
+            }
+            Self::Untold { why } => f.write_str(why),
+        }
+    }
 }
 
 /// What was seen, at one instant. Covers exactly the paths and units it was asked for.

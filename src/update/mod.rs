@@ -8,4 +8,4 @@ pub mod resume;
 
 pub use phase::{Event, IllegalEdge, Phase};
 pub use record::{Fault, Record, StagedOs, Trial};
-pub use resume::{Decision, resume, verdict};
+pub use resume::{Decision, not_finalised, resume, verdict};

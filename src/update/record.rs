@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::phase::{Event, IllegalEdge, Phase, next};
+use crate::model::observation::Finalisation;
 use crate::model::{BootId, Class, Target, Timestamp, UpdateId};
 use crate::plan::{Batch, Op, Plan, Step, Undo};
 
@@ -85,6 +86,9 @@ pub struct Record {
     /// How often the host came up wrong after its reboot: the loop breaker counts these.
     #[serde(default)]
     pub attempts: u32,
+    /// How often the host came up in its old deployment because the machine went down in the finalisation.
+    #[serde(default, skip_serializing_if = "is_none_yet")]
+    pub cuts: u32,
     /// Whether the node was drained for it.
     #[serde(default)]
     pub drained: bool,
@@ -121,6 +125,7 @@ impl Record {
             fallbacks: 0,
             trial: None,
             attempts: 0,
+            cuts: 0,
             drained: false,
             forced: false,
             waiting: None,
@@ -154,6 +159,18 @@ impl Record {
             | Event::UndoDone => {}
         }
         Ok(record)
+    }
+
+    /// Counts a boot in which the node came up in its old deployment, once.
+    pub fn came_back(&mut self, ended: &Finalisation, boot_id: &BootId) {
+        if self.boot_id == *boot_id {
+            return;
+        }
+        self.boot_id = boot_id.clone();
+        match ended {
+            Finalisation::Failed { .. } | Finalisation::Untold { .. } => self.attempts += 1,
+            Finalisation::CutShort => self.cuts += 1,
+        }
     }
 
     /// Says whether it puts drift right: it leads to where it comes from.

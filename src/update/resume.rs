@@ -1,7 +1,7 @@
 //! What to do with what is on disk: one table, asked at every start and whenever the target changes.
 //!
 //! [`resume`] looks at the record, the boot and the deployments; [`verdict`] at the differences, once they were
-//! looked for. Both are pure; each row of the table in the tests is one row of `model-codebases.md` D5, plus those
+//! looked for, and [`not_finalised`] at what libostree said. All are pure; each row of the table in the tests is one row of `model-codebases.md` D5, plus those
 //! for staging, for a superseded target and for the loop breaker.
 //!
 //! # Decisions
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use super::phase::{Event, Phase};
 use super::record::{Fault, Record, StagedOs};
-use crate::model::observation::BootCount;
+use crate::model::observation::{BootCount, Finalisation};
 use crate::model::tuning::RollBack;
 use crate::model::{Class, Observation, Target};
 use crate::plan::differences::Difference;
@@ -34,6 +34,14 @@ pub const REBOOT_TRIES: u32 = 3;
 
 /// How often a node may come up wrong before the config is held.
 pub const WRONG_BOOTS: u32 = 2;
+
+/// How often a node may come up in its old deployment in all, before the config is held.
+/// Five: a power cut is nobody's fault and passes, so it does not count as a wrong boot. A machine whose every shutdown is cut
+/// short (a watchdog, a host that gives its guests no time) would reboot for ever.
+pub const OLD_BOOTS: u32 = 5;
+
+/// The fault of a staged deployment that no shutdown finalised.
+pub const NOT_FINALISED: &str = "DeploymentNotFinalised";
 
 /// The fault of a new deployment that did not prove itself.
 pub const HEALTH_CHECK_FAILED: &str = "HealthCheckFailed";
@@ -54,6 +62,8 @@ pub enum Decision {
     Supersede,
     /// A staged deployment is gone with its boot: stage it again and go through the batches once more.
     Restage,
+    /// The node came up in its old deployment: find out what became of the finalisation.
+    Inquire,
     /// Ask for the reboot again.
     Reboot,
     /// Compare the host with the new spec.
@@ -140,6 +150,37 @@ pub fn verdict(record: &Record, differences: &[Difference]) -> Decision {
         return Decision::Replan(fault);
     }
     Decision::Fault(fault)
+}
+
+/// Decides on what became of the finalisation. `record` has counted this boot.
+pub fn not_finalised(record: &Record, ended: &Finalisation) -> Decision {
+    let (failed, all) = (record.attempts, record.attempts + record.cuts);
+    let (times, next) = match ended {
+        Finalisation::Failed { .. } | Finalisation::Untold { .. } if failed >= WRONG_BOOTS => (
+            format!("{all} times, as the staged one was not finalised"),
+            "See `journalctl -b -1 -u ostree-finalize-staged`; free space in /boot, then change the target.",
+        ),
+        Finalisation::Failed { .. } | Finalisation::CutShort | Finalisation::Untold { .. }
+            if all >= OLD_BOOTS =>
+        {
+            (
+                format!(
+                    "{all} times, as the machine went down {} times before the staged one was finalised",
+                    record.cuts
+                ),
+                "Find what cuts the shutdown short (power, a watchdog, a limit of its time), then change the target.",
+            )
+        }
+        Finalisation::Failed { .. } | Finalisation::CutShort | Finalisation::Untold { .. } => {
+            return Decision::Restage;
+        }
+    };
+    Decision::Fault(Fault {
+        class: Class::Degraded,
+        reason: "DeploymentNotFinalised".to_owned(),
+        message: format!("the node came up in its old deployment {times}: {ended}"),
+        next: next.to_owned(),
+    })
 }
 
 /// Says whether the boot has to be healthy before the commit: the update brought it a deployment of its own.
@@ -282,7 +323,8 @@ pub fn not_fallen_back(record: &Record, cause: &str) -> Fault {
 }
 
 fn reboot_again(record: &Record) -> Decision {
-    if record.reboots < REBOOT_TRIES {
+    // Those that a power cut ended did happen.
+    if record.reboots.saturating_sub(record.cuts) < REBOOT_TRIES {
         return Decision::Reboot;
     }
     let why = record.waiting.as_ref().map(|waiting| format!("; last: {waiting}")).unwrap_or_default();
@@ -316,7 +358,7 @@ fn came_up(record: &Record, seen: &Observation) -> Decision {
 /// Decides on a node that came up in its old deployment.
 fn in_vain(record: &Record, seen: &Observation) -> Decision {
     if seen.boots != BootCount::FellBack {
-        return not_finalised(record);
+        return Decision::Inquire;
     }
     Decision::Fault(Fault {
         class: Class::Degraded,
@@ -326,22 +368,6 @@ fn in_vain(record: &Record, seen: &Observation) -> Decision {
             record.to.config
         ),
         next: "See the console of the machine and `journalctl --list-boots`; correct the image, then change the target."
-            .to_owned(),
-    })
-}
-
-fn not_finalised(record: &Record) -> Decision {
-    if record.attempts + 1 < WRONG_BOOTS {
-        return Decision::Restage;
-    }
-    Decision::Fault(Fault {
-        class: Class::Degraded,
-        reason: "DeploymentNotFinalised".to_owned(),
-        message: format!(
-            "the node came up in its old deployment {} times, as the staged one was not finalised",
-            record.attempts + 1
-        ),
-        next: "See `journalctl -b -1 -u ostree-finalize-staged`; free space in /boot, then reboot."
             .to_owned(),
     })
 }

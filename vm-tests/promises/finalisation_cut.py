@@ -1,6 +1,7 @@
-"""Promise: the power fails while libostree finalises what was staged; the agent stages it again by itself, and is Done.
+"""Promise: the power fails while libostree finalises what was staged, also in two finalisations of one update; the agent stages
+it again by itself, and is Done.
 
-Boots: 4 or 5
+Boots: 5 or 6
 """
 
 from lab.agent import config, no_action
@@ -36,17 +37,25 @@ def play(lab):
     machine.says(BEGINS)
     machine.cut()
 
-    # Boot 2: the old deployment; it is staged again. Boot 3: Done. The power fails again, in the next update's finalisation.
+    # Boot 2: the old deployment; it is staged again, and the power fails in that finalisation, too.
     machine.boot()
     lab.same("the deployment after the first cut", machine.deployment, old)
+    machine.says(BEGINS)
+    machine.cut()
+
+    # Boot 3: the old one, and once more. Boot 4: Done, by nobody's hand. The power fails in the next update's finalisation.
+    machine.boot()
+    lab.same("the deployment after the second cut", machine.deployment, old)
     machine.next_boot()
     done(SECOND, *second, 2)
+    told = [line["MESSAGE"] for line in agent.logged("FAULT")]
+    lab.same("told as cuts", ["the machine went down without it" in line for line in told], [True, True])
     old = machine.deployment
     third = want(THIRD, 3)
     machine.says(MERGED)
     machine.cut()
 
-    # Boot 4: the old one or the new one, whole in either case; and boot 5 after the old one.
+    # Boot 5: the old one or the new one, whole in either case; and boot 6 after the old one.
     machine.boot()
     if machine.deployment == old:
         machine.next_boot()
