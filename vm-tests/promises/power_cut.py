@@ -1,36 +1,83 @@
-"""Promise: the power fails while the next deployment is staged; the next boot goes on and ends in Done.
+"""Promise: the power fails in every phase of an image switch; each time the host comes up in the old or the new deployment, goes
+on by itself, and is Done with that image.
 
-Boots: 3
+Boots: 17, or 16 when the cut in the finalisation came late
 """
 
 from lab.agent import config, no_action
 
-PATH, BROUGHT, VERSION = "/etc/lab/settings.conf", "/etc/lab/app.conf", "/usr/share/lab/version"
-FIRST, SECOND = "rendered-worker-a", "rendered-worker-b"
+# The image can't bring the second one, so that there is something to apply, too.
+PATH, VAR, BROUGHT, VERSION = ("/etc/lab/settings.conf", "/var/lib/lab/data.conf", "/etc/lab/app.conf",
+                               "/usr/share/lab/version")
+CHECK, HOLD = "etc/machine-config-agent/health.d/10-hold", "/var/lab-hold"
+# The first one that finds the file does not end; the file is gone then, also after a power cut.
+HOLDS = f"#!/bin/sh\n[ ! -e {HOLD} ] || {{ rm {HOLD}; sync /var; exec sleep infinity; }}\n".encode()
+# What the journal says when a phase begins, up to the reboot.
+PHASES = {"planned": "to {} is planned", "staging": "to {}: staging", "pulling": "stage-os", "applying": "to {}: applying",
+          "rebooting": "asking logind for a reboot: Node will reboot into config {}", "shutdown": "Finalizing staged deployment"}
+
+
+class Side:
+    """One of the two targets."""
+
+    def __init__(self, lab, letter):
+        self.name, self.version = f"rendered-worker-{letter}", f"{letter}\n"
+        brought = {BROUGHT.lstrip("/"): f"from = {letter}\n", VERSION.lstrip("/"): self.version}
+        self.digest = lab.images.next(letter, brought, {"machineconfig": self.name}, {CHECK: HOLDS})
+        self.image = lab.registry().push(lab.images.layout.path, letter, self.digest)
+        self.files = {PATH: "version = 1\n", VAR: f"side = {letter}\n", BROUGHT: f"from = {letter}\n"}
+        self.config = config(self.name, self.files)
+
+    def want(self, lab):
+        """Sets the target. What an administrator wrote is on the disk; what the agent writes is its own business."""
+        lab.agent.want(self.config, self.image)
+        lab.machine.run("sync")
+
+    def comes(self, lab, phase):
+        """Boots until it is there."""
+        machine = lab.machine
+        machine.boot()
+        if machine.read(VERSION) != self.version:
+            machine.next_boot()
+        lab.same(f"booted image after a cut when {phase}", lab.agent.done(self.name, self.image)["booted"]["digest"], self.digest)
+        for path, text in {**self.files, VERSION: self.version}.items():
+            lab.same(f"{path} after a cut when {phase}", machine.read(path), text)
+        lab.same(f"faults after a cut when {phase}", faults(lab), [])
+
+
+def faults(lab):
+    """Returns the faults in the journal, but for what a cut of the finalisation is told as."""
+    return [line["MESSAGE"] for line in lab.agent.logged("FAULT") if "the machine went down without it" not in line["MESSAGE"]]
 
 
 def play(lab):
-    machine, agent, images, registry = lab.machine, lab.agent, lab.images, lab.registry()
-    second = config(SECOND, {PATH: "version = 1\n", BROUGHT: "from = image\n"})
-    brought = {BROUGHT.lstrip("/"): "from = image\n", VERSION.lstrip("/"): "2\n"}
-    digest = images.next("v2", brought, {"machineconfig": SECOND})
-    image = registry.push(images.layout.path, "v2", digest)
+    machine, agent = lab.machine, lab.agent
+    sides = [Side(lab, "a"), Side(lab, "b")]
 
-    # Boot 1: the switch begins, and the power fails when the agent writes that it stages.
+    # Boot 1
     machine.boot()
-    agent.settle(config(FIRST, {PATH: "version = 1\n"}), no_action(PATH), registry)
-    # What the administrator wrote is on the disk; what the agent writes is its own business.
-    machine.run("sync")
-    agent.want(second, image)
-    machine.run("sync")
-    agent.status("staging", lambda status: status["phase"] == "Staging")
-    machine.cut()
+    agent.settle(config("rendered-worker-first", {PATH: "version = 1\n"}), no_action(PATH), lab.registry())
 
-    # Boot 2: the old deployment; the agent goes on by itself.
-    machine.boot()
-    # Boot 3: what was staged in boot 2.
+    # Boots 2 to 13: two for each phase up to the end of the shutdown.
+    for number, (phase, words) in enumerate(PHASES.items()):
+        side = sides[number % 2]
+        side.want(lab)
+        machine.says(words.format(side.name))
+        machine.cut()
+        side.comes(lab, phase)
+
+    # Boots 14 and 15: when the new deployment has come up and is on trial.
+    machine.run("touch", HOLD)
+    sides[0].want(lab)
     machine.next_boot()
-    status = agent.done(SECOND, image)
-    lab.same("booted image", status["booted"]["digest"], digest)
-    lab.same(BROUGHT, machine.read(BROUGHT), "from = image\n")
+    agent.status("the check", lambda status: "10-hold" in (status["waiting"] or ""))
+    machine.cut()
+    sides[0].comes(lab, "verifying")
+
+    # Boots 16 and 17: when Done has been told; nothing is left to do.
+    sides[1].want(lab)
+    machine.next_boot()
+    agent.done(sides[1].name, sides[1].image)
+    machine.cut()
+    sides[1].comes(lab, "done")
     machine.run("ostree", "fsck", "--quiet")
