@@ -66,6 +66,8 @@ def play(lab):
     lab.same("what is current", annotation(node, "currentConfig"), FIRST)
     status = agent.status("it waits", lambda status: status["phase"] == "Draining")
     lab.same("staged image", status["staged"], image)
+    # With its pods the registry's name may go, or the registry itself: all that the reboot needs is here.
+    registry.stop()
     # Neither a killed agent nor the answer to another request ends the wait.
     agent.kill()
     told(lab, 2)
