@@ -233,12 +233,13 @@ fn a_finalisation_that_was_cut_short_is_not_one_that_failed() {
     let fresh = record(&made, &[Event::Stage, Event::Apply { first: 1 }, reboot()]);
     let failed = Finalisation::Failed { said: "error: no space".to_owned() };
     let untold = Finalisation::Untold { why: "no journal".to_owned() };
-    let fault = |record: &Record, ended: &Finalisation| match not_finalised(record, ended) {
-        Decision::Fault(fault) => Some(fault),
-        other => {
-            assert_eq!(other, Decision::Restage);
-            None
+    let fault = |record: &Record, ended: &Finalisation| {
+        let decision = not_finalised(record, ended);
+        if let Decision::Fault(fault) = decision {
+            return Some(fault);
         }
+        assert_eq!(decision, Decision::Restage);
+        None
     };
     let mut cut = fresh.clone();
     for number in 1..OLD_BOOTS {

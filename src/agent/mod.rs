@@ -7,6 +7,7 @@
 //! | `begin` | from a wanted target to a record: take-over, drift check, plan |
 //! | `carry` | an open update: its batches, its verification, its roll-back |
 //! | `reboot` | its reboot: what holds it back, and what takes it back |
+//! | `bring_over` | what the merge of `/etc` in that shutdown leaves behind |
 //! | `trial` | the proof of a new deployment, and the way back to the one before |
 //! | `rollback` | how long the deployment before is kept |
 //! | `boot_count` | the boot loader's counter |
@@ -17,6 +18,7 @@
 
 mod begin;
 mod boot_count;
+mod bring_over;
 mod carry;
 pub(crate) mod drift;
 mod duties;

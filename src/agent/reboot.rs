@@ -17,6 +17,7 @@ use tracing::{info, warn};
 
 use super::{Agent, AgentError, End, Reboots, Turn};
 use crate::control::ControlPlane;
+use crate::host::finalisation::FINALISER;
 use crate::host::os::SoftReboot;
 use crate::host::power::{Inhibitor, RebootKind, Rebooting, Shutdowns};
 use crate::host::systemd::ServiceOutcome;
@@ -31,8 +32,6 @@ use crate::update::{Event, Phase, Record};
 const REBOOT_PATIENCE: Duration = Duration::from_secs(600);
 /// How long logind may take to say that the shutdown begins: it says so before it answers.
 const BEGIN_PATIENCE: Duration = Duration::from_secs(30);
-/// What writes the boot entries of a staged deployment, when it is stopped.
-const FINALISER: &str = "ostree-finalize-staged.service";
 
 /// Where the deployment is mounted that a soft reboot starts (systemd-soft-reboot.service(8)).
 const NEXT_ROOT: &str = "/run/nextroot/usr";
@@ -158,11 +157,12 @@ impl<C: ControlPlane> Agent<C> {
     /// Makes sure that the shutdown will finalise what is staged, or refuses to reboot.
     async fn arm(&self, seen: &Observation) -> Result<(), AgentError> {
         self.host.os.finalise().await?;
-        if seen.os.staged().is_some() {
+        if let Some(staged) = seen.os.staged() {
             let unit = UnitName::new(FINALISER)?;
             if self.host.systemd.stopped_by_shutdown(&unit).await? == ServiceOutcome::NoSystemd {
                 info!("no systemd runs for this host: who reboots it finalises what is staged");
             }
+            self.bring_over(&staged.deployment).await;
         }
         Ok(())
     }

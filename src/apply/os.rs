@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::host::{Credentials, Host, HostError, OsProgress, StageRequest};
+use crate::host::{Credentials, Host, HostError, OsProgress, StageRequest, left_behind};
 use crate::model::HostSpec;
 use crate::model::observation::Staged;
 use crate::plan::{Op, Step};
@@ -79,6 +79,8 @@ fn credentials(host: &Host, to: &HostSpec) -> Result<Option<Credentials>, HostEr
 }
 
 async fn stage(host: &Host, request: &StageRequest, progress: &dyn Fn(OsProgress)) -> Result<(), ApplyError> {
+    // What was to be brought into another deployment.
+    left_behind::forget(&host.root).map_err(ApplyError::host(object(request)))?;
     let staged = match in_time(host, request, progress).await {
         Ok(staged) => staged.map_err(|source| ApplyError::Stage { object: object(request), source })?,
         Err(late) => {

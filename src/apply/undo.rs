@@ -1,7 +1,7 @@
 //! Taking back: originals are put back exactly, the staged deployment is dropped, services see their old files again.
 
 use crate::host::durable::{self, Change, Run};
-use crate::host::{Host, accounts};
+use crate::host::{Host, accounts, left_behind};
 use crate::journal::Intent;
 use crate::model::users::CORE;
 use crate::plan::{Step, Undo};
@@ -17,7 +17,11 @@ pub(super) async fn carry(
 ) -> Result<(), ApplyError> {
     match undo {
         Undo::UnstageOs => {
-            let dropped = async { host.os.unstage().await.map_err(ApplyError::host("the old deployment")) };
+            let failed = || ApplyError::host("the old deployment");
+            let dropped = async {
+                host.os.unstage().await.map_err(failed())?;
+                left_behind::forget(&host.root).map_err(failed())
+            };
             together(intent.numbers(), steps, "taking back ", dropped).await
         }
         Undo::PutBack { .. } => {

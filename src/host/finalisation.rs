@@ -10,6 +10,9 @@ use super::root::Root;
 use super::{HostError, command};
 use crate::model::observation::Finalisation;
 
+/// What finalises a staged deployment, when it is stopped: its `/etc` is merged and its boot entries are written.
+pub const FINALISER: &str = "ostree-finalize-staged.service";
+
 /// What libostree leaves behind.
 const STAMP: &str = "/boot/ostree/finalize-failure.stamp";
 /// The journal of one boot is read from the disk: seconds at most.

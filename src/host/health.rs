@@ -1,13 +1,15 @@
 //! What a new deployment has to show before it counts: units that are active, and the administrator's own checks.
 //!
 //! A check is a program; where systemd runs it is a transient unit, so that it gets nothing of the agent's and ends with
-//! all that it has started. Invariant: of what it says only its last words are kept.
+//! all that it has started. Invariant: of what it says only its last words are kept, and
+//! what may be a secret is masked.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::HostError;
 use super::command::{self, last_words};
+use super::masked::masked;
 use super::root::Root;
 use super::systemd::transient::{Program, Transients};
 use super::systemd::{Systemd, UnitLinks};
@@ -96,7 +98,7 @@ pub async fn run(
         None => match command::run(&program, &[], limit).await {
             Ok(()) => Ok(None),
             Err(HostError::Command { cause, .. }) => {
-                Ok(Some(cause.replacen("exit status: ", "exit code ", 1)))
+                Ok(Some(masked(&cause).replacen("exit status: ", "exit code ", 1)))
             }
             Err(HostError::Timeout { seconds, .. }) => Ok(Some(format!("no end within {seconds} s"))),
             Err(error) => Err(error),
@@ -128,7 +130,7 @@ async fn as_unit(
             seconds: Some(limit.as_secs().max(1)),
         })
         .await?;
-    let words = last_words(&String::from_utf8_lossy(&root.read(ERRORS)?.unwrap_or_default()));
+    let words = last_words(&masked(&String::from_utf8_lossy(&root.read(ERRORS)?.unwrap_or_default())));
     units.stop(&unit).await?;
     root.remove(ERRORS)?;
     let words = if words.is_empty() { words } else { format!(": {words}") };
@@ -184,13 +186,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::open(dir.path()).unwrap();
         let none = Systemd::absent();
-        let script = "#!/bin/sh\necho \"the port\nis closed\" >&2\nexit $(cat \"$0.code\")\n";
+        let script = "#!/bin/sh\necho \"the port\nis closed, token=hunter2\" >&2\nexit $(cat \"$0.code\")\n";
         put(dir.path(), &format!("{CHECKS}/10-a.code"), 0o644, "3");
         let program = dir.path().join(CHECKS.trim_start_matches('/')).join("10-a");
         make_program(&program, script);
         let limit = Duration::from_secs(30);
         let how = run(&root, &none, "10-a", limit).await.unwrap();
-        assert_eq!(how.as_deref(), Some("exit code 3: the port; is closed"));
+        assert_eq!(how.as_deref(), Some("exit code 3: the port; is closed, token=***"));
         put(dir.path(), &format!("{CHECKS}/10-a.code"), 0o644, "0");
         assert_eq!(run(&root, &none, "10-a", limit).await.unwrap(), None);
         make_program(&program, "#!/bin/sh\nexec tail -f /dev/null\n");

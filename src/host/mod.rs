@@ -17,6 +17,7 @@ pub mod failpoint;
 pub mod finalisation;
 pub mod health;
 pub mod keys;
+pub mod left_behind;
 pub mod meter;
 pub mod os;
 pub mod power;
@@ -26,6 +27,7 @@ pub mod systemd;
 pub mod watch;
 
 mod fsync;
+mod masked;
 pub(crate) mod mounts;
 mod selinux;
 

@@ -20,6 +20,7 @@
 pub mod differences;
 pub mod drift;
 pub mod explain;
+pub mod held;
 pub mod listing;
 pub mod reconcilable;
 pub mod repair;

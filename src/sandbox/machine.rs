@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::world::complaint;
-use super::{CONTROL, IMAGES, MACHINE_VERB, STATEROOT, SandboxError, World, inside};
+use super::{CONTROL, IMAGES, MACHINE_VERB, STATEROOT, SandboxError, WORKER, World, inside};
+use crate::host::left_behind::BRING_OVER_VERB;
 use crate::model::BootId;
 
 pub use inside::main;
@@ -129,8 +130,22 @@ impl Booted {
                     cause: complaint(&output),
                 });
             }
+            self.bring_over()?;
         }
         self.power_cut()
+    }
+
+    /// Plays the unit that the agent has the shutdown stop after the finalisation. It does nothing where it was not asked for.
+    fn bring_over(&self) -> Result<(), SandboxError> {
+        let output = self
+            .prepare(Sysroot::Finalising, [WORKER, BRING_OVER_VERB])
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|e| SandboxError::io("start", self.world.worker(), e))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(SandboxError::Child { what: BRING_OVER_VERB, cause: complaint(&output) })
     }
 
     /// Ends the boot at once: what is staged is lost.

@@ -34,14 +34,18 @@ impl Fault {
     }
 }
 
-/// Joins an error and its causes, outermost first. A cause that its error has told already is not told again.
+/// Joins an error and its causes, outermost first. A cause that its error has told already is not told again, nor is the
+/// object of a cause that its error ends with.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
         let told = error.to_string();
+        let repeated = told.split_once(": ").filter(|(object, _)| {
+            text.strip_suffix(object).is_some_and(|before| before.is_empty() || before.ends_with(' '))
+        });
         if !text.ends_with(&told) {
-            text = format!("{text}: {told}");
+            text = format!("{text}: {}", repeated.map_or(&*told, |(_, rest)| rest));
         }
         cause = error.source();
     }

@@ -9,9 +9,9 @@
 //! 2. A superseded target wins until the reboot was asked for. From then on the machine is going down: the update
 //!    ends first, verified, and the new target follows at once.
 //!    A reboot by hand, once all batches are done, counts as the update's own.
-//! 3. A node that came up wrong is planned for once more, from what is seen on it: the merge of `/etc` drops what the
-//!    old image had brought and the new one has not, and no write before the boot can prevent that. The second time
-//!    the target is held (the loop breaker) until it changes.
+//! 3. A node that came up wrong is planned for once more, from what is seen on it: the image's label lied, or the shutdown
+//!    could not bring over what the merge of `/etc` leaves behind (`host::left_behind`). The second time the target is held
+//!    (the loop breaker) until it changes.
 //! 4. A node that runs the update's own deployment and is at fault there goes back to the deployment before, whole, where
 //!    that is allowed: undoing files under a running OS would be a third state. What the update had written is undone
 //!    there. An update without a deployment of its own has nothing to go back to.

@@ -29,6 +29,8 @@ pub struct Played {
     pub world: World,
     pub booted: Option<Booted>,
     pub boots: usize,
+    /// What happens to the host just before each shutdown.
+    pub going_down: fn(&Self),
 }
 
 /// How `apply` ended, at last.
@@ -71,7 +73,7 @@ impl Played {
         let agent = Path::new(env!("CARGO_BIN_EXE_machine-config-agent"));
         let world = World::create(dir.path(), agent, &BTreeMap::new(), &|_| {}).unwrap();
         let booted = Some(world.boot().unwrap());
-        Self { _dir: dir, world, booted, boots: 1 }
+        Self { _dir: dir, world, booted, boots: 1, going_down: |_| {} }
     }
 
     pub fn v1(&self) -> ImageRef {
@@ -123,6 +125,7 @@ impl Played {
             if ended.code != REBOOT_WANTED {
                 return Ended { text, ..ended };
             }
+            (self.going_down)(self);
             self.booted.take().unwrap().shutdown().unwrap();
             self.booted = Some(self.world.boot().unwrap());
             self.boots += 1;

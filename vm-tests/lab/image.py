@@ -40,10 +40,12 @@ class Images:
         self.first = self.layout.derive("base", "v1", self._files(built), {})
         self.disk = self._disk()
 
-    def next(self, tag, files, labels, programs=None, architecture=None):
-        """Makes an image of v1 and one more layer: path to text, and to bytes of programs. Returns its digest."""
+    def next(self, tag, files, labels, programs=None, architecture=None, links=None):
+        """Makes an image of v1 and one more layer: path to text, to bytes of programs, to where a link points. Returns its
+        digest."""
         layer = {path: (0o644, text.encode()) for path, text in files.items()}
         layer |= {path: (0o755, data) for path, data in (programs or {}).items()}
+        layer |= {path: (0o777, target) for path, target in (links or {}).items()}
         return self.layout.derive("v1", tag, layer, labels, architecture)
 
     def program(self, name):

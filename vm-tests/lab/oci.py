@@ -24,8 +24,8 @@ class Layout:
         return next(entry["digest"] for entry in self._index()["manifests"] if entry["annotations"].get(TAG) == tag)
 
     def derive(self, base, tag, files, labels, architecture=None):
-        """Adds an image: `base`, a layer of files (path to mode and bytes), other labels and, if it is given, another
-        architecture. Returns its digest."""
+        """Adds an image: `base`, a layer of files (path to mode and bytes; of a link, to where it points), other labels and, if
+        it is given, another architecture. Returns its digest."""
         manifest = self._json(self.find(base))
         config = self._json(manifest["config"]["digest"])
         config["architecture"] = architecture or config["architecture"]
@@ -83,6 +83,8 @@ def archive(files):
                     entry.type, entry.mode = tarfile.DIRTYPE, 0o755
                     tar.addfile(entry)
             entry = tarfile.TarInfo(path)
+            if isinstance(data, str):
+                entry.type, entry.linkname, data = tarfile.SYMTYPE, data, b""
             entry.size, entry.mode = len(data), mode
             tar.addfile(entry, io.BytesIO(data))
     return out.getvalue()

@@ -204,6 +204,7 @@ async fn a_failed_pull_names_the_image_and_the_cause() {
     let text = crate::update::record::chain(&error);
     assert!(text.starts_with(&format!("failed to update OS to {}", image('a'))), "{text}");
     assert!(text.ends_with("received unexpected HTTP status: 503"), "{text}");
+    assert_eq!(text.matches(&image('a').to_string()).count(), 1, "it is named once: {text}");
 }
 
 /// A pull without progress, and one without end, are left, and the backend is told to end what it began.

@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex};
 
 use zbus::Connection;
-use zbus::zvariant::OwnedObjectPath;
+use zbus::zvariant::{OwnedObjectPath, OwnedValue};
 
 use super::RebootKind;
 use super::logind::reboot;
-use crate::host::systemd::ServiceOutcome;
+use crate::host::systemd::{LastProgram, ServiceOutcome};
 use crate::host::{HostError, Systemd};
 use crate::model::{Class, UnitName};
 
@@ -154,4 +154,78 @@ async fn the_finalisation_is_ordered_before_the_shutdown_or_there_is_no_reboot()
             (outcome, cause) => panic!("{state}, {started}: {outcome:?}, not {cause:?}"),
         }
     }
+}
+
+/// What is asked of a systemd that starts transient units; the second one of a name is refused.
+#[derive(Clone, Default)]
+struct Started(Arc<Mutex<Vec<(String, String)>>>);
+
+#[zbus::interface(name = "org.freedesktop.systemd1.Manager")]
+impl Started {
+    #[expect(clippy::unused_self, reason = "the interface's shape")]
+    fn subscribe(&self) {}
+
+    async fn start_transient_unit(
+        &self,
+        name: &str,
+        mode: &str,
+        properties: Vec<(String, OwnedValue)>,
+        aux: Vec<(String, Vec<(String, OwnedValue)>)>,
+        #[zbus(connection)] bus: &Connection,
+    ) -> Result<OwnedObjectPath, Refused> {
+        assert!(mode == "fail" && aux.is_empty());
+        if !self.0.lock().unwrap().is_empty() {
+            return Err(Refused::UnitExists(format!("Unit {name} was already loaded.")));
+        }
+        let words = |(key, value): (String, OwnedValue)| (key, value.to_string());
+        self.0.lock().unwrap().extend(properties.into_iter().map(words));
+        let job = OwnedObjectPath::try_from("/org/freedesktop/systemd1/job/7").unwrap();
+        let manager = ("/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager");
+        bus.emit_signal(None::<()>, manager.0, manager.1, "JobRemoved", &(7_u32, job.clone(), name, "done"))
+            .await
+            .unwrap();
+        Ok(job)
+    }
+}
+
+#[derive(Debug, zbus::DBusError)]
+#[zbus(prefix = "org.freedesktop.systemd1")]
+enum Refused {
+    UnitExists(String),
+}
+
+/// OCL-018: the program runs once the finalisation has ended, and the shutdown waits for it. The whole of it:
+/// `vm-tests/promises/leave_image_mode.py`.
+#[tokio::test(flavor = "current_thread")]
+async fn a_program_of_the_shutdown_runs_after_the_finalisation() {
+    let started = Started::default();
+    let (_server, bus) = peer("/org/freedesktop/systemd1", started.clone()).await;
+    let name = |name: &str| UnitName::new(name).unwrap();
+    let command = ["/usr/bin/x".to_owned(), "y".to_owned()];
+    let last = LastProgram {
+        unit: &name("last.service"),
+        description: "last",
+        command: &command,
+        log_name: "z",
+        after: &name("ostree-finalize-staged.service"),
+        mounts: &["/sysroot"],
+    };
+    let systemd = Systemd::given(bus);
+    // It is asked for at each try of the reboot.
+    for _ in 0..2 {
+        assert_eq!(systemd.at_shutdown(&last).await.unwrap(), ServiceOutcome::Done);
+    }
+    let asked: std::collections::BTreeMap<_, _> = started.0.lock().unwrap().clone().into_iter().collect();
+    // Started before it, so stopped after it; and in time.
+    for (key, value) in [
+        ("Before", r#"["ostree-finalize-staged.service", "final.target"]"#),
+        ("Conflicts", r#"["final.target"]"#),
+        ("DefaultDependencies", "false"),
+        ("RemainAfterExit", "true"),
+        ("RequiresMountsFor", r#"["/sysroot"]"#),
+        ("ExecStop", r#"[("/usr/bin/x", ["/usr/bin/x", "y"], false)]"#),
+    ] {
+        assert_eq!(asked.get(key).map(String::as_str), Some(value), "{key}");
+    }
+    assert!(!asked.contains_key("ExecStart"), "nothing runs before");
 }

@@ -198,6 +198,19 @@ impl<'a> UnitLinks<'a> {
         Ok(self.now.iter().filter_map(stray).collect())
     }
 
+    /// Returns the links to a unit, to its aliases and to the units in its `Also=`; its mask is one.
+    pub fn leading_to(&self, unit: &UnitName) -> Result<Vec<ManagedPath>, HostError> {
+        let names = self.together(unit.as_str())?;
+        let is = |name: &str| names.iter().any(|one| one == name);
+        let leads = |(at, node): (&String, &Node)| match node {
+            Node::Link(target) if is(base(at)) || is(base(target)) => {
+                ManagedPath::new(format!("{UNIT_DIR}/{at}")).ok()
+            }
+            Node::Link(_) | Node::File => None,
+        };
+        Ok(self.before.iter().filter_map(leads).collect())
+    }
+
     fn enabled(&self, name: &str, path: &str) -> Result<EnabledSeen, HostError> {
         let install = self.install(name, path)?;
         // What can't be enabled is disabled; enabling it will say why.

@@ -1,6 +1,7 @@
 //! systemd: its links, which are files and work below any root; and the running one, which is asked over D-Bus.
 
 mod active;
+mod at_shutdown;
 pub(in crate::host) mod bus;
 mod install;
 mod links;
@@ -13,6 +14,7 @@ mod unit_files;
 
 use std::time::Duration;
 
+pub use at_shutdown::LastProgram;
 pub use bus::{ServiceOutcome, Systemd};
 pub use links::UnitLinks;
 pub use unit_files::{Calls, LinkVerb, Settled};

@@ -2,17 +2,22 @@
 //!
 //! Invariant: it is looked for beside the agent and in one system directory, never along `PATH`.
 
+use std::fs::{self, File, Permissions};
 use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, XattrFlags};
 
 use super::super::trouble::{Failure, Trouble};
-use crate::host::{Entered, HostError};
+use crate::host::{Entered, HostError, Root};
 
 /// The name of the file.
 pub(crate) const NAME: &str = "machine-config-agent-ostree";
+
+/// The label of programs. A file that is made in `/run` has one that systemd may not execute.
+const LABEL: &[u8] = b"system_u:object_r:bin_t:s0\0";
 
 /// Where distributions put programs that are not started by people.
 const LIBEXEC: &str = "/usr/libexec/machine-config-agent";
@@ -48,8 +53,55 @@ impl Executable {
         Err(absent(causes.join("; ")))
     }
 
+    /// Returns a path by which the host itself can start the program. What came with a container is put into `place` first:
+    /// the container is gone by then.
+    pub(in crate::host) fn on_host(root: &Root, place: &str) -> Result<String, HostError> {
+        let executable = Self::of(root.entered())?;
+        if root.entered().worker().is_none() {
+            let path = rustix::fs::readlink(executable.path(), Vec::new());
+            let path = path.map_err(|errno| HostError::io("look at", NAME, errno))?;
+            return Ok(path.to_string_lossy().into_owned());
+        }
+        let at = root.base().join(place.trim_start_matches('/'));
+        let failed = |source| HostError::io("write", place, source);
+        executable.copy(&at).map_err(failed)?;
+        // A host without SELinux has no use for it.
+        rustix::fs::setxattr(&at, "security.selinux", LABEL, XattrFlags::empty()).unwrap_or_default();
+        Ok(at.display().to_string())
+    }
+
+    /// Copies the file, piece by piece: it is larger than all that the agent holds.
+    fn copy(&self, at: &Path) -> std::io::Result<()> {
+        let draft = at.with_extension("new");
+        let mut copy = File::create(&draft)?;
+        std::io::copy(&mut File::open(self.path())?, &mut copy)?;
+        copy.set_permissions(Permissions::from_mode(0o700))?;
+        fs::rename(&draft, at)
+    }
+
     /// Returns a path that a child of this process can execute.
     pub(super) fn path(&self) -> String {
         format!("/proc/self/fd/{}", self.0.as_raw_fd())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever became of the name: it is the open file that is copied, once more over an older copy.
+    #[test]
+    fn the_open_file_is_copied_as_a_program_of_root_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let (program, copy) = (dir.path().join("program"), dir.path().join("copy"));
+        fs::write(&program, "first").unwrap();
+        let open = rustix::fs::open(&program, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        fs::remove_file(&program).unwrap();
+        for _ in 0..2 {
+            Executable(open.try_clone().unwrap()).copy(&copy).unwrap();
+            assert_eq!(fs::read_to_string(&copy).unwrap(), "first");
+            assert_eq!(fs::metadata(&copy).unwrap().permissions().mode() & 0o7777, 0o700);
+        }
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no draft stays");
     }
 }

@@ -1,0 +1,46 @@
+//! What the merge of `/etc` in the shutdown would leave behind although the config wants it: the shutdown is told to bring
+//! it over, so that leaving an image takes one reboot.
+
+use tracing::{info, warn};
+
+use super::{Agent, AgentError};
+use crate::control::ControlPlane;
+use crate::host::left_behind::{LeftBehind, arm, forget};
+use crate::plan::held::held;
+use crate::plan::listing::counted;
+use crate::update::record::chain;
+
+/// How many paths are told; `verify` would tell the rest.
+const NAMED: usize = 5;
+
+impl<C: ControlPlane> Agent<C> {
+    /// Has the shutdown bring over what the merge into a staged deployment leaves behind. A failure keeps no node from its
+    /// reboot: the verification sees what is missing in the new boot.
+    pub(super) async fn bring_over(&self, deployment: &str) {
+        if let Err(error) = self.arm_bring_over(deployment).await {
+            warn!("what the merge of /etc leaves behind is not brought over: {}", chain(&error));
+        }
+    }
+
+    async fn arm_bring_over(&self, deployment: &str) -> Result<(), AgentError> {
+        let root = &self.host.root;
+        let Some(spec) = self.journal.target_spec() else { return Ok(()) };
+        let held = held(spec, &self.look(spec).await?);
+        let left = LeftBehind::find(root, deployment, &held.paths, &held.units)?;
+        if left.is_empty() {
+            return Ok(forget(root)?);
+        }
+        let noted = left.note(root)?;
+        arm(root, &self.host.systemd).await?;
+        if noted.changed > 0 {
+            let some: Vec<String> = left.paths().take(NAMED).map(ToString::to_string).collect();
+            let (count, more) = (counted(left.paths().count(), "file"), left.paths().count() - some.len());
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            info!(
+                "the shutdown brings over {count} that only the old image had brought: {}{more}",
+                some.join(", ")
+            );
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,300 @@
+//! What libostree's merge of `/etc` leaves behind, and who brings it over.
+//!
+//! The merge takes into the new deployment what differs from the old image's `/usr/etc`. A file or a link that the old
+//! image had brought is no difference: it stays behind, also when the config wants it and the new image has it not. Which
+//! these are is written down before the reboot; a unit that the shutdown stops after the finalisation copies them.
+//!
+//! # Decisions
+//! 1. After libostree's finalisation, in the same shutdown, and not by an earlier one: what services write to `/etc` until
+//!    they stop is merged as ever, and an update that is taken back before has changed nothing that boots.
+//! 2. Nothing depends on it. What is not brought over (a power cut just then, a host without this program) is missing in
+//!    the new boot, seen by the verification, and written there.
+//! 3. It is the version of the running host that is copied, with its attributes, as libostree does it. Directories are
+//!    made as for any file.
+
+use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+use serde::{Deserialize, Serialize};
+
+use super::durable::{self, Change, Done, Run};
+use super::finalisation::FINALISER;
+use super::os::worker::Executable;
+use super::saved::Saved;
+use super::systemd::{LastProgram, ServiceOutcome, Systemd, UnitLinks};
+use super::{HostError, Root, mounts};
+use crate::model::{FileMode, FileSeen, ManagedPath, UnitName};
+
+/// The verb of the second executable that brings it over.
+pub const BRING_OVER_VERB: &str = "bring-over";
+
+/// Where it is written down: it is of this boot.
+const LIST: &str = "/run/machine-config-agent/left-behind.json";
+/// The unit that is stopped.
+const UNIT: &str = "machine-config-agent-bring-over.service";
+/// Where a program is put that came with a container: the host starts it, when the container is gone.
+const OWN_PROGRAM: &str = "/run/machine-config-agent/bring-over";
+const SYSROOT: &str = "/sysroot";
+
+/// What is left behind by the merge into one deployment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftBehind {
+    /// The directory of the deployment.
+    deployment: String,
+    /// The files and links below `/etc`.
+    paths: BTreeSet<ManagedPath>,
+}
+
+impl LeftBehind {
+    /// Finds out what of the given paths, and of the links to the given units, the merge into a deployment will leave
+    /// behind. Nothing is said of a deployment whose directory is not known.
+    pub fn find(
+        root: &Root,
+        deployment: &str,
+        wanted: &BTreeSet<ManagedPath>,
+        units: &BTreeSet<UnitName>,
+    ) -> Result<Self, HostError> {
+        let Some((stateroot, checkout)) = deployment.rsplit_once('-') else {
+            return Ok(Self { deployment: String::new(), paths: BTreeSet::new() });
+        };
+        let deployment = format!("/ostree/deploy/{stateroot}/deploy/{checkout}");
+        let links = UnitLinks::load(root)?;
+        let mut all = wanted.clone();
+        for unit in units {
+            all.extend(links.leading_to(unit)?);
+        }
+        let mut paths = BTreeSet::new();
+        for path in all {
+            if is_left(root, &deployment, &path)? {
+                paths.insert(path);
+            }
+        }
+        Ok(Self { deployment, paths })
+    }
+
+    /// Says whether nothing is left behind.
+    pub fn is_empty(&self) -> bool {
+        self.paths.is_empty()
+    }
+
+    /// Returns the files and links.
+    pub fn paths(&self) -> impl Iterator<Item = &ManagedPath> {
+        self.paths.iter()
+    }
+
+    /// Writes it down, and says whether that is new.
+    pub fn note(&self, root: &Root) -> Result<Done, HostError> {
+        let json = serde_json::to_vec(self).map_err(|error| malformed(&error))?;
+        root.bring(LIST, &json, FileMode::PRIVATE)
+    }
+}
+
+/// Has the shutdown bring over what is written down. Where no systemd runs, who plays the shutdown does.
+pub async fn arm(root: &Root, systemd: &Systemd) -> Result<ServiceOutcome, HostError> {
+    let program = Executable::on_host(root, OWN_PROGRAM)?;
+    let command = [program.clone(), BRING_OVER_VERB.to_owned()];
+    let (own, finaliser) = (unit(UNIT)?, unit(FINALISER)?);
+    let last = LastProgram {
+        unit: &own,
+        description: "Files that the merge of /etc leaves behind (for machine-config-agent)",
+        command: &command,
+        log_name: "machine-config-agent",
+        after: &finaliser,
+        mounts: &[SYSROOT, &program],
+    };
+    systemd.at_shutdown(&last).await
+}
+
+/// Forgets what was written down; nothing is no error.
+pub fn forget(root: &Root) -> Result<(), HostError> {
+    root.remove(LIST)
+}
+
+/// Says whether the merge leaves a path behind. What is reached by a link to a directory is somewhere else.
+fn is_left(root: &Root, deployment: &str, path: &ManagedPath) -> Result<bool, HostError> {
+    let Some(below) = path.as_str().strip_prefix("/etc/") else { return Ok(false) };
+    let live = root.seen(path.as_str())?;
+    let is_file = match &live {
+        FileSeen::Regular { .. } | FileSeen::Symlink { .. } => true,
+        FileSeen::Absent | FileSeen::Directory | FileSeen::Special => false,
+    };
+    Ok(is_file
+        && root.real_path(path.as_str())? == path.as_str()
+        && root.seen(&format!("/usr/etc/{below}"))? == live
+        && root.seen(&format!("{deployment}/usr/etc/{below}"))? != live)
+}
+
+/// Copies what was written down into the deployment that was finalised; a deployment that was not is left alone.
+pub fn bring_over(root: &Root) -> Result<Done, HostError> {
+    let Some(bytes) = root.read(LIST)? else { return Ok(Done::default()) };
+    let list: LeftBehind = serde_json::from_slice(&bytes).map_err(|error| malformed(&error))?;
+    if !root.exists(&format!("{}/etc", list.deployment))? {
+        return Ok(Done::default());
+    }
+    let new = Root::open(&root.base().join(list.deployment.trim_start_matches('/')))?;
+    let mut found = Vec::new();
+    for path in &list.paths {
+        let live = Saved::read(root, path.as_str())?;
+        // What somebody has taken away meanwhile is not wanted back.
+        if live != Saved::Absent {
+            found.push((path, live.attributes(), live));
+        }
+    }
+    let changes: Vec<Change<'_>> =
+        found.iter().map(|(path, attributes, live)| live.put_back(path.as_str(), 0, attributes)).collect();
+    durable::carry_out(&new, &changes, Run::First, root.points())
+}
+
+/// Runs the second executable's verb: in the shutdown, in a mount namespace of its own.
+pub fn main() -> ExitCode {
+    let writable = || {
+        mounts::private()?;
+        mounts::make_writable(Path::new(SYSROOT))
+    };
+    let done = writable()
+        .map_err(|errno| HostError::io("make writable", SYSROOT, errno))
+        .and_then(|()| bring_over(&Root::open(Path::new("/"))?));
+    let (text, code) = match done {
+        Ok(Done { changed, .. }) => {
+            (format!("{changed} files were brought over into the new /etc"), ExitCode::SUCCESS)
+        }
+        Err(error) => (format!("not brought over into the new /etc: {error}"), ExitCode::FAILURE),
+    };
+    // The journal is what reads it.
+    drop(writeln!(std::io::stderr(), "{text}"));
+    code
+}
+
+fn unit(name: &str) -> Result<UnitName, HostError> {
+    let wrong = |_| HostError::Unit { unit: name.to_owned(), cause: "it is no name of a unit".to_owned() };
+    UnitName::new(name).map_err(wrong)
+}
+
+fn malformed(error: &serde_json::Error) -> HostError {
+    HostError::Malformed { path: LIST.to_owned(), format: "JSON", cause: error.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+
+    use super::*;
+
+    const ID: &str = "my-os-0123.1";
+    const NEW: &str = "ostree/deploy/my-os/deploy/0123.1";
+    const WANTS: &str = "systemd/system/multi-user.target.wants/a.service";
+
+    fn put(at: &Path, path: &str, text: &str) {
+        let path = at.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn link(at: &Path, path: &str, target: &str) {
+        fs::create_dir_all(at.join(path).parent().unwrap()).unwrap();
+        symlink(target, at.join(path)).unwrap();
+    }
+
+    fn paths(names: &[&str]) -> BTreeSet<ManagedPath> {
+        names.iter().map(|name| ManagedPath::new(*name).unwrap()).collect()
+    }
+
+    /// A host whose image brought files, one of them changed since, and an enabled unit; the next image has some of it.
+    fn host() -> (tempfile::TempDir, Root) {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path();
+        for name in ["only-old", "in-both", "other-in-new", "changed", "other-mode", "sub/dir/deep"] {
+            put(at, &format!("usr/etc/{name}"), "1");
+            put(at, &format!("etc/{name}"), if name == "changed" { "2" } else { "1" });
+        }
+        fs::set_permissions(at.join("etc/other-mode"), fs::Permissions::from_mode(0o600)).unwrap();
+        fs::set_permissions(at.join("etc/sub/dir/deep"), fs::Permissions::from_mode(0o4750)).unwrap();
+        fs::set_permissions(at.join("usr/etc/sub/dir/deep"), fs::Permissions::from_mode(0o4750)).unwrap();
+        put(at, "etc/own", "1");
+        for tree in ["usr/etc", "etc"] {
+            put(at, &format!("{tree}/systemd/system/a.service"), "[Install]\nWantedBy=multi-user.target\n");
+            link(at, &format!("{tree}/{WANTS}"), "/etc/systemd/system/a.service");
+            link(at, &format!("{tree}/elsewhere"), "sub");
+            link(at, &format!("{tree}/systemd/system/masked.service"), "/dev/null");
+        }
+        put(at, &format!("{NEW}/usr/etc/in-both"), "1");
+        put(at, &format!("{NEW}/usr/etc/other-in-new"), "3");
+        let root = Root::open(at).unwrap();
+        (dir, root)
+    }
+
+    fn find(root: &Root) -> LeftBehind {
+        let names = [
+            "/etc/only-old",
+            "/etc/in-both",
+            "/etc/other-in-new",
+            "/etc/changed",
+            "/etc/other-mode",
+            "/etc/own",
+            "/etc/sub/dir/deep",
+            "/etc/elsewhere/dir/deep",
+            "/etc/none",
+            "/etc/sub",
+            "/var/lib/x",
+            "/etc/systemd/system/a.service",
+        ];
+        let units = ["a.service", "masked.service", "none.service"].map(|name| UnitName::new(name).unwrap());
+        LeftBehind::find(root, ID, &paths(&names), &units.into()).unwrap()
+    }
+
+    /// OCL-018: what equals the old image's own and is not so in the new one. The rest is merged, or there.
+    #[test]
+    fn what_the_merge_leaves_behind_is_found() {
+        let (_dir, root) = host();
+        let left = find(&root);
+        let expected = [
+            "/etc/only-old",
+            "/etc/other-in-new",
+            "/etc/sub/dir/deep",
+            "/etc/systemd/system/a.service",
+            "/etc/systemd/system/masked.service",
+            &format!("/etc/{WANTS}"),
+        ];
+        assert_eq!(left.paths, paths(&expected));
+        assert!(
+            LeftBehind::find(&root, "strange", &paths(&["/etc/only-old"]), &BTreeSet::new())
+                .unwrap()
+                .is_empty()
+        );
+    }
+
+    /// Bytes, modes, owners and links; what is gone meanwhile stays away; once more changes nothing.
+    #[test]
+    fn it_is_brought_into_a_finalised_deployment_only() {
+        let (dir, root) = host();
+        let new = dir.path().join(NEW);
+        assert_eq!(bring_over(&root).unwrap(), Done::default(), "nothing is written down");
+        let left = find(&root);
+        assert_eq!(left.note(&root).unwrap().changed, 1);
+        assert_eq!(left.note(&root).unwrap().changed, 0, "it is written down already");
+        assert_eq!(bring_over(&root).unwrap(), Done::default(), "it is not finalised");
+        assert!(!new.join("etc").exists());
+
+        put(&new, "etc/other-in-new", "3");
+        put(&new, "etc/in-both", "1");
+        fs::remove_file(dir.path().join("etc/only-old")).unwrap();
+        assert_eq!(bring_over(&root).unwrap().changed, 5);
+        assert_eq!(bring_over(&root).unwrap(), Done { changed: 0, right: 5 });
+        assert_eq!(fs::read_to_string(new.join("etc/other-in-new")).unwrap(), "1");
+        let deep = fs::metadata(new.join("etc/sub/dir/deep")).unwrap();
+        assert_eq!(deep.mode() & 0o7777, 0o4750);
+        assert_eq!(
+            fs::read_link(new.join("etc").join(WANTS)).unwrap(),
+            Path::new("/etc/systemd/system/a.service")
+        );
+        assert!(!new.join("etc/only-old").exists() && !new.join("usr/etc/sub").exists());
+
+        forget(&root).unwrap();
+        forget(&root).unwrap();
+        fs::remove_dir_all(new.join("etc/sub")).unwrap();
+        assert_eq!(bring_over(&root).unwrap(), Done::default());
+    }
+}
