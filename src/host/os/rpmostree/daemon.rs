@@ -5,7 +5,9 @@
 
 use std::collections::HashMap;
 use std::pin::Pin;
+use std::time::Duration;
 
+use tokio::time::Instant;
 use zbus::export::futures_core::Stream;
 use zbus::names::OwnedUniqueName;
 use zbus::zvariant::{OwnedObjectPath, OwnedValue, Type, Value};
@@ -32,6 +34,10 @@ const CLIENT: &str = "machine-config-agent";
 /// it anew. One more for a start that meets a reboot of the bus.
 const GREETINGS: usize = 3;
 
+/// How long the daemon may take to start. The bus gives up after 25 s, while systemd goes on starting it: a greeting after
+/// that waits for the same start. Five minutes are the `TimeoutStartSec=` of its unit; systemd has given up by then, too.
+const START_PATIENCE: Duration = Duration::from_secs(300);
+
 /// Signals that wait until they are read: the daemon tells a change of its properties a few times a transaction.
 const QUEUE: usize = 64;
 
@@ -46,6 +52,8 @@ pub(super) enum Refused {
     Gone(HostError),
     /// The work was begun, and failed.
     Work(HostError),
+    /// It has not started yet, for as long as the bus waits.
+    Starting(HostError),
     /// Anything else, or the sysroot is held by another program.
     Failed(HostError),
 }
@@ -59,7 +67,7 @@ impl Refused {
             Self::Same => {
                 failure(Trouble::RpmOstree, "rpm-ostree has this image already, but shows another one")
             }
-            Self::Gone(error) | Self::Work(error) | Self::Failed(error) => error,
+            Self::Gone(error) | Self::Work(error) | Self::Starting(error) | Self::Failed(error) => error,
         }
     }
 }
@@ -78,11 +86,12 @@ impl Daemon {
     pub(super) async fn open(root: &Root) -> Result<Self, HostError> {
         let bus = bus::system(root).await?;
         let options = HashMap::from([("id", Value::from(CLIENT))]);
-        let mut greeting = 1;
+        let (mut greeting, began) = (1, Instant::now());
         loop {
             match call(&bus, SYSROOT_OBJECT, SYSROOT_INTERFACE, "RegisterClient", &options).await {
                 Ok(_) => break,
                 Err(Refused::Gone(_)) if greeting < GREETINGS => greeting += 1,
+                Err(Refused::Starting(_)) if began.elapsed() < START_PATIENCE => {}
                 Err(refused) => return Err(refused.into_error()),
             }
         }
@@ -250,6 +259,9 @@ fn refused(method: &'static str, source: zbus::Error) -> Refused {
     ) {
         let cause = format!("{method}: the daemon of rpm-ostree does not answer: {text}");
         Refused::Gone(Failure::new(Trouble::DaemonLost, SYSROOT, cause).into_error())
+    } else if name.as_str() == "org.freedesktop.DBus.Error.TimedOut" {
+        let cause = format!("the daemon of rpm-ostree has not started: {text}");
+        Refused::Starting(Failure::new(Trouble::DaemonLost, SYSROOT, cause).into_error())
     } else if name.starts_with("org.freedesktop.DBus.Error.Spawn") {
         let cause = format!("the daemon of rpm-ostree can't be started: {text}");
         Refused::Failed(Failure::new(Trouble::DaemonLost, SYSROOT, cause).into_error())
