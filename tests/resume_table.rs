@@ -174,6 +174,8 @@ fn a_reboot_that_did_not_happen_is_asked_for_again_a_few_times() {
     let mut record = record(&made, &[Event::Stage, Event::Apply { first: 1 }, reboot()]);
     // The machine is going down: another target waits until this one is verified.
     assert_eq!(ask(&record, &here, &Made::other()), Decision::Reboot);
+    // Reboots that led into the old deployment did happen.
+    (record.reboots, record.unfinalised, record.cuts) = (record.reboots + 3, 1, 2);
     for _ in 1..REBOOT_TRIES {
         assert_eq!(ask(&record, &here, &made.to.target()), Decision::Reboot);
         record = record.moved(&reboot(), Timestamp::default()).unwrap();
@@ -247,7 +249,7 @@ fn a_finalisation_that_was_cut_short_is_not_one_that_failed() {
         cut.came_back(&Finalisation::CutShort, &here);
         // The process died before it staged again: this boot is counted once.
         cut.came_back(&Finalisation::CutShort, &here);
-        assert_eq!((cut.cuts, cut.attempts), (number, 0));
+        assert_eq!((cut.cuts, cut.unfinalised), (number, 0));
         assert_eq!(fault(&cut, &Finalisation::CutShort), None, "{number}");
     }
     cut.came_back(&Finalisation::CutShort, &boot("the-last"));
@@ -262,7 +264,7 @@ fn a_finalisation_that_was_cut_short_is_not_one_that_failed() {
         mixed.came_back(&Finalisation::CutShort, &boot("boot-3"));
         assert_eq!(fault(&mixed, &Finalisation::CutShort), None);
         mixed.came_back(second, &boot("boot-4"));
-        assert_eq!((mixed.attempts, mixed.cuts), (WRONG_BOOTS, 1));
+        assert_eq!((mixed.unfinalised, mixed.cuts), (WRONG_BOOTS, 1));
         let fault = fault(&mixed, second).unwrap();
         assert!(
             fault.message.contains("3 times, as the staged one was not finalised: "),
@@ -299,6 +301,9 @@ fn verification_commits_tries_once_more_or_holds() {
     assert_eq!(ask(&record, &there, &made.to.target()), Decision::Verify);
     assert_eq!(ask(&record, &there, &Made::other()), Decision::Verify);
     assert_eq!(verdict(&record, &[]), Decision::Commit);
+    assert!(matches!(verdict(&record, std::slice::from_ref(&wrong)), Decision::Replan(_)));
+    // A failed finalisation before is another matter.
+    record.unfinalised = 1;
     assert!(matches!(verdict(&record, std::slice::from_ref(&wrong)), Decision::Replan(_)));
     record.attempts = 1;
     let Decision::Fault(fault) = verdict(&record, &[wrong]) else { panic!("no fault") };

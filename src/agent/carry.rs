@@ -225,9 +225,8 @@ impl<C: ControlPlane> Agent<C> {
             "{}; planning once more from what is there",
             fault.message
         );
-        self.journal.fault(fault)?;
         self.count_end(Outcome::Faulted);
-        self.journal.archive(Outcome::Faulted, self.host.clock.now())?;
+        self.journal.give_up(fault, self.host.clock.now())?;
         Ok(Turn::Again)
     }
 

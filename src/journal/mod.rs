@@ -246,6 +246,20 @@ impl Journal {
         self.end(outcome, now)
     }
 
+    /// Archives an update whose effects stay although they are not what was planned. The fault goes into the history alone: in
+    /// the record, after a crash in between, it would hold the target.
+    pub fn give_up(&mut self, fault: Fault, now: Timestamp) -> Result<(), JournalError> {
+        if let Some(open) = &mut self.record {
+            open.record.fault = Some(fault);
+        }
+        let done = self.archive(Outcome::Faulted, now);
+        if let Some(open) = &mut self.record {
+            // It could not be archived: this process looks once more, as the next one would.
+            open.record.fault = None;
+        }
+        done
+    }
+
     fn close(&mut self, outcome: Outcome, now: Timestamp) -> Result<(), JournalError> {
         self.root.remove(&state("from.json"))?;
         self.end(outcome, now)

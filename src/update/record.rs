@@ -87,10 +87,13 @@ pub struct Record {
     /// The trial of the new deployment, in the boot in which it began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trial: Option<Trial>,
-    /// How often the host came up wrong after its reboot: the loop breaker counts these.
+    /// How often the host came up in the new deployment, and wrong: the loop breaker counts these.
     #[serde(default)]
     pub attempts: u32,
-    /// How often the host came up in its old deployment because the machine went down in the finalisation.
+    /// How often it came up in its old deployment because libostree did not finalise the new one.
+    #[serde(default, skip_serializing_if = "is_none_yet")]
+    pub unfinalised: u32,
+    /// How often it came up in its old deployment because the machine went down in the finalisation.
     #[serde(default, skip_serializing_if = "is_none_yet")]
     pub cuts: u32,
     /// Whether the node was drained for it.
@@ -129,6 +132,7 @@ impl Record {
             fallbacks: 0,
             trial: None,
             attempts: 0,
+            unfinalised: 0,
             cuts: 0,
             drained: false,
             forced: false,
@@ -172,7 +176,7 @@ impl Record {
         }
         self.boot_id = boot_id.clone();
         match ended {
-            Finalisation::Failed { .. } | Finalisation::Untold { .. } => self.attempts += 1,
+            Finalisation::Failed { .. } | Finalisation::Untold { .. } => self.unfinalised += 1,
             Finalisation::CutShort => self.cuts += 1,
         }
     }

@@ -32,7 +32,8 @@ use crate::plan::{After, Op};
 /// the shutdown is waited for, which is no try.
 pub const REBOOT_TRIES: u32 = 3;
 
-/// How often a node may come up wrong before the config is held.
+/// How often a node may come up wrong before the config is held; and how often in its old deployment, with an error of
+/// libostree.
 pub const WRONG_BOOTS: u32 = 2;
 
 /// How often a node may come up in its old deployment in all, before the config is held.
@@ -154,7 +155,7 @@ pub fn verdict(record: &Record, differences: &[Difference]) -> Decision {
 
 /// Decides on what became of the finalisation. `record` has counted this boot.
 pub fn not_finalised(record: &Record, ended: &Finalisation) -> Decision {
-    let (failed, all) = (record.attempts, record.attempts + record.cuts);
+    let (failed, all) = (record.unfinalised, record.unfinalised + record.cuts);
     let (times, next) = match ended {
         Finalisation::Failed { .. } | Finalisation::Untold { .. } if failed >= WRONG_BOOTS => (
             format!("{all} times, as the staged one was not finalised"),
@@ -323,8 +324,8 @@ pub fn not_fallen_back(record: &Record, cause: &str) -> Fault {
 }
 
 fn reboot_again(record: &Record) -> Decision {
-    // Those that a power cut ended did happen.
-    if record.reboots.saturating_sub(record.cuts) < REBOOT_TRIES {
+    // Those into the old deployment did happen.
+    if record.reboots.saturating_sub(record.unfinalised + record.cuts) < REBOOT_TRIES {
         return Decision::Reboot;
     }
     let why = record.waiting.as_ref().map(|waiting| format!("; last: {waiting}")).unwrap_or_default();

@@ -1,5 +1,6 @@
 //! MachineConfigs, put together by hand.
 
+use machine_config_agent::model::ImageRef;
 use serde_json::{Value, json};
 
 /// A config.
@@ -10,12 +11,13 @@ pub struct Config {
     units: Vec<Value>,
     users: Vec<Value>,
     kargs: Vec<String>,
+    os_image: String,
 }
 
 impl Config {
     pub fn new(name: &str) -> Self {
-        let (files, units, users, kargs) = Default::default();
-        Self { name: name.to_owned(), files, units, users, kargs }
+        let (files, units, users, kargs, os_image) = Default::default();
+        Self { name: name.to_owned(), files, units, users, kargs, os_image }
     }
 
     pub fn file(mut self, path: &str, mode: u32, text: &str) -> Self {
@@ -48,6 +50,11 @@ impl Config {
         self
     }
 
+    pub fn os_image(mut self, image: &ImageRef) -> Self {
+        self.os_image = image.to_string();
+        self
+    }
+
     pub fn text(&self) -> String {
         json!({
             "apiVersion": "machineconfiguration.openshift.io/v1",
@@ -61,6 +68,7 @@ impl Config {
                     "passwd": {"users": self.users},
                 },
                 "kernelArguments": self.kargs,
+                "osImageURL": self.os_image,
             },
         })
         .to_string()

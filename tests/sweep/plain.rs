@@ -81,8 +81,9 @@ impl Made {
         for ask in &asks {
             self.write(&ask.config);
         }
-        let (kind, instead) = (Kind::Plain, None);
-        Scenario { name, kind, dir: self.dir, asks, instead, history: 1..=1, twice: 3, stride: 1, spared: 0 }
+        let (kind, instead, lost) = (Kind::Plain, None, Vec::new());
+        let (dir, history) = (self.dir, 1..=1);
+        Scenario { name, kind, dir, asks, instead, lost, history, twice: 3, stride: 1, spared: 0 }
     }
 }
 

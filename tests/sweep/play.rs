@@ -76,6 +76,8 @@ pub struct Scenario {
     pub asks: Vec<Ask>,
     /// Asked for after the crash in place of the interrupted one.
     pub instead: Option<Ask>,
+    /// What a machine may lose for one boot, when it goes down by itself: the agent brings it back.
+    pub lost: Changes,
     /// How many past updates the whole leaves behind.
     pub history: RangeInclusive<usize>,
     /// Each so many points, the recovery is killed, too.
@@ -244,8 +246,9 @@ impl Scenario {
             point.begin.ask.checked_sub(1).map_or(start.clone(), |last| Self::after(start, &self.asks[last]));
         let ask = &self.asks[point.begin.ask];
         let attempt = changed(start, &ask.changes);
+        let lost = changed(&attempt, &self.lost);
         let half = |place: &Place| {
-            one_of(&place.tree(), &[&base, &attempt]).map_err(|wrong| format!("half done: {wrong}"))
+            one_of(&place.tree(), &[&base, &attempt, &lost]).map_err(|wrong| format!("half done: {wrong}"))
         };
         let ran =
             place.apply(&ask.config.name, ask.image.as_deref(), Some(&format!("kill:{}", point.number)))?;

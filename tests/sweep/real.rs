@@ -10,10 +10,13 @@ use machine_config_agent::sandbox::{LayerFile, World};
 use super::config::{Config, policy};
 use super::place::{AGENT, Down, Kind, Place};
 use super::play::{Ask, Ends, Scenario};
-use super::tree::{boot, file};
+use super::tree::{boot, file, gone};
 
 /// What the image of version 2 brings.
 const SETTINGS: &str = "mode = production\n";
+
+/// What the first image has in the place of a file that `base` changes.
+const MOTD: &str = "Welcome to the sandbox, version 1.\n";
 
 fn base(name: &str) -> Config {
     Config::new(name).file("/etc/motd", 0o644, "a\n")
@@ -26,6 +29,7 @@ const SHORT: (&str, &str) = ("etc/machine-config-agent/settings.toml", "[health]
 /// A world with the images `v2`, which carries config `b`, `v3`, which carries none, and `v4`, which is never healthy.
 struct Made {
     dir: PathBuf,
+    first: ImageRef,
     carrying: ImageRef,
     bare: ImageRef,
     ill: ImageRef,
@@ -53,7 +57,7 @@ impl Made {
             let ran = place.apply("a", None, None)?;
             if ran.code == 0 {
                 place.down(Down::Orderly)?;
-                return Ok(Self { dir, carrying, bare, ill });
+                return Ok(Self { dir, first, carrying, bare, ill });
             }
             place.reboot(Down::Orderly)?;
         }
@@ -64,8 +68,8 @@ impl Made {
         let dir = self.dir.with_file_name(name.replace(' ', "-"));
         Place::copy(&self.dir, &dir);
         fs::write(dir.join(format!("control/{}.json", ask.config.name)), ask.config.text()).unwrap();
-        let (kind, asks) = (Kind::Machine, vec![ask]);
-        Scenario { name, kind, dir, asks, instead: None, history: 1..=1, twice: 6, stride: 1, spared: 0 }
+        let (kind, asks, instead, lost) = (Kind::Machine, vec![ask], None, Vec::new());
+        Scenario { name, kind, dir, asks, instead, lost, history: 1..=1, twice: 6, stride: 1, spared: 0 }
     }
 }
 
@@ -80,6 +84,24 @@ fn unhealthy(made: &Made) -> Scenario {
     let asks = scenario.asks.into_iter().chain([corrected]).collect();
     // How an image is staged is died in above; each trial takes its ten seconds, so not every point is played.
     Scenario { asks, history: 2..=2, spared: 1, stride: 4, twice: 3, ..scenario }
+}
+
+/// An image that is left again: what it alone has brought stays, brought over by the shutdown, or written in the new boot
+/// where the machine went down before that was asked for.
+fn left(made: &Made) -> Scenario {
+    let app = || file("etc/app.conf", 0o644, SETTINGS);
+    let config = |name: &str| base(name).file("/etc/app.conf", 0o644, SETTINGS);
+    let entering = Ask {
+        image: Some(made.carrying.to_string()),
+        ..Ask::new(config("b"), vec![image(&made.carrying), app()])
+    };
+    let leaving = Ask::new(config("l").os_image(&made.first), vec![app()]);
+    let scenario = made.scenario("an image that is left", entering);
+    fs::write(scenario.dir.join("control/l.json"), leaving.config.text()).unwrap();
+    let asks = scenario.asks.into_iter().chain([leaving]).collect();
+    let lost = vec![gone("etc/app.conf"), file("etc/motd", 0o644, MOTD)];
+    // Nobody dies on the way in, which is played above.
+    Scenario { asks, lost, history: 2..=3, spared: 2, stride: 2, twice: 5, ..scenario }
 }
 
 /// The kernel arguments of the first deployment, and more, sorted.
@@ -117,6 +139,7 @@ pub fn scenarios(home: &Path) -> Result<Vec<Scenario>, String> {
         Scenario { stride: 3, ..made.scenario("an image and kernel arguments", with(both, &made.carrying)) },
         // Each point of a switch was died at above.
         Scenario { stride: 3, ..made.scenario("an image and files", with(files, &made.bare)) },
+        left(&made),
         unhealthy(&made),
     ])
 }
