@@ -4,7 +4,6 @@ import contextlib
 import ctypes
 import fcntl
 import os
-import re
 import select
 import signal
 import socket
@@ -51,13 +50,6 @@ def isolate():
     if libc.unshare(CLONE_NEWNET) != 0:
         raise LabError(f"no network namespace: {os.strerror(ctypes.get_errno())}")
     run("ip", "link", "set", "lo", "up")
-
-
-def _space(process):
-    try:
-        return os.readlink(process / "ns/pid")
-    except OSError:
-        return None
 
 
 class Machine(Host):
@@ -150,23 +142,6 @@ class Machine(Host):
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(data)
         place.chmod(mode)
-
-    def traced(self, log, *command):
-        """Starts a program under strace, from outside of the guest, which needs none of its own."""
-        return subprocess.Popen(["strace", "-f", "-e", "trace=execve", "-s", "200", "-o", str(log), *map(str, command)],
-                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-    def outside(self, process):
-        """Returns the number that a process of the guest has outside of it."""
-        for status in Path("/proc").glob("[0-9]*/status"):
-            try:
-                numbers = re.search(r"^NSpid:\t(.*)$", status.read_text(), re.MULTILINE)[1].split()
-            except (OSError, TypeError):
-                continue  # it has ended, or is the kernel's
-            spaces = os.readlink(f"/proc/{self.leader}/ns/pid"), _space(status.parent)
-            if len(numbers) > 1 and numbers[-1] == str(process) and spaces[0] == spaces[1]:
-                return int(status.parent.name)
-        raise LabError(f"process {process} of the guest is not found")
 
     def ended(self):
         """Returns how the boot ended, which has."""

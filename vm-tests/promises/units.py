@@ -6,13 +6,14 @@ Boots: 1
 
 import json
 import re
+import shutil
 import subprocess
+from pathlib import Path
 
 from lab.agent import UNIT, config, no_action
-from lab.place import LabError
+from lab.place import LabError, run
 
 PATH = "/etc/lab/settings.conf"
-NOT_IN = {"machine": "the agent is traced from outside"}
 FIRST, SECOND, THIRD = "rendered-worker-a", "rendered-worker-b", "rendered-worker-c"
 VENDOR = {
     "lab-on.service": "WantedBy=multi-user.target\nAlias=lab-alias.service\nAlso=lab-on.socket\n",
@@ -27,6 +28,8 @@ VENDOR = {
 PRESET = "enable lab-preset-on.service\ndisable lab-preset-off.service\ndisable lab-off.service\n"
 OURS = "[Service]\nType=oneshot\nExecStart=/usr/bin/true\n[Install]\nWantedBy={}\nAlias=lab-{}.service\n"
 LINKS = "cd {}/etc/systemd/system; find . -type l -name '*lab-*' -printf '%P %l\n' | sed 's,/lib/,/usr/lib/,;s,/usr/usr/,/usr/,' | sort"
+LOG, TRACE = "/run/lab-execve.log", "lab-trace.service"
+STRACE = ("strace", "-f", "-e", "trace=execve", "-s", "200", "-o", LOG)
 # Runs for the OS may be traced too: the worker of libostree is one program, and bootc and skopeo are others.
 OF_THE_OS = re.compile(r"machine-config-agent-ostree|/bootc\"|/skopeo\"|/proc/self/fd/|/dev/fd/")
 
@@ -70,6 +73,27 @@ def offline(machine, step):
                        "--policy", "/etc/machine-config-agent/policy.yaml", "--to", f"/etc/lab-offline/{name}.json")
 
 
+def bring_strace(machine):
+    """Puts strace into the guest: its release is this machine's."""
+    program = shutil.which("strace")
+    machine.put("/usr/bin/strace", Path(program).read_bytes(), 0o755)
+    for library in re.findall(r"/\S*/libunwind\S*", run("ldd", program)):
+        machine.put(f"/usr/lib/{library.partition('/lib/')[2]}", Path(library).read_bytes(), 0o755)
+
+
+def trace_of(agent):
+    """Traces the agent from here on."""
+    machine = agent.machine
+    machine.run("systemd-run", "--quiet", f"--unit={TRACE}", *STRACE, "-p", agent.unit("MainPID"))
+    agent.until("strace", ["journalctl", "--follow", "--lines=all", "--output=json", f"--unit={TRACE}"],
+                lambda line: "attached" in line["MESSAGE"])
+
+
+def programs(machine):
+    """Returns the lines about programs in what was traced, without those that are run for the OS."""
+    return [line for line in machine.read(LOG).splitlines() if "execve(" in line and not OF_THE_OS.search(line)]
+
+
 def asked_of_systemd(machine, name):
     """Returns what the running systemd says, in the words of `verify`; a static unit and none at all are the same there."""
     try:
@@ -108,6 +132,7 @@ def play(lab):
         text = service + (f"[Install]\n{install}" if install else "")
         machine.put(f"/usr/lib/systemd/system/{name}", text.encode())
     machine.put("/usr/lib/systemd/system-preset/10-lab.preset", PRESET.encode())
+    bring_strace(machine)
     machine.boot()
     machine.run("useradd", "--create-home", "core")
     # Two that the host has already: one is disabled by the config, one by its preset.
@@ -127,11 +152,7 @@ def play(lab):
     agent.done("rendered-worker-0")
     offline(machine, BASE)
 
-    process = machine.outside(agent.unit("MainPID"))
-    log = machine.place / "execve.log"
-    trace = machine.traced(log, "-p", process)
-    attached = trace.stderr.readline()
-    lab.same("strace follows", "attached" in attached, True)
+    trace_of(agent)
     for step in STEPS:
         agent.want(step)
         agent.done(step["metadata"]["name"])
@@ -141,16 +162,11 @@ def play(lab):
         lab.same("there are some", "lab-" in with_systemd, True)
         states = [{name: ask(machine, name) for name in NAMES} for ask in (asked_of_systemd, read_by_agent)]
         lab.same(f"GetUnitFileState after {step['metadata']['name']}", *states)
-    trace.terminate()
-    trace.wait()
-    started = [line for line in log.read_text().splitlines() if "execve(" in line]
-    lab.same("programs that are not of the OS", [line for line in started if not OF_THE_OS.search(line)], [])
-
-    status = machine.traced(log, *machine.inside("machine-config-agent", "status", "--output", "json"))
-    lab.same("status", "rendered-worker-c" in status.communicate()[0], True)
-    started = [line for line in log.read_text().splitlines() if "execve(" in line and "= 0" in line]
-    others = [line for line in started if not OF_THE_OS.search(line)]
-    lab.same("nsenter, status, and nothing else", len(others), 2)
+    machine.run("systemctl", "stop", TRACE)
+    lab.same("programs that are not of the OS", programs(machine), [])
+    status = machine.run(*STRACE, "machine-config-agent", "status", "--output", "json")
+    lab.same("status", "rendered-worker-c" in status, True)
+    lab.same("status, and nothing else", len(programs(machine)), 1)
     lines = machine.run("journalctl", "--no-pager", "--output=cat", f"--unit={UNIT}")
     lab.same("no unit failed", "not done" in lines, False)
     lab.same("faults in the journal", agent.logged("FAULT"), [])
