@@ -52,6 +52,7 @@ fn dying_anywhere_does_no_harm() {
         Err(why) => panic!("no real sysroot can be played here: {why}"),
     }
     scenarios.retain(|scenario| scenario.name.contains(&only));
+    assert!(!scenarios.is_empty(), "no scenario has {only:?} in its name");
     let (mut all, mut wrong) = (Played::default(), Vec::new());
     let passes = (0..).map(|number| if kills == 0 { Pass::Each } else { Pass::Twice { seed, number } });
     for (pass, scenario) in passes.flat_map(|pass| scenarios.iter().map(move |scenario| (pass, scenario))) {
