@@ -22,7 +22,7 @@ def play(lab):
     agent.policy(no_action(PATH))
     agent.want(config(FIRST, {PATH: "version = 1\n"}))
     # An interval that a person can wait for.
-    machine.write(f"/etc/systemd/system/{UNIT}.d/10-lab.conf", f"[Service]\nWatchdogSec={2 * machine.PATIENCE}s\n")
+    machine.write(f"/etc/systemd/system/{UNIT}.d/10-lab.conf", f"[Service]\nWatchdogSec={4 * machine.PATIENCE}s\n")
     machine.run("systemctl", "daemon-reload")
     agent.start()
     agent.done(FIRST)
