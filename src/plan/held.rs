@@ -1,4 +1,4 @@
-//! What of a spec a host has already: the rest of what [`super::differences`] finds.
+//! What of a spec a host has already: the rest of what [`super::differences()`] finds.
 
 use std::collections::BTreeSet;
 

@@ -5,6 +5,7 @@ Boots: 2
 """
 
 import json
+from itertools import groupby
 
 from lab import unchanged
 from lab.agent import config, no_action
@@ -69,8 +70,9 @@ def play(lab):
     for number, (reason, words, image) in enumerate(bad):
         refused(lab, number, before, image, reason, words)
     lab.same("reboots that were asked for", agent.logged("REBOOT"), [])
-    told = [line["MCA_FAULT"] for line in agent.logged("FAULT")]
-    lab.same("told once each", told, [reason for reason, _, _ in bad])
+    # A slow host has time for another try of the same.
+    told, wanted = (line["MCA_FAULT"] for line in agent.logged("FAULT")), (reason for reason, _, _ in bad)
+    lab.same("told in turn", *([reason for reason, _ in groupby(reasons)] for reasons in (told, wanted)))
     agent.want(WANTED, good)
 
     # Boot 2
