@@ -21,7 +21,7 @@ HOST = {
         f'<busconfig><policy user="root"><allow own="{NAME}"/></policy>'
         f'<policy context="default"><allow send_destination="{NAME}"/></policy>'
         # Of the bus's own 25 s nothing would be learned but patience.
-        '<limit name="service_start_timeout">1000</limit></busconfig>\n',
+        '<limit name="service_start_timeout">PATIENCE</limit></busconfig>\n',
     f"usr/lib/systemd/system/{UNIT}":
         "[Unit]\nDescription=rpm-ostree System Management Daemon\nConditionPathExists=/ostree\nRequiresMountsFor=/boot\n"
         f"[Service]\nType=dbus\nBusName={NAME}\nMountFlags=slave\nProtectHome=true\nTimeoutStartSec=5m\n"
@@ -75,13 +75,14 @@ def tired(lab):
 def play(lab):
     machine, agent, images, registry = lab.machine, lab.agent, lab.images, lab.registry()
     double = images.program("rpm-ostreed")
+    host = {path: text.replace("PATIENCE", str(2000 * machine.PATIENCE)) for path, text in HOST.items()}
     second = config(SECOND, {PATH: "version = 1\n"}, kernelArguments=["lab.second=1"])
-    digest = images.next("v2", {VERSION.lstrip("/"): "2\n", **HOST}, {"machineconfig": SECOND}, {PROGRAM: double})
+    digest = images.next("v2", {VERSION.lstrip("/"): "2\n", **host}, {"machineconfig": SECOND}, {PROGRAM: double})
     image = registry.push(images.layout.path, "v2", digest)
 
     # Boot 1: rpm-ostree is found, and asked once; its daemon starts later than the bus waits.
     machine.put(PROGRAM, double, 0o755)
-    for path, text in HOST.items():
+    for path, text in host.items():
         machine.put(path, text.encode())
     machine.boot()
     machine.run("mkfifo", SLOW)
