@@ -1,8 +1,7 @@
 //! What a new deployment has to show before it counts: units that are active, and the administrator's own checks.
 //!
 //! A check is a program; where systemd runs it is a transient unit, so that it gets nothing of the agent's and ends with
-//! all that it has started. Invariant: of what it says only its last words are kept, and
-//! what may be a secret is masked.
+//! all that it has started. Invariant: of what it says only its last words are kept, and what may be a secret is masked.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

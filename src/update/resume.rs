@@ -1,8 +1,8 @@
 //! What to do with what is on disk: one table, asked at every start and whenever the target changes.
 //!
 //! [`resume`] looks at the record, the boot and the deployments; [`verdict`] at the differences, once they were
-//! looked for, and [`not_finalised`] at what libostree said. All are pure; each row of the table in the tests is one row of `model-codebases.md` D5, plus those
-//! for staging, for a superseded target and for the loop breaker.
+//! looked for, and [`not_finalised`] at what libostree said. All are pure; each row of the table in the tests is one row
+//! of `model-codebases.md` D5, plus those for staging, for a superseded target and for the loop breaker.
 //!
 //! # Decisions
 //! 1. The committed target is an argument beside the record: whether an idle node has work is the same question.

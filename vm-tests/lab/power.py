@@ -14,7 +14,7 @@ from .power_machine import Killed
 from .power_random import Random, replay
 from .power_recorded import Recorded
 from .power_table import line, table
-from .power_update import Prepared
+from .power_update import Prepared, Wrong, wrong
 
 HOME = WORK / "power"
 # A disk is copied in every cycle: in memory that takes a third of a second.
@@ -143,7 +143,10 @@ def again(prepared, kept):
     """Plays one state again; returns the exit code."""
     result = json.loads((kept / "result.json").read_text())
     play_again = power_machine.replay if result["method"] == power_machine.Killed.name else replay
-    seen = play_again(prepared, result, kept / "disk.raw")
+    try:
+        seen = play_again(prepared, result, kept / "disk.raw")
+    except Wrong as error:
+        seen = wrong(error)
     print(json.dumps(seen, indent=1))
     print("0 passed, 1 failed" if "wrong" in seen else "1 passed, 0 failed")
     return 1 if "wrong" in seen else 0

@@ -24,18 +24,38 @@ class Fallen(LabError):
     """The power failed."""
 
 
-class PowerHost(machine.Machine):
-    """One host, followed from outside: nothing is run in it, so nothing of the lab goes down with it."""
+class Followed:
+    """A host of any tier that is followed over its reboots. How it is heard (`_hear`) and comes up again, its tier says."""
 
-    def __init__(self, golden, place):
-        self.cutter, self.fell, self.marks, self.goal = None, None, [], None
-        self.dark = os.eventfd(0, os.EFD_CLOEXEC)
-        self.reports = None
-        super().__init__(golden, place)
+    def __init__(self, *where):
+        self.marks, self.goal = [], None
+        super().__init__(*where)
 
     def mark(self, label):
         """Notes what the host does from now on."""
         self.marks.append((time.monotonic(), label))
+
+    def follow(self, *what):
+        """Follows the host over its reboots until what is listened for was heard, and returns that."""
+        first = self.boots
+        while not (found := self._hear(*what)):
+            self.mark("booting")
+            if (code := self.end()) != REBOOT:
+                raise LabError(f"boot {self.boots} ended with {code} and not with a reboot: {self.last_words()}")
+            if self.boots - first >= MOST_BOOTS:
+                raise LabError(f"not there after {MOST_BOOTS} reboots")
+            self.come_up()
+        return found
+
+
+class PowerHost(Followed, machine.Machine):
+    """One host in a container, followed from outside: nothing of the lab goes down with it."""
+
+    def __init__(self, golden, place):
+        self.cutter, self.fell = None, None
+        self.dark = os.eventfd(0, os.EFD_CLOEXEC)
+        self.reports = None
+        super().__init__(golden, place)
 
     def phase(self, instant):
         """Returns what the host did at an instant."""
@@ -50,22 +70,13 @@ class PowerHost(machine.Machine):
         if self.fell:
             raise Fallen("while it booted")
 
-    def follow(self, wanted, heard=lambda report: None):
-        """Follows the host over its reboots until a report is wanted; `heard` is given each."""
-        first = self.boots
-        while True:
-            if report := self._hear(wanted, heard):
-                return report
-            self.mark("booting")
-            if (code := self.end()) != REBOOT:
-                raise LabError(f"boot {self.boots} ended with {code} and not with a reboot: {self.last_words()}")
-            if self.boots - first >= MOST_BOOTS:
-                raise LabError(f"not there after {MOST_BOOTS} reboots")
-            self.boot()
-            self.mark("started")
+    def come_up(self):
+        """Boots again."""
+        self.boot()
+        self.mark("started")
 
-    def _hear(self, wanted, heard):
-        """Hears reports until one is wanted, or until this boot has ended."""
+    def _hear(self, wanted, heard=lambda report: None):
+        """Hears reports until one is wanted, or until this boot has ended; `heard` is given each."""
         poll, ended = select.poll(), os.pidfd_open(self.process.pid)
         for source in (self.reports.notify, ended, self.dark):
             poll.register(source, select.POLLIN)

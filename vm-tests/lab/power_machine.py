@@ -8,12 +8,12 @@ import shutil
 import time
 
 from . import disk, guest, qemu
-from .host import IN_MODIFY, REBOOT, notify_of
+from .host import IN_MODIFY, notify_of
 from .place import LabError, run
-from .power_host import MOST_BOOTS, Fallen
+from .power_host import Fallen, Followed
 from .power_log import chance
 from .power_random import FILES_EACH, Measured
-from .power_update import VERSION, Wrong, ask, consistent, look
+from .power_update import VERSION, Wrong, ask, consistent, look, wrong
 
 # An emulated boot takes half a minute on a quiet machine, staging its tens of seconds.
 LIMIT = 600
@@ -25,34 +25,21 @@ LABELS = {b"staging": "Staging", b"applying": "Applying", b"verifying": "Verifyi
           b"reboot": "finalising"}
 
 
-class PowerMachine(qemu.Machine):
-    """A machine that is followed by its console over its resets."""
-
-    def __init__(self, golden, place, key):
-        self.marks, self.goal = [], None
-        super().__init__(golden, place, key)
-
-    def mark(self, label):
-        """Notes what it does from now on."""
-        self.marks.append((time.monotonic(), label))
+class PowerMachine(Followed, qemu.Machine):
+    """A machine that is followed by its console."""
 
     def flush(self):
         """Writes everything to the disk that is not there yet."""
         self.run("sync")
 
-    def follow(self, goal, instant=None):
-        """Follows it until its agent is Done with a config; or until an instant, at which the power fails."""
-        log, first = self.place / "console.log", self.boots
-        while not self._hear(log, goal, instant):
-            self.mark("booting")
-            if (code := self.ended()) != REBOOT:
-                raise LabError(f"boot {self.boots} ended with {code} and not with a reset: {self.last_words()}")
-            if self.boots - first >= MOST_BOOTS:
-                raise LabError(f"not there after {MOST_BOOTS} boots")
-            self.switch_on(max)
+    def come_up(self):
+        """Boots again."""
+        self.switch_on(max)
 
-    def _hear(self, log, goal, instant):
-        """Hears the console until the agent is Done, and returns true; or until this boot has ended."""
+    def _hear(self, goal, instant=None):
+        """Hears the console until the agent is Done with a config, and returns true; or until this boot has ended, or until an
+        instant, at which the power fails."""
+        log = self.place / "console.log"
         limit, at = time.monotonic() + LIMIT, self.page
         notify, ended = notify_of(log, IN_MODIFY), os.pidfd_open(self.process.pid)
         try:
@@ -126,7 +113,7 @@ class Killed:
             try:
                 result |= recover(host, update, told)
             except LabError as error:
-                result |= {"wrong": getattr(error, "kind", "no boot"), "why": str(error)}
+                result |= wrong(error)
                 host.cut()
                 with disk.mounted(host.disk, host.sysroot):
                     keep(result, before, host)
@@ -141,8 +128,6 @@ def replay(prepared, result, kept):
     host = PowerMachine(kept, prepared.place / "host", prepared.images.disk.with_name("key"))
     try:
         return recover(host, named(prepared.updates[result["update"]]), result["told"])
-    except Wrong as error:
-        return {"wrong": error.kind, "why": str(error)}
     finally:
         host.close()
 

@@ -6,7 +6,7 @@ import time
 from .place import LabError, run
 from .power_host import Fallen, PowerHost
 from .power_log import chance
-from .power_update import Wrong, ask, is_done, recover
+from .power_update import ask, is_done, recover, wrong
 
 # Cuts also shortly after Done: what was told has to be there.
 AFTER = 0.3
@@ -88,7 +88,7 @@ class Random:
                 host.on_again()
                 result |= recover(host, update, told)
             except LabError as error:
-                result |= {"wrong": getattr(error, "kind", "no boot"), "why": str(error)}
+                result |= wrong(error)
                 keep(result, before, host)
         finally:
             host.close()
@@ -122,7 +122,5 @@ def replay(prepared, result, disk):
     host = PowerHost(disk, prepared.place / "host")
     try:
         return recover(host, prepared.updates[result["update"]], result["told"])
-    except Wrong as error:
-        return {"wrong": error.kind, "why": str(error)}
     finally:
         host.close()

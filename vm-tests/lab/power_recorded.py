@@ -6,7 +6,7 @@ from .place import LabError, run
 from .power_host import PowerHost
 from .power_log import Recorder, chance, entries, leave
 from .power_random import BUSY, begin
-from .power_update import is_done, recover
+from .power_update import is_done, recover, wrong
 
 # One state in so many is of the update without a reboot, which writes little.
 FILES_EACH = 5
@@ -115,7 +115,7 @@ class Recorded:
             host = StateHost(state, self.prepared.place / "host")
             result |= recover(host, update, told)
         except LabError as error:
-            result |= {"wrong": getattr(error, "kind", "no boot"), "why": str(error)}
+            result |= wrong(error)
             keep(result, self.state(recording, count, number)[1], host)
         finally:
             if host:

@@ -26,6 +26,11 @@ class Wrong(LabError):
         self.kind = kind
 
 
+def wrong(error):
+    """Returns what the table and the log say of an error."""
+    return {"wrong": getattr(error, "kind", "no boot"), "why": str(error)}
+
+
 def contents(version):
     """Returns the files of one version: path to text."""
     return {path: f"version = {version}\n" * lines for path, lines in LINES.items()}
