@@ -1,7 +1,8 @@
 //! Programs that outlive the agent: each is a transient unit of systemd, found again by its fixed name.
 //!
-//! Invariant: nothing is polled. The end of a job, or a change of the unit, is told; a state that was read before it was
-//! listened to is read again after.
+//! Invariants: nothing is polled. A change of the unit is told; a state that was read before it was listened to is read
+//! again after. No job lasts as long as the program: one that is started while the host boots would keep the boot from
+//! being over, and a program that waits for that (`systemctl is-system-running --wait`) would wait for itself.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -23,6 +24,9 @@ const WITH_DESCRIPTORS: u32 = 253;
 
 /// The descriptor at which the first one that is passed on arrives (`sd_listen_fds(3)`).
 pub(in crate::host) const FIRST_DESCRIPTOR: u32 = 3;
+
+/// `ExecMainCode` of a process that ended by itself (`CLD_EXITED`, `sigaction(2)`).
+const EXITED: i32 = 1;
 
 /// A program to be run once.
 #[derive(Debug)]
@@ -115,7 +119,7 @@ impl Transients {
         let arguments = (program.unit.as_str(), "fail", properties, none);
         let end = run_job(&self.bus, "StartTransientUnit", &arguments).await?;
         match end.result.as_str() {
-            "done" | "failed" => self.ended(program.unit).await,
+            "done" | "failed" => self.wait(program.unit).await,
             result => Ok(Ended { result: result.to_owned(), status: 0 }),
         }
     }
@@ -124,16 +128,16 @@ impl Transients {
     pub(in crate::host) async fn find(&self, unit: &UnitName) -> Result<Option<Found>, HostError> {
         let Some(path) = self.path(unit).await? else { return Ok(None) };
         let command = command_line(&self.bus, &path).await?;
-        let running = is_running(&property::<String>(&self.bus, &path, UNIT, "ActiveState").await?);
+        let running = !is_over(&property::<String>(&self.bus, &path, UNIT, "SubState").await?);
         Ok(Some(Found { command, running }))
     }
 
-    /// Waits for the end of a unit of an earlier start.
+    /// Waits for the end of a unit, which may be of an earlier start.
     pub(in crate::host) async fn wait(&self, unit: &UnitName) -> Result<Ended, HostError> {
         let Some(path) = self.path(unit).await? else { return Ok(unloaded()) };
         let mut signals = Signals::listen(&self.bus, "GetUnit", Some(&path)).await?;
         subscribe(&self.bus).await?;
-        while is_running(&property::<String>(&self.bus, &path, UNIT, "ActiveState").await?) {
+        while !is_over(&property::<String>(&self.bus, &path, UNIT, "SubState").await?) {
             loop {
                 match signals.next().await? {
                     Told::Changed => break,
@@ -173,8 +177,17 @@ impl Transients {
 
     async fn ended(&self, unit: &UnitName) -> Result<Ended, HostError> {
         let Some(path) = self.path(unit).await? else { return Ok(unloaded()) };
-        let result = property::<String>(&self.bus, &path, SERVICE_UNIT, "Result").await?;
+        if property::<String>(&self.bus, &path, UNIT, "SubState").await? == "dead" {
+            return Ok(unloaded());
+        }
+        let mut result = property::<String>(&self.bus, &path, SERVICE_UNIT, "Result").await?;
         let status = property(&self.bus, &path, SERVICE_UNIT, "ExecMainStatus").await?;
+        // A daemon that SIGTERM ends did well, for systemd; a program that was to do something did not do it.
+        if result == "success"
+            && property::<i32>(&self.bus, &path, SERVICE_UNIT, "ExecMainCode").await? != EXITED
+        {
+            "signal".clone_into(&mut result);
+        }
         Ok(Ended { result, status })
     }
 }
@@ -198,8 +211,9 @@ fn is_unknown(error: &HostError) -> bool {
     error_name(error).is_some_and(|name| name.ends_with(".NoSuchUnit"))
 }
 
-fn is_running(state: &str) -> bool {
-    matches!(state, "activating" | "deactivating" | "reloading")
+/// Says of the `SubState` of a service that nothing of it runs any more.
+fn is_over(state: &str) -> bool {
+    matches!(state, "exited" | "failed" | "dead")
 }
 
 /// Reads the number at the beginning of a version: `252.39-1~deb12u2`, `v257`.
@@ -216,7 +230,7 @@ fn properties<'a>(program: &'a Program<'_>) -> Vec<Property<'a>> {
     let file = |path: &PathBuf| Value::from(path.display().to_string());
     let mut properties = vec![
         ("Description", Value::from(program.description)),
-        ("Type", Value::from("oneshot")),
+        ("Type", Value::from("simple")),
         ("RemainAfterExit", Value::from(true)),
         ("ExecStart", Value::from(vec![(path, program.command.to_vec(), false)])),
         ("SyslogIdentifier", Value::from(program.log_name)),
@@ -230,7 +244,7 @@ fn properties<'a>(program: &'a Program<'_>) -> Vec<Property<'a>> {
         None => ("StandardOutput", Value::from("journal")),
     });
     if let Some(seconds) = program.seconds {
-        properties.push(("TimeoutStartUSec", Value::from(seconds * 1_000_000)));
+        properties.push(("RuntimeMaxUSec", Value::from(seconds * 1_000_000)));
     }
     if let Some(pipe) = &program.pipe {
         properties.push(("ExtraFileDescriptors", Value::from(vec![(Fd::from(pipe), "progress".to_owned())])));

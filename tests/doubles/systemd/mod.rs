@@ -289,17 +289,15 @@ impl Double {
         self.state().units.insert(name.clone(), unit);
         let (double, bus, job) = (self.clone(), bus.clone(), self.job());
         let path = job.1.clone();
+        // It counts as started before its command has done anything.
+        self.clone().end(bus.clone(), job, name.clone(), "done".to_owned()).await;
         tokio::spawn(async move {
             let ended = child.wait().await;
-            // One that was stopped is forgotten already, and its job was canceled.
-            let result = if double.state().units.contains_key(&name) {
+            // One that was stopped is forgotten already.
+            if double.state().units.contains_key(&name) {
                 let change = |unit: &mut Unit| unit.end(ended);
                 double.change(&bus, &name, change).await;
-                if ended.success() { "done" } else { "failed" }
-            } else {
-                "canceled"
-            };
-            double.end(bus, job, name, result.to_owned()).await;
+            }
         });
         Ok(path)
     }

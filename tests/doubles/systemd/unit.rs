@@ -12,7 +12,9 @@ use super::Double;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Unit {
     pub(crate) active: String,
+    pub(crate) sub: String,
     pub(crate) result: String,
+    pub(crate) code: i32,
     pub(crate) status: i32,
     pub(crate) command: Vec<String>,
     pub(crate) pid: Option<u32>,
@@ -37,7 +39,7 @@ impl Unit {
     pub(super) fn start(properties: &[(String, OwnedValue)]) -> (Self, Running) {
         let value = |name: &str| properties.iter().find(|(key, _)| key == name).map(|(_, value)| value);
         let text = |name: &str| value(name).map(|value| String::try_from(value.clone()).unwrap());
-        assert_eq!(text("Type").as_deref(), Some("oneshot"));
+        assert_eq!(text("Type").as_deref(), Some("simple"));
         let commands =
             Vec::<(String, Vec<String>, bool)>::try_from(value("ExecStart").unwrap().clone()).unwrap();
         let (path, argv, _) = commands.into_iter().next().unwrap();
@@ -61,20 +63,22 @@ impl Unit {
         };
         command.stdin(Stdio::null()).stdout(append("StandardOutputFileToAppend"));
         let child = command.stderr(append("StandardErrorFileToAppend")).spawn().unwrap();
-        let unit =
-            Self { active: "activating".to_owned(), pid: child.id(), command: argv, ..Self::default() };
+        let (active, sub) = ("active".to_owned(), "running".to_owned());
+        let unit = Self { active, sub, pid: child.id(), command: argv, ..Self::default() };
         (unit, Running { child, _pipe: pipe })
     }
 
-    /// Takes over how its process ended.
+    /// Takes over how its process ended. Of a service, as `Type=simple` is one, SIGTERM is a good end.
     pub(super) fn end(&mut self, status: ExitStatus) {
         use std::os::unix::process::ExitStatusExt as _;
-        let (active, result) = match (status.success(), status.signal()) {
-            (true, _) => ("active", "success"),
-            (false, None) => ("failed", "exit-code"),
-            (false, Some(_)) => ("failed", "signal"),
+        let (active, sub, result, code) = match (status.success(), status.signal()) {
+            (true, _) => ("active", "exited", "success", 1),
+            (false, None) => ("failed", "failed", "exit-code", 1),
+            (false, Some(15)) => ("active", "exited", "success", 2),
+            (false, Some(_)) => ("failed", "failed", "signal", 2),
         };
-        (self.active, self.result, self.pid) = (active.to_owned(), result.to_owned(), None);
+        (self.active, self.sub, self.result) = (active.to_owned(), sub.to_owned(), result.to_owned());
+        (self.pid, self.code) = (None, code);
         self.status = status.code().or(status.signal()).unwrap();
     }
 }
@@ -126,7 +130,7 @@ impl UnitView {
 
     #[zbus(property)]
     fn sub_state(&self) -> String {
-        "any".to_owned()
+        self.double.state().units.get(&self.name).map(|unit| unit.sub.clone()).unwrap_or_default()
     }
 }
 
@@ -140,6 +144,11 @@ impl ServiceView {
     #[zbus(property)]
     fn result(&self) -> String {
         self.unit().result
+    }
+
+    #[zbus(property)]
+    fn exec_main_code(&self) -> i32 {
+        self.unit().code
     }
 
     #[zbus(property)]
