@@ -8,7 +8,7 @@ import sys
 import time
 import traceback
 
-from . import cluster, image, machine, qemu
+from . import cluster, disk, image, machine, qemu
 from .agent import Agent
 from .cluster import Cluster
 from .place import CASES, EMULATOR, PROMISES, WORK, LabError, need_packages
@@ -80,6 +80,8 @@ def main():
     parser = argparse.ArgumentParser(prog="vm-tests/run", description="Plays promises on hosts that really boot.")
     parser.add_argument("promise", nargs="*", help=f"of: {', '.join(known)} (default: all)")
     parser.add_argument("--tier", choices=TIERS, default="container", help="with a kernel of its own: machine")
+    parser.add_argument("--file-system", choices=disk.FILE_SYSTEMS, default=disk.FILE_SYSTEMS[0],
+                        help=f"of the root (default: {disk.FILE_SYSTEMS[0]})")
     parser.add_argument("--tries", type=int, default=1, metavar="N", help="of a promise that fails; each is told (default: 1)")
     parser.add_argument("--reboots", type=int, default=64, metavar="N", help="of `a_b_a` (default: 64)")
     arguments = parser.parse_args()
@@ -91,7 +93,7 @@ def main():
         began = time.monotonic()
         need_packages(*(EMULATOR if arguments.tier == "machine" else ()))
         machine.prepare()
-        images = image.Images(image.build())
+        images = image.Images(image.build(), arguments.file_system)
         names = arguments.promise or known
         if any("lab.cluster()" in (PROMISES / f"{name}.py").read_text() for name in names):
             cluster.build()

@@ -11,9 +11,13 @@ SECTOR = 512
 BOOT = (2048 * SECTOR, 256 * 1024 * 1024)
 ROOT_AT = BOOT[0] + BOOT[1]
 SIZE = 6 * 1024 * 1024 * 1024
+# Of the root; /boot is always ext4, which the boot loader reads.
+FILE_SYSTEMS = ("ext4", "xfs")
+# At the beginning of an XFS.
+XFS = b"XFSB"
 
 
-def make(image: Path):
+def make(image: Path, file_system):
     """Makes an empty disk, sparse."""
     with open(image, "wb") as file:
         file.truncate(SIZE)
@@ -23,8 +27,19 @@ def make(image: Path):
     script.write_text(table)
     run("sh", "-c", 'exec sfdisk --quiet "$0" < "$1"', image, script)
     script.unlink()
-    for label, start, size in (("boot", *BOOT), ("root", ROOT_AT, SIZE - ROOT_AT)):
-        run("mkfs.ext4", "-q", "-L", label, "-E", f"offset={start}", image, f"{size // 1024}k")
+    for label, kind, start, size in (("boot", "ext4", *BOOT), ("root", file_system, ROOT_AT, SIZE - ROOT_AT)):
+        device = run("losetup", "--find", "--show", f"--offset={start}", f"--sizelimit={size}", image).strip()
+        try:
+            run(f"mkfs.{kind}", "-q", "-L", label, device)
+        finally:
+            run("losetup", "--detach", device)
+
+
+def file_system_of(image: Path):
+    """Returns what the root's file system is."""
+    with open(image, "rb") as file:
+        file.seek(ROOT_AT)
+        return "xfs" if file.read(len(XFS)) == XFS else "ext4"
 
 
 @contextlib.contextmanager
@@ -33,7 +48,9 @@ def mounted(image: Path, place: Path):
     place.mkdir(parents=True, exist_ok=True)
     done = []
     try:
-        run("mount", "-o", f"loop,offset={ROOT_AT},sizelimit={SIZE - ROOT_AT}", image, place)
+        # Copies of a disk have the same UUID, which XFS minds.
+        more = ",nouuid" if file_system_of(image) == "xfs" else ""
+        run("mount", "-o", f"loop,offset={ROOT_AT},sizelimit={SIZE - ROOT_AT}{more}", image, place)
         done.append(place)
         (place / "boot").mkdir(exist_ok=True)
         run("mount", "-o", f"loop,offset={BOOT[0]},sizelimit={BOOT[1]}", image, place / "boot")

@@ -50,10 +50,10 @@ FILES = {
         "[Install]\nWantedBy=sys-subsystem-net-devices-eth0.device\n"),
     "etc/systemd/system/ssh.service.d/10-lab.conf": "[Unit]\nConditionVirtualization=!container\n",
     "etc/ssh/sshd_config.d/10-lab.conf": "AuthorizedKeysFile /etc/ssh/lab_key.pub\nStrictModes no\nUsePAM no\n",
-    # The drivers of QEMU's disk, and no more than it takes to find the root: emulated, each byte is paid for.
+    # The drivers of QEMU's disk and its file systems, and no more than it takes to find the root: emulated, each byte is paid for.
     "usr/lib/dracut/dracut.conf.d/90-lab.conf": (
         'hostonly=no\ncompress=zstd\nreproducible=yes\nadd_dracutmodules+=" ostree systemd "\n'
-        'drivers=" virtio_pci virtio_blk ext4 "\nfilesystems=" ext4 "\n'
+        'drivers=" virtio_pci virtio_blk ext4 xfs "\nfilesystems=" ext4 xfs "\n'
         f'omit_dracutmodules+=" {" ".join(NOT_IN_INITRAMFS)} "\n'),
     "usr/lib/ostree/prepare-root.conf": "[sysroot]\nreadonly=true\n",
     "usr/lib/tmpfiles.d/lab-var.conf": (

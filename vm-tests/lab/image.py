@@ -34,11 +34,11 @@ def build(*features):
 class Images:
     """The images of one build of the agent."""
 
-    def __init__(self, built: Path):
+    def __init__(self, built: Path, file_system):
         self.tool = built / "examples" / "os-image"
         self.layout = oci.Layout(self._base() / "oci")
         self.first = self.layout.derive("base", "v1", self._files(built), {})
-        self.disk = self._disk()
+        self.disk = self._disk(file_system)
 
     def next(self, tag, files, labels, programs=None, architecture=None, links=None):
         """Makes an image of v1 and one more layer: path to text, to bytes of programs, to where a link points. Returns its
@@ -86,18 +86,18 @@ class Images:
         files["usr/share/lab/version"] = (0o644, b"1\n")
         return files
 
-    def _disk(self):
-        place = WORK / f"disk-{digest_of(self.first, inspect.getsource(disk), inspect.getsource(loader), *guest.ARGUMENTS)}"
+    def _disk(self, file_system):
+        place = WORK / f"disk-{file_system}-{digest_of(self.first, inspect.getsource(disk), inspect.getsource(loader), *guest.ARGUMENTS)}"
         if not place.exists():
             with building(place) as (new, mounted):
-                disk.make(new / "disk.raw")
+                disk.make(new / "disk.raw", file_system)
                 with disk.mounted(new / "disk.raw", mounted):
                     self._install(mounted)
                     loader.configure(mounted / "boot")
                 loader.write(new / "disk.raw")
                 # What the guest lets in; a key has one reader.
                 shutil.copy(self.layout.path.with_name("key"), new)
-            forget_but(place)
+            forget(f"disk-{file_system}-*", place)
         return place / "disk.raw"
 
     def _install(self, sysroot):
@@ -139,8 +139,8 @@ class building:
             self.new.rename(self.place)
 
 
-def forget_but(kept):
-    """Removes the disks of older builds: each is half a gigabyte."""
-    for place in WORK.glob("disk-*"):
+def forget(older, kept):
+    """Removes what older builds left: each is half a gigabyte."""
+    for place in WORK.glob(older):
         if place != kept:
             shutil.rmtree(place)

@@ -17,7 +17,8 @@ from .place import LabError, run
 
 # From sched.h.
 CLONE_NEWNET = 0x40000000
-# From ext4.h: EXT4_IOC_SHUTDOWN, with the flag that leaves the journal as it is on the disk.
+# From ext4.h: EXT4_IOC_SHUTDOWN, with the flag that leaves the journal as it is on the disk; from xfs_fs.h, too:
+# XFS_IOC_GOINGDOWN is the same.
 SHUTDOWN, NO_LOG_FLUSH = 0x8004587D, 2
 
 

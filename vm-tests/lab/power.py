@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from . import image, machine, power_machine
+from . import disk, image, machine, power_machine
 from .place import EMULATOR, RECORDER, WORK, LabError, need_packages, run
 from .power_machine import Killed
 from .power_random import Random, replay
@@ -46,13 +46,13 @@ class Keep:
         (place / "result.json").write_text(json.dumps(result, indent=1) + "\n")
 
 
-def series(methods, cuts, keep, log):
+def series(methods, file_system, cuts, keep, log):
     """Plays the cuts, a line for each; returns the results."""
     results = []
     for method in methods:
         for number in range(1, cuts + 1):
             began = time.monotonic()
-            result = method.play(number, keep)
+            result = {"file system": file_system, **method.play(number, keep)}
             result["cycle"] = round(time.monotonic() - began, 2)
             results.append(result)
             log.write(json.dumps(result) + "\n")
@@ -70,6 +70,8 @@ def arguments():
                         default=["random", "recorded", "machine"], help="which of the three ways (default: all)")
     parser.add_argument("--update", choices=["image", "files", "both"], default="both",
                         help="which update: of another image with files, or of files without a reboot")
+    parser.add_argument("--file-system", choices=disk.FILE_SYSTEMS, default=disk.FILE_SYSTEMS[0],
+                        help=f"of the root (default: {disk.FILE_SYSTEMS[0]})")
     parser.add_argument("--without-fsync", action="store_true",
                         help="the negative control: an agent without its fsyncs, with which the series has to fail")
     parser.add_argument("--table", metavar="LOG", type=Path, nargs="+", help="only the table, of the logs of earlier series")
@@ -101,7 +103,7 @@ def prepare(asked):
     """Builds what is missing, and makes what the run is played with."""
     need_packages(*RECORDER, *EMULATOR)
     machine.prepare()
-    images = image.Images(image.build(*(["without-fsync"] if asked.without_fsync else [])))
+    images = image.Images(image.build(*(["without-fsync"] if asked.without_fsync else [])), asked.file_system)
     if asked.without_fsync:
         image.build()  # such an agent is not left behind where others are looked for
     machine.isolate()
@@ -125,9 +127,9 @@ def play(prepared, asked):
         methods.append(Recorded(prepared, asked.seed, asked.update, asked.cuts))
     if "machine" in asked.method:
         methods.append(Killed(prepared, asked.seed, asked.update))
-    label = f"seed-{asked.seed}" + ("-without-fsync" if asked.without_fsync else "")
+    label = f"seed-{asked.file_system}-{asked.seed}" + ("-without-fsync" if asked.without_fsync else "")
     with open(HOME / f"{label}.jsonl", "w") as log:
-        results = series(methods, asked.cuts, Keep(prepared, label), log)
+        results = series(methods, asked.file_system, asked.cuts, Keep(prepared, label), log)
     return closing(results)
 
 

@@ -2,7 +2,7 @@
 
 import statistics
 
-COLUMNS = ("method", "update", "phase", "cuts", "disk old", "between", "new", "at once", "retry", "mixed", "hands",
+COLUMNS = ("method", "file system", "update", "phase", "cuts", "disk old", "between", "new", "at once", "retry", "mixed", "hands",
            "other", "median s")
 
 
@@ -33,8 +33,9 @@ def table(results):
     """Returns the table, as Markdown: by method, update and phase, and in all."""
     groups = {}
     for result in results:
-        groups.setdefault((result["method"], result["update"], result["phase"]), []).append(result)
+        # Logs of the first series don't say it.
+        groups.setdefault((result["method"], result.get("file system", "ext4"), result["update"], result["phase"]), []).append(result)
     rows = [row(key, group) for key, group in sorted(groups.items())]
-    rows.append(row(("all", "", ""), results))
+    rows.append(row(("all", "", "", ""), results))
     lines = [COLUMNS, ["---"] * len(COLUMNS), *rows]
     return "\n".join("| " + " | ".join(map(str, cells)) + " |" for cells in lines)
