@@ -1,6 +1,6 @@
 //! From a wanted target to a record: nothing on the host is touched here but the agent's own state.
 
-use tracing::info;
+use tracing::{info, warn};
 
 use super::{Agent, AgentError, Turn};
 use crate::control::ControlPlane;
@@ -14,7 +14,7 @@ use crate::plan::reconcilable::FORCE_FILE;
 use crate::plan::{Batch, Plan, explain, plan};
 use crate::report::Occurrence;
 use crate::telemetry::metrics::Worked;
-use crate::update::Record;
+use crate::update::{Fault, Record};
 
 impl<C: ControlPlane> Agent<C> {
     /// Takes a node over that MCD managed: what MCD committed is what is committed.
@@ -30,6 +30,22 @@ impl<C: ControlPlane> Agent<C> {
         );
         self.journal.adopt(stored, self.host.clock.now())?;
         Ok(())
+    }
+
+    /// Tells what an earlier start has left, so that the journal of this boot alone says why the node is as it is.
+    pub(super) fn tell_record(&self) {
+        let Some(record) = self.journal.record() else { return };
+        let (id, config) = (&record.id, &record.to.config);
+        let phase = if record.is_undone() { "undone" } else { record.phase.word() };
+        match &record.fault {
+            None => {
+                info!(MCA_UPDATE = %id, MCA_CONFIG = %config, "going on with update {id} to {config} ({phase})")
+            }
+            Some(Fault { reason, message, next, .. }) => warn!(
+                MCA_UPDATE = %id, MCA_CONFIG = %config, MCA_FAULT = reason,
+                "update {id} to {config} failed before this start ({phase}): {reason}: {message}. Next: {next}"
+            ),
+        }
     }
 
     /// Plans the way to the wanted target and writes it down.

@@ -189,6 +189,7 @@ impl<C: ControlPlane> Agent<C> {
             self.host.os_because
         );
         self.take_over()?;
+        self.tell_record();
         // Who runs `apply` once more does not wait for the time of the next try.
         self.retry_due = self.until == Until::Settled
             && self.journal.record().is_some_and(|record| record.fault.is_some());

@@ -92,7 +92,8 @@ impl<C: ControlPlane> Agent<C> {
             return Ok(Proven::Yes);
         };
         let fault = unproven(record, seen, &ill, rules.within);
-        warn!(MESSAGE_ID = message::TRIAL_ENDED, MCA_UPDATE = %record.id, MCA_CONFIG = %config, "{}", fault.message);
+        warn!(MESSAGE_ID = message::TRIAL_ENDED, MCA_UPDATE = %record.id, MCA_CONFIG = %config,
+            "the new deployment of {config} has not proven itself");
         Ok(Proven::No(fault))
     }
 

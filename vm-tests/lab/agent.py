@@ -16,6 +16,10 @@ LIMIT = 60
 # What the agent tells, and what it remembers of an update; each is replaced as a whole, and tail hears of that.
 REPORT, RECORD = f"{CONTROL}/report.json", "/var/lib/machine-config-agent/record.json"
 FOLLOW = ("--quiet", "--lines=+1", "--follow=name", "--retry")
+# A drop-in of the unit: the first start that finds the order dies where it says; the order is gone then.
+ORDER = "/var/lab-order"
+DIES_ONCE = (f"[Service]\nEnvironmentFile=-/run/lab-order\n"
+             f"ExecStartPre=/bin/sh -c 'if test -e {ORDER}; then mv {ORDER} /run/lab-order; else rm -f /run/lab-order; fi'\n")
 # Follows the record and kills the agent in a phase, all in the guest: told from outside, it would come too late. The agent is
 # stopped first, so the record that is printed last can't change any more.
 KILLS = r"""

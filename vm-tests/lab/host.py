@@ -102,12 +102,17 @@ class Host:
         """Returns the id of this boot."""
         return self.run("cat", "/proc/sys/kernel/random/boot_id").strip()
 
-    def next_boot(self, choose=max):
-        """Waits until the guest reboots by itself, and boots it again; `min` chooses the last entry of the boot menu."""
+    def next_boot(self, choose=max, until=None):
+        """Waits until the guest reboots by itself, and boots it again; `min` chooses the last entry of the boot menu. With
+        `until` that boot is left alone when it says these words, wherever it is by then."""
         code = self.end()
         if code != REBOOT:
             raise LabError(f"boot {self.boots} ended with {code} and not with a reboot: {self.last_words()}")
-        self.boot(choose)
+        if until:
+            self.switch_on(choose)
+            self.says(until, BOOT_LIMIT)
+        else:
+            self.boot(choose)
 
     def end(self):
         """Waits for the end of this boot and returns how it ended."""

@@ -20,6 +20,8 @@ CLONE_NEWNET = 0x40000000
 # From ext4.h: EXT4_IOC_SHUTDOWN, with the flag that leaves the journal as it is on the disk; from xfs_fs.h, too:
 # XFS_IOC_GOINGDOWN is the same.
 SHUTDOWN, NO_LOG_FLUSH = 0x8004587D, 2
+# What systemd-nspawn tells first of all: the guest's PID 1.
+LEADER = "X_NSPAWN_LEADER_PID="
 
 
 def prepare():
@@ -66,18 +68,24 @@ class Machine(Host):
 
     def boot(self, choose=max):
         """Boots what the boot entries name and waits until systemd says that it is up."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
+            self._start(told, choose)
+            self._hear(told, "READY=1")
+
+    def switch_on(self, choose=max):
+        """Begins to boot what the boot entries name."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
+            self._start(told, choose)
+
+    def _start(self, told, choose):
         self.deployment, options = disk.entry(self.sysroot, choose)
-        told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         told.bind("")
         name = "@" + told.getsockname()[1:].decode()
         self.turn_page()
+        self.leader = None
         self.process = subprocess.Popen(self._nspawn(options), stdin=subprocess.DEVNULL, stdout=self.console,
                                         stderr=self.console, env={**os.environ, "NOTIFY_SOCKET": name})
-        self.leader = None
-        try:
-            self._await_ready(told)
-        finally:
-            told.close()
+        self.leader = int(self._hear(told, LEADER).removeprefix(LEADER))
 
     def _nspawn(self, options):
         root, var = str(self.sysroot), f"{self.stateroot}/var"
@@ -89,7 +97,8 @@ class Machine(Host):
         return ["systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--machine=node", "--notify-ready=yes",
                 f"--directory={self.deployment}", *binds, "--capability=all", "--console=read-only", "--boot", *options]
 
-    def _await_ready(self, told):
+    def _hear(self, told, wanted):
+        """Waits until systemd-nspawn, or the guest's systemd, says something that begins so, and returns it."""
         poll, ended = select.poll(), os.pidfd_open(self.process.pid)
         poll.register(told, select.POLLIN)
         poll.register(ended, select.POLLIN)
@@ -99,11 +108,8 @@ class Machine(Host):
                 events = dict(poll.poll(max(0, limit - time.monotonic()) * 1000))
                 if told.fileno() in events:
                     words = told.recv(4096).decode().splitlines()
-                    for word in words:
-                        if word.startswith("X_NSPAWN_LEADER_PID="):
-                            self.leader = int(word.partition("=")[2])
-                    if "READY=1" in words and self.leader:
-                        return
+                    if found := next((word for word in words if word.startswith(wanted)), None):
+                        return found
                 elif ended in events:
                     raise LabError(f"boot {self.boots} ended with {self.process.wait()}: {self.last_words()}")
                 elif not events:

@@ -34,7 +34,7 @@ class PowerMachine(Followed, qemu.Machine):
 
     def come_up(self):
         """Boots again."""
-        self.switch_on(max)
+        self.switch_on()
 
     def _hear(self, goal, instant=None):
         """Hears the console until the agent is Done with a config, and returns true; or until this boot has ended, or until an

@@ -4,13 +4,9 @@ on, and the host ends Done with that image, with one reboot, and with nothing do
 Boots: 7
 """
 
-from lab.agent import UNIT, config, no_action
+from lab.agent import DIES_ONCE, ORDER, UNIT, config, no_action
 
 PATH, VAR, VERSION = "/etc/lab/settings.conf", "/var/lib/lab/data.conf", "/usr/share/lab/version"
-# The first start that finds the order dies there; the order is gone then.
-ORDER = "/var/lab-order"
-DIES_ONCE = (f"[Service]\nEnvironmentFile=-/run/lab-order\n"
-             f"ExecStartPre=/bin/sh -c 'if test -e {ORDER}; then mv {ORDER} /run/lab-order; else rm -f /run/lab-order; fi'\n")
 
 
 def planned(lab, want):

@@ -56,6 +56,11 @@ def play(lab):
     agent.status("the hold", lambda status: status["state"] == "Degraded" and status["phase"] == "Idle")
     lab.same("reboots that were asked for", len(agent.logged("REBOOT")), 2)
 
+    # Who has only this boot's journal reads there, too, why the node is as it is.
+    lines = machine.run("journalctl", "--no-pager", "--output=cat", "--boot", "MCA_FAULT=HealthCheckFailed").splitlines()
+    for words in ("failed before this start (falling-back)", "failed before this start (undone)"):
+        lab.same(f"told once: {words}", sum(words in line and "the app does not answer" in line for line in lines), 1)
+
     # Boot 4: the corrected image.
     agent.want(config(THIRD, {PATH: "version = 3\n", WRITTEN: "3\n"}), well)
     machine.next_boot()

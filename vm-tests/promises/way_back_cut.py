@@ -1,0 +1,95 @@
+"""Promise: the way back to the deployment before ends where it has to, also when the power fails on it, in the one deployment
+and in the other, and when the agent is killed there; a corrected image is taken then.
+
+Boots: 8
+"""
+
+from lab.agent import DIES_ONCE, ORDER, UNIT, config, no_action
+
+PATH, WRITTEN, VERSION = "/etc/lab/settings.conf", "/etc/lab/written.conf", "/usr/share/lab/version"
+FIRST, SECOND, THIRD, FOURTH = (f"rendered-worker-{letter}" for letter in "abcd")
+SETTINGS, WITHIN = "/etc/machine-config-agent/settings.toml", 10
+CHECK = "etc/machine-config-agent/health.d/10-app"
+FAILS, WELL = b"#!/bin/sh\necho 'the app does not answer' >&2\nexit 7\n", b"#!/bin/sh\nexit 0\n"
+
+
+def image(lab, version, check):
+    """Makes an image with a health check and puts it into the registry."""
+    digest = lab.images.next(f"v{version}", {VERSION.lstrip("/"): f"{version}\n"}, {}, {CHECK: check})
+    return lab.registry().push(lab.images.layout.path, f"v{version}", digest)
+
+
+def wanted(name, version):
+    """Returns a config with a file that is there already and one that is not."""
+    return config(name, {PATH: f"version = {version}\n", WRITTEN: f"{version}\n"})
+
+
+def held(lab, name, old):
+    """Waits until the target is held, in the deployment before, with nothing left of the update."""
+    machine, agent = lab.machine, lab.agent
+    status = agent.status(f"the hold of {name}", lambda status: status["state"] == "Degraded" and status["phase"] == "Idle")
+    lab.same("the fault", status["fault"]["reason"], "HealthCheckFailed")
+    for words in ("health check 10-app: exit code 7: the app does not answer", name):
+        lab.same(f"{status['fault']['message']} names {words!r}", words in status["fault"]["message"], True)
+    lab.same("what is current", status["current"]["config"], FIRST)
+    lab.same("the deployment", machine.deployment, old)
+    lab.same(VERSION, machine.read(VERSION), "1\n")
+    lab.same(PATH, machine.read(PATH), "version = 1\n")
+    lab.same("the file beside it is gone", machine.exists(WRITTEN), False)
+    lab.same("staged", status["staged"], None)
+
+
+def play(lab):
+    machine, agent = lab.machine, lab.agent
+    second, third, fourth = image(lab, 2, FAILS), image(lab, 3, FAILS), image(lab, 4, WELL)
+
+    # Boot 1
+    machine.boot()
+    old = machine.deployment
+    machine.write(SETTINGS, f'[health]\nwithin = "{WITHIN * machine.PATIENCE}s"\n')
+    machine.write(f"/etc/systemd/system/{UNIT}.d/10-lab.conf", DIES_ONCE)
+    machine.run("systemctl", "daemon-reload")
+    agent.settle(config(FIRST, {PATH: "version = 1\n"}), no_action(PATH, WRITTEN), lab.registry())
+    agent.want(wanted(SECOND, 2), second)
+
+    # Boot 2: the image is not healthy; the power fails when the way back is written down.
+    machine.next_boot()
+    machine.says(f"to {SECOND}: falling-back", WITHIN + 60)
+    machine.cut()
+
+    # Boots 3 and 4: it goes on, and the power fails in the deployment before, when what was done there is to be undone.
+    machine.switch_on()
+    machine.says("asking logind for a reboot: Node will reboot into its deployment before")
+    machine.next_boot(until=f"to {SECOND}: rolling-back")
+    machine.cut()
+
+    # Boot 5: nothing of it is left.
+    machine.boot()
+    held(lab, SECOND, old)
+
+    # Boot 6: another image that is not healthy. Somebody holds back the reboot into the deployment before.
+    agent.want(wanted(THIRD, 3), third)
+    machine.next_boot()
+    machine.block_shutdown()
+    blocked = agent.status("the block", lambda status: "backup" in (status["waiting"] or ""))
+    lab.same("the phase", blocked["phase"], "FallingBack")
+    agent.kill()
+    agent.start()
+    agent.status("the block again", lambda status: "backup" in (status["waiting"] or ""))
+    # The first record of the next boot's agent says that it takes back; it dies there.
+    machine.write(ORDER, "MCA_FAIL_POINT=kill:recorded\n")
+    machine.unblock_shutdown()
+
+    # Boot 7
+    machine.next_boot()
+    held(lab, THIRD, old)
+    lab.same("how the first agent of this boot ended", agent.unit("NRestarts"), "1")
+
+    # Boot 8: the corrected image.
+    agent.want(wanted(FOURTH, 4), fourth)
+    machine.next_boot()
+    agent.done(FOURTH, fourth)
+    lab.same(VERSION, machine.read(VERSION), "4\n")
+    lab.same(PATH, machine.read(PATH), "version = 4\n")
+    lab.same(WRITTEN, machine.read(WRITTEN), "4\n")
+    machine.run("ostree", "fsck", "--quiet")
