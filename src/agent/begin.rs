@@ -14,7 +14,7 @@ use crate::plan::reconcilable::FORCE_FILE;
 use crate::plan::{Batch, Plan, explain, plan};
 use crate::report::Occurrence;
 use crate::telemetry::metrics::Worked;
-use crate::update::{Fault, Record};
+use crate::update::Record;
 
 impl<C: ControlPlane> Agent<C> {
     /// Takes a node over that MCD managed: what MCD committed is what is committed.
@@ -39,11 +39,11 @@ impl<C: ControlPlane> Agent<C> {
         let phase = if record.is_undone() { "undone" } else { record.phase.word() };
         match &record.fault {
             None => {
-                info!(MCA_UPDATE = %id, MCA_CONFIG = %config, "going on with update {id} to {config} ({phase})")
+                info!(MCA_UPDATE = %id, MCA_CONFIG = %config, "going on with update {id} to {config} ({phase})");
             }
-            Some(Fault { reason, message, next, .. }) => warn!(
-                MCA_UPDATE = %id, MCA_CONFIG = %config, MCA_FAULT = reason,
-                "update {id} to {config} failed before this start ({phase}): {reason}: {message}. Next: {next}"
+            Some(fault) => warn!(
+                MCA_UPDATE = %id, MCA_CONFIG = %config, MCA_FAULT = fault.reason,
+                "update {id} to {config} failed before this start ({phase}): {fault}"
             ),
         }
     }

@@ -273,14 +273,7 @@ impl<C: ControlPlane> Agent<C> {
             fault.message =
                 format!("{}; it is still the first of its menu: {}", fault.message, chain(&error));
         }
-        error!(
-            MESSAGE_ID = message::FAULT,
-            MCA_FAULT = fault.reason,
-            "{}: {}. Next: {}",
-            fault.reason,
-            fault.message,
-            fault.next
-        );
+        error!(MESSAGE_ID = message::FAULT, MCA_FAULT = fault.reason, "{fault}");
         self.tell_failed_service(&fault).await;
         // A wait that ended before is not the pause after this fault.
         self.retry_due = false;

@@ -415,12 +415,5 @@ impl<C: ControlPlane> Agent<C> {
 
 /// Tells a fault in the journal.
 fn log_fault(fault: &Fault) {
-    warn!(
-        MESSAGE_ID = message::FAULT,
-        MCA_FAULT = fault.reason,
-        "{}: {}. Next: {}",
-        fault.reason,
-        fault.message,
-        fault.next
-    );
+    warn!(MESSAGE_ID = message::FAULT, MCA_FAULT = fault.reason, "{fault}");
 }

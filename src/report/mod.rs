@@ -184,6 +184,5 @@ fn drift_fault(record: Option<&Record>, health: &Health) -> Option<Fault> {
 }
 
 fn reason(fault: &Fault) -> String {
-    let text = format!("{}: {}. Next: {}", fault.reason, fault.message, fault.next);
-    text.chars().take(REASON_LIMIT).collect()
+    fault.to_string().chars().take(REASON_LIMIT).collect()
 }

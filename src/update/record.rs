@@ -34,6 +34,13 @@ impl Fault {
     }
 }
 
+impl std::fmt::Display for Fault {
+    /// All that a person is told, in one line.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}. Next: {}", self.reason, self.message, self.next)
+    }
+}
+
 /// Joins an error and its causes, outermost first. A cause that its error has told already is not told again, nor is the
 /// object of a cause that its error ends with.
 pub fn chain(error: &dyn std::error::Error) -> String {

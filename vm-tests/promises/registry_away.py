@@ -53,3 +53,6 @@ def play(lab):
     lab.same(PATH, machine.read(PATH), "version = 2\n")
     lab.same("reboots that were asked for", len(agent.logged("REBOOT")), 1)
     machine.run("ostree", "fsck", "--quiet")
+    # Later causes, and Done, leave the first one where it can be read.
+    first = agent.logged("FAULT")[0]
+    lab.same(f"the first cause: {first['MESSAGE']}", (first["MCA_FAULT"], registry.host in first["MESSAGE"]), ("ImagePullFailed", True))
