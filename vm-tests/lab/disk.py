@@ -17,6 +17,12 @@ FILE_SYSTEMS = ("ext4", "xfs")
 XFS = b"XFSB"
 
 
+class Unmountable(LabError):
+    """The kernel refuses a file system. No program can bring that about by writing files."""
+
+    kind = "file system"
+
+
 def make(image: Path, file_system):
     """Makes an empty disk, sparse."""
     with open(image, "wb") as file:
@@ -50,15 +56,23 @@ def mounted(image: Path, place: Path):
     try:
         # Copies of a disk have the same UUID, which XFS minds.
         more = ",nouuid" if file_system_of(image) == "xfs" else ""
-        run("mount", "-o", f"loop,offset={ROOT_AT},sizelimit={SIZE - ROOT_AT}{more}", image, place)
+        mount(f"loop,offset={ROOT_AT},sizelimit={SIZE - ROOT_AT}{more}", image, place)
         done.append(place)
         (place / "boot").mkdir(exist_ok=True)
-        run("mount", "-o", f"loop,offset={BOOT[0]},sizelimit={BOOT[1]}", image, place / "boot")
+        mount(f"loop,offset={BOOT[0]},sizelimit={BOOT[1]}", image, place / "boot")
         done.append(place / "boot")
         yield place
     finally:
-        for mount in reversed(done):
-            run("umount", mount)
+        for at in reversed(done):
+            run("umount", at)
+
+
+def mount(options, image: Path, place: Path):
+    """Mounts one file system of a disk."""
+    try:
+        run("mount", "-o", options, image, place)
+    except LabError as error:
+        raise Unmountable(str(error)) from error
 
 
 def entry(sysroot: Path, choose=max):

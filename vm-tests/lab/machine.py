@@ -70,7 +70,7 @@ class Machine(Host):
         """Boots what the boot entries name and waits until systemd says that it is up."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
             self._start(told, choose)
-            self._hear(told, "READY=1")
+            self._told(told, "READY=1")
 
     def switch_on(self, choose=max):
         """Begins to boot what the boot entries name."""
@@ -85,7 +85,7 @@ class Machine(Host):
         self.leader = None
         self.process = subprocess.Popen(self._nspawn(options), stdin=subprocess.DEVNULL, stdout=self.console,
                                         stderr=self.console, env={**os.environ, "NOTIFY_SOCKET": name})
-        self.leader = int(self._hear(told, LEADER).removeprefix(LEADER))
+        self.leader = int(self._told(told, LEADER).removeprefix(LEADER))
 
     def _nspawn(self, options):
         root, var = str(self.sysroot), f"{self.stateroot}/var"
@@ -97,7 +97,7 @@ class Machine(Host):
         return ["systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--machine=node", "--notify-ready=yes",
                 f"--directory={self.deployment}", *binds, "--capability=all", "--console=read-only", "--boot", *options]
 
-    def _hear(self, told, wanted):
+    def _told(self, told, wanted):
         """Waits until systemd-nspawn, or the guest's systemd, says something that begins so, and returns it."""
         poll, ended = select.poll(), os.pidfd_open(self.process.pid)
         poll.register(told, select.POLLIN)

@@ -5,16 +5,18 @@ import fcntl
 import json
 import shutil
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 from . import disk, image, machine, power_machine
 from .place import EMULATOR, RECORDER, WORK, LabError, need_packages, run
+from .power_alone import states_alone
 from .power_machine import Killed
 from .power_random import Random, replay
 from .power_recorded import Recorded
-from .power_table import line, table
-from .power_update import Prepared, Wrong, wrong
+from .power_table import is_apart, line, table
+from .power_update import Prepared, wrong
 
 HOME = WORK / "power"
 # A disk is copied in every cycle: in memory that takes a third of a second.
@@ -72,11 +74,24 @@ def arguments():
                         help="which update: of another image with files, or of files without a reboot")
     parser.add_argument("--file-system", choices=disk.FILE_SYSTEMS, default=disk.FILE_SYSTEMS[0],
                         help=f"of the root (default: {disk.FILE_SYSTEMS[0]})")
+    parser.add_argument("--alone", action="store_true",
+                        help="the same loss on a file system on which nothing of ours has run: so many states")
     parser.add_argument("--without-fsync", action="store_true",
                         help="the negative control: an agent without its fsyncs, with which the series has to fail")
     parser.add_argument("--table", metavar="LOG", type=Path, nargs="+", help="only the table, of the logs of earlier series")
     parser.add_argument("--replay", metavar="DIR", type=Path, help="play again what was kept in a directory")
     return parser.parse_args()
+
+
+def alone(asked):
+    """Says how many states of a file system alone the kernel mounts."""
+    need_packages(*RECORDER)
+    with tempfile.TemporaryDirectory(dir=HOME) as place:
+        run("mount", "-t", "tmpfs", "-o", f"size={MEMORY}", "tmpfs", place)
+        refused = states_alone(Path(place), asked.file_system, asked.cuts, asked.seed)
+        run("umount", place)
+    print(f"{asked.cuts - refused} of {asked.cuts} can be mounted")
+    return 0
 
 
 def main():
@@ -85,6 +100,8 @@ def main():
     if asked.table:
         return closing([json.loads(text) for log in asked.table for text in log.read_text().splitlines()])
     HOME.mkdir(parents=True, exist_ok=True)
+    if asked.alone:
+        return alone(asked)
     began = time.monotonic()
     with open(WORK / "lock", "wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -136,8 +153,9 @@ def play(prepared, asked):
 def closing(results):
     """Prints the table and the closing line; returns the exit code."""
     print(table(results))
-    failed = sum("wrong" in result for result in results)
-    print(f"{len(results) - failed} passed, {failed} failed")
+    apart = sum(map(is_apart, results))
+    failed = sum("wrong" in result for result in results) - apart
+    print(f"{len(results) - failed - apart} passed, {failed} failed" + (f", {apart} skipped" if apart else ""))
     return 1 if failed else 0
 
 
@@ -147,7 +165,7 @@ def again(prepared, kept):
     play_again = power_machine.replay if result["method"] == power_machine.Killed.name else replay
     try:
         seen = play_again(prepared, result, kept / "disk.raw")
-    except Wrong as error:
+    except LabError as error:
         seen = wrong(error)
     print(json.dumps(seen, indent=1))
     print("0 passed, 1 failed" if "wrong" in seen else "1 passed, 0 failed")

@@ -2,8 +2,12 @@
 
 import statistics
 
+from .disk import Unmountable
+
 COLUMNS = ("method", "file system", "update", "phase", "cuts", "disk old", "between", "new", "at once", "retry", "mixed", "hands",
-           "other", "median s")
+           "other", "apart", "median s")
+# What is counted apart: see Unmountable.
+APART = Unmountable.kind
 
 
 def line(result):
@@ -12,10 +16,16 @@ def line(result):
     if result.get("lost"):
         cut += f" {result['lost']} pages lost"
     if "wrong" in result:
-        return f"failed  {cut} {result['why']}" + (f"\n  kept: {result['kept']}" if "kept" in result else "")
+        how = "apart " if is_apart(result) else "failed"
+        return f"{how}  {cut} {result['why']}" + (f"\n  kept: {result['kept']}" if "kept" in result else "")
     how = "at once" if result["boots"] == 1 else f"after {result['boots']} boots"
     return (f"ok      {cut} files {result['files']:<7} image {result['booted']}  "
             f"Done {how} in {result['seconds']:.1f} s, cycle {result['cycle']:.1f} s")
+
+
+def is_apart(result):
+    """Says whether a cut left something that is no fault of the agent, whatever it does."""
+    return result.get("wrong") == APART
 
 
 def row(words, group):
@@ -25,8 +35,9 @@ def row(words, group):
     came = [sum(result["files"] == word for result in good) for word in ("old", "between", "new")]
     once = sum(result["boots"] == 1 for result in good)
     known = [bad.count("mixed"), bad.count("hands")]
+    apart = bad.count(APART)
     median = f"{statistics.median(result['seconds'] for result in good):.1f}" if good else "-"
-    return [*words, len(group), *came, once, len(good) - once, *known, len(bad) - sum(known), median]
+    return [*words, len(group), *came, once, len(good) - once, *known, len(bad) - sum(known) - apart, apart, median]
 
 
 def table(results):
