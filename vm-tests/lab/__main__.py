@@ -3,6 +3,7 @@
 import argparse
 import fcntl
 import importlib.util
+import re
 import shutil
 import sys
 import time
@@ -17,6 +18,8 @@ from .registry import Registry
 
 # The same disk and the same promises: with a kernel of its own, or without.
 TIERS = {"container": machine.Machine, "machine": qemu.Machine}
+# How each promise begins: what is promised, how often the host boots, how long that takes.
+HEAD = re.compile(r"Promise: .*\n\nBoots: \d+.*\nMinutes: \d", re.DOTALL)
 
 
 class Lab:
@@ -56,6 +59,8 @@ def load(name):
     spec = importlib.util.spec_from_file_location(name, PROMISES / f"{name}.py")
     promise = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(promise)
+    if not HEAD.match(promise.__doc__ or ""):
+        raise LabError(f"the head of promises/{name}.py has to say the promise, its boots and its minutes")
     return promise
 
 
@@ -87,6 +92,7 @@ def main():
     arguments = parser.parse_args()
     if unknown := set(arguments.promise) - set(known):
         parser.error(f"no such promise: {', '.join(sorted(unknown))}")
+    promises = {name: load(name) for name in arguments.promise or known}
     WORK.mkdir(parents=True, exist_ok=True)
     with open(WORK / "lock", "wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -94,25 +100,23 @@ def main():
         need_packages(*(EMULATOR if arguments.tier == "machine" else ()))
         machine.prepare()
         images = image.Images(image.build(), arguments.file_system)
-        names = arguments.promise or known
-        if any("lab.cluster()" in (PROMISES / f"{name}.py").read_text() for name in names):
+        if any("lab.cluster()" in (PROMISES / f"{name}.py").read_text() for name in promises):
             cluster.build()
         machine.isolate()
         print(f"prepared in {time.monotonic() - began:.1f} s", flush=True)
-        return tell(names, images, arguments)
+        return tell(promises, images, arguments)
 
 
-def tell(names, images, options):
+def tell(promises, images, options):
     """Plays each and prints a line for it; returns the exit code."""
     failed, skipped = 0, 0
-    for name in names:
-        promise = load(name)
+    for name, promise in promises.items():
         if why := getattr(promise, "NOT_IN", {}).get(options.tier):
             print(f"skipped {name:<20} {why}", flush=True)
             skipped += 1
             continue
         failed += not keep(name, promise, images, options)
-    print(f"{len(names) - failed - skipped} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
+    print(f"{len(promises) - failed - skipped} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
     return 1 if failed else 0
 
 

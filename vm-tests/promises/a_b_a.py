@@ -2,6 +2,7 @@
 nothing grows: no deployments, no state, no boot entries, no memory.
 
 Boots: 65, or one more than `--reboots` says
+Minutes: 2.5; in a machine 1.5 for each reboot
 """
 
 import time

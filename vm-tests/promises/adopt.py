@@ -2,6 +2,7 @@
 what differs is written, with the action of that file alone.
 
 Boots: 1
+Minutes: 0.1; in a machine 1
 """
 
 import json

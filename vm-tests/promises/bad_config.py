@@ -2,6 +2,7 @@
 and the next step; a corrected one is reached by itself.
 
 Boots: 1
+Minutes: 0.1; in a machine 2
 """
 
 import json

@@ -2,6 +2,7 @@
 changes nothing and reboots nothing; the next boot is Done again.
 
 Boots: 4
+Minutes: 0.2; in a machine 2
 """
 
 from lab.agent import config, no_action

@@ -2,6 +2,7 @@
 of one that fails are in the fault and the journal, and the unit goes on when the agent is killed, waited for by the next.
 
 Boots: 2
+Minutes: 0.2; in a machine 3
 """
 
 from lab.agent import config, no_action

@@ -2,6 +2,7 @@
 before the staging; nothing is half made, and with space again the update goes on by itself.
 
 Boots: 3
+Minutes: 0.5; in a machine 8
 """
 
 import base64

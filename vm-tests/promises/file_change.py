@@ -1,6 +1,7 @@
 """Promise: a file under the policy None is changed without a reboot, and the journal tells what was done.
 
 Boots: 1
+Minutes: 0.1; in a machine 2
 """
 
 from lab.agent import config, no_action

@@ -2,6 +2,7 @@
 it again by itself, and is Done.
 
 Boots: 5 or 6
+Minutes: 0.4; in a machine 5
 """
 
 from lab.agent import config, no_action

@@ -2,6 +2,7 @@
 host takes the next target.
 
 Boots: 4
+Minutes: 0.2; in a machine 6
 """
 
 import json

@@ -1,6 +1,7 @@
 """Promise: a health check may wait until the host has come up: what the agent does does not keep a boot from being over.
 
 Boots: 2
+Minutes: 0.2; in a machine 2
 """
 
 from lab.agent import config, no_action

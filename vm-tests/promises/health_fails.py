@@ -2,6 +2,7 @@
 cause is told, the target is held, and a corrected image is taken.
 
 Boots: 4
+Minutes: 0.4; in a machine 6
 """
 
 from lab.agent import config, no_action

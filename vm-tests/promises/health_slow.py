@@ -2,6 +2,7 @@
 after the first one was killed; then it is Done.
 
 Boots: 2
+Minutes: 0.2; in a machine 2
 """
 
 from lab.agent import config, no_action

@@ -2,6 +2,7 @@
 libostree's merge would keep the local version, so the agent writes it. What no config names stays as the administrator left it.
 
 Boots: 2
+Minutes: 0.2; in a machine 2
 """
 
 from lab.agent import config, no_action

@@ -2,6 +2,7 @@
 next good one is switched to without hands.
 
 Boots: 2
+Minutes: 0.3; in a machine 3
 """
 
 import json

@@ -2,6 +2,7 @@
 where the agent says so, does not try for ever, and takes the next image.
 
 Boots: 6, 3 of them in vain
+Minutes: 3, in a machine
 """
 
 from lab.agent import config, no_action

@@ -2,6 +2,7 @@
 by the agent; all else of the config comes with the image.
 
 Boots: 2
+Minutes: 0.2; in a machine 2
 """
 
 from lab.agent import config, no_action

@@ -2,6 +2,7 @@
 only the image had brought: files, a directory of them, an enabled unit with its link.
 
 Boots: 3
+Minutes: 0.2; in a machine 3
 """
 
 from lab.agent import config, no_action

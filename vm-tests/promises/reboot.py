@@ -1,6 +1,7 @@
 """Promise: a file without a policy reboots the host by logind; the next boot verifies, and is Done.
 
 Boots: 2
+Minutes: 0.1; in a machine 1
 """
 
 from lab.agent import config, no_action

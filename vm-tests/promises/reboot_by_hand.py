@@ -2,6 +2,7 @@
 agent has not rebooted yet, does no harm: the update goes on and ends in Done, and the agent reboots no more than it has to.
 
 Boots: 3
+Minutes: 0.2; in a machine 11
 """
 
 import signal

@@ -2,6 +2,7 @@
 goes on by itself.
 
 Boots: 2
+Minutes: 0.2; in a machine 2
 """
 
 import base64

@@ -2,6 +2,7 @@
 reboots too; who goes back by hand has a node that is Done again.
 
 Boots: 5
+Minutes: 0.2; in a machine 5
 """
 
 from lab.agent import config, no_action

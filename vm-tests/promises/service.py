@@ -1,6 +1,7 @@
 """Promise: the service is what systemd can hold: ended when it hangs, started again, reloaded, stopped at once, confined.
 
 Boots: 2
+Minutes: 0.4; in a machine 5
 """
 
 import re

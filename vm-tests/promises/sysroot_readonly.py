@@ -1,6 +1,7 @@
 """Promise: on a host whose initramfs made /sysroot read-only, the next image is staged and booted all the same.
 
 Boots: 2
+Minutes: 1, in a machine
 """
 
 from lab.agent import config, no_action

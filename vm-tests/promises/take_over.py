@@ -2,6 +2,7 @@
 own files are kept up to date, so that MCD could take the node back.
 
 Boots: 3
+Minutes: 0.2; in a machine 4
 """
 
 import json

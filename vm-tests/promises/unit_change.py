@@ -1,6 +1,7 @@
 """Promise: a new unit is enabled and known to systemd, and a service is restarted for its file, without a reboot.
 
 Boots: 1
+Minutes: 0.1; in a machine 1
 """
 
 from lab.agent import config

@@ -2,6 +2,7 @@
 and in the other, and when the agent is killed there; a corrected image is taken then.
 
 Boots: 8
+Minutes: 0.7; in a machine 11
 """
 
 from lab.agent import DIES_ONCE, ORDER, UNIT, config, no_action
