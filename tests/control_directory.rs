@@ -42,6 +42,12 @@ async fn what_is_wrong_is_reported_and_mended_by_itself() {
     assert_eq!(std::fs::read(daemon.node.path("root/etc/motd")).unwrap(), b"a");
     assert_eq!(status(&daemon)["fault"], report["fault"], "no record tells it, `status` does");
 
+    // What a power cut leaves of a file that nobody synced.
+    daemon.put("target.yaml", "\n");
+    daemon
+        .until_fault("InvalidDocument", &["/target.yaml is not valid: it can't be read: it is empty"])
+        .await;
+
     daemon.put("target.yaml", "config: rendered-worker-b\n");
     daemon.until_fault("ConfigNotFound", &["rendered-worker-b", "machineconfigs", "Next: Put"]).await;
     let told = status(&daemon);

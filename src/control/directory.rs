@@ -59,9 +59,12 @@ impl Directory {
         let document = self.document(path);
         let invalid = self.invalid(path);
         let text = String::from_utf8_lossy(&bytes);
-        let file: TargetFile = serde_saphyr::from_str(&text).map_err(|error| {
-            invalid(ModelError::Document { document, cause: first_line(&error.to_string()) })
-        })?;
+        let refused = |cause| invalid(ModelError::Document { document, cause });
+        if text.trim().is_empty() {
+            return Err(refused("it is empty".to_owned()));
+        }
+        let file: TargetFile =
+            serde_saphyr::from_str(&text).map_err(|error| refused(first_line(&error.to_string())))?;
         let config = ConfigName::new(file.config).map_err(&invalid)?;
         let image = file.image.filter(|image| !image.is_empty());
         let image = image.map(|image| ImageRef::parse(&image)).transpose().map_err(&invalid)?;

@@ -36,6 +36,9 @@ pub(super) fn canonical(bytes: &[u8], document: &str, wanted: Kind) -> Result<St
         return Err(refused(document, "it is larger than 8 MiB; the API server stores at most 1.5 MiB"));
     }
     let text = std::str::from_utf8(bytes).map_err(|error| refused(document, &error.to_string()))?;
+    if text.trim().is_empty() {
+        return Err(refused(document, "it is empty"));
+    }
     let json = compact(text, document)?;
     let header: Header = serde_json::from_str(&json).map_err(|error| refused(document, &cause(&error)))?;
     let differs = |found: Option<String>, name: &str, wanted: &str| {
@@ -112,6 +115,12 @@ mod tests {
     use super::*;
 
     const ANY: Kind = Kind { kind: "Any", group_version: "v1" };
+
+    #[test]
+    fn an_empty_document_is_said_to_be_empty() {
+        let told = canonical(b" \n", "target", ANY).unwrap_err().to_string();
+        assert_eq!(told, "target can't be read: it is empty");
+    }
 
     #[test]
     fn json_and_yaml_give_the_same_text() {

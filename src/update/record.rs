@@ -42,12 +42,17 @@ impl std::fmt::Display for Fault {
 }
 
 /// Joins an error and its causes, outermost first. A cause that its error has told already is not told again, nor is the
-/// object of a cause that its error ends with.
+/// object of a cause that its error ends with, or the path that both begin with.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        let told = error.to_string();
+        let mut told = error.to_string();
+        let path = text.split(' ').next().filter(|word| word.starts_with('/'));
+        if let Some(rest) = path.and_then(|path| told.strip_prefix(path)).filter(|rest| rest.starts_with(' '))
+        {
+            told = format!("it{rest}");
+        }
         let repeated = told.split_once(": ").filter(|(object, _)| {
             text.strip_suffix(object).is_some_and(|before| before.is_empty() || before.ends_with(' '))
         });

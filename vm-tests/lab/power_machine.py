@@ -76,16 +76,15 @@ class Killed:
 
     def __init__(self, prepared, seed, asked):
         self.prepared, self.seed, self.asked = prepared, seed, asked
-        self.key = prepared.images.disk.with_name("key")
         self.updates = {update.name: named(update) for update in prepared.asked(asked)}
-        self.frozen = qemu.Frozen.of(prepared.disk, self.key)
+        self.frozen = qemu.Frozen.of(prepared.disk, prepared.key)
         self.measured = {name: self._measure(update) for name, update in self.updates.items()}
         for name, measured in self.measured.items():
             print(f"  an uncut update, {name}, in QEMU: {measured.told()}", flush=True)
 
     def _begin(self, update):
         """Has a machine go on from where it was Done with A, and asks for the update. Returns it and when."""
-        host = PowerMachine(self.prepared.disk, self.prepared.place / "host", self.key)
+        host = PowerMachine(self.prepared.disk, self.prepared.place / "host", self.prepared.key)
         host.thaw(self.frozen)
         ask(host, update)
         return host, time.monotonic()
@@ -125,7 +124,7 @@ class Killed:
 
 def replay(prepared, result, kept):
     """Plays again what was kept: the disk as the cut left it."""
-    host = PowerMachine(kept, prepared.place / "host", prepared.images.disk.with_name("key"))
+    host = PowerMachine(kept, prepared.place / "host", prepared.key)
     try:
         return recover(host, named(prepared.updates[result["update"]]), result["told"])
     finally:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -56,6 +57,8 @@ class Prepared:
 
     def __init__(self, images, place):
         self.place, self.disk = place, place / "prepared.raw"
+        # A build beside this run may remove the disk that came with it.
+        self.key = Path(shutil.copy(images.disk.with_name("key"), place))
         self.registry = registry.Registry(place, port=PORT)
         config = "rendered-worker-b"
         files = {**contents(2), BROUGHT: "from = image 2\n", VERSION: "2\n"}
