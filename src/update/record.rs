@@ -48,7 +48,7 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     let mut cause = error.source();
     while let Some(error) = cause {
         let mut told = error.to_string();
-        let path = text.split(' ').next().filter(|word| word.starts_with('/'));
+        let path = text.split(' ').next().filter(|word| word.contains('/'));
         if let Some(rest) = path.and_then(|path| told.strip_prefix(path)).filter(|rest| rest.starts_with(' '))
         {
             told = format!("it{rest}");
