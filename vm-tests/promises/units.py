@@ -2,7 +2,7 @@
 what the agent reads; and no program is run for files, units, users and status.
 
 Boots: 1
-Minutes: 0.2; in a machine 1
+Minutes: 0.2; in a machine 3
 """
 
 import json
