@@ -11,7 +11,7 @@ use super::command::{self, last_words};
 use super::masked::masked;
 use super::root::Root;
 use super::systemd::transient::{Program, Transients};
-use super::systemd::{Systemd, UnitLinks};
+use super::systemd::{Systemd, UnitLinks, known};
 use crate::model::observation::{EnabledSeen, FileSeen};
 use crate::model::{FileMode, UnitName};
 
@@ -74,14 +74,9 @@ impl Checklist {
 }
 
 fn kubelet(root: &Root) -> Result<Option<UnitName>, HostError> {
-    let unit = named(KUBELET)?;
+    let unit = known(KUBELET)?;
     let seen = UnitLinks::load(root)?.seen(&unit)?;
     Ok((seen.enabled == EnabledSeen::Enabled).then_some(unit))
-}
-
-fn named(name: &str) -> Result<UnitName, HostError> {
-    let wrong = |_| HostError::Unit { unit: name.to_owned(), cause: "it is no name of a unit".to_owned() };
-    UnitName::new(name).map_err(wrong)
 }
 
 /// Runs a check, no longer than given; returns how it ended when that was not well.
@@ -112,7 +107,7 @@ async fn as_unit(
     program: String,
     limit: Duration,
 ) -> Result<Option<String>, HostError> {
-    let unit = named(UNIT)?;
+    let unit = known(UNIT)?;
     // One that an earlier start left says nothing of now.
     units.stop(&unit).await?;
     root.replace(ERRORS, b"", FileMode::PRIVATE)?;
@@ -175,9 +170,9 @@ mod tests {
         let wants = dir.path().join("etc/systemd/system/multi-user.target.wants");
         std::fs::create_dir(&wants).unwrap();
         std::os::unix::fs::symlink(unit, wants.join("kubelet.service")).unwrap();
-        assert_eq!(Checklist::of(&root, None).unwrap().units, [named(KUBELET).unwrap()]);
-        let other = BTreeSet::from([named("crio.service").unwrap()]);
-        assert_eq!(Checklist::of(&root, Some(&other)).unwrap().units, [named("crio.service").unwrap()]);
+        assert_eq!(Checklist::of(&root, None).unwrap().units, [known(KUBELET).unwrap()]);
+        let other = BTreeSet::from([known("crio.service").unwrap()]);
+        assert_eq!(Checklist::of(&root, Some(&other)).unwrap().units, [known("crio.service").unwrap()]);
     }
 
     #[tokio::test(flavor = "current_thread")]

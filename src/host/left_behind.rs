@@ -23,7 +23,7 @@ use super::durable::{self, Change, Done, Run};
 use super::finalisation::FINALISER;
 use super::os::worker::Executable;
 use super::saved::Saved;
-use super::systemd::{LastProgram, ServiceOutcome, Systemd, UnitLinks};
+use super::systemd::{LastProgram, ServiceOutcome, Systemd, UnitLinks, known};
 use super::{HostError, Root, mounts};
 use crate::model::{FileMode, FileSeen, ManagedPath, UnitName};
 
@@ -95,7 +95,7 @@ impl LeftBehind {
 pub async fn arm(root: &Root, systemd: &Systemd) -> Result<ServiceOutcome, HostError> {
     let program = Executable::on_host(root, OWN_PROGRAM)?;
     let command = [program.clone(), BRING_OVER_VERB.to_owned()];
-    let (own, finaliser) = (unit(UNIT)?, unit(FINALISER)?);
+    let (own, finaliser) = (known(UNIT)?, known(FINALISER)?);
     let last = LastProgram {
         unit: &own,
         description: "Files that the merge of /etc leaves behind (for machine-config-agent)",
@@ -165,11 +165,6 @@ pub fn main() -> ExitCode {
     // The journal is what reads it.
     drop(writeln!(std::io::stderr(), "{text}"));
     code
-}
-
-fn unit(name: &str) -> Result<UnitName, HostError> {
-    let wrong = |_| HostError::Unit { unit: name.to_owned(), cause: "it is no name of a unit".to_owned() };
-    UnitName::new(name).map_err(wrong)
 }
 
 fn malformed(error: &serde_json::Error) -> HostError {

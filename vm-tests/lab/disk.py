@@ -17,8 +17,12 @@ FILE_SYSTEMS = ("ext4", "xfs")
 XFS = b"XFSB"
 
 
+# What mount(8) says when the kernel finds a file system damaged (EUCLEAN).
+DAMAGED = ("Structure needs cleaning", "probably corrupted filesystem")
+
+
 class Unmountable(LabError):
-    """The kernel refuses a file system. No program can bring that about by writing files."""
+    """The kernel finds a file system damaged. No program can bring that about by writing files."""
 
     kind = "file system"
 
@@ -72,7 +76,9 @@ def mount(options, image: Path, place: Path):
     try:
         run("mount", "-o", options, image, place)
     except LabError as error:
-        raise Unmountable(str(error)) from error
+        if any(words in str(error) for words in DAMAGED):
+            raise Unmountable(str(error)) from error
+        raise
 
 
 def entry(sysroot: Path, choose=max):

@@ -105,14 +105,17 @@ class Host:
     def next_boot(self, choose=max, until=None):
         """Waits until the guest reboots by itself, and boots it again; `min` chooses the last entry of the boot menu. With
         `until` that boot is left alone when it says these words, wherever it is by then."""
-        code = self.end()
-        if code != REBOOT:
-            raise LabError(f"boot {self.boots} ended with {code} and not with a reboot: {self.last_words()}")
+        self.reboots()
         if until:
             self.switch_on(choose)
             self.says(until, BOOT_LIMIT)
         else:
             self.boot(choose)
+
+    def reboots(self):
+        """Waits until the guest reboots by itself; it is off then."""
+        if (code := self.end()) != REBOOT:
+            raise LabError(f"boot {self.boots} ended with {code} and not with a reboot: {self.last_words()}")
 
     def end(self):
         """Waits for the end of this boot and returns how it ended."""

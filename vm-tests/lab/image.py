@@ -87,7 +87,8 @@ class Images:
         return files
 
     def _disk(self, file_system):
-        place = WORK / f"disk-{file_system}-{digest_of(self.first, inspect.getsource(disk), inspect.getsource(loader), *guest.ARGUMENTS)}"
+        made_of = digest_of(self.first, inspect.getsource(disk), inspect.getsource(loader), *guest.ARGUMENTS)
+        place = WORK / f"disk-{file_system}-{made_of}"
         if not place.exists():
             with building(place) as (new, mounted):
                 disk.make(new / "disk.raw", file_system)

@@ -5,7 +5,6 @@ import fcntl
 import json
 import shutil
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -86,10 +85,7 @@ def arguments():
 def alone(asked):
     """Says how many states of a file system alone the kernel mounts."""
     need_packages(*RECORDER)
-    with tempfile.TemporaryDirectory(dir=HOME) as place:
-        run("mount", "-t", "tmpfs", "-o", f"size={MEMORY}", "tmpfs", place)
-        refused = states_alone(Path(place), asked.file_system, asked.cuts, asked.seed)
-        run("umount", place)
+    refused = states_alone(in_memory(), asked.file_system, asked.cuts, asked.seed)
     print(f"{asked.cuts - refused} of {asked.cuts} can be mounted")
     return 0
 
@@ -124,15 +120,21 @@ def prepare(asked):
     if asked.without_fsync:
         image.build()  # such an agent is not left behind where others are looked for
     machine.isolate()
-    memory = HOME / "memory"
-    memory.mkdir(exist_ok=True)
-    run("mount", "-t", "tmpfs", "-o", f"size={MEMORY}", "tmpfs", memory)
+    memory = in_memory()
     if asked.replay:
         run("cp", "-r", asked.replay / "registry", memory)
     prepared = Prepared(images, memory)
     if not asked.replay:
         prepared.make()
     return prepared
+
+
+def in_memory():
+    """Returns a directory in memory, which goes with this run's mount namespace."""
+    place = HOME / "memory"
+    place.mkdir(exist_ok=True)
+    run("mount", "-t", "tmpfs", "-o", f"size={MEMORY}", "tmpfs", place)
+    return place
 
 
 def play(prepared, asked):

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from . import agent, disk, machine
-from .host import END_LIMIT, IN_MOVED_TO, REBOOT, notify_of
+from .host import END_LIMIT, IN_MOVED_TO, notify_of
 from .place import LabError, run
 
 # The longest wait for one report: staging a small layer takes seconds.
@@ -40,8 +40,7 @@ class Followed:
         first = self.boots
         while not (found := self._hear(*what)):
             self.mark("booting")
-            if (code := self.end()) != REBOOT:
-                raise LabError(f"boot {self.boots} ended with {code} and not with a reboot: {self.last_words()}")
+            self.reboots()
             if self.boots - first >= MOST_BOOTS:
                 raise LabError(f"not there after {MOST_BOOTS} reboots")
             self.come_up()

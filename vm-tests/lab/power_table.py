@@ -24,8 +24,8 @@ def line(result):
 
 
 def is_apart(result):
-    """Says whether a cut left something that is no fault of the agent, whatever it does."""
-    return result.get("wrong") == APART
+    """Says whether a cut left something that is no fault of the agent, whatever it does: only where writes were lost."""
+    return result.get("wrong") == APART and bool(result.get("lost"))
 
 
 def row(words, group):
@@ -35,7 +35,7 @@ def row(words, group):
     came = [sum(result["files"] == word for result in good) for word in ("old", "between", "new")]
     once = sum(result["boots"] == 1 for result in good)
     known = [bad.count("mixed"), bad.count("hands")]
-    apart = bad.count(APART)
+    apart = sum(map(is_apart, group))
     median = f"{statistics.median(result['seconds'] for result in good):.1f}" if good else "-"
     return [*words, len(group), *came, once, len(good) - once, *known, len(bad) - sum(known) - apart, apart, median]
 
@@ -45,7 +45,8 @@ def table(results):
     groups = {}
     for result in results:
         # Logs of the first series don't say it.
-        groups.setdefault((result["method"], result.get("file system", "ext4"), result["update"], result["phase"]), []).append(result)
+        key = (result["method"], result.get("file system", "ext4"), result["update"], result["phase"])
+        groups.setdefault(key, []).append(result)
     rows = [row(key, group) for key, group in sorted(groups.items())]
     rows.append(row(("all", "", "", ""), results))
     lines = [COLUMNS, ["---"] * len(COLUMNS), *rows]

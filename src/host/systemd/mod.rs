@@ -14,6 +14,9 @@ mod unit_files;
 
 use std::time::Duration;
 
+use super::HostError;
+use crate::model::UnitName;
+
 pub use at_shutdown::LastProgram;
 pub use bus::{ServiceOutcome, Systemd};
 pub use links::UnitLinks;
@@ -30,3 +33,9 @@ const LINKS_LIMIT: Duration = Duration::from_secs(60);
 /// How long a service that counts as started may take to show that it can't run: its program is executed at once, and
 /// one that is missing, or that does not understand its options, ends within a few milliseconds.
 const SETTLING: Duration = Duration::from_millis(100);
+
+/// Names one of the agent's own units, or one that it knows of.
+pub(in crate::host) fn known(name: &str) -> Result<UnitName, HostError> {
+    let wrong = |_| HostError::Unit { unit: name.to_owned(), cause: "it is no name of a unit".to_owned() };
+    UnitName::new(name).map_err(wrong)
+}

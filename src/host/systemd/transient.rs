@@ -137,7 +137,12 @@ impl Transients {
         let Some(path) = self.path(unit).await? else { return Ok(unloaded()) };
         let mut signals = Signals::listen(&self.bus, "GetUnit", Some(&path)).await?;
         subscribe(&self.bus).await?;
-        while !is_over(&property::<String>(&self.bus, &path, UNIT, "SubState").await?) {
+        loop {
+            match property::<String>(&self.bus, &path, UNIT, "SubState").await?.as_str() {
+                "dead" => return Ok(unloaded()),
+                state if is_over(state) => return self.ended(&path).await,
+                _ => {}
+            }
             loop {
                 match signals.next().await? {
                     Told::Changed => break,
@@ -146,7 +151,6 @@ impl Transients {
                 }
             }
         }
-        self.ended(unit).await
     }
 
     /// Ends what runs and forgets the unit; one that is not there is no error.
@@ -175,16 +179,12 @@ impl Transients {
         }
     }
 
-    async fn ended(&self, unit: &UnitName) -> Result<Ended, HostError> {
-        let Some(path) = self.path(unit).await? else { return Ok(unloaded()) };
-        if property::<String>(&self.bus, &path, UNIT, "SubState").await? == "dead" {
-            return Ok(unloaded());
-        }
-        let mut result = property::<String>(&self.bus, &path, SERVICE_UNIT, "Result").await?;
-        let status = property(&self.bus, &path, SERVICE_UNIT, "ExecMainStatus").await?;
+    async fn ended(&self, path: &OwnedObjectPath) -> Result<Ended, HostError> {
+        let mut result = property::<String>(&self.bus, path, SERVICE_UNIT, "Result").await?;
+        let status = property(&self.bus, path, SERVICE_UNIT, "ExecMainStatus").await?;
         // A daemon that SIGTERM ends did well, for systemd; a program that was to do something did not do it.
         if result == "success"
-            && property::<i32>(&self.bus, &path, SERVICE_UNIT, "ExecMainCode").await? != EXITED
+            && property::<i32>(&self.bus, path, SERVICE_UNIT, "ExecMainCode").await? != EXITED
         {
             "signal".clone_into(&mut result);
         }

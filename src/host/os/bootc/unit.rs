@@ -16,8 +16,8 @@ use super::super::OsProgress;
 use super::super::trouble::{Failure, Trouble};
 use super::progress;
 use crate::host::command::last_words;
-use crate::host::systemd::Systemd;
 use crate::host::systemd::transient::{self, Ended, FIRST_DESCRIPTOR, Found, Program, Transients};
+use crate::host::systemd::{Systemd, known};
 use crate::host::{HostError, Root};
 use crate::model::image::Transport;
 use crate::model::{FileMode, ImageRef, UnitName};
@@ -61,9 +61,7 @@ impl Run {
     }
 
     fn of(stem: &'static str) -> Result<Self, HostError> {
-        let name = format!("{stem}.service");
-        let wrong = |_| HostError::Unit { unit: name.clone(), cause: "it is no name of a unit".to_owned() };
-        Ok(Self { unit: UnitName::new(&name).map_err(wrong)?, stem })
+        Ok(Self { unit: known(&format!("{stem}.service"))?, stem })
     }
 
     fn file(&self, what: &str) -> String {
