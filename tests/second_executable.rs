@@ -177,7 +177,7 @@ fn a_worker_that_is_ended_with_the_agent_is_no_fault() {
     drop(held);
     let told = fs::read_to_string(host.at("log")).unwrap();
     assert!(ended.success(), "{told}");
-    assert!(told.contains("stopped by a signal") && !told.contains("OsWorkerFailed"), "{told}");
+    assert!(told.contains("Stopped by a signal") && !told.contains("OsWorkerFailed"), "{told}");
 }
 
 #[test]

@@ -73,7 +73,7 @@ async fn an_idle_agent_ends_within_five_seconds_of_sigterm() {
         daemon.signal(signal);
         let status = daemon.end(Duration::from_secs(5));
         assert!(status.success() && asked.elapsed() < Duration::from_secs(5), "{status}");
-        assert!(daemon.log().contains("stopped by a signal"), "{}", daemon.log());
+        assert!(daemon.log().contains("Stopped by a signal"), "{}", daemon.log());
     }
 }
 
@@ -195,7 +195,7 @@ async fn a_broken_settings_file_does_not_keep_a_node_without_its_agent() {
         ran.err
     );
     let ran = node.run(&["daemon", "--directory", ".", "--root", "root", "--settings", "no.toml"]);
-    assert_eq!(ran.code, 2, "{}", ran.err);
+    assert_eq!(ran.code, 102, "{}", ran.err);
     assert!(ran.err.contains("no.toml") && ran.err.contains("there is no such file"), "{}", ran.err);
     let settings = node.text("own.toml");
     let flags = ["--reboot-by", "supervisor", "--settings", &settings];
@@ -206,6 +206,37 @@ async fn a_broken_settings_file_does_not_keep_a_node_without_its_agent() {
 }
 
 /// Who logs in to a node that is at fault is told; a node that is well says nothing.
+/// What ends the agent before its work is an error with an id, and no exit code that systemd has another name for.
+#[test]
+fn start_up_fault_is_logged_as_error_with_message_id() {
+    let node = Node::new();
+    node.put("control/.keep", "");
+    let host = ["--root", "root", "--os-backend", "none", "--log-format", "json"];
+    let ends = |words: &[&str], code: i32, reason: &str| {
+        let ran = node.run(&[&["daemon"], words, &host].concat());
+        assert_eq!(ran.code, code, "{}", ran.err);
+        let line: serde_json::Value = serde_json::from_str(ran.err.lines().last().unwrap()).unwrap();
+        assert_eq!((&line["level"], &line["MCA_FAULT"]), (&"ERROR".into(), &reason.into()), "{line}");
+        assert_eq!(line["MESSAGE_ID"], machine_config_agent::model::message::FAILED);
+        assert!(line["message"].as_str().unwrap().starts_with(&format!("{reason}: ")), "{line}");
+    };
+    ends(&[], 102, "InvalidArguments");
+    ends(&["--directory", "nowhere"], 104, "Io");
+    node.put(&format!("root/{}/record.json", node::STATE), "rubbish");
+    ends(&["--directory", "control"], 105, "StateUnreadable");
+    // A one-shot verb keeps the codes of the documents, and its text.
+    let ran = node.run(&["status", "--root", "root", "--os-backend", "none"]);
+    assert_eq!(ran.code, 5);
+    assert!(ran.err.starts_with("error: ") && ran.err.contains("\nNext: "), "{}", ran.err);
+}
+
+/// The unit leaves alone what a start can't mend, by the codes that the agent has.
+#[test]
+fn unit_restarts_after_all_that_may_pass() {
+    let unit = std::fs::read_to_string("systemd/machine-config-agent.service").unwrap();
+    assert!(unit.contains("\nRestart=always\n") && unit.contains("\nRestartPreventExitStatus=2 105\n"));
+}
+
 #[tokio::test(flavor = "current_thread")]
 async fn a_degraded_node_says_so_at_a_login() {
     let mut daemon = Daemon::start(Node::new());

@@ -24,9 +24,9 @@ impl<C: ControlPlane> Agent<C> {
         }
         let Some(stored) = mcd::read(&self.host.root)? else { return Ok(()) };
         info!(
-            MESSAGE_ID = message::ADOPTED,
+            MESSAGE_ID = message::IMPORTED,
             MCA_CONFIG = %stored.target.config,
-            "taken over from machine-config-daemon: {}", stored.target.config
+            "Imported the state of machine-config-daemon: {} is committed", stored.target.config
         );
         self.journal.adopt(stored, self.host.clock.now())?;
         Ok(())
@@ -39,7 +39,7 @@ impl<C: ControlPlane> Agent<C> {
         let phase = if record.is_undone() { "undone" } else { record.phase.word() };
         match &record.fault {
             None => {
-                info!(MCA_UPDATE = %id, MCA_CONFIG = %config, "going on with update {id} to {config} ({phase})");
+                info!(MCA_UPDATE = %id, MCA_CONFIG = %config, "Resuming update {id} to {config} in phase {phase}");
             }
             Some(fault) => warn!(
                 MCA_UPDATE = %id, MCA_CONFIG = %config, MCA_FAULT = fault.reason,

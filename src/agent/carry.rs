@@ -154,10 +154,10 @@ impl<C: ControlPlane> Agent<C> {
         let config = &record.to.config;
         let cause = format!("the node came up in its old deployment, not in {config}'s: {ended}");
         warn!(
-            MESSAGE_ID = message::FAULT,
+            MESSAGE_ID = message::RESTAGED,
             MCA_FAULT = NOT_FINALISED,
             MCA_CONFIG = %config,
-            "{cause}. It is staged once more"
+            "{cause}; staging it again"
         );
         self.control.tell(&Occurrence::FailedFinalization { cause }).await;
         self.restage(seen)
@@ -220,9 +220,9 @@ impl<C: ControlPlane> Agent<C> {
     /// Ends the update with its effects in place; the next pass plans from what is seen.
     pub(super) fn replan(&mut self, fault: Fault) -> Result<Turn, AgentError> {
         warn!(
-            MESSAGE_ID = message::FAULT,
+            MESSAGE_ID = message::REPLANNED,
             MCA_FAULT = fault.reason,
-            "{}; planning once more from what is there",
+            "{}; replanning from the observed state",
             fault.message
         );
         self.count_end(Outcome::Faulted);

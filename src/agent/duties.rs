@@ -81,9 +81,12 @@ impl OnDuty {
 fn tell(fault: Option<&Fault>) {
     if let Some(fault) = fault {
         let Fault { reason, message: text, next, .. } = fault;
-        warn!(MESSAGE_ID = message::FAULT, MCA_FAULT = reason, "{reason}: {text}. Next: {next}");
+        warn!(MESSAGE_ID = message::TRUST_FAILED, MCA_FAULT = reason, "{reason}: {text}. Next: {next}");
     } else {
-        info!(MESSAGE_ID = message::TRUST, "certificates and the pull secret are as the cluster says again");
+        info!(
+            MESSAGE_ID = message::TRUST_RESTORED,
+            "certificates and the pull secret are as the cluster says again"
+        );
     }
 }
 

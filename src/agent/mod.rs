@@ -208,10 +208,7 @@ impl<C: ControlPlane> Agent<C> {
                 Turn::Wait(delay) => self.wait(delay).await?,
             }
             if self.stop.is_asked() {
-                info!(
-                    MESSAGE_ID = message::STOPPED,
-                    "stopped by a signal; the record on disk says where to go on"
-                );
+                info!(MESSAGE_ID = message::STOPPED, "Stopped by a signal; the next start resumes");
                 self.forget_refusal();
                 return Ok(End::Stopped);
             }
@@ -296,7 +293,7 @@ impl<C: ControlPlane> Agent<C> {
             && away.is_away()
         {
             // The node is none the worse for it: what needs the control plane waits, and its return is a change.
-            warn!(MESSAGE_ID = message::FAULT, MCA_FAULT = away.reason(), "{}", chain(away));
+            warn!(MESSAGE_ID = message::WAITING, MCA_FAULT = away.reason(), "{}", chain(away));
             return Ok(Turn::Wait(Some(self.backoff.next_wait())));
         }
         let fault = error.fault();
@@ -331,11 +328,11 @@ impl<C: ControlPlane> Agent<C> {
 
     /// Undoes an update that is no longer wanted.
     fn supersede(&mut self) -> Result<Turn, AgentError> {
-        info!(
-            MESSAGE_ID = message::PHASE,
-            MCA_PHASE = "rolling-back",
-            "another target is wanted: what was done is undone first"
-        );
+        if let Some(record) = self.journal.record() {
+            let (id, config) = (&record.id, &record.to.config);
+            info!(MESSAGE_ID = message::PHASE, MCA_UPDATE = %id, MCA_PHASE = "rolling-back", MCA_CONFIG = %config,
+                "update {id} to {config}: rolling back, since another target is desired");
+        }
         self.answered();
         self.journal.step(&Event::RollBack, self.host.clock.now())?;
         Ok(Turn::Again)
@@ -372,7 +369,7 @@ impl<C: ControlPlane> Agent<C> {
         {
             let fault = AgentError::from(error).fault();
             warn!(
-                MESSAGE_ID = message::FAULT,
+                MESSAGE_ID = message::NOT_PUBLISHED,
                 MCA_FAULT = fault.reason,
                 "the report can't be published: {}",
                 fault.message

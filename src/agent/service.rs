@@ -66,7 +66,7 @@ impl<C: ControlPlane> Agent<C> {
             }
             Err(fault) => {
                 warn!(
-                    MESSAGE_ID = message::FAULT,
+                    MESSAGE_ID = message::SETTINGS_INVALID,
                     MCA_FAULT = fault.reason,
                     "{}: {}; the settings stay as they are. Next: {}",
                     fault.reason,

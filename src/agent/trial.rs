@@ -87,13 +87,13 @@ impl<C: ControlPlane> Agent<C> {
         self.journal.note(|record| record.waiting = None)?;
         let config = &record.to.config;
         let Ended::Ill(ill) = ended else {
-            info!(MESSAGE_ID = message::TRIAL_ENDED, MCA_UPDATE = %record.id, MCA_CONFIG = %config,
-                "the new deployment of {config} is healthy: {demands}");
+            info!(MESSAGE_ID = message::TRIAL_PASSED, MCA_UPDATE = %record.id, MCA_CONFIG = %config,
+                "Health trial of the new deployment of {config} passed: {demands}");
             return Ok(Proven::Yes);
         };
         let fault = unproven(record, seen, &ill, rules.within);
-        warn!(MESSAGE_ID = message::TRIAL_ENDED, MCA_UPDATE = %record.id, MCA_CONFIG = %config,
-            "the new deployment of {config} has not proven itself");
+        warn!(MESSAGE_ID = message::TRIAL_FAILED, MCA_UPDATE = %record.id, MCA_CONFIG = %config,
+            "Health trial of the new deployment of {config} failed");
         Ok(Proven::No(fault))
     }
 
@@ -113,7 +113,7 @@ impl<C: ControlPlane> Agent<C> {
         self.journal.note(|record| record.trial = Some(trial))?;
         let (seconds, config) = (rules.within.as_secs(), &record.to.config);
         info!(MESSAGE_ID = message::TRIAL_STARTED, MCA_UPDATE = %record.id, MCA_CONFIG = %config,
-            "the new deployment of {config} has {seconds} s to prove itself: {demands}");
+            "Health trial of the new deployment of {config} started: {seconds} s for {demands}");
         Ok(Duration::ZERO)
     }
 
@@ -165,7 +165,7 @@ impl<C: ControlPlane> Agent<C> {
             }
             Err(error) if error.class() == Class::Retry => {
                 warn!(
-                    MESSAGE_ID = message::FAULT,
+                    MESSAGE_ID = message::FALL_BACK_FAILED,
                     MCA_FAULT = error.reason(),
                     "{origin} can't be made the next boot's: {}",
                     chain(&error)

@@ -119,7 +119,7 @@ impl<C: ControlPlane> Agent<C> {
 
     fn wait_for(&mut self, why: String) {
         if self.health.waiting.as_ref() != Some(&why) {
-            info!(MESSAGE_ID = message::PHASE, "waiting: {why}");
+            info!(MESSAGE_ID = message::WAITING, "waiting: {why}");
         }
         self.health.waiting = Some(why);
     }

@@ -27,7 +27,7 @@ impl Limit {
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
     /// The host did not let it be done.
-    #[error("{object} can't be brought to the host")]
+    #[error("failed to apply {object}")]
     Host {
         /// The step, or the batch of steps.
         object: String,

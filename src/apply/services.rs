@@ -37,7 +37,7 @@ pub(super) async fn carry(host: &Host, step: &Step) -> Result<(), ApplyError> {
     match asked.map_err(ApplyError::host(step.to_string()))? {
         ServiceOutcome::Done => {}
         ServiceOutcome::NoSystemd => {
-            tracing::info!(op = step.op.word(), "{step}: left out, no systemd runs for this root");
+            tracing::info!(op = step.op.word(), "Skipped {step}: no systemd runs for this root");
         }
     }
     Ok(())

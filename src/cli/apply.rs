@@ -36,7 +36,7 @@ pub(super) struct Arguments {
     /// Who reboots
     #[arg(long, value_enum, default_value_t = RebootBy::Logind)]
     reboot_by: RebootBy,
-    /// Leave a needed reboot to you; the next `apply` or `daemon` goes on after it
+    /// Do not reboot; the next `apply` or `daemon` resumes after the reboot
     #[arg(long)]
     no_reboot: bool,
     /// Do not ask before changing this host
@@ -123,8 +123,7 @@ fn conclude<C: ControlPlane>(
 
 /// Asks a person; refuses when there is none.
 fn confirm(arguments: &Arguments) -> Result<(), CliError> {
-    let refused =
-        || CliError::Usage("not confirmed; give --yes to change this host without a question".to_owned());
+    let refused = || CliError::Usage("not confirmed; pass --yes to skip the prompt".to_owned());
     if !std::io::stdin().is_terminal() || arguments.to == "-" {
         return Err(refused());
     }

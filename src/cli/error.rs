@@ -10,6 +10,9 @@ use crate::plan::Irreconcilable;
 use crate::settings::SettingsError;
 use crate::update::record::chain;
 
+/// Added to the exit codes of the daemon: systemd shows 2 to 7 with the names that LSB gives them, `4/NOPERMISSION`.
+const OF_DAEMON: u8 = 100;
+
 /// An error of a verb.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
@@ -82,16 +85,47 @@ impl CliError {
         }
     }
 
+    /// Returns the exit code of the daemon.
+    pub(super) fn daemon_exit_code(&self) -> u8 {
+        OF_DAEMON + self.exit_code()
+    }
+
+    /// Returns a bounded word.
+    pub(super) fn reason(&self) -> &'static str {
+        match self {
+            Self::Usage(_) | Self::Settings(_) | Self::Input { .. } => "InvalidArguments",
+            Self::Agent(error) => error.reason(),
+            Self::Model(error) => error.reason(),
+            Self::Irreconcilable(_) => "FailedToReconcile",
+            Self::Observe(error) => error.reason(),
+            Self::Host(error) => error.reason(),
+            Self::Journal(error) => error.reason(),
+            Self::Control(error) => error.reason(),
+            Self::Output(_) | Self::Setup { .. } | Self::Sandbox(_) => "SetupFailed",
+        }
+    }
+
     /// Returns the text for standard error: object and cause, then the next step.
     pub(super) fn text(&self) -> String {
-        let next = match self {
+        let next = self.next_step().map(|next| format!("\nNext: {next}")).unwrap_or_default();
+        format!("error: {}{next}", chain(self))
+    }
+
+    /// Returns the same as a line of the log.
+    pub(super) fn line(&self) -> String {
+        let next = self.next_step().map(|next| format!(". Next: {next}")).unwrap_or_default();
+        format!("{}: {}{next}", self.reason(), chain(self))
+    }
+
+    fn next_step(&self) -> Option<String> {
+        match self {
             Self::Agent(error) => Some(error.next()),
             Self::Control(error) => Some(error.next()),
             Self::Host(error) => Some(error.next()),
             Self::Observe(error) => Some(error.next()),
             Self::Journal(error) => Some(error.next()),
             Self::Model(_) => Some("Correct the document and run it again; nothing was touched.".to_owned()),
-            Self::Input { .. } => Some("Name a file that can be read, or `-` for standard input.".to_owned()),
+            Self::Input { .. } => Some("Name a file that can be read.".to_owned()),
             // These name the next step themselves.
             Self::Usage(_)
             | Self::Settings(_)
@@ -99,8 +133,6 @@ impl CliError {
             | Self::Output(_)
             | Self::Setup { .. }
             | Self::Sandbox(_) => None,
-        };
-        let next = next.map(|next| format!("\nNext: {next}")).unwrap_or_default();
-        format!("error: {}{next}", chain(self))
+        }
     }
 }

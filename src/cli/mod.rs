@@ -19,7 +19,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+use crate::model::message;
 use crate::settings::Settings;
+use crate::telemetry::log::{self, Format};
 pub use error::CliError;
 
 /// The node agent that brings image-based hosts to their MachineConfig: planned, journaled, safe against power cuts.
@@ -32,7 +34,8 @@ pub use error::CliError;
     disable_help_flag = true
 )]
 #[command(after_help = "Exit codes: 0 done or no differences, 1 differences, 2 usage, 3 irreconcilable,\n\
-    4 failed (the node is as before, or the message says what is open), 5 the agent's own state can't be read.")]
+    4 failed (the node is as before, or the message says what is open), 5 the agent's own state can't be read.\n\
+    The daemon adds 100, since systemd has names of its own for the small ones.")]
 struct Arguments {
     /// Print help
     #[arg(short, long, global = true, display_order = 1000, action = clap::ArgAction::HelpShort)]
@@ -46,13 +49,13 @@ enum Verb {
     /// Run the agent: follow the target, report the state
     #[command(alias = "start")]
     Daemon(daemon::Arguments),
-    /// Show what going from one config to another would do; touches nothing
+    /// Show the plan between two configs
     Plan(plan::Arguments),
-    /// Carry a plan out once, from files, without a cluster
+    /// Apply a config once, from files, without a cluster
     Apply(apply::Arguments),
     /// Compare the host with a config
     Verify(verify::Arguments),
-    /// Show what the node is, what it is doing, why, and the next step
+    /// Show state, progress, fault and next step
     Status(status::Arguments),
     /// Show past updates
     History(history::Arguments),
@@ -74,21 +77,43 @@ enum Output {
 pub fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        Err(error) => {
-            // clap knows whether this is help or a mistake; there is nobody left to tell about a broken pipe.
-            drop(error.print());
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
-        }
+        Err(error) => return unparsed(&error),
     };
+    let is_daemon = matches!(arguments.verb, Verb::Daemon(_));
     let outcome =
         Settings::read().map_err(CliError::from).and_then(|settings| run(arguments.verb, &settings));
     match outcome {
         Ok(code) => ExitCode::from(code),
+        Err(error) if is_daemon => {
+            // Where the log has started already this changes nothing.
+            log::start(if Settings::under_journal() { Format::Journal } else { Format::Text });
+            log_end(&error);
+            ExitCode::from(error.daemon_exit_code())
+        }
         Err(error) => {
             drop(writeln!(std::io::stderr(), "{}", error.text()));
             ExitCode::from(error.exit_code())
         }
     }
+}
+
+/// Logs what ended the agent.
+fn log_end(error: &CliError) {
+    tracing::error!(MESSAGE_ID = message::FAILED, MCA_FAULT = error.reason(), "{}", error.line());
+}
+
+/// Prints the help, or what is wrong with the command line: with its priority where standard error is the journal.
+fn unparsed(error: &clap::Error) -> ExitCode {
+    if error.use_stderr() && Settings::under_journal() {
+        log::start(Format::Journal);
+        let text = error.to_string();
+        let text = text.trim_end().strip_prefix("error: ").unwrap_or(&text).trim_end();
+        log_end(&CliError::Usage(text.to_owned()));
+    } else {
+        // There is nobody left to tell about a broken pipe.
+        drop(error.print());
+    }
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }
 
 fn run(verb: Verb, settings: &Settings) -> Result<u8, CliError> {

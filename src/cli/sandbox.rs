@@ -17,7 +17,7 @@ pub(super) struct Arguments {
     /// New or empty directory to build it in (default: a temporary one)
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
-    /// Leave the directory there, to look around in
+    /// Keep the directory for inspection
     #[arg(long)]
     keep: bool,
 }

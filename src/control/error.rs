@@ -44,7 +44,7 @@ pub enum ControlError {
         config: ConfigName,
     },
     /// An object that may still come or become ready.
-    #[error("{object} is waited for: {why}")]
+    #[error("waiting for {object}: {why}")]
     Awaited {
         /// The object.
         object: String,

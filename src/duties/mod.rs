@@ -100,7 +100,7 @@ impl Duties {
             && self.loose.insert(found.path.clone())
         {
             warn!(
-                MESSAGE_ID = message::TRUST,
+                MESSAGE_ID = message::CREDENTIALS_READABLE,
                 MCA_TARGET = %found.path,
                 "{} holds registry credentials and has mode {mode}: others than root may read it. Next: give it mode \
                  0600 where it is written, in its MachineConfig",
@@ -114,7 +114,7 @@ impl Duties {
     fn tell_rotation(&mut self, rotation: ServerCaRotation) {
         if rotation == ServerCaRotation::On && self.rotation_told != rotation {
             warn!(
-                MESSAGE_ID = message::TRUST,
+                MESSAGE_ID = message::CA_ROTATION,
                 MCA_TARGET = "/etc/kubernetes/kubeconfig",
                 "the cluster rotates its API server's CA (service-ca-rotate): this agent leaves \
                  /etc/kubernetes/kubeconfig and /var/lib/kubelet/kubeconfig as they are. Next: bring the new CA to \

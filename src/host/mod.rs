@@ -57,6 +57,12 @@ pub fn machine_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
+/// Returns true if standard error is the stream that is named by device and inode (`DEVICE:INODE`).
+pub fn is_stderr(stream: &str) -> bool {
+    let stat = rustix::fs::fstat(std::io::stderr());
+    stat.is_ok_and(|stat| stream == format!("{}:{}", stat.st_dev, stat.st_ino))
+}
+
 /// The machine, as a struct of narrow handles. Only the OS and the power have several implementors.
 pub struct Host {
     /// The rooted file system.

@@ -24,7 +24,7 @@ pub const DRIFT_GONE: &str = "939ae232588e4bceb71ed78a1dc02e27";
 pub const REPAIR: &str = "6d1f3b0c5a8e4b7d9f2ac41e7053b896";
 /// Logged when the reboot was asked for.
 pub const REBOOT: &str = "5e571eaa66c144e7885990d2e844c762";
-/// Logged when a reboot waits for somebody who blocks the shutdown.
+/// Logged when a shutdown inhibitor delays the reboot.
 pub const REBOOT_BLOCKED: &str = "076b8c24afa742329639cbaa1594c65e";
 /// Logged when a reboot that was asked for did not come, or was taken back.
 pub const REBOOT_ABORTED: &str = "17b30ccabf774a8daefd4c4bf3e12a33";
@@ -40,15 +40,51 @@ pub const RELOADED: &str = "fa833a7a160e46d987760ffe7956e3f3";
 pub const STOPPED: &str = "baa2919c0ded47bbbec0c9226ed91f2e";
 /// Logged when the deployment before the booted one was given up.
 pub const ROLLBACK_DROPPED: &str = "1f9a7b5e0c3d4e62a8b4d6f1c2e37590";
-/// Logged when a new deployment has to prove itself.
+/// Logged when the health trial of a new deployment started.
 pub const TRIAL_STARTED: &str = "4c2f4f6d5a3b4d0e9f0b7a6e1d8c2b35";
-/// Logged when it has, or has not.
-pub const TRIAL_ENDED: &str = "9b7e0a1c6f2d4835b1c4e8d7f3a60592";
+/// Logged when a new deployment passed its health trial.
+pub const TRIAL_PASSED: &str = "9b7e0a1c6f2d4835b1c4e8d7f3a60592";
 /// Logged when certificates or the pull secret of the cluster changed on the host.
 pub const TRUST: &str = "0bd3f74055fa4d8cb1bef5103f7bedaf";
+/// Logged when the agent ended with an error: at its start, or because its own state can't be read.
+pub const FAILED: &str = "31336de13d595b219a998c581486c865";
+/// Logged when the node came up in its old deployment, so the update is staged again.
+pub const RESTAGED: &str = "b983d64b14205a04b64027a9b1a32c86";
+/// Logged when an update ended with its effects in place, and the rest is planned again.
+pub const REPLANNED: &str = "88d7d24793b25d9991910e3c0ba93ee2";
+/// Logged when the agent begins to wait for an answer of the cluster.
+pub const WAITING: &str = "859d677d8578523c94f496e53b95c52c";
+/// Logged when the API server can no longer be reached.
+pub const API_SERVER_LOST: &str = "bbc4217395a052d9a670e1654137e120";
+/// Logged when the agent connected to the API server.
+pub const API_SERVER_CONNECTED: &str = "94a7c7d5c69750de8e28105f2ecc529e";
+/// Logged when a report, an event or a condition could not be sent.
+pub const NOT_PUBLISHED: &str = "255c00c74b5e57be821bd9d1f8b7b83c";
+/// Logged when a fetched MachineConfig could not be kept on this host.
+pub const NOT_CACHED: &str = "0b00fb759867588696639c0e10719916";
+/// Logged when settings.toml can't be used.
+pub const SETTINGS_INVALID: &str = "4287fbfe2dfd51d68fa7738ffaf454f4";
+/// Logged when the previous deployment can't be made the next boot's.
+pub const FALL_BACK_FAILED: &str = "724db8bf320a58d6b84fbcef3aff211d";
+/// Logged when a new deployment failed its health trial.
+pub const TRIAL_FAILED: &str = "fbf8ff74b0845feb930e6f3b124e79c9";
+/// Logged when certificates or the pull secret of the cluster can't be followed.
+pub const TRUST_FAILED: &str = "064cd4111ee35abbbbbda601e261742f";
+/// Logged when certificates and the pull secret are as the cluster says again.
+pub const TRUST_RESTORED: &str = "0e54ef1dc3065684bc99ce5b863bb98a";
+/// Logged when the `ControllerConfig` was deleted; what it said stays.
+pub const TRUST_SOURCE_DELETED: &str = "9b7da52610c758b3823757866ec3760a";
+/// Logged when others than root may read registry credentials.
+pub const CREDENTIALS_READABLE: &str = "252c027cad475776ae8cafb9388686d6";
+/// Logged when the cluster rotates the API server's CA.
+pub const CA_ROTATION: &str = "0de5543e73cd5c7a8dc9d3e0e067b0fe";
+/// Logged when the state of machine-config-daemon was imported.
+pub const IMPORTED: &str = "76e766858a3857279dba6cc5a5470985";
+/// Logged when the Node gets the annotations of its provisioning.
+pub const PROVISIONED: &str = "ee282fac1c6a56efb0c47b6b4d32b7e6";
 
 /// Every id with its name, for the catalog's test.
-pub const ALL: [(&str, &str); 22] = [
+pub const ALL: [(&str, &str); 40] = [
     ("STARTED", STARTED),
     ("PHASE", PHASE),
     ("STEP_STARTED", STEP_STARTED),
@@ -69,6 +105,24 @@ pub const ALL: [(&str, &str); 22] = [
     ("STOPPED", STOPPED),
     ("ROLLBACK_DROPPED", ROLLBACK_DROPPED),
     ("TRIAL_STARTED", TRIAL_STARTED),
-    ("TRIAL_ENDED", TRIAL_ENDED),
+    ("TRIAL_PASSED", TRIAL_PASSED),
     ("TRUST", TRUST),
+    ("FAILED", FAILED),
+    ("RESTAGED", RESTAGED),
+    ("REPLANNED", REPLANNED),
+    ("WAITING", WAITING),
+    ("API_SERVER_LOST", API_SERVER_LOST),
+    ("API_SERVER_CONNECTED", API_SERVER_CONNECTED),
+    ("NOT_PUBLISHED", NOT_PUBLISHED),
+    ("NOT_CACHED", NOT_CACHED),
+    ("SETTINGS_INVALID", SETTINGS_INVALID),
+    ("FALL_BACK_FAILED", FALL_BACK_FAILED),
+    ("TRIAL_FAILED", TRIAL_FAILED),
+    ("TRUST_FAILED", TRUST_FAILED),
+    ("TRUST_RESTORED", TRUST_RESTORED),
+    ("TRUST_SOURCE_DELETED", TRUST_SOURCE_DELETED),
+    ("CREDENTIALS_READABLE", CREDENTIALS_READABLE),
+    ("CA_ROTATION", CA_ROTATION),
+    ("IMPORTED", IMPORTED),
+    ("PROVISIONED", PROVISIONED),
 ];

@@ -38,6 +38,12 @@ pub struct SettingsError {
 }
 
 impl Settings {
+    /// Returns true if standard error is connected to the journal. A terminal inherits the variable from the service
+    /// that started it, so the stream is compared.
+    pub fn under_journal() -> bool {
+        variable("JOURNAL_STREAM").is_some_and(|stream| crate::host::is_stderr(&stream))
+    }
+
     /// Reads the environment.
     pub fn read() -> Result<Self, SettingsError> {
         let points = match variable("MCA_FAIL_POINT") {
@@ -49,7 +55,7 @@ impl Settings {
             })?,
         };
         Ok(Self {
-            journal: variable("JOURNAL_STREAM").is_some(),
+            journal: Self::under_journal(),
             notify: variable("NOTIFY_SOCKET").map(PathBuf::from),
             watchdog: watchdog(),
             points,

@@ -49,7 +49,7 @@ def play(lab):
     lab.same("the deployment after the second cut", machine.deployment, old)
     machine.next_boot()
     done(SECOND, *second, 2)
-    told = [line["MESSAGE"] for line in agent.logged("FAULT")]
+    told = [line["MESSAGE"] for line in agent.logged("FAULT", "RESTAGED")]
     lab.same("told as cuts", ["the machine went down without it" in line for line in told], [True, True])
     old = machine.deployment
     third = want(THIRD, 3)

@@ -33,7 +33,7 @@ def play(lab):
     lab.same("libostree's own words", "Operation not permitted" in status["fault"]["message"], True)
     lab.same("how often", "2 times" in status["fault"]["message"], True)
     lab.same("the old deployment", machine.deployment, old)
-    told = [json.dumps(line["MESSAGE"]) for line in agent.logged("FAULT")]
+    told = [json.dumps(line["MESSAGE"]) for line in agent.logged("FAULT", "RESTAGED")]
     lab.same("told with its cause, both times", ["Operation not permitted" in line for line in told], [True, True])
     lab.same("reboots that were asked for", len(agent.logged("REBOOT")), 2)
     agent.status("the undo", lambda status: status["state"] == "Degraded" and status["phase"] == "Idle")

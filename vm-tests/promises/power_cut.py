@@ -48,7 +48,7 @@ class Side:
 
 def faults(lab):
     """Returns the faults in the journal, but for what a cut of the finalisation is told as."""
-    return [line["MESSAGE"] for line in lab.agent.logged("FAULT") if "the machine went down without it" not in line["MESSAGE"]]
+    return [line["MESSAGE"] for line in lab.agent.logged("FAULT", "RESTAGED") if "the machine went down without it" not in line["MESSAGE"]]
 
 
 def play(lab):

@@ -37,7 +37,7 @@ def play(lab):
     lab.same("it was read", len(agent.logged("RELOADED")), 1)
     machine.write(SETTINGS, "repairs = ['/etc/lab']\n")
     machine.run("systemctl", "reload", UNIT)
-    told = [line["MESSAGE"] for line in agent.logged("FAULT")]
+    told = [line["MESSAGE"] for line in agent.logged("SETTINGS_INVALID")]
     lab.same("what is wrong with it", [f"{SETTINGS} is not understood: line 1" in line for line in told], [True])
     lab.same("it is active", agent.unit("ActiveState"), "active")
 

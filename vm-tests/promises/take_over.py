@@ -71,8 +71,8 @@ def play(lab):
     machine.next_boot()
     boot = machine.boot_id()
     agent.done(FIRST)
-    told = [line["MESSAGE"] for line in agent.logged("ADOPTED")]
-    lab.same("the take-over", told, [f"taken over from machine-config-daemon: {FIRST}"])
+    told = [line["MESSAGE"] for line in agent.logged("IMPORTED")]
+    lab.same("the take-over", told, [f"Imported the state of machine-config-daemon: {FIRST} is committed"])
     lab.same("files that were written", marks(machine, left), before)
     lab.same("updates", machine.run("machine-config-agent", "history", "--output", "json").strip(), "[]")
 

@@ -99,7 +99,11 @@ impl Cluster {
         }
         if let Err(error) = self.cache.keep_config(name, &bytes) {
             // It is there to be used: what was fetched is not refused for want of a place to keep it.
-            warn!(MESSAGE_ID = message::FAULT, MCA_FAULT = error.reason(), "{document} is not kept: {error}");
+            warn!(
+                MESSAGE_ID = message::NOT_CACHED,
+                MCA_FAULT = error.reason(),
+                "{document} is not kept: {error}"
+            );
         }
         Ok(config)
     }

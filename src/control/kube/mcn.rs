@@ -122,7 +122,7 @@ impl Mcn {
 
     fn refuse(&mut self, error: &KubeError, said: String) {
         warn!(
-            MESSAGE_ID = message::FAULT,
+            MESSAGE_ID = message::NOT_PUBLISHED,
             MCA_FAULT = error.reason(),
             "{} is not written; the update goes on without it: {error}. Next: {}",
             self.object,

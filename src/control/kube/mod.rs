@@ -313,7 +313,7 @@ impl ControlPlane for Cluster {
         }
         if let Err(error) = self.events.tell(&node, occurrence).await {
             warn!(
-                MESSAGE_ID = message::FAULT,
+                MESSAGE_ID = message::NOT_PUBLISHED,
                 MCA_FAULT = error.reason(),
                 "the event {} can't be told: {error}",
                 occurrence.reason()

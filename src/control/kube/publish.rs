@@ -59,7 +59,10 @@ impl Cluster {
         if !changes.contains_key(annotations::CURRENT_CONFIG) {
             return Ok(false);
         }
-        info!(MESSAGE_ID = message::ADOPTED, "Node {} gets the annotations of its provisioning", self.node);
+        info!(
+            MESSAGE_ID = message::PROVISIONED,
+            "Node {} gets the annotations of its provisioning", self.node
+        );
         let known = self.known.clone();
         self.patch(node, &changes).await?;
         // They are news to the loop, other than what it wrote itself.

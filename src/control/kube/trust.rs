@@ -84,7 +84,7 @@ impl TrustEye {
     fn tell(&mut self, error: &KubeError) {
         if self.told.replace(error.reason()) != Some(error.reason()) {
             warn!(
-                MESSAGE_ID = message::FAULT,
+                MESSAGE_ID = message::TRUST_FAILED,
                 MCA_FAULT = error.reason(),
                 "certificates and the merged pull secret are not followed: {error}. Next: {}",
                 error.next()
@@ -128,7 +128,10 @@ impl Eye for TrustEye {
             }
             WatchEvent::Deleted(object) => {
                 // What was trusted is not taken back by the want of somebody to say it.
-                info!(MESSAGE_ID = message::TRUST, "{OBJECT} was deleted; what it said stays on the host");
+                info!(
+                    MESSAGE_ID = message::TRUST_SOURCE_DELETED,
+                    "{OBJECT} was deleted; what it said stays on the host"
+                );
                 self.sender.put(None);
                 Seen::At(object.metadata.resource_version)
             }

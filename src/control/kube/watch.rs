@@ -81,7 +81,10 @@ impl NodeEye {
     /// Marks the API server as there.
     fn found(&self, change: impl FnOnce(&mut Sight)) {
         if !self.sender.borrow().up {
-            info!(MESSAGE_ID = message::PHASE, "connected to the API server as {}", self.object);
+            info!(
+                MESSAGE_ID = message::API_SERVER_CONNECTED,
+                "connected to the API server as {}", self.object
+            );
         }
         self.link.traffic().answers(true);
         self.sender.send_modify(|sight| {
@@ -94,7 +97,12 @@ impl NodeEye {
     fn away(&self, error: KubeError) {
         let told = self.sender.borrow().down.as_ref().is_some_and(|down| down.reason() == error.reason());
         if !told {
-            warn!(MESSAGE_ID = message::FAULT, MCA_FAULT = error.reason(), "{error}. Next: {}", error.next());
+            warn!(
+                MESSAGE_ID = message::API_SERVER_LOST,
+                MCA_FAULT = error.reason(),
+                "{error}. Next: {}",
+                error.next()
+            );
         }
         self.link.traffic().answers(false);
         self.sender.send_modify(|sight| (sight.tried, sight.up, sight.down) = (true, false, Some(error)));

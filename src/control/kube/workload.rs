@@ -66,7 +66,7 @@ impl Cluster {
                     return Ok(Drained::Yes);
                 }
                 info!(
-                    MESSAGE_ID = message::PHASE,
+                    MESSAGE_ID = message::WAITING,
                     MCA_CONFIG = %config,
                     "Node {} was drained, but takes workload again: it is to be drained once more", self.node
                 );
