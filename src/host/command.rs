@@ -3,9 +3,12 @@
 
 #![expect(clippy::disallowed_types, reason = "this is where programs are run")]
 
+use std::fmt::Display;
+use std::io;
 use std::process::Stdio;
 use std::time::Duration;
 
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader};
 use tokio::process::Command;
 
 use super::HostError;
@@ -13,25 +16,110 @@ use super::HostError;
 /// So much of the end of a failed program's output goes into the error: enough for its last words, not a flood.
 const KEPT: usize = 600;
 
+/// So much of an output is read where it is wanted: the messages of one unit in one boot are far less.
+const MAX_OUTPUT_BYTES: usize = 1 << 20;
+
+/// So much of the end of an output is kept where only its last words are wanted.
+pub(in crate::host) const TAIL_BYTES: usize = 4 * KEPT;
+
+/// The longest line that is kept of a program that tells as it goes; the rest of a longer one is dropped.
+const MAX_LINE_BYTES: usize = 1 << 20;
+
 /// Runs a program to its end. Its failure, and its taking longer than `limit`, are errors; it is killed then.
 pub async fn run(program: &str, arguments: &[&str], limit: Duration) -> Result<(), HostError> {
-    output(program, arguments, limit).await.map(drop)
+    run_to_end(program, arguments, limit, Stdio::null()).await.map(drop)
 }
 
-/// Runs a program as [`run`] does, and returns its standard output.
+/// Runs a program as [`run`] does, and returns its standard output. More of it than a MiB is an error.
 pub async fn output(program: &str, arguments: &[&str], limit: Duration) -> Result<String, HostError> {
+    let bytes = run_to_end(program, arguments, limit, Stdio::piped()).await?;
+    if bytes.len() > MAX_OUTPUT_BYTES {
+        let cause = format!("it printed more than {MAX_OUTPUT_BYTES} bytes");
+        return Err(HostError::Command { program: program.to_owned(), cause });
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+async fn run_to_end(
+    program: &str,
+    arguments: &[&str],
+    limit: Duration,
+    stdout: Stdio,
+) -> Result<Vec<u8>, HostError> {
     let failed = |cause: String| HostError::Command { program: program.to_owned(), cause };
     let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::null()).kill_on_drop(true);
-    let output = match tokio::time::timeout(limit, command.output()).await {
-        Err(_) => return Err(HostError::Timeout { object: program.to_owned(), seconds: limit.as_secs() }),
-        Ok(output) => output.map_err(|error| failed(format!("it can't be started: {error}")))?,
+    command.args(arguments).stdin(Stdio::null()).stdout(stdout).stderr(Stdio::piped()).kill_on_drop(true);
+    let ended = async {
+        let mut child = command.spawn().map_err(|error| failed(format!("it can't be started: {error}")))?;
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let read = tokio::try_join!(head(stdout, MAX_OUTPUT_BYTES + 1), tail(stderr, TAIL_BYTES));
+        let (output, words) = read.map_err(|error| failed(format!("its output can't be read: {error}")))?;
+        let status = child.wait().await.map_err(|error| failed(format!("its end is not known: {error}")))?;
+        if status.success() {
+            return Ok(output);
+        }
+        Err(failed(with_words(&status, &last_words(&String::from_utf8_lossy(&words)))))
     };
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    let late = || HostError::Timeout { object: program.to_owned(), seconds: limit.as_secs() };
+    tokio::time::timeout(limit, ended).await.unwrap_or_else(|_| Err(late()))
+}
+
+/// Reads a pipe to its end and keeps its first bytes. All of it is read: a program whose pipe is full waits for ever.
+async fn head(pipe: Option<impl AsyncRead + Unpin>, limit: usize) -> io::Result<Vec<u8>> {
+    let mut kept = Vec::new();
+    let Some(mut pipe) = pipe else { return Ok(kept) };
+    (&mut pipe).take(limit.try_into().unwrap_or(u64::MAX)).read_to_end(&mut kept).await?;
+    tokio::io::copy(&mut pipe, &mut tokio::io::sink()).await?;
+    Ok(kept)
+}
+
+/// Reads a pipe to its end and keeps its last bytes.
+pub(in crate::host) async fn tail(pipe: Option<impl AsyncRead + Unpin>, limit: usize) -> io::Result<Vec<u8>> {
+    let mut kept = Vec::new();
+    let Some(mut pipe) = pipe else { return Ok(kept) };
+    while (&mut pipe).take(TAIL_BYTES.try_into().unwrap_or(u64::MAX)).read_to_end(&mut kept).await? > 0 {
+        kept.drain(..kept.len().saturating_sub(limit));
     }
-    let text = String::from_utf8_lossy(&output.stderr);
-    Err(failed(format!("{}: {}", output.status, last_words(&text))))
+    Ok(kept)
+}
+
+/// The lines of a pipe, of which a program can't make a long one.
+#[derive(Debug)]
+pub(in crate::host) struct Lines<R> {
+    pipe: BufReader<R>,
+    line: Vec<u8>,
+}
+
+impl<R: AsyncRead + Unpin> Lines<R> {
+    /// Takes the pipe.
+    pub(in crate::host) fn new(pipe: R) -> Self {
+        Self { pipe: BufReader::new(pipe), line: Vec::new() }
+    }
+
+    /// Returns the next line; `None` at the end. Cancel-safe: what was read of a line is kept.
+    pub(in crate::host) async fn next(&mut self) -> io::Result<Option<String>> {
+        loop {
+            let bytes = self.pipe.fill_buf().await?;
+            let end = bytes.iter().position(|byte| *byte == b'\n');
+            let part = bytes.get(..end.unwrap_or(bytes.len())).unwrap_or_default();
+            let room = MAX_LINE_BYTES.saturating_sub(self.line.len());
+            self.line.extend(part.iter().take(room));
+            let (at_end, used) = (bytes.is_empty(), part.len() + usize::from(end.is_some()));
+            self.pipe.consume(used);
+            if end.is_some() || (at_end && !self.line.is_empty()) {
+                let line = std::mem::take(&mut self.line);
+                return Ok(Some(String::from_utf8_lossy(&line).into_owned()));
+            }
+            if at_end {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+/// Says how something ended, and its last words, where it has left some.
+pub(in crate::host) fn with_words(how: &dyn Display, words: &str) -> String {
+    if words.is_empty() { how.to_string() } else { format!("{how}: {words}") }
 }
 
 /// Returns the last lines of a text in one, as many as fit.
@@ -72,5 +160,28 @@ pub(in crate::host) mod tests {
         assert!(error.contains("can't be started"), "{error}");
         let error = run("tail", &["-f", "/dev/null"], Duration::from_millis(1)).await.unwrap_err();
         assert_eq!(error.reason(), "TimedOut");
+        // It says nothing: there is no text behind a colon.
+        let error = run("sh", &["-c", "kill -KILL $$"], limit).await.unwrap_err().to_string();
+        assert_eq!(error, "sh failed: signal: 9 (SIGKILL)");
+    }
+
+    /// A program that prints without end takes no memory of the agent, and its last words are told all the same.
+    #[tokio::test(flavor = "current_thread")]
+    async fn output_is_bounded() {
+        let limit = Duration::from_secs(60);
+        let flood = "head -c 64M /dev/zero; head -c 64M /dev/zero >&2; echo the end >&2; exit 1";
+        let error = run("sh", &["-c", flood], limit).await.unwrap_err().to_string();
+        assert!(error.ends_with("the end"), "{}", error.len());
+        assert!(error.len() < 2 * TAIL_BYTES, "{}", error.len());
+        let error = output("head", &["-c", "64M", "/dev/zero"], limit).await.unwrap_err().to_string();
+        assert_eq!(error, "head failed: it printed more than 1048576 bytes");
+        let mut lines = Lines::new(&b"one\n\ntwo"[..]);
+        for expected in [Some("one"), Some(""), Some("two"), None] {
+            assert_eq!(lines.next().await.unwrap().as_deref(), expected);
+        }
+        let long = [vec![b'x'; 3 * MAX_LINE_BYTES], b"\nlast".to_vec()].concat();
+        let mut lines = Lines::new(&long[..]);
+        assert_eq!(lines.next().await.unwrap().unwrap().len(), MAX_LINE_BYTES);
+        assert_eq!(lines.next().await.unwrap().unwrap(), "last");
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::HostError;
-use super::command::{self, last_words};
+use super::command::{self, last_words, with_words};
 use super::masked::masked;
 use super::root::Root;
 use super::systemd::transient::{Program, Transients};
@@ -127,8 +127,7 @@ async fn as_unit(
     let words = last_words(&masked(&String::from_utf8_lossy(&root.read(ERRORS)?.unwrap_or_default())));
     units.stop(&unit).await?;
     root.remove(ERRORS)?;
-    let words = if words.is_empty() { words } else { format!(": {words}") };
-    Ok((!ended.is_success()).then(|| format!("{ended}{words}")))
+    Ok((!ended.is_success()).then(|| with_words(&ended, &words)))
 }
 
 #[cfg(test)]

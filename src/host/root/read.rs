@@ -1,6 +1,6 @@
 //! Looking: what is at a path, its bytes, its digest, the names in a directory. Nothing here writes.
 
-use std::io::Read as _;
+use std::io::{Read as _, Seek as _, SeekFrom};
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir as Listing, FileType, Mode, OFlags, Stat};
@@ -85,6 +85,25 @@ impl Entry {
 impl Root {
     /// Reads a regular file, links inside the root followed; `None` when there is none.
     pub fn read(&self, path: &str) -> Result<Option<Vec<u8>>, HostError> {
+        let Some((mut file, len)) = self.regular(path)? else { return Ok(None) };
+        let mut bytes = Vec::with_capacity(usize::try_from(len).unwrap_or_default());
+        file.read_to_end(&mut bytes).map_err(|source| HostError::io("read", path, source))?;
+        Ok(Some(bytes))
+    }
+
+    /// Reads the last bytes of a regular file, at most `limit`; `None` where nothing is.
+    pub fn read_tail(&self, path: &str, limit: u64) -> Result<Option<Vec<u8>>, HostError> {
+        let Some((mut file, len)) = self.regular(path)? else { return Ok(None) };
+        let mut bytes = Vec::new();
+        let read = file
+            .seek(SeekFrom::Start(len.saturating_sub(limit)))
+            .and_then(|_| file.take(limit).read_to_end(&mut bytes));
+        read.map_err(|source| HostError::io("read", path, source))?;
+        Ok(Some(bytes))
+    }
+
+    /// Opens a regular file, and says how long it is; `None` where nothing is.
+    fn regular(&self, path: &str) -> Result<Option<(std::fs::File, u64)>, HostError> {
         let fd = match self.resolve(path, READ) {
             Err(errno) if is_absent(errno) => return Ok(None),
             other => other.map_err(|errno| HostError::io("open", path, errno))?,
@@ -94,10 +113,7 @@ impl Root {
             let found = kind_word(&stat);
             return Err(HostError::Kind { path: path.to_owned(), expected: "a regular file", found });
         }
-        let mut bytes = Vec::with_capacity(usize::try_from(stat.st_size).unwrap_or_default());
-        let mut file = std::fs::File::from(fd);
-        file.read_to_end(&mut bytes).map_err(|source| HostError::io("read", path, source))?;
-        Ok(Some(bytes))
+        Ok(Some((std::fs::File::from(fd), u64::try_from(stat.st_size).unwrap_or_default())))
     }
 
     /// Reads a regular file as text.

@@ -15,6 +15,9 @@ use super::sysroot::Access;
 use super::{image, stage, sysroot};
 use crate::host::mounts;
 
+/// The longest request: kernel arguments, and a pull secret of as much as the cluster stores of one.
+const MAX_REQUEST_BYTES: u64 = 8 << 20;
+
 /// Runs the worker's verb `os-worker`: reads a request on standard input and answers on standard output.
 pub fn main() -> ExitCode {
     let line = match serve() {
@@ -38,6 +41,7 @@ fn serve() -> Result<Answer, Failure> {
         .map_err(|e| broken(format!("the worker can't be bound to the agent: {e}")))?;
     let mut request = Vec::new();
     std::io::stdin()
+        .take(MAX_REQUEST_BYTES)
         .read_to_end(&mut request)
         .map_err(|e| broken(format!("the request can't be read: {e}")))?;
     let unclear = |e: serde_json::Error| broken(format!("the request is not understood: {e}"));

@@ -3,7 +3,7 @@
 //! One question a line, one answer a line, both JSON; the worker ends when nobody can ask any more. Invariant: a policy
 //! that can't be read gives no labels, a worker that can't be asked is an error.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde::{Deserialize, Serialize};
@@ -15,6 +15,9 @@ use crate::host::{HostError, Root};
 
 /// The object of errors.
 const OBJECT: &str = "the SELinux labels of new files";
+
+/// The longest answer: a label, as JSON.
+const MAX_ANSWER_BYTES: u64 = 64 << 10;
 
 /// What is asked.
 #[derive(Debug, Serialize, Deserialize)]
@@ -63,7 +66,7 @@ impl Labeller {
         let questions = self.questions.as_mut().ok_or(std::io::ErrorKind::BrokenPipe)?;
         questions.write_all(line.as_bytes())?;
         let mut answer = String::new();
-        if self.answers.read_line(&mut answer)? == 0 {
+        if self.answers.by_ref().take(MAX_ANSWER_BYTES).read_line(&mut answer)? == 0 {
             return Err(std::io::ErrorKind::UnexpectedEof.into());
         }
         Ok(serde_json::from_str(&answer)?)

@@ -21,9 +21,10 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child, ChildStdout};
 
+use crate::host::command::{Lines, TAIL_BYTES, last_words, tail, with_words};
 use crate::host::{Entered, HostError};
 use crate::model::observation::{OsSeen, Staged};
 use crate::model::{Contents, ImageRef, Karg};
@@ -34,9 +35,6 @@ use protocol::{Answer, Line, Request, Secret, VERSION, WithoutCommit, Work};
 
 pub(in crate::host) use executable::Executable;
 pub use protocol::{LABELS_VERB, WORKER_VERB};
-
-/// How much of a crashed worker's standard error goes into the error text.
-const STDERR_TAIL: usize = 1000;
 
 /// What asks the worker.
 #[derive(Debug, Clone)]
@@ -158,20 +156,18 @@ impl Worker {
         let request = Request { version: VERSION.to_owned(), sysroot: self.sysroot.clone(), work };
         let request =
             serde_json::to_vec(&request).map_err(|e| failed(format!("the request can't be written: {e}")))?;
-        let (Some(mut stdin), Some(stdout), Some(mut stderr)) =
-            (child.stdin.take(), child.stdout.take(), child.stderr.take())
-        else {
+        let (Some(mut stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(failed("the worker process has no pipes".to_owned()));
         };
         // A worker that is gone already shows at the other end.
         let sent = stdin.write_all(&request).await;
         drop(stdin);
-        let mut complaints = Vec::new();
-        let (answer, _) = tokio::join!(last_line(stdout, progress), stderr.read_to_end(&mut complaints));
+        let (answer, complaints) =
+            tokio::join!(last_line(stdout, progress), tail(child.stderr.take(), TAIL_BYTES));
         match answer {
             Ok(Some(Ok(answer))) => Ok(answer),
             Ok(Some(Err(failure))) => Err(self.failure(failure)),
-            Ok(None) => Err(failed(ending(&mut child, sent, &complaints).await)),
+            Ok(None) => Err(failed(ending(&mut child, sent, &complaints.unwrap_or_default()).await)),
             Err(cause) => Err(failed(cause)),
         }
     }
@@ -196,9 +192,9 @@ async fn last_line(
     stdout: ChildStdout,
     progress: &(dyn Fn(OsProgress) + '_),
 ) -> Result<Option<Result<Answer, Failure>>, String> {
-    let mut lines = BufReader::new(stdout).lines();
+    let mut lines = Lines::new(stdout);
     loop {
-        let line = lines.next_line().await.map_err(|e| format!("the worker process can't be read: {e}"))?;
+        let line = lines.next().await.map_err(|e| format!("the worker process can't be read: {e}"))?;
         let Some(line) = line else { return Ok(None) };
         match serde_json::from_str(&line) {
             Ok(Line::Progress { text, percent }) => progress(OsProgress { text, percent }),
@@ -215,10 +211,9 @@ async fn ending(child: &mut Child, sent: std::io::Result<()>, complaints: &[u8])
         Ok(status) => status.to_string(),
         Err(error) => error.to_string(),
     };
-    let from = complaints.len().saturating_sub(STDERR_TAIL);
-    let tail = String::from_utf8_lossy(complaints.get(from..).unwrap_or_default()).trim().to_owned();
+    let words = last_words(&String::from_utf8_lossy(complaints));
     let sent = sent.err().map(|e| format!("; the request was not read: {e}")).unwrap_or_default();
-    format!("the worker process ended without an answer ({status}){sent}: {tail}")
+    with_words(&format!("the worker process ended without an answer ({status}){sent}"), &words)
 }
 
 fn unasked(work: &Work) -> HostError {
