@@ -46,11 +46,11 @@ impl Backend {
         }
     }
 
-    /// What it says while it pulls the one layer that is missing.
+    /// What it says while it pulls: of several lines in between any may be left out, so which layer is of no matter.
     pub fn pulling(self) -> &'static str {
         match self {
-            Self::Ostree | Self::Bootc => "pulling layer 1 of 1",
-            Self::RpmOstree => "[1/1] Fetching ostree chunk",
+            Self::Ostree | Self::Bootc => "pulling layer ",
+            Self::RpmOstree => "] Fetching ostree chunk",
         }
     }
 }

@@ -364,7 +364,8 @@ impl Tally {
         let percent = percent.and_then(|p| u8::try_from(p).ok());
         if percent > self.told {
             self.told = percent;
-            progress(format!("pulling layer {} of {}", self.begun, self.layers), percent);
+            // Its bytes may be told before its start is.
+            progress(format!("pulling layer {} of {}", self.begun.max(1), self.layers), percent);
         }
     }
 }
