@@ -11,9 +11,9 @@ use crate::host::watch::{Watch, Watched};
 use crate::host::{Host, Root, machine_name};
 use crate::journal::state;
 use crate::journal::stored::{Stored, load_record};
-use crate::model::observation::{LocalPackages, OsSeen};
+use crate::model::observation::{LocalPackages, OsSeen, Staged};
 use crate::model::os::Layers;
-use crate::model::{HostSpec, ImageRef, Target};
+use crate::model::{HostSpec, ImageRef, Karg, Target};
 use crate::observe::observe;
 use crate::plan::differences::Difference;
 use crate::plan::drift::drift;
@@ -48,6 +48,9 @@ struct Status {
     desired: Option<Target>,
     booted: Option<BootedOs>,
     staged: Option<ImageRef>,
+    /// What is staged by somebody else than this agent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    staged_by_hand: Option<StagedByHand>,
     /// The deployment that boots next when it is neither: somebody rolled back by hand.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_boot: Option<NextBoot>,
@@ -60,6 +63,9 @@ struct Status {
     /// What differs, for people; programs ask `verify`.
     #[serde(skip)]
     drift: Vec<Difference>,
+    /// What the config asks for and the image has to bring, for people.
+    #[serde(skip)]
+    layers: Option<String>,
 }
 
 #[derive(Debug, PartialEq, Serialize)]
@@ -80,6 +86,48 @@ struct BootedOs {
 struct NextBoot {
     image: Option<ImageRef>,
     deployment: String,
+}
+
+/// What boots next beside the image's own name.
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct StagedByHand {
+    image: Option<ImageRef>,
+    deployment: String,
+    /// Kernel arguments that the next boot has and this one has not.
+    added_kernel_arguments: Vec<Karg>,
+    /// Kernel arguments that this boot has and the next one has not.
+    removed_kernel_arguments: Vec<Karg>,
+}
+
+impl StagedByHand {
+    fn new(staged: &Staged, kargs: &[Karg]) -> Self {
+        let own = |karg: &&Karg| !karg.is_of_ostree() && !karg.is_of_boot_loader();
+        let running: Vec<Karg> = kargs.iter().filter(own).cloned().collect();
+        Self {
+            image: staged.image.clone(),
+            deployment: staged.deployment.clone(),
+            added_kernel_arguments: Karg::changed(staged.kargs.clone(), &running, &[]),
+            removed_kernel_arguments: Karg::changed(running, &staged.kargs, &[]),
+        }
+    }
+
+    /// Says in one line what the next boot takes, and how it differs from this one.
+    fn line(&self) -> String {
+        let image = self.image.as_ref().map_or("no image".to_owned(), ToString::to_string);
+        let added = signed('+', &self.added_kernel_arguments);
+        let removed = signed('-', &self.removed_kernel_arguments);
+        let kargs = if added.len() + removed.len() == 0 { " the same" } else { "" };
+        format!(
+            "  by hand  staged for the next boot: {} ({image}), kernel arguments{kargs}{removed}{added}",
+            self.deployment
+        )
+    }
+}
+
+/// Lists arguments, each behind a blank and a sign.
+fn signed(sign: char, list: &[Karg]) -> String {
+    list.iter().fold(String::new(), |text, karg| text + " " + &sign.to_string() + karg.as_str())
 }
 
 /// Prints the status, once or at every change.
@@ -161,11 +209,19 @@ async fn look(host: &Host) -> Result<Status, CliError> {
     }
     // What a config asks for is no change by hand; one that can't be read any more asks for nothing.
     let layers = stored.and_then(|stored| Some(stored.spec().ok()?.layers())).unwrap_or_default();
-    Ok(status(report(record.as_ref(), &health), health, &seen.os, host, &layers))
+    let mut status = status(report(record.as_ref(), &health), health, &seen.os, host, &layers);
+    if record.is_none() {
+        // Without an update the agent has staged nothing.
+        status.staged_by_hand = seen.os.staged().map(|staged| StagedByHand::new(staged, &seen.kargs));
+    }
+    Ok(status)
 }
 
 fn status(report: NodeReport, health: Health, os: &OsSeen, host: &Host, layers: &Layers) -> Status {
+    let in_image = health.committed.as_ref().is_some_and(|target| target.image.is_some());
     Status {
+        staged_by_hand: None,
+        layers: (in_image && !layers.is_empty()).then(|| layers.to_string()),
         schema_version: 1,
         node: report.node,
         state: report.state,
@@ -235,7 +291,12 @@ fn text(status: &Status) -> String {
         lines.push(format!("  backend  {}: {}", booted.backend, booted.backend_because));
         lines.extend(by_hand(&booted.changed_by_hand));
     }
-    if let Some(staged) = &status.staged {
+    if let Some(layers) = &status.layers {
+        lines.push(format!("  layers   none here; the image brings them: {layers}"));
+    }
+    if let Some(by_hand) = &status.staged_by_hand {
+        lines.push(by_hand.line());
+    } else if let Some(staged) = &status.staged {
         lines.push(format!("  staged   {staged}"));
     }
     if let Some(next) = &status.next_boot {
@@ -267,7 +328,7 @@ mod tests {
     use crate::host::FailPoints;
     use crate::model::Timestamp;
     use crate::model::machineconfig::MachineConfig;
-    use crate::model::observation::{Booted, Carries, Staged};
+    use crate::model::observation::{Booted, Carries};
 
     fn host_at(dir: &std::path::Path) -> Host {
         let os_because = "it is a test".to_owned();
@@ -320,8 +381,43 @@ mod tests {
             assert!(text.lines().any(|one| one == line), "{text}");
         }
         let json = serde_json::to_value(&status).unwrap();
+        assert_eq!(json.get("stagedByHand"), None);
         assert_eq!(json["booted"]["backendBecause"], "it is a test");
         assert_eq!(json["booted"]["changedByHand"]["requested"], serde_json::json!(["vim"]));
         assert_eq!(json["nextBoot"]["deployment"], "os-old.0");
+    }
+
+    /// What an administrator has staged is shown as such, with what it changes: the image's name alone would say that
+    /// the next boot is as this one. What the boot loader adds is no change.
+    #[test]
+    fn staged_arguments_of_an_administrator_are_shown() {
+        let staged =
+            Staged { image: None, deployment: "os-abc.1".to_owned(), kargs: Karg::split("rw quiet nosmt") };
+        let running =
+            Karg::split("BOOT_IMAGE=(hd0,gpt3)/vmlinuz rw quiet debug ostree=/ostree/boot.0/os/x/0");
+        let by_hand = StagedByHand::new(&staged, &running);
+        let line = "  by hand  staged for the next boot: os-abc.1 (no image), kernel arguments -debug +nosmt";
+        assert_eq!(by_hand.line(), line);
+        let json = serde_json::to_value(&by_hand).unwrap();
+        assert_eq!(json["addedKernelArguments"], serde_json::json!(["nosmt"]));
+        let same = StagedByHand::new(&Staged { kargs: Karg::split("rw quiet debug"), ..staged }, &running);
+        assert!(same.line().ends_with("kernel arguments the same"), "{}", same.line());
+    }
+
+    /// MCD-204: in image mode what the config asks for comes with the image, and `status` says so.
+    #[test]
+    fn the_image_brings_kernel_and_extensions_in_image_mode() {
+        let dir = tempfile::tempdir().unwrap();
+        let host = host_at(dir.path());
+        let image = ImageRef::parse(&format!("r.test/os@sha256:{}", "a".repeat(64))).unwrap();
+        let layers = Layers { extensions: ["usbguard".to_owned()].into(), ..Layers::default() };
+        let shown = |image: Option<ImageRef>| {
+            let config = crate::model::ConfigName::new("rendered-a").unwrap();
+            let health = Health { committed: Some(Target { config, image }), ..Health::default() };
+            text(&status(report(None, &health), health, &OsSeen::NotImageBased, &host, &layers))
+        };
+        let line = "  layers   none here; the image brings them: kernel default, extensions usbguard";
+        assert!(shown(Some(image)).lines().any(|one| one == line));
+        assert!(!shown(None).contains("layers"));
     }
 }

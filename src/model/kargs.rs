@@ -38,6 +38,11 @@ impl Karg {
         self.0.starts_with("ostree=")
     }
 
+    /// Returns true if boot loaders add it themselves: it names the files that they load.
+    pub fn is_of_boot_loader(&self) -> bool {
+        ["BOOT_IMAGE=", "initrd="].iter().any(|name| self.0.starts_with(name))
+    }
+
     /// Returns the argument.
     pub fn as_str(&self) -> &str {
         &self.0
