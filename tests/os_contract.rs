@@ -50,6 +50,9 @@ contract! {
     nothing_is_pulled_twice;
     #[test]
     arguments_alone_keep_the_booted_image;
+    /// Image and arguments are one deployment: the checkout of a second one takes as long as that of the first.
+    #[test]
+    image_and_arguments_are_one_deployment;
     #[test]
     unstaging_leaves_the_old_system;
     #[test]
@@ -193,6 +196,29 @@ fn arguments_alone_keep_the_booted_image(backend: Backend) {
     assert!(boot.kargs().starts_with("console=ttyS0 nosmt ostree="), "{}", boot.kargs());
     assert_eq!(ok(&boot, &["seen"])["deployments"]["booted"]["image"], v1.to_string());
     assert_eq!(ok(&boot, &["seen"])["deployments"]["booted"]["carries"]["config"], "rendered-worker-a");
+}
+
+fn image_and_arguments_are_one_deployment(backend: Backend) {
+    let lab = lab(backend);
+    let v2 = lab.v2.to_string();
+    let boot = lab.boot();
+    let made = || {
+        let all = lab.world.dir().join("sysroot/ostree/deploy/sandbox/deploy");
+        let names = fs::read_dir(all).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| !name.ends_with(".origin")).count()
+    };
+    assert_eq!(made(), 1);
+    let words = ["stage", &v2, "-console=ttyS0", "+a=1", "+b=\"x y\"", "+a=1", "+=odd", "+c"];
+    let staged = ok(&boot, &words);
+    let kargs = serde_json::json!(["rw", "a=1", "b=\"x y\"", "a=1", "=odd", "c"]);
+    assert_eq!(staged["kargs"], kargs);
+    assert!(staged["deployment"].as_str().unwrap().ends_with(".0"), "{staged}: staged twice");
+    // What was staged is put away only at the end of the boot or by a clean-up: a second one would be seen.
+    assert_eq!(made(), 2);
+    assert_eq!(ok(&boot, &words), staged, "the same once more changes nothing");
+    boot.shutdown();
+    let kargs = lab.boot().kargs().to_owned();
+    assert!(kargs.starts_with("rw a=1 b=\"x y\" a=1 =odd c ostree="), "{kargs}");
 }
 
 fn unstaging_leaves_the_old_system(backend: Backend) {

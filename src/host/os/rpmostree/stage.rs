@@ -11,10 +11,11 @@ use crate::host::os::trouble::{Failure, SYSROOT, Trouble};
 use crate::host::os::worker::Worker;
 use crate::host::os::{OsProgress, StageRequest};
 use crate::host::{HostError, Root};
-use crate::model::ModelError;
 use crate::model::observation::Staged;
+use crate::model::{Karg, ModelError};
 
 use super::daemon::{Daemon, Refused, next as next_message};
+use super::deployments::State;
 use super::extensions;
 use super::request::{self, Next, OURS, Update};
 use super::transaction::{Ended, Peer};
@@ -51,7 +52,7 @@ async fn bring(
     progress: &Tell<'_>,
 ) -> Result<Staged, HostError> {
     let daemon = Daemon::open(root).await?;
-    let mut last = None;
+    let (mut last, mut in_place) = (None, false);
     for _ in 0..ROUNDS {
         let state = daemon.state().await?;
         if state.booted().is_none() {
@@ -69,6 +70,12 @@ async fn bring(
         if matches!(next, Next::Update(_)) {
             packages(root, request, progress).await?;
         }
+        // Once: a daemon that does not see it does it its own way.
+        if !std::mem::replace(&mut in_place, matches!(next, Next::Kargs { .. }))
+            && changed_in_place(worker, &state, &next).await
+        {
+            continue;
+        }
         match perform(&daemon, request, &next, progress).await {
             Ok(()) => last = Some(next),
             Err(Refused::Same) if matches!(next, Next::Update(_)) => last = Some(next),
@@ -78,6 +85,24 @@ async fn bring(
         }
     }
     Err(Refused::Busy.into_error())
+}
+
+/// Changes the arguments of what is staged, without a second deployment; returns true if that was done.
+///
+/// rpm-ostree can't do both in one: `UpdateDeployment` has no modifier for kernel arguments, and `KernelArgs` deploys what
+/// is staged once more. libostree changes them where they are. Where the worker can't, rpm-ostree does it its way.
+async fn changed_in_place(worker: &Worker, state: &State, next: &Next) -> bool {
+    let Next::Kargs { wanted, .. } = next else { return false };
+    if !state.deployments.first().is_some_and(|first| first.is_staged) {
+        return false;
+    }
+    match worker.kargs(&state.next_kargs, &Karg::split(wanted)).await {
+        Ok(_) => true,
+        Err(error) => {
+            tracing::info!("Kernel arguments go into a deployment of their own: {error}");
+            false
+        }
+    }
 }
 
 /// Brings the packages that are layered, or fitted to another image.
