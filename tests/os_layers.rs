@@ -84,3 +84,45 @@ fn packages_are_pulled_with_credentials() {
     let link = Op::LinkPullSecret { path: secret }.word();
     assert_eq!(words(&to), [link, "switch-kernel", "install-extensions"]);
 }
+
+/// MCD-204: into image mode the requests go with the switch, in one plan that says so. What an administrator layered
+/// stays, and leaving brings back what the config asks for.
+#[test]
+fn image_mode_takes_kernel_and_extensions_from_the_image() {
+    let from = layered("rendered-a");
+    let mut to = from.clone();
+    to.image = Some(image('b'));
+    let mut host = World::holding(&from);
+    let words = |host: &World, from: &HostSpec, to: &HostSpec, removed: &[&str]| {
+        let mut facts = host.facts(from, to, Carries::Unknown);
+        if let OsSeen::Deployments { booted, .. } = &mut facts.seen.os {
+            booted.local.requested.insert("vim".to_owned());
+            booted.local.removed = removed.iter().map(|name| (*name).to_owned()).collect();
+        }
+        let plan = plan(from, to, &facts, &DisruptionPolicy::defaults()).unwrap();
+        let lines = plan.steps().iter().map(|step| format!("{step}: {}", step.because.word()));
+        (lines.collect::<Vec<_>>(), plan)
+    };
+    let (lines, entered) = words(&host, &from, &to, &["kernel", "kernel-core"]);
+    let staged = format!("stage-os {}: changed", image('b'));
+    assert_eq!(lines, [&staged, "switch-kernel default: in-image", "install-extensions none: in-image"]);
+    let After::Reboot { because } = entered.after() else { panic!("{entered:?}") };
+    assert_eq!(because, &["osImageURL"], "what rides along needs no reboot of its own");
+
+    // Without an OS step nothing is made for it; a change of arguments takes it along.
+    host.booted = Some(image('b'));
+    assert_eq!(words(&host, &to, &to, &[]).0, [""; 0]);
+    let mut more = to.clone();
+    more.kargs = machine_config_agent::model::Karg::split("nosmt");
+    let lines = words(&host, &to, &more, &[]).0;
+    assert_eq!(lines, ["install-extensions none: in-image", "set-kargs +nosmt: added"]);
+
+    // The way out: what an older agent left is not asked for any more, what the config asks for comes back.
+    let mut plain = spec("rendered-c", json!({"osImageURL": image('a').to_string()}));
+    let back = format!("stage-os {}: changed", image('a'));
+    let mut bare = to.clone();
+    (bare.extensions, bare.kernel_type) = (plain.extensions.clone(), plain.kernel_type);
+    assert_eq!(words(&host, &bare, &plain, &[]).0, [&back, "install-extensions none: removed"]);
+    plain.extensions = from.extensions.clone();
+    assert_eq!(words(&host, &bare, &plain, &[]).0, [&back, "install-extensions usbguard: added"]);
+}

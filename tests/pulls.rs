@@ -25,7 +25,13 @@ fn once(cause: &'static str) -> impl Fn() -> Ended {
     move || {
         let Some(cause) = left.take() else { return Ok(()) };
         let (object, cause) = (image("b").to_string(), cause.to_owned());
-        Err(HostError::Os { object, cause, class: Class::Retry, reason: "ImagePullFailed", next: "Wait." })
+        Err(HostError::Os {
+            object,
+            cause,
+            class: Class::Retry,
+            reason: "ImagePullFailed",
+            next: "Wait.".to_owned(),
+        })
     }
 }
 

@@ -87,6 +87,12 @@ impl Bench {
         Self { dir, bus, double }
     }
 
+    /// A repository of the administrator's.
+    fn repository(&self) {
+        fs::create_dir_all(self.dir.path().join("etc/yum.repos.d")).unwrap();
+        fs::write(self.dir.path().join("etc/yum.repos.d/own.repo"), "[own]\n").unwrap();
+    }
+
     /// A new daemon, as the bus would start it.
     fn restart(&mut self, deployments: &Value) {
         drop(self.double.kill());
@@ -331,6 +337,11 @@ async fn failures_are_told_in_the_daemons_words() {
         assert_eq!((error.reason(), error.class()), (reason, class), "{error}");
         assert!(error.to_string().contains(text), "{error}");
         assert!(error.to_string().contains(&image('2').to_string()), "{error}");
+        let (missing, away) = (reason == "ImageNotFound", reason == "ImagePullFailed");
+        assert_eq!(error.to_string().contains("the registry has no such image: "), missing, "{error}");
+        // The command works as it is written.
+        let command = format!("skopeo inspect docker://{}", image('2'));
+        assert_eq!(error.next().contains(&command), missing || away, "{}", error.next());
     }
 }
 
@@ -460,6 +471,7 @@ fn layers(kernel: KernelType, extensions: &[&str]) -> Layers {
 #[tokio::test(flavor = "current_thread")]
 async fn kernel_and_extensions_come_with_the_image() {
     let bench = Bench::of(&json!([booted('1')]));
+    bench.repository();
     let layered = StageRequest { layers: Some(layers(KernelType::Realtime, &["usbguard"])), ..wants('2') };
     stage(&bench.backend(), &layered).await.unwrap();
     assert_eq!(bench.log().await, ["UpdateDeployment"]);
@@ -471,6 +483,7 @@ async fn kernel_and_extensions_come_with_the_image() {
         "removals": ["kernel", "kernel-core", "kernel-modules", "kernel-modules-core", "kernel-modules-extra"],
     });
     let bench = Bench::of(&json!([with('1', switched)]));
+    bench.repository();
     let back = StageRequest { layers: Some(layers(KernelType::Default, &[])), ..StageRequest::default() };
     stage(&bench.backend(), &back).await.unwrap();
     assert_eq!(bench.log().await, ["UpdateDeployment"]);
@@ -533,6 +546,48 @@ async fn missing_packages_are_noticed() {
     assert_eq!(staged(&bench.backend()).await, None);
 }
 
+/// Into image mode: a request that stays would need a repository, or break the next change of arguments. With an image
+/// that holds the package, and with one that does not.
+#[tokio::test(flavor = "current_thread")]
+async fn image_mode_drops_requests_of_extensions() {
+    for held in [&["usbguard"][..], &[]] {
+        let extended = with('1', json!({"booted": true, "packages": ["usbguard"]}));
+        let bench = Bench::of(&json!([extended]));
+        bench.faults(json!({"images": {reference('2'): held}})).await;
+        let into = StageRequest { layers: Some(layers(KernelType::Default, &[])), ..wants('2') };
+        stage(&bench.backend(), &into).await.unwrap();
+        assert_eq!(bench.log().await, ["UpdateDeployment"], "the image and the packages in one");
+        let more = StageRequest { append_kargs: Karg::split("a=1"), ..into };
+        stage(&bench.backend(), &more).await.unwrap();
+    }
+}
+
+/// What the real daemon does with a request that stays, as seen on 2026.2: a double that does not shows nothing.
+#[tokio::test(flavor = "current_thread")]
+async fn requests_that_stay_fail_as_in_rpm_ostree() {
+    let extended = with('1', json!({"booted": true, "packages": ["usbguard"]}));
+    let bench = Bench::of(&json!([extended]));
+    let error = stage(&bench.backend(), &wants('2')).await.unwrap_err();
+    assert_eq!((error.reason(), error.class()), ("NoRepositories", Class::Retry), "{error}");
+    assert!(error.to_string().contains("No enabled repositories"), "{error}");
+    assert!(error.next().contains("rpm-ostree uninstall"), "{}", error.next());
+    bench.faults(json!({"images": {reference('2'): ["usbguard"]}})).await;
+    let request = StageRequest { append_kargs: Karg::split("a=1"), ..wants('2') };
+    let error = stage(&bench.backend(), &request).await.unwrap_err();
+    assert!(error.to_string().contains("No packages in transaction"), "{error}");
+}
+
+/// A masked daemon has not ended: it is named, with what unmasks it.
+#[tokio::test(flavor = "current_thread")]
+async fn a_masked_daemon_is_named() {
+    let bench = Bench::of(&json!([booted('1')]));
+    bench.faults(json!({"masked": true})).await;
+    let error = stage(&bench.backend(), &wants('2')).await.unwrap_err();
+    assert_eq!((error.reason(), error.class()), ("RpmOstreeMasked", Class::Retry), "{error}");
+    assert!(error.to_string().contains("rpm-ostreed.service is masked"), "{error}");
+    assert!(error.next().contains("systemctl unmask rpm-ostreed.service"), "{}", error.next());
+}
+
 /// OST-012: the old deployment goes when it is asked to, and only where there is one.
 #[tokio::test(flavor = "current_thread")]
 async fn the_rollback_is_kept_until_it_is_dropped() {
@@ -551,7 +606,11 @@ async fn the_rollback_is_kept_until_it_is_dropped() {
 /// A host that was changed by hand is seen as it is: packages, and another deployment for the next boot.
 #[tokio::test(flavor = "current_thread")]
 async fn changes_by_hand_are_seen() {
-    let changed = with('2', json!({"booted": true, "packages": ["vim"], "removals": ["nano"]}));
+    let local = format!("{}:cowsay-3.0-1.noarch", "c".repeat(64));
+    let changed = with(
+        '2',
+        json!({"booted": true, "packages": ["vim"], "local-packages": [local], "removals": ["nano"]}),
+    );
     let bench = Bench::of(&json!([deployment('1'), changed]));
     let OsSeen::Deployments { booted, staged: None, next: Some(next) } =
         bench.backend().seen().await.unwrap()
@@ -559,5 +618,6 @@ async fn changes_by_hand_are_seen() {
         panic!()
     };
     assert_eq!(next.image, Some(image('1')));
-    assert!(booted.local.requested.contains("vim") && booted.local.removed.contains("nano"));
+    assert_eq!(booted.local.requested.iter().collect::<Vec<_>>(), ["cowsay-3.0-1.noarch", "vim"]);
+    assert!(booted.local.removed.contains("nano"));
 }

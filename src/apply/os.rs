@@ -35,7 +35,9 @@ pub(super) async fn carry(
                 request.delete_kargs.clone_from(delete);
                 request.append_kargs.clone_from(append);
             }
-            Op::InstallExtensions { .. } | Op::SwitchKernel { .. } => request.layers = Some(to.layers()),
+            Op::InstallExtensions { .. } | Op::SwitchKernel { .. } => {
+                request.layers = Some(to.host_layers());
+            }
             Op::WriteFile { .. }
             | Op::RemoveFile { .. }
             | Op::RestoreFile { .. }
@@ -61,10 +63,10 @@ pub(super) async fn carry(
         return Ok(());
     }
     // Another image needs the packages that stay, too: they are fitted to it.
-    if request.image.is_some() && to.image.is_none() && !to.layers().is_empty() {
-        request.layers = Some(to.layers());
+    if request.image.is_some() && !to.host_layers().is_empty() {
+        request.layers = Some(to.host_layers());
     }
-    if request.layers.is_some() {
+    if request.layers.as_ref().is_some_and(|layers| !layers.is_empty()) {
         request.extensions_image.clone_from(&to.extensions_image);
     }
     stage(host, &request, progress).await

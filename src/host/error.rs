@@ -125,7 +125,7 @@ pub enum HostError {
         /// A bounded word for events and metric labels.
         reason: &'static str,
         /// What a person does next.
-        next: &'static str,
+        next: String,
     },
 }
 
@@ -227,7 +227,7 @@ impl HostError {
                 "Start the agent with the OS backend of the host, or take OS changes out of the config."
                     .to_owned()
             }
-            Self::Os { next, .. } => (*next).to_owned(),
+            Self::Os { next, .. } => next.clone(),
         }
     }
 }

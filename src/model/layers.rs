@@ -74,6 +74,18 @@ impl LayerChange {
     }
 }
 
+impl LayerChange {
+    /// Returns true if the image's own kernel comes back.
+    pub fn resets_kernel(&self) -> bool {
+        !self.reset.is_empty()
+    }
+
+    /// Returns true if requests for packages of extensions are taken back.
+    pub fn drops_extensions(&self) -> bool {
+        self.uninstall.iter().any(|name| !is_other_kernel(name))
+    }
+}
+
 impl Layers {
     /// Returns the packages that are requested of a deployment with these layers.
     pub fn packages(&self) -> Result<BTreeSet<String>, ModelError> {

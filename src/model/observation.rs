@@ -103,6 +103,14 @@ pub struct LocalPackages {
 }
 
 impl LocalPackages {
+    /// Returns the package's name in an entry of rpm-ostree: one that was installed from a file is `SHA256:NEVRA`.
+    pub fn name_in(entry: &str) -> &str {
+        match entry.split_once(':') {
+            Some((digest, name)) if Sha256::parse(digest).is_ok() => name,
+            Some(_) | None => entry,
+        }
+    }
+
     /// Says whether the deployment is the image and nothing else.
     pub fn is_empty(&self) -> bool {
         self.requested.is_empty() && self.removed.is_empty() && self.replaced.is_empty()

@@ -60,9 +60,14 @@ impl HostSpec {
         self.image.as_ref().or(self.os_image_url.as_ref())
     }
 
-    /// Returns what is layered on the image outside image mode.
+    /// Returns the kernel and the extensions of the config.
     pub fn layers(&self) -> Layers {
         Layers { kernel: self.kernel_type, extensions: self.extensions.clone() }
+    }
+
+    /// Returns what is layered on this host's image: nothing in image mode, where the image brings it.
+    pub fn host_layers(&self) -> Layers {
+        if self.image.is_some() { Layers::default() } else { self.layers() }
     }
 
     /// Returns the pair that this value stands for.

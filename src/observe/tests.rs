@@ -115,7 +115,7 @@ impl OsBackend for Booting {
             let (class, reason, next) = (Class::Degraded, "ImageNotFound", "Push it.");
             match self.answers {
                 Answers::Yes => Ok(Preflight { carries, download: None }),
-                Answers::No => Err(HostError::Os { object, cause, class, reason, next }),
+                Answers::No => Err(HostError::Os { object, cause, class, reason, next: next.to_owned() }),
                 Answers::Never => std::future::pending().await,
             }
         })

@@ -259,10 +259,8 @@ fn image(spec: &HostSpec, os: &OsSeen) -> Option<Difference> {
 /// Packages of the kernel and of extensions that the booted deployment was not asked for (MCD-202). In image mode they
 /// are the image's business (MCD-204); names that nobody knows are told when they are to be layered.
 fn packages(spec: &HostSpec, booted: &Booted) -> Vec<Difference> {
-    let outside = spec.image.is_none();
-    let missing = outside.then(|| spec.layers().missing(&booted.local).unwrap_or_default());
+    let missing = spec.host_layers().missing(&booted.local).unwrap_or_default().into_iter();
     let found = &"not requested of the booted deployment";
-    let missing = missing.unwrap_or_default().into_iter();
     missing.map(|name| difference(Kind::Package, &name, What::Missing, &name, found)).collect()
 }
 

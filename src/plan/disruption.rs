@@ -81,6 +81,8 @@ fn os_reasons(steps: &[Step]) -> Vec<String> {
     let reason = |step: &Step| match &step.op {
         Op::StageOs { .. } => Some("osImageURL"),
         Op::SetKargs { .. } => Some("kernelArguments"),
+        // It rides along with what makes the deployment.
+        Op::SwitchKernel { .. } | Op::InstallExtensions { .. } if step.because == Because::InImage => None,
         Op::SwitchKernel { .. } => Some("kernelType"),
         Op::InstallExtensions { .. } => Some("extensions"),
         Op::LinkPullSecret { .. }

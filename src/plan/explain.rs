@@ -51,6 +51,7 @@ fn because_sentence(because: Because) -> &'static str {
         Because::UnitsChanged => "unit files changed",
         Because::Policy => "the disruption policy asks for it",
         Because::Pull => "credentials for the pull",
+        Because::InImage => "in image mode the image brings it",
     }
 }
 
@@ -65,6 +66,9 @@ pub fn text(plan: &Plan) -> String {
     line("From", &from);
     line("To", &target_text(plan.to()));
     line("Mode", &format!("{}: {}", mode_word(plan.mode()), mode_sentence(plan.mode())));
+    if plan.to().image.is_some() {
+        line("Layers", "none: the kernel and the extensions of the config come with the image");
+    }
     line("Drain", &drain_text(plan));
     match plan.after() {
         After::Nothing => line("After", "nothing: no service is touched, no reboot"),

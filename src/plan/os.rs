@@ -3,8 +3,10 @@
 //! On a host that is not image-based there are none (MCD-207).
 
 use super::sides::Sides;
-use super::{Because, Mode, Op, Step};
+use super::{Because, Mode, Op, Step, kargs};
 use crate::model::ImageRef;
+use crate::model::layers::Architecture;
+use crate::model::observation::LocalPackages;
 use crate::model::os::KernelType;
 
 /// Returns the steps.
@@ -25,7 +27,31 @@ pub(super) fn steps(sides: &Sides<'_>) -> Vec<Step> {
         }
         steps.extend(layered);
     }
+    if !steps.is_empty() || kargs::steps(sides).is_some() {
+        steps.extend(dropped(sides, &booted.local, &steps));
+    }
     steps
+}
+
+/// The requests that the booted deployment has, and the next one must not have, where image mode is entered, kept or
+/// left: rpm-ostree keeps a request until it is taken back. It then wants a repository for it, or, where the image has the package, fails at the next
+/// change of arguments. Nothing is made for that alone: it goes with the next deployment.
+fn dropped(sides: &Sides<'_>, local: &LocalPackages, steps: &[Step]) -> Vec<Step> {
+    let (from, to) = (sides.from, sides.to);
+    if from.image.is_none() && to.image.is_none() {
+        return Vec::new();
+    }
+    // Names that nobody knows are refused where they are to be layered.
+    let wanted = to.host_layers();
+    let change = wanted.change(local, Architecture::HERE).unwrap_or_default();
+    let because = if to.image.is_some() { Because::InImage } else { Because::Removed };
+    let planned = |word: &str| steps.iter().any(|step| step.op.word() == word);
+    let kernel = change.resets_kernel().then_some(Op::SwitchKernel { kernel: wanted.kernel });
+    let extensions = change
+        .drops_extensions()
+        .then(|| Op::InstallExtensions { extensions: wanted.extensions.into_iter().collect() });
+    let ops = kernel.into_iter().chain(extensions).filter(|op| !planned(op.word()));
+    ops.map(|op| Step { op, because }).collect()
 }
 
 fn pull_secret(sides: &Sides<'_>) -> Option<Step> {

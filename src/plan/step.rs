@@ -26,6 +26,8 @@ pub enum Because {
     Policy,
     /// The image needs it before it is pulled.
     Pull,
+    /// In image mode the image brings it.
+    InImage,
 }
 
 /// One thing done to the host. Every step is idempotent; its doc says what a second run sees.
@@ -252,6 +254,7 @@ impl Op {
                 let plus = append.iter().map(|karg| format!("+{karg}"));
                 minus.chain(plus).collect::<Vec<_>>().join(" ")
             }
+            Self::InstallExtensions { extensions } if extensions.is_empty() => "none".to_owned(),
             Self::InstallExtensions { extensions } => extensions.join(" "),
             Self::SwitchKernel { kernel } => kernel.word().to_owned(),
             Self::WriteDropin { unit, name } | Self::RemoveDropin { unit, name } => {
@@ -319,6 +322,7 @@ impl Because {
             Self::UnitsChanged => "units-changed",
             Self::Policy => "policy",
             Self::Pull => "pull",
+            Self::InImage => "in-image",
         }
     }
 }

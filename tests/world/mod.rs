@@ -277,7 +277,7 @@ impl World {
                     self.enabled.remove(unit);
                 }
                 Op::InstallExtensions { .. } | Op::SwitchKernel { .. } => {
-                    self.next_packages = to.layers().packages().unwrap_or_default();
+                    self.next_packages = to.host_layers().packages().unwrap_or_default();
                 }
                 Op::LinkPullSecret { .. }
                 | Op::DaemonReload

@@ -75,7 +75,13 @@ impl OsBackend for Remembering {
             }
             if let Some((cause, class)) = self.fails {
                 let (object, cause) = (request.image.clone().unwrap().to_string(), cause.to_owned());
-                return Err(HostError::Os { object, cause, class, reason: "ImagePullFailed", next: "Wait." });
+                return Err(HostError::Os {
+                    object,
+                    cause,
+                    class,
+                    reason: "ImagePullFailed",
+                    next: "Wait.".to_owned(),
+                });
             }
             self.asked.borrow_mut().push(request.clone());
             let image = self.stages_instead.clone().or_else(|| request.image.clone());
@@ -188,6 +194,9 @@ async fn packages_and_image_are_one_request() {
     to.image = Some(image('b'));
     let asked = carry(&to, vec![Op::StageOs { image: image('b') }]).await;
     assert_eq!((asked.layers, asked.extensions_image), (None, None));
+    let drop = Op::InstallExtensions { extensions: Vec::new() };
+    let asked = carry(&to, vec![Op::StageOs { image: image('b') }, drop]).await;
+    assert_eq!((asked.layers, asked.extensions_image), (Some(Layers::default()), None));
 }
 
 /// MCD-190: what became of the pull begins with the words that tests of clusters look for, and the registry's follow.

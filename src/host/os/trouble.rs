@@ -10,6 +10,9 @@ use crate::model::Class;
 /// The object of errors that are about no image.
 pub(super) const SYSROOT: &str = "the libostree sysroot";
 
+/// The longest cause of a failure.
+const MAX_CAUSE_CHARS: usize = 2000;
+
 /// Why a piece of work ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::host) struct Failure {
@@ -27,7 +30,9 @@ impl Failure {
         object: impl Into<String>,
         cause: impl Into<String>,
     ) -> Self {
-        Self { object: object.into(), cause: cause.into(), trouble }
+        // The tooling's own words may be of any length; a report cuts them here, too.
+        let cause = cause.into().chars().take(MAX_CAUSE_CHARS).collect();
+        Self { object: object.into(), cause, trouble }
     }
 
     /// Says that a deployment which is to boot next is not there.
@@ -37,7 +42,7 @@ impl Failure {
 
     /// Finds the kind of a failure by the words of skopeo, ostree-ext and libostree: none of them gives a code.
     pub(in crate::host) fn told(object: &str, text: &str, other: Trouble) -> Self {
-        const KNOWN: [(&str, Trouble); 28] = [
+        const KNOWN: [(&str, Trouble); 29] = [
             ("no space left", Trouble::NoSpace),
             ("min-free-space", Trouble::NoSpace),
             ("disk quota exceeded", Trouble::NoSpace),
@@ -46,6 +51,7 @@ impl Failure {
             ("authentication required", Trouble::Unauthorized),
             ("403 (forbidden)", Trouble::Unauthorized),
             ("packages not found", Trouble::NoPackage),
+            ("no enabled repositories", Trouble::NoRepositories),
             ("pinging container registry", Trouble::PullFailed),
             ("connection refused", Trouble::PullFailed),
             ("no such host", Trouble::PullFailed),
@@ -70,19 +76,17 @@ impl Failure {
         let low = text.to_lowercase();
         let trouble =
             KNOWN.iter().find(|(part, _)| low.contains(part)).map_or(other, |(_, trouble)| *trouble);
+        if trouble == Trouble::ImageNotFound {
+            return Self::new(trouble, object, format!("the registry has no such image: {text}"));
+        }
         Self::new(trouble, object, text)
     }
 
     /// Says the same in the host's words.
     pub(in crate::host) fn into_error(self) -> HostError {
         let Self { object, cause, trouble } = self;
-        HostError::Os {
-            object,
-            cause,
-            class: trouble.class(),
-            reason: trouble.reason(),
-            next: trouble.next(),
-        }
+        let next = next::about(trouble.next(), &object);
+        HostError::Os { object, cause, class: trouble.class(), reason: trouble.reason(), next }
     }
 }
 
@@ -136,12 +140,16 @@ pub(in crate::host) enum Trouble {
     WrongLayers,
     /// Packages that were asked for are not in the staged deployment, or nowhere to be had.
     NoPackage,
+    /// Packages are requested of the deployment, and the host has no repository of packages.
+    NoRepositories,
     /// libostree failed.
     Libostree,
     /// rpm-ostree failed.
     RpmOstree,
     /// The daemon of rpm-ostree ended in the middle.
     DaemonLost,
+    /// The unit of the daemon of rpm-ostree is masked.
+    DaemonMasked,
     /// The worker's file is not there, or is another version's.
     NotInstalled,
     /// The worker ended without an answer.
@@ -164,6 +172,9 @@ impl Trouble {
             | Self::Bootc
             | Self::RpmOstree
             | Self::DaemonLost
+            // An administrator's hand ends both, and tells the agent nothing.
+            | Self::DaemonMasked
+            | Self::NoRepositories
             // Somebody else may have staged in between.
             | Self::WrongStaged
             | Self::Worker => Class::Retry,
@@ -207,9 +218,11 @@ impl Trouble {
             Self::Bootc => "BootcFailed",
             Self::WrongLayers => "InvalidConfig",
             Self::NoPackage => "PackageNotStaged",
+            Self::NoRepositories => "NoRepositories",
             Self::Libostree => "LibostreeFailed",
             Self::RpmOstree => "RpmOstreeFailed",
             Self::DaemonLost => "RpmOstreeDaemonLost",
+            Self::DaemonMasked => "RpmOstreeMasked",
             Self::NotInstalled => "OsWorkerNotInstalled",
             Self::Worker => "OsWorkerFailed",
         }
@@ -235,8 +248,10 @@ impl Trouble {
             Self::Bootc => next::BOOTC,
             Self::WrongLayers => next::WRONG_LAYERS,
             Self::NoPackage => next::NO_PACKAGE,
+            Self::NoRepositories => next::NO_REPOSITORIES,
             Self::RpmOstree => next::RPM_OSTREE,
             Self::DaemonLost => next::DAEMON_LOST,
+            Self::DaemonMasked => next::DAEMON_MASKED,
             Self::NoSpace | Self::SysrootFull => next::NO_SPACE,
             Self::MissingTool => next::MISSING_TOOL,
             Self::Locked => next::LOCKED,

@@ -1,6 +1,6 @@
 //! The deployments: in memory, or of a real sysroot by way of the agent's own worker.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Mutex;
 
@@ -25,8 +25,21 @@ pub(crate) struct Deployment {
     pub(crate) booted: bool,
     pub(crate) staged: bool,
     pub(crate) packages: BTreeSet<String>,
+    /// `SHA256:NEVRA` of packages that were installed from files.
+    pub(crate) local_packages: BTreeSet<String>,
     pub(crate) removals: BTreeSet<String>,
+    /// The packages of the image itself, as far as they matter.
+    pub(crate) contains: BTreeSet<String>,
     pub(crate) kargs: String,
+}
+
+/// What the packages of a transaction come from.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Sources {
+    /// Whether `/etc/yum.repos.d` has a repository.
+    pub(crate) repositories: bool,
+    /// The packages that images hold, by reference.
+    pub(crate) images: BTreeMap<String, BTreeSet<String>>,
 }
 
 /// A piece of work.
@@ -71,9 +84,14 @@ impl Backing {
     }
 
     /// Does the work. Dropping the future ends it.
-    pub(crate) async fn work(&self, job: Job, progress: UnboundedSender<String>) -> Result<(), String> {
+    pub(crate) async fn work(
+        &self,
+        job: Job,
+        sources: &Sources,
+        progress: UnboundedSender<String>,
+    ) -> Result<(), String> {
         match self {
-            Self::Memory(all) => remember(&mut all.lock().unwrap(), job),
+            Self::Memory(all) => remember(&mut all.lock().unwrap(), job, sources),
             Self::Sysroot => alone(|| async { work(job, progress).await }).await,
         }
     }
@@ -110,7 +128,7 @@ impl<T> Unsent for Result<(), T> {
     }
 }
 
-fn remember(all: &mut Vec<Deployment>, job: Job) -> Result<(), String> {
+fn remember(all: &mut Vec<Deployment>, job: Job, sources: &Sources) -> Result<(), String> {
     let booted = all.iter().position(|one| one.booted).unwrap();
     let merge = all.first().unwrap().clone();
     let mut next = Deployment { booted: false, staged: true, serial: merge.serial + 1, ..merge.clone() };
@@ -131,6 +149,11 @@ fn remember(all: &mut Vec<Deployment>, job: Job) -> Result<(), String> {
             if line == merge.kargs {
                 return Ok(());
             }
+            // It puts the packages together anew, from what is cached; where all of them are the image's own there is
+            // nothing to put together, and the real one fails at that.
+            if !merge.packages.is_empty() && merge.packages.is_subset(&merge.contains) {
+                return Err("No packages in transaction".to_owned());
+            }
             next.kargs = line;
         }
         Job::Update { refspec, install, uninstall, remove, reset } => {
@@ -139,6 +162,7 @@ fn remember(all: &mut Vec<Deployment>, job: Job) -> Result<(), String> {
                 next.checksum = digest.chars().rev().collect();
                 next.digest = format!("sha256:{digest}");
                 next.label = String::new();
+                next.contains = sources.images.get(&refspec).cloned().unwrap_or_default();
                 next.reference = refspec;
                 next.serial = 0;
             }
@@ -152,6 +176,10 @@ fn remember(all: &mut Vec<Deployment>, job: Job) -> Result<(), String> {
             next.packages.extend(install);
             next.removals.retain(|name| !reset.contains(name));
             next.removals.extend(remove);
+            // A request stays in the origin, whatever the image holds.
+            if !next.packages.is_subset(&next.contains) && !sources.repositories {
+                return Err("No enabled repositories".to_owned());
+            }
         }
     }
     // One that is staged makes room for the other.

@@ -65,6 +65,7 @@ pub(crate) struct Refusal {
 
 const FAILED: &str = "org.gtk.GDBus.UnmappedGError.Quark._g_2dio_2derror_2dquark.Code0";
 const BUSY: &str = "org.gtk.GDBus.UnmappedGError.Quark._g_2dio_2derror_2dquark.Code26";
+const MASKED: &str = "org.freedesktop.systemd1.UnitMasked";
 const NO_REPLY: &str = "org.freedesktop.DBus.Error.NoReply";
 
 impl DBusError for Refusal {
@@ -101,6 +102,9 @@ impl Sysroot {
         if faults.no_reply > 0 {
             faults.no_reply -= 1;
             return Err(refuse(NO_REPLY, "Message recipient disconnected from message bus without replying"));
+        }
+        if faults.masked {
+            return Err(refuse(MASKED, "Unit rpm-ostreed.service is masked."));
         }
         let sender = header.sender().unwrap().to_string();
         self.0.clients.lock().unwrap().insert(sender, options.text("id").unwrap_or_default());
@@ -159,6 +163,7 @@ fn dictionary(one: &Deployment) -> HashMap<String, OwnedValue> {
         ("timestamp", 1_700_000_000_u64.into()),
         ("base-commit-meta", meta.into()),
         ("requested-packages", list(&one.packages)),
+        ("requested-local-packages", list(&one.local_packages)),
         ("requested-base-removals", list(&one.removals)),
     ];
     if !one.reference.is_empty() {

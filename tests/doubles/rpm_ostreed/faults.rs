@@ -1,5 +1,6 @@
 //! What goes wrong, set by tests over the bus.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -31,6 +32,10 @@ pub(crate) struct Faults {
     pub(crate) die_after: bool,
     /// The name leaves the bus in the middle of the work; the socket stays.
     pub(crate) drop_name: bool,
+    /// The packages that images hold, by reference.
+    pub(crate) images: BTreeMap<String, BTreeSet<String>>,
+    /// The unit of the daemon is masked: the bus says so in its place.
+    pub(crate) masked: bool,
     /// So many messages are told before the work: more than a client's queue holds.
     pub(crate) chatter: u32,
 }

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use zbus::Connection;
 use zbus::object_server::SignalEmitter;
 
-use crate::backing::Job;
+use crate::backing::{Job, Sources};
 use crate::peer::{self, Peer};
 use crate::{Daemon, NAME, SOCKET, bus};
 
@@ -159,7 +159,10 @@ async fn done(daemon: &Arc<Daemon>, transaction: &Transaction) -> Result<(), Str
         }
     }
     let (sender, mut lines) = tokio::sync::mpsc::unbounded_channel();
-    let work = daemon.backing.work(job, sender);
+    let repositories =
+        std::fs::read_dir(daemon.root.join("etc/yum.repos.d")).is_ok_and(|mut all| all.next().is_some());
+    let sources = Sources { repositories, images: faults.images };
+    let work = daemon.backing.work(job, &sources, sender);
     tokio::pin!(work);
     loop {
         tokio::select! {

@@ -30,6 +30,7 @@ use super::worker::protocol::WithoutCommit;
 use super::{OsBackend, OsProgress, Preflight, SoftReboot, StageRequest};
 use crate::model::observation::{Booted, OsSeen, Staged};
 use crate::model::{Contents, ImageRef};
+use crate::model::os::Layers;
 
 use made::Made;
 use status::{BootcHost, Store};
@@ -62,7 +63,9 @@ impl BootcBackend {
         request: &StageRequest,
         progress: &(dyn Fn(OsProgress) + '_),
     ) -> Result<Staged, HostError> {
-        if let Some(layers) = &request.layers {
+        // None to drop with another image: a host that has some is refused by their names, below.
+        let drops = |layers: &Layers| layers.is_empty() && request.image.is_some();
+        if let Some(layers) = request.layers.as_ref().filter(|layers| !drops(layers)) {
             let cause = format!("bootc can't layer packages: {layers}");
             return Err(Failure::new(Trouble::CannotLayer, "the next deployment", cause).into_error());
         }

@@ -33,6 +33,7 @@ mod sysroot;
 mod unverified;
 
 use crate::model::observation::{OsSeen, Staged};
+use crate::model::os::Layers;
 use crate::model::{Contents, ImageRef};
 
 use super::super::{BoxFuture, HostError};
@@ -79,7 +80,9 @@ impl OsBackend for OstreeBackend {
         progress: &'a (dyn Fn(OsProgress) + 'a),
     ) -> BoxFuture<'a, Result<Staged, HostError>> {
         Box::pin(async move {
-            if let Some(layers) = &request.layers {
+            // The origin of another image has no requests: to drop them is all that is asked for then.
+            let drops = |layers: &Layers| layers.is_empty() && request.image.is_some();
+            if let Some(layers) = request.layers.as_ref().filter(|layers| !drops(layers)) {
                 let cause = format!("libostree can't layer packages: {layers}");
                 return Err(Failure::new(Trouble::CannotLayer, "the next deployment", cause).into_error());
             }

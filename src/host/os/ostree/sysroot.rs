@@ -135,7 +135,11 @@ fn local_packages(deployment: &Deployment) -> LocalPackages {
     let origin = deployment.origin().unwrap_or_default();
     let names = |group: &str, keys: &[&str]| {
         let lists = keys.iter().filter_map(|key| origin.string_list(group, key).ok());
-        lists.flat_map(|list| list.iter().map(ToString::to_string).collect::<Vec<_>>()).collect()
+        lists
+            .flat_map(|list| {
+                list.iter().map(|entry| LocalPackages::name_in(entry).to_owned()).collect::<Vec<_>>()
+            })
+            .collect()
     };
     LocalPackages {
         requested: names("packages", &["requested", "requested-local"]),

@@ -259,6 +259,9 @@ fn refused(method: &'static str, source: zbus::Error) -> Refused {
     ) {
         let cause = format!("{method}: the daemon of rpm-ostree does not answer: {text}");
         Refused::Gone(Failure::new(Trouble::DaemonLost, SYSROOT, cause).into_error())
+    } else if name.as_str() == "org.freedesktop.systemd1.UnitMasked" || text.contains(" is masked") {
+        let cause = format!("the daemon of rpm-ostree can't be started: {text}");
+        Refused::Failed(Failure::new(Trouble::DaemonMasked, SYSROOT, cause).into_error())
     } else if name.as_str() == "org.freedesktop.DBus.Error.TimedOut" {
         let cause = format!("the daemon of rpm-ostree has not started: {text}");
         Refused::Starting(Failure::new(Trouble::DaemonLost, SYSROOT, cause).into_error())

@@ -135,7 +135,8 @@ pub(super) fn text(value: &OwnedValue) -> Option<String> {
 }
 
 fn names(value: &OwnedValue) -> BTreeSet<String> {
-    Vec::<String>::try_from(value.clone()).unwrap_or_default().into_iter().collect()
+    let entries = Vec::<String>::try_from(value.clone()).unwrap_or_default();
+    entries.iter().map(|entry| LocalPackages::name_in(entry).to_owned()).collect()
 }
 
 fn digest(text: &str) -> Option<Sha256> {

@@ -1,19 +1,31 @@
-//! What a person does next, for each kind of trouble.
+//! What a person does next, for each kind of trouble. Commands are complete: they name the image.
+
+use crate::model::ImageRef;
+use crate::model::image::Transport;
+
+/// What stands for the command that looks at the image.
+const INSPECT: &str = " (INSPECT)";
+
+/// Puts the image into a text; a text about no image of a registry goes without the command.
+pub(super) fn about(text: &str, object: &str) -> String {
+    let image = ImageRef::parse(object).ok().filter(|image| image.transport() == Transport::Registry);
+    let command = image.map(|image| format!(" (skopeo inspect docker://{image})")).unwrap_or_default();
+    text.replace(INSPECT, &command)
+}
 
 pub(super) const NOT_BOOTED: &str =
     "Run the agent on the host that booted this sysroot (as root, in the host's mount namespace).";
 pub(super) const BUSY: &str =
     "Wait for the other program, or end it (rpm-ostree status; ostree admin status); it is tried again.";
-pub(super) const PULL_FAILED: &str =
-    "Check that the node reaches the registry (skopeo inspect docker://IMAGE); it is tried again.";
-pub(super) const UNAUTHORIZED: &str = "Check the registry credentials in /etc/ostree/auth.json, or the cluster's pull secret; it is tried again.";
-pub(super) const IMAGE_NOT_FOUND: &str = "Check that the image was pushed, or set another image on the pool.";
+pub(super) const PULL_FAILED: &str = "Check that the node reaches the registry (INSPECT); it is tried again.";
+pub(super) const UNAUTHORIZED: &str = "Check the registry credentials in /run/ostree/auth.json or /etc/ostree/auth.json, or the cluster's pull secret; it is tried again.";
+pub(super) const IMAGE_NOT_FOUND: &str = "Push the image, or set another image on the pool (INSPECT).";
 pub(super) const DIGEST_MISMATCH: &str =
     "Push the image again, or set another image on the pool; nothing was staged.";
 pub(super) const WRONG_STAGED: &str =
     "Find out who else stages deployments on this node (rpm-ostree status); it is tried again.";
 pub(super) const CORRUPTED: &str =
-    "Look at the mirror, the proxy or the cache between (skopeo inspect docker://IMAGE); it is tried again.";
+    "Look at the mirror, the proxy or the cache between (INSPECT); it is tried again.";
 pub(super) const NOT_BOOTABLE: &str =
     "Build the image from a bootable base (its config needs the labels of an ostree or bootc image).";
 pub(super) const WRONG_ARCHITECTURE: &str =
@@ -34,8 +46,12 @@ pub(super) const RPM_OSTREE: &str =
     "Look at the daemon's messages (journalctl -u rpm-ostreed; rpm-ostree status); it is tried again.";
 pub(super) const DAEMON_LOST: &str =
     "Find out why it ended (systemctl status rpm-ostreed; journalctl -u rpm-ostreed); it is tried again.";
+pub(super) const DAEMON_MASKED: &str =
+    "Unmask it (systemctl unmask rpm-ostreed.service), or set another --os-backend; it is tried again.";
+pub(super) const NO_REPOSITORIES: &str = "Take back what was layered by hand (rpm-ostree status; rpm-ostree uninstall NAME), or give the node a repository that has it (/etc/yum.repos.d); it is tried again.";
 pub(super) const MISSING_TOOL: &str = "Install the package skopeo in the OS image, or on this machine.";
-pub(super) const LOCKED: &str = "Unlock it (rm /run/ostree/staged-deployment-locked, or bootc upgrade --from-downloaded) or reset the target.";
+pub(super) const LOCKED: &str =
+    "Drop it (rpm-ostree cleanup -p, or ostree admin undeploy 0): it is staged anew without the lock.";
 pub(super) const NOT_INSTALLED: &str = "Install machine-config-agent-ostree of the agent's own build beside it, or in /usr/libexec/machine-config-agent; it is tried again.";
 pub(super) const LIBOSTREE: &str = "Look at the host's deployments (ostree admin status; journalctl -b).";
 pub(super) const WORKER: &str =
