@@ -282,6 +282,35 @@ fn what_bootc_fails_with_is_told() {
     assert_eq!(ok(&boot, &["soft-reboot"]), "Capable");
 }
 
+/// bootc prepares a soft reboot only when it is told to, and only what it staged itself: other arguments are another
+/// deployment. An older bootc is not asked.
+#[test]
+fn bootc_prepares_a_soft_reboot_where_it_is_wanted() {
+    let lab = lab(Backend::Bootc);
+    let v2 = lab.v2.to_string();
+    let boot = lab.boot();
+    let soft = boot.run_dir().join("bootc-double/soft");
+    fs::create_dir_all(soft.parent().unwrap()).unwrap();
+    fs::write(&soft, "").unwrap();
+    let alpha = soft.with_file_name("alpha");
+    let next_root = boot.run_dir().join("nextroot");
+    for (words, old, expected) in [
+        (&["stage", &v2][..], false, false),
+        (&["stage", &v2, "soft", "+quiet"], false, false),
+        (&["stage", &v2, "soft"], true, false),
+        (&["stage", &v2, "soft"], false, true),
+    ] {
+        if old {
+            fs::write(&alpha, "").unwrap();
+        }
+        assert_eq!(ok(&boot, words)["image"], v2);
+        assert_eq!(next_root.join("usr").exists(), expected, "{words:?}, an old one: {old}");
+        drop(fs::remove_file(&alpha));
+        drop(fs::remove_dir_all(&next_root));
+        ok(&boot, &["unstage"]);
+    }
+}
+
 #[test]
 fn errors_name_the_cause_and_the_next_step() {
     let lab = lab(Backend::Ostree);

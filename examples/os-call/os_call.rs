@@ -2,7 +2,7 @@
 //!
 //! `os-call choose` says which backend `auto` is.
 //! `os-call --backend ostree|rpm-ostree|bootc VERB`, where `VERB` is `seen [TIMES]`, `carries IMAGE`, `preflight IMAGE`,
-//! `stage IMAGE|- [-KARG|+KARG]...`, `unstage`, `abandon`, `finalise`, `soft-reboot`,
+//! `stage IMAGE|- [soft] [-KARG|+KARG]...`, `unstage`, `abandon`, `finalise`, `soft-reboot`,
 //! `fall-back DEPLOYMENT` or `drop-rollback`. The answer is one JSON object on standard output,
 //! `{"ok": ..., "progress": [...]}` or `{"error": ..., "reason": ..., "class": ..., "next": ...}`.
 
@@ -110,6 +110,7 @@ fn request(image: &str, kargs: &[&str]) -> Result<StageRequest, machine_config_a
         credentials: None,
         delete_kargs: some('-'),
         append_kargs: some('+'),
+        soft_reboot: kargs.contains(&"soft"),
         ..StageRequest::default()
     })
 }

@@ -224,7 +224,7 @@ impl<C: ControlPlane> Agent<C> {
 
     /// Says whether the kernel may stay: where it is allowed, for the first try, into a deployment that allows it.
     async fn kind(&self, record: &Record, seen: &Observation) -> Result<RebootKind, AgentError> {
-        let allowed = self.tuning.soft_reboot == Wish::WhereCapable;
+        let allowed = self.host.soft_reboot == Wish::WhereCapable;
         if !allowed || record.reboots > 0 || seen.os.staged().is_none() {
             return Ok(RebootKind::Whole);
         }

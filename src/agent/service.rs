@@ -61,6 +61,7 @@ impl<C: ControlPlane> Agent<C> {
         match (self.settings.0)() {
             Ok(tuning) => {
                 self.host.limits = tuning.os;
+                self.host.soft_reboot = tuning.soft_reboot;
                 self.tuning = tuning;
                 true
             }

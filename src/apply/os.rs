@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use crate::host::{Credentials, Host, HostError, OsProgress, StageRequest, left_behind};
 use crate::model::HostSpec;
 use crate::model::observation::Staged;
+use crate::model::tuning::SoftReboot;
 use crate::plan::{Op, Step};
 
 use super::ApplyError;
@@ -22,7 +23,8 @@ pub(super) async fn carry(
     steps: &[Step],
     progress: &dyn Fn(OsProgress),
 ) -> Result<(), ApplyError> {
-    let mut request = StageRequest::default();
+    let soft_reboot = host.soft_reboot == SoftReboot::WhereCapable;
+    let mut request = StageRequest { soft_reboot, ..StageRequest::default() };
     for step in steps {
         match &step.op {
             Op::LinkPullSecret { .. } => {

@@ -17,7 +17,7 @@ use crate::host::power::{Logind, Power, Supervised};
 use crate::host::root::Root;
 use crate::host::systemd::Systemd;
 use crate::host::{Entered, Host};
-use crate::model::tuning::OsLimits;
+use crate::model::tuning::{OsLimits, SoftReboot};
 
 /// The exit code that tells a supervisor to play the reboot (as `systemd-nspawn` does for a guest's).
 pub(super) const REBOOT_WANTED: u8 = 133;
@@ -93,6 +93,7 @@ impl HostFlags {
             os: backend(choice.kind, &root, &systemd, Worker::new(&self.root, entered)),
             os_because: choice.because,
             limits: OsLimits::default(),
+            soft_reboot: SoftReboot::default(),
             systemd,
             clock: Clock::system(),
             power,

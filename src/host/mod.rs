@@ -44,7 +44,7 @@ pub use power::{Power, Rebooting};
 pub use root::Root;
 pub use systemd::Systemd;
 
-use crate::model::tuning::OsLimits;
+use crate::model::tuning::{OsLimits, SoftReboot};
 
 use os::NotImageBased;
 use power::Supervised;
@@ -75,6 +75,8 @@ pub struct Host {
     pub os_because: String,
     /// How long its work may take.
     pub limits: OsLimits,
+    /// Whether a reboot may leave the kernel running.
+    pub soft_reboot: SoftReboot,
     /// Boots.
     pub power: Box<dyn Power>,
     /// The running systemd.
@@ -91,6 +93,7 @@ impl Host {
             os: Box::new(NotImageBased),
             os_because: String::new(),
             limits: OsLimits::default(),
+            soft_reboot: SoftReboot::default(),
             power: Box::new(Supervised::new(&root)),
             systemd: Systemd::absent(),
             points,

@@ -37,6 +37,8 @@ pub struct StageRequest {
     pub layers: Option<Layers>,
     /// Where their packages come from: the image of the packages.
     pub extensions_image: Option<ImageRef>,
+    /// Whether a soft reboot is to be prepared, where the backend has to be told so.
+    pub soft_reboot: bool,
 }
 
 impl StageRequest {

@@ -75,15 +75,18 @@ async fn seen() -> Result<(Booted, Option<Staged>), String> {
 struct Switch {
     transport: String,
     progress: Option<File>,
+    soft: bool,
     target: String,
 }
 
 fn parse(args: &[&str]) -> Result<Switch, String> {
-    let mut parsed = Switch { transport: "registry".to_owned(), progress: None, target: String::new() };
+    let mut parsed =
+        Switch { transport: "registry".to_owned(), progress: None, soft: false, target: String::new() };
     let mut rest = args.iter();
     while let Some(word) = rest.next() {
         match *word {
             "--quiet" => {}
+            "--soft-reboot=auto" if knob("alpha").is_none() => parsed.soft = true,
             "--transport" => (*rest.next().ok_or("a value is required")?).clone_into(&mut parsed.transport),
             "--progress-fd" => {
                 let fd: u32 =
@@ -104,7 +107,7 @@ fn parse(args: &[&str]) -> Result<Switch, String> {
 }
 
 async fn switch(args: &[&str]) -> Result<(), String> {
-    let Switch { transport, progress, target } = parse(args)?;
+    let Switch { transport, progress, soft, target } = parse(args)?;
     let prefix = if transport == "oci" { "oci:" } else { "" };
     let image = ImageRef::parse(&format!("{prefix}{target}")).map_err(|error| error.to_string())?;
     let (booted, staged) = seen().await?;
@@ -142,6 +145,10 @@ async fn switch(args: &[&str]) -> Result<(), String> {
         return Err(text.trim().to_owned());
     }
     backend().stage(&request, &|step| progress.tell(&step)).await.map_err(|error| error.to_string())?;
+    if soft && knob("soft").is_some() {
+        // The real one mounts it, which would end here with this process.
+        std::fs::create_dir_all("/run/nextroot/usr").unwrap();
+    }
     println!("Queued for next boot: {target}");
     Ok(())
 }

@@ -21,6 +21,7 @@ mod status;
 mod tests;
 mod unit;
 
+use super::super::command::with_words;
 use super::super::credentials::AuthFile;
 use super::super::{BoxFuture, HostError, Root, Systemd};
 use super::stamp::LastSeen;
@@ -29,12 +30,12 @@ use super::worker::Worker;
 use super::worker::protocol::WithoutCommit;
 use super::{OsBackend, OsProgress, Preflight, SoftReboot, StageRequest};
 use crate::model::observation::{Booted, OsSeen, Staged};
-use crate::model::{Contents, ImageRef};
 use crate::model::os::Layers;
+use crate::model::{Contents, ImageRef};
 
 use made::Made;
-use status::{BootcHost, Store};
-use unit::{Bootc, Ran};
+use status::{BootcHost, Entry, Store};
+use unit::{Bootc, NextRoot, Ran};
 
 /// The bootc backend.
 #[derive(Debug, Clone)]
@@ -85,10 +86,12 @@ impl BootcBackend {
             other => {
                 if other.is_some() {
                     // bootc goes by the arguments of what is staged, and those were another request's.
-                    self.worker.unstage().await?;
+                    self.drop_staged().await?;
                 }
-                let staged = self.switch(image, progress).await?;
-                if request.delete_kargs.is_empty() && request.append_kargs.is_empty() {
+                let same_kargs = request.delete_kargs.is_empty() && request.append_kargs.is_empty();
+                // Other arguments are another deployment than the one that was prepared, and need the whole boot.
+                let staged = self.switch(image, request.soft_reboot && same_kargs, progress).await?;
+                if same_kargs {
                     staged
                 } else {
                     // After the switch, which brings the image's own arguments.
@@ -103,14 +106,18 @@ impl BootcBackend {
     async fn switch(
         &self,
         image: &ImageRef,
+        softly: bool,
         progress: &(dyn Fn(OsProgress) + '_),
     ) -> Result<Staged, HostError> {
         let object = || image.to_string();
-        self.check().await?;
+        let next_root = match self.check().await? {
+            Softly::Known if softly => NextRoot::Prepared,
+            Softly::Known | Softly::Unknown => NextRoot::Left,
+        };
         progress(OsProgress { text: "running bootc switch".to_owned(), percent: None });
-        let Ran { ended, words } = self.bootc.switch(image, progress).await?;
+        let Ran { ended, words } = self.bootc.switch(image, next_root, progress).await?;
         if !ended.is_success() {
-            let cause = format!("bootc switch ended with {ended}: {words}");
+            let cause = with_words(&format!("bootc switch ended with {ended}"), &words);
             return Err(Failure::told(&object(), &cause, Trouble::Bootc).into_error());
         }
         let (_, staged) = deployments(self.worker.seen().await?)?;
@@ -124,10 +131,16 @@ impl BootcBackend {
         }
     }
 
+    /// Drops what is staged, and before that the way into it.
+    async fn drop_staged(&self) -> Result<(), HostError> {
+        self.bootc.drop_next_root().await?;
+        self.worker.unstage().await
+    }
+
     /// Asks bootc for what would make a switch wrong. What it can't say in time is no reason to stop: bootc itself
     /// waits for the sysroot.
-    async fn check(&self) -> Result<(), HostError> {
-        let Some(host) = self.host().await? else { return Ok(()) };
+    async fn check(&self) -> Result<Softly, HostError> {
+        let Some(host) = self.host().await? else { return Ok(Softly::Unknown) };
         let refuse = |trouble, cause: &str| Err(Failure::new(trouble, SYSROOT, cause).into_error());
         match host.booted {
             None => refuse(Trouble::NotBooted, "bootc says that this machine was not booted from an image"),
@@ -139,7 +152,8 @@ impl BootcBackend {
                 "rpm-ostree changed something on top of the booted image (bootc calls it incompatible), \
                  which bootc switch would drop without a word",
             ),
-            Some(_) => Ok(()),
+            Some(Entry { soft_reboot: Some(_), .. }) => Ok(Softly::Known),
+            Some(_) => Ok(Softly::Unknown),
         }
     }
 
@@ -150,7 +164,8 @@ impl BootcBackend {
                 Err(cause) => tracing::warn!("{cause}; going by what libostree says"),
             },
             Err(Ran { ended, words }) => {
-                tracing::warn!("bootc status ended with {ended}: {words}; going by what libostree says");
+                let how = with_words(&format!("bootc status ended with {ended}"), &words);
+                tracing::warn!("{how}; going by what libostree says");
             }
         }
         Ok(None)
@@ -167,7 +182,7 @@ impl BootcBackend {
         }
         let Ran { ended, words } = self.bootc.rollback(deployment).await?;
         if !ended.is_success() {
-            let cause = format!("bootc rollback ended with {ended}: {words}");
+            let cause = with_words(&format!("bootc rollback ended with {ended}"), &words);
             return Err(Failure::new(Trouble::Bootc, deployment, cause).into_error());
         }
         if self.boots_next(deployment).await? { Ok(()) } else { self.worker.fall_back(deployment).await }
@@ -240,7 +255,7 @@ impl OsBackend for BootcBackend {
     }
 
     fn unstage(&self) -> BoxFuture<'_, Result<(), HostError>> {
-        Box::pin(self.worker.unstage())
+        Box::pin(self.drop_staged())
     }
 
     fn finalise(&self) -> BoxFuture<'_, Result<(), HostError>> {
@@ -258,6 +273,15 @@ impl OsBackend for BootcBackend {
     fn soft_reboot(&self) -> BoxFuture<'_, Result<SoftReboot, HostError>> {
         Box::pin(self.soft())
     }
+}
+
+/// Whether this bootc knows soft reboots: an older one refuses the option.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Softly {
+    /// It does.
+    Known,
+    /// It does not, or did not say.
+    Unknown,
 }
 
 fn deployments(seen: OsSeen) -> Result<(Booted, Option<Staged>), HostError> {

@@ -50,14 +50,14 @@ async fn the_end_and_the_last_words_are_captured() {
                   echo 'error: Pulling: unauthorized' >&2; exit 1";
     let Scene { dir, double, bootc, .. } = &scene("252.39-1~deb12u2", script).await;
     std::fs::write(dir.path().join("fail"), "").unwrap();
-    let ran = bootc.switch(&image("os"), &quiet).await.unwrap();
+    let ran = bootc.switch(&image("os"), NextRoot::Left, &quiet).await.unwrap();
     assert!(ran.ended.is_success(), "{ran:?}");
     assert_eq!(ran.words, "warn: slow");
     let argv = std::fs::read_to_string(dir.path().join("argv")).unwrap();
     assert_eq!(argv, format!("switch --quiet --transport registry {}\n", image("os")));
 
     std::fs::write(dir.path().join("fail"), "1").unwrap();
-    let ran = bootc.switch(&image("os"), &quiet).await.unwrap();
+    let ran = bootc.switch(&image("os"), NextRoot::Left, &quiet).await.unwrap();
     assert_eq!(ran.ended.to_string(), "exit code 1");
     assert_eq!(ran.words, "warn: slow; error: Pulling: unauthorized");
     // Nothing is left: neither units nor files.
@@ -74,7 +74,10 @@ async fn progress_is_told_where_systemd_passes_descriptors() {
     for (version, expected) in [("252", 0), ("257.1", 2)] {
         let Scene { bootc, .. } = &scene(version, script).await;
         let told = RefCell::new(Vec::new());
-        let ran = bootc.switch(&image("os"), &|step| told.borrow_mut().push(step.text)).await.unwrap();
+        let ran = bootc
+            .switch(&image("os"), NextRoot::Left, &|step| told.borrow_mut().push(step.text))
+            .await
+            .unwrap();
         assert!(ran.ended.is_success(), "{ran:?}");
         assert_eq!(told.borrow().len(), expected, "{version}: {told:?}");
         assert_eq!(bootc.tells_progress(), expected > 0, "{version}: no silence is a stall before");
@@ -120,7 +123,7 @@ async fn a_switch_outlives_the_agent_and_is_found_again() {
     let mut fifos = Fifos::make(dir);
     let wanted = image("os");
     {
-        let mut switch = std::pin::pin!(bootc.switch(&wanted, &quiet));
+        let mut switch = std::pin::pin!(bootc.switch(&wanted, NextRoot::Left, &quiet));
         tokio::select! {
             ran = &mut switch => panic!("it ended: {ran:?}"),
             () = fifos.begun() => {}
@@ -139,7 +142,7 @@ async fn a_switch_outlives_the_agent_and_is_found_again() {
         waits.notified().await;
         fifos.go().await;
     };
-    let (ran, ()) = tokio::join!(bootc.switch(&wanted, &progress), end);
+    let (ran, ()) = tokio::join!(bootc.switch(&wanted, NextRoot::Left, &progress), end);
     let ran = ran.unwrap();
     assert_eq!((ran.ended.to_string().as_str(), ran.words.as_str()), ("exit code 1", "error: late"));
     assert_eq!(told.take(), ["waiting for the bootc that was started before"]);
@@ -153,7 +156,7 @@ async fn a_switch_to_another_image_is_ended_first_and_one_that_is_given_up_too()
     let mut fifos = Fifos::make(dir);
     for name in ["old", "new"] {
         let image = image(name);
-        let mut switch = std::pin::pin!(bootc.switch(&image, &quiet));
+        let mut switch = std::pin::pin!(bootc.switch(&image, NextRoot::Left, &quiet));
         tokio::select! {
             ran = &mut switch => panic!("it ended: {ran:?}"),
             () = fifos.begun() => {}
@@ -177,11 +180,35 @@ async fn status_is_read_and_its_failure_is_told() {
     assert_eq!((ran.ended.to_string().as_str(), ran.words.as_str()), ("exit code 3", "error: no lock"));
 }
 
+/// `systemctl reboot` takes a prepared next root by itself: what is dropped must not be left there. The mount is the
+/// host's, so systemd undoes it.
+#[tokio::test(flavor = "current_thread")]
+async fn a_prepared_soft_reboot_goes_with_its_deployment() {
+    let Scene { dir, double, bootc, .. } = &scene("257", "exit 0").await;
+    bootc.drop_next_root().await.unwrap();
+    assert_eq!(double.state().asked, [""; 0]);
+    std::fs::create_dir_all(dir.path().join("run/nextroot/usr")).unwrap();
+    bootc.drop_next_root().await.unwrap();
+    let start = "start machine-config-agent-next-root.service";
+    assert!(double.state().asked.iter().any(|call| call.starts_with(start)), "{:?}", double.state().asked);
+}
+
+/// Flags are asked for where they are wanted, and one that an agent finds running is the same with or without.
+#[tokio::test(flavor = "current_thread")]
+async fn a_soft_reboot_is_prepared_where_it_is_wanted() {
+    let Scene { dir, bootc, .. } = &scene("252", "echo \"$@\" >$here/argv").await;
+    for (next_root, words) in [(NextRoot::Left, ""), (NextRoot::Prepared, "--soft-reboot=auto ")] {
+        bootc.switch(&image("os"), next_root, &quiet).await.unwrap();
+        let argv = std::fs::read_to_string(dir.path().join("argv")).unwrap();
+        assert_eq!(argv, format!("switch {words}--quiet --transport registry {}\n", image("os")));
+    }
+}
+
 #[tokio::test(flavor = "current_thread")]
 async fn without_systemd_bootc_can_not_run() {
     let dir = tempfile::tempdir().unwrap();
     let bootc = Bootc::new(Systemd::absent(), Root::open(dir.path()).unwrap());
-    let error = bootc.switch(&image("os"), &quiet).await.unwrap_err();
+    let error = bootc.switch(&image("os"), NextRoot::Left, &quiet).await.unwrap_err();
     assert!(error.to_string().contains("no systemd runs here"), "{error}");
     bootc.stop().await.unwrap();
 }

@@ -9,13 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::pipe::{PipeFlags, pipe_with};
-use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::net::unix::pipe::Receiver;
 
 use super::super::OsProgress;
 use super::super::trouble::{Failure, Trouble};
 use super::progress;
-use crate::host::command::last_words;
+use crate::host::command::{Lines, last_words};
 use crate::host::systemd::transient::{self, Ended, FIRST_DESCRIPTOR, Found, Program, Transients};
 use crate::host::systemd::{Systemd, known};
 use crate::host::{HostError, Root};
@@ -30,6 +29,18 @@ const LOG_NAME: &str = "machine-config-agent-bootc";
 
 /// Reading takes the lock of the sysroot, and waits for whoever holds it: what is asked for is good to know, no more.
 const STATUS_SECONDS: u64 = 30;
+
+/// The longest document of `bootc status` that is understood: it has three deployments, and some KiB.
+const MAX_STATUS_BYTES: u64 = 1 << 20;
+
+/// So much of the end of what bootc wrote goes into the journal.
+const MAX_WORDS_BYTES: u64 = 64 << 10;
+
+/// Has bootc prepare the next root in [`NEXT_ROOT`] where it can do without the kernel.
+const PREPARE_SOFT_REBOOT: &str = "--soft-reboot=auto";
+
+/// Where bootc mounts the deployment that a soft reboot starts.
+const NEXT_ROOT: &str = "/run/nextroot";
 
 /// What runs bootc.
 #[derive(Debug, Clone)]
@@ -95,11 +106,12 @@ impl Bootc {
     pub(super) async fn switch(
         &self,
         image: &ImageRef,
+        next_root: NextRoot,
         progress: &(dyn Fn(OsProgress) + '_),
     ) -> Result<Ran, HostError> {
         let (units, run) = (self.units(image.to_string()).await?, Run::switch()?);
         self.told.store(false, Ordering::Relaxed);
-        let command = switch_command(&self.program, image);
+        let command = switch_command(&self.program, image, next_root);
         let same = |found: &Found| is_same(&found.command, &command);
         match units.find(&run.unit).await? {
             Some(found) if found.running && same(&found) => {
@@ -151,10 +163,26 @@ impl Bootc {
             ..self.program(&run, &command, "Look at the OS images (for machine-config-agent)", &[])
         };
         let ended = units.run(program).await?;
-        let text = self.root.read(&output)?.unwrap_or_default();
+        let text = self.root.read_tail(&output, MAX_STATUS_BYTES)?.unwrap_or_default();
         self.root.remove(&output)?;
         let ran = self.over(&units, &run, ended).await?;
         Ok(if ran.ended.is_success() { Ok(String::from_utf8_lossy(&text).into_owned()) } else { Err(ran) })
+    }
+
+    /// Takes away what a switch prepared for a soft reboot into a deployment that is dropped: `systemctl reboot` takes
+    /// that way by itself where it finds it. The mount is the host's, so systemd undoes it.
+    pub(super) async fn drop_next_root(&self) -> Result<(), HostError> {
+        if !self.root.exists(&format!("{NEXT_ROOT}/usr"))? {
+            return Ok(());
+        }
+        let (units, run) =
+            (self.units(NEXT_ROOT.to_owned()).await?, Run::of("machine-config-agent-next-root")?);
+        units.stop(&run.unit).await?;
+        self.root.replace(&run.file("stderr"), b"", FileMode::PRIVATE)?;
+        let command: Vec<String> = ["/usr/bin/umount", "--recursive", NEXT_ROOT].map(str::to_owned).into();
+        let description = "Give up a prepared soft reboot (for machine-config-agent)";
+        let ended = units.run(self.program(&run, &command, description, &[])).await?;
+        self.over(&units, &run, ended).await.map(drop)
     }
 
     /// Ends a switch that is still running, whoever waited for it.
@@ -192,14 +220,14 @@ impl Bootc {
         command.splice(2..2, ["--progress-fd".to_owned(), FIRST_DESCRIPTOR.to_string()]);
         let program = Program { pipe: Some(writer), ..self.program(run, &command, &description, &fields) };
         let reader = Receiver::from_owned_fd(reader).map_err(failed)?;
-        let mut lines = BufReader::new(reader).lines();
+        let mut lines = Lines::new(reader);
         let mut ended = std::pin::pin!(units.run(program));
         loop {
             tokio::select! {
                 // Not cancelled: the same future is polled until it ends.
                 ended = &mut ended => return ended,
                 // Cancel-safe: what was read of a line is kept in `lines`.
-                line = lines.next_line() => match line {
+                line = lines.next() => match line {
                     Ok(Some(line)) => if let Some(step) = progress::parse(&line) {
                         self.told.store(true, Ordering::Relaxed);
                         progress(step);
@@ -254,7 +282,7 @@ impl Bootc {
     /// Puts its words into the journal, and forgets the unit.
     async fn over(&self, units: &Transients, run: &Run, ended: Ended) -> Result<Ran, HostError> {
         let path = run.file("stderr");
-        let bytes = self.root.read(&path)?.unwrap_or_default();
+        let bytes = self.root.read_tail(&path, MAX_WORDS_BYTES)?.unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes).into_owned();
         let lines = text.lines().map(str::trim_end).filter(|line| !line.is_empty());
         for line in lines {
@@ -269,14 +297,25 @@ impl Bootc {
     }
 }
 
+/// Whether a switch prepares a soft reboot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NextRoot {
+    /// Where the deployment allows it.
+    Prepared,
+    /// It does not: nobody wants one, this bootc knows none, or the deployment is changed after the switch.
+    Left,
+}
+
 /// The command line. Its proxies are those of systemd's `DefaultEnvironment=`, as for every service of the host.
-fn switch_command(bootc: &str, image: &ImageRef) -> Vec<String> {
+fn switch_command(bootc: &str, image: &ImageRef, next_root: NextRoot) -> Vec<String> {
     let named = image.to_string();
     let (transport, target) = match image.transport() {
         Transport::Registry => ("registry", named.as_str()),
         Transport::OciDirectory => ("oci", named.strip_prefix("oci:").unwrap_or(&named)),
     };
-    [bootc, "switch", "--quiet", "--transport", transport, target].map(str::to_owned).into()
+    let soft = (next_root == NextRoot::Prepared).then_some(PREPARE_SOFT_REBOOT);
+    let words = [bootc, "switch"].into_iter().chain(soft);
+    words.chain(["--quiet", "--transport", transport, target]).map(str::to_owned).collect()
 }
 
 /// Says whether a command line is the same, whether its progress is told or not.
