@@ -1,4 +1,4 @@
-//! A pull that fails: tried again by itself, with its cause in the report until then, and counted.
+//! A pull that fails, and services that end with the machine: tried again by itself, with its cause in the report until then, and counted.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -9,15 +9,17 @@
 mod desk;
 mod plain_host;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
 use desk::Desk;
 use desk::os::{Ended, Played, image};
 use machine_config_agent::agent::End;
-use machine_config_agent::host::{FailPoints, Host, HostError, Root};
-use machine_config_agent::model::Class;
+use machine_config_agent::host::power::{RebootKind, Rebooting, Shutdowns, Supervised};
+use machine_config_agent::host::{BoxFuture, FailPoints, Host, HostError, Power, Root};
+use machine_config_agent::model::{BootId, Class};
+use machine_config_agent::report::State;
 
 /// Fails for this cause, and for none after it.
 fn once(cause: &'static str) -> impl Fn() -> Ended {
@@ -82,4 +84,53 @@ async fn a_pull_that_fails_is_tried_again_with_its_cause_in_the_report() {
         "2",
         "both are counted: an update that was begun is, when it is given up"
     );
+}
+
+/// A machine that goes down when it is asked to, and takes its services along at once.
+#[derive(Debug)]
+struct GoesDown {
+    boot: Supervised,
+    gone: Rc<Cell<bool>>,
+}
+
+impl Power for GoesDown {
+    fn boot_id(&self) -> Result<BootId, HostError> {
+        self.boot.boot_id()
+    }
+
+    fn listen(&self) -> BoxFuture<'_, Result<Option<Shutdowns>, HostError>> {
+        self.boot.listen()
+    }
+
+    fn reboot<'a>(&'a self, _kind: RebootKind, _why: &'a str) -> BoxFuture<'a, Result<Rebooting, HostError>> {
+        self.gone.set(true);
+        Box::pin(async { Ok(Rebooting::Asked) })
+    }
+}
+
+/// What can't be asked any more while the machine goes down on the agent's own request is no fault of the node; after
+/// the time that a shutdown may take it is.
+#[tokio::test(start_paused = true)]
+async fn services_that_end_in_the_own_shutdown_are_no_fault() {
+    let dir = tempfile::tempdir().unwrap();
+    plain_host::bare(dir.path());
+    let os = Played::running(image("a"));
+    let gone = Rc::clone(&os.gone);
+    let root = Root::open(dir.path()).unwrap();
+    let power = GoesDown { boot: Supervised::new(&root), gone: Rc::clone(&gone) };
+    let host =
+        Host { os: Box::new(os), power: Box::new(power), ..Host::in_directory(root, FailPoints::off()) };
+    let desk = Desk::wanting("rendered-b", Some(image("b")));
+    let mut agent = desk.agent(host);
+    let ended = tokio::time::timeout(Duration::from_secs(300), Box::pin(agent.run())).await;
+    assert!(ended.is_err() && gone.get(), "it waits for the end: {ended:?}");
+    {
+        let reports = desk.reports.borrow();
+        assert_eq!(reports.last().unwrap().phase, "Rebooting");
+        let faulty = reports.iter().find(|report| report.state != State::Working);
+        assert!(faulty.is_none(), "{faulty:#?}");
+    }
+    let ended = tokio::time::timeout(Duration::from_secs(600), Box::pin(agent.run())).await;
+    assert!(ended.is_err(), "{ended:?}");
+    assert!(desk.reports.borrow().iter().any(|report| report.state == State::Degraded));
 }

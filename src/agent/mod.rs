@@ -198,7 +198,7 @@ impl<C: ControlPlane> Agent<C> {
                 Ok(turn) => turn,
                 // A stop ends the workers of this service, too: the next process looks anew.
                 Err(_) if self.stop.is_asked() => Turn::Again,
-                Err(error) => self.bear(error).await?,
+                Err(error) => self.bear_or_end(error).await?,
             };
             self.publish().await;
             match turn {
@@ -285,6 +285,18 @@ impl<C: ControlPlane> Agent<C> {
             turn @ (Turn::Again | Turn::Wait(Some(_)) | Turn::End(_)) => turn,
         };
         Ok(released.unwrap_or(turn))
+    }
+
+    /// Takes an error of a pass. While the machine goes down on the agent's own request, what it asks goes away: that is
+    /// no fault.
+    async fn bear_or_end(&mut self, error: AgentError) -> Result<Turn, AgentError> {
+        if error.class() != Class::Fatal
+            && let Some(turn) = self.going_down().await?
+        {
+            info!("The machine is going down, so this is no fault: {}", chain(&error));
+            return Ok(turn);
+        }
+        self.bear(error).await
     }
 
     /// Takes an error of a pass: a broken state ends the agent, all else is told and waited out.

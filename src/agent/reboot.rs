@@ -95,6 +95,11 @@ impl<C: ControlPlane> Agent<C> {
         self.go_down(&record, seen).await
     }
 
+    /// Says how to wait while a reboot that was asked for is under way; `None` when none is.
+    pub(super) async fn going_down(&mut self) -> Result<Option<Turn>, AgentError> {
+        if matches!(self.going_down.stage, Stage::Asked { .. }) { self.on_its_way().await } else { Ok(None) }
+    }
+
     /// Says how to wait when the reboot was asked for already.
     pub(super) async fn on_its_way(&mut self) -> Result<Option<Turn>, AgentError> {
         let now = Instant::now();

@@ -1,6 +1,6 @@
 //! The OS tooling as a test plays it: a libostree host, whose registry does what the test says.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::Rc;
 
@@ -22,6 +22,8 @@ pub struct Played {
     pub pulled: Box<dyn Fn() -> BoxFuture<'static, Ended>>,
     /// When the deployment before the booted one is given up.
     pub dropped: Box<dyn Fn()>,
+    /// Whether what is asked of the host goes away, as services do while it shuts down.
+    pub gone: Rc<Cell<bool>>,
     /// When a deployment is to boot next.
     pub back: Box<dyn Fn(&str) -> Ended>,
 }
@@ -46,6 +48,7 @@ impl Played {
             asked: Box::new(|| Ok(())),
             pulled: Box::new(|| Box::pin(async { Ok(()) })),
             dropped: Box::new(|| {}),
+            gone: Rc::default(),
             back: Box::new(|_| Ok(())),
         }
     }
@@ -67,7 +70,13 @@ impl OsBackend for Played {
     }
 
     fn seen(&self) -> BoxFuture<'_, Result<OsSeen, HostError>> {
-        Box::pin(async { Ok(self.seen.borrow().clone()) })
+        Box::pin(async {
+            if !self.gone.get() {
+                return Ok(self.seen.borrow().clone());
+            }
+            let source = "the service ended".into();
+            Err(HostError::Bus { call: "Reload".to_owned(), source })
+        })
     }
 
     fn preflight<'a>(
