@@ -77,6 +77,48 @@ async fn the_host_is_right_and_the_annotation_is_not() {
     assert_eq!(inode(), before, "nothing was written anew");
 }
 
+/// A user that the installation left with neither a key nor a password is none of an update's business: a node that is
+/// taken over from MCD is Done, with MCD's `currentconfig` on disk and without it, and its account stays as it is.
+#[tokio::test]
+async fn a_user_that_sets_nothing_is_taken_over() {
+    const KEYS: &str = "/home/core/.ssh/authorized_keys.d/ignition";
+    for (name, stored) in [("contract-user", false), ("contract-user-stored", true)] {
+        let scene = Scene::set(Bench::shared(), name, &[("controlPlaneTopology", "SingleReplica")]).await;
+        scene.write("/etc/passwd", "root:x:0:0::/root:/bin/sh\ncore:x:1000:1000::/home/core:/bin/sh\n");
+        scene.write("/etc/group", "root:x:0:\ncore:x:1000:\n");
+        scene.write("/etc/shadow", "root:*:19000:0:99999:7:::\ncore:$6$a$b:19000:0:99999:7:::\n");
+        std::fs::create_dir_all(scene.path(KEYS).parent().unwrap()).unwrap();
+        scene.write(KEYS, "ssh-ed25519 by-ignition\n");
+        for letter in ["b", "c"] {
+            let quiet = if letter == "b" { "a" } else { "c" };
+            scene.builder(letter, quiet, "a").empty_user().create(&scene.client).await;
+        }
+        if stored {
+            std::fs::create_dir_all(scene.path("/etc/machine-config-daemon")).unwrap();
+            let object = scene.builder("b", "a", "a").empty_user().object();
+            scene.write("/etc/machine-config-daemon/currentconfig", &object.to_string());
+        }
+        scene.want("b").await;
+        let _agent = scene.agent(&[]);
+        scene.settled("b").await;
+        scene.want("c").await;
+        let node = scene.settled("c").await;
+        assert_eq!(annotation(&node, "reason").unwrap_or_default(), "", "{name}");
+        assert_eq!(std::fs::read_to_string(scene.path(KEYS)).unwrap(), "ssh-ed25519 by-ignition\n");
+        assert!(std::fs::read_to_string(scene.path("/etc/shadow")).unwrap().contains("core:$6$a$b:"));
+        // What MCD refuses stays refused: keys that are set can't be taken to nothing at all.
+        scene.builder("d", "c", "a").ssh_key("ssh-ed25519 d").create(&scene.client).await;
+        scene.want("d").await;
+        scene.settled("d").await;
+        scene.want("c").await;
+        let refused = |node: &k8s_openapi::api::core::v1::Node| {
+            annotation(node, "state") == Some("Unreconcilable")
+                && annotation(node, "reason").is_some_and(|reason| reason.contains("passwd.users"))
+        };
+        scene.until("Unreconcilable", refused).await;
+    }
+}
+
 /// DRN-001, DRN-002, DRN-003, MCD-059: in the order of the audit log; the agent itself neither cordons nor evicts.
 #[tokio::test]
 async fn the_controller_drains_and_nobody_else() {

@@ -134,6 +134,9 @@ fn planned_from(origin: &HostSpec, to: &HostSpec, facts: &Facts, recovering: boo
         return origin.clone();
     }
     let mut from = taken_over(to, &facts.seen);
+    if !origin.is_unmanaged() {
+        from.users.unsupported.clone_from(&origin.users.unsupported);
+    }
     let gone = |path: &&crate::model::ManagedPath| !to.files.contains_key(*path);
     for path in origin.files.keys().filter(gone) {
         if let Some(file) = origin.files.get(path) {

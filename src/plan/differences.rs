@@ -145,7 +145,7 @@ pub fn taken_over(to: &HostSpec, seen: &Observation) -> HostSpec {
         .filter_map(|(name, unit)| Some((name.clone(), held_unit(name, unit, seen)?)))
         .collect();
     if to.users.core.as_ref().is_some_and(|core| user_differences(core, &seen.core).next().is_some()) {
-        held.users = crate::model::users::Users::default();
+        held.users.core = None;
     }
     held
 }

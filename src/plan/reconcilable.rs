@@ -68,7 +68,10 @@ fn unreachable(field: impl Into<String>, message: impl Into<String>) -> Unreacha
 pub(super) fn reasons(sides: &Sides<'_>, policy: &DisruptionPolicy) -> Vec<Unreachable> {
     let Sides { from, to, facts, .. } = sides;
     let mut reasons = fixed(from, to, policy);
-    if from.users != to.users {
+    // On a host that was never managed they are there since its installation, as `fixed` is: MCD compares two configs,
+    // never a config with the host.
+    let installed = from.is_unmanaged() && from.users.unsupported == to.users.unsupported;
+    if from.users != to.users && !installed {
         reasons.extend(users(to));
     }
     if to.files.keys().any(|path: &ManagedPath| path.as_str() == FORCE_FILE) {

@@ -190,6 +190,12 @@ impl MachineConfigBuilder {
         self
     }
 
+    /// With the user `core`, who has neither a key nor a password.
+    pub fn empty_user(mut self) -> Self {
+        self.users.push(json!({ "name": "core", "sshAuthorizedKeys": [] }));
+        self
+    }
+
     /// With a kernel argument.
     pub fn karg(mut self, argument: &str) -> Self {
         self.spec["kernelArguments"].as_array_mut().unwrap().push(json!(argument));

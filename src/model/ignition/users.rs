@@ -11,6 +11,7 @@ use super::Within;
 /// Reads all users.
 pub(super) fn read(within: Within<'_>, users: Vec<User>) -> Result<Users, ModelError> {
     let mut read = Users::default();
+    let mut sets = false;
     let mut names = std::collections::BTreeSet::new();
     for user in users {
         let field = format!("passwd.users {:?}", short(&user.name, 40));
@@ -23,6 +24,7 @@ pub(super) fn read(within: Within<'_>, users: Vec<User>) -> Result<Users, ModelE
             if name.as_str() == CORE { unsupported(&user) } else { vec![Unsupported::OtherUser] };
         read.unsupported
             .extend(unsupported.into_iter().map(|why| UnsupportedUser { user: name.clone(), why }));
+        sets |= sets_something(&user);
         let core =
             read.core.get_or_insert_with(|| Core { keys: Vec::new(), password: PasswordHash::locked() });
         for (place, line) in user.ssh_authorized_keys.unwrap_or_default().into_iter().enumerate() {
@@ -43,7 +45,13 @@ pub(super) fn read(within: Within<'_>, users: Vec<User>) -> Result<Users, ModelE
             })?;
         }
     }
+    // Who sets nothing asks for nothing: MCD would have refused to come here, so it was so since the installation.
+    read.core = read.core.filter(|_| sets);
     Ok(read)
+}
+
+fn sets_something(user: &User) -> bool {
+    user.password_hash.is_some() || user.ssh_authorized_keys.as_ref().is_some_and(|keys| !keys.is_empty())
 }
 
 fn unsupported(user: &User) -> Vec<Unsupported> {
@@ -60,8 +68,7 @@ fn unsupported(user: &User) -> Vec<Unsupported> {
         ("system", user.system.is_some()),
         ("uid", user.uid.is_some()),
     ];
-    let keys = user.ssh_authorized_keys.as_ref().is_some_and(|keys| !keys.is_empty());
-    let nothing = (!keys && user.password_hash.is_none()).then_some(Unsupported::NothingSet);
+    let nothing = (!sets_something(user)).then_some(Unsupported::NothingSet);
     let set = fields.into_iter().filter(|(_, set)| *set).map(|(field, _)| Unsupported::Field(field));
     set.chain(nothing).collect()
 }
