@@ -198,6 +198,33 @@ async fn an_uncordoned_node_is_drained_once_more() {
     assert_eq!(drains.requests()[0], drain);
 }
 
+/// A drain that is answered without a cordon, again and again, is not requested without end: each further request waits
+/// longer, the node says who is to be looked at, and it goes on once the node is cordoned.
+#[tokio::test]
+async fn drains_without_a_cordon_become_a_fault() {
+    let bench = Bench::shared();
+    let scene = Scene::with_drained(bench, "link-unheld", &[]).await;
+    let drains = DrainController::start(bench, &scene.name, Behaviour::AdminUncordons).await;
+    let _agent = scene.agent(&[]);
+    scene.done("a").await;
+    let mark = bench.mark().await;
+    scene.want("b").await;
+    let node = scene.until("Degraded", |node| annotation(node, "state") == Some("Degraded")).await;
+    let reason = annotation(&node, "reason").unwrap();
+    assert!(reason.starts_with("FailedToDrain") && reason.contains("is schedulable after each"), "{reason}");
+    // Four drains, each with its uncordon between.
+    let requests = scene.requests(mark).await;
+    let asked = scene.written(mark).await.iter().filter(|patch| patch.contains_key("desiredDrain")).count();
+    assert_eq!((asked, drains.requests().len()), (7, 7), "{:?}", drains.requests());
+    assert!(requests.len() <= 45, "{:?}", requests.iter().map(Request::line).collect::<Vec<_>>());
+    assert_eq!(scene.on_disk(DRAINED).as_deref(), Some("a"));
+    drop(drains);
+    // The mended controller answers what is asked next.
+    let _mended = DrainController::start(bench, &scene.name, Behaviour::Echo).await;
+    let node = scene.done("b").await;
+    assert_eq!(annotation(&node, "reason"), Some(""));
+}
+
 /// ANN-012: a new target during the wait for the drain is taken at once; of the old one nothing was written.
 #[tokio::test]
 async fn a_new_target_during_the_drain_is_noticed() {
@@ -224,7 +251,7 @@ async fn the_link_comes_back() {
     }
     let bench = Bench::private(Gates::Default);
     let scene = Scene::with_drained(&bench, "link-back", &[("controlPlaneTopology", "SingleReplica")]).await;
-    let _agent = scene.agent(&[]);
+    let mut agent = scene.agent(&[]);
     scene.done("a").await;
     bench.fault(&Fault::expired().count(1).path("/api/v1/nodes").agent("machine-config-agent"));
     bench.connections(Connections::Dropped);
@@ -242,6 +269,7 @@ async fn the_link_comes_back() {
     scene.want("c").await;
     scene.done("c").await;
     assert_eq!(bench.clear_faults(), [1]);
+    agent.line("the busy answer", |line| line.contains("429") && line.contains("MachineConfig")).await;
     bench.restart();
     scene.want("b").await;
     scene.done("b").await;

@@ -3,7 +3,9 @@
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
+    clippy::indexing_slicing,
     clippy::disallowed_methods,
+    clippy::disallowed_types,
     reason = "a test: it fails by panicking, and looks at the host"
 )]
 
@@ -42,6 +44,77 @@ async fn an_update_ends_without_an_api_server() {
         annotation(node, "state") == Some("Done") && annotation(node, "currentConfig") == Some(name.as_str())
     })
     .await;
+}
+
+/// A kubeconfig that is not there yet, then wrong, then right is retried inside one process until it names the node: told
+/// in the log, in `status` and at a login, with the file that it names.
+#[tokio::test]
+async fn a_wrong_kubeconfig_is_retried_and_told() {
+    let bench = Bench::shared();
+    let scene = Scene::with_drained(bench, "outage-access", &SINGLE).await;
+    let right = std::fs::read_to_string(&scene.kubeconfig).unwrap();
+    let mut wrong: serde_json::Value = serde_json::from_str(&right).unwrap();
+    wrong["clusters"][0]["cluster"] =
+        serde_json::json!({ "server": "https://127.0.0.1:1", "certificate-authority": "/gone/ca.crt" });
+    let wrong = wrong.to_string();
+    let path = scene.path("kubeconfig");
+    let start = || {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_machine-config-agent"));
+        command.arg("daemon").arg("--kubeconfig").arg(&path).arg("--root").arg(scene.host.path());
+        command.args([
+            "--os-backend",
+            "none",
+            "--reboot-by",
+            "supervisor",
+            "--metrics-listen",
+            "127.0.0.1:0",
+        ]);
+        Agent::run(&scene.name, command)
+    };
+    let mut agent = start();
+    agent.line("no kubeconfig", |line| line.contains("kubeconfig") && line.contains("it is not there")).await;
+    std::fs::write(&path, wrong).unwrap();
+    let named = |line: &str| line.contains("its certificate-authority /gone/ca.crt does not exist");
+    agent.line("the missing authority", named).await;
+    let status = scene.status(|text| text.contains("link     down since") && named(text)).await;
+    assert!(status.contains("CredentialsUnusable") && status.contains("next     Correct "), "{status}");
+    let motd = std::fs::read_to_string(scene.path("run/motd.d/90-machine-config-agent.motd")).unwrap();
+    assert!(named(&motd), "{motd}");
+    std::fs::write(&path, right).unwrap();
+    // The host's name is not the node's: one restart, and no other.
+    agent.line("the name", |line| line.contains(&format!("names node {}", scene.name))).await;
+    assert!(agent.end().await.success(), "{:?}", agent.lines());
+    let _agent = start();
+    scene.done("a").await;
+    assert!(!scene.path("run/motd.d/90-machine-config-agent.motd").exists());
+}
+
+/// While its MachineConfig is not there yet the node is Working towards the new target, here and in the cluster; an API
+/// server that goes away is told with its time.
+#[tokio::test]
+async fn an_awaited_config_and_a_lost_link_are_told() {
+    if !own_only("an_awaited_config_and_a_lost_link_are_told") {
+        return;
+    }
+    let bench = Bench::private(Gates::Default);
+    let scene = Scene::with_drained(&bench, "outage-awaited", &SINGLE).await;
+    let _agent = scene.agent(&[]);
+    scene.settled("a").await;
+    scene.want("late").await;
+    scene.until("Working", |node| annotation(node, "state") == Some("Working")).await;
+    let awaited = format!("MachineConfig {} is waited for", scene.config("late"));
+    let status = scene.status(|text| text.contains(&awaited)).await;
+    assert!(status.contains("is Working"), "{status}");
+    assert!(status.contains(&format!("desired  {}", scene.config("late"))), "{status}");
+    scene.builder("late", "late", "a").create(&scene.client).await;
+    scene.settled("late").await;
+    let status = scene.status(|text| text.contains("is Done")).await;
+    assert!(!status.contains("waits"), "{status}");
+    bench.stop();
+    let status = scene.status(|text| text.contains("link     down since")).await;
+    assert!(status.contains("ApiServerAway") && status.contains("is Done"), "{status}");
+    bench.start();
+    scene.status(|text| !text.contains("link     down")).await;
 }
 
 /// A connection that is open and silent is noticed by its pings, and the next one is used: no request hangs for ever.

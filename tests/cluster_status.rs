@@ -335,6 +335,48 @@ async fn the_agent_drains_by_itself() {
     assert!(annotation_is_absent(&scene, "desiredDrain").await);
 }
 
+/// A pod whose eviction the server fails on, since two budgets cover it, is named with the cause; the others leave, and
+/// the drain goes on once one of the budgets is gone.
+#[tokio::test]
+async fn one_pod_that_can_not_be_evicted_does_not_keep_the_others() {
+    let bench = Bench::shared();
+    let scene = scene(bench, "evictor-two", DRAINED).await;
+    let space = "evictor-two-pods";
+    let body = json!({ "metadata": { "name": space } });
+    let (code, answer) =
+        call(&scene.client, "POST", "/api/v1/namespaces", Some(("application/json", body))).await;
+    assert_eq!(code, 200, "{answer}");
+    let _kubelet = Kubelet::start(bench, &scene.name).await;
+    let _disruptions = DisruptionController::start(bench, space).await;
+    for name in ["one", "two", "three"] {
+        running_pod(&scene.client, space, name, &scene.name, json!({})).await;
+    }
+    running_pod(&scene.client, space, "doubled", &scene.name, json!({ "labels": { "app": "doubled" } }))
+        .await;
+    let budgets = format!("/apis/policy/v1/namespaces/{space}/poddisruptionbudgets");
+    for name in ["first", "second"] {
+        let spec = json!({ "minAvailable": 0, "selector": { "matchLabels": { "app": "doubled" } } });
+        let budget = json!({ "metadata": { "name": name }, "spec": spec });
+        let (code, answer) = call(&scene.client, "POST", &budgets, Some(("application/json", budget))).await;
+        assert_eq!(code, 200, "{answer}");
+    }
+    let _agent = scene.agent(&["--drain", "self"]);
+    scene.updated("a").await;
+    scene.want("b").await;
+    let named = |mcn: &Value| {
+        let text = condition(mcn, "Drained")["message"].as_str().unwrap_or_default();
+        text.contains(&format!("pod {space}/doubled can't be evicted"))
+            && text.contains("more than one PodDisruptionBudget")
+    };
+    scene.mcn("the pod is named with the cause", named).await;
+    for name in ["one", "two", "three"] {
+        cluster::pod_gone(&scene.client, space, name).await;
+    }
+    assert_eq!(scene.on_disk(DRAINED).as_deref(), Some("a"));
+    assert_eq!(call(&scene.client, "DELETE", &format!("{budgets}/second"), None).await.0, 200);
+    scene.updated("b").await;
+}
+
 async fn annotation_is_absent(scene: &Scene<'_>, name: &str) -> bool {
     let node = node_api(&scene.client).get(&scene.name).await.unwrap();
     !node.metadata.annotations.unwrap().contains_key(&key(name))

@@ -346,19 +346,26 @@ async fn who_has_none_is_not_asked_again() {
             .fault(&Fault::status(code).path("/apis/machineconfiguration.openshift.io/v1/controllerconfigs"));
         let mut agent = node.scene.agent(&[]);
         node.scene.settled("a").await;
-        assert_eq!(asked(&node.scene.requests(0).await), ["list"]);
+        let looks = asked(&node.scene.requests(0).await);
+        assert!(looks.iter().all(|verb| *verb == "list") && (code == 404 || looks.len() == 1), "{looks:?}");
         let mark = bench.mark().await;
         for beat in 0..3 {
             node.scene
                 .patch(json!({ "metadata": { "annotations": { "node.alpha/beat": beat.to_string() } } }))
                 .await;
         }
-        assert_eq!(node.scene.requests(mark).await.len(), 0);
+        let mut more = node.scene.requests(mark).await;
+        // A kind that is absent is looked for ever less often, and for nothing that happens here.
+        more.retain(|request| code == 403 || !request.uri.contains("/controllerconfigs"));
+        assert_eq!(more.len(), 0);
         let lines = agent.lines();
         let warned = lines.iter().filter(|line| line.contains("are not followed")).count();
         assert_eq!(warned, told, "{lines:?}");
         bench.clear_faults();
-        bench.connections(Connections::Dropped);
+        // A kind that comes later is found without a lost connection; a refusal is looked into with the next one.
+        if code == 403 {
+            bench.connections(Connections::Dropped);
+        }
         let version = node.create("a", &[]).await;
         node.synced(&version).await;
         node.holds("a");

@@ -35,7 +35,7 @@ use std::time::Duration;
 
 use tracing::{info, warn};
 
-use crate::control::ControlPlane;
+use crate::control::{ControlError, ControlPlane};
 use crate::host::Host;
 use crate::journal::{Journal, Outcome};
 use crate::model::message;
@@ -122,6 +122,8 @@ pub struct Agent<C> {
     release_asked: Option<Timestamp>,
     told_late: bool,
     told_fault: Option<String>,
+    /// Why the control plane could not be asked, as it was logged.
+    told_away: Option<String>,
 }
 
 impl<C: ControlPlane> Agent<C> {
@@ -158,6 +160,7 @@ impl<C: ControlPlane> Agent<C> {
             release_asked: None,
             told_late: false,
             told_fault: None,
+            told_away: None,
         }
     }
 
@@ -195,7 +198,10 @@ impl<C: ControlPlane> Agent<C> {
             && self.journal.record().is_some_and(|record| record.fault.is_some());
         loop {
             let turn = match self.pass().await {
-                Ok(turn) => turn,
+                Ok(turn) => {
+                    self.told_away = None;
+                    turn
+                }
                 // A stop ends the workers of this service, too: the next process looks anew.
                 Err(_) if self.stop.is_asked() => Turn::Again,
                 Err(error) => self.bear_or_end(error).await?,
@@ -249,6 +255,7 @@ impl<C: ControlPlane> Agent<C> {
     /// Reads the target. When it can't be read, the old one stays and the report says why.
     async fn read_wanted(&mut self) {
         let before = self.health.fault.take();
+        self.health.awaited = None;
         match self.control.wanted().await {
             Ok(wanted) if wanted != self.health.wanted => {
                 if let Some(target) = &wanted {
@@ -305,7 +312,13 @@ impl<C: ControlPlane> Agent<C> {
             && away.is_away()
         {
             // The node is none the worse for it: what needs the control plane waits, and its return is a change.
-            warn!(MESSAGE_ID = message::WAITING, MCA_FAULT = away.reason(), "{}", chain(away));
+            let why = chain(away);
+            // Each try says the same.
+            if self.told_away.as_ref() != Some(&why) {
+                warn!(MESSAGE_ID = message::WAITING, MCA_FAULT = away.reason(), "{why}");
+                self.told_away = Some(why.clone());
+            }
+            self.health.awaited = Some(why);
             return Ok(Turn::Wait(Some(self.backoff.next_wait())));
         }
         let fault = error.fault();
@@ -325,6 +338,9 @@ impl<C: ControlPlane> Agent<C> {
         let occurrence = match error {
             AgentError::Irreconcilable(_) => Occurrence::FailedToReconcile { cause: cause.clone() },
             AgentError::Drifted { .. } => Occurrence::PreflightDrift { cause: cause.clone() },
+            AgentError::Control(ControlError::NotCordoned { .. }) => {
+                Occurrence::FailedToDrain { cause: cause.clone() }
+            }
             AgentError::Journal(_)
             | AgentError::Observe(_)
             | AgentError::Control(_)
@@ -372,6 +388,7 @@ impl<C: ControlPlane> Agent<C> {
 
     /// Publishes what is written down. A control plane that is away does not stop the work.
     async fn publish(&mut self) {
+        self.health.link_down = self.control.link_down();
         let report = report(self.journal.record(), &self.health);
         self.telemetry.report(&report, self.host.clock.now());
         self.hint(&report);

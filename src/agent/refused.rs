@@ -1,4 +1,5 @@
-//! Why a target was refused before its update began: no record tells that, so the agent leaves it for `status`.
+//! What no record tells, left for `status`: why a target was refused before its update began, the target whose
+//! MachineConfig is awaited, why the control plane can't be reached.
 //!
 //! Invariant: the file is there only while the agent holds what it says. It is in `/run`: a boot looks anew.
 
@@ -9,16 +10,22 @@ use super::{Agent, AgentError, Until};
 use crate::control::ControlPlane;
 use crate::host::{HostError, Root};
 use crate::model::{FileMode, Target};
+use crate::report::{Health, LinkDown};
 use crate::update::Fault;
 
 /// Where it is left.
 pub(crate) const REFUSED: &str = "/run/machine-config-agent/refused.json";
 
-/// What is wanted, and why it is not begun.
+/// What is wanted, why it is not begun, and why the control plane can't be reached.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Refused {
     pub(crate) wanted: Option<Target>,
-    pub(crate) fault: Fault,
+    #[serde(default)]
+    pub(crate) fault: Option<Fault>,
+    #[serde(default)]
+    pub(crate) awaited: Option<String>,
+    #[serde(default)]
+    pub(crate) link_down: Option<LinkDown>,
 }
 
 impl Refused {
@@ -37,15 +44,36 @@ pub(super) enum Left {
     /// It is not there.
     Nothing,
     /// It says this.
-    Refusal(Refused),
+    Refusal(Box<Refused>),
 }
 
 impl<C: ControlPlane> Agent<C> {
     /// Leaves what is refused now, and takes away what is not any more.
     pub(super) fn leave_refusal(&mut self) {
-        let now = self.health.fault.clone().map_or(Left::Nothing, |fault| {
-            Left::Refusal(Refused { wanted: self.health.wanted.clone(), fault })
-        });
+        let now = self.to_leave();
+        self.leave(now);
+    }
+
+    /// Takes it away: an agent that stops holds nothing.
+    pub(super) fn forget_refusal(&mut self) {
+        self.leave(Left::Nothing);
+    }
+
+    fn to_leave(&self) -> Left {
+        let Health { wanted, fault, awaited, link_down, .. } = &self.health;
+        let begun = self.journal.record().is_some() || wanted.as_ref() == self.journal.committed();
+        if fault.is_none() && link_down.is_none() && (begun || wanted.is_none()) {
+            return Left::Nothing;
+        }
+        Left::Refusal(Box::new(Refused {
+            wanted: wanted.clone(),
+            fault: fault.clone(),
+            awaited: awaited.clone(),
+            link_down: link_down.clone(),
+        }))
+    }
+
+    fn leave(&mut self, now: Left) {
         // Who runs `apply` reads its answer.
         if self.until == Until::Settled || self.left == now {
             return;
@@ -55,12 +83,6 @@ impl<C: ControlPlane> Agent<C> {
             warn!("what `status` is to show can't be changed: {}", error.message);
         }
         self.left = now;
-    }
-
-    /// Takes it away: an agent that stops holds nothing.
-    pub(super) fn forget_refusal(&mut self) {
-        self.health.fault = None;
-        self.leave_refusal();
     }
 
     fn write(&self, left: &Left) -> Result<(), HostError> {

@@ -7,7 +7,7 @@ use tracing::{info, warn};
 use super::{Agent, AgentError, Until};
 use crate::control::ControlPlane;
 use crate::model::{FileMode, Tuning, message};
-use crate::report::{NodeReport, State};
+use crate::report::{LinkDown, NodeReport, State};
 use crate::update::Fault;
 
 /// The hint's file: `pam_motd(8)` shows what is in the directory at each login.
@@ -100,10 +100,22 @@ impl<C: ControlPlane> Agent<C> {
     }
 }
 
+/// Returns the hint of a node whose access to the cluster is wrong: an API server that is away is nobody's fault here.
+fn link_hint(report: &NodeReport) -> String {
+    let wrong = |down: &&LinkDown| down.reason != "ApiServerAway";
+    report.link_down.as_ref().filter(wrong).map_or_else(String::new, |down| {
+        let why: String = down.message.chars().take(HINT_LIMIT).collect();
+        format!(
+            "machine-config-agent: this node does not follow its cluster since {}. {why}\nNext: {}\n",
+            down.since, down.next
+        )
+    })
+}
+
 /// Returns the hint's text, which is empty for a node that is well.
 fn hint(report: &NodeReport) -> String {
     let state = match report.state {
-        State::Done | State::Working => return String::new(),
+        State::Done | State::Working => return link_hint(report),
         State::Degraded => "Degraded",
         State::Unreconcilable => "Unreconcilable",
     };

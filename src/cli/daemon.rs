@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
+use tracing::info;
 
 use super::host::{HostFlags, RebootBy, runtime};
 use super::settings::{SettingsFile, SettingsFlags};
@@ -14,6 +15,7 @@ use crate::control::kube::{Cluster, DrainBy, Identity};
 use crate::control::{ControlError, ControlPlane};
 use crate::host::{Entered, Host, Root, machine_name};
 use crate::journal::Journal;
+use crate::model::message;
 use crate::settings::Settings;
 use crate::telemetry::listen::Reviewer;
 use crate::telemetry::log::{self, Format};
@@ -81,8 +83,7 @@ pub(super) fn run(arguments: &Arguments, settings: &Settings) -> Result<u8, CliE
         Output::Text => Format::Text,
     });
     runtime()?.block_on(async {
-        let source = source(arguments, settings)?;
-        let node = node_name(arguments, settings, &source)?;
+        let (source, node) = named(source(arguments, settings)?, arguments, settings);
         // Opened before: the certificate of the listener is a file of the container.
         let own = Root::open(Path::new("/"))?;
         let tuning = arguments.tuning.open()?;
@@ -99,10 +100,20 @@ pub(super) fn run(arguments: &Arguments, settings: &Settings) -> Result<u8, CliE
                     DrainFlag::Controller => DrainBy::Controller,
                     DrainFlag::Agent => DrainBy::Agent,
                 };
+                let known = identity.clone();
+                let renamed = known.renamed();
                 let cluster = Cluster::start(identity, &node, host.root.clone(), drain_by)?;
                 let readings = super::telemetry::of_link(&cluster.traffic());
                 let judge = Box::new(super::telemetry::Judge(cluster.reviews()));
-                Box::pin(setting.follow(host, cluster, readings, Some(judge))).await
+                let follow = Box::pin(setting.follow(host, cluster, readings, Some(judge)));
+                tokio::select! {
+                    ended = follow => ended,
+                    // Whatever was under way goes on from its record, as after a kill.
+                    name = renamed => {
+                        info!(MESSAGE_ID = message::STOPPED, "The access names node {name}; restarting for it");
+                        Ok(0)
+                    }
+                }
             }
         }
     })
@@ -170,14 +181,19 @@ fn source(arguments: &Arguments, settings: &Settings) -> Result<Source, CliError
     })
 }
 
-fn node_name(arguments: &Arguments, settings: &Settings, source: &Source) -> Result<String, CliError> {
+/// Returns the node's name beside the source. An access that can't be read yet is told and tried again by the agent, and
+/// what is to be done on this host does not wait for it: the machine's name serves until then.
+fn named(source: Source, arguments: &Arguments, settings: &Settings) -> (Source, String) {
     let said = arguments.node_name.clone().or_else(|| settings.node_name.clone());
-    if let Some(name) = said {
-        return Ok(name);
+    match (said, source) {
+        (Some(name), source) => (source, name),
+        (None, Source::Directory(path)) => (Source::Directory(path), machine_name()),
+        (None, Source::Cluster(identity)) => {
+            let known = identity.node_name();
+            let unreadable = known.is_err();
+            let name = known.ok().flatten().unwrap_or_else(machine_name);
+            let identity = if unreadable { identity.assuming(&name) } else { identity };
+            (Source::Cluster(identity), name)
+        }
     }
-    let known = match source {
-        Source::Directory(_) => None,
-        Source::Cluster(identity) => identity.node_name().map_err(ControlError::from)?,
-    };
-    Ok(known.unwrap_or_else(machine_name))
 }

@@ -17,7 +17,7 @@ use crate::model::{HostSpec, ImageRef, Karg, Target};
 use crate::observe::observe;
 use crate::plan::differences::Difference;
 use crate::plan::drift::drift;
-use crate::report::{Health, NodeReport, Progress, State, report};
+use crate::report::{Health, LinkDown, NodeReport, Progress, State, report};
 use crate::update::{Fault, Record};
 
 /// How many diffs of drifted contents are shown: a screen; `verify` shows all.
@@ -60,6 +60,9 @@ struct Status {
     progress: Option<Progress>,
     /// What is waited for: the drain, and what stands in its way.
     waiting: Option<String>,
+    /// Why the control plane can't be reached, as the agent saw it last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    link_down: Option<LinkDown>,
     /// What differs, for people; programs ask `verify`.
     #[serde(skip)]
     drift: Vec<Difference>,
@@ -204,8 +207,10 @@ async fn look(host: &Host) -> Result<Status, CliError> {
     }
     health.progress = record.as_ref().and_then(progress);
     if let Some(refused) = Refused::load(&host.root)? {
-        health.wanted = refused.wanted;
-        health.fault = Some(refused.fault);
+        health.wanted = refused.wanted.or(health.wanted);
+        health.fault = refused.fault;
+        health.awaited = refused.awaited;
+        health.link_down = refused.link_down;
     }
     // What a config asks for is no change by hand; one that can't be read any more asks for nothing.
     let layers = stored.and_then(|stored| Some(stored.spec().ok()?.layers())).unwrap_or_default();
@@ -242,6 +247,7 @@ fn status(report: NodeReport, health: Health, os: &OsSeen, host: &Host, layers: 
         fault: report.fault,
         progress: report.progress,
         waiting: report.waiting,
+        link_down: report.link_down,
         drift: health.drift,
     }
 }
@@ -311,6 +317,10 @@ fn text(status: &Status) -> String {
     }
     if let Some(waiting) = &status.waiting {
         lines.push(format!("  waits    for {waiting}"));
+    }
+    if let Some(down) = &status.link_down {
+        lines.push(format!("  link     down since {}: {}: {}", down.since, down.reason, down.message));
+        lines.push(format!("  next     {}", down.next));
     }
     if let Some(fault) = &status.fault {
         lines.push(format!("  why      {}: {}", fault.reason, fault.message));

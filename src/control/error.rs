@@ -57,6 +57,14 @@ pub enum ControlError {
         /// The object.
         object: String,
     },
+    /// Drains are answered, and the node is not cordoned.
+    #[error("Node {node} is schedulable after each of several answered drains for {config}")]
+    NotCordoned {
+        /// The node.
+        node: String,
+        /// The config.
+        config: ConfigName,
+    },
     /// The API server.
     #[error(transparent)]
     Kube(#[from] KubeError),
@@ -73,6 +81,7 @@ impl ControlError {
             | Self::Missing { .. }
             | Self::Misnamed { .. }
             | Self::NotInCluster { .. }
+            | Self::NotCordoned { .. }
             | Self::PolicyNotReady { .. } => false,
         }
     }
@@ -85,7 +94,10 @@ impl ControlError {
             Self::Kube(error) => error.class(),
             Self::Missing { .. } | Self::Misnamed { .. } => Class::Degraded,
             // Its coming is not watched: it is asked for again.
-            Self::NotInCluster { .. } | Self::Awaited { .. } | Self::PolicyNotReady { .. } => Class::Retry,
+            Self::NotInCluster { .. }
+            | Self::Awaited { .. }
+            | Self::NotCordoned { .. }
+            | Self::PolicyNotReady { .. } => Class::Retry,
         }
     }
 
@@ -97,6 +109,7 @@ impl ControlError {
             Self::Missing { .. } | Self::NotInCluster { .. } => "ConfigNotFound",
             Self::Awaited { .. } => "Awaited",
             Self::PolicyNotReady { .. } => "PolicyNotReady",
+            Self::NotCordoned { .. } => "FailedToDrain",
             Self::Kube(error) => error.reason(),
             Self::Misnamed { .. } => "ConfigMisnamed",
         }
@@ -121,6 +134,10 @@ impl ControlError {
             Self::PolicyNotReady { object } => {
                 format!("See what keeps the operator from merging {object}; the agent asks again.")
             }
+            Self::NotCordoned { node, .. } => format!(
+                "Find who answers desiredDrain of Node {node} without cordoning it, or who uncordons it \
+                 (`kubectl get node {node} -o yaml --show-managed-fields`); the agent requests the drain again."
+            ),
             Self::Kube(error) => error.next(),
         }
     }

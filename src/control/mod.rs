@@ -13,7 +13,7 @@ mod error;
 use crate::model::machineconfig::MachineConfig;
 use crate::model::policy::DisruptionPolicy;
 use crate::model::{ConfigName, Target};
-use crate::report::{NodeReport, Occurrence};
+use crate::report::{LinkDown, NodeReport, Occurrence};
 
 pub use error::ControlError;
 pub use trust::{TrustFeed, TrustSender, trust_feed};
@@ -66,6 +66,11 @@ pub trait ControlPlane {
     /// Returns where the cluster's trust is found; it changes beside the target. None by default.
     fn trust(&self) -> TrustFeed {
         TrustFeed::default()
+    }
+
+    /// Returns why the control plane can't be reached. That it changed is a change. None by default.
+    fn link_down(&self) -> Option<LinkDown> {
+        None
     }
 
     /// Says whether a drain can be asked for.

@@ -14,6 +14,12 @@ const LONGEST_OF_WORK: u64 = 60_000;
 /// The longest wait of a request: an API server that is back is noticed within half a minute.
 const LONGEST_OF_REQUESTS: u64 = 30_000;
 
+/// The longest wait for an object that an update was begun with and that is not there yet.
+const LONGEST_OF_AWAITED: u64 = 5_000;
+
+/// The first and the longest wait for a kind that the cluster does not have: it may be about to come, or never does.
+const OF_ABSENT: (u64, u64) = (5_000, 600_000);
+
 /// How nodes are kept apart.
 #[derive(Debug, Clone, Copy)]
 enum Spread {
@@ -27,6 +33,7 @@ enum Spread {
 #[derive(Debug)]
 pub struct Pace {
     seed: String,
+    first: u64,
     longest: u64,
     spread: Spread,
     drawn: u64,
@@ -36,16 +43,26 @@ pub struct Pace {
 impl Pace {
     /// Begins the waits of a node's work: 1, 2, 4, ... 60 s, all longer by 0 to 25 % that the name decides.
     pub fn of_work(node: &str) -> Self {
-        Self::new(node, LONGEST_OF_WORK, Spread::Longer(number(node, 250)))
+        Self::new(node, (FIRST, LONGEST_OF_WORK), Spread::Longer(number(node, 250)))
+    }
+
+    /// Begins the waits for an object that is not there yet: 1, 2, 4, 5, 5 ... s, all longer by 0 to 25 %.
+    pub fn of_awaited(node: &str) -> Self {
+        Self::new(node, (FIRST, LONGEST_OF_AWAITED), Spread::Longer(number(node, 250)))
+    }
+
+    /// Begins the waits for a kind that the cluster does not have: up to 5 s, then half to all of 10, 20 ... 600 s.
+    pub fn of_absent(seed: &str) -> Self {
+        Self::new(seed, OF_ABSENT, Spread::Drawn)
     }
 
     /// Begins the waits of requests, with the node's name or uid: up to a second, then half to all of 2, 4, ... 30 s.
     pub fn of_requests(seed: &str) -> Self {
-        Self::new(seed, LONGEST_OF_REQUESTS, Spread::Drawn)
+        Self::new(seed, (FIRST, LONGEST_OF_REQUESTS), Spread::Drawn)
     }
 
-    fn new(seed: &str, longest: u64, spread: Spread) -> Self {
-        Self { seed: seed.to_owned(), longest, spread, drawn: 0, tries: 0 }
+    fn new(seed: &str, (first, longest): (u64, u64), spread: Spread) -> Self {
+        Self { seed: seed.to_owned(), first, longest, spread, drawn: 0, tries: 0 }
     }
 
     /// Draws a number below `limit`.
@@ -58,7 +75,7 @@ impl Pace {
     pub fn next_wait(&mut self) -> Duration {
         let tries = self.tries;
         self.tries = (tries + 1).min(16);
-        let whole = FIRST.checked_shl(tries).unwrap_or(self.longest).min(self.longest);
+        let whole = self.first.checked_shl(tries).unwrap_or(self.longest).min(self.longest);
         Duration::from_millis(match self.spread {
             Spread::Longer(share) => whole + whole * share / 1000,
             Spread::Drawn if tries == 0 => self.draw(whole),
@@ -103,6 +120,31 @@ mod tests {
         let firsts: BTreeSet<Duration> =
             (0..50).map(|n| Pace::of_work(&format!("worker-{n}")).next_wait()).collect();
         assert!(firsts.len() > 30, "{firsts:?}");
+    }
+
+    /// An object that comes late is noticed within 6.25 s, and a fleet does not ask in step.
+    #[test]
+    fn an_awaited_object_is_asked_for_every_few_seconds() {
+        let waits = |node: &str| {
+            let mut pace = Pace::of_awaited(node);
+            (0..40).map(|_| pace.next_wait().as_millis()).collect::<Vec<_>>()
+        };
+        assert!(waits("worker-0").iter().all(|wait| *wait < 6_250));
+        assert!(waits("worker-0").iter().skip(3).all(|wait| *wait >= 5_000));
+        let lasts: BTreeSet<_> =
+            (0..50).map(|node| waits(&format!("worker-{node}")).last().copied()).collect();
+        assert!(lasts.len() > 30, "{lasts:?}");
+    }
+
+    /// A kind that never comes costs a node six requests an hour.
+    #[test]
+    fn an_absent_kind_is_asked_for_ever_less_often() {
+        let mut pace = Pace::of_absent("worker-0");
+        assert!(pace.next_wait().as_millis() < 5_000);
+        let second = pace.next_wait().as_millis();
+        assert!((5_000..10_000).contains(&second), "{second}");
+        let last = (0..40).map(|_| pace.next_wait().as_secs()).last().unwrap();
+        assert!((300..600).contains(&last), "{last}");
     }
 
     #[test]

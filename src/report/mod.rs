@@ -49,6 +49,19 @@ pub struct Progress {
     pub percent: Option<u8>,
 }
 
+/// Why the control plane can't be reached.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkDown {
+    /// A bounded word.
+    pub reason: String,
+    /// The cause.
+    pub message: String,
+    /// What a person does next.
+    pub next: String,
+    /// Since when, RFC 3339.
+    pub since: String,
+}
+
 /// What the loop knows beside the record.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Health {
@@ -66,6 +79,10 @@ pub struct Health {
     pub progress: Option<Progress>,
     /// What the control plane was asked for and has not answered yet: the drain, or the end of it.
     pub waiting: Option<String>,
+    /// What the control plane has to bring before an update can begin: a MachineConfig that is not there yet.
+    pub awaited: Option<String>,
+    /// Why the control plane can't be reached.
+    pub link_down: Option<LinkDown>,
     /// The cluster's trust that is on the host.
     pub trust: Option<TrustSynced>,
     /// What keeps a duty from its end; no update waits for it.
@@ -102,9 +119,12 @@ pub struct NodeReport {
     pub fault: Option<Fault>,
     /// How far the step under way is.
     pub progress: Option<Progress>,
-    /// What is waited for: the drain, or the end of it.
+    /// What is waited for: the drain, the end of it, or an object of the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<String>,
+    /// Why the control plane can't be reached; nobody there reads it, `status` does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link_down: Option<LinkDown>,
     /// The cluster's trust that is on the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trust: Option<TrustSynced>,
@@ -141,10 +161,16 @@ pub fn report(record: Option<&Record>, health: &Health) -> NodeReport {
         progress: record.and(health.progress.clone()),
         trust: health.trust.clone(),
         duty: health.duty.clone(),
-        waiting: health.waiting.clone().or_else(|| record.and_then(|record| record.waiting.clone())),
+        waiting: waiting(record, health),
+        link_down: health.link_down.clone(),
         fault,
         since: since.to_string(),
     }
+}
+
+fn waiting(record: Option<&Record>, health: &Health) -> Option<String> {
+    let open = || record.and_then(|record| record.waiting.clone());
+    health.waiting.clone().or_else(open).or_else(|| health.awaited.clone())
 }
 
 /// An update that is undone, or held as it came up, is not being worked on.

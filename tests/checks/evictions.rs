@@ -3,11 +3,9 @@
 use kube::Client;
 use serde_json::{Value, json};
 
-use crate::cluster::{Bench, DisruptionController, Kubelet, Presence, call, changes, running_pod, within};
-use futures_util::StreamExt as _;
-use k8s_openapi::api::core::v1::Pod;
+use crate::cluster::{Bench, DisruptionController, Kubelet, call, pod_gone as gone, running_pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::api::{Api, ListParams};
+use kube::api::Api;
 
 async fn evict(client: &Client, namespace: &str, pod: &str) -> (u16, Value) {
     let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}/eviction");
@@ -35,24 +33,6 @@ async fn allows(client: &Client, namespace: &str, count: i32) {
         status.observed_generation == budget.metadata.generation && status.disruptions_allowed == Some(count)
     })
     .await;
-}
-
-/// Waits until a pod is gone.
-async fn gone(client: &Client, namespace: &str, name: &str) {
-    let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    let which = ListParams::default().fields(&format!("metadata.name={name}"));
-    if api.list(&which).await.unwrap().items.is_empty() {
-        return;
-    }
-    let mut changes = std::pin::pin!(changes(&api, &which).await.unwrap());
-    let going = async {
-        while let Some((_, presence)) = changes.next().await {
-            if presence == Presence::Gone {
-                return;
-            }
-        }
-    };
-    within("the pod goes", going).await;
 }
 
 #[tokio::test]

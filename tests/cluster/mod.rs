@@ -58,7 +58,7 @@ pub use objects::{
     MachineConfigBuilder, Presence, annotation, call, changes, create_node, create_object, key, node_api,
     node_until, object_api, object_until, retarget,
 };
-pub use pods::{DisruptionController, Kubelet, running_pod};
+pub use pods::{DisruptionController, Kubelet, pod_gone, running_pod};
 
 /// How long any wait may take: far more than a loaded machine needs, so only a failure reaches it.
 pub const LIMIT: Duration = Duration::from_secs(90);

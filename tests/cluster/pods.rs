@@ -37,6 +37,24 @@ pub async fn running_pod(
     api.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap()
 }
 
+/// Waits until a pod is gone.
+pub async fn pod_gone(client: &Client, namespace: &str, name: &str) {
+    let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let which = ListParams::default().fields(&format!("metadata.name={name}"));
+    if api.list(&which).await.unwrap().items.is_empty() {
+        return;
+    }
+    let mut changes = std::pin::pin!(changes(&api, &which).await.unwrap());
+    let going = async {
+        while let Some((_, presence)) = changes.next().await {
+            if presence == Presence::Gone {
+                return;
+            }
+        }
+    };
+    super::within("the pod goes", going).await;
+}
+
 /// A kubelet's part of a deletion: a pod of its node that is to go is gone.
 #[derive(Debug)]
 pub struct Kubelet(JoinHandle<()>);

@@ -79,9 +79,12 @@ impl Child {
         socket.set_read_timeout(Some(LIMIT)).unwrap();
         let mut buffer = [0; 4096];
         loop {
-            let n = socket
-                .recv(&mut buffer)
-                .unwrap_or_else(|error| panic!("{} is not ready: {error}", self.name));
+            let n = match socket.recv(&mut buffer) {
+                Ok(n) => n,
+                // A child of another test ended.
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                Err(error) => panic!("{} is not ready: {error}", self.name),
+            };
             let text = String::from_utf8_lossy(&buffer[..n]);
             assert!(!text.contains("ENDED=1"), "{} ended at its start; see its lines above", self.name);
             if text.lines().any(|line| line == "READY=1") {

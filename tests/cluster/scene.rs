@@ -1,12 +1,14 @@
 //! A node with its host in a directory, its configs and its agent's access: what most cluster tests begin with.
 
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::OnceLock;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::Client;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
+use tokio::io::AsyncBufReadExt as _;
 
 use super::plain_host::{bare, boot};
 use super::{
@@ -89,6 +91,33 @@ impl<'b> Scene<'b> {
     pub fn agent(&self, more: &[&str]) -> Agent {
         let options = AgentOptions::new(&self.kubeconfig, &self.name, self.host.path());
         Agent::start(&more.iter().fold(options, |options, word| options.arg(word)))
+    }
+
+    /// Waits until `status` is as wanted; returns its text.
+    pub async fn status(&self, wanted: impl Fn(&str) -> bool) -> String {
+        let command = |more: &[&str]| {
+            let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_machine-config-agent"));
+            command.args(["status", "--os-backend", "none", "--root"]).arg(self.host.path()).args(more);
+            command.kill_on_drop(true);
+            command
+        };
+        let mut child = command(&["--watch"]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = tokio::io::BufReader::new(child.stdout.take().unwrap()).lines();
+        let found = async {
+            let mut text = String::new();
+            while let Some(line) = lines.next_line().await.unwrap() {
+                // Each begins with its node.
+                if line.starts_with("Node ") {
+                    let output = command(&[]).output().await.unwrap();
+                    text = String::from_utf8(output.stdout).unwrap();
+                    if wanted(&text) {
+                        return text;
+                    }
+                }
+            }
+            panic!("`status --watch` ended: {text}")
+        };
+        super::within("a status", found).await
     }
 
     pub async fn want(&self, letter: &str) {

@@ -1,38 +1,46 @@
 //! The API server as this agent's identity reaches it: one HTTP/2 connection, made when it is needed.
 //!
-//! Invariant: a request ends within [`LIMIT`]. What is written in `call` decides what an answer means; here it is
-//! sent, and sent again where that is safe.
+//! Invariant: each try of a request ends within the limit of `patience`, and there are at most [`TRIES`]. What is
+//! written in `call` decides what an answer means; here it is sent, and sent again where that is safe.
 
+use std::io::Read as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use flate2::read::GzDecoder;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use secrecy::ExposeSecret as _;
 use tokio::sync::Mutex;
+use tokio::time::Instant;
+use tracing::warn;
 
 use super::error::KubeError;
 use super::identity::{Access, Identity};
+use super::patience::Patience;
 use super::tls::{Connection, Place, connect};
 use super::traffic::Traffic;
-use crate::model::Sha256;
+use crate::model::{Sha256, message};
 
 pub(super) use super::call::Call;
 use super::call::{Answer, Tries, is_busy, retry_after};
 
-/// How long a request may take, its tries included: a large MachineConfig over a slow line, and no more.
-const LIMIT: Duration = Duration::from_secs(10);
-
 /// How often an API server that is busy is asked.
 const TRIES: u32 = 4;
+
+/// The longest wait between two tries: the loop waits for the request. Who was asked to wait longer fails meanwhile.
+const MAX_RETRY_WAIT: Duration = Duration::from_secs(5);
 
 /// The first wait for a busy API server that does not say how long; doubled each time.
 const SHORT_WAIT: Duration = Duration::from_millis(250);
 
 /// The largest answer: etcd's objects end at 1.5 MiB, and a server that sends more without end is cut off.
 const LARGEST: usize = 16 * 1024 * 1024;
+
+/// How an answer may be compressed.
+const GZIP: &str = "gzip";
 
 /// Who asks, as the audit log shows it.
 const USER_AGENT: &str = concat!("machine-config-agent/", env!("CARGO_PKG_VERSION"));
@@ -48,6 +56,17 @@ struct Shared {
     open: Mutex<Option<Open>>,
     opened: AtomicU64,
     traffic: Arc<Traffic>,
+    patience: Patience,
+    busy: std::sync::Mutex<Busy>,
+}
+
+/// What a busy API server asked for.
+#[derive(Debug, Default)]
+struct Busy {
+    /// It was logged.
+    told: bool,
+    /// No request before this.
+    until: Option<Instant>,
 }
 
 /// A connection, with what it was made of.
@@ -70,7 +89,14 @@ impl Link {
     /// Takes an identity. Nothing is read or connected yet.
     pub(super) fn new(identity: Identity) -> Self {
         let (open, opened) = (Mutex::new(None), AtomicU64::new(0));
-        let shared = Shared { identity, open, opened, traffic: Arc::default() };
+        let shared = Shared {
+            identity,
+            open,
+            opened,
+            traffic: Arc::default(),
+            patience: Patience::default(),
+            busy: std::sync::Mutex::default(),
+        };
         Self { shared: Arc::new(shared) }
     }
 
@@ -82,44 +108,92 @@ impl Link {
     /// Sends one request and returns the response's body. Bounded in time; 429 and 5xx are tried again a few times,
     /// honouring Retry-After.
     pub(super) async fn send(&self, call: &Call) -> Result<Vec<u8>, KubeError> {
-        let asked = tokio::time::timeout(LIMIT, async {
-            let (response, server) = self.ask(call).await?;
-            collect(response, &server).await?.judge(call, &server)
-        });
-        asked.await.unwrap_or_else(|_| Err(self.late(call)))
+        let (response, server) = self.ask(call).await?;
+        self.in_time(call, collect(response, &server)).await?.judge(call, &server)
     }
 
     /// Begins a watch.
     pub(super) async fn follow(&self, call: &Call) -> Result<Lines, KubeError> {
-        let asked = tokio::time::timeout(LIMIT, async {
-            let (response, server) = self.ask(call).await?;
-            if response.status().is_success() {
-                self.shared.traffic.watching();
-                return Ok(Lines { body: response.into_body(), read: Vec::new(), server });
-            }
-            let status = response.status().as_u16();
-            match collect(response, &server).await?.judge(call, &server) {
-                Err(error) => Err(error),
-                Ok(_) => Err(KubeError::Away { server, cause: format!("it answers {status} to a watch") }),
-            }
-        });
-        asked.await.unwrap_or_else(|_| Err(self.late(call)))
+        let (response, server) = self.ask(call).await?;
+        if response.status().is_success() {
+            self.shared.traffic.watching();
+            return Ok(Lines { body: response.into_body(), read: Vec::new(), server });
+        }
+        let status = response.status().as_u16();
+        match self.in_time(call, collect(response, &server)).await?.judge(call, &server) {
+            Err(error) => Err(error),
+            Ok(_) => Err(KubeError::Away { server, cause: format!("it answers {status} to a watch") }),
+        }
+    }
+
+    /// Bounds a part of a request.
+    async fn in_time<T>(
+        &self,
+        call: &Call,
+        part: impl Future<Output = Result<T, KubeError>>,
+    ) -> Result<T, KubeError> {
+        let (patience, began) = (&self.shared.patience, Instant::now());
+        let timeout = patience.timeout();
+        let Ok(done) = tokio::time::timeout(timeout, part).await else {
+            patience.exceeded();
+            return Err(self.late(call, timeout));
+        };
+        if done.is_ok() {
+            patience.answered(began.elapsed());
+        }
+        done
     }
 
     /// Asks until the API server is not busy.
     async fn ask(&self, call: &Call) -> Result<(Response<Incoming>, String), KubeError> {
         let mut tries = 1;
         loop {
-            let (response, server) = self.exchange(call).await?;
+            self.not_too_soon(call).await?;
+            let (response, server) = self.in_time(call, self.exchange(call)).await?;
             let busy = call.tries == Tries::Several && is_busy(response.status(), response.headers());
-            if !busy || tries >= TRIES {
+            if !busy {
+                *self.busy() = Busy::default();
                 return Ok((response, server));
             }
             let after = retry_after(response.headers()).unwrap_or(SHORT_WAIT * (1 << tries));
+            self.was_busy(call, response.status(), after);
+            if tries >= TRIES {
+                return Ok((response, server));
+            }
             tries += 1;
-            drop(response);
-            tokio::time::sleep(after).await;
         }
+    }
+
+    /// Waits for as long as a busy API server asked for; an error where that is too long to wait for.
+    async fn not_too_soon(&self, call: &Call) -> Result<(), KubeError> {
+        let until = self.busy().until;
+        let Some(until) = until.filter(|until| *until > Instant::now()) else { return Ok(()) };
+        if until.duration_since(Instant::now()) <= MAX_RETRY_WAIT {
+            tokio::time::sleep_until(until).await;
+            return Ok(());
+        }
+        let seconds = until.duration_since(Instant::now()).as_secs();
+        let cause = format!("it is busy; {} is requested in {seconds} s, as it asked", call.object());
+        Err(KubeError::Away { server: self.shared.identity.access()?.server, cause })
+    }
+
+    /// Notes that the API server is busy, and logs it once.
+    fn was_busy(&self, call: &Call, status: StatusCode, after: Duration) {
+        let mut busy = self.busy();
+        busy.until = Some(Instant::now() + after);
+        if !std::mem::replace(&mut busy.told, true) {
+            warn!(
+                MESSAGE_ID = message::WAITING,
+                "The API server is busy ({}); requesting {} again in {} ms",
+                status.as_u16(),
+                call.object(),
+                after.as_millis()
+            );
+        }
+    }
+
+    fn busy(&self) -> std::sync::MutexGuard<'_, Busy> {
+        self.shared.busy.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Sends a request, once more on another connection where the first was lost or its credentials were old.
@@ -153,7 +227,7 @@ impl Link {
         if let Some(open) = open.as_ref().filter(|open| !open.connection.sender.is_closed()) {
             return Ok(open.clone());
         }
-        let access = self.shared.identity.read()?;
+        let access = self.shared.identity.access()?;
         let place = Place::parse(&access)?;
         let connection = connect(&access, &place).await?;
         let number = self.shared.opened.fetch_add(1, Ordering::Relaxed);
@@ -165,7 +239,7 @@ impl Link {
     /// Reads the credentials after a refusal and says whether there are others now. A token is taken over; what the
     /// connection is made of makes another connection, and the old one ends with the watch on it.
     async fn renew(&self, old: &Open) -> Result<bool, KubeError> {
-        let access = self.shared.identity.read()?;
+        let access = self.shared.identity.access()?;
         let bearer = bearer(&access)?;
         let mut open = self.shared.open.lock().await;
         let Some(current) = open.as_mut().filter(|open| open.number == old.number) else { return Ok(true) };
@@ -187,12 +261,12 @@ impl Link {
         }
     }
 
-    fn late(&self, call: &Call) -> KubeError {
+    fn late(&self, call: &Call, timeout: Duration) -> KubeError {
         let server = match self.shared.identity.read() {
             Ok(access) => access.server,
             Err(error) => return error,
         };
-        let cause = format!("no answer for {} within {} s", call.object(), LIMIT.as_secs());
+        let cause = format!("no answer for {} within {} s", call.object(), timeout.as_secs());
         KubeError::Away { server, cause }
     }
 }
@@ -242,6 +316,10 @@ async fn exchange_on(open: &Open, call: &Call) -> Result<Response<Incoming>, Los
     if !call.body.is_empty() {
         request = request.header(header::CONTENT_TYPE, call.content);
     }
+    // The API server compresses what is larger than 128 KiB.
+    if call.may_be_compressed() {
+        request = request.header(header::ACCEPT_ENCODING, GZIP);
+    }
     if let Some(bearer) = &open.bearer {
         request = request.header(header::AUTHORIZATION, bearer.clone());
     }
@@ -256,11 +334,25 @@ async fn exchange_on(open: &Open, call: &Call) -> Result<Response<Incoming>, Los
 }
 
 async fn collect(response: Response<Incoming>, server: &str) -> Result<Answer, KubeError> {
+    let away = |cause: String| KubeError::Away { server: server.to_owned(), cause };
     let status = response.status();
+    let compressed = response.headers().get(header::CONTENT_ENCODING).is_some_and(|value| value == GZIP);
     let body = Limited::new(response.into_body(), LARGEST).collect().await;
-    let body =
-        body.map_err(|error| KubeError::Away { server: server.to_owned(), cause: error.to_string() })?;
-    Ok(Answer { status, body: body.to_bytes().to_vec() })
+    let body = body.map_err(|error| away(error.to_string()))?.to_bytes();
+    let body = if compressed { unpacked(&body, LARGEST).map_err(away)? } else { body.to_vec() };
+    Ok(Answer { status, body })
+}
+
+/// Unpacks an answer, which is bounded as one that was not compressed is.
+fn unpacked(body: &[u8], limit: usize) -> Result<Vec<u8>, String> {
+    let mut unpacked = Vec::new();
+    let bound = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
+    let read = GzDecoder::new(body).take(bound).read_to_end(&mut unpacked);
+    read.map_err(|error| format!("its answer is no gzip: {error}"))?;
+    if unpacked.len() > limit {
+        return Err(format!("its answer is larger than {limit} bytes"));
+    }
+    Ok(unpacked)
 }
 
 fn bearer(access: &Access) -> Result<Option<HeaderValue>, KubeError> {
@@ -283,4 +375,30 @@ fn text(error: &hyper::Error) -> String {
         cause = source.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    fn packed(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    /// The bound is that of the contents: a few bytes can unpack to gigabytes.
+    #[test]
+    fn compressed_answer_is_unpacked_within_its_limit() {
+        assert_eq!(unpacked(&packed(b"answer"), 6).unwrap(), b"answer");
+        assert!(unpacked(&packed(b"answers"), 6).unwrap_err().contains("larger than 6 bytes"));
+        let bomb = packed(&vec![0; LARGEST + 1]);
+        assert!(bomb.len() < 200_000);
+        assert!(unpacked(&bomb, LARGEST).unwrap_err().contains("larger than"));
+        assert!(unpacked(b"plain", LARGEST).unwrap_err().contains("no gzip"));
+        let cut = packed(b"answer");
+        assert!(unpacked(&cut[..cut.len() - 4], LARGEST).is_err());
+    }
 }

@@ -10,8 +10,8 @@ use super::error::KubeError;
 /// Who owns the fields that are applied: MCD's, so that a hand-over in either direction leaves no stale owner.
 const FIELD_MANAGER: &str = "machine-config-operator";
 
-/// The longest wait that an API server may ask for: the loop waits for the request.
-const LONGEST_WAIT: Duration = Duration::from_secs(5);
+/// The longest wait that an API server may ask for.
+const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
 /// As much of the API server's text is kept: it may quote what it was sent.
 const MESSAGE: usize = 500;
@@ -94,6 +94,11 @@ impl Call {
         self.method != Method::POST
     }
 
+    /// Returns true if a compressed answer can be read: that of a watch is read line by line.
+    pub(super) fn may_be_compressed(&self) -> bool {
+        self.method == Method::GET && !self.path.contains("watch=true")
+    }
+
     /// Names the object for people: `Node worker-0`, `Pod openshift-dns/dns-x`, `MachineConfigs`.
     pub(super) fn object(&self) -> String {
         let path = self.path.split('?').next().unwrap_or_default();
@@ -129,9 +134,13 @@ impl Answer {
         let status: Status = serde_json::from_slice(&self.body).unwrap_or_default();
         let object = call.object();
         let message: String = status.message.chars().take(MESSAGE).collect();
-        if self.status.is_server_error()
-            || (self.status == StatusCode::TOO_MANY_REQUESTS && call.tries == Tries::Several)
-        {
+        let away = match call.tries {
+            Tries::Several => self.status.is_server_error() || self.status == StatusCode::TOO_MANY_REQUESTS,
+            // What fails inside the server on this very request says nothing of the others: an eviction of a pod with
+            // two PodDisruptionBudgets is a 500.
+            Tries::One => self.status.is_server_error() && self.status != StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        if away {
             let cause = format!("it answers {} for {object}: {message}", self.status.as_u16());
             return Err(KubeError::Away { server: server.to_owned(), cause });
         }

@@ -55,6 +55,17 @@ impl KubeError {
         matches!(self, Self::NotFound { .. })
     }
 
+    /// Returns what tells it from another one, for those who tell each once: a server that is away is so in many ways,
+    /// a file is wrong in one.
+    pub(super) fn identity(&self) -> String {
+        match self {
+            Self::Config { .. } => self.to_string(),
+            Self::Away { .. } | Self::NotFound { .. } | Self::Refused { .. } | Self::Invalid { .. } => {
+                self.reason().to_owned()
+            }
+        }
+    }
+
     /// Says whether this passes without anybody touching the object: what needs the API server waits.
     pub fn is_away(&self) -> bool {
         match self {
@@ -66,10 +77,12 @@ impl KubeError {
     /// Returns what it means for the node.
     pub fn class(&self) -> Class {
         match self {
-            Self::Away { .. } | Self::NotFound { .. } | Self::Refused { .. } | Self::Config { .. } => {
-                Class::Retry
-            }
-            Self::Invalid { .. } => Class::Degraded,
+            // An answer that can't be read is asked for again, too: it may have been a proxy's.
+            Self::Away { .. }
+            | Self::NotFound { .. }
+            | Self::Refused { .. }
+            | Self::Invalid { .. }
+            | Self::Config { .. } => Class::Retry,
         }
     }
 

@@ -12,13 +12,14 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::json;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use super::api::{Call, Lines, Link};
 use super::error::KubeError;
 use crate::control::{Drained, Released};
 
-use pods::{Line, List, Metadata, News, Pods, Stand};
+use pods::{Line, List, Metadata, News, Pod, Pods, Stand};
 
 /// The Node's annotation while the agent keeps it cordoned.
 pub(super) const CORDONED_BY: &str = "machine-config-agent.io/cordoned-by";
@@ -29,6 +30,9 @@ const AGENT: &str = "machine-config-agent";
 /// When a refused eviction is asked for again, as kubectl does: a budget changes with pods of other nodes, which nobody
 /// here sees.
 const RETRY: Duration = Duration::from_secs(5);
+
+/// How many evictions are requested side by side.
+const MAX_EVICTIONS: usize = 8;
 
 /// How long one watch lasts: the longest wait that nobody looks into (DRN-006).
 const LASTS: u64 = 3600;
@@ -68,7 +72,7 @@ impl Evictor {
             self.cordon().await?;
             self.list().await?;
         }
-        self.evict().await?;
+        self.evict().await;
         if self.pods.left.is_empty() {
             self.watch = None;
             return Ok(Drained::Yes);
@@ -164,7 +168,7 @@ impl Evictor {
         let answer = self.link.send(&Call::get(self.pods_path()).metadata_list()).await?;
         let list: List = read(&answer, &format!("the list of Node {}'s pods", self.node))?;
         self.version = list.metadata.resource_version;
-        self.pods.replace(list.items.into_iter().map(|item| item.metadata));
+        self.pods.replace(list.items.into_iter().flatten().map(|item| item.metadata));
         Ok(())
     }
 
@@ -176,30 +180,44 @@ impl Evictor {
         Ok(())
     }
 
-    /// Asks for the eviction of each pod that was not asked for, or whose refusal is old enough.
-    async fn evict(&mut self) -> Result<(), KubeError> {
-        let now = Instant::now();
-        for pod in self.pods.to_ask(now) {
-            let object = json!({
-                "apiVersion": "policy/v1",
-                "kind": "Eviction",
-                "metadata": { "name": pod.name, "namespace": pod.namespace },
-                // Another pod of the same name is not meant.
-                "deleteOptions": { "preconditions": { "uid": pod.uid } },
-            });
-            let path = format!("/api/v1/namespaces/{}/pods/{}/eviction", pod.namespace, pod.name);
-            let stand = match self.link.send(&Call::create(path, &object).once()).await {
-                Ok(_) => Some(Stand::Leaving),
-                Err(error) if error.is_not_found() => None,
-                Err(KubeError::Refused { status, message, .. }) => {
-                    Some(Stand::Refused { budget: status == 429, message, again: now + RETRY })
-                }
-                Err(error) => return Err(error),
-            };
-            self.pods.stands(&pod.uid, stand);
+    /// Requests the eviction of each pod that was not asked for, or whose refusal is old enough. What one pod is
+    /// refused for keeps no other one here.
+    async fn evict(&mut self) {
+        for pods in self.pods.to_ask(Instant::now()).chunks(MAX_EVICTIONS) {
+            let mut evictions = JoinSet::new();
+            for pod in pods {
+                evictions.spawn(eviction(self.link.clone(), pod.clone()));
+            }
+            // A task of these ends with its answer; a panic ends the process.
+            while let Some(Ok((uid, stand))) = evictions.join_next().await {
+                self.pods.stands(&uid, stand);
+            }
         }
-        Ok(())
     }
+}
+
+/// Requests the eviction of one pod; returns how it stands then, `None` when it is gone.
+async fn eviction(link: Link, pod: Pod) -> (String, Option<Stand>) {
+    let object = json!({
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": { "name": pod.name, "namespace": pod.namespace },
+        // Another pod of the same name is not meant.
+        "deleteOptions": { "preconditions": { "uid": pod.uid } },
+    });
+    let path = format!("/api/v1/namespaces/{}/pods/{}/eviction", pod.namespace, pod.name);
+    let answer = link.send(&Call::create(path, &object).once()).await;
+    let again = Instant::now() + RETRY;
+    let stand = match answer {
+        Ok(_) => Some(Stand::Leaving),
+        Err(error) if error.is_not_found() => None,
+        Err(KubeError::Refused { status, message, .. }) => {
+            Some(Stand::Refused { budget: status == 429, message, again })
+        }
+        // A webhook that does not answer; where it is the whole API server, nobody asks before it is back.
+        Err(error) => Some(Stand::Refused { budget: false, message: error.to_string(), again }),
+    };
+    (pod.uid, stand)
 }
 
 #[derive(Debug, Deserialize)]

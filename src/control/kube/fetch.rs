@@ -18,6 +18,9 @@ const GRACE: Duration = Duration::from_secs(60);
 /// How long the operator may take to merge a changed policy, as MCD's (MCD-094).
 const POLICY_GRACE: Duration = Duration::from_secs(120);
 
+/// How many times longer the waits are for what is overdue: it takes somebody to create it.
+const OVERDUE: u32 = 3;
+
 impl Cluster {
     /// Reads an object, or says at once that nobody can be asked.
     async fn fetch(&self, path: String) -> Result<Vec<u8>, KubeError> {
@@ -27,16 +30,22 @@ impl Cluster {
         }
     }
 
-    /// Says whether an object that is not there or not ready has been waited for long enough.
+    /// Returns true if an object that is not there or not ready has been waited for long enough. Either way it is
+    /// asked for again soon: nothing else tells that it came.
     fn is_overdue(&mut self, object: &str, grace: Duration) -> bool {
         let now = Instant::now();
-        match &self.awaited {
-            Some((awaited, since)) if awaited == object => now.duration_since(*since) >= grace,
+        let since = match &self.awaited {
+            Some((awaited, since)) if awaited == object => *since,
             Some(_) | None => {
                 self.awaited = Some((object.to_owned(), now));
-                false
+                self.awaited_pace.reset();
+                now
             }
-        }
+        };
+        let overdue = now.duration_since(since) >= grace;
+        let wait = self.awaited_pace.next_wait();
+        self.due = Some(now + if overdue { wait * OVERDUE } else { wait });
+        overdue
     }
 
     async fn read_config(&mut self, name: &ConfigName) -> Result<Vec<u8>, ControlError> {

@@ -12,6 +12,7 @@ use secrecy::{ExposeSecret, SecretString};
 use super::error::KubeError;
 use crate::host::Root;
 use crate::model::Sha256;
+use crate::model::pace::Pace;
 
 /// Where a pod finds its service account.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -24,6 +25,8 @@ const NODE_USER: &str = "system:node:";
 pub struct Identity {
     root: Root,
     source: Source,
+    /// The node's name that was assumed while the access could not be read.
+    assumed: Option<String>,
 }
 
 #[derive(Debug, Clone)]
@@ -58,7 +61,7 @@ impl Identity {
     pub fn kubeconfig(path: &Path) -> Result<Self, KubeError> {
         let absolute =
             std::path::absolute(path).map_err(|error| wrong(&path.display(), error.to_string()))?;
-        Ok(Self { root: machine()?, source: Source::Kubeconfig(absolute) })
+        Ok(Self { root: machine()?, source: Source::Kubeconfig(absolute), assumed: None })
     }
 
     /// Takes the service account of the pod; `None` when none is mounted.
@@ -70,18 +73,43 @@ impl Identity {
         }
         let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
         let server = format!("https://{host}:{port}");
-        Ok(Some(Self { root, source: Source::ServiceAccount { server } }))
+        Ok(Some(Self { root, source: Source::ServiceAccount { server }, assumed: None }))
     }
 
     /// Returns the node's name, where the identity says it: a kubelet's does.
     pub fn node_name(&self) -> Result<Option<String>, KubeError> {
-        let access = self.read()?;
-        if let Some(name) = access.user.strip_prefix(NODE_USER) {
-            return Ok(Some(name.to_owned()));
+        named(&self.read()?)
+    }
+
+    /// Assumes a name for a node whose access can't be read yet: no other node is ever connected as.
+    #[must_use]
+    pub fn assuming(self, node: &str) -> Self {
+        Self { assumed: Some(node.to_owned()), ..self }
+    }
+
+    /// Waits until the access can be read and names another node than was assumed; returns that name.
+    pub async fn renamed(&self) -> String {
+        let Some(assumed) = &self.assumed else { return std::future::pending().await };
+        let mut pace = Pace::of_requests(assumed);
+        loop {
+            match self.node_name() {
+                Ok(Some(name)) if name != *assumed => return name,
+                Ok(_) => return std::future::pending().await,
+                Err(_) => tokio::time::sleep(pace.next_wait()).await,
+            }
         }
-        let Some((certificate, _)) = &access.client else { return Ok(None) };
-        let ders = super::tls::certificates(certificate, &access.file)?;
-        Ok(ders.first().and_then(|der| common_name(der)))
+    }
+
+    /// Reads the access to connect with.
+    pub(super) fn access(&self) -> Result<Access, KubeError> {
+        let access = self.read()?;
+        match (&self.assumed, named(&access)?) {
+            (Some(assumed), Some(name)) if *assumed != name => Err(wrong(
+                &access.file,
+                format!("it names node {name}, and {assumed} was assumed without it"),
+            )),
+            _ => Ok(access),
+        }
     }
 
     /// Reads the files.
@@ -121,12 +149,18 @@ impl Identity {
         if cluster.insecure_skip_tls_verify.unwrap_or_default() {
             return Err(wrong("insecure-skip-tls-verify is set; name a certificate-authority".to_owned()));
         }
-        let base = path.parent().unwrap_or(Path::new("/"));
+        if let Some(proxy) = cluster.proxy_url.as_deref().filter(|proxy| !proxy.is_empty()) {
+            // Without what may be a password in it.
+            let place = proxy.rsplit('@').next().unwrap_or_default();
+            let cause = "the agent connects to the API server itself; remove it, or name a server that the node reaches";
+            return Err(wrong(format!("proxy-url is set ({place}): {cause}")));
+        }
         let data = cluster.certificate_authority_data.as_deref();
-        let authority = self.material(base, data, cluster.certificate_authority.as_deref())?;
+        let file = cluster.certificate_authority.as_deref();
+        let authority = self.material(path, "certificate-authority", data, file)?;
         let authority =
             authority.ok_or_else(|| wrong("the cluster names no certificate-authority".to_owned()))?;
-        let (client, token) = self.proof(base, &user)?;
+        let (client, token) = self.proof(path, &user)?;
         if client.is_none() && token.is_none() {
             let plugin = user.exec.is_some() || user.auth_provider.is_some();
             let how = if plugin { "only by a plugin, which is not supported" } else { "by nothing" };
@@ -144,15 +178,21 @@ impl Identity {
     }
 
     /// Returns what proves who the user is: certificates with their key, and a token.
-    fn proof(&self, base: &Path, user: &AuthInfo) -> Result<Proof, KubeError> {
+    fn proof(&self, path: &Path, user: &AuthInfo) -> Result<Proof, KubeError> {
         let data = user.client_certificate_data.as_deref();
-        let certificate = self.material(base, data, user.client_certificate.as_deref())?;
+        let certificate =
+            self.material(path, "client-certificate", data, user.client_certificate.as_deref())?;
         let data = user.client_key_data.as_ref().map(ExposeSecret::expose_secret);
-        let key = self.material(base, data, user.client_key.as_deref())?;
+        let key = self.material(path, "client-key", data, user.client_key.as_deref())?;
         let given = user.token.clone().filter(|token| !token.expose_secret().is_empty());
         let token = match (given, &user.token_file) {
             (Some(token), _) => Some(token),
-            (None, Some(file)) => Some(self.token(&base.join(file))?),
+            (None, Some(file)) => {
+                let bytes = self.named(path, "tokenFile", file)?;
+                let text = String::from_utf8(bytes)
+                    .map_err(|_| wrong(&path.display(), format!("its tokenFile {file} is no text")))?;
+                Some(SecretString::from(text.trim()))
+            }
             (None, None) => None,
         };
         Ok((certificate.zip(key), token))
@@ -165,17 +205,28 @@ impl Identity {
     /// Returns what is given in place, or what is in the named file.
     fn material(
         &self,
-        base: &Path,
+        kubeconfig: &Path,
+        field: &str,
         data: Option<&str>,
         file: Option<&str>,
     ) -> Result<Option<Vec<u8>>, KubeError> {
         if let Some(data) = data.filter(|data| !data.is_empty()) {
             let decoded = base64::engine::general_purpose::STANDARD.decode(data.trim());
-            let bytes =
-                decoded.map_err(|_| wrong(&base.display(), "a -data field is no base64".to_owned()))?;
+            let bytes = decoded
+                .map_err(|_| wrong(&kubeconfig.display(), format!("its {field}-data is no base64")))?;
             return Ok(Some(bytes));
         }
-        file.filter(|file| !file.is_empty()).map(|file| self.bytes(&base.join(file))).transpose()
+        let Some(file) = file.filter(|file| !file.is_empty()) else { return Ok(None) };
+        self.named(kubeconfig, field, file).map(Some)
+    }
+
+    /// Reads a file that the kubeconfig names, relative to it.
+    fn named(&self, kubeconfig: &Path, field: &str, file: &str) -> Result<Vec<u8>, KubeError> {
+        let path = kubeconfig.parent().unwrap_or(Path::new("/")).join(file);
+        let name = path.display().to_string();
+        let wrong = |cause: String| wrong(&kubeconfig.display(), format!("its {field} {name} {cause}"));
+        let read = self.root.read(&name).map_err(|error| wrong(format!("can't be read: {error}")))?;
+        read.ok_or_else(|| wrong("does not exist".to_owned()))
     }
 
     fn bytes(&self, path: &Path) -> Result<Vec<u8>, KubeError> {
@@ -204,6 +255,16 @@ impl std::fmt::Debug for Access {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Access({}, from {})", self.server, self.file)
     }
+}
+
+/// Returns the node that an access names: a kubelet's does.
+fn named(access: &Access) -> Result<Option<String>, KubeError> {
+    if let Some(name) = access.user.strip_prefix(NODE_USER) {
+        return Ok(Some(name.to_owned()));
+    }
+    let Some((certificate, _)) = &access.client else { return Ok(None) };
+    let ders = super::tls::certificates(certificate, &access.file)?;
+    Ok(ders.first().and_then(|der| common_name(der)))
 }
 
 fn machine() -> Result<Root, KubeError> {
@@ -301,7 +362,15 @@ mod tests {
         assert!(cause("token: geheim", ", insecure-skip-tls-verify: true").contains("insecure"));
         assert!(cause("exec: {command: x}", ca).contains("plugin"));
         assert!(cause("auth-provider: {name: x}", ca).contains("plugin"));
-        assert!(cause("tokenFile: none", ca).contains("none"));
+        let missing = cause("tokenFile: none", ca);
+        let path = directory.path().join("none").display().to_string();
+        assert!(missing.contains(&format!("its tokenFile {path} does not exist")), "{missing}");
+        let missing = cause("token: geheim", ", certificate-authority: gone/ca.crt");
+        let path = directory.path().join("gone/ca.crt").display().to_string();
+        assert!(missing.contains(&format!("its certificate-authority {path} does not exist")), "{missing}");
+        assert!(missing.contains("kubeconfig can't be used"), "{missing}");
+        let proxy = cause("token: geheim", &format!("{ca}, proxy-url: 'http://user:geheim@proxy.test:3128'"));
+        assert!(proxy.contains("proxy-url is set (proxy.test:3128)") && !proxy.contains("geheim"), "{proxy}");
         let broken = cause("token: geheim, token: [", ca);
         assert!(broken.contains("kubeconfig") && !broken.contains("geheim"), "{broken}");
     }

@@ -32,8 +32,11 @@ use stored::{MANAGER, Stored};
 
 const COLLECTION: &str = "/apis/machineconfiguration.openshift.io/v1/machineconfignodes";
 
-/// How long an absent CRD, or the form of a present one, is taken for granted.
+/// How long the form of a present CRD is taken for granted.
 const LOOK_AGAIN: Duration = Duration::from_secs(3600);
+
+/// How long an absent CRD is: only reports ask, and an idle node has none.
+const ABSENT_INTERVAL: Duration = Duration::from_secs(300);
 
 /// How often a write is tried again because somebody else wrote meanwhile: the drain controller writes a few times in a
 /// row, and the next report comes anyway.
@@ -88,7 +91,7 @@ impl Mcn {
     /// Writes what the report says, if it is not what is stored. A refusal is logged, and is no error: nobody's update
     /// waits for it.
     pub(super) async fn publish(&mut self, node: &NodeView, report: &NodeReport) -> Result<(), KubeError> {
-        let absent = self.absent.is_some_and(|since| since.elapsed() < LOOK_AGAIN);
+        let absent = self.absent.is_some_and(|since| since.elapsed() < ABSENT_INTERVAL);
         let said = format!("{:?} {:?}", report.conditions, (&report.desired_config, &report.desired_image));
         if absent || node.deleting || self.refused.as_ref() == Some(&said) {
             return Ok(());

@@ -14,6 +14,7 @@
 //! | `tls` | one connection: TCP, TLS, HTTP/2 |
 //! | `call` | requests, and what their answers mean; pure |
 //! | `api` | sends them |
+//! | `patience` | how long an answer may take |
 //! | `node` | reads the Node and the lines of its watch; pure |
 //! | `follow` | a watch of one object, and the way back to it |
 //! | `watch` | the Node's |
@@ -53,6 +54,7 @@ mod identity;
 mod mcn;
 mod node;
 mod objects;
+mod patience;
 mod publish;
 mod review;
 mod tls;
@@ -73,7 +75,7 @@ use crate::model::machineconfig::MachineConfig;
 use crate::model::pace::Pace;
 use crate::model::policy::DisruptionPolicy;
 use crate::model::{ConfigName, ModelError, Target, message};
-use crate::report::{NodeReport, Occurrence};
+use crate::report::{LinkDown, NodeReport, Occurrence};
 
 use api::Link;
 use node::NodeView;
@@ -119,8 +121,12 @@ pub struct Cluster {
     evictor: evict::Evictor,
     mcn: mcn::Mcn,
     events: events::Events,
+    /// Drains that were answered without a cordon.
+    unheld: workload::Unheld,
     /// An object that is waited for, and since when.
     awaited: Option<(String, Instant)>,
+    /// When that is asked for again.
+    awaited_pace: Pace,
     /// The drain's end was asked for by this process.
     release_asked: bool,
     /// What the provisioning left has not served yet.
@@ -134,6 +140,8 @@ pub struct Cluster {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Known {
     up: bool,
+    /// Why it does not answer.
+    down: Option<String>,
     node: Option<(String, bool, annotations::Annotations)>,
 }
 
@@ -142,6 +150,7 @@ impl Known {
         let node = sight.node.as_ref();
         Self {
             up: sight.up,
+            down: sight.down.as_ref().map(KubeError::identity),
             node: node.map(|node| (node.uid.clone(), node.deleting, node.annotations.clone())),
         }
     }
@@ -152,10 +161,10 @@ impl Known {
         (self.up && !before.up) || uid(self) != uid(before)
     }
 
-    /// Says whether a sight is a reason for another pass. An API server that goes is none; one that comes is.
+    /// Says whether a sight is a reason for another pass: also an API server that goes, so that the node itself can
+    /// tell it. It costs nobody else anything.
     fn is_behind(&self, sight: &Sight) -> bool {
-        let now = Self::of(sight);
-        (now.up && !self.up) || now.node != self.node
+        Self::of(sight) != *self
     }
 }
 
@@ -189,7 +198,9 @@ impl Cluster {
             trust,
             known: Known::default(),
             drain_by,
+            unheld: workload::Unheld::new(node),
             awaited: None,
+            awaited_pace: Pace::of_awaited(node),
             release_asked: false,
             due: None,
             pace: Pace::of_requests(node),
@@ -254,12 +265,19 @@ impl Cluster {
 
 impl ControlPlane for Cluster {
     async fn changed(&mut self) -> Result<(), ControlError> {
+        // Its tries wait for the API server, whose return is a change.
+        let evictor = async {
+            if !self.known.up {
+                std::future::pending::<()>().await;
+            }
+            self.evictor.changed().await;
+        };
         tokio::select! {
             // Each arm only waits: what was seen stays in the channel until a pass takes it in `wanted`, a time that
             // has come stays come, and the evictor keeps its own.
             () = Self::seen(&mut self.sight, &self.known) => {}
             () = Self::due(self.due) => {}
-            () = self.evictor.changed() => {}
+            () = evictor => {}
         }
         Ok(())
     }
@@ -289,6 +307,16 @@ impl ControlPlane for Cluster {
 
     fn trust(&self) -> TrustFeed {
         self.trust.clone()
+    }
+
+    fn link_down(&self) -> Option<LinkDown> {
+        let sight = self.sight.borrow();
+        sight.down.as_ref().map(|error| LinkDown {
+            reason: error.reason().to_owned(),
+            message: error.to_string(),
+            next: error.next(),
+            since: sight.since.to_string(),
+        })
     }
 
     fn drains(&self) -> bool {
@@ -340,10 +368,11 @@ mod tests {
             {{"machineconfiguration.openshift.io/desiredConfig":"{annotation}"}}}}}}"#
         );
         let node = NodeView::parse(text.as_bytes(), "Node a").unwrap();
-        Sight { tried: true, up, down: None, node: Some(node) }
+        let down = (!up).then(|| KubeError::Away { server: String::new(), cause: String::new() });
+        Sight { tried: true, up, down, node: Some(node), ..Sight::default() }
     }
 
-    /// ANN-001: a heartbeat is no reason for a pass; nor is an API server that goes away.
+    /// ANN-001: a heartbeat is no reason for a pass; an API server that goes away is one, once.
     #[test]
     fn what_is_a_reason_for_another_pass() {
         let known = Known::of(&sight(true, "u", "a"));
@@ -352,7 +381,8 @@ mod tests {
             node.resource_version = "2".to_owned();
         }
         assert!(!known.is_behind(&heartbeat));
-        assert!(!known.is_behind(&sight(false, "u", "a")));
+        assert!(known.is_behind(&sight(false, "u", "a")));
+        assert!(!Known::of(&sight(false, "u", "a")).is_behind(&sight(false, "u", "a")));
         assert!(known.is_behind(&sight(true, "u", "b")));
         assert!(known.is_behind(&sight(true, "other", "a")));
         assert!(known.is_behind(&Sight { node: None, ..sight(true, "u", "a") }));

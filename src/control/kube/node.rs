@@ -153,7 +153,9 @@ mod tests {
 
     #[test]
     fn a_list_may_be_empty() {
-        let list = br#"{"metadata":{"resourceVersion":"3"},"items":[]}"#;
-        assert_eq!(NodeView::parse_list(list, "Node a").unwrap(), (None, "3".to_owned()));
+        for items in ["[]", "null"] {
+            let list = format!(r#"{{"metadata":{{"resourceVersion":"3"}},"items":{items}}}"#);
+            assert_eq!(NodeView::parse_list(list.as_bytes(), "Node a").unwrap(), (None, "3".to_owned()));
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! The `ControllerConfig`, as much of it as concerns trust: the second and last object that is watched.
 //!
-//! A cluster without its kind has none, which is no error: it is not asked for again until the API server was away.
+//! A cluster without its kind has none, which is no error: it is asked for again ever less often, at once when the
+//! API server was away or a controller gives the Node another target.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,6 +21,7 @@ use super::follow::{Eye, Following, Seen};
 use super::node::{PREFIX, broken, unreadable};
 use super::watch::Sight;
 use crate::control::trust::TrustSender;
+use crate::model::annotations::DESIRED_CONFIG;
 use crate::model::certificates::{Registries, ServerCaRotation};
 use crate::model::pace::Pace;
 use crate::model::{ClusterTrust, Contents, message};
@@ -43,7 +45,8 @@ pub(super) struct TrustWatcher {
 impl TrustWatcher {
     /// Begins, once the Node is seen. Within a tokio runtime.
     pub(super) fn start(link: Link, node: &str, sight: Receiver<Sight>, sender: TrustSender) -> Self {
-        let mut eye = TrustEye { sender, sight, told: None, known: false };
+        let absent = Pace::of_absent(&format!("{node}/trust"));
+        let mut eye = TrustEye { sender, sight, told: None, known: false, absent };
         // Spread otherwise than the Node's: the two do not come at once.
         let pace = Pace::of_requests(&format!("{node}/trust"));
         let task = tokio::spawn(async move {
@@ -67,6 +70,8 @@ struct TrustEye {
     told: Option<&'static str>,
     /// The cluster has the kind.
     known: bool,
+    /// When a kind that it does not have is looked for again.
+    absent: Pace,
 }
 
 impl TrustEye {
@@ -78,6 +83,29 @@ impl TrustEye {
     /// Waits until the API server went away and came back.
     async fn reconnected(&mut self) {
         drop(self.sight.wait_for(|sight| !sight.up).await);
+        self.until_up().await;
+    }
+
+    /// Waits until a controller gave the Node another target: where one works, its kinds are there.
+    async fn retargeted(&self) {
+        let desired = |sight: &Sight| {
+            sight.node.as_ref().and_then(|node| node.annotations.get(DESIRED_CONFIG).cloned())
+        };
+        let mut sight = self.sight.clone();
+        let before = desired(&sight.borrow());
+        drop(sight.wait_for(|sight| desired(sight) != before).await);
+    }
+
+    /// Waits for the time to look again for a kind that the cluster does not have.
+    async fn looked_for_again(&mut self) {
+        let wait = self.absent.next_wait();
+        let mut reconnected = self.sight.clone();
+        tokio::select! {
+            // Each arm only waits, and each end means another look.
+            () = tokio::time::sleep(wait) => {}
+            () = self.retargeted() => {}
+            _ = reconnected.wait_for(|sight| !sight.up) => {}
+        }
         self.until_up().await;
     }
 
@@ -113,7 +141,8 @@ impl Eye for TrustEye {
     fn listed(&mut self, bytes: &[u8]) -> Result<String, KubeError> {
         let list: List = serde_json::from_slice(bytes).map_err(|error| unreadable(OBJECT, &error))?;
         (self.told, self.known) = (None, true);
-        self.sender.put(list.items.into_iter().next().map(ClusterTrust::from));
+        self.absent.reset();
+        self.sender.put(list.items.into_iter().flatten().next().map(ClusterTrust::from));
         Ok(list.metadata.resource_version)
     }
 
@@ -148,8 +177,8 @@ impl Eye for TrustEye {
                 tokio::time::sleep(wait).await;
                 self.until_up().await;
             }
-            // There is no such kind here.
-            KubeError::NotFound { .. } if !self.known => self.reconnected().await,
+            // There is no such kind here, or not yet.
+            KubeError::NotFound { .. } if !self.known => self.looked_for_again().await,
             // A kind that was there is gone, or a server that starts does not know it yet.
             KubeError::NotFound { .. } | KubeError::Refused { .. } | KubeError::Invalid { .. } => {
                 self.tell(&error);
@@ -165,7 +194,7 @@ impl Eye for TrustEye {
 struct List {
     metadata: Metadata,
     #[serde(default)]
-    items: Vec<Object>,
+    items: Option<Vec<Object>>,
 }
 
 /// The object without what is read by others: of its hundreds of fields six.

@@ -10,8 +10,9 @@ use super::api::{Call, Link};
 use super::error::KubeError;
 use super::follow::{Eye, Following, Seen};
 use super::node::{NodeEvent, NodeView};
-use crate::model::message;
+use crate::host::clock::Clock;
 use crate::model::pace::Pace;
+use crate::model::{Timestamp, message};
 
 /// What is known of the Node and of the way to it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -22,6 +23,8 @@ pub(super) struct Sight {
     pub(super) up: bool,
     /// Why it does not.
     pub(super) down: Option<KubeError>,
+    /// Since when it does not.
+    pub(super) since: Timestamp,
     /// The Node as last seen; `None` when there is none, or none was seen yet.
     pub(super) node: Option<NodeView>,
 }
@@ -42,6 +45,7 @@ impl Watcher {
             path: format!("/api/v1/nodes?fieldSelector=metadata.name%3D{node}"),
             object: format!("Node {node}"),
             sender: sender.clone(),
+            clock: Clock::system(),
         };
         let task = tokio::spawn(Following { link, eye, pace: Pace::of_requests(node) }.run()).abort_handle();
         (Self { sender, task }, receiver)
@@ -75,6 +79,7 @@ struct NodeEye {
     path: String,
     object: String,
     sender: Sender<Sight>,
+    clock: Clock,
 }
 
 impl NodeEye {
@@ -95,7 +100,7 @@ impl NodeEye {
 
     /// Marks the API server as away; what was last seen stays.
     fn away(&self, error: KubeError) {
-        let told = self.sender.borrow().down.as_ref().is_some_and(|down| down.reason() == error.reason());
+        let told = self.sender.borrow().down.as_ref().is_some_and(|down| down.identity() == error.identity());
         if !told {
             warn!(
                 MESSAGE_ID = message::API_SERVER_LOST,
@@ -105,7 +110,13 @@ impl NodeEye {
             );
         }
         self.link.traffic().answers(false);
-        self.sender.send_modify(|sight| (sight.tried, sight.up, sight.down) = (true, false, Some(error)));
+        let now = self.clock.now();
+        self.sender.send_modify(|sight| {
+            if sight.down.is_none() {
+                sight.since = now;
+            }
+            (sight.tried, sight.up, sight.down) = (true, false, Some(error));
+        });
     }
 }
 

@@ -3,7 +3,8 @@
 //! Nobody to ask now is an answer to wait for, like any other: its return is a change.
 
 use serde::Deserialize;
-use tracing::info;
+use tokio::time::Instant;
+use tracing::warn;
 
 use super::api::Call;
 use super::error::KubeError;
@@ -11,7 +12,49 @@ use super::handshake::{self, Move};
 use super::node::NodeView;
 use super::{Cluster, DrainBy, annotations};
 use crate::control::{ControlError, Drained, Released};
+use crate::model::pace::Pace;
 use crate::model::{ConfigName, Target, message};
+
+/// How many drains may end with a schedulable node before the node says so: one is an administrator's hand, and this
+/// many in a row are a controller that does not cordon.
+const MAX_UNHELD: u32 = 3;
+
+/// Drains that were answered while the node stayed schedulable.
+#[derive(Debug)]
+pub(super) struct Unheld {
+    config: Option<ConfigName>,
+    drains: u32,
+    pace: Pace,
+    /// When the next drain is requested.
+    due: Option<Instant>,
+}
+
+impl Unheld {
+    /// None so far.
+    pub(super) fn new(node: &str) -> Self {
+        Self { config: None, drains: 0, pace: Pace::of_requests(node), due: None }
+    }
+
+    /// Counts a drain of this config, unless the last one is still to be requested again; returns when it is.
+    fn count(&mut self, config: &ConfigName, now: Instant) -> Instant {
+        if self.config.as_ref() != Some(config) {
+            self.forget();
+            self.config = Some(config.clone());
+        }
+        if let Some(due) = self.due {
+            return due;
+        }
+        self.drains = self.drains.saturating_add(1);
+        let due = now + self.pace.next_wait();
+        self.due = Some(due);
+        due
+    }
+
+    fn forget(&mut self) {
+        (self.config, self.drains, self.due) = (None, 0, None);
+        self.pace.reset();
+    }
+}
 
 #[derive(Deserialize)]
 struct Node {
@@ -63,19 +106,45 @@ impl Cluster {
             Move::Ask(request) => request,
             Move::Answered | Move::NotAsked => {
                 if self.is_cordoned().await? {
+                    self.unheld.forget();
                     return Ok(Drained::Yes);
                 }
-                info!(
-                    MESSAGE_ID = message::WAITING,
-                    MCA_CONFIG = %config,
-                    "Node {} was drained, but takes workload again: it is to be drained once more", self.node
-                );
-                handshake::again(config)
+                match self.unheld(config)? {
+                    Some(why) => return Ok(Drained::Waiting { why }),
+                    None => handshake::again(config),
+                }
             }
             Move::Wait => return Ok(Drained::Waiting { why: answer_to(&node) }),
         };
         let node = self.ask(&node, request).await?;
         Ok(Drained::Waiting { why: answer_to(&node) })
+    }
+
+    /// Returns why the next drain is not requested yet; an error once this happened too often.
+    fn unheld(&mut self, config: &ConfigName) -> Result<Option<String>, ControlError> {
+        let now = Instant::now();
+        let begun = self.unheld.due.is_none();
+        let due = self.unheld.count(config, now);
+        let drains = self.unheld.drains;
+        if begun {
+            let after = due.duration_since(now).as_secs();
+            warn!(
+                MESSAGE_ID = message::WAITING,
+                MCA_CONFIG = %config,
+                "Node {} was drained, but it is schedulable ({drains} times so far); requesting another drain in {after} s",
+                self.node
+            );
+        }
+        if due <= now {
+            self.unheld.due = None;
+            return Ok(None);
+        }
+        self.due = Some(due);
+        if drains > MAX_UNHELD {
+            let (node, config) = (self.node.clone(), config.clone());
+            return Err(ControlError::NotCordoned { node, config });
+        }
+        Ok(Some(format!("Node {} to be cordoned: its drain was answered, but it is schedulable", self.node)))
     }
 
     async fn ask_release(&mut self, node: &NodeView, config: &ConfigName) -> Result<Released, ControlError> {

@@ -23,6 +23,7 @@ fn report(state: State) -> NodeReport {
         update: None,
         fault: None,
         progress: None,
+        link_down: None,
         waiting: None,
         trust: None,
         duty: None,

@@ -8,8 +8,9 @@ use tokio::time::Instant;
 #[derive(Debug, Deserialize)]
 pub(super) struct List {
     pub(super) metadata: Metadata,
+    /// Of an empty list the API server says `null`.
     #[serde(default)]
-    pub(super) items: Vec<Item>,
+    pub(super) items: Option<Vec<Item>>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -1,0 +1,69 @@
+//! How long an answer may take: longer for an API server that is slow, so that its late answers are not asked for twice.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// The limit of a server that answers as it should: a large MachineConfig over a slow line, and no more.
+const FIRST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The longest limit. The API server itself ends a request after a minute.
+const MAX_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The limit that holds now.
+#[derive(Debug)]
+pub(super) struct Patience {
+    seconds: AtomicU64,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { seconds: AtomicU64::new(FIRST_TIMEOUT.as_secs()) }
+    }
+}
+
+impl Patience {
+    /// Returns how long an answer may take.
+    pub(super) fn timeout(&self) -> Duration {
+        Duration::from_secs(self.seconds.load(Ordering::Relaxed))
+    }
+
+    /// An answer took longer: the next one may take twice as long.
+    pub(super) fn exceeded(&self) {
+        let longer = (self.timeout() * 2).min(MAX_TIMEOUT);
+        self.seconds.store(longer.as_secs(), Ordering::Relaxed);
+    }
+
+    /// An answer came. One that took a small part of its time shortens the limit again.
+    pub(super) fn answered(&self, took: Duration) {
+        if took < self.timeout() / 8 {
+            let shorter = (self.timeout() / 2).max(FIRST_TIMEOUT);
+            self.seconds.store(shorter.as_secs(), Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeout_grows_for_a_slow_server_and_shrinks_for_a_fast_one() {
+        let patience = Patience::default();
+        assert_eq!(patience.timeout(), FIRST_TIMEOUT);
+        // Answers of 5 to 9 s change nothing.
+        patience.answered(Duration::from_secs(9));
+        assert_eq!(patience.timeout().as_secs(), 10);
+        patience.exceeded();
+        assert_eq!(patience.timeout().as_secs(), 20);
+        patience.answered(Duration::from_secs(12));
+        assert_eq!(patience.timeout().as_secs(), 20);
+        for _ in 0..5 {
+            patience.exceeded();
+        }
+        assert_eq!(patience.timeout(), MAX_TIMEOUT);
+        for _ in 0..5 {
+            patience.answered(Duration::from_millis(3));
+        }
+        assert_eq!(patience.timeout(), FIRST_TIMEOUT);
+    }
+}
