@@ -244,6 +244,8 @@ fn read_only_child() {
     let error = run(&root, &[file("/etc/first", "new", 0o644, 0)], Run::First).unwrap_err();
     assert_eq!((error.class(), error.reason()), (Class::Degraded, "ReadOnlyFilesystem"));
     assert!(error.next().contains("read-only"), "{}", error.next());
+    // Taken back, where nothing was changed.
+    run(&root, &[Change::new("/etc/first", 0, Want::Absent)], Run::Again).unwrap();
 }
 
 #[test]

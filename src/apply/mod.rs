@@ -179,6 +179,11 @@ fn ended(step: &Step, place: Place, prefix: &str, since: Instant, error: Option<
     }
 }
 
+/// Tells of a path that is not put back: it is out of reach, in directories of another user.
+fn left_as_it_is(path: &str, obstacle: &crate::host::HostError) {
+    tracing::warn!(MCA_TARGET = path, MCA_FAULT = obstacle.reason(), "{path} is left as it is: {obstacle}");
+}
+
 fn batch_started(steps: &[Step], prefix: &str) {
     let (batch, on) = (batch_word(steps), counted(steps.len(), "step"));
     tracing::info!(

@@ -1,4 +1,9 @@
 //! Taking back: originals are put back exactly, the staged deployment is dropped, services see their old files again.
+//!
+//! A path that can't be reached any more (a directory on the way became somebody else's, or no directory) does not keep
+//! the others from being put back. One that is as it was saved was never changed, or is back. One that is not, in
+//! directories of another user, is left and told: a user who moves his own directory must not hold the node. In directories
+//! of root it is an error, and tried again.
 
 use crate::host::durable::{self, Change, Run};
 use crate::host::{Host, accounts, left_behind};
@@ -46,15 +51,22 @@ fn put_back(intent: &Intent<'_>, host: &Host) -> Result<(), ApplyError> {
     let Some(preimages) = loaded else { return Ok(()) };
     let attributes: Vec<_> = preimages.paths.iter().map(|original| original.saved.attributes()).collect();
     let both = preimages.paths.iter().zip(&attributes);
-    let changes: Vec<Change<'_>> = both
-        .map(|(original, attributes)| original.saved.put_back(&original.path, original.trusted, attributes))
-        .collect();
     let failed = || ApplyError::host("the originals");
-    durable::carry_out(&host.root, &changes, Run::Again, &host.points).map_err(failed())?;
-    match &preimages.password {
-        Some(hash) => {
-            accounts::set_password(&host.root, CORE, hash, Run::Again, &host.points).map_err(failed())
+    let (mut changes, mut refused): (Vec<Change<'_>>, _) = (Vec::new(), None);
+    for (original, attributes) in both {
+        let change = original.saved.put_back(&original.path, original.trusted, attributes);
+        match durable::obstacle(&host.root, &change).map_err(failed())? {
+            None => changes.push(change),
+            Some(_) if durable::looks_right(&host.root, &change).unwrap_or(false) => {}
+            Some(obstacle) if change.trusted() == 0 => refused = Some(obstacle),
+            Some(obstacle) => super::left_as_it_is(change.path(), &obstacle),
         }
-        None => Ok(()),
     }
+    durable::carry_out(&host.root, &changes, Run::Again, &host.points).map_err(failed())?;
+    if let Some(hash) = &preimages.password
+        && accounts::password(&host.root, CORE).map_err(failed())?.is_some()
+    {
+        accounts::set_password(&host.root, CORE, hash, Run::Again, &host.points).map_err(failed())?;
+    }
+    refused.map_or(Ok(()), |obstacle| Err(failed()(obstacle)))
 }

@@ -48,6 +48,11 @@ pub(super) fn carry(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> Result<
             | Op::RestartUnit { .. } => return Err(super::files::not_in(step, intent.to())),
         }
     }
+    if !changes.is_empty() {
+        // Before the originals are saved: what is moved aside here is not what a write would replace.
+        keys::prepare(&host.root, user.home.trim_end_matches('/'), user).map_err(failed())?;
+        host.points.hit("keys-directory");
+    }
     let found = match password {
         Some(_) => accounts::password(&host.root, CORE).map_err(failed())?,
         None => None,
@@ -55,19 +60,16 @@ pub(super) fn carry(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> Result<
     let saved = intent.originals().save(&host.root, &changes, found.as_ref());
     let run = saved.map_err(ApplyError::originals("the account core"))?;
     host.points.hit("originals-saved");
-    carry_out(host, user, &changes, password.as_ref(), run).map_err(failed())
+    carry_out(host, &changes, password.as_ref(), run).map_err(failed())
 }
 
 fn carry_out(
     host: &Host,
-    user: &User,
     changes: &[Change<'_>],
     password: Option<&PasswordHash>,
     run: durable::Run,
 ) -> Result<(), HostError> {
     if !changes.is_empty() {
-        keys::prepare(&host.root, user.home.trim_end_matches('/'), user)?;
-        host.points.hit("keys-directory");
         durable::carry_out(&host.root, changes, run, &host.points)?;
     }
     match password {

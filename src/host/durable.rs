@@ -23,7 +23,7 @@ use rustix::fs::AtFlags;
 
 use super::HostError;
 use super::failpoint::FailPoints;
-use super::root::{Dir, MadeDirectory, Missing, Root, no_name, split, unlink};
+use super::root::{Dir, Entry, MadeDirectory, Missing, Root, no_name, split, unlink};
 use super::selinux::Labels;
 
 use draft::{Draft, temporary};
@@ -82,6 +82,8 @@ pub enum Run {
     /// A repetition: leftovers are cleared, and directories are synced although their files are right, because the
     /// earlier run may have died between switching names and syncing.
     Again,
+    /// A repetition after a sync that failed: files and links are made anew although they are right.
+    Anew,
 }
 
 /// What was done.
@@ -147,6 +149,40 @@ pub fn carry_out(
     done.map(|()| Done { changed: wrong.len(), right: changes.len() - wrong.len() })
 }
 
+/// Returns what keeps a path from being changed at all, when that is in the way for good: a directory of somebody else on
+/// the way to it, or something that no config can own in its place.
+pub fn obstacle(root: &Root, change: &Change<'_>) -> Result<Option<HostError>, HostError> {
+    use rustix::io::Errno;
+    let lasting = [Errno::ACCESS, Errno::LOOP, Errno::NAMETOOLONG, Errno::NOTCONN, Errno::STALE];
+    let found = match split(&change.path).ok_or_else(|| no_name(&change.path)) {
+        Err(error) => Err(error),
+        Ok((directory, name)) => root
+            .walk(directory, change.trusted, Missing::Leave, &mut Vec::new())
+            .map_err(|error| named(error, &change.path))
+            .and_then(|dir| dir.map_or(Ok(Entry::Absent), |dir| Entry::open(&dir, name, &change.path))),
+    };
+    match found {
+        Ok(Entry::Other(found)) => {
+            let (path, expected) = (change.path.clone(), "a file, a link or nothing");
+            Ok(Some(HostError::Kind { path, expected, found }))
+        }
+        Ok(_) => Ok(None),
+        Err(error @ (HostError::UnsafeDirectory { .. } | HostError::Kind { .. })) => Ok(Some(error)),
+        Err(HostError::Io { action, path, source })
+            if lasting.iter().any(|errno| source.raw_os_error() == Some(errno.raw_os_error())) =>
+        {
+            Ok(Some(HostError::Io { action, path, source }))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns true if a path is as a change wants it, for whoever follows links: it is only looked at.
+pub fn looks_right(root: &Root, change: &Change<'_>) -> Result<bool, HostError> {
+    let found = Entry::at(root, &change.path)?;
+    Ok(matches!(target::compare(found, &change.path, &change.want, Run::First)?, Look::Right))
+}
+
 /// Syncs a directory that another program has changed; one that is not there is no error.
 pub fn sync_directory(root: &Root, directory: &str) -> Result<(), HostError> {
     match root.walk(directory, 0, Missing::Leave, &mut Vec::new())? {
@@ -158,6 +194,8 @@ pub fn sync_directory(root: &Root, directory: &str) -> Result<(), HostError> {
 /// A directory in use.
 struct Place {
     dir: Dir,
+    /// The user whom the walk trusted.
+    trusted: u32,
     touched: bool,
 }
 
@@ -231,7 +269,7 @@ impl Batch<'_> {
         }
         self.sync_directories()?;
         self.root.meter().changed(wrong.len());
-        if !wrong.is_empty() || self.run == Run::Again {
+        if !wrong.is_empty() || self.run != Run::First {
             points.hit("directories-synced");
         }
         Ok(())
@@ -245,7 +283,7 @@ impl Batch<'_> {
         }
         let walked = self.root.walk(directory, change.trusted, missing, &mut self.made);
         let Some(dir) = walked.map_err(|error| named(error, &change.path))? else { return Ok(None) };
-        self.places.push(Place { dir, touched: self.run == Run::Again });
+        self.places.push(Place { dir, trusted: change.trusted, touched: self.run != Run::First });
         self.known.insert(key, self.places.len() - 1);
         Ok(Some(self.places.len() - 1))
     }
@@ -257,11 +295,11 @@ impl Batch<'_> {
             let absent = matches!(change.want, Want::Absent);
             return Ok(if absent { Look::Right } else { Look::Wrong { kept: None } });
         };
-        if self.run == Run::Again {
-            unlink(&place.dir, &temporary(name))
+        if self.run != Run::First {
+            clear(&place.dir, &temporary(name))
                 .map_err(|source| HostError::io("clear the leftover of", &*change.path, source))?;
         }
-        look(&place.dir, name, &change.path, &change.want)
+        look(&place.dir, name, &change.path, &change.want, self.run)
     }
 
     /// Prepares a new version: its directory is made, its attributes are known.
@@ -309,10 +347,31 @@ impl Batch<'_> {
             directories.push((made.fd.as_fd(), &made.path));
             directories.push((made.parent.as_fd(), &made.path));
         }
+        let above = self.above()?;
+        directories.extend(above.iter().map(|dir| (dir.as_fd(), dir.path())));
         let began = Instant::now();
         sync::each(&directories, |(fd, path)| sync::sync(*fd, path))?;
         self.root.meter().synced(directories.len(), began);
         Ok(())
+    }
+
+    /// Returns, of a repetition, the directories above those in use: the earlier run may have made some of them, and died
+    /// before they were synced.
+    fn above(&self) -> Result<Vec<Dir>, HostError> {
+        let mut above = BTreeMap::new();
+        for place in self.places.iter().filter(|_| self.run != Run::First) {
+            let mut path = place.dir.path();
+            while let Some((up, _)) = path.rsplit_once('/') {
+                above.insert(up, place.trusted);
+                path = up;
+            }
+        }
+        for place in &self.places {
+            above.remove(place.dir.path());
+        }
+        let open =
+            |(path, trusted)| self.root.walk(path, trusted, Missing::Leave, &mut Vec::new()).transpose();
+        above.into_iter().filter_map(open).collect()
     }
 
     /// Takes back what was prepared: drafts, then the directories that were made for them.
@@ -332,6 +391,14 @@ impl Batch<'_> {
     }
 }
 
+/// Removes a leftover. It is looked for first: to remove nothing fails on a read-only file system.
+fn clear(dir: &Dir, name: &str) -> std::io::Result<()> {
+    match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Err(rustix::io::Errno::NOENT) => Ok(()),
+        Ok(_) | Err(_) => unlink(dir, name),
+    }
+}
+
 /// Returns the policy's labels, which are loaded when the first one is needed.
 fn labels<'a>(known: &'a mut Option<Labels>, root: &Root) -> Result<&'a mut Labels, HostError> {
     let labels = match known.take() {
@@ -342,7 +409,7 @@ fn labels<'a>(known: &'a mut Option<Labels>, root: &Root) -> Result<&'a mut Labe
 }
 
 /// Puts the file's path into an error that names only the directory that was walked to.
-fn named(error: HostError, path: &str) -> HostError {
+pub(super) fn named(error: HostError, path: &str) -> HostError {
     match error {
         HostError::Io { action, source, .. } => HostError::Io { action, path: path.to_owned(), source },
         HostError::UnsafeDirectory { directory, rule, .. } => {
@@ -350,6 +417,7 @@ fn named(error: HostError, path: &str) -> HostError {
         }
         other @ (HostError::Kind { .. }
         | HostError::Malformed { .. }
+        | HostError::TooLarge { .. }
         | HostError::UnknownAccount { .. }
         | HostError::Unit { .. }
         | HostError::Command { .. }

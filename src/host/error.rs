@@ -48,6 +48,14 @@ pub enum HostError {
         /// What is wrong, without contents.
         cause: String,
     },
+    /// A file that is larger than anything that belongs there.
+    #[error("{path} is larger than {limit} bytes")]
+    TooLarge {
+        /// The path.
+        path: String,
+        /// As much as is read.
+        limit: u64,
+    },
     /// An account, or a group, that the host does not have.
     #[error("{kind} {name} is not known on this host")]
     UnknownAccount {
@@ -148,6 +156,7 @@ impl HostError {
             Self::UnsafeDirectory { .. }
             | Self::Kind { .. }
             | Self::Malformed { .. }
+            | Self::TooLarge { .. }
             | Self::UnknownAccount { .. }
             | Self::Unit { .. }
             | Self::Job { .. }
@@ -168,6 +177,7 @@ impl HostError {
             Self::UnsafeDirectory { .. } => "UnsafeDirectory",
             Self::Kind { .. } => "UnexpectedKind",
             Self::Malformed { .. } => "MalformedFile",
+            Self::TooLarge { .. } => "FileTooLarge",
             Self::UnknownAccount { .. } => "UnknownAccount",
             Self::Unit { .. } => "UnitNotEnabled",
             Self::Command { .. } => "CommandFailed",
@@ -206,6 +216,9 @@ impl HostError {
             }
             Self::Kind { path, .. } => format!("Move {path} away, or leave it out of the MachineConfig."),
             Self::Malformed { path, .. } => format!("Repair {path} on the node."),
+            Self::TooLarge { path, .. } => {
+                format!("Find out who made {path} so large (ls -l {path}), and move it away.")
+            }
             Self::UnknownAccount { kind, name } => {
                 format!("Create the {kind} {name} on the host, or name another in the MachineConfig.")
             }

@@ -1,7 +1,8 @@
 //! What a path was before the agent touched it: saved, put back, and kept for the day it is no longer managed.
 //!
-//! Invariant: what is put back is what was there, to the byte, the mode, the owner and the attributes. `Debug` shows no
-//! contents.
+//! Invariants: what is put back is what was there, to the byte, the mode, the owner and the attributes. What a write will
+//! replace is read by the walk that the write takes, so that the three (saved, written, put back) are of one file. `Debug`
+//! shows no contents.
 
 use std::fmt;
 
@@ -11,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::HostError;
 use super::durable::{Attributes, Change, Want};
-use super::root::{Entry, Root, attributes};
+use super::root::{Entry, Missing, Root, attributes, no_name, read_at_most, split};
 use crate::model::{ManagedPath, Sha256};
 
 /// Where originals are kept, below the agent's state.
@@ -19,6 +20,12 @@ pub const PREIMAGES: &str = "/var/lib/machine-config-agent/preimages";
 
 /// The folder of those that outlive their update: the paths are managed now.
 pub const KEPT: &str = "kept";
+
+/// The largest original that is kept: the largest file that a distribution has in `/etc` (`hwdb.bin`) is of 13 MB.
+const LARGEST: u64 = 16 * 1024 * 1024;
+
+/// The largest that is kept of another user than root, who must not have the agent read what he likes.
+const LARGEST_OF_OTHERS: u64 = 1024 * 1024;
 
 /// Bytes that may be a secret: base64 in JSON, a length in `Debug`.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,24 +97,51 @@ pub struct Attribute {
 }
 
 impl Saved {
-    /// Reads what is at a path, a link at its end not followed.
+    /// Reads what is at a path, a link at its end not followed: for looking only.
     pub fn read(root: &Root, path: &str) -> Result<Self, HostError> {
-        match Entry::at(root, path)? {
+        Self::of(Entry::at(root, path)?, path)
+    }
+
+    /// Reads what a write to this path would replace. What the write would refuse is an error here, so nothing is touched.
+    /// `trusted` as in [`Change::new`].
+    pub fn read_to_replace(root: &Root, path: &str, trusted: u32) -> Result<Self, HostError> {
+        let (directory, name) = split(path).ok_or_else(|| no_name(path))?;
+        let walked = root.walk(directory, trusted, Missing::Leave, &mut Vec::new());
+        let Some(directory) = walked.map_err(|error| super::durable::named(error, path))? else {
+            return Ok(Self::Absent);
+        };
+        Self::of(Entry::open(&directory, name, path)?, path)
+    }
+
+    fn of(found: Entry, path: &str) -> Result<Self, HostError> {
+        match found {
             Entry::Absent => Ok(Self::Absent),
             Entry::Link { target } => Ok(Self::Link { target }),
             Entry::File { file, stat } => {
-                use std::io::Read as _;
                 let (mode, uid, gid) = (stat.st_mode & 0o7777, stat.st_uid, stat.st_gid);
                 let attributes = attributes(&file, path)?
                     .into_iter()
                     .map(|(name, value)| Attribute { name, value: Bytes(value) })
                     .collect();
-                let (mut file, mut bytes) = (file, Vec::new());
-                file.read_to_end(&mut bytes).map_err(|source| HostError::io("read", path, source))?;
+                let limit = if uid == 0 { LARGEST } else { LARGEST_OF_OTHERS };
+                let size = u64::try_from(stat.st_size).unwrap_or_default();
+                let bytes = read_at_most(&file, size, path, limit)?;
                 Ok(Self::File { bytes: Bytes(bytes), mode, uid, gid, attributes })
             }
             Entry::Other(found) => {
                 Err(HostError::Kind { path: path.to_owned(), expected: "a file, a link or nothing", found })
+            }
+        }
+    }
+
+    /// Returns about how many bytes it takes.
+    pub fn size(&self) -> usize {
+        match self {
+            Self::Absent => 0,
+            Self::Link { target } => target.len(),
+            Self::File { bytes, attributes, .. } => {
+                let attributes = attributes.iter().map(|one| one.name.len() + one.value.0.len());
+                bytes.0.len() + attributes.sum::<usize>()
             }
         }
     }
@@ -122,7 +156,8 @@ impl Saved {
         }
     }
 
-    /// Makes the change that puts it back. `trusted` as in [`Change::new`], for what has no owner of its own.
+    /// Makes the change that puts it back. `trusted` as in [`Change::new`]: whom the write trusted that replaced it. Where
+    /// that is root only, its owner.
     pub fn put_back<'a>(
         &'a self,
         path: &str,
@@ -135,7 +170,7 @@ impl Saved {
             Self::File { bytes, mode, uid, gid, .. } => {
                 let attributes = Attributes::Exactly(attributes);
                 let want = Want::File { bytes: &bytes.0, mode: *mode, uid: *uid, gid: *gid, attributes };
-                Change::new(path, *uid, want)
+                Change::new(path, if trusted == 0 { *uid } else { trusted }, want)
             }
         }
     }

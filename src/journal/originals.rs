@@ -10,11 +10,15 @@ use serde::{Deserialize, Serialize};
 use crate::host::durable::{self, Change, Run, Want};
 use crate::host::saved::{self, Bytes, PREIMAGES, Saved};
 use crate::host::{HostError, Root};
+use crate::model::ids::STATE_DIR;
 use crate::model::users::PasswordHash;
 use crate::model::{FileMode, HostSpec, ManagedPath, UpdateId};
 
 /// The version of the file's shape.
 const SCHEMA: u32 = 1;
+
+/// As many bytes as one batch may replace: what is saved has to be readable again, and is in memory meanwhile.
+const LARGEST_BATCH: usize = 32 * 1024 * 1024;
 
 /// Where the originals of one batch are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,13 +74,27 @@ impl Originals {
     ) -> Result<Run, HostError> {
         let path = self.path();
         if root.exists(&path)? {
+            // The process that saved them may have died before their names were durable.
+            let own = format!("{PREIMAGES}/{}", self.update);
+            for directory in [own.as_str(), PREIMAGES, STATE_DIR] {
+                durable::sync_directory(root, directory)?;
+            }
             return Ok(Run::Again);
         }
-        let original = |change: &Change<'_>| {
-            let saved = Saved::read(root, change.path())?;
-            Ok(Original { path: change.path().to_owned(), trusted: change.trusted(), saved })
-        };
-        let paths = changes.iter().map(original).collect::<Result<_, HostError>>()?;
+        let (mut paths, mut size) = (Vec::with_capacity(changes.len()), 0);
+        for change in changes {
+            let (path, trusted) = (change.path().to_owned(), change.trusted());
+            let saved = Saved::read_to_replace(root, &path, trusted)?;
+            size += saved.size();
+            if size > LARGEST_BATCH {
+                let limit = u64::try_from(LARGEST_BATCH).unwrap_or(u64::MAX);
+                return Err(HostError::TooLarge {
+                    path: format!("{path}, with all else that is replaced,"),
+                    limit,
+                });
+            }
+            paths.push(Original { path, trusted, saved });
+        }
         let password = password.map(|hash| Bytes::new(hash.as_str().as_bytes()));
         let document = Document { schema: SCHEMA, paths, password };
         let json = serde_json::to_vec(&document).map_err(|error| saved::malformed(&path, &error))?;

@@ -5,6 +5,7 @@
 mod crash;
 mod os;
 mod steps;
+mod undo;
 mod units;
 
 use std::collections::BTreeMap;

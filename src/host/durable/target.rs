@@ -5,7 +5,7 @@ use std::io::Read as _;
 use rustix::fd::AsFd;
 use rustix::fs::Stat;
 
-use super::{Attributes, Want};
+use super::{Attributes, Run, Want};
 use crate::host::HostError;
 use crate::host::root::{AttributeList, Dir, Entry, attributes};
 
@@ -25,16 +25,23 @@ pub(super) enum Look {
 }
 
 /// Compares an entry of a directory with what it should be. What no config can own is an error.
-pub(super) fn look(dir: &Dir, name: &str, path: &str, want: &Want<'_>) -> Result<Look, HostError> {
-    let found = Entry::open(dir, name, path)?;
+pub(super) fn look(dir: &Dir, name: &str, path: &str, want: &Want<'_>, run: Run) -> Result<Look, HostError> {
+    compare(Entry::open(dir, name, path)?, path, want, run)
+}
+
+/// Compares what was found with what it should be.
+pub(super) fn compare(found: Entry, path: &str, want: &Want<'_>, run: Run) -> Result<Look, HostError> {
     if let Entry::Other(found) = found {
         return Err(HostError::Kind { path: path.to_owned(), expected: "a file, a link or nothing", found });
     }
     match (want, found) {
         (Want::Absent, Entry::Absent) => Ok(Look::Right),
-        (Want::Link { target }, Entry::Link { target: found }) if *target == found => Ok(Look::Right),
+        (Want::Link { target }, Entry::Link { target: found }) if *target == found && run != Run::Anew => {
+            Ok(Look::Right)
+        }
         (Want::File { bytes, mode, uid, gid, attributes: wanted }, Entry::File { file, stat }) => {
-            let right = same_dress(&stat, *mode, *uid, *gid)
+            let right = run != Run::Anew
+                && same_dress(&stat, *mode, *uid, *gid)
                 && same_attributes(&file, path, *wanted)?
                 && same_bytes(&file, &stat, bytes).map_err(|source| HostError::io("read", path, source))?;
             if right {

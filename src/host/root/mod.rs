@@ -26,7 +26,7 @@ use super::meter::Meter;
 use crate::model::FileMode;
 
 pub use lock::LockFile;
-pub(in crate::host) use read::{AttributeList, Entry, attributes, kind_word};
+pub(in crate::host) use read::{AttributeList, Entry, attributes, kind_word, read_at_most};
 pub(in crate::host) use walk::{Dir, MadeDirectory, Missing};
 
 /// `RESOLVE_IN_ROOT` gives EAGAIN when something below the root is renamed meanwhile: a few tries are enough for
@@ -102,12 +102,27 @@ impl Root {
         let owner = rustix::process::geteuid().as_raw();
         let group = rustix::process::getegid().as_raw();
         let want = Want::file(bytes, mode.bits(), owner, group);
-        self.settle(&Change::new(path, owner, want))
+        self.settle(&Change::new(path, owner, want), Run::First)
+    }
+
+    /// As [`Root::replace`], but always a new file: after a sync that failed the same bytes prove nothing.
+    pub fn rewrite(&self, path: &str, bytes: &[u8], mode: FileMode) -> Result<(), HostError> {
+        let owner = rustix::process::geteuid().as_raw();
+        let group = rustix::process::getegid().as_raw();
+        let want = Want::file(bytes, mode.bits(), owner, group);
+        self.settle(&Change::new(path, owner, want), Run::Anew).map(|_| ())
     }
 
     /// Removes a file or a link durably; an absent one is no error.
     pub fn remove(&self, path: &str) -> Result<(), HostError> {
-        self.settle(&Change::new(path, rustix::process::geteuid().as_raw(), Want::Absent)).map(|_| ())
+        let owner = rustix::process::geteuid().as_raw();
+        self.settle(&Change::new(path, owner, Want::Absent), Run::First).map(|_| ())
+    }
+
+    /// As [`Root::remove`], for one that may have been cut off: the directory is synced in any case.
+    pub fn remove_again(&self, path: &str) -> Result<(), HostError> {
+        let owner = rustix::process::geteuid().as_raw();
+        self.settle(&Change::new(path, owner, Want::Absent), Run::Again).map(|_| ())
     }
 
     /// Writes over the beginning of a file that is there, where it is on the disk: for a reader that knows no names.
@@ -124,8 +139,8 @@ impl Root {
         write().map_err(|errno| HostError::io("write", path, errno))
     }
 
-    fn settle(&self, change: &Change<'_>) -> Result<Done, HostError> {
-        durable::carry_out(self, std::slice::from_ref(change), Run::First, &self.points)
+    fn settle(&self, change: &Change<'_>, run: Run) -> Result<Done, HostError> {
+        durable::carry_out(self, std::slice::from_ref(change), run, &self.points)
     }
 
     /// Opens a path, links inside the root followed but for the last component when the flags say so.

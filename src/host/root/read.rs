@@ -12,6 +12,15 @@ use crate::model::{FileSeen, Sha256};
 
 /// As much as is read at once while a digest is taken.
 const CHUNK: usize = 64 * 1024;
+/// The largest file that is read whole: twice the largest that the agent writes itself, the originals of one batch.
+const LARGEST: u64 = 64 * 1024 * 1024;
+/// The largest text: a passwd file of a hundred thousand users.
+const LARGEST_TEXT: u64 = 16 * 1024 * 1024;
+/// A digest is of so many bytes at most. No config has a larger file, so one that is larger differs by its length; to read
+/// all of it would hold the agent as long as whoever made it likes.
+const LARGEST_DIGEST: u64 = LARGEST;
+/// As many bytes of extended attributes as a file may have.
+const LARGEST_ATTRIBUTES: usize = 256 * 1024;
 /// Where something is opened only to be looked at: no side effect of a device or a pipe.
 const LOOK: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW);
 /// Regular files are opened without waiting, should they be swapped for a pipe in between.
@@ -65,6 +74,10 @@ impl Entry {
                 let flags = READ | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let fd = rustix::fs::openat(dir, name, flags, Mode::empty()).map_err(failed("open"))?;
                 let stat = rustix::fs::fstat(&fd).map_err(failed("look at"))?;
+                if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+                    // It was swapped in between.
+                    return Ok(Self::Other(kind_word(&stat)));
+                }
                 Ok(Self::File { file: fd.into(), stat })
             }
             FileType::Symlink => {
@@ -83,12 +96,16 @@ impl Entry {
 }
 
 impl Root {
-    /// Reads a regular file, links inside the root followed; `None` when there is none.
+    /// Reads a regular file, links inside the root followed; `None` when there is none. One that is larger than anything the
+    /// agent writes is an error.
     pub fn read(&self, path: &str) -> Result<Option<Vec<u8>>, HostError> {
-        let Some((mut file, len)) = self.regular(path)? else { return Ok(None) };
-        let mut bytes = Vec::with_capacity(usize::try_from(len).unwrap_or_default());
-        file.read_to_end(&mut bytes).map_err(|source| HostError::io("read", path, source))?;
-        Ok(Some(bytes))
+        self.read_at_most(path, LARGEST)
+    }
+
+    /// As [`Root::read`], of so many bytes at most.
+    pub fn read_at_most(&self, path: &str, limit: u64) -> Result<Option<Vec<u8>>, HostError> {
+        let Some((file, len)) = self.regular(path)? else { return Ok(None) };
+        read_at_most(&file, len, path, limit).map(Some)
     }
 
     /// Reads the last bytes of a regular file, at most `limit`; `None` where nothing is.
@@ -118,7 +135,7 @@ impl Root {
 
     /// Reads a regular file as text.
     pub fn read_text(&self, path: &str) -> Result<Option<String>, HostError> {
-        let Some(bytes) = self.read(path)? else { return Ok(None) };
+        let Some(bytes) = self.read_at_most(path, LARGEST_TEXT)? else { return Ok(None) };
         String::from_utf8(bytes).map(Some).map_err(|_| HostError::Malformed {
             path: path.to_owned(),
             format: "text",
@@ -155,7 +172,16 @@ impl Root {
             other => other.map_err(|errno| HostError::io("open", path, errno))?,
         };
         let stat = rustix::fs::fstat(&fd).map_err(|errno| HostError::io("look at", path, errno))?;
-        let (sha256, len) = digest_of(fd).map_err(|source| HostError::io("read", path, source))?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Ok(FileSeen::Special);
+        }
+        let (sha256, read) = digest_of(fd).map_err(|source| HostError::io("read", path, source))?;
+        // What is there now counts, but for a file that is too large to be read.
+        let len = if read < LARGEST_DIGEST {
+            read
+        } else {
+            u64::try_from(stat.st_size).unwrap_or(u64::MAX).max(read)
+        };
         Ok(FileSeen::Regular { sha256, len, mode: stat.st_mode & 0o7777, uid: stat.st_uid, gid: stat.st_gid })
     }
 
@@ -193,7 +219,7 @@ fn is_dots(name: &std::ffi::CStr) -> bool {
 }
 
 fn digest_of(fd: OwnedFd) -> std::io::Result<(Sha256, u64)> {
-    let mut file = std::fs::File::from(fd);
+    let mut file = std::fs::File::from(fd).take(LARGEST_DIGEST);
     let mut buffer = vec![0_u8; CHUNK];
     let (mut digest, mut len) = (sha2::Sha256::new(), 0_u64);
     loop {
@@ -205,6 +231,23 @@ fn digest_of(fd: OwnedFd) -> std::io::Result<(Sha256, u64)> {
         digest.update(buffer.get(..count).unwrap_or_default());
         len += u64::try_from(count).unwrap_or_default();
     }
+}
+
+/// Reads an open file whole, when it has no more bytes than `limit`.
+pub(in crate::host) fn read_at_most(
+    file: &std::fs::File,
+    size: u64,
+    path: &str,
+    limit: u64,
+) -> Result<Vec<u8>, HostError> {
+    let too_large = || HostError::TooLarge { path: path.to_owned(), limit };
+    if size > limit {
+        return Err(too_large());
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or_default());
+    // It may grow meanwhile.
+    file.take(limit + 1).read_to_end(&mut bytes).map_err(|source| HostError::io("read", path, source))?;
+    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > limit { Err(too_large()) } else { Ok(bytes) }
 }
 
 /// Returns what something is, for error texts.
@@ -232,7 +275,7 @@ pub(in crate::host) fn attributes(fd: impl AsFd, path: &str) -> Result<Attribute
     let mut names = vec![0_u8; size];
     let size = rustix::fs::flistxattr(fd, &mut names).map_err(failed)?;
     names.truncate(size);
-    let mut found = Vec::new();
+    let (mut found, mut total) = (Vec::new(), 0);
     for name in names.split(|byte| *byte == 0).filter_map(|name| std::str::from_utf8(name).ok()) {
         let kept = name.starts_with("user.")
             || ["security.selinux", "security.capability", "system.posix_acl_access"].contains(&name);
@@ -240,6 +283,12 @@ pub(in crate::host) fn attributes(fd: impl AsFd, path: &str) -> Result<Attribute
             let mut value = vec![0_u8; rustix::fs::fgetxattr_query(fd, name).map_err(failed)?];
             let size = rustix::fs::fgetxattr(fd, name, &mut value).map_err(failed)?;
             value.truncate(size);
+            total += size;
+            if total > LARGEST_ATTRIBUTES {
+                let path = format!("The extended attributes of {path}");
+                let limit = u64::try_from(LARGEST_ATTRIBUTES).unwrap_or(u64::MAX);
+                return Err(HostError::TooLarge { path, limit });
+            }
             found.push((name.to_owned(), value));
         }
     }

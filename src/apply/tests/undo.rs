@@ -1,0 +1,189 @@
+//! Taking back where somebody was in the way: before the update, or while it was under way.
+
+use std::os::unix::fs::{lchown, symlink};
+
+use super::*;
+use crate::model::Class;
+
+/// A host with the keys of `core` in place, and its home.
+async fn with_keys(at: &Path) -> (Host, PathBuf) {
+    fixture(at);
+    let host = host(at, FailPoints::off());
+    let (batch, steps) = &batches()[1];
+    carry(&host, 1, *batch, steps).await.unwrap();
+    (host, at.join("var/home/core"))
+}
+
+async fn undo(host: &Host, index: usize) -> Result<(), ApplyError> {
+    let (old, new) = (old(), new());
+    let undo = Undo::PutBack { batch: index };
+    let work = Work::Undo { undo: &undo, steps: &[] };
+    apply(&Intent::for_tests(work, &old, &new, originals(index)), host, &|_| {}).await
+}
+
+/// Has the user lead `.ssh` elsewhere, to a directory of his own.
+fn lead_astray(home: &Path, to: &Path) {
+    fs::rename(home.join(".ssh"), home.join(".x")).unwrap();
+    symlink(to, home.join(".ssh")).unwrap();
+    lchown(home.join(".ssh"), Some(1000), Some(1000)).unwrap();
+}
+
+/// Item 2: what is saved is what the write would replace, so a link of the user is refused before anything is touched, and
+/// the keys are not removed by the roll-back when the link is gone.
+#[tokio::test(flavor = "current_thread")]
+async fn link_of_a_user_neither_holds_the_node_nor_loses_his_keys() {
+    let dir = tempfile::tempdir().unwrap();
+    let (host, home) = with_keys(dir.path()).await;
+    let keys = home.join(".ssh/authorized_keys.d/ignition");
+    let before = fs::read_to_string(&keys).unwrap();
+    fs::create_dir(dir.path().join("tmp")).unwrap();
+    lead_astray(&home, Path::new("/tmp"));
+    let (batch, steps) = &batches()[1];
+    let error = carry(&host, 5, *batch, steps).await.unwrap_err();
+    assert_eq!(error.class(), Class::Degraded, "{error}");
+    undo(&host, 5).await.unwrap();
+    fs::remove_file(home.join(".ssh")).unwrap();
+    fs::rename(home.join(".x"), home.join(".ssh")).unwrap();
+    undo(&host, 5).await.unwrap();
+    assert_eq!(fs::read_to_string(&keys).unwrap(), before);
+}
+
+/// A user who moves his directories while his keys are written does not hold the roll-back.
+#[tokio::test(flavor = "current_thread")]
+async fn directory_that_a_user_moved_away_does_not_hold_the_roll_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let (host, home) = with_keys(dir.path()).await;
+    let elsewhere = dir.path().join("tmp/authorized_keys.d");
+    fs::create_dir_all(&elsewhere).unwrap();
+    fs::write(elsewhere.join("ignition"), "of somebody else\n").unwrap();
+    lead_astray(&home, Path::new("/tmp"));
+    undo(&host, 1).await.unwrap();
+    assert_eq!(fs::read_to_string(elsewhere.join("ignition")).unwrap(), "of somebody else\n");
+    let shadow = fs::read_to_string(dir.path().join("etc/shadow")).unwrap();
+    assert!(shadow.contains("core:!:1"), "the password is back all the same");
+}
+
+/// Two specs that differ in these files.
+fn specs(from: &[&str], to: &[&str]) -> (HostSpec, HostSpec) {
+    let with = |name: &str, paths: &[&str]| {
+        let mut spec = spec(name);
+        for one in paths {
+            spec.files.insert(path(one), file(&format!("{name}\n"), 0o644, "root"));
+        }
+        spec
+    };
+    (with("rendered-old", from), with("rendered-new", to))
+}
+
+/// Item 3: a batch that was refused because of one path is taken back, although that path is still in the way.
+#[tokio::test(flavor = "current_thread")]
+async fn refused_batch_is_taken_back() {
+    for (made, wanted, reason) in
+        [("file", "/etc/foo/bar", "UnexpectedKind"), ("open directory", "/etc/open/x", "UnsafeDirectory")]
+    {
+        let dir = tempfile::tempdir().unwrap();
+        fixture(dir.path());
+        fs::write(dir.path().join("etc/foo"), "rendered-old\n").unwrap();
+        fs::create_dir(dir.path().join("etc/open")).unwrap();
+        fs::set_permissions(dir.path().join("etc/open"), fs::Permissions::from_mode(0o777)).unwrap();
+        let before = shapes(dir.path());
+        let host = host(dir.path(), FailPoints::off());
+        let (from, to) = specs(&["/etc/foo"], &["/etc/motd", wanted]);
+        let steps = steps(vec![
+            Op::WriteFile { path: path("/etc/motd") },
+            Op::WriteFile { path: path(wanted) },
+            Op::RemoveFile { path: path("/etc/foo") },
+        ]);
+        let work = Work::Carry { batch: Batch::Files, steps: &steps };
+        let error =
+            apply(&Intent::for_tests(work, &from, &to, originals(0)), &host, &|_| {}).await.unwrap_err();
+        assert_eq!(error.reason(), reason, "{made}: {error}");
+        undo(&host, 0).await.unwrap();
+        assert_eq!(shapes(dir.path()), before, "{made}");
+    }
+}
+
+/// Originals of an older agent name paths that its batch never touched. They do not keep the others from being put back.
+#[tokio::test(flavor = "current_thread")]
+async fn paths_out_of_reach_do_not_keep_the_others_from_being_put_back() {
+    let dir = tempfile::tempdir().unwrap();
+    fixture(dir.path());
+    let at = dir.path();
+    fs::write(at.join("etc/foo"), "a file\n").unwrap();
+    let host = host(at, FailPoints::off());
+    let saved = at.join("var/lib/machine-config-agent/preimages/update-1");
+    fs::create_dir_all(&saved).unwrap();
+    let original = |path: &str, saved: &str| format!(r#"{{"path":"{path}","trusted":0,"saved":{saved}}}"#);
+    let old = r#"{"kind":"file","bytes":"b2xkCg==","mode":420,"uid":0,"gid":0,"attributes":[]}"#;
+    let absent = r#"{"kind":"absent"}"#;
+    let document =
+        |paths: &[String]| format!(r#"{{"schema":1,"paths":[{}],"password":null}}"#, paths.join(","));
+    let never = original("/etc/foo/bar", absent);
+    fs::write(saved.join("0.json"), document(&[never, original("/etc/motd", old)])).unwrap();
+    undo(&host, 0).await.unwrap();
+    assert_eq!(fs::read_to_string(at.join("etc/motd")).unwrap(), "old\n");
+
+    // Root's own directory, which others may write to now, and a file in it that was changed: put back when it is closed.
+    fs::create_dir(at.join("etc/open")).unwrap();
+    fs::write(at.join("etc/open/x"), "new\n").unwrap();
+    fs::write(at.join("etc/motd"), "new\n").unwrap();
+    let mode = |bits| fs::set_permissions(at.join("etc/open"), fs::Permissions::from_mode(bits)).unwrap();
+    mode(0o777);
+    fs::write(saved.join("1.json"), document(&[original("/etc/open/x", old), original("/etc/motd", old)]))
+        .unwrap();
+    let error = undo(&host, 1).await.unwrap_err();
+    assert_eq!(error.reason(), "UnsafeDirectory", "{error}");
+    assert_eq!(fs::read_to_string(at.join("etc/motd")).unwrap(), "old\n");
+    mode(0o755);
+    undo(&host, 1).await.unwrap();
+    assert_eq!(fs::read_to_string(at.join("etc/open/x")).unwrap(), "old\n");
+}
+
+/// Item 6: what a user puts in the place of his keys is not read into memory, does not block, and holds nothing but that
+/// update.
+#[tokio::test(flavor = "current_thread")]
+async fn rubbish_of_a_user_is_refused_before_anything_is_touched() {
+    let dir = tempfile::tempdir().unwrap();
+    let (host, home) = with_keys(dir.path()).await;
+    let keys = home.join(".ssh/authorized_keys.d/ignition");
+    let (batch, steps) = &batches()[1];
+    let length = 6 << 30;
+    fs::OpenOptions::new().write(true).open(&keys).unwrap().set_len(length).unwrap();
+    let seen = host.root.seen("/var/home/core/.ssh/authorized_keys.d/ignition").unwrap();
+    assert!(matches!(seen, crate::model::FileSeen::Regular { len, .. } if len == length), "{seen:?}");
+    let error = carry(&host, 5, *batch, steps).await.unwrap_err();
+    assert_eq!((error.class(), error.reason()), (Class::Degraded, "FileTooLarge"), "{error}");
+    undo(&host, 5).await.unwrap();
+    // It grew while the update was under way.
+    undo(&host, 1).await.unwrap();
+
+    let pipe = home.join(".ssh/authorized_keys.d/ignition");
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &pipe,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o600),
+        0,
+    )
+    .unwrap();
+    let error = carry(&host, 6, *batch, steps).await.unwrap_err();
+    assert_eq!(error.reason(), "UnexpectedKind", "{error}");
+    undo(&host, 6).await.unwrap();
+    fs::remove_file(&pipe).unwrap();
+    carry(&host, 7, *batch, steps).await.unwrap();
+}
+
+/// An original that is root's in a directory of a user is put back by the walk that saved it.
+#[tokio::test(flavor = "current_thread")]
+async fn original_of_root_in_a_directory_of_a_user_is_put_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let (host, home) = with_keys(dir.path()).await;
+    let keys = home.join(".ssh/authorized_keys.d/ignition");
+    fs::write(&keys, "by hand\n").unwrap();
+    std::os::unix::fs::chown(&keys, Some(0), Some(0)).unwrap();
+    let (batch, steps) = &batches()[1];
+    carry(&host, 5, *batch, steps).await.unwrap();
+    undo(&host, 5).await.unwrap();
+    assert_eq!(fs::read_to_string(&keys).unwrap(), "by hand\n");
+    assert_eq!(fs::metadata(&keys).unwrap().uid(), 0);
+}
