@@ -76,7 +76,8 @@ fn a_record_of_version_1_is_read_and_its_update_ends() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let state = host.path().join("var/lib/machine-config-agent");
     assert!(!state.join("record.json").exists());
-    let entry = fs::read_to_string(state.join("history/20261120-222421-752417.json")).unwrap();
+    let entry = fs::read_to_string(state.join("history/entry-0000000001.json")).unwrap();
+    assert!(entry.contains(r#""id":"20261120-222421-752417""#), "{entry}");
     assert!(entry.contains(r#""outcome":"committed""#), "{entry}");
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{CliError, Output, print, print_json};
 use crate::host::root::Root;
-use crate::journal::history::{Entry, load};
+use crate::journal::history::{Entry, load_with_held};
 use crate::plan::listing::counted;
 
 /// Flags of `history`.
@@ -20,9 +20,9 @@ pub(super) struct Arguments {
     output: Output,
 }
 
-/// Prints the updates, oldest first.
+/// Prints the updates in the order in which they ended.
 pub(super) fn run(arguments: &Arguments) -> Result<u8, CliError> {
-    let entries = load(&Root::open(&arguments.root)?)?;
+    let entries = load_with_held(&Root::open(&arguments.root)?)?;
     match arguments.output {
         Output::Json => print_json(&entries)?,
         Output::Text if entries.is_empty() => print("no updates yet")?,
@@ -39,8 +39,11 @@ fn text(entries: &[Entry]) -> String {
         let took = Duration::from_micros(took).as_secs_f64();
         let Entry { started, to, steps, reboots, .. } = entry;
         let outcome = entry.outcome.word();
+        let attempts =
+            if entry.attempts == 1 { String::new() } else { format!(", {} attempts", entry.attempts) };
+        let held = if entry.held { ", held" } else { "" };
         text += &format!(
-            "{started}  {outcome:<11}  {from} -> {}  ({}, {}, {took:.1} s)\n",
+            "{started}  {outcome:<11}  {from} -> {}  ({}, {}, {took:.1} s{attempts}{held})\n",
             to.config,
             counted(*steps, "step"),
             counted(*reboots, "reboot"),

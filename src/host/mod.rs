@@ -26,7 +26,7 @@ pub mod saved;
 pub mod systemd;
 pub mod watch;
 
-mod fsync;
+pub(crate) mod fsync;
 mod masked;
 pub(crate) mod mounts;
 mod selinux;

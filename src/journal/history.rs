@@ -1,16 +1,27 @@
 //! Past updates: one small file each, so that a long history costs an update nothing.
+//!
+//! # Decisions
+//! 1. The order is that of writing: files are numbered. An update's id is its time by the wall clock, which may jump; of
+//!    the files of older agents, which are named by it, nothing better is known, and all of them come first.
+//! 2. An update that was undone, tried again and undone for the same reason is one entry with a count: a disk that is full
+//!    for a day does not push out what happened before.
+//! 3. An update that failed and is held is shown last although its record is still open: for people it has ended.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{JournalError, STATE_MODE, state};
+use super::{JournalError, STATE_MODE, state, stored};
 use crate::host::root::Root;
 use crate::model::{Target, Timestamp};
+use crate::update::resume::held;
 use crate::update::{Fault, Record};
 
 /// How many past updates are kept. A node sees some ten a month: half a year, in under a mebibyte.
 pub const KEPT: usize = 64;
+
+/// What the names of entries begin with; it sorts behind the digits of the ids that older agents took.
+const PREFIX: &str = "entry-";
 
 /// How an update ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,6 +74,21 @@ pub struct Entry {
     pub durations: BTreeMap<String, u64>,
     /// What went wrong.
     pub fault: Option<Fault>,
+    /// How often it was tried in a row and undone for the same reason; the rest is of the last time.
+    #[serde(default = "once", skip_serializing_if = "is_once")]
+    pub attempts: u32,
+    /// Whether its record is still open: the target is held, or waits for its next try.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub held: bool,
+}
+
+fn once() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference over")]
+fn is_once(attempts: &u32) -> bool {
+    *attempts == 1
 }
 
 impl Entry {
@@ -83,42 +109,109 @@ impl Entry {
             drained: record.drained,
             durations,
             fault: record.fault.clone(),
+            attempts: 1,
+            held: false,
         }
     }
 
-    /// Writes the entry, and forgets the oldest beyond [`KEPT`].
-    pub(super) fn save(&self, root: &Root) -> Result<(), JournalError> {
-        let path = state(&format!("history/{}.json", self.id));
-        let bytes = serde_json::to_vec(self).map_err(|error| JournalError::Unreadable {
+    /// Sums up an open record whose update has failed and is held.
+    fn of_held(record: &Record) -> Option<Self> {
+        record.fault.as_ref()?;
+        let outcome = match (record.is_undone(), held(record)) {
+            (true, _) => Outcome::RolledBack,
+            (false, true) => Outcome::Faulted,
+            (false, false) => return None,
+        };
+        Some(Self { held: true, ..Self::of(record, outcome, record.since) })
+    }
+
+    /// Writes the entry, and forgets the oldest beyond [`KEPT`]. It may be repeated.
+    pub(super) fn save(mut self, root: &Root) -> Result<(), JournalError> {
+        let mut names = names(root)?;
+        let last = match names.last() {
+            Some(name) => read(root, name)?.map(|last| (name.clone(), last)),
+            None => None,
+        };
+        let name = match last {
+            Some((name, last)) if last.id == self.id => {
+                (self.attempts, self.started) = (last.attempts, last.started);
+                name
+            }
+            Some((name, last)) if self.is_retry_of(&last) => {
+                (self.attempts, self.started) = (last.attempts.saturating_add(1), last.started);
+                name
+            }
+            Some(_) | None => {
+                let number = names.last().and_then(|name| number(name)).map_or(1, |last| last + 1);
+                let name = format!("{PREFIX}{number:010}.json");
+                names.push(name.clone());
+                name
+            }
+        };
+        let path = path(&name);
+        let bytes = serde_json::to_vec(&self).map_err(|error| JournalError::Unreadable {
             path: path.clone(),
             what: "JSON",
             cause: error.to_string(),
         })?;
         root.replace(&path, &bytes, STATE_MODE)?;
-        let mut names = root.list(&state("history"))?;
-        names.sort();
         for old in names.iter().take(names.len().saturating_sub(KEPT)) {
-            root.remove(&state(&format!("history/{old}")))?;
+            root.remove(&self::path(old))?;
         }
         Ok(())
     }
+
+    /// Returns true if it ended as the one before: the same way, undone for the same reason.
+    fn is_retry_of(&self, last: &Self) -> bool {
+        let reason = |entry: &Self| entry.fault.as_ref().map(|fault| fault.reason.clone());
+        self.outcome == Outcome::RolledBack
+            && last.outcome == Outcome::RolledBack
+            && (&self.from, &self.to) == (&last.from, &last.to)
+            && reason(self).is_some()
+            && reason(self) == reason(last)
+    }
 }
 
-/// Reads the past updates, oldest first (an update's id begins with the time it began).
+/// Reads the past updates in the order in which they ended.
 pub fn load(root: &Root) -> Result<Vec<Entry>, JournalError> {
-    let mut names = root.list(&state("history"))?;
-    names.retain(|name| name.strip_suffix(".json").is_some());
-    names.sort();
-    let mut entries = Vec::with_capacity(names.len());
-    for name in names {
-        let path = state(&format!("history/{name}"));
-        let Some(bytes) = root.read(&path)? else { continue };
-        let entry = serde_json::from_slice(&bytes).map_err(|error| JournalError::Unreadable {
-            path,
-            what: "a past update",
-            cause: error.to_string(),
-        })?;
-        entries.push(entry);
+    let mut entries = Vec::new();
+    for name in names(root)? {
+        entries.extend(read(root, &name)?);
     }
     Ok(entries)
+}
+
+/// Reads the past updates, and last the one that failed and is held.
+pub fn load_with_held(root: &Root) -> Result<Vec<Entry>, JournalError> {
+    let mut entries = load(root)?;
+    let held = stored::load_record(root)?.as_ref().and_then(Entry::of_held);
+    // One whose archive was cut off is in both.
+    entries.extend(held.filter(|held| entries.last().is_none_or(|last| last.id != held.id)));
+    Ok(entries)
+}
+
+/// Returns the names of the entries in the order in which they were written.
+fn names(root: &Root) -> Result<Vec<String>, JournalError> {
+    let mut names = root.list(&state("history"))?;
+    names.retain(|name| name.strip_suffix(".json").is_some());
+    names.sort_by_cached_key(|name| (number(name), name.clone()));
+    Ok(names)
+}
+
+fn number(name: &str) -> Option<u64> {
+    name.strip_prefix(PREFIX)?.strip_suffix(".json")?.parse().ok()
+}
+
+fn path(name: &str) -> String {
+    state(&format!("history/{name}"))
+}
+
+fn read(root: &Root, name: &str) -> Result<Option<Entry>, JournalError> {
+    let path = path(name);
+    let Some(bytes) = root.read(&path)? else { return Ok(None) };
+    serde_json::from_slice(&bytes).map(Some).map_err(|error| JournalError::Unreadable {
+        path,
+        what: "a past update",
+        cause: error.to_string(),
+    })
 }

@@ -4,6 +4,11 @@
 //! is on disk, and can't outlive it: an effect without a record does not compile. One task owns the journal by value;
 //! a lock file keeps a second process out.
 //!
+//! Invariant: the memory is what the disk says. A write that fails leaves the memory as it was, and the disk in doubt:
+//! the new name may be there without being durable. So before the next change, and before an intent is lent, the record
+//! is written once more from memory (or removed, when there is none), as a new file: the kernel reports a failed sync
+//! once, and syncing the same bytes again proves nothing.
+//!
 //! Below `/var/lib/machine-config-agent/`: `record.json` (the update in progress), `target.json` (the MachineConfig it
 //! leads to), `from.json` (the one it comes from, when that is not the committed one), `current.json` (the committed
 //! one), `history/`, `preimages/`, `lock`. Each file is replaced whole: written, synced, renamed, directory synced.
@@ -15,7 +20,10 @@ pub mod originals;
 pub mod stored;
 
 mod error;
+#[cfg(test)]
+mod tests;
 
+use crate::host::durable;
 use crate::host::failpoint::FailPoints;
 use crate::host::root::{LockFile, Root};
 use crate::model::ids::STATE_DIR;
@@ -36,6 +44,8 @@ pub struct Journal {
     points: FailPoints,
     record: Option<Open>,
     committed: Option<Target>,
+    /// Set while a change is written and after one that failed: nobody knows what a power cut would leave.
+    in_doubt: bool,
     _lock: LockFile,
 }
 
@@ -58,12 +68,14 @@ impl Journal {
     pub fn open(root: Root, points: FailPoints) -> Result<Self, JournalError> {
         root.create_dir(STATE_DIR, STATE_DIR_MODE)?;
         let lock = root.lock(&state("lock"))?.ok_or(JournalError::Locked { path: state("lock") })?;
+        // The process before may have died between a new name and its sync: what is read is durable first.
+        durable::sync_directory(&root, STATE_DIR)?;
         let committed = Stored::load(&root, &state("current.json"))?.map(|stored| stored.target);
         let record = stored::load_record(&root)?.map(|record| Self::reopen(&root, record)).transpose()?;
         if record.is_none() {
             collect(&root)?;
         }
-        Ok(Self { root, points, record, committed, _lock: lock })
+        Ok(Self { root, points, record, committed, in_doubt: false, _lock: lock })
     }
 
     fn reopen(root: &Root, record: Record) -> Result<Open, JournalError> {
@@ -108,7 +120,8 @@ impl Journal {
         Ok(self.root.read(&state("from.json"))?.is_some())
     }
 
-    /// Counts how often, at the end of the history, this target was given up with its effects in place.
+    /// Counts how often, at the end of the history, this target was given up with its effects in place. The order is that
+    /// of writing: a clock that jumps changes nothing.
     pub fn wrong_boots(&self, target: &Target) -> Result<u32, JournalError> {
         let entries = history::load(&self.root)?;
         let wrong = |entry: &&Entry| entry.to == *target && entry.outcome == Outcome::Faulted;
@@ -118,10 +131,12 @@ impl Journal {
     /// Opens an update: the target first, the record last.
     pub fn begin(&mut self, record: Record, target: &Stored) -> Result<(), JournalError> {
         let to = target.spec()?;
-        target.save(&self.root, &state("target.json"))?;
-        self.points.hit("target-saved");
-        let from = from_spec(&self.root)?;
-        self.store(Open { record, from, to })
+        self.change(|journal| {
+            target.save(&journal.root, &state("target.json"))?;
+            journal.points.hit("target-saved");
+            let from = from_spec(&journal.root)?;
+            journal.store(Open { record, from, to })
+        })
     }
 
     /// Moves the phase along an edge.
@@ -143,29 +158,21 @@ impl Journal {
         now: Timestamp,
         change: impl FnOnce(&mut Record),
     ) -> Result<(), JournalError> {
-        let open = self.record.take().ok_or(JournalError::NoUpdate { what: event.word() })?;
-        match open.record.moved(event, now) {
-            Ok(mut record) => {
-                change(&mut record);
-                self.store(Open { record, ..open })
-            }
-            Err(edge) => {
-                self.record = Some(open);
-                Err(edge.into())
-            }
-        }
+        let open = self.record.as_ref().ok_or(JournalError::NoUpdate { what: event.word() })?;
+        let mut record = open.record.moved(event, now)?;
+        change(&mut record);
+        self.update(record)
     }
 
     /// Changes what is beside the phase: a fault, the boot, the counters.
     pub fn note(&mut self, change: impl FnOnce(&mut Record)) -> Result<(), JournalError> {
-        let Some(mut open) = self.record.take() else { return Ok(()) };
-        let before = open.record.clone();
-        change(&mut open.record);
-        if open.record == before {
-            self.record = Some(open);
+        let Some(open) = &self.record else { return Ok(()) };
+        let mut record = open.record.clone();
+        change(&mut record);
+        if open.record == record {
             return Ok(());
         }
-        self.store(open)
+        self.update(record)
     }
 
     /// Writes a fault into the record.
@@ -173,11 +180,49 @@ impl Journal {
         self.note(|record| record.fault = Some(fault))
     }
 
+    /// Writes the next version of the record; the memory follows the disk.
+    fn update(&mut self, record: Record) -> Result<(), JournalError> {
+        self.change(|journal| {
+            stored::save_record(&journal.root, &record)?;
+            if let Some(open) = &mut journal.record {
+                open.record = record;
+            }
+            journal.points.hit("recorded");
+            Ok(())
+        })
+    }
+
     fn store(&mut self, open: Open) -> Result<(), JournalError> {
-        let written = stored::save_record(&self.root, &open.record);
+        stored::save_record(&self.root, &open.record)?;
         self.record = Some(open);
-        written?;
         self.points.hit("recorded");
+        Ok(())
+    }
+
+    /// Makes one change of the state; when it fails, the next one begins with what the memory says.
+    fn change(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<(), JournalError>,
+    ) -> Result<(), JournalError> {
+        self.settle()?;
+        self.in_doubt = true;
+        work(self)?;
+        self.in_doubt = false;
+        Ok(())
+    }
+
+    /// After a change that failed, has the disk say what the memory says.
+    fn settle(&mut self) -> Result<(), JournalError> {
+        if !self.in_doubt {
+            return Ok(());
+        }
+        if let Some(open) = &self.record {
+            stored::rewrite_record(&self.root, &open.record)?;
+        } else {
+            self.root.remove_again(&state("record.json"))?;
+            collect(&self.root)?;
+        }
+        self.in_doubt = false;
         Ok(())
     }
 
@@ -187,6 +232,7 @@ impl Journal {
         now: impl Fn() -> Timestamp,
         run: impl AsyncFnOnce(&Intent<'_>) -> Result<(), E>,
     ) -> Result<(), AdvanceError<E>> {
+        self.settle()?;
         let open = self.record.as_ref().ok_or(JournalError::NoUpdate { what: "advance" })?;
         let intent = open.intent()?;
         run(&intent).await.map_err(AdvanceError::Effect)?;
@@ -206,6 +252,10 @@ impl Journal {
 
     /// Makes the update's spec the committed one, archives the record and collects what it left.
     pub fn commit(&mut self, now: Timestamp) -> Result<(), JournalError> {
+        self.change(|journal| journal.commit_open(now))
+    }
+
+    fn commit_open(&mut self, now: Timestamp) -> Result<(), JournalError> {
         let Some(open) = &self.record else { return Ok(()) };
         let (record, from, to) = (&open.record, &open.from, &open.to);
         let target = Stored::load(&self.root, &state("target.json"))?.ok_or_else(|| JournalError::Lost {
@@ -216,60 +266,69 @@ impl Journal {
         self.points.hit("originals-kept");
         let target = target.committed(now);
         target.save(&self.root, &state("current.json"))?;
+        self.committed = Some(target.target.clone());
         self.points.hit("committed");
         mcd::write(&self.root, &target)?;
-        self.committed = Some(target.target);
-        self.close(Outcome::Committed, now)
+        self.root.remove(&state("from.json"))?;
+        self.end(Outcome::Committed, None, now)
     }
 
     /// Records a host that is as the target says already: nothing was done, so there is no update.
     pub fn adopt(&mut self, target: Stored, now: Timestamp) -> Result<(), JournalError> {
-        // MCD's files first: once it is committed, nothing would come back to write them.
-        mcd::write(&self.root, &target)?;
-        self.points.hit("adopting");
-        let target = target.committed(now);
-        target.save(&self.root, &state("current.json"))?;
-        self.root.remove(&state("from.json"))?;
-        self.committed = Some(target.target);
-        Ok(())
+        let recovering = self.is_recovering()?;
+        self.change(|journal| {
+            // MCD's files first: once it is committed, nothing would come back to write them.
+            mcd::write(&journal.root, &target)?;
+            journal.points.hit("adopting");
+            let target = target.committed(now);
+            if recovering {
+                // The host is as this one says. Cut off before its removal, it says the same as what is committed.
+                target.save(&journal.root, &state("from.json"))?;
+            }
+            target.save(&journal.root, &state("current.json"))?;
+            journal.committed = Some(target.target);
+            Ok(journal.root.remove(&state("from.json"))?)
+        })
     }
 
     /// Archives an update that ended without a commit. When its effects stay (the node runs them), the next update
     /// comes from its target, not from the committed one.
     pub fn archive(&mut self, outcome: Outcome, now: Timestamp) -> Result<(), JournalError> {
-        let stays = self.record().is_some_and(|record| !record.is_undone());
-        if stays && let Some(target) = Stored::load(&self.root, &state("target.json"))? {
+        self.change(|journal| journal.archive_open(outcome, None, now))
+    }
+
+    fn archive_open(
+        &mut self,
+        outcome: Outcome,
+        fault: Option<Fault>,
+        now: Timestamp,
+    ) -> Result<(), JournalError> {
+        let Some(open) = &self.record else { return Ok(()) };
+        if !open.record.is_undone()
+            && let Some(target) = Stored::load(&self.root, &state("target.json"))?
+        {
+            // What the distribution had outlives this update, as its effects do.
+            originals::promote(&self.root, &open.record.id, &open.from, &open.to)?;
+            self.points.hit("originals-kept");
             target.save(&self.root, &state("from.json"))?;
             self.points.hit("from-saved");
-            return self.end(outcome, now);
         }
-        self.end(outcome, now)
+        self.end(outcome, fault, now)
     }
 
     /// Archives an update whose effects stay although they are not what was planned. The fault goes into the history alone: in
     /// the record, after a crash in between, it would hold the target.
     pub fn give_up(&mut self, fault: Fault, now: Timestamp) -> Result<(), JournalError> {
-        if let Some(open) = &mut self.record {
-            open.record.fault = Some(fault);
-        }
-        let done = self.archive(Outcome::Faulted, now);
-        if let Some(open) = &mut self.record {
-            // It could not be archived: this process looks once more, as the next one would.
-            open.record.fault = None;
-        }
-        done
-    }
-
-    fn close(&mut self, outcome: Outcome, now: Timestamp) -> Result<(), JournalError> {
-        self.root.remove(&state("from.json"))?;
-        self.end(outcome, now)
+        self.change(|journal| journal.archive_open(Outcome::Faulted, Some(fault), now))
     }
 
     /// The archive first, the record's end last: a crash in between repeats the end.
-    fn end(&mut self, outcome: Outcome, now: Timestamp) -> Result<(), JournalError> {
+    fn end(&mut self, outcome: Outcome, fault: Option<Fault>, now: Timestamp) -> Result<(), JournalError> {
         let Some(open) = &self.record else { return Ok(()) };
         let id = open.record.id.clone();
-        Entry::of(&open.record, outcome, now).save(&self.root)?;
+        let mut entry = Entry::of(&open.record, outcome, now);
+        entry.fault = fault.or(entry.fault);
+        entry.save(&self.root)?;
         self.points.hit("archived");
         self.root.remove(&state("record.json"))?;
         self.points.hit("record-removed");

@@ -122,10 +122,19 @@ pub fn load_record(root: &Root) -> Result<Option<Record>, JournalError> {
 /// Writes the record, durably.
 pub(super) fn save_record(root: &Root, record: &Record) -> Result<(), JournalError> {
     let path = state("record.json");
-    let bytes = serde_json::to_vec(record).map_err(|error| JournalError::Unreadable {
-        path: path.clone(),
+    Ok(root.replace(&path, &json(&path, record)?, STATE_MODE)?)
+}
+
+/// Writes the record as a new file, also when the same bytes are there.
+pub(super) fn rewrite_record(root: &Root, record: &Record) -> Result<(), JournalError> {
+    let path = state("record.json");
+    Ok(root.rewrite(&path, &json(&path, record)?, STATE_MODE)?)
+}
+
+fn json(path: &str, record: &Record) -> Result<Vec<u8>, JournalError> {
+    serde_json::to_vec(record).map_err(|error| JournalError::Unreadable {
+        path: path.to_owned(),
         what: "JSON",
         cause: error.to_string(),
-    })?;
-    Ok(root.replace(&path, &bytes, STATE_MODE)?)
+    })
 }

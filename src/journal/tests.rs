@@ -1,0 +1,309 @@
+//! What the journal keeps when the disk fails it: full, rubbish in the way, a sync that failed.
+
+#![expect(clippy::disallowed_methods, reason = "a test looks at the machine from outside")]
+
+use std::cell::Cell;
+use std::fs;
+use std::path::PathBuf;
+
+use super::history::{KEPT, load, load_with_held};
+use super::{AdvanceError, Journal, JournalError, Outcome, Stored};
+use crate::host::root::Root;
+use crate::host::{FailPoints, fsync};
+use crate::model::machineconfig::MachineConfig;
+use crate::model::policy::DisruptionPolicy;
+use crate::model::{BootId, Facts, HostSpec, Timestamp, UpdateId};
+use crate::plan::plan;
+use crate::update::{Event, Fault, Phase, Record};
+
+struct Desk {
+    dir: tempfile::TempDir,
+    root: Root,
+}
+
+/// A config with one file, whose contents are its name.
+fn config(name: &str) -> Stored {
+    let text = format!(
+        r#"{{"apiVersion":"machineconfiguration.openshift.io/v1","kind":"MachineConfig","metadata":{{"name":"{name}"}},
+            "spec":{{"config":{{"ignition":{{"version":"3.4.0"}},
+            "storage":{{"files":[{{"path":"/etc/motd","contents":{{"source":"data:,{name}"}}}}]}}}}}}}}"#
+    );
+    Stored::new(MachineConfig::parse(text.as_bytes(), name).unwrap(), None, Timestamp::default())
+}
+
+/// The record of an update between two of them.
+fn record(id: &str, from: &HostSpec, to: &Stored) -> Record {
+    let to = to.spec().unwrap();
+    let facts = Facts::assumed(from, &to).unwrap();
+    let plan = plan(from, &to, &facts, &DisruptionPolicy::defaults()).unwrap();
+    Record::new(UpdateId::new(id).unwrap(), plan, BootId::new("boot-1").unwrap(), None, Timestamp::default())
+}
+
+impl Desk {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::open(dir.path()).unwrap();
+        Self { dir, root }
+    }
+
+    fn open(&self) -> Journal {
+        Journal::open(self.root.clone(), FailPoints::off()).unwrap()
+    }
+
+    /// A journal in which the first update has begun.
+    fn begun(&self) -> Journal {
+        let mut journal = self.open();
+        let b = config("b");
+        let from = journal.origin_spec().unwrap();
+        journal.begin(record("update-1", &from, &b), &b).unwrap();
+        journal
+    }
+
+    fn state(&self, name: &str) -> PathBuf {
+        self.dir.path().join("var/lib/machine-config-agent").join(name)
+    }
+
+    /// What stands in the way of every new version of a file, until it is taken away: as if the disk were full.
+    fn obstacle(&self, name: &str) -> PathBuf {
+        let at = self.state(&format!(".{name}.mca-new"));
+        fs::create_dir_all(&at).unwrap();
+        at
+    }
+
+    /// The phase that another process would find.
+    fn phase_on_disk(&self) -> Option<Phase> {
+        super::stored::load_record(&self.root).unwrap().map(|record| record.phase)
+    }
+}
+
+fn now() -> Timestamp {
+    Timestamp::default()
+}
+
+fn phase(journal: &Journal) -> Option<Phase> {
+    journal.record().map(|record| record.phase.clone())
+}
+
+/// Runs what the phase stands at, and says whether the intent was lent.
+async fn lent(journal: &mut Journal) -> bool {
+    let lent = Cell::new(false);
+    let run = async |_: &super::Intent<'_>| {
+        lent.set(true);
+        Err(())
+    };
+    let done = journal.advance(now, run).await;
+    assert!(matches!(done, Err(AdvanceError::Effect(()) | AdvanceError::Journal(_))));
+    lent.get()
+}
+
+/// Promise 2 of the design: what could not be recorded has not happened, and no effect follows.
+#[tokio::test(flavor = "current_thread")]
+async fn memory_stays_as_the_disk_when_record_cannot_be_written() {
+    let desk = Desk::new();
+    let mut journal = desk.begun();
+    let obstacle = desk.obstacle("record.json");
+    let error = journal.step(&Event::Apply { first: 0 }, now()).unwrap_err();
+    assert!(matches!(error, JournalError::Host(_)), "{error}");
+    assert_eq!(phase(&journal), Some(Phase::Planned));
+    assert!(!lent(&mut journal).await, "an effect without a record");
+    let fault = Fault::of(crate::model::Class::Retry, "Test", &error, "nothing");
+    journal.fail(fault.clone(), Some(&Event::RollBack), now()).unwrap_err();
+    journal.note(|record| record.fault = Some(fault)).unwrap_err();
+    assert_eq!(journal.record().and_then(|record| record.fault.clone()), None);
+    assert_eq!(phase(&journal), Some(Phase::Planned));
+    fs::remove_dir(obstacle).unwrap();
+    journal.step(&Event::Apply { first: 0 }, now()).unwrap();
+    assert!(lent(&mut journal).await);
+    assert_eq!(phase(&journal), desk.phase_on_disk());
+}
+
+/// After a sync that failed nobody knows which record a power cut would leave: it is written once more before any effect.
+#[tokio::test(flavor = "current_thread")]
+async fn record_in_doubt_is_rewritten_before_an_intent_is_lent() {
+    let desk = Desk::new();
+    let mut journal = desk.begun();
+    journal.step(&Event::Apply { first: 0 }, now()).unwrap();
+    // The second sync of a write is that of its directory: the new name is there, and may be gone after a power cut.
+    fsync::failing::at(2);
+    journal.step(&Event::Verify, now()).unwrap_err();
+    assert_eq!(phase(&journal), Some(Phase::Applying { next: 0 }));
+    let obstacle = desk.obstacle("record.json");
+    assert!(!lent(&mut journal).await, "an effect while nobody knows what is on disk");
+    fs::remove_dir(obstacle).unwrap();
+    assert!(lent(&mut journal).await);
+    assert_eq!(desk.phase_on_disk(), Some(Phase::Applying { next: 0 }));
+}
+
+/// A record that could not be begun is not on disk when the next one begins, whatever became of its write.
+#[test]
+fn update_that_could_not_begin_leaves_no_record() {
+    let desk = Desk::new();
+    let mut journal = desk.open();
+    let (b, c) = (config("b"), config("c"));
+    let from = journal.origin_spec().unwrap();
+    // Of target.json, its directory, record.json, its directory.
+    fsync::failing::at(4);
+    journal.begin(record("update-1", &from, &b), &b).unwrap_err();
+    assert_eq!(phase(&journal), None);
+    assert!(desk.phase_on_disk().is_some(), "the name is there, and may be gone after a power cut");
+    // The record of b must not meet the target c, should the next write end between the two.
+    fsync::failing::at(1);
+    journal.begin(record("update-2", &from, &c), &c).unwrap_err();
+    assert_eq!(phase(&journal), None);
+    journal.begin(record("update-3", &from, &c), &c).unwrap();
+    drop(journal);
+    assert_eq!(desk.open().record().map(|record| record.to.clone()), Some(c.target));
+}
+
+/// A commit that is cut off anywhere by an error says committed as soon as the disk does, and can be repeated.
+#[test]
+fn commit_that_fails_at_any_sync_is_repeated() {
+    for sync in 1.. {
+        let desk = Desk::new();
+        let mut journal = desk.begun();
+        journal.step(&Event::Apply { first: 0 }, now()).unwrap();
+        journal.step(&Event::Verify, now()).unwrap();
+        fsync::failing::at(sync);
+        let done = journal.commit(now());
+        let over = !fsync::failing::hit();
+        let on_disk = Stored::load(&desk.root, "/var/lib/machine-config-agent/current.json").unwrap();
+        if done.is_ok() {
+            assert!(over, "sync {sync} failed, and the commit says that all is well");
+        } else {
+            let open = phase(&journal) == Some(Phase::Verifying);
+            // The last one is of what the update left, when its record is gone.
+            assert!(open || desk.phase_on_disk().is_none(), "sync {sync}");
+            assert!(
+                on_disk.is_some() || journal.committed().is_none(),
+                "sync {sync}: only the memory is committed"
+            );
+            journal.commit(now()).unwrap();
+        }
+        assert_eq!(phase(&journal), None);
+        assert_eq!(journal.committed().unwrap().config.as_str(), "b");
+        drop(journal);
+        let entries = super::history::load(&desk.root).unwrap();
+        assert_eq!(entries.len(), 1, "sync {sync}");
+        assert_eq!(desk.open().committed().unwrap().config.as_str(), "b");
+        if over {
+            assert!(sync > 6, "{sync}");
+            return;
+        }
+    }
+}
+
+/// A fault that goes into the history alone is not in the record, neither on disk nor in memory, when that fails.
+#[test]
+fn giving_up_changes_nothing_when_it_fails() {
+    let desk = Desk::new();
+    let mut journal = desk.begun();
+    let before = journal.record().cloned();
+    fsync::failing::at(1);
+    journal.give_up(fault("Test"), now()).unwrap_err();
+    assert_eq!(journal.record(), before.as_ref());
+}
+
+/// The loop breaker counts what was written last, whatever the clock says meanwhile.
+#[test]
+fn wrong_boots_are_counted_in_order_of_writing() {
+    let desk = Desk::new();
+    let mut journal = desk.open();
+    let b = config("b");
+    let from = journal.origin_spec().unwrap();
+    journal.begin(record("20261120-000000-000000", &from, &b), &b).unwrap();
+    journal.commit(now()).unwrap();
+    // The battery of the clock is empty: each boot begins ten years back.
+    let c = config("c");
+    for (number, id) in ["20161120-000000-000001", "20161120-000000-000000"].into_iter().enumerate() {
+        assert_eq!(journal.wrong_boots(&c.target).unwrap(), u32::try_from(number).unwrap());
+        let from = journal.origin_spec().unwrap();
+        journal.begin(record(id, &from, &c), &c).unwrap();
+        journal.give_up(fault("NotAsPlanned"), now()).unwrap();
+    }
+    assert_eq!(journal.wrong_boots(&c.target).unwrap(), 2);
+    assert_eq!(journal.wrong_boots(&b.target).unwrap(), 0);
+}
+
+/// A full history forgets what was written first, not what has the oldest time. Files of older agents come first.
+#[test]
+fn full_history_forgets_the_oldest_written() {
+    let desk = Desk::new();
+    let mut journal = desk.open();
+    let b = config("b");
+    let from = journal.origin_spec().unwrap();
+    journal.begin(record("20161120-000000-000000", &from, &b), &b).unwrap();
+    journal.commit(now()).unwrap();
+    let entry = fs::read(desk.state("history/entry-0000000001.json")).unwrap();
+    for number in 0..KEPT - 1 {
+        let id = format!("20261120-000000-{number:06}");
+        let old = String::from_utf8(entry.clone()).unwrap().replace("20161120-000000-000000", &id);
+        fs::write(desk.state(&format!("history/{id}.json")), old).unwrap();
+    }
+    let ids = || load(&desk.root).unwrap().into_iter().map(|entry| entry.id).collect::<Vec<_>>();
+    assert_eq!((ids().len(), ids()[KEPT - 1].as_str()), (KEPT, "20161120-000000-000000"));
+    let c = config("c");
+    journal.begin(record("20161120-000000-000009", &from, &c), &c).unwrap();
+    journal.commit(now()).unwrap();
+    assert_eq!(ids().len(), KEPT);
+    assert_eq!(ids()[KEPT - 2..], ["20161120-000000-000000", "20161120-000000-000009"]);
+    assert_eq!(ids()[0], "20261120-000000-000001");
+}
+
+/// An update that is tried again all day is one entry; another reason, or another target, is another one.
+#[test]
+fn repeated_failures_are_one_entry() {
+    let desk = Desk::new();
+    let mut journal = desk.begun();
+    journal.commit(now()).unwrap();
+    let from = journal.origin_spec().unwrap();
+    let mut fail = |number: usize, name: &str, reason: &str| {
+        let target = config(name);
+        journal.begin(record(&format!("update-{number:03}"), &from, &target), &target).unwrap();
+        journal.fail(fault(reason), Some(&Event::RollBack), now()).unwrap();
+        journal.archive(Outcome::RolledBack, now()).unwrap();
+    };
+    for number in 0..KEPT * 2 {
+        fail(number, "c", "DiskFull");
+    }
+    fail(500, "c", "Io");
+    fail(501, "d", "Io");
+    fail(502, "d", "Io");
+    let entries = load(&desk.root).unwrap();
+    let shown: Vec<_> = entries
+        .iter()
+        .map(|entry| (entry.to.config.as_str(), entry.outcome.word(), entry.attempts, entry.id.as_str()))
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            ("b", "committed", 1, "update-1"),
+            ("c", "rolled-back", 128, "update-127"),
+            ("c", "rolled-back", 1, "update-500"),
+            ("d", "rolled-back", 2, "update-502"),
+        ]
+    );
+}
+
+/// What failed and is held has ended for people, although its record is open.
+#[test]
+fn held_update_is_in_the_history() {
+    let desk = Desk::new();
+    let mut journal = desk.begun();
+    assert_eq!(load_with_held(&desk.root).unwrap().len(), 0, "under way");
+    journal.fail(fault("Io"), Some(&Event::RollBack), now()).unwrap();
+    let entries = load_with_held(&desk.root).unwrap();
+    assert_eq!(entries.len(), 1);
+    assert_eq!((entries[0].held, entries[0].outcome), (true, Outcome::RolledBack));
+    assert_eq!(entries[0].fault.as_ref().unwrap().reason, "Io");
+    journal.archive(Outcome::RolledBack, now()).unwrap();
+    let entries = load_with_held(&desk.root).unwrap();
+    assert_eq!((entries.len(), entries[0].held), (1, false));
+}
+
+fn fault(reason: &str) -> Fault {
+    Fault::of(crate::model::Class::Degraded, reason, &fmt_error(), "nothing")
+}
+
+fn fmt_error() -> std::fmt::Error {
+    std::fmt::Error
+}
