@@ -135,7 +135,7 @@ impl<C: ControlPlane> Agent<C> {
             if self.monitor.watch.is_none() {
                 info!("Config Drift Monitor started, watching against {}", spec.name);
             }
-            self.monitor.watch = Some(Watch::of(&self.host.root, wanted)?);
+            self.monitor.watch = Some(Watch::of(&self.host.root, wanted)?.prompt());
         }
         Ok(())
     }

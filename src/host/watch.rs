@@ -9,6 +9,8 @@
 //! changed; so a change may be told twice but is never missed. One exception: a write through a mapping is told when the
 //! mapping ends.
 
+mod budget;
+mod kernel;
 mod mounts;
 mod route;
 #[cfg(test)]
@@ -16,7 +18,6 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::mem::MaybeUninit;
 use std::time::Duration;
 
 use rustix::fd::OwnedFd;
@@ -28,6 +29,8 @@ use tokio::time::Instant;
 
 use super::HostError;
 use super::root::{KernelName, Root};
+use budget::Budget;
+use kernel::{Event, events};
 use mounts::Mounts;
 use route::{Finder, Last};
 
@@ -36,9 +39,6 @@ use route::{Finder, Last};
 const QUIET: Duration = Duration::from_millis(25);
 /// One that never rests is told all the same, so often that a full look each time stays within a percent of one core.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// Room for some hundred events at once; one event needs at most 16 + 256 bytes.
-const BUFFER: usize = 16 * 1024;
-
 /// What is asked of a directory on the way: which names come and go.
 const NAMES: WatchFlags =
     WatchFlags::CREATE.union(WatchFlags::DELETE).union(WatchFlags::MOVED_FROM).union(WatchFlags::MOVED_TO);
@@ -95,6 +95,10 @@ pub struct Watch {
     /// Those of them in which new directories are to be watched, too.
     tops: BTreeSet<String>,
     changed: BTreeSet<String>,
+    /// A file was created or written and not closed since: what is in it now may be a part.
+    unfinished: bool,
+    /// Set if a change is returned at once.
+    budget: Option<Budget>,
 }
 
 /// What the kernel told.
@@ -147,10 +151,18 @@ impl Watch {
             inside: BTreeMap::new(),
             tops: BTreeSet::new(),
             changed: BTreeSet::new(),
+            unfinished: false,
+            budget: None,
         };
         watch.survey()?;
         watch.changed.clear();
         Ok(watch)
+    }
+
+    /// Makes the watch return a change as soon as its file is closed, as long as there are not too many: for a caller to whom a look too many costs less than a late one.
+    #[must_use]
+    pub fn prompt(self) -> Self {
+        Self { budget: Some(Budget::new(Instant::now())), ..self }
     }
 
     /// Returns what is watched.
@@ -158,7 +170,8 @@ impl Watch {
         &self.wanted
     }
 
-    /// Waits until something changed and it is quiet again; returns the paths, those in directories included.
+    /// Waits until something changed and it is quiet again (see [`Watch::prompt`]); returns the paths, those in
+    /// directories included.
     ///
     /// Cancel-safe: what was told stays for the next call.
     pub async fn changed(&mut self) -> Result<Vec<String>, HostError> {
@@ -168,19 +181,29 @@ impl Watch {
         let patience = Instant::now() + PATIENCE;
         let mut quiet = Instant::now() + QUIET;
         loop {
+            let now = Instant::now();
+            // Events without end are always ready, so that the time would never be asked for.
+            if now >= patience || (!self.unfinished && self.may_return_at_once(now)) {
+                return Ok(self.take_changed());
+            }
             match tokio::time::timeout_at(quiet.min(patience), self.wait()).await {
                 Ok(ours) => {
                     if ours? {
                         quiet = Instant::now() + QUIET;
                     }
                 }
-                Err(_) => return Ok(std::mem::take(&mut self.changed).into_iter().collect()),
-            }
-            // Events without end are always ready, so that the time would never be asked for.
-            if Instant::now() >= patience {
-                return Ok(std::mem::take(&mut self.changed).into_iter().collect());
+                Err(_) => return Ok(self.take_changed()),
             }
         }
+    }
+
+    fn may_return_at_once(&mut self, now: Instant) -> bool {
+        self.budget.as_mut().is_some_and(|budget| budget.take(now))
+    }
+
+    fn take_changed(&mut self) -> Vec<String> {
+        self.unfinished = false;
+        std::mem::take(&mut self.changed).into_iter().collect()
     }
 
     /// Waits for the next events and collects what they are about; says whether any is about what is watched.
@@ -225,7 +248,9 @@ impl Watch {
         }
         // Not there: it was let go of meanwhile.
         let Some(held) = self.held.get(&event.watch) else { return };
+        let about_file = !event.flags.contains(ReadFlags::ISDIR);
         if let Some(name) = &event.name {
+            let made = about_file && event.flags.contains(ReadFlags::CREATE);
             for directory in &held.directories {
                 let real = format!("{directory}/{name}");
                 for (path, way) in self.ways.get(&real).into_iter().flatten() {
@@ -233,7 +258,10 @@ impl Watch {
                     self.changed.insert(path.clone());
                     match way {
                         Way::Through => due.survey = true,
-                        Way::End => drop(due.renewed.insert(path.clone(), real.clone())),
+                        Way::End => {
+                            self.unfinished |= made;
+                            due.renewed.insert(path.clone(), real.clone());
+                        }
                     }
                 }
                 if let Some(shown) = self.inside.get(directory) {
@@ -248,6 +276,11 @@ impl Watch {
         } else {
             due.ours |= !held.paths.is_empty();
             self.changed.extend(held.paths.iter().cloned());
+            if event.flags.contains(ReadFlags::CLOSE_WRITE) {
+                self.unfinished = false;
+            } else if about_file && event.flags.contains(ReadFlags::MODIFY) {
+                self.unfinished = true;
+            }
         }
     }
 
@@ -394,42 +427,4 @@ fn add(
 ) -> Result<i32, HostError> {
     inotify::add_watch(inotify.get_ref(), name.path(), flags | WatchFlags::MASK_ADD)
         .map_err(|errno| HostError::io("watch", shown, errno))
-}
-
-struct Event {
-    watch: i32,
-    flags: ReadFlags,
-    name: Option<String>,
-}
-
-/// Waits for events and reads them.
-async fn events(inotify: &AsyncFd<OwnedFd>) -> Result<Vec<Event>, HostError> {
-    let failed = |source: io::Error| HostError::io("watch", "the configuration", source);
-    loop {
-        let mut ready = inotify.readable().await.map_err(failed)?;
-        if let Ok(read) = ready.try_io(|fd| read(fd.get_ref())) {
-            return read.map_err(failed);
-        }
-    }
-}
-
-/// Reads what is there; "nothing" is the error that has the caller wait again.
-fn read(fd: &OwnedFd) -> io::Result<Vec<Event>> {
-    let mut buffer = vec![MaybeUninit::uninit(); BUFFER];
-    let mut reader = inotify::Reader::new(fd, &mut buffer);
-    let mut events = Vec::new();
-    loop {
-        match reader.next() {
-            Ok(event) => events.push(Event {
-                watch: event.wd(),
-                flags: event.events(),
-                name: event.file_name().map(|name| name.to_string_lossy().into_owned()),
-            }),
-            Err(Errno::AGAIN) if !events.is_empty() => return Ok(events),
-            Err(errno) => return Err(errno.into()),
-        }
-        if reader.is_buffer_empty() {
-            return Ok(events);
-        }
-    }
 }

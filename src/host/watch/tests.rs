@@ -215,3 +215,30 @@ async fn a_directory_that_is_touched_is_told() {
     let marker = at("marker");
     silent(&mut watch, &marker, || fs::write(at("ostree/deploy/other"), "").unwrap()).await;
 }
+
+/// Returns how long the watch takes by the paused clock, which moves only while everything waits.
+async fn delay(watch: &mut Watch, change: impl FnOnce()) -> Duration {
+    let start = Instant::now();
+    assert_eq!(told(watch, change).await, ["/etc/one"]);
+    start.elapsed()
+}
+
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn prompt_watch_returns_finished_change_at_once_and_unfinished_one_when_quiet() {
+    use std::io::Write as _;
+    let dir = tempfile::tempdir().unwrap();
+    let at = |path: &str| dir.path().join(path);
+    fs::create_dir(at("etc")).unwrap();
+    fs::write(at("etc/one"), "1").unwrap();
+    let root = Root::open(dir.path()).unwrap();
+    let mut watch = Watch::new(&root, ["/etc/one"], []).unwrap();
+    assert_eq!(delay(&mut watch, || fs::write(at("etc/one"), "2").unwrap()).await, QUIET);
+    let mut watch = watch.prompt();
+    assert_eq!(delay(&mut watch, || fs::write(at("etc/one"), "3").unwrap()).await, Duration::ZERO);
+    assert_eq!(delay(&mut watch, || fs::remove_file(at("etc/one")).unwrap()).await, Duration::ZERO);
+    fs::write(at("etc/two"), "4").unwrap();
+    assert_eq!(delay(&mut watch, || fs::rename(at("etc/two"), at("etc/one")).unwrap()).await, Duration::ZERO);
+    let mut open = fs::OpenOptions::new().append(true).open(at("etc/one")).unwrap();
+    assert_eq!(delay(&mut watch, || open.write_all(b"5").unwrap()).await, QUIET);
+    assert_eq!(delay(&mut watch, || drop(open)).await, Duration::ZERO);
+}
