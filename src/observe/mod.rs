@@ -20,23 +20,36 @@ use crate::model::{FileSeen, HostSpec, Karg, ManagedPath, Observation, Principal
 pub use error::ObserveError;
 pub use facts::facts;
 
-/// Looks at everything that the specs manage.
+/// Observes the boot, the OS and everything that the specs manage. Without a spec no account, unit or file is read: the
+/// loop asks that at every event.
 pub async fn observe(host: &Host, specs: &[&HostSpec]) -> Result<Observation, ObserveError> {
     let root = &host.root;
-    let accounts = Accounts::load(root).map_err(ObserveError::of("the accounts"))?;
-    let (user_ids, group_ids) = ids(&accounts, specs);
-    let links = UnitLinks::load(root).map_err(ObserveError::of("the units"))?;
-    Ok(Observation {
+    let machine = Observation {
         boot_id: host.power.boot_id().map_err(ObserveError::of("the boot"))?,
         boots: BootCounter::seen(root).map_err(ObserveError::of("the boot loader's counter"))?,
         os: host.os.seen().await.map_err(ObserveError::of("the OS"))?,
         kargs: kargs(root)?,
+        files: BTreeMap::new(),
+        units: BTreeMap::new(),
+        stray_links: BTreeMap::new(),
+        core: CoreSeen::NoAccount,
+        user_ids: BTreeMap::new(),
+        group_ids: BTreeMap::new(),
+    };
+    if specs.is_empty() {
+        return Ok(machine);
+    }
+    let accounts = Accounts::load(root).map_err(ObserveError::of("the accounts"))?;
+    let (user_ids, group_ids) = ids(&accounts, specs);
+    let links = UnitLinks::load(root).map_err(ObserveError::of("the units"))?;
+    Ok(Observation {
         files: files(root, &paths(specs))?,
         units: units(&links, specs)?,
         stray_links: stray_links(&links, specs)?,
         core: core(root, &accounts)?,
         user_ids,
         group_ids,
+        ..machine
     })
 }
 
