@@ -81,6 +81,16 @@ pub struct OsProgress {
     pub percent: Option<u8>,
 }
 
+/// The longest text of a progress line: tooling may tell anything.
+const MAX_PROGRESS_CHARS: usize = 200;
+
+impl OsProgress {
+    /// Takes what some tooling tells, cut to a line.
+    pub(super) fn new(text: &str, percent: Option<u8>) -> Self {
+        Self { text: text.trim().chars().take(MAX_PROGRESS_CHARS).collect(), percent }
+    }
+}
+
 impl fmt::Display for OsProgress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.percent {

@@ -56,13 +56,13 @@ pub(super) fn parse(line: &str) -> Option<OsProgress> {
             let layers =
                 if steps_total == 0 { String::new() } else { format!(", layer {steps} of {steps_total}") };
             let text = format!("{task}: {}{of} MiB{layers}", bytes / MIB);
-            Some(OsProgress { text, percent: percent(bytes, bytes_total) })
+            Some(OsProgress::new(&text, percent(bytes, bytes_total)))
         }
         Line::ProgressSteps { task, description, steps, steps_total, subtasks } => {
             let doing = subtasks.into_iter().find(|part| !part.completed && !part.description.is_empty());
             let what = doing.map_or(description, |part| part.description);
             let text = if what.is_empty() { task } else { format!("{task}: {what}") };
-            Some(OsProgress { text, percent: percent(steps, steps_total) })
+            Some(OsProgress::new(&text, percent(steps, steps_total)))
         }
         Line::Other => None,
     }

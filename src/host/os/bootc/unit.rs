@@ -7,9 +7,11 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::net::unix::pipe::Receiver;
+use tokio::time::timeout;
 
 use super::super::OsProgress;
 use super::super::trouble::{Failure, Trouble};
@@ -35,6 +37,9 @@ const MAX_STATUS_BYTES: u64 = 1 << 20;
 
 /// So much of the end of what bootc wrote goes into the journal.
 const MAX_WORDS_BYTES: u64 = 64 << 10;
+
+/// How long the last lines of a bootc that has ended are read.
+const LAST_LINES_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Has bootc prepare the next root in [`NEXT_ROOT`] where it can do without the kernel.
 const PREPARE_SOFT_REBOOT: &str = "--soft-reboot=auto";
@@ -225,17 +230,30 @@ impl Bootc {
         loop {
             tokio::select! {
                 // Not cancelled: the same future is polled until it ends.
-                ended = &mut ended => return ended,
+                ended = &mut ended => {
+                    // Its last lines may be told after its end. Somebody it started may keep the pipe open.
+                    let rest = async {
+                        while let Ok(Some(line)) = lines.next().await {
+                            self.tell(&line, progress);
+                        }
+                    };
+                    drop(timeout(LAST_LINES_TIMEOUT, rest).await);
+                    return ended;
+                }
                 // Cancel-safe: what was read of a line is kept in `lines`.
                 line = lines.next() => match line {
-                    Ok(Some(line)) => if let Some(step) = progress::parse(&line) {
-                        self.told.store(true, Ordering::Relaxed);
-                        progress(step);
-                    },
+                    Ok(Some(line)) => self.tell(&line, progress),
                     // bootc has closed it; its end is told by systemd.
                     Ok(None) | Err(_) => return ended.await,
                 },
             }
+        }
+    }
+
+    fn tell(&self, line: &str, progress: &(dyn Fn(OsProgress) + '_)) {
+        if let Some(step) = progress::parse(line) {
+            self.told.store(true, Ordering::Relaxed);
+            progress(step);
         }
     }
 

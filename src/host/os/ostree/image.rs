@@ -296,7 +296,14 @@ impl Pull {
         loop {
             tokio::select! {
                 // Both channels lose nothing when another arm wins: `recv` and `changed` are cancel-safe.
-                done = &mut import => return done.map_err(|e| pull_failed(image, e)),
+                done = &mut import => {
+                    // What was told before the end is heard: who watches sees it reach all of it.
+                    while let Ok(event) = layers.try_recv() {
+                        unverified.heard(&event);
+                        tally.layer(&event, progress);
+                    }
+                    return done.map_err(|e| pull_failed(image, e));
+                }
                 Some(event) = layers.recv() => {
                     unverified.heard(&event);
                     tally.layer(&event, progress);

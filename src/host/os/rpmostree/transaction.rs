@@ -152,7 +152,7 @@ fn step(text: &str, percent: Option<u8>) -> OsProgress {
     let text = text.replace('\u{a0}', " ");
     let begun = text.strip_prefix('[').and_then(|rest| counted(rest.split_once(']')?.0, 1));
     let ended = || text.strip_suffix(')').and_then(|rest| counted(rest.rsplit_once('(')?.1, 0));
-    OsProgress { percent: begun.or_else(ended).or(percent), text: text.trim().to_owned() }
+    OsProgress::new(&text, begun.or_else(ended).or(percent))
 }
 
 /// Reads `n/m`, of which the first `less` are not yet done.
@@ -183,6 +183,7 @@ mod tests {
         ] {
             assert_eq!(step(text, given).percent, expected, "{text}");
         }
+        assert_eq!(step(&"x".repeat(1 << 20), None).text.len(), 200);
         assert_eq!(
             step("custom layers needed: 1 (2.0\u{a0}kB)", None).text,
             "custom layers needed: 1 (2.0 kB)"
