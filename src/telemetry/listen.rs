@@ -3,11 +3,17 @@
 //! Plain HTTP on a loopback address. On any other one only with TLS, and the API server decides who may read the
 //! metrics (TokenReview, then SubjectAccessReview): no proxy has to stand in front. The probes tell nobody anything
 //! but "ok", so they ask for no token.
+//!
+//! Every connection is accepted at once. When there are too many, the oldest one without a request under way is closed:
+//! whoever opens connections and says nothing costs others nothing, and the kubelet's probe is answered. The headers of
+//! a request have a time limit and a size limit, a connection a longest life.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http_body_util::Full;
@@ -18,18 +24,25 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 use tracing::{info, warn};
 
 use super::metrics::Metrics;
 use super::readiness::Readiness;
 
-/// So many scrapes at once: two Prometheus servers, the kubelet's probes, and a person.
-const CONNECTIONS: usize = 16;
+/// So many connections at once: two Prometheus servers, the kubelet's probes, and a person.
+const MAX_CONNECTIONS: usize = 16;
 
-/// Who connects and says nothing is sent away: as long as Prometheus itself waits for a scrape by default.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a TLS handshake, the headers of a request and the pause between two requests may take: as long as Prometheus
+/// itself waits for a scrape by default.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a connection may last, whatever it does: a scrape that takes longer is read by nobody.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// As much of a request is kept: a bearer token of a service account has 1 to 2 KiB.
+const MAX_HEADER_BYTES: usize = 16 * 1024;
 
 /// What the API server says of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,20 +145,52 @@ impl Listener {
     pub async fn serve(self) {
         let Self { socket, metrics, readiness, guard } = self;
         let shared = Arc::new(Shared { metrics, readiness, guard });
-        let places = Arc::new(Semaphore::new(CONNECTIONS));
+        let mut connections = Connections::default();
         loop {
-            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
             let Ok((stream, _)) = socket.accept().await else {
                 // Out of descriptors, or the peer is gone: the next one may be luckier, but not at once.
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 continue;
             };
-            let shared = Arc::clone(&shared);
-            tokio::spawn(async move {
-                shared.meet(stream).await;
-                drop(place);
-            });
+            let busy = Arc::new(AtomicBool::new(false));
+            let talk = Arc::clone(&shared).meet(stream, Arc::clone(&busy));
+            connections.admit(talk, busy);
+            // A request that is there already is answered before the next connection may take its place.
+            tokio::task::yield_now().await;
         }
+    }
+}
+
+/// The open connections, oldest first. All are closed when this is dropped.
+#[derive(Debug, Default)]
+struct Connections {
+    tasks: JoinSet<()>,
+    open: VecDeque<Connection>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    /// A request is under way.
+    busy: Arc<AtomicBool>,
+    task: AbortHandle,
+}
+
+impl Connections {
+    /// Serves one more connection; closes an older one if there are too many.
+    fn admit(&mut self, talk: impl Future<Output = ()> + Send + 'static, busy: Arc<AtomicBool>) {
+        while self.tasks.try_join_next().is_some() {}
+        self.open.retain(|connection| !connection.task.is_finished());
+        if self.open.len() >= MAX_CONNECTIONS {
+            let idle = self.open.iter().position(|connection| !connection.busy.load(Ordering::Relaxed));
+            if let Some(evicted) = self.open.remove(idle.unwrap_or_default()) {
+                evicted.task.abort();
+            }
+        }
+        let task = self.tasks.spawn(async {
+            // One that lasts too long is closed without a word, as its reader is gone or means harm.
+            drop(tokio::time::timeout(CONNECTION_TIMEOUT, talk).await);
+        });
+        self.open.push_back(Connection { busy, task });
     }
 }
 
@@ -158,15 +203,14 @@ struct Shared {
 }
 
 impl Shared {
-    async fn meet(self: Arc<Self>, stream: tokio::net::TcpStream) {
+    async fn meet(self: Arc<Self>, stream: tokio::net::TcpStream, busy: Arc<AtomicBool>) {
         match &self.guard {
-            Guard::Machine => Arc::clone(&self).talk(stream).await,
+            Guard::Machine => Arc::clone(&self).talk(stream, busy).await,
             Guard::Reviewed { tls, .. } => match tls() {
                 Ok(config) => {
-                    let shaken =
-                        tokio::time::timeout(PATIENCE, TlsAcceptor::from(config).accept(stream)).await;
-                    if let Ok(Ok(stream)) = shaken {
-                        Arc::clone(&self).talk(stream).await;
+                    let handshake = TlsAcceptor::from(config).accept(stream);
+                    if let Ok(Ok(stream)) = tokio::time::timeout(HEADER_TIMEOUT, handshake).await {
+                        Arc::clone(&self).talk(stream, busy).await;
                     }
                 }
                 Err(cause) => warn!("nobody can read the metrics: {cause}"),
@@ -174,13 +218,22 @@ impl Shared {
         }
     }
 
-    async fn talk(self: Arc<Self>, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+    async fn talk(
+        self: Arc<Self>,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        busy: Arc<AtomicBool>,
+    ) {
         let service = service_fn(move |request| {
-            let shared = Arc::clone(&self);
-            async move { Ok::<_, Infallible>(shared.answer(request).await) }
+            let (shared, busy) = (Arc::clone(&self), Arc::clone(&busy));
+            async move {
+                busy.store(true, Ordering::Relaxed);
+                let answer = shared.answer(request).await;
+                busy.store(false, Ordering::Relaxed);
+                Ok::<_, Infallible>(answer)
+            }
         });
         let mut server = hyper::server::conn::http1::Builder::new();
-        server.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
+        server.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(MAX_HEADER_BYTES);
         // A reader that went away is no news.
         drop(server.serve_connection(TokioIo::new(stream), service).await);
     }
@@ -233,4 +286,82 @@ fn metrics(text: String) -> Response<Full<Bytes>> {
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     response.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(kind));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{ErrorKind, Read as _, Write as _};
+    use std::net::TcpStream;
+
+    use super::*;
+    use crate::telemetry::metrics::HostLabels;
+
+    const PROBE: &[u8] = b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+
+    fn connect(address: SocketAddr) -> TcpStream {
+        let stream = TcpStream::connect(address).unwrap();
+        // Real time, for a server that never answers.
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream
+    }
+
+    fn probe(address: SocketAddr) -> String {
+        let mut stream = connect(address);
+        stream.write_all(PROBE).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    fn is_open(stream: &mut TcpStream) -> bool {
+        stream.set_nonblocking(true).unwrap();
+        let read = stream.read(&mut [0; 16]);
+        stream.set_nonblocking(false).unwrap();
+        matches!(read, Err(error) if error.kind() == ErrorKind::WouldBlock)
+    }
+
+    /// Runs a client against a listener whose clock stands still: while a blocking task runs, nothing turns it.
+    async fn with_clock_stopped(client: impl FnOnce(SocketAddr) + Send + 'static) {
+        let address = "127.0.0.1:0".parse().unwrap();
+        let metrics = Metrics::new(HostLabels::default(), Vec::new());
+        let listener = Listener::bind(address, Guard::Machine, metrics, Readiness::default()).await.unwrap();
+        let address = listener.socket.local_addr().unwrap();
+        let server = tokio::spawn(listener.serve());
+        tokio::task::spawn_blocking(move || client(address)).await.unwrap();
+        server.abort();
+    }
+
+    #[tokio::test(flavor = "current_thread", start_paused = true)]
+    async fn idle_connections_do_not_block_a_probe() {
+        with_clock_stopped(|address| {
+            let mut idle: Vec<TcpStream> = (0..MAX_CONNECTIONS).map(|_| connect(address)).collect();
+            // The last byte of a request never comes.
+            for stream in &mut idle {
+                stream.write_all(&PROBE[..PROBE.len() - 1]).unwrap();
+            }
+            assert!(probe(address).ends_with("ok\n"));
+            let open: Vec<bool> = idle.iter_mut().map(is_open).collect();
+            assert_eq!(open.iter().filter(|open| **open).count(), MAX_CONNECTIONS - 1, "{open:?}");
+            assert!(!open[0], "the oldest is closed");
+            // A flood of them does not either.
+            let flood: Vec<TcpStream> = (0..200).map(|_| connect(address)).collect();
+            assert!(probe(address).ends_with("ok\n"));
+            drop(flood);
+        })
+        .await;
+    }
+
+    #[tokio::test(flavor = "current_thread", start_paused = true)]
+    async fn oversized_headers_are_refused() {
+        with_clock_stopped(|address| {
+            let mut stream = connect(address);
+            stream.write_all(b"GET /healthz HTTP/1.1\r\nX: ").unwrap();
+            // The server stops reading, closes, and the rest may meet a reset.
+            drop(stream.write_all(&vec![b'x'; MAX_HEADER_BYTES]));
+            let mut answer = Vec::new();
+            drop(stream.read_to_end(&mut answer));
+            assert!(answer.starts_with(b"HTTP/1.1 431"), "{}", String::from_utf8_lossy(&answer));
+        })
+        .await;
+    }
 }
