@@ -45,8 +45,10 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         }),
     };
     done.unwrap_or_else(|error| {
+        // The starter puts the same words around a refusal.
+        let text = if let SandboxError::NoNamespaces { cause } = error { cause } else { error.to_string() };
         // The starter reads it; without a reader there is nobody to tell.
-        writeln!(std::io::stderr(), "{error}").unwrap_or_default();
+        writeln!(std::io::stderr(), "{text}").unwrap_or_default();
         ExitCode::from(125)
     })
 }
@@ -146,9 +148,8 @@ impl Machine<'_> {
 
     /// The directories of the sandbox: sysroot, boot, var, run and what is seen in it.
     fn boxes(&self, root: &Path, sysroot: &Path, finalising: bool) -> Result<(), SandboxError> {
-        let worker =
-            fs::read_link("/proc/self/exe").map_err(|e| SandboxError::io("find", "/proc/self/exe", e))?;
-        let agent = PathBuf::from(self.read("agent")?);
+        // Not `/proc/self/exe`: in a chroot it names a path from outside.
+        let (agent, worker) = (PathBuf::from(self.read("agent")?), PathBuf::from(self.read("worker")?));
         let writable = [
             (sysroot.join(format!("ostree/deploy/{STATEROOT}/var")), "/var"),
             (self.boot.join("run"), "/run"),

@@ -68,7 +68,8 @@ impl Booted {
             ("run/ostree-booted", String::new()),
             ("run/host/bin/machine-config-agent", String::new()),
             ("run/host/bin/machine-config-agent-ostree", String::new()),
-            ("agent", self.world.agent()?.to_owned()),
+            ("agent", text_of(self.world.agent())?.to_owned()),
+            ("worker", text_of(self.world.worker())?.to_owned()),
             ("deployment", self.deployment.clone()),
             ("cmdline", format!("{}\n", self.kargs)),
             ("boot_id", format!("{}\n", self.id)),
@@ -161,6 +162,12 @@ pub(super) fn process(worker: &Path) -> Command {
     // Deployments without the immutable flag can be removed with the directory.
     command.arg(MACHINE_VERB).env("OSTREE_SYSROOT_DEBUG", "mutable-deployments");
     command
+}
+
+/// Returns a path as it is written down for a boot.
+fn text_of(path: &Path) -> Result<&str, SandboxError> {
+    let cause = || SandboxError::Damaged { path: path.to_owned(), cause: "the path is not UTF-8".to_owned() };
+    path.to_str().ok_or_else(cause)
 }
 
 fn strip(path: &str) -> &str {

@@ -6,6 +6,7 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::process::{Command, ExitCode, Stdio};
 
+use rustix::io::Errno;
 use rustix::process::{getegid, geteuid, getpid};
 use rustix::thread::UnshareFlags;
 
@@ -32,7 +33,13 @@ pub(super) fn enter(scope: Scope) -> Result<(), SandboxError> {
     } else {
         enter_as_user(flags)?;
     }
-    mounts::detach().map_err(|e| refused("making mounts private", e))
+    mounts::detach().map_err(|e| match e {
+        // pivot_root(2) would refuse it as well.
+        Errno::INVAL => {
+            refused("its root is no mount point, as in a chroot: mount --bind DIR DIR outside of it", e)
+        }
+        other => refused("making mounts private", other),
+    })
 }
 
 fn refused(what: &str, error: impl std::fmt::Display) -> SandboxError {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -119,12 +120,9 @@ impl World {
         &self.dir
     }
 
-    /// Returns the path of the agent's executable, as it is written down for a boot.
-    pub(super) fn agent(&self) -> Result<&str, SandboxError> {
-        self.agent.to_str().ok_or_else(|| SandboxError::Damaged {
-            path: self.agent.clone(),
-            cause: "the path of the agent is not UTF-8".to_owned(),
-        })
+    /// Returns the agent's executable.
+    pub(super) fn agent(&self) -> &Path {
+        &self.agent
     }
 
     /// Returns the worker's executable.
@@ -182,6 +180,8 @@ pub(super) fn build(dir: &Path, labels: BTreeMap<String, String>) -> Result<(), 
     for place in [&sysroot, &sysroot.join("boot"), &layout, &dir.join("control"), &dir.join("run")] {
         fs::create_dir(place).map_err(|e| SandboxError::io("make", place, e))?;
     }
+    // The agent refuses a control directory that its group may write to, whatever the umask here is.
+    allow(&dir.join("control"), 0o755)?;
     tree::write(&root, core)?;
     install::initialise(&sysroot, STATEROOT).map_err(SandboxError::Os)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -198,6 +198,12 @@ pub(super) fn build(dir: &Path, labels: BTreeMap<String, String>) -> Result<(), 
     })?;
     tree::first_boot(&sysroot.join(format!("ostree/deploy/{STATEROOT}/var")), core)?;
     fs::remove_dir_all(&root).map_err(|e| SandboxError::io("remove", root, e))
+}
+
+/// Sets the permission bits of a path.
+pub(super) fn allow(path: &Path, mode: u32) -> Result<(), SandboxError> {
+    let permissions = fs::Permissions::from_mode(mode);
+    fs::set_permissions(path, permissions).map_err(|e| SandboxError::io("set the mode of", path, e))
 }
 
 /// Returns the end of what a child complained about.

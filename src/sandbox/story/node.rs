@@ -11,6 +11,7 @@ use tokio::process::{Child, ChildStderr, Command};
 use super::show::Show;
 use crate::host::Root;
 use crate::host::watch::Watch;
+use crate::sandbox::world::allow;
 use crate::sandbox::{AGENT, Booted, CONTROL, SandboxError, World};
 
 /// The exit code with which the agent asks its supervisor for the reboot.
@@ -98,8 +99,10 @@ impl Node {
         let fresh = path.with_extension("new");
         if let Some(parent) = path.parent() {
             std::fs::create_dir_all(parent).map_err(|error| SandboxError::io("make", parent, error))?;
+            allow(parent, 0o755)?;
         }
         std::fs::write(&fresh, text).map_err(|error| SandboxError::io("write", &fresh, error))?;
+        allow(&fresh, 0o644)?;
         std::fs::rename(&fresh, &path).map_err(|error| SandboxError::io("rename", &path, error))
     }
 
