@@ -288,3 +288,62 @@ fn alerts_name_metrics_that_exist_and_runbooks_that_are_there() {
     }
     assert!(alerts.len() >= 5, "{alerts:?}");
 }
+
+/// The agent costs as little memory in a pod as in the unit.
+#[test]
+fn the_allocator_is_set_as_in_the_unit() {
+    let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("systemd/machine-config-agent.service");
+    let unit = std::fs::read_to_string(unit).unwrap();
+    let set: Vec<(&str, &str)> = unit
+        .lines()
+        .filter_map(|line| line.strip_prefix("Environment="))
+        .flat_map(str::split_whitespace)
+        .filter_map(|variable| variable.split_once('='))
+        .filter(|(name, _)| name.starts_with("MALLOC_"))
+        .collect();
+    assert_eq!(set.len(), 2, "{set:?}");
+    for (overlay, components) in APPLIED {
+        let objects = render(overlay, components);
+        let daemon_set = of_kind(&objects, "DaemonSet").into_iter().next().unwrap();
+        let container = each(daemon_set, "/spec/template/spec/containers").next().unwrap();
+        for (name, value) in &set {
+            let given = each(container, "/env").find(|variable| variable["name"] == *name);
+            assert_eq!(given.map(|variable| &variable["value"]), Some(&json!(value)), "{overlay}: {name}");
+        }
+    }
+}
+
+/// Runs a word of `setup` with nothing in PATH but awk and programs that answer as these do.
+fn setup(word: &str, programs: &[(&str, &str)]) -> bool {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    let bin = tempfile::tempdir().unwrap();
+    let awk = ["/usr/bin/awk", "/bin/awk"].iter().find(|path| Path::new(path).exists()).unwrap();
+    symlink(awk, bin.path().join("awk")).unwrap();
+    for (name, answer) in programs {
+        let program = bin.path().join(name);
+        std::fs::write(&program, format!("#!/bin/sh\n{answer}\n")).unwrap();
+        std::fs::set_permissions(program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let script = format!(". ./setup functions; PATH='{}'; {word}", bin.path().display());
+    let bash = Command::new("bash").args(["-c", &script]).current_dir(env!("CARGO_MANIFEST_DIR")).status();
+    bash.unwrap().success()
+}
+
+/// A builder image has no Rust, and a rustup without a toolchain says nothing on standard output.
+#[test]
+fn setup_takes_no_answer_for_no() {
+    for (word, program, new, old) in [
+        (
+            "recent_rust",
+            "cargo",
+            "echo 'cargo 1.89.0 (abc 2025-01-01)'",
+            "echo 'cargo 1.88.0 (abc 2025-01-01)'",
+        ),
+        ("recent_go", "go", "echo go1.26.0", "echo go1.25.9"),
+    ] {
+        assert!(!setup(word, &[]), "{word} without {program}");
+        assert!(!setup(word, &[(program, "exit 1")]), "{word} with {program} that fails");
+        assert!(!setup(word, &[(program, old)]), "{word}: {old}");
+        assert!(setup(word, &[(program, new)]), "{word}: {new}");
+    }
+}
