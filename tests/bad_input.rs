@@ -184,7 +184,12 @@ fn a_path_that_leads_elsewhere_is_not_followed() {
     let before = node.listing("root/etc");
     let ran = node.apply("open.json");
     assert_eq!(ran.code, 4, "{}", ran.err);
-    for word in ["/etc/open/motd", "/etc/open", "Next: Make root own /etc/open"] {
+    for word in [
+        "/etc/open/motd",
+        "/etc/open",
+        "uid 0, mode 0777",
+        "Next: Check what it holds, then: chmod go-w /etc/open",
+    ] {
         assert!(ran.err.contains(word), "{word}: {}", ran.err);
     }
     assert_eq!(node.listing("root/etc"), before);
@@ -218,9 +223,84 @@ fn a_state_that_can_not_be_read_ends_with_5() {
     let words = [&apply("good.json")[..11], &["--no-reboot", "--yes"]].concat();
     let ran = node.run(&words);
     assert!(ran.code == 0 && ran.out.contains("has to reboot"), "{}{}", ran.out, ran.err);
-    std::fs::remove_file(node.path(&format!("root/{STATE}/target.json"))).unwrap();
+    let target = format!("root/{STATE}/target.json");
+    let written = node.read(&target);
+    let spoilt = written.replace("3.5.0", "9.9.0");
+    assert_ne!(spoilt, written);
+    for (damage, text) in [
+        ("cut", &written[..written.len() / 2]),
+        ("emptied", ""),
+        ("no JSON", "hunter2"),
+        ("no config", "{\"schemaVersion\": 1, \"image\": null, \"at\": 0, \"machineConfig\": {}}"),
+        ("a config of the future", &spoilt),
+    ] {
+        node.put(&target, text);
+        let told = ["/var/lib/machine-config-agent/target.json", "Next: ", "move record.json beside it away"];
+        refused(&node, damage, &words, 5, &told);
+        let ran = node.run(&words);
+        assert!(!ran.err.contains("hunter2") && ran.err.matches("target.json").count() <= 2, "{}", ran.err);
+    }
+    std::fs::remove_file(node.path(&target)).unwrap();
     let told = ["target.json", "rendered-worker-b", "Next: Put"];
     refused(&node, "target.json", &words, 5, &told);
+}
+
+/// A file of many zeros takes no space, and would take all memory.
+fn put_huge(node: &Node, path: &str) {
+    node.put(path, "");
+    std::fs::File::options().write(true).open(node.path(path)).unwrap().set_len(32 << 20).unwrap();
+}
+
+#[test]
+fn huge_input_is_refused_unread() {
+    let node = Node::new();
+    node.put("good.json", config("rendered-worker-b", &files(&[("/etc/motd", "x")])));
+    put_huge(&node, "huge.json");
+    let told = ["huge.json", "33554432 bytes", "8388608", "Next: Name a file"];
+    let words = apply("huge.json");
+    refused(&node, "config", &words, 2, &told);
+    let mut words = apply("good.json").to_vec();
+    words[4] = "huge.json";
+    refused(&node, "policy", &words, 2, &["huge.json", "33554432 bytes", "4194304"]);
+    put_huge(&node, "root/etc/machine-config-agent/settings.toml");
+    let told = ["settings.toml", "33554432 bytes", "262144", "ls -l"];
+    refused(&node, "settings", &apply("good.json"), 2, &told);
+}
+
+#[test]
+fn settings_that_others_may_change_are_refused() {
+    let node = Node::new();
+    node.put("good.json", config("rendered-worker-b", &files(&[("/etc/motd", "x")])));
+    node.put("root/etc/machine-config-agent/settings.toml", "");
+    node.mode("root/etc/machine-config-agent/settings.toml", 0o664);
+    let told = ["/etc/machine-config-agent/settings.toml", "mode 0664", "chmod go-w"];
+    refused(&node, "file", &apply("good.json"), 2, &told);
+    node.mode("root/etc/machine-config-agent/settings.toml", 0o644);
+    node.mode("root/etc/machine-config-agent", 0o777);
+    refused(
+        &node,
+        "directory",
+        &apply("good.json"),
+        2,
+        &["/etc/machine-config-agent", "mode 0777", "chmod go-w"],
+    );
+    node.mode("root/etc/machine-config-agent", 0o755);
+    assert_eq!(node.apply("good.json").code, 0);
+}
+
+/// The soft limit that systemd and container runtimes give is 1,024; a new directory takes some descriptors at once.
+#[test]
+fn a_batch_of_many_new_directories_fits_below_the_soft_limit_of_files() {
+    let node = Node::new();
+    let paths: Vec<String> = (0..600).map(|number| format!("/etc/many/{number}/file")).collect();
+    let all: Vec<(&str, &str)> = paths.iter().map(|path| (path.as_str(), "x")).collect();
+    node.put("good.json", config("rendered-worker-b", &files(&all)));
+    let words = apply("good.json").map(str::to_owned).join(" ");
+    let script = format!("ulimit -Sn 1024 && exec '{}' {words}", node::BINARY);
+    let output = std::process::Command::new("sh").args(["-c", &script]).current_dir(node.dir.path()).output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(node.read("root/etc/many/599/file"), "x");
 }
 
 #[test]

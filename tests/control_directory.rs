@@ -12,7 +12,11 @@
 mod followed;
 mod node;
 
+use std::time::Duration;
+
 use followed::Daemon;
+use machine_config_agent::host::root::Root;
+use machine_config_agent::host::watch::Watch;
 use node::{Node, QUIET, config, files};
 use serde_json::{Value, json};
 
@@ -81,6 +85,225 @@ async fn what_is_wrong_is_reported_and_mended_by_itself() {
     daemon.signal(rustix::process::Signal::TERM);
     assert!(daemon.end(std::time::Duration::from_secs(60)).success());
     assert!(status(&daemon)["fault"].is_null());
+}
+
+/// Follows what `status` shows of a refused target: the report may have no safe place.
+struct Refusals {
+    watch: Watch,
+}
+
+impl Refusals {
+    const FILE: &str = "root/run/machine-config-agent/refused.json";
+
+    fn of(node: &Node) -> Self {
+        let root = Root::open(node.dir.path()).unwrap();
+        Self { watch: Watch::new(&root, [format!("/{}", Self::FILE).as_str()], []).unwrap() }
+    }
+
+    async fn until(&mut self, daemon: &Daemon, reason: &str, words: &[&str]) {
+        loop {
+            let text = std::fs::read_to_string(daemon.node.path(Self::FILE)).unwrap_or_default();
+            if text.contains(&format!("\"{reason}\"")) && words.iter().all(|word| text.contains(word)) {
+                return;
+            }
+            let changed = tokio::time::timeout(Duration::from_secs(30), self.watch.changed()).await;
+            assert!(changed.is_ok(), "not {reason} with {words:?}: {text}\n{}", daemon.log());
+        }
+    }
+}
+
+fn mode(node: &Node, path: &str, mode: u32) {
+    node.mode(path, mode);
+}
+
+/// Gives a path away, a link itself; says whether this user could.
+fn give_away(node: &Node, path: &str) -> bool {
+    std::os::unix::fs::lchown(node.path(path), Some(1000), None).is_ok()
+}
+
+/// Asks for a config, with the new target spoilt before it is in its place.
+fn ask(daemon: &Daemon, name: &str, spoil: impl FnOnce(&Node)) {
+    daemon.node.put("control/next", format!("config: {name}\n"));
+    spoil(&daemon.node);
+    std::fs::rename(daemon.node.path("control/next"), daemon.node.path("control/target.yaml")).unwrap();
+}
+
+/// A target, a config, a policy and each directory on the way is carried out as root: whoever may change one is root.
+#[tokio::test(flavor = "current_thread")]
+async fn what_others_may_change_is_refused_until_it_is_mended() {
+    let mut daemon = Daemon::start(Node::new());
+    let mut refusals = Refusals::of(&daemon.node);
+    daemon.put("policy.yaml", QUIET);
+    daemon.put("machineconfigs/rendered-worker-0.yaml", &motd("rendered-worker-0", "0"));
+    daemon.put("target.yaml", "config: rendered-worker-0\n");
+    daemon.until_done("rendered-worker-0").await;
+    let rows: [(&str, u32, u32, &str); 8] = [
+        ("control/next", 0o644, 0o664, "UnsafeFile"),
+        ("control/next", 0o600, 0o602, "UnsafeFile"),
+        ("control/policy.yaml", 0o644, 0o646, "UnsafeFile"),
+        ("control/machineconfigs/NAME.yaml", 0o644, 0o660, "UnsafeFile"),
+        ("control/machineconfigs", 0o755, 0o775, "UnsafeDirectory"),
+        ("control", 0o755, 0o1777, "UnsafeDirectory"),
+        ("control", 0o755, 0o770, "UnsafeDirectory"),
+        ("", 0o700, 0o777, "UnsafeDirectory"),
+    ];
+    let mut done = 0;
+    for (path, good, bad, reason) in rows {
+        for by_owner in [false, true] {
+            let (before, name) = (done.to_string(), format!("rendered-worker-{}", done + 1));
+            let path = path.replace("NAME", &name);
+            let shown = path.replace("/next", "/target.yaml");
+            let text = (done + 1).to_string();
+            daemon.put(&format!("machineconfigs/{name}.yaml"), &motd(&name, &text));
+            let mut owned = false;
+            ask(&daemon, &name, |node| {
+                owned = by_owner && give_away(node, &path);
+                if !owned {
+                    mode(node, &path, bad);
+                }
+            });
+            let full = daemon.node.text(&shown);
+            let full = full.trim_end_matches('/');
+            let words: [&str; 3] = if owned {
+                [full, "uid 1000", &format!("chown root:root {full}")]
+            } else {
+                [full, &format!("mode {bad:04o}"), &format!("chmod go-w {full}")]
+            };
+            refusals.until(&daemon, reason, &words).await;
+            assert_eq!(status(&daemon)["fault"]["reason"], reason);
+            assert_eq!(daemon.node.read("root/etc/motd"), before, "{path} was carried out");
+            if owned {
+                std::os::unix::fs::lchown(daemon.node.path(&shown), Some(0), None).unwrap();
+            } else {
+                mode(&daemon.node, &shown, good);
+            }
+            daemon.until_done(&name).await;
+            done += 1;
+            assert_eq!(daemon.node.read("root/etc/motd"), done.to_string());
+        }
+    }
+}
+
+/// A link is followed where only root could have made it, and what it leads to is checked as well.
+#[tokio::test(flavor = "current_thread")]
+async fn links_are_followed_from_safe_hands_only() {
+    let mut daemon = Daemon::start(Node::new());
+    let mut refusals = Refusals::of(&daemon.node);
+    daemon.put("policy.yaml", QUIET);
+    for name in ["a", "b", "c"] {
+        let name = format!("rendered-worker-{name}");
+        daemon.put(&format!("machineconfigs/{name}.yaml"), &motd(&name, &name));
+    }
+    let link = |daemon: &Daemon, to: &str, mine: bool| {
+        let node = &daemon.node;
+        drop(std::fs::remove_file(node.path("control/next")));
+        std::os::unix::fs::symlink(to, node.path("control/next")).unwrap();
+        assert!(mine || give_away(node, "control/next") || !rustix::process::geteuid().is_root());
+        std::fs::rename(node.path("control/next"), node.path("control/target.yaml")).unwrap();
+    };
+    daemon.node.put("elsewhere/target", "config: rendered-worker-a\n");
+    link(&daemon, "../elsewhere/target", true);
+    daemon.until_done("rendered-worker-a").await;
+    daemon.node.put("elsewhere/other", "config: rendered-worker-b\n");
+    mode(&daemon.node, "elsewhere/other", 0o666);
+    let absolute = daemon.node.text("elsewhere/other");
+    link(&daemon, &absolute, true);
+    refusals.until(&daemon, "UnsafeFile", &["elsewhere/other", "mode 0666"]).await;
+    daemon.node.put("elsewhere/third", "config: rendered-worker-c\n");
+    if rustix::process::geteuid().is_root() {
+        link(&daemon, "../elsewhere/third", false);
+        let words = ["control/target.yaml", "is a link that another user could have made", "uid 1000"];
+        refusals.until(&daemon, "UnsafeDirectory", &words).await;
+    }
+    assert_eq!(daemon.node.read("root/etc/motd"), "rendered-worker-a");
+    link(&daemon, "../elsewhere/third", true);
+    daemon.until_done("rendered-worker-c").await;
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_directory_that_is_renamed_and_made_anew_is_followed() {
+    let mut daemon = Daemon::start(Node::new());
+    let mut refusals = Refusals::of(&daemon.node);
+    daemon.put("policy.yaml", QUIET);
+    daemon.put("machineconfigs/rendered-worker-a.yaml", &motd("rendered-worker-a", "a"));
+    daemon.put("target.yaml", "config: rendered-worker-a\n");
+    daemon.until_done("rendered-worker-a").await;
+    let (here, aside) = (daemon.node.path("control"), daemon.node.path("control.old"));
+    std::fs::rename(&here, &aside).unwrap();
+    refusals.until(&daemon, "Io", &["open the control directory"]).await;
+    assert!(!here.exists(), "the agent has made it itself");
+    // Another one, whole at once.
+    daemon.node.put("control.new/policy.yaml", QUIET);
+    daemon.node.put("control.new/machineconfigs/rendered-worker-b.yaml", motd("rendered-worker-b", "b"));
+    daemon.node.put("control.new/target.yaml", "config: rendered-worker-b\n");
+    std::fs::rename(daemon.node.path("control.new"), &here).unwrap();
+    daemon.until_done("rendered-worker-b").await;
+    // And one that is made piece by piece.
+    std::fs::rename(&here, daemon.node.path("control.older")).unwrap();
+    daemon.node.put("control/policy.yaml", QUIET);
+    daemon.put("machineconfigs/rendered-worker-c.yaml", &motd("rendered-worker-c", "c"));
+    daemon.put("target.yaml", "config: rendered-worker-c\n");
+    daemon.until_done("rendered-worker-c").await;
+    // Its files are followed as those of the first were.
+    daemon.put("machineconfigs/rendered-worker-d.yaml", &motd("rendered-worker-d", "d"));
+    daemon.node.put("control/target.yaml", "config: rendered-worker-d\n");
+    daemon.until_done("rendered-worker-d").await;
+    assert_eq!(daemon.node.read("control.old/target.yaml"), "config: rendered-worker-a\n");
+}
+
+/// Waits for a fault of this reason that says all of this.
+async fn until_told(daemon: &mut Daemon, reason: &str, words: &[&str]) {
+    let said = |report: &Value, word: &&str| report["reason"].as_str().unwrap().contains(*word);
+    let told =
+        |report: &Value| report["fault"]["reason"] == reason && words.iter().all(|word| said(report, word));
+    daemon.until(&format!("{reason}: {words:?}"), told).await;
+}
+
+/// The largest memory that a process had, in kilobytes.
+fn peak(daemon: &Daemon) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.child.id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+/// 300 MB in the place of a target, a config or a policy cost no memory, and a pipe no patience.
+#[tokio::test(flavor = "current_thread")]
+async fn huge_files_are_refused_unread() {
+    let mut daemon = Daemon::start(Node::new());
+    daemon.put("policy.yaml", QUIET);
+    daemon.put("machineconfigs/rendered-worker-a.yaml", &motd("rendered-worker-a", "a"));
+    daemon.put("target.yaml", "config: rendered-worker-a\n");
+    daemon.until_done("rendered-worker-a").await;
+    let before = peak(&daemon);
+    let huge = |daemon: &Daemon, path: &str| {
+        daemon.node.put("huge", "");
+        let file = std::fs::File::options().write(true).open(daemon.node.path("huge")).unwrap();
+        file.set_len(300 << 20).unwrap();
+        std::fs::rename(daemon.node.path("huge"), daemon.node.path(path)).unwrap();
+    };
+    huge(&daemon, "control/target.yaml");
+    let words =
+        ["target.yaml is too large: 314572800 bytes, and at most 65536 are read", "Next: Find out who"];
+    until_told(&mut daemon, "FileTooLarge", &words).await;
+    huge(&daemon, "control/machineconfigs/rendered-worker-b.yaml");
+    daemon.put("target.yaml", "config: rendered-worker-b\n");
+    until_told(&mut daemon, "FileTooLarge", &["rendered-worker-b.yaml", "314572800 bytes", "8388608"]).await;
+    huge(&daemon, "control/policy.yaml");
+    daemon.put("machineconfigs/rendered-worker-b.yaml", &motd("rendered-worker-b", "b"));
+    until_told(&mut daemon, "FileTooLarge", &["policy.yaml", "314572800 bytes", "4194304"]).await;
+    assert!(peak(&daemon) < before + 50_000, "{} kB, before {before} kB", peak(&daemon));
+    daemon.put("policy.yaml", QUIET);
+    daemon.until_done("rendered-worker-b").await;
+    let long = "x".repeat(60_000);
+    daemon.put("target.yaml", &format!("config: {long}\n"));
+    until_told(&mut daemon, "InvalidName", &["target.yaml", "xxx"]).await;
+    daemon.put("target.yaml", &format!("{}: 1\n", &long[..30_000]));
+    until_told(&mut daemon, "InvalidDocument", &["target.yaml"]).await;
+    assert!(daemon.report().unwrap()["reason"].as_str().unwrap().len() < 2000, "{:?}", daemon.report());
+    std::fs::remove_file(daemon.node.path("control/target.yaml")).unwrap();
+    let path = daemon.node.path("control/target.yaml");
+    rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, 0o644.into(), 0).unwrap();
+    until_told(&mut daemon, "UnexpectedKind", &["target.yaml", "a pipe"]).await;
 }
 
 #[tokio::test(flavor = "current_thread")]

@@ -65,7 +65,7 @@ pub(super) fn run(arguments: &Arguments, settings: &Settings) -> Result<u8, CliE
         let mut agent = Agent::new(host, journal, control, telemetry, Stop::never(), &machine_name())
             .with(Until::Settled, reboots)
             .governed(settings);
-        let end = agent.run().await?;
+        let end = Box::pin(agent.run()).await?;
         if let Some(count) = points.counted() {
             print(&format!("fail points: {count}"))?;
         }

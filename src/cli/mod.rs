@@ -117,6 +117,7 @@ fn unparsed(error: &clap::Error) -> ExitCode {
 }
 
 fn run(verb: Verb, settings: &Settings) -> Result<u8, CliError> {
+    crate::host::limits::raise_open_files();
     match verb {
         Verb::Daemon(arguments) => daemon::run(&arguments, settings),
         Verb::Plan(arguments) => plan::run(&arguments),

@@ -7,23 +7,38 @@
 //! DIR/report.json              written by the agent
 //! ```
 //!
-//! Changes are noticed by inotify. A drain is not asked for. Writers replace files atomically.
+//! Changes are noticed by inotify, the directory's own renaming and re-creation included. A drain is not asked for.
+//! Writers replace files atomically.
+//!
+//! Invariant: what is read here is carried out as root, so it is read only when nobody but root and the agent's own
+//! user could have written it: each file, link and directory on the way is checked, and what is open was checked. A
+//! change of owner or mode is an event like any other.
+
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use std::path::Path;
 
 use serde::Deserialize;
 
 use super::{ControlError, ControlPlane, Drained, Released};
 use crate::host::HostError;
 use crate::host::root::Root;
-use crate::host::watch::Watch;
-use crate::model::machineconfig::MachineConfig;
-use crate::model::policy::DisruptionPolicy;
-use crate::model::{ConfigName, FileMode, ImageRef, ModelError, Target};
+use crate::host::watch::{Watch, Watched};
+use crate::model::machineconfig::{self, MachineConfig};
+use crate::model::policy::{self, DisruptionPolicy};
+use crate::model::{ConfigName, FileMode, ImageRef, ModelError, Target, short};
 use crate::report::{NodeReport, Occurrence};
+
+/// Two names and some comments.
+const MAX_TARGET_BYTES: u64 = 64 * 1024;
 
 /// The directory.
 #[derive(Debug)]
 pub struct Directory {
+    /// The file system the directory is in: the way to it is watched and checked from there.
     root: Root,
+    /// Its absolute path.
+    path: String,
     watch: Watch,
     published: Option<Vec<u8>>,
 }
@@ -38,14 +53,36 @@ struct TargetFile {
 
 impl Directory {
     /// Opens a directory and begins to watch it. `machineconfigs` may come later.
-    pub fn open(path: &std::path::Path) -> Result<Self, ControlError> {
-        let root = Root::open(path)?;
-        let watch = Watch::new(&root, ["/target.yaml", "/policy.yaml"], ["/machineconfigs"])?;
-        Ok(Self { root, watch, published: None })
+    pub fn open(path: &Path) -> Result<Self, ControlError> {
+        let shown = path.display().to_string();
+        let failed = |source: std::io::Error| HostError::io("open the control directory", &*shown, source);
+        let absolute = std::path::absolute(path).map_err(failed)?;
+        let absolute = absolute.to_str().ok_or_else(|| failed(ErrorKind::InvalidInput.into()))?;
+        let path = absolute.trim_end_matches('/').to_owned();
+        let root = Root::open(Path::new("/"))?;
+        // A name that is mistyped would be waited for.
+        if !root.exists(&path)? {
+            return Err(failed(ErrorKind::NotFound.into()).into());
+        }
+        let watch = Watch::of(&root, watched(&root, &path)?)?;
+        Ok(Self { root, path, watch, published: None })
     }
 
     fn document(&self, path: &str) -> String {
-        format!("{}{path}", self.root.base().display())
+        format!("{}{path}", self.path)
+    }
+
+    fn missing(&self) -> HostError {
+        HostError::io("open the control directory", &*self.path, ErrorKind::NotFound)
+    }
+
+    fn read(&self, path: &str, limit: u64) -> Result<Option<Vec<u8>>, HostError> {
+        let path = self.document(path);
+        if let Some(bytes) = self.root.read_trusted(&path, limit)? {
+            return Ok(Some(bytes));
+        }
+        // A directory that is moved away is no target that was taken back.
+        if self.root.exists(&self.path)? { Ok(None) } else { Err(self.missing()) }
     }
 
     fn invalid(&self, path: &str) -> impl Fn(ModelError) -> ControlError + use<> {
@@ -55,7 +92,7 @@ impl Directory {
 
     fn read_target(&self) -> Result<Option<Target>, ControlError> {
         let path = "/target.yaml";
-        let Some(bytes) = self.root.read(path)? else { return Ok(None) };
+        let Some(bytes) = self.read(path, MAX_TARGET_BYTES)? else { return Ok(None) };
         let document = self.document(path);
         let invalid = self.invalid(path);
         let text = String::from_utf8_lossy(&bytes);
@@ -74,7 +111,7 @@ impl Directory {
     fn read_config(&self, name: &ConfigName) -> Result<MachineConfig, ControlError> {
         for suffix in ["yaml", "json"] {
             let path = format!("/machineconfigs/{name}.{suffix}");
-            let Some(bytes) = self.root.read(&path)? else { continue };
+            let Some(bytes) = self.read(&path, machineconfig::MAX_BYTES)? else { continue };
             let document = self.document(&path);
             let config = MachineConfig::parse(&bytes, &document).map_err(self.invalid(&path))?;
             if config.name() != name {
@@ -88,7 +125,7 @@ impl Directory {
 
     fn read_policy(&self) -> Result<DisruptionPolicy, ControlError> {
         let path = "/policy.yaml";
-        match self.root.read(path)? {
+        match self.read(path, policy::MAX_BYTES)? {
             None => Ok(DisruptionPolicy::defaults()),
             Some(bytes) => DisruptionPolicy::parse(&bytes, &self.document(path)).map_err(self.invalid(path)),
         }
@@ -100,17 +137,29 @@ impl Directory {
             format: "JSON",
             cause: error.to_string(),
         })?;
-        if self.published.as_ref() != Some(&bytes) {
-            self.root.replace("/report.json", &bytes, FileMode::DEFAULT)?;
-            self.published = Some(bytes);
+        if self.published.as_ref() == Some(&bytes) {
+            return Ok(());
         }
+        // Not made anew where it is missing: whoever moved it away is about to put another one there.
+        let directory = self.root.trusted_directory(&self.path)?.ok_or_else(|| self.missing())?;
+        directory.replace("/report.json", &bytes, FileMode::DEFAULT)?;
+        self.published = Some(bytes);
         Ok(())
     }
 }
 
 impl ControlPlane for Directory {
     async fn changed(&mut self) -> Result<(), ControlError> {
-        Ok(self.watch.changed().await.map(drop)?)
+        self.watch.changed().await?;
+        let now = watched(&self.root, &self.path)?;
+        if now != *self.watch.wanted() {
+            self.watch = Watch::of(&self.root, now)?;
+        }
+        // Another directory may stand there, without the report.
+        if !self.root.exists(&self.document("/report.json"))? {
+            self.published = None;
+        }
+        Ok(())
     }
 
     async fn wanted(&mut self) -> Result<Option<Target>, ControlError> {
@@ -144,6 +193,20 @@ impl ControlPlane for Directory {
     }
 }
 
+/// Returns what is watched: the files, and owner and mode of every directory on the way, by the name that was given and
+/// by the real one.
+fn watched(root: &Root, directory: &str) -> Result<Watched, HostError> {
+    let configs = format!("{directory}/machineconfigs");
+    let mut paths = BTreeSet::from([format!("{directory}/target.yaml"), format!("{directory}/policy.yaml")]);
+    let real = root.real_path(&format!("{directory}/target.yaml"))?;
+    let real = real.rsplit_once('/').map_or("", |(real, _)| real);
+    for way in [&*configs, real] {
+        let parts = way.match_indices('/').skip(1).filter_map(|(end, _)| way.get(..end));
+        paths.extend(parts.chain([way]).filter(|part| !part.is_empty()).map(str::to_owned));
+    }
+    Ok(Watched { paths, directories: BTreeSet::from([configs]), trees: BTreeSet::new() })
+}
+
 fn first_line(text: &str) -> String {
-    text.lines().next().unwrap_or_default().to_owned()
+    short(text.lines().next().unwrap_or_default(), 200)
 }

@@ -415,9 +415,10 @@ pub(super) fn named(error: HostError, path: &str) -> HostError {
         HostError::UnsafeDirectory { directory, rule, .. } => {
             HostError::UnsafeDirectory { path: path.to_owned(), directory, rule }
         }
-        other @ (HostError::Kind { .. }
-        | HostError::Malformed { .. }
+        other @ (HostError::UnsafeFile { .. }
         | HostError::TooLarge { .. }
+        | HostError::Kind { .. }
+        | HostError::Malformed { .. }
         | HostError::UnknownAccount { .. }
         | HostError::Unit { .. }
         | HostError::Command { .. }

@@ -4,6 +4,9 @@ use std::io;
 
 use crate::model::Class;
 
+/// Write permission of the group and of everybody.
+pub(in crate::host) const OTHERS_MAY_WRITE: u32 = 0o022;
+
 /// An error at the machine.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
@@ -26,7 +29,26 @@ pub enum HostError {
         /// The directory.
         directory: String,
         /// What is wrong with it.
-        rule: &'static str,
+        rule: Unsafe,
+    },
+    /// A file that someone else may change, or a link that someone else could have made: what it says is not
+    /// carried out.
+    #[error("{path} is not used: it {rule}")]
+    UnsafeFile {
+        /// The file or the link.
+        path: String,
+        /// What is wrong with it.
+        rule: Unsafe,
+    },
+    /// A file with more bytes than any of its purpose has.
+    #[error("{path} is too large: {size} bytes, and at most {limit} are read")]
+    TooLarge {
+        /// The file.
+        path: String,
+        /// How large it is, or how much of it came.
+        size: u64,
+        /// How large it may be.
+        limit: u64,
     },
     /// A path that is not the kind of thing that was expected.
     #[error("{path} is {found}, not {expected}")]
@@ -47,14 +69,6 @@ pub enum HostError {
         format: &'static str,
         /// What is wrong, without contents.
         cause: String,
-    },
-    /// A file that is larger than anything that belongs there.
-    #[error("{path} is larger than {limit} bytes")]
-    TooLarge {
-        /// The path.
-        path: String,
-        /// As much as is read.
-        limit: u64,
     },
     /// An account, or a group, that the host does not have.
     #[error("{kind} {name} is not known on this host")]
@@ -154,9 +168,10 @@ impl HostError {
                 Class::Retry
             }
             Self::UnsafeDirectory { .. }
+            | Self::UnsafeFile { .. }
+            | Self::TooLarge { .. }
             | Self::Kind { .. }
             | Self::Malformed { .. }
-            | Self::TooLarge { .. }
             | Self::UnknownAccount { .. }
             | Self::Unit { .. }
             | Self::Job { .. }
@@ -175,9 +190,10 @@ impl HostError {
                 Trouble::Passing | Trouble::Lasting => "Io",
             },
             Self::UnsafeDirectory { .. } => "UnsafeDirectory",
+            Self::UnsafeFile { .. } => "UnsafeFile",
+            Self::TooLarge { .. } => "FileTooLarge",
             Self::Kind { .. } => "UnexpectedKind",
             Self::Malformed { .. } => "MalformedFile",
-            Self::TooLarge { .. } => "FileTooLarge",
             Self::UnknownAccount { .. } => "UnknownAccount",
             Self::Unit { .. } => "UnitNotEnabled",
             Self::Command { .. } => "CommandFailed",
@@ -209,10 +225,8 @@ impl HostError {
                     format!("Look at {path} on the node (ls -ldZ {path}; dmesg).")
                 }
             },
-            Self::UnsafeDirectory { directory, .. } => {
-                format!(
-                    "Make root own {directory} and take write permission from others (ls -ld {directory})."
-                )
+            Self::UnsafeDirectory { directory: path, rule, .. } | Self::UnsafeFile { path, rule } => {
+                rule.next_step(path)
             }
             Self::Kind { path, .. } => format!("Move {path} away, or leave it out of the MachineConfig."),
             Self::Malformed { path, .. } => format!("Repair {path} on the node."),
@@ -241,6 +255,61 @@ impl HostError {
                     .to_owned()
             }
             Self::Os { next, .. } => next.clone(),
+        }
+    }
+}
+
+/// Why a path is not in safe hands: another user may change it, or could have made it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unsafe {
+    /// Another user owns it.
+    Owner {
+        /// The owner.
+        uid: u32,
+        /// The permission bits.
+        mode: u32,
+    },
+    /// Its group, or everybody, may write to it.
+    Writable {
+        /// The owner.
+        uid: u32,
+        /// The permission bits.
+        mode: u32,
+    },
+    /// A link in a place where another user could have made it.
+    Link {
+        /// The owner.
+        uid: u32,
+    },
+    /// A link that can't be told from others: its text is not UTF-8.
+    LinkText,
+}
+
+impl Unsafe {
+    /// Returns what a person does next.
+    fn next_step(self, path: &str) -> String {
+        match self {
+            Self::Owner { mode, .. } if mode & OTHERS_MAY_WRITE != 0 => {
+                format!("Check what it holds, then: chown root:root {path}; chmod go-w {path}")
+            }
+            Self::Owner { .. } => format!("Check what it holds, then: chown root:root {path}"),
+            Self::Writable { .. } => format!("Check what it holds, then: chmod go-w {path}"),
+            Self::Link { .. } | Self::LinkText => {
+                format!("Replace the link {path} by one that root made (ls -l {path}).")
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Unsafe {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Owner { uid, mode } => write!(f, "belongs to another user (uid {uid}, mode {mode:04o})"),
+            Self::Writable { uid, mode } => {
+                write!(f, "can be written by others (uid {uid}, mode {mode:04o})")
+            }
+            Self::Link { uid } => write!(f, "is a link that another user could have made (uid {uid})"),
+            Self::LinkText => f.write_str("is a link that is not UTF-8"),
         }
     }
 }

@@ -1,10 +1,13 @@
 //! What a new deployment has to show before it counts: units that are active, and the administrator's own checks.
 //!
 //! A check is a program; where systemd runs it is a transient unit, so that it gets nothing of the agent's and ends with
-//! all that it has started. Invariant: of what it says only its last words are kept, and what may be a secret is masked.
+//! all that it has started. Invariant: of what it says only its last words are kept, in memory and on disk, and what may
+//! be a secret is masked. It runs as root, so one that another user may change is not run.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
+
+use tokio::net::unix::pipe::Receiver;
 
 use super::HostError;
 use super::command::{self, last_words, with_words};
@@ -12,8 +15,8 @@ use super::masked::masked;
 use super::root::Root;
 use super::systemd::transient::{Program, Transients};
 use super::systemd::{Systemd, UnitLinks, known};
+use crate::model::UnitName;
 use crate::model::observation::{EnabledSeen, FileSeen};
-use crate::model::{FileMode, UnitName};
 
 /// Where the checks are.
 const CHECKS: &str = "/etc/machine-config-agent/health.d";
@@ -24,8 +27,17 @@ const KUBELET: &str = "kubelet.service";
 /// The unit of the check that runs.
 const UNIT: &str = "machine-config-agent-health.service";
 
-/// Its standard error.
+/// Its standard error, a named pipe.
 const ERRORS: &str = "/run/machine-config-agent-health.stderr";
+
+/// As much of the end of what it says is kept.
+const MAX_KEPT_BYTES: usize = 8 * 1024;
+
+/// As much is read at once.
+const CHUNK_BYTES: usize = 4 * 1024;
+
+/// So many reads empty a pipe that was full when its writer ended.
+const MAX_LAST_READS: usize = 32;
 
 /// The name that its lines have in the journal.
 const LOG_NAME: &str = "machine-config-agent-health";
@@ -86,6 +98,7 @@ pub async fn run(
     name: &str,
     limit: Duration,
 ) -> Result<Option<String>, HostError> {
+    root.check_trusted(&format!("{CHECKS}/{name}"))?;
     let program = root.base().join(CHECKS.trim_start_matches('/')).join(name).display().to_string();
     match systemd.transients().await? {
         Some(units) => as_unit(&units, root, name, program, limit).await,
@@ -110,24 +123,87 @@ async fn as_unit(
     let unit = known(UNIT)?;
     // One that an earlier start left says nothing of now.
     units.stop(&unit).await?;
-    root.replace(ERRORS, b"", FileMode::PRIVATE)?;
-    let ended = units
-        .run(Program {
-            unit: &unit,
-            description: &format!("Health check {name} (for machine-config-agent)"),
-            command: &[program],
-            log_name: LOG_NAME,
-            log_fields: &[],
-            output: None,
-            errors: root.base().join(ERRORS.trim_start_matches('/')),
-            pipe: None,
-            seconds: Some(limit.as_secs().max(1)),
-        })
-        .await?;
-    let words = last_words(&masked(&String::from_utf8_lossy(&root.read(ERRORS)?.unwrap_or_default())));
+    let mut said = Said::open(root)?;
+    let description = format!("Health check {name} (for machine-config-agent)");
+    let command = [program];
+    let mut run = Box::pin(units.run(Program {
+        unit: &unit,
+        description: &description,
+        command: &command,
+        log_name: LOG_NAME,
+        log_fields: &[],
+        output: None,
+        errors: root.base().join(ERRORS.trim_start_matches('/')),
+        pipe: None,
+        seconds: Some(limit.as_secs().max(1)),
+    }));
+    let ended = loop {
+        tokio::select! {
+            // The same future is polled until it ends.
+            ended = &mut run => break ended?,
+            // Cancel-safe: it only waits, and takes what is there in the step that ends it.
+            read = said.read() => read?,
+        }
+    };
+    let words = said.last_words()?;
     units.stop(&unit).await?;
     root.remove(ERRORS)?;
     Ok((!ended.is_success()).then(|| with_words(&ended, &words)))
+}
+
+/// What a check writes to its standard error.
+#[derive(Debug)]
+struct Said {
+    pipe: Receiver,
+    end: Vec<u8>,
+    /// The beginning is gone.
+    cut: bool,
+}
+
+impl Said {
+    fn open(root: &Root) -> Result<Self, HostError> {
+        let pipe = Receiver::from_owned_fd(root.make_pipe(ERRORS)?).map_err(unread)?;
+        Ok(Self { pipe, end: Vec::new(), cut: false })
+    }
+
+    /// Waits for more, and reads it.
+    async fn read(&mut self) -> Result<(), HostError> {
+        self.pipe.readable().await.map_err(unread)?;
+        self.take().map(drop)
+    }
+
+    /// Reads what is there; returns whether anything was.
+    fn take(&mut self) -> Result<bool, HostError> {
+        let mut chunk = [0; CHUNK_BYTES];
+        match self.pipe.try_read(&mut chunk) {
+            Ok(count) => {
+                self.end.extend_from_slice(chunk.get(..count).unwrap_or_default());
+                let over = self.end.len().saturating_sub(MAX_KEPT_BYTES);
+                self.cut |= over > 0;
+                drop(self.end.drain(..over));
+                Ok(count > 0)
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Ok(false),
+            Err(error) => Err(unread(error)),
+        }
+    }
+
+    /// Reads the rest, and returns the end of it all.
+    fn last_words(mut self) -> Result<String, HostError> {
+        let mut reads = 0;
+        while reads < MAX_LAST_READS && self.take()? {
+            reads += 1;
+        }
+        let text = String::from_utf8_lossy(&self.end);
+        // Half a word may be half a secret, which nobody would recognise.
+        let whole =
+            if self.cut { text.split_once(char::is_whitespace).map_or("", |(_, rest)| rest) } else { &text };
+        Ok(last_words(&masked(whole)))
+    }
+}
+
+fn unread(source: std::io::Error) -> HostError {
+    HostError::io("read", ERRORS, source)
 }
 
 #[cfg(test)]
@@ -191,5 +267,57 @@ mod tests {
         make_program(&program, "#!/bin/sh\nexec tail -f /dev/null\n");
         let how = run(&root, &none, "10-a", Duration::from_millis(10)).await.unwrap();
         assert_eq!(how.as_deref(), Some("no end within 0 s"));
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_flood_on_standard_error_is_kept_in_bounds() {
+        use std::io::Write as _;
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::open(dir.path()).unwrap();
+        let mut said = Said::open(&root).unwrap();
+        let path = dir.path().join(ERRORS.trim_start_matches('/'));
+        let writer = std::thread::spawn(move || {
+            let mut pipe = std::fs::OpenOptions::new().append(true).open(path).unwrap();
+            for _ in 0..4096 {
+                pipe.write_all(&[b'x'; 1024]).unwrap();
+            }
+            pipe.write_all(b"\nthe port is closed\n").unwrap();
+        });
+        while !writer.is_finished() || said.take().unwrap() {
+            tokio::time::timeout(Duration::from_millis(50), said.read()).await.ok().transpose().unwrap();
+            assert!(said.end.len() <= MAX_KEPT_BYTES && said.end.capacity() <= 4 * MAX_KEPT_BYTES);
+        }
+        assert_eq!(said.last_words().unwrap(), "the port is closed");
+        // A second run begins with an empty pipe.
+        assert_eq!(Said::open(&root).unwrap().last_words().unwrap(), "");
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_check_that_others_may_change_is_not_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::open(dir.path()).unwrap();
+        put(dir.path(), &format!("{CHECKS}/README"), 0o644, "");
+        let checks = dir.path().join(CHECKS.trim_start_matches('/'));
+        make_program(&checks.join("10-a"), "#!/bin/sh\ntouch \"$0.ran\"\n");
+        let mode = |path: &Path, mode| {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let limit = Duration::from_secs(30);
+        for (at, bad, reason) in
+            [(checks.join("10-a"), 0o775, "UnsafeFile"), (checks.clone(), 0o1777, "UnsafeDirectory")]
+        {
+            mode(&at, bad);
+            let error = run(&root, &Systemd::absent(), "10-a", limit).await.unwrap_err();
+            assert_eq!(error.reason(), reason, "{error}");
+            assert!(
+                error.next().contains("chmod go-w /etc/machine-config-agent/health.d"),
+                "{}",
+                error.next()
+            );
+            mode(&at, 0o755);
+        }
+        assert!(!checks.join("10-a.ran").exists());
+        assert_eq!(run(&root, &Systemd::absent(), "10-a", limit).await.unwrap(), None);
+        assert!(checks.join("10-a.ran").exists());
     }
 }

@@ -18,6 +18,7 @@ pub mod finalisation;
 pub mod health;
 pub mod keys;
 pub mod left_behind;
+pub mod limits;
 pub mod meter;
 pub mod os;
 pub mod power;

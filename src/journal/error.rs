@@ -20,6 +20,15 @@ pub enum JournalError {
         /// What the parser said.
         cause: String,
     },
+    /// A config of the state breaks a rule of this agent.
+    #[error("the config in {path} is not valid: {source}; nothing was touched")]
+    Invalid {
+        /// The file.
+        path: String,
+        /// What is wrong.
+        #[source]
+        source: ModelError,
+    },
     /// A newer agent wrote the file.
     #[error("{path} has schema version {found}, this agent reads up to {known}; nothing was touched")]
     Newer {
@@ -65,6 +74,7 @@ impl JournalError {
             Self::Host(error) => error.class(),
             Self::Locked { .. } => Class::Degraded,
             Self::Unreadable { .. }
+            | Self::Invalid { .. }
             | Self::Newer { .. }
             | Self::Lost { .. }
             | Self::Model(_)
@@ -81,7 +91,7 @@ impl JournalError {
             Self::Newer { .. } => "StateNewer",
             Self::Lost { .. } => "StateLost",
             Self::Locked { .. } => "StateLocked",
-            Self::Model(_) => "StateInvalid",
+            Self::Invalid { .. } | Self::Model(_) => "StateInvalid",
             Self::Edge(_) | Self::NoUpdate { .. } => "AgentDefect",
         }
     }
@@ -90,8 +100,18 @@ impl JournalError {
     pub fn next(&self) -> String {
         match self {
             Self::Host(error) => error.next(),
+            // Alone, without its target, the record would be refused next.
+            Self::Unreadable { path, .. } if path.ends_with("/target.json") => {
+                format!("Put {path} back from a backup, or move record.json beside it away to start anew.")
+            }
             Self::Unreadable { path, .. } => {
                 format!("Put {path} back from a backup, or move it away to start anew.")
+            }
+            Self::Invalid { path, .. } if path.ends_with("/target.json") => format!(
+                "Install the agent that wrote {path} again, or move record.json beside it away to start anew."
+            ),
+            Self::Invalid { path, .. } => {
+                format!("Install the agent that wrote {path} again, or move it away to start anew.")
             }
             Self::Newer { .. } => {
                 "Install the newer agent again, or let it finish its update first.".to_owned()
@@ -100,9 +120,7 @@ impl JournalError {
                 format!("Put {path} back, or move record.json beside it away to start anew.")
             }
             Self::Locked { .. } => "Stop it first: `systemctl stop machine-config-agent`.".to_owned(),
-            Self::Model(_) => {
-                "Install the agent that stored it again, or move current.json away to start anew.".to_owned()
-            }
+            Self::Model(_) => "Correct the MachineConfig; the agent notices by itself.".to_owned(),
             Self::Edge(_) | Self::NoUpdate { .. } => {
                 "Report it, with `journalctl -u machine-config-agent` and record.json's phase.".to_owned()
             }

@@ -85,7 +85,7 @@ impl Journal {
             path: state("target.json"),
             config: record.to.config.clone(),
         })?;
-        Ok(Open { from: from_spec(root)?, to: target.spec()?, record })
+        Ok(Open { from: from_spec(root)?, to: named(&state("target.json"), target.spec())?, record })
     }
 
     /// Returns the update in progress.
@@ -106,7 +106,7 @@ impl Journal {
     /// Reads the committed spec, or the unmanaged one. It is not kept in memory.
     pub fn committed_spec(&self) -> Result<HostSpec, JournalError> {
         Stored::load(&self.root, &state("current.json"))?
-            .map_or_else(|| Ok(unmanaged()?), |stored| stored.spec())
+            .map_or_else(|| Ok(unmanaged()?), |stored| named(&state("current.json"), stored.spec()))
     }
 
     /// Reads the spec that the next update comes from: the committed one, or that of an update which ended wrong and
@@ -384,10 +384,25 @@ fn carry(plan: &crate::plan::Plan, index: usize) -> Option<Work<'_>> {
 fn from_spec(root: &Root) -> Result<HostSpec, JournalError> {
     for name in ["from.json", "current.json"] {
         if let Some(stored) = Stored::load(root, &state(name))? {
-            return stored.spec();
+            return named(&state(name), stored.spec());
         }
     }
     Ok(unmanaged()?)
+}
+
+/// Puts the file's path into the error of a config that was stored there.
+fn named(path: &str, spec: Result<HostSpec, JournalError>) -> Result<HostSpec, JournalError> {
+    spec.map_err(|error| match error {
+        JournalError::Model(source) => JournalError::Invalid { path: path.to_owned(), source },
+        other @ (JournalError::Host(_)
+        | JournalError::Unreadable { .. }
+        | JournalError::Invalid { .. }
+        | JournalError::Newer { .. }
+        | JournalError::Lost { .. }
+        | JournalError::Locked { .. }
+        | JournalError::Edge(_)
+        | JournalError::NoUpdate { .. }) => other,
+    })
 }
 
 fn unmanaged() -> Result<HostSpec, crate::model::ModelError> {

@@ -87,11 +87,10 @@ impl Originals {
             let saved = Saved::read_to_replace(root, &path, trusted)?;
             size += saved.size();
             if size > LARGEST_BATCH {
-                let limit = u64::try_from(LARGEST_BATCH).unwrap_or(u64::MAX);
-                return Err(HostError::TooLarge {
-                    path: format!("{path}, with all else that is replaced,"),
-                    limit,
-                });
+                let [size, limit] =
+                    [size, LARGEST_BATCH].map(|bytes| u64::try_from(bytes).unwrap_or(u64::MAX));
+                let path = format!("{path}, with all else that is replaced,");
+                return Err(HostError::TooLarge { path, size, limit });
             }
             paths.push(Original { path, trusted, saved });
         }

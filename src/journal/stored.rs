@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use super::{JournalError, STATE_MODE, state};
 use crate::host::root::Root;
 use crate::model::machineconfig::MachineConfig;
-use crate::model::{HostSpec, ImageRef, Target, Timestamp};
+use crate::model::{HostSpec, ImageRef, ModelError, Target, Timestamp};
 use crate::update::Record;
 use crate::update::record::SCHEMA;
 
@@ -71,7 +71,12 @@ impl Stored {
         let read: Read<'_> = serde_json::from_slice(&bytes).map_err(|error| unreadable(error.to_string()))?;
         known(path, read.schema_version)?;
         let document = read.machine_config.get().as_bytes();
-        let machine_config = MachineConfig::parse(document, path)?;
+        let parsed = MachineConfig::parse(document, path);
+        // It names the document itself.
+        if let Err(ModelError::Document { cause, .. }) = parsed {
+            return Err(unreadable(cause));
+        }
+        let machine_config = parsed.map_err(|error| unreadable(error.to_string()))?;
         Ok(Some(Self::new(machine_config, read.image, read.at)))
     }
 

@@ -22,6 +22,9 @@ pub struct MachineConfig {
     json: String,
 }
 
+/// The largest document that is read: etcd bounds a MachineConfig at 1.5 MiB, YAML and editing take more.
+pub const MAX_BYTES: u64 = 8 * 1024 * 1024;
+
 #[derive(Deserialize)]
 struct Named {
     metadata: Metadata,

@@ -36,6 +36,7 @@ pub use certificates::ClusterTrust;
 pub use class::Class;
 pub use contents::{Contents, Sha256};
 pub use error::ModelError;
+pub(crate) use error::short;
 pub use files::{FileSpec, Owner, Principal};
 pub use ids::{BootId, ConfigName, DropinName, ManagedPath, UnitName, UpdateId, UserName};
 pub use image::ImageRef;

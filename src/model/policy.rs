@@ -33,6 +33,9 @@ pub struct DisruptionPolicy {
     pub overrides: BTreeSet<StorageOverride>,
 }
 
+/// The largest document that is read: etcd's bound for an object, with room for YAML.
+pub const MAX_BYTES: u64 = 4 * 1024 * 1024;
+
 /// The API server's limit for one entry's list.
 const MAX_ACTIONS: usize = 10;
 

@@ -23,7 +23,13 @@ use serde::Deserialize;
 
 use crate::host::{HostError, Root};
 use crate::model::tuning::{HealthRules, OsLimits, RollBack, SoftReboot};
-use crate::model::{Class, ManagedPath, Tuning, UnitName};
+use crate::model::{Class, ManagedPath, Tuning, UnitName, short};
+
+/// The largest file that is read: a few names and times, and the paths that are repaired.
+const MAX_BYTES: u64 = 256 * 1024;
+
+/// As much of a wrong value is shown.
+const MAX_SHOWN_CHARS: usize = 100;
 
 /// Where the file is on a host.
 pub const PLACE: &str = "/etc/machine-config-agent/settings.toml";
@@ -82,7 +88,9 @@ impl FileError {
     /// Returns what a person does next.
     pub fn next(&self) -> String {
         match self {
-            Self::Read(error) => error.next(),
+            Self::Read(error) => {
+                format!("{}; then: systemctl reload machine-config-agent", error.next().trim_end_matches('.'))
+            }
             Self::Syntax { .. } | Self::Value { .. } => {
                 "Correct it, then: systemctl reload machine-config-agent. Keys and values: reference.md."
                     .to_owned()
@@ -137,12 +145,13 @@ enum Wish {
     WhereCapable,
 }
 
-/// Reads the file; one that is not there sets nothing. `shown` is its name for people.
+/// Reads the file; one that is not there sets nothing. `shown` is its name for people. It decides what is written and
+/// when the host reboots, so nobody but root may have written it.
 pub fn read(root: &Root, path: &str, shown: &str) -> Result<Tuning, FileError> {
-    match root.read_text(path)? {
-        Some(text) => parse(&text, shown),
-        None => Ok(Tuning::default()),
-    }
+    let Some(bytes) = root.read_trusted(path, MAX_BYTES)? else { return Ok(Tuning::default()) };
+    let text = String::from_utf8(bytes)
+        .map_err(|_| FileError::Syntax { file: shown.to_owned(), cause: "it is not UTF-8".to_owned() })?;
+    parse(&text, shown)
 }
 
 /// Reads the text of the file of this name.
@@ -172,7 +181,8 @@ struct Keys<'a> {
 
 impl Keys<'_> {
     fn wrong(&self, key: &'static str, value: &str, rule: &str) -> FileError {
-        FileError::Value { file: self.file.to_owned(), key, value: value.to_owned(), rule: rule.to_owned() }
+        let value = short(value, MAX_SHOWN_CHARS);
+        FileError::Value { file: self.file.to_owned(), key, value, rule: rule.to_owned() }
     }
 
     fn duration(&self, key: &'static str, text: Option<&String>) -> Result<Option<Duration>, FileError> {
@@ -219,11 +229,11 @@ impl Keys<'_> {
 
 /// Says where in the text an error is, and what it is, in one line.
 fn placed(text: &str, error: &toml::de::Error) -> String {
-    let cause = error.message().lines().next().unwrap_or_default();
+    let cause = short(error.message().lines().next().unwrap_or_default(), 2 * MAX_SHOWN_CHARS);
     let before = error.span().and_then(|span| text.get(..span.start));
     match before {
         Some(before) => format!("line {}: {cause}", before.matches('\n').count() + 1),
-        None => cause.to_owned(),
+        None => cause,
     }
 }
 
@@ -303,6 +313,16 @@ mod tests {
             ("repairs = []", "/f is not understood: line 1: unknown field `repairs`"),
             ("repair = [", "/f is not understood: line 1: "),
         ];
+        for long in [
+            format!("keep-rollback = '{}'", "x".repeat(200_000)),
+            format!("soft-reboot = '{}'", "x".repeat(200_000)),
+            format!("repair = ['{}']", "x".repeat(200_000)),
+            format!("[health]\nunits = ['{}']", "x".repeat(200_000)),
+            format!("{} = 1", "x".repeat(200_000)),
+        ] {
+            let told = parse(&long, "/f").unwrap_err().to_string();
+            assert!(told.len() < 600 && told.contains("xxx"), "{} bytes: {told:.700}", told.len());
+        }
         for (text, expected) in rows {
             let error = parse(text, "/f").unwrap_err();
             assert!(error.to_string().starts_with(expected), "{text}: {error}");

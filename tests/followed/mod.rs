@@ -38,8 +38,9 @@ impl Daemon {
     /// Starts it with more flags, and variables of its environment.
     pub fn start_with(node: Node, flags: &[&str], variables: &[(&str, &str)]) -> Self {
         std::fs::create_dir_all(node.path("control")).unwrap();
-        let root = Root::open(&node.path("control")).unwrap();
-        let watch = Watch::new(&root, ["/report.json"], []).unwrap();
+        // Not the directory itself: a test may put another one there.
+        let root = Root::open(node.dir.path()).unwrap();
+        let watch = Watch::new(&root, ["/control/report.json"], []).unwrap();
         let words = [
             "daemon",
             "--directory",

@@ -5,6 +5,7 @@
 //! ever opened, and nothing is written where another user could have put a link.
 
 mod lock;
+mod pipe;
 mod read;
 mod tree;
 mod walk;
@@ -79,6 +80,12 @@ impl Root {
     /// Returns the fail points of the root's own writes.
     pub(crate) fn points(&self) -> &FailPoints {
         &self.points
+    }
+
+    /// Makes a root of a directory below this one that is open.
+    fn below(&self, directory: &str, fd: OwnedFd) -> Self {
+        let base = self.base.join(relative(directory));
+        Self { base, fd: Arc::new(fd), ..self.clone() }
     }
 
     /// Returns the directory as it was given.

@@ -108,6 +108,19 @@ impl Root {
         read_at_most(&file, len, path, limit).map(Some)
     }
 
+    /// Reads a regular file that nobody but root and the agent's user may change, by a way that nobody else may turn;
+    /// `None` when there is none. One with more bytes than `limit` is an error, and is not read.
+    pub fn read_trusted(&self, path: &str, limit: u64) -> Result<Option<Vec<u8>>, HostError> {
+        let Some((fd, stat)) = self.walk_to_file(path)? else { return Ok(None) };
+        let len = u64::try_from(stat.st_size).unwrap_or_default();
+        read_at_most(&std::fs::File::from(fd), len, path, limit).map(Some)
+    }
+
+    /// Checks that a regular file is one that [`Root::read_trusted`] would read; an absent one is.
+    pub fn check_trusted(&self, path: &str) -> Result<(), HostError> {
+        self.walk_to_file(path).map(drop)
+    }
+
     /// Reads the last bytes of a regular file, at most `limit`; `None` where nothing is.
     pub fn read_tail(&self, path: &str, limit: u64) -> Result<Option<Vec<u8>>, HostError> {
         let Some((mut file, len)) = self.regular(path)? else { return Ok(None) };
@@ -240,14 +253,15 @@ pub(in crate::host) fn read_at_most(
     path: &str,
     limit: u64,
 ) -> Result<Vec<u8>, HostError> {
-    let too_large = || HostError::TooLarge { path: path.to_owned(), limit };
+    let too_large = |size: u64| HostError::TooLarge { path: path.to_owned(), size, limit };
     if size > limit {
-        return Err(too_large());
+        return Err(too_large(size));
     }
     let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or_default());
     // It may grow meanwhile.
     file.take(limit + 1).read_to_end(&mut bytes).map_err(|source| HostError::io("read", path, source))?;
-    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > limit { Err(too_large()) } else { Ok(bytes) }
+    let read = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+    if read > limit { Err(too_large(read)) } else { Ok(bytes) }
 }
 
 /// Returns what something is, for error texts.
@@ -285,9 +299,10 @@ pub(in crate::host) fn attributes(fd: impl AsFd, path: &str) -> Result<Attribute
             value.truncate(size);
             total += size;
             if total > LARGEST_ATTRIBUTES {
-                let path = format!("The extended attributes of {path}");
+                let path = format!("the list of extended attributes of {path}");
                 let limit = u64::try_from(LARGEST_ATTRIBUTES).unwrap_or(u64::MAX);
-                return Err(HostError::TooLarge { path, limit });
+                let size = u64::try_from(total).unwrap_or(u64::MAX);
+                return Err(HostError::TooLarge { path, size, limit });
             }
             found.push((name.to_owned(), value));
         }

@@ -10,10 +10,10 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::{HostError, Root, relative};
+use crate::host::error::{OTHERS_MAY_WRITE, Unsafe};
 
 /// As many links as the kernel follows in one path.
 const MAX_LINKS: u32 = 40;
-const OTHERS_MAY_WRITE: u32 = 0o022;
 const STICKY: u32 = 0o1000;
 
 /// What to do about a directory that is missing.
@@ -78,7 +78,7 @@ impl Root {
         missing: Missing,
         made: &mut Vec<MadeDirectory>,
     ) -> Result<Option<Dir>, HostError> {
-        let mut way = Way { root: self, asked: directory, trusted, stack: Vec::new(), links: 0, missing };
+        let mut way = Way::new(self, directory, trusted, missing);
         way.check(self.as_fd())?;
         let mut rest = components(directory);
         while let Some(name) = rest.pop() {
@@ -95,7 +95,77 @@ impl Root {
     }
 }
 
+impl Root {
+    /// Opens a regular file that nobody but root and the agent's user may change, by a way that nobody else may turn;
+    /// `None` when there is none. Unlike [`Root::walk`], the directory that holds it may not even be sticky.
+    pub(super) fn walk_to_file(&self, path: &str) -> Result<Option<(OwnedFd, Stat)>, HostError> {
+        let mut way = Way::new(self, path, rustix::process::geteuid().as_raw(), Missing::Leave);
+        way.check(self.as_fd())?;
+        let mut rest = components(path);
+        rest.retain(|name| !matches!(name.as_str(), "" | "."));
+        while let Some(name) = rest.pop() {
+            if !rest.is_empty() || name == ".." {
+                if way.step(&name, &mut rest, &mut Vec::new())?.is_none() {
+                    return Ok(None);
+                }
+                continue;
+            }
+            way.check_strictly(way.here())?;
+            let flags =
+                OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            match rustix::fs::openat(way.here(), &*name, flags, Mode::empty()) {
+                Ok(fd) => return way.checked_file(fd).map(Some),
+                Err(Errno::NOENT) => return Ok(None),
+                Err(Errno::LOOP) => way.follow(&name, &mut rest)?,
+                // A socket, or a device without a driver.
+                Err(Errno::NXIO) => return Err(way.not_a_file("a socket")),
+                Err(errno) => return way.error("open", Err(errno)),
+            }
+        }
+        Err(way.not_a_file("a directory"))
+    }
+
+    /// Opens a directory as a root of its own, by a way that nobody but root and the agent's user may turn; `None` when
+    /// there is none. Not even its own bits let others write.
+    pub fn trusted_directory(&self, directory: &str) -> Result<Option<Self>, HostError> {
+        let trusted = rustix::process::geteuid().as_raw();
+        let Some(dir) = self.walk(directory, trusted, Missing::Leave, &mut Vec::new())? else {
+            return Ok(None);
+        };
+        Way::new(self, directory, trusted, Missing::Leave).check_strictly(dir.as_fd())?;
+        Ok(Some(self.below(directory, dir.fd)))
+    }
+}
+
+impl<'a> Way<'a> {
+    fn new(root: &'a Root, asked: &'a str, trusted: u32, missing: Missing) -> Self {
+        Self { root, asked, trusted, stack: Vec::new(), links: 0, missing }
+    }
+}
+
 impl Way<'_> {
+    fn checked_file(&self, fd: OwnedFd) -> Result<(OwnedFd, Stat), HostError> {
+        let stat = self.error("look at", rustix::fs::fstat(&fd))?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(self.not_a_file(super::kind_word(&stat)));
+        }
+        match unsafe_because(&stat, self.trusted, false) {
+            Some(rule) => {
+                let path = real_path(fd.as_fd(), self.root).unwrap_or_else(|| self.asked.to_owned());
+                Err(HostError::UnsafeFile { path, rule })
+            }
+            None => Ok((fd, stat)),
+        }
+    }
+
+    fn not_a_file(&self, found: &'static str) -> HostError {
+        HostError::Kind { path: self.asked.to_owned(), expected: "a regular file", found }
+    }
+
+    fn check_strictly(&self, fd: BorrowedFd<'_>) -> Result<(), HostError> {
+        self.check_as(fd, false)
+    }
+
     fn here(&self) -> BorrowedFd<'_> {
         self.stack.last().map_or_else(|| self.root.as_fd(), |(fd, _)| fd.as_fd())
     }
@@ -170,15 +240,14 @@ impl Way<'_> {
         }
         let here = self.error("look at", rustix::fs::fstat(self.here()))?;
         if !own_hands(here.st_uid) || !own_hands(link.st_uid) {
-            return Err(self.unsafe_directory(name, "is a link that another user could have made"));
+            return Err(self.unsafe_link(name, Unsafe::Link { uid: link.st_uid }));
         }
         self.links += 1;
         if self.links > MAX_LINKS {
             return self.error("resolve", Err(Errno::LOOP));
         }
         let target = self.error("read the link to", rustix::fs::readlinkat(self.here(), name, Vec::new()))?;
-        let target =
-            target.into_string().map_err(|_| self.unsafe_directory(name, "is a link that is not UTF-8"))?;
+        let target = target.into_string().map_err(|_| self.unsafe_link(name, Unsafe::LinkText))?;
         if target.starts_with('/') {
             self.stack.clear();
         }
@@ -187,20 +256,19 @@ impl Way<'_> {
     }
 
     fn check(&self, fd: BorrowedFd<'_>) -> Result<(), HostError> {
+        self.check_as(fd, true)
+    }
+
+    fn check_as(&self, fd: BorrowedFd<'_>, may_be_sticky: bool) -> Result<(), HostError> {
         let stat = self.error("look at the directory of", rustix::fs::fstat(fd))?;
-        let rule = if !own_hands(stat.st_uid) && stat.st_uid != self.trusted {
-            "belongs to another user"
-        } else if others_write(&stat) {
-            "can be written by others"
-        } else {
-            return Ok(());
-        };
+        let sticky = may_be_sticky && stat.st_mode & STICKY != 0;
+        let Some(rule) = unsafe_because(&stat, self.trusted, sticky) else { return Ok(()) };
         // The directory itself is not on the stack yet: the one asked for is named as far as the walk got.
         let directory = real_path(fd, self.root).unwrap_or_else(|| self.path());
         Err(HostError::UnsafeDirectory { path: self.asked.to_owned(), directory, rule })
     }
 
-    fn unsafe_directory(&self, name: &str, rule: &'static str) -> HostError {
+    fn unsafe_link(&self, name: &str, rule: Unsafe) -> HostError {
         let directory = format!("{}/{name}", self.path());
         HostError::UnsafeDirectory { path: self.asked.to_owned(), directory, rule }
     }
@@ -210,8 +278,14 @@ fn own_hands(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
 
-fn others_write(stat: &Stat) -> bool {
-    stat.st_mode & OTHERS_MAY_WRITE != 0 && stat.st_mode & STICKY == 0
+/// Says why others than root, the agent's user and a trusted one may change something. In a sticky directory everybody
+/// may write, and changes only what is theirs.
+fn unsafe_because(stat: &Stat, trusted: u32, sticky: bool) -> Option<Unsafe> {
+    let (uid, mode) = (stat.st_uid, stat.st_mode & 0o7777);
+    if !own_hands(uid) && uid != trusted {
+        return Some(Unsafe::Owner { uid, mode });
+    }
+    (mode & OTHERS_MAY_WRITE != 0 && !sticky).then_some(Unsafe::Writable { uid, mode })
 }
 
 fn open_directory(at: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, Errno> {

@@ -1,0 +1,18 @@
+//! The process's own limits.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// More open files than this are of no use: a batch of thousands of new directories has a few for each. Programs that the
+/// agent starts inherit the limit, and some go through all descriptors there could be.
+const MAX_OPEN_FILES: u64 = 65_536;
+
+/// Raises the number of files that may be open, as far as the hard limit lets it. A batch that needs more than there may
+/// be fails whole, and says so.
+pub fn raise_open_files() {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let wanted = maximum.map_or(MAX_OPEN_FILES, |hard| hard.min(MAX_OPEN_FILES));
+    if current.is_some_and(|soft| soft < wanted) {
+        // Below the hard limit nobody refuses it; where a sandbox does, the old limit holds.
+        setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum }).unwrap_or_default();
+    }
+}
