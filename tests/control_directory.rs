@@ -325,3 +325,121 @@ async fn drift_is_told_and_its_end_too() {
     assert!(log.contains(started) && !log.contains(over), "{log}");
     assert!(!log.contains("INFO"), "lines for people begin with their message: {log}");
 }
+
+fn told(node: &Node, more: &[&str]) -> node::Ran {
+    node.run(&[&["status", "--root", "root", "--os-backend", "none"], more].concat())
+}
+
+/// `status` says what the running agent says, under its name and with its times; and that it died.
+#[tokio::test(flavor = "current_thread")]
+async fn status_follows_the_agent_and_tells_its_death() {
+    let mut daemon = Daemon::start(Node::new());
+    daemon.put("policy.yaml", QUIET);
+    daemon.put("machineconfigs/rendered-worker-a.yaml", &motd("rendered-worker-a", "a"));
+    daemon.put("target.yaml", "config: rendered-worker-a\n");
+    daemon.until_done("rendered-worker-a").await;
+    let of_daemon = status(&daemon);
+    let report = daemon.report().unwrap();
+    assert_eq!(of_daemon["node"], "worker-0", "--node-name");
+    assert_eq!((&of_daemon["state"], &of_daemon["since"]), (&json!("Done"), &report["since"]));
+    assert_eq!(of_daemon["agent"]["running"], true);
+    assert_eq!(of_daemon["agent"]["pid"], daemon.child.id());
+    assert_eq!(of_daemon["follows"]["directory"], daemon.node.text("control"));
+    assert_eq!(told(&daemon.node, &["--exit-code"]).code, 0);
+
+    // What is wrong is the agent's word, with the time at which it began.
+    daemon.put("target.yaml", "config: rendered-worker-b\n");
+    daemon.until_fault("ConfigNotFound", &[]).await;
+    let (of_daemon, report) = (status(&daemon), daemon.report().unwrap());
+    assert_eq!((&of_daemon["fault"], &of_daemon["since"]), (&report["fault"], &report["since"]));
+    assert_eq!(told(&daemon.node, &["--exit-code"]).code, 4);
+    daemon.put("target.yaml", "config: rendered-worker-a\n");
+    daemon.until_done("rendered-worker-a").await;
+
+    // It dies. What it would do next is not known to it any more, but the directory says it.
+    daemon.child.kill().unwrap();
+    daemon.child.wait().unwrap();
+    let dead = status(&daemon);
+    assert_eq!((&dead["state"], &dead["agent"]["running"]), (&json!("Degraded"), &json!(false)));
+    assert_eq!(dead["fault"]["reason"], "AgentNotRunning");
+    assert_eq!(
+        (&dead["node"], &dead["desired"]["config"]),
+        (&json!("worker-0"), &json!("rendered-worker-a"))
+    );
+    daemon.put("target.yaml", "config: rendered-worker-b\n");
+    assert_eq!(status(&daemon)["desired"]["config"], "rendered-worker-b");
+    let ran = told(&daemon.node, &["--exit-code"]);
+    assert_eq!(ran.code, 4);
+    let line =
+        format!("  agent    not running (its process died); it follows {}", daemon.node.text("control"));
+    assert!(ran.out.lines().any(|one| one == line), "{}", ran.out);
+    assert!(
+        ran.out.contains("  next     See `systemctl status machine-config-agent.service`"),
+        "{}",
+        ran.out
+    );
+}
+
+/// An agent that was stopped is missed by nobody; nor is one where configs are applied by hand.
+#[tokio::test(flavor = "current_thread")]
+async fn stopped_agent_is_no_fault() {
+    let mut daemon = Daemon::start(Node::new());
+    daemon.put("policy.yaml", QUIET);
+    daemon.put("machineconfigs/rendered-worker-a.yaml", &motd("rendered-worker-a", "a"));
+    daemon.put("target.yaml", "config: rendered-worker-a\n");
+    daemon.until_done("rendered-worker-a").await;
+    daemon.signal(rustix::process::Signal::TERM);
+    assert!(daemon.end(std::time::Duration::from_secs(10)).success());
+    let stopped = status(&daemon);
+    assert_eq!((&stopped["state"], &stopped["fault"]), (&json!("Done"), &Value::Null));
+    assert_eq!((&stopped["agent"]["running"], &stopped["node"]), (&json!(false), &json!("worker-0")));
+    // Nobody follows the new target, and nothing pretends that it is reached.
+    daemon.put("target.yaml", "config: rendered-worker-b\n");
+    let behind = status(&daemon);
+    assert_eq!(
+        (&behind["state"], &behind["desired"]["config"]),
+        (&json!("Working"), &json!("rendered-worker-b"))
+    );
+    assert_eq!(told(&daemon.node, &["--exit-code"]).code, 1);
+}
+
+/// A user who may not read the agent's state gets its last report, and is told what is missing.
+#[tokio::test(flavor = "current_thread")]
+async fn status_without_root_says_what_it_may_not_read() {
+    use std::os::unix::process::CommandExt as _;
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("not run: status_without_root_says_what_it_may_not_read needs root");
+        return;
+    }
+    let mut daemon = Daemon::start(Node::new());
+    daemon.put("policy.yaml", QUIET);
+    daemon.put("machineconfigs/rendered-worker-a.yaml", &motd("rendered-worker-a", "a"));
+    daemon.put("target.yaml", "config: rendered-worker-a\n");
+    daemon.until_done("rendered-worker-a").await;
+    daemon.node.mode(".", 0o755);
+    let words = ["status", "--root", "root", "--os-backend", "none"];
+    let anyone = |node: &Node| {
+        // The checkout may be in a directory of root's own, so the binary comes as a descriptor would: by a copy.
+        let copy = node.path("agent");
+        std::fs::copy(node::BINARY, &copy).unwrap();
+        let mut command = std::process::Command::new(copy);
+        let output = command.args(words).current_dir(node.dir.path()).uid(65534).gid(65534).output().unwrap();
+        (
+            output.status.code(),
+            String::from_utf8(output.stdout).unwrap(),
+            String::from_utf8(output.stderr).unwrap(),
+        )
+    };
+    let (code, out, err) = anyone(&daemon.node);
+    assert_eq!(code, Some(0), "{err}");
+    assert!(out.starts_with("Node worker-0 is Done, since "), "{out}");
+    assert!(
+        out.contains("  unread   ") && out.contains("record.json") && out.contains("run it as root"),
+        "{out}"
+    );
+    // Nothing was left for it: it says so, and not that the node is not managed.
+    std::fs::remove_file(daemon.node.path("root/run/machine-config-agent/report.json")).unwrap();
+    let (code, out, err) = anyone(&daemon.node);
+    assert_eq!((code, out.as_str()), (Some(4), ""), "{err}");
+    assert!(err.contains("Next: Run it as root"), "{err}");
+}

@@ -36,7 +36,9 @@ fn masked(value: &mut Value) {
         Value::Object(map) => {
             for (key, value) in map {
                 match key.as_str() {
-                    "since" | "started" | "ended" | "id" | "update" | "node" if !value.is_null() => {
+                    "since" | "started" | "ended" | "id" | "update" | "node" | "directory"
+                        if !value.is_null() =>
+                    {
                         *value = Value::from(format!("<{key}>"));
                     }
                     "durations" => *value = json!({}),

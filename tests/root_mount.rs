@@ -218,7 +218,7 @@ fn what_is_no_host_is_not_entered() {
             .arg(&place);
         let output = command.output().unwrap();
         let told = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{told}");
+        assert_eq!(output.status.code(), Some(102), "{told}");
         for part in [cause, place.to_str().unwrap(), "HostToContainer"] {
             assert!(told.contains(part), "{part}: {told}");
         }

@@ -5,7 +5,7 @@ use std::io::{IsTerminal as _, Write as _};
 use super::host::{HostFlags, RebootBy, runtime};
 use super::settings::SettingsFlags;
 use super::telemetry::telemetry;
-use super::{CliError, input, print};
+use super::{CliError, input, last_report, print};
 use crate::agent::{Agent, End, Reboots, Reread, Stop, Until};
 use crate::control::ControlPlane;
 use crate::control::oneshot::OneShot;
@@ -13,6 +13,7 @@ use crate::host::machine_name;
 use crate::journal::Journal;
 use crate::model::Target;
 use crate::settings::Settings;
+use crate::telemetry::LastReport;
 use crate::telemetry::log::{self, Format};
 use crate::update::Phase;
 
@@ -59,7 +60,8 @@ pub(super) fn run(arguments: &Arguments, settings: &Settings) -> Result<u8, CliE
         let points = settings.points.clone();
         let host = arguments.host.open(arguments.reboot_by, points.clone())?;
         let journal = Journal::open(host.root.clone(), points.clone())?;
-        let telemetry = telemetry(settings, &host, Vec::new())?;
+        last_report::mark_stopped(&host.root);
+        let telemetry = telemetry(settings, &host, Vec::new(), LastReport::default())?;
         let tuning = arguments.tuning.open()?.read(&host.root)?;
         let settings = Reread::new(move || Ok(tuning.clone()));
         let mut agent = Agent::new(host, journal, control, telemetry, Stop::never(), &machine_name())

@@ -6,6 +6,7 @@ use clap::ValueEnum;
 use tracing::info;
 
 use super::host::{HostFlags, RebootBy, runtime};
+use super::last_report::{self, Follows};
 use super::settings::{SettingsFile, SettingsFlags};
 use super::telemetry::{ListenFlags, telemetry};
 use super::{CliError, Output};
@@ -142,10 +143,15 @@ impl Setting<'_> {
         let journal = Journal::open(host.root.clone(), self.settings.points.clone())?;
         let stop = Stop::signals().map_err(|source| CliError::Setup { what: "register signals", source })?;
         let reread = self.tuning.reread(&host.root);
-        let telemetry = telemetry(self.settings, &host, readings)?;
+        last_report::mark_stopped(&host.root);
+        let last = last_report::keeper(&host.root, &follows(self.arguments));
+        let telemetry = telemetry(self.settings, &host, readings, last)?;
         self.arguments.listen.serve(&telemetry, reviewer, self.own.clone()).await?;
+        let root = host.root.clone();
         let mut agent = Agent::new(host, journal, control, telemetry, stop, self.node).governed(reread);
-        match agent.run().await? {
+        let end = agent.run().await?;
+        last_report::mark_stopped(&root);
+        match end {
             End::Stopped | End::Settled => Ok(0),
             End::Reboot => Ok(super::host::REBOOT_WANTED),
         }
@@ -161,6 +167,15 @@ fn enter(directory: &Path) -> Result<Entered, CliError> {
              HostToContainer) and run it as root with CAP_SYS_CHROOT, from an image with both executables"
         ))
     })
+}
+
+/// Names where the targets come from, for people.
+fn follows(arguments: &Arguments) -> Follows {
+    match (&arguments.directory, &arguments.kubeconfig) {
+        (Some(path), _) => last_report::directory(path),
+        (None, Some(path)) => Follows::Cluster(path.display().to_string()),
+        (None, None) => Follows::Cluster("the pod's service account".to_owned()),
+    }
 }
 
 fn source(arguments: &Arguments, settings: &Settings) -> Result<Source, CliError> {

@@ -90,6 +90,27 @@ impl CliError {
         OF_DAEMON + self.exit_code()
     }
 
+    /// Returns true if the kernel refused it for want of a permission.
+    pub(super) fn is_denied(&self) -> bool {
+        match self {
+            Self::Host(error)
+            | Self::Journal(JournalError::Host(error))
+            | Self::Observe(ObserveError::Host { source: error, .. }) => error.is_denied(),
+            Self::Usage(_)
+            | Self::Settings(_)
+            | Self::Agent(_)
+            | Self::Model(_)
+            | Self::Irreconcilable(_)
+            | Self::Observe(_)
+            | Self::Journal(_)
+            | Self::Control(_)
+            | Self::Input { .. }
+            | Self::Output(_)
+            | Self::Setup { .. }
+            | Self::Sandbox(_) => false,
+        }
+    }
+
     /// Returns a bounded word.
     pub(super) fn reason(&self) -> &'static str {
         match self {

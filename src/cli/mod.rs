@@ -6,6 +6,7 @@ mod error;
 mod history;
 mod host;
 mod input;
+mod last_report;
 mod plan;
 #[cfg(feature = "backend-ostree")]
 mod sandbox;

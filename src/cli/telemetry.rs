@@ -18,7 +18,7 @@ use crate::telemetry::listen::{Guard, ListenError, Listener, Review, Reviewer};
 use crate::telemetry::metrics::{HostLabels, Kind, Metrics, Reading};
 use crate::telemetry::notify::Notify;
 use crate::telemetry::readiness::Readiness;
-use crate::telemetry::{Telemetry, tls};
+use crate::telemetry::{LastReport, Telemetry, tls};
 
 /// The flags of the listener.
 #[derive(Debug, clap::Args)]
@@ -97,6 +97,7 @@ pub(super) fn telemetry(
     settings: &Settings,
     host: &Host,
     readings: Vec<Reading>,
+    last: LastReport,
 ) -> Result<Telemetry, CliError> {
     let release = ["/etc/os-release", "/usr/lib/os-release"];
     let text = release.iter().find_map(|path| host.root.read(path).transpose()).transpose()?;
@@ -107,6 +108,7 @@ pub(super) fn telemetry(
         notify: Notify::new(settings.notify.clone(), settings.watchdog),
         metrics: Metrics::new(labels, all),
         readiness: Readiness::default(),
+        last,
     })
 }
 

@@ -180,6 +180,11 @@ impl HostError {
         }
     }
 
+    /// Returns true if the kernel refused it for want of a permission.
+    pub fn is_denied(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied)
+    }
+
     /// Returns a bounded word for events and metric labels.
     pub fn reason(&self) -> &'static str {
         match self {
@@ -221,6 +226,9 @@ impl HostError {
                 Trouble::ReadOnly => format!(
                     "Find out why the file system of {path} is read-only (findmnt -T {path}; dmesg) and remount it."
                 ),
+                Trouble::Passing | Trouble::Lasting if self.is_denied() => {
+                    format!("Run it as root; if it is root, look at {path} (ls -ldZ {path}; dmesg).")
+                }
                 Trouble::Passing | Trouble::Lasting => {
                     format!("Look at {path} on the node (ls -ldZ {path}; dmesg).")
                 }

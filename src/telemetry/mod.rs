@@ -10,6 +10,8 @@ pub mod notify;
 pub mod readiness;
 pub mod tls;
 
+use std::fmt;
+
 use crate::model::Timestamp;
 use crate::report::NodeReport;
 
@@ -26,6 +28,33 @@ pub struct Telemetry {
     pub metrics: Metrics,
     /// The kubelet's probe.
     pub readiness: Readiness,
+    /// Who asks on the node.
+    pub last: LastReport,
+}
+
+/// Keeps the last report where `status` finds it, which works without the agent.
+#[derive(Default)]
+pub struct LastReport(Option<Keep>);
+
+type Keep = Box<dyn FnMut(&NodeReport)>;
+
+impl LastReport {
+    /// Takes what keeps it.
+    pub fn kept_by(keep: impl FnMut(&NodeReport) + 'static) -> Self {
+        Self(Some(Box::new(keep)))
+    }
+
+    fn keep(&mut self, report: &NodeReport) {
+        if let Some(keep) = &mut self.0 {
+            keep(report);
+        }
+    }
+}
+
+impl fmt::Debug for LastReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LastReport")
+    }
 }
 
 impl Telemetry {
@@ -33,11 +62,13 @@ impl Telemetry {
     pub(crate) fn report(&mut self, report: &NodeReport, now: Timestamp) {
         self.notify.report(report);
         self.metrics.report(report, now);
+        self.last.keep(report);
         self.readiness.ready();
     }
 
     /// Tells a step of the work under way: systemd's line and its watchdog. Metrics and readiness wait for its end.
     pub(crate) fn progress(&mut self, report: &NodeReport) {
         self.notify.report(report);
+        self.last.keep(report);
     }
 }

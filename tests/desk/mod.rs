@@ -24,10 +24,10 @@ use machine_config_agent::model::machineconfig::MachineConfig;
 use machine_config_agent::model::policy::DisruptionPolicy;
 use machine_config_agent::model::{ConfigName, ImageRef, Target};
 use machine_config_agent::report::{NodeReport, Occurrence};
-use machine_config_agent::telemetry::Telemetry;
 use machine_config_agent::telemetry::metrics::{HostLabels, Metrics};
 use machine_config_agent::telemetry::notify::Notify as Systemds;
 use machine_config_agent::telemetry::readiness::Readiness;
+use machine_config_agent::telemetry::{LastReport, Telemetry};
 use tokio::sync::Notify;
 
 /// A clone is the same desk.
@@ -93,6 +93,7 @@ impl Desk {
             notify: Systemds::default(),
             metrics: self.metrics.clone(),
             readiness: Readiness::default(),
+            last: LastReport::default(),
         };
         let journal = Journal::open(host.root.clone(), FailPoints::off()).unwrap();
         Agent::new(host, journal, self.clone(), telemetry, Stop::never(), "worker-0")

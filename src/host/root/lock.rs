@@ -3,13 +3,21 @@
 use rustix::fd::OwnedFd;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
+use rustix::process::{Flock, FlockType, fcntl_getlk};
 
-use super::{HostError, Missing, Root, no_name, split};
+use super::{HostError, Missing, Root, is_absent, no_name, split};
 
 /// A lock that is held as long as this value lives; the kernel lets go of it when the process dies.
 #[derive(Debug)]
 pub struct LockFile {
     _fd: OwnedFd,
+}
+
+/// The process that holds a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Holder {
+    /// Its id; `None` where it is in another namespace.
+    pub pid: Option<i32>,
 }
 
 impl Root {
@@ -23,9 +31,25 @@ impl Root {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(&parent, name, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
         match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(LockFile { _fd: fd })),
+            Ok(()) => {
+                // The second kind of lock can be asked for without being taken. It decides nothing, so a file system
+                // that has none of it is fine.
+                let _informs = rustix::fs::fcntl_lock(&fd, FlockOperation::NonBlockingLockExclusive);
+                Ok(Some(LockFile { _fd: fd }))
+            }
             Err(Errno::WOULDBLOCK) => Ok(None),
             Err(errno) => Err(failed(errno)),
         }
+    }
+
+    /// Returns the process that holds the lock of a file. The lock is not touched: one who wants it gets it meanwhile.
+    pub fn lock_holder(&self, path: &str) -> Result<Option<Holder>, HostError> {
+        let failed = |errno: Errno| HostError::io("look at the lock", path, errno);
+        let fd = match self.resolve(path, OFlags::RDONLY | OFlags::NOFOLLOW) {
+            Err(errno) if is_absent(errno) => return Ok(None),
+            other => other.map_err(failed)?,
+        };
+        let held = fcntl_getlk(&fd, &Flock::from(FlockType::WriteLock)).map_err(failed)?;
+        Ok(held.map(|held| Holder { pid: held.pid.map(rustix::process::Pid::as_raw_pid) }))
     }
 }

@@ -26,7 +26,7 @@ use super::fsync::fsync;
 use super::meter::Meter;
 use crate::model::FileMode;
 
-pub use lock::LockFile;
+pub use lock::{Holder, LockFile};
 pub(in crate::host) use read::{AttributeList, Entry, attributes, kind_word, read_at_most};
 pub(in crate::host) use walk::{Dir, MadeDirectory, Missing};
 

@@ -86,7 +86,7 @@ async fn inactive(bus: &Connection, units: &[UnitName]) -> Result<Vec<String>, H
 }
 
 /// Returns the object of a unit; one that systemd had no reason to know yet is loaded.
-async fn loaded(bus: &Connection, unit: &UnitName) -> Result<OwnedObjectPath, HostError> {
+pub(super) async fn loaded(bus: &Connection, unit: &UnitName) -> Result<OwnedObjectPath, HostError> {
     let reply = call(bus, "LoadUnit", &(unit.as_str(),)).await?;
     reply.body().deserialize().map_err(|source| bus_error("LoadUnit", source))
 }

@@ -6,6 +6,7 @@ pub(in crate::host) mod bus;
 mod install;
 mod links;
 mod preset;
+mod service;
 mod signals;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -20,6 +21,7 @@ use crate::model::UnitName;
 pub use at_shutdown::LastProgram;
 pub use bus::{ServiceOutcome, Systemd};
 pub use links::UnitLinks;
+pub use service::ServiceState;
 pub use unit_files::{Calls, LinkVerb, Settled};
 
 /// systemd's own limit for starting and stopping a unit is 90 s each; a restart does both, with some units after others.

@@ -349,6 +349,24 @@ async fn a_unit_is_waited_for_by_what_systemd_tells() {
     assert!(systemd.active(&kubelet, std::time::Duration::from_secs(60), &never).await.unwrap().is_empty());
 }
 
+/// A service's state is systemd's; nothing is asked where none runs.
+#[tokio::test(flavor = "current_thread")]
+async fn service_state_is_read_without_a_job() {
+    let double = Double::new("252");
+    let (server, systemd) = peers(&double).await;
+    let agent = unit("machine-config-agent.service");
+    let change = |unit: &mut double::Unit| {
+        (unit.active, unit.result) = ("failed".to_owned(), "exit-code".to_owned());
+    };
+    double.change(&server, agent.as_str(), change).await;
+    let state = systemd.service(&agent).await.unwrap().unwrap();
+    assert_eq!(
+        (state.active.as_str(), state.result.as_str(), state.condition),
+        ("failed", "exit-code", true)
+    );
+    assert_eq!(Systemd::absent().service(&agent).await.unwrap(), None);
+}
+
 /// A real bus of its own, ended with the test.
 struct Bus {
     daemon: std::process::Child,

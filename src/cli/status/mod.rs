@@ -1,27 +1,39 @@
-//! `status`: what the node is, what it is doing, why, and the next step. Reads the state on disk and what the agent left
-//! in `/run`; no API, no lock.
+//! `status`: what the node is, what it is doing, why, and the next step. No lock, no API.
+//!
+//! A running agent has said it: its last report is shown as it is. Without one, the state on disk, the host and the
+//! directory that it followed are looked at here, and that nobody works is said first.
+
+mod agent;
+mod by_hand;
+mod text;
+
+use std::path::Path;
 
 use serde::Serialize;
 
 use super::host::{HostFlags, runtime};
+use super::last_report::{self, Follows, Left};
 use super::{CliError, Output, print, print_json};
 use crate::agent::drift::{watched, with_diffs};
-use crate::agent::refused::{REFUSED, Refused};
+use crate::agent::refused::Refused;
+use crate::control::ControlPlane as _;
+use crate::control::directory::Directory;
 use crate::host::watch::{Watch, Watched};
 use crate::host::{Host, Root, machine_name};
 use crate::journal::state;
 use crate::journal::stored::{Stored, load_record};
-use crate::model::observation::{LocalPackages, OsSeen, Staged};
+use crate::model::observation::{LocalPackages, OsSeen};
 use crate::model::os::Layers;
-use crate::model::{HostSpec, ImageRef, Karg, Target};
+use crate::model::{HostSpec, ImageRef, Target};
 use crate::observe::observe;
 use crate::plan::differences::Difference;
 use crate::plan::drift::drift;
 use crate::report::{Health, LinkDown, NodeReport, Progress, State, report};
+use crate::update::record::chain;
 use crate::update::{Fault, Record};
 
-/// How many diffs of drifted contents are shown: a screen; `verify` shows all.
-const DIFFS: usize = 1;
+use agent::AgentSeen;
+use by_hand::StagedByHand;
 
 /// Flags of `status`.
 #[derive(Debug, clap::Args)]
@@ -30,8 +42,11 @@ pub(super) struct Arguments {
     #[command(flatten)]
     host: HostFlags,
     /// Print again at every change
-    #[arg(long)]
+    #[arg(long, conflicts_with = "exit_code")]
     watch: bool,
+    /// Exit with 0 only when the node is Done and its agent at work; 1 not yet, 3 Unreconcilable, 4 Degraded
+    #[arg(long)]
+    exit_code: bool,
     /// How to print it
     #[arg(long, short, value_enum, default_value_t = Output::Text)]
     output: Output,
@@ -63,6 +78,17 @@ struct Status {
     /// Why the control plane can't be reached, as the agent saw it last.
     #[serde(skip_serializing_if = "Option::is_none")]
     link_down: Option<LinkDown>,
+    /// Whether somebody works on it.
+    agent: AgentSeen,
+    /// Where its targets come from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    follows: Option<Follows>,
+    /// What keeps a duty from its end, beside another fault.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    duty: Option<Fault>,
+    /// What this user may not read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unread: Vec<String>,
     /// What differs, for people; programs ask `verify`.
     #[serde(skip)]
     drift: Vec<Difference>,
@@ -91,54 +117,14 @@ struct NextBoot {
     deployment: String,
 }
 
-/// What boots next beside the image's own name.
-#[derive(Debug, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct StagedByHand {
-    image: Option<ImageRef>,
-    deployment: String,
-    /// Kernel arguments that the next boot has and this one has not.
-    added_kernel_arguments: Vec<Karg>,
-    /// Kernel arguments that this boot has and the next one has not.
-    removed_kernel_arguments: Vec<Karg>,
-}
-
-impl StagedByHand {
-    fn new(staged: &Staged, kargs: &[Karg]) -> Self {
-        let own = |karg: &&Karg| !karg.is_of_ostree() && !karg.is_of_boot_loader();
-        let running: Vec<Karg> = kargs.iter().filter(own).cloned().collect();
-        Self {
-            image: staged.image.clone(),
-            deployment: staged.deployment.clone(),
-            added_kernel_arguments: Karg::changed(staged.kargs.clone(), &running, &[]),
-            removed_kernel_arguments: Karg::changed(running, &staged.kargs, &[]),
-        }
-    }
-
-    /// Says in one line what the next boot takes, and how it differs from this one.
-    fn line(&self) -> String {
-        let image = self.image.as_ref().map_or("no image".to_owned(), ToString::to_string);
-        let added = signed('+', &self.added_kernel_arguments);
-        let removed = signed('-', &self.removed_kernel_arguments);
-        let kargs = if added.len() + removed.len() == 0 { " the same" } else { "" };
-        format!(
-            "  by hand  staged for the next boot: {} ({image}), kernel arguments{kargs}{removed}{added}",
-            self.deployment
-        )
-    }
-}
-
-/// Lists arguments, each behind a blank and a sign.
-fn signed(sign: char, list: &[Karg]) -> String {
-    list.iter().fold(String::new(), |text, karg| text + " " + &sign.to_string() + karg.as_str())
-}
-
 /// Prints the status, once or at every change.
 pub(super) fn run(arguments: &Arguments) -> Result<u8, CliError> {
     let host = arguments.host.observe()?;
     runtime()?.block_on(async {
         if !arguments.watch {
-            return show(&look(&host).await?, arguments.output).map(|()| 0);
+            let status = look(&host).await?;
+            show(&status, arguments.output)?;
+            return Ok(if arguments.exit_code { exit_code(&status) } else { 0 });
         }
         let (mut last, mut watch) = (None, None::<Watch>);
         loop {
@@ -161,7 +147,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, CliError> {
 fn show(status: &Status, output: Output) -> Result<(), CliError> {
     match output {
         Output::Json => print_json(status),
-        Output::Text => print(&text(status)),
+        Output::Text => print(&text::text(status)),
     }
 }
 
@@ -171,8 +157,25 @@ fn watched_now(host: &Host) -> Result<Watched, CliError> {
         Some(spec) => watched(&spec, &host.root, host.os.name())?,
         None => Watched::default(),
     };
-    wanted.paths.extend([state("record.json"), state("current.json"), REFUSED.to_owned()]);
+    // The end of the agent's process closes its lock.
+    let own = [state("record.json"), state("current.json"), state("lock"), last_report::PLACE.to_owned()];
+    wanted.paths.extend(own);
+    if let Some(Left { follows: Follows::Directory(path), .. }) = Left::load(&host.root)?
+        && host.root.is_machine()
+    {
+        wanted.paths.insert(format!("{path}/target.yaml"));
+    }
     Ok(wanted)
+}
+
+/// The codes of the documents; what is not Done with an agent that works is not done.
+fn exit_code(status: &Status) -> u8 {
+    match status.state {
+        State::Unreconcilable => 3,
+        State::Degraded => 4,
+        State::Done if status.agent.is_well() && status.link_down.is_none() && status.unread.is_empty() => 0,
+        State::Done | State::Working => 1,
+    }
 }
 
 /// Reads what the host has to be like; `None` while an update is under way, and where nothing is committed.
@@ -184,46 +187,135 @@ fn idle_spec(root: &Root) -> Result<Option<HostSpec>, CliError> {
     Ok(stored.map(|stored| stored.spec()).transpose()?)
 }
 
-async fn look(host: &Host) -> Result<Status, CliError> {
-    let record = load_record(&host.root)?;
-    let stored = Stored::load(&host.root, &state("current.json"))?;
-    let committed = stored.as_ref().map(|stored| stored.target.clone());
-    let mut health = Health {
-        node: machine_name(),
-        wanted: record.as_ref().map(|record| record.to.clone()).or_else(|| committed.clone()),
-        since: stored.as_ref().map(|stored| stored.at).unwrap_or_default(),
-        committed,
-        ..Health::default()
-    };
-    let spec = match &stored {
-        Some(stored) if record.is_none() => Some(stored.spec()?),
-        Some(_) | None => None,
-    };
-    let specs: Vec<_> = spec.iter().collect();
-    let seen = observe(host, &specs).await?;
-    if let Some(spec) = &spec {
-        health.drift = drift(spec, &seen);
-        with_diffs(&host.root, spec, &seen, &mut health.drift);
-    }
-    health.progress = record.as_ref().and_then(progress);
-    if let Some(refused) = Refused::load(&host.root)? {
-        health.wanted = refused.wanted.or(health.wanted);
-        health.fault = refused.fault;
-        health.awaited = refused.awaited;
-        health.link_down = refused.link_down;
-    }
-    // What a config asks for is no change by hand; one that can't be read any more asks for nothing.
-    let layers = stored.and_then(|stored| Some(stored.spec().ok()?.layers())).unwrap_or_default();
-    let mut status = status(report(record.as_ref(), &health), health, &seen.os, host, &layers);
-    if record.is_none() {
-        // Without an update the agent has staged nothing.
-        status.staged_by_hand = seen.os.staged().map(|staged| StagedByHand::new(staged, &seen.kargs));
-    }
-    Ok(status)
+/// The state on disk.
+#[derive(Default)]
+struct Disk {
+    record: Option<Record>,
+    stored: Option<Stored>,
 }
 
-fn status(report: NodeReport, health: Health, os: &OsSeen, host: &Host, layers: &Layers) -> Status {
-    let in_image = health.committed.as_ref().is_some_and(|target| target.image.is_some());
+impl Disk {
+    fn read(root: &Root) -> Result<Self, CliError> {
+        let record = load_record(root)?;
+        Ok(Self { stored: Stored::load(root, &state("current.json"))?, record })
+    }
+}
+
+/// Takes a result, or its default where this user may not read it and something else is known.
+fn or_unread<T: Default>(
+    result: Result<T, CliError>,
+    otherwise: bool,
+    unread: &mut Vec<String>,
+) -> Result<T, CliError> {
+    match result {
+        Err(error) if otherwise && error.is_denied() => {
+            unread.push(chain(&error));
+            Ok(T::default())
+        }
+        other => other,
+    }
+}
+
+async fn look(host: &Host) -> Result<Status, CliError> {
+    let left = Left::load(&host.root)?;
+    let agent = AgentSeen::ask(host, left.as_ref()).await?;
+    let mut unread = Vec::new();
+    let disk = or_unread(Disk::read(&host.root), left.is_some(), &mut unread)?;
+    let mut health = health(&disk, left.as_ref(), &mut unread).await?;
+    if left.is_none()
+        && let Some(refused) = Refused::load(&host.root)?
+    {
+        health.wanted = refused.wanted.or(health.wanted);
+        (health.fault, health.awaited) = (refused.fault, refused.awaited);
+        health.link_down = refused.link_down;
+    }
+    let spec = match &disk {
+        Disk { record: None, stored: Some(stored) } => Some(stored.spec()?),
+        Disk { .. } => None,
+    };
+    let specs: Vec<_> = spec.iter().collect();
+    let seen = observe(host, &specs).await.map(Some).map_err(CliError::from);
+    let seen = or_unread(seen, left.is_some(), &mut unread)?;
+    if let (Some(spec), Some(seen)) = (&spec, &seen) {
+        health.drift = drift(spec, seen);
+        with_diffs(&host.root, spec, seen, &mut health.drift);
+    }
+    let told = match left.as_ref().filter(|left| is_its_word(left, &agent, &unread)) {
+        Some(left) => left.report.clone(),
+        None => alone(report(disk.record.as_ref(), &health), &agent),
+    };
+    // What a config asks for is no change by hand; one that can't be read any more asks for nothing.
+    let layers = disk.stored.and_then(|stored| Some(stored.spec().ok()?.layers())).unwrap_or_default();
+    let idle = disk.record.is_none();
+    // Without an update the agent has staged nothing.
+    let staged = seen.as_ref().filter(|_| idle);
+    let staged = staged.and_then(|seen| Some(StagedByHand::new(seen.os.staged()?, &seen.kargs)));
+    let os = seen.map_or(OsSeen::NotImageBased, |seen| seen.os);
+    let follows = left.map(|left| left.follows);
+    let drift = if is_drift(&told) { health.drift } else { Vec::new() };
+    let around = Around { agent, follows, unread, drift };
+    Ok(Status { staged_by_hand: staged, ..status(told, &os, host, &layers, around) })
+}
+
+/// Returns true if the last report counts: its agent works, or nothing better may be read.
+fn is_its_word(left: &Left, agent: &AgentSeen, unread: &[String]) -> bool {
+    (agent.running == Some(true) && !left.stopped) || !unread.is_empty()
+}
+
+fn is_drift(report: &NodeReport) -> bool {
+    report.fault.as_ref().is_some_and(|fault| fault.reason == "ConfigDrift")
+}
+
+/// Collects what is known without the agent.
+async fn health(disk: &Disk, left: Option<&Left>, unread: &mut Vec<String>) -> Result<Health, CliError> {
+    let committed = disk.stored.as_ref().map(|stored| stored.target.clone());
+    let mut wanted = match left.map(|left| &left.follows) {
+        Some(Follows::Directory(path)) => or_unread(target(Path::new(path)).await, true, unread)?,
+        Some(Follows::Cluster(_)) | None => None,
+    };
+    let told = left.and_then(|left| {
+        let NodeReport { desired_config, desired_image, .. } = &left.report;
+        Some(Target { config: desired_config.clone()?, image: desired_image.clone() })
+    });
+    wanted = wanted.or(told).or_else(|| disk.record.as_ref().map(|record| record.to.clone()));
+    Ok(Health {
+        node: left.map_or_else(machine_name, |left| left.report.node.clone()),
+        wanted: wanted.or_else(|| committed.clone()),
+        since: disk.stored.as_ref().map(|stored| stored.at).unwrap_or_default(),
+        committed,
+        progress: disk.record.as_ref().and_then(progress),
+        ..Health::default()
+    })
+}
+
+/// Reads the target of a directory. One that is not valid is the agent's to report.
+async fn target(directory: &Path) -> Result<Option<Target>, CliError> {
+    match Directory::open(directory) {
+        Ok(mut directory) => Ok(directory.wanted().await.unwrap_or_default()),
+        Err(crate::control::ControlError::Host(error)) if error.is_denied() => Err(error.into()),
+        Err(_) => Ok(None),
+    }
+}
+
+/// A node whose agent should work and does not is not well, whatever it was before.
+fn alone(report: NodeReport, agent: &AgentSeen) -> NodeReport {
+    let Some(fault) = agent.fault().filter(|_| report.fault.is_none()) else { return report };
+    let since = agent.since.clone().unwrap_or_else(|| report.since.clone());
+    NodeReport { state: State::Degraded, reason: fault.to_string(), fault: Some(fault), since, ..report }
+}
+
+/// What is known beside the report.
+struct Around {
+    agent: AgentSeen,
+    follows: Option<Follows>,
+    unread: Vec<String>,
+    drift: Vec<Difference>,
+}
+
+fn status(report: NodeReport, os: &OsSeen, host: &Host, layers: &Layers, around: Around) -> Status {
+    let pair = |config: Option<_>, image| config.map(|config| Target { config, image });
+    let in_image = report.current_image.is_some();
+    let began = report.update.is_some() || report.current_config.is_some() || report.fault.is_some();
     Status {
         staged_by_hand: None,
         layers: (in_image && !layers.is_empty()).then(|| layers.to_string()),
@@ -231,9 +323,9 @@ fn status(report: NodeReport, health: Health, os: &OsSeen, host: &Host, layers: 
         node: report.node,
         state: report.state,
         phase: report.phase,
-        since: (report.update.is_some() || health.committed.is_some()).then_some(report.since),
-        current: health.committed,
-        desired: health.wanted,
+        since: began.then_some(report.since),
+        current: pair(report.current_config, report.current_image),
+        desired: pair(report.desired_config, report.desired_image),
         booted: os.booted().map(|booted| BootedOs {
             image: booted.image.as_ref().map(ToString::to_string),
             digest: booted.image.as_ref().map(|image| format!("sha256:{}", image.digest())),
@@ -244,11 +336,15 @@ fn status(report: NodeReport, health: Health, os: &OsSeen, host: &Host, layers: 
         }),
         next_boot: next_boot(os),
         staged: os.staged().and_then(|staged| staged.image.clone()),
+        duty: report.duty.filter(|duty| report.fault.as_ref() != Some(duty)),
         fault: report.fault,
         progress: report.progress,
         waiting: report.waiting,
         link_down: report.link_down,
-        drift: health.drift,
+        agent: around.agent,
+        follows: around.follows,
+        unread: around.unread,
+        drift: around.drift,
     }
 }
 
@@ -267,71 +363,6 @@ fn progress(record: &Record) -> Option<Progress> {
     Some(Progress { step: before + 1, of: record.plan.steps().len(), op, target, percent: None })
 }
 
-fn head(status: &Status) -> String {
-    match &status.since {
-        Some(since) => format!("Node {} is {:?}, since {since}", status.node, status.state),
-        None => format!("Node {} is not managed yet", status.node),
-    }
-}
-
-/// What was layered, removed or replaced on top of the image.
-fn by_hand(local: &LocalPackages) -> impl Iterator<Item = String> {
-    local.listed().map(|(word, names)| format!("  by hand  packages {word}: {names}"))
-}
-
-fn text(status: &Status) -> String {
-    let target = |target: &Option<Target>| match target {
-        None => "none yet".to_owned(),
-        Some(Target { config, image: None }) => config.to_string(),
-        Some(Target { config, image: Some(image) }) => format!("{config} with {image}"),
-    };
-    let mut lines = vec![
-        head(status),
-        format!("  phase    {}", status.phase),
-        format!("  current  {}", target(&status.current)),
-        format!("  desired  {}", target(&status.desired)),
-    ];
-    if let Some(booted) = &status.booted {
-        let image = booted.image.as_deref().unwrap_or("not from an image");
-        lines.push(format!("  booted   {image} ({}, {})", booted.backend, booted.deployment));
-        lines.push(format!("  backend  {}: {}", booted.backend, booted.backend_because));
-        lines.extend(by_hand(&booted.changed_by_hand));
-    }
-    if let Some(layers) = &status.layers {
-        lines.push(format!("  layers   none here; the image brings them: {layers}"));
-    }
-    if let Some(by_hand) = &status.staged_by_hand {
-        lines.push(by_hand.line());
-    } else if let Some(staged) = &status.staged {
-        lines.push(format!("  staged   {staged}"));
-    }
-    if let Some(next) = &status.next_boot {
-        let image = next.image.as_ref().map_or("no image".to_owned(), ToString::to_string);
-        lines.push(format!("  by hand  the next boot takes {} ({image})", next.deployment));
-    }
-    if let Some(progress) = &status.progress {
-        lines.push(format!(
-            "  step     {}/{} {} {}",
-            progress.step, progress.of, progress.op, progress.target
-        ));
-    }
-    if let Some(waiting) = &status.waiting {
-        lines.push(format!("  waits    for {waiting}"));
-    }
-    if let Some(down) = &status.link_down {
-        lines.push(format!("  link     down since {}: {}: {}", down.since, down.reason, down.message));
-        lines.push(format!("  next     {}", down.next));
-    }
-    if let Some(fault) = &status.fault {
-        lines.push(format!("  why      {}: {}", fault.reason, fault.message));
-        lines.push(format!("  next     {}", fault.next));
-    }
-    for diff in status.drift.iter().filter_map(|difference| difference.diff.as_ref()).take(DIFFS) {
-        lines.extend(diff.lines().map(|line| format!("    {line}")));
-    }
-    lines.join("\n")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -339,6 +370,12 @@ mod tests {
     use crate::model::Timestamp;
     use crate::model::machineconfig::MachineConfig;
     use crate::model::observation::{Booted, Carries};
+
+    fn alone_here() -> Around {
+        let agent =
+            AgentSeen { running: None, pid: None, expected: false, since: None, text: "gone".to_owned() };
+        Around { agent, follows: None, unread: Vec::new(), drift: Vec::new() }
+    }
 
     fn host_at(dir: &std::path::Path) -> Host {
         let os_because = "it is a test".to_owned();
@@ -351,7 +388,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let host = host_at(dir.path());
         let of_state: Watched = watched_now(&host).unwrap();
-        assert_eq!(of_state.paths, [state("record.json"), state("current.json"), REFUSED.to_owned()].into());
+        let own = [state("record.json"), state("current.json"), state("lock"), last_report::PLACE.to_owned()];
+        assert_eq!(of_state.paths, own.into());
         let file = r#"{"path": "/etc/app.conf", "contents": {"source": "data:,a"}}"#;
         let config = format!(
             r#"{{"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig", "metadata": {{"name": "a"}},
@@ -381,8 +419,11 @@ mod tests {
         let extensions = ["usbguard".to_owned()].into();
         let layers = Layers { extensions, ..Layers::default() };
         let health = Health::default();
-        let status = status(report(None, &health), health, &os, &host, &layers);
-        let text = text(&status);
+        let agent =
+            AgentSeen { running: None, pid: None, expected: false, since: None, text: "gone".to_owned() };
+        let around = Around { agent, follows: None, unread: Vec::new(), drift: Vec::new() };
+        let status = status(report(None, &health), &os, &host, &layers, alone_here());
+        let text = text::text(&status);
         for line in [
             "  backend  none: it is a test",
             "  by hand  packages layered: vim",
@@ -397,23 +438,6 @@ mod tests {
         assert_eq!(json["nextBoot"]["deployment"], "os-old.0");
     }
 
-    /// What an administrator has staged is shown as such, with what it changes: the image's name alone would say that
-    /// the next boot is as this one. What the boot loader adds is no change.
-    #[test]
-    fn staged_arguments_of_an_administrator_are_shown() {
-        let staged =
-            Staged { image: None, deployment: "os-abc.1".to_owned(), kargs: Karg::split("rw quiet nosmt") };
-        let running =
-            Karg::split("BOOT_IMAGE=(hd0,gpt3)/vmlinuz rw quiet debug ostree=/ostree/boot.0/os/x/0");
-        let by_hand = StagedByHand::new(&staged, &running);
-        let line = "  by hand  staged for the next boot: os-abc.1 (no image), kernel arguments -debug +nosmt";
-        assert_eq!(by_hand.line(), line);
-        let json = serde_json::to_value(&by_hand).unwrap();
-        assert_eq!(json["addedKernelArguments"], serde_json::json!(["nosmt"]));
-        let same = StagedByHand::new(&Staged { kargs: Karg::split("rw quiet debug"), ..staged }, &running);
-        assert!(same.line().ends_with("kernel arguments the same"), "{}", same.line());
-    }
-
     /// MCD-204: in image mode what the config asks for comes with the image, and `status` says so.
     #[test]
     fn the_image_brings_kernel_and_extensions_in_image_mode() {
@@ -424,7 +448,8 @@ mod tests {
         let shown = |image: Option<ImageRef>| {
             let config = crate::model::ConfigName::new("rendered-a").unwrap();
             let health = Health { committed: Some(Target { config, image }), ..Health::default() };
-            text(&status(report(None, &health), health, &OsSeen::NotImageBased, &host, &layers))
+            let status = status(report(None, &health), &OsSeen::NotImageBased, &host, &layers, alone_here());
+            text::text(&status)
         };
         let line = "  layers   none here; the image brings them: kernel default, extensions usbguard";
         assert!(shown(Some(image)).lines().any(|one| one == line));

@@ -1,0 +1,103 @@
+//! What the agent of this host reported last, left in `/run` for `status`: the node's name, the target as its control
+//! plane says it, how far the work is.
+//!
+//! Only the daemon writes it, and whoever takes the journal's lock marks it as another's first: one that is not marked is
+//! of the process that holds the lock, or of one that died. It holds no contents, so everybody may read it.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use tracing::warn;
+
+use crate::host::{FailPoints, HostError, Root};
+use crate::model::FileMode;
+use crate::report::NodeReport;
+use crate::telemetry::LastReport;
+use crate::update::record::chain;
+
+/// Where it is.
+pub(super) const PLACE: &str = "/run/machine-config-agent/report.json";
+
+/// Where an agent gets its targets from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Follows {
+    /// A directory.
+    Directory(String),
+    /// A cluster, reached with this.
+    Cluster(String),
+}
+
+/// What is in the file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Left {
+    /// Where its targets come from.
+    pub(super) follows: Follows,
+    /// Whether it is of an agent that ended as it was asked to, or before the one that holds the lock.
+    #[serde(default)]
+    pub(super) stopped: bool,
+    /// The report.
+    pub(super) report: NodeReport,
+}
+
+impl Left {
+    /// Reads what was left. What can't be understood is another version's, which replaces it.
+    pub(super) fn load(root: &Root) -> Result<Option<Self>, HostError> {
+        Ok(root.read(PLACE)?.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
+    }
+}
+
+/// Returns what keeps the reports of an agent.
+pub(super) fn keeper(root: &Root, follows: &Follows) -> LastReport {
+    let (root, follows) = (quiet(root), follows.clone());
+    let mut last = None::<Left>;
+    let mut failed = false;
+    LastReport::kept_by(move |report| {
+        let left = Left { follows: follows.clone(), stopped: false, report: report.clone() };
+        if last.as_ref() != Some(&left) {
+            let done = write(&root, &left);
+            // Each report would say the same.
+            if !std::mem::replace(&mut failed, done.is_err()) {
+                tell(done);
+            }
+            last = Some(left);
+        }
+    })
+}
+
+/// Marks what is there as another's: at the start, with the lock held, and at an end that was asked for. It is replaced
+/// rather than removed, since only a new file needs a label.
+pub(super) fn mark_stopped(root: &Root) {
+    let root = quiet(root);
+    tell(match Left::load(&root) {
+        Ok(Some(left)) if !left.stopped => write(&root, &Left { stopped: true, ..left }),
+        Ok(_) => Ok(()),
+        Err(error) => Err(error),
+    });
+}
+
+/// A crash test counts the writes of an update, not these.
+fn quiet(root: &Root) -> Root {
+    root.clone().with_points(&FailPoints::off())
+}
+
+fn write(root: &Root, left: &Left) -> Result<(), HostError> {
+    let bytes = serde_json::to_vec(left).map_err(|error| HostError::Malformed {
+        path: PLACE.to_owned(),
+        format: "JSON",
+        cause: error.to_string(),
+    })?;
+    root.replace(PLACE, &bytes, FileMode::DEFAULT)
+}
+
+fn tell(done: Result<(), HostError>) {
+    if let Err(error) = done {
+        warn!("The report for `status` was not updated: {}. Next: {}", chain(&error), error.next());
+    }
+}
+
+/// Names the directory so that another process finds it.
+pub(super) fn directory(path: &Path) -> Follows {
+    Follows::Directory(std::path::absolute(path).as_deref().unwrap_or(path).display().to_string())
+}

@@ -1,0 +1,189 @@
+//! Whether the agent of the host runs: its lock says so, and systemd why not.
+
+use serde::Serialize;
+
+use super::super::last_report::Left;
+use crate::host::root::Holder;
+use crate::host::systemd::ServiceState;
+use crate::host::{Host, HostError};
+use crate::journal::state;
+use crate::model::{Class, UnitName};
+use crate::update::Fault;
+use crate::update::record::chain;
+
+/// The agent's unit.
+const UNIT: &str = "machine-config-agent.service";
+
+/// What is known of the agent.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct AgentSeen {
+    /// `None`: it can't be known.
+    pub(super) running: Option<bool>,
+    /// Its process, where it is in this namespace.
+    pub(super) pid: Option<i32>,
+    /// Whether it should run: it is enabled, or it died.
+    pub(super) expected: bool,
+    /// What it is, in words.
+    pub(super) text: String,
+    /// Since when it does not run, RFC 3339.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) since: Option<String>,
+}
+
+/// Its lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lock {
+    Held(Holder),
+    Free,
+    /// This user may not look at it.
+    Unknown,
+}
+
+impl AgentSeen {
+    /// Asks the lock and systemd.
+    pub(super) async fn ask(host: &Host, left: Option<&Left>) -> Result<Self, HostError> {
+        let lock = match host.root.lock_holder(&state("lock")) {
+            Err(error) if error.is_denied() => Lock::Unknown,
+            other => other?.map_or(Lock::Free, Lock::Held),
+        };
+        let Ok(unit) = UnitName::new(UNIT) else { return Ok(Self::unknown(String::new())) };
+        let service = host.systemd.service(&unit).await;
+        Ok(Self::known(lock, service, left))
+    }
+
+    fn unknown(text: String) -> Self {
+        Self { running: None, pid: None, expected: false, text, since: None }
+    }
+
+    /// Returns true if it works, or nobody asked for it.
+    pub(super) fn is_well(&self) -> bool {
+        self.running == Some(true) || !self.expected
+    }
+
+    fn known(lock: Lock, service: Result<Option<ServiceState>, HostError>, left: Option<&Left>) -> Self {
+        if let Lock::Held(Holder { pid }) = lock {
+            let text = pid.map_or("running".to_owned(), |pid| format!("running (pid {pid})"));
+            return Self { running: Some(true), pid, expected: true, text, since: None };
+        }
+        let died = left.is_some_and(|left| !left.stopped);
+        match service {
+            Ok(Some(service)) if service.load != "not-found" => Self::of_service(lock, &service),
+            Ok(_) if lock == Lock::Unknown => {
+                Self::unknown("not known (only root can look at its lock)".to_owned())
+            }
+            Ok(_) => {
+                let why = match left {
+                    Some(Left { stopped: false, .. }) => "its process died",
+                    Some(_) => "it was stopped",
+                    None => "no unit of systemd starts it",
+                };
+                Self { running: Some(false), expected: died, ..Self::unknown(format!("not running ({why})")) }
+            }
+            Err(error) => {
+                let text = format!("not running ({})", chain(&error));
+                Self { running: (lock == Lock::Free).then_some(false), expected: died, ..Self::unknown(text) }
+            }
+        }
+    }
+
+    fn of_service(lock: Lock, service: &ServiceState) -> Self {
+        if lock == Lock::Unknown && matches!(service.active.as_str(), "active" | "reloading") {
+            return Self { running: Some(true), expected: true, ..Self::unknown("running".to_owned()) };
+        }
+        let failed = service.active == "failed" || service.sub == "auto-restart";
+        let starts = service.active == "activating" && !failed;
+        let expected = failed || starts || service.file == "enabled";
+        let text = if starts { "starting".to_owned() } else { format!("not running ({})", words(service)) };
+        let since = service.since.filter(|_| !starts).map(|since| since.to_string());
+        Self { running: Some(false), pid: None, expected, text, since }
+    }
+
+    /// Returns what is wrong when it should run and does not.
+    pub(super) fn fault(&self) -> Option<Fault> {
+        let missed = self.expected && self.running == Some(false);
+        missed.then(|| Fault {
+            class: Class::Degraded,
+            reason: "AgentNotRunning".to_owned(),
+            message: format!("nobody follows the target of this node: the agent is {}", self.text),
+            next: format!("See `systemctl status {UNIT}` and `journalctl -u {UNIT} -p warning -b`."),
+        })
+    }
+}
+
+fn words(service: &ServiceState) -> String {
+    let mut words =
+        vec![if service.sub == "auto-restart" { "restarting" } else { service.active.as_str() }.to_owned()];
+    if !["", "success", "exit-code", "signal"].contains(&service.result.as_str()) {
+        words.push(service.result.clone());
+    }
+    if !service.condition {
+        words.push("a condition of its unit is not met".to_owned());
+    }
+    if service.active != "inactive" || service.result != "success" {
+        words.extend(service.exit.map(|code| format!("exit {code}")));
+        words.extend(service.signal.map(|signal| format!("signal {signal}")));
+    }
+    if service.file == "disabled" || service.load == "masked" {
+        words.push(if service.load == "masked" { "masked" } else { "disabled" }.to_owned());
+    }
+    words.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn service(active: &str, result: &str, file: &str) -> ServiceState {
+        let word = |word: &str| word.to_owned();
+        let (load, sub) = (word("loaded"), word("dead"));
+        let (active, result, file) = (word(active), word(result), word(file));
+        ServiceState { load, active, sub, result, file, condition: true, ..ServiceState::default() }
+    }
+
+    fn seen(service: ServiceState) -> AgentSeen {
+        AgentSeen::known(Lock::Free, Ok(Some(service)), None)
+    }
+
+    /// A dead agent is named with what systemd knows of its end.
+    #[test]
+    fn dead_agent_is_a_fault_with_its_exit() {
+        let dead = seen(ServiceState { exit: Some(104), ..service("failed", "exit-code", "enabled") });
+        assert_eq!(dead.text, "not running (failed, exit 104)");
+        assert_eq!(dead.fault().unwrap().reason, "AgentNotRunning");
+        let killed = seen(ServiceState { signal: Some(9), ..service("failed", "watchdog", "disabled") });
+        assert_eq!(killed.text, "not running (failed, watchdog, signal 9, disabled)");
+        assert!(killed.fault().is_some());
+        let again =
+            ServiceState { sub: "auto-restart".to_owned(), ..service("activating", "exit-code", "enabled") };
+        assert_eq!(
+            seen(ServiceState { exit: Some(102), ..again }).text,
+            "not running (restarting, exit 102)"
+        );
+    }
+
+    /// One that nobody asked for is missed by nobody; one that is enabled is.
+    #[test]
+    fn only_expected_agent_is_missed() {
+        assert_eq!(seen(service("inactive", "success", "disabled")).fault(), None);
+        let skipped = ServiceState { condition: false, ..service("inactive", "success", "enabled") };
+        let skipped = seen(skipped);
+        assert_eq!(skipped.text, "not running (inactive, a condition of its unit is not met)");
+        assert!(skipped.fault().is_some());
+        let absent = ServiceState { load: "not-found".to_owned(), ..ServiceState::default() };
+        assert_eq!(seen(absent).text, "not running (no unit of systemd starts it)");
+        assert_eq!(AgentSeen::known(Lock::Free, Ok(None), None).fault(), None);
+    }
+
+    /// Its lock counts, whatever systemd knows: in a pod it is no unit of the host.
+    #[test]
+    fn held_lock_is_running_agent() {
+        let inactive = service("inactive", "success", "enabled");
+        let seen = AgentSeen::known(Lock::Held(Holder { pid: Some(7) }), Ok(Some(inactive)), None);
+        assert_eq!((seen.running, seen.text.as_str(), seen.fault()), (Some(true), "running (pid 7)", None));
+        let unprivileged =
+            AgentSeen::known(Lock::Unknown, Ok(Some(service("active", "success", "enabled"))), None);
+        assert_eq!(unprivileged.running, Some(true));
+        assert_eq!(AgentSeen::known(Lock::Unknown, Ok(None), None).running, None);
+    }
+}

@@ -1,0 +1,87 @@
+//! The status as people read it.
+
+use super::Status;
+use crate::cli::last_report::Follows;
+use crate::model::Target;
+use crate::model::observation::LocalPackages;
+
+/// How many diffs of drifted contents are shown: a screen; `verify` shows all.
+const DIFFS: usize = 1;
+
+/// Says who works on it, and what it follows.
+fn agent(status: &Status) -> String {
+    let since = status.agent.since.as_ref().map(|since| format!(" since {since}")).unwrap_or_default();
+    let follows = match &status.follows {
+        Some(Follows::Directory(path)) => format!("; it follows {path}"),
+        Some(Follows::Cluster(access)) => format!("; it follows the Node object, with {access}"),
+        None => String::new(),
+    };
+    format!("  agent    {}{since}{follows}", status.agent.text)
+}
+
+fn head(status: &Status) -> String {
+    match &status.since {
+        Some(since) => format!("Node {} is {:?}, since {since}", status.node, status.state),
+        None => format!("Node {} is not managed yet", status.node),
+    }
+}
+
+/// What was layered, removed or replaced on top of the image.
+fn by_hand(local: &LocalPackages) -> impl Iterator<Item = String> {
+    local.listed().map(|(word, names)| format!("  by hand  packages {word}: {names}"))
+}
+
+pub(super) fn text(status: &Status) -> String {
+    let target = |target: &Option<Target>| match target {
+        None => "none yet".to_owned(),
+        Some(Target { config, image: None }) => config.to_string(),
+        Some(Target { config, image: Some(image) }) => format!("{config} with {image}"),
+    };
+    let mut lines = vec![
+        head(status),
+        agent(status),
+        format!("  phase    {}", status.phase),
+        format!("  current  {}", target(&status.current)),
+        format!("  desired  {}", target(&status.desired)),
+    ];
+    if let Some(booted) = &status.booted {
+        let image = booted.image.as_deref().unwrap_or("not from an image");
+        lines.push(format!("  booted   {image} ({}, {})", booted.backend, booted.deployment));
+        lines.push(format!("  backend  {}: {}", booted.backend, booted.backend_because));
+        lines.extend(by_hand(&booted.changed_by_hand));
+    }
+    if let Some(layers) = &status.layers {
+        lines.push(format!("  layers   none here; the image brings them: {layers}"));
+    }
+    if let Some(by_hand) = &status.staged_by_hand {
+        lines.push(by_hand.line());
+    } else if let Some(staged) = &status.staged {
+        lines.push(format!("  staged   {staged}"));
+    }
+    if let Some(next) = &status.next_boot {
+        let image = next.image.as_ref().map_or("no image".to_owned(), ToString::to_string);
+        lines.push(format!("  by hand  the next boot takes {} ({image})", next.deployment));
+    }
+    if let Some(progress) = &status.progress {
+        lines.push(format!(
+            "  step     {}/{} {} {}",
+            progress.step, progress.of, progress.op, progress.target
+        ));
+    }
+    if let Some(waiting) = &status.waiting {
+        lines.push(format!("  waits    for {waiting}"));
+    }
+    if let Some(down) = &status.link_down {
+        lines.push(format!("  link     down since {}: {}: {}", down.since, down.reason, down.message));
+        lines.push(format!("  next     {}", down.next));
+    }
+    for fault in status.fault.iter().chain(&status.duty) {
+        lines.push(format!("  why      {}: {}", fault.reason, fault.message));
+        lines.push(format!("  next     {}", fault.next));
+    }
+    lines.extend(status.unread.iter().map(|what| format!("  unread   {what}; run it as root")));
+    for diff in status.drift.iter().filter_map(|difference| difference.diff.as_ref()).take(DIFFS) {
+        lines.extend(diff.lines().map(|line| format!("    {line}")));
+    }
+    lines.join("\n")
+}

@@ -1,0 +1,71 @@
+//! How a service is, in systemd's words.
+
+use std::time::Duration;
+
+use super::active::loaded;
+use super::bus::{SERVICE_UNIT, Systemd, UNIT, property, within};
+use crate::host::HostError;
+use crate::model::{Timestamp, UnitName};
+
+/// systemd answers such a question within milliseconds; a person waits.
+const ANSWER: Duration = Duration::from_secs(3);
+/// `waitid(2)`: the process ended by itself.
+const EXITED: i32 = 1;
+
+/// A service's state.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ServiceState {
+    /// Whether its unit file was found: `loaded`, `not-found`, `masked`.
+    pub load: String,
+    /// `active`, `activating`, `inactive`, `failed` and so on.
+    pub active: String,
+    /// `running`, `auto-restart`, `dead` and so on.
+    pub sub: String,
+    /// Why it ended: `success`, `exit-code`, `signal`, `watchdog` and so on.
+    pub result: String,
+    /// `enabled`, `disabled` and so on.
+    pub file: String,
+    /// The exit code of its last process.
+    pub exit: Option<i32>,
+    /// The signal that ended its last process.
+    pub signal: Option<i32>,
+    /// When it changed its state last.
+    pub since: Option<Timestamp>,
+    /// Whether its conditions were met when it was started last.
+    pub condition: bool,
+}
+
+impl Systemd {
+    /// Asks systemd how a service is; `None` where no systemd runs for the root. Needs no privilege.
+    pub async fn service(&self, unit: &UnitName) -> Result<Option<ServiceState>, HostError> {
+        within(format!("systemd (the state of {unit})"), ANSWER, async {
+            let Some(bus) = self.connect().await? else { return Ok(None) };
+            let path = loaded(&bus, unit).await?;
+            let of_unit = async |name| property::<String>(&bus, &path, UNIT, name).await;
+            let mut state = ServiceState {
+                load: of_unit("LoadState").await.unwrap_or_default(),
+                active: of_unit("ActiveState").await?,
+                sub: of_unit("SubState").await.unwrap_or_default(),
+                // The rest only explains these.
+                file: of_unit("UnitFileState").await.unwrap_or_default(),
+                result: property(&bus, &path, SERVICE_UNIT, "Result").await.unwrap_or_default(),
+                condition: property(&bus, &path, UNIT, "ConditionResult").await.unwrap_or(true),
+                ..ServiceState::default()
+            };
+            let since: u64 = property(&bus, &path, UNIT, "StateChangeTimestamp").await.unwrap_or_default();
+            state.since = (since > 0).then(|| Timestamp::from_micros(since));
+            let asked: u64 =
+                property(&bus, &path, UNIT, "ConditionTimestampMonotonic").await.unwrap_or_default();
+            state.condition |= asked == 0;
+            let code: i32 = property(&bus, &path, SERVICE_UNIT, "ExecMainCode").await.unwrap_or_default();
+            let status: i32 = property(&bus, &path, SERVICE_UNIT, "ExecMainStatus").await.unwrap_or_default();
+            match code {
+                0 => {}
+                EXITED => state.exit = Some(status),
+                _ => state.signal = Some(status),
+            }
+            Ok(Some(state))
+        })
+        .await
+    }
+}
