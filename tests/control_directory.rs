@@ -11,6 +11,7 @@
 
 mod followed;
 mod node;
+mod ran;
 
 use std::time::Duration;
 
@@ -346,6 +347,9 @@ async fn status_follows_the_agent_and_tells_its_death() {
     assert_eq!(of_daemon["agent"]["pid"], daemon.child.id());
     assert_eq!(of_daemon["follows"]["directory"], daemon.node.text("control"));
     assert_eq!(told(&daemon.node, &["--exit-code"]).code, 0);
+    // What the agent follows is what a plan means where nothing else is said.
+    let plan = daemon.node.run(&["plan", "--root", "root", "--os-backend", "none"]);
+    assert!(plan.code == 0 && plan.out.contains("Mode   nothing"), "{}{}", plan.out, plan.err);
 
     // What is wrong is the agent's word, with the time at which it began.
     daemon.put("target.yaml", "config: rendered-worker-b\n");
@@ -408,7 +412,7 @@ async fn stopped_agent_is_no_fault() {
 async fn status_without_root_says_what_it_may_not_read() {
     use std::os::unix::process::CommandExt as _;
     if !rustix::process::geteuid().is_root() {
-        eprintln!("not run: status_without_root_says_what_it_may_not_read needs root");
+        ran::not_run("root");
         return;
     }
     let mut daemon = Daemon::start(Node::new());

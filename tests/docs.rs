@@ -4,6 +4,7 @@
     clippy::panic,
     clippy::disallowed_methods,
     clippy::disallowed_types,
+    clippy::string_slice,
     reason = "a test may read files and stop at the first surprise"
 )]
 
@@ -120,29 +121,79 @@ fn every_link_leads_somewhere() {
     assert!(links >= 6, "{links} links");
 }
 
-#[test]
-fn every_verb_in_the_documents_exists() {
-    let help = std::process::Command::new(env!("CARGO_BIN_EXE_machine-config-agent"))
-        .arg("--help")
-        .output()
-        .unwrap();
-    let help = String::from_utf8(help.stdout).unwrap();
-    let mut verbs: BTreeSet<&str> =
-        help.lines().filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next()).collect();
-    verbs.insert("sandbox");
-    let mut used = BTreeSet::new();
-    for document in documents() {
-        for line in std::fs::read_to_string(&document).unwrap().lines() {
-            let commands = line.trim_start().split("; ").chain(line.split('`').skip(1).step_by(2));
-            for command in commands {
-                let Some(rest) = command.trim().strip_prefix("machine-config-agent ") else { continue };
-                let verb = rest.split_whitespace().next().unwrap();
-                assert!(verbs.contains(verb), "{}: {verb:?} in {line}", document.display());
-                used.insert(verb.to_owned());
+/// The commands of our own binary in a text: after a prompt, a path, a quote or at the beginning of a line.
+fn own_commands(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for line in text.lines() {
+        for (at, _) in line.match_indices("machine-config-agent ") {
+            let before = line[..at].trim_end_matches(|c: char| c.is_ascii_lowercase() || c == '/');
+            let starts = before.trim_start().is_empty()
+                || before.ends_with(['`', '"', '='])
+                || ["; ", "&& ", "then ", "$ ", "Next: "].iter().any(|head| before.ends_with(head));
+            if !starts {
+                continue;
             }
+            let rest = &line[at + "machine-config-agent ".len()..];
+            let end = ["`", "#", ";", "\\n", "|", " &&", "\""].iter().filter_map(|end| rest.find(end)).min();
+            found.push(rest[..end.unwrap_or(rest.len())].trim().to_owned());
         }
     }
-    assert!(used.len() >= 6, "{used:?}");
+    found
+}
+
+#[test]
+fn commands_are_seen_where_people_find_them() {
+    let text = "Next: machine-config-agent status\n  machine-config-agent plan --to b   # why\n see `machine-config-agent verify`; \
+                then\nExecStart=/usr/bin/machine-config-agent daemon --directory /x\n systemctl restart machine-config-agent now\n";
+    assert_eq!(own_commands(text), ["status", "plan --to b", "verify", "daemon --directory /x"]);
+}
+
+/// What a text tells people to type has to work: the verb, its flags, and those it can't do without.
+#[test]
+fn every_command_in_texts_is_understood() {
+    let mut texts: Vec<PathBuf> = documents();
+    texts.push("dist/machine-config-agent.catalog".into());
+    texts.extend(below(Path::new("src"), ".rs"));
+    texts.extend(below(Path::new("systemd"), ".service"));
+    texts.extend(below(Path::new("systemd"), ".conf"));
+    texts.extend(below(Path::new("dist"), ".md"));
+    let help = |words: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_machine-config-agent"));
+        let output = command.args(words).arg("--help").output().unwrap();
+        output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
+    };
+    let mut seen = BTreeSet::new();
+    for path in texts {
+        let text = std::fs::read_to_string(&path).unwrap();
+        // The tests at the end of a source try what does not work, too.
+        let text = text.split("#[cfg(test)]").next().unwrap();
+        for command in own_commands(text) {
+            let mut words = command.split_whitespace();
+            let Some(verb) = words.next().filter(|verb| verb.chars().all(|c| c.is_ascii_lowercase())) else {
+                continue;
+            };
+            if verb == "sandbox" && !cfg!(feature = "backend-ostree") {
+                continue;
+            }
+            let told = format!("{}: machine-config-agent {command}", path.display());
+            let help = help(&[verb]).unwrap_or_else(|| panic!("no such verb: {told}"));
+            let usage = help.lines().find(|line| line.starts_with("Usage: ")).unwrap();
+            let flags: Vec<&str> = words
+                .filter(|word| word.starts_with('-'))
+                .map(|word| word.split('=').next().unwrap())
+                .collect();
+            for flag in &flags {
+                let known = |line: &str| line.split([' ', ',']).any(|word| word == *flag);
+                assert!(*flag == "-" || help.lines().any(known), "no such flag {flag}: {told}");
+            }
+            let required = usage.split_whitespace().filter(|word| word.starts_with("--"));
+            for flag in required {
+                assert!(flags.contains(&flag), "it needs {flag}: {told}");
+            }
+            seen.insert(verb.to_owned());
+        }
+    }
+    assert!(seen.len() >= 6, "{seen:?}");
 }
 
 /// The indented block after the line that begins with a mark.

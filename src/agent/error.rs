@@ -78,9 +78,7 @@ impl AgentError {
             Self::Control(error) => error.next(),
             Self::Host(error) => error.next(),
             Self::Apply(error) => error.next(),
-            Self::Irreconcilable(_) => {
-                "Take the named fields back in the MachineConfig, or install the node anew.".to_owned()
-            }
+            Self::Irreconcilable(error) => error.next_step().to_owned(),
             Self::Drifted { .. } => {
                 "See `machine-config-agent verify`; put the content back, then the update goes on by itself."
                     .to_owned()
@@ -103,5 +101,24 @@ impl From<AdvanceError<ApplyError>> for AgentError {
             AdvanceError::Journal(error) => Self::Journal(error),
             AdvanceError::Effect(error) => Self::Apply(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::reconcilable::Unreachable;
+
+    /// Only what belongs to an installation needs one; an account that is missing is created.
+    #[test]
+    fn next_step_fits_what_is_refused() {
+        let next = |field: &str, message: &str| {
+            let (field, message) = (field.to_owned(), message.to_owned());
+            AgentError::from(Irreconcilable { reasons: vec![Unreachable { field, message }] }).next()
+        };
+        let missing = next("storage.files \"/etc/a\" user", "this host has no user \"app\"; create it first");
+        assert!(missing.contains("on this host") && !missing.contains("install"), "{missing}");
+        let disks = next("storage.disks", "take the change back, or install the node anew");
+        assert!(disks.contains("only an installation"), "{disks}");
     }
 }

@@ -92,7 +92,7 @@ fn conclude<C: ControlPlane>(
     }
     if end == End::Reboot && no_reboot {
         print(
-            "applied; the node has to reboot: `systemctl reboot`, then `machine-config-agent apply` again verifies it",
+            "applied; the node has to reboot: `systemctl reboot`, then the same `apply` again verifies it",
         )?;
         return Ok(0);
     }

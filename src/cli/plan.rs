@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 
 use super::host::{HostFlags, runtime};
+use super::last_report::{Follows, Left};
 use super::{CliError, Output, input, print, print_json};
 use crate::control::ControlPlane as _;
 use crate::control::directory::Directory;
+use crate::host::Root;
 use crate::journal::state;
 use crate::journal::stored::Stored;
 use crate::model::observation::Carries;
@@ -22,7 +24,7 @@ pub(super) struct Arguments {
     /// Where it starts: a MachineConfig's file, `-`, or `current`
     #[arg(long, value_name = "FILE|current", default_value = "current")]
     from: String,
-    /// Where it leads: a MachineConfig's file, `-`, or `desired` (needs --directory)
+    /// Where it leads: a MachineConfig's file, `-`, or `desired`, as the control directory says
     #[arg(long, value_name = "FILE|desired", default_value = "desired")]
     to: String,
     /// OS image that goes with --from
@@ -37,7 +39,7 @@ pub(super) struct Arguments {
     /// A MachineConfiguration object with the disruption policy
     #[arg(long, value_name = "FILE")]
     policy: Option<String>,
-    /// The control directory that `desired` and the policy are read from
+    /// The control directory that `desired` and the policy are read from (default: the one that the agent follows)
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
     #[command(flatten)]
@@ -70,7 +72,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, CliError> {
 type Decided = (Option<Target>, Target, Result<Plan, Irreconcilable>);
 
 async fn decide(arguments: &Arguments) -> Result<Decided, CliError> {
-    let mut control = arguments.directory.as_deref().map(Directory::open).transpose()?;
+    let mut control = directory(arguments)?.as_deref().map(Directory::open).transpose()?;
     let policy = match (&arguments.policy, &mut control) {
         (None, Some(directory)) => directory.policy().await?,
         (path, _) => input::policy(path.as_deref())?,
@@ -92,13 +94,25 @@ async fn decide(arguments: &Arguments) -> Result<Decided, CliError> {
     Ok((origin, to.target(), outcome))
 }
 
+/// Returns the directory that is named; where neither it nor a target is, the one that the agent of this host follows.
+fn directory(arguments: &Arguments) -> Result<Option<PathBuf>, CliError> {
+    if arguments.directory.is_some() || arguments.to != "desired" {
+        return Ok(arguments.directory.clone());
+    }
+    let left = Left::load(&Root::open(&arguments.host.root)?)?;
+    Ok(left.and_then(|left| match left.follows {
+        Follows::Directory(path) => Some(PathBuf::from(path)),
+        Follows::Cluster(_) => None,
+    }))
+}
+
 async fn wanted(arguments: &Arguments, control: Option<&mut Directory>) -> Result<HostSpec, CliError> {
     let image = input::image(arguments.to_image.as_deref())?;
     if arguments.to != "desired" {
         return Ok(input::machine_config(&arguments.to)?.spec(image)?);
     }
     let usage = |text: &str| CliError::Usage(format!("--to desired: {text}"));
-    let control = control.ok_or_else(|| usage("say where it is read from, with --directory DIR"))?;
+    let control = control.ok_or_else(|| usage("no agent of this host follows a directory; name one with --directory DIR, or a file with --to FILE"))?;
     let none = "the directory has no target.yaml; write one, or name a file with --to";
     let target = control.wanted().await?.ok_or_else(|| usage(none))?;
     let machine_config = control.machine_config(&target.config).await?;

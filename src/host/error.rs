@@ -226,6 +226,9 @@ impl HostError {
                 Trouble::ReadOnly => format!(
                     "Find out why the file system of {path} is read-only (findmnt -T {path}; dmesg) and remount it."
                 ),
+                Trouble::Passing | Trouble::Lasting if source.kind() == io::ErrorKind::NotFound => {
+                    format!("Check that {path} exists (ls -ld {path}).")
+                }
                 Trouble::Passing | Trouble::Lasting if self.is_denied() => {
                     format!("Run it as root; if it is root, look at {path} (ls -ldZ {path}; dmesg).")
                 }
@@ -249,14 +252,14 @@ impl HostError {
             }
             Self::Command { program, .. } => format!("Run {program} by hand on the node to see more."),
             Self::Bus { .. } | Self::Timeout { .. } => {
-                "Check the service that was asked (systemctl status; journalctl -b); it is tried again."
+                "See what keeps the service that was asked (systemctl --failed; journalctl -b -p err); it is tried again."
                     .to_owned()
             }
             Self::NotStopped { unit, .. } => {
                 format!("See systemctl status {unit} and systemctl cat {unit}; it is tried again.")
             }
             Self::Job { unit, .. } => {
-                format!("Look at the unit: systemctl status {unit}; journalctl -u {unit}.")
+                format!("See why: systemctl status {unit}; journalctl -b -u {unit}.")
             }
             Self::NoBackend { .. } => {
                 "Start the agent with the OS backend of the host, or take OS changes out of the config."

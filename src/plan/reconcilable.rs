@@ -51,6 +51,17 @@ impl Irreconcilable {
         "Unreconcilable"
     }
 
+    /// Returns what a person does next: most fields are corrected, only a few belong to an installation.
+    pub fn next_step(&self) -> &'static str {
+        let installed = |reason: &Unreachable| reason.message.ends_with(INSTALL);
+        if self.reasons.iter().any(installed) {
+            "Take the named fields back in the MachineConfig; only an installation can change them."
+        } else {
+            "Correct what is named, in the MachineConfig or on this host; after a change on this host: \
+             `systemctl reload machine-config-agent`."
+        }
+    }
+
     pub(super) fn of(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self { reasons: vec![unreachable(field, message)] }
     }
@@ -59,6 +70,9 @@ impl Irreconcilable {
 /// The file whose presence forces an update through (RC14): a config must not create it.
 /// MCD's file that forces an update; a config that brings it would force each.
 pub const FORCE_FILE: &str = "/run/machine-config-daemon-force";
+
+/// The way to change what belongs to an installation.
+const INSTALL: &str = "install the node anew";
 
 fn unreachable(field: impl Into<String>, message: impl Into<String>) -> Unreachable {
     Unreachable { field: field.into(), message: message.into() }
@@ -131,9 +145,8 @@ fn fixed(from: &HostSpec, to: &HostSpec, policy: &DisruptionPolicy) -> Vec<Unrea
         let links_removed = *name == "storage.links" && !new.contains_key(name);
         old.get(name) != new.get(name) && !links_removed && !overridden(name)
     };
-    let message =
-        "it can only be set when a node is installed; take the change back, or install the node anew";
-    names.into_iter().filter(refused).map(|name| unreachable(name, message)).collect()
+    let message = format!("it can only be set when a node is installed; take the change back, or {INSTALL}");
+    names.into_iter().filter(refused).map(|name| unreachable(name, message.clone())).collect()
 }
 
 fn users(to: &HostSpec) -> impl Iterator<Item = Unreachable> {
@@ -165,7 +178,7 @@ fn fips(from: &HostSpec, to: &HostSpec, facts: &Facts) -> Option<Unreachable> {
     let word = |on| if on { "on" } else { "off" };
     (on != to.fips).then(|| {
         let message = format!(
-            "refusing to modify FIPS on a running cluster: it is {} on this node and {} in the config; install the node anew",
+            "refusing to modify FIPS on a running cluster: it is {} on this node and {} in the config; {INSTALL}",
             word(on),
             word(to.fips)
         );

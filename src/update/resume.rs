@@ -198,29 +198,32 @@ pub fn is_unproven(record: &Record) -> bool {
 pub fn unproven(record: &Record, seen: &Observation, ill: &[String], within: Duration) -> Fault {
     let deployment = seen.os.booted().map_or("the deployment", |os| os.deployment.as_str());
     let (config, seconds) = (&record.to.config, within.as_secs());
+    let unit = ill.first().and_then(|one| one.split_once(" is ")).map(|(unit, _)| format!("-u {unit}"));
     let ill = ill.join("; ");
-    unhealthy(format!(
-        "{deployment}, the new deployment of {config}, is not healthy within {seconds} s: {ill}"
-    ))
+    let message =
+        format!("{deployment}, the new deployment of {config}, is not healthy within {seconds} s: {ill}");
+    unhealthy(message, unit.as_deref().unwrap_or("-t machine-config-agent-health"))
 }
 
 /// Says that a node left its new deployment in the middle of the trial.
 fn left_on_trial(record: &Record) -> Fault {
     let config = &record.to.config;
-    unhealthy(format!(
+    let message = format!(
         "the new deployment of {config} was on trial, and the node came up in its deployment before, which this agent \
          did not ask for"
-    ))
+    );
+    unhealthy(message, "-t machine-config-agent")
 }
 
-fn unhealthy(message: String) -> Fault {
+fn unhealthy(message: String, lines: &str) -> Fault {
     Fault {
         class: Class::Degraded,
         reason: "HealthCheckFailed".to_owned(),
         message,
-        next: "See the journal of that boot (journalctl --list-boots), then set a corrected target. A node that stayed \
-               there: mend it, then `systemctl reload machine-config-agent`."
-            .to_owned(),
+        next: format!(
+            "See the journal of that boot (`journalctl -b -1 {lines}`), then set a corrected target. A node that stayed \
+             there: mend it, then `systemctl reload machine-config-agent`."
+        ),
     }
 }
 

@@ -124,7 +124,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, CliError> {
         if !arguments.watch {
             let status = look(&host).await?;
             show(&status, arguments.output)?;
-            return Ok(if arguments.exit_code { exit_code(&status) } else { 0 });
+            return Ok(if arguments.exit_code { text::exit_code(&status) } else { 0 });
         }
         let (mut last, mut watch) = (None, None::<Watch>);
         loop {
@@ -166,16 +166,6 @@ fn watched_now(host: &Host) -> Result<Watched, CliError> {
         wanted.paths.insert(format!("{path}/target.yaml"));
     }
     Ok(wanted)
-}
-
-/// The codes of the documents; what is not Done with an agent that works is not done.
-fn exit_code(status: &Status) -> u8 {
-    match status.state {
-        State::Unreconcilable => 3,
-        State::Degraded => 4,
-        State::Done if status.agent.is_well() && status.link_down.is_none() && status.unread.is_empty() => 0,
-        State::Done | State::Working => 1,
-    }
 }
 
 /// Reads what the host has to be like; `None` while an update is under way, and where nothing is committed.
@@ -369,7 +359,7 @@ mod tests {
     use crate::host::FailPoints;
     use crate::model::Timestamp;
     use crate::model::machineconfig::MachineConfig;
-    use crate::model::observation::{Booted, Carries};
+    use crate::model::observation::{Booted, Carries, Staged};
 
     fn alone_here() -> Around {
         let agent =
@@ -419,9 +409,6 @@ mod tests {
         let extensions = ["usbguard".to_owned()].into();
         let layers = Layers { extensions, ..Layers::default() };
         let health = Health::default();
-        let agent =
-            AgentSeen { running: None, pid: None, expected: false, since: None, text: "gone".to_owned() };
-        let around = Around { agent, follows: None, unread: Vec::new(), drift: Vec::new() };
         let status = status(report(None, &health), &os, &host, &layers, alone_here());
         let text = text::text(&status);
         for line in [

@@ -1,9 +1,10 @@
-//! The status as people read it.
+//! The status as people read it, and as the exit code that scripts read.
 
 use super::Status;
 use crate::cli::last_report::Follows;
 use crate::model::Target;
 use crate::model::observation::LocalPackages;
+use crate::report::State;
 
 /// How many diffs of drifted contents are shown: a screen; `verify` shows all.
 const DIFFS: usize = 1;
@@ -84,4 +85,14 @@ pub(super) fn text(status: &Status) -> String {
         lines.extend(diff.lines().map(|line| format!("    {line}")));
     }
     lines.join("\n")
+}
+
+/// The codes of the documents; what is not Done with an agent that works is not done.
+pub(super) fn exit_code(status: &Status) -> u8 {
+    match status.state {
+        State::Unreconcilable => 3,
+        State::Degraded => 4,
+        State::Done if status.agent.is_well() && status.link_down.is_none() && status.unread.is_empty() => 0,
+        State::Done | State::Working => 1,
+    }
 }

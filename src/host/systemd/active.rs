@@ -11,7 +11,8 @@ use zbus::zvariant::OwnedObjectPath;
 use super::LINKS_LIMIT;
 use super::bus::{SERVICE_UNIT, Systemd, UNIT, bus_error, call, property, subscribe, within};
 use super::signals::{Signals, Told};
-use crate::host::HostError;
+use crate::host::masked::masked;
+use crate::host::{HostError, command};
 use crate::model::UnitName;
 
 /// What waits.
@@ -30,11 +31,42 @@ impl Systemd {
             return Ok(Vec::new());
         }
         let Some(bus) = self.connect().await? else { return Ok(Vec::new()) };
-        match tokio::time::timeout(limit, all_active(&bus, units, tell)).await {
-            Ok(done) => done.map(|()| Vec::new()),
-            // Looked at once in any case, also when no time was left at the start.
-            Err(_) => within("the states of units".to_owned(), LINKS_LIMIT, inactive(&bus, units)).await,
+        if let Ok(done) = tokio::time::timeout(limit, all_active(&bus, units, tell)).await {
+            return done.map(|()| Vec::new());
         }
+        // Looked at once in any case, also when no time was left at the start.
+        let found = within("the states of units".to_owned(), LINKS_LIMIT, inactive(&bus, units)).await?;
+        Ok(self.with_last_lines(found).await)
+    }
+}
+
+impl Systemd {
+    /// Adds what each unit itself said last. Only on the machine, and no longer than a moment: the states are enough.
+    async fn with_last_lines(&self, found: Vec<(String, String)>) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (unit, state) in found {
+            let last = if self.is_machine() { last_line(&unit).await } else { None };
+            lines.push(told(&unit, &state, last.as_deref()));
+        }
+        lines
+    }
+}
+
+/// The journal of one unit in one boot, from its end: at once.
+const JOURNAL: Duration = Duration::from_secs(5);
+
+/// Returns the last line of a unit's own processes in this boot, with what may be a secret masked.
+async fn last_line(unit: &str) -> Option<String> {
+    let of_unit = format!("_SYSTEMD_UNIT={unit}");
+    let words = ["--quiet", "--no-pager", "--output=cat", "--boot=0", "--lines=1", &of_unit];
+    let text = command::output("journalctl", &words, JOURNAL).await.ok()?;
+    Some(command::last_words(&masked(&text))).filter(|line| !line.is_empty())
+}
+
+fn told(unit: &str, state: &str, last: Option<&str>) -> String {
+    match last {
+        Some(last) => format!("{unit} is {state}; its last line: {last}"),
+        None => format!("{unit} is {state}"),
     }
 }
 
@@ -74,12 +106,12 @@ async fn comes_up(bus: &Connection, unit: &UnitName, tell: &Tell<'_>) -> Result<
 }
 
 /// Says what the units are that are not active.
-async fn inactive(bus: &Connection, units: &[UnitName]) -> Result<Vec<String>, HostError> {
+async fn inactive(bus: &Connection, units: &[UnitName]) -> Result<Vec<(String, String)>, HostError> {
     let mut found = Vec::new();
     for unit in units {
         let path = loaded(bus, unit).await?;
         if let Some(state) = state(bus, &path).await? {
-            found.push(format!("{unit} is {state}"));
+            found.push((unit.to_string(), state));
         }
     }
     Ok(found)
@@ -106,4 +138,23 @@ async fn state(bus: &Connection, path: &OwnedObjectPath) -> Result<Option<String
         }
     }
     Ok(Some(if more.is_empty() { state } else { format!("{state} ({})", more.join(", ")) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::told;
+
+    /// The unit's own words say more than the state of the unit.
+    #[test]
+    fn unit_is_named_with_its_last_line() {
+        assert_eq!(
+            told("kubelet.service", "failed (exit-code)", None),
+            "kubelet.service is failed (exit-code)"
+        );
+        let last = Some("failed to load kubelet config file");
+        assert_eq!(
+            told("kubelet.service", "failed", last),
+            "kubelet.service is failed; its last line: failed to load kubelet config file"
+        );
+    }
 }

@@ -128,6 +128,10 @@ impl Systemd {
         Ok(ServiceOutcome::Done)
     }
 
+    pub(super) fn is_machine(&self) -> bool {
+        matches!(self.way, Way::Machine(_))
+    }
+
     pub(super) async fn connect(&self) -> Result<Option<Connection>, HostError> {
         match &self.way {
             Way::None => Ok(None),
