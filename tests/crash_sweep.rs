@@ -17,10 +17,13 @@
 
 mod sweep;
 
+use std::fs;
 use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::Instant;
 
 use sweep::play::{Pass, Played, Scenario};
+use sweep::random::{self, Counts};
 
 /// Writes a line past the test runner, which would keep it to itself: the points are counted in the open.
 macro_rules! tell {
@@ -94,6 +97,45 @@ fn play(scenario: &Scenario, pass: Pass, all: &mut Played, wrong: &mut Vec<Strin
     all.points += played.points;
     all.kills += played.kills;
     all.runs += played.runs;
+}
+
+/// MCD-148, MCD-154: a unit that is masked, given contents, or loses its `[Install]` leaves nothing behind when it goes.
+#[test]
+fn units_leave_no_trace() {
+    let home = sweep::scratch();
+    let ways = random::ways();
+    let wrong: Vec<String> =
+        ways.iter().filter_map(|(name, ways)| random::along(home.path(), name, ways).err()).collect();
+    assert!(wrong.is_empty(), "{} of {}\n{}", wrong.len(), ways.len(), wrong.join("\n"));
+}
+
+/// What a host looks like is a function of how it was installed and of the config in force: no way there, no kill on it
+/// and no user of the host can be seen in it. See `sweep::model`.
+///
+/// `MODEL_CONFIGS=100000` plays so many configs; `MODEL_SEED` draws others; `MODEL_ATTACKED=1` has a user attack each tenth
+/// host.
+#[test]
+fn host_state_depends_on_the_config_alone() {
+    let home = sweep::scratch();
+    fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let begun = Instant::now();
+    let configs = usize::try_from(number("MODEL_CONFIGS", 2000)).unwrap();
+    let seed = number("MODEL_SEED", 1);
+    let attacked = number("MODEL_ATTACKED", 0) > 0;
+    let mut all = Counts::default();
+    let mut wrong = Vec::new();
+    std::thread::scope(|scope| {
+        let play = |seed| random::play(home.path(), seed, configs.div_ceil(2), attacked);
+        let players = [2 * seed, 2 * seed + 1].map(|seed| scope.spawn(move || play(seed)));
+        for player in players {
+            let (counts, failed) = player.join().unwrap();
+            all += counts;
+            wrong.extend(failed);
+        }
+    });
+    tell!("{all:?}, {} wrong, seed {seed}, {:.1} s", wrong.len(), begun.elapsed().as_secs_f64());
+    assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
+    assert!(all.configs >= configs && all.kills > 0 && all.superseded > 0 && all.reboots > 0, "{all:?}");
 }
 
 fn number(name: &str, otherwise: u64) -> u64 {

@@ -140,8 +140,7 @@ fn read(root: &Root, path: &str) -> Result<Option<Document>, HostError> {
 /// At a commit: keeps the originals of paths that are managed from now on, and drops those of paths that no longer
 /// are. It may be repeated.
 pub fn promote(root: &Root, update: &UpdateId, from: &HostSpec, to: &HostSpec) -> Result<(), HostError> {
-    let managed = |spec: &HostSpec| spec.written().into_keys().collect::<BTreeSet<ManagedPath>>();
-    let (before, after) = (managed(from), managed(to));
+    let (before, after) = (from.managed(), to.managed());
     let directory = format!("{PREIMAGES}/{update}");
     let mut kept: Vec<(String, Vec<u8>)> = Vec::new();
     for name in root.list(&directory)? {

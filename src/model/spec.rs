@@ -91,6 +91,12 @@ impl HostSpec {
         paths
     }
 
+    /// Returns every path that is this spec's while it is in force: what it writes, and the links of masked units.
+    pub fn managed(&self) -> BTreeSet<ManagedPath> {
+        let masked = self.units.iter().filter(|(_, unit)| unit.mask == super::units::Mask::Masked);
+        self.written().into_keys().chain(masked.map(|(name, _)| name.path())).collect()
+    }
+
     /// The name of the origin of a host that was never managed; no rendered config is called so.
     pub const UNMANAGED: &str = "unmanaged";
 

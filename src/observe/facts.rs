@@ -40,7 +40,7 @@ pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts,
             chosen(&paths, "the local changes", |path| differs_from_image(root, path, seen.files.get(path)))?
         }
     };
-    let unmanaged_soon: BTreeSet<_> = from.written().into_keys().collect();
+    let unmanaged_soon = from.managed();
     Ok(Facts {
         carries,
         pull_secret: credentials.map(|credentials| credentials.path),

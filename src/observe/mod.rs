@@ -53,9 +53,9 @@ pub async fn observe(host: &Host, specs: &[&HostSpec]) -> Result<Observation, Ob
     })
 }
 
-/// Returns every path that one of the specs writes.
+/// Returns every path that one of the specs manages.
 fn paths(specs: &[&HostSpec]) -> BTreeSet<ManagedPath> {
-    specs.iter().flat_map(|spec| spec.written().into_keys()).collect()
+    specs.iter().flat_map(|spec| spec.managed()).collect()
 }
 
 fn files(

@@ -352,10 +352,10 @@ fn unit_differences(name: &UnitName, unit: &UnitSpec, seen: &Observation) -> Vec
     found
 }
 
-/// Returns the links that enabling or disabling a unit takes away. A static unit has none of its own.
+/// Returns the links that enabling or disabling a unit takes away.
 pub(super) fn strays<'a>(name: &UnitName, unit: &UnitSpec, seen: &'a Observation) -> &'a [ManagedPath] {
     let counts = match (unit.enablement, seen.units.get(name).map(|state| state.enabled)) {
-        (Enablement::Enabled, Some(EnabledSeen::Enabled))
+        (Enablement::Enabled, Some(EnabledSeen::Enabled | EnabledSeen::Static))
         | (Enablement::Disabled, Some(EnabledSeen::Disabled | EnabledSeen::Static)) => true,
         (Enablement::Enabled | Enablement::Disabled | Enablement::Preset, _) => false,
     };

@@ -1,14 +1,15 @@
 //! The steps of units: unit files and drop-ins, then masks and enablement.
 //!
-//! Links follow the unit: they are made anew when its file is written, and else only where the host is not
-//! already as wanted. A unit that the host does not know and the config does not bring is skipped (MCD-151).
+//! Links follow the unit: they are made anew when what they are made of changes (its file, a mask, the `[Install]` of
+//! a drop-in), and else only where the host is not already as wanted. What the links were before must not matter: a unit
+//! that leaves the config has those of the presets, whatever it had. A unit that the host does not know and the config does not bring is skipped (MCD-151).
 
 use super::differences::{mask_seen, strays};
 use super::sides::Sides;
 use super::{Because, Mode, Op, Step};
 use crate::model::observation::{EnabledSeen, PresetSeen, UnitSeen};
 use crate::model::units::{Enablement, Mask, UnitSpec};
-use crate::model::{DropinName, ManagedPath, UnitName};
+use crate::model::{Contents, DropinName, FileSeen, ManagedPath, UnitName};
 
 /// What is assumed of a unit that was not looked at: nothing is known of it.
 const UNSEEN: UnitSeen =
@@ -50,12 +51,18 @@ pub(super) fn removals(sides: &Sides<'_>) -> Vec<Step> {
             removal(sides, &unit.dropin_path(name), op)
         };
         steps.extend(spec.dropins.keys().filter_map(remove_dropin));
-        // What a mask had replaced comes back in the link's place; without an original the link is only removed.
-        let path = unit.path();
-        let gone = has_file(spec) || (spec.mask == Mask::Masked && sides.restorable(&path));
-        steps.extend(gone.then(|| removal(sides, &path, Op::RemoveUnit { unit: unit.clone() })).flatten());
+        let op = Op::RemoveUnit { unit: unit.clone() };
+        steps.extend(file_goes(sides, unit, spec).and_then(|path| removal(sides, &path, op)));
     }
     steps
+}
+
+/// Returns the path of a unit of the old config whose file or mask is to go as a file. What a mask had replaced comes
+/// back in the link's place; without an original the link is only removed.
+fn file_goes(sides: &Sides<'_>, unit: &UnitName, old: &UnitSpec) -> Option<ManagedPath> {
+    let path = unit.path();
+    let ours = has_file(old) || (old.mask == Mask::Masked && sides.restorable(&path));
+    (ours && sides.take_away(&path).is_some()).then_some(path)
 }
 
 /// Removing a unit puts its original back; one that only the image's own config brought is removed as a plain file.
@@ -83,6 +90,13 @@ pub(super) fn links(sides: &Sides<'_>) -> Vec<Step> {
         let (first, last) = if spec.mask == Mask::Masked { (links, mask) } else { (mask, links) };
         steps.extend(first.into_iter().chain(last).map(|op| Step { op, because }));
     }
+    steps.extend(links_of_dropped(sides));
+    steps
+}
+
+/// Returns the steps for the links of units that are no longer managed.
+fn links_of_dropped(sides: &Sides<'_>) -> Vec<Step> {
+    let mut steps = Vec::new();
     for (name, spec) in sides.from.units.iter().filter(|(name, _)| !sides.to.units.contains_key(*name)) {
         // Links of a unit that the OS brings are on the host only: no image takes them away.
         let of_the_os = spec.contents.is_none() && spec.mask != Mask::Masked;
@@ -93,13 +107,13 @@ pub(super) fn links(sides: &Sides<'_>) -> Vec<Step> {
                 Some(Because::Removed)
             }
         };
-        let op = because.and_then(|because| Some(Step { op: unlink(sides, name, spec)?, because }));
-        steps.extend(op);
+        let Some(because) = because else { continue };
+        steps.extend(unlink(sides, name, spec).into_iter().map(|op| Step { op, because }));
     }
     steps
 }
 
-/// Whether the unit's file is written in this plan.
+/// Whether what the unit's links are made of changes in this plan.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rewritten {
     Yes,
@@ -108,7 +122,7 @@ enum Rewritten {
 
 /// Returns why a unit's links are looked at; `None` when they are not this plan's matter.
 fn touched(sides: &Sides<'_>, name: &UnitName, spec: &UnitSpec) -> Option<(Because, Rewritten)> {
-    if let Some(because) = writes_file(sides, name, spec) {
+    if let Some(because) = rewritten(sides, name, spec) {
         return Some((because, Rewritten::Yes));
     }
     let because = match (sides.mode, sides.from.units.get(name)) {
@@ -118,6 +132,30 @@ fn touched(sides: &Sides<'_>, name: &UnitName, spec: &UnitSpec) -> Option<(Becau
         (_, Some(old)) => (old != spec).then_some(Because::Changed),
     };
     because.map(|because| (because, Rewritten::No))
+}
+
+/// Returns why what the links of a unit are made of changes: its file is written or goes, or an `[Install]` section does.
+fn rewritten(sides: &Sides<'_>, name: &UnitName, spec: &UnitSpec) -> Option<Because> {
+    let old = sides.from.units.get(name);
+    let gone = || sides.take_away(&file_goes(sides, name, old?)?);
+    let dropins = || install_moves(sides, name, &[old, Some(spec)]);
+    let because = writes_file(sides, name, spec).or_else(gone).or_else(dropins)?;
+    // The unit itself stays.
+    Some(if because == Because::Removed { Because::Changed } else { because })
+}
+
+/// Returns why the `[Install]` sections of a unit's drop-ins may change: those of the configs, or of what they replace.
+fn install_moves(sides: &Sides<'_>, name: &UnitName, specs: &[Option<&UnitSpec>]) -> Option<Because> {
+    let installs = |contents: &Contents| contents.bytes().windows(9).any(|part| part == b"[Install]");
+    let moves = |dropin: &DropinName| {
+        let path = name.dropin_path(dropin);
+        let says = specs.iter().flatten().any(|spec| spec.dropins.get(dropin).is_some_and(installs));
+        let old = sides.from.units.get(name).is_some_and(|old| old.dropins.contains_key(dropin));
+        let found = sides.facts.seen.files.get(&path).is_some_and(|seen| *seen != FileSeen::Absent);
+        let replaces = if old { sides.restorable(&path) } else { found };
+        sides.write(&path).or_else(|| sides.take_away(&path)).filter(|_| says || replaces)
+    };
+    specs.iter().flatten().flat_map(|spec| spec.dropins.keys()).find_map(moves)
 }
 
 /// Presets are asked when a unit comes or changes, not again and again.
@@ -191,26 +229,25 @@ fn enablement(name: &UnitName, spec: &UnitSpec, seen: UnitSeen, anew: bool) -> O
     }
 }
 
-/// Returns what becomes of the links of a unit that is no longer managed.
-fn unlink(sides: &Sides<'_>, name: &UnitName, spec: &UnitSpec) -> Option<Op> {
-    let unit = name.clone();
+/// Returns what becomes of the links of a unit that is no longer managed: the presets decide again, about what the OS or
+/// the administrator has of this name; of a unit that is gone all links go.
+fn unlink(sides: &Sides<'_>, name: &UnitName, spec: &UnitSpec) -> Vec<Op> {
+    let unit = || name.clone();
     let seen = sides.facts.seen.units.get(name).copied().unwrap_or(UNSEEN);
-    if spec.mask == Mask::Masked {
-        return (!sides.restorable(&name.path())).then_some(Op::UnmaskUnit { unit });
+    let preset = Op::PresetUnit { unit: unit() };
+    if spec.mask == Mask::Masked && !sides.restorable(&name.path()) {
+        return vec![Op::UnmaskUnit { unit: unit() }, preset];
     }
-    if spec.contents.is_some() && !sides.restorable(&name.path()) {
-        return Some(Op::DisableUnit { unit });
+    let remade = spec.contents.is_some() || spec.mask == Mask::Masked;
+    if remade || install_moves(sides, name, &[Some(spec)]).is_some() {
+        return vec![preset];
     }
-    if spec.contents.is_some() {
-        return Some(Op::PresetUnit { unit });
-    }
-    // The OS brings the unit: its presets decide again.
     match (seen.enabled, seen.preset) {
         (EnabledSeen::Enabled, PresetSeen::Disable) | (EnabledSeen::Disabled, PresetSeen::Enable) => {
-            Some(Op::PresetUnit { unit })
+            vec![preset]
         }
         (EnabledSeen::Enabled, PresetSeen::Enable)
         | (EnabledSeen::Disabled, PresetSeen::Disable)
-        | (EnabledSeen::Static | EnabledSeen::Masked | EnabledSeen::NotFound, _) => None,
+        | (EnabledSeen::Static | EnabledSeen::Masked | EnabledSeen::NotFound, _) => Vec::new(),
     }
 }

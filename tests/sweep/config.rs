@@ -28,6 +28,17 @@ impl Config {
         self
     }
 
+    /// A file of the account core.
+    pub fn file_of_core(mut self, path: &str, mode: u32, text: &str) -> Self {
+        self = self.file(path, mode, text);
+        let core = json!({"name": "core"});
+        self.files.iter_mut().filter(|file| file["path"] == path).for_each(|file| {
+            file["user"] = core.clone();
+            file["group"] = core.clone();
+        });
+        self
+    }
+
     pub fn without(mut self, path: &str) -> Self {
         self.files.retain(|file| file["path"] != path);
         self

@@ -1,9 +1,12 @@
 //! The parts of the crash sweep.
 
+pub mod attacker;
 pub mod config;
+pub mod model;
 pub mod place;
 pub mod plain;
 pub mod play;
+pub mod random;
 pub mod real;
 pub mod tree;
 

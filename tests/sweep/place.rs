@@ -125,6 +125,19 @@ impl Place {
         bounded(command)
     }
 
+    /// Asks for a config as [`Place::apply`] does, in a process that may not take more than a gigabyte of addresses.
+    pub fn apply_bounded(&mut self, config: &str, point: Option<&str>) -> Result<Ran, String> {
+        let mut command = Command::new("prlimit");
+        command.arg("--as=1073741824").arg(AGENT).arg("apply").arg("--root").arg(self.dir.join("root"));
+        command
+            .args(["--yes", "--reboot-by", "supervisor", "--to"])
+            .arg(self.seen(&format!("{config}.json")));
+        command.arg("--policy").arg(self.seen("policy.json"));
+        command.envs(point.map(|point| ("MCA_FAIL_POINT", point)));
+        self.runs += 1;
+        bounded(command)
+    }
+
     pub fn verify(&mut self) -> Result<Ran, String> {
         self.runs += 1;
         bounded(self.command("verify"))

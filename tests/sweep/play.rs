@@ -32,11 +32,12 @@ pub enum Pass {
 }
 
 /// Chance that can be had again: `SplitMix64`.
-struct Chance(u64);
+#[derive(Debug, Clone)]
+pub struct Chance(pub u64);
 
 impl Chance {
     /// Draws from 1 to `most`.
-    fn draw(&mut self, most: u64) -> u64 {
+    pub fn draw(&mut self, most: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -255,6 +255,7 @@ impl World {
                 | Op::RemoveUnit { .. }
                 | Op::RemoveDropin { .. } => {
                     let path = step.op.path().unwrap();
+                    self.masked.retain(|unit| unit.path() != path);
                     self.files.remove(&path);
                     let restores = !matches!(step.op, Op::RemoveFile { .. });
                     if let (true, Some(original)) = (restores, self.image.etc.get(&path)) {

@@ -49,6 +49,13 @@ enum Found {
     Nothing,
 }
 
+/// What becomes of a link that brings a unit file from elsewhere: it is the unit while that is to be enabled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Bringing {
+    Stays,
+    Goes,
+}
+
 /// The links of a root's units, as they are and as they should become.
 #[derive(Debug)]
 pub struct UnitLinks<'a> {
@@ -84,7 +91,7 @@ impl<'a> UnitLinks<'a> {
     }
 
     /// Makes a unit's `[Install]` links, and those of the units in its `Also=`, exactly. A unit that is not there, and
-    /// one that has nothing to enable, are left alone (MCD-151).
+    /// one that has nothing to enable, are no error (MCD-151): the links of their earlier `[Install]` go.
     pub(super) fn enable(&mut self, unit: &UnitName) -> Result<(), HostError> {
         self.enable_all(unit.as_str())
     }
@@ -92,7 +99,7 @@ impl<'a> UnitLinks<'a> {
     /// Removes every link of a unit and of the units in its `Also=`, and the aliases that lead to it.
     pub(super) fn disable(&mut self, unit: &UnitName) -> Result<(), HostError> {
         let names: BTreeSet<String> = self.together(unit.as_str())?.into_iter().collect();
-        self.remove_links(names, &BTreeSet::new());
+        self.remove_links(names, &BTreeSet::new(), Bringing::Goes);
         Ok(())
     }
 
@@ -105,7 +112,8 @@ impl<'a> UnitLinks<'a> {
             (_, Found::Nothing) => self.disable(unit).map(|()| true),
             (Preset::Disable, Found::At { .. }) => {
                 // Not those of its `Also=`: each has a preset of its own.
-                self.remove_links(BTreeSet::from([unit.to_string()]), &BTreeSet::new());
+                let own = BTreeSet::from([unit.to_string()]);
+                self.remove_links(own, &BTreeSet::new(), Bringing::Goes);
                 Ok(true)
             }
             (Preset::Enable, Found::At { .. }) => {
@@ -240,17 +248,18 @@ impl<'a> UnitLinks<'a> {
                     let cause = "it is masked".to_owned();
                     return Err(HostError::Unit { unit: name, cause });
                 }
+                Found::Nothing if name == unit => drop(enabled.insert(name)),
                 Found::Masked | Found::Nothing => {}
-                Found::At { name, path } => {
-                    let links = self.install(&name, &path)?.links(&name)?;
-                    if !links.is_empty() {
-                        enabled.insert(name);
+                Found::At { name: own, path } => {
+                    let links = self.install(&own, &path)?.links(&own)?;
+                    if !links.is_empty() || name == unit && own == unit {
+                        enabled.insert(own);
                         wanted.extend(links.into_iter().map(|link| (link.at, path.clone())));
                     }
                 }
             }
         }
-        self.remove_links(enabled, &wanted.keys().cloned().collect());
+        self.remove_links(enabled, &wanted.keys().cloned().collect(), Bringing::Stays);
         for (at, path) in wanted {
             if self.now.get(&at) == Some(&Node::File) {
                 let cause = format!("{UNIT_DIR}/{at} is a file, not the alias that it asks for");
@@ -265,13 +274,12 @@ impl<'a> UnitLinks<'a> {
 
     /// Removes links by their own name or by the name of what they lead to, but for `kept`. A removed alias is a name
     /// of the unit too.
-    fn remove_links(&mut self, mut names: BTreeSet<String>, kept: &BTreeSet<String>) {
+    fn remove_links(&mut self, mut names: BTreeSet<String>, kept: &BTreeSet<String>, bringing: Bringing) {
         loop {
             let of_these = |at: &String, node: &Node| match node {
                 Node::File => false,
                 Node::Link(target) if target == DEV_NULL || kept.contains(at) => false,
-                // The link that brings a unit file from elsewhere is the unit while it is to be enabled.
-                Node::Link(_) if !kept.is_empty() && names.contains(at) => false,
+                Node::Link(_) if bringing == Bringing::Stays && names.contains(at) => false,
                 Node::Link(target) => names.contains(base(at)) || names.contains(base(target)),
             };
             let gone: Vec<String> =

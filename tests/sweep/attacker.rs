@@ -1,0 +1,87 @@
+//! A user of the node who does what a user may, as fast as he can: moves, links, pipes and sizes in his own home.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::process::{Gid, Uid};
+use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+
+use super::play::Chance;
+
+/// Where the agent writes in his home.
+const PLACES: [&str; 5] =
+    [".ssh", ".ssh/authorized_keys.d", ".ssh/authorized_keys.d/ignition", ".profile", ".config"];
+
+/// More than the agent may take.
+const HUGE: u64 = 6 << 30;
+
+pub struct Attacker {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<u64>,
+}
+
+impl Attacker {
+    /// Has core attack from home; `outside` is a directory that is no business of the agent.
+    pub fn start(root: &Path, home: &str, outside: &Path, seed: u64) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (ends, root, home) = (stop.clone(), root.to_owned(), root.join(home));
+        let outside = outside.to_owned();
+        let thread = std::thread::spawn(move || {
+            // Of this thread only: the kernel keeps them for each.
+            let (uid, gid) = (Uid::from_raw(1000), Gid::from_raw(1000));
+            set_thread_groups(&[]).unwrap();
+            set_thread_res_gid(gid, gid, gid).unwrap();
+            set_thread_res_uid(uid, uid, uid).unwrap();
+            assert!(fs::write(root.join("etc/motd"), "mine").is_err(), "the attacker is privileged");
+            let mut chance = Chance(seed);
+            let mut moves = 0;
+            while !ends.load(Ordering::Relaxed) {
+                moves += u64::from(step(&home, &outside, &mut chance));
+                std::thread::yield_now();
+            }
+            moves
+        });
+        Self { stop, thread }
+    }
+
+    /// Stops him; returns how many of his moves succeeded.
+    pub fn end(self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap()
+    }
+}
+
+fn step(home: &Path, outside: &Path, chance: &mut Chance) -> bool {
+    let mut place = || home.join(PLACES[usize::try_from(chance.draw(5)).unwrap() - 1]);
+    let (at, other) = (place(), place());
+    let aside = home.join(format!(".aside-{}", chance.draw(4)));
+    match chance.draw(14) {
+        1 | 2 => fs::rename(&at, &aside).is_ok(),
+        3 | 4 => fs::rename(&aside, &at).is_ok(),
+        5 | 6 => {
+            let targets: [PathBuf; 7] = [
+                "/etc".into(),
+                "../../../etc".into(),
+                outside.to_owned(),
+                outside.join("secret"),
+                "/proc/self/root/etc".into(),
+                at.clone(),
+                "/etc/shadow".into(),
+            ];
+            symlink(&targets[usize::try_from(chance.draw(7)).unwrap() - 1], &at).is_ok()
+        }
+        7 => mknodat(CWD, &at, FileType::Fifo, Mode::from_raw_mode(0o644), 0).is_ok(),
+        8 => fs::File::create(&at).is_ok_and(|file| file.set_len(HUGE).is_ok()),
+        9 => fs::create_dir(&at).is_ok(),
+        10 => fs::hard_link(&other, &at).is_ok(),
+        11 => fs::remove_file(&at).is_ok(),
+        12 => fs::remove_dir_all(&at).is_ok(),
+        13 => fs::set_permissions(&at, fs::Permissions::from_mode(0o777)).is_ok(),
+        _ => fs::write(&at, "an own text\n").is_ok(),
+    }
+}

@@ -1,0 +1,244 @@
+//! What a host has to look like, by rules of its own: how it was installed, and the config in force. No earlier config may
+//! be seen in it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::config::Config;
+use super::tree::{Entry, Tree, read};
+
+pub const UNITS: &str = "etc/systemd/system";
+pub const HOME: &str = "var/home/core";
+pub const KEYS: &str = "var/home/core/.ssh/authorized_keys.d/ignition";
+const SHADOW: &str = "root:!:1:0:99999:7:::\ncore:*:1:0:99999:7:::\n";
+
+/// Every unit there is.
+pub const NAMES: [&str; 6] =
+    ["os.service", "off.service", "static.service", "own.service", "both.service", "ours.service"];
+
+/// What the image brings.
+const VENDOR: [(&str, &str); 4] = [
+    ("os.service", "[Unit]\n[Install]\nWantedBy=multi-user.target\n"),
+    ("off.service", "[Unit]\n[Install]\nWantedBy=multi-user.target\n"),
+    ("static.service", "[Unit]\n"),
+    ("both.service", "[Unit]\n[Install]\nWantedBy=multi-user.target\n"),
+];
+
+/// What the presets enable; `disable *` follows.
+const ENABLED: [&str; 4] = ["os.service", "static.service", "own.service", "both.service"];
+
+/// What the administrator has put there: path, mode, contents. No config has the same: on a host that was never managed
+/// that would be taken for the config's own.
+const INSTALLED: [(&str, u32, &str); 10] = [
+    ("etc/passwd", 0o644, "root:x:0:0::/root:/bin/sh\ncore:x:1000:1000::/var/home/core:/bin/sh\n"),
+    ("etc/group", 0o644, "root:x:0:\ncore:x:1000:\n"),
+    ("etc/shadow", 0o600, SHADOW),
+    ("etc/motd", 0o644, "of the distribution\n"),
+    ("etc/many/1/setuid", 0o4755, "by hand\n"),
+    ("etc/systemd/system/own.service", 0o640, "[Unit]\nDescription=Own\n[Install]\nWantedBy=a.target\n"),
+    ("etc/systemd/system/both.service", 0o644, "[Unit]\nDescription=Own\n[Install]\nWantedBy=a.target\n"),
+    ("etc/systemd/system/os.service.d/10-x.conf", 0o644, "[Service]\nNice=5\n"),
+    ("etc/systemd/system/own.service.d/20-y.conf", 0o644, "[Install]\nWantedBy=b.target\n# own\n"),
+    ("var/home/core/.bashrc", 0o644, "own\n"),
+];
+
+/// A unit as a config asks for it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Unit {
+    pub contents: Option<&'static str>,
+    pub dropins: BTreeMap<&'static str, &'static str>,
+    pub enabled: Option<bool>,
+    pub mask: Option<bool>,
+}
+
+/// What a config asks for. Files: mode, whether they are core's, contents.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Wish {
+    pub files: BTreeMap<&'static str, (u32, bool, &'static str)>,
+    pub units: BTreeMap<&'static str, Unit>,
+    pub core: Option<(Vec<&'static str>, Option<&'static str>)>,
+}
+
+impl Wish {
+    pub fn config(&self, name: &str) -> Config {
+        let mut config = Config::new(name);
+        for (path, (mode, of_core, text)) in &self.files {
+            let path = format!("/{path}");
+            config = if *of_core {
+                config.file_of_core(&path, *mode, text)
+            } else {
+                config.file(&path, *mode, text)
+            };
+        }
+        for (name, unit) in &self.units {
+            let dropins: Vec<Value> = unit
+                .dropins
+                .iter()
+                .map(|(name, contents)| json!({"name": name, "contents": contents}))
+                .collect();
+            config = config.unit(json!({"name": name, "contents": unit.contents, "dropins": dropins,
+                "enabled": unit.enabled, "mask": unit.mask}));
+        }
+        match &self.core {
+            Some((keys, hash)) => config.core(keys, *hash),
+            None => config,
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn masks(&self, name: &str) -> bool {
+        self.units.get(name).is_some_and(|unit| unit.mask == Some(true))
+    }
+}
+
+/// Only `/etc/costly` needs a reboot.
+pub fn policy() -> String {
+    let none = json!([{"type": "None"}]);
+    let units: Vec<Value> = NAMES.iter().map(|name| json!({"name": name, "actions": none})).collect();
+    let files = ["/etc/motd", "/etc/many", "/etc/app.conf", "/etc/link", "/var/home"];
+    let files: Vec<Value> = files.iter().map(|path| json!({"path": path, "actions": none})).collect();
+    json!({
+        "apiVersion": "operator.openshift.io/v1",
+        "kind": "MachineConfiguration",
+        "metadata": {"name": "cluster"},
+        "spec": {"nodeDisruptionPolicy": {"files": files, "units": units, "sshkey": {"actions": none}}},
+    })
+    .to_string()
+}
+
+/// Installs a host below a directory.
+pub fn install(root: &Path) {
+    let put = |path: &str, mode: u32, text: &str| {
+        let at = root.join(path);
+        fs::create_dir_all(at.parent().unwrap()).unwrap();
+        fs::write(&at, text).unwrap();
+        fs::set_permissions(&at, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    for (path, mode, text) in INSTALLED {
+        put(path, mode, text);
+    }
+    for (name, text) in VENDOR {
+        put(&format!("usr/lib/systemd/system/{name}"), 0o644, text);
+    }
+    let presets = format!("enable {}\ndisable *\n", ENABLED.join("\nenable "));
+    put("usr/lib/systemd/system-preset/90-all.preset", 0o644, &presets);
+    put("proc/cmdline", 0o444, "rw\n");
+    put("proc/sys/kernel/random/boot_id", 0o644, "b\n");
+    symlink("motd", root.join("etc/link")).unwrap();
+    for path in ["", ".bashrc"] {
+        chown(root.join(HOME).join(path), Some(1000), Some(1000)).unwrap();
+    }
+    for (path, entry) in looks(&found(root), &Wish::default()) {
+        let at = root.join(path);
+        if let (Entry::Link(name), false) = (entry, at.is_symlink()) {
+            fs::create_dir_all(at.parent().unwrap()).unwrap();
+            let own = root.join(UNITS).join(&name).exists();
+            let from = if own { "/etc/systemd/system" } else { "/usr/lib/systemd/system" };
+            symlink(format!("{from}/{name}"), at).unwrap();
+        }
+    }
+}
+
+/// Reads what is on a host.
+pub fn found(root: &Path) -> Tree {
+    let skip = |path: &str| path == "etc/.pwd.lock" || path == "etc/machine-config-daemon";
+    let mut tree = Tree::new();
+    read(&root.join("etc"), "etc", &skip, &mut tree);
+    read(&root.join("var/home"), "var/home", &skip, &mut tree);
+    tree
+}
+
+/// The host that was installed so, with a config.
+pub fn looks(installed: &Tree, wish: &Wish) -> Tree {
+    let mut tree = installed.clone();
+    let file = |text: &str, mode: u32, owner: u32| Entry::File { bytes: text.into(), mode, owner };
+    for (path, (mode, of_core, text)) in &wish.files {
+        tree.insert((*path).to_owned(), file(text, *mode, if *of_core { 1000 } else { 0 }));
+    }
+    for (name, unit) in &wish.units {
+        for (dropin, text) in &unit.dropins {
+            tree.insert(format!("{UNITS}/{name}.d/{dropin}"), file(text, 0o644, 0));
+        }
+        let at = format!("{UNITS}/{name}");
+        if unit.mask == Some(true) {
+            tree.insert(at, Entry::Link("/dev/null".to_owned()));
+        } else if let Some(text) = unit.contents {
+            tree.insert(at, file(text, 0o644, 0));
+        }
+    }
+    for name in NAMES.into_iter().filter(|name| !wish.masks(name)) {
+        let asked = wish.units.get(name).and_then(|unit| unit.enabled);
+        if asked.unwrap_or(ENABLED.contains(&name)) {
+            for link in links(&tree, name) {
+                tree.insert(link, Entry::Link(name.to_owned()));
+            }
+        }
+    }
+    if let Some((keys, hash)) = &wish.core {
+        let text = keys.iter().flat_map(|key| [*key, "\n"]).collect::<String>();
+        tree.insert(KEYS.to_owned(), file(&text, 0o600, 1000));
+        let shadow = SHADOW.replace("core:*", &format!("core:{}", hash.unwrap_or("*")));
+        tree.insert("etc/shadow".to_owned(), file(&shadow, 0o600, 0));
+    }
+    tree
+}
+
+/// The links that a unit's `[Install]` asks for, as the unit and its drop-ins are in the tree.
+fn links(tree: &Tree, name: &str) -> Vec<String> {
+    let text = |entry: &Entry| match entry {
+        Entry::File { bytes, .. } => String::from_utf8(bytes.clone()).unwrap(),
+        Entry::Link(_) | Entry::Boot(_) => String::new(),
+    };
+    let vendor = || VENDOR.iter().find(|(unit, _)| *unit == name).map(|(_, text)| (*text).to_owned());
+    let Some(unit) = tree.get(&format!("{UNITS}/{name}")).map(text).or_else(vendor) else { return vec![] };
+    let folder = format!("{UNITS}/{name}.d/");
+    let dropins = tree.iter().filter(|(path, _)| path.starts_with(&folder)).map(|(_, entry)| text(entry));
+    let mut links = Vec::new();
+    for text in std::iter::once(unit).chain(dropins) {
+        for line in text.lines().skip_while(|line| *line != "[Install]") {
+            match line.split_once('=') {
+                Some(("WantedBy", target)) => links.push(format!("{UNITS}/{target}.wants/{name}")),
+                Some(("Alias", alias)) => links.push(format!("{UNITS}/{alias}")),
+                Some(_) | None => {}
+            }
+        }
+    }
+    links
+}
+
+/// A tree in which equal hosts are equal: by which of its directories a link names a unit means nothing to systemd, nor do
+/// the links of a unit that is masked; no keys are no file; a locked password is locked, whatever its mark.
+pub fn plain(mut tree: Tree, masked_in: &[&Wish]) -> Tree {
+    for (path, entry) in &mut tree {
+        if let Entry::Link(target) = entry
+            && path.starts_with(UNITS)
+            && target != "/dev/null"
+        {
+            *target = base(target).to_owned();
+        }
+        if let Entry::File { bytes, .. } = entry
+            && path == "etc/shadow"
+        {
+            let text = String::from_utf8(bytes.clone()).unwrap();
+            *bytes = text.replace("core:!:", "core:*:").replace("core:!!:", "core:*:").into_bytes();
+        }
+    }
+    let masked = |name: &str| masked_in.iter().any(|wish| wish.masks(name));
+    tree.retain(|path, entry| match entry {
+        Entry::Link(target) => target == "/dev/null" || !(masked(base(path)) || masked(target)),
+        Entry::File { bytes, .. } => path != KEYS || !bytes.is_empty(),
+        Entry::Boot(_) => true,
+    });
+    tree
+}
+
+fn base(path: &str) -> &str {
+    path.rsplit_once('/').map_or(path, |(_, name)| name)
+}

@@ -1,0 +1,364 @@
+//! Random configs, one after the other on hosts in directories: leaving and coming back, killed on the way, and beside an
+//! attacker. After each one the host has to look as the model says, whatever came before.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use super::attacker::Attacker;
+use super::model::{HOME, KEYS, NAMES, Unit, Wish, found, install, looks, plain, policy};
+use super::place::{Down, KILLED, Kind, Place, REBOOT, Ran};
+use super::play::Chance;
+use super::tree::{Tree, exactly, one_of};
+
+/// So many configs on one host, then a fresh one.
+const CONFIGS_OF_A_HOST: usize = 50;
+
+/// One config is there after so many runs, however often it is killed and rebooted.
+const RUNS: u32 = 16;
+
+const CONTENTS: [&str; 5] = [
+    "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n",
+    "[Service]\nExecStart=/bin/false\n[Install]\nWantedBy=a.target\n",
+    "[Service]\nExecStart=/bin/true\n",
+    "[Install]\nWantedBy=a.target\nWantedBy=c.target\n",
+    "[Install]\nWantedBy=multi-user.target\nAlias=alias.service\n",
+];
+const DROPINS: [&str; 3] = ["[Service]\nNice=1\n", "[Install]\nWantedBy=b.target\n", "[Service]\nNice=2\n"];
+const FILES: [(&str, bool); 8] = [
+    ("etc/motd", false),
+    ("etc/app.conf", false),
+    ("etc/many/1/a", false),
+    ("etc/many/1/setuid", false),
+    ("etc/many/2/b", false),
+    ("etc/link", false),
+    ("etc/costly", false),
+    ("var/home/core/.profile", true),
+];
+const TEXTS: [&str; 3] = ["one\n", "two\n", ""];
+const MODES: [u32; 3] = [0o644, 0o600, 0o755];
+const SETS_OF_KEYS: [&[&str]; 3] =
+    [&["ssh-ed25519 AAAA one"], &["ssh-ed25519 BBBB two", "ssh-rsa CC three"], &[]];
+
+/// What was played.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Counts {
+    pub configs: usize,
+    pub kills: u32,
+    pub reboots: u32,
+    pub superseded: u32,
+    pub runs: u32,
+    pub attacked: usize,
+    pub moves: u64,
+}
+
+impl std::ops::AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.configs += other.configs;
+        self.kills += other.kills;
+        self.reboots += other.reboots;
+        self.superseded += other.superseded;
+        self.runs += other.runs;
+        self.attacked += other.attacked;
+        self.moves += other.moves;
+    }
+}
+
+fn index(chance: &mut Chance, of: usize) -> usize {
+    usize::try_from(chance.draw(u64::try_from(of).unwrap())).unwrap() - 1
+}
+
+fn one<T: Copy>(chance: &mut Chance, of: &[T]) -> T {
+    of[index(chance, of.len())]
+}
+
+fn unit(chance: &mut Chance) -> Unit {
+    let mask = one(chance, &[None, None, None, Some(true), Some(true), Some(false)]);
+    let enabled = one(chance, &[None, Some(true), Some(true), Some(false)]);
+    let mut unit = Unit {
+        contents: one(chance, &[true, false]).then(|| one(chance, &CONTENTS)),
+        enabled: enabled.filter(|enabled| !(*enabled && mask == Some(true))),
+        mask,
+        ..Unit::default()
+    };
+    for name in ["10-x.conf", "20-y.conf"] {
+        if chance.draw(4) == 1 {
+            unit.dropins.insert(name, one(chance, &DROPINS));
+        }
+    }
+    unit
+}
+
+fn change(chance: &mut Chance, wish: &mut Wish) {
+    match chance.draw(10) {
+        1 | 2 => {
+            let (path, of_core) = one(chance, &FILES);
+            wish.files.insert(path, (one(chance, &MODES), of_core, one(chance, &TEXTS)));
+        }
+        3 => drop(wish.files.remove(one(chance, &FILES).0)),
+        4 => {
+            let hash = one(chance, &[None, Some("$6$a$b")]);
+            let keys = one(chance, &SETS_OF_KEYS).to_vec();
+            wish.core = Some((keys, hash)).filter(|(keys, hash)| !keys.is_empty() || hash.is_some());
+        }
+        5 | 6 => drop(wish.units.remove(one(chance, &NAMES))),
+        _ => drop(wish.units.insert(one(chance, &NAMES), unit(chance))),
+    }
+    // A name that two units share is a config that can't be enabled.
+    let alias = |unit: &Unit| unit.contents.is_some_and(|text| text.contains("Alias="));
+    let first = wish.units.iter().find(|(_, unit)| alias(unit)).map(|(name, _)| *name);
+    wish.units.retain(|name, unit| !alias(unit) || Some(*name) == first);
+}
+
+/// Whether the agent is killed on the way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kills {
+    Some,
+    None,
+}
+
+/// A host, what it has, and what it had.
+struct Player {
+    dir: PathBuf,
+    place: Place,
+    chance: Chance,
+    installed: Tree,
+    has: Wish,
+    had: Vec<Wish>,
+    number: usize,
+    counts: Counts,
+}
+
+impl Player {
+    fn new(dir: PathBuf, chance: Chance) -> Result<Self, String> {
+        install(&dir.join("root"));
+        fs::create_dir_all(dir.join("control")).unwrap();
+        fs::create_dir_all(dir.join("outside")).unwrap();
+        fs::write(dir.join("outside/secret"), "secret").unwrap();
+        fs::write(dir.join("control/policy.json"), policy()).unwrap();
+        for open in [&dir, &dir.join("outside")] {
+            fs::set_permissions(open, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let place = Place::boot(Kind::Plain, &dir)?;
+        // Links are for the model to say.
+        let mut installed = found(&dir.join("root"));
+        let wants = plain(installed.clone(), &[]);
+        exactly(&wants, &plain(looks(&installed, &Wish::default()), &[]))?;
+        installed.retain(|path, _| !path.contains(".wants/"));
+        let (has, had, number, counts) = (Wish::default(), vec![Wish::default()], 0, Counts::default());
+        Ok(Self { dir, place, chance, installed, has, had, number, counts })
+    }
+
+    /// Another config: one of before, an empty one, or the last one with some changes.
+    fn next(&mut self) -> Wish {
+        let mut wish = match self.chance.draw(10) {
+            1 | 2 => self.had[index(&mut self.chance, self.had.len())].clone(),
+            3 => Wish::default(),
+            _ => self.has.clone(),
+        };
+        if !wish.is_empty() || self.chance.draw(2) == 1 {
+            for _ in 0..self.chance.draw(5) {
+                change(&mut self.chance, &mut wish);
+            }
+        }
+        wish
+    }
+
+    fn write(&mut self, wish: &Wish) -> String {
+        self.number += 1;
+        self.counts.configs += 1;
+        let name = format!("config-{}", self.number);
+        fs::write(self.dir.join(format!("control/{name}.json")), wish.config(&name).text()).unwrap();
+        name
+    }
+
+    /// Brings the host to a config, killed on the way every other time or never.
+    fn play(&mut self, mut wish: Wish, kills: Kills) -> Result<(), String> {
+        let mut name = self.write(&wish);
+        for run in 0.. {
+            let killed = kills == Kills::Some && self.chance.draw(2) == 1;
+            let point = killed.then(|| format!("kill:{}", self.chance.draw(60)));
+            let ran = self.place.apply(&name, None, point.as_deref())?;
+            match ran.code {
+                0 => break,
+                REBOOT => {
+                    self.counts.reboots += 1;
+                    self.place.reboot(Down::Orderly)?;
+                }
+                KILLED => {
+                    self.counts.kills += 1;
+                    if self.chance.draw(4) == 1 {
+                        self.place.reboot(Down::PowerCut)?;
+                    }
+                    if self.chance.draw(6) == 1 {
+                        self.counts.superseded += 1;
+                        wish = self.next();
+                        name = self.write(&wish);
+                    }
+                }
+                _ => return Err(self.wrong(&wish, &ran, "failed")),
+            }
+            if run > RUNS {
+                return Err(self.wrong(&wish, &ran, "does not come to an end"));
+            }
+        }
+        self.arrived(wish, kills)
+    }
+
+    /// The same beside an attacker: what he does not own is as in the old or the new config at every end of a run, and when he
+    /// is gone the next config arrives.
+    fn play_attacked(&mut self) -> Result<(), String> {
+        let wish = self.next();
+        let name = self.write(&wish);
+        self.counts.attacked += 1;
+        let (root, seed) = (self.dir.join("root"), self.chance.draw(u64::MAX));
+        let attacker = Attacker::start(&root, HOME, &self.dir.join("outside"), seed);
+        let mut ran = None;
+        for _ in 0..3 {
+            let done = self.place.apply_bounded(&name, None);
+            let reboot = matches!(&done, Ok(done) if done.code == REBOOT);
+            ran = Some(done);
+            if reboot {
+                self.place.reboot(Down::Orderly)?;
+            }
+        }
+        self.counts.moves += attacker.end();
+        let ran = ran.unwrap()?;
+        if ![0, 4, REBOOT].contains(&ran.code) {
+            return Err(self.wrong(&wish, &ran, "ended badly beside an attacker"));
+        }
+        let wishes = [&self.has, &wish];
+        let of_root = |tree: Tree| {
+            let mut tree = plain(tree, &wishes);
+            tree.retain(|path, _| !path.starts_with("var/home"));
+            tree
+        };
+        let [old, new] = wishes.map(|wish| of_root(looks(&self.installed, wish)));
+        one_of(&of_root(found(&root)), &[&old, &new]).map_err(|wrong| self.wrong(&wish, &ran, &wrong))?;
+        let secret = fs::read_to_string(self.dir.join("outside/secret")).unwrap();
+        let outside = fs::read_dir(self.dir.join("outside")).unwrap().count();
+        if secret != "secret" || outside != 1 {
+            return Err(self.wrong(&wish, &ran, "something outside of the host was touched"));
+        }
+        for entry in fs::read_dir(root.join(HOME)).unwrap() {
+            let path = entry.unwrap().path();
+            fs::remove_dir_all(&path).or_else(|_| fs::remove_file(&path)).unwrap();
+        }
+        self.installed.retain(|path, _| !path.starts_with("var/home"));
+        Ok(())
+    }
+
+    fn arrived(&mut self, wish: Wish, kills: Kills) -> Result<(), String> {
+        let mut looks = plain(looks(&self.installed, &wish), &[&wish]);
+        let mut found = plain(found(&self.dir.join("root")), &[&wish]);
+        if self.counts.attacked > 0 {
+            // What he left there is his own.
+            let his = |path: &str| path.starts_with("var/home") && path != KEYS;
+            let files = &wish.files;
+            looks.retain(|path, _| !his(path) || files.contains_key(path.as_str()));
+            found.retain(|path, _| !his(path) || files.contains_key(path.as_str()));
+        }
+        let none = Ran { code: 0, out: String::new(), log: String::new() };
+        exactly(&found, &looks).map_err(|wrong| self.wrong(&wish, &none, &wrong))?;
+        if kills == Kills::None || self.chance.draw(4) == 1 {
+            let ran = self.place.verify()?;
+            if ran.code != 0 {
+                return Err(self.wrong(&wish, &ran, "verify finds something"));
+            }
+        }
+        let kept = self.place.state().join("preimages/kept");
+        let kept: Vec<_> = fs::read_dir(kept).into_iter().flatten().flatten().map(|one| one.path()).collect();
+        if wish.is_empty() && !kept.is_empty() {
+            return Err(self.wrong(&wish, &none, &format!("originals of nothing: {kept:?}")));
+        }
+        self.had.push(wish.clone());
+        self.has = wish;
+        Ok(())
+    }
+
+    fn wrong(&self, wish: &Wish, ran: &Ran, why: &str) -> String {
+        let log: Vec<&str> = ran.log.lines().rev().take(12).collect();
+        let log: String = log.into_iter().rev().flat_map(|line| ["  ", line, "\n"]).collect();
+        format!(
+            "config {} {why}\n  from {:?}\n  to   {wish:?}\n  exit code {}\n{}{log}",
+            self.number, self.has, ran.code, ran.out
+        )
+    }
+}
+
+/// Plays so many configs, on one host after the other. Every tenth host may be attacked.
+pub fn play(home: &Path, seed: u64, configs: usize, attacked: bool) -> (Counts, Option<String>) {
+    let mut counts = Counts::default();
+    for host in 0.. {
+        let dir = home.join(format!("{seed}-{host}"));
+        fs::create_dir_all(&dir).unwrap();
+        let chance = Chance(seed.wrapping_mul(1_000_003).wrapping_add(host));
+        let mut player = Player::new(dir.clone(), chance).unwrap();
+        let mut played = || {
+            while player.counts.configs < CONFIGS_OF_A_HOST {
+                if attacked && host % 10 == 9 && player.chance.draw(3) == 1 {
+                    player.play_attacked()?;
+                }
+                let wish = player.next();
+                player.play(wish, Kills::Some)?;
+            }
+            Ok(())
+        };
+        let played: Result<(), String> = played();
+        player.counts.runs = player.place.runs;
+        counts += player.counts;
+        if let Err(why) = played {
+            return (counts, Some(format!("seed {seed}, host {host}: {why}")));
+        }
+        fs::remove_dir_all(&dir).unwrap();
+        if counts.configs >= configs {
+            break;
+        }
+    }
+    (counts, None)
+}
+
+/// Plays one way over some configs on a host of its own; each is compared and verified.
+pub fn along(home: &Path, name: &str, ways: &[Wish]) -> Result<(), String> {
+    let mut player = Player::new(home.join(name), Chance(1))?;
+    for wish in ways {
+        player.play(wish.clone(), Kills::None).map_err(|why| format!("{name}: {why}"))?;
+    }
+    Ok(())
+}
+
+/// Ways over units that once left something behind.
+pub fn ways() -> Vec<(&'static str, Vec<Wish>)> {
+    let wish = |name: &'static str, unit: Unit| Wish { units: [(name, unit)].into(), ..Wish::default() };
+    let masked = || Unit { mask: Some(true), ..Unit::default() };
+    let turned = |on| Unit { enabled: Some(on), ..Unit::default() };
+    let of = |contents, enabled| Unit { contents: Some(contents), enabled, ..Unit::default() };
+    let dropin = |text| Unit { dropins: [("20-y.conf", text)].into(), ..Unit::default() };
+    let [install, other, bare, ..] = CONTENTS;
+    let none = Wish::default;
+    vec![
+        ("own-masked", vec![wish("own.service", masked()), none()]),
+        ("own-masked-then-named", vec![wish("own.service", masked()), wish("own.service", turned(true))]),
+        (
+            "mask-contents",
+            vec![wish("ours.service", masked()), wish("ours.service", of(install, None)), none()],
+        ),
+        ("disabled-masked", vec![wish("os.service", turned(false)), wish("os.service", masked()), none()]),
+        ("enabled-masked", vec![wish("off.service", turned(true)), wish("off.service", masked()), none()]),
+        (
+            "without-install",
+            vec![wish("ours.service", of(install, Some(true))), wish("ours.service", of(bare, Some(true)))],
+        ),
+        ("contents-over-vendor", vec![wish("os.service", of(other, Some(false))), none()]),
+        ("contents-go", vec![wish("os.service", of(other, Some(true))), wish("os.service", turned(true))]),
+        (
+            "contents-of-nothing-go",
+            vec![wish("ours.service", of(other, Some(true))), wish("ours.service", turned(true))],
+        ),
+        ("own-install-hidden", vec![wish("own.service", dropin(DROPINS[0])), none()]),
+        (
+            "install-comes",
+            vec![wish("os.service", dropin(DROPINS[1])), wish("os.service", dropin(DROPINS[0]))],
+        ),
+    ]
+}
