@@ -14,8 +14,8 @@ mod world;
 use std::collections::BTreeSet;
 
 use machine_config_agent::model::observation::Carries;
-use machine_config_agent::model::{DisruptionPolicy, HostSpec, ImageRef, UnitName};
-use machine_config_agent::plan::{After, Mode, Plan, differences, plan, taken_over};
+use machine_config_agent::model::{DisruptionPolicy, Facts, HostSpec, ImageRef, UnitName};
+use machine_config_agent::plan::{After, Drain, Mode, Plan, differences, plan, taken_over};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -103,6 +103,44 @@ fn arrived(world: &World, to: &HostSpec) {
     assert!(again.is_empty(), "planned again: {:?}", again.steps());
     let fresh = decide(world, &taken_over(to, &seen), to, carries);
     assert!(fresh.is_empty(), "taken over: {:?}", fresh.steps());
+}
+
+/// What two files do not say of the host between them is taken to be as it costs most: MCD reboots for any change of a
+/// unit, and so may this plan when it is carried out.
+#[test]
+fn plan_between_files_assumes_the_costlier_unit_state() {
+    let contents = "[Install]\nWantedBy=a.target\n";
+    let rows = [
+        (json!([]), json!([{"name": "os.service", "enabled": false}]), "disable-unit os.service"),
+        (json!([]), json!([{"name": "os.service", "enabled": true}]), "enable-unit os.service"),
+        (json!([]), json!([{"name": "os.service", "mask": false}]), "unmask-unit os.service"),
+        (
+            json!([{"name": "a.service", "contents": contents, "enabled": false}]),
+            json!([{"name": "a.service", "contents": contents}]),
+            "preset-unit a.service",
+        ),
+        (
+            json!([{"name": "os.service"}]),
+            json!([{"name": "os.service", "enabled": false}]),
+            "disable-unit os.service",
+        ),
+        (json!([{"name": "os.service", "enabled": false}]), json!([]), "preset-unit os.service"),
+    ];
+    for (old, new, expected) in rows {
+        let a = Some(world::image('a'));
+        let (from, to) = (
+            spec("old", &json!({"units": old}), None, a.clone()),
+            spec("new", &json!({"units": new}), None, a),
+        );
+        let facts = Facts::assumed(&from, &to).unwrap();
+        let plan = plan(&from, &to, &facts, &DisruptionPolicy::defaults()).unwrap();
+        let steps: Vec<String> = plan.steps().iter().map(ToString::to_string).collect();
+        assert!(steps.iter().any(|step| step == expected), "{expected}: {steps:?}");
+        assert_eq!(plan.drain(), Drain::Needed, "{expected}");
+        let same = Facts::assumed(&to, &to).unwrap();
+        let again = machine_config_agent::plan::plan(&to, &to, &same, &DisruptionPolicy::defaults()).unwrap();
+        assert!(again.is_empty(), "{expected}: {:?}", again.steps());
+    }
 }
 
 proptest! {

@@ -19,11 +19,14 @@ impl Facts {
     /// Assumes a host that is as `from` says, and an image that carries no config.
     pub fn assumed(from: &HostSpec, to: &HostSpec) -> Result<Self, ModelError> {
         let mut seen = Observation::as_specified(from)?;
-        for path in to.written().into_keys() {
+        for path in to.managed() {
             seen.files.entry(path).or_insert(FileSeen::Absent);
         }
         for (name, unit) in &to.units {
-            seen.units.entry(name.clone()).or_insert(unit_unknown(unit));
+            let before = from.units.get(name);
+            if before != Some(unit) {
+                seen.units.insert(name.clone(), unit_at_worst(before, unit));
+            }
         }
         let fips = if from.fips { FipsSeen::On } else { FipsSeen::Off };
         Ok(Self {
@@ -59,7 +62,7 @@ impl Observation {
             boot_id: BootId::new("assumed")?,
             os: OsSeen::Deployments { booted, staged: None, next: None },
             kargs: spec.kargs.clone(),
-            files: spec.written().iter().map(|(path, file)| (path.clone(), file_seen(file))).collect(),
+            files: files_seen(spec),
             units: spec.units.iter().map(|(name, unit)| (name.clone(), unit_seen(unit))).collect(),
             stray_links: BTreeMap::new(),
             core: core_seen(spec)?,
@@ -67,6 +70,16 @@ impl Observation {
             group_ids: BTreeMap::from([("root".to_owned(), 0), (CORE.to_owned(), CORE_ID)]),
         })
     }
+}
+
+fn files_seen(spec: &HostSpec) -> BTreeMap<ManagedPath, FileSeen> {
+    let mut seen: BTreeMap<_, _> =
+        spec.written().into_iter().map(|(path, file)| (path, file_seen(&file))).collect();
+    // What is managed and not written is the link of a mask.
+    for path in spec.managed() {
+        seen.entry(path).or_insert_with(|| FileSeen::Symlink { target: "/dev/null".to_owned() });
+    }
+    seen
 }
 
 fn file_seen(file: &FileSpec) -> FileSeen {
@@ -94,13 +107,31 @@ fn unit_seen(unit: &UnitSpec) -> UnitSeen {
         (Mask::Unset | Mask::Unmasked, Enablement::Disabled | Enablement::Preset) => EnabledSeen::Disabled,
     };
     let mask = if unit.mask == Mask::Masked { Mask::Masked } else { Mask::Unmasked };
-    UnitSeen { enabled, preset: PresetSeen::Disable, mask }
+    // The presets are not known: what the config had turned is taken to turn back.
+    let preset =
+        if unit.enablement == Enablement::Disabled { PresetSeen::Enable } else { PresetSeen::Disable };
+    UnitSeen { enabled, preset, mask }
 }
 
-/// A unit without contents is taken to be one that the OS brings.
-fn unit_unknown(unit: &UnitSpec) -> UnitSeen {
-    let enabled = if unit.contents.is_some() { EnabledSeen::NotFound } else { EnabledSeen::Disabled };
-    UnitSeen { enabled, preset: PresetSeen::Disable, mask: Mask::Unmasked }
+/// A unit that is new or changed, as it costs most to bring it to `to`: what the old config does not say of it may be
+/// otherwise on the host, and a plan that promises too little is worse than one that promises too much.
+fn unit_at_worst(from: Option<&UnitSpec>, to: &UnitSpec) -> UnitSeen {
+    let silent = from.is_none_or(|from| from.contents.is_none() && from.mask == Mask::Unset);
+    if silent && to.mask == Mask::Unmasked && to.contents.is_none() {
+        return UnitSeen { enabled: EnabledSeen::Masked, preset: PresetSeen::Disable, mask: Mask::Masked };
+    }
+    let known = from.filter(|from| from.mask == Mask::Masked || from.enablement != Enablement::Preset);
+    if let Some(from) = known {
+        return unit_seen(from);
+    }
+    let enabled = match to.enablement {
+        Enablement::Disabled => EnabledSeen::Enabled,
+        Enablement::Enabled | Enablement::Preset => EnabledSeen::Disabled,
+    };
+    // Contents that come bring their unit with them.
+    let comes = from.is_none() && to.contents.is_some();
+    let enabled = if comes { EnabledSeen::NotFound } else { enabled };
+    UnitSeen { enabled, preset: PresetSeen::Enable, mask: Mask::Unmasked }
 }
 
 fn core_seen(spec: &HostSpec) -> Result<CoreSeen, ModelError> {

@@ -1,9 +1,9 @@
 //! What a plan costs: nothing, services, a drain, a reboot.
 //!
 //! Judged by what the steps touch, so that a change that touches nothing costs nothing. Actions are unique and in
-//! one order: daemon-reload, CA trust, reloads, restarts (W-27).
+//! one order: daemon-reload, CA trust, reloads, restarts (W-27), those of one word as the policy lists them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::registries::{self, Change};
 use super::sides::Sides;
@@ -45,6 +45,24 @@ impl Touched {
     }
 }
 
+/// Units in the order in which they were first asked for, with what asked (MCD runs a policy's actions in its order).
+#[derive(Debug, Default)]
+struct InOrder(Vec<(UnitName, BTreeSet<String>)>);
+
+impl InOrder {
+    fn ask(&mut self, unit: &UnitName, mut reasons: BTreeSet<String>) {
+        match self.0.iter_mut().find(|(known, _)| known == unit) {
+            Some((_, known)) => known.append(&mut reasons),
+            None => self.0.push((unit.clone(), reasons)),
+        }
+    }
+
+    fn take(&mut self, unit: &UnitName) -> Option<BTreeSet<String>> {
+        let at = self.0.iter().position(|(known, _)| known == unit)?;
+        Some(self.0.remove(at).1)
+    }
+}
+
 /// Reasons by action, each in order.
 #[derive(Debug, Default)]
 struct Asked {
@@ -52,8 +70,8 @@ struct Asked {
     drain: bool,
     daemon_reload: BTreeSet<String>,
     units_changed: BTreeSet<String>,
-    reload: BTreeMap<UnitName, BTreeSet<String>>,
-    restart: BTreeMap<UnitName, BTreeSet<String>>,
+    reload: InOrder,
+    restart: InOrder,
 }
 
 /// Judges the steps.
@@ -162,15 +180,15 @@ impl Asked {
                 self.daemon_reload.insert(word);
             }
             Action::Reload(unit) => {
-                self.reload.entry(unit.clone()).or_default().insert(word);
+                self.reload.ask(unit, BTreeSet::from([word]));
             }
             Action::Restart(unit) => {
-                self.restart.entry(unit.clone()).or_default().insert(word);
+                self.restart.ask(unit, BTreeSet::from([word]));
             }
             Action::Special => {
                 self.drain |= registries::change(sides.from, sides.to) == Change::Unsafe;
                 if let Ok(crio) = UnitName::new(CRIO) {
-                    self.reload.entry(crio).or_default().insert(word);
+                    self.reload.ask(&crio, BTreeSet::from([word]));
                 }
             }
             Action::Reboot => self.reboot.push(word),
@@ -186,11 +204,11 @@ impl Asked {
         let by_policy = if self.daemon_reload.is_empty() { Because::UnitsChanged } else { Because::Policy };
         self.daemon_reload.append(&mut self.units_changed);
         // A unit that is restarted needs no reload.
-        for (unit, reasons) in &mut self.restart {
-            reasons.append(&mut self.reload.remove(unit).unwrap_or_default());
+        for (unit, reasons) in &mut self.restart.0 {
+            reasons.append(&mut self.reload.take(unit).unwrap_or_default());
         }
         let (trust, restart): (Vec<_>, Vec<_>) =
-            self.restart.into_iter().partition(|(unit, _)| unit.as_str() == CA_TRUST);
+            self.restart.0.into_iter().partition(|(unit, _)| unit.as_str() == CA_TRUST);
         let action = |action, unit, because: BTreeSet<String>| ServiceAction {
             action,
             unit,
@@ -201,8 +219,9 @@ impl Asked {
             actions.push(action(ServiceVerb::DaemonReload, None, self.daemon_reload));
         }
         actions.extend(trust.into_iter().map(|(unit, why)| action(ServiceVerb::Restart, Some(unit), why)));
-        actions
-            .extend(self.reload.into_iter().map(|(unit, why)| action(ServiceVerb::Reload, Some(unit), why)));
+        actions.extend(
+            self.reload.0.into_iter().map(|(unit, why)| action(ServiceVerb::Reload, Some(unit), why)),
+        );
         actions.extend(restart.into_iter().map(|(unit, why)| action(ServiceVerb::Restart, Some(unit), why)));
         let services = actions.iter().filter_map(|action| service_step(action, by_policy)).collect();
         let after = if actions.is_empty() { After::Nothing } else { After::Services { actions } };

@@ -30,7 +30,7 @@ struct Registries {
     registry: Vec<Registry>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, PartialEq)]
 #[serde(rename_all = "kebab-case")]
 struct Registry {
     #[serde(default)]
@@ -47,7 +47,7 @@ struct Registry {
     mirror: Vec<Mirror>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, PartialEq)]
 #[serde(rename_all = "kebab-case")]
 struct Mirror {
     #[serde(default)]
@@ -107,7 +107,8 @@ fn keeps(old: &Registry, new: &Registry) -> bool {
         Some(pull) => pull == mirror.pull_from_mirror || mirror.pull_from_mirror == DIGEST_ONLY,
         None => mirror.pull_from_mirror == DIGEST_ONLY || new.mirror_by_digest_only,
     });
-    same && !removed && mirrors
+    // One that did not change is not judged: it may list a mirror twice.
+    old == new || (same && !removed && mirrors)
 }
 
 fn is_safe_to_add(new: &Registry) -> bool {
@@ -143,6 +144,16 @@ mod tests {
         ] {
             assert!(judge(BASE, &new), "{new}");
         }
+    }
+
+    /// MCD-064: a registry that did not change is no reason, even one that lists a mirror twice and pulls tags by it.
+    #[test]
+    fn unchanged_registry_with_duplicate_mirror_is_safe() {
+        let mirror = |pull: &str| format!("[[registry.mirror]]\nlocation = 'm'\n{pull}");
+        let twice = format!("{BASE}{}{}", mirror("pull-from-mirror = 'digest-only'\n"), mirror(""));
+        assert!(judge(&twice, &twice));
+        assert!(judge(&twice, &twice.replace("'b']", "'b', 'c']")));
+        assert!(!judge(&twice, &twice.replace("'one'", "'one'\nblocked = true")));
     }
 
     /// MCD-062, MCD-063, MCD-064, MCD-065, MCD-066: order, removals, mirrors by tag, and changed fields.
