@@ -47,44 +47,58 @@ fn version(version: &str) -> String {
     config("rendered-worker-b", &json!({"config": {"ignition": {"version": version}}}))
 }
 
-/// Documents that are refused whatever the host is like.
-fn documents() -> Vec<(&'static str, String, &'static [&'static str])> {
+/// Exit code, name, document, and what has to be said.
+type Refused = (i32, &'static str, String, &'static [&'static str]);
+
+/// Documents that are refused whatever the host is like: with 3 what MCD calls unreconcilable.
+fn documents() -> Vec<Refused> {
     let units = |units: Value| config("rendered-worker-b", &ignition(json!({"systemd": {"units": units}})));
     let two = json!([{"path": "/etc/a"}, {"path": "/etc/a"}]);
     vec![
-        ("broken JSON", "{\"kind\": \"MachineConfig\"".to_owned(), &["bad.json", "line 1", "Next: Correct"]),
-        ("broken YAML", "kind: [MachineConfig\nx: 1\n".to_owned(), &["bad.json", "line", "Next: Correct"]),
-        ("another kind", "kind: Pod\n".to_owned(), &["bad.json", "\"Pod\"", "MachineConfig"]),
-        ("Ignition 2", version("2.2.0"), &["ignition.version", "\"2.2.0\"", "convert"]),
-        ("Ignition 4", version("4.0.0"), &["ignition.version", "\"4.0.0\"", "3.0.0 to 3.6.0"]),
         (
+            4,
+            "broken JSON",
+            "{\"kind\": \"MachineConfig\"".to_owned(),
+            &["bad.json", "line 1", "Next: Correct"],
+        ),
+        (4, "broken YAML", "kind: [MachineConfig\nx: 1\n".to_owned(), &["bad.json", "line", "Next: Correct"]),
+        (4, "another kind", "kind: Pod\n".to_owned(), &["bad.json", "\"Pod\"", "MachineConfig"]),
+        (4, "Ignition 2", version("2.2.0"), &["ignition.version", "\"2.2.0\"", "convert"]),
+        (4, "Ignition 4", version("4.0.0"), &["ignition.version", "\"4.0.0\"", "3.0.0 to 3.6.0"]),
+        (
+            4,
             "compression",
             one_file(json!({"contents": {"compression": "zstd", "source": "data:,x"}})),
             &["/etc/motd", "zstd", "gzip"],
         ),
-        ("gzip bomb", bomb(), &["/etc/motd", "16 MiB"]),
+        (4, "gzip bomb", bomb(), &["/etc/motd", "16 MiB"]),
         (
+            4,
             "remote source",
             one_file(json!({"contents": {"source": "https://example.com/x"}})),
             &["/etc/motd", "data URL", "put the contents"],
         ),
         (
+            3,
             "dots",
             one_file(json!({"path": "/etc/../root/.ssh/x"})),
             &["/etc/../root/.ssh/x", "choose another path"],
         ),
-        ("sticky", one_file(json!({"mode": 0o1777})), &["/etc/motd", "mode", "0777"]),
+        (3, "sticky", one_file(json!({"mode": 0o1777})), &["/etc/motd", "mode", "0777"]),
         (
+            3,
             "listed twice",
             config("rendered-worker-b", &ignition(json!({"storage": {"files": two}}))),
             &["/etc/a", "twice", "keep one"],
         ),
         (
+            4,
             "masked and enabled",
             units(json!([{"name": "a.service", "mask": true, "enabled": true}])),
             &["a.service", "masked and enabled", "drop one"],
         ),
         (
+            4,
             "OS image by tag",
             config("rendered-worker-b", &json!({"osImageURL": "registry.test/os:latest"})),
             &["registry.test/os:latest", "NAME@sha256:"],
@@ -92,15 +106,34 @@ fn documents() -> Vec<(&'static str, String, &'static [&'static str])> {
     ]
 }
 
+/// More of them, one file each.
+fn files_refused() -> Vec<Refused> {
+    vec![
+        (
+            4,
+            "broken escape",
+            one_file(json!({"contents": {"source": "data:,%zz"}})),
+            &["/etc/motd", "data URL", "%25"],
+        ),
+        (
+            3,
+            "append",
+            one_file(json!({"append": [{"source": "data:,x"}]})),
+            &["/etc/motd", "append", "write the whole file"],
+        ),
+        (3, "setuid", one_file(json!({"mode": 0o4755})), &["/etc/motd", "mode", "0777"]),
+    ]
+}
+
 /// FIL-004, MCD-121: what can't be decoded is refused before any change.
 #[test]
 fn bad_documents_are_named_and_nothing_is_touched() {
     let node = Node::new();
-    for (name, text, told) in documents() {
+    for (code, name, text, told) in documents().into_iter().chain(files_refused()) {
         node.put("bad.json", text);
         let plan = ["plan", "--to", "bad.json", "--root", "root", "--os-backend", "none"];
-        refused(&node, name, &plan, 4, told);
-        refused(&node, name, &apply("bad.json"), 4, told);
+        refused(&node, name, &plan, code, told);
+        refused(&node, name, &apply("bad.json"), code, told);
     }
 }
 

@@ -161,6 +161,42 @@ fn errors_and_debug_texts_hold_no_secret() {
     assert!(!format!("{config:?} {:?}", config.spec(None)).contains(secret));
 }
 
+/// Go writes an empty list as null: it means the same everywhere.
+#[test]
+fn null_lists_are_empty() {
+    let parse = |text: &str| DisruptionPolicy::parse(text.as_bytes(), "policy").unwrap();
+    let defaults = DisruptionPolicy::defaults();
+    for text in [
+        r#"{"spec": {"nodeDisruptionPolicy": {"files": null, "units": null}}}"#,
+        r#"{"spec": {"irreconcilableValidationOverrides": {"storage": null}}}"#,
+    ] {
+        assert_eq!(parse(text), defaults, "{text}");
+    }
+    let own = parse(
+        r#"{"spec": {"nodeDisruptionPolicy": {"files": [{"path": "/etc/a", "actions": null}],
+            "units": [{"name": "a.service", "actions": null}], "sshkey": {"actions": null}}}}"#,
+    );
+    assert_eq!((own.files["/etc/a"].as_slice(), own.sshkey.as_slice()), (&[][..], &[][..]));
+    assert_eq!(own.units[&unit("a.service")], []);
+    let nulls = json!({
+        "files": [{"path": "/etc/a", "append": null}], "directories": null, "links": null, "disks": null,
+        "raid": null, "filesystems": null, "luks": null, "groups": null, "kernelArguments": null, "extensions": null,
+        "units": [{"name": "a.service", "dropins": null}],
+        "users": [{"name": "core", "passwordHash": "x", "sshAuthorizedKeys": null, "groups": null}],
+    });
+    let none = json!({
+        "files": [{"path": "/etc/a", "append": []}], "directories": [], "links": [], "disks": [], "raid": [],
+        "filesystems": [], "luks": [], "groups": [], "kernelArguments": [], "extensions": [],
+        "units": [{"name": "a.service", "dropins": []}],
+        "users": [{"name": "core", "passwordHash": "x", "sshAuthorizedKeys": [], "groups": []}],
+    });
+    assert_eq!(read(nulls).unwrap(), read(none).unwrap());
+    assert_eq!(
+        read(json!({"files": null, "units": null, "users": null})).unwrap(),
+        read(json!({"files": [], "units": [], "users": []})).unwrap()
+    );
+}
+
 /// FIL-011: what the administrator wrote overlays the defaults; without an object they stand.
 #[test]
 fn a_policy_overlays_the_defaults_and_a_status_stands_alone() {
@@ -179,6 +215,9 @@ fn a_policy_overlays_the_defaults_and_a_status_stands_alone() {
     );
     let merged = merged.unwrap();
     assert_eq!((merged.files.len(), merged.units.len()), (1, 0));
+
+    let iri = &defaults.files["/etc/pki/ca-trust/source/anchors/iri-root-ca.crt"];
+    assert_eq!(*iri, [Action::Restart(unit("coreos-update-ca-trust.service"))]);
 
     let eleven = ["{type: Drain}"; 11].join(", ");
     for (actions, word) in [

@@ -40,7 +40,7 @@ use crate::host::Host;
 use crate::journal::{Journal, Outcome};
 use crate::model::message;
 use crate::model::pace::Pace;
-use crate::model::{Class, HostSpec, Observation, Target, Timestamp, Tuning};
+use crate::model::{Class, HostSpec, ModelError, Observation, Target, Timestamp, Tuning};
 use crate::observe::observe;
 use crate::report::{Health, Occurrence, report};
 use crate::telemetry::Telemetry;
@@ -336,7 +336,9 @@ impl<C: ControlPlane> Agent<C> {
     async fn tell_refusal(&mut self, error: &AgentError) {
         let cause = chain(error);
         let occurrence = match error {
-            AgentError::Irreconcilable(_) => Occurrence::FailedToReconcile { cause: cause.clone() },
+            AgentError::Irreconcilable(_) | AgentError::Config(ModelError::Unreachable { .. }) => {
+                Occurrence::FailedToReconcile { cause: cause.clone() }
+            }
             AgentError::Drifted { .. } => Occurrence::PreflightDrift { cause: cause.clone() },
             AgentError::Control(ControlError::NotCordoned { .. }) => {
                 Occurrence::FailedToDrain { cause: cause.clone() }

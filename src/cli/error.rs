@@ -75,8 +75,8 @@ impl CliError {
             Self::Irreconcilable(_) => Class::Unreconcilable.exit_code(),
             Self::Agent(error) => error.class().exit_code(),
             Self::Journal(error) => error.class().exit_code(),
-            Self::Model(_)
-            | Self::Observe(_)
+            Self::Model(error) => error.class().exit_code(),
+            Self::Observe(_)
             | Self::Host(_)
             | Self::Control(_)
             | Self::Output(_)

@@ -87,6 +87,9 @@ fn decode_url(source: &str, packed: Packed, limit: usize) -> Result<Vec<u8>, Str
     if source.chars().any(char::is_control) || source.ends_with(' ') {
         return Err("its data URL holds a control character or ends in a space; write it as %XX".to_owned());
     }
+    if !escapes_are_whole(source) {
+        return Err("its data URL holds a `%` that two hex digits do not follow; write it as %25".to_owned());
+    }
     let url = DataUrl::process(source).map_err(|error| format!("its data URL is broken: {error}"))?;
     let sink = Bounded { bytes: Vec::new(), limit };
     match packed {
@@ -96,6 +99,15 @@ fn decode_url(source: &str, packed: Packed, limit: usize) -> Result<Vec<u8>, Str
             decoder.finish().map(|sink| sink.bytes).map_err(|error| unpacking(&error))
         }
     }
+}
+
+/// Says whether each `%` begins an escape: a URL parser keeps others as they are, Ignition refuses them.
+fn escapes_are_whole(source: &str) -> bool {
+    let is_hex = |digit: Option<&u8>| digit.is_some_and(u8::is_ascii_hexdigit);
+    source.split('%').skip(1).all(|rest| {
+        let digits = rest.as_bytes();
+        is_hex(digits.first()) && is_hex(digits.get(1))
+    })
 }
 
 fn pour<W: Write>(url: &DataUrl<'_>, mut sink: W) -> Result<W, String> {
@@ -176,6 +188,9 @@ mod tests {
             ("data:nothing", None, "broken"),
             ("data:;base64,@@@", None, "base64"),
             ("data:,a#b", None, "%23"),
+            ("data:,%zz", None, "two hex digits"),
+            ("data:,100%", None, "two hex digits"),
+            ("data:;base64,YQ%3", None, "two hex digits"),
             ("data:,a\nb", None, "control character"),
             ("data:,a ", None, "space"),
             ("data:,a", Some("xz"), "\"xz\" is not supported"),

@@ -59,6 +59,16 @@ pub enum ModelError {
         /// What is wrong.
         cause: String,
     },
+    /// An entry of the Ignition config that no node can get to: MCD refuses it as unreconcilable (RC1 to RC3, RC13).
+    #[error("{field} in MachineConfig {config}: {cause}")]
+    Unreachable {
+        /// The config.
+        config: String,
+        /// The field.
+        field: String,
+        /// What is wrong and what to do.
+        cause: String,
+    },
     /// An entry of the Ignition config that can't be brought to the host.
     #[error("{field} in MachineConfig {config}: {cause}")]
     Field {
@@ -74,7 +84,16 @@ pub enum ModelError {
 impl ModelError {
     /// Returns what it means for the node: the input has to change.
     pub fn class(&self) -> Class {
-        Class::Degraded
+        match self {
+            Self::Unreachable { .. } => Class::Unreconcilable,
+            Self::Name { .. }
+            | Self::Path { .. }
+            | Self::Image { .. }
+            | Self::Document { .. }
+            | Self::Disagree { .. }
+            | Self::Layers { .. }
+            | Self::Field { .. } => Class::Degraded,
+        }
     }
 
     /// Returns a bounded word.
@@ -86,6 +105,8 @@ impl ModelError {
             Self::Document { .. } => "InvalidDocument",
             Self::Disagree { .. } => "AmbiguousImage",
             Self::Field { .. } | Self::Layers { .. } => "InvalidConfig",
+            // As of every reason why a config can't be reached.
+            Self::Unreachable { .. } => "FailedToReconcile",
         }
     }
 }

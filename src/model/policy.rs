@@ -90,20 +90,20 @@ struct Policies {
 struct PathEntry {
     path: String,
     #[serde(default)]
-    actions: Vec<RawAction>,
+    actions: Option<Vec<RawAction>>,
 }
 
 #[derive(Deserialize)]
 struct UnitEntry {
     name: String,
     #[serde(default)]
-    actions: Vec<RawAction>,
+    actions: Option<Vec<RawAction>>,
 }
 
 #[derive(Deserialize)]
 struct Actions {
     #[serde(default)]
-    actions: Vec<RawAction>,
+    actions: Option<Vec<RawAction>>,
 }
 
 #[derive(Deserialize)]
@@ -152,7 +152,7 @@ impl DisruptionPolicy {
             (provider.into(), vec![Some(Action::DaemonReload), restart("kubelet.service")]),
             ("/etc/iri-registry".into(), vec![registry.clone()]),
             ("/usr/local/bin/load-registry-image.sh".into(), vec![registry.clone()]),
-            (format!("{anchors}/iri-root-ca.crt"), vec![trust, registry.clone()]),
+            (format!("{anchors}/iri-root-ca.crt"), vec![trust]),
         ];
         let units = unit("iri-registry.service")
             .map(|name| (name, vec![Action::DaemonReload].into_iter().chain(registry).collect()));
@@ -242,7 +242,9 @@ fn storage_override(name: &str) -> Result<StorageOverride, String> {
     }
 }
 
-fn actions(field: &str, raw: Vec<RawAction>, author: Author) -> Result<Vec<Action>, String> {
+/// Go writes an empty list as null.
+fn actions(field: &str, raw: Option<Vec<RawAction>>, author: Author) -> Result<Vec<Action>, String> {
+    let raw = raw.unwrap_or_default();
     if raw.len() > MAX_ACTIONS {
         return Err(format!("{field}: it has {} actions, at most {MAX_ACTIONS} are allowed", raw.len()));
     }

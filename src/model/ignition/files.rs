@@ -19,18 +19,16 @@ pub(super) fn read(
     for file in files {
         let field = |part: &str| format!("storage.files {:?}{part}", short(&file.path, 200));
         let path = ManagedPath::new(file.path.as_str())
-            .map_err(|error| within.error(field(""), format!("{error}; choose another path")))?;
+            .map_err(|error| within.unreachable(field(""), format!("{error}; choose another path")))?;
         let fail = |part: &str, cause: String| within.error(field(part), cause);
         if file.append.as_ref().is_some_and(|append| !append.is_empty()) {
             let cause = "appending is not supported; write the whole file".to_owned();
-            return Err(fail(" append", cause));
+            return Err(within.unreachable(field(" append"), cause));
         }
         let contents = decoder.decode(file.contents.as_ref()).map_err(|cause| fail(" contents", cause))?;
         let mode = file.mode.map_or(Some(FileMode::DEFAULT), FileMode::new).ok_or_else(|| {
-            fail(
-                " mode",
-                "it must be 0 to 0777 (511 in JSON): setuid, setgid and sticky are not supported".to_owned(),
-            )
+            let cause = "it must be 0 to 0777 (511 in JSON): setuid, setgid and sticky are not supported";
+            within.unreachable(field(" mode"), cause)
         })?;
         let user = file.user.unwrap_or_default();
         let group = file.group.unwrap_or_default();
@@ -39,7 +37,7 @@ pub(super) fn read(
             group: principal(group.id, group.name).map_err(|cause| fail(" group", cause))?,
         };
         if read.insert(path, FileSpec { contents, mode, owner }).is_some() {
-            return Err(within.error(field(""), "the path is listed twice; keep one entry"));
+            return Err(within.unreachable(field(""), "the path is listed twice; keep one entry"));
         }
     }
     Ok(read)

@@ -39,6 +39,12 @@ struct Header {
 struct Within<'a>(&'a ConfigName);
 
 impl Within<'_> {
+    /// What MCD finds before an update, and calls unreconcilable.
+    fn unreachable(self, field: impl Into<String>, cause: impl Into<String>) -> ModelError {
+        ModelError::Unreachable { config: self.0.to_string(), field: field.into(), cause: cause.into() }
+    }
+
+    /// What MCD fails at in the middle of an update, or takes otherwise.
     fn error(self, field: impl Into<String>, cause: impl Into<String>) -> ModelError {
         ModelError::Field { config: self.0.to_string(), field: field.into(), cause: cause.into() }
     }
@@ -63,7 +69,7 @@ pub(super) fn read_into(spec: &mut HostSpec, json: &str) -> Result<(), ModelErro
 
 fn parse(within: Within<'_>, json: &str) -> Result<Option<Config>, ModelError> {
     let broken = |error: serde_json::Error| {
-        within.error("spec.config", format!("it is no Ignition config: {}", document::cause(&error)))
+        within.unreachable("spec.config", format!("it is no Ignition config: {}", document::cause(&error)))
     };
     let versioned: Versioned = serde_json::from_str(json).map_err(broken)?;
     let version = versioned.ignition.and_then(|ignition| ignition.version);

@@ -30,7 +30,7 @@ pub(super) fn read(within: Within<'_>, units: Vec<Unit>) -> Result<BTreeMap<Unit
             ));
         }
         if read.insert(name, spec).is_some() {
-            return Err(fail("the unit is listed twice; keep one entry".to_owned()));
+            return Err(within.unreachable(field, "the unit is listed twice; keep one entry"));
         }
     }
     Ok(read)
@@ -47,7 +47,7 @@ fn dropins(
         let name =
             DropinName::new(dropin.name).map_err(|error| within.error(field.clone(), error.to_string()))?;
         if read.insert(name, filled(dropin.contents)).is_some() {
-            return Err(within.error(field, "the drop-in is listed twice; keep one entry"));
+            return Err(within.unreachable(field, "the drop-in is listed twice; keep one entry"));
         }
     }
     Ok(read.into_iter().filter_map(|(name, contents)| Some((name, contents?))).collect())

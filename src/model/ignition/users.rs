@@ -18,7 +18,7 @@ pub(super) fn read(within: Within<'_>, users: Vec<User>) -> Result<Users, ModelE
         let name = UserName::new(user.name.as_str())
             .map_err(|error| within.error(field.clone(), error.to_string()))?;
         if !names.insert(name.clone()) {
-            return Err(within.error(field, "the user is listed twice; keep one entry"));
+            return Err(within.unreachable(field, "the user is listed twice; keep one entry"));
         }
         let unsupported =
             if name.as_str() == CORE { unsupported(&user) } else { vec![Unsupported::OtherUser] };
