@@ -2,10 +2,12 @@
 //! (`mcd-contract.md` 4.1).
 
 use super::{JournalError, STATE_MODE, Stored};
+use crate::host::durable;
 use crate::host::root::Root;
 use crate::model::machineconfig::MachineConfig;
 use crate::model::{FileMode, ImageRef, Timestamp};
 
+const DIRECTORY: &str = "/etc/machine-config-daemon";
 const CONFIG: &str = "/etc/machine-config-daemon/currentconfig";
 const IMAGE: &str = "/etc/machine-config-daemon/currentimage";
 
@@ -23,7 +25,12 @@ pub fn read(root: &Root) -> Result<Option<Stored>, JournalError> {
 pub(super) fn write(root: &Root, stored: &Stored) -> Result<(), JournalError> {
     let image = stored.target.image.as_ref().map(ToString::to_string).unwrap_or_default();
     replace_if_changed(root, CONFIG, stored.machine_config().json().as_bytes(), STATE_MODE)?;
-    replace_if_changed(root, IMAGE, image.as_bytes(), FileMode::DEFAULT)
+    replace_if_changed(root, IMAGE, image.as_bytes(), FileMode::DEFAULT)?;
+    // What is there already may be of a process that died before its names were durable.
+    for directory in [DIRECTORY, "/etc"] {
+        durable::sync_directory(root, directory)?;
+    }
+    Ok(())
 }
 
 fn replace_if_changed(root: &Root, path: &str, bytes: &[u8], mode: FileMode) -> Result<(), JournalError> {

@@ -73,12 +73,14 @@ impl Originals {
         password: Option<&PasswordHash>,
     ) -> Result<Run, HostError> {
         let path = self.path();
-        if root.exists(&path)? {
-            // The process that saved them may have died before their names were durable.
-            let own = format!("{PREIMAGES}/{}", self.update);
+        let own = format!("{PREIMAGES}/{}", self.update);
+        if root.exists(&own)? {
+            // A process that made or saved something there may have died before the names were durable.
             for directory in [own.as_str(), PREIMAGES, STATE_DIR] {
                 durable::sync_directory(root, directory)?;
             }
+        }
+        if root.exists(&path)? {
             return Ok(Run::Again);
         }
         let (mut paths, mut size) = (Vec::with_capacity(changes.len()), 0);
@@ -121,6 +123,8 @@ impl Originals {
     pub fn load(&self, root: &Root) -> Result<Option<Preimages>, HostError> {
         let path = self.path();
         let Some(document) = read(root, &path)? else { return Ok(None) };
+        // As in `save`: nothing is built on a name that may be gone after a power cut.
+        durable::sync_directory(root, &format!("{PREIMAGES}/{}", self.update))?;
         let password = document.password.and_then(|bytes| PasswordHash::new(bytes.to_text()));
         Ok(Some(Preimages { paths: document.paths, password }))
     }

@@ -161,6 +161,16 @@ async fn originals_are_kept_at_a_commit_for_the_day_a_path_is_no_longer_managed(
     crate::journal::originals::discard(&host.root, &update).unwrap();
     let original = |path: &ManagedPath| crate::host::saved::original(&host.root, path).unwrap();
     assert!(original(&path("/etc/motd")).is_some());
+    // The next update writes it again: what it replaces is the config's, not the distribution's.
+    let changed = super::steps(vec![Op::WriteFile { path: path("/etc/motd") }]);
+    let mut newer = new();
+    newer.files.insert(path("/etc/motd"), file("the newer config's\n", 0o640, "root"));
+    let work = Work::Carry { batch: Batch::Files, steps: &changed };
+    let between = UpdateId::new("update-between").unwrap();
+    let intent_originals = Originals::new(between.clone(), 0);
+    apply(&Intent::for_tests(work, &new(), &newer, intent_originals), &host, &|_| {}).await.unwrap();
+    crate::journal::originals::promote(&host.root, &between, &new(), &newer).unwrap();
+    crate::journal::originals::discard(&host.root, &between).unwrap();
     assert_eq!(original(&path("/etc/new/deep/file")), None, "nothing was there");
     // The way back: no longer managed, so the distribution's version returns.
     let steps = steps(vec![

@@ -38,11 +38,10 @@ impl Root {
         let mut fresh_ones = Vec::new();
         let parent =
             self.walk(above, uid, Missing::Make, &mut fresh_ones)?.ok_or_else(|| no_name(directory))?;
-        let fresh = match rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o700)) {
-            Ok(()) => true,
-            Err(Errno::EXIST) => false,
+        match rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o700)) {
+            Ok(()) | Err(Errno::EXIST) => {}
             Err(errno) => return Err(failed(errno)),
-        };
+        }
         let fd = open_own(&parent, name, directory)?;
         let stat = rustix::fs::fstat(&fd).map_err(failed)?;
         let right = stat.st_uid == uid && stat.st_gid == gid && stat.st_mode & 0o7777 == mode;
@@ -52,9 +51,8 @@ impl Root {
             rustix::fs::fchmod(&fd, mode_bits(mode)).map_err(failed)?;
             fsync(&fd).map_err(failed)?;
         }
-        if fresh {
-            fsync(&parent).map_err(failed)?;
-        }
+        // Also when it was there: who made it may have died before this.
+        fsync(&parent).map_err(failed)?;
         sync_made(&fresh_ones, directory)
     }
 
