@@ -19,6 +19,8 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
+const SINGLE: [(&str, &str); 1] = [("controlPlaneTopology", "SingleReplica")];
+
 fn text<'a>(patch: &'a serde_json::Map<String, Value>, key: &str) -> Option<&'a str> {
     patch.get(key).and_then(Value::as_str)
 }
@@ -128,6 +130,48 @@ async fn a_node_is_created_again() {
     let patches = scene.written(mark).await;
     assert_eq!(patches.len(), 1, "{patches:?}");
     scene.want("a").await;
+}
+
+/// MCD-021: a Node that is being deleted is not written, whatever it says; the one that comes after it is.
+#[tokio::test]
+async fn a_node_that_is_being_deleted_is_not_written() {
+    let bench = Bench::shared();
+    let scene = Scene::with_drained(bench, "link-deleting", &SINGLE).await;
+    scene.patch(json!({ "metadata": { "finalizers": ["bench.test/keep"] } })).await;
+    let _agent = scene.agent(&[]);
+    scene.settled("a").await;
+    node_api(&scene.client).delete(&scene.name, &DeleteParams::default()).await.unwrap();
+    let mark = bench.mark().await;
+    scene.want("b").await;
+    scene.patch(json!({ "metadata": { "finalizers": null } })).await;
+    let desired = scene.config("c");
+    let created = create_node(&scene.client, &scene.name, &[SINGLE[0], ("desiredConfig", &desired)]).await;
+    scene.settled("c").await;
+    let uid = created.metadata.uid.unwrap();
+    let requests = scene.requests(mark).await;
+    let patches = requests.iter().filter(|one| one.verb == "patch" && one.resource == "nodes");
+    let uids: Vec<_> = patches.map(|one| one.body.as_ref().unwrap()["metadata"]["uid"].clone()).collect();
+    assert!(!uids.is_empty() && uids.iter().all(|one| *one == uid.as_str()), "{uids:?}");
+}
+
+/// ANN-003: `Working` is in the cluster before anything of the update is on the host.
+#[tokio::test]
+async fn working_is_visible_before_the_first_change() {
+    let bench = Bench::shared();
+    let scene = Scene::with_drained(bench, "link-first", &SINGLE).await;
+    let _agent = scene.agent(&[]);
+    scene.settled("a").await;
+    let mark = bench.mark().await;
+    scene.want("b").await;
+    scene.settled("b").await;
+    let requests = scene.requests(mark).await;
+    let patch = requests.iter().find(|one| one.verb == "patch" && one.resource == "nodes").unwrap();
+    assert_eq!(patch.body.as_ref().unwrap()["metadata"]["annotations"][key("state")], "Working");
+    let written = std::fs::metadata(scene.path(&format!("{QUIET}/{}", scene.name))).unwrap();
+    let written = written.modified().unwrap().duration_since(std::time::UNIX_EPOCH).unwrap();
+    // The kernel's time of a file may be a tick behind.
+    let written = i64::try_from(written.as_micros()).unwrap() + 10_000;
+    assert!(patch.answered.is_some_and(|answered| answered <= written), "{:?} {written}", patch.answered);
 }
 
 /// MCD-022, MCD-025, MCD-229, W-11: a new Node gets every annotation of its provisioning, and the file serves once.

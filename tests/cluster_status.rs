@@ -212,13 +212,14 @@ async fn the_form_is_that_of_the_crd() {
     }
 }
 
-/// MCN-006, MCD-250: a refused config is not prepared, and the reason is the annotation's; a new target mends it.
+/// MCN-006, MCD-092, MCD-250: a refused config is not prepared, and the reason is the annotation's; a new target mends it.
 /// FIL-005: the node says `Unreconcilable`.
 #[tokio::test]
 async fn a_failure_is_told_and_taken_back() {
     let scene = scene(Bench::shared(), "mcn-failure", QUIET).await;
     let _agent = scene.agent(&[]);
     scene.updated("a").await;
+    let mark = scene.bench.mark().await;
     scene.want("bad").await;
     let mcn = scene.mcn("degraded", |mcn| status(mcn, "NodeDegraded") == "True").await;
     let node = node_api(&scene.client).get(&scene.name).await.unwrap();
@@ -230,6 +231,10 @@ async fn a_failure_is_told_and_taken_back() {
     assert_eq!(status(&mcn, "UpdatePrepared"), "Unknown");
     assert_eq!(status(&mcn, "Updated"), "False");
     assert_eq!(mcn["status"]["configVersion"]["desired"], "not-yet-set");
+    assert_eq!(scene.on_disk(QUIET).as_deref(), Some("a"));
+    let events = scene.requests(mark).await.into_iter().filter(|one| one.resource == "events");
+    let reasons: Vec<_> = events.filter_map(|one| one.body).map(|event| event["reason"].clone()).collect();
+    assert_eq!(reasons, ["FailedToReconcile"]);
     scene.want("b").await;
     let mcn = scene.updated("b").await;
     assert_eq!(status(&mcn, "NodeDegraded"), "False");

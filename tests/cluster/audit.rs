@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use serde_json::Value;
 use tokio::sync::watch;
 
@@ -22,6 +23,8 @@ pub struct Request {
     pub uri: String,
     /// The answer's code; none before there is an answer.
     pub code: Option<u64>,
+    /// When it was answered, in microseconds since 1970.
+    pub answered: Option<i64>,
     /// What was sent, known with the answer, for writes of nodes, `MachineConfigNode`s, events and evictions.
     pub body: Option<Value>,
     /// A watch goes on after its answer; this is true when it is over.
@@ -76,6 +79,7 @@ impl Audit {
                     name: text("/objectRef/name"),
                     uri: text("/requestURI"),
                     code: None,
+                    answered: None,
                     body: None,
                     over: false,
                 });
@@ -87,6 +91,10 @@ impl Audit {
             // A created object's name is known only afterwards.
             if request.name.is_empty() {
                 request.name = text("/objectRef/name");
+            }
+            if stage == "ResponseComplete" {
+                let at = entry.pointer("/stageTimestamp").cloned().unwrap_or_default();
+                request.answered = serde_json::from_value(at).ok().map(|at: MicroTime| at.0.as_microsecond());
             }
             request.over |= stage == "ResponseComplete" || stage == "Panic";
         });

@@ -31,6 +31,9 @@ const SLOW: Duration = Duration::from_secs(300);
 /// How many kinds of occurrences are remembered: an update has about ten.
 const REMEMBERED: usize = 32;
 
+/// Where it is asked whether the agent may write events in a namespace: everybody may ask that for himself.
+const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+
 /// Where a namespace is missing, cluster-scoped objects' events are.
 const FALLBACK: &str = "default";
 
@@ -40,6 +43,8 @@ pub(super) struct Events {
     link: Link,
     node: String,
     namespace: String,
+    /// The namespace is the one to take.
+    chosen: bool,
     clock: Clock,
     told: Vec<Told>,
     last: u64,
@@ -63,6 +68,7 @@ impl Events {
             link,
             node: node.to_owned(),
             namespace: namespace.to_owned(),
+            chosen: false,
             clock: Clock::system(),
             told: Vec::new(),
             last: 0,
@@ -86,6 +92,27 @@ impl Events {
         self.first(node, occurrence, message).await
     }
 
+    /// Chooses the namespace once: with the base permissions MCD's is refused, and a refusal at each start looks like an
+    /// attack in the audit log. Where nobody says, the first event finds out.
+    async fn choose(&mut self) {
+        if std::mem::replace(&mut self.chosen, true) {
+            return;
+        }
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": { "resourceAttributes": { "namespace": self.namespace, "verb": "create", "resource": "events" } },
+        });
+        let answer = self.link.send(&Call::create(REVIEWS.to_owned(), &review)).await;
+        let refused = answer.is_ok_and(|answer| {
+            let review: Value = serde_json::from_slice(&answer).unwrap_or_default();
+            review.pointer("/status/allowed") == Some(&Value::Bool(false))
+        });
+        if refused {
+            FALLBACK.clone_into(&mut self.namespace);
+        }
+    }
+
     async fn repeat(&mut self, index: usize) -> Result<(), KubeError> {
         let now = self.clock.now().to_string();
         let Some(told) = self.told.get_mut(index) else { return Ok(()) };
@@ -105,6 +132,7 @@ impl Events {
         occurrence: &Occurrence,
         message: String,
     ) -> Result<(), KubeError> {
+        self.choose().await;
         let name = self.name();
         let now = self.clock.now().to_string();
         let event = event(
