@@ -137,12 +137,16 @@ fn directories_in_other_hands_are_refused_by_name() {
     make("foreign", 0o755, 4711);
     symlink("/etc", dir.path().join("foreign/link")).unwrap();
     for (path, uid, rule) in [
-        ("/open/f", 0, Some("/open can be written by others")),
-        ("/group/sub/f", 0, Some("/group can be written by others")),
+        ("/open/f", 0, Some("/open can be written by others (uid 0, mode 0777)")),
+        ("/group/sub/f", 0, Some("/group can be written by others (uid 0, mode 0775)")),
         ("/sticky/f", 0, None),
-        ("/foreign/f", 0, Some("/foreign belongs to another user")),
+        ("/foreign/f", 0, Some("/foreign belongs to another user (uid 4711, mode 0755)")),
         ("/foreign/f", 4711, None),
-        ("/foreign/link/f", 4711, Some("/foreign/link is a link that another user could have made")),
+        (
+            "/foreign/link/f",
+            4711,
+            Some("/foreign/link is a link that another user could have made (uid 4711)"),
+        ),
     ] {
         let outcome =
             run(&root, &[file("/etc/first", "x", 0o644, 0), file(path, "x", 0o644, uid)], Run::First);

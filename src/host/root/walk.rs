@@ -240,7 +240,8 @@ impl Way<'_> {
         }
         let here = self.error("look at", rustix::fs::fstat(self.here()))?;
         if !own_hands(here.st_uid) || !own_hands(link.st_uid) {
-            return Err(self.unsafe_link(name, Unsafe::Link { uid: link.st_uid }));
+            let uid = if own_hands(link.st_uid) { here.st_uid } else { link.st_uid };
+            return Err(self.unsafe_link(name, Unsafe::Link { uid }));
         }
         self.links += 1;
         if self.links > MAX_LINKS {
