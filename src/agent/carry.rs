@@ -1,7 +1,11 @@
 //! An open update: its batches, its drain, its verification, its roll-back.
 
+use std::time::Duration;
+
+use tokio::time::timeout;
 use tracing::{error, info, warn};
 
+use super::refused::to_leave;
 use super::trial::Proven;
 use super::{Agent, AgentError, Turn};
 use crate::apply::apply;
@@ -9,17 +13,18 @@ use crate::control::ControlPlane;
 use crate::host::finalisation;
 use crate::host::os::OsProgress;
 use crate::journal::{JournalError, Outcome};
+use crate::model::Observation;
 use crate::model::message;
-use crate::model::{Class, Observation};
 use crate::plan::differences::differences;
 use crate::plan::listing::counted;
 use crate::plan::{After, Batch, Op, ServiceVerb};
-use crate::report::{Occurrence, Progress, report};
+use crate::report::{Health, Occurrence, Progress, report};
 use crate::update::record::{StagedOs, chain};
-use crate::update::resume::{
-    BOOT_FAILED, NOT_FINALISED, held, is_on_trial, is_unproven, os_in_place, way_out,
-};
-use crate::update::{Decision, Event, Fault, Phase, Record, not_finalised, verdict};
+use crate::update::resume::{BOOT_FAILED, NOT_FINALISED, is_on_trial, os_in_place, way_out};
+use crate::update::{Begun, Decision, Event, Fault, Phase, Record, not_finalised, verdict};
+
+/// Between the fault that began a roll-back and the one that stands in its way.
+const UNDOING: &str = "; undoing it failed too: ";
 
 impl<C: ControlPlane> Agent<C> {
     /// Does what the phase stands at.
@@ -32,8 +37,11 @@ impl<C: ControlPlane> Agent<C> {
             Phase::Planned => self.leave_staging(&record).await,
             Phase::Staging => {
                 let staged = record.first_applied() == 0 || os_in_place(&record, seen);
-                if !staged && self.carry_out(&record, seen).await? == Carried::Not {
-                    return Ok(Turn::Again);
+                if !staged {
+                    self.begin_staging(seen)?;
+                    if self.carry_out(&record, seen).await? == Carried::Not {
+                        return Ok(Turn::Again);
+                    }
                 }
                 self.leave_staging(&record).await
             }
@@ -76,9 +84,46 @@ impl<C: ControlPlane> Agent<C> {
         }
     }
 
-    /// Runs the batch inside the journal, and publishes its progress meanwhile.
+    /// Writes down when the staging began, and counts what earlier processes have spent on it: its limit is one of the
+    /// work, not of a process.
+    fn begin_staging(&mut self, seen: &Observation) -> Result<(), AgentError> {
+        let now = self.host.clock.monotonic_micros();
+        let begun = self.journal.record().and_then(|record| record.staging.clone());
+        let begun = begun.filter(|begun| begun.boot_id == seen.boot_id);
+        self.host.spent =
+            Duration::from_micros(now.saturating_sub(begun.as_ref().map_or(now, |begun| begun.since)));
+        if begun.is_none() {
+            let begun = Begun { boot_id: seen.boot_id.clone(), since: now };
+            self.journal.note(|record| record.staging = Some(begun))?;
+        }
+        Ok(())
+    }
+
+    /// Runs the batch inside the journal, and publishes its progress meanwhile. A staging is left for another target.
     async fn advance(&mut self, record: &Record) -> Result<Carried, AgentError> {
-        let Self { journal, host, control, health, stop, telemetry, on_duty, .. } = self;
+        let done = self.advance_meanwhile(record).await;
+        self.health.progress = None;
+        self.health.waiting = None;
+        if !matches!(done, Ok(Carried::Superseded)) {
+            return done;
+        }
+        info!(MCA_CONFIG = %record.to.config, "Left the staging for {}: another target is wanted", record.to.config);
+        tokio::select! {
+            // What it left running is ended; what can't be ended now is met by the undoing that follows.
+            ended = timeout(self.host.limits.stall, self.host.os.abandon()) => {
+                if let Ok(Err(error)) = ended {
+                    warn!("what the staging left running can't be ended: {}", chain(&error));
+                }
+            }
+            () = self.stop.asked() => {}
+        }
+        Ok(Carried::Not)
+    }
+
+    async fn advance_meanwhile(&mut self, record: &Record) -> Result<Carried, AgentError> {
+        let staging = record.phase == Phase::Staging;
+        let mut followed = staging;
+        let Self { journal, host, control, health, stop, telemetry, on_duty, left, until, .. } = self;
         let (sender, mut progress) = tokio::sync::watch::channel(None::<OsProgress>);
         let told = |step: OsProgress| drop(sender.send_replace(Some(step)));
         let work = journal.advance(|| host.clock.now(), async |intent| apply(intent, host, &told).await);
@@ -94,11 +139,27 @@ impl<C: ControlPlane> Agent<C> {
                     done?;
                     break;
                 }
-                () = stop.asked(), if record.phase == Phase::Staging => return Ok(Carried::Not),
+                () = stop.asked(), if staging => return Ok(Carried::Not),
+                // Cancel-safe: it only waits. The staging has limits of its own, so waiting for it is a sign of life:
+                // bootc tells nothing where systemd passes no pipe.
+                () = telemetry.notify.idle(), if staging => {}
+                // Cancel-safe: what was not returned comes again.
+                changed = control.changed(), if followed => {
+                    // One that can't be followed now is looked at after the batch.
+                    followed = changed.is_ok();
+                    if control.wanted().await.is_ok_and(|wanted| wanted.is_some_and(|wanted| wanted != record.to)) {
+                        return Ok(Carried::Superseded);
+                    }
+                    // What was due, and the change may have been that.
+                    drop(control.publish(&report(Some(record), health)).await);
+                }
                 () = on_duty.changed() => on_duty.attend_meanwhile(host, health),
                 changed = progress.changed() => {
                     if changed.is_ok() {
-                        health.progress = progress.borrow_and_update().as_ref().map(|step| shown(record, step));
+                        let step = progress.borrow_and_update().clone();
+                        health.progress = step.as_ref().map(|step| shown(record, step));
+                        tell_wait(health, step.as_ref().and_then(OsProgress::waits_for));
+                        left.leave(&host.root, *until, to_leave(health, true));
                         let report = report(Some(record), health);
                         telemetry.progress(&report);
                         // A report that can't be published now is published after the batch.
@@ -107,7 +168,6 @@ impl<C: ControlPlane> Agent<C> {
                 }
             }
         }
-        self.health.progress = None;
         Ok(Carried::Out)
     }
 
@@ -124,12 +184,13 @@ impl<C: ControlPlane> Agent<C> {
             }
             Err(AgentError::Apply(error)) => {
                 let mut fault = AgentError::from(error).fault();
-                if let Some(first) = &record.fault
-                    && !first.message.contains("; undoing it failed too: ")
+                // The first one stays the first, however often the undoing fails.
+                if let Some(first) =
+                    record.fault.as_ref().and_then(|first| first.message.split(UNDOING).next())
                 {
-                    fault.message = format!("{}; undoing it failed too: {}", first.message, fault.message);
+                    fault.message = format!("{first}{UNDOING}{}", fault.message);
                 }
-                self.journal.fault(fault)?;
+                self.journal.fault(fault, self.host.clock.now())?;
                 Ok(Turn::Wait(Some(self.backoff.next_wait())))
             }
             Err(error) => Err(error),
@@ -173,6 +234,7 @@ impl<C: ControlPlane> Agent<C> {
             self.journal.step(&Event::Reboot { boot_id: ended }, self.host.clock.now())?;
         }
         if !matches!(record.phase, Phase::Verifying) {
+            self.journal.note(|record| record.waiting = None)?;
             return self.move_on(&Event::Verify);
         }
         let (mut seen, mut decision) = self.compare(&record).await?;
@@ -276,7 +338,7 @@ impl<C: ControlPlane> Agent<C> {
         error!(MESSAGE_ID = message::FAULT, MCA_FAULT = fault.reason, "{fault}");
         self.tell_failed_service(&fault).await;
         // A wait that ended before is not the pause after this fault.
-        self.retry_due = false;
+        self.retry.end();
         let Some(record) = self.journal.record() else { return Ok(Turn::Again) };
         let way = way_out(record, seen, self.tuning.health.roll_back);
         // At once: a fault alone would hold the node where it is.
@@ -301,36 +363,6 @@ impl<C: ControlPlane> Agent<C> {
             self.control.tell(&Occurrence::FailedService { verb, cause: fault.message.clone() }).await;
         }
     }
-
-    /// Waits with a target that failed: for another one, for a mended host, or for the time of the next try.
-    pub(super) async fn hold(&mut self) -> Result<Turn, AgentError> {
-        let Some(record) = self.journal.record() else { return Ok(Turn::Again) };
-        if held(record) {
-            if self.is_forced()? {
-                return self.begin().await;
-            }
-            if is_unproven(record) {
-                return Ok(Turn::Wait(None));
-            }
-            let Some(spec) = self.journal.target_spec() else { return Ok(Turn::Wait(None)) };
-            let spec = spec.clone();
-            self.watch_over(&spec)?;
-            let seen = self.look(&spec).await?;
-            if differences(&spec, &seen).is_empty() {
-                self.journal.note(|record| record.fault = None)?;
-                return Ok(Turn::Again);
-            }
-            return Ok(Turn::Wait(None));
-        }
-        if record.is_repair() {
-            return self.leave_drift();
-        }
-        let retry = record.fault.as_ref().is_some_and(|fault| fault.class == Class::Retry);
-        if retry && std::mem::take(&mut self.retry_due) {
-            return self.archive();
-        }
-        Ok(Turn::Wait(retry.then(|| self.backoff.next_wait())))
-    }
 }
 
 /// Whether a batch came to its end.
@@ -340,6 +372,16 @@ enum Carried {
     Out,
     /// It failed, or was left for a signal.
     Not,
+    /// It was left for another target.
+    Superseded,
+}
+
+/// Tells what the batch under way waits for, once.
+fn tell_wait(health: &mut Health, what: Option<&str>) {
+    if let Some(what) = what.filter(|what| health.waiting.as_deref() != Some(what)) {
+        info!(MESSAGE_ID = message::WAITING, "Waiting for {what}");
+    }
+    health.waiting = what.map(str::to_owned);
 }
 
 /// Shows the progress of the batch under way.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tracing::{info, warn};
 
 use super::begin::update_id;
+use super::hold::log_fault;
 use super::{Agent, AgentError, Turn, Until};
 use crate::control::ControlPlane;
 use crate::host::accounts::Accounts;
@@ -131,17 +132,33 @@ impl<C: ControlPlane> Agent<C> {
             return Ok(());
         }
         let wanted = watched(spec, &self.host.root, self.host.os.name())?;
-        if self.monitor.watch.as_ref().map(Watch::wanted) != Some(&wanted) {
-            if self.monitor.watch.is_none() {
-                info!("Config Drift Monitor started, watching against {}", spec.name);
+        if self.monitor.watch.as_ref().map(Watch::wanted) == Some(&wanted) {
+            return Ok(());
+        }
+        match Watch::of(&self.host.root, wanted) {
+            Ok(watch) => {
+                if self.monitor.watch.is_none() {
+                    info!("Config Drift Monitor started, watching against {}", spec.name);
+                }
+                self.monitor.watch = Some(watch.prompt());
+                self.health.unwatched = None;
             }
-            self.monitor.watch = Some(Watch::of(&self.host.root, wanted)?.prompt());
+            Err(error) => {
+                // The host is looked at from time to time instead (`wait`), and updates go on.
+                self.monitor.watch = None;
+                let fault = AgentError::from(error).fault();
+                if self.health.unwatched.as_ref() != Some(&fault) {
+                    log_fault(&fault);
+                }
+                self.health.unwatched = Some(fault);
+            }
         }
         Ok(())
     }
 
     /// Ends the watch: what changes from now on is the update's work.
     pub(super) fn unwatch(&mut self) {
+        self.health.unwatched = None;
         if self.monitor.watch.take().is_some() {
             info!("Config Drift Monitor has shut down");
         }

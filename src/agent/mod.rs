@@ -6,6 +6,7 @@
 //! | `drift` | the idle host, watched, compared and, where it is asked for, repaired |
 //! | `begin` | from a wanted target to a record: take-over, drift check, plan |
 //! | `carry` | an open update: its batches, its verification, its roll-back |
+//! | `hold` | what went wrong, and what ends it |
 //! | `reboot` | its reboot: what holds it back, and what takes it back |
 //! | `bring_over` | what the merge of `/etc` in that shutdown leaves behind |
 //! | `trial` | the proof of a new deployment, and the way back to the one before |
@@ -23,6 +24,7 @@ mod carry;
 pub(crate) mod drift;
 mod duties;
 mod error;
+mod hold;
 mod reboot;
 pub(crate) mod refused;
 mod rollback;
@@ -35,22 +37,24 @@ use std::time::Duration;
 
 use tracing::{info, warn};
 
-use crate::control::{ControlError, ControlPlane};
+use crate::control::ControlPlane;
 use crate::host::Host;
 use crate::journal::{Journal, Outcome};
 use crate::model::message;
 use crate::model::pace::Pace;
-use crate::model::{Class, HostSpec, ModelError, Observation, Target, Timestamp, Tuning};
+use crate::model::{HostSpec, Observation, Target, Timestamp, Tuning};
 use crate::observe::observe;
-use crate::report::{Health, Occurrence, report};
+use crate::report::{Health, report};
 use crate::telemetry::Telemetry;
 use crate::telemetry::metrics::Worked;
-use crate::update::record::{StagedOs, chain};
-use crate::update::{Decision, Event, Fault, resume};
+use crate::update::ending::{Ask, SOON};
+use crate::update::record::StagedOs;
+use crate::update::{Decision, Event, resume};
 
 use drift::Monitor;
 use duties::OnDuty;
 pub use error::AgentError;
+use hold::{Dated, Retry, log_fault};
 use reboot::GoingDown;
 use refused::Left;
 use rollback::Proof;
@@ -118,12 +122,13 @@ pub struct Agent<C> {
     on_duty: OnDuty,
     going_down: GoingDown,
     proof: Proof,
-    retry_due: bool,
+    retry: Retry,
     release_asked: Option<Timestamp>,
     told_late: bool,
     told_fault: Option<String>,
     /// Why the control plane could not be asked, as it was logged.
     told_away: Option<String>,
+    dated: Dated,
 }
 
 impl<C: ControlPlane> Agent<C> {
@@ -156,11 +161,12 @@ impl<C: ControlPlane> Agent<C> {
             backoff: Pace::of_work(node),
             going_down: GoingDown::default(),
             proof: Proof::default(),
-            retry_due: false,
+            retry: Retry::default(),
             release_asked: None,
             told_late: false,
             told_fault: None,
             told_away: None,
+            dated: Dated::default(),
         }
     }
 
@@ -193,11 +199,10 @@ impl<C: ControlPlane> Agent<C> {
         );
         self.take_over()?;
         self.tell_record();
-        // Who runs `apply` once more does not wait for the time of the next try.
-        self.retry_due = self.until == Until::Settled
-            && self.journal.record().is_some_and(|record| record.fault.is_some());
+        // Who runs `apply` once more does not wait for the time of the next try. It may be a script at each boot.
+        self.retry.ask(if self.until == Until::Settled { Ask::Rewritten } else { Ask::Start });
         loop {
-            let turn = match self.pass().await {
+            let turn = match Box::pin(self.pass()).await {
                 Ok(turn) => {
                     self.told_away = None;
                     turn
@@ -211,7 +216,11 @@ impl<C: ControlPlane> Agent<C> {
                 Turn::Again => {}
                 Turn::End(end) => return Ok(end),
                 Turn::Wait(_) if self.until == Until::Settled => return Ok(End::Settled),
-                Turn::Wait(delay) => self.wait(delay).await?,
+                Turn::Wait(delay) => {
+                    if let Err(error) = self.wait(delay).await {
+                        Box::pin(self.bear_in_wait(error)).await?;
+                    }
+                }
             }
             if self.stop.is_asked() {
                 info!(MESSAGE_ID = message::STOPPED, "Stopped by a signal; the next start resumes");
@@ -264,6 +273,7 @@ impl<C: ControlPlane> Agent<C> {
                     info!(MESSAGE_ID = message::TARGET, MCA_CONFIG = %target.config, "wanted: {}{image}", target.config);
                 }
                 self.health.wanted = wanted;
+                self.backoff.reset();
             }
             Ok(_) => {}
             Err(error) if error.is_away() => {}
@@ -294,68 +304,6 @@ impl<C: ControlPlane> Agent<C> {
         Ok(released.unwrap_or(turn))
     }
 
-    /// Takes an error of a pass. While the machine goes down on the agent's own request, what it asks goes away: that is
-    /// no fault.
-    async fn bear_or_end(&mut self, error: AgentError) -> Result<Turn, AgentError> {
-        if error.class() != Class::Fatal
-            && let Some(turn) = self.going_down().await?
-        {
-            info!("The machine is going down, so this is no fault: {}", chain(&error));
-            return Ok(turn);
-        }
-        self.bear(error).await
-    }
-
-    /// Takes an error of a pass: a broken state ends the agent, all else is told and waited out.
-    async fn bear(&mut self, error: AgentError) -> Result<Turn, AgentError> {
-        if let AgentError::Control(away) = &error
-            && away.is_away()
-        {
-            // The node is none the worse for it: what needs the control plane waits, and its return is a change.
-            let why = chain(away);
-            // Each try says the same.
-            if self.told_away.as_ref() != Some(&why) {
-                warn!(MESSAGE_ID = message::WAITING, MCA_FAULT = away.reason(), "{why}");
-                self.told_away = Some(why.clone());
-            }
-            self.health.awaited = Some(why);
-            return Ok(Turn::Wait(Some(self.backoff.next_wait())));
-        }
-        let fault = error.fault();
-        if fault.class == Class::Fatal {
-            return Err(error);
-        }
-        log_fault(&fault);
-        let delay = (fault.class == Class::Retry).then(|| self.backoff.next_wait());
-        self.tell_refusal(&error).await;
-        self.health.fault = Some(fault);
-        Ok(Turn::Wait(delay))
-    }
-
-    /// Tells why an update was not begun: once for each cause.
-    async fn tell_refusal(&mut self, error: &AgentError) {
-        let cause = chain(error);
-        let occurrence = match error {
-            AgentError::Irreconcilable(_) | AgentError::Config(ModelError::Unreachable { .. }) => {
-                Occurrence::FailedToReconcile { cause: cause.clone() }
-            }
-            AgentError::Drifted { .. } => Occurrence::PreflightDrift { cause: cause.clone() },
-            AgentError::Control(ControlError::NotCordoned { .. }) => {
-                Occurrence::FailedToDrain { cause: cause.clone() }
-            }
-            AgentError::Journal(_)
-            | AgentError::Observe(_)
-            | AgentError::Control(_)
-            | AgentError::Host(_)
-            | AgentError::Apply(_)
-            | AgentError::Config(_) => return,
-        };
-        if self.told_fault.as_ref() != Some(&cause) {
-            self.control.tell(&occurrence).await;
-            self.told_fault = Some(cause);
-        }
-    }
-
     /// Undoes an update that is no longer wanted.
     fn supersede(&mut self) -> Result<Turn, AgentError> {
         if let Some(record) = self.journal.record() {
@@ -364,6 +312,7 @@ impl<C: ControlPlane> Agent<C> {
                 "update {id} to {config}: rolling back, since another target is desired");
         }
         self.answered();
+        self.retry.end();
         self.journal.step(&Event::RollBack, self.host.clock.now())?;
         Ok(Turn::Again)
     }
@@ -372,6 +321,7 @@ impl<C: ControlPlane> Agent<C> {
     fn archive(&mut self) -> Result<Turn, AgentError> {
         let faulted = self.journal.record().is_some_and(|record| record.fault.is_some());
         let outcome = if faulted { Outcome::RolledBack } else { Outcome::Superseded };
+        self.retry.end();
         self.count_end(outcome);
         self.journal.archive(outcome, self.host.clock.now())?;
         self.health.since = self.host.clock.now();
@@ -391,6 +341,7 @@ impl<C: ControlPlane> Agent<C> {
     /// Publishes what is written down. A control plane that is away does not stop the work.
     async fn publish(&mut self) {
         self.health.link_down = self.control.link_down();
+        self.date_faults();
         let report = report(self.journal.record(), &self.health);
         self.telemetry.report(&report, self.host.clock.now());
         self.hint(&report);
@@ -410,6 +361,13 @@ impl<C: ControlPlane> Agent<C> {
 
     /// Waits for an event.
     async fn wait(&mut self, delay: Option<Duration>) -> Result<(), AgentError> {
+        self.retry.ask = Ask::Nobody;
+        // What can't be watched is looked at.
+        let delay = if self.health.unwatched.is_some() {
+            Some(delay.map_or(SOON, |delay| delay.min(SOON)))
+        } else {
+            delay
+        };
         let drift = async {
             match &mut self.monitor.watch {
                 Some(watch) => watch.changed().await.map(drop),
@@ -426,11 +384,22 @@ impl<C: ControlPlane> Agent<C> {
             // Each arm only waits; what it waited for is read anew in the next pass, so losing an arm loses nothing.
             word = self.stop.heard() => if word == Word::Reload { self.reload()? },
             () = self.telemetry.notify.idle() => {}
-            changed = self.control.changed() => changed?,
-            changed = drift => changed?,
+            changed = self.control.changed() => {
+                changed?;
+                if self.control.rewritten() {
+                    self.retry.ask(Ask::Rewritten);
+                }
+            }
+            changed = drift => {
+                self.retry.ask(Ask::Host);
+                if changed.is_err() {
+                    // The next pass begins another watch, or tells why it can't.
+                    self.monitor.watch = None;
+                }
+            }
             () = self.on_duty.changed() => {}
             () = self.going_down.changed() => {}
-            () = timer => self.retry_due = true,
+            () = timer => {}
         }
         Ok(())
     }
@@ -439,9 +408,4 @@ impl<C: ControlPlane> Agent<C> {
     async fn look(&self, spec: &HostSpec) -> Result<Observation, AgentError> {
         Ok(observe(&self.host, &[spec]).await?)
     }
-}
-
-/// Tells a fault in the journal.
-fn log_fault(fault: &Fault) {
-    warn!(MESSAGE_ID = message::FAULT, MCA_FAULT = fault.reason, "{fault}");
 }

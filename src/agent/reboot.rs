@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::{Agent, AgentError, End, Reboots, Turn};
+use super::{Agent, AgentError, End, Reboots, Turn, Until};
 use crate::control::ControlPlane;
 use crate::host::finalisation::FINALISER;
 use crate::host::os::SoftReboot;
@@ -79,6 +79,9 @@ impl<C: ControlPlane> Agent<C> {
             return Ok(turn);
         }
         self.arm(seen).await?;
+        if let Some(turn) = self.left_to_a_person(&record, seen)? {
+            return Ok(turn);
+        }
         if self.reboots == Reboots::Asked
             && let Some(turn) = self.blocked().await?
         {
@@ -98,6 +101,22 @@ impl<C: ControlPlane> Agent<C> {
     /// Says how to wait while a reboot that was asked for is under way; `None` when none is.
     pub(super) async fn going_down(&mut self) -> Result<Option<Turn>, AgentError> {
         if matches!(self.going_down.stage, Stage::Asked { .. }) { self.on_its_way().await } else { Ok(None) }
+    }
+
+    /// Notes in whose hands the reboot is; says how to wait when it is a person's, who did not leave it to this process.
+    fn left_to_a_person(&mut self, record: &Record, seen: &Observation) -> Result<Option<Turn>, AgentError> {
+        let left = record.reboot_left.as_ref() == Some(&seen.boot_id);
+        if self.until == Until::Stopped && left {
+            let waiting = "a reboot by hand: `apply --no-reboot` left it to you".to_owned();
+            if record.waiting.as_ref() != Some(&waiting) {
+                info!(MESSAGE_ID = message::WAITING, "Waiting for {waiting} (systemctl reboot)");
+                self.journal.note(|record| record.waiting = Some(waiting))?;
+            }
+            return Ok(Some(Turn::Wait(None)));
+        }
+        let left = (self.reboots == Reboots::Left).then(|| seen.boot_id.clone());
+        self.journal.note(|record| record.reboot_left = left)?;
+        Ok(None)
     }
 
     /// Says how to wait when the reboot was asked for already.

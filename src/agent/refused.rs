@@ -1,5 +1,5 @@
 //! What no record tells, left for `status`: why a target was refused before its update began, the target whose
-//! MachineConfig is awaited, why the control plane can't be reached.
+//! MachineConfig is awaited, why the control plane can't be reached, what a step waits for.
 //!
 //! Invariant: the file is there only while the agent holds what it says. It is in `/run`: a boot looks anew.
 
@@ -9,7 +9,7 @@ use tracing::warn;
 use super::{Agent, AgentError, Until};
 use crate::control::ControlPlane;
 use crate::host::{HostError, Root};
-use crate::model::{FileMode, Target};
+use crate::model::{FileMode, Target, Timestamp};
 use crate::report::{Health, LinkDown};
 use crate::update::Fault;
 
@@ -22,6 +22,11 @@ pub(crate) struct Refused {
     pub(crate) wanted: Option<Target>,
     #[serde(default)]
     pub(crate) fault: Option<Fault>,
+    /// Since when.
+    #[serde(default)]
+    pub(crate) fault_since: Option<Timestamp>,
+    #[serde(default)]
+    pub(crate) waiting: Option<String>,
     #[serde(default)]
     pub(crate) awaited: Option<String>,
     #[serde(default)]
@@ -50,44 +55,51 @@ pub(super) enum Left {
 impl<C: ControlPlane> Agent<C> {
     /// Leaves what is refused now, and takes away what is not any more.
     pub(super) fn leave_refusal(&mut self) {
-        let now = self.to_leave();
-        self.leave(now);
+        let begun =
+            self.journal.record().is_some() || self.health.wanted.as_ref() == self.journal.committed();
+        let now = to_leave(&self.health, begun);
+        self.left.leave(&self.host.root, self.until, now);
     }
 
     /// Takes it away: an agent that stops holds nothing.
     pub(super) fn forget_refusal(&mut self) {
-        self.leave(Left::Nothing);
+        self.left.leave(&self.host.root, self.until, Left::Nothing);
     }
+}
 
-    fn to_leave(&self) -> Left {
-        let Health { wanted, fault, awaited, link_down, .. } = &self.health;
-        let begun = self.journal.record().is_some() || wanted.as_ref() == self.journal.committed();
-        if fault.is_none() && link_down.is_none() && (begun || wanted.is_none()) {
-            return Left::Nothing;
-        }
-        Left::Refusal(Box::new(Refused {
-            wanted: wanted.clone(),
-            fault: fault.clone(),
-            awaited: awaited.clone(),
-            link_down: link_down.clone(),
-        }))
+/// Returns what no record tells; `begun`: nothing has to begin for the desired target.
+pub(super) fn to_leave(health: &Health, begun: bool) -> Left {
+    let Health { wanted, fault, fault_since, awaited, link_down, waiting, .. } = health;
+    let nothing = fault.is_none() && link_down.is_none() && waiting.is_none();
+    if nothing && (begun || wanted.is_none()) {
+        return Left::Nothing;
     }
+    Left::Refusal(Box::new(Refused {
+        wanted: wanted.clone(),
+        fault: fault.clone(),
+        fault_since: *fault_since,
+        waiting: waiting.clone(),
+        awaited: awaited.clone(),
+        link_down: link_down.clone(),
+    }))
+}
 
-    fn leave(&mut self, now: Left) {
+impl Left {
+    /// Writes the file, where it says something else.
+    pub(super) fn leave(&mut self, root: &Root, until: Until, now: Self) {
         // Who runs `apply` reads its answer.
-        if self.until == Until::Settled || self.left == now {
+        if until == Until::Settled || *self == now {
             return;
         }
-        if let Err(error) = self.write(&now) {
+        if let Err(error) = now.write(root) {
             let error = AgentError::from(error).fault();
             warn!("what `status` is to show can't be changed: {}", error.message);
         }
-        self.left = now;
+        *self = now;
     }
 
-    fn write(&self, left: &Left) -> Result<(), HostError> {
-        let root = &self.host.root;
-        let Left::Refusal(refused) = left else { return root.remove(REFUSED) };
+    fn write(&self, root: &Root) -> Result<(), HostError> {
+        let Self::Refusal(refused) = self else { return root.remove(REFUSED) };
         let bytes = serde_json::to_vec(refused).map_err(|error| HostError::Malformed {
             path: REFUSED.to_owned(),
             format: "JSON",

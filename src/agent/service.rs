@@ -9,6 +9,7 @@ use crate::control::ControlPlane;
 use crate::model::{FileMode, Tuning, message};
 use crate::report::{LinkDown, NodeReport, State};
 use crate::update::Fault;
+use crate::update::ending::Ask;
 
 /// The hint's file: `pam_motd(8)` shows what is in the directory at each login.
 const HINT: &str = "/run/motd.d/90-machine-config-agent.motd";
@@ -54,6 +55,7 @@ impl<C: ControlPlane> Agent<C> {
             info!(MESSAGE_ID = message::RELOADED, "the settings were read again: {:?}", self.tuning);
         }
         self.telemetry.notify.reloaded();
+        self.retry.ask(Ask::Person);
         self.prove_again()
     }
 

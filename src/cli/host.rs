@@ -94,6 +94,7 @@ impl HostFlags {
             os_because: choice.because,
             limits: OsLimits::default(),
             soft_reboot: SoftReboot::default(),
+            spent: std::time::Duration::ZERO,
             systemd,
             clock: Clock::system(),
             power,

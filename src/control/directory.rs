@@ -162,6 +162,11 @@ impl ControlPlane for Directory {
         Ok(())
     }
 
+    fn rewritten(&self) -> bool {
+        // All that is watched is what somebody asks with.
+        true
+    }
+
     async fn wanted(&mut self) -> Result<Option<Target>, ControlError> {
         self.read_target()
     }

@@ -51,6 +51,12 @@ pub trait ControlPlane {
     /// Waits until something may have changed. Cancel-safe: a change that was not yet returned is not lost.
     fn changed(&mut self) -> impl Future<Output = Result<(), ControlError>>;
 
+    /// Says whether the last change was somebody's who wrote the target or what it names, be it the same as before: whoever
+    /// does asks for another try. Never where the source can't tell.
+    fn rewritten(&self) -> bool {
+        false
+    }
+
     /// Reads the target, both halves from one version of their source; `None` when nothing is wanted.
     fn wanted(&mut self) -> impl Future<Output = Result<Option<Target>, ControlError>>;
 

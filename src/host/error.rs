@@ -233,7 +233,7 @@ impl HostError {
                     format!("Run it as root; if it is root, look at {path} (ls -ldZ {path}; dmesg).")
                 }
                 Trouble::Passing | Trouble::Lasting => {
-                    format!("Look at {path} on the node (ls -ldZ {path}; dmesg).")
+                    format!("Look at {path} on the node (ls -ldZ {path}; dmesg); it is tried again by itself.")
                 }
             },
             Self::UnsafeDirectory { directory: path, rule, .. } | Self::UnsafeFile { path, rule } => {
@@ -325,7 +325,7 @@ impl std::fmt::Display for Unsafe {
     }
 }
 
-/// What an I/O error means: a full disk, and what a signal or a memory shortage interrupted, may pass by itself.
+/// What an I/O error means: a full disk, a shortage of memory or of files, and what a signal interrupted pass by themselves.
 #[derive(Debug, Clone, Copy)]
 enum Trouble {
     Full,
@@ -340,10 +340,12 @@ impl Trouble {
         use io::ErrorKind as Kind;
         let kind = source.kind();
         // inotify(7) says "no space left" and "too many files" of its own limits, not of a disk's.
-        let limits = [rustix::io::Errno::NOSPC, rustix::io::Errno::MFILE, rustix::io::Errno::NFILE];
-        if action == "watch" && limits.iter().any(|limit| source.raw_os_error() == Some(limit.raw_os_error()))
-        {
+        let is = |limit: rustix::io::Errno| source.raw_os_error() == Some(limit.raw_os_error());
+        let files = is(rustix::io::Errno::MFILE) || is(rustix::io::Errno::NFILE);
+        if action == "watch" && (files || is(rustix::io::Errno::NOSPC)) {
             Self::Watches
+        } else if files {
+            Self::Passing
         } else if matches!(kind, Kind::StorageFull | Kind::QuotaExceeded) {
             Self::Full
         } else if kind == Kind::ReadOnlyFilesystem {

@@ -34,6 +34,7 @@ mod selinux;
 
 use std::fmt;
 use std::pin::Pin;
+use std::time::Duration;
 
 pub use clock::Clock;
 pub use credentials::{AuthFile, Credentials};
@@ -78,6 +79,8 @@ pub struct Host {
     pub limits: OsLimits,
     /// Whether a reboot may leave the kernel running.
     pub soft_reboot: SoftReboot,
+    /// How much of that an earlier process has spent on the work that is under way.
+    pub spent: Duration,
     /// Boots.
     pub power: Box<dyn Power>,
     /// The running systemd.
@@ -95,6 +98,7 @@ impl Host {
             os_because: String::new(),
             limits: OsLimits::default(),
             soft_reboot: SoftReboot::default(),
+            spent: Duration::ZERO,
             power: Box::new(Supervised::new(&root)),
             systemd: Systemd::absent(),
             points,

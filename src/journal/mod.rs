@@ -147,8 +147,8 @@ impl Journal {
     /// Writes a fault down and, where one is given, moves the phase along an edge: both, or neither.
     pub fn fail(&mut self, fault: Fault, event: Option<&Event>, now: Timestamp) -> Result<(), JournalError> {
         match event {
-            Some(event) => self.step_with(event, now, |record| record.fault = Some(fault)),
-            None => self.fault(fault),
+            Some(event) => self.step_with(event, now, |record| record.blame(fault, now)),
+            None => self.fault(fault, now),
         }
     }
 
@@ -176,8 +176,8 @@ impl Journal {
     }
 
     /// Writes a fault into the record.
-    pub fn fault(&mut self, fault: Fault) -> Result<(), JournalError> {
-        self.note(|record| record.fault = Some(fault))
+    pub fn fault(&mut self, fault: Fault, now: Timestamp) -> Result<(), JournalError> {
+        self.note(|record| record.blame(fault, now))
     }
 
     /// Writes the next version of the record; the memory follows the disk.

@@ -73,9 +73,15 @@ impl Pace {
 
     /// Returns the next wait.
     pub fn next_wait(&mut self) -> Duration {
+        self.next_wait_up_to(Duration::from_millis(self.longest))
+    }
+
+    /// Returns the next wait, which grows up to another one than the longest.
+    pub fn next_wait_up_to(&mut self, longest: Duration) -> Duration {
+        let longest = u64::try_from(longest.as_millis()).unwrap_or(self.longest);
         let tries = self.tries;
         self.tries = (tries + 1).min(16);
-        let whole = self.first.checked_shl(tries).unwrap_or(self.longest).min(self.longest);
+        let whole = self.first.checked_shl(tries).unwrap_or(longest).min(longest);
         Duration::from_millis(match self.spread {
             Spread::Longer(share) => whole + whole * share / 1000,
             Spread::Drawn if tries == 0 => self.draw(whole),
@@ -115,6 +121,8 @@ mod tests {
         assert_eq!(pace.next_wait(), first * 2);
         let last = (0..40).map(|_| pace.next_wait()).last().unwrap();
         assert!((60_000..75_000).contains(&last.as_millis()));
+        let last = pace.next_wait_up_to(Duration::from_secs(600));
+        assert!((600_000..750_000).contains(&last.as_millis()), "{last:?}");
         pace.reset();
         assert_eq!(pace.next_wait(), first);
         let firsts: BTreeSet<Duration> =

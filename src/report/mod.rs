@@ -75,6 +75,10 @@ pub struct Health {
     pub drift: Vec<Difference>,
     /// What is wrong with the input or the agent's surroundings, when no update is open.
     pub fault: Option<Fault>,
+    /// Since when.
+    pub fault_since: Option<Timestamp>,
+    /// Since when something on the host is not as committed, or a duty is not done.
+    pub beside_since: Option<Timestamp>,
     /// How far the step under way is.
     pub progress: Option<Progress>,
     /// What the control plane was asked for and has not answered yet: the drain, or the end of it.
@@ -87,6 +91,8 @@ pub struct Health {
     pub trust: Option<TrustSynced>,
     /// What keeps a duty from its end; no update waits for it.
     pub duty: Option<Fault>,
+    /// Why changes of the host are not noticed at once; it is looked at from time to time, and no update waits for it.
+    pub unwatched: Option<Fault>,
     /// When the state was reached, when no update is open.
     pub since: Timestamp,
 }
@@ -139,11 +145,14 @@ pub struct NodeReport {
 
 /// Projects what is written down.
 pub fn report(record: Option<&Record>, health: &Health) -> NodeReport {
-    let fault = record.and_then(|record| record.fault.as_ref()).or(health.fault.as_ref()).cloned();
+    let (fault, faulted) = newest(record, health).unzip();
     let own = fault.or_else(|| drift_fault(record, health));
-    let fault = own.clone().or_else(|| health.duty.clone());
+    let duty = health.duty.as_ref().or(health.unwatched.as_ref()).cloned();
+    let fault = own.clone().or_else(|| duty.clone());
     let state = state(record, health, fault.as_ref());
-    let since = record.map_or(health.since, |record| record.since);
+    let beside = || fault.as_ref().and(health.beside_since);
+    let since =
+        faulted.flatten().or_else(beside).unwrap_or(record.map_or(health.since, |record| record.since));
     let committed = health.committed.as_ref();
     let wanted = health.wanted.as_ref().or(record.map(|record| &record.to));
     NodeReport {
@@ -160,7 +169,7 @@ pub fn report(record: Option<&Record>, health: &Health) -> NodeReport {
         conditions: conditions::conditions(record, health, [own.as_ref(), fault.as_ref()], state),
         progress: record.and(health.progress.clone()),
         trust: health.trust.clone(),
-        duty: health.duty.clone(),
+        duty,
         waiting: waiting(record, health),
         link_down: health.link_down.clone(),
         fault,
@@ -171,6 +180,16 @@ pub fn report(record: Option<&Record>, health: &Health) -> NodeReport {
 fn waiting(record: Option<&Record>, health: &Health) -> Option<String> {
     let open = || record.and_then(|record| record.waiting.clone());
     health.waiting.clone().or_else(open).or_else(|| health.awaited.clone())
+}
+
+/// Returns the newest fault, and its time where it is known.
+fn newest(record: Option<&Record>, health: &Health) -> Option<(Fault, Option<Timestamp>)> {
+    let of_record = record.and_then(|record| Some((record.fault.clone()?, record.faulted)));
+    let of_health = health.fault.clone().map(|fault| (fault, health.fault_since));
+    match (of_record, of_health) {
+        (Some(record), Some(health)) => Some(if health.1 > record.1 { health } else { record }),
+        (record, health) => record.or(health),
+    }
 }
 
 /// An update that is undone, or held as it came up, is not being worked on.

@@ -94,7 +94,10 @@ fn send(socket: &Path, message: &str) {
         Some(name) => SocketAddr::from_abstract_name(name),
         None => SocketAddr::from_pathname(socket),
     };
-    if let (Ok(address), Ok(sender)) = (address, UnixDatagram::unbound()) {
+    if let (Ok(address), Ok(sender)) = (address, UnixDatagram::unbound())
+        // A manager that does not read holds nobody up.
+        && sender.set_nonblocking(true).is_ok()
+    {
         drop(sender.send_to_addr(message.as_bytes(), &address));
     }
 }

@@ -2,10 +2,12 @@
 //!
 //! Pure: imports `model` and `plan` only.
 
+pub mod ending;
 pub mod phase;
 pub mod record;
 pub mod resume;
 
+pub use ending::Ending;
 pub use phase::{Event, IllegalEdge, Phase};
-pub use record::{Fault, Record, StagedOs, Trial};
+pub use record::{Begun, Fault, Record, StagedOs, Trial};
 pub use resume::{Decision, not_finalised, resume, verdict};

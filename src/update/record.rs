@@ -85,11 +85,17 @@ pub struct Record {
     /// What went wrong.
     #[serde(default)]
     pub fault: Option<Fault>,
+    /// When that was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub faulted: Option<Timestamp>,
     /// The deployment that ran when it began: what a failed switch falls back to.
     #[serde(default)]
     pub origin: Option<String>,
     /// The boot in which it was last worked on.
     pub boot_id: BootId,
+    /// The boot whose end was left to a person (`apply --no-reboot`): nobody else ends it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reboot_left: Option<BootId>,
     /// How often the reboot was asked for.
     #[serde(default)]
     pub reboots: u32,
@@ -99,6 +105,9 @@ pub struct Record {
     /// The trial of the new deployment, in the boot in which it began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trial: Option<Trial>,
+    /// The staging of its deployment, in the boot in which it began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub staging: Option<Begun>,
     /// How often the host came up in the new deployment, and wrong: the loop breaker counts these.
     #[serde(default)]
     pub attempts: u32,
@@ -138,11 +147,14 @@ impl Record {
             phase: Phase::Planned,
             undo: Vec::new(),
             fault: None,
+            faulted: None,
             origin,
             boot_id,
+            reboot_left: None,
             reboots: 0,
             fallbacks: 0,
             trial: None,
+            staging: None,
             attempts: 0,
             unfinalised: 0,
             cuts: 0,
@@ -179,6 +191,14 @@ impl Record {
             | Event::UndoDone => {}
         }
         Ok(record)
+    }
+
+    /// Takes a fault, with its time. The same one again is no news.
+    pub fn blame(&mut self, fault: Fault, now: Timestamp) {
+        if self.fault.as_ref() != Some(&fault) {
+            self.fault = Some(fault);
+            self.faulted = Some(now);
+        }
     }
 
     /// Counts a boot in which the node came up in its old deployment, once.
@@ -256,6 +276,15 @@ impl Record {
 /// When a new deployment began to prove itself. Another boot begins anew.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trial {
+    /// The boot.
+    pub boot_id: BootId,
+    /// The time since the start of the machine then, in microseconds: nobody sets that clock.
+    pub since: u64,
+}
+
+/// When a piece of work began that has a limit of its own. Another boot begins anew.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Begun {
     /// The boot.
     pub boot_id: BootId,
     /// The time since the start of the machine then, in microseconds: nobody sets that clock.

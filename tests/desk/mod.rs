@@ -12,13 +12,15 @@
 
 pub mod os;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::rc::Rc;
+use std::time::Duration;
 
 use machine_config_agent::agent::{Agent, Stop};
 use machine_config_agent::control::{ControlError, ControlPlane, Drained, Released, TrustFeed};
-use machine_config_agent::host::{FailPoints, Host};
+use machine_config_agent::host::{FailPoints, Host, HostError};
 use machine_config_agent::journal::Journal;
 use machine_config_agent::model::machineconfig::MachineConfig;
 use machine_config_agent::model::policy::DisruptionPolicy;
@@ -52,14 +54,18 @@ pub struct Desk {
     /// Done each time the agent waits for a change; says whether there is one already.
     pub waited_for: Rc<dyn Fn() -> bool>,
     pub metrics: Metrics,
+    /// Where systemd listens, and the interval of its watchdog.
+    pub systemd: Option<(PathBuf, Duration)>,
+    /// Whether the next change is somebody's who writes the same once more.
+    pub rewritten: Rc<Cell<bool>>,
+    /// Whether changes can't be waited for.
+    pub deaf: Rc<Cell<bool>>,
 }
 
 impl Desk {
     /// Wants a config, which is empty where no other is put, and nothing else.
     pub fn wanting(config: &str, image: Option<ImageRef>) -> Self {
-        let empty = format!(
-            r#"{{"kind":"MachineConfig","metadata":{{"name":"{config}"}},"spec":{{"config":{{"ignition":{{"version":"3.4.0"}}}}}}}}"#
-        );
+        let empty = Self::empty(config);
         Self {
             wanted: Rc::new(RefCell::new(Target { config: ConfigName::new(config).unwrap(), image })),
             configs: Rc::new(RefCell::new(BTreeMap::from([(config.to_owned(), empty)]))),
@@ -74,7 +80,17 @@ impl Desk {
             nudge: Rc::default(),
             waited_for: Rc::new(|| false),
             metrics: Metrics::new(HostLabels::default(), Vec::new()),
+            systemd: None,
+            rewritten: Rc::default(),
+            deaf: Rc::default(),
         }
+    }
+
+    /// Returns the text of a config that holds nothing.
+    pub fn empty(config: &str) -> String {
+        format!(
+            r#"{{"kind":"MachineConfig","metadata":{{"name":"{config}"}},"spec":{{"config":{{"ignition":{{"version":"3.4.0"}}}}}}}}"#
+        )
     }
 
     /// Adds a config.
@@ -90,7 +106,9 @@ impl Desk {
     /// Starts a process of the agent at this desk.
     pub fn agent(&self, host: Host) -> Agent<Self> {
         let telemetry = Telemetry {
-            notify: Systemds::default(),
+            notify: self.systemd.clone().map_or_else(Systemds::default, |(socket, interval)| {
+                Systemds::new(Some(socket), Some(interval))
+            }),
             metrics: self.metrics.clone(),
             readiness: Readiness::default(),
             last: LastReport::default(),
@@ -101,7 +119,14 @@ impl Desk {
 }
 
 impl ControlPlane for Desk {
+    fn rewritten(&self) -> bool {
+        self.rewritten.take()
+    }
+
     async fn changed(&mut self) -> Result<(), ControlError> {
+        if self.deaf.get() {
+            return Err(HostError::io("watch", "/control", std::io::Error::from_raw_os_error(28)).into());
+        }
         if !(self.waited_for)() {
             self.nudge.notified().await;
         }
@@ -115,7 +140,8 @@ impl ControlPlane for Desk {
     async fn machine_config(&mut self, name: &ConfigName) -> Result<MachineConfig, ControlError> {
         let configs = self.configs.borrow();
         let text = configs.get(name.as_str()).unwrap();
-        Ok(MachineConfig::parse(text.as_bytes(), "the config").unwrap())
+        MachineConfig::parse(text.as_bytes(), "the config")
+            .map_err(|source| ControlError::Invalid { document: "the config".to_owned(), source })
     }
 
     async fn policy(&mut self) -> Result<DisruptionPolicy, ControlError> {

@@ -18,6 +18,14 @@ pub struct Played {
     pub auth_file: AuthFile,
     /// At each question about an image.
     pub asked: Box<dyn Fn() -> Ended>,
+    /// Whether it tells no progress, as bootc under an old systemd.
+    pub silent: bool,
+    /// Told at each staging, before it begins.
+    pub says: Option<&'static str>,
+    /// How often what a staging left was ended.
+    pub abandoned: Rc<Cell<u32>>,
+    /// When a staged deployment is dropped.
+    pub unstaged: Box<dyn Fn() -> Ended>,
     /// At each staging, until its end.
     pub pulled: Box<dyn Fn() -> BoxFuture<'static, Ended>>,
     /// When the deployment before the booted one is given up.
@@ -45,6 +53,10 @@ impl Played {
         Self {
             seen: Rc::new(RefCell::new(OsSeen::Deployments { booted, staged: None, next: None })),
             auth_file: AuthFile::Run,
+            silent: false,
+            says: None,
+            abandoned: Rc::default(),
+            unstaged: Box::new(|| Ok(())),
             asked: Box::new(|| Ok(())),
             pulled: Box::new(|| Box::pin(async { Ok(()) })),
             dropped: Box::new(|| {}),
@@ -69,6 +81,17 @@ impl OsBackend for Played {
         Some(self.auth_file)
     }
 
+    fn tells_progress(&self) -> bool {
+        !self.silent
+    }
+
+    fn abandon(&self) -> BoxFuture<'_, Ended> {
+        Box::pin(async {
+            self.abandoned.set(self.abandoned.get() + 1);
+            Ok(())
+        })
+    }
+
     fn seen(&self) -> BoxFuture<'_, Result<OsSeen, HostError>> {
         Box::pin(async {
             if !self.gone.get() {
@@ -90,9 +113,12 @@ impl OsBackend for Played {
     fn stage<'a>(
         &'a self,
         request: &'a StageRequest,
-        _progress: &'a (dyn Fn(OsProgress) + 'a),
+        progress: &'a (dyn Fn(OsProgress) + 'a),
     ) -> BoxFuture<'a, Result<Staged, HostError>> {
         Box::pin(async {
+            if let Some(text) = self.says {
+                progress(OsProgress { text: text.to_owned(), percent: None });
+            }
             (self.pulled)().await?;
             let image = request.image.clone();
             Ok(Staged { image, deployment: "os-2.0".to_owned(), kargs: Vec::new() })
@@ -100,7 +126,7 @@ impl OsBackend for Played {
     }
 
     fn unstage(&self) -> BoxFuture<'_, Ended> {
-        Box::pin(async { Ok(()) })
+        Box::pin(async { (self.unstaged)() })
     }
 
     fn finalise(&self) -> BoxFuture<'_, Ended> {

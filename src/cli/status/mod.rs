@@ -217,6 +217,7 @@ async fn look(host: &Host) -> Result<Status, CliError> {
     {
         health.wanted = refused.wanted.or(health.wanted);
         (health.fault, health.awaited) = (refused.fault, refused.awaited);
+        (health.fault_since, health.waiting) = (refused.fault_since, refused.waiting);
         health.link_down = refused.link_down;
     }
     let spec = match &disk {

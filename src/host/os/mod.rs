@@ -89,6 +89,11 @@ impl OsProgress {
     pub(super) fn new(text: &str, percent: Option<u8>) -> Self {
         Self { text: text.trim().chars().take(MAX_PROGRESS_CHARS).collect(), percent }
     }
+
+    /// Returns what is waited for, when nothing else is being done.
+    pub fn waits_for(&self) -> Option<&str> {
+        self.text.strip_prefix("waiting for ")
+    }
 }
 
 impl fmt::Display for OsProgress {

@@ -1,0 +1,227 @@
+//! What ends a fault: one table, from each fault's word to what is done about it, and when.
+//!
+//! `docs/reference.md` shows the same table to people. `tests/waits.rs` compares the two, holds that no word is missing
+//! and that none is without a way out, and plays each.
+//!
+//! # Decisions
+//! 1. What the world around the agent may mend is tried again by itself: nobody has to know which node waits for what.
+//!    A try costs a plan, perhaps a pull; so [`Ending::Later`], for what mostly needs a person, comes less often in the end.
+//! 2. No retry by itself may disrupt: an update that has rebooted the node ([`has_rebooted`]) is tried again only when
+//!    somebody asks for it, and one that has touched services no more often than [`Ending::Later`]. A node that was
+//!    drained stays drained while it is held, so a try drains nobody.
+//! 3. A restart of the agent may be a boot or a crash. It is taken for a person's wish only where the fault is none that
+//!    needs another target, and the update has not rebooted the node: a try costs no reboot then.
+
+use std::time::Duration;
+
+use super::record::{Fault, Record};
+use crate::model::Class;
+use crate::plan::Undo;
+
+/// The longest wait for the next try of what passes by itself, as MCD's: who mended the cause sees it within a minute.
+pub const SOON: Duration = Duration::from_secs(60);
+
+/// The longest wait for the next try of what mostly needs a person.
+pub const LATER: Duration = Duration::from_secs(600);
+
+/// What ends a fault, beside another target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Ending {
+    /// The next try, by itself: within a minute.
+    Soon,
+    /// The next try, by itself: within ten minutes; at once when the host changes, or somebody asks for it.
+    Later,
+    /// What is waited for happens, and is noticed.
+    Event,
+    /// Somebody asks for the next try: a try by itself would disrupt.
+    Asked,
+    /// Another target, or its correction. Somebody who knows better may ask for a try.
+    Target,
+    /// A start of the program: it ended, and touched nothing.
+    Start,
+}
+
+/// Each fault's word, and what ends it.
+pub const ENDINGS: &[(&str, Ending)] = {
+    use Ending::{Asked, Event, Later, Soon, Start, Target};
+    &[
+        ("AgentDefect", Start),
+        ("AgentNotRunning", Start),
+        ("AmbiguousImage", Target),
+        ("ApiServerAway", Soon),
+        ("ApiServerRefused", Soon),
+        ("Awaited", Soon),
+        ("BootFailed", Target),
+        ("BootFull", Soon),
+        ("BootcFailed", Soon),
+        ("BrokenPlan", Start),
+        ("BusCallFailed", Soon),
+        ("CertificatesNotWritten", Soon),
+        ("CommandFailed", Soon),
+        ("ComposefsHost", Later),
+        ("ConfigDrift", Event),
+        ("ConfigMisnamed", Event),
+        ("ConfigNotFound", Event),
+        ("CredentialsUnusable", Soon),
+        ("DeploymentGone", Target),
+        ("DeploymentLocked", Soon),
+        ("DeploymentNotFinalised", Target),
+        ("DiskFull", Soon),
+        ("FailedToDrain", Event),
+        ("FailedToReconcile", Target),
+        ("FailedToUncordon", Event),
+        ("FileTooLarge", Later),
+        ("FinalisationNotArmed", Soon),
+        ("Forbidden", Soon),
+        ("ForeignImage", Event),
+        ("HealthCheckFailed", Target),
+        ("HomeDirectory", Later),
+        ("ImageCorrupted", Soon),
+        ("ImageDigestMismatch", Later),
+        ("ImageNotBootable", Target),
+        ("ImageNotFound", Later),
+        ("ImagePullFailed", Soon),
+        ("ImagePullUnauthorized", Soon),
+        ("ImageWrongArchitecture", Target),
+        ("InvalidArguments", Start),
+        ("InvalidConfig", Target),
+        ("InvalidDocument", Target),
+        ("InvalidImage", Target),
+        ("InvalidName", Target),
+        ("InvalidObject", Later),
+        ("InvalidPath", Target),
+        ("Io", Later),
+        ("JobFailed", Asked),
+        ("LibostreeFailed", Later),
+        ("LocalPackages", Later),
+        ("MalformedFile", Later),
+        ("NoNamespaces", Start),
+        ("NoRepositories", Soon),
+        ("NotAsPlanned", Event),
+        ("NotBooted", Later),
+        ("NotEmpty", Start),
+        ("NotFound", Soon),
+        ("NotImageBased", Asked),
+        ("OsStalled", Soon),
+        ("OsTooSlow", Soon),
+        ("OsWorkerFailed", Soon),
+        ("OsWorkerNotInstalled", Soon),
+        ("PackageNotStaged", Later),
+        ("PolicyNotReady", Soon),
+        ("PullSecretNotWritten", Soon),
+        ("ReadOnlyFilesystem", Later),
+        ("RebootDidNotHappen", Soon),
+        ("RegistryNameRefused", Event),
+        ("RpmOstreeDaemonLost", Soon),
+        ("RpmOstreeFailed", Soon),
+        ("RpmOstreeMasked", Soon),
+        ("SandboxDamaged", Start),
+        ("SettingsInvalid", Asked),
+        ("SetupFailed", Start),
+        ("StateInvalid", Start),
+        ("StateLocked", Start),
+        ("StateLost", Start),
+        ("StateNewer", Start),
+        ("StateNotWritable", Later),
+        ("StateUnreadable", Start),
+        ("StoppedShort", Start),
+        ("SysrootBusy", Soon),
+        ("SysrootFull", Soon),
+        ("TimedOut", Soon),
+        ("TooManyWatches", Soon),
+        ("ToolMissing", Soon),
+        ("Unauthorized", Soon),
+        ("UnexpectedKind", Later),
+        ("UnitNotEnabled", Later),
+        ("UnknownAccount", Later),
+        ("Unreconcilable", Target),
+        ("UnsafeDirectory", Later),
+        ("UnsafeFile", Later),
+        ("UnsupportedByBackend", Target),
+        ("WrongImageStaged", Soon),
+    ]
+};
+
+/// The strongest reason to look at a hold once more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Ask {
+    /// None but time.
+    #[default]
+    Nobody,
+    /// What the target is about has changed on the host.
+    Host,
+    /// The agent starts.
+    Start,
+    /// The target, or what it names, was written once more, or given to another `apply`.
+    Rewritten,
+    /// A person: SIGHUP.
+    Person,
+}
+
+/// When an update that failed and is undone is tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Try {
+    /// At once.
+    Now,
+    /// After a wait that grows up to this.
+    Within(Duration),
+    /// Not by itself.
+    Never,
+}
+
+impl Ending {
+    /// Returns what ends a fault. One of an older agent may have a word that is not known any more.
+    pub fn of(fault: &Fault) -> Self {
+        let known = ENDINGS.iter().find(|(word, _)| *word == fault.reason).map(|(_, ending)| *ending);
+        match (fault.class, known) {
+            // Of the errors of one word, those that pass by themselves have their own class.
+            (Class::Retry, _) => Self::Soon,
+            (Class::Degraded | Class::Unreconcilable | Class::Fatal, Some(ending)) => ending,
+            (Class::Degraded, None) => Self::Asked,
+            (Class::Unreconcilable, None) => Self::Target,
+            (Class::Fatal, None) => Self::Start,
+        }
+    }
+
+    /// Returns the longest wait for the next try by itself; `None` where there is none.
+    pub fn longest(self) -> Option<Duration> {
+        match self {
+            Self::Soon => Some(SOON),
+            Self::Later => Some(LATER),
+            Self::Event | Self::Asked | Self::Target | Self::Start => None,
+        }
+    }
+}
+
+/// Decides when an update that failed and is undone is tried again.
+pub fn next_try(record: &Record, ask: Ask) -> Try {
+    // Its target was replaced and has come back.
+    let Some(fault) = &record.fault else { return Try::Now };
+    let ending = Ending::of(fault);
+    let (rebooted, services) = (has_rebooted(record), has_touched_services(record));
+    let asked = match ask {
+        Ask::Nobody => false,
+        Ask::Host => !rebooted && !services && matches!(ending, Ending::Soon | Ending::Later | Ending::Event),
+        Ask::Start => !rebooted && ending != Ending::Target,
+        // A program may write the same target again and again.
+        Ask::Rewritten => !rebooted,
+        Ask::Person => true,
+    };
+    match ending.longest() {
+        _ if asked => Try::Now,
+        Some(_) if rebooted => Try::Never,
+        Some(_) if services => Try::Within(LATER),
+        Some(longest) => Try::Within(longest),
+        None => Try::Never,
+    }
+}
+
+/// Says whether the update has rebooted the node, wherever to.
+pub fn has_rebooted(record: &Record) -> bool {
+    let not_yet = record.fault.as_ref().is_some_and(|fault| fault.reason == "RebootDidNotHappen");
+    record.reboots > 0 && !(not_yet && record.unfinalised + record.cuts == 0)
+}
+
+fn has_touched_services(record: &Record) -> bool {
+    record.undo.iter().any(|undo| matches!(undo, Undo::RepeatServices { .. }))
+}
