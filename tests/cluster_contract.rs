@@ -242,7 +242,7 @@ async fn metrics_are_reviewed() {
     let scene = Scene::with_drained(Bench::shared(), "contract-review", &[]).await;
     let_read_metrics(&scene).await;
     let refused = scene.agent(&["--metrics-listen", "0.0.0.0:0"]);
-    assert_eq!(refused.end().await.code(), Some(2), "{:?}", refused.lines());
+    assert_eq!(refused.end().await.code(), Some(102), "{:?}", refused.lines());
     let (certificate, key) = scene.bench.server_certificate(&["localhost"]);
     scene.write("/tls.crt", &certificate);
     scene.write("/tls.key", &key);

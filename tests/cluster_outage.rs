@@ -102,7 +102,7 @@ async fn an_awaited_config_and_a_lost_link_are_told() {
     scene.settled("a").await;
     scene.want("late").await;
     scene.until("Working", |node| annotation(node, "state") == Some("Working")).await;
-    let awaited = format!("MachineConfig {} is waited for", scene.config("late"));
+    let awaited = format!("waiting for MachineConfig {}", scene.config("late"));
     let status = scene.status(|text| text.contains(&awaited)).await;
     assert!(status.contains("is Working"), "{status}");
     assert!(status.contains(&format!("desired  {}", scene.config("late"))), "{status}");
