@@ -2,6 +2,7 @@
 //!
 //! The ids are those of the reference: `mcd-contract.md` 8.2, 8.3 and 8.6 to 8.11, `image-mode.md` 6.1, 6.3 to 6.7 and
 //! 6.11. A test names an id in its doc comment; a difference names it in `docs/differences-from-mcd.md`.
+//! A test that can't be run here says so (`tests/ran`) and does not count; what is "not there yet" is listed as missing.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -9,7 +10,10 @@
     reason = "a test: it reads the sources and stops at the first surprise"
 )]
 
+mod ran;
+
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 /// The ids of one family, from the first to the last.
@@ -58,54 +62,118 @@ fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The doc comments of test functions: what stands in `///` lines right above `#[test]` or `#[tokio::test...]`.
-fn test_comments(text: &str) -> String {
-    let (mut block, mut kept) = (String::new(), String::new());
+/// The test functions that name ids: their doc comments right above `#[test]` or `#[tokio::test...]`, and their names. One
+/// that is ignored counts for nothing.
+fn test_comments(text: &str) -> Vec<(String, String)> {
+    let (mut block, mut found, mut is_test) = (String::new(), Vec::new(), false);
     for line in text.lines().map(str::trim_start) {
         if let Some(comment) = line.strip_prefix("///") {
             block.push_str(comment);
             block.push('\n');
         } else if line.starts_with("#[test]") || line.starts_with("#[tokio::test") {
-            kept.push_str(&block);
+            is_test = true;
+        } else if line.starts_with("#[ignore") {
             block.clear();
         } else if !line.starts_with("#[") {
+            let name = line.split("fn ").nth(1).and_then(|rest| rest.split(['(', '<']).next());
+            if let (true, Some(name)) = (is_test, name) {
+                found.push((name.to_owned(), std::mem::take(&mut block)));
+            }
+            is_test = false;
             block.clear();
         }
     }
-    kept
+    found
 }
 
-fn tested() -> BTreeMap<String, PathBuf> {
+/// The names of the test functions, by the ids that they name.
+fn tested() -> BTreeMap<String, BTreeSet<String>> {
     let mut files = Vec::new();
     sources(Path::new("tests"), &mut files);
     sources(Path::new("src"), &mut files);
-    let mut tested = BTreeMap::new();
+    let mut tested: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for file in files {
-        let text = std::fs::read_to_string(&file).unwrap();
-        for id in named(&test_comments(&text)) {
-            tested.entry(id).or_insert_with(|| file.clone());
+        for (name, comment) in test_comments(&std::fs::read_to_string(&file).unwrap()) {
+            for id in named(&comment) {
+                tested.entry(id).or_default().insert(name.clone());
+            }
         }
     }
     tested
 }
 
+/// The ids of the page: the differences, and what is not there yet.
+fn page() -> (BTreeSet<String>, BTreeSet<String>) {
+    let page = std::fs::read_to_string("docs/differences-from-mcd.md").unwrap();
+    let (differs, missing) = page.split_once("\n## Not there yet").unwrap();
+    (named(differs), named(missing))
+}
+
 #[test]
 fn every_id_is_tested_or_is_a_difference() {
-    let page = std::fs::read_to_string("docs/differences-from-mcd.md").unwrap();
-    let (tested, differs) = (tested(), named(&page));
-    let left: Vec<String> =
-        ids().into_iter().filter(|id| !tested.contains_key(id) && !differs.contains(id)).collect();
+    let (tested, (differs, missing)) = (tested(), page());
+    let known = |id: &String| tested.contains_key(id) || differs.contains(id) || missing.contains(id);
+    let left: Vec<String> = ids().into_iter().filter(|id| !known(id)).collect();
     assert!(left.is_empty(), "neither a test nor a difference names: {}", left.join(" "));
     let known = ids();
     let stray: Vec<&String> =
         tested.keys().filter(|id| !known.contains(*id) && !id.starts_with("MCD-")).collect();
     assert!(stray.is_empty(), "no such id: {stray:?}");
+    // What is missing is missing, and no difference.
+    let both: Vec<&String> =
+        missing.iter().filter(|id| tested.contains_key(*id) || differs.contains(*id)).collect();
+    assert!(both.is_empty(), "not there yet, and there: {both:?}");
+}
+
+/// An id counts when a test that names it has run. `./test` asks after all tests, with what they wrote down.
+#[test]
+#[ignore = "after all other tests, by ./test"]
+fn every_id_is_tested_by_what_ran() {
+    let not_run = std::fs::read_to_string(ran::NOT_RUN).unwrap_or_default();
+    let not_run: BTreeSet<&str> = not_run.lines().filter_map(|line| line.rsplit("::").next()).collect();
+    let (tested, (differs, missing)) = (tested(), page());
+    let ran = |id: &String| {
+        tested.get(id).is_some_and(|tests| tests.iter().any(|test| !not_run.contains(test.as_str())))
+    };
+    let open: Vec<String> = ids().into_iter().filter(|id| !ran(id) && !differs.contains(id)).collect();
+    let (missing, left): (Vec<String>, Vec<String>) = open.into_iter().partition(|id| missing.contains(id));
+    let line = format!("missing, as docs/differences-from-mcd.md says: {}\n", missing.join(" "));
+    std::io::stderr().write_all(line.as_bytes()).unwrap();
+    assert!(left.is_empty(), "no test that names them ran: {}", left.join(" "));
+}
+
+/// A test that names an id and ends early has to say that it was not run.
+#[test]
+fn no_test_of_an_id_ends_early_in_silence() {
+    let mut files = Vec::new();
+    sources(Path::new("tests"), &mut files);
+    let mut silent = Vec::new();
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap();
+        for (name, comment) in test_comments(&text) {
+            let body = text.split(&format!("fn {name}(")).nth(1).unwrap();
+            let body = body.split("\n}\n").next().unwrap();
+            let says =
+                ["not_run(", "own_only(", "real_only(", "is_there("].iter().any(|call| body.contains(call));
+            if !named(&comment).is_empty() && body.contains("return;") && !says {
+                silent.push(format!("{}: {name}", file.display()));
+            }
+        }
+    }
+    assert!(silent.is_empty(), "{silent:#?}");
 }
 
 #[test]
 fn the_scan_sees_what_it_has_to_see() {
-    let text = "/// ANN-001: a target.\n#[test]\nfn a() {}\n/// ANN-002\nfn helper() {}\n/// MCN-003, DRN-004.\n#[tokio::test]\n";
-    let found: Vec<String> = named(&test_comments(text)).into_iter().collect();
-    assert_eq!(found, ["ANN-001", "DRN-004", "MCN-003"]);
+    let text = "/// ANN-001: a target.\n#[test]\nfn a() {}\n/// ANN-002\nfn helper() {}\n/// MCN-003, DRN-004.\n#[tokio::test]\n\
+                async fn b() {}\n/// ANN-005\n#[test]\n#[ignore = \"never\"]\nfn c() {}\n";
+    let found: Vec<(String, Vec<String>)> = test_comments(text)
+        .into_iter()
+        .map(|(name, comment)| (name, named(&comment).into_iter().collect()))
+        .collect();
+    let is = |name: &str, ids: &[&str]| {
+        (name.to_owned(), ids.iter().map(|id| (*id).to_owned()).collect::<Vec<_>>())
+    };
+    assert_eq!(found, [is("a", &["ANN-001"]), is("b", &["DRN-004", "MCN-003"]), is("c", &[])]);
     assert_eq!(ids().len(), 46 + 65 + 38 + 12 + 6 + 7 + 7 + 12 + 12 + 14);
 }

@@ -412,7 +412,7 @@ async fn stopped_agent_is_no_fault() {
 async fn status_without_root_says_what_it_may_not_read() {
     use std::os::unix::process::CommandExt as _;
     if !rustix::process::geteuid().is_root() {
-        ran::not_run("root");
+        ran::not_run("status_without_root_says_what_it_may_not_read", "root");
         return;
     }
     let mut daemon = Daemon::start(Node::new());

@@ -4,9 +4,10 @@
     clippy::disallowed_methods,
     clippy::disallowed_types,
     clippy::unwrap_used,
-    clippy::print_stderr,
     reason = "a test that looks at its own directory, and runs systemctl beside"
 )]
+
+mod ran;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -137,7 +138,7 @@ fn is_there() -> bool {
     let there =
         Command::new("systemctl").arg("--version").output().is_ok_and(|output| output.status.success());
     if !there {
-        eprintln!("not run: the comparison with systemd's own rules needs systemctl (package systemd)");
+        ran::not_run(std::thread::current().name().unwrap_or_default(), "systemctl (package systemd)");
     }
     there
 }

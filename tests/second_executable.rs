@@ -8,6 +8,7 @@
 )]
 
 mod plain_host;
+mod ran;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -78,7 +79,7 @@ fn apply(agent: &Path, host: &PlainHost, backend: &str) -> Output {
 fn new_files_get_the_labels_of_the_hosts_policy() {
     let host = labelled();
     if !can_label(&host) {
-        eprintln!("labels can't be set here: not tested");
+        ran::not_run("new_files_get_the_labels_of_the_hosts_policy", "to set labels (CAP_SYS_ADMIN)");
         return;
     }
     let output = apply(Path::new(AGENT), &host, "none");
@@ -93,7 +94,7 @@ fn new_files_get_the_labels_of_the_hosts_policy() {
 /// The agent alone in a directory; `None` where the second executable is installed on this machine.
 fn alone() -> Option<(tempfile::TempDir, PathBuf)> {
     if Path::new("/usr/libexec/machine-config-agent/machine-config-agent-ostree").exists() {
-        eprintln!("the second executable is installed here: not tested");
+        ran::not_run("no_second_executable", "a machine where it is not installed");
         return None;
     }
     // In the same file system: the file is linked, not copied.

@@ -44,6 +44,8 @@ mod objects;
 pub mod plain_host;
 mod pods;
 mod process;
+#[path = "../ran/mod.rs"]
+mod ran;
 pub mod scene;
 mod server;
 
@@ -72,10 +74,7 @@ pub fn is_real() -> bool {
 pub fn real_only(name: &str) -> bool {
     let real = server::assets().is_some();
     if !real {
-        // Past the test runner's capture: a test that is not run has to be seen.
-        use std::io::Write as _;
-        let line = format!("not run: {name} needs a real kube-apiserver (KUBEBUILDER_ASSETS)\n");
-        std::io::stderr().write_all(line.as_bytes()).unwrap();
+        ran::not_run(name, "a real kube-apiserver (KUBEBUILDER_ASSETS)");
     }
     real
 }
@@ -84,9 +83,7 @@ pub fn real_only(name: &str) -> bool {
 pub fn own_only(name: &str) -> bool {
     let own = server::assets().is_none();
     if !own {
-        use std::io::Write as _;
-        let line = format!("not run: {name} needs the fault switches of tests/apiserver\n");
-        std::io::stderr().write_all(line.as_bytes()).unwrap();
+        ran::not_run(name, "the fault switches of tests/apiserver");
     }
     own
 }

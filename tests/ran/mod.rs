@@ -13,10 +13,8 @@ use std::io::Write as _;
 /// The names of the tests that were not run, one a line.
 pub const NOT_RUN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/tests-not-run");
 
-/// Says that the test of this thread is not run, and what it needs.
-pub fn not_run(needs: &str) {
-    let thread = std::thread::current();
-    let test = thread.name().unwrap_or("a test").to_owned();
+/// Says that a test is not run, and what it needs.
+pub fn not_run(test: &str, needs: &str) {
     let line = format!("not run: {test} needs {needs}\n");
     drop(std::io::stderr().write_all(line.as_bytes()));
     let append = std::fs::OpenOptions::new().append(true).create(true).open(NOT_RUN);
