@@ -98,6 +98,8 @@ async fn refused_batch_is_taken_back() {
         let error =
             apply(&Intent::for_tests(work, &from, &to, originals(0)), &host, &|_| {}).await.unwrap_err();
         assert_eq!(error.reason(), reason, "{made}: {error}");
+        let saved = dir.path().join("var/lib/machine-config-agent/preimages/update-1/0.json");
+        assert!(!saved.exists(), "{made}: what the write refuses is refused before it is saved");
         undo(&host, 0).await.unwrap();
         assert_eq!(shapes(dir.path()), before, "{made}");
     }
