@@ -147,7 +147,7 @@ async fn as_unit(
     };
     let words = said.last_words()?;
     units.stop(&unit).await?;
-    root.remove(ERRORS)?;
+    root.remove_pipe(ERRORS)?;
     Ok((!ended.is_success()).then(|| with_words(&ended, &words)))
 }
 

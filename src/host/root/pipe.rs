@@ -20,4 +20,31 @@ impl Root {
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         rustix::fs::openat(&parent, name, flags, Mode::empty()).map_err(failed)
     }
+
+    /// Removes a pipe of the agent's own; an absent one is ignored. It is of this boot, so nothing is synced.
+    pub(in crate::host) fn remove_pipe(&self, path: &str) -> Result<(), HostError> {
+        let (directory, name) = split(path).ok_or_else(|| no_name(path))?;
+        let trusted = rustix::process::geteuid().as_raw();
+        let Some(parent) = self.walk(directory, trusted, Missing::Leave, &mut Vec::new())? else {
+            return Ok(());
+        };
+        unlink(&parent, name).map_err(|source| HostError::io("remove", path, source))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pipe_is_removed_and_absent_one_ignored() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::open(dir.path()).unwrap();
+        root.remove_pipe("/run/a.pipe").unwrap();
+        let _pipe = root.make_pipe("/run/a.pipe").unwrap();
+        assert!(dir.path().join("run/a.pipe").exists());
+        root.remove_pipe("/run/a.pipe").unwrap();
+        root.remove_pipe("/run/a.pipe").unwrap();
+        assert!(!dir.path().join("run/a.pipe").exists());
+    }
 }
