@@ -31,7 +31,7 @@ def bad_images(lab):
     arm = images.next("arm", brought, {}, architecture="arm64")
     changed = images.next("changed", {**brought, "usr/share/lab/changed": "1\n"}, {})
     found = [
-        ("ImageNotFound", ("manifest unknown", "pushed"), f"{registry.host}/os@sha256:{'0' * 64}"),
+        ("ImageNotFound", ("manifest unknown", "Push the image"), f"{registry.host}/os@sha256:{'0' * 64}"),
         ("ImageWrongArchitecture", ("arm64", "amd64"), pushed(lab, "arm", arm)),
         ("ImageNotBootable", ("ostree.bootable", "base"), pushed(lab, "app", app)),
         # It has the marks, and nothing of what they stand for.
