@@ -10,7 +10,7 @@
 
 use std::io::Write as _;
 
-/// The names of the tests that were not run, one a line.
+/// The tests that were not run, one a line: name, tab, what it needs.
 pub const NOT_RUN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/tests-not-run");
 
 /// Says that a test is not run, and what it needs.
@@ -18,5 +18,5 @@ pub fn not_run(test: &str, needs: &str) {
     let line = format!("not run: {test} needs {needs}\n");
     drop(std::io::stderr().write_all(line.as_bytes()));
     let append = std::fs::OpenOptions::new().append(true).create(true).open(NOT_RUN);
-    drop(append.map(|mut file| file.write_all(format!("{test}\n").as_bytes())));
+    drop(append.map(|mut file| file.write_all(format!("{test}\t{needs}\n").as_bytes())));
 }
