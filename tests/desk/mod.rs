@@ -21,7 +21,7 @@ use std::time::Duration;
 use machine_config_agent::agent::{Agent, Stop};
 use machine_config_agent::control::{ControlError, ControlPlane, Drained, Released, TrustFeed};
 use machine_config_agent::host::{FailPoints, Host, HostError};
-use machine_config_agent::journal::Journal;
+use machine_config_agent::journal::{Journal, JournalError};
 use machine_config_agent::model::machineconfig::MachineConfig;
 use machine_config_agent::model::policy::DisruptionPolicy;
 use machine_config_agent::model::{ConfigName, ImageRef, Target};
@@ -113,8 +113,22 @@ impl Desk {
             readiness: Readiness::default(),
             last: LastReport::default(),
         };
-        let journal = Journal::open(host.root.clone(), FailPoints::off()).unwrap();
+        let journal = open(&host);
         Agent::new(host, journal, self.clone(), telemetry, Stop::never(), "worker-0")
+    }
+}
+
+/// Opens the journal. A program that another test starts has a copy of each descriptor until it runs, the lock of the
+/// process before among them: that one passes.
+fn open(host: &Host) -> Journal {
+    let since = std::time::Instant::now();
+    loop {
+        match Journal::open(host.root.clone(), FailPoints::off()) {
+            Err(JournalError::Locked { .. }) if since.elapsed() < Duration::from_secs(20) => {
+                std::thread::yield_now();
+            }
+            opened => return opened.unwrap(),
+        }
     }
 }
 
