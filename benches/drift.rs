@@ -15,13 +15,14 @@ use std::fs;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use plain_host::PlainHost;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::inotify;
+use rustix::mount::{MountFlags, UnmountFlags};
 
 /// A worker's rendered config: files, and bytes of each.
 const CONFIG: (usize, usize) = (500, 2000);
@@ -31,6 +32,24 @@ const MUTATIONS: usize = 400;
 const UNRELATED: usize = 10_000;
 /// Generous: only a miss waits so long.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A directory in memory, as `/run` is on each node.
+struct MemoryDir(PathBuf);
+
+impl MemoryDir {
+    fn mount(at: &Path) -> Option<Self> {
+        fs::create_dir_all(at).expect("a directory");
+        rustix::mount::mount("tmpfs", at, "tmpfs", MountFlags::empty(), c"mode=0755").ok()?;
+        Some(Self(at.to_owned()))
+    }
+}
+
+impl Drop for MemoryDir {
+    fn drop(&mut self) {
+        // What is left mounted is removed with its namespace.
+        rustix::mount::unmount(&self.0, UnmountFlags::DETACH).unwrap_or_default();
+    }
+}
 
 struct Daemon {
     child: Child,
@@ -118,6 +137,12 @@ fn main() {
     }
     let dir = tempfile::tempdir_in("target").expect("target/ can be written");
     let host = PlainHost::below(dir.path());
+    let run = MemoryDir::mount(&host.at("host/run"));
+    if run.is_none() {
+        println!(
+            "/run of the host is on disk here, which costs a sync or two (as root it is in memory, as on a node)"
+        );
+    }
     host.config("rendered-a", CONFIG.0, CONFIG.1);
     host.want("rendered-a");
     let daemon = Daemon::start(&host, env!("CARGO_BIN_EXE_machine-config-agent"));
