@@ -1,13 +1,14 @@
 //! A user of the node who does what a user may, as fast as he can: moves, links, pipes and sizes in his own home.
 
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
 use rustix::process::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
@@ -76,12 +77,20 @@ fn step(home: &Path, outside: &Path, chance: &mut Chance) -> bool {
             symlink(&targets[usize::try_from(chance.draw(7)).unwrap() - 1], &at).is_ok()
         }
         7 => mknodat(CWD, &at, FileType::Fifo, Mode::from_raw_mode(0o644), 0).is_ok(),
-        8 => fs::File::create(&at).is_ok_and(|file| file.set_len(HUGE).is_ok()),
+        8 => write(&at, "").is_ok_and(|file| file.set_len(HUGE).is_ok()),
         9 => fs::create_dir(&at).is_ok(),
         10 => fs::hard_link(&other, &at).is_ok(),
         11 => fs::remove_file(&at).is_ok(),
         12 => fs::remove_dir_all(&at).is_ok(),
         13 => fs::set_permissions(&at, fs::Permissions::from_mode(0o777)).is_ok(),
-        _ => fs::write(&at, "an own text\n").is_ok(),
+        _ => write(&at, "an own text\n").is_ok(),
     }
+}
+
+/// Writes a file, and does not wait for a reader where it is a pipe.
+fn write(at: &Path, text: &str) -> std::io::Result<fs::File> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NONBLOCK;
+    let mut file = fs::File::from(open(at, flags, Mode::from_raw_mode(0o644))?);
+    file.write_all(text.as_bytes())?;
+    Ok(file)
 }

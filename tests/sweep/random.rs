@@ -223,6 +223,11 @@ impl Player {
             }
         }
         self.counts.moves += attacker.end();
+        // Reading what he left would wait at his pipes.
+        for entry in fs::read_dir(root.join(HOME)).unwrap() {
+            let path = entry.unwrap().path();
+            fs::remove_dir_all(&path).or_else(|_| fs::remove_file(&path)).unwrap();
+        }
         let ran = ran.unwrap()?;
         if ![0, 4, REBOOT].contains(&ran.code) {
             return Err(self.wrong(&wish, &ran, "ended badly beside an attacker"));
@@ -239,10 +244,6 @@ impl Player {
         let outside = fs::read_dir(self.dir.join("outside")).unwrap().count();
         if secret != "secret" || outside != 1 {
             return Err(self.wrong(&wish, &ran, "something outside of the host was touched"));
-        }
-        for entry in fs::read_dir(root.join(HOME)).unwrap() {
-            let path = entry.unwrap().path();
-            fs::remove_dir_all(&path).or_else(|_| fs::remove_file(&path)).unwrap();
         }
         self.installed.retain(|path, _| !path.starts_with("var/home"));
         Ok(())
