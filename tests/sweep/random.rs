@@ -297,10 +297,16 @@ pub fn play(home: &Path, seed: u64, configs: usize, attacked: bool) -> (Counts, 
         let mut player = Player::new(dir.clone(), chance).unwrap();
         let mut played = || {
             while player.counts.configs < CONFIGS_OF_A_HOST {
-                if attacked && host % 10 == 9 && player.chance.draw(3) == 1 {
+                let attacks = attacked && host % 10 == 9 && player.chance.draw(3) == 1;
+                if attacks {
                     player.play_attacked()?;
                 }
-                let wish = player.next();
+                let mut wish = player.next();
+                if attacks {
+                    // What he took away is drift, which is not built upon, unless the config lets it go.
+                    wish.core = None;
+                    wish.files.remove("var/home/core/.profile");
+                }
                 player.play(wish, Kills::Some)?;
             }
             Ok(())
