@@ -41,10 +41,11 @@ pub async fn running_pod(
 pub async fn pod_gone(client: &Client, namespace: &str, name: &str) {
     let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let which = ListParams::default().fields(&format!("metadata.name={name}"));
+    // Watched before it is looked for: one that goes in between is seen by either.
+    let mut changes = pin!(changes(&api, &which).await.unwrap());
     if api.list(&which).await.unwrap().items.is_empty() {
         return;
     }
-    let mut changes = std::pin::pin!(changes(&api, &which).await.unwrap());
     let going = async {
         while let Some((_, presence)) = changes.next().await {
             if presence == Presence::Gone {
