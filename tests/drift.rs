@@ -21,7 +21,7 @@ use drifting::mutations::{
     section, spec,
 };
 use machine_config_agent::agent::End;
-use machine_config_agent::report::State;
+use machine_config_agent::report::{NodeReport, State};
 use serde_json::json;
 
 /// FIL-007, FIL-008, MCD-166, MCD-168, MCD-169, MCD-178, MCD-179, MCD-180, MCD-182, CRA-010: each change by hand is
@@ -340,4 +340,23 @@ async fn an_update_with_a_reboot_still_ends_in_one() {
     assert_eq!(Box::pin(scene.end()).await, End::Reboot);
     scene.reboot(2);
     scene.live(async |scene| scene.until_done("rendered-b").await).await;
+}
+
+/// A node whose clock was set back tells what is new of the same drift all the same.
+#[tokio::test(flavor = "current_thread")]
+async fn a_clock_that_is_set_back_hides_no_drift() {
+    let mut scene = scene(&[]).await;
+    scene
+        .live(async |scene| {
+            scene.until_done("rendered-a").await;
+            scene.write(APP, "first\n");
+            let first = scene.until_drift("drift", &["\"/etc/app.conf\""]).await;
+            scene.set_clock_back(3600);
+            scene.pass_time(11);
+            scene.write(APP, "second, of another length\n");
+            let other =
+                |report: &NodeReport| report.state == State::Degraded && report.reason != first.reason;
+            scene.until("other details", other).await;
+        })
+        .await;
 }

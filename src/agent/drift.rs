@@ -19,7 +19,7 @@ use crate::host::{HostError, Root, keys};
 use crate::journal::{Stored, state};
 use crate::model::ids::UNIT_DIR;
 use crate::model::users::CORE;
-use crate::model::{FileSeen, HostSpec, ManagedPath, Observation, Principal, Sha256, Timestamp, message};
+use crate::model::{FileSeen, HostSpec, ManagedPath, Observation, Principal, Sha256, message};
 use crate::plan::differences::{Difference, Kind, What, differences};
 use crate::plan::drift::{diff, drift};
 use crate::plan::listing::listed;
@@ -51,30 +51,30 @@ type Outline = Vec<(Kind, String, What, Option<String>)>;
 #[derive(Debug, Default)]
 pub(super) struct Monitor {
     pub(super) watch: Option<Watch>,
-    /// When drift was told last.
-    told: Timestamp,
+    /// When drift was told last. All times are of the clock that nobody sets.
+    told: Duration,
     /// By path: when it was repaired.
-    repairs: BTreeMap<ManagedPath, Vec<Timestamp>>,
+    repairs: BTreeMap<ManagedPath, Vec<Duration>>,
     /// By path: why a repair failed, and when.
-    failed: BTreeMap<ManagedPath, (Timestamp, String)>,
+    failed: BTreeMap<ManagedPath, (Duration, String)>,
 }
 
 impl Monitor {
     /// Returns how long to wait before the same differences are told with other details.
-    fn held_back(&self, told: &[Difference], found: &[Difference], now: Timestamp) -> Option<Duration> {
-        let since = now.since(self.told);
+    fn held_back(&self, told: &[Difference], found: &[Difference], now: Duration) -> Option<Duration> {
+        let since = now.saturating_sub(self.told);
         let details = !told.is_empty() && outlined(told) == outlined(found);
         (details && since < DETAILS).then(|| DETAILS.saturating_sub(since))
     }
 
     /// Says why a path is not repaired once more.
-    fn gives_up(&mut self, path: &ManagedPath, now: Timestamp) -> Option<String> {
-        self.failed.retain(|_, (at, _)| now.since(*at) < REPAIRS_WITHIN);
+    fn gives_up(&mut self, path: &ManagedPath, now: Duration) -> Option<String> {
+        self.failed.retain(|_, (at, _)| now.saturating_sub(*at) < REPAIRS_WITHIN);
         if let Some((_, why)) = self.failed.get(path) {
             return Some(format!("the repair failed: {why}"));
         }
         let repairs = self.repairs.get_mut(path)?;
-        repairs.retain(|at| now.since(*at) < REPAIRS_WITHIN);
+        repairs.retain(|at| now.saturating_sub(*at) < REPAIRS_WITHIN);
         (repairs.len() >= REPAIRS)
             .then(|| format!("it was repaired {REPAIRS} times within an hour, so something else writes it"))
     }
@@ -98,7 +98,7 @@ impl<C: ControlPlane> Agent<C> {
         let mut found =
             if self.until == Until::Settled { differences(&spec, &seen) } else { drift(&spec, &seen) };
         let mended = self.repair(&spec, &seen, &mut found).await?;
-        let now = self.host.clock.now();
+        let now = self.host.clock.monotonic();
         with_diffs(&self.host.root, &spec, &seen, &mut found);
         if found == self.health.drift {
             return Ok(mended.unwrap_or(Turn::Wait(None)));
@@ -171,7 +171,7 @@ impl<C: ControlPlane> Agent<C> {
         seen: &Observation,
         found: &mut [Difference],
     ) -> Result<Option<Turn>, AgentError> {
-        let now = self.host.clock.now();
+        let now = self.host.clock.monotonic();
         let mut chosen = Vec::new();
         for difference in found.iter_mut() {
             let path = difference.path().filter(|path| self.tuning.repairs(path));
@@ -205,7 +205,8 @@ impl<C: ControlPlane> Agent<C> {
             return Ok(None);
         };
         let booted = seen.os.booted().map(|os| os.deployment.clone());
-        let record = Record::new(update_id(now)?, plan, seen.boot_id.clone(), booted, now);
+        let begun = self.host.clock.now();
+        let record = Record::new(update_id(begun)?, plan, seen.boot_id.clone(), booted, begun);
         for (path, difference) in chosen.iter().filter(|(_, difference)| difference.unrepaired.is_none()) {
             info!(MESSAGE_ID = message::REPAIR, MCA_TARGET = difference.target, MCA_UPDATE = %record.id,
                 MCA_CONFIG = %spec.name, "repairing: {difference}");
@@ -222,7 +223,7 @@ impl<C: ControlPlane> Agent<C> {
 
     /// Ends a repair that failed and was taken back: its paths are left as they are, and told.
     pub(super) fn leave_drift(&mut self) -> Result<Turn, AgentError> {
-        let now = self.host.clock.now();
+        let now = self.host.clock.monotonic();
         if let Some(record) = self.journal.record()
             && let Some(fault) = &record.fault
         {

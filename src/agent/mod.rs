@@ -42,7 +42,7 @@ use crate::host::Host;
 use crate::journal::{Journal, Outcome};
 use crate::model::message;
 use crate::model::pace::Pace;
-use crate::model::{HostSpec, Observation, Target, Timestamp, Tuning};
+use crate::model::{HostSpec, Observation, Target, Tuning};
 use crate::observe::observe;
 use crate::report::{Health, report};
 use crate::telemetry::Telemetry;
@@ -123,7 +123,8 @@ pub struct Agent<C> {
     going_down: GoingDown,
     proof: Proof,
     retry: Retry,
-    release_asked: Option<Timestamp>,
+    /// When the release was asked for, by the clock that nobody sets.
+    release_asked: Option<Duration>,
     told_late: bool,
     told_fault: Option<String>,
     /// Why the control plane could not be asked, as it was logged.

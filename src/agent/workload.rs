@@ -10,10 +10,10 @@ use tracing::{info, warn};
 use super::{Agent, AgentError, Turn};
 use crate::control::{ControlPlane, Drained, Released};
 use crate::model::message;
-use crate::model::{Class, Target, Timestamp};
+use crate::model::{Class, Target};
 use crate::plan::Drain;
 use crate::report::Occurrence;
-use crate::update::{Event, Fault, Record};
+use crate::update::{Begun, Event, Fault, Record};
 
 /// What is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,15 +74,21 @@ impl<C: ControlPlane> Agent<C> {
             return Ok(None);
         }
         let Drained::Waiting { why } = self.control.drain(&record.to).await? else {
-            self.journal.note(|record| record.waiting = None)?;
+            self.journal.note(|record| (record.waiting, record.draining) = (None, None))?;
             self.answered();
             return Ok(None);
         };
-        let late = self.late(record.since, Answer::Drain, &why);
+        let now = self.host.clock.monotonic_micros();
+        let begun = record.draining.clone().filter(|begun| begun.boot_id == record.boot_id);
+        let begun = begun.unwrap_or_else(|| Begun { boot_id: record.boot_id.clone(), since: now });
+        let late = self.late(Duration::from_micros(begun.since), Answer::Drain, &why);
         if let Some(cause) = late.fault {
             self.tell_late(&Occurrence::FailedToDrain { cause }).await;
         }
-        self.journal.note(|record| record.waiting = Some(why.clone()))?;
+        self.journal.note(|record| {
+            record.waiting = Some(why.clone());
+            record.draining = Some(begun);
+        })?;
         self.wait_for(why);
         Ok(Some(Turn::Wait(late.after)))
     }
@@ -96,7 +102,7 @@ impl<C: ControlPlane> Agent<C> {
                 self.control.tell(&Occurrence::Uncordon { config }).await;
             }
             Released::Waiting { why } => {
-                let now = self.host.clock.now();
+                let now = self.host.clock.monotonic();
                 let asked = *self.release_asked.get_or_insert(now);
                 let late = self.late(asked, Answer::Release, &why);
                 if let Some(cause) = late.fault {
@@ -125,9 +131,9 @@ impl<C: ControlPlane> Agent<C> {
     }
 
     /// Makes the wait a fault when it is too long.
-    fn late(&mut self, since: Timestamp, answer: Answer, why: &str) -> Late {
+    fn late(&mut self, since: Duration, answer: Answer, why: &str) -> Late {
         let patience = answer.patience();
-        let waited = self.host.clock.now().since(since);
+        let waited = self.host.clock.monotonic().saturating_sub(since);
         if waited < patience {
             return Late { fault: None, after: Some(patience.saturating_sub(waited)) };
         }

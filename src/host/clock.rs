@@ -1,19 +1,21 @@
 //! What time it is. Pure code is given the time; it never asks.
+//!
+//! Two clocks: wall time is for people, and somebody may set it; every wait is measured by the one that nobody sets.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::model::Timestamp;
 
-/// A source of wall time.
+/// A source of both times.
 #[derive(Debug, Clone)]
 pub struct Clock(Source);
 
 #[derive(Debug, Clone)]
 enum Source {
     System,
-    Hand(Arc<AtomicU64>),
+    Hands { wall: Arc<AtomicU64>, monotonic: Arc<AtomicU64> },
 }
 
 impl Clock {
@@ -24,12 +26,17 @@ impl Clock {
 
     /// Returns a clock that always shows the same time, so that what is written with it can be compared.
     pub fn stopped(at: Timestamp) -> Self {
-        Self(Source::Hand(Arc::new(AtomicU64::new(at.micros()))))
+        Self::moved_by(Arc::new(AtomicU64::new(at.micros())))
     }
 
     /// Returns a clock whose hand somebody else moves, in microseconds since the epoch: what comes late is seen at once.
     pub fn moved_by(hand: Arc<AtomicU64>) -> Self {
-        Self(Source::Hand(hand))
+        Self::set_by(Arc::clone(&hand), hand)
+    }
+
+    /// As [`Clock::moved_by`], with wall time in a hand of its own: somebody sets the clock.
+    pub fn set_by(wall: Arc<AtomicU64>, monotonic: Arc<AtomicU64>) -> Self {
+        Self(Source::Hands { wall, monotonic })
     }
 
     /// Returns the time; the epoch when the machine's clock is before it.
@@ -39,14 +46,19 @@ impl Clock {
                 let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 Timestamp::from_micros(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
             }
-            Source::Hand(hand) => Timestamp::from_micros(hand.load(Ordering::Relaxed)),
+            Source::Hands { wall, .. } => Timestamp::from_micros(wall.load(Ordering::Relaxed)),
         }
+    }
+
+    /// Returns the time since the boot, by the clock that nobody sets: what waits are measured with.
+    pub fn monotonic(&self) -> Duration {
+        Duration::from_micros(self.monotonic_micros())
     }
 
     /// Returns the time since the boot in microseconds, by the clock that nobody sets; with a hand, what it shows.
     pub fn monotonic_micros(&self) -> u64 {
-        if let Source::Hand(hand) = &self.0 {
-            return hand.load(Ordering::Relaxed);
+        if let Source::Hands { monotonic, .. } = &self.0 {
+            return monotonic.load(Ordering::Relaxed);
         }
         let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let seconds = u64::try_from(time.tv_sec).unwrap_or_default();

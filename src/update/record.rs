@@ -108,6 +108,9 @@ pub struct Record {
     /// The staging of its deployment, in the boot in which it began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub staging: Option<Begun>,
+    /// The wait for the drain's answer, in the boot in which it began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub draining: Option<Begun>,
     /// How often the host came up in the new deployment, and wrong: the loop breaker counts these.
     #[serde(default)]
     pub attempts: u32,
@@ -155,6 +158,7 @@ impl Record {
             fallbacks: 0,
             trial: None,
             staging: None,
+            draining: None,
             attempts: 0,
             unfinalised: 0,
             cuts: 0,

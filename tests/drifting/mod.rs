@@ -55,7 +55,8 @@ pub struct Scene {
     pub node: Node,
     pub os: Rc<RefCell<OsSeen>>,
     pub metrics: Metrics,
-    pub hand: Arc<AtomicU64>,
+    pub wall: Arc<AtomicU64>,
+    pub monotonic: Arc<AtomicU64>,
     pub dropped: Rc<Dropped>,
     pub tuning: Tuning,
     desk: Desk,
@@ -91,12 +92,12 @@ impl Scene {
             repair: repair.iter().map(|path| ManagedPath::new(*path).unwrap()).collect(),
             ..Tuning::default()
         };
-        let hand = Arc::new(AtomicU64::new(1_795_205_045_000_000));
         let mut scene = Self {
             node,
             os: Played::running(ImageRef::parse(IMAGE).unwrap()).seen,
             metrics: desk.metrics.clone(),
-            hand,
+            wall: Arc::new(AtomicU64::new(1_795_205_045_000_000)),
+            monotonic: Arc::new(AtomicU64::new(60_000_000)),
             dropped: Rc::default(),
             tuning,
             desk,
@@ -148,7 +149,7 @@ impl Scene {
         };
         let host = Host {
             os: Box::new(os),
-            clock: Clock::moved_by(Arc::clone(&self.hand)),
+            clock: Clock::set_by(Arc::clone(&self.wall), Arc::clone(&self.monotonic)),
             ..Host::in_directory(Root::open(&self.node.path("root")).unwrap(), FailPoints::off())
         };
         let tuning = self.tuning.clone();
@@ -157,7 +158,13 @@ impl Scene {
 
     /// Moves the clock: an update's id is the time it began.
     pub fn pass_time(&self, seconds: u64) {
-        self.hand.fetch_add(seconds * 1_000_000, Ordering::Relaxed);
+        self.wall.fetch_add(seconds * 1_000_000, Ordering::Relaxed);
+        self.monotonic.fetch_add(seconds * 1_000_000, Ordering::Relaxed);
+    }
+
+    /// Sets the wall clock back, as a person or a time server may.
+    pub fn set_clock_back(&self, seconds: u64) {
+        self.wall.fetch_sub(seconds * 1_000_000, Ordering::Relaxed);
     }
 
     /// Waits for a report.
