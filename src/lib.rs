@@ -53,7 +53,8 @@
 //! | `sandbox` | a throwaway libostree host, and the story played on it | `model plan host` |
 //! | [`cli`] | the verbs | all |
 //!
-//! `model plan update report` are pure: no I/O, no clock, no async, no logging. `tests/architecture.rs` holds the table.
+//! `model plan update report` are the crate [`machine_config_core`] in `core/`: pure, without I/O, clock, async and logging.
+//! `tests/architecture.rs` holds the table.
 //!
 //! # Glossary
 //! *config*: a rendered MachineConfig. *target*: a config and the image that goes with it. *spec*: a target, validated.
@@ -94,12 +95,10 @@ pub mod control;
 pub mod duties;
 pub mod host;
 pub mod journal;
-pub mod model;
 pub mod observe;
-pub mod plan;
-pub mod report;
 #[cfg(feature = "backend-ostree")]
 pub mod sandbox;
 pub mod settings;
 pub mod telemetry;
-pub mod update;
+
+pub use machine_config_core::{model, plan, report, update};

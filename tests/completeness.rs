@@ -9,10 +9,10 @@
 
 use std::path::Path;
 
-const STEP: &str = include_str!("../src/plan/step.rs");
-const PLAN: &str = include_str!("../src/plan/mod.rs");
-const EXPLAIN: &str = include_str!("../src/plan/explain.rs");
-const ACTION: &str = include_str!("../src/model/disruption.rs");
+const STEP: &str = include_str!("../core/src/plan/step.rs");
+const PLAN: &str = include_str!("../core/src/plan/mod.rs");
+const EXPLAIN: &str = include_str!("../core/src/plan/explain.rs");
+const ACTION: &str = include_str!("../core/src/model/disruption.rs");
 
 fn scenarios() -> String {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios");
@@ -98,7 +98,7 @@ fn every_service_verb_and_undo_has_a_scenario() {
 
 #[test]
 fn every_section_that_cannot_change_has_a_scenario() {
-    let source = include_str!("../src/model/ignition/mod.rs");
+    let source = include_str!("../core/src/model/ignition/mod.rs");
     let sections: Vec<&str> =
         source.split("fix(spec, \"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
     assert!(sections.len() >= 8, "{sections:?}");

@@ -91,6 +91,7 @@ fn tested() -> BTreeMap<String, BTreeSet<String>> {
     let mut files = Vec::new();
     sources(Path::new("tests"), &mut files);
     sources(Path::new("src"), &mut files);
+    sources(Path::new("core/src"), &mut files);
     let mut tested: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for file in files {
         for (name, comment) in test_comments(&std::fs::read_to_string(&file).unwrap()) {

@@ -26,6 +26,11 @@ fn below(directory: &Path, suffix: &str) -> Vec<PathBuf> {
     found
 }
 
+/// The sources of both crates.
+fn sources() -> Vec<PathBuf> {
+    ["src", "core/src"].iter().flat_map(|base| below(Path::new(base), ".rs")).collect()
+}
+
 fn documents() -> Vec<PathBuf> {
     let mut documents = below(Path::new("docs"), ".md");
     documents.push("README.md".into());
@@ -47,7 +52,7 @@ fn words_of_code() -> BTreeSet<String> {
     // The reasons of events and conditions are no faults: the reference has them.
     let told = ["report/occurrence.rs", "report/conditions.rs", "mcn/merge.rs"];
     let faults = |path: &PathBuf| !told.iter().any(|file| path.ends_with(file));
-    for path in below(Path::new("src"), ".rs").into_iter().filter(faults) {
+    for path in sources().into_iter().filter(faults) {
         let source = std::fs::read_to_string(&path).unwrap();
         let methods = source.split("fn reason(self)").skip(1).chain(source.split("fn reason(&self)").skip(1));
         for body in methods {
@@ -82,7 +87,7 @@ fn every_fault_word_is_explained_and_every_explained_word_exists() {
 fn the_reference_names_every_event_and_every_metric() {
     let page = std::fs::read_to_string("docs/reference.md").unwrap();
     let listed: BTreeSet<&str> = page.split('`').skip(1).step_by(2).collect();
-    let source = std::fs::read_to_string("src/report/occurrence.rs").unwrap();
+    let source = std::fs::read_to_string("core/src/report/occurrence.rs").unwrap();
     let reasons = source.split("fn reason(").nth(1).unwrap().split_once("\n    }\n").unwrap().0;
     let mut wanted: Vec<String> = quoted(reasons).map(str::to_owned).collect();
     assert!(wanted.len() > 15, "{wanted:?}");
@@ -153,7 +158,7 @@ fn commands_are_seen_where_people_find_them() {
 fn every_command_in_texts_is_understood() {
     let mut texts: Vec<PathBuf> = documents();
     texts.push("dist/machine-config-agent.catalog".into());
-    texts.extend(below(Path::new("src"), ".rs"));
+    texts.extend(sources());
     texts.extend(below(Path::new("systemd"), ".service"));
     texts.extend(below(Path::new("systemd"), ".conf"));
     texts.extend(below(Path::new("dist"), ".md"));

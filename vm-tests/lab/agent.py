@@ -43,7 +43,7 @@ for (my $text = ''; sysread $tail, my $more, 65536; ) {
 
 def messages():
     """Returns the fixed ids of the agent's journal lines, by name."""
-    source = (CHECKOUT / "src/model/message.rs").read_text()
+    source = (CHECKOUT / "core/src/model/message.rs").read_text()
     return dict(re.findall(r'pub const ([A-Z_]+): &str = "([0-9a-f]{32})"', source))
 
 
