@@ -17,8 +17,8 @@ use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 
 use drifting::Scene;
 use drifting::mutations::{
-    APP, APP_TEXT, INNER, Mutation, UNIT, of_files, of_links, of_os, of_units, of_users, put_back, scene,
-    section, spec,
+    APP, APP_TEXT, INNER, KEYS, Mutation, UNIT, of_files, of_links, of_os, of_units, of_users, put_back,
+    scene, section, spec,
 };
 use machine_config_agent::agent::End;
 use machine_config_agent::report::{NodeReport, State};
@@ -110,6 +110,31 @@ async fn no_update_begins_on_drift() {
             scene.write(APP, APP_TEXT);
             scene.until_done("rendered-b").await;
             assert_eq!(scene.text(INNER), "other");
+        })
+        .await;
+}
+
+/// An update that asks for what the drift has made of the host begins: keys that their user removed, for a config that
+/// lists no user any more; a password and a unit as the new config wants them.
+#[tokio::test(flavor = "current_thread")]
+async fn update_to_the_drifted_state_begins() {
+    let mut scene = scene(&[]).await;
+    let without_user = {
+        let mut next = spec();
+        next["config"].as_object_mut().unwrap().remove("passwd");
+        next["config"]["systemd"]["units"][1]["enabled"] = json!(true);
+        next
+    };
+    scene.config("rendered-b", &without_user);
+    fs::remove_file(scene.at(KEYS)).unwrap();
+    let wants = scene.at("/etc/systemd/system/multi-user.target.wants/off.service");
+    symlink("../off.service", wants).unwrap();
+    scene
+        .live(async |scene| {
+            scene.until_drift("drift", &["user core", "off.service"]).await;
+            scene.want("rendered-b");
+            scene.until_done("rendered-b").await;
+            assert!(scene.text("/etc/shadow").contains("core:*:"), "{}", scene.text("/etc/shadow"));
         })
         .await;
 }

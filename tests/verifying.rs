@@ -14,7 +14,7 @@ use machine_config_agent::model::users::PasswordHash;
 use machine_config_agent::model::{
     DisruptionPolicy, FileSeen, HostSpec, Karg, ManagedPath, Observation, UnitName,
 };
-use machine_config_agent::plan::drift::drift;
+use machine_config_agent::plan::drift::{drift, unresolved};
 use machine_config_agent::plan::{differences, explain, plan};
 use serde_json::{Value, json};
 
@@ -229,6 +229,60 @@ fn an_unchanged_section_of_users_is_left_alone() {
     assert_eq!(steps(&to(&users)), Vec::<&str>::new());
     let other = json!([{"name": "core", "sshAuthorizedKeys": ["k2"], "passwordHash": "$6$x"}]);
     assert_eq!(steps(&to(&other)), ["set-ssh-keys"]);
+}
+
+/// MCD-177: drift keeps an update from beginning where the new config wants something else and no step goes there.
+#[test]
+fn only_drift_that_stays_blocks_an_update() {
+    type Change = fn(&mut Value);
+    let file = |seen: &mut Observation| drop(seen.files.insert(path("/etc/a"), FileSeen::Directory));
+    let keys = |seen: &mut Observation| {
+        let CoreSeen::Account { keys, .. } = &mut seen.core else { panic!("an account") };
+        *keys = FileSeen::Absent;
+    };
+    let unit = |seen: &mut Observation| {
+        seen.units.get_mut(&UnitName::new("c.service").unwrap()).unwrap().enabled = EnabledSeen::Enabled;
+    };
+    let karg = |seen: &mut Observation| drop(seen.kargs.pop());
+    let restarts: Change = |to| {
+        let policy = json!({"path": "/etc/restarts", "contents": {"source": "data:,x"}});
+        to["files"].as_array_mut().unwrap().push(policy);
+    };
+    let drifted = |drift: &dyn Fn(&mut Observation), change: Change| {
+        let mut next = sections();
+        change(&mut next);
+        let from = spec();
+        let to = world::config("rendered-b", next).spec(Some(world::image('a'))).unwrap();
+        let mut facts = World::holding(&from).facts(&from, &to, Carries::Unknown);
+        drift(&mut facts.seen);
+        let actions = json!([{"type": "Restart", "restart": {"serviceName": "c.service"}}]);
+        let policy = json!({"apiVersion": "operator.openshift.io/v1", "kind": "MachineConfiguration",
+            "metadata": {"name": "cluster"},
+            "spec": {"nodeDisruptionPolicy": {"files": [{"path": "/etc/restarts", "actions": actions}]}}});
+        let policy = DisruptionPolicy::parse(policy.to_string().as_bytes(), "a policy").unwrap();
+        let plan = plan(&from, &to, &facts, &policy).unwrap();
+        let stays = unresolved(&from, &to, &facts.seen, &plan);
+        let stays: Value = serde_json::to_value(stays).unwrap();
+        let word = |value: &Value| value.as_str().unwrap().to_owned();
+        let line = |one: &Value| format!("{} {}", word(&one["target"]), word(&one["what"]));
+        stays.as_array().unwrap().iter().map(line).collect::<Vec<_>>()
+    };
+    let same: Change = |_| {};
+    let none: [&str; 0] = [];
+    assert_eq!(drifted(&file, same), ["/etc/a unexpected"]);
+    assert_eq!(drifted(&file, |to| to["files"][0]["contents"]["source"] = json!("data:,two")), none);
+    assert_eq!(drifted(&file, |to| drop(to["files"].as_array_mut().unwrap().remove(0))), none);
+    assert_eq!(drifted(&keys, same), ["core content"]);
+    assert_eq!(drifted(&keys, |to| to["users"] = json!([])), none);
+    assert_eq!(drifted(&keys, |to| to["users"][0]["passwordHash"] = json!("$6$x")), none);
+    assert_eq!(drifted(&keys, |to| to["users"][0] = json!({"name": "core", "passwordHash": "$6$x"})), none);
+    assert_eq!(drifted(&unit, same), ["c.service enablement"]);
+    assert_eq!(drifted(&unit, |to| to["units"][2]["enabled"] = json!(true)), none);
+    assert_eq!(drifted(&unit, restarts), ["c.service enablement"], "a restart changes no link");
+    assert_eq!(drifted(&karg, same), ["q missing"]);
+    assert_eq!(drifted(&karg, |to| to["kernelArguments"] = json!([])), none);
+    let more: Change = |to| to["kernelArguments"] = json!(["q", "q", "more"]);
+    assert_eq!(drifted(&karg, more), ["q missing"], "the step adds another one");
 }
 
 /// FIL-013.

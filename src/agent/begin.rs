@@ -8,7 +8,8 @@ use crate::journal::{Stored, mcd};
 use crate::model::message;
 use crate::model::{Contents, Facts, FileSpec, HostSpec, ManagedPath, Target, Timestamp, UpdateId};
 use crate::observe::{ObserveError, facts};
-use crate::plan::differences::{Difference, differences, taken_over};
+use crate::plan::differences::{differences, taken_over};
+use crate::plan::drift::unresolved;
 use crate::plan::listing::listed;
 use crate::plan::reconcilable::FORCE_FILE;
 use crate::plan::{Batch, Plan, explain, plan};
@@ -84,7 +85,7 @@ impl<C: ControlPlane> Agent<C> {
         if !from.is_unmanaged() {
             // When the drift is put right, the next pass begins after all.
             self.watch_over(&from)?;
-            undrifted(&from, &facts, &plan)?;
+            undrifted(&from, &to, &facts, &plan)?;
         }
         self.health.drift.clear();
         if plan.is_empty() {
@@ -149,10 +150,9 @@ fn planned_from(origin: &HostSpec, to: &HostSpec, facts: &Facts, recovering: boo
     from
 }
 
-/// Refuses to build on a host that drifted where the plan does not go anyway.
-fn undrifted(from: &HostSpec, facts: &Facts, plan: &Plan) -> Result<(), AgentError> {
-    let found = differences(from, &facts.seen).into_iter();
-    let left: Vec<Difference> = found.filter(|difference| !plan.mends(difference)).collect();
+/// Refuses to build on a host that drifted in something that the update leaves as it is and the target wants otherwise.
+fn undrifted(from: &HostSpec, to: &HostSpec, facts: &Facts, plan: &Plan) -> Result<(), AgentError> {
+    let left = unresolved(from, to, &facts.seen, plan);
     if left.is_empty() {
         return Ok(());
     }

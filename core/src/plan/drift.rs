@@ -1,6 +1,7 @@
 //! What drifts on an idle host beyond what an update is verified by: what the next boot would run, and links that nobody
-//! asks for; and what may be shown of contents that differ.
+//! asks for; what of it an update would build on; and what may be shown of contents that differ.
 
+use super::Plan;
 use super::differences::{Difference, Kind, What, difference, differences, strays};
 use super::explain::text_diff;
 use crate::model::image::PULL_SECRETS;
@@ -36,6 +37,19 @@ pub fn drift(spec: &HostSpec, seen: &Observation) -> Vec<Difference> {
         found.extend(next.iter().map(|os| other("the deployment", os)));
     }
     found
+}
+
+/// Returns the drift that an update would build on: the new config does not want it either, and no step of the plan
+/// goes there. What a user of the node took away must not keep a config from letting it go.
+pub fn unresolved(from: &HostSpec, to: &HostSpec, seen: &Observation, plan: &Plan) -> Vec<Difference> {
+    let wanted = differences(to, seen);
+    let stays = |drift: &Difference| {
+        let same = |other: &Difference| {
+            (other.kind, &other.target, other.what) == (drift.kind, &drift.target, drift.what)
+        };
+        wanted.iter().any(same) && !plan.mends(drift)
+    };
+    differences(from, seen).into_iter().filter(stays).collect()
 }
 
 /// Returns what may be shown of contents that differ: a bounded unified diff; of secrets only the lengths.

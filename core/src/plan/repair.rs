@@ -6,7 +6,7 @@
 use super::differences::{Difference, Kind, What};
 use super::disruption;
 use super::sides::Sides;
-use super::{After, Because, Drain, Mode, Op, Plan, Step, check};
+use super::{After, Batch, Because, Drain, Mode, Op, Plan, Step, check};
 use crate::model::disruption::Action;
 use crate::model::observation::{Carries, FipsSeen};
 use crate::model::units::{Enablement, Mask};
@@ -167,20 +167,26 @@ impl Op {
 }
 
 impl Plan {
-    /// Says whether the plan puts a difference right: one of its steps goes there.
+    /// Returns true if one of the steps makes what differs as the new config wants it.
     pub fn mends(&self, difference: &Difference) -> bool {
-        let ops = || self.steps.iter().map(|step| &step.op);
-        match difference.kind {
-            Kind::Image | Kind::Karg => {
-                ops().any(|op| matches!(op, Op::StageOs { .. } | Op::SetKargs { .. }))
-            }
-            Kind::Package => ops().any(|op| {
-                matches!(op, Op::StageOs { .. } | Op::InstallExtensions { .. } | Op::SwitchKernel { .. })
-            }),
-            Kind::File | Kind::Dropin | Kind::Unit | Kind::User => ops().any(|op| {
-                let path = op.path().is_some_and(|path| path.as_str() == difference.target);
-                path || op.target() == difference.target
-            }),
+        self.steps.iter().any(|step| mends(&step.op, difference))
+    }
+}
+
+fn mends(op: &Op, difference: &Difference) -> bool {
+    match (difference.kind, op) {
+        (Kind::Image, Op::StageOs { .. })
+        | (Kind::Package, Op::InstallExtensions { .. } | Op::SwitchKernel { .. }) => true,
+        (Kind::Karg, Op::SetKargs { append, .. }) => {
+            append.iter().any(|karg| karg.to_string() == difference.target)
+        }
+        (Kind::User, Op::SetSshKeys) => difference.what == What::Content,
+        (Kind::User, Op::SetPassword) => difference.what == What::Value,
+        (Kind::Image | Kind::Karg | Kind::Package | Kind::User, _) => false,
+        (Kind::File | Kind::Dropin | Kind::Unit, _) => {
+            let path = op.path().is_some_and(|path| path.as_str() == difference.target);
+            // To reload or restart a unit changes nothing of its links.
+            path || (op.batch() != Batch::Services && op.target() == difference.target)
         }
     }
 }
