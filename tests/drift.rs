@@ -172,6 +172,7 @@ async fn a_flood_is_told_within_bounds() {
     scene
         .live(async |scene| {
             scene.until_done("rendered-a").await;
+            let began = std::time::Instant::now();
             for round in 0..40 {
                 scene.write(APP, &format!("round {round}\n"));
                 scene.until_drift("drift", &["\"/etc/app.conf\""]).await;
@@ -181,7 +182,10 @@ async fn a_flood_is_told_within_bounds() {
                     tokio::task::yield_now().await;
                 }
             }
-            assert_eq!(scene.told().len(), 1, "only details differed");
+            // Only details differ, which are told every ten seconds.
+            let most = 1 + usize::try_from(began.elapsed().as_secs() / 10).unwrap();
+            let told = scene.told().len();
+            assert!((1..=most).contains(&told), "told {told} times, {most} at most");
             scene.write(APP, APP_TEXT);
             scene.until_done("rendered-a").await;
         })

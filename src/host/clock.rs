@@ -6,11 +6,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use tokio::time::Instant;
+
 use crate::model::Timestamp;
 
 /// A source of both times.
 #[derive(Debug, Clone)]
-pub struct Clock(Source);
+pub struct Clock {
+    source: Source,
+    /// When it was made, by the runtime's own timers: time that they let pass has passed here, too.
+    made: Instant,
+    /// The time since the boot then.
+    monotonic: Duration,
+}
 
 #[derive(Debug, Clone)]
 enum Source {
@@ -21,7 +29,10 @@ enum Source {
 impl Clock {
     /// Returns the machine's clock.
     pub fn system() -> Self {
-        Self(Source::System)
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
+        let nanos = u32::try_from(time.tv_nsec).unwrap_or_default();
+        Self { source: Source::System, made: Instant::now(), monotonic: Duration::new(seconds, nanos) }
     }
 
     /// Returns a clock that always shows the same time, so that what is written with it can be compared.
@@ -36,12 +47,13 @@ impl Clock {
 
     /// As [`Clock::moved_by`], with wall time in a hand of its own: somebody sets the clock.
     pub fn set_by(wall: Arc<AtomicU64>, monotonic: Arc<AtomicU64>) -> Self {
-        Self(Source::Hands { wall, monotonic })
+        let source = Source::Hands { wall, monotonic };
+        Self { source, made: Instant::now(), monotonic: Duration::ZERO }
     }
 
     /// Returns the time; the epoch when the machine's clock is before it.
     pub fn now(&self) -> Timestamp {
-        match &self.0 {
+        match &self.source {
             Source::System => {
                 let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 Timestamp::from_micros(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
@@ -50,18 +62,18 @@ impl Clock {
         }
     }
 
-    /// Returns the time since the boot, by the clock that nobody sets: what waits are measured with.
+    /// Returns the time since the boot (`CLOCK_MONOTONIC`), by the clock that nobody sets: what waits are measured with.
+    /// With a hand, what it shows and what the runtime's timers let pass.
     pub fn monotonic(&self) -> Duration {
-        Duration::from_micros(self.monotonic_micros())
+        let begun = match &self.source {
+            Source::System => self.monotonic,
+            Source::Hands { monotonic, .. } => Duration::from_micros(monotonic.load(Ordering::Relaxed)),
+        };
+        begun + self.made.elapsed()
     }
 
-    /// Returns the time since the boot in microseconds, by the clock that nobody sets; with a hand, what it shows.
+    /// As [`Clock::monotonic`], in microseconds.
     pub fn monotonic_micros(&self) -> u64 {
-        if let Source::Hands { monotonic, .. } = &self.0 {
-            return monotonic.load(Ordering::Relaxed);
-        }
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-        let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
-        seconds * 1_000_000 + u64::try_from(time.tv_nsec).unwrap_or_default() / 1000
+        u64::try_from(self.monotonic().as_micros()).unwrap_or(u64::MAX)
     }
 }
