@@ -15,7 +15,8 @@ use crate::host::HostError;
 use crate::host::boot_counter::BootCounter;
 use crate::model::Observation;
 use crate::model::observation::BootCount;
-use crate::update::record::{StagedOs, chain};
+use crate::model::text::chain;
+use crate::update::record::StagedOs;
 use crate::update::{Decision, Phase, Record};
 
 impl<C: ControlPlane> Agent<C> {

@@ -6,9 +6,9 @@ use tracing::{info, warn};
 use super::{Agent, AgentError};
 use crate::control::ControlPlane;
 use crate::host::left_behind::{LeftBehind, arm, forget};
+use crate::model::text::chain;
+use crate::model::text::counted;
 use crate::plan::held::held;
-use crate::plan::listing::counted;
-use crate::update::record::chain;
 
 /// How many paths are told; `verify` would tell the rest.
 const NAMED: usize = 5;

@@ -15,11 +15,12 @@ use crate::host::os::OsProgress;
 use crate::journal::{JournalError, Outcome};
 use crate::model::Observation;
 use crate::model::message;
+use crate::model::text::chain;
+use crate::model::text::counted;
 use crate::plan::differences::differences;
-use crate::plan::listing::counted;
 use crate::plan::{After, Batch, Op, ServiceVerb};
 use crate::report::{Health, Occurrence, Progress, report};
-use crate::update::record::{StagedOs, chain};
+use crate::update::record::StagedOs;
 use crate::update::resume::{BOOT_FAILED, NOT_FINALISED, is_on_trial, os_in_place, way_out};
 use crate::update::{Begun, Decision, Event, Fault, Phase, Record, not_finalised, verdict};
 

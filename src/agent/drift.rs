@@ -18,6 +18,7 @@ use crate::host::watch::{Watch, Watched};
 use crate::host::{HostError, Root, keys};
 use crate::journal::{Stored, state};
 use crate::model::ids::UNIT_DIR;
+use crate::model::text::chain;
 use crate::model::users::CORE;
 use crate::model::{FileSeen, HostSpec, ManagedPath, Observation, Principal, Sha256, message};
 use crate::plan::differences::{Difference, Kind, What, differences};
@@ -26,7 +27,6 @@ use crate::plan::listing::listed;
 use crate::plan::repair::repair;
 use crate::report::Occurrence;
 use crate::update::Record;
-use crate::update::record::chain;
 
 /// What libostree and its front ends change with every deployment.
 const OS_MARKS: [&str; 3] =

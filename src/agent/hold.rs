@@ -10,11 +10,11 @@ use tracing::{info, warn};
 use super::stop::Word;
 use super::{Agent, AgentError, Turn, Until};
 use crate::control::{ControlError, ControlPlane};
+use crate::model::text::chain;
 use crate::model::{Class, ModelError, message};
 use crate::plan::differences::differences;
 use crate::report::Occurrence;
 use crate::update::ending::{Ask, SOON, Try, next_try};
-use crate::update::record::chain;
 use crate::update::resume::{held, is_unproven};
 use crate::update::{Ending, Fault};
 

@@ -21,10 +21,10 @@ use crate::host::finalisation::FINALISER;
 use crate::host::os::SoftReboot;
 use crate::host::power::{Inhibitor, RebootKind, Rebooting, Shutdowns};
 use crate::host::systemd::ServiceOutcome;
+use crate::model::text::chain;
 use crate::model::tuning::SoftReboot as Wish;
 use crate::model::{Observation, UnitName, message};
 use crate::report::Occurrence;
-use crate::update::record::chain;
 use crate::update::{Event, Phase, Record};
 
 /// How long a reboot that was asked for may take to end this process. The longest shutdown a node is allowed

@@ -8,7 +8,7 @@ use tracing::{info, warn};
 use super::Agent;
 use crate::control::ControlPlane;
 use crate::model::message;
-use crate::update::record::chain;
+use crate::model::text::chain;
 
 /// How far the wait for the end of the old deployment is. A restart of the agent begins it anew: it is a lower limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

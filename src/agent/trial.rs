@@ -26,10 +26,11 @@ use crate::control::ControlPlane;
 use crate::host::Host;
 use crate::host::health::{self, Checklist};
 use crate::model::pace::Pace;
+use crate::model::text::chain;
 use crate::model::tuning::HealthRules;
 use crate::model::{Class, Observation, UnitName, message};
 use crate::report::report;
-use crate::update::record::{Trial, chain};
+use crate::update::record::Trial;
 use crate::update::resume::{is_unproven, not_fallen_back, unproven};
 use crate::update::{Event, Fault, Record};
 

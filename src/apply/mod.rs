@@ -19,7 +19,7 @@ use std::time::Instant;
 use crate::host::{Host, OsProgress};
 use crate::journal::{Intent, Numbers, Work};
 use crate::model::message;
-use crate::plan::listing::counted;
+use crate::model::text::counted;
 use crate::plan::{Batch, Step};
 
 pub use error::ApplyError;

@@ -17,11 +17,11 @@ use crate::control::{ControlError, ControlPlane};
 use crate::host::{Entered, Host, Root, machine_name};
 use crate::journal::Journal;
 use crate::model::message;
+use crate::model::text::chain;
 use crate::settings::Settings;
 use crate::telemetry::listen::Reviewer;
 use crate::telemetry::log::{self, Format};
 use crate::telemetry::metrics::Reading;
-use crate::update::record::chain;
 
 /// Flags of `daemon`.
 #[derive(Debug, clap::Args)]

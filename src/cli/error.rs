@@ -4,11 +4,11 @@ use crate::agent::AgentError;
 use crate::control::ControlError;
 use crate::host::HostError;
 use crate::journal::JournalError;
+use crate::model::text::chain;
 use crate::model::{Class, ModelError};
 use crate::observe::ObserveError;
 use crate::plan::Irreconcilable;
 use crate::settings::SettingsError;
-use crate::update::record::chain;
 
 /// Added to the exit codes of the daemon: systemd shows 2 to 7 with the names that LSB gives them, `4/NOPERMISSION`.
 const OF_DAEMON: u8 = 100;

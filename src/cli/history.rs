@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{CliError, Output, print, print_json};
 use crate::host::root::Root;
 use crate::journal::history::{Entry, load_with_held};
-use crate::plan::listing::counted;
+use crate::model::text::counted;
 
 /// Flags of `history`.
 #[derive(Debug, clap::Args)]

@@ -11,9 +11,9 @@ use tracing::warn;
 
 use crate::host::{FailPoints, HostError, Root};
 use crate::model::FileMode;
+use crate::model::text::chain;
 use crate::report::NodeReport;
 use crate::telemetry::LastReport;
-use crate::update::record::chain;
 
 /// Where it is.
 pub(super) const PLACE: &str = "/run/machine-config-agent/report.json";

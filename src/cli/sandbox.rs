@@ -24,7 +24,7 @@ pub(super) struct Arguments {
 
 /// Plays the story; 0 only when every check held.
 pub(super) fn run(arguments: &Arguments, settings: &Settings) -> Result<u8, CliError> {
-    let told = |error: SandboxError| CliError::Sandbox(crate::update::record::chain(&error));
+    let told = |error: SandboxError| CliError::Sandbox(crate::model::text::chain(&error));
     let style =
         if settings.plain || !std::io::stdout().is_terminal() { Style::Plain } else { Style::Terminal };
     let agent =

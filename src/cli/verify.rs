@@ -9,10 +9,10 @@ use crate::host::Host;
 use crate::journal::state;
 use crate::journal::stored::{Stored, load_record};
 use crate::model::HostSpec;
+use crate::model::text::counted;
 use crate::observe::observe;
 use crate::plan::differences::{Difference, differences};
 use crate::plan::drift::drift;
-use crate::plan::listing::counted;
 
 /// Flags of `verify`.
 #[derive(Debug, clap::Args)]

@@ -6,7 +6,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::contents::Contents;
-use super::error::{ModelError, short};
+use super::error::ModelError;
+use super::text::short;
 
 /// Whether the cluster rotates the CA that signs the API server's certificate (`service-ca-rotate`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use sha2::Digest as _;
 
-use super::error::{ModelError, short};
+use super::error::ModelError;
+use super::text::short;
 
 /// A SHA-256 digest, shown as 64 hex digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

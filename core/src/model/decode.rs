@@ -32,7 +32,7 @@ impl Decoder {
             None | Some("") => Packed::No,
             Some("gzip") => Packed::Gzip,
             Some(other) => {
-                let other = super::error::short(other, 40);
+                let other = super::text::short(other, 40);
                 return Err(format!("compression {other:?} is not supported; use gzip or none"));
             }
         };
@@ -78,7 +78,7 @@ impl Write for Bounded {
 fn decode_url(source: &str, packed: Packed, limit: usize) -> Result<Vec<u8>, String> {
     let scheme = source.split_once(':').map_or("", |(scheme, _)| scheme);
     if !scheme.eq_ignore_ascii_case("data") {
-        let scheme = super::error::short(scheme, 20);
+        let scheme = super::text::short(scheme, 20);
         return Err(format!(
             "its source is no data URL ({scheme:?}); nothing is downloaded, put the contents into the config"
         ));

@@ -7,7 +7,8 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use super::error::{ModelError, short};
+use super::error::ModelError;
+use super::text::short;
 
 /// The API server lets 1.5 MiB through (etcd's limit); five times that leaves room for files written by hand.
 const MAX_DOCUMENT: usize = 8 << 20;

@@ -110,12 +110,3 @@ impl ModelError {
         }
     }
 }
-
-/// Cuts a value for an error text, so that a hostile input can't flood a log.
-pub fn short(value: &str, limit: usize) -> String {
-    let mut cut: String = value.chars().take(limit).collect();
-    if cut.len() < value.len() {
-        cut.push('…');
-    }
-    cut
-}

@@ -4,7 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::error::{ModelError, short};
+use super::error::ModelError;
+use super::text::short;
 
 /// Where unit files and drop-ins are written.
 pub const UNIT_DIR: &str = "/etc/systemd/system";

@@ -5,7 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::contents::Sha256;
-use super::error::{ModelError, short};
+use super::error::ModelError;
+use super::text::short;
 
 /// Where an image is fetched from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

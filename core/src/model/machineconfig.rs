@@ -10,9 +10,10 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::document::{self, Kind};
-use super::error::{ModelError, short};
+use super::error::ModelError;
 use super::ignition;
 use super::os::KernelType;
+use super::text::short;
 use super::{ConfigName, HostSpec, ImageRef, Karg};
 
 /// A rendered MachineConfig. `Debug` shows its name and size only: it is full of secrets.

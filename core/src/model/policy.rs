@@ -7,7 +7,8 @@ use serde::Deserialize;
 use super::UnitName;
 use super::disruption::Action;
 use super::document::{self, Kind};
-use super::error::{ModelError, short};
+use super::error::ModelError;
+use super::text::short;
 
 /// A section whose changes the administrator allows although the agent can't carry them out (RC8 to RC10).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

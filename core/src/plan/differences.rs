@@ -9,8 +9,8 @@ use std::fmt::Display;
 
 use serde::Serialize;
 
-use super::listing::counted;
 use crate::model::observation::{Booted, CoreSeen, EnabledSeen, OsSeen, UnitSeen};
+use crate::model::text::counted;
 use crate::model::units::{Enablement, Mask, UnitSpec};
 use crate::model::users::{Core, PasswordHash};
 use crate::model::{

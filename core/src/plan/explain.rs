@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::listing::counted;
 use super::reconcilable::{Irreconcilable, Unreachable};
 use super::{After, Because, Drain, Mode, Plan, ServiceAction, ServiceVerb, Step};
 use crate::model::Target;
+use crate::model::text::counted;
 
 /// The lines and bytes of a diff that a log, an event and a terminal take without losing the rest.
 const DIFF_LINES: usize = 40;

@@ -76,12 +76,6 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Counts things in words: `1 step`, `2 steps`.
-pub fn counted<N: Copy + fmt::Display + PartialEq + From<u8>>(count: N, one: &str) -> String {
-    let plural = if count == N::from(1) { "" } else { "s" };
-    format!("{count} {one}{plural}")
-}
-
 /// Lists the first few differences and counts the rest.
 pub fn listed(differences: &[Difference]) -> String {
     let shown: Vec<String> = differences.iter().take(NAMED).map(ToString::to_string).collect();

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::phase::{Event, IllegalEdge, Phase, next};
 use crate::model::observation::Finalisation;
+use crate::model::text::chain;
 use crate::model::{BootId, Class, Target, Timestamp, UpdateId};
 use crate::plan::{Batch, Op, Plan, Step, Undo};
 
@@ -39,29 +40,6 @@ impl std::fmt::Display for Fault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {}. Next: {}", self.reason, self.message, self.next)
     }
-}
-
-/// Joins an error and its causes, outermost first. A cause that its error has told already is not told again, nor is the
-/// object of a cause that its error ends with, or the path that both begin with.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let mut told = error.to_string();
-        let path = text.split(' ').next().filter(|word| word.contains('/'));
-        if let Some(rest) = path.and_then(|path| told.strip_prefix(path)).filter(|rest| rest.starts_with(' '))
-        {
-            told = format!("it{rest}");
-        }
-        let repeated = told.split_once(": ").filter(|(object, _)| {
-            text.strip_suffix(object).is_some_and(|before| before.is_empty() || before.ends_with(' '))
-        });
-        if !text.ends_with(&told) {
-            text = format!("{text}: {}", repeated.map_or(&*told, |(_, rest)| rest));
-        }
-        cause = error.source();
-    }
-    text
 }
 
 /// An update in progress.

@@ -210,7 +210,7 @@ async fn a_failed_pull_names_the_image_and_the_cause() {
     let steps = steps(vec![Op::StageOs { image: image('a') }]);
     let error = carry(&host, 0, Batch::Os, &steps).await.unwrap_err();
     assert_eq!((error.class(), error.reason()), (Class::Retry, "ImagePullFailed"));
-    let text = crate::update::record::chain(&error);
+    let text = crate::model::text::chain(&error);
     assert!(text.starts_with(&format!("failed to update OS to {}", image('a'))), "{text}");
     assert!(text.ends_with("received unexpected HTTP status: 503"), "{text}");
     assert_eq!(text.matches(&image('a').to_string()).count(), 1, "it is named once: {text}");

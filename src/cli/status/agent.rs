@@ -7,9 +7,9 @@ use crate::host::root::Holder;
 use crate::host::systemd::ServiceState;
 use crate::host::{Host, HostError};
 use crate::journal::state;
+use crate::model::text::chain;
 use crate::model::{Class, UnitName};
 use crate::update::Fault;
-use crate::update::record::chain;
 
 /// The agent's unit.
 const UNIT: &str = "machine-config-agent.service";

@@ -24,12 +24,12 @@ use crate::journal::state;
 use crate::journal::stored::{Stored, load_record};
 use crate::model::observation::{LocalPackages, OsSeen};
 use crate::model::os::Layers;
+use crate::model::text::chain;
 use crate::model::{HostSpec, ImageRef, Target};
 use crate::observe::observe;
 use crate::plan::differences::Difference;
 use crate::plan::drift::drift;
 use crate::report::{Health, LinkDown, NodeReport, Progress, State, report};
-use crate::update::record::chain;
 use crate::update::{Fault, Record};
 
 use agent::AgentSeen;

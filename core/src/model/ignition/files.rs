@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use ignition_config::v3_6::File;
 
 use super::super::decode::Decoder;
-use super::super::error::{ModelError, short};
+use super::super::error::ModelError;
+use super::super::text::short;
 use super::super::{FileMode, FileSpec, ManagedPath, Owner, Principal, UserName};
 use super::Within;
 

@@ -15,7 +15,8 @@ use ignition_config::v3_6::{Config, Storage};
 use serde::{Deserialize, Serialize};
 
 use super::decode::Decoder;
-use super::error::{ModelError, short};
+use super::error::ModelError;
+use super::text::short;
 use super::units::Mask;
 use super::{ConfigName, HostSpec, ManagedPath, document};
 

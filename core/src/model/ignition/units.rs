@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use ignition_config::v3_6::{Dropin, Unit};
 
-use super::super::error::{ModelError, short};
+use super::super::error::ModelError;
+use super::super::text::short;
 use super::super::units::{Enablement, Mask, UnitSpec};
 use super::super::{Contents, DropinName, UnitName};
 use super::Within;

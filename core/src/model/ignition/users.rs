@@ -4,7 +4,8 @@
 use ignition_config::v3_6::User;
 
 use super::super::UserName;
-use super::super::error::{ModelError, short};
+use super::super::error::ModelError;
+use super::super::text::short;
 use super::super::users::{CORE, Core, PasswordHash, SshKey, Unsupported, UnsupportedUser, Users};
 use super::Within;
 

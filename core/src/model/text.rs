@@ -1,0 +1,42 @@
+//! Text that everything says in the same way: a count, a value that is cut, an error with its causes.
+
+use std::error::Error;
+use std::fmt::Display;
+
+/// Counts things in words: `1 step`, `2 steps`.
+pub fn counted<N: Copy + Display + PartialEq + From<u8>>(count: N, one: &str) -> String {
+    let plural = if count == N::from(1) { "" } else { "s" };
+    format!("{count} {one}{plural}")
+}
+
+/// Cuts a value for an error text, so that a hostile input can't flood a log.
+pub fn short(value: &str, limit: usize) -> String {
+    let mut cut: String = value.chars().take(limit).collect();
+    if cut.len() < value.len() {
+        cut.push('…');
+    }
+    cut
+}
+
+/// Joins an error and its causes, outermost first. A cause that its error has told already is not told again, nor is the
+/// object of a cause that its error ends with, or the path that both begin with.
+pub fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let mut told = error.to_string();
+        let path = text.split(' ').next().filter(|word| word.contains('/'));
+        if let Some(rest) = path.and_then(|path| told.strip_prefix(path)).filter(|rest| rest.starts_with(' '))
+        {
+            told = format!("it{rest}");
+        }
+        let repeated = told.split_once(": ").filter(|(object, _)| {
+            text.strip_suffix(object).is_some_and(|before| before.is_empty() || before.ends_with(' '))
+        });
+        if !text.ends_with(&told) {
+            text = format!("{text}: {}", repeated.map_or(&*told, |(_, rest)| rest));
+        }
+        cause = error.source();
+    }
+    text
+}
