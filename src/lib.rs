@@ -53,7 +53,7 @@
 //! | `sandbox` | a throwaway libostree host, and the story played on it | `model plan host` |
 //! | [`cli`] | the verbs | all |
 //!
-//! `model plan update report` are the crate [`machine_config_core`] in `core/`: pure, without I/O, clock, async and logging.
+//! `model plan update decide report` are the crate [`machine_config_core`] in `core/`: pure, without I/O, clock, async and logging.
 //! `tests/architecture.rs` holds the table.
 //!
 //! # Glossary
@@ -101,4 +101,4 @@ pub mod sandbox;
 pub mod settings;
 pub mod telemetry;
 
-pub use machine_config_core::{model, plan, report, update};
+pub use machine_config_core::{decide, model, plan, report, update};

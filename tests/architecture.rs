@@ -13,10 +13,11 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// Imports go one way. A folder that is not listed fails: it has to be given its place first.
-const IMPORTS: [(&str, &[&str]); 16] = [
+const IMPORTS: [(&str, &[&str]); 17] = [
     ("model", &[]),
     ("plan", &["model"]),
     ("update", &["model", "plan"]),
+    ("decide", &["model", "plan", "update"]),
     ("report", &["model", "plan", "update"]),
     ("host", &["model"]),
     ("settings", &["model", "host"]),
@@ -34,10 +35,11 @@ const IMPORTS: [(&str, &[&str]); 16] = [
     ("cli", &ALL),
 ];
 
-const ALL: [&str; 15] = [
+const ALL: [&str; 16] = [
     "model",
     "plan",
     "update",
+    "decide",
     "report",
     "host",
     "settings",

@@ -5,12 +5,14 @@
 //! | [`model`] | the vocabulary: names, specs, observations | nothing |
 //! | [`plan`] | deciding what has to be done | `model` |
 //! | [`update`] | the life of one update: record, phases, resume | `model plan` |
+//! | [`decide`] | when, and how long to wait | `model plan update` |
 //! | [`mod@report`] | what the cluster is told | `model plan update` |
 //!
 //! Pure: no I/O, no clock, no async, no logging, no environment. What is seen comes in as a value, and what is decided
 //! goes out as one; the agent observes, applies and publishes. None of the dependencies can reach a machine, and
 //! `clippy.toml` refuses what the standard library could. `tests/architecture.rs` of the agent holds the table.
 
+pub mod decide;
 pub mod model;
 pub mod plan;
 pub mod report;

@@ -4,15 +4,13 @@
 //! The watch only says that something may have changed; what differs is looked at anew, all of it, so that the monitor
 //! and `verify` can't disagree. It is off while an update is under way: nothing is drift then (MCD-184).
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
 use tracing::{info, warn};
 
 use super::begin::update_id;
 use super::hold::log_fault;
 use super::{Agent, AgentError, Turn, Until};
 use crate::control::ControlPlane;
+use crate::decide::drift::Memory;
 use crate::host::accounts::Accounts;
 use crate::host::watch::{Watch, Watched};
 use crate::host::{HostError, Root, keys};
@@ -20,7 +18,7 @@ use crate::journal::{Stored, state};
 use crate::model::ids::UNIT_DIR;
 use crate::model::text::chain;
 use crate::model::users::CORE;
-use crate::model::{FileSeen, HostSpec, ManagedPath, Observation, Principal, Sha256, message};
+use crate::model::{FileSeen, HostSpec, Observation, Principal, Sha256, message};
 use crate::plan::differences::{Difference, Kind, What, differences};
 use crate::plan::drift::{diff, drift};
 use crate::plan::listing::listed;
@@ -35,54 +33,11 @@ const OS_MARKS: [&str; 3] =
 /// How many differences get a line of their own in the log; `verify` shows all.
 const LINES: usize = 20;
 
-/// A file that is written again and again differs otherwise each time. What is new is told at once, other details of
-/// the same differences this late: a report, an event and a patch each time would be a load on the cluster.
-const DETAILS: Duration = Duration::from_secs(10);
-
-/// Drift that comes back again and again has a cause that no repair removes: after so many a person has to look.
-const REPAIRS: usize = 3;
-/// The time in which they count: a cause that comes back less often is repaired for ever.
-const REPAIRS_WITHIN: Duration = Duration::from_secs(3600);
-
-/// What differs, whatever its details; and why it stays.
-type Outline = Vec<(Kind, String, What, Option<String>)>;
-
 /// What the monitor remembers. Losing it costs a telling or a repair more.
 #[derive(Debug, Default)]
 pub(super) struct Monitor {
     pub(super) watch: Option<Watch>,
-    /// When drift was told last. All times are of the clock that nobody sets.
-    told: Duration,
-    /// By path: when it was repaired.
-    repairs: BTreeMap<ManagedPath, Vec<Duration>>,
-    /// By path: why a repair failed, and when.
-    failed: BTreeMap<ManagedPath, (Duration, String)>,
-}
-
-impl Monitor {
-    /// Returns how long to wait before the same differences are told with other details.
-    fn held_back(&self, told: &[Difference], found: &[Difference], now: Duration) -> Option<Duration> {
-        let since = now.saturating_sub(self.told);
-        let details = !told.is_empty() && outlined(told) == outlined(found);
-        (details && since < DETAILS).then(|| DETAILS.saturating_sub(since))
-    }
-
-    /// Says why a path is not repaired once more.
-    fn gives_up(&mut self, path: &ManagedPath, now: Duration) -> Option<String> {
-        self.failed.retain(|_, (at, _)| now.saturating_sub(*at) < REPAIRS_WITHIN);
-        if let Some((_, why)) = self.failed.get(path) {
-            return Some(format!("the repair failed: {why}"));
-        }
-        let repairs = self.repairs.get_mut(path)?;
-        repairs.retain(|at| now.saturating_sub(*at) < REPAIRS_WITHIN);
-        (repairs.len() >= REPAIRS)
-            .then(|| format!("it was repaired {REPAIRS} times within an hour, so something else writes it"))
-    }
-}
-
-fn outlined(drift: &[Difference]) -> Outline {
-    let line = |found: &Difference| (found.kind, found.target.clone(), found.what, found.unrepaired.clone());
-    drift.iter().map(line).collect()
+    memory: Memory,
 }
 
 impl<C: ControlPlane> Agent<C> {
@@ -103,11 +58,12 @@ impl<C: ControlPlane> Agent<C> {
         if found == self.health.drift {
             return Ok(mended.unwrap_or(Turn::Wait(None)));
         }
-        if let (None, Some(later)) = (&mended, self.monitor.held_back(&self.health.drift, &found, now)) {
+        if let (None, Some(later)) = (&mended, self.monitor.memory.held_back(&self.health.drift, &found, now))
+        {
             return Ok(Turn::Wait(Some(later)));
         }
         self.tell_drift(&found).await;
-        self.monitor.told = now;
+        self.monitor.memory.told(now);
         self.health.drift = found;
         Ok(mended.unwrap_or(Turn::Wait(None)))
     }
@@ -176,7 +132,7 @@ impl<C: ControlPlane> Agent<C> {
         for difference in found.iter_mut() {
             let path = difference.path().filter(|path| self.tuning.repairs(path));
             let Some(path) = path.filter(|_| self.until == Until::Stopped) else { continue };
-            difference.unrepaired = self.monitor.gives_up(&path, now);
+            difference.unrepaired = self.monitor.memory.gives_up(&path, now);
             if difference.unrepaired.is_none() {
                 chosen.push((path, difference));
             }
@@ -210,11 +166,7 @@ impl<C: ControlPlane> Agent<C> {
         for (path, difference) in chosen.iter().filter(|(_, difference)| difference.unrepaired.is_none()) {
             info!(MESSAGE_ID = message::REPAIR, MCA_TARGET = difference.target, MCA_UPDATE = %record.id,
                 MCA_CONFIG = %spec.name, "repairing: {difference}");
-            let times = self.monitor.repairs.entry(path.clone()).or_default();
-            // One repair of a path mends all that differs there.
-            if times.last() != Some(&now) {
-                times.push(now);
-            }
+            self.monitor.memory.repaired(path.clone(), now);
         }
         self.unwatch();
         self.journal.begin(record, &stored)?;
@@ -228,7 +180,7 @@ impl<C: ControlPlane> Agent<C> {
             && let Some(fault) = &record.fault
         {
             for path in record.plan.steps().iter().filter_map(|step| step.op.own_path()) {
-                self.monitor.failed.insert(path, (now, fault.message.clone()));
+                self.monitor.memory.failed(path, now, fault.message.clone());
             }
         }
         self.archive()

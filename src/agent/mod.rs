@@ -38,6 +38,7 @@ use std::time::Duration;
 use tracing::{info, warn};
 
 use crate::control::ControlPlane;
+use crate::decide::kept::Kept;
 use crate::host::Host;
 use crate::journal::{Journal, Outcome};
 use crate::model::message;
@@ -57,7 +58,6 @@ pub use error::AgentError;
 use hold::{Dated, Retry, log_fault};
 use reboot::GoingDown;
 use refused::Left;
-use rollback::Proof;
 pub use service::Reread;
 pub use stop::Stop;
 use stop::Word;
@@ -121,7 +121,7 @@ pub struct Agent<C> {
     backoff: Pace,
     on_duty: OnDuty,
     going_down: GoingDown,
-    proof: Proof,
+    kept: Kept,
     retry: Retry,
     /// When the release was asked for, by the clock that nobody sets.
     release_asked: Option<Duration>,
@@ -161,7 +161,7 @@ impl<C: ControlPlane> Agent<C> {
             left: Left::default(),
             backoff: Pace::of_work(node),
             going_down: GoingDown::default(),
-            proof: Proof::default(),
+            kept: Kept::default(),
             retry: Retry::default(),
             release_asked: None,
             told_late: false,

@@ -12,11 +12,11 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::{Agent, AgentError, End, Reboots, Turn, Until};
 use crate::control::ControlPlane;
+use crate::decide::down::{Down, Look, Shutdown};
 use crate::host::finalisation::FINALISER;
 use crate::host::os::SoftReboot;
 use crate::host::power::{Inhibitor, RebootKind, Rebooting, Shutdowns};
@@ -27,12 +27,6 @@ use crate::model::{Observation, UnitName, message};
 use crate::report::Occurrence;
 use crate::update::{Event, Phase, Record};
 
-/// How long a reboot that was asked for may take to end this process. The longest shutdown a node is allowed
-/// (`ostree-finalize-staged` alone has five minutes), and then some.
-const REBOOT_PATIENCE: Duration = Duration::from_secs(600);
-/// How long logind may take to say that the shutdown begins: it says so before it answers.
-const BEGIN_PATIENCE: Duration = Duration::from_secs(30);
-
 /// Where the deployment is mounted that a soft reboot starts (systemd-soft-reboot.service(8)).
 const NEXT_ROOT: &str = "/run/nextroot/usr";
 
@@ -40,18 +34,7 @@ const NEXT_ROOT: &str = "/run/nextroot/usr";
 #[derive(Debug, Default)]
 pub(super) struct GoingDown {
     shutdowns: Option<Shutdowns>,
-    stage: Stage,
-}
-
-#[derive(Debug, Default)]
-enum Stage {
-    /// No reboot is asked for.
-    #[default]
-    Up,
-    /// It was asked for; when it has not begun, or not ended, until then, it is asked for again.
-    Asked { begun: bool, until: Instant },
-    /// It was taken back; it is asked for again then.
-    Later { at: Instant },
+    down: Down,
 }
 
 impl GoingDown {
@@ -100,7 +83,7 @@ impl<C: ControlPlane> Agent<C> {
 
     /// Says how to wait while a reboot that was asked for is under way; `None` when none is.
     pub(super) async fn going_down(&mut self) -> Result<Option<Turn>, AgentError> {
-        if matches!(self.going_down.stage, Stage::Asked { .. }) { self.on_its_way().await } else { Ok(None) }
+        if self.going_down.down.is_asked() { self.on_its_way().await } else { Ok(None) }
     }
 
     /// Notes in whose hands the reboot is; says how to wait when it is a person's, who did not leave it to this process.
@@ -121,55 +104,38 @@ impl<C: ControlPlane> Agent<C> {
 
     /// Says how to wait when the reboot was asked for already.
     pub(super) async fn on_its_way(&mut self) -> Result<Option<Turn>, AgentError> {
-        let now = Instant::now();
-        let GoingDown { shutdowns, stage } = &mut self.going_down;
-        let (begun, until) = match stage {
-            Stage::Up => return Ok(None),
-            Stage::Later { at } if now < *at => return Ok(Some(Turn::Wait(Some(*at - now)))),
-            Stage::Later { .. } => {
-                *stage = Stage::Up;
-                return Ok(None);
-            }
-            Stage::Asked { begun, until } => (begun, until),
-        };
+        let GoingDown { shutdowns, down } = &mut self.going_down;
         let preparing = match shutdowns {
-            Some(logind) => logind.preparing().await.unwrap_or(true),
-            None => true,
+            Some(logind) if down.is_asked() => logind.preparing().await.unwrap_or(true),
+            Some(_) | None => true,
         };
-        if preparing && !*begun {
-            *until = now + REBOOT_PATIENCE;
+        let was_begun = shutdowns.as_ref().is_some_and(Shutdowns::was_begun);
+        match down.look(Shutdown { preparing, was_begun }, self.host.clock.monotonic()) {
+            Look::Free => Ok(None),
+            Look::Wait(left) => Ok(Some(Turn::Wait(Some(left)))),
+            Look::InVain(how) => self.taken_back(how).map(Some),
         }
-        *begun |= preparing || shutdowns.as_ref().is_some_and(Shutdowns::was_begun);
-        let how = match (preparing, *begun, now < *until) {
-            (true, _, true) | (false, false, true) => {
-                return Ok(Some(Turn::Wait(Some(*until - now))));
-            }
-            (true, _, false) => "has not ended this boot in ten minutes",
-            (false, true, _) => "was taken back",
-            (false, false, false) => "was not begun",
-        };
-        self.taken_back(how).map(Some)
     }
 
     /// Waits before the way to the reboot is tried again.
-    pub(super) fn later(&mut self) -> Turn {
+    pub(super) fn later(&mut self) -> (Duration, Turn) {
         let delay = self.backoff.next_wait();
-        self.going_down = GoingDown { shutdowns: None, stage: Stage::Later { at: Instant::now() + delay } };
-        Turn::Wait(Some(delay))
+        let at = self.host.clock.monotonic() + delay;
+        self.going_down = GoingDown { shutdowns: None, down: Down::Later { at } };
+        (delay, Turn::Wait(Some(delay)))
     }
 
     /// Tells of a shutdown that came to nothing, and waits before it is asked for again.
     fn taken_back(&mut self, how: &'static str) -> Result<Turn, AgentError> {
-        let delay = self.backoff.next_wait();
+        let (delay, turn) = self.later();
         warn!(
             MESSAGE_ID = message::REBOOT_ABORTED,
             "the reboot that was asked for {how}: it is asked for again in {} s",
             delay.as_secs()
         );
         self.telemetry.metrics.reboot_failed();
-        self.going_down = GoingDown { shutdowns: None, stage: Stage::Later { at: Instant::now() + delay } };
         self.again_because(&format!("it {how}"))?;
-        Ok(Turn::Wait(Some(delay)))
+        Ok(turn)
     }
 
     /// Writes down why the reboot is asked for once more: the last fault tells it, too.
@@ -238,8 +204,7 @@ impl<C: ControlPlane> Agent<C> {
         match asked? {
             Rebooting::Exit => Ok(Turn::End(End::Reboot)),
             Rebooting::Asked => {
-                let until = Instant::now() + BEGIN_PATIENCE;
-                self.going_down.stage = Stage::Asked { begun: false, until };
+                self.going_down.down = Down::asked(self.host.clock.monotonic());
                 // What logind said meanwhile is looked at in the next pass.
                 Ok(Turn::Again)
             }

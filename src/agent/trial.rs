@@ -175,7 +175,7 @@ impl<C: ControlPlane> Agent<C> {
                     record.fallbacks += 1;
                     record.waiting = Some(format!("another try of falling back: {}", chain(&error)));
                 })?;
-                Ok(self.later())
+                Ok(self.later().1)
             }
             Err(error) => self.fail(not_fallen_back(&record, &chain(&error)), seen).await,
         }

@@ -9,37 +9,12 @@ use tracing::{info, warn};
 
 use super::{Agent, AgentError, Turn};
 use crate::control::{ControlPlane, Drained, Released};
+use crate::decide::answer::{Answer, Unanswered};
+use crate::model::Target;
 use crate::model::message;
-use crate::model::{Class, Target};
 use crate::plan::Drain;
 use crate::report::Occurrence;
-use crate::update::{Begun, Event, Fault, Record};
-
-/// What is waited for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Answer {
-    Drain,
-    Release,
-}
-
-impl Answer {
-    /// Returns how long it may take before the node says so, as MCD's (MCD-051, MCD-056): a workload with a long grace
-    /// period and a tight disruption budget needs most of an hour to leave; for its return nothing has to move.
-    fn patience(self) -> Duration {
-        match self {
-            Self::Drain => Duration::from_secs(3600),
-            Self::Release => Duration::from_secs(600),
-        }
-    }
-
-    /// Returns the fault's word.
-    fn reason(self) -> &'static str {
-        match self {
-            Self::Drain => "FailedToDrain",
-            Self::Release => "FailedToUncordon",
-        }
-    }
-}
+use crate::update::{Begun, Event, Record};
 
 impl<C: ControlPlane> Agent<C> {
     /// Leaves the staging: to the drain where the plan needs one and somebody can be asked, else to the steps.
@@ -81,16 +56,12 @@ impl<C: ControlPlane> Agent<C> {
         let now = self.host.clock.monotonic_micros();
         let begun = record.draining.clone().filter(|begun| begun.boot_id == record.boot_id);
         let begun = begun.unwrap_or_else(|| Begun { boot_id: record.boot_id.clone(), since: now });
-        let late = self.late(Duration::from_micros(begun.since), Answer::Drain, &why);
-        if let Some(cause) = late.fault {
-            self.tell_late(&Occurrence::FailedToDrain { cause }).await;
-        }
+        let since = Duration::from_micros(begun.since);
         self.journal.note(|record| {
             record.waiting = Some(why.clone());
             record.draining = Some(begun);
         })?;
-        self.wait_for(why);
-        Ok(Some(Turn::Wait(late.after)))
+        Ok(Some(self.wait_for_answer(Answer::Drain, since, why).await))
     }
 
     /// Lets the workload come back; says how to wait when the control plane has not answered yet.
@@ -104,12 +75,7 @@ impl<C: ControlPlane> Agent<C> {
             Released::Waiting { why } => {
                 let now = self.host.clock.monotonic();
                 let asked = *self.release_asked.get_or_insert(now);
-                let late = self.late(asked, Answer::Release, &why);
-                if let Some(cause) = late.fault {
-                    self.tell_late(&Occurrence::FailedToUncordon { cause }).await;
-                }
-                self.wait_for(why);
-                return Ok(Some(Turn::Wait(late.after)));
+                return Ok(Some(self.wait_for_answer(Answer::Release, asked, why).await));
             }
         }
         self.answered();
@@ -123,30 +89,26 @@ impl<C: ControlPlane> Agent<C> {
         self.told_late = false;
     }
 
-    fn wait_for(&mut self, why: String) {
+    /// Says how to wait for an answer. One that is late is a fault, and told once.
+    async fn wait_for_answer(&mut self, answer: Answer, since: Duration, why: String) -> Turn {
+        let after = match answer.unanswered(since, self.host.clock.monotonic(), &why) {
+            Unanswered::Patient(left) => Some(left),
+            Unanswered::Late(fault) => {
+                let cause = fault.message.clone();
+                self.health.fault = Some(fault);
+                self.tell_late(&match answer {
+                    Answer::Drain => Occurrence::FailedToDrain { cause },
+                    Answer::Release => Occurrence::FailedToUncordon { cause },
+                })
+                .await;
+                None
+            }
+        };
         if self.health.waiting.as_ref() != Some(&why) {
             info!(MESSAGE_ID = message::WAITING, "waiting: {why}");
         }
         self.health.waiting = Some(why);
-    }
-
-    /// Makes the wait a fault when it is too long.
-    fn late(&mut self, since: Duration, answer: Answer, why: &str) -> Late {
-        let patience = answer.patience();
-        let waited = self.host.clock.monotonic().saturating_sub(since);
-        if waited < patience {
-            return Late { fault: None, after: Some(patience.saturating_sub(waited)) };
-        }
-        let minutes = patience.as_secs() / 60;
-        let message = format!("not answered for {minutes} minutes: {why}");
-        self.health.fault = Some(Fault {
-            class: Class::Degraded,
-            reason: answer.reason().to_owned(),
-            message: message.clone(),
-            next: "See what keeps the controller or the pod; the node goes on by itself once it is answered."
-                .to_owned(),
-        });
-        Late { fault: Some(message), after: None }
+        Turn::Wait(after)
     }
 
     /// Tells once that an answer is late.
@@ -162,12 +124,4 @@ impl<C: ControlPlane> Agent<C> {
             self.control.tell(occurrence).await;
         }
     }
-}
-
-/// How an unanswered wait stands.
-struct Late {
-    /// What is told when it is too long.
-    fault: Option<String>,
-    /// When it will be too long.
-    after: Option<Duration>,
 }

@@ -1,0 +1,130 @@
+//! Whether a reboot that was asked for is under way. A shutdown that was taken back, was never begun or never ended is
+//! asked for again, after a wait.
+
+use std::time::Duration;
+
+/// How long a reboot that was asked for may take to end this process. The longest shutdown a node is allowed
+/// (`ostree-finalize-staged` alone has five minutes), and then some.
+pub const REBOOT_PATIENCE: Duration = Duration::from_secs(600);
+
+/// How long logind may take to say that the shutdown begins: it says so before it answers.
+pub const BEGIN_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How far the end of this boot is, as far as this process knows. Times are since the boot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Down {
+    /// No reboot is asked for.
+    #[default]
+    Up,
+    /// It was asked for; when it has not begun, or not ended, until then, it is asked for again.
+    Asked {
+        /// Whether it has begun.
+        begun: bool,
+        /// The end of the patience.
+        until: Duration,
+    },
+    /// It came to nothing; it is asked for again then.
+    Later {
+        /// When.
+        at: Duration,
+    },
+}
+
+/// What logind says of a shutdown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shutdown {
+    /// One is under way now.
+    pub preparing: bool,
+    /// One was begun since it was listened to, even if it was taken back since.
+    pub was_begun: bool,
+}
+
+/// What a look at the end of this boot says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Look {
+    /// Nothing keeps from asking for the reboot.
+    Free,
+    /// To be waited for, this long at most.
+    Wait(Duration),
+    /// The reboot that was asked for came to nothing: how.
+    InVain(&'static str),
+}
+
+impl Down {
+    /// Says that a reboot was asked for.
+    pub fn asked(now: Duration) -> Self {
+        Self::Asked { begun: false, until: now + BEGIN_PATIENCE }
+    }
+
+    /// Says whether a reboot that was asked for is not answered for yet: only then what logind says is needed.
+    pub fn is_asked(&self) -> bool {
+        matches!(self, Self::Asked { .. })
+    }
+
+    /// Looks at the end of this boot once more.
+    pub fn look(&mut self, shutdown: Shutdown, now: Duration) -> Look {
+        let (begun, until) = match self {
+            Self::Up => return Look::Free,
+            Self::Later { at } if now < *at => return Look::Wait(at.saturating_sub(now)),
+            Self::Later { .. } => {
+                *self = Self::Up;
+                return Look::Free;
+            }
+            Self::Asked { begun, until } => (begun, until),
+        };
+        if shutdown.preparing && !*begun {
+            *until = now + REBOOT_PATIENCE;
+        }
+        *begun |= shutdown.preparing || shutdown.was_begun;
+        match (shutdown.preparing, *begun, now < *until) {
+            (true, _, true) | (false, false, true) => Look::Wait(until.saturating_sub(now)),
+            (true, _, false) => Look::InVain("has not ended this boot in ten minutes"),
+            (false, true, _) => Look::InVain("was taken back"),
+            (false, false, false) => Look::InVain("was not begun"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOTHING: Shutdown = Shutdown { preparing: false, was_begun: false };
+    const BEGUN: Shutdown = Shutdown { preparing: true, was_begun: true };
+    const TAKEN_BACK: Shutdown = Shutdown { preparing: false, was_begun: true };
+
+    fn seconds(count: u64) -> Duration {
+        Duration::from_secs(count)
+    }
+
+    #[test]
+    fn a_shutdown_has_half_a_minute_to_begin_and_ten_minutes_to_end() {
+        let mut down = Down::asked(seconds(100));
+        assert_eq!(down.look(NOTHING, seconds(100)), Look::Wait(BEGIN_PATIENCE));
+        assert_eq!(down.look(NOTHING, seconds(129)), Look::Wait(seconds(1)));
+        let mut never = down;
+        assert_eq!(never.look(NOTHING, seconds(130)), Look::InVain("was not begun"));
+        assert_eq!(down.look(BEGUN, seconds(129)), Look::Wait(REBOOT_PATIENCE));
+        assert_eq!(down.look(BEGUN, seconds(728)), Look::Wait(seconds(1)));
+        assert_eq!(down.look(BEGUN, seconds(729)), Look::InVain("has not ended this boot in ten minutes"));
+    }
+
+    /// Also when it came and went between two looks.
+    #[test]
+    fn a_shutdown_that_was_taken_back_is_noticed() {
+        let mut down = Down::asked(Duration::ZERO);
+        assert_eq!(down.look(TAKEN_BACK, seconds(1)), Look::InVain("was taken back"));
+        let mut down = Down::asked(Duration::ZERO);
+        assert_eq!(down.look(BEGUN, seconds(1)), Look::Wait(REBOOT_PATIENCE));
+        assert_eq!(down.look(NOTHING, seconds(2)), Look::InVain("was taken back"));
+    }
+
+    #[test]
+    fn the_next_try_is_made_when_its_time_has_come() {
+        let mut down = Down::Later { at: seconds(10) };
+        assert_eq!(down.look(NOTHING, seconds(9)), Look::Wait(seconds(1)));
+        assert_eq!(down.look(NOTHING, seconds(10)), Look::Free);
+        assert_eq!(down, Down::Up);
+        assert_eq!(down.look(BEGUN, seconds(11)), Look::Free);
+    }
+}

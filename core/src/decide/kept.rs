@@ -1,0 +1,65 @@
+//! How long the deployment before is kept: until the node was healthy for as long as the administrator set.
+
+use std::time::Duration;
+
+/// How far that is. A restart of the agent begins it anew: the time is a lower limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Kept {
+    /// The node is not healthy, or not known to be.
+    #[default]
+    Unknown,
+    /// It is healthy since then, by the time since the boot.
+    HealthySince(Duration),
+    /// The old deployment was given up.
+    Given,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Due {
+    /// Nothing, whatever the time.
+    Nothing,
+    /// Nothing before this time has passed.
+    In(Duration),
+    /// The old deployment is given up.
+    Now,
+}
+
+impl Kept {
+    /// Looks at a node that keeps its old deployment for `within`; `None` keeps it for ever.
+    pub fn look(&mut self, within: Option<Duration>, is_healthy: bool, now: Duration) -> Due {
+        let Some(within) = within else { return Due::Nothing };
+        if !is_healthy {
+            *self = Self::Unknown;
+            return Due::Nothing;
+        }
+        let since = match *self {
+            Self::Given => return Due::Nothing,
+            Self::HealthySince(since) => since,
+            Self::Unknown => now,
+        };
+        *self = Self::HealthySince(since);
+        let left = within.saturating_sub(now.saturating_sub(since));
+        if left.is_zero() { Due::Now } else { Due::In(left) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_given_up_once_after_its_time_in_health() {
+        let (hour, minute) = (Duration::from_secs(3600), Duration::from_secs(60));
+        let mut kept = Kept::default();
+        assert_eq!(kept.look(None, true, hour), Due::Nothing);
+        assert_eq!(kept.look(Some(hour), true, hour), Due::In(hour));
+        assert_eq!(kept.look(Some(hour), true, hour + minute), Due::In(minute * 59));
+        // Ill for a moment: the time begins anew.
+        assert_eq!(kept.look(Some(hour), false, hour + minute), Due::Nothing);
+        assert_eq!(kept.look(Some(hour), true, hour + minute * 2), Due::In(hour));
+        assert_eq!(kept.look(Some(hour), true, hour * 2 + minute * 2), Due::Now);
+        kept = Kept::Given;
+        assert_eq!(kept.look(Some(hour), true, hour * 9), Due::Nothing);
+    }
+}
