@@ -52,7 +52,7 @@ fn arguments_reboot() {
         (spec("rendered-a", json!({})), spec("rendered-b", json!({"kernelArguments": ["nosmt"]})));
     let facts = World::holding(&from).facts(&from, &to, Carries::Unknown);
     let plan = plan(&from, &to, &facts, &DisruptionPolicy::defaults()).unwrap();
-    let After::Reboot { because } = plan.after() else { panic!("{plan:?}") };
+    let After::Reboot { because, .. } = plan.after() else { panic!("{plan:?}") };
     assert_eq!(because, &["kernelArguments"]);
 }
 
@@ -106,7 +106,7 @@ fn image_mode_takes_kernel_and_extensions_from_the_image() {
     let (lines, entered) = words(&host, &from, &to, &["kernel", "kernel-core"]);
     let staged = format!("stage-os {}: changed", image('b'));
     assert_eq!(lines, [&staged, "switch-kernel default: in-image", "install-extensions none: in-image"]);
-    let After::Reboot { because } = entered.after() else { panic!("{entered:?}") };
+    let After::Reboot { because, .. } = entered.after() else { panic!("{entered:?}") };
     assert_eq!(because, &["osImageURL"], "what rides along needs no reboot of its own");
 
     // Without an OS step nothing is made for it; a change of arguments takes it along.

@@ -54,7 +54,9 @@ fn services(plan: &Plan) -> Result<(), String> {
 
 fn drained(plan: &Plan) -> Result<(), String> {
     match (&plan.after, plan.drain) {
-        (After::Reboot { because }, _) if because.is_empty() => Err("it reboots without a reason".to_owned()),
+        (After::Reboot { because, .. }, _) if because.is_empty() => {
+            Err("it reboots without a reason".to_owned())
+        }
         (After::Reboot { .. }, Drain::NotNeeded) => Err("it reboots without a drain".to_owned()),
         (After::Nothing, Drain::Needed) if plan.steps.is_empty() => {
             Err("it drains and does nothing".to_owned())
@@ -113,7 +115,7 @@ mod tests {
     }
 
     fn reboot() -> After {
-        After::Reboot { because: vec!["x".to_owned()] }
+        After::Reboot { because: vec!["x".to_owned()], uncovered: vec![] }
     }
 
     #[test]
@@ -145,7 +147,10 @@ mod tests {
             (plan(Mode::Files, vec![], no, services(vec![restart()])), "service steps"),
             (plan(Mode::Files, vec![], no, services(vec![])), "in none"),
             (plan(Mode::Files, vec![kargs()], no, reboot()), "without a drain"),
-            (plan(Mode::Files, vec![kargs()], yes, After::Reboot { because: vec![] }), "without a reason"),
+            (
+                plan(Mode::Files, vec![kargs()], yes, After::Reboot { because: vec![], uncovered: vec![] }),
+                "without a reason",
+            ),
             (plan(Mode::Nothing, vec![], yes, nothing()), "does nothing"),
             (plan(Mode::Files, vec![kargs()], no, nothing()), "nothing boots"),
             (plan(Mode::Image, vec![kargs()], yes, reboot()), "do not fit mode image"),

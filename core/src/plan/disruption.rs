@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use super::reconcilable::FORCE_FILE;
 use super::registries::{self, Change};
 use super::sides::Sides;
 use super::{After, Because, Drain, Op, ServiceAction, ServiceVerb, Step};
@@ -67,6 +68,7 @@ impl InOrder {
 #[derive(Debug, Default)]
 struct Asked {
     reboot: Vec<String>,
+    uncovered: Vec<String>,
     drain: bool,
     daemon_reload: BTreeSet<String>,
     units_changed: BTreeSet<String>,
@@ -88,7 +90,13 @@ pub(super) fn judge(sides: &Sides<'_>, steps: &[Step], policy: &DisruptionPolicy
             asked.units_changed.insert(word.clone());
         }
         match actions(policy, &touched) {
-            None => asked.reboot.push(word),
+            None => {
+                // The administrator asks for a reboot with this file; no policy is missing.
+                if word != FORCE_FILE {
+                    asked.uncovered.push(word.clone());
+                }
+                asked.reboot.push(word);
+            }
             Some(actions) => actions.iter().for_each(|action| asked.add(action, &word, sides)),
         }
     }
@@ -197,7 +205,7 @@ impl Asked {
 
     fn cost(mut self) -> Cost {
         if !self.reboot.is_empty() {
-            let after = After::Reboot { because: self.reboot };
+            let after = After::Reboot { because: self.reboot, uncovered: self.uncovered };
             return Cost { drain: Drain::Needed, after, services: Vec::new() };
         }
         let drain = if self.drain { Drain::Needed } else { Drain::NotNeeded };

@@ -72,7 +72,9 @@ pub fn text(plan: &Plan) -> String {
     line("Drain", &drain_text(plan));
     match plan.after() {
         After::Nothing => line("After", "nothing: no service is touched, no reboot"),
-        After::Reboot { because } => line("After", &format!("reboot, because of {}", list(because))),
+        After::Reboot { because, uncovered } => {
+            line("After", &format!("reboot, because of {}", reboot_text(because, uncovered)));
+        }
         After::Services { actions } => {
             for (place, action) in actions.iter().enumerate() {
                 line(if place == 0 { "After" } else { "" }, &action_text(action));
@@ -108,6 +110,19 @@ fn action_text(action: &ServiceAction) -> String {
     };
     let unit = action.unit.as_ref().map(|unit| format!(" {unit}")).unwrap_or_default();
     format!("{verb}{unit}, because of {}", list(&action.because))
+}
+
+/// Names the reasons of a reboot; those that a policy could spare come last, with why it does not.
+fn reboot_text(because: &[String], uncovered: &[String]) -> String {
+    let covered: Vec<String> = because.iter().filter(|reason| !uncovered.contains(reason)).cloned().collect();
+    let them = if uncovered.len() == 1 { "it" } else { "them" };
+    match (covered.is_empty(), uncovered.is_empty()) {
+        (_, true) => list(&covered),
+        (true, false) => format!("{}: no disruption policy covers {them}", list(uncovered)),
+        (false, false) => {
+            format!("{}; {}: no disruption policy covers {them}", list(&covered), list(uncovered))
+        }
+    }
 }
 
 /// Names the first reasons; what a screen can't hold is counted.
@@ -164,6 +179,8 @@ struct AfterLine<'a> {
     kind: &'a str,
     actions: &'a [ServiceAction],
     because: &'a [String],
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    uncovered: &'a [String],
 }
 
 /// Returns the plan, or why there is none, in the shape of `interfaces.md`.
@@ -172,14 +189,18 @@ pub fn json<'a>(
     from: Option<&'a Target>,
     to: &'a Target,
 ) -> impl Serialize + use<'a> {
-    let nothing = AfterLine { kind: "nothing", actions: &[], because: &[] };
+    let nothing = AfterLine { kind: "nothing", actions: &[], because: &[], uncovered: &[] };
     let (mode, irreconcilable, steps, drain, after) = match outcome {
         Err(refused) => (None, refused.reasons.as_slice(), [].as_slice(), false, nothing),
         Ok(plan) => {
             let after = match plan.after() {
                 After::Nothing => nothing,
-                After::Services { actions } => AfterLine { kind: "services", actions, because: &[] },
-                After::Reboot { because } => AfterLine { kind: "reboot", actions: &[], because },
+                After::Services { actions } => {
+                    AfterLine { kind: "services", actions, because: &[], uncovered: &[] }
+                }
+                After::Reboot { because, uncovered } => {
+                    AfterLine { kind: "reboot", actions: &[], because, uncovered }
+                }
             };
             (Some(plan.mode()), [].as_slice(), plan.steps(), plan.drain() == Drain::Needed, after)
         }

@@ -111,8 +111,11 @@ pub enum After {
     },
     /// A reboot.
     Reboot {
-        /// What needs it: `osImageURL`, `kernelArguments`, a path or a unit without a policy.
+        /// What needs it: `osImageURL`, `kernelArguments`, a path or a unit.
         because: Vec<String>,
+        /// The paths and units among them that no disruption policy covers.
+        #[serde(skip_serializing_if = "Vec::is_empty", default)]
+        uncovered: Vec<String>,
     },
 }
 

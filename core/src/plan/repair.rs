@@ -83,7 +83,10 @@ fn disrupts(sides: &Sides<'_>, step: &Step, policy: &DisruptionPolicy) -> Option
     }
     let cost = disruption::judge(sides, std::slice::from_ref(step), policy);
     match (cost.after, cost.drain) {
-        (After::Reboot { .. }, _) => Some("the disruption policy asks for a reboot"),
+        (After::Reboot { uncovered, .. }, _) if uncovered.is_empty() => {
+            Some("the disruption policy asks for a reboot")
+        }
+        (After::Reboot { .. }, _) => Some("no disruption policy covers it, so it needs a reboot"),
         (After::Nothing | After::Services { .. }, Drain::Needed) => {
             Some("the disruption policy asks for a drain")
         }
