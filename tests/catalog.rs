@@ -1,16 +1,24 @@
 //! The journal's catalog and the code name the same messages, and every text says what to do next.
 #![allow(
     clippy::unwrap_used,
+    clippy::expect_used,
     clippy::panic,
     clippy::disallowed_methods,
     clippy::disallowed_types,
     reason = "a test may read files, run journalctl and stop at the first surprise"
 )]
 
+mod node;
+
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use machine_config_agent::model::message;
+use node::{Node, apply, config, files};
 
 const CATALOG: &str = "dist/machine-config-agent.catalog";
 
@@ -99,15 +107,81 @@ fn journalctl_reads_the_catalog_where_the_documents_install_it() {
     let to = root.path().join(place);
     std::fs::create_dir_all(to.parent().unwrap()).unwrap();
     std::fs::copy(CATALOG, to).unwrap();
-    let journalctl = |words: &[&str]| {
-        let mut command = std::process::Command::new("journalctl");
-        let output = command.arg("--root").arg(root.path()).args(words).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
-    };
+    let journalctl =
+        |words: &[&str]| run(Command::new("journalctl").arg("--root").arg(root.path()).args(words));
     journalctl(&["--update-catalog"]);
     for (id, text) in entries() {
         let subject = text.lines().next().unwrap().to_owned();
         assert!(journalctl(&["--dump-catalog", &id]).contains(&subject), "{id}");
     }
+}
+
+/// What `journalctl -x` says of a fault: its cause, what ends it, and the next step, whatever the fault is.
+#[test]
+fn journal_explains_fault() {
+    let exe = std::env::current_exe().unwrap();
+    let output = Command::new("unshare")
+        .args(["--mount", "--map-root-user"])
+        .args([exe.as_os_str(), "--exact".as_ref(), "under_journald".as_ref(), "--ignored".as_ref()])
+        .output()
+        .unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && out.contains("1 passed"), "{out}{err}");
+}
+
+fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// A journal of its own, with our catalog alone.
+fn start_journald() -> Child {
+    for place in ["/run", "/usr/lib/systemd/catalog", "/var/lib/systemd"] {
+        run(Command::new("mount").args(["-t", "tmpfs", "tmpfs", place]));
+    }
+    for place in ["/run/systemd/journal", "/run/log/journal", "/var/lib/systemd/catalog"] {
+        std::fs::create_dir_all(place).unwrap();
+    }
+    std::fs::copy(CATALOG, "/usr/lib/systemd/catalog/machine-config-agent.catalog").unwrap();
+    run(Command::new("journalctl").arg("--update-catalog"));
+    let ready = UnixDatagram::bind("/run/ready").unwrap();
+    ready.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let mut command = Command::new("/usr/lib/systemd/systemd-journald");
+    let journald = command.env("NOTIFY_SOCKET", "/run/ready").stdin(Stdio::null()).spawn().unwrap();
+    let mut word = [0; 512];
+    while !String::from_utf8_lossy(&word).contains("READY=1") {
+        word.fill(0);
+        ready.recv(&mut word).expect("journald is ready");
+    }
+    journald
+}
+
+#[test]
+#[ignore = "in a mount namespace of its own: journal_explains_fault runs it"]
+fn under_journald() {
+    let mut journald = start_journald();
+    let node = Node::new();
+    node.put("b.json", config("rendered-b", &files(&[("/etc/taken", "text")])));
+    node.put("root/etc/taken/below", "");
+    let stderr = std::fs::File::create("/run/stderr").unwrap();
+    let stream = stderr.metadata().map(|meta| format!("{}:{}", meta.dev(), meta.ino())).unwrap();
+    let status =
+        node.command(&apply("b.json")).env("JOURNAL_STREAM", stream).stderr(stderr).status().unwrap();
+    run(Command::new("journalctl").arg("--sync"));
+    let journal = ["--directory", "/run/log/journal", "--catalog", "--no-pager", "--identifier"];
+    let told = run(Command::new("journalctl").args(journal).arg("machine-config-agent"));
+    journald.kill().unwrap();
+    journald.wait().unwrap();
+    assert_eq!(status.code(), Some(4), "{told}");
+    for line in [
+        " Subject: Fault: UnexpectedKind\n",
+        " Cause: the originals of the files can't be saved or read: /etc/taken is a directory, not a file",
+        " Ends with: a retry by itself, within 10 min of the repair, or at once with `systemctl reload",
+        " Next: Move /etc/taken away",
+    ] {
+        assert!(told.contains(line), "{line:?} is missing: {told}");
+    }
+    let unfilled: Vec<&str> = told.lines().filter(|line| line.contains("@MCA_")).collect();
+    assert!(unfilled.is_empty(), "{unfilled:?}");
 }

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use tokio::time::timeout;
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
+use super::hold::log_fault;
 use super::refused::to_leave;
 use super::trial::Proven;
 use super::{Agent, AgentError, Turn};
@@ -336,7 +337,7 @@ impl<C: ControlPlane> Agent<C> {
             fault.message =
                 format!("{}; it is still the first of its menu: {}", fault.message, chain(&error));
         }
-        error!(MESSAGE_ID = message::FAULT, MCA_FAULT = fault.reason, "{fault}");
+        log_fault(&fault, self.journal.record());
         self.tell_failed_service(&fault).await;
         // A wait that ended before is not the pause after this fault.
         self.retry.end();

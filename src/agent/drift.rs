@@ -104,7 +104,7 @@ impl<C: ControlPlane> Agent<C> {
                 self.monitor.watch = None;
                 let fault = AgentError::from(error).fault();
                 if self.health.unwatched.as_ref() != Some(&fault) {
-                    log_fault(&fault);
+                    log_fault(&fault, None);
                 }
                 self.health.unwatched = Some(fault);
             }

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use super::stop::Word;
 use super::{Agent, AgentError, Turn, Until};
@@ -14,9 +14,9 @@ use crate::model::text::chain;
 use crate::model::{Class, ModelError, message};
 use crate::plan::differences::differences;
 use crate::report::Occurrence;
-use crate::update::ending::{Ask, SOON, Try, next_try};
+use crate::update::ending::{Ask, SOON, Try, next_try, what_ends};
 use crate::update::resume::{held, is_unproven};
-use crate::update::{Ending, Fault};
+use crate::update::{Ending, Fault, Record};
 
 /// A host, or a writer of the target, that never rests has a failed update tried no more often than this.
 const SHORTEST: Duration = Duration::from_secs(10);
@@ -103,7 +103,7 @@ impl<C: ControlPlane> Agent<C> {
         if fault.class == Class::Fatal {
             return Err(error);
         }
-        log_fault(&fault);
+        log_fault(&fault, None);
         let delay = Ending::of(&fault).longest().map(|longest| self.backoff.next_wait_up_to(longest));
         self.tell_refusal(&error).await;
         self.health.fault = Some(fault);
@@ -203,7 +203,27 @@ impl<C: ControlPlane> Agent<C> {
     }
 }
 
-/// Tells a fault in the journal.
-pub(super) fn log_fault(fault: &Fault) {
-    warn!(MESSAGE_ID = message::FAULT, MCA_FAULT = fault.reason, "{fault}");
+/// Logs a fault; `update`: the update that has failed with it. The catalog's text needs each of the fields.
+pub(super) fn log_fault(fault: &Fault, update: Option<&Record>) {
+    let Fault { reason, message, next, .. } = fault;
+    let ends = what_ends(fault, update);
+    if update.is_some() {
+        error!(
+            MESSAGE_ID = message::FAULT,
+            MCA_FAULT = reason,
+            MCA_CAUSE = message,
+            MCA_ENDED_BY = ends,
+            MCA_NEXT = next,
+            "{fault}"
+        );
+    } else {
+        warn!(
+            MESSAGE_ID = message::FAULT,
+            MCA_FAULT = reason,
+            MCA_CAUSE = message,
+            MCA_ENDED_BY = ends,
+            MCA_NEXT = next,
+            "{fault}"
+        );
+    }
 }

@@ -5,8 +5,9 @@
 
 use std::time::Duration;
 
-use tracing::{info, warn};
+use tracing::info;
 
+use super::hold::log_fault;
 use super::{Agent, AgentError, Turn};
 use crate::control::{ControlPlane, Drained, Released};
 use crate::decide::answer::{Answer, Unanswered};
@@ -114,13 +115,9 @@ impl<C: ControlPlane> Agent<C> {
     /// Tells once that an answer is late.
     async fn tell_late(&mut self, occurrence: &Occurrence) {
         if !std::mem::replace(&mut self.told_late, true) {
-            warn!(
-                MESSAGE_ID = message::FAULT,
-                MCA_FAULT = occurrence.reason(),
-                "{}: {}",
-                occurrence.reason(),
-                occurrence.message()
-            );
+            if let Some(fault) = &self.health.fault {
+                log_fault(fault, None);
+            }
             self.control.tell(occurrence).await;
         }
     }

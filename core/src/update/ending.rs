@@ -183,12 +183,43 @@ impl Ending {
         }
     }
 
+    /// Returns what ends the fault, for people.
+    fn words(self) -> &'static str {
+        match self {
+            Self::Soon => "a retry by itself, within 1 min of the repair",
+            Self::Later => {
+                "a retry by itself, within 10 min of the repair, or at once with `systemctl reload machine-config-agent`"
+            }
+            Self::Event => "what is waited for; the agent notices it by itself",
+            Self::Asked => {
+                "another target or `systemctl reload machine-config-agent`; no retry by itself, it would disrupt the node"
+            }
+            Self::Target => "another target, or a corrected one",
+            Self::Start => "the next start of the program",
+        }
+    }
+
     /// Returns the longest wait for the next try by itself; `None` where there is none.
     pub fn longest(self) -> Option<Duration> {
         match self {
             Self::Soon => Some(SOON),
             Self::Later => Some(LATER),
             Self::Event | Self::Asked | Self::Target | Self::Start => None,
+        }
+    }
+}
+
+/// Returns what ends a fault, in words; `update`: the update that has failed with it.
+pub fn what_ends(fault: &Fault, update: Option<&Record>) -> &'static str {
+    let ending = Ending::of(fault);
+    let tried_by_itself = ending.longest().is_some();
+    if tried_by_itself && update.is_some_and(|record| has_rebooted_by(record, Some(fault))) {
+        return "another target or `systemctl reload machine-config-agent`; no retry by itself, it would reboot again";
+    }
+    match ending {
+        Ending::Soon if update.is_some_and(has_touched_services) => Ending::Later.words(),
+        Ending::Soon | Ending::Later | Ending::Event | Ending::Asked | Ending::Target | Ending::Start => {
+            ending.words()
         }
     }
 }
@@ -218,7 +249,11 @@ pub fn next_try(record: &Record, ask: Ask) -> Try {
 
 /// Says whether the update has rebooted the node, wherever to.
 pub fn has_rebooted(record: &Record) -> bool {
-    let not_yet = record.fault.as_ref().is_some_and(|fault| fault.reason == "RebootDidNotHappen");
+    has_rebooted_by(record, record.fault.as_ref())
+}
+
+fn has_rebooted_by(record: &Record, fault: Option<&Fault>) -> bool {
+    let not_yet = fault.is_some_and(|fault| fault.reason == "RebootDidNotHappen");
     record.reboots > 0 && !(not_yet && record.unfinalised + record.cuts == 0)
 }
 
