@@ -88,13 +88,13 @@ async fn what_is_wrong_is_reported_and_mended_by_itself() {
     assert!(status(&daemon)["fault"].is_null());
 }
 
-/// Follows what `status` shows of a refused target: the report may have no safe place.
+/// Follows the report that `status` shows: the one in the control directory may have no safe place.
 struct Refusals {
     watch: Watch,
 }
 
 impl Refusals {
-    const FILE: &str = "root/run/machine-config-agent/refused.json";
+    const FILE: &str = "root/run/machine-config-agent/report.json";
 
     fn of(node: &Node) -> Self {
         let root = Root::open(node.dir.path()).unwrap();

@@ -475,9 +475,7 @@ async fn a_transaction_of_somebody_else_is_told_as_a_wait() {
         "{status}"
     );
     // What `status` reads: the record does not tell it.
-    let left = std::fs::read_to_string(staging.dir.path().join("run/machine-config-agent/refused.json"));
-    let left: serde_json::Value = serde_json::from_str(&left.unwrap()).unwrap();
-    assert_eq!(left["waiting"], WHOSE);
+    assert_eq!(staging.desk.kept.borrow().as_ref().unwrap().waiting.as_deref(), Some(WHOSE));
 }
 
 /// MCD-217: however often the undoing fails, the fault that began it is told first, and once.

@@ -6,7 +6,6 @@ use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::hold::log_fault;
-use super::refused::to_leave;
 use super::trial::Proven;
 use super::{Agent, AgentError, Turn};
 use crate::apply::apply;
@@ -125,7 +124,7 @@ impl<C: ControlPlane> Agent<C> {
     async fn advance_meanwhile(&mut self, record: &Record) -> Result<Carried, AgentError> {
         let staging = record.phase == Phase::Staging;
         let mut followed = staging;
-        let Self { journal, host, control, health, stop, telemetry, on_duty, left, until, .. } = self;
+        let Self { journal, host, control, health, stop, telemetry, on_duty, .. } = self;
         let (sender, mut progress) = tokio::sync::watch::channel(None::<OsProgress>);
         let told = |step: OsProgress| drop(sender.send_replace(Some(step)));
         let work = journal.advance(|| host.clock.now(), async |intent| apply(intent, host, &told).await);
@@ -161,7 +160,6 @@ impl<C: ControlPlane> Agent<C> {
                         let step = progress.borrow_and_update().clone();
                         health.progress = step.as_ref().map(|step| shown(record, step));
                         tell_wait(health, step.as_ref().and_then(OsProgress::waits_for));
-                        left.leave(&host.root, *until, to_leave(health, true));
                         let report = report(Some(record), health);
                         telemetry.progress(&report);
                         // A report that can't be published now is published after the batch.

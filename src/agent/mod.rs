@@ -26,7 +26,6 @@ mod duties;
 mod error;
 mod hold;
 mod reboot;
-pub(crate) mod refused;
 mod rollback;
 mod service;
 mod stop;
@@ -57,7 +56,6 @@ use duties::OnDuty;
 pub use error::AgentError;
 use hold::{Dated, Retry, log_fault};
 use reboot::GoingDown;
-use refused::Left;
 pub use service::Reread;
 pub use stop::Stop;
 use stop::Word;
@@ -117,7 +115,6 @@ pub struct Agent<C> {
     tuning: Tuning,
     settings: Reread,
     hinted: Option<String>,
-    left: Left,
     backoff: Pace,
     on_duty: OnDuty,
     going_down: GoingDown,
@@ -158,7 +155,6 @@ impl<C: ControlPlane> Agent<C> {
             tuning: Tuning::default(),
             settings: Reread::default(),
             hinted: None,
-            left: Left::default(),
             backoff: Pace::of_work(node),
             going_down: GoingDown::default(),
             kept: Kept::default(),
@@ -225,7 +221,6 @@ impl<C: ControlPlane> Agent<C> {
             }
             if self.stop.is_asked() {
                 info!(MESSAGE_ID = message::STOPPED, "Stopped by a signal; the next start resumes");
-                self.forget_refusal();
                 return Ok(End::Stopped);
             }
         }
@@ -346,7 +341,6 @@ impl<C: ControlPlane> Agent<C> {
         let report = report(self.journal.record(), &self.health);
         self.telemetry.report(&report, self.host.clock.now());
         self.hint(&report);
-        self.leave_refusal();
         if let Err(error) = self.control.publish(&report).await
             && !error.is_away()
         {

@@ -15,7 +15,6 @@ use super::host::{HostFlags, runtime};
 use super::last_report::{self, Follows, Left};
 use super::{CliError, Output, print, print_json};
 use crate::agent::drift::{watched, with_diffs};
-use crate::agent::refused::Refused;
 use crate::control::ControlPlane as _;
 use crate::control::directory::Directory;
 use crate::host::watch::{Watch, Watched};
@@ -212,14 +211,6 @@ async fn look(host: &Host) -> Result<Status, CliError> {
     let mut unread = Vec::new();
     let disk = or_unread(Disk::read(&host.root), left.is_some(), &mut unread)?;
     let mut health = health(&disk, left.as_ref(), &mut unread).await?;
-    if left.is_none()
-        && let Some(refused) = Refused::load(&host.root)?
-    {
-        health.wanted = refused.wanted.or(health.wanted);
-        (health.fault, health.awaited) = (refused.fault, refused.awaited);
-        (health.fault_since, health.waiting) = (refused.fault_since, refused.waiting);
-        health.link_down = refused.link_down;
-    }
     let spec = match &disk {
         Disk { record: None, stored: Some(stored) } => Some(stored.spec()?),
         Disk { .. } => None,
