@@ -16,6 +16,9 @@ use crate::model::{BootId, Facts, HostSpec, Timestamp, UpdateId};
 use crate::plan::plan;
 use crate::update::{Event, Fault, Phase, Record};
 
+#[path = "../../tests/unlocked/mod.rs"]
+mod unlocked;
+
 struct Desk {
     dir: tempfile::TempDir,
     root: Root,
@@ -47,16 +50,10 @@ impl Desk {
     }
 
     fn open(&self) -> Journal {
-        let since = std::time::Instant::now();
-        loop {
-            match Journal::open(self.root.clone(), FailPoints::off()) {
-                // A program that another test starts has a copy of the lock's descriptor until it runs.
-                Err(JournalError::Locked { .. }) if since.elapsed().as_secs() < 20 => {
-                    std::thread::yield_now();
-                }
-                opened => return opened.unwrap(),
-            }
-        }
+        unlocked::open(
+            || Journal::open(self.root.clone(), FailPoints::off()),
+            |error| matches!(error, JournalError::Locked { .. }),
+        )
     }
 
     /// A journal in which the first update has begun.

@@ -11,6 +11,8 @@
 )]
 
 pub mod os;
+#[path = "../unlocked/mod.rs"]
+mod unlocked;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -45,6 +47,8 @@ pub struct Desk {
     pub released: Released,
     pub told: Rc<RefCell<Vec<Occurrence>>>,
     pub reports: Rc<RefCell<Vec<NodeReport>>>,
+    /// The last report, as it is left for `status`.
+    pub kept: Rc<RefCell<Option<NodeReport>>>,
     /// Done at each report, with it.
     pub at_report: Rc<dyn Fn()>,
     /// After each report.
@@ -75,6 +79,7 @@ impl Desk {
             released: Released::Yes,
             told: Rc::default(),
             reports: Rc::default(),
+            kept: Rc::default(),
             at_report: Rc::new(|| {}),
             published: Rc::default(),
             nudge: Rc::default(),
@@ -105,31 +110,26 @@ impl Desk {
 
     /// Starts a process of the agent at this desk.
     pub fn agent(&self, host: Host) -> Agent<Self> {
+        let kept = Rc::clone(&self.kept);
         let telemetry = Telemetry {
             notify: self.systemd.clone().map_or_else(Systemds::default, |(socket, interval)| {
                 Systemds::new(Some(socket), Some(interval))
             }),
             metrics: self.metrics.clone(),
             readiness: Readiness::default(),
-            last: LastReport::default(),
+            last: LastReport::kept_by(move |report| *kept.borrow_mut() = Some(report.clone())),
         };
         let journal = open(&host);
         Agent::new(host, journal, self.clone(), telemetry, Stop::never(), "worker-0")
     }
 }
 
-/// Opens the journal. A program that another test starts has a copy of each descriptor until it runs, the lock of the
-/// process before among them: that one passes.
+/// Opens the journal.
 fn open(host: &Host) -> Journal {
-    let since = std::time::Instant::now();
-    loop {
-        match Journal::open(host.root.clone(), FailPoints::off()) {
-            Err(JournalError::Locked { .. }) if since.elapsed() < Duration::from_secs(20) => {
-                std::thread::yield_now();
-            }
-            opened => return opened.unwrap(),
-        }
-    }
+    unlocked::open(
+        || Journal::open(host.root.clone(), FailPoints::off()),
+        |error| matches!(error, JournalError::Locked { .. }),
+    )
 }
 
 impl ControlPlane for Desk {
