@@ -28,6 +28,7 @@ pub mod systemd;
 pub mod watch;
 
 pub(crate) mod fsync;
+mod lock_holder;
 mod masked;
 pub(crate) mod mounts;
 mod selinux;

@@ -110,6 +110,7 @@ impl BootcBackend {
         progress: &(dyn Fn(OsProgress) + '_),
     ) -> Result<Staged, HostError> {
         let object = || image.to_string();
+        self.bootc.await_others(progress).await?;
         let next_root = match self.check().await? {
             Softly::Known if softly => NextRoot::Prepared,
             Softly::Known | Softly::Unknown => NextRoot::Left,

@@ -169,6 +169,31 @@ async fn a_switch_to_another_image_is_ended_first_and_one_that_is_given_up_too()
     bootc.stop().await.unwrap();
 }
 
+/// rpm-ostree, ostree or another bootc holds the sysroot: who looks at the node is told so, and bootc comes after.
+#[cfg(feature = "backend-ostree")]
+#[tokio::test(flavor = "current_thread")]
+async fn held_sysroot_is_reported_as_a_wait() {
+    use ostree_ext::gio::{Cancellable, File};
+    let Scene { dir, bootc, .. } = &scene("252", "echo run >$here/runs").await;
+    let sysroot = ostree_ext::ostree::Sysroot::new(Some(&File::for_path(dir.path())));
+    sysroot.ensure_initialized(Cancellable::NONE).unwrap();
+    sysroot.load(Cancellable::NONE).unwrap();
+    assert!(sysroot.try_lock().unwrap());
+    let (told, ran) = (RefCell::new(Vec::new()), dir.path().join("runs"));
+    let progress = |step: OsProgress| {
+        if let Some(holder) = step.waits_for() {
+            assert!(!ran.exists(), "bootc was started");
+            told.borrow_mut().push(holder.to_owned());
+            sysroot.unlock();
+        }
+    };
+    bootc.switch(&image("os"), NextRoot::Left, &progress).await.unwrap();
+    assert!(ran.exists());
+    let name = std::fs::read_to_string("/proc/self/comm").unwrap();
+    let holder = format!("process {} ({}), which holds the sysroot", std::process::id(), name.trim());
+    assert_eq!(told.take(), [holder]);
+}
+
 #[tokio::test(flavor = "current_thread")]
 async fn status_is_read_and_its_failure_is_told() {
     let text = r#"{"apiVersion":"org.containers.bootc/v1","kind":"BootcHost","status":{"booted":null}}"#;

@@ -17,6 +17,7 @@ use super::super::OsProgress;
 use super::super::trouble::{Failure, Trouble};
 use super::progress;
 use crate::host::command::{Lines, last_words};
+use crate::host::lock_holder;
 use crate::host::systemd::transient::{self, Ended, FIRST_DESCRIPTOR, Found, Program, Transients};
 use crate::host::systemd::{Systemd, known};
 use crate::host::{HostError, Root};
@@ -37,6 +38,12 @@ const MAX_STATUS_BYTES: u64 = 1 << 20;
 
 /// So much of the end of what bootc wrote goes into the journal.
 const MAX_WORDS_BYTES: u64 = 64 << 10;
+
+/// libostree's lock, which bootc takes for all it does.
+const LOCK_PATH: &str = "/ostree/lock";
+
+/// How often a held lock is looked at: a file lock tells nobody of its end.
+const LOCK_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long the last lines of a bootc that has ended are read.
 const LAST_LINES_TIMEOUT: Duration = Duration::from_secs(1);
@@ -133,9 +140,37 @@ impl Bootc {
             }
             None => {}
         }
+        self.await_sysroot(progress).await;
         let started = self.start(&units, &run, &command, &image.to_string(), progress).await;
         let ended = started.map_err(|error| refused(image, error))?;
         self.over(&units, &run, ended).await
+    }
+
+    /// Waits while another program holds the sysroot, and says which: bootc waits for it, too, without a word that can be
+    /// relied on. The total limit of the staging ends the wait.
+    async fn await_sysroot(&self, progress: &(dyn Fn(OsProgress) + '_)) {
+        let mut told = None;
+        while let Some(holder) = lock_holder::find(&self.outside(LOCK_PATH)) {
+            if told.as_ref() != Some(&holder) {
+                let text = format!("waiting for {holder}, which holds the sysroot");
+                progress(OsProgress { text, percent: None });
+                told = Some(holder);
+            }
+            tokio::time::sleep(LOCK_POLL_INTERVAL).await;
+        }
+        if told.is_some() {
+            progress(OsProgress { text: "the sysroot is free".to_owned(), percent: None });
+        }
+    }
+
+    /// Waits as a switch does, where none of an earlier start runs, which holds the sysroot itself.
+    pub(super) async fn await_others(&self, progress: &(dyn Fn(OsProgress) + '_)) -> Result<(), HostError> {
+        let (units, run) = (self.units(self.program.clone()).await?, Run::switch()?);
+        match units.find(&run.unit).await? {
+            Some(found) if found.running => {}
+            Some(_) | None => self.await_sysroot(progress).await,
+        }
+        Ok(())
     }
 
     /// Swaps the next boot's deployment with the one before. A run that the agent had started before is waited for.

@@ -11,6 +11,7 @@ use ostree_ext::ostree::{Deployment, Sysroot};
 
 use super::super::trouble::{Failure, SYSROOT, Trouble};
 use super::image;
+use crate::host::lock_holder;
 use crate::model::observation::{Booted, LocalPackages, OsSeen, Staged};
 use crate::model::{ImageRef, Karg};
 
@@ -66,14 +67,14 @@ pub(super) async fn lock(
 ) -> Result<Locked, Failure> {
     let began = Instant::now();
     let mut told = false;
+    let holder = || lock_holder::name(&path.join("ostree/lock"));
     while !sysroot.try_lock().map_err(failed)? {
-        let holder = holder(&path.join("ostree/lock"));
         if began.elapsed() >= LOCK_WAIT {
-            let cause = format!("it is held by {holder} since more than {} s", LOCK_WAIT.as_secs());
+            let cause = format!("it is held by {} since more than {} s", holder(), LOCK_WAIT.as_secs());
             return Err(Failure::new(Trouble::Busy, SYSROOT, cause));
         }
         if !told {
-            progress(format!("waiting for {holder}, which holds the sysroot"), None);
+            progress(format!("waiting for {}, which holds the sysroot", holder()), None);
             told = true;
         }
         tokio::time::sleep(LOCK_POLL).await;
@@ -81,22 +82,6 @@ pub(super) async fn lock(
     let locked = Locked(sysroot);
     locked.load_if_changed(Cancellable::NONE).map_err(failed)?;
     Ok(locked)
-}
-
-/// Names the process that holds a file lock, from `/proc/locks`.
-fn holder(path: &Path) -> String {
-    let find = || {
-        let inode = rustix::fs::stat(path).ok()?.st_ino.to_string();
-        let locks = std::fs::read_to_string("/proc/locks").ok()?;
-        let pid = locks.lines().find_map(|line| {
-            let mut words = line.split_whitespace().skip(4);
-            let pid = words.next()?;
-            (words.next()?.rsplit(':').next()? == inode).then(|| pid.to_owned())
-        })?;
-        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        Some(format!("process {pid} ({})", name.trim()))
-    };
-    find().unwrap_or_else(|| "another program".to_owned())
 }
 
 /// Wraps an error of libostree.
