@@ -151,6 +151,29 @@ fn no_permission_is_wide() {
     }
 }
 
+/// The two policies for Nodes know the same annotations as the controllers', and the same exceptions.
+#[test]
+fn policies_agree_on_controllers_annotations() {
+    let all = render("base", &[]);
+    let variable = |policy: &str, name: &str| {
+        let policies = of_kind(&all, "ValidatingAdmissionPolicy");
+        let policy = policies.into_iter().find(|one| text(one, "/metadata/name") == policy).unwrap();
+        let variable = each(policy, "/spec/variables").find(|one| text(one, "/name") == name).unwrap();
+        text(variable, "/expression").to_owned()
+    };
+    let (of_agent, of_kubelet) = ("machine-config-agent-node", "machine-config-agent-kubelet");
+    for name in ["isNew", "stolen", "after"] {
+        assert_eq!(variable(of_agent, name), variable(of_kubelet, name), "{name}");
+    }
+    let keys = |policy| {
+        let list = variable(policy, "ofControllers");
+        let list = list.split_once('[').unwrap().1.split_once(']').unwrap().0.to_owned();
+        list.split(',').map(|key| key.trim().to_owned()).collect::<BTreeSet<_>>()
+    };
+    assert_eq!(keys(of_agent), keys(of_kubelet));
+    assert_eq!(keys(of_agent).len(), 7);
+}
+
 /// The account of the DaemonSet, of the bindings and of the policies is the same, and everything is in its namespace.
 #[test]
 fn what_is_rendered_belongs_together() {
@@ -167,8 +190,13 @@ fn what_is_rendered_belongs_together() {
             "{directory}"
         );
         let policies = of_kind(&all, "ValidatingAdmissionPolicy");
-        assert_eq!(policies.len(), 2, "{directory}");
-        for policy in policies {
+        assert_eq!(policies.len(), 3, "{directory}");
+        let (of_kubelets, ours): (Vec<&Value>, Vec<&Value>) = policies
+            .into_iter()
+            .partition(|policy| text(policy, "/metadata/name") == "machine-config-agent-kubelet");
+        // An error in what every kubelet passes must not stop them all.
+        assert_eq!(text(of_kubelets[0], "/spec/failurePolicy"), "Ignore");
+        for policy in ours {
             assert_eq!(text(policy, "/spec/failurePolicy"), "Fail");
             assert!(
                 text(policy, "/spec/matchConditions/0/expression").contains(&user),

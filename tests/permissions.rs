@@ -19,7 +19,10 @@ use calls::{
 use cluster::{Identity, create_node, create_object, real_only};
 use serde_json::json;
 use setup::{Applied, apply};
-use thief::{CONTROLLERS, NOT_OWN, NOT_OWN_REPORT, ONLY_ANNOTATIONS, at_others, at_own_node};
+use thief::{
+    CONTROLLERS, NOT_A_KUBELETS, NOT_OWN, NOT_OWN_REPORT, ONLY_ANNOTATIONS, at_others, at_own_node,
+    at_the_controllers_annotations,
+};
 
 /// What `NodeRestriction` says: the Node authorizer lets a kubelet patch Nodes.
 const OTHER_NODE: Answer = Answer::Forbidden("is not allowed to modify node");
@@ -307,4 +310,46 @@ async fn a_kubelet_reports_for_its_own_node_only() {
         ],
     )
     .await;
+}
+
+/// Item 15 of issue 10: whoever has a kubelet's certificate can't give its node a target, or answer its drain; a new Node
+/// still gets the target that it was installed with, and what kubelets do is as before.
+#[tokio::test]
+async fn kubelet_certificate_cannot_set_target() {
+    if !real_only("permissions::kubelet_certificate_cannot_set_target") {
+        return;
+    }
+    let applied = Applied::new("base", &[]).await;
+    create_node(&applied.admin, "worker-new", &[]).await;
+    applied.client(&applied.token_on("worker-a").await).await;
+    let kubelet =
+        async |name: &str| applied.bench.client_as(&Identity::Kubelet(name.to_owned()), "a-kubelet").await;
+    let (client, new) = (kubelet("worker-a").await, kubelet("worker-new").await);
+    let all: Vec<_> =
+        at_the_controllers_annotations().into_iter().map(|call| (call, NOT_A_KUBELETS)).collect();
+    check(&client, &all).await;
+    let key = |name: &str| format!("machineconfiguration.openshift.io/{name}");
+    let given = json!({ key("desiredConfig"): "rendered-x" });
+    let beat = json!({ "status": { "nodeInfo": { "machineID": "x" } } });
+    let report =
+        json!({ key("state"): "Done", key("desiredImage"): null, "volumes.kubernetes.io/attach": "true" });
+    let status = |name: &str, body| Call::patch("write a status", format!("{}/status", node(name)), body);
+    let first = |config: &str| {
+        let body = json!({ key("currentConfig"): "rendered-worker-1", key("desiredConfig"): config });
+        Call::patch("report on a new Node", node("worker-new"), annotations(&body))
+    };
+    let made = json!({ "metadata": { "name": "worker-made", "annotations": given.clone() } });
+    check(
+        &client,
+        &[
+            (status("worker-a", annotations(&given)), NOT_A_KUBELETS),
+            (status("worker-a", beat), Answer::Done),
+            (Call::patch("report", node("worker-a"), annotations(&report)), Answer::Done),
+        ],
+    )
+    .await;
+    check(&new, &[(first("rendered-worker-2"), NOT_A_KUBELETS), (first("rendered-worker-1"), Answer::Done)])
+        .await;
+    let made = Call::post("create a Node with a target", "/api/v1/nodes", made);
+    check(&kubelet("worker-made").await, &[(made, NOT_A_KUBELETS)]).await;
 }

@@ -15,6 +15,9 @@ pub(crate) const CONTROLLERS: Answer =
     Answer::Forbidden("these annotations are the controllers', the agent only reads them");
 pub(crate) const ONLY_ANNOTATIONS: Answer =
     Answer::Forbidden("the agent may change only annotations of its Node, not ");
+/// What the policy for kubelets says of the controllers' annotations.
+pub(crate) const NOT_A_KUBELETS: Answer =
+    Answer::Forbidden("these annotations are the controllers', a kubelet only reads them");
 const FOREIGN: Answer =
     Answer::Forbidden("may change only annotations of machineconfiguration.openshift.io/");
 
@@ -106,11 +109,12 @@ pub(crate) fn at_own_node() -> Vec<(Call, Answer)> {
     let foreign = foreign.map(|call| (call, FOREIGN)).into_iter();
     foreign
         .chain(other.map(|call| (call, ONLY_ANNOTATIONS)))
-        .chain(at_the_controllers_annotations())
+        .chain(at_the_controllers_annotations().into_iter().map(|call| (call, CONTROLLERS)))
         .collect()
 }
 
-fn at_the_controllers_annotations() -> Vec<(Call, Answer)> {
+/// At what the controllers tell the own Node.
+pub(crate) fn at_the_controllers_annotations() -> Vec<Call> {
     let key = |name: &str| format!("machineconfiguration.openshift.io/{name}");
     let annotation = |what, name: &str, value: Value| own(what, annotations(&json!({ key(name): value })));
     let anew = json!({ key("desiredConfig"): "rendered-x", key("currentConfig"): "rendered-x" });
@@ -130,5 +134,5 @@ fn at_the_controllers_annotations() -> Vec<(Call, Answer)> {
     ] {
         calls.push(annotation("write what a controller writes", name, json!("x")));
     }
-    calls.into_iter().map(|call| (call, CONTROLLERS)).collect()
+    calls
 }
