@@ -10,6 +10,8 @@
 
 mod cluster;
 
+use std::time::Duration;
+
 use cluster::scene::{DRAINED, QUIET, Scene};
 use cluster::{
     Behaviour, Bench, Connections, DrainController, Fault, Gates, Identity, Request, annotation, create_node,
@@ -20,6 +22,10 @@ use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
 const SINGLE: [(&str, &str); 1] = [("controlPlaneTopology", "SingleReplica")];
+
+fn lines(requests: &[Request]) -> Vec<String> {
+    requests.iter().map(Request::line).collect()
+}
 
 fn text<'a>(patch: &'a serde_json::Map<String, Value>, key: &str) -> Option<&'a str> {
     patch.get(key).and_then(Value::as_str)
@@ -84,6 +90,38 @@ async fn a_heartbeat_costs_nothing() {
     let requests = scene.requests(mark).await;
     assert_eq!(requests.len(), plain, "{:?}", requests.iter().map(Request::line).collect::<Vec<_>>());
     assert_eq!(node.metadata.annotations.unwrap()["node.alpha/beat"], "4");
+}
+
+/// Item 14 of issue 10: after the first answer that takes longer than the limit the others are waited for, whatever comes
+/// fast in between: nothing is sent twice, and no more than to a fast server.
+#[tokio::test]
+async fn slow_api_server_receives_no_request_twice() {
+    if !own_only("slow_api_server_receives_no_request_twice") {
+        return;
+    }
+    let bench = Bench::private(Gates::Default);
+    let scene = Scene::with_drained(&bench, "link-slow", &SINGLE).await;
+    let _agent = scene.agent(&[]);
+    scene.settled("a").await;
+    // Both configs once, so that their events are there already, and what was fetched is kept.
+    for letter in ["b", "c", "b"] {
+        scene.want(letter).await;
+        scene.settled(letter).await;
+    }
+    let mark = bench.mark().await;
+    scene.want("c").await;
+    scene.settled("c").await;
+    let fast = lines(&scene.requests(mark).await);
+    // Longer than the first limit.
+    let late = Fault::late(Duration::from_secs(12)).agent("machine-config-agent").count(1);
+    bench.fault(&late.clone().path("/apis/machineconfiguration.openshift.io/v1/machineconfigs"));
+    bench.fault(&late.path("/api/v1/nodes/").method("PATCH"));
+    let mark = bench.mark().await;
+    scene.want("b").await;
+    scene.settled("b").await;
+    let slow = lines(&scene.requests(mark).await);
+    assert_eq!(bench.clear_faults(), [1, 1]);
+    assert_eq!(slow.len(), fast.len(), "{slow:?}\n{fast:?}");
 }
 
 /// ANN-006, ANN-010, MCD-028: keys that disagree, and an image that is no digest, are told with their values; the host is

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,6 +22,7 @@ import (
 //	                     "count":0 is all of them; they are audited, with the user they came from
 //	POST   /faults       {"expire":true,...}  a watch is answered with the error event of an expired version
 //	POST   /faults       {"hold":true,...}    a request waits until DELETE /faults
+//	POST   /faults       {"delay":6000,...}   a request is served so many milliseconds later
 //	DELETE /faults       no faults any more; prints how many requests each of them met
 //	GET    /connections  {"ADDRESS":"AGENT",...} of the clients that are connected
 //	POST   /connections  {"state":"drop"}    closes them all
@@ -31,6 +33,7 @@ type fault struct {
 	RetryAfter int    `json:"retryAfter"`
 	Expire     bool   `json:"expire"`
 	Hold       bool   `json:"hold"`
+	Delay      int    `json:"delay"`
 	Count      int    `json:"count"`
 	Method     string `json:"method"`
 	Path       string `json:"path"`
@@ -65,6 +68,13 @@ func (f *faults) within(api http.Handler) http.Handler {
 				api.ServeHTTP(w, r)
 			case <-r.Context().Done():
 			}
+		case met.Delay > 0:
+			select {
+			case <-time.After(time.Duration(met.Delay) * time.Millisecond):
+			case <-met.released:
+			case <-r.Context().Done():
+			}
+			api.ServeHTTP(w, r)
 		case met.Expire:
 			expired := apierrors.NewResourceExpired("too old resource version: the test says so").ErrStatus
 			expired.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}

@@ -30,6 +30,11 @@ impl Fault {
         Self { what: json!({ "hold": true }) }
     }
 
+    /// Served so much later.
+    pub fn late(by: std::time::Duration) -> Self {
+        Self { what: json!({ "delay": by.as_millis() }) }
+    }
+
     fn with(mut self, key: &str, value: Value) -> Self {
         self.what.as_object_mut().unwrap().insert(key.to_owned(), value);
         self
