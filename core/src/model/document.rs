@@ -4,7 +4,6 @@
 //! way over a tree. Error causes keep the parser's words and position, and never a value of the document.
 
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use super::error::ModelError;
@@ -40,8 +39,7 @@ pub(super) fn canonical(bytes: &[u8], document: &str, wanted: Kind) -> Result<St
     if text.trim().is_empty() {
         return Err(refused(document, "it is empty"));
     }
-    let json = compact(text, document)?;
-    let header: Header = serde_json::from_str(&json).map_err(|error| refused(document, &cause(&error)))?;
+    let (json, header) = compact(text, document)?;
     let differs = |found: Option<String>, name: &str, wanted: &str| {
         let found = found.filter(|found| !found.is_empty() && found != wanted)?;
         Some(format!("its {name} is {:?}; a document with {name} {wanted} is needed", short(&found, 100)))
@@ -51,32 +49,53 @@ pub(super) fn canonical(bytes: &[u8], document: &str, wanted: Kind) -> Result<St
     wrong.map_or(Ok(json), |wrong| Err(refused(document, &wrong)))
 }
 
-fn compact(text: &str, document: &str) -> Result<String, ModelError> {
-    if !text.trim_start().starts_with('{') {
-        return from_yaml(text).map_err(|error| refused(document, &error));
+/// Returns the compact text of a document, with its header: one pass checks it and reads the header.
+fn compact(text: &str, document: &str) -> Result<(String, Header), ModelError> {
+    let read = |json: &str| serde_json::from_str::<Header>(json);
+    if text.trim_start().starts_with('{') {
+        match read(text) {
+            Ok(header) => return Ok((without_space(text), header)),
+            Err(error) if error.is_data() => return Err(refused(document, &cause(&error))),
+            // A YAML flow mapping begins with a brace as well.
+            Err(error) => {
+                let json = from_yaml(text).map_err(|_| refused(document, &cause(&error)))?;
+                let header = read(&json).map_err(|error| refused(document, &self::cause(&error)))?;
+                return Ok((json, header));
+            }
+        }
     }
-    match serde_json::from_str::<IgnoredAny>(text) {
-        Ok(_) => Ok(without_space(text)),
-        // A YAML flow mapping begins with a brace as well.
-        Err(error) => from_yaml(text).map_err(|_| refused(document, &cause(&error))),
-    }
+    let json = from_yaml(text).map_err(|error| refused(document, &error))?;
+    let header = read(&json).map_err(|error| refused(document, &cause(&error)))?;
+    Ok((json, header))
 }
 
 /// Drops the white space between the tokens of valid JSON.
 fn without_space(json: &str) -> String {
-    let (mut quoted, mut escaped) = (false, false);
-    let kept = json.chars().filter(|&c| {
-        let keep = quoted || !matches!(c, ' ' | '\t' | '\n' | '\r');
-        match c {
-            '"' if !escaped => quoted = !quoted,
-            _ => {}
-        }
-        escaped = quoted && c == '\\' && !escaped;
-        keep
-    });
     let mut compact = String::with_capacity(json.len());
-    compact.extend(kept);
+    let mut rest = json;
+    while let Some((between, quoted)) = rest.split_once('"') {
+        push_without_space(&mut compact, between);
+        let (string, after) = quoted.split_at(end_of_string(quoted));
+        compact.push('"');
+        compact.push_str(string);
+        rest = after;
+    }
+    push_without_space(&mut compact, rest);
     compact
+}
+
+fn push_without_space(compact: &mut String, tokens: &str) {
+    compact.extend(tokens.split([' ', '\t', '\n', '\r']));
+}
+
+/// Returns where a string ends whose opening quote was just before: behind the first quote that is not escaped.
+fn end_of_string(quoted: &str) -> usize {
+    let is_escaped = |at: usize| {
+        let before = quoted.get(..at).unwrap_or_default();
+        (before.len() - before.trim_end_matches('\\').len()) % 2 == 1
+    };
+    let end = quoted.match_indices('"').map(|(at, _)| at).find(|at| !is_escaped(*at));
+    end.map_or(quoted.len(), |at| at + 1)
 }
 
 /// Reads YAML as Kubernetes does: `mode: 0644` is octal (YAML 1.1), one document.

@@ -26,9 +26,12 @@ pub struct MachineConfig {
 /// The largest document that is read: etcd bounds a MachineConfig at 1.5 MiB, YAML and editing take more.
 pub const MAX_BYTES: u64 = 8 * 1024 * 1024;
 
+/// The whole object: one pass reads its name and checks its sections.
 #[derive(Deserialize)]
-struct Named {
+struct Object<'a> {
     metadata: Metadata,
+    #[serde(borrow, default, rename = "spec")]
+    _spec: Option<Spec<'a>>,
 }
 
 #[derive(Deserialize)]
@@ -67,9 +70,8 @@ impl MachineConfig {
         let kind = Kind { kind: "MachineConfig", group_version: "machineconfiguration.openshift.io/v1" };
         let json = document::canonical(bytes, document, kind)?;
         let wrong = |error: serde_json::Error| document::refused(document, &document::cause(&error));
-        let named: Named = serde_json::from_str(&json).map_err(wrong)?;
-        serde_json::from_str::<Specified<'_>>(&json).map_err(wrong)?;
-        Ok(Self { name: ConfigName::new(named.metadata.name)?, json })
+        let object: Object<'_> = serde_json::from_str(&json).map_err(wrong)?;
+        Ok(Self { name: ConfigName::new(object.metadata.name)?, json })
     }
 
     /// Returns the name.

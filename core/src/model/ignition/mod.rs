@@ -69,23 +69,28 @@ pub(super) fn read_into(spec: &mut HostSpec, json: &str) -> Result<(), ModelErro
 }
 
 fn parse(within: Within<'_>, json: &str) -> Result<Option<Config>, ModelError> {
+    if json.trim() == "{}" {
+        return Ok(None);
+    }
+    let is_supported = |version: &str| VERSIONS.contains(&version);
+    let read = serde_json::from_str::<Config>(json);
+    if let Ok(config) = &read
+        && is_supported(&config.ignition.version)
+    {
+        return Ok(read.ok());
+    }
+    // One pass more, to say first what is wrong with the version.
     let broken = |error: serde_json::Error| {
         within.unreachable("spec.config", format!("it is no Ignition config: {}", document::cause(&error)))
     };
     let versioned: Versioned = serde_json::from_str(json).map_err(broken)?;
     let version = versioned.ignition.and_then(|ignition| ignition.version);
-    match version {
-        Some(version) if VERSIONS.contains(&version.as_str()) => {
-            serde_json::from_str(json).map(Some).map_err(broken)
-        }
-        None if json.trim() == "{}" => Ok(None),
-        version => {
-            let found = version.map_or("missing".to_owned(), |version| format!("{:?}", short(&version, 40)));
-            let cause =
-                format!("it is {found}; supported versions are 3.0.0 to 3.6.0, convert the config to one");
-            Err(within.error("spec.config.ignition.version", cause))
-        }
+    if version.as_deref().is_some_and(is_supported) {
+        return read.map(Some).map_err(broken);
     }
+    let found = version.map_or("missing".to_owned(), |version| format!("{:?}", short(&version, 40)));
+    let cause = format!("it is {found}; supported versions are 3.0.0 to 3.6.0, convert the config to one");
+    Err(within.error("spec.config.ignition.version", cause))
 }
 
 fn fixed_storage(spec: &mut HostSpec, storage: &Storage) {
