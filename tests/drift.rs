@@ -17,8 +17,8 @@ use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 
 use drifting::Scene;
 use drifting::mutations::{
-    APP, APP_TEXT, INNER, KEYS, Mutation, UNIT, of_files, of_links, of_os, of_units, of_users, put_back,
-    scene, section, spec,
+    APP, APP_TEXT, INNER, KEYS, MANAGED_UNITS, Mutation, UNIT, of_files, of_links, of_os, of_units, of_users,
+    put_back, scene, section, spec,
 };
 use machine_config_agent::agent::End;
 use machine_config_agent::report::{NodeReport, State};
@@ -51,6 +51,37 @@ async fn each_kind_of_drift_is_found_named_and_gone_when_undone() {
                 scene.until_done("rendered-a").await;
                 scene.told();
             }
+        })
+        .await;
+}
+
+/// A changed file is reported beside what was seen of the rest; all of it is looked at soon after, whatever tells of it.
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn changed_file_is_reported_first_and_the_rest_is_verified_after() {
+    let unit = "late.service";
+    let mut config = spec();
+    let units = config["config"]["systemd"]["units"].as_array_mut().unwrap();
+    units.push(json!({"name": unit, "enabled": true}));
+    let mut scene = Scene::with(&config, &[&MANAGED_UNITS[..], &[unit]].concat(), &[]).await;
+    scene
+        .live(async |scene| {
+            scene.write(APP, "by hand");
+            scene.until_drift("a drift of this agent's time", &[APP]).await;
+            scene.write(APP, APP_TEXT);
+            scene.until_done("rendered-a").await;
+            scene.another_look().await;
+            // Nothing watches the distribution's directory: the config enables a unit that comes later.
+            scene.node.put(&format!("root/usr/lib/systemd/system/{unit}"), section("late"));
+            scene.write(APP, "mode = unsafe\n");
+            let first = scene.until_drift("the changed file", &["\"/etc/app.conf\""]).await;
+            assert!(!first.reason.contains(unit), "{}", first.reason);
+            scene.until_drift("the rest", &["\"/etc/app.conf\"", unit]).await;
+            scene.write(APP, APP_TEXT);
+            scene
+                .until("the file is right again", |report| {
+                    report.reason.contains(unit) && !report.reason.contains(APP)
+                })
+                .await;
         })
         .await;
 }

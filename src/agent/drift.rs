@@ -1,8 +1,11 @@
 //! The drift monitor: an idle host is watched, compared with the committed spec, told, and repaired where the node's
 //! settings say so.
 //!
-//! The watch only says that something may have changed; what differs is looked at anew, all of it, so that the monitor
-//! and `verify` can't disagree. It is off while an update is under way: nothing is drift then (MCD-184).
+//! The watch only says that something may have changed; what differs is looked at anew. A changed file is looked at and
+//! reported first, beside what was seen of the rest; soon after, all of it is looked at, so that the monitor and `verify`
+//! can't disagree for long. It is off while an update is under way: nothing is drift then (MCD-184).
+
+use std::time::Duration;
 
 use tracing::{info, warn};
 
@@ -10,7 +13,7 @@ use super::begin::update_id;
 use super::hold::log_fault;
 use super::{Agent, AgentError, Turn, Until};
 use crate::control::ControlPlane;
-use crate::decide::drift::Memory;
+use crate::decide::drift::{Memory, narrowed};
 use crate::host::accounts::Accounts;
 use crate::host::watch::{Watch, Watched};
 use crate::host::{HostError, Root, keys};
@@ -19,6 +22,7 @@ use crate::model::ids::UNIT_DIR;
 use crate::model::text::chain;
 use crate::model::users::CORE;
 use crate::model::{FileSeen, HostSpec, Observation, Principal, Sha256, message};
+use crate::observe::observe_again;
 use crate::plan::differences::{Difference, Kind, What, differences};
 use crate::plan::drift::{diff, drift};
 use crate::plan::listing::listed;
@@ -37,24 +41,84 @@ const LINES: usize = 20;
 #[derive(Debug, Default)]
 pub(super) struct Monitor {
     pub(super) watch: Option<Watch>,
+    /// What the watch told since the last pass; `None` when something else was the reason for a pass.
+    pub(super) changed: Option<Vec<String>>,
+    last: Option<Look>,
     memory: Memory,
+}
+
+/// What the last pass saw of the idle host.
+#[derive(Debug)]
+struct Look {
+    seen: Observation,
+    /// When everything is looked at again; `None` when this was a look at everything.
+    settle: Option<Duration>,
+}
+
+/// What the last pass saw, and what changed since.
+#[derive(Debug)]
+pub(super) struct Last {
+    look: Look,
+    changed: Vec<String>,
+}
+
+impl Monitor {
+    /// Returns what the last pass saw, if the watch alone is the reason for this one.
+    pub(super) fn take_last(&mut self) -> Option<Last> {
+        let (look, changed) = (self.last.take(), self.changed.take());
+        Some(Last { look: look?, changed: changed? })
+    }
 }
 
 impl<C: ControlPlane> Agent<C> {
     /// Compares the idle host with the committed spec.
-    pub(super) async fn watch_drift(&mut self) -> Result<Turn, AgentError> {
+    pub(super) async fn watch_drift(
+        &mut self,
+        machine: Observation,
+        last: Option<Last>,
+    ) -> Result<Turn, AgentError> {
         let spec = self.journal.committed_spec()?;
         if spec.is_unmanaged() {
             return Ok(Turn::Wait(None));
         }
-        self.watch_over(&spec)?;
-        let seen = self.look(&spec).await?;
+        let look = self.look_again(&spec, machine, last).await?;
+        let turn = self.report_drift(&spec, &look.seen).await?;
+        let settle = look.settle;
+        self.monitor.last = Some(look);
+        let Some(settle) = settle else { return Ok(turn) };
+        let left = settle.saturating_sub(self.host.clock.monotonic());
+        Ok(match turn {
+            Turn::Wait(later) => Turn::Wait(Some(later.map_or(left, |later| later.min(left)))),
+            turn @ (Turn::Again | Turn::End(_)) => turn,
+        })
+    }
+
+    /// Looks at what changed, if that is all there is to look at for now, else at everything.
+    async fn look_again(
+        &mut self,
+        spec: &HostSpec,
+        machine: Observation,
+        last: Option<Last>,
+    ) -> Result<Look, AgentError> {
+        let now = self.host.clock.monotonic();
+        if let Some(Last { look, changed }) = last
+            && let Some((paths, settle)) = narrowed(spec, &changed, look.settle, now)
+        {
+            let seen = observe_again(&self.host.root, look.seen, machine, &paths)?;
+            return Ok(Look { seen, settle: Some(settle) });
+        }
+        self.watch_over(spec)?;
+        Ok(Look { seen: self.look(spec).await?, settle: None })
+    }
+
+    /// Reports what differs, and begins to repair what is to be repaired.
+    async fn report_drift(&mut self, spec: &HostSpec, seen: &Observation) -> Result<Turn, AgentError> {
         // An `apply` answers for its config; what else was done to the host is a daemon's news.
         let mut found =
-            if self.until == Until::Settled { differences(&spec, &seen) } else { drift(&spec, &seen) };
-        let mended = self.repair(&spec, &seen, &mut found).await?;
+            if self.until == Until::Settled { differences(spec, seen) } else { drift(spec, seen) };
+        let mended = self.repair(spec, seen, &mut found).await?;
         let now = self.host.clock.monotonic();
-        with_diffs(&self.host.root, &spec, &seen, &mut found);
+        with_diffs(&self.host.root, spec, seen, &mut found);
         if found == self.health.drift {
             return Ok(mended.unwrap_or(Turn::Wait(None)));
         }
@@ -214,6 +278,9 @@ pub(crate) fn watched(spec: &HostSpec, root: &Root, backend: &str) -> Result<Wat
 /// Adds what may be shown of the contents that differ. Only bytes that were seen are shown: what was put there
 /// meanwhile, a link to a secret say, is not.
 pub(crate) fn with_diffs(root: &Root, spec: &HostSpec, seen: &Observation, found: &mut [Difference]) {
+    if found.is_empty() {
+        return;
+    }
     let written = spec.written();
     let contents =
         |difference: &&mut Difference| difference.what == What::Content && difference.kind != Kind::User;

@@ -51,7 +51,7 @@ use crate::update::ending::{Ask, SOON};
 use crate::update::record::StagedOs;
 use crate::update::{Decision, Event, resume};
 
-use drift::Monitor;
+use drift::{Last, Monitor};
 use duties::OnDuty;
 pub use error::AgentError;
 use hold::{Dated, Retry, log_fault};
@@ -238,8 +238,9 @@ impl<C: ControlPlane> Agent<C> {
             self.going_down = GoingDown::default();
         }
         self.forget_count(&decision, &seen);
+        let last = self.monitor.take_last();
         match decision {
-            Decision::Watch => self.rest(committed.as_ref()).await,
+            Decision::Watch => self.rest(committed.as_ref(), seen, last).await,
             Decision::Begin => self.begin().await,
             Decision::Continue => self.go_on(&seen).await,
             Decision::Supersede => self.supersede(),
@@ -285,7 +286,12 @@ impl<C: ControlPlane> Agent<C> {
     }
 
     /// Lets the workload come back to the idle node, and watches over it.
-    async fn rest(&mut self, committed: Option<&Target>) -> Result<Turn, AgentError> {
+    async fn rest(
+        &mut self,
+        committed: Option<&Target>,
+        seen: Observation,
+        last: Option<Last>,
+    ) -> Result<Turn, AgentError> {
         if self.health.wanted.is_some() && self.is_forced()? {
             return self.begin().await;
         }
@@ -293,7 +299,7 @@ impl<C: ControlPlane> Agent<C> {
             Some(committed) if self.health.fault.is_none() => self.release(committed).await?,
             Some(_) | None => None,
         };
-        let turn = match self.watch_drift().await? {
+        let turn = match self.watch_drift(seen, last.filter(|_| released.is_none())).await? {
             Turn::Wait(None) => Turn::Wait(self.give_rollback_up().await),
             turn @ (Turn::Again | Turn::Wait(Some(_)) | Turn::End(_)) => turn,
         };
@@ -365,7 +371,7 @@ impl<C: ControlPlane> Agent<C> {
         };
         let drift = async {
             match &mut self.monitor.watch {
-                Some(watch) => watch.changed().await.map(drop),
+                Some(watch) => watch.changed().await,
                 None => std::future::pending().await,
             }
         };
@@ -387,9 +393,10 @@ impl<C: ControlPlane> Agent<C> {
             }
             changed = drift => {
                 self.retry.ask(Ask::Host);
-                if changed.is_err() {
+                match changed {
+                    Ok(paths) => self.monitor.changed = Some(paths),
                     // The next pass begins another watch, or tells why it can't.
-                    self.monitor.watch = None;
+                    Err(_) => self.monitor.watch = None,
                 }
             }
             () = self.on_duty.changed() => {}

@@ -53,6 +53,19 @@ pub async fn observe(host: &Host, specs: &[&HostSpec]) -> Result<Observation, Ob
     })
 }
 
+/// Returns an earlier observation of everything with what is new: the machine, and the files at these paths.
+pub fn observe_again(
+    root: &Root,
+    earlier: Observation,
+    machine: Observation,
+    paths: &BTreeSet<ManagedPath>,
+) -> Result<Observation, ObserveError> {
+    let Observation { boot_id, boots, os, kargs, .. } = machine;
+    let mut seen = Observation { boot_id, boots, os, kargs, ..earlier };
+    seen.files.extend(files(root, paths)?);
+    Ok(seen)
+}
+
 /// Returns every path that one of the specs manages.
 fn paths(specs: &[&HostSpec]) -> BTreeSet<ManagedPath> {
     specs.iter().flat_map(|spec| spec.managed()).collect()

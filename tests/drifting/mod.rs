@@ -211,6 +211,12 @@ impl Scene {
         self.desk.reports.borrow().len()
     }
 
+    /// Waits for one more look.
+    pub async fn another_look(&mut self) {
+        self.at = self.looks();
+        self.until("another look", |_| true).await;
+    }
+
     /// Takes what was told.
     pub fn told(&self) -> Vec<(&'static str, String)> {
         self.desk.told.take().iter().map(|one| (one.reason(), one.message())).collect()

@@ -1,9 +1,9 @@
-//! When drift is told once more, and whether it is repaired once more.
+//! When drift is told once more, whether it is repaired once more, and how much of the host is looked at for it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::model::ManagedPath;
+use crate::model::{HostSpec, ManagedPath};
 use crate::plan::differences::{Difference, Kind, What};
 
 /// A file that is written again and again differs otherwise each time. What is new is told at once, other details of
@@ -14,6 +14,13 @@ const DETAILS: Duration = Duration::from_secs(10);
 const REPAIRS: usize = 3;
 /// The time in which they count: a cause that comes back less often is repaired for ever.
 const REPAIRS_WITHIN: Duration = Duration::from_secs(3600);
+
+/// How long after a look at what changed alone everything is looked at, whatever happens meanwhile.
+const SETTLE: Duration = Duration::from_millis(250);
+/// More changed files than this are no faster to look at than all.
+const MAX_CHANGED: usize = 64;
+/// What other things are judged by: units, presets and accounts. Keys of accounts are, too.
+const SHARED: [&str; 4] = ["/etc/systemd/", "/etc/passwd", "/etc/group", "/etc/shadow"];
 
 /// What differs, whatever its details; and why it stays.
 type Outline = Vec<(Kind, String, What, Option<String>)>;
@@ -69,6 +76,27 @@ impl Memory {
     }
 }
 
+/// Returns the changed files where a look at these is enough for now, and when everything is to be looked at. `settle`
+/// is that time where it was chosen by an earlier look at changed files alone.
+pub fn narrowed(
+    spec: &HostSpec,
+    changed: &[String],
+    settle: Option<Duration>,
+    now: Duration,
+) -> Option<(BTreeSet<ManagedPath>, Duration)> {
+    let settle = settle.unwrap_or(now + SETTLE);
+    if changed.len() > MAX_CHANGED || now >= settle {
+        return None;
+    }
+    let file = |path: &String| {
+        let shared = SHARED.iter().any(|other| path.starts_with(other)) || path.contains("/.ssh/");
+        let path = ManagedPath::new(path.as_str()).ok().filter(|_| !shared)?;
+        spec.files.contains_key(&path).then_some(path)
+    };
+    let paths = changed.iter().map(file).collect::<Option<_>>()?;
+    Some((paths, settle))
+}
+
 fn outlined(drift: &[Difference]) -> Outline {
     let line = |found: &Difference| (found.kind, found.target.clone(), found.what, found.unrepaired.clone());
     drift.iter().map(line).collect()
@@ -78,7 +106,34 @@ fn outlined(drift: &[Difference]) -> Outline {
 mod tests {
     use super::*;
 
+    use crate::model::{ConfigName, Contents, FileSpec};
+
     const MINUTE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn changed_files_alone_are_looked_at_until_all_is_due() {
+        let mut spec = HostSpec::empty(ConfigName::new("rendered-a").unwrap());
+        for path in ["/etc/app.conf", "/etc/systemd/system-preset/10-x.preset", "/home/core/.ssh/rc"] {
+            let file = FileSpec::of_unit(Contents::new(Vec::new()));
+            spec.files.insert(ManagedPath::new(path).unwrap(), file);
+        }
+        let look = |changed: &[&str], settle: Option<Duration>, now: Duration| {
+            let changed: Vec<String> = changed.iter().map(|&path| path.to_owned()).collect();
+            narrowed(&spec, &changed, settle, now)
+        };
+        let (paths, settle) = look(&["/etc/app.conf"], None, MINUTE).unwrap();
+        assert_eq!(paths.iter().map(ManagedPath::as_str).collect::<Vec<_>>(), ["/etc/app.conf"]);
+        assert_eq!(settle, MINUTE + SETTLE);
+        // Changes without end do not put it off.
+        assert_eq!(look(&["/etc/app.conf"], Some(settle), MINUTE + SETTLE / 2).unwrap().1, settle);
+        assert_eq!(look(&["/etc/app.conf"], Some(settle), settle), None);
+        for other in
+            ["/etc/systemd/system-preset/10-x.preset", "/home/core/.ssh/rc", "/etc/passwd", "/ostree/deploy"]
+        {
+            assert_eq!(look(&["/etc/app.conf", other], None, MINUTE), None, "{other}");
+        }
+        assert_eq!(look(&["/etc/app.conf"; MAX_CHANGED + 1], None, MINUTE), None);
+    }
 
     #[test]
     fn a_path_is_repaired_three_times_an_hour() {

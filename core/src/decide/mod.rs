@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`answer`] | how long an answer of the control plane may take |
 //! | [`down`] | whether a reboot that was asked for is under way, or is asked for again |
-//! | [`drift`] | when drift is told once more, and whether it is repaired once more |
+//! | [`drift`] | when drift is told or repaired once more, and how much is looked at for it |
 //! | [`kept`] | how long the deployment before is kept |
 //!
 //! Every function takes the time, the time since the boot by the clock that nobody sets; none takes wall time. What is

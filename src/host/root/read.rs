@@ -188,7 +188,8 @@ impl Root {
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Ok(FileSeen::Special);
         }
-        let (sha256, read) = digest_of(fd).map_err(|source| HostError::io("read", path, source))?;
+        let (sha256, read) =
+            digest_of(fd, stat.st_size).map_err(|source| HostError::io("read", path, source))?;
         // What is there now counts, but for a file that is too large to be read.
         let len = if read < LARGEST_DIGEST {
             read
@@ -231,9 +232,10 @@ fn is_dots(name: &std::ffi::CStr) -> bool {
     matches!(name.to_bytes(), b"." | b"..")
 }
 
-fn digest_of(fd: OwnedFd) -> std::io::Result<(Sha256, u64)> {
+/// Digests a file of about this size: the buffer is no larger, since clearing it would take longer than reading.
+fn digest_of(fd: OwnedFd, size: i64) -> std::io::Result<(Sha256, u64)> {
     let mut file = std::fs::File::from(fd).take(LARGEST_DIGEST);
-    let mut buffer = vec![0_u8; CHUNK];
+    let mut buffer = vec![0_u8; usize::try_from(size).unwrap_or(CHUNK).clamp(512, CHUNK)];
     let (mut digest, mut len) = (sha2::Sha256::new(), 0_u64);
     loop {
         let count = match file.read(&mut buffer) {
