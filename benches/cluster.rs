@@ -35,10 +35,23 @@ const MCD_REQUESTS: f64 = 24.0;
 const MCD_DONE: f64 = 12.25;
 const MCD_RSS: f64 = 83.0;
 const MCD_PEAK: f64 = 95.0;
+const MCD_RECEIVED: f64 = 194.0;
 
 /// MachineConfigs that lie around, of this size each: what MCD was measured with.
 const OTHERS: usize = 48;
 const OTHER_BYTES: usize = 245 * 1024;
+
+/// Updates to MachineConfigs of `OTHER_BYTES`, with text as configuration files have it: what is received for one.
+const LARGE_ROUNDS: usize = 3;
+
+/// Files and bytes of a MachineConfig of 1.5 MB, base64 included: etcd takes no larger one.
+const LARGEST: (usize, usize) = (60, 18_000);
+
+/// What a pod has around it: the host's root is a mount, with the kernel's own `/proc`. Arguments: the root, the command.
+const CONTAINER: &str = r#"mount --bind "$1" "$1" && mount --rbind /proc "$1/proc" && shift && exec "$@""#;
+
+/// How long an agent rests before its memory is read.
+const REST: Duration = Duration::from_secs(2);
 
 /// How long the idle agent is looked at.
 const IDLE: Duration = Duration::from_secs(60);
@@ -57,6 +70,7 @@ fn main() {
         let bench = Bench::private(Gates::Default);
         println!("\n`cargo bench --bench cluster`, against {}", server());
         one(&bench).await;
+        memory(&bench).await;
         fleet(&bench).await;
     });
 }
@@ -122,16 +136,41 @@ fn config(name: &str, contents: &str) -> MachineConfigBuilder {
     filler.file("/etc/lab/probe.conf", 0o644, contents)
 }
 
+/// A config of text that compresses about as real files do: words that repeat, numbers that do not.
+fn text_config(name: &str, files: usize, bytes: usize, contents: &str) -> MachineConfigBuilder {
+    let mut number = 0x2545_f491_4f6c_dd1d_u64;
+    let mut line = || {
+        number ^= number << 13;
+        number ^= number >> 7;
+        number ^= number << 17;
+        format!("option-{} = {:x} # of the service\n", number % 97, number >> 20)
+    };
+    let filler = (0..files).fold(MachineConfigBuilder::new(name), |config, file| {
+        let mut text = String::new();
+        while text.len() < bytes {
+            text += &line();
+        }
+        config.file(&format!("/etc/lab/text-{file}.conf"), 0o644, &text)
+    });
+    filler.file("/etc/lab/probe.conf", 0o644, contents)
+}
+
 fn agent_of(bench: &Bench, node: &str, root: &Path) -> Agent {
     agent_in(bench, node, root, 1)
 }
 
-fn agent_in(bench: &Bench, node: &str, root: &Path, number: u32) -> Agent {
+/// Makes a host, and the access of its kubelet.
+fn host_in(bench: &Bench, node: &str, root: &Path, number: u32) -> std::path::PathBuf {
     bare(root);
     boot(root, number);
     fs::write(root.join("etc/os-release"), "ID=rhcos\nVERSION_ID=\"9.6\"\n").unwrap();
     let kubeconfig = root.join("kubeconfig");
     bench.write_kubeconfig(&kubeconfig, &Identity::Kubelet(node.to_owned()));
+    kubeconfig
+}
+
+fn agent_in(bench: &Bench, node: &str, root: &Path, number: u32) -> Agent {
+    let kubeconfig = host_in(bench, node, root, number);
     let options = AgentOptions::new(&kubeconfig, node, root)
         .env("MALLOC_ARENA_MAX", "1")
         .env("MALLOC_TRIM_THRESHOLD_", "131072");
@@ -145,11 +184,18 @@ async fn done(client: &kube::Client, node: &str, config: &str) {
     .await;
 }
 
+/// What one update costs, medians: seconds, requests, kilobytes received.
+struct Update {
+    done: f64,
+    requests: f64,
+    received: Option<f64>,
+}
+
 /// What one node costs.
 struct One {
     connected: f64,
-    done: f64,
-    requests: f64,
+    update: Update,
+    large: Update,
     watches: usize,
     idle: usize,
     pid: u32,
@@ -168,7 +214,11 @@ async fn one(bench: &Bench) {
     let mut agent = agent_of(bench, "worker-0", dir.path());
     agent.line("connected", |line| line.contains("connected to the API server")).await;
     let connected = began.elapsed().as_secs_f64();
-    let (done, requests) = updates(bench, &client).await;
+    let small: Vec<String> = (1..=ROUNDS).map(|number| format!("rendered-worker-{number}")).collect();
+    let update = updates(bench, &client, agent.pid(), &small).await;
+    let large: Vec<String> = (0..LARGE_ROUNDS).map(|number| format!("rendered-large-{number}")).collect();
+    // The way to the first of them changes every file.
+    let large = updates(bench, &client, agent.pid(), &large).await;
     let sent = own(&bench.requests_since(restarted).await);
     let mark = bench.mark().await;
     let foreign = MachineConfigBuilder::new("rendered-infra-1").file("/etc/other", 0o644, &big);
@@ -176,8 +226,8 @@ async fn one(bench: &Bench) {
     tokio::time::sleep(IDLE).await;
     show(&One {
         connected,
-        done,
-        requests,
+        update,
+        large,
         watches: sent.iter().filter(|line| line.starts_with("watch")).count(),
         idle: own(&bench.requests_since(mark).await).len(),
         pid: agent.pid(),
@@ -195,28 +245,36 @@ async fn prepare(client: &kube::Client, big: &str) {
     for number in 0..=ROUNDS {
         config(&format!("rendered-worker-{number}"), &format!("round {number}\n")).create(client).await;
     }
+    for number in 0..LARGE_ROUNDS {
+        let (name, contents) = (format!("rendered-large-{number}"), format!("round {number}\n"));
+        text_config(&name, 60, OTHER_BYTES / 60 * 3 / 4, &contents).create(client).await;
+    }
     create_node(client, "worker-0", &[("desiredConfig", "rendered-worker-0")]).await;
 }
 
-/// Changes one file, round after round; returns the median time to `Done` in seconds, and of the requests.
-async fn updates(bench: &Bench, client: &kube::Client) -> (f64, f64) {
-    let (mut times, mut requests) = (Vec::new(), Vec::new());
-    for number in 1..=ROUNDS {
+/// Changes one file, config after config; returns the medians.
+async fn updates(bench: &Bench, client: &kube::Client, pid: u32, configs: &[String]) -> Update {
+    let (mut times, mut requests, mut received) = (Vec::new(), Vec::new(), Vec::new());
+    for (number, name) in configs.iter().enumerate() {
         let mark = bench.mark().await;
-        let name = format!("rendered-worker-{number}");
+        let before = bytes(&[pid]);
         let began = Instant::now();
-        retarget(client, "worker-0", &name, None).await;
-        done(client, "worker-0", &name).await;
+        retarget(client, "worker-0", name, None).await;
+        done(client, "worker-0", name).await;
         times.push(began.elapsed().as_secs_f64());
         // The last writes may follow `Done`.
-        object_until_updated(client, "worker-0").await;
+        object_until_updated(client, "worker-0", name).await;
         let sent = own(&bench.requests_since(mark).await);
-        if number == ROUNDS {
+        if let (Some(before), Some(after)) = (before, bytes(&[pid])) {
+            received.push((after.1 - before.1) / 1e3);
+        }
+        if number + 1 == configs.len() {
             println!("\nThe requests of one update:\n\n    {}", sent.join("\n    "));
         }
         requests.push(sent.len() as f64);
     }
-    (median(&mut times), median(&mut requests))
+    let received = (!received.is_empty()).then(|| median(&mut received));
+    Update { done: median(&mut times), requests: median(&mut requests), received }
 }
 
 fn show(one: &One) {
@@ -225,7 +283,7 @@ fn show(one: &One) {
         let ratio = ratio.map(|ratio| format!("{ratio:.1}x")).unwrap_or_default();
         println!("| {what} | {ours} | {mcd} | {ratio} |");
     };
-    let (done, sent) = (one.done, one.requests);
+    let (done, sent) = (one.update.done, one.update.requests);
     let (rss, peak) = (mebibytes(one.pid, "VmRSS:"), mebibytes(one.pid, "VmHWM:"));
     let connected = format!("{:.0}", one.connected * 1e3);
     row(
@@ -235,6 +293,11 @@ fn show(one: &One) {
         Some(MCD_DONE / done),
     );
     row("requests for it (median)", sent.to_string(), "24 to 32", Some(MCD_REQUESTS / sent));
+    let kilobytes =
+        |update: &Update| update.received.map_or("no ss".to_owned(), |number| format!("{number:.0}"));
+    row("kB received for it, its MachineConfig of 45 kB included", kilobytes(&one.update), "", None);
+    let ratio = one.large.received.map(|received| MCD_RECEIVED / received);
+    row("kB received for one with a MachineConfig of 245 KiB", kilobytes(&one.large), "194", ratio);
     row("RSS connected, idle, MiB", format!("{rss:.1}"), "83", Some(MCD_RSS / rss));
     row("peak RSS, MiB", format!("{peak:.1}"), "95", Some(MCD_PEAK / peak));
     row("start to connected, ms", connected, "11200 to Done", None);
@@ -248,13 +311,49 @@ fn show(one: &One) {
     );
 }
 
+/// The agent as the pod of `dist/manifests` runs it: inside the host's root, with its metrics and its allocator.
+async fn memory(bench: &Bench) {
+    if !rustix::process::geteuid().is_root() {
+        println!("\nThe memory of the agent as a pod is read by root only.");
+        return;
+    }
+    let client = bench.client("cluster-bench").await;
+    let dir = tempfile::tempdir_in("target").unwrap();
+    config("rendered-pod-a", "a\n").create(&client).await;
+    text_config("rendered-pod-b", LARGEST.0, LARGEST.1, "b\n").create(&client).await;
+    create_node(&client, "pod-0", &[("desiredConfig", "rendered-pod-a")]).await;
+    host_in(bench, "pod-0", dir.path(), 1);
+    let root = fs::canonicalize(dir.path()).unwrap();
+    let mut command = std::process::Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-c", CONTAINER, "sh"]).arg(&root);
+    command.args([env!("CARGO_BIN_EXE_machine-config-agent"), "daemon", "--metrics-listen=127.0.0.1:0"]);
+    command.args(["--os-backend=none", "--reboot-by=supervisor"]);
+    command.arg("--kubeconfig").arg(root.join("kubeconfig")).arg("--root-mount").arg(&root);
+    command.env("NODE_NAME", "pod-0").env("MALLOC_ARENA_MAX", "1").env("MALLOC_TRIM_THRESHOLD_", "131072");
+    let agent = Agent::run("pod-0", command);
+    done(&client, "pod-0", "rendered-pod-a").await;
+    tokio::time::sleep(REST).await;
+    let idle = mebibytes(agent.pid(), "VmRSS:");
+    retarget(&client, "pod-0", "rendered-pod-b", None).await;
+    done(&client, "pod-0", "rendered-pod-b").await;
+    tokio::time::sleep(REST).await;
+    println!("\n| the agent as a pod, MiB | target | here |\n|---|---|---|");
+    println!("| RSS connected, idle | 12 | {idle:.1} |");
+    println!("| RSS after a MachineConfig of 1.5 MB | 16 | {:.1} |", mebibytes(agent.pid(), "VmRSS:"));
+    println!("| ... of it anonymous | - | {:.1} |", mebibytes(agent.pid(), "RssAnon:"));
+    println!("| peak | - | {:.1} |", mebibytes(agent.pid(), "VmHWM:"));
+    assert!(agent.terminate().await.success());
+}
+
 /// Waits for the MachineConfigNode to say what the Node says.
-async fn object_until_updated(client: &kube::Client, node: &str) {
+async fn object_until_updated(client: &kube::Client, node: &str, config: &str) {
     let api = object_api(client, "machineconfignodes");
     cluster::object_until(&api, node, "Updated", |object| {
         let conditions = object.data.pointer("/status/conditions").and_then(|value| value.as_array());
-        conditions
-            .is_some_and(|all| all.iter().any(|one| one["type"] == "Updated" && one["status"] == "True"))
+        let current = object.data.pointer("/status/configVersion/current");
+        current.and_then(|value| value.as_str()) == Some(config)
+            && conditions
+                .is_some_and(|all| all.iter().any(|one| one["type"] == "Updated" && one["status"] == "True"))
     })
     .await;
 }

@@ -10,6 +10,7 @@
 
 mod cluster;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use cluster::scene::{DRAINED, QUIET, Scene};
@@ -62,6 +63,29 @@ async fn an_update_is_two_patches_of_the_node() {
     assert_eq!(patches[1].keys().collect::<Vec<_>>(), ["currentConfig", "state"]);
     let requests = scene.requests(mark).await;
     assert!(requests.len() <= 12, "{:?}", requests.iter().map(Request::line).collect::<Vec<_>>());
+}
+
+/// The policy is requested while the MachineConfig is on its way.
+#[tokio::test]
+async fn config_and_policy_are_requested_together() {
+    if !own_only("config_and_policy_are_requested_together") {
+        return;
+    }
+    let bench = Bench::private(Gates::Default);
+    let scene = Scene::with_drained(&bench, "link-together", &SINGLE).await;
+    let _agent = scene.agent(&[]);
+    scene.settled("a").await;
+    let configs = "/apis/machineconfiguration.openshift.io/v1/machineconfigs/";
+    bench.fault(&Fault::held().path(&format!("{configs}{}", scene.config("b"))));
+    let before: BTreeSet<String> = bench.audit().all().into_iter().map(|request| request.id).collect();
+    scene.want("b").await;
+    let user = format!("system:node:{}", scene.name);
+    let policy = |request: &Request| {
+        request.user == user && request.resource == "machineconfigurations" && !before.contains(&request.id)
+    };
+    bench.audit().until("the policy is requested", policy).await;
+    bench.clear_faults();
+    scene.settled("b").await;
 }
 
 /// ANN-001, ANN-011, MCD-020: a heartbeat, a label, a foreign annotation, another node cost no request, and are not lost.
@@ -345,7 +369,7 @@ async fn the_link_comes_back() {
             .retry_after(1)
             .count(1)
             .method("GET")
-            .path("/apis/")
+            .path("/apis/machineconfiguration.openshift.io/v1/machineconfigs/")
             .agent("machine-config-agent"),
     );
     scene.want("c").await;

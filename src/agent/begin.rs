@@ -56,11 +56,11 @@ impl<C: ControlPlane> Agent<C> {
             self.journal.archive(crate::journal::Outcome::Faulted, self.host.clock.now())?;
         }
         let Some(target) = self.health.wanted.clone() else { return Ok(Turn::Wait(None)) };
-        let machine_config = self.control.machine_config(&target.config).await?;
+        let (machine_config, policy) = self.control.config_and_policy(&target.config).await?;
         let stored = Stored::new(machine_config, target.image.clone(), self.host.clock.now());
         // What the control plane gives is not the agent's own state: what is wrong with it waits for a correction.
         let to = stored.machine_config().spec(target.image.clone())?;
-        let policy = self.control.policy().await?;
+        let policy = policy?;
         let mut origin = self.journal.origin_spec()?;
         let forced = self.is_forced()?;
         if forced {

@@ -185,6 +185,12 @@ impl<C: ControlPlane> Agent<C> {
 
     /// Runs until the end. An error is one of the agent's own state: nothing was touched.
     pub async fn run(&mut self) -> Result<End, AgentError> {
+        let end = self.run_to_end().await;
+        self.control.flush().await;
+        end
+    }
+
+    async fn run_to_end(&mut self) -> Result<End, AgentError> {
         info!(
             MESSAGE_ID = message::STARTED,
             MCA_NODE = self.health.node,
@@ -345,8 +351,9 @@ impl<C: ControlPlane> Agent<C> {
         self.health.link_down = self.control.link_down();
         self.date_faults();
         let report = report(self.journal.record(), &self.health);
-        self.telemetry.report(&report, self.host.clock.now());
+        // Before `status` shows the same.
         self.hint(&report);
+        self.telemetry.report(&report, self.host.clock.now());
         if let Err(error) = self.control.publish(&report).await
             && !error.is_away()
         {

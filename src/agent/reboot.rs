@@ -192,6 +192,7 @@ impl<C: ControlPlane> Agent<C> {
         info!(MESSAGE_ID = message::REBOOT, MCA_UPDATE = %record.id, MCA_CONFIG = %config, "{why}");
         self.publish().await;
         self.control.tell(&Occurrence::Reboot { why: why.clone() }).await;
+        self.control.flush().await;
         let kind = self.kind(record, seen).await?;
         if kind == RebootKind::Whole {
             self.count_boots(record);

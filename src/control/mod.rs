@@ -46,6 +46,9 @@ pub enum Released {
     },
 }
 
+/// A MachineConfig, and the policy or why it can't be read.
+pub type ConfigAndPolicy = (MachineConfig, Result<DisruptionPolicy, ControlError>);
+
 /// A source of targets.
 pub trait ControlPlane {
     /// Waits until something may have changed. Cancel-safe: a change that was not yet returned is not lost.
@@ -69,6 +72,17 @@ pub trait ControlPlane {
     /// Fetches the disruption policy in force.
     fn policy(&mut self) -> impl Future<Output = Result<DisruptionPolicy, ControlError>>;
 
+    /// Fetches both, at the same time where that saves time.
+    fn config_and_policy(
+        &mut self,
+        name: &ConfigName,
+    ) -> impl Future<Output = Result<ConfigAndPolicy, ControlError>> {
+        async {
+            let config = self.machine_config(name).await?;
+            Ok((config, self.policy().await))
+        }
+    }
+
     /// Returns where the cluster's trust is found; it changes beside the target. None by default.
     fn trust(&self) -> TrustFeed {
         TrustFeed::default()
@@ -89,8 +103,13 @@ pub trait ControlPlane {
     /// Sees to it that the node takes workload again, once it runs what it should.
     fn release(&mut self, committed: &Target) -> impl Future<Output = Result<Released, ControlError>>;
 
-    /// Tells what happened. It has reached whom it is for when this returns, or can't be told now.
+    /// Tells what happened. Nobody waits until it has reached whom it is for: see [`ControlPlane::flush`].
     fn tell(&mut self, occurrence: &Occurrence) -> impl Future<Output = ()>;
+
+    /// Waits until what was told has reached whom it is for, or can't now. Bounded in time. Nothing is queued by default.
+    fn flush(&mut self) -> impl Future<Output = ()> {
+        async {}
+    }
 
     /// Publishes the node's state. The same report again costs nothing.
     fn publish(&mut self, report: &NodeReport) -> impl Future<Output = Result<(), ControlError>>;

@@ -1,7 +1,7 @@
 //! What happened, as Kubernetes events about the Node, as MCD's (`mcd-contract.md` 5.7).
 //!
-//! An event is sent before the work goes on, so one that precedes a reboot has reached the API server before it. What
-//! repeats is counted in its event; what repeats without end is counted, and told every few minutes.
+//! Events are sent in order beside the work (`outbox`); a reboot waits for those that precede it. What repeats is counted
+//! in its event; what repeats without end is counted, and told every few minutes.
 
 use std::time::{Duration, Instant};
 

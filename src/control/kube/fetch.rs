@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::api::Call;
-use super::{Cluster, ControlError, KubeError, invalid};
+use super::{Cluster, ConfigAndPolicy, ControlError, KubeError, invalid};
 use crate::model::machineconfig::MachineConfig;
 use crate::model::policy::DisruptionPolicy;
 use crate::model::{ConfigName, message};
@@ -17,6 +17,9 @@ const GRACE: Duration = Duration::from_secs(60);
 
 /// How long the operator may take to merge a changed policy, as MCD's (MCD-094).
 const POLICY_GRACE: Duration = Duration::from_secs(120);
+
+/// Where the policy is.
+const POLICY_PATH: &str = "/apis/operator.openshift.io/v1/machineconfigurations/cluster";
 
 /// How many times longer the waits are for what is overdue: it takes somebody to create it.
 const OVERDUE: u32 = 3;
@@ -48,12 +51,17 @@ impl Cluster {
         overdue
     }
 
-    async fn read_config(&mut self, name: &ConfigName) -> Result<Vec<u8>, ControlError> {
+    /// Takes the answer for a MachineConfig.
+    fn config_text(
+        &mut self,
+        name: &ConfigName,
+        answer: Result<Vec<u8>, KubeError>,
+    ) -> Result<Vec<u8>, ControlError> {
         let document = format!("MachineConfig {name}");
-        let path = format!("/apis/machineconfiguration.openshift.io/v1/machineconfigs/{name}");
-        match self.fetch(path).await {
+        match answer {
             Ok(bytes) => {
-                self.awaited = None;
+                // The policy may still be waited for, since when it was.
+                self.awaited.take_if(|(awaited, _)| *awaited == document);
                 Ok(bytes)
             }
             Err(error) if error.is_not_found() => {
@@ -70,9 +78,13 @@ impl Cluster {
 
     /// Returns the policy, and keeps it.
     pub(super) async fn fetch_policy(&mut self) -> Result<DisruptionPolicy, ControlError> {
+        let answer = self.fetch(POLICY_PATH.to_owned()).await;
+        self.take_policy(answer)
+    }
+
+    fn take_policy(&mut self, answer: Result<Vec<u8>, KubeError>) -> Result<DisruptionPolicy, ControlError> {
         let document = "MachineConfiguration cluster";
-        let path = "/apis/operator.openshift.io/v1/machineconfigurations/cluster".to_owned();
-        let bytes = match self.fetch(path).await {
+        let bytes = match answer {
             Ok(bytes) => bytes,
             // Neither the object nor its kind has to be there.
             Err(error) if error.is_not_found() => Vec::new(),
@@ -99,7 +111,29 @@ impl Cluster {
 
     /// Returns a MachineConfig, and keeps it.
     pub(super) async fn fetch_config(&mut self, name: &ConfigName) -> Result<MachineConfig, ControlError> {
-        let bytes = self.read_config(name).await?;
+        let answer = self.fetch(config_path(name)).await;
+        self.take_config(name, answer)
+    }
+
+    /// Returns a MachineConfig and the policy, asked for at the same time. While one is waited for, each is asked for
+    /// only when the other one is there: a try costs one request.
+    pub(super) async fn fetch_both(&mut self, name: &ConfigName) -> Result<ConfigAndPolicy, ControlError> {
+        if self.awaited.is_some() {
+            let config = self.fetch_config(name).await?;
+            return Ok((config, self.fetch_policy().await));
+        }
+        let (config, policy) =
+            tokio::join!(self.fetch(config_path(name)), self.fetch(POLICY_PATH.to_owned()));
+        let config = self.take_config(name, config)?;
+        Ok((config, self.take_policy(policy)))
+    }
+
+    fn take_config(
+        &mut self,
+        name: &ConfigName,
+        answer: Result<Vec<u8>, KubeError>,
+    ) -> Result<MachineConfig, ControlError> {
+        let bytes = self.config_text(name, answer)?;
         let document = format!("MachineConfig {name}");
         let config = MachineConfig::parse(&bytes, &document).map_err(|source| invalid(&document, source))?;
         if config.name() != name {
@@ -116,6 +150,10 @@ impl Cluster {
         }
         Ok(config)
     }
+}
+
+fn config_path(name: &ConfigName) -> String {
+    format!("/apis/machineconfiguration.openshift.io/v1/machineconfigs/{name}")
 }
 
 #[derive(Deserialize)]

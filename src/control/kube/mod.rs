@@ -28,6 +28,7 @@
 //! | `objects` | the same on disk |
 //! | `review` | who may read the metrics |
 //! | `traffic` | counts what is sent |
+//! | `outbox` | writes the MachineConfigNode and the Events beside the work |
 //! | `mcn`, `events`, `evict` | the MachineConfigNode, the Events, the Pods |
 //!
 //! Invariants: a request is sent because something changed, never because time passed, but for a try after a failure;
@@ -54,6 +55,7 @@ mod identity;
 mod mcn;
 mod node;
 mod objects;
+mod outbox;
 mod patience;
 mod publish;
 mod review;
@@ -67,14 +69,13 @@ use std::time::Duration;
 
 use tokio::sync::watch::Receiver;
 use tokio::time::Instant;
-use tracing::warn;
 
-use super::{ControlError, ControlPlane, Drained, Released, TrustFeed, trust_feed};
+use super::{ConfigAndPolicy, ControlError, ControlPlane, Drained, Released, TrustFeed, trust_feed};
 use crate::host::Root;
 use crate::model::machineconfig::MachineConfig;
 use crate::model::pace::Pace;
 use crate::model::policy::DisruptionPolicy;
-use crate::model::{ConfigName, ModelError, Target, message};
+use crate::model::{ConfigName, ModelError, Target};
 use crate::report::{LinkDown, NodeReport, Occurrence};
 
 use api::Link;
@@ -94,6 +95,9 @@ const NAMESPACE: &str = "openshift-machine-config-operator";
 /// How long the first pass waits for the first look at the Node: without it, it would be done twice; but what a node has
 /// to do after a reboot does not wait for an API server that is away.
 const FIRST_TRY: Duration = Duration::from_secs(2);
+
+/// How long a reboot or the end waits for the last events: a busy API server takes them in that time.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Who has the workload leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,8 +123,7 @@ pub struct Cluster {
     cache: Cache,
     drain_by: DrainBy,
     evictor: evict::Evictor,
-    mcn: mcn::Mcn,
-    events: events::Events,
+    outbox: outbox::Outbox,
     /// Drains that were answered without a cordon.
     unheld: workload::Unheld,
     /// An object that is waited for, and since when.
@@ -180,14 +183,15 @@ impl Cluster {
         let (watcher, sight) = Watcher::start(link.clone(), node);
         let (sender, trust) = trust_feed();
         let trust_watcher = TrustWatcher::start(link.clone(), node, sight.clone(), sender);
+        let mcn = mcn::Mcn::new(link.clone(), node).with(match drain_by {
+            DrainBy::Controller => mcn::Cordons::Controllers,
+            DrainBy::Agent => mcn::Cordons::Own,
+        });
+        let events = events::Events::new(link.clone(), node, NAMESPACE);
         Ok(Self {
             bootstrapping: bootstrap::is_pending(&root)?,
             evictor: evict::Evictor::new(link.clone(), node),
-            mcn: mcn::Mcn::new(link.clone(), node).with(match drain_by {
-                DrainBy::Controller => mcn::Cordons::Controllers,
-                DrainBy::Agent => mcn::Cordons::Own,
-            }),
-            events: events::Events::new(link.clone(), node, NAMESPACE),
+            outbox: outbox::Outbox::start(mcn, events, sight.clone(), node),
             cache: Cache::new(root.clone()),
             link,
             node: node.to_owned(),
@@ -274,10 +278,11 @@ impl ControlPlane for Cluster {
         };
         tokio::select! {
             // Each arm only waits: what was seen stays in the channel until a pass takes it in `wanted`, a time that
-            // has come stays come, and the evictor keeps its own.
+            // has come stays come, and the evictor and the outbox keep their own.
             () = Self::seen(&mut self.sight, &self.known) => {}
             () = Self::due(self.due) => {}
             () = evictor => {}
+            () = self.outbox.due() => {}
         }
         Ok(())
     }
@@ -287,7 +292,7 @@ impl ControlPlane for Cluster {
         let sight = self.sight.borrow_and_update().clone();
         let known = Known::of(&sight);
         if known.is_another(&self.known) {
-            self.mcn.look_again();
+            self.outbox.reread().await;
         }
         self.known = known;
         // A pass is about to do what was due.
@@ -303,6 +308,10 @@ impl ControlPlane for Cluster {
 
     async fn policy(&mut self) -> Result<DisruptionPolicy, ControlError> {
         self.fetch_policy().await
+    }
+
+    async fn config_and_policy(&mut self, name: &ConfigName) -> Result<ConfigAndPolicy, ControlError> {
+        Box::pin(self.fetch_both(name)).await
     }
 
     fn trust(&self) -> TrustFeed {
@@ -339,14 +348,12 @@ impl ControlPlane for Cluster {
         if self.away().is_some() {
             return;
         }
-        if let Err(error) = self.events.tell(&node, occurrence).await {
-            warn!(
-                MESSAGE_ID = message::NOT_PUBLISHED,
-                MCA_FAULT = error.reason(),
-                "the event {} can't be told: {error}",
-                occurrence.reason()
-            );
-        }
+        self.outbox.event(node, occurrence.clone()).await;
+    }
+
+    async fn flush(&mut self) {
+        // What is left then can't be told.
+        drop(tokio::time::timeout(FLUSH_TIMEOUT, self.outbox.sent()).await);
     }
 
     async fn publish(&mut self, report: &NodeReport) -> Result<(), ControlError> {

@@ -43,7 +43,8 @@ impl Cluster {
         if report.state == State::Done {
             self.done(report, changes.contains_key(annotations::STATE)).await?;
         }
-        Ok(self.mcn.publish(&node, report).await?)
+        self.outbox.report(node, report.clone()).await;
+        Ok(())
     }
 
     /// Gives a new Node the annotations that its provisioning left (MCD-022, MCD-025); says whether it did.

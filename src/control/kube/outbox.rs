@@ -1,0 +1,239 @@
+//! The MachineConfigNode and the Events: written in order by a task of their own, so that no update waits for them.
+//!
+//! The Node's annotations are what controllers act on; they are written where the work stands. What is queued here is
+//! for people and dashboards. Invariant: all of it was sent, or can't be sent now, when [`Outbox::sent`] returns; that
+//! is waited for before a reboot and before the end.
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+use tracing::warn;
+
+use super::error::KubeError;
+use super::events::Events;
+use super::mcn::Mcn;
+use super::node::NodeView;
+use super::watch::Sight;
+use crate::model::message;
+use crate::model::pace::Pace;
+use crate::report::{NodeReport, Occurrence};
+
+/// How many writes may wait: an update makes about ten. Whoever adds another one waits for the first to be sent.
+const MAX_QUEUED: usize = 64;
+
+/// Something to write.
+#[derive(Debug)]
+enum Write {
+    /// The report, as the MachineConfigNode says it.
+    Report(Box<(NodeView, NodeReport)>),
+    /// An Event about the Node.
+    Event(Box<(NodeView, Occurrence)>),
+    /// Nothing: what is stored may be another object's.
+    Reread,
+}
+
+/// How far the task is.
+#[derive(Debug, Default)]
+struct Progress {
+    written: u64,
+    /// How many reports were not written.
+    failures: u64,
+    /// The last report was written.
+    well: bool,
+}
+
+/// The queue. Dropped, its task ends.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    writes: mpsc::Sender<Write>,
+    progress: watch::Receiver<Progress>,
+    queued: u64,
+    /// Failures that were seen here.
+    failures: u64,
+    /// When a report that failed is due again.
+    due: Option<Instant>,
+    pace: Pace,
+    task: AbortHandle,
+}
+
+impl Outbox {
+    /// Begins. Within a tokio runtime.
+    pub(super) fn start(mcn: Mcn, events: Events, sight: watch::Receiver<Sight>, node: &str) -> Self {
+        let (writes, queue) = mpsc::channel(MAX_QUEUED);
+        let (done, progress) = watch::channel(Progress::default());
+        let task = tokio::spawn(Writer { mcn, events, sight, done }.run(queue)).abort_handle();
+        let pace = Pace::of_requests(&format!("{node}/outbox"));
+        Self { writes, progress, queued: 0, failures: 0, due: None, pace, task }
+    }
+
+    /// Queues a report. One that failed before is due no more: this is its next try.
+    pub(super) async fn report(&mut self, node: NodeView, report: NodeReport) {
+        self.due = None;
+        if self.progress.borrow().well {
+            self.pace.reset();
+        }
+        self.put(Write::Report(Box::new((node, report)))).await;
+    }
+
+    /// Queues an Event.
+    pub(super) async fn event(&mut self, node: NodeView, occurrence: Occurrence) {
+        self.put(Write::Event(Box::new((node, occurrence)))).await;
+    }
+
+    /// Has the stored object read again before the next report.
+    pub(super) async fn reread(&mut self) {
+        self.put(Write::Reread).await;
+    }
+
+    async fn put(&mut self, write: Write) {
+        // It fails when the task is gone, which only the end of the runtime does.
+        if self.writes.send(write).await.is_ok() {
+            self.queued += 1;
+        }
+    }
+
+    /// Waits until a report that was not written is due again. Cancel-safe: the time that was chosen stays.
+    pub(super) async fn due(&mut self) {
+        let due = if let Some(due) = self.due {
+            due
+        } else {
+            let known = self.failures;
+            match self.progress.wait_for(|progress| progress.failures > known).await {
+                Ok(progress) => self.failures = progress.failures,
+                Err(_) => std::future::pending().await,
+            }
+            *self.due.insert(Instant::now() + self.pace.next_wait())
+        };
+        tokio::time::sleep_until(due).await;
+    }
+
+    /// Waits until everything that was queued is sent, or could not be.
+    pub(super) async fn sent(&mut self) {
+        let queued = self.queued;
+        drop(self.progress.wait_for(|progress| progress.written >= queued).await);
+    }
+}
+
+impl Drop for Outbox {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// The task.
+struct Writer {
+    mcn: Mcn,
+    events: Events,
+    sight: watch::Receiver<Sight>,
+    done: watch::Sender<Progress>,
+}
+
+impl Writer {
+    async fn run(mut self, mut queue: mpsc::Receiver<Write>) {
+        while let Some(write) = queue.recv().await {
+            // Boxed: the memory is needed only while something is written.
+            let well = Box::pin(self.write(write)).await;
+            self.done.send_modify(|progress| {
+                progress.written += 1;
+                if let Some(well) = well {
+                    progress.well = well;
+                    progress.failures += u64::from(!well);
+                }
+            });
+        }
+    }
+
+    /// Writes one; says of a report whether it was written.
+    async fn write(&mut self, write: Write) -> Option<bool> {
+        let up = self.sight.borrow().up;
+        match write {
+            Write::Report(report) => {
+                let (node, report) = *report;
+                let well = up && self.mcn.publish(&node, &report).await.inspect_err(unwritten).is_ok();
+                Some(well)
+            }
+            Write::Event(event) => {
+                let (node, occurrence) = *event;
+                if up && let Err(error) = self.events.tell(&node, &occurrence).await {
+                    untold(&occurrence, &error);
+                }
+                None
+            }
+            Write::Reread => {
+                self.mcn.look_again();
+                None
+            }
+        }
+    }
+}
+
+fn unwritten(error: &KubeError) {
+    // That the API server is away is told by the watch of the Node.
+    if !error.is_away() {
+        warn!(
+            MESSAGE_ID = message::NOT_PUBLISHED,
+            MCA_FAULT = error.reason(),
+            "the MachineConfigNode can't be written: {error}. Next: {}",
+            error.next()
+        );
+    }
+}
+
+fn untold(occurrence: &Occurrence, error: &KubeError) {
+    warn!(
+        MESSAGE_ID = message::NOT_PUBLISHED,
+        MCA_FAULT = error.reason(),
+        "the event {} can't be told: {error}",
+        occurrence.reason()
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::api::Link;
+    use super::super::identity::Identity;
+    use super::*;
+    use crate::report::{Health, report};
+
+    /// An API server that takes connections and never answers.
+    #[expect(clippy::disallowed_methods, reason = "a test: it writes the files of a kubeconfig")]
+    fn silent(directory: &std::path::Path, listener: &std::net::TcpListener) -> Link {
+        let authority = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap().cert.pem();
+        std::fs::write(directory.join("ca.crt"), authority).unwrap();
+        std::fs::write(directory.join("token"), "secret").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let text = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n\
+             clusters: [{{name: k, cluster: {{server: 'https://127.0.0.1:{port}', certificate-authority: ca.crt}}}}]\n\
+             users: [{{name: u, user: {{tokenFile: token}}}}]\n"
+        );
+        std::fs::write(directory.join("kubeconfig"), text).unwrap();
+        Link::new(Identity::kubeconfig(&directory.join("kubeconfig")).unwrap())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn update_does_not_wait_for_events_but_reboot_does() {
+        let directory = tempfile::tempdir().unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let link = silent(directory.path(), &listener);
+        let (_sender, sight) = watch::channel(Sight { tried: true, up: true, ..Sight::default() });
+        let (mcn, events) = (Mcn::new(link.clone(), "w"), Events::new(link, "w", "default"));
+        let mut outbox = Outbox::start(mcn, events, sight, "w");
+        let node = NodeView::parse(br#"{"metadata":{"name":"w","uid":"u"}}"#, "Node w").unwrap();
+        let began = Instant::now();
+        outbox.report(node.clone(), report(None, &Health::default())).await;
+        outbox.event(node.clone(), Occurrence::Cordon).await;
+        assert_eq!(began.elapsed(), Duration::ZERO);
+        assert_eq!(outbox.progress.borrow().written, 0);
+        outbox.sent().await;
+        assert_eq!(outbox.progress.borrow().written, 2);
+        assert!(began.elapsed() >= Duration::from_secs(10));
+        // The report failed: it is due again after a wait, once.
+        outbox.due().await;
+        outbox.report(node, report(None, &Health::default())).await;
+        outbox.sent().await;
+        assert_eq!(outbox.progress.borrow().failures, 2);
+    }
+}
