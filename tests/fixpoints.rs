@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 
 use machine_config_agent::model::observation::Carries;
 use machine_config_agent::model::{DisruptionPolicy, Facts, HostSpec, ImageRef, UnitName};
-use machine_config_agent::plan::{After, Drain, Mode, Plan, differences, plan, taken_over};
+use machine_config_agent::plan::{After, Drain, Mode, Plan, differences, plan, seen_origin, taken_over};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -163,6 +163,29 @@ proptest! {
         prop_assert!(matches!(plan.mode(), Mode::Files | Mode::Nothing));
         bring(&mut world, &plan, &to, &Image::default());
         arrived(&world, &to);
+    }
+
+    /// A host that is forced, or came up wrong, ends where the update ends: nothing of the old config stays.
+    #[test]
+    fn seen_origin_leads_where_the_old_config_leads(old in sections(), new in sections()) {
+        let a = Some(world::image('a'));
+        let (from, to) = (spec("old", &old, None, a.clone()), spec("new", &new, None, a));
+        let mut ends = Vec::new();
+        for forced in [false, true] {
+            let mut world = host(&from);
+            let facts = world.facts(&from, &to, Carries::Unknown);
+            let origin = if forced { seen_origin(&from, &to, &facts.seen) } else { from.clone() };
+            let plan = plan(&origin, &to, &facts, &DisruptionPolicy::defaults());
+            // What can't be enabled is refused either way.
+            let Ok(plan) = plan else { continue };
+            bring(&mut world, &plan, &to, &Image::default());
+            arrived(&world, &to);
+            let mut kargs = world.kargs.clone();
+            kargs.sort();
+            ends.push((world.files, world.enabled, world.masked, kargs, world.keys, world.password));
+        }
+        prop_assert_eq!(ends.len(), 2);
+        prop_assert_eq!(&ends[0], &ends[1]);
     }
 
     #[test]

@@ -8,11 +8,11 @@ use crate::journal::{Stored, mcd};
 use crate::model::message;
 use crate::model::{Contents, Facts, FileSpec, HostSpec, ManagedPath, Target, Timestamp, UpdateId};
 use crate::observe::{ObserveError, facts};
-use crate::plan::differences::{differences, taken_over};
+use crate::plan::differences::differences;
 use crate::plan::drift::unresolved;
 use crate::plan::listing::listed;
 use crate::plan::reconcilable::FORCE_FILE;
-use crate::plan::{Batch, Plan, explain, plan};
+use crate::plan::{Batch, Plan, explain, plan, seen_origin};
 use crate::report::Occurrence;
 use crate::telemetry::metrics::Worked;
 use crate::update::Record;
@@ -80,7 +80,8 @@ impl<C: ControlPlane> Agent<C> {
             // What only an installation can change is refused all the same.
             plan(&origin, &to, &facts, &policy)?;
         }
-        let from = planned_from(&origin, &to, &facts, recovering || forced);
+        let trusted = !(origin.is_unmanaged() || recovering || forced);
+        let from = if trusted { origin.clone() } else { seen_origin(&origin, &to, &facts.seen) };
         let plan = plan(&from, &to, &facts, &policy)?;
         if !from.is_unmanaged() {
             // When the drift is put right, the next pass begins after all.
@@ -126,28 +127,6 @@ impl<C: ControlPlane> Agent<C> {
         self.backoff.reset();
         Ok(Turn::Again)
     }
-}
-
-/// Returns what the plan starts from. On a host that was never managed, and on one that came up wrong, that is what
-/// is really there; what only the old spec has is kept in, so that it is removed.
-fn planned_from(origin: &HostSpec, to: &HostSpec, facts: &Facts, recovering: bool) -> HostSpec {
-    if !origin.is_unmanaged() && !recovering {
-        return origin.clone();
-    }
-    let mut from = taken_over(to, &facts.seen);
-    if !origin.is_unmanaged() {
-        from.users.unsupported.clone_from(&origin.users.unsupported);
-    }
-    let gone = |path: &&crate::model::ManagedPath| !to.files.contains_key(*path);
-    for path in origin.files.keys().filter(gone) {
-        if let Some(file) = origin.files.get(path) {
-            from.files.insert(path.clone(), file.clone());
-        }
-    }
-    for (name, unit) in origin.units.iter().filter(|(name, _)| !to.units.contains_key(*name)) {
-        from.units.insert(name.clone(), unit.clone());
-    }
-    from
 }
 
 /// Refuses to build on a host that drifted in something that the update leaves as it is and the target wants otherwise.

@@ -11,6 +11,7 @@
 //! | `sides` | what all nouns ask: is a path written, is it taken away, and why |
 //! | `registries` | whether a change of `registries.conf` needs a drain |
 //! | `reconcilable` | what can't be reached from here |
+//! | `origin` | what a plan starts from where the old config does not say it |
 //! | `differences` | what on the host is not as the spec says (verify and drift ask the same function) |
 //! | `drift` | what else an idle host shows, and what may be shown of contents |
 //! | `repair` | the plan that puts drifted paths right |
@@ -22,6 +23,7 @@ pub mod drift;
 pub mod explain;
 pub mod held;
 pub mod listing;
+pub mod origin;
 pub mod reconcilable;
 pub mod repair;
 pub mod step;
@@ -43,6 +45,7 @@ use crate::model::{DisruptionPolicy, Facts, HostSpec, Target, UnitName};
 use sides::Sides;
 
 pub use differences::{Difference, differences, taken_over};
+pub use origin::seen_origin;
 pub use reconcilable::{Irreconcilable, Unreachable};
 pub use step::{Batch, Because, Lasts, Op, Step};
 

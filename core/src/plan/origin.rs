@@ -1,0 +1,73 @@
+//! What a plan starts from on a host that may not be as its config says: one that was never managed, that came up wrong, or
+//! that an administrator forces.
+//!
+//! What holds of the new config is seen. The old one says what is to go: whatever only it asks for counts as there, so
+//! that the way to the new config ends where every other way ends.
+
+use super::differences::taken_over;
+use crate::model::units::{Enablement, Mask, UnitSpec};
+use crate::model::{HostSpec, Karg, Observation};
+
+/// Returns what of the new config holds, and what only the old one has.
+pub fn seen_origin(old: &HostSpec, to: &HostSpec, seen: &Observation) -> HostSpec {
+    let mut from = taken_over(to, seen);
+    if old.is_unmanaged() {
+        return from;
+    }
+    from.users.unsupported.clone_from(&old.users.unsupported);
+    if to.users.core.is_none() {
+        from.users.core.clone_from(&old.users.core);
+    }
+    let gone = old.files.iter().filter(|(path, _)| !to.files.contains_key(*path));
+    from.files.extend(gone.map(|(path, file)| (path.clone(), file.clone())));
+    for (name, unit) in &old.units {
+        let held = from.units.get(name);
+        if let Some(both) = with_leftovers(held, unit, to.units.get(name)) {
+            from.units.insert(name.clone(), both);
+        }
+    }
+    from.kargs.splice(..0, dropped_kargs(old, to, &seen.kargs));
+    if old.kernel_type != to.kernel_type {
+        from.kernel_type = old.kernel_type;
+    }
+    if old.extensions != to.extensions {
+        from.extensions.clone_from(&old.extensions);
+    }
+    from
+}
+
+/// Adds to what holds of a unit what only the old config has of it; `None` when that is nothing.
+fn with_leftovers(held: Option<&UnitSpec>, old: &UnitSpec, new: Option<&UnitSpec>) -> Option<UnitSpec> {
+    let Some(new) = new else { return Some(old.clone()) };
+    let (contents, dropins) = (None, std::collections::BTreeMap::new());
+    let nothing = UnitSpec { contents, dropins, enablement: Enablement::Preset, mask: Mask::Unset };
+    let held = held.cloned().unwrap_or(nothing);
+    let mut both = held.clone();
+    let dropped = old.dropins.iter().filter(|(name, _)| !new.dropins.contains_key(*name));
+    both.dropins.extend(dropped.map(|(name, contents)| (name.clone(), contents.clone())));
+    if new.contents.is_none() {
+        both.contents.clone_from(&old.contents);
+    }
+    if new.mask != Mask::Masked && old.mask == Mask::Masked {
+        both.mask = Mask::Masked;
+    }
+    if new.enablement == Enablement::Preset {
+        both.enablement = old.enablement;
+    }
+    (both != held).then_some(both)
+}
+
+/// Returns the arguments of the old config that the new one lacks and the command line has.
+fn dropped_kargs(old: &HostSpec, to: &HostSpec, line: &[Karg]) -> Vec<Karg> {
+    let (mut wanted, mut left) = (to.kargs.clone(), line.to_vec());
+    for karg in &to.kargs {
+        take(&mut left, karg);
+    }
+    old.kargs.iter().filter(|karg| !take(&mut wanted, karg) && take(&mut left, karg)).cloned().collect()
+}
+
+/// Takes one instance out; returns true if there was one.
+fn take(list: &mut Vec<Karg>, karg: &Karg) -> bool {
+    let at = list.iter().position(|one| one == karg);
+    at.map(|at| list.remove(at)).is_some()
+}
