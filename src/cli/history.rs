@@ -1,11 +1,13 @@
 //! `history`: past updates.
 
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{CliError, Output, print, print_json};
 use crate::host::root::Root;
-use crate::journal::history::{Entry, load_with_held};
+use crate::journal::history::{Entry, History, load_with_held};
+use crate::model::text::chain;
 use crate::model::text::counted;
 
 /// Flags of `history`.
@@ -22,7 +24,10 @@ pub(super) struct Arguments {
 
 /// Prints the updates in the order in which they ended.
 pub(super) fn run(arguments: &Arguments) -> Result<u8, CliError> {
-    let entries = load_with_held(&Root::open(&arguments.root)?)?;
+    let History { entries, damaged } = load_with_held(&Root::open(&arguments.root)?)?;
+    for error in &damaged {
+        drop(writeln!(std::io::stderr(), "warning: Skipped a past update: {}", chain(error)));
+    }
     match arguments.output {
         Output::Json => print_json(&entries)?,
         Output::Text if entries.is_empty() => print("no updates yet")?,

@@ -26,6 +26,7 @@ use super::failpoint::FailPoints;
 use super::root::{Dir, Entry, MadeDirectory, Missing, Root, no_name, split, unlink};
 use super::selinux::Labels;
 
+pub use draft::DRAFT_SUFFIX;
 use draft::{Draft, temporary};
 use target::{Look, look};
 

@@ -10,6 +10,9 @@ pub enum JournalError {
     /// The disk said no.
     #[error("the agent's state can't be read or written")]
     Host(#[from] HostError),
+    /// What the machine-config-daemon would read after this agent can't be written.
+    #[error("the config can't be committed: the files of machine-config-daemon can't be kept up to date")]
+    Mcd(#[source] HostError),
     /// A file of the state is not what this agent wrote.
     #[error("{path} can't be read as {what}: {cause}; nothing was touched")]
     Unreadable {
@@ -71,7 +74,7 @@ impl JournalError {
     /// Returns what it means for the node.
     pub fn class(&self) -> Class {
         match self {
-            Self::Host(error) => error.class(),
+            Self::Host(error) | Self::Mcd(error) => error.class(),
             Self::Locked { .. } => Class::Degraded,
             Self::Unreadable { .. }
             | Self::Invalid { .. }
@@ -87,6 +90,7 @@ impl JournalError {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Host(_) => "StateNotWritable",
+            Self::Mcd(error) => error.reason(),
             Self::Unreadable { .. } => "StateUnreadable",
             Self::Newer { .. } => "StateNewer",
             Self::Lost { .. } => "StateLost",
@@ -99,7 +103,7 @@ impl JournalError {
     /// Returns what a person does next.
     pub fn next(&self) -> String {
         match self {
-            Self::Host(error) => error.next(),
+            Self::Host(error) | Self::Mcd(error) => error.next(),
             // Alone, without its target, the record would be refused next.
             Self::Unreadable { path, .. } if path.ends_with("/target.json") => {
                 format!("Put {path} back from a backup, or move record.json beside it away to start anew.")

@@ -5,15 +5,18 @@
 //!    the files of older agents, which are named by it, nothing better is known, and all of them come first.
 //! 2. An update that was undone, tried again and undone for the same reason is one entry with a count: a disk that is full
 //!    for a day does not push out what happened before.
-//! 3. An update that failed and is held is shown last although its record is still open: for people it has ended.
+//! 3. One that can't be read is passed over, told and kept: the history is for people, and no update waits for it.
+//! 4. An update that failed and is held is shown last although its record is still open: for people it has ended.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use tracing::warn;
 
 use super::{JournalError, STATE_MODE, state, stored};
 use crate::host::root::Root;
-use crate::model::{Target, Timestamp};
+use crate::model::text::chain;
+use crate::model::{Class, Target, Timestamp};
 use crate::update::resume::held;
 use crate::update::{Fault, Record};
 
@@ -129,7 +132,7 @@ impl Entry {
     pub(super) fn save(mut self, root: &Root) -> Result<(), JournalError> {
         let mut names = names(root)?;
         let last = match names.last() {
-            Some(name) => read(root, name)?.map(|last| (name.clone(), last)),
+            Some(name) => read(root, name)?.entry().map(|last| (name.clone(), last)),
             None => None,
         };
         let name = match last {
@@ -172,22 +175,36 @@ impl Entry {
     }
 }
 
-/// Reads the past updates in the order in which they ended.
-pub fn load(root: &Root) -> Result<Vec<Entry>, JournalError> {
-    let mut entries = Vec::new();
+/// The past updates in the order in which they ended, and why some can't be read.
+#[derive(Debug)]
+pub struct History {
+    /// Those that can be read.
+    pub entries: Vec<Entry>,
+    /// The others.
+    pub damaged: Vec<JournalError>,
+}
+
+/// Reads the past updates.
+pub fn load(root: &Root) -> Result<History, JournalError> {
+    let mut history = History { entries: Vec::new(), damaged: Vec::new() };
     for name in names(root)? {
-        entries.extend(read(root, &name)?);
+        match read(root, &name)? {
+            Found::Nothing => {}
+            Found::Entry(entry) => history.entries.push(*entry),
+            Found::Damaged(error) => history.damaged.push(error),
+        }
     }
-    Ok(entries)
+    Ok(history)
 }
 
 /// Reads the past updates, and last the one that failed and is held.
-pub fn load_with_held(root: &Root) -> Result<Vec<Entry>, JournalError> {
-    let mut entries = load(root)?;
+pub fn load_with_held(root: &Root) -> Result<History, JournalError> {
+    let mut history = load(root)?;
+    let entries = &mut history.entries;
     let held = stored::load_record(root)?.as_ref().and_then(Entry::of_held);
     // One whose archive was cut off is in both.
     entries.extend(held.filter(|held| entries.last().is_none_or(|last| last.id != held.id)));
-    Ok(entries)
+    Ok(history)
 }
 
 /// Returns the names of the entries in the order in which they were written.
@@ -206,12 +223,40 @@ fn path(name: &str) -> String {
     state(&format!("history/{name}"))
 }
 
-fn read(root: &Root, name: &str) -> Result<Option<Entry>, JournalError> {
+/// What is at the place of an entry.
+enum Found {
+    Nothing,
+    Entry(Box<Entry>),
+    Damaged(JournalError),
+}
+
+impl Found {
+    /// Returns the entry; logs why there is none to be read.
+    fn entry(self) -> Option<Entry> {
+        match self {
+            Self::Nothing => None,
+            Self::Entry(entry) => Some(*entry),
+            Self::Damaged(error) => {
+                warn!("Skipped a past update: {}", chain(&error));
+                None
+            }
+        }
+    }
+}
+
+/// Reads an entry. Only what passes by itself is an error: the next try reads it.
+fn read(root: &Root, name: &str) -> Result<Found, JournalError> {
     let path = path(name);
-    let Some(bytes) = root.read(&path)? else { return Ok(None) };
-    serde_json::from_slice(&bytes).map(Some).map_err(|error| JournalError::Unreadable {
-        path,
-        what: "a past update",
-        cause: error.to_string(),
+    let bytes = match root.read(&path) {
+        Ok(Some(bytes)) => bytes,
+        Ok(None) => return Ok(Found::Nothing),
+        Err(error) if error.class() == Class::Retry => return Err(error.into()),
+        Err(error) => return Ok(Found::Damaged(error.into())),
+    };
+    Ok(match serde_json::from_slice(&bytes) {
+        Ok(entry) => Found::Entry(Box::new(entry)),
+        Err(error) => {
+            Found::Damaged(JournalError::Unreadable { path, what: "a past update", cause: error.to_string() })
+        }
     })
 }

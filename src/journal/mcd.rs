@@ -2,8 +2,8 @@
 //! (`mcd-contract.md` 4.1).
 
 use super::{JournalError, STATE_MODE, Stored};
-use crate::host::durable;
 use crate::host::root::Root;
+use crate::host::{HostError, durable};
 use crate::model::machineconfig::MachineConfig;
 use crate::model::{FileMode, ImageRef, Timestamp};
 
@@ -23,6 +23,10 @@ pub fn read(root: &Root) -> Result<Option<Stored>, JournalError> {
 
 /// Writes what is committed as MCD does: the config first, then the image. Only what differs is written.
 pub(super) fn write(root: &Root, stored: &Stored) -> Result<(), JournalError> {
+    bring(root, stored).map_err(JournalError::Mcd)
+}
+
+fn bring(root: &Root, stored: &Stored) -> Result<(), HostError> {
     let image = stored.target.image.as_ref().map(ToString::to_string).unwrap_or_default();
     replace_if_changed(root, CONFIG, stored.machine_config().json().as_bytes(), STATE_MODE)?;
     replace_if_changed(root, IMAGE, image.as_bytes(), FileMode::DEFAULT)?;
@@ -33,9 +37,9 @@ pub(super) fn write(root: &Root, stored: &Stored) -> Result<(), JournalError> {
     Ok(())
 }
 
-fn replace_if_changed(root: &Root, path: &str, bytes: &[u8], mode: FileMode) -> Result<(), JournalError> {
+fn replace_if_changed(root: &Root, path: &str, bytes: &[u8], mode: FileMode) -> Result<(), HostError> {
     if root.read(path)?.as_deref() == Some(bytes) {
         return Ok(());
     }
-    Ok(root.replace(path, bytes, mode)?)
+    root.replace(path, bytes, mode)
 }

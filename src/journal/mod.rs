@@ -123,7 +123,7 @@ impl Journal {
     /// Counts how often, at the end of the history, this target was given up with its effects in place. The order is that
     /// of writing: a clock that jumps changes nothing.
     pub fn wrong_boots(&self, target: &Target) -> Result<u32, JournalError> {
-        let entries = history::load(&self.root)?;
+        let entries = history::load(&self.root)?.entries;
         let wrong = |entry: &&Entry| entry.to == *target && entry.outcome == Outcome::Faulted;
         Ok(u32::try_from(entries.iter().rev().take_while(wrong).count()).unwrap_or(u32::MAX))
     }
@@ -369,7 +369,7 @@ impl Open {
 
 /// Removes what an update left that died as it was begun or ended: its record does not exist yet, or any more.
 fn collect(root: &Root) -> Result<(), JournalError> {
-    let left = |name: &String| name == "target.json" || name.ends_with(".mca-new");
+    let left = |name: &String| name == "target.json" || name.ends_with(durable::DRAFT_SUFFIX);
     for name in root.list(STATE_DIR)?.into_iter().filter(left) {
         root.remove(&state(&name))?;
     }
@@ -397,6 +397,7 @@ fn named(path: &str, spec: Result<HostSpec, JournalError>) -> Result<HostSpec, J
         other @ (JournalError::Host(_)
         | JournalError::Unreadable { .. }
         | JournalError::Invalid { .. }
+        | JournalError::Mcd(_)
         | JournalError::Newer { .. }
         | JournalError::Lost { .. }
         | JournalError::Locked { .. }

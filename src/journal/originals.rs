@@ -180,10 +180,20 @@ pub fn discard_all(root: &Root) -> Result<(), HostError> {
     for name in root.list(PREIMAGES)?.into_iter().filter(|name| name != saved::KEPT) {
         root.remove_tree(&format!("{PREIMAGES}/{name}"))?;
     }
-    Ok(())
+    discard_drafts(root)
 }
 
 /// Forgets the originals of an update that is over. It may be repeated.
 pub fn discard(root: &Root, update: &UpdateId) -> Result<(), HostError> {
-    root.remove_tree(&format!("{PREIMAGES}/{update}"))
+    root.remove_tree(&format!("{PREIMAGES}/{update}"))?;
+    discard_drafts(root)
+}
+
+/// Removes what a process has left that died as it kept an original.
+fn discard_drafts(root: &Root) -> Result<(), HostError> {
+    let directory = format!("{PREIMAGES}/{}", saved::KEPT);
+    for name in root.list(&directory)?.into_iter().filter(|name| name.ends_with(durable::DRAFT_SUFFIX)) {
+        root.remove(&format!("{directory}/{name}"))?;
+    }
+    Ok(())
 }

@@ -188,7 +188,7 @@ fn commit_that_fails_at_any_sync_is_repeated() {
         assert_eq!(phase(&journal), None);
         assert_eq!(journal.committed().unwrap().config.as_str(), "b");
         drop(journal);
-        let entries = super::history::load(&desk.root).unwrap();
+        let entries = super::history::load(&desk.root).unwrap().entries;
         assert_eq!(entries.len(), 1, "sync {sync}");
         assert_eq!(desk.open().committed().unwrap().config.as_str(), "b");
         if over {
@@ -230,6 +230,71 @@ fn wrong_boots_are_counted_in_order_of_writing() {
     assert_eq!(journal.wrong_boots(&b.target).unwrap(), 0);
 }
 
+/// A past update that can't be read is no reason to touch nothing: it is passed over, and stays for who wants to look.
+#[test]
+fn damaged_past_update_stops_no_update() {
+    type Damage = fn(&PathBuf);
+    let desk = Desk::new();
+    let (b, c) = (config("b"), config("c"));
+    let mut journal = desk.begun();
+    journal.commit(now()).unwrap();
+    let last = desk.state("history/entry-0000000001.json");
+    let good = fs::read(&last).unwrap();
+    let damage: [(&str, Damage); 3] = [
+        ("half", |at| fs::write(at, "{\"id\": \"20261120").unwrap()),
+        ("another shape", |at| fs::write(at, "[]").unwrap()),
+        ("a directory", |at| {
+            fs::remove_file(at).unwrap();
+            fs::create_dir(at).unwrap();
+        }),
+    ];
+    for (number, (what, damage)) in damage.into_iter().enumerate() {
+        damage(&last);
+        let from = journal.origin_spec().unwrap();
+        assert_eq!(journal.wrong_boots(&c.target).unwrap(), u32::try_from(number).unwrap(), "{what}");
+        journal.begin(record(&format!("update-{what}").replace(' ', "-"), &from, &c), &c).unwrap();
+        journal.give_up(fault("NotAsPlanned"), now()).unwrap();
+        assert!(last.exists(), "{what}");
+    }
+    journal.begin(record("update-b", &b.spec().unwrap(), &c), &c).unwrap();
+    drop(journal);
+    let mut journal = desk.open();
+    fs::remove_dir(&last).unwrap();
+    fs::write(&last, good).unwrap();
+    // One that is damaged after it was written is not written over.
+    let newest = desk.state("history/entry-0000000004.json");
+    fs::write(&newest, "").unwrap();
+    journal.commit(now()).unwrap();
+    assert_eq!(fs::read(&newest).unwrap(), b"");
+    assert!(desk.state("history/entry-0000000005.json").exists());
+}
+
+/// A process that died as it kept an original has left a draft of it: what was replaced may be a secret.
+#[test]
+fn drafts_of_kept_originals_are_removed() {
+    let desk = Desk::new();
+    let mut journal = desk.begun();
+    let kept = desk.state("preimages/kept");
+    let draft = || {
+        fs::create_dir_all(&kept).unwrap();
+        fs::write(kept.join(".%2Fetc%2Fother.json.mca-new"), "secret").unwrap();
+        fs::write(kept.join("%2Fetc%2Fanother.json"), "kept").unwrap();
+    };
+    let left = || {
+        let names =
+            fs::read_dir(&kept).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.ends_with("other.json.mca-new")).count()
+    };
+    draft();
+    journal.commit(now()).unwrap();
+    assert_eq!(left(), 0, "at the end of an update");
+    draft();
+    drop(journal);
+    drop(desk.open());
+    assert_eq!(left(), 0, "at a start");
+    assert!(kept.join("%2Fetc%2Fanother.json").exists());
+}
+
 /// A full history forgets what was written first, not what has the oldest time. Files of older agents come first.
 #[test]
 fn full_history_forgets_the_oldest_written() {
@@ -245,7 +310,7 @@ fn full_history_forgets_the_oldest_written() {
         let old = String::from_utf8(entry.clone()).unwrap().replace("20161120-000000-000000", &id);
         fs::write(desk.state(&format!("history/{id}.json")), old).unwrap();
     }
-    let ids = || load(&desk.root).unwrap().into_iter().map(|entry| entry.id).collect::<Vec<_>>();
+    let ids = || load(&desk.root).unwrap().entries.into_iter().map(|entry| entry.id).collect::<Vec<_>>();
     assert_eq!((ids().len(), ids()[KEPT - 1].as_str()), (KEPT, "20161120-000000-000000"));
     let c = config("c");
     journal.begin(record("20161120-000000-000009", &from, &c), &c).unwrap();
@@ -274,7 +339,7 @@ fn repeated_failures_are_one_entry() {
     fail(500, "c", "Io");
     fail(501, "d", "Io");
     fail(502, "d", "Io");
-    let entries = load(&desk.root).unwrap();
+    let entries = load(&desk.root).unwrap().entries;
     let shown: Vec<_> = entries
         .iter()
         .map(|entry| (entry.to.config.as_str(), entry.outcome.word(), entry.attempts, entry.id.as_str()))
@@ -295,14 +360,14 @@ fn repeated_failures_are_one_entry() {
 fn held_update_is_in_the_history() {
     let desk = Desk::new();
     let mut journal = desk.begun();
-    assert_eq!(load_with_held(&desk.root).unwrap().len(), 0, "under way");
+    assert_eq!(load_with_held(&desk.root).unwrap().entries.len(), 0, "under way");
     journal.fail(fault("Io"), Some(&Event::RollBack), now()).unwrap();
-    let entries = load_with_held(&desk.root).unwrap();
+    let entries = load_with_held(&desk.root).unwrap().entries;
     assert_eq!(entries.len(), 1);
     assert_eq!((entries[0].held, entries[0].outcome), (true, Outcome::RolledBack));
     assert_eq!(entries[0].fault.as_ref().unwrap().reason, "Io");
     journal.archive(Outcome::RolledBack, now()).unwrap();
-    let entries = load_with_held(&desk.root).unwrap();
+    let entries = load_with_held(&desk.root).unwrap().entries;
     assert_eq!((entries.len(), entries[0].held), (1, false));
 }
 

@@ -96,15 +96,17 @@ impl<'a> Draft<'a> {
     }
 }
 
+/// What the name of a new version ends in that waits beside its place.
+pub const DRAFT_SUFFIX: &str = ".mca-new";
+
 /// The name under which a new version waits: the same at each run, so that a rerun finds it; hidden, so that programs
 /// that read whole directories (systemd, sysctl, cri-o) skip it.
 pub(super) fn temporary(name: &str) -> String {
-    const SUFFIX: &str = ".mca-new";
     // NAME_MAX is 255.
-    if name.len() + SUFFIX.len() < 255 {
-        format!(".{name}{SUFFIX}")
+    if name.len() + DRAFT_SUFFIX.len() < 255 {
+        format!(".{name}{DRAFT_SUFFIX}")
     } else {
-        format!(".{}{SUFFIX}", crate::model::Sha256::of(name.as_bytes()))
+        format!(".{}{DRAFT_SUFFIX}", crate::model::Sha256::of(name.as_bytes()))
     }
 }
 
