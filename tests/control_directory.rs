@@ -88,6 +88,28 @@ async fn what_is_wrong_is_reported_and_mended_by_itself() {
     assert!(status(&daemon)["fault"].is_null());
 }
 
+/// MCD-221: MCD's own files are part of a commit. A directory of them that another user owns keeps it waiting: the fault names
+/// the directory and its end, and nothing is told as done before.
+#[tokio::test(flavor = "current_thread")]
+async fn unsafe_directory_of_mcd_is_reported_until_it_is_mended() {
+    let node = Node::new();
+    let mcd = node.path("root/etc/machine-config-daemon");
+    std::fs::create_dir_all(&mcd).unwrap();
+    std::os::unix::fs::chown(&mcd, Some(1000), None).unwrap();
+    let mut daemon = Daemon::start(node);
+    daemon.put("policy.yaml", QUIET);
+    daemon.put("machineconfigs/rendered-worker-a.yaml", &motd("rendered-worker-a", "a"));
+    daemon.put("target.yaml", "config: rendered-worker-a\n");
+    let words = ["/etc/machine-config-daemon belongs to another user", "Next: ", "chown root:root"];
+    daemon.until_fault("UnsafeDirectory", &words).await;
+    assert!(!daemon.log().contains("is done: 1 step"), "{}", daemon.log());
+    assert_eq!(status(&daemon)["fault"]["reason"], "UnsafeDirectory");
+    std::os::unix::fs::chown(&mcd, Some(0), None).unwrap();
+    daemon.until_done("rendered-worker-a").await;
+    assert!(daemon.log().contains("is done: 1 step"), "{}", daemon.log());
+    assert!(daemon.node.read("root/etc/machine-config-daemon/currentconfig").contains("rendered-worker-a"));
+}
+
 /// Follows the report that `status` shows: the one in the control directory may have no safe place.
 struct Refusals {
     watch: Watch,

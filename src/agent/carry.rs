@@ -287,34 +287,38 @@ impl<C: ControlPlane> Agent<C> {
             "{}; replanning from the observed state",
             fault.message
         );
-        self.count_end(Outcome::Faulted);
+        let record = self.journal.record().cloned();
         self.journal.give_up(fault, self.host.clock.now())?;
+        if let Some(record) = &record {
+            self.count_end(record, Outcome::Faulted);
+        }
         Ok(Turn::Again)
     }
 
     /// Makes the new spec the committed one.
     pub(super) async fn commit(&mut self) -> Result<Turn, AgentError> {
-        self.tell_services().await;
         let now = self.host.clock.now();
-        if let Some(record) = self.journal.record() {
+        let record = self.journal.record().cloned();
+        if record.as_ref().is_some_and(|record| record.staged_os() != StagedOs::None) {
+            self.end_count();
+        }
+        self.journal.commit(now)?;
+        // Only what is committed is told as done, and once.
+        if let Some(record) = &record {
+            self.tell_services(record).await;
             let seconds = now.since(record.started).as_secs_f64();
             info!(MESSAGE_ID = message::COMMITTED, MCA_UPDATE = %record.id, MCA_CONFIG = %record.to.config,
                 "update {} to {} is done: {}, {}, {seconds:.1} s", record.id, record.to.config,
                 counted(record.plan.steps().len(), "step"), counted(record.reboots, "reboot"));
+            self.count_end(record, Outcome::Committed);
         }
-        self.count_end(Outcome::Committed);
-        if self.journal.record().is_some_and(|record| record.staged_os() != StagedOs::None) {
-            self.end_count();
-        }
-        self.journal.commit(now)?;
         self.health.since = now;
         self.backoff.reset();
         Ok(Turn::Again)
     }
 
     /// Tells what was done in place of a reboot.
-    async fn tell_services(&mut self) {
-        let Some(record) = self.journal.record() else { return };
+    async fn tell_services(&mut self, record: &Record) {
         match record.plan.after().clone() {
             After::Nothing if record.is_repair() => {}
             After::Nothing => self.control.tell(&Occurrence::SkipReboot).await,

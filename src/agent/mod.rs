@@ -49,7 +49,7 @@ use crate::telemetry::Telemetry;
 use crate::telemetry::metrics::Worked;
 use crate::update::ending::{Ask, SOON};
 use crate::update::record::StagedOs;
-use crate::update::{Decision, Event, resume};
+use crate::update::{Decision, Event, Record, resume};
 
 use drift::{Last, Monitor};
 use duties::OnDuty;
@@ -330,15 +330,17 @@ impl<C: ControlPlane> Agent<C> {
         let faulted = self.journal.record().is_some_and(|record| record.fault.is_some());
         let outcome = if faulted { Outcome::RolledBack } else { Outcome::Superseded };
         self.retry.end();
-        self.count_end(outcome);
+        let record = self.journal.record().cloned();
         self.journal.archive(outcome, self.host.clock.now())?;
+        if let Some(record) = &record {
+            self.count_end(record, outcome);
+        }
         self.health.since = self.host.clock.now();
         Ok(Turn::Again)
     }
 
-    /// Counts the update that is about to end.
-    fn count_end(&self, outcome: Outcome) {
-        let Some(record) = self.journal.record() else { return };
+    /// Counts an update that has ended.
+    fn count_end(&self, record: &Record, outcome: Outcome) {
         self.telemetry.metrics.ended(outcome.word(), &record.durations);
         if record.staged_os() != StagedOs::None {
             let worked = if outcome == Outcome::Committed { Worked::Yes } else { Worked::No };
