@@ -26,7 +26,7 @@ use machine_config_agent::agent::{Agent, AgentError, End, Reboots, Until};
 use machine_config_agent::host::{BoxFuture, Clock, FailPoints, Host, HostError, Root};
 use machine_config_agent::model::{BootId, Class, ConfigName, Target, Timestamp};
 use machine_config_agent::report::{Health, NodeReport, State, report};
-use machine_config_agent::update::ending::{Ask, ENDINGS, Ending, LATER, SOON, Try, next_try};
+use machine_config_agent::update::ending::{Ask, ENDINGS, Ending, LATER, SHORTEST_HOLD, SOON, Try, next_try};
 use machine_config_agent::update::{Event, Fault, Record};
 use made::Made;
 use rustix::fs::{FileType, Mode};
@@ -255,9 +255,9 @@ async fn a_busy_control_plane_does_not_put_a_try_off() {
 #[test]
 fn an_undone_update_without_a_fault_is_begun_again() {
     let mut record = undone(&Made::with_files(), &[Event::Apply { first: 0 }]);
-    assert_eq!(next_try(&record, Ask::Nobody), Try::Now);
+    assert_eq!(next_try(&record, Ask::Nobody, LONG), Try::Now);
     record.fault = Some(fault(Class::Degraded, "Io"));
-    assert_eq!(next_try(&record, Ask::Nobody), Try::Within(LATER));
+    assert_eq!(next_try(&record, Ask::Nobody, LONG), Try::Within(LATER));
 }
 
 fn undone(made: &Made, events: &[Event]) -> Record {
@@ -281,15 +281,15 @@ fn an_update_that_rebooted_the_node_is_tried_again_for_a_person_only() {
         for class in [Class::Retry, Class::Degraded] {
             let record = Record { fault: Some(fault(class, word)), ..record.clone() };
             if *word == "RebootDidNotHappen" {
-                assert_eq!(next_try(&record, Ask::Nobody), Try::Within(SOON));
+                assert_eq!(next_try(&record, Ask::Nobody, LONG), Try::Within(SOON));
                 let came_back = Record { cuts: 1, ..record };
-                assert_eq!(next_try(&came_back, Ask::Nobody), Try::Never);
+                assert_eq!(next_try(&came_back, Ask::Nobody, LONG), Try::Never);
                 continue;
             }
             for ask in [Ask::Nobody, Ask::Host, Ask::Start, Ask::Rewritten] {
-                assert_eq!(next_try(&record, ask), Try::Never, "{word} {ask:?}");
+                assert_eq!(next_try(&record, ask, LONG), Try::Never, "{word} {ask:?}");
             }
-            assert_eq!(next_try(&record, Ask::Person), Try::Now, "{word}");
+            assert_eq!(next_try(&record, Ask::Person, LONG), Try::Now, "{word}");
         }
     }
 }
@@ -309,10 +309,21 @@ fn who_asks_decides_on_a_hold() {
         ("WordOfAnOldAgent", [never, never, now, now, now]),
     ] {
         let record = Record { fault: Some(fault(Class::Degraded, word)), ..record.clone() };
-        assert_eq!(asks.map(|ask| next_try(&record, ask)), expected, "{word}");
+        assert_eq!(asks.map(|ask| next_try(&record, ask, LONG)), expected, "{word}");
+    }
+    // What never rests is tried no more often than that; a start and a person are.
+    let record_of = |word| Record { fault: Some(fault(Class::Degraded, word)), ..record.clone() };
+    for (ask, expected) in [
+        (Ask::Host, Try::In(Duration::from_secs(9))),
+        (Ask::Rewritten, Try::In(Duration::from_secs(9))),
+        (Ask::Start, now),
+        (Ask::Person, now),
+    ] {
+        assert_eq!(next_try(&record_of("Io"), ask, Duration::from_secs(1)), expected, "{ask:?}");
+        assert_eq!(next_try(&record_of("Io"), ask, SHORTEST_HOLD), now, "{ask:?}");
     }
     let shortage = Record { fault: Some(fault(Class::Retry, "Io")), ..record };
-    assert_eq!(next_try(&shortage, Ask::Nobody), Try::Within(SOON));
+    assert_eq!(next_try(&shortage, Ask::Nobody, LONG), Try::Within(SOON));
 }
 
 /// inotify's limits, or anything else that ends a wait: told, and looked at from time to time, with the process alive.

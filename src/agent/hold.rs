@@ -14,12 +14,9 @@ use crate::model::text::chain;
 use crate::model::{Class, ModelError, message};
 use crate::plan::differences::differences;
 use crate::report::Occurrence;
-use crate::update::ending::{Ask, SOON, Try, next_try, what_ends};
+use crate::update::ending::{Ask, SOON, Try, is_retried_on_change, next_try, what_ends};
 use crate::update::resume::{held, is_unproven};
 use crate::update::{Ending, Fault, Record};
-
-/// A host, or a writer of the target, that never rests has a failed update tried no more often than this.
-const SHORTEST: Duration = Duration::from_secs(10);
 
 /// The next try of an update that failed and is undone.
 #[derive(Debug, Default)]
@@ -160,22 +157,18 @@ impl<C: ControlPlane> Agent<C> {
         let now = Instant::now();
         let Retry { ask, hold } = std::mem::take(&mut self.retry);
         let mut hold = hold.unwrap_or(Hold { since: now, due: None });
-        let pressed = self.until == Until::Stopped
-            && matches!(ask, Ask::Host | Ask::Rewritten)
-            && now < hold.since + SHORTEST;
-        match next_try(record, ask) {
+        // Who runs `apply` once more waits for its end: that is no program that never rests.
+        let held = if self.until == Until::Settled { Duration::MAX } else { now - hold.since };
+        match next_try(record, ask, held) {
             _ if hold.due.is_some_and(|due| due <= now) => return self.archive(),
-            Try::Now if !pressed => return self.archive(),
-            Try::Now => {
-                let soon = hold.since + SHORTEST;
-                hold.due = Some(hold.due.map_or(soon, |due| due.min(soon)));
-            }
+            Try::Now => return self.archive(),
+            Try::In(rest) => hold.due = Some(hold.due.map_or(now + rest, |due| due.min(now + rest))),
             Try::Within(longest) if hold.due.is_none() => {
                 hold.due = Some(now + self.backoff.next_wait_up_to(longest));
             }
             Try::Within(_) | Try::Never => {}
         }
-        if next_try(record, Ask::Host) == Try::Now
+        if is_retried_on_change(record)
             && let Some(spec) = self.journal.target_spec().cloned()
         {
             self.watch_over(&spec)?;

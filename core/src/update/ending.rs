@@ -9,7 +9,9 @@
 //! 2. No retry by itself may disrupt: an update that has rebooted the node ([`has_rebooted`]) is tried again only when
 //!    somebody asks for it, and one that has touched services no more often than [`Ending::Later`]. A node that was
 //!    drained stays drained while it is held, so a try drains nobody.
-//! 3. A restart of the agent may be a boot or a crash. It is taken for a person's wish only where the fault is none that
+//! 3. What never rests (a host that changes all the time, a program that writes the same target again and again) asks for
+//!    tries without end: they are made no more often than [`SHORTEST_HOLD`].
+//! 4. A restart of the agent may be a boot or a crash. It is taken for a person's wish only where the fault is none that
 //!    needs another target, and the update has not rebooted the node: a try costs no reboot then.
 
 use std::time::Duration;
@@ -23,6 +25,9 @@ pub const SOON: Duration = Duration::from_secs(60);
 
 /// The longest wait for the next try of what mostly needs a person.
 pub const LATER: Duration = Duration::from_secs(600);
+
+/// A host, or a writer of the target, that never rests has a failed update tried no more often than this.
+pub const SHORTEST_HOLD: Duration = Duration::from_secs(10);
 
 /// What ends a fault, beside another target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -163,6 +168,8 @@ pub enum Ask {
 pub enum Try {
     /// At once.
     Now,
+    /// After this wait, or a shorter one that was given before.
+    In(Duration),
     /// After a wait that grows up to this.
     Within(Duration),
     /// Not by itself.
@@ -224,27 +231,38 @@ pub fn what_ends(fault: &Fault, update: Option<&Record>) -> &'static str {
     }
 }
 
-/// Decides when an update that failed and is undone is tried again.
-pub fn next_try(record: &Record, ask: Ask) -> Try {
+/// Decides when an update that failed and is undone is tried again, after it was held for some time.
+pub fn next_try(record: &Record, ask: Ask, held: Duration) -> Try {
     // Its target was replaced and has come back.
     let Some(fault) = &record.fault else { return Try::Now };
     let ending = Ending::of(fault);
     let (rebooted, services) = (has_rebooted(record), has_touched_services(record));
     let asked = match ask {
         Ask::Nobody => false,
-        Ask::Host => !rebooted && !services && matches!(ending, Ending::Soon | Ending::Later | Ending::Event),
+        Ask::Host => is_retried_on_change(record),
         Ask::Start => !rebooted && ending != Ending::Target,
-        // A program may write the same target again and again.
         Ask::Rewritten => !rebooted,
         Ask::Person => true,
     };
+    let rest = match ask {
+        Ask::Host | Ask::Rewritten => SHORTEST_HOLD.saturating_sub(held),
+        Ask::Nobody | Ask::Start | Ask::Person => Duration::ZERO,
+    };
     match ending.longest() {
-        _ if asked => Try::Now,
+        _ if asked && rest.is_zero() => Try::Now,
+        _ if asked => Try::In(rest),
         Some(_) if rebooted => Try::Never,
         Some(_) if services => Try::Within(LATER),
         Some(longest) => Try::Within(longest),
         None => Try::Never,
     }
+}
+
+/// Returns true if a change of the host has a held update tried again: the host is watched for it.
+pub fn is_retried_on_change(record: &Record) -> bool {
+    let ends = |fault| matches!(Ending::of(fault), Ending::Soon | Ending::Later | Ending::Event);
+    let disturbed = has_rebooted(record) || has_touched_services(record);
+    record.fault.as_ref().is_none_or(|fault| ends(fault) && !disturbed)
 }
 
 /// Says whether the update has rebooted the node, wherever to.
