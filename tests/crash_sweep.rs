@@ -112,8 +112,8 @@ fn units_leave_no_trace() {
 /// What a host looks like is a function of how it was installed and of the config in force: no way there, no kill on it
 /// and no user of the host can be seen in it. See `sweep::model`.
 ///
-/// `MODEL_CONFIGS=100000` plays so many configs; `MODEL_SEED` draws others; `MODEL_ATTACKED=1` has a user attack each tenth
-/// host.
+/// `MODEL_CONFIGS=100000` plays so many configs; `MODEL_SEED` draws others; a user attacks each tenth host, with
+/// `MODEL_ATTACKED=1` each one, with `MODEL_ATTACKED=0` none.
 #[test]
 fn host_state_depends_on_the_config_alone() {
     let home = sweep::scratch();
@@ -121,7 +121,7 @@ fn host_state_depends_on_the_config_alone() {
     let begun = Instant::now();
     let configs = usize::try_from(number("MODEL_CONFIGS", 2000)).unwrap();
     let seed = number("MODEL_SEED", 1);
-    let attacked = number("MODEL_ATTACKED", 0) > 0;
+    let attacked = number("MODEL_ATTACKED", 10);
     let mut all = Counts::default();
     let mut wrong = Vec::new();
     std::thread::scope(|scope| {
@@ -136,6 +136,7 @@ fn host_state_depends_on_the_config_alone() {
     tell!("{all:?}, {} wrong, seed {seed}, {:.1} s", wrong.len(), begun.elapsed().as_secs_f64());
     assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
     assert!(all.configs >= configs && all.kills > 0 && all.superseded > 0 && all.reboots > 0, "{all:?}");
+    assert!(attacked == 0 || (all.attacked > 0 && all.moves > 0 && all.forced > 0), "{all:?}");
 }
 
 fn number(name: &str, otherwise: u64) -> u64 {

@@ -16,6 +16,9 @@ pub const AGENT: &str = env!("CARGO_BIN_EXE_machine-config-agent");
 /// The exit code with which the agent asks for a reboot.
 pub const REBOOT: i32 = 133;
 
+/// The exit code with which the agent says that the config was not applied.
+pub const FAILED: i32 = 4;
+
 /// What a process that died of SIGKILL counts as, directly and through the sandbox.
 pub const KILLED: i32 = 137;
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::attacker::Attacker;
 use super::model::{HOME, KEYS, NAMES, Unit, Wish, found, install, looks, plain, policy};
-use super::place::{Down, KILLED, Kind, Place, REBOOT, Ran};
+use super::place::{Down, FAILED, KILLED, Kind, Place, REBOOT, Ran};
 use super::play::Chance;
 use super::tree::{Tree, exactly, one_of};
 
@@ -33,10 +33,13 @@ const FILES: [(&str, bool); 8] = [
     ("etc/many/2/b", false),
     ("etc/link", false),
     ("etc/costly", false),
-    ("var/home/core/.profile", true),
+    (PROFILE, true),
 ];
 const TEXTS: [&str; 3] = ["one\n", "two\n", ""];
 const MODES: [u32; 3] = [0o644, 0o600, 0o755];
+/// What an administrator leaves there has the next config written whatever drifted.
+const FORCE: &str = "root/run/machine-config-daemon-force";
+const PROFILE: &str = "var/home/core/.profile";
 const SETS_OF_KEYS: [&[&str]; 3] =
     [&["ssh-ed25519 AAAA one"], &["ssh-ed25519 BBBB two", "ssh-rsa CC three"], &[]];
 
@@ -50,6 +53,7 @@ pub struct Counts {
     pub runs: u32,
     pub attacked: usize,
     pub moves: u64,
+    pub forced: u32,
 }
 
 impl std::ops::AddAssign for Counts {
@@ -61,6 +65,7 @@ impl std::ops::AddAssign for Counts {
         self.runs += other.runs;
         self.attacked += other.attacked;
         self.moves += other.moves;
+        self.forced += other.forced;
     }
 }
 
@@ -126,6 +131,8 @@ struct Player {
     has: Wish,
     had: Vec<Wish>,
     number: usize,
+    /// Whether what an attacker took away may still be missing.
+    robbed: bool,
     counts: Counts,
 }
 
@@ -146,7 +153,7 @@ impl Player {
         exactly(&wants, &plain(looks(&installed, &Wish::default()), &[]))?;
         installed.retain(|path, _| !path.contains(".wants/"));
         let (has, had, number, counts) = (Wish::default(), vec![Wish::default()], 0, Counts::default());
-        Ok(Self { dir, place, chance, installed, has, had, number, counts })
+        Ok(Self { dir, place, chance, installed, has, had, number, robbed: false, counts })
     }
 
     /// Another config: one of before, an empty one, or the last one with some changes.
@@ -176,8 +183,7 @@ impl Player {
     fn play(&mut self, mut wish: Wish, kills: Kills) -> Result<(), String> {
         let mut name = self.write(&wish);
         for run in 0.. {
-            let killed = kills == Kills::Some && self.chance.draw(2) == 1;
-            let point = killed.then(|| format!("kill:{}", self.chance.draw(60)));
+            let point = (kills == Kills::Some).then(|| self.fail_point()).flatten();
             let ran = self.place.apply(&name, None, point.as_deref())?;
             match ran.code {
                 0 => break,
@@ -196,6 +202,11 @@ impl Player {
                         name = self.write(&wish);
                     }
                 }
+                FAILED if self.is_held_by_robbery(&wish, &ran) => {
+                    self.counts.forced += 1;
+                    fs::create_dir_all(self.dir.join("root/run")).unwrap();
+                    fs::write(self.dir.join(FORCE), "").unwrap();
+                }
                 _ => return Err(self.wrong(&wish, &ran, "failed")),
             }
             if run > RUNS {
@@ -205,21 +216,45 @@ impl Player {
         self.arrived(wish, kills)
     }
 
-    /// The same beside an attacker: what he does not own is as in the old or the new config at every end of a run, and when he
-    /// is gone the next config arrives.
+    /// Every other time a point to die at.
+    fn fail_point(&mut self) -> Option<String> {
+        (self.chance.draw(2) == 1).then(|| format!("kill:{}", self.chance.draw(60)))
+    }
+
+    /// Returns true if the config is refused for what an attacker took away, and keeps some of it: what it lets go must not
+    /// hold it.
+    fn is_held_by_robbery(&self, wish: &Wish, ran: &Ran) -> bool {
+        let keeps = wish.core.is_some() || wish.files.contains_key(PROFILE);
+        self.robbed && keeps && ran.log.contains("no update is begun") && !self.dir.join(FORCE).exists()
+    }
+
+    /// Asks for a config beside an attacker, killed on the way or not: what he does not own is as in the old or the new config
+    /// after it. When he is gone, the next config arrives.
     fn play_attacked(&mut self) -> Result<(), String> {
         let wish = self.next();
         let name = self.write(&wish);
         self.counts.attacked += 1;
         let (root, seed) = (self.dir.join("root"), self.chance.draw(u64::MAX));
         let attacker = Attacker::start(&root, HOME, &self.dir.join("outside"), seed);
-        let mut ran = None;
+        let mut wrong = None;
+        let mut last = Ran { code: 0, out: String::new(), log: String::new() };
         for _ in 0..3 {
-            let done = self.place.apply_bounded(&name, None);
-            let reboot = matches!(&done, Ok(done) if done.code == REBOOT);
-            ran = Some(done);
-            if reboot {
-                self.place.reboot(Down::Orderly)?;
+            let point = self.fail_point();
+            match self.place.apply_bounded(&name, point.as_deref()) {
+                Ok(ran) => last = ran,
+                Err(why) => wrong = Some(why),
+            }
+            match last.code {
+                0 | FAILED => {}
+                REBOOT => {
+                    self.counts.reboots += 1;
+                    self.place.reboot(Down::Orderly)?;
+                }
+                KILLED if point.is_some() => self.counts.kills += 1,
+                _ => {
+                    wrong =
+                        wrong.or_else(|| Some(self.wrong(&wish, &last, "ended badly beside an attacker")));
+                }
             }
         }
         self.counts.moves += attacker.end();
@@ -228,10 +263,10 @@ impl Player {
             let path = entry.unwrap().path();
             fs::remove_dir_all(&path).or_else(|_| fs::remove_file(&path)).unwrap();
         }
-        let ran = ran.unwrap()?;
-        if ![0, 4, REBOOT].contains(&ran.code) {
-            return Err(self.wrong(&wish, &ran, "ended badly beside an attacker"));
+        if let Some(wrong) = wrong {
+            return Err(wrong);
         }
+        let ran = last;
         let wishes = [&self.has, &wish];
         let of_root = |tree: Tree| {
             let mut tree = plain(tree, &wishes);
@@ -246,6 +281,7 @@ impl Player {
             return Err(self.wrong(&wish, &ran, "something outside of the host was touched"));
         }
         self.installed.retain(|path, _| !path.starts_with("var/home"));
+        self.robbed = true;
         Ok(())
     }
 
@@ -274,6 +310,7 @@ impl Player {
         }
         self.had.push(wish.clone());
         self.has = wish;
+        self.robbed = false;
         Ok(())
     }
 
@@ -287,8 +324,8 @@ impl Player {
     }
 }
 
-/// Plays so many configs, on one host after the other. Every tenth host may be attacked.
-pub fn play(home: &Path, seed: u64, configs: usize, attacked: bool) -> (Counts, Option<String>) {
+/// Plays so many configs, on one host after the other. A user attacks each so many-th host; 0 is none.
+pub fn play(home: &Path, seed: u64, configs: usize, attacked: u64) -> (Counts, Option<String>) {
     let mut counts = Counts::default();
     for host in 0.. {
         let dir = home.join(format!("{seed}-{host}"));
@@ -297,16 +334,10 @@ pub fn play(home: &Path, seed: u64, configs: usize, attacked: bool) -> (Counts, 
         let mut player = Player::new(dir.clone(), chance).unwrap();
         let mut played = || {
             while player.counts.configs < CONFIGS_OF_A_HOST {
-                let attacks = attacked && host % 10 == 9 && player.chance.draw(3) == 1;
-                if attacks {
+                if attacked > 0 && host % attacked == attacked - 1 && player.chance.draw(3) == 1 {
                     player.play_attacked()?;
                 }
-                let mut wish = player.next();
-                if attacks {
-                    // What he took away is drift, which is not built upon, unless the config lets it go.
-                    wish.core = None;
-                    wish.files.remove("var/home/core/.profile");
-                }
+                let wish = player.next();
                 player.play(wish, Kills::Some)?;
             }
             Ok(())
