@@ -16,7 +16,10 @@ use calls::{
     Answer, BY_RBAC, CONFIG_NODES, CONFIGS, Call, all_done, annotations, check, config_node,
     config_node_object, config_node_status, event, everyday, node,
 };
-use cluster::{Identity, create_node, create_object, real_only};
+use cluster::{
+    Agent, AgentOptions, Identity, MachineConfigBuilder, annotation, create_node, create_object, node_until,
+    real_only, retarget,
+};
 use serde_json::json;
 use setup::{Applied, apply};
 use thief::{
@@ -352,4 +355,39 @@ async fn kubelet_certificate_cannot_set_target() {
         .await;
     let made = Call::post("create a Node with a target", "/api/v1/nodes", made);
     check(&kubelet("worker-made").await, &[(made, NOT_A_KUBELETS)]).await;
+}
+
+/// Item 14 of issue 10: an agent with the base permissions asks where it may write events, and is refused nothing.
+#[tokio::test]
+async fn agent_with_base_permissions_is_refused_nothing() {
+    if !real_only("permissions::agent_with_base_permissions_is_refused_nothing") {
+        return;
+    }
+    let applied = Applied::new("base", &[]).await;
+    let token = applied.token_on("worker-a").await;
+    applied.client(&token).await;
+    let host = tempfile::tempdir().unwrap();
+    cluster::plain_host::bare(host.path());
+    let kubeconfig = applied.bench.kubeconfig(&Identity::Token(token));
+    let mark = applied.bench.mark().await;
+    let agent = Agent::start(&AgentOptions::new(&kubeconfig, "worker-a", host.path()));
+    let is = async |state: &'static str| {
+        node_until(&applied.admin, "worker-a", state, |node| annotation(node, "state") == Some(state)).await
+    };
+    is("Done").await;
+    // What it refuses is an event at once.
+    MachineConfigBuilder::new("rendered-fips").field("fips", json!(true)).create(&applied.admin).await;
+    retarget(&applied.admin, "worker-a", "rendered-fips", None).await;
+    is("Unreconcilable").await;
+    assert!(agent.terminate().await.success(), "{:?}", agent.lines());
+    let mut requests = applied.bench.requests_since(mark).await;
+    requests.retain(|request| request.user == applied.user());
+    let lines = requests.iter().map(|one| format!("{} {:?}", one.line(), one.code)).collect::<Vec<_>>();
+    assert!(!requests.iter().any(|one| matches!(one.code, Some(401 | 403))), "{lines:?}");
+    let of = |resource: &str| requests.iter().filter(|one| one.resource == resource).collect::<Vec<_>>();
+    assert_eq!(of("selfsubjectaccessreviews").len(), 1, "{lines:?}");
+    assert!(
+        !of("events").is_empty() && of("events").iter().all(|one| one.namespace == "default"),
+        "{lines:?}"
+    );
 }

@@ -227,7 +227,11 @@ async fn permissions(client: &Client) {
         return;
     }
     let manifests = Path::new(env!("CARGO_MANIFEST_DIR")).join("dist/manifests");
-    for file in ["components/kubelet-identity/clusterrole.yaml", "base/policy-machineconfignode.yaml"] {
+    for file in [
+        "components/kubelet-identity/clusterrole.yaml",
+        "base/policy-kubelet.yaml",
+        "base/policy-machineconfignode.yaml",
+    ] {
         let text = std::fs::read_to_string(manifests.join(file)).unwrap();
         for object in serde_saphyr::from_multiple::<Value>(&text).unwrap() {
             let (group, kinds) = match object["kind"].as_str().unwrap() {
