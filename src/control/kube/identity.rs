@@ -263,7 +263,7 @@ fn named(access: &Access) -> Result<Option<String>, KubeError> {
         return Ok(Some(name.to_owned()));
     }
     let Some((certificate, _)) = &access.client else { return Ok(None) };
-    let ders = super::tls::certificates(certificate, &access.file)?;
+    let ders = super::pem::certificates(certificate, &access.file)?;
     Ok(ders.first().and_then(|der| common_name(der)))
 }
 

@@ -57,6 +57,7 @@ mod node;
 mod objects;
 mod outbox;
 mod patience;
+mod pem;
 mod publish;
 mod review;
 mod tls;

@@ -9,13 +9,14 @@ use hyper::body::Bytes;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
 use super::error::KubeError;
 use super::identity::Access;
+use super::pem::certificates;
 
 /// How often an idle connection is tried. A half-open one, of a load balancer that forgot it, would keep the node from
 /// its next target: half a minute, with the patience below, is about what a kubelet takes to notice. A ping is 17 bytes.
@@ -113,11 +114,4 @@ fn client_config(access: &Access) -> Result<ClientConfig, KubeError> {
     // One connection lives long: what would be kept for the next is not worth its memory.
     config.resumption = rustls::client::Resumption::disabled();
     Ok(config)
-}
-
-/// Reads the certificates of a PEM text.
-pub(super) fn certificates(pem: &[u8], file: &str) -> Result<Vec<CertificateDer<'static>>, KubeError> {
-    let wrong =
-        |_| KubeError::Config { file: file.to_owned(), cause: "a certificate is no PEM text".to_owned() };
-    CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>().map_err(wrong)
 }
