@@ -20,8 +20,9 @@ use ostree_ext::ostree::{RepoFile, Sysroot};
 use ostree_ext::prelude::Cast as _;
 
 use super::super::trouble::{Failure, Trouble};
+use super::failed::failed;
 use super::image;
-use super::sysroot::{Access, failed, load};
+use super::sysroot::{Access, load};
 use crate::host::HostError;
 use crate::model::{ImageRef, Sha256};
 

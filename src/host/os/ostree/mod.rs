@@ -20,6 +20,8 @@ pub mod labels;
 pub mod serve;
 
 #[cfg(feature = "backend-ostree")]
+mod failed;
+#[cfg(feature = "backend-ostree")]
 mod image;
 #[cfg(feature = "backend-ostree")]
 mod oci;

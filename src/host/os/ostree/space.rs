@@ -18,7 +18,7 @@ use ostree_ext::ostree::{Deployment, Repo, RepoFile, Sysroot};
 use rustix::fs::statvfs;
 
 use super::super::trouble::{Failure, Trouble};
-use super::sysroot::failed;
+use super::failed::failed;
 use crate::model::ImageRef;
 
 /// What compressed layers become at least when they are unpacked. The true number is higher for text and lower for

@@ -14,9 +14,10 @@ use ostree_ext::sysroot::SysrootLock;
 
 use super::super::trouble::{Failure, SYSROOT, Trouble};
 use super::super::worker::protocol::Secret;
+use super::failed::failed;
 use super::image::{self, Pull};
 use super::space;
-use super::sysroot::{self, Access, Locked, failed};
+use super::sysroot::{self, Access, Locked};
 use super::unverified;
 use crate::model::observation::Staged;
 use crate::model::{ImageRef, Karg};

@@ -10,6 +10,7 @@ use ostree_ext::gio::Cancellable;
 use ostree_ext::ostree::{Deployment, Sysroot};
 
 use super::super::trouble::{Failure, SYSROOT, Trouble};
+use super::failed::failed;
 use super::image;
 use crate::host::lock_holder;
 use crate::model::observation::{Booted, LocalPackages, OsSeen, Staged};
@@ -82,11 +83,6 @@ pub(super) async fn lock(
     let locked = Locked(sysroot);
     locked.load_if_changed(Cancellable::NONE).map_err(failed)?;
     Ok(locked)
-}
-
-/// Wraps an error of libostree.
-pub(super) fn failed(error: impl std::fmt::Display) -> Failure {
-    Failure::told(SYSROOT, &error.to_string(), Trouble::Libostree)
 }
 
 /// Returns the booted deployment.

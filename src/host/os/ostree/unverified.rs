@@ -15,7 +15,7 @@ use ostree_ext::gio::Cancellable;
 use ostree_ext::ostree::Repo;
 
 use super::super::trouble::Failure;
-use super::sysroot::failed;
+use super::failed::failed;
 use crate::host::fsync::fsync;
 
 /// The file, beside the repository: one name a line.
