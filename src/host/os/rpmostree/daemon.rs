@@ -4,12 +4,9 @@
 //! and what a cache holds then is old.
 
 use std::collections::HashMap;
-use std::pin::Pin;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use zbus::export::futures_core::Stream;
-use zbus::names::OwnedUniqueName;
 use zbus::zvariant::{OwnedObjectPath, OwnedValue, Type, Value};
 use zbus::{Connection, MatchRule, Message, MessageStream};
 
@@ -204,18 +201,6 @@ impl Daemon {
         let reply = reply.map_err(Refused::into_error)?;
         read(&reply, name)
     }
-}
-
-/// Says whether a message tells that the daemon's name has lost its owner.
-pub(super) fn is_loss(message: &Message) -> bool {
-    let body = message.body();
-    let owners = body.deserialize::<(String, String, String)>();
-    owners.is_ok_and(|(_, old, new)| OwnedUniqueName::try_from(old).is_ok() && new.is_empty())
-}
-
-/// Returns the next message of a stream; `None` when the connection is closed.
-pub(super) async fn next(stream: &mut MessageStream) -> Option<zbus::Result<Message>> {
-    std::future::poll_fn(|context| Pin::new(&mut *stream).poll_next(context)).await
 }
 
 async fn call<B>(

@@ -5,6 +5,7 @@
 //! | `request` | deciding what to ask for next (pure) |
 //! | `deployments` | the daemon's dictionaries, read into the agent's words (pure) |
 //! | `daemon` | calls on the system bus, properties, the loss of the daemon |
+//! | `messages` | what comes over a bus unasked |
 //! | `transaction` | the socket of one transaction: start, progress, end, cancel |
 //! | `extensions` | the packages of kernels and extensions, where rpm-ostree finds them |
 //! | `stage` | one transaction after the other, until what boots next is what is wanted |
@@ -15,6 +16,7 @@
 mod daemon;
 mod deployments;
 mod extensions;
+mod messages;
 mod request;
 mod stage;
 mod transaction;

@@ -14,9 +14,10 @@ use crate::host::{HostError, Root};
 use crate::model::observation::Staged;
 use crate::model::{Karg, ModelError};
 
-use super::daemon::{Daemon, Refused, next as next_message};
+use super::daemon::{Daemon, Refused};
 use super::deployments::State;
 use super::extensions;
+use super::messages::next as next_message;
 use super::request::{self, Next, OURS, Update};
 use super::transaction::{Ended, Peer};
 

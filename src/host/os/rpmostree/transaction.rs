@@ -10,7 +10,7 @@ use zbus::{Connection, Message, MessageStream};
 use crate::host::HostError;
 use crate::host::os::OsProgress;
 
-use super::daemon::{is_loss, next};
+use super::messages::{is_loss, next};
 
 const INTERFACE: &str = "org.projectatomic.rpmostree1.Transaction";
 
