@@ -9,7 +9,8 @@ use zbus::Connection;
 use zbus::zvariant::OwnedObjectPath;
 
 use super::LINKS_LIMIT;
-use super::bus::{SERVICE_UNIT, Systemd, UNIT, bus_error, call, property, subscribe, within};
+use super::bus::Systemd;
+use super::call::{SERVICE_UNIT, UNIT, bus_error, call, property, subscribe, within};
 use super::signals::{Signals, Told};
 use crate::host::masked::masked;
 use crate::host::{HostError, command};

@@ -6,7 +6,8 @@
 use zbus::zvariant::Value;
 
 use super::JOB_LIMIT;
-use super::bus::{ServiceOutcome, Systemd, refusal, run_job, within};
+use super::bus::{ServiceOutcome, Systemd, run_job};
+use super::call::{refusal, within};
 use super::transient::exists_already;
 use crate::host::HostError;
 use crate::model::UnitName;

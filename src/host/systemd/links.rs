@@ -14,8 +14,8 @@ use crate::model::units::Mask;
 use crate::model::{ManagedPath, UnitName};
 
 use super::install::{Install, template};
+use super::link_verbs::Calls;
 use super::preset::{Preset, Presets};
-use super::unit_files::Calls;
 
 pub(super) const DEV_NULL: &str = "/dev/null";
 /// Where unit files come from besides `/etc`, highest priority first.

@@ -3,7 +3,9 @@
 mod active;
 mod at_shutdown;
 pub(in crate::host) mod bus;
+mod call;
 mod install;
+mod link_verbs;
 mod links;
 mod preset;
 mod service;
@@ -20,9 +22,10 @@ use crate::model::UnitName;
 
 pub use at_shutdown::LastProgram;
 pub use bus::{ServiceOutcome, Systemd};
+pub use link_verbs::{Calls, LinkVerb};
 pub use links::UnitLinks;
 pub use service::ServiceState;
-pub use unit_files::{Calls, LinkVerb, Settled};
+pub use unit_files::Settled;
 
 /// systemd's own limit for starting and stopping a unit is 90 s each; a restart does both, with some units after others.
 const JOB_LIMIT: Duration = Duration::from_secs(300);

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::active::loaded;
-use super::bus::{SERVICE_UNIT, Systemd, UNIT, property, within};
+use super::bus::Systemd;
+use super::call::{SERVICE_UNIT, UNIT, property, within};
 use crate::host::HostError;
 use crate::model::{Timestamp, UnitName};
 

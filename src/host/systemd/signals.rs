@@ -11,7 +11,7 @@ use zbus::export::futures_core::Stream;
 use zbus::zvariant::{ObjectPath, OwnedObjectPath};
 use zbus::{Connection, MatchRule, Message, MessageStream};
 
-use super::bus::{MANAGER, SERVICE, bus_error};
+use super::call::{MANAGER, SERVICE, bus_error};
 use crate::host::HostError;
 
 /// Signals that wait while the reply is on its way: more than the jobs of a whole boot.

@@ -10,9 +10,10 @@ use std::path::PathBuf;
 use zbus::Connection;
 use zbus::zvariant::{Fd, OwnedObjectPath, Value};
 
-use super::bus::{
-    MANAGER, OBJECT, SERVICE_UNIT, Systemd, UNIT, bus_error, call, error_name, property, refusal, run_job,
-    subscribe, unit_path, within,
+use super::bus::{Systemd, run_job};
+use super::call::{
+    MANAGER, OBJECT, SERVICE_UNIT, UNIT, bus_error, call, error_name, property, refusal, subscribe,
+    unit_path, within,
 };
 use super::signals::{Signals, Told};
 use super::{JOB_LIMIT, LINKS_LIMIT};

@@ -5,7 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::bus::{ServiceOutcome, Systemd, call, refusal, within};
+use super::bus::{ServiceOutcome, Systemd};
+use super::call::{call, refusal, within};
+use super::link_verbs::{Calls, LinkVerb};
 use super::links::Node;
 use super::{LINKS_LIMIT, UnitLinks};
 use crate::host::HostError;
@@ -13,27 +15,6 @@ use crate::host::durable::{Change, Want};
 use crate::host::saved::Saved;
 use crate::model::UnitName;
 use crate::model::ids::UNIT_DIR;
-
-/// What is made of a unit's links. A batch goes by this order: a mask goes first and comes last, because a link to
-/// `/dev/null` has no `[Install]` section to go by; and what is to be disabled wins over the `Also=` of another unit,
-/// as in the machine-config-daemon (MCD-149).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum LinkVerb {
-    /// Take a mask away.
-    Unmask,
-    /// Do what the presets say.
-    Preset,
-    /// Make the `[Install]` links.
-    Enable,
-    /// Remove all links.
-    Disable,
-    /// Hide the unit.
-    Mask,
-}
-
-/// The units that systemd is to be asked about, by verb.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Calls(pub(super) BTreeMap<LinkVerb, Vec<String>>);
 
 /// What has to be done after systemd did its part.
 #[derive(Debug)]
@@ -75,18 +56,6 @@ impl Systemd {
             }
         }
         Ok(ServiceOutcome::Done)
-    }
-}
-
-impl LinkVerb {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Unmask => "unmask",
-            Self::Preset => "preset",
-            Self::Enable => "enable",
-            Self::Disable => "disable",
-            Self::Mask => "mask",
-        }
     }
 }
 
