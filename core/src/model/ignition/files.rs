@@ -8,7 +8,7 @@ use super::super::decode::Decoder;
 use super::super::error::ModelError;
 use super::super::text::short;
 use super::super::{FileMode, FileSpec, ManagedPath, Owner, Principal, UserName};
-use super::Within;
+use super::within::Within;
 
 /// Reads all files; each is dropped from the document as soon as it is decoded.
 pub(super) fn read(

@@ -8,6 +8,7 @@
 mod files;
 mod units;
 mod users;
+mod within;
 
 use std::collections::BTreeMap;
 
@@ -18,7 +19,8 @@ use super::decode::Decoder;
 use super::error::ModelError;
 use super::text::short;
 use super::units::Mask;
-use super::{ConfigName, HostSpec, ManagedPath, document};
+use super::{HostSpec, ManagedPath, document};
+use within::Within;
 
 /// The versions that are read; the newest is the one MCO and Butane write next.
 const VERSIONS: [&str; 7] = ["3.0.0", "3.1.0", "3.2.0", "3.3.0", "3.4.0", "3.5.0", "3.6.0"];
@@ -33,22 +35,6 @@ struct Versioned {
 struct Header {
     #[serde(default)]
     version: Option<String>,
-}
-
-/// Where in which config an error is.
-#[derive(Debug, Clone, Copy)]
-struct Within<'a>(&'a ConfigName);
-
-impl Within<'_> {
-    /// What MCD finds before an update, and calls unreconcilable.
-    fn unreachable(self, field: impl Into<String>, cause: impl Into<String>) -> ModelError {
-        ModelError::Unreachable { config: self.0.to_string(), field: field.into(), cause: cause.into() }
-    }
-
-    /// What MCD fails at in the middle of an update, or takes otherwise.
-    fn error(self, field: impl Into<String>, cause: impl Into<String>) -> ModelError {
-        ModelError::Field { config: self.0.to_string(), field: field.into(), cause: cause.into() }
-    }
 }
 
 /// Reads `spec.config` into the spec. An empty object asks for nothing.

@@ -8,7 +8,7 @@ use super::super::error::ModelError;
 use super::super::text::short;
 use super::super::units::{Enablement, Mask, UnitSpec};
 use super::super::{Contents, DropinName, UnitName};
-use super::Within;
+use super::within::Within;
 
 /// Reads all units.
 pub(super) fn read(within: Within<'_>, units: Vec<Unit>) -> Result<BTreeMap<UnitName, UnitSpec>, ModelError> {

@@ -7,7 +7,7 @@ use super::super::UserName;
 use super::super::error::ModelError;
 use super::super::text::short;
 use super::super::users::{CORE, Core, PasswordHash, SshKey, Unsupported, UnsupportedUser, Users};
-use super::Within;
+use super::within::Within;
 
 /// Reads all users.
 pub(super) fn read(within: Within<'_>, users: Vec<User>) -> Result<Users, ModelError> {
