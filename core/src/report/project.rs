@@ -1,0 +1,93 @@
+//! The projection: what is written down, and what the loop knows beside it, as one report.
+
+use super::conditions;
+use super::{Health, NodeReport, State, reason};
+use crate::model::{Class, Timestamp};
+use crate::plan::listing::listed;
+use crate::update::resume::held;
+use crate::update::{Fault, Record};
+
+/// Projects what is written down.
+pub fn report(record: Option<&Record>, health: &Health) -> NodeReport {
+    let (fault, faulted) = newest(record, health).unzip();
+    let own = fault.or_else(|| drift_fault(record, health));
+    let duty = health.duty.as_ref().or(health.unwatched.as_ref()).cloned();
+    let fault = own.clone().or_else(|| duty.clone());
+    let state = state(record, health, fault.as_ref());
+    let beside = || fault.as_ref().and(health.beside_since);
+    let since =
+        faulted.flatten().or_else(beside).unwrap_or(record.map_or(health.since, |record| record.since));
+    let committed = health.committed.as_ref();
+    let wanted = health.wanted.as_ref().or(record.map(|record| &record.to));
+    NodeReport {
+        schema_version: 1,
+        node: health.node.clone(),
+        state,
+        reason: fault.as_ref().map(reason).unwrap_or_default(),
+        current_config: committed.map(|target| target.config.clone()),
+        desired_config: wanted.map(|target| target.config.clone()),
+        current_image: committed.and_then(|target| target.image.clone()),
+        desired_image: wanted.and_then(|target| target.image.clone()),
+        phase: phase(record).to_owned(),
+        update: record.map(|record| record.id.to_string()),
+        conditions: conditions::conditions(record, health, [own.as_ref(), fault.as_ref()], state),
+        progress: record.and(health.progress.clone()),
+        trust: health.trust.clone(),
+        duty,
+        waiting: waiting(record, health),
+        link_down: health.link_down.clone(),
+        fault,
+        since: since.to_string(),
+    }
+}
+
+fn waiting(record: Option<&Record>, health: &Health) -> Option<String> {
+    let open = || record.and_then(|record| record.waiting.clone());
+    health.waiting.clone().or_else(open).or_else(|| health.awaited.clone())
+}
+
+/// Returns the newest fault, and its time where it is known.
+fn newest(record: Option<&Record>, health: &Health) -> Option<(Fault, Option<Timestamp>)> {
+    let of_record = record.and_then(|record| Some((record.fault.clone()?, record.faulted)));
+    let of_health = health.fault.clone().map(|fault| (fault, health.fault_since));
+    match (of_record, of_health) {
+        (Some(record), Some(health)) => Some(if health.1 > record.1 { health } else { record }),
+        (record, health) => record.or(health),
+    }
+}
+
+/// An update that is undone, or held as it came up, is not being worked on.
+fn phase(record: Option<&Record>) -> &'static str {
+    match record {
+        Some(record) if !record.is_undone() && !held(record) => record.phase.name(),
+        Some(_) | None => "Idle",
+    }
+}
+
+fn state(record: Option<&Record>, health: &Health, fault: Option<&Fault>) -> State {
+    match fault.map(|fault| fault.class) {
+        Some(Class::Unreconcilable) => State::Unreconcilable,
+        Some(Class::Retry | Class::Degraded | Class::Fatal) => State::Degraded,
+        None if record.is_some() => State::Working,
+        // A node that is still to be uncordoned is not done.
+        None if health.waiting.is_none()
+            && health.committed.is_some()
+            && (health.wanted.is_none() || health.wanted == health.committed) =>
+        {
+            State::Done
+        }
+        None => State::Working,
+    }
+}
+
+fn drift_fault(record: Option<&Record>, health: &Health) -> Option<Fault> {
+    if record.is_some() || health.drift.is_empty() {
+        return None;
+    }
+    Some(Fault {
+        class: Class::Degraded,
+        reason: "ConfigDrift".to_owned(),
+        message: format!("the host is not as its config says: {}", listed(&health.drift)),
+        next: "See `machine-config-agent verify`; put the content back, or change the target.".to_owned(),
+    })
+}
