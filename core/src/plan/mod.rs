@@ -5,6 +5,7 @@
 //!
 //! | file | decides |
 //! |---|---|
+//! | `decide` | the order of it all: [`plan`] |
 //! | `mode` | the image-mode table: whether files, the image, both or nothing is to be done |
 //! | `files`, `units`, `users`, `kargs`, `os` | the steps of one noun |
 //! | `disruption` | what the changes cost: nothing, services, a drain, a reboot |
@@ -29,6 +30,7 @@ pub mod repair;
 pub mod step;
 
 mod check;
+mod decide;
 mod disruption;
 mod files;
 mod kargs;
@@ -41,9 +43,9 @@ mod users;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{DisruptionPolicy, Facts, HostSpec, Target, UnitName};
-use sides::Sides;
+use crate::model::{Target, UnitName};
 
+pub use decide::plan;
 pub use differences::{Difference, differences, taken_over};
 pub use origin::seen_origin;
 pub use reconcilable::{Irreconcilable, Unreachable};
@@ -149,53 +151,6 @@ pub struct Plan {
     steps: Vec<Step>,
     drain: Drain,
     after: After,
-}
-
-/// Decides everything that has to be done to get from one spec to another on this host, or says why it can't be.
-pub fn plan(
-    from: &HostSpec,
-    to: &HostSpec,
-    facts: &Facts,
-    policy: &DisruptionPolicy,
-) -> Result<Plan, Irreconcilable> {
-    let (image, built) = (mode::image(from, to, &facts.seen.os), mode::built(to, facts));
-    let mut sides = Sides::new(from, to, facts, mode::decide(image, built, mode::Content::Differs));
-    let reasons = reconcilable::reasons(&sides, policy);
-    if !reasons.is_empty() {
-        return Err(Irreconcilable { reasons });
-    }
-    let mut steps = steps(&sides);
-    if steps.is_empty() {
-        sides.mode = mode::decide(image, built, mode::Content::Same);
-    }
-    let reasons = reconcilable::blocked(&sides, &steps);
-    if !reasons.is_empty() {
-        return Err(Irreconcilable { reasons });
-    }
-    let cost = disruption::judge(&sides, &steps, policy);
-    steps.extend(cost.services);
-    let from = (!from.is_unmanaged()).then(|| from.target());
-    let plan = Plan { from, to: to.target(), mode: sides.mode, steps, drain: cost.drain, after: cost.after };
-    match check::check(&plan, to) {
-        Ok(()) => Ok(plan),
-        Err(broken) => {
-            let next = "this is a bug of the planner: nothing was touched, report it with the two configs";
-            Err(Irreconcilable::of("plan", format!("{broken}; {next}")))
-        }
-    }
-}
-
-/// Returns the steps of all nouns in the order of their batches, without what follows them.
-fn steps(sides: &Sides<'_>) -> Vec<Step> {
-    let mut steps = os::steps(sides);
-    steps.extend(kargs::steps(sides));
-    steps.extend(files::writes(sides));
-    steps.extend(units::writes(sides));
-    steps.extend(files::removals(sides));
-    steps.extend(units::removals(sides));
-    steps.extend(users::steps(sides));
-    steps.extend(units::links(sides));
-    steps
 }
 
 impl Plan {

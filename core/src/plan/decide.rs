@@ -1,0 +1,54 @@
+//! The order in which a plan is decided: mode, what can't be reached, the steps of each noun, their cost, the check.
+
+use super::sides::Sides;
+use super::{
+    Irreconcilable, Plan, Step, check, disruption, files, kargs, mode, os, reconcilable, units, users,
+};
+use crate::model::{DisruptionPolicy, Facts, HostSpec};
+
+/// Decides everything that has to be done to get from one spec to another on this host, or says why it can't be.
+pub fn plan(
+    from: &HostSpec,
+    to: &HostSpec,
+    facts: &Facts,
+    policy: &DisruptionPolicy,
+) -> Result<Plan, Irreconcilable> {
+    let (image, built) = (mode::image(from, to, &facts.seen.os), mode::built(to, facts));
+    let mut sides = Sides::new(from, to, facts, mode::decide(image, built, mode::Content::Differs));
+    let reasons = reconcilable::reasons(&sides, policy);
+    if !reasons.is_empty() {
+        return Err(Irreconcilable { reasons });
+    }
+    let mut steps = steps(&sides);
+    if steps.is_empty() {
+        sides.mode = mode::decide(image, built, mode::Content::Same);
+    }
+    let reasons = reconcilable::blocked(&sides, &steps);
+    if !reasons.is_empty() {
+        return Err(Irreconcilable { reasons });
+    }
+    let cost = disruption::judge(&sides, &steps, policy);
+    steps.extend(cost.services);
+    let from = (!from.is_unmanaged()).then(|| from.target());
+    let plan = Plan { from, to: to.target(), mode: sides.mode, steps, drain: cost.drain, after: cost.after };
+    match check::check(&plan, to) {
+        Ok(()) => Ok(plan),
+        Err(broken) => {
+            let next = "this is a bug of the planner: nothing was touched, report it with the two configs";
+            Err(Irreconcilable::of("plan", format!("{broken}; {next}")))
+        }
+    }
+}
+
+/// Returns the steps of all nouns in the order of their batches, without what follows them.
+fn steps(sides: &Sides<'_>) -> Vec<Step> {
+    let mut steps = os::steps(sides);
+    steps.extend(kargs::steps(sides));
+    steps.extend(files::writes(sides));
+    steps.extend(units::writes(sides));
+    steps.extend(files::removals(sides));
+    steps.extend(units::removals(sides));
+    steps.extend(users::steps(sides));
+    steps.extend(units::links(sides));
+    steps
+}
