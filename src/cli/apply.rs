@@ -3,9 +3,10 @@
 use std::io::{IsTerminal as _, Write as _};
 
 use super::host::{HostFlags, RebootBy, runtime};
+use super::output::print;
 use super::settings::SettingsFlags;
 use super::telemetry::telemetry;
-use super::{CliError, input, last_report, print};
+use super::{CliError, input, last_report};
 use crate::agent::{Agent, End, Reboots, Reread, Stop, Until};
 use crate::control::ControlPlane;
 use crate::control::oneshot::OneShot;

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use tracing::info;
 
+use super::CliError;
 use super::host::{HostFlags, RebootBy, runtime};
 use super::last_report::{self, Follows};
+use super::output::Output;
 use super::settings::{SettingsFile, SettingsFlags};
 use super::telemetry::{ListenFlags, telemetry};
-use super::{CliError, Output};
 use crate::agent::{Agent, End, Stop};
 use crate::control::directory::Directory;
 use crate::control::kube::{Cluster, DrainBy, Identity};

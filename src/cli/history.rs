@@ -4,7 +4,8 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{CliError, Output, print, print_json};
+use super::CliError;
+use super::output::{Output, print, print_json};
 use crate::host::root::Root;
 use crate::journal::history::{Entry, History, load_with_held};
 use crate::model::text::chain;

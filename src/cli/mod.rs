@@ -7,6 +7,7 @@ mod history;
 mod host;
 mod input;
 mod last_report;
+mod output;
 mod plan;
 #[cfg(feature = "backend-ostree")]
 mod sandbox;
@@ -18,7 +19,7 @@ mod verify;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 
 use crate::model::message;
 use crate::settings::Settings;
@@ -63,15 +64,6 @@ enum Verb {
     /// Show the main job on a throwaway libostree host in a directory
     #[cfg(feature = "backend-ostree")]
     Sandbox(sandbox::Arguments),
-}
-
-/// How a verb prints its result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Output {
-    /// For people.
-    Text,
-    /// For programs.
-    Json,
 }
 
 /// Runs the verb of the command line.
@@ -129,16 +121,4 @@ fn run(verb: Verb, settings: &Settings) -> Result<u8, CliError> {
         #[cfg(feature = "backend-ostree")]
         Verb::Sandbox(arguments) => sandbox::run(&arguments, settings),
     }
-}
-
-/// Prints a result.
-fn print(text: &str) -> Result<(), CliError> {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{}", text.trim_end()).map_err(CliError::Output)
-}
-
-/// Prints a result as JSON.
-fn print_json(value: &impl serde::Serialize) -> Result<(), CliError> {
-    let text = serde_json::to_string_pretty(value).map_err(|error| CliError::Output(error.into()))?;
-    print(&text)
 }

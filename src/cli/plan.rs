@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use super::host::{HostFlags, runtime};
 use super::last_report::{Follows, Left};
-use super::{CliError, Output, input, print, print_json};
+use super::output::{Output, print, print_json};
+use super::{CliError, input};
 use crate::control::ControlPlane as _;
 use crate::control::directory::Directory;
 use crate::host::Root;

@@ -3,7 +3,8 @@
 use serde::Serialize;
 
 use super::host::{HostFlags, runtime};
-use super::{CliError, Output, input, print, print_json};
+use super::output::{Output, print, print_json};
+use super::{CliError, input};
 use crate::agent::drift::with_diffs;
 use crate::host::Host;
 use crate::journal::state;

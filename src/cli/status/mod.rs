@@ -5,15 +5,15 @@
 
 mod agent;
 mod by_hand;
+mod shown;
 mod text;
 
 use std::path::Path;
 
-use serde::Serialize;
-
+use super::CliError;
 use super::host::{HostFlags, runtime};
 use super::last_report::{self, Follows, Left};
-use super::{CliError, Output, print, print_json};
+use super::output::{Output, print, print_json};
 use crate::agent::drift::{watched, with_diffs};
 use crate::control::ControlPlane as _;
 use crate::control::directory::Directory;
@@ -21,18 +21,19 @@ use crate::host::watch::{Watch, Watched};
 use crate::host::{Host, Root, machine_name};
 use crate::journal::state;
 use crate::journal::stored::{Stored, load_record};
-use crate::model::observation::{LocalPackages, OsSeen};
+use crate::model::observation::OsSeen;
 use crate::model::os::Layers;
 use crate::model::text::chain;
-use crate::model::{HostSpec, ImageRef, Target};
+use crate::model::{HostSpec, Target};
 use crate::observe::observe;
 use crate::plan::differences::Difference;
 use crate::plan::drift::drift;
-use crate::report::{Health, LinkDown, NodeReport, Progress, State, report};
-use crate::update::{Fault, Record};
+use crate::report::{Health, NodeReport, Progress, State, report};
+use crate::update::Record;
 
 use agent::AgentSeen;
 use by_hand::StagedByHand;
+use shown::{BootedOs, NextBoot, Status};
 
 /// Flags of `status`.
 #[derive(Debug, clap::Args)]
@@ -49,71 +50,6 @@ pub(super) struct Arguments {
     /// How to print it
     #[arg(long, short, value_enum, default_value_t = Output::Text)]
     output: Output,
-}
-
-#[derive(Debug, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Status {
-    schema_version: u32,
-    node: String,
-    state: State,
-    phase: String,
-    current: Option<Target>,
-    desired: Option<Target>,
-    booted: Option<BootedOs>,
-    staged: Option<ImageRef>,
-    /// What is staged by somebody else than this agent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    staged_by_hand: Option<StagedByHand>,
-    /// The deployment that boots next when it is neither: somebody rolled back by hand.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next_boot: Option<NextBoot>,
-    fault: Option<Fault>,
-    /// `None` on a host that was never managed: nothing has begun there.
-    since: Option<String>,
-    progress: Option<Progress>,
-    /// What is waited for: the drain, and what stands in its way.
-    waiting: Option<String>,
-    /// Why the control plane can't be reached, as the agent saw it last.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    link_down: Option<LinkDown>,
-    /// Whether somebody works on it.
-    agent: AgentSeen,
-    /// Where its targets come from.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    follows: Option<Follows>,
-    /// What keeps a duty from its end, beside another fault.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    duty: Option<Fault>,
-    /// What this user may not read.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    unread: Vec<String>,
-    /// What differs, for people; programs ask `verify`.
-    #[serde(skip)]
-    drift: Vec<Difference>,
-    /// What the config asks for and the image has to bring, for people.
-    #[serde(skip)]
-    layers: Option<String>,
-}
-
-#[derive(Debug, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct BootedOs {
-    image: Option<String>,
-    digest: Option<String>,
-    backend: &'static str,
-    /// Why it is this backend.
-    backend_because: String,
-    deployment: String,
-    /// What was changed on top of the image, and by no config.
-    #[serde(skip_serializing_if = "LocalPackages::is_empty")]
-    changed_by_hand: LocalPackages,
-}
-
-#[derive(Debug, PartialEq, Serialize)]
-struct NextBoot {
-    image: Option<ImageRef>,
-    deployment: String,
 }
 
 /// Prints the status, once or at every change.
@@ -349,8 +285,10 @@ fn progress(record: &Record) -> Option<Progress> {
 mod tests {
     use super::*;
     use crate::host::FailPoints;
+    use crate::model::ImageRef;
     use crate::model::Timestamp;
     use crate::model::machineconfig::MachineConfig;
+    use crate::model::observation::LocalPackages;
     use crate::model::observation::{Booted, Carries, Staged};
 
     fn alone_here() -> Around {

@@ -1,6 +1,6 @@
 //! The status as people read it, and as the exit code that scripts read.
 
-use super::Status;
+use super::shown::Status;
 use crate::cli::last_report::Follows;
 use crate::model::Target;
 use crate::model::observation::LocalPackages;

@@ -1,0 +1,77 @@
+//! What `status` shows, as its JSON has it.
+
+use serde::Serialize;
+
+use super::agent::AgentSeen;
+use super::by_hand::StagedByHand;
+use crate::cli::last_report::Follows;
+use crate::model::observation::LocalPackages;
+use crate::model::{ImageRef, Target};
+use crate::plan::differences::Difference;
+use crate::report::{LinkDown, Progress, State};
+use crate::update::Fault;
+
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Status {
+    pub(super) schema_version: u32,
+    pub(super) node: String,
+    pub(super) state: State,
+    pub(super) phase: String,
+    pub(super) current: Option<Target>,
+    pub(super) desired: Option<Target>,
+    pub(super) booted: Option<BootedOs>,
+    pub(super) staged: Option<ImageRef>,
+    /// What is staged by somebody else than this agent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) staged_by_hand: Option<StagedByHand>,
+    /// The deployment that boots next when it is neither: somebody rolled back by hand.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) next_boot: Option<NextBoot>,
+    pub(super) fault: Option<Fault>,
+    /// `None` on a host that was never managed: nothing has begun there.
+    pub(super) since: Option<String>,
+    pub(super) progress: Option<Progress>,
+    /// What is waited for: the drain, and what stands in its way.
+    pub(super) waiting: Option<String>,
+    /// Why the control plane can't be reached, as the agent saw it last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) link_down: Option<LinkDown>,
+    /// Whether somebody works on it.
+    pub(super) agent: AgentSeen,
+    /// Where its targets come from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) follows: Option<Follows>,
+    /// What keeps a duty from its end, beside another fault.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) duty: Option<Fault>,
+    /// What this user may not read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) unread: Vec<String>,
+    /// What differs, for people; programs ask `verify`.
+    #[serde(skip)]
+    pub(super) drift: Vec<Difference>,
+    /// What the config asks for and the image has to bring, for people.
+    #[serde(skip)]
+    pub(super) layers: Option<String>,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct BootedOs {
+    pub(super) image: Option<String>,
+    pub(super) digest: Option<String>,
+    pub(super) backend: &'static str,
+    /// Why it is this backend.
+    pub(super) backend_because: String,
+    pub(super) deployment: String,
+    /// What was changed on top of the image, and by no config.
+    #[serde(skip_serializing_if = "LocalPackages::is_empty")]
+    pub(super) changed_by_hand: LocalPackages,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+pub(super) struct NextBoot {
+    pub(super) image: Option<ImageRef>,
+    pub(super) deployment: String,
+}
