@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tracing::info;
 
-use super::{Wanted, ended, write};
+use super::file::{Wanted, ended, write};
 use crate::host::{HostError, Root};
 use crate::model::certificates::RegistryName;
 use crate::model::{ClusterTrust, Contents, FileMode, FileSeen, ManagedPath, message};

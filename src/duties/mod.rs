@@ -15,29 +15,21 @@ pub mod certificates;
 pub mod pull_secret;
 
 mod error;
+mod file;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tracing::{info, warn};
+use tracing::warn;
 
 use crate::control::TrustFeed;
-use crate::host::{Host, HostError, Root};
+use crate::host::{Host, HostError};
 use crate::model::certificates::{ServerCaRotation, TrustSynced};
-use crate::model::{ClusterTrust, FileMode, ManagedPath, message};
+use crate::model::{ClusterTrust, ManagedPath, message};
+use file::write;
 
 pub use error::DutyError;
-
-/// A file as it is to be.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
-    /// Its path.
-    pub path: String,
-    /// Its bytes.
-    pub bytes: Vec<u8>,
-    /// Its mode.
-    pub mode: FileMode,
-}
+pub use file::Wanted;
 
 /// How far the duties are.
 #[derive(Debug, Default)]
@@ -123,29 +115,4 @@ impl Duties {
         }
         self.rotation_told = rotation;
     }
-}
-
-/// Brings one file, and tells when it was another one before.
-fn write(root: &Root, wanted: &Wanted) -> Result<(), HostError> {
-    let done = root.bring(&wanted.path, &wanted.bytes, wanted.mode)?;
-    if done.changed > 0 {
-        info!(
-            MESSAGE_ID = message::TRUST,
-            MCA_TARGET = wanted.path,
-            "{} is as the cluster says: {} bytes, mode {}",
-            wanted.path,
-            wanted.bytes.len(),
-            wanted.mode
-        );
-    }
-    Ok(())
-}
-
-/// Ends a text with a newline, as MCD does.
-fn ended(bytes: &[u8]) -> Vec<u8> {
-    let mut bytes = bytes.to_vec();
-    if bytes.last() != Some(&b'\n') {
-        bytes.push(b'\n');
-    }
-    bytes
 }

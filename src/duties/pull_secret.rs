@@ -1,6 +1,6 @@
 //! The merged pull secret: the cluster's, and that of its own registry.
 
-use super::{Wanted, ended};
+use super::file::{Wanted, ended};
 use crate::host::credentials::is_json;
 use crate::host::{Credentials, Host, HostError, Root};
 use crate::model::image::PULL_SECRETS;
