@@ -63,6 +63,7 @@ mod review;
 mod tls;
 mod traffic;
 mod trust;
+mod unheld;
 mod watch;
 mod workload;
 
@@ -126,7 +127,7 @@ pub struct Cluster {
     evictor: evict::Evictor,
     outbox: outbox::Outbox,
     /// Drains that were answered without a cordon.
-    unheld: workload::Unheld,
+    unheld: unheld::Unheld,
     /// An object that is waited for, and since when.
     awaited: Option<(String, Instant)>,
     /// When that is asked for again.
@@ -203,7 +204,7 @@ impl Cluster {
             trust,
             known: Known::default(),
             drain_by,
-            unheld: workload::Unheld::new(node),
+            unheld: unheld::Unheld::new(node),
             awaited: None,
             awaited_pace: Pace::of_awaited(node),
             release_asked: false,

@@ -12,49 +12,11 @@ use super::handshake::{self, Move};
 use super::node::NodeView;
 use super::{Cluster, DrainBy, annotations};
 use crate::control::{ControlError, Drained, Released};
-use crate::model::pace::Pace;
 use crate::model::{ConfigName, Target, message};
 
 /// How many drains may end with a schedulable node before the node says so: one is an administrator's hand, and this
 /// many in a row are a controller that does not cordon.
 const MAX_UNHELD: u32 = 3;
-
-/// Drains that were answered while the node stayed schedulable.
-#[derive(Debug)]
-pub(super) struct Unheld {
-    config: Option<ConfigName>,
-    drains: u32,
-    pace: Pace,
-    /// When the next drain is requested.
-    due: Option<Instant>,
-}
-
-impl Unheld {
-    /// None so far.
-    pub(super) fn new(node: &str) -> Self {
-        Self { config: None, drains: 0, pace: Pace::of_requests(node), due: None }
-    }
-
-    /// Counts a drain of this config, unless the last one is still to be requested again; returns when it is.
-    fn count(&mut self, config: &ConfigName, now: Instant) -> Instant {
-        if self.config.as_ref() != Some(config) {
-            self.forget();
-            self.config = Some(config.clone());
-        }
-        if let Some(due) = self.due {
-            return due;
-        }
-        self.drains = self.drains.saturating_add(1);
-        let due = now + self.pace.next_wait();
-        self.due = Some(due);
-        due
-    }
-
-    fn forget(&mut self) {
-        (self.config, self.drains, self.due) = (None, 0, None);
-        self.pace.reset();
-    }
-}
 
 #[derive(Deserialize)]
 struct Node {

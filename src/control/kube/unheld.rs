@@ -1,0 +1,43 @@
+//! Drains that were answered while the node stayed schedulable: they are requested again, at growing intervals.
+
+use tokio::time::Instant;
+
+use crate::model::ConfigName;
+use crate::model::pace::Pace;
+
+/// Drains that were answered while the node stayed schedulable.
+#[derive(Debug)]
+pub(super) struct Unheld {
+    config: Option<ConfigName>,
+    pub(super) drains: u32,
+    pace: Pace,
+    /// When the next drain is requested.
+    pub(super) due: Option<Instant>,
+}
+
+impl Unheld {
+    /// None so far.
+    pub(super) fn new(node: &str) -> Self {
+        Self { config: None, drains: 0, pace: Pace::of_requests(node), due: None }
+    }
+
+    /// Counts a drain of this config, unless the last one is still to be requested again; returns when it is.
+    pub(super) fn count(&mut self, config: &ConfigName, now: Instant) -> Instant {
+        if self.config.as_ref() != Some(config) {
+            self.forget();
+            self.config = Some(config.clone());
+        }
+        if let Some(due) = self.due {
+            return due;
+        }
+        self.drains = self.drains.saturating_add(1);
+        let due = now + self.pace.next_wait();
+        self.due = Some(due);
+        due
+    }
+
+    pub(super) fn forget(&mut self) {
+        (self.config, self.drains, self.due) = (None, 0, None);
+        self.pace.reset();
+    }
+}
