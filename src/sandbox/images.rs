@@ -6,7 +6,6 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::world::LayerFile;
 use super::{IMAGES, SandboxError};
 use crate::model::{ImageRef, Sha256};
 
@@ -15,6 +14,17 @@ const TAG: &str = "org.opencontainers.image.ref.name";
 
 /// A layer that is not compressed has one digest instead of two.
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
+
+/// One file of a layer, below the root of the image.
+#[derive(Debug, Clone)]
+pub struct LayerFile {
+    /// The path, for instance `etc/motd`.
+    pub path: String,
+    /// Permission bits.
+    pub mode: u32,
+    /// The bytes.
+    pub contents: Vec<u8>,
+}
 
 /// Returns the name that an image has inside.
 pub(super) fn name(digest: Sha256) -> Result<ImageRef, SandboxError> {

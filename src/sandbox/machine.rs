@@ -8,8 +8,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::world::complaint;
-use super::{CONTROL, IMAGES, MACHINE_VERB, STATEROOT, SandboxError, WORKER, World, inside};
+use super::process::{complaint, process};
+use super::{CONTROL, IMAGES, STATEROOT, SandboxError, WORKER, World, inside};
 use crate::host::left_behind::BRING_OVER_VERB;
 use crate::model::BootId;
 
@@ -40,6 +40,13 @@ pub struct Booted {
     id: BootId,
     deployment: String,
     kargs: String,
+}
+
+impl World {
+    /// Boots what the boot entries say.
+    pub fn boot(&self) -> Result<Booted, SandboxError> {
+        Booted::new(self)
+    }
 }
 
 impl Booted {
@@ -154,14 +161,6 @@ impl Booted {
         let dir = self.dir();
         fs::remove_dir_all(&dir).map_err(|e| SandboxError::io("remove", dir, e))
     }
-}
-
-/// Prepares the worker's executable as a sandbox process.
-pub(super) fn process(worker: &Path) -> Command {
-    let mut command = Command::new(worker);
-    // Deployments without the immutable flag can be removed with the directory.
-    command.arg(MACHINE_VERB).env("OSTREE_SYSROOT_DEBUG", "mutable-deployments");
-    command
 }
 
 /// Returns a path as it is written down for a boot.

@@ -29,13 +29,15 @@ mod images;
 mod inside;
 pub mod machine;
 mod namespaces;
+mod process;
 pub mod story;
 mod tree;
 mod world;
 
 pub use error::SandboxError;
+pub use images::LayerFile;
 pub use machine::Booted;
-pub use world::{LayerFile, Privilege, World};
+pub use world::{Privilege, World};
 
 /// The verb of the worker's executable that builds worlds and runs machines.
 pub const MACHINE_VERB: &str = "sandbox-machine";

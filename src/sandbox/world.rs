@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use rustix::process::geteuid;
 
-use super::machine::{self, Booted};
+use super::images::LayerFile;
+use super::process::{complaint, process};
 use super::{MACHINE_VERB, STATEROOT, SandboxError, images, namespaces, tree};
 use crate::host::os::ostree::install;
 use crate::host::os::worker::executable;
@@ -22,17 +23,6 @@ const FIRST_KARGS: [&str; 2] = ["rw", "console=ttyS0"];
 
 /// The id of `core`, the first of ordinary accounts.
 const CORE: u32 = 1000;
-
-/// One file of a layer, below the root of the image.
-#[derive(Debug, Clone)]
-pub struct LayerFile {
-    /// The path, for instance `etc/motd`.
-    pub path: String,
-    /// Permission bits.
-    pub mode: u32,
-    /// The bytes.
-    pub contents: Vec<u8>,
-}
 
 /// How the sandbox gets its namespaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,7 +83,7 @@ impl World {
         progress("building the OS image v1 and deploying it with libostree");
         let labels: Vec<_> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
         let worker = worker(agent)?;
-        let output = machine::process(&worker)
+        let output = process(&worker)
             .arg("create")
             .arg(&dir)
             .args(labels)
@@ -151,11 +141,6 @@ impl World {
         images::name(images::derive(&self.dir.join("images"), base.digest(), tag, files, labels)?)
     }
 
-    /// Boots what the boot entries say.
-    pub fn boot(&self) -> Result<Booted, SandboxError> {
-        Booted::new(self)
-    }
-
     /// Removes the directory.
     pub fn remove(self) -> Result<(), SandboxError> {
         fs::remove_dir_all(&self.dir).map_err(|e| SandboxError::io("remove", &self.dir, e))
@@ -204,11 +189,4 @@ pub(super) fn build(dir: &Path, labels: BTreeMap<String, String>) -> Result<(), 
 pub(super) fn allow(path: &Path, mode: u32) -> Result<(), SandboxError> {
     let permissions = fs::Permissions::from_mode(mode);
     fs::set_permissions(path, permissions).map_err(|e| SandboxError::io("set the mode of", path, e))
-}
-
-/// Returns the end of what a child complained about.
-pub(super) fn complaint(output: &Output) -> String {
-    let text = String::from_utf8_lossy(&output.stderr);
-    let text = text.trim();
-    if text.is_empty() { output.status.to_string() } else { text.to_owned() }
 }

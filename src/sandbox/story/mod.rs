@@ -11,18 +11,9 @@ mod show;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::{Privilege, SandboxError, World};
+use super::{SandboxError, World};
 
-pub use show::Style;
-
-/// What came of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Outcome {
-    /// Checks that held.
-    pub held: usize,
-    /// Checks that did not.
-    pub failed: usize,
-}
+pub use show::{Outcome, Style};
 
 /// Plays all scenes in a directory that is new or empty.
 pub async fn play(dir: &Path, agent: &Path, style: Style) -> Result<Outcome, SandboxError> {
@@ -34,12 +25,4 @@ pub async fn play(dir: &Path, agent: &Path, style: Style) -> Result<Outcome, San
     scenes::play(&mut node, &mut show).await?;
     node.stop().await?;
     Ok(show.closing())
-}
-
-/// Says in a word how the sandbox is run.
-fn privilege_text(privilege: Privilege) -> &'static str {
-    match privilege {
-        Privilege::Root => "as root, in mount and PID namespaces of its own",
-        Privilege::UserNamespace => "without root, in a user namespace (there `core` has root's id)",
-    }
 }

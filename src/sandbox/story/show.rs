@@ -4,8 +4,16 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::{Outcome, privilege_text};
 use crate::sandbox::Privilege;
+
+/// What came of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outcome {
+    /// Checks that held.
+    pub held: usize,
+    /// Checks that did not.
+    pub failed: usize,
+}
 
 /// How it is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,4 +141,12 @@ fn print(style: Style, colour: &str, text: &str) {
     };
     // A reader that left (`| head`) ends the show, not the checks: the exit code still tells.
     drop(written);
+}
+
+/// Says in a word how the sandbox is run.
+fn privilege_text(privilege: Privilege) -> &'static str {
+    match privilege {
+        Privilege::Root => "as root, in mount and PID namespaces of its own",
+        Privilege::UserNamespace => "without root, in a user namespace (there `core` has root's id)",
+    }
 }
