@@ -7,11 +7,15 @@
 //!
 //! | file | does |
 //! |---|---|
+//! | `change` | what a path should be |
 //! | `target` | looks whether a path is right already |
 //! | `draft` | one new version beside its place, from its first byte to the switch |
 //! | `sync` | many calls side by side |
+//! | `own` | one file of the agent itself, as a method of the root |
 
+mod change;
 mod draft;
+mod own;
 mod sync;
 mod target;
 
@@ -26,111 +30,14 @@ use super::failpoint::FailPoints;
 use super::root::{Dir, Entry, MadeDirectory, Missing, Root, no_name, split, unlink};
 use super::selinux::Labels;
 
+pub use change::{Attributes, Change, Done, Run, Want};
 pub use draft::DRAFT_SUFFIX;
+
 use draft::{Draft, temporary};
 use target::{Look, look};
 
 /// So many contents are open at once: well under the usual 1024 descriptors, and enough to keep a disk's queue full.
 const WINDOW: usize = 256;
-
-/// What a path should be.
-#[derive(Clone)]
-pub enum Want<'a> {
-    /// A regular file.
-    File {
-        /// Its bytes.
-        bytes: &'a [u8],
-        /// Its permission bits.
-        mode: u32,
-        /// Its owner.
-        uid: u32,
-        /// Its group.
-        gid: u32,
-        /// Its extended attributes.
-        attributes: Attributes<'a>,
-    },
-    /// A link.
-    Link {
-        /// Where it points.
-        target: String,
-    },
-    /// Nothing.
-    Absent,
-}
-
-/// Which extended attributes a file gets.
-#[derive(Debug, Clone, Copy)]
-pub enum Attributes<'a> {
-    /// Those of the file that it replaces; a new file gets the label that the host's SELinux policy names.
-    Keep,
-    /// These.
-    Exactly(&'a [(String, Vec<u8>)]),
-}
-
-/// One path and what it should be.
-#[derive(Debug, Clone)]
-pub struct Change<'a> {
-    path: String,
-    trusted: u32,
-    want: Want<'a>,
-}
-
-/// Whether something may be left over from a run that was cut off.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Run {
-    /// The first one: what is right was right before, and durable.
-    First,
-    /// A repetition: leftovers are cleared, and directories are synced although their files are right, because the
-    /// earlier run may have died between switching names and syncing.
-    Again,
-    /// A repetition after a sync that failed: files and links are made anew although they are right.
-    Anew,
-}
-
-/// What was done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Done {
-    /// Paths that were changed.
-    pub changed: usize,
-    /// Paths that were right already.
-    pub right: usize,
-}
-
-impl std::fmt::Debug for Want<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::File { bytes, mode, uid, gid, .. } => {
-                write!(f, "File({} bytes, {mode:04o}, {uid}:{gid})", bytes.len())
-            }
-            Self::Link { target } => write!(f, "Link({target})"),
-            Self::Absent => f.write_str("Absent"),
-        }
-    }
-}
-
-impl<'a> Want<'a> {
-    /// Wants a file that keeps the attributes of the one it replaces.
-    pub fn file(bytes: &'a [u8], mode: u32, uid: u32, gid: u32) -> Self {
-        Self::File { bytes, mode, uid, gid, attributes: Attributes::Keep }
-    }
-}
-
-impl<'a> Change<'a> {
-    /// Makes a change. `trusted` is the user, besides root, whose directories the path may lead through.
-    pub fn new(path: impl Into<String>, trusted: u32, want: Want<'a>) -> Self {
-        Self { path: path.into(), trusted, want }
-    }
-
-    /// Returns the path.
-    pub fn path(&self) -> &str {
-        &self.path
-    }
-
-    /// Returns the user, besides root, whose directories the path may lead through.
-    pub fn trusted(&self) -> u32 {
-        self.trusted
-    }
-}
 
 /// Carries out changes of different paths. See the module's invariant.
 pub fn carry_out(

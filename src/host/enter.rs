@@ -7,10 +7,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::fs::{Mode, OFlags, ResolveFlags, XattrFlags};
 
 use super::HostError;
-use super::os::worker::Executable;
+use super::os::worker::executable::{Executable, NAME};
+
+/// The label of programs. A file that is made in `/run` has one that systemd may not execute.
+const LABEL: &[u8] = b"system_u:object_r:bin_t:s0\0";
 
 /// What is kept open of the file system that the process was started in; nothing, when it is still there.
 #[derive(Debug, Clone, Default)]
@@ -43,9 +46,26 @@ impl Entered {
         Ok(Self { worker: Some(Executable::find()?) })
     }
 
-    /// Returns the worker that was opened before.
-    pub(in crate::host) fn worker(&self) -> Option<Arc<Executable>> {
-        self.worker.clone()
+    /// Returns the worker that was opened before the host was entered, or finds it.
+    pub(in crate::host) fn worker(&self) -> Result<Arc<Executable>, HostError> {
+        self.worker.clone().map_or_else(Executable::find, Ok)
+    }
+
+    /// Returns a path by which the host itself, whose root is `base`, can start the worker. What came with a container is
+    /// put into `place` first: the container is gone by then.
+    pub(in crate::host) fn worker_on_host(&self, base: &Path, place: &str) -> Result<String, HostError> {
+        let executable = self.worker()?;
+        if self.worker.is_none() {
+            let path = rustix::fs::readlink(executable.path(), Vec::new());
+            let path = path.map_err(|errno| HostError::io("look at", NAME, errno))?;
+            return Ok(path.to_string_lossy().into_owned());
+        }
+        let at = base.join(place.trim_start_matches('/'));
+        let failed = |source| HostError::io("write", place, source);
+        executable.copy(&at).map_err(failed)?;
+        // A host without SELinux has no use for it.
+        rustix::fs::setxattr(&at, "security.selinux", LABEL, XattrFlags::empty()).unwrap_or_default();
+        Ok(at.display().to_string())
     }
 }
 

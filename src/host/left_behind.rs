@@ -21,7 +21,6 @@ use serde::{Deserialize, Serialize};
 
 use super::durable::{self, Change, Done, Run};
 use super::finalisation::FINALISER;
-use super::os::worker::Executable;
 use super::saved::Saved;
 use super::systemd::{LastProgram, ServiceOutcome, Systemd, UnitLinks, known};
 use super::{HostError, Root, mounts};
@@ -93,7 +92,7 @@ impl LeftBehind {
 
 /// Has the shutdown bring over what is written down. Where no systemd runs, who plays the shutdown does.
 pub async fn arm(root: &Root, systemd: &Systemd) -> Result<ServiceOutcome, HostError> {
-    let program = Executable::on_host(root, OWN_PROGRAM)?;
+    let program = root.entered().worker_on_host(root.base(), OWN_PROGRAM)?;
     let command = [program.clone(), BRING_OVER_VERB.to_owned()];
     let (own, finaliser) = (known(UNIT)?, known(FINALISER)?);
     let last = LastProgram {

@@ -28,13 +28,13 @@ pub mod systemd;
 pub mod watch;
 
 pub(crate) mod fsync;
+mod future;
 mod lock_holder;
 mod masked;
 pub(crate) mod mounts;
 mod selinux;
 
 use std::fmt;
-use std::pin::Pin;
 use std::time::Duration;
 
 pub use clock::Clock;
@@ -42,6 +42,7 @@ pub use credentials::{AuthFile, Credentials};
 pub use enter::Entered;
 pub use error::HostError;
 pub use failpoint::FailPoints;
+pub use future::BoxFuture;
 pub use os::{OsBackend, OsProgress, StageRequest};
 pub use power::{Power, Rebooting};
 pub use root::Root;
@@ -51,9 +52,6 @@ use crate::model::tuning::{OsLimits, SoftReboot};
 
 use os::NotImageBased;
 use power::Supervised;
-
-/// A future of a handle that has several implementors. The agent is single-threaded: it need not be `Send`.
-pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
 /// Returns the name that the kernel gives this machine.
 pub fn machine_name() -> String {

@@ -9,7 +9,8 @@ use rustix::fd::{AsFd as _, OwnedFd};
 use rustix::fs::{Advice, Gid, Mode, OFlags, Uid, XattrFlags};
 use rustix::io::Errno;
 
-use super::{Change, Want, sync};
+use super::change::{Change, Want};
+use super::sync;
 use crate::host::HostError;
 use crate::host::root::{AttributeList, Dir, mode_bits, unlink};
 

@@ -5,7 +5,7 @@ use std::io::Read as _;
 use rustix::fd::AsFd;
 use rustix::fs::Stat;
 
-use super::{Attributes, Run, Want};
+use super::change::{Attributes, Run, Want};
 use crate::host::HostError;
 use crate::host::root::{AttributeList, Dir, Entry, attributes};
 

@@ -20,11 +20,9 @@ use rustix::io::Errno;
 
 use super::Entered;
 use super::HostError;
-use super::durable::{self, Change, Done, Run, Want};
 use super::failpoint::FailPoints;
 use super::fsync::fsync;
 use super::meter::Meter;
-use crate::model::FileMode;
 
 pub use lock::{Holder, LockFile};
 pub(in crate::host) use read::{AttributeList, Entry, attributes, kind_word, read_at_most};
@@ -98,40 +96,6 @@ impl Root {
         self.base == Path::new("/")
     }
 
-    /// Writes a file durably: readers and the next boot see the old bytes or the new ones. Missing directories are
-    /// made. A file that is right already is not touched.
-    pub fn replace(&self, path: &str, bytes: &[u8], mode: FileMode) -> Result<(), HostError> {
-        self.bring(path, bytes, mode).map(|_| ())
-    }
-
-    /// As [`Root::replace`]; says whether the file was another one before.
-    pub fn bring(&self, path: &str, bytes: &[u8], mode: FileMode) -> Result<Done, HostError> {
-        let owner = rustix::process::geteuid().as_raw();
-        let group = rustix::process::getegid().as_raw();
-        let want = Want::file(bytes, mode.bits(), owner, group);
-        self.settle(&Change::new(path, owner, want), Run::First)
-    }
-
-    /// As [`Root::replace`], but always a new file: after a sync that failed the same bytes prove nothing.
-    pub fn rewrite(&self, path: &str, bytes: &[u8], mode: FileMode) -> Result<(), HostError> {
-        let owner = rustix::process::geteuid().as_raw();
-        let group = rustix::process::getegid().as_raw();
-        let want = Want::file(bytes, mode.bits(), owner, group);
-        self.settle(&Change::new(path, owner, want), Run::Anew).map(|_| ())
-    }
-
-    /// Removes a file or a link durably; an absent one is no error.
-    pub fn remove(&self, path: &str) -> Result<(), HostError> {
-        let owner = rustix::process::geteuid().as_raw();
-        self.settle(&Change::new(path, owner, Want::Absent), Run::First).map(|_| ())
-    }
-
-    /// As [`Root::remove`], for one that may have been cut off: the directory is synced in any case.
-    pub fn remove_again(&self, path: &str) -> Result<(), HostError> {
-        let owner = rustix::process::geteuid().as_raw();
-        self.settle(&Change::new(path, owner, Want::Absent), Run::Again).map(|_| ())
-    }
-
     /// Writes over the beginning of a file that is there, where it is on the disk: for a reader that knows no names.
     pub(in crate::host) fn overwrite(&self, path: &str, bytes: &[u8]) -> Result<(), HostError> {
         let write = || {
@@ -144,10 +108,6 @@ impl Root {
             fsync(&fd)
         };
         write().map_err(|errno| HostError::io("write", path, errno))
-    }
-
-    fn settle(&self, change: &Change<'_>, run: Run) -> Result<Done, HostError> {
-        durable::carry_out(self, std::slice::from_ref(change), run, &self.points)
     }
 
     /// Opens a path, links inside the root followed but for the last component when the flags say so.

@@ -8,16 +8,13 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{Mode, OFlags, XattrFlags};
+use rustix::fs::{Mode, OFlags};
 
 use super::super::trouble::{Failure, Trouble};
-use crate::host::{Entered, HostError, Root};
+use crate::host::HostError;
 
 /// The name of the file.
 pub(crate) const NAME: &str = "machine-config-agent-ostree";
-
-/// The label of programs. A file that is made in `/run` has one that systemd may not execute.
-const LABEL: &[u8] = b"system_u:object_r:bin_t:s0\0";
 
 /// Where distributions put programs that are not started by people.
 const LIBEXEC: &str = "/usr/libexec/machine-config-agent";
@@ -32,11 +29,6 @@ pub(crate) fn places(agent: &Path) -> [PathBuf; 2] {
 pub(in crate::host) struct Executable(OwnedFd);
 
 impl Executable {
-    /// Returns the file that was opened before the host was entered, or finds it.
-    pub(super) fn of(entered: &Entered) -> Result<Arc<Self>, HostError> {
-        entered.worker().map_or_else(Self::find, Ok)
-    }
-
     /// Finds the file for the running program.
     pub(in crate::host) fn find() -> Result<Arc<Self>, HostError> {
         let absent = |cause: String| Failure::new(Trouble::NotInstalled, NAME, cause).into_error();
@@ -53,25 +45,8 @@ impl Executable {
         Err(absent(causes.join("; ")))
     }
 
-    /// Returns a path by which the host itself can start the program. What came with a container is put into `place` first:
-    /// the container is gone by then.
-    pub(in crate::host) fn on_host(root: &Root, place: &str) -> Result<String, HostError> {
-        let executable = Self::of(root.entered())?;
-        if root.entered().worker().is_none() {
-            let path = rustix::fs::readlink(executable.path(), Vec::new());
-            let path = path.map_err(|errno| HostError::io("look at", NAME, errno))?;
-            return Ok(path.to_string_lossy().into_owned());
-        }
-        let at = root.base().join(place.trim_start_matches('/'));
-        let failed = |source| HostError::io("write", place, source);
-        executable.copy(&at).map_err(failed)?;
-        // A host without SELinux has no use for it.
-        rustix::fs::setxattr(&at, "security.selinux", LABEL, XattrFlags::empty()).unwrap_or_default();
-        Ok(at.display().to_string())
-    }
-
     /// Copies the file, piece by piece: it is larger than all that the agent holds.
-    fn copy(&self, at: &Path) -> std::io::Result<()> {
+    pub(in crate::host) fn copy(&self, at: &Path) -> std::io::Result<()> {
         let draft = at.with_extension("new");
         let mut copy = File::create(&draft)?;
         std::io::copy(&mut File::open(self.path())?, &mut copy)?;
@@ -80,7 +55,7 @@ impl Executable {
     }
 
     /// Returns a path that a child of this process can execute.
-    pub(super) fn path(&self) -> String {
+    pub(in crate::host) fn path(&self) -> String {
         format!("/proc/self/fd/{}", self.0.as_raw_fd())
     }
 }

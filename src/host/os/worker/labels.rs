@@ -9,9 +9,10 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use serde::{Deserialize, Serialize};
 
 use super::super::trouble::{Failure, Trouble};
-use super::executable::Executable;
-use super::protocol::LABELS_VERB;
 use crate::host::{HostError, Root};
+
+/// The worker's verb for SELinux labels.
+pub const LABELS_VERB: &str = "labels";
 
 /// The object of errors.
 const OBJECT: &str = "the SELinux labels of new files";
@@ -40,7 +41,7 @@ pub(in crate::host) struct Labeller {
 impl Labeller {
     /// Starts a worker for the policy below a root.
     pub(in crate::host) fn start(root: &Root) -> Result<Self, HostError> {
-        let executable = Executable::of(root.entered())?;
+        let executable = root.entered().worker()?;
         let mut child = Command::new(executable.path())
             .arg(LABELS_VERB)
             .arg(root.base())

@@ -33,8 +33,9 @@ use super::trouble::{Failure, Trouble};
 use super::{OsProgress, Preflight, StageRequest};
 use protocol::{Answer, Line, Request, Secret, VERSION, WithoutCommit, Work};
 
-pub(in crate::host) use executable::Executable;
-pub use protocol::{LABELS_VERB, WORKER_VERB};
+use executable::Executable;
+pub use labels::LABELS_VERB;
+pub use protocol::WORKER_VERB;
 
 /// What asks the worker.
 #[derive(Debug, Clone)]
@@ -134,7 +135,7 @@ impl Worker {
         if let Some(executable) = &*known {
             return Ok(Arc::clone(executable));
         }
-        let found = Executable::of(&self.entered)?;
+        let found = self.entered.worker()?;
         *known = Some(Arc::clone(&found));
         Ok(found)
     }

@@ -16,9 +16,6 @@ use crate::model::{Contents, ImageRef, Karg};
 /// The worker's verb for one piece of work.
 pub const WORKER_VERB: &str = "os-worker";
 
-/// The worker's verb for SELinux labels.
-pub const LABELS_VERB: &str = "labels";
-
 /// The version of this end: two files can be installed apart.
 pub(in crate::host::os) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
