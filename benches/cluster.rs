@@ -23,11 +23,11 @@ use std::time::{Duration, Instant};
 
 use cluster::plain_host::{bare, boot};
 use cluster::{
-    Agent, AgentOptions, Bench, Gates, Identity, MachineConfigBuilder, annotation, create_node, key,
-    node_until, object_api, retarget,
+    Agent, AgentOptions, Bench, Gates, Identity, MachineConfigBuilder, annotation, create_node, node_until,
+    object_api, retarget,
 };
 use futures_util::future::join_all;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, PostParams};
 use serde_json::json;
 
 /// MCD's numbers: a file-only update without a reboot, and the node at rest.
@@ -40,10 +40,6 @@ const MCD_RECEIVED: f64 = 194.0;
 /// MachineConfigs that lie around, of this size each: what MCD was measured with.
 const OTHERS: usize = 48;
 const OTHER_BYTES: usize = 245 * 1024;
-
-/// Updates to MachineConfigs of `OTHER_BYTES`, with text as configuration files have it: what is received for one.
-const LARGE_ROUNDS: usize = 3;
-
 /// Files and bytes of a MachineConfig of 1.5 MB, base64 included: etcd takes no larger one.
 const LARGEST: (usize, usize) = (60, 18_000);
 
@@ -52,10 +48,11 @@ const CONTAINER: &str = r#"mount --bind "$1" "$1" && mount --rbind /proc "$1/pro
 
 /// How long an agent rests before its memory is read.
 const REST: Duration = Duration::from_secs(2);
-
 /// How long the idle agent is looked at.
 const IDLE: Duration = Duration::from_secs(60);
 const ROUNDS: usize = 9;
+/// Updates to MachineConfigs of `OTHER_BYTES`, with text as configuration files have it: what is received for one.
+const LARGE_ROUNDS: usize = 3;
 
 /// Agents of the rollout; `MCA_FLEET` sets another number.
 const FLEET: usize = 200;
@@ -337,11 +334,10 @@ async fn memory(bench: &Bench) {
     retarget(&client, "pod-0", "rendered-pod-b", None).await;
     done(&client, "pod-0", "rendered-pod-b").await;
     tokio::time::sleep(REST).await;
+    let (after, peak) = (mebibytes(agent.pid(), "VmRSS:"), mebibytes(agent.pid(), "VmHWM:"));
     println!("\n| the agent as a pod, MiB | target | here |\n|---|---|---|");
-    println!("| RSS connected, idle | 12 | {idle:.1} |");
-    println!("| RSS after a MachineConfig of 1.5 MB | 16 | {:.1} |", mebibytes(agent.pid(), "VmRSS:"));
-    println!("| ... of it anonymous | - | {:.1} |", mebibytes(agent.pid(), "RssAnon:"));
-    println!("| peak | - | {:.1} |", mebibytes(agent.pid(), "VmHWM:"));
+    println!("| RSS connected, idle | 12 | {idle:.1} |\n| peak | - | {peak:.1} |");
+    println!("| RSS after a MachineConfig of 1.5 MB | 16 | {after:.1} |");
     assert!(agent.terminate().await.success());
 }
 
@@ -400,25 +396,24 @@ async fn fleet(bench: &Bench) {
     }
     let before = mebibytes(bench.pid(), "VmRSS:");
     let mut agents = Vec::new();
-    for number in 0..count {
-        let (node, root) = (format!("fleet-{number}"), dir.path().join(number.to_string()));
+    for node in names(count) {
+        let root = dir.path().join(&node);
         fs::create_dir_all(&root).unwrap();
         create_node(&client, &node, &[("desiredConfig", "rendered-fleet-a")]).await;
         agents.push(agent_of(bench, &node, &root));
     }
-    join_all((0..count).map(|number| fleet_done(&client, number, "rendered-fleet-a"))).await;
+    fleet_settled(&client, count, "rendered-fleet-a").await;
     let connected = mebibytes(bench.pid(), "VmRSS:");
     let pids: Vec<u32> = agents.iter().map(Agent::pid).collect();
     let quiet = bytes(&pids);
     let mark = bench.mark().await;
     let began = Instant::now();
-    let patch = json!({ "metadata": { "annotations": { key("desiredConfig"): "rendered-fleet-b" } } });
-    for number in 0..count {
-        let api = cluster::node_api(&client);
-        api.patch(&format!("fleet-{number}"), &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+    for node in names(count) {
+        retarget(&client, &node, "rendered-fleet-b", None).await;
     }
-    join_all((0..count).map(|number| fleet_done(&client, number, "rendered-fleet-b"))).await;
+    join_all(names(count).iter().map(|node| done(&client, node, "rendered-fleet-b"))).await;
     let took = began.elapsed().as_secs_f64();
+    fleet_settled(&client, count, "rendered-fleet-b").await;
     let sent = own(&bench.requests_since(mark).await).len() as f64;
     let (mut idle, mut resident) = (0.0, 0.0);
     for agent in &agents {
@@ -445,6 +440,11 @@ async fn fleet(bench: &Bench) {
     }
 }
 
-async fn fleet_done(client: &kube::Client, number: usize, config: &str) {
-    done(client, &format!("fleet-{number}"), config).await;
+fn names(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("fleet-{number}")).collect()
+}
+
+/// Waits for the last writes of an update, which follow `Done`.
+async fn fleet_settled(client: &kube::Client, count: usize, config: &str) {
+    join_all(names(count).iter().map(|node| object_until_updated(client, node, config))).await;
 }
