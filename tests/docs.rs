@@ -126,6 +126,28 @@ fn every_link_leads_somewhere() {
     assert!(links >= 6, "{links} links");
 }
 
+/// The page is the way in for whoever changes the code: what it names has to be there, and it names each crate.
+#[test]
+fn architecture_page_names_existing_files_and_every_dependency() {
+    let page = std::fs::read_to_string("docs/architecture.md").unwrap();
+    let quoted: BTreeSet<&str> = page.split('`').skip(1).step_by(2).collect();
+    let paths: Vec<&&str> = quoted.iter().filter(|text| text.contains('/')).collect();
+    assert!(paths.len() > 30, "{paths:?}");
+    let missing: Vec<_> = paths.into_iter().filter(|path| !Path::new(path).exists()).collect();
+    assert!(missing.is_empty(), "docs/architecture.md names {missing:?}, which do not exist");
+    for manifest in ["Cargo.toml", "core/Cargo.toml"] {
+        let text = std::fs::read_to_string(manifest).unwrap();
+        let section = text.split("\n[dependencies]\n").nth(1).unwrap().split("\n[").next().unwrap();
+        let named = section.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_lowercase()));
+        for name in named.map(|line| line.split([' ', '.', '=']).next().unwrap()) {
+            assert!(
+                quoted.contains(name),
+                "docs/architecture.md does not say what {name} of {manifest} is for"
+            );
+        }
+    }
+}
+
 /// The commands of our own binary in a text: after a prompt, a path, a quote or at the beginning of a line.
 fn own_commands(text: &str) -> Vec<String> {
     let mut found = Vec::new();
