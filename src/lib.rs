@@ -102,3 +102,8 @@ pub mod settings;
 pub mod telemetry;
 
 pub use machine_config_core::{decide, model, plan, report, update};
+
+/// Says which tests of the library were not run.
+#[cfg(test)]
+#[path = "../tests/ran/mod.rs"]
+pub(crate) mod ran;

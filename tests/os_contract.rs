@@ -9,11 +9,11 @@
     clippy::disallowed_types,
     clippy::unwrap_used,
     clippy::indexing_slicing,
-    clippy::print_stderr,
     reason = "a test that looks at its own directory, and ends at the first surprise"
 )]
 
 mod oslab;
+mod ran;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -115,7 +115,7 @@ fn an_unchanged_host_is_looked_at_once(backend: Backend) {
     let Lab { world, v2, .. } = &lab;
     let strace = std::process::Command::new("strace").arg("-V").output();
     if strace.is_err() {
-        eprintln!("strace is not installed: not tested");
+        ran::not_run("an_unchanged_host_is_looked_at_once", "strace");
         return;
     }
     let boot = lab.boot();
@@ -458,7 +458,7 @@ fn the_agent_gets_there(backend: Backend) {
 #[test]
 fn real_host() {
     let Ok(asked) = std::env::var("MCA_OS_CONTRACT") else {
-        eprintln!("not run: the contract on this machine needs MCA_OS_CONTRACT, and a machine to throw away");
+        ran::not_run("real_host", "MCA_OS_CONTRACT and a machine to throw away");
         return;
     };
     let (backend, image) = asked.split_once(',').unwrap_or((&asked, "-"));

@@ -91,10 +91,10 @@ fn new_files_get_the_labels_of_the_hosts_policy() {
     assert_eq!(at("1/1"), "system_u:object_r:default_t:s0\0");
 }
 
-/// The agent alone in a directory; `None` where the second executable is installed on this machine.
-fn alone() -> Option<(tempfile::TempDir, PathBuf)> {
+/// The agent alone in a directory, for a test; `None` where the second executable is installed on this machine.
+fn alone(test: &str) -> Option<(tempfile::TempDir, PathBuf)> {
     if Path::new("/usr/libexec/machine-config-agent/machine-config-agent-ostree").exists() {
-        ran::not_run("no_second_executable", "a machine where it is not installed");
+        ran::not_run(test, "a machine where it is not installed");
         return None;
     }
     // In the same file system: the file is linked, not copied.
@@ -130,7 +130,7 @@ fn traces(at: &Path, found: &mut Vec<(PathBuf, u64, i64)>) {
 
 #[test]
 fn without_the_second_executable_nothing_is_changed() {
-    let Some((dir, agent)) = alone() else { return };
+    let Some((dir, agent)) = alone("without_the_second_executable_nothing_is_changed") else { return };
     let etc = |host: &PlainHost| {
         let mut found = Vec::new();
         traces(&host.at("host/etc"), &mut found);
@@ -183,7 +183,7 @@ fn a_worker_that_is_ended_with_the_agent_is_no_fault() {
 
 #[test]
 fn the_sandbox_names_what_it_lacks() {
-    let Some((dir, agent)) = alone() else { return };
+    let Some((dir, agent)) = alone("the_sandbox_names_what_it_lacks") else { return };
     let output = PlainHost::command(agent.to_str().unwrap()).arg("sandbox").output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(4), "{told}");

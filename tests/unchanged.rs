@@ -3,12 +3,12 @@
 
 #![expect(
     clippy::disallowed_methods,
-    clippy::print_stderr,
     clippy::unwrap_used,
     reason = "a test looks at the machine from outside"
 )]
 
 mod plain_host;
+mod ran;
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -66,10 +66,10 @@ fn deeds(log: &Path) -> Vec<String> {
     deeds.into_iter().skip(1).collect()
 }
 
-/// A host with `rendered-a` committed; `None` where strace is missing.
-fn committed() -> Option<(PlainHost, Vec<String>)> {
+/// A host with `rendered-a` committed, for a test; `None` where strace is missing.
+fn committed(test: &str) -> Option<(PlainHost, Vec<String>)> {
     if PlainHost::command("strace").arg("-V").output().is_err() {
-        eprintln!("strace is not installed: not tested");
+        ran::not_run(test, "strace");
         return None;
     }
     let host = PlainHost::below(&std::env::temp_dir());
@@ -83,7 +83,7 @@ fn committed() -> Option<(PlainHost, Vec<String>)> {
 
 #[test]
 fn apply_of_what_is_committed_writes_nothing() {
-    let Some((host, arguments)) = committed() else { return };
+    let Some((host, arguments)) = committed("apply_of_what_is_committed_writes_nothing") else { return };
     let before = traces(&host.at("host"));
     let log = host.at("log");
     let output = PlainHost::command("strace")
@@ -101,7 +101,7 @@ fn apply_of_what_is_committed_writes_nothing() {
 
 #[test]
 fn the_daemon_answers_an_equal_target_by_looking_only() {
-    let Some((host, _)) = committed() else { return };
+    let Some((host, _)) = committed("the_daemon_answers_an_equal_target_by_looking_only") else { return };
     host.want("rendered-a");
     let log = host.at("log");
     let mut daemon = PlainHost::command("strace")

@@ -14,6 +14,8 @@
 )]
 
 pub mod mutations;
+#[path = "../ran/mod.rs"]
+mod ran;
 
 use std::cell::{Cell, RefCell};
 use std::path::PathBuf;

@@ -5,7 +5,6 @@
     clippy::indexing_slicing,
     clippy::disallowed_methods,
     clippy::disallowed_types,
-    clippy::print_stderr,
     clippy::missing_panics_doc,
     unreachable_pub,
     missing_docs,
@@ -22,7 +21,7 @@ use machine_config_agent::model::ImageRef;
 use rustix::mount::{UnmountFlags, mount_bind, unmount};
 use serde_json::{Value, json};
 
-use super::{IMAGE, OTHER_IMAGE, Scene, deployment};
+use super::{IMAGE, OTHER_IMAGE, Scene, deployment, ran};
 use crate::node::ignition;
 
 pub const APP: &str = "/etc/app.conf";
@@ -197,12 +196,15 @@ pub fn appended() -> Mutation {
     Mutation { name: "appended in place", make, undo, words: vec!["\"/etc/app.conf\"".to_owned()] }
 }
 
+/// The test that plays them.
+const EACH: &str = "each_kind_of_drift_is_found_named_and_gone_when_undone";
+
 /// The crate allows no unsafe code, not in its tests either: another program maps the file.
 pub fn mapped() -> Option<Mutation> {
     const WRITE: &str = "import mmap,sys\nwith open(sys.argv[1],'r+b') as f:\n m=mmap.mmap(f.fileno(),0)\nm[0:4]=b'EDOM'\nm.close()\n";
     let python = std::process::Command::new("python3").arg("--version").output();
     if !python.is_ok_and(|output| output.status.success()) {
-        eprintln!("python3 is not installed: a write through a mapping is not tested");
+        ran::not_run(&format!("{EACH}: a write through a mapping"), "python3");
         return None;
     }
     Some(of_app("written through a mapping", &["content mismatch for file \"/etc/app.conf\""], |scene| {
@@ -218,7 +220,7 @@ pub fn mounted() -> Option<Mutation> {
         fs::create_dir(dir.path().join(made)).unwrap();
     }
     if mount_bind(dir.path().join("a"), dir.path().join("b")).is_err() {
-        eprintln!("this process may not mount: a mount over a managed file is not tested");
+        ran::not_run(&format!("{EACH}: a mount over a managed file"), "to mount (CAP_SYS_ADMIN)");
         return None;
     }
     unmount(dir.path().join("b"), UnmountFlags::empty()).unwrap();

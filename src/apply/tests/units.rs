@@ -1,16 +1,17 @@
 //! Links that a running systemd makes: what it is asked, in which order, and what taking them back leaves. It is played by
 //! a double on a real connection, which has systemd's own `systemctl --root` make them.
-#![expect(clippy::disallowed_types, clippy::print_stderr, reason = "it asks whether systemctl is installed")]
+#![expect(clippy::disallowed_types, reason = "it asks whether systemctl is installed")]
 
 use super::*;
 use crate::host::systemd::tests::double::Double;
 use crate::host::systemd::tests::peers;
 use crate::model::Class;
 
-async fn with_systemd(at: &Path) -> Option<(Host, Double, impl Sized)> {
+/// The host of a test; `None` where it can't be run.
+async fn with_systemd(test: &str, at: &Path) -> Option<(Host, Double, impl Sized)> {
     let there = std::process::Command::new("systemctl").arg("--version").output();
     if !there.is_ok_and(|output| output.status.success()) {
-        eprintln!("not run: links made by systemd need systemctl (package systemd)");
+        crate::ran::not_run(test, "systemctl (package systemd)");
         return None;
     }
     fixture(at);
@@ -24,7 +25,10 @@ async fn with_systemd(at: &Path) -> Option<(Host, Double, impl Sized)> {
 #[tokio::test(flavor = "current_thread")]
 async fn systemd_is_asked_once_for_each_verb() {
     let dir = tempfile::tempdir().unwrap();
-    let Some((host, double, _server)) = with_systemd(dir.path()).await else { return };
+    let Some((host, double, _server)) = with_systemd("systemd_is_asked_once_for_each_verb", dir.path()).await
+    else {
+        return;
+    };
     fs::write(dir.path().join("etc/systemd/system/foo.service"), "[Install]\nWantedBy=a.target\n").unwrap();
     fs::write(dir.path().join("etc/systemd/system/bar.service"), "[Install]\nWantedBy=a.target\n").unwrap();
     let all = steps(vec![
@@ -69,7 +73,11 @@ async fn undo(host: &Host, steps: &[Step]) {
 #[tokio::test(flavor = "current_thread")]
 async fn a_systemd_that_does_more_or_less_is_taken_back_too() {
     let dir = tempfile::tempdir().unwrap();
-    let Some((host, double, _server)) = with_systemd(dir.path()).await else { return };
+    let Some((host, double, _server)) =
+        with_systemd("a_systemd_that_does_more_or_less_is_taken_back_too", dir.path()).await
+    else {
+        return;
+    };
     double.state().extra = Some("new-rule.target.wants/crio.service".to_owned());
     let before = shapes(dir.path());
     let enable = steps(vec![Op::EnableUnit { unit: unit("crio.service") }]);
@@ -88,7 +96,9 @@ async fn a_systemd_that_does_more_or_less_is_taken_back_too() {
 #[tokio::test(flavor = "current_thread")]
 async fn a_refusal_of_systemd_is_told() {
     let dir = tempfile::tempdir().unwrap();
-    let Some((host, double, _server)) = with_systemd(dir.path()).await else { return };
+    let Some((host, double, _server)) = with_systemd("a_refusal_of_systemd_is_told", dir.path()).await else {
+        return;
+    };
     double.state().refuses = Some("Unit file crio.service is odd.".to_owned());
     let enable = steps(vec![Op::EnableUnit { unit: unit("crio.service") }]);
     let error = carry(&host, 7, Batch::Links, &enable).await.unwrap_err();
@@ -103,7 +113,9 @@ async fn a_refusal_of_systemd_is_told() {
 #[tokio::test(flavor = "current_thread")]
 async fn a_mask_replaces_a_unit_file() {
     let dir = tempfile::tempdir().unwrap();
-    let Some((host, double, _server)) = with_systemd(dir.path()).await else { return };
+    let Some((host, double, _server)) = with_systemd("a_mask_replaces_a_unit_file", dir.path()).await else {
+        return;
+    };
     fs::write(dir.path().join("etc/systemd/system/foo.service"), "[Install]\n").unwrap();
     let before = shapes(dir.path());
     let mask = steps(vec![Op::MaskUnit { unit: unit("foo.service") }]);

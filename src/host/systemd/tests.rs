@@ -1,5 +1,5 @@
 //! Links against what `systemctl --root` makes; jobs against a peer that plays systemd.
-#![expect(clippy::disallowed_types, clippy::print_stderr, reason = "it starts a bus of its own")]
+#![expect(clippy::disallowed_types, reason = "it starts a bus of its own")]
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -267,7 +267,7 @@ async fn what_systemd_refuses_is_told_in_its_words() {
 /// A systemd that leaves the bus in the middle of a job: an error that says so, and no wait for a signal that can't come.
 #[tokio::test(flavor = "current_thread")]
 async fn a_systemd_that_leaves_the_bus_ends_the_wait() {
-    let Some(bus) = Bus::start() else { return };
+    let Some(bus) = Bus::start("a_systemd_that_leaves_the_bus_ends_the_wait") else { return };
     let double = Double::new("252");
     double.state().jobs.leaves = true;
     let server = bus.serve(&double).await;
@@ -374,8 +374,8 @@ struct Bus {
 }
 
 impl Bus {
-    /// `None`, and a line that says so, where no `dbus-daemon` is installed.
-    fn start() -> Option<Self> {
+    /// The bus of a test; `None` where no `dbus-daemon` is installed.
+    fn start(test: &str) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let config = format!(
             "<busconfig><listen>unix:path={}/bus</listen><auth>EXTERNAL</auth><policy context=\"default\">\
@@ -391,7 +391,7 @@ impl Bus {
             .stderr(std::process::Stdio::null())
             .spawn();
         let Ok(mut daemon) = started else {
-            eprintln!("not run: a real bus needs dbus-daemon");
+            crate::ran::not_run(test, "dbus-daemon");
             return None;
         };
         // Its address is printed when it listens.
