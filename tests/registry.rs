@@ -18,6 +18,7 @@
 #[path = "registry/faulty.rs"]
 mod faulty;
 mod played;
+mod ran;
 #[path = "registry/server.rs"]
 mod server;
 
@@ -33,7 +34,7 @@ use played::{Ended, Played, config, layer};
 use serde_json::{Value, json};
 use server::{PASSWORD, Registry, USER};
 
-const CASES: [(&str, fn()); 9] = [
+const CASES: [(&str, fn()); 10] = [
     ("an_image_is_pulled_booted_and_verified", an_image_is_pulled_booted_and_verified),
     ("the_secret_that_comes_with_the_image_pulls_it", the_secret_that_comes_with_the_image_pulls_it),
     ("the_merged_secret_of_the_host_pulls_it", the_merged_secret_of_the_host_pulls_it),
@@ -46,6 +47,7 @@ const CASES: [(&str, fn()); 9] = [
         the_image_of_this_architecture_is_picked_from_a_list,
     ),
     ("the_same_digest_under_a_mirror_is_the_same_image", the_same_digest_under_a_mirror_is_the_same_image),
+    ("the_hosts_signature_policy_decides", the_hosts_signature_policy_decides),
 ];
 
 fn main() -> ExitCode {
@@ -55,7 +57,10 @@ fn main() -> ExitCode {
     for (name, case) in chosen {
         let done = server::is_here().then(|| std::thread::spawn(case).join().is_ok());
         let (word, count) = match done {
-            None => ("SKIPPED: docker-registry is not installed", &mut skipped),
+            None => {
+                ran::not_run(name, "docker-registry");
+                ("SKIPPED: docker-registry is not installed", &mut skipped)
+            }
             Some(true) => ("ok", &mut passed),
             Some(false) => ("FAILED", &mut failed),
         };
@@ -148,6 +153,7 @@ fn keeps_the_secret(ended: &Ended, auth: &str) {
     assert!(!ended.text.contains(PASSWORD) && !ended.text.contains(auth), "{}", ended.text);
 }
 
+/// OCL-011: the reason says that it is about authentication, and which file was asked with, if any.
 fn the_secret_that_comes_with_the_image_pulls_it() {
     let registry = Registry::start(true);
     let mut node = node(&registry);
@@ -155,6 +161,7 @@ fn the_secret_that_comes_with_the_image_pulls_it() {
     let refused = node.apply(&plain(), Some(&image), |_| {});
     ends(&refused, 4);
     says(&refused, &["ImagePullUnauthorized", "authentication required", "Next:", "it is tried again"]);
+    says(&refused, &["asked without credentials: none are in /etc/mco/internal-registry-pull-secret.json, "]);
     untouched(&node);
 
     let (json, auth) = secret(&registry);
@@ -162,7 +169,17 @@ fn the_secret_that_comes_with_the_image_pulls_it() {
     let refused = node.apply(&with_secret(&wrong), Some(&image), |_| {});
     ends(&refused, 4);
     says(&refused, &["ImagePullUnauthorized", "it is tried again"]);
+    says(&refused, &["asked with the credentials in /var/lib/kubelet/config.json)"]);
+    keeps_the_secret(&refused, &BASE64.encode("sandbox:wrong"));
     untouched(&node);
+    // An administrator's own file comes first.
+    let own = node.booted.as_ref().unwrap().run_dir().join("ostree/auth.json");
+    std::fs::create_dir_all(own.parent().unwrap()).unwrap();
+    std::fs::write(&own, &wrong).unwrap();
+    let refused = node.apply(&with_secret(&json), Some(&image), |_| {});
+    ends(&refused, 4);
+    says(&refused, &["asked with the credentials in /run/ostree/auth.json)"]);
+    std::fs::remove_file(&own).unwrap();
 
     let ended = node.apply(&with_secret(&json), Some(&image), |_| {});
     ends(&ended, 0);
@@ -326,8 +343,38 @@ fn the_image_of_this_architecture_is_picked_from_a_list() {
     ends(&node.verb(&["verify", "--os-backend", "ostree"]), 0);
 }
 
+/// Says whether skopeo holds what it hands on against `policy.json`: since 1.13.
+fn minds_the_policy() -> bool {
+    let output = std::process::Command::new("skopeo").arg("--version").output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let version: Vec<u32> = text.split(['.', ' ']).filter_map(|word| word.parse().ok()).collect();
+    version[..2] >= [1, 13][..]
+}
+
+/// OCL-028: the host's `policy.json` decides whether a pull may be.
+fn the_hosts_signature_policy_decides() {
+    if !minds_the_policy() {
+        ran::not_run("the_hosts_signature_policy_decides", "skopeo 1.13");
+        return;
+    }
+    let registry = Registry::start(false);
+    let mut node = node(&registry);
+    let image = pushed(&node, &registry, "v2", "v2");
+    let policy = node.path("/etc/containers/policy.json");
+    std::fs::write(&policy, json!({"default": [{"type": "reject"}]}).to_string()).unwrap();
+    let ended = node.apply(&plain(), Some(&image), |_| {});
+    ends(&ended, 4);
+    says(&ended, &["rejected by policy", &image.to_string()]);
+    untouched(&node);
+    let accepted = json!({registry.address.clone(): [{"type": "insecureAcceptAnything"}]});
+    let policies = json!({"default": [{"type": "reject"}], "transports": {"docker": accepted}});
+    std::fs::write(&policy, policies.to_string()).unwrap();
+    ends(&node.apply(&plain(), Some(&image), |_| {}), 0);
+    assert_eq!((node.boots, node.read("/usr/share/v2").as_deref()), (2, Some("v2")));
+}
+
 /// OST-009 against a registry that is gone: a mirror is asked in its place, and the name of the mirror is not pulled
-/// again where the digest runs.
+/// again where the digest runs. OCL-028: mirrors of `registries.conf` are honoured.
 fn the_same_digest_under_a_mirror_is_the_same_image() {
     let registry = Registry::start(false);
     let mut node = node(&registry);

@@ -75,7 +75,7 @@ pub(super) async fn carry(
     if request.layers.as_ref().is_some_and(|layers| !layers.is_empty()) {
         request.extensions_image.clone_from(&to.extensions_image);
     }
-    stage(host, &request, progress).await
+    stage(host, to, &request, progress).await
 }
 
 /// Links the credentials as they are at this attempt: the planned file may have become worse or better since.
@@ -86,11 +86,19 @@ fn credentials(host: &Host, to: &HostSpec) -> Result<Option<Credentials>, HostEr
     Ok(found)
 }
 
-async fn stage(host: &Host, request: &StageRequest, progress: &dyn Fn(OsProgress)) -> Result<(), ApplyError> {
+async fn stage(
+    host: &Host,
+    to: &HostSpec,
+    request: &StageRequest,
+    progress: &dyn Fn(OsProgress),
+) -> Result<(), ApplyError> {
     // What was to be brought into another deployment.
     left_behind::forget(&host.root).map_err(ApplyError::host(object(request)))?;
     let staged = match in_time(host, request, progress).await {
-        Ok(staged) => staged.map_err(|source| ApplyError::Stage { object: object(request), source })?,
+        Ok(staged) => staged.map_err(|source| {
+            let source = Credentials::explain(source, &host.root, to, host.os.auth_file());
+            ApplyError::Stage { object: object(request), source }
+        })?,
         Err(late) => {
             // What was left may still run.
             let abandoned = timeout(host.limits.stall, host.os.abandon()).await;

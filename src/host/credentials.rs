@@ -12,6 +12,9 @@ use super::{FailPoints, HostError, Root};
 use crate::model::image::PULL_SECRETS;
 use crate::model::{Contents, FileMode, FileSeen, HostSpec, ManagedPath};
 
+/// The reason of a registry's refusal, as in [`super::os`].
+const REFUSED: &str = "ImagePullUnauthorized";
+
 /// Where a backend looks for registry credentials. The first place hides the second one, also when it is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuthFile {
@@ -88,6 +91,33 @@ impl Credentials {
             }
         }
         Ok(None)
+    }
+
+    /// Adds to a registry's refusal which file it was asked with.
+    pub fn explain(error: HostError, root: &Root, to: &HostSpec, place: Option<AuthFile>) -> HostError {
+        match (error, place) {
+            (HostError::Os { object, cause, class, reason, next }, Some(place)) if reason == REFUSED => {
+                let cause = match Self::named(root, to, place) {
+                    Ok(with) => format!("{cause} (asked {with})"),
+                    Err(_) => cause,
+                };
+                HostError::Os { object, cause, class, reason, next }
+            }
+            (error, _) => error,
+        }
+    }
+
+    fn named(root: &Root, to: &HostSpec, place: AuthFile) -> Result<String, HostError> {
+        for own in place.up_to() {
+            if matches!(root.seen(own.path())?, FileSeen::Regular { .. }) {
+                return Ok(format!("with the credentials in {}", own.path()));
+            }
+        }
+        if let Some(found) = Self::pick(root, to, place)? {
+            return Ok(format!("with the credentials in {}", found.path));
+        }
+        let places = [&PULL_SECRETS[..], &[place.path()]].concat();
+        Ok(format!("without credentials: none are in {}", places.join(", ")))
     }
 
     /// Links the secret's file where the backend looks: switched at once, and untouched when it is right.

@@ -26,7 +26,9 @@ pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts,
     let credentials = credentials.map_err(ObserveError::of("the pull secret"))?;
     let asked = match (to.effective_image(), seen.os.booted()) {
         (Some(wanted), Some(booted)) if !runs(booted, wanted) => {
-            Some(preflight(host, wanted, credentials.as_ref()).await?.carries)
+            let asked = preflight(host, wanted, credentials.as_ref()).await;
+            let asked = asked.map_err(|error| Credentials::explain(error, root, to, place));
+            Some(asked.map_err(ObserveError::image(wanted))?.carries)
         }
         (Some(_) | None, _) => None,
     };
@@ -65,13 +67,12 @@ async fn preflight(
     host: &Host,
     image: &ImageRef,
     credentials: Option<&Credentials>,
-) -> Result<Preflight, ObserveError> {
+) -> Result<Preflight, HostError> {
     let limit = host.limits.stall;
     let asked = host.os.preflight(image, credentials.map(|credentials| &credentials.json));
-    let answer = timeout(limit, asked).await.unwrap_or_else(|_| {
+    timeout(limit, asked).await.unwrap_or_else(|_| {
         Err(HostError::Timeout { object: format!("the source of {image}"), seconds: limit.as_secs() })
-    });
-    answer.map_err(ObserveError::image(image))
+    })
 }
 
 fn chosen(
