@@ -88,6 +88,10 @@
 //! 7. `sandbox` is a folder of its own beside `host`: it builds a machine out of files and namespaces, which is neither
 //!    the agent's business nor a verb's.
 
+// The doubles in `tests/` name the crate as its users do.
+#[cfg(test)]
+extern crate self as machine_config_agent;
+
 pub mod agent;
 pub mod apply;
 pub mod cli;

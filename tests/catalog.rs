@@ -73,7 +73,6 @@ fn statements() -> BTreeMap<String, Vec<String>> {
     found
 }
 
-/// OBS-001.
 #[test]
 fn every_message_is_logged_somewhere() {
     let statements = statements();

@@ -153,6 +153,7 @@ fn tell(record: &Record, target: &Target) {
         MCA_UPDATE = %record.id,
         MCA_PHASE = "planned",
         MCA_CONFIG = %target.config,
+        MCA_IMAGE = target.image.as_ref().map(tracing::field::display),
         "update {} to {} is planned:\n{}", record.id, target.config, explain::text(&record.plan).trim_end()
     );
 }

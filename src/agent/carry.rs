@@ -66,11 +66,11 @@ impl<C: ControlPlane> Agent<C> {
         Ok(Turn::Again)
     }
 
-    fn tell_phase(&self) {
+    pub(super) fn tell_phase(&self) {
         let Some(record) = self.journal.record() else { return };
         let phase = record.phase.word();
         info!(MESSAGE_ID = message::PHASE, MCA_UPDATE = %record.id, MCA_PHASE = phase, MCA_CONFIG = %record.to.config,
-            "update {} to {}: {phase}", record.id, record.to.config);
+            MCA_IMAGE = record.to.image.as_ref().map(tracing::field::display), "update {} to {}: {phase}", record.id, record.to.config);
     }
 
     /// Carries out one batch. A failed step becomes the record's fault; the error has been dealt with then.
@@ -229,7 +229,7 @@ impl<C: ControlPlane> Agent<C> {
         let Some(record) = self.journal.record().cloned() else { return Ok(Turn::Again) };
         if matches!(record.phase, Phase::Applying { .. }) {
             info!(MESSAGE_ID = message::PHASE, MCA_UPDATE = %record.id, MCA_PHASE = "rebooting", MCA_CONFIG = %record.to.config,
-                "update {} to {}: somebody else rebooted the machine, as it was to be", record.id, record.to.config);
+                MCA_IMAGE = record.to.image.as_ref().map(tracing::field::display), "update {} to {}: somebody else rebooted the machine, as it was to be", record.id, record.to.config);
             let ended = record.boot_id.clone();
             self.journal.step(&Event::Reboot { boot_id: ended }, self.host.clock.now())?;
         }

@@ -29,6 +29,8 @@ mod reboot;
 mod rollback;
 mod service;
 mod stop;
+#[cfg(test)]
+mod tests;
 mod trial;
 mod workload;
 
@@ -317,7 +319,7 @@ impl<C: ControlPlane> Agent<C> {
         if let Some(record) = self.journal.record() {
             let (id, config) = (&record.id, &record.to.config);
             info!(MESSAGE_ID = message::PHASE, MCA_UPDATE = %id, MCA_PHASE = "rolling-back", MCA_CONFIG = %config,
-                "update {id} to {config}: rolling back, since another target is desired");
+                MCA_IMAGE = record.to.image.as_ref().map(tracing::field::display), "update {id} to {config}: rolling back, since another target is desired");
         }
         self.answered();
         self.retry.end();

@@ -74,6 +74,9 @@ impl<C: ControlPlane> Agent<C> {
         if !(asked && self.reboots == Reboots::Left) {
             self.journal.note(|record| record.waiting = None)?;
             self.journal.step(&Event::Reboot { boot_id: seen.boot_id.clone() }, self.host.clock.now())?;
+            if !matches!(record.phase, Phase::Rebooting { .. }) {
+                self.tell_phase();
+            }
         }
         if self.reboots == Reboots::Left {
             return Ok(Turn::End(End::Reboot));

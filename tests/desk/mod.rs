@@ -3,6 +3,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::missing_panics_doc,
+    clippy::duplicate_mod,
     unreachable_pub,
     missing_docs,
     missing_debug_implementations,

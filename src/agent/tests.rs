@@ -1,0 +1,288 @@
+//! The loop beside a systemd, an OS and a control plane that a test plays: what is asked of services, and what is told.
+#![expect(clippy::disallowed_methods, reason = "a test looks at the host from outside")]
+
+#[path = "../../tests/desk/mod.rs"]
+mod desk;
+#[path = "../../tests/plain_host/mod.rs"]
+mod plain_host;
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::Duration;
+
+use tracing::field::{Field, Visit};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
+
+use self::desk::Desk;
+use self::desk::os::{Played, image};
+use super::{Agent, End};
+use crate::control::Drained;
+use crate::host::systemd::tests::double::Double;
+use crate::host::systemd::tests::peers;
+use crate::host::{FailPoints, Host, HostError, Root};
+use crate::model::observation::{Booted, Carries, LocalPackages, OsSeen};
+use crate::model::{Class, ConfigName, Target, message};
+use crate::report::{NodeReport, State};
+
+/// Far longer than any of this takes.
+const LIMIT: Duration = Duration::from_secs(90);
+
+const POLICY: &str = r#"{"apiVersion":"operator.openshift.io/v1","kind":"MachineConfiguration","metadata":{"name":"cluster"},
+    "spec":{"nodeDisruptionPolicy":{"files":[
+    {"path":"/etc/none","actions":[{"type":"None"}]},
+    {"path":"/etc/daemon","actions":[{"type":"DaemonReload"}]},
+    {"path":"/etc/reload","actions":[{"type":"Reload","reload":{"serviceName":"crio.service"}}]},
+    {"path":"/etc/restart","actions":[{"type":"Restart","restart":{"serviceName":"kubelet.service"}}]}]}}}"#;
+
+fn target(config: &str) -> Target {
+    Target { config: ConfigName::new(config).unwrap(), image: None }
+}
+
+/// Lets the agent live until it has reported what is meant.
+async fn until(desk: &Desk, agent: &mut Agent<Desk>, what: &str, meant: impl Fn(&NodeReport) -> bool) {
+    let seen = async {
+        loop {
+            desk.published.notified().await;
+            if desk.reports.borrow().iter().any(&meant) {
+                return;
+            }
+        }
+    };
+    let lived = async {
+        tokio::select! {
+            end = Box::pin(agent.run()) => panic!("{what}: it ended: {end:?}"),
+            () = seen => {}
+        }
+    };
+    let in_time = tokio::time::timeout(LIMIT, lived).await;
+    assert!(in_time.is_ok(), "{what} is not reported: {:#?}", desk.reports.borrow().last());
+    desk.reports.take();
+}
+
+fn is_done(config: &'static str) -> impl Fn(&NodeReport) -> bool {
+    move |report| {
+        report.state == State::Done
+            && report.current_config.as_ref().is_some_and(|name| name.as_str() == config)
+    }
+}
+
+/// A host with `rendered-a`, on which `rendered-b` brings one file.
+struct Scene {
+    dir: tempfile::TempDir,
+    desk: Desk,
+    double: Double,
+    agent: Agent<Desk>,
+    _server: zbus::Connection,
+}
+
+impl Scene {
+    async fn set(path: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        plain_host::bare(dir.path());
+        let double = Double::new("252");
+        let mut desk = Desk::wanting("rendered-a", None);
+        desk.policy(POLICY);
+        // A service that failed does its work again once that is told.
+        let (reports, mended) = (Rc::clone(&desk.reports), double.clone());
+        desk.at_report = Rc::new(move || {
+            if reports.borrow().last().is_some_and(|last| last.state == State::Degraded) {
+                mended.state().jobs.result = "done";
+            }
+        });
+        let text = format!(
+            r#"{{"kind":"MachineConfig","metadata":{{"name":"rendered-b"}},"spec":{{"config":{{"ignition":{{"version":"3.4.0"}},
+            "storage":{{"files":[{{"path":"{path}","contents":{{"source":"data:,b"}}}}]}}}}}}}}"#
+        );
+        desk.config("rendered-b", &text);
+        let (server, systemd) = peers(&double).await;
+        let host = Host { systemd, ..Host::in_directory(Root::open(dir.path()).unwrap(), FailPoints::off()) };
+        let mut agent = desk.agent(host);
+        until(&desk, &mut agent, "the first config", is_done("rendered-a")).await;
+        assert_eq!(double.state().asked, Vec::<String>::new());
+        desk.told.take();
+        *desk.wanted.borrow_mut() = target("rendered-b");
+        desk.nudge.notify_one();
+        Self { dir, desk, double, agent, _server: server }
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.dir.path().join(path.trim_start_matches('/'))
+    }
+
+    /// What was told of services and reboots.
+    fn told(&self) -> Vec<(&'static str, String)> {
+        let told = self.desk.told.take();
+        let told = told.iter().map(|one| (one.reason(), one.message()));
+        told.filter(|(reason, _)| reason.contains("Service") || reason.contains("Reboot")).collect()
+    }
+}
+
+/// MCD-105, MCD-106, MCD-108, MCD-110: each action of the policy is one request to systemd and one event; no action is none,
+/// and `SkipReboot`.
+#[tokio::test(flavor = "current_thread")]
+async fn each_action_is_asked_of_systemd_and_told() {
+    const PLAIN: &str = "Config changes do not require reboot.";
+    for (path, asked, reason, text) in [
+        ("/etc/none", None, "SkipReboot", ""),
+        ("/etc/daemon", Some("reload"), "ServiceReload", " Service daemon-reload was reloaded."),
+        (
+            "/etc/reload",
+            Some("reload crio.service replace"),
+            "ServiceReload",
+            " Service crio.service was reloaded.",
+        ),
+        (
+            "/etc/restart",
+            Some("restart kubelet.service replace"),
+            "ServiceRestart",
+            " Service kubelet.service was restarted.",
+        ),
+    ] {
+        let mut scene = Scene::set(path).await;
+        until(&scene.desk, &mut scene.agent, path, is_done("rendered-b")).await;
+        assert_eq!(scene.double.state().asked, asked.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert_eq!(scene.told(), [(reason, format!("{PLAIN}{text}"))], "{path}");
+        assert_eq!(std::fs::read_to_string(scene.at(path)).unwrap(), "b");
+    }
+}
+
+/// MCD-111: the event, the roll-back and the state of a service that does not reload or restart.
+#[tokio::test(flavor = "current_thread")]
+async fn a_service_that_fails_takes_the_update_back() {
+    for (path, job, reason) in [
+        ("/etc/reload", "reload of crio.service", "FailedServiceReload"),
+        ("/etc/restart", "restart of kubelet.service", "FailedServiceRestart"),
+    ] {
+        let mut scene = Scene::set(path).await;
+        scene.double.state().jobs.result = "failed";
+        let cause = format!("{job} ended with \"failed\"");
+        let failed = |report: &NodeReport| report.state == State::Degraded && report.reason.contains(&cause);
+        let at = scene.at(path);
+        let back = |report: &NodeReport| failed(report) && report.phase == "Idle" && !at.exists();
+        until(&scene.desk, &mut scene.agent, "the old config", back).await;
+        let told = scene.told();
+        assert!(told.len() == 1 && told[0].0 == reason && told[0].1.contains(&cause), "{told:?}");
+        assert_eq!(scene.agent.journal().committed(), Some(&target("rendered-a")));
+        // Nothing is left in the way of a corrected target.
+        *scene.desk.wanted.borrow_mut() = target("rendered-a");
+        scene.desk.nudge.notify_one();
+        until(&scene.desk, &mut scene.agent, "the way back", is_done("rendered-a")).await;
+    }
+}
+
+/// A second subscriber: where there is only one, the thread that comes to a statement first decides for all of them
+/// whether it is told.
+static BESIDE: LazyLock<tracing::Dispatch> =
+    LazyLock::new(|| tracing::Dispatch::new(tracing_subscriber::registry()));
+
+/// The fields of the lines of this thread, in order.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<BTreeMap<String, String>>>>);
+
+impl<S: tracing::Subscriber> Layer<S> for Lines {
+    fn on_event(&self, event: &tracing::Event<'_>, _context: Context<'_, S>) {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        self.0.lock().unwrap().push(fields.0);
+    }
+}
+
+#[derive(Default)]
+struct Fields(BTreeMap<String, String>);
+
+impl Visit for Fields {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.insert(field.name().to_owned(), value.to_owned());
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.0.insert(field.name().to_owned(), format!("{value:?}"));
+    }
+}
+
+impl Lines {
+    /// Takes the lines of this thread until it is dropped.
+    fn taken(&self) -> tracing::subscriber::DefaultGuard {
+        LazyLock::force(&BESIDE);
+        tracing::subscriber::set_default(tracing_subscriber::registry().with(self.clone()))
+    }
+
+    /// The phases that were told, each line with what everybody filters by.
+    fn phases(&self, config: &str, image: Option<&str>) -> Vec<String> {
+        let lines = std::mem::take(&mut *self.0.lock().unwrap());
+        let phases =
+            lines.iter().filter(|line| line.get("MESSAGE_ID").is_some_and(|id| id == message::PHASE));
+        let told = |line: &BTreeMap<String, String>| {
+            assert_eq!(line.get("MCA_CONFIG").map(String::as_str), Some(config), "{line:?}");
+            assert_eq!(line.get("MCA_IMAGE").map(String::as_str), image, "{line:?}");
+            assert!(line.get("MCA_UPDATE").is_some_and(|id| !id.is_empty()), "{line:?}");
+            assert!(line["message"].contains(config), "{line:?}");
+            line["MCA_PHASE"].clone()
+        };
+        phases.map(told).collect()
+    }
+}
+
+/// OBS-001: every change of the phase is a line with the id of phases, and names update, phase, config and image.
+#[tokio::test(flavor = "current_thread")]
+async fn every_phase_is_a_line_of_the_journal() {
+    let lines = Lines::default();
+    let _guard = lines.taken();
+    let dir = tempfile::tempdir().unwrap();
+    plain_host::bare(dir.path());
+    let wanted = image("b");
+    let desk = Desk::wanting("rendered-b", Some(wanted.clone()));
+    desk.drained.borrow_mut().push(Drained::Yes);
+    let agent = |os: Played| {
+        let root = Root::open(dir.path()).unwrap();
+        desk.agent(Host { os: Box::new(os), ..Host::in_directory(root, FailPoints::off()) })
+    };
+    // A pull that fails leads to a roll-back.
+    let failed = || {
+        let (object, cause, next) = (image("b").to_string(), "it is a test".to_owned(), "Wait.".to_owned());
+        Err(HostError::Os { object, cause, class: Class::Degraded, reason: "ImageNotBootable", next })
+    };
+    let os =
+        Played { pulled: Box::new(move || Box::pin(async move { failed() })), ..Played::running(image("a")) };
+    let degraded = |report: &NodeReport| report.state == State::Degraded && report.phase == "Idle";
+    until(&desk, &mut agent(os), "the failed pull", degraded).await;
+    let image_text = wanted.to_string();
+    assert_eq!(lines.phases("rendered-b", Some(&image_text)), ["planned", "staging", "rolling-back"]);
+
+    // Another config with the same image goes through to its commit.
+    desk.config("rendered-c", &Desk::empty("rendered-c"));
+    *desk.wanted.borrow_mut() = Target { image: Some(wanted.clone()), ..target("rendered-c") };
+    let mut first = agent(Played::running(image("a")));
+    let end = tokio::time::timeout(LIMIT, Box::pin(first.run())).await.unwrap().unwrap();
+    assert_eq!(end, End::Reboot);
+    drop(first);
+    assert_eq!(
+        lines.phases("rendered-c", Some(&image_text)),
+        ["planned", "staging", "draining", "applying", "rebooting"]
+    );
+    plain_host::boot(dir.path(), 2);
+    let os = Played::running(image("a"));
+    let booted = Booted {
+        image: Some(wanted.clone()),
+        deployment: "os-2.0".to_owned(),
+        carries: Carries::Unknown,
+        local: LocalPackages::default(),
+    };
+    *os.seen.borrow_mut() = OsSeen::Deployments { booted, staged: None, next: None };
+    until(&desk, &mut agent(os), "the new image", is_done("rendered-c")).await;
+    assert_eq!(lines.phases("rendered-c", Some(&image_text)), ["verifying"]);
+}
+
+/// OBS-001: a node without image mode has no image to name.
+#[tokio::test(flavor = "current_thread")]
+async fn a_phase_of_files_names_no_image() {
+    let lines = Lines::default();
+    let _guard = lines.taken();
+    let mut scene = Scene::set("/etc/none").await;
+    lines.0.lock().unwrap().clear();
+    until(&scene.desk, &mut scene.agent, "the file", is_done("rendered-b")).await;
+    assert_eq!(lines.phases("rendered-b", None), ["planned", "applying", "verifying"]);
+}
