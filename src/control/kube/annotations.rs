@@ -112,9 +112,10 @@ fn committed(wanted: &mut Changes, report: &NodeReport) {
     wanted.insert(CURRENT_IMAGE.to_owned(), report.current_image.as_ref().map(ToString::to_string));
 }
 
-/// Returns what the provisioning's annotations change of a Node that has none yet (MCD-022).
+/// Returns what the provisioning's annotations change of a Node that has none yet (MCD-022). Its state is `Done` before
+/// anything was looked at: the report that follows says the state.
 pub(super) fn initial(now: &Annotations, provisioned: &Annotations) -> Changes {
-    let ours = provisioned.iter().filter(|(key, _)| key.starts_with(PREFIX));
+    let ours = provisioned.iter().filter(|(key, _)| key.starts_with(PREFIX) && *key != STATE);
     differing(now, ours.map(|(key, value)| (key.clone(), Some(value.clone()))).collect())
 }
 
