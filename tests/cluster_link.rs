@@ -9,17 +9,32 @@
 )]
 
 mod cluster;
+#[path = "desk/os.rs"]
+#[allow(unreachable_pub, dead_code, missing_docs, reason = "shared by tests: each uses its own part of it")]
+mod os;
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::rc::Rc;
 use std::time::Duration;
 
 use cluster::scene::{DRAINED, QUIET, Scene};
 use cluster::{
     Behaviour, Bench, Connections, DrainController, Fault, Gates, Identity, Request, annotation, create_node,
-    key, node_api, node_until, own_only, retarget,
+    key, node_api, node_until, object_api, own_only, retarget, within,
 };
 use k8s_openapi::api::core::v1::Node;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use machine_config_agent::agent::{Agent, End, Stop};
+use machine_config_agent::control::kube::{Cluster, DrainBy, Identity as Access};
+use machine_config_agent::host::{BoxFuture, FailPoints, Host, Root};
+use machine_config_agent::journal::Journal;
+use machine_config_agent::model::observation::{Booted, Carries, LocalPackages, OsSeen};
+use machine_config_agent::telemetry::metrics::{HostLabels, Metrics};
+use machine_config_agent::telemetry::notify::Notify;
+use machine_config_agent::telemetry::readiness::Readiness;
+use machine_config_agent::telemetry::{LastReport, Telemetry};
+use os::{Ended, Played, image};
 use serde_json::{Value, json};
 
 const SINGLE: [(&str, &str); 1] = [("controlPlaneTopology", "SingleReplica")];
@@ -216,24 +231,32 @@ async fn a_node_that_is_being_deleted_is_not_written() {
     assert!(!uids.is_empty() && uids.iter().all(|one| *one == uid.as_str()), "{uids:?}");
 }
 
-/// ANN-003: `Working` is in the cluster before anything of the update is on the host.
+/// ANN-003: `Working` is in the cluster before anything of the update is on the host: while it is not answered, nothing is.
 #[tokio::test]
 async fn working_is_visible_before_the_first_change() {
-    let bench = Bench::shared();
-    let scene = Scene::with_drained(bench, "link-first", &SINGLE).await;
+    if !own_only("working_is_visible_before_the_first_change") {
+        return;
+    }
+    let bench = Bench::private(Gates::Default);
+    let scene = Scene::with_drained(&bench, "link-first", &SINGLE).await;
     let _agent = scene.agent(&[]);
     scene.settled("a").await;
+    let agent = "machine-config-agent";
+    bench.fault(&Fault::held().method("PATCH").path("/api/v1/nodes/link-first").agent(agent));
     let mark = bench.mark().await;
     scene.want("b").await;
-    scene.settled("b").await;
-    let requests = scene.requests(mark).await;
-    let patch = requests.iter().find(|one| one.verb == "patch" && one.resource == "nodes").unwrap();
-    assert_eq!(patch.body.as_ref().unwrap()["metadata"]["annotations"][key("state")], "Working");
-    let written = std::fs::metadata(scene.path(&format!("{QUIET}/{}", scene.name))).unwrap();
-    let written = written.modified().unwrap().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let held = |one: &Request| {
+        one.verb == "patch" && one.name == scene.name && one.code.is_none() && one.agent.starts_with(agent)
+    };
+    bench.audit().until("the patch", held).await;
     // The kernel's time of a file may be a tick behind.
-    let written = i64::try_from(written.as_micros()).unwrap() + 10_000;
-    assert!(patch.answered.is_some_and(|answered| answered <= written), "{:?} {written}", patch.answered);
+    let before = std::time::SystemTime::now() - std::time::Duration::from_millis(10);
+    bench.clear_faults();
+    scene.settled("b").await;
+    let written = std::fs::metadata(scene.path(&format!("{QUIET}/{}", scene.name))).unwrap();
+    assert!(written.modified().unwrap() >= before, "{written:?} {before:?}");
+    let patches = scene.written(mark).await;
+    assert_eq!(text(&patches[0], "state"), Some("Working"), "{patches:?}");
 }
 
 /// MCD-022, MCD-025, MCD-229, W-11: a new Node gets every annotation of its provisioning, and the file serves once.
@@ -348,7 +371,146 @@ async fn a_new_target_during_the_drain_is_noticed() {
     assert_eq!(scene.on_disk(QUIET).as_deref(), Some("c"));
 }
 
-/// MCD-052 and the link: an expired watch, dropped connections, an API server that is busy, and one that restarts; each
+/// MCD-052: an API server that fails or goes away while a drain is waited for ends neither the wait nor the drain, which is
+/// asked for once.
+#[tokio::test]
+async fn errors_do_not_end_the_wait_for_a_drain() {
+    if !own_only("errors_do_not_end_the_wait_for_a_drain") {
+        return;
+    }
+    let bench = Bench::private(Gates::Default);
+    let scene = Scene::with_drained(&bench, "link-waits", &[]).await;
+    let _agent = scene.agent(&[]);
+    scene.done("a").await;
+    let mark = bench.mark().await;
+    scene.want("b").await;
+    let asked = format!("drain-{}", scene.config("b"));
+    scene.until("the drain", |node| annotation(node, "desiredDrain") == Some(asked.as_str())).await;
+    bench.fault(&Fault::status(500).path("/api/v1/nodes").agent("machine-config-agent"));
+    bench.connections(Connections::Dropped);
+    let failed = |one: &Request| one.code == Some(500) && one.agent.starts_with("machine-config-agent");
+    bench.audit().until("a look that fails", failed).await;
+    bench.clear_faults();
+    assert_eq!(scene.on_disk(DRAINED).as_deref(), Some("a"));
+    let drains = DrainController::start(&bench, "link-waits", Behaviour::Echo).await;
+    scene.done("b").await;
+    assert_eq!(scene.on_disk(DRAINED).as_deref(), Some("later"));
+    let written = scene.written(mark).await;
+    let drain = written.iter().filter(|patch| text(patch, "desiredDrain") == Some(asked.as_str()));
+    assert_eq!(drain.count(), 1, "{written:?}");
+    assert!(!written.iter().any(|patch| text(patch, "state") == Some("Degraded")), "{written:?}");
+    assert_eq!(drains.requests(), [asked, format!("uncordon-{}", scene.config("b"))]);
+}
+
+/// MCD-094: a policy whose last change the operator has not merged is waited for, however long; nothing is written.
+#[tokio::test]
+async fn a_policy_is_waited_for_until_it_is_merged() {
+    let bench = Bench::private(Gates::Default);
+    let scene = Scene::with_drained(&bench, "link-policy", &SINGLE).await;
+    let mut agent = scene.agent(&[]);
+    scene.settled("a").await;
+    let api = object_api(&scene.client, "machineconfigurations");
+    let entry = |path: &str| json!({ "path": path, "actions": [{ "type": "None" }] });
+    let files = json!({ "files": [entry(QUIET), entry(DRAINED), entry("/etc/mca-other")] });
+    let patch = Patch::Merge(json!({ "spec": { "nodeDisruptionPolicy": files } }));
+    let changed = api.patch("cluster", &PatchParams::default(), &patch).await.unwrap();
+    let generation = changed.metadata.generation.unwrap();
+    assert!(generation > 1, "{generation}");
+    let merged = async |generation: i64| {
+        let policy = json!({ "clusterPolicies": files });
+        let status = json!({ "observedGeneration": generation, "nodeDisruptionPolicyStatus": policy });
+        let patch = Patch::Merge(json!({ "status": status }));
+        api.patch_status("cluster", &PatchParams::default(), &patch).await.unwrap();
+    };
+    merged(generation - 1).await;
+    let before = bench.audit().all().iter().filter(|one| one.resource == "machineconfigurations").count();
+    scene.want("b").await;
+    agent.line("the wait", |line| line.contains("the operator has not merged its last change yet")).await;
+    // It is asked for again meanwhile, without an event that says so.
+    let mut seen = BTreeSet::new();
+    let looks = |one: &Request| {
+        if one.verb == "get" && one.resource == "machineconfigurations" && one.code == Some(200) {
+            seen.insert(one.id.clone());
+        }
+        seen.len() >= before + 3
+    };
+    bench.audit().until("three more looks", looks).await;
+    assert_eq!(scene.on_disk(QUIET).as_deref(), Some("a"));
+    let node = node_api(&scene.client).get(&scene.name).await.unwrap();
+    assert_ne!(annotation(&node, "state"), Some("Degraded"));
+    merged(generation).await;
+    scene.done("b").await;
+    assert_eq!(scene.on_disk(QUIET).as_deref(), Some("b"));
+}
+
+/// A node whose OS a test plays, with the agent's loop in this process, until the loop ends or the node is Done and all is told.
+async fn lived(scene: &Scene<'_>, os: Played, letter: &str) -> Option<End> {
+    let root = Root::open(scene.host.path()).unwrap();
+    let host = Host { os: Box::new(os), ..Host::in_directory(root, FailPoints::off()) };
+    let access = Access::kubeconfig(&scene.kubeconfig).unwrap();
+    let cluster = Cluster::start(access, &scene.name, host.root.clone(), DrainBy::Controller).unwrap();
+    let journal = Journal::open(host.root.clone(), FailPoints::off()).unwrap();
+    let telemetry = Telemetry {
+        notify: Notify::default(),
+        metrics: Metrics::new(HostLabels::default(), Vec::new()),
+        readiness: Readiness::default(),
+        last: LastReport::default(),
+    };
+    let mut agent = Agent::new(host, journal, cluster, telemetry, Stop::never(), &scene.name);
+    tokio::select! {
+        end = Box::pin(agent.run()) => Some(end.unwrap()),
+        _ = scene.settled(letter) => None,
+    }
+}
+
+/// MCD-228: where the provisioned config names another image than the one that runs, the node is switched to it and
+/// rebooted; what the provisioning left stays until the node runs it.
+#[tokio::test]
+async fn a_provisioned_image_is_switched_to_before_the_file_goes() {
+    let bench = Bench::shared();
+    let scene = Scene::set(bench, "link-first-image", &[]).await;
+    let (runs, wanted) = (image("a"), image("b"));
+    scene.builder("first", "a", "a").os_image_url(&wanted.to_string()).create(&scene.client).await;
+    node_api(&scene.client).delete(&scene.name, &DeleteParams::default()).await.unwrap();
+    create_node(&scene.client, &scene.name, &[]).await;
+    let directory = scene.host.path().join("etc/machine-config-daemon");
+    std::fs::create_dir_all(&directory).unwrap();
+    let first = scene.config("first");
+    let file = json!({ key("currentConfig"): first, key("desiredConfig"): first, key("state"): "Done",
+        key("controlPlaneTopology"): "SingleReplica" });
+    let (pending, kept) =
+        (directory.join("node-annotations.json"), directory.join("node-annotation.json.bak"));
+    std::fs::write(&pending, file.to_string()).unwrap();
+
+    let pulled = Rc::new(Cell::new(0));
+    let counted = Rc::clone(&pulled);
+    let pull = move || {
+        counted.set(counted.get() + 1);
+        let done: BoxFuture<'static, Ended> = Box::pin(async { Ok(()) });
+        done
+    };
+    let os = Played { pulled: Box::new(pull), ..Played::running(runs) };
+    assert_eq!(Box::pin(within("the reboot", lived(&scene, os, "first"))).await, Some(End::Reboot));
+    assert_eq!(pulled.get(), 1);
+    assert!(pending.exists() && !kept.exists(), "it is needed until the node runs the image");
+    let node = node_api(&scene.client).get(&scene.name).await.unwrap();
+    assert_eq!(annotation(&node, "currentConfig"), Some(first.as_str()));
+    assert_ne!(annotation(&node, "state"), Some("Done"));
+
+    scene.boot(2);
+    let os = Played::running(wanted.clone());
+    let booted = Booted {
+        image: Some(wanted),
+        deployment: "os-2.0".to_owned(),
+        carries: Carries::Unknown,
+        local: LocalPackages::default(),
+    };
+    *os.seen.borrow_mut() = OsSeen::Deployments { booted, staged: None, next: None };
+    assert_eq!(Box::pin(within("Done", lived(&scene, os, "first"))).await, None);
+    assert!(!pending.exists() && kept.exists(), "it has served");
+}
+
+/// The link: an expired watch, dropped connections, an API server that is busy, and one that restarts; each
 /// time the next target is carried out, and there is one connection in the end.
 #[tokio::test]
 async fn the_link_comes_back() {

@@ -5,6 +5,7 @@
 mod played;
 
 use played::{Ended, Played, config, layer};
+use serde_json::{Value, json};
 
 fn ends(ended: &Ended, code: i32) {
     assert_eq!(ended.code, code, "{}", ended.text);
@@ -161,5 +162,47 @@ fn the_next_image_brings_its_own_versions_and_loses_nothing() {
     assert_eq!(node.read("/etc/app.conf").unwrap(), "c");
     assert_eq!(node.read("/etc/kept.conf").unwrap(), "k");
     assert_eq!(node.read("/etc/gone.conf"), None, "nobody wants it");
+    verified(&node);
+}
+
+/// OCL-009: after the boot a unit is enabled, disabled or masked as the config says, whoever brings it: the config, or the
+/// new image; what is enabled of the new image alone takes a second boot. The next image turns each of them round.
+#[test]
+fn units_are_as_the_config_says_after_the_boot() {
+    const SERVICE: &str = "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n";
+    let mut node = Played::new();
+    let with = |name: &str, units: Value| {
+        let mut config: Value = serde_json::from_str(&config(name, &[], None)).unwrap();
+        *config.pointer_mut("/spec/config").unwrap() =
+            json!({"ignition": {"version": "3.5.0"}, "systemd": {"units": units}});
+        config.to_string()
+    };
+    let brought = ["usr/lib/systemd/system/vendor.service", "usr/lib/systemd/system/noisy.service"];
+    let layers = brought.map(|path| layer(path, SERVICE));
+    let state = |node: &Played, unit: &str| {
+        let at = node.path(&format!("/etc/systemd/system/{unit}"));
+        let wants = node.path(&format!("/etc/systemd/system/multi-user.target.wants/{unit}"));
+        let masked = std::fs::read_link(at).is_ok_and(|to| to.as_os_str() == "/dev/null");
+        // Links to a unit that is masked start nothing.
+        (wants.is_symlink() && !masked, masked)
+    };
+    let states =
+        |node: &Played| ["own.service", "vendor.service", "noisy.service"].map(|unit| state(node, unit));
+    let (enabled, disabled, masked) = ((true, false), (false, false), (false, true));
+
+    let image = node.derive("v2", &layers, None);
+    let first = json!([{"name": "own.service", "enabled": true, "contents": SERVICE},
+        {"name": "vendor.service", "enabled": true}, {"name": "noisy.service", "mask": true}]);
+    let ended = node.apply(&with("rendered-b", first), Some(&image), |_| {});
+    ends(&ended, 0);
+    assert_eq!((node.boots, states(&node)), (3, [enabled, enabled, masked]), "{}", ended.text);
+    verified(&node);
+
+    let image = node.derive("v3", &[&layers[..], &[layer("usr/share/v3", "3")]].concat(), None);
+    let second = json!([{"name": "own.service", "mask": true}, {"name": "vendor.service", "enabled": false},
+        {"name": "noisy.service", "enabled": true}]);
+    let ended = node.apply(&with("rendered-c", second), Some(&image), |_| {});
+    ends(&ended, 0);
+    assert_eq!((node.boots, states(&node)), (4, [masked, disabled, enabled]), "{}", ended.text);
     verified(&node);
 }

@@ -16,11 +16,14 @@ use calls::{
     Answer, BY_RBAC, CONFIG_NODES, CONFIGS, Call, all_done, annotations, check, config_node,
     config_node_object, config_node_status, event, everyday, node,
 };
+use cluster::plain_host::bare;
+use cluster::scene::status;
 use cluster::{
     Agent, AgentOptions, Identity, MachineConfigBuilder, annotation, create_node, create_object, node_until,
-    real_only, retarget,
+    object_api, object_until, real_only, retarget,
 };
-use serde_json::json;
+use kube::api::DynamicObject;
+use serde_json::{Value, json};
 use setup::{Applied, apply};
 use thief::{
     CONTROLLERS, NOT_A_KUBELETS, NOT_OWN, NOT_OWN_REPORT, ONLY_ANNOTATIONS, at_others, at_own_node,
@@ -148,6 +151,59 @@ async fn so_it_is_on_a_plain_cluster() {
 async fn so_it_is_in_the_place_of_mcd() {
     if real_only("permissions::so_it_is_in_the_place_of_mcd") {
         steal("overlays/openshift").await;
+    }
+}
+
+/// The agent itself, with the account of the manifests: from its start to the end of an update nothing that it asks for is
+/// refused. Its events are where the manifests let them be.
+async fn lives_unrefused(directory: &str, place: &str) {
+    let applied = Applied::new(directory, &[]).await;
+    let token = applied.token_on("worker-a").await;
+    applied.client(&token).await;
+    MachineConfigBuilder::new("rendered-worker-2").create(&applied.admin).await;
+    let host = tempfile::tempdir().unwrap();
+    bare(host.path());
+    let mark = applied.bench.mark().await;
+    let kubeconfig = applied.bench.kubeconfig(&Identity::Token(token));
+    let agent = Agent::start(&AgentOptions::new(&kubeconfig, "worker-a", host.path()));
+    let nodes = object_api(&applied.admin, "machineconfignodes");
+    for config in ["rendered-worker-1", "rendered-worker-2"] {
+        retarget(&applied.admin, "worker-a", config, None).await;
+        // The last word of an update, after the Node's and the events.
+        let told = |one: &DynamicObject| {
+            let one = serde_json::to_value(one).unwrap();
+            let current = one.pointer("/status/configVersion/current").and_then(Value::as_str);
+            status(&one, "Updated") == "True" && current == Some(config)
+        };
+        object_until(&nodes, "worker-a", config, told).await;
+    }
+    let all = applied.bench.requests_since(mark).await;
+    let own = all.iter().filter(|one| one.agent.starts_with("machine-config-agent/"));
+    let (own, user) = (own.collect::<Vec<_>>(), applied.user());
+    assert!(own.len() > 5 && own.iter().all(|one| one.user == user), "{own:#?}");
+    let refused = own.iter().filter(|one| matches!(one.code, Some(401 | 403)));
+    assert_eq!(refused.map(|one| one.line()).collect::<Vec<_>>(), Vec::<String>::new());
+    let events = own.iter().filter(|one| one.resource == "events" && one.verb == "create");
+    let places: std::collections::BTreeSet<&str> = events.map(|one| one.namespace.as_str()).collect();
+    assert_eq!(places, [place].into());
+    let lines = agent.lines();
+    assert!(
+        !lines.iter().any(|line| line.contains("refuse") || line.contains("can't be told")),
+        "{lines:#?}"
+    );
+}
+
+#[tokio::test]
+async fn the_agent_is_refused_nothing() {
+    if real_only("permissions::the_agent_is_refused_nothing") {
+        lives_unrefused("base", "default").await;
+    }
+}
+
+#[tokio::test]
+async fn the_agent_is_refused_nothing_in_the_place_of_mcd() {
+    if real_only("permissions::the_agent_is_refused_nothing_in_the_place_of_mcd") {
+        lives_unrefused("overlays/openshift", "openshift-machine-config-operator").await;
     }
 }
 

@@ -132,15 +132,53 @@ async fn what_may_be_mended_is_tried_again_by_itself() {
     }
 }
 
-/// Trying again costs an idle node little, however long it lasts.
+/// Trying again costs an idle node little, however long it lasts. OCL-011: so does a registry that refuses credentials.
 #[tokio::test(start_paused = true)]
 async fn the_rate_of_tries_has_a_bound() {
-    for (class, word, longest) in [(Class::Retry, "DiskFull", SOON), (Class::Degraded, "Io", LATER)] {
+    for (class, word, longest) in [
+        (Class::Retry, "DiskFull", SOON),
+        (Class::Retry, "ImagePullUnauthorized", SOON),
+        (Class::Degraded, "Io", LATER),
+    ] {
         let broken = Broken::new();
         let mut agent = broken.agent(class, word);
         assert!(Broken::live(&mut agent, longest * 20).await.is_none(), "{word}");
         let tries = broken.tries.get();
         assert!((16..=31).contains(&tries), "{word}: {tries} tries in {:?}", longest * 20);
+    }
+}
+
+/// CRA-011: a clock that is set a year on or back between two tries brings none forward and puts none off.
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_jumps_breaks_no_try() {
+    const YEAR: u64 = 365 * 24 * 3600 * 1_000_000;
+    for jump in [YEAR, 0_u64.wrapping_sub(YEAR)] {
+        let broken = Broken::new();
+        let hand = Arc::new(AtomicU64::new(56 * YEAR));
+        let (tries, mended, set) = (Rc::clone(&broken.tries), Rc::clone(&broken.mended), Arc::clone(&hand));
+        let pulled = move || {
+            tries.set(tries.get() + 1);
+            set.fetch_add(jump, Ordering::Relaxed);
+            let (object, cause) = (image("b").to_string(), "it is a test".to_owned());
+            let (class, reason, next) = (Class::Retry, "ImagePullFailed", "Wait.".to_owned());
+            let failed = HostError::Os { object, cause, class, reason, next };
+            let ended = if mended.get() { Ok(()) } else { Err(failed) };
+            let ended: BoxFuture<'static, Ended> = Box::pin(async { ended });
+            ended
+        };
+        let os = Played { pulled: Box::new(pulled), ..Played::running(image("a")) };
+        let root = Root::open(broken.dir.path()).unwrap();
+        let clock = Clock::moved_by(hand);
+        let host = Host { os: Box::new(os), clock, ..Host::in_directory(root, FailPoints::off()) };
+        let mut agent = broken.desk.agent(host);
+        assert!(Broken::live(&mut agent, Duration::from_secs(20)).await.is_none());
+        // After 1, 2, 4 and 8 s, or a little more: as with a clock that nobody sets.
+        let tries = broken.tries.get();
+        assert!((4..=5).contains(&tries), "{tries} tries with jumps of {jump}");
+        broken.mend();
+        let end = Broken::live(&mut agent, SOON * 2).await;
+        assert_eq!(end.expect("a try comes").unwrap(), End::Reboot);
+        assert_eq!(broken.tries.get(), tries + 1);
     }
 }
 

@@ -22,7 +22,7 @@ use serde_json::Value;
 use super::node::Node;
 
 /// How long a change may take to be in the report. Far above what it takes, far below what a person waits.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 pub struct Daemon {
     pub node: Node,
@@ -49,13 +49,14 @@ impl Daemon {
             "root",
             "--os-backend",
             "none",
-            "--node-name",
-            "worker-0",
             "--metrics-listen",
             "127.0.0.1:0",
         ];
+        // A test of names says all of them itself.
+        let named = variables.iter().any(|(name, _)| *name == "NODE_NAME");
+        let name = if named { &[][..] } else { &["--node-name", "worker-0"] };
         let log = std::fs::File::create(node.path("log")).unwrap();
-        let words = [&words[..], flags].concat();
+        let words = [&words[..], name, flags].concat();
         let mut command = node.command(&words);
         command.envs(variables.iter().copied());
         let child = command.stderr(Stdio::from(log)).spawn().unwrap();
@@ -131,11 +132,24 @@ impl Daemon {
     }
 
     pub async fn until_fault(&mut self, reason: &str, words: &[&str]) {
-        let report = self.until(reason, |report| report["fault"]["reason"] == reason).await;
-        for word in words {
-            assert!(report["reason"].as_str().unwrap().contains(word), "{word}: {report:#?}");
+        let what = format!("{reason} with {words:?}");
+        let is = |report: &Value| {
+            let text = report["reason"].as_str().unwrap_or_default();
+            let is_told = report["fault"]["reason"] == reason && report["state"] == "Degraded";
+            is_told && words.iter().all(|word| text.contains(word))
+        };
+        self.until(&what, is).await;
+    }
+
+    /// Waits for a line of the log that has all words: what the next report may have replaced by now.
+    pub async fn until_told(&self, words: &[&str]) {
+        let root = Root::open(self.node.dir.path()).unwrap();
+        let mut watch = Watch::new(&root, ["/log"], []).unwrap();
+        while !self.log().lines().any(|line| words.iter().all(|word| line.contains(word))) {
+            let changed = tokio::time::timeout(PATIENCE, watch.changed()).await;
+            assert!(changed.is_ok(), "no line has {words:?}:\n{}", self.log());
+            changed.unwrap().unwrap();
         }
-        assert_eq!(report["state"], "Degraded");
     }
 }
 

@@ -186,6 +186,40 @@ fn is_observed(bytes: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::kube::{DrainBy, Identity};
+    use crate::host::Root;
+
+    /// MCD-094, MCD-095: two minutes for the operator; then the fault in MCD's words, which asks again, and ends with the
+    /// operator's answer.
+    #[tokio::test(start_paused = true)]
+    async fn a_policy_that_is_never_merged_is_told_after_two_minutes() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::open(directory.path()).unwrap();
+        let access = Identity::kubeconfig(&directory.path().join("none")).unwrap();
+        let mut cluster = Cluster::start(access, "a", root, DrainBy::Controller).unwrap();
+        let policy = |observed: u32| {
+            format!(
+                r#"{{"apiVersion":"operator.openshift.io/v1","kind":"MachineConfiguration","metadata":{{"name":"cluster",
+                "generation":2}},"status":{{"observedGeneration":{observed}}}}}"#
+            )
+        };
+        let mut seconds = 0;
+        let late = loop {
+            let error = cluster.take_policy(Ok(policy(1).into_bytes())).unwrap_err();
+            assert!(cluster.due.is_some(), "nothing else tells that it came");
+            let ControlError::Awaited { why, .. } = &error else { break error };
+            assert!(why.contains("the operator"), "{why}");
+            tokio::time::advance(Duration::from_secs(1)).await;
+            seconds += 1;
+        };
+        assert_eq!(seconds, 120);
+        assert_eq!((late.reason(), late.class()), ("PolicyNotReady", crate::model::Class::Retry));
+        assert!(late.to_string().starts_with("NodeDisruptionPolicyStatus was not ready: "), "{late}");
+        cluster.take_policy(Ok(policy(2).into_bytes())).unwrap();
+        // Another change has two minutes of its own.
+        let again = cluster.take_policy(Ok(policy(1).into_bytes())).unwrap_err();
+        assert!(matches!(again, ControlError::Awaited { .. }), "{again}");
+    }
 
     /// MCD-094: the operator's status has to be of the object's last change.
     #[test]

@@ -18,6 +18,8 @@ use crate::model::units::Mask;
 pub(crate) mod double;
 use double::Double;
 
+mod trust;
+
 fn unit(name: &str) -> UnitName {
     UnitName::new(name).unwrap()
 }
@@ -273,7 +275,7 @@ async fn a_systemd_that_leaves_the_bus_ends_the_wait() {
     let server = bus.serve(&double).await;
     let systemd = Systemd::given(bus.connect().await);
     let crio = unit("crio.service");
-    let asked = tokio::time::timeout(std::time::Duration::from_secs(20), systemd.restart(&crio));
+    let asked = tokio::time::timeout(std::time::Duration::from_secs(60), systemd.restart(&crio));
     let error = asked.await.expect("the wait has an end").unwrap_err();
     let cause = std::error::Error::source(&error).unwrap().to_string();
     assert!(cause.contains("org.freedesktop.systemd1 left the bus"), "{cause}");
