@@ -12,7 +12,6 @@
 mod cluster;
 
 use std::process::Command;
-use std::time::Duration;
 
 use cluster::scene::{DRAINED, QUIET, Scene};
 use cluster::{Agent, Behaviour, Bench, DrainController, Identity, annotation, call, key, own_only};
@@ -361,6 +360,6 @@ async fn a_token_serves_as_well() {
     let kubeconfig = scene.bench.kubeconfig(&Identity::TokenFile(file));
     let scene = Scene { kubeconfig, ..scene };
     let agent = scene.agent(&[]);
-    tokio::time::timeout(Duration::from_secs(60), scene.done("a")).await.unwrap();
+    scene.done("a").await;
     drop(agent);
 }

@@ -14,8 +14,10 @@ mod cluster;
 use cluster::scene::{QUIET, Scene, create_policy};
 use cluster::{
     Agent, AgentOptions, Bench, Connections, Gates, annotation, create_node, node_api, node_until, own_only,
-    retarget,
+    retarget, within,
 };
+use machine_config_agent::host::root::Root;
+use machine_config_agent::host::watch::Watch;
 
 const SINGLE: [(&str, &str); 1] = [("controlPlaneTopology", "SingleReplica")];
 
@@ -58,6 +60,8 @@ async fn a_wrong_kubeconfig_is_retried_and_told() {
         serde_json::json!({ "server": "https://127.0.0.1:1", "certificate-authority": "/gone/ca.crt" });
     let wrong = wrong.to_string();
     let path = scene.path("kubeconfig");
+    let root = Root::open(scene.host.path()).unwrap();
+    let mut hint = Watch::new(&root, ["/run/motd.d/90-machine-config-agent.motd"], []).unwrap();
     let start = || {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_machine-config-agent"));
         command.arg("daemon").arg("--kubeconfig").arg(&path).arg("--root").arg(scene.host.path());
@@ -78,15 +82,17 @@ async fn a_wrong_kubeconfig_is_retried_and_told() {
     agent.line("the missing authority", named).await;
     let status = scene.status(|text| text.contains("link     down since") && named(text)).await;
     assert!(status.contains("CredentialsUnusable") && status.contains("next     Correct "), "{status}");
-    let motd = std::fs::read_to_string(scene.path("run/motd.d/90-machine-config-agent.motd")).unwrap();
-    assert!(named(&motd), "{motd}");
+    let motd = scene.path("run/motd.d/90-machine-config-agent.motd");
+    while !std::fs::read_to_string(&motd).is_ok_and(|text| named(&text)) {
+        within("it is told at a login", hint.changed()).await.unwrap();
+    }
     std::fs::write(&path, right).unwrap();
     // The host's name is not the node's: one restart, and no other.
     agent.line("the name", |line| line.contains(&format!("names node {}", scene.name))).await;
     assert!(agent.end().await.success(), "{:?}", agent.lines());
     let _agent = start();
     scene.done("a").await;
-    assert!(!scene.path("run/motd.d/90-machine-config-agent.motd").exists());
+    assert!(!motd.exists());
 }
 
 /// While its MachineConfig is not there yet the node is Working towards the new target, here and in the cluster; an API

@@ -129,7 +129,7 @@ impl Refusals {
             if text.contains(&format!("\"{reason}\"")) && words.iter().all(|word| text.contains(word)) {
                 return;
             }
-            let changed = tokio::time::timeout(Duration::from_secs(30), self.watch.changed()).await;
+            let changed = tokio::time::timeout(Duration::from_secs(120), self.watch.changed()).await;
             assert!(changed.is_ok(), "not {reason} with {words:?}: {text}\n{}", daemon.log());
         }
     }
@@ -415,7 +415,7 @@ async fn stopped_agent_is_no_fault() {
     daemon.put("target.yaml", "config: rendered-worker-a\n");
     daemon.until_done("rendered-worker-a").await;
     daemon.signal(rustix::process::Signal::TERM);
-    assert!(daemon.end(std::time::Duration::from_secs(10)).success());
+    assert!(daemon.end(std::time::Duration::from_secs(60)).success());
     let stopped = status(&daemon);
     assert_eq!((&stopped["state"], &stopped["fault"]), (&json!("Done"), &Value::Null));
     assert_eq!((&stopped["agent"]["running"], &stopped["node"]), (&json!(false), &json!("worker-0")));

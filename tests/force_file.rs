@@ -59,7 +59,7 @@ async fn a_drifted_node_is_brought_back_by_force() {
 
     daemon.node.put(FORCE, "");
     daemon.signal(Signal::HUP);
-    assert_eq!(daemon.end(Duration::from_secs(30)).code(), Some(REBOOT), "{}", daemon.log());
+    assert_eq!(daemon.end(Duration::from_secs(120)).code(), Some(REBOOT), "{}", daemon.log());
     let log = daemon.log();
     for words in [
         "forced by /run/machine-config-daemon-force",
@@ -101,7 +101,7 @@ async fn a_node_without_drift_reboots_by_force_only() {
     daemon.until_done("rendered-worker-a").await;
     daemon.node.put(FORCE, "");
     daemon.signal(Signal::HUP);
-    assert_eq!(daemon.end(Duration::from_secs(30)).code(), Some(REBOOT), "{}", daemon.log());
+    assert_eq!(daemon.end(Duration::from_secs(120)).code(), Some(REBOOT), "{}", daemon.log());
     next_boot(&daemon.node);
     let mut daemon = Daemon::start(std::mem::replace(&mut daemon.node, Node::new()));
     daemon.until_done("rendered-worker-a").await;

@@ -64,7 +64,7 @@ async fn a_pull_that_fails_is_tried_again_with_its_cause_in_the_report() {
     });
     let desk = Desk { at_report, ..desk };
     let mut agent = desk.agent(host);
-    let end = tokio::time::timeout(Duration::from_secs(60), Box::pin(agent.run())).await.unwrap();
+    let end = tokio::time::timeout(Duration::from_secs(120), Box::pin(agent.run())).await.unwrap();
     assert_eq!(end.unwrap(), End::Reboot);
 
     let (reports, counts) = (desk.reports.borrow(), counts.borrow());

@@ -97,7 +97,7 @@ impl Story {
     /// Runs a process of the agent to its end.
     async fn run(&self) -> End {
         let mut agent = self.agent();
-        let ended = tokio::time::timeout(Duration::from_secs(60), Box::pin(agent.run())).await;
+        let ended = tokio::time::timeout(Duration::from_secs(120), Box::pin(agent.run())).await;
         ended.unwrap().unwrap()
     }
 

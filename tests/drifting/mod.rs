@@ -38,7 +38,7 @@ use crate::desk::os::Played;
 use crate::node::Node;
 
 /// Generous: only a miss waits so long.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 pub const IMAGE: &str =
     "registry.test/os@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";

@@ -169,7 +169,7 @@ impl Logind {
     /// Waits until a reboot was asked for so often.
     pub async fn asked_times(&mut self, times: usize) -> Vec<u64> {
         let wait = self.asked.wait_for(|asked| asked.len() >= times);
-        let asked = tokio::time::timeout(std::time::Duration::from_secs(30), wait).await;
+        let asked = tokio::time::timeout(std::time::Duration::from_secs(120), wait).await;
         asked.unwrap_or_else(|_| panic!("the reboot is not asked for")).unwrap().clone()
     }
 }

@@ -15,7 +15,7 @@ const PROGRAM: &str = "/usr/bin/docker-registry";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
 /// Far more than the registry takes for one line; a test that reaches it has failed.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 pub const USER: &str = "sandbox";
 pub const PASSWORD: &str = "sandbox-password";

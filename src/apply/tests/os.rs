@@ -217,7 +217,7 @@ async fn a_failed_pull_names_the_image_and_the_cause() {
 }
 
 /// A pull without progress, and one without end, are left, and the backend is told to end what it began.
-#[tokio::test(flavor = "current_thread")]
+#[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn a_backend_that_does_not_come_to_an_end_is_left() {
     let dir = tempfile::tempdir().unwrap();
     fixture(dir.path());
@@ -243,7 +243,7 @@ async fn a_backend_that_does_not_come_to_an_end_is_left() {
 }
 
 /// Each sign of progress begins the time without progress anew.
-#[tokio::test(flavor = "current_thread")]
+#[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn progress_keeps_a_slow_pull_alive() {
     let dir = tempfile::tempdir().unwrap();
     fixture(dir.path());

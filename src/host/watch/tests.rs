@@ -8,7 +8,7 @@ use super::*;
 async fn told(watch: &mut Watch, change: impl FnOnce()) -> Vec<String> {
     change();
     // Generous: only a miss waits so long.
-    tokio::time::timeout(Duration::from_secs(20), watch.changed()).await.expect("no event came").unwrap()
+    tokio::time::timeout(Duration::from_secs(60), watch.changed()).await.expect("no event came").unwrap()
 }
 
 #[tokio::test(flavor = "current_thread")]
