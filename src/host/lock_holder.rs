@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 /// Names the holder of a lock that is held.
+#[cfg(feature = "backend-ostree")]
 pub(in crate::host) fn name(path: &Path) -> String {
     find(path).unwrap_or_else(|| "another program".to_owned())
 }
