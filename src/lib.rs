@@ -88,10 +88,6 @@
 //! 7. `sandbox` is a folder of its own beside `host`: it builds a machine out of files and namespaces, which is neither
 //!    the agent's business nor a verb's.
 
-// The doubles in `tests/` name the crate as its users do.
-#[cfg(test)]
-extern crate self as machine_config_agent;
-
 pub mod agent;
 pub mod apply;
 pub mod cli;
@@ -111,3 +107,7 @@ pub use machine_config_core::{decide, model, plan, report, update};
 #[cfg(test)]
 #[path = "../tests/ran/mod.rs"]
 pub(crate) mod ran;
+
+// The doubles in `tests/` name the crate as its users do.
+#[cfg(test)]
+extern crate self as machine_config_agent;

@@ -29,8 +29,6 @@ mod reboot;
 mod rollback;
 mod service;
 mod stop;
-#[cfg(test)]
-mod tests;
 mod trial;
 mod workload;
 
@@ -422,3 +420,6 @@ impl<C: ControlPlane> Agent<C> {
         Ok(observe(&self.host, &[spec]).await?)
     }
 }
+
+#[cfg(test)]
+mod tests;
