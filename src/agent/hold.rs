@@ -2,49 +2,19 @@
 //!
 //! What is decided is in `update::ending`; here is who asks, and the time.
 
-use std::time::Duration;
-
-use tokio::time::Instant;
 use tracing::{error, info, warn};
 
 use super::stop::Word;
 use super::{Agent, AgentError, Turn, Until};
 use crate::control::{ControlError, ControlPlane};
+use crate::decide::hold::{Next, Patience};
 use crate::model::text::chain;
 use crate::model::{Class, ModelError, message};
 use crate::plan::differences::differences;
 use crate::report::Occurrence;
-use crate::update::ending::{Ask, SOON, Try, is_retried_on_change, next_try, what_ends};
+use crate::update::ending::{SOON, is_retried_on_change, what_ends};
 use crate::update::resume::{held, is_unproven};
 use crate::update::{Ending, Fault, Record};
-
-/// The next try of an update that failed and is undone.
-#[derive(Debug, Default)]
-pub(super) struct Retry {
-    /// Who asks for it now.
-    pub(super) ask: Ask,
-    /// The hold, once it began.
-    hold: Option<Hold>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Hold {
-    since: Instant,
-    /// When the next try is made. Passes in between do not move it.
-    due: Option<Instant>,
-}
-
-impl Retry {
-    /// Takes note of who asks.
-    pub(super) fn ask(&mut self, ask: Ask) {
-        self.ask = self.ask.max(ask);
-    }
-
-    /// Ends the hold: what comes next has a time of its own.
-    pub(super) fn end(&mut self) {
-        *self = Self::default();
-    }
-}
 
 /// What was wrong at the last report. Another fault has another time.
 #[derive(Debug, Default)]
@@ -154,27 +124,16 @@ impl<C: ControlPlane> Agent<C> {
         if record.is_repair() {
             return self.leave_drift();
         }
-        let now = Instant::now();
-        let Retry { ask, hold } = std::mem::take(&mut self.retry);
-        let mut hold = hold.unwrap_or(Hold { since: now, due: None });
-        // Who runs `apply` once more waits for its end: that is no program that never rests.
-        let held = if self.until == Until::Settled { Duration::MAX } else { now - hold.since };
-        match next_try(record, ask, held) {
-            _ if hold.due.is_some_and(|due| due <= now) => return self.archive(),
-            Try::Now => return self.archive(),
-            Try::In(rest) => hold.due = Some(hold.due.map_or(now + rest, |due| due.min(now + rest))),
-            Try::Within(longest) if hold.due.is_none() => {
-                hold.due = Some(now + self.backoff.next_wait_up_to(longest));
-            }
-            Try::Within(_) | Try::Never => {}
-        }
+        let patience = if self.until == Until::Settled { Patience::Person } else { Patience::Daemon };
+        let now = self.host.clock.monotonic();
+        let next = self.retry.look(record, patience, &mut self.backoff, now);
+        let Next::Wait(left) = next else { return self.archive() };
         if is_retried_on_change(record)
             && let Some(spec) = self.journal.target_spec().cloned()
         {
             self.watch_over(&spec)?;
         }
-        self.retry.hold = Some(hold);
-        Ok(Turn::Wait(hold.due.map(|due| due - now)))
+        Ok(Turn::Wait(left))
     }
 
     /// Waits with a node that came up wrong: it is looked at again whenever something changes there.

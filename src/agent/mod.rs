@@ -37,6 +37,7 @@ use std::time::Duration;
 use tracing::{info, warn};
 
 use crate::control::ControlPlane;
+use crate::decide::hold::Retry;
 use crate::decide::kept::Kept;
 use crate::host::Host;
 use crate::journal::{Journal, Outcome};
@@ -54,7 +55,7 @@ use crate::update::{Decision, Event, Record, resume};
 use drift::{Last, Monitor};
 use duties::OnDuty;
 pub use error::AgentError;
-use hold::{Dated, Retry, log_fault};
+use hold::{Dated, log_fault};
 use reboot::GoingDown;
 pub use service::Reread;
 pub use stop::Stop;
@@ -371,7 +372,7 @@ impl<C: ControlPlane> Agent<C> {
 
     /// Waits for an event.
     async fn wait(&mut self, delay: Option<Duration>) -> Result<(), AgentError> {
-        self.retry.ask = Ask::Nobody;
+        self.retry.answered();
         // What can't be watched is looked at.
         let delay = if self.health.unwatched.is_some() {
             Some(delay.map_or(SOON, |delay| delay.min(SOON)))

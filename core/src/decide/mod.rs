@@ -5,6 +5,7 @@
 //! | [`answer`] | how long an answer of the control plane may take |
 //! | [`down`] | whether a reboot that was asked for is under way, or is asked for again |
 //! | [`drift`] | when drift is told or repaired once more, and how much is looked at for it |
+//! | [`hold`] | when an update that failed is tried once more |
 //! | [`kept`] | how long the deployment before is kept |
 //!
 //! Every function takes the time, the time since the boot by the clock that nobody sets; none takes wall time. What is
@@ -14,4 +15,5 @@
 pub mod answer;
 pub mod down;
 pub mod drift;
+pub mod hold;
 pub mod kept;

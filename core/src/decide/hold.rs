@@ -1,0 +1,160 @@
+//! When an update that failed and is undone is tried once more: `update::ending` says what may ask for it, here is the
+//! time.
+
+use std::time::Duration;
+
+use crate::model::pace::Pace;
+use crate::update::Record;
+use crate::update::ending::{Ask, Try, next_try};
+
+/// The next try of a held update.
+#[derive(Debug, Default)]
+pub struct Retry {
+    /// Who asks for it now.
+    ask: Ask,
+    /// The hold, once it began.
+    hold: Option<Hold>,
+}
+
+/// Times are since the boot.
+#[derive(Debug, Clone, Copy)]
+struct Hold {
+    since: Duration,
+    /// When the next try is made. Passes in between do not move it.
+    due: Option<Duration>,
+}
+
+/// Who runs the agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Patience {
+    /// The daemon, which may be asked again and again by what never rests.
+    Daemon,
+    /// A person who waits for the end of `apply`: each run is a try.
+    Person,
+}
+
+/// What becomes of the hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// The update is tried now.
+    Try,
+    /// It is held: for this long at most, or until somebody asks.
+    Wait(Option<Duration>),
+}
+
+impl Retry {
+    /// Takes note of who asks; the strongest reason counts.
+    pub fn ask(&mut self, ask: Ask) {
+        self.ask = self.ask.max(ask);
+    }
+
+    /// Forgets who asked: a pass has answered.
+    pub fn answered(&mut self) {
+        self.ask = Ask::Nobody;
+    }
+
+    /// Ends the hold: what comes next has a time of its own.
+    pub fn end(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Looks at a hold, which begins with the first look.
+    pub fn look(&mut self, record: &Record, patience: Patience, pace: &mut Pace, now: Duration) -> Next {
+        let ask = std::mem::take(&mut self.ask);
+        let hold = self.hold.get_or_insert(Hold { since: now, due: None });
+        let held = match patience {
+            Patience::Daemon => now.saturating_sub(hold.since),
+            Patience::Person => Duration::MAX,
+        };
+        let next = next_try(record, ask, held);
+        if next == Try::Now || hold.due.is_some_and(|due| due <= now) {
+            return Next::Try;
+        }
+        match next {
+            Try::In(rest) => hold.due = Some(hold.due.map_or(now + rest, |due| due.min(now + rest))),
+            Try::Within(longest) if hold.due.is_none() => {
+                hold.due = Some(now + pace.next_wait_up_to(longest));
+            }
+            Try::Now | Try::Within(_) | Try::Never => {}
+        }
+        Next::Wait(hold.due.map(|due| due.saturating_sub(now)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::machineconfig::MachineConfig;
+    use crate::model::policy::DisruptionPolicy;
+    use crate::model::{BootId, Class, Facts, HostSpec, Timestamp, UpdateId};
+    use crate::plan::plan;
+    use crate::update::Fault;
+    use crate::update::ending::{LATER, SHORTEST_HOLD};
+
+    fn spec(name: &str) -> HostSpec {
+        let text = format!(
+            r#"{{"kind":"MachineConfig","metadata":{{"name":"{name}"}},"spec":{{"config":{{"ignition":{{"version":"3.4.0"}},
+            "storage":{{"files":[{{"path":"/etc/a","contents":{{"source":"data:,{name}"}}}}]}}}}}}}}"#
+        );
+        MachineConfig::parse(text.as_bytes(), name).unwrap().spec(None).unwrap()
+    }
+
+    fn failed(reason: &str) -> Record {
+        let (from, to) = (spec("rendered-a"), spec("rendered-b"));
+        let facts = Facts::assumed(&from, &to).unwrap();
+        let plan = plan(&from, &to, &facts, &DisruptionPolicy::defaults()).unwrap();
+        let (id, boot) = (UpdateId::new("1").unwrap(), BootId::new("b").unwrap());
+        let text = |text: &str| text.to_owned();
+        let fault = Fault {
+            class: Class::Degraded,
+            reason: text(reason),
+            message: text("it is a test"),
+            next: text("Wait."),
+        };
+        Record { fault: Some(fault), ..Record::new(id, plan, boot, None, Timestamp::default()) }
+    }
+
+    fn seconds(count: u64) -> Duration {
+        Duration::from_secs(count)
+    }
+
+    #[test]
+    fn passes_in_between_do_not_move_the_next_try() {
+        let (record, mut retry, mut pace) = (failed("Io"), Retry::default(), Pace::of_work("worker-0"));
+        let mut look = |now| retry.look(&record, Patience::Daemon, &mut pace, now);
+        let Next::Wait(Some(first)) = look(seconds(100)) else { panic!("no time is set") };
+        assert!(first <= LATER + LATER / 4, "{first:?}");
+        let half = first / 2;
+        assert_eq!(look(seconds(100) + half), Next::Wait(Some(first.saturating_sub(half))));
+        assert_eq!(look(seconds(100) + first), Next::Try);
+    }
+
+    #[test]
+    fn what_never_rests_is_tried_every_ten_seconds_and_a_person_at_once() {
+        let (record, mut retry, mut pace) = (failed("Io"), Retry::default(), Pace::of_work("worker-0"));
+        for ask in [Ask::Host, Ask::Rewritten] {
+            retry.end();
+            for now in [0, 4] {
+                retry.ask(ask);
+                let next = retry.look(&record, Patience::Daemon, &mut pace, seconds(now));
+                assert_eq!(next, Next::Wait(Some(SHORTEST_HOLD.saturating_sub(seconds(now)))), "{ask:?}");
+            }
+            assert_eq!(retry.look(&record, Patience::Daemon, &mut pace, SHORTEST_HOLD), Next::Try);
+        }
+        retry.end();
+        retry.ask(Ask::Rewritten);
+        assert_eq!(retry.look(&record, Patience::Person, &mut pace, seconds(0)), Next::Try);
+        retry.end();
+        retry.ask(Ask::Person);
+        assert_eq!(retry.look(&record, Patience::Daemon, &mut pace, seconds(0)), Next::Try);
+    }
+
+    #[test]
+    fn who_asked_is_forgotten_with_the_answer() {
+        let (record, mut retry) = (failed("InvalidConfig"), Retry::default());
+        let mut pace = Pace::of_work("worker-0");
+        retry.ask(Ask::Person);
+        retry.answered();
+        assert_eq!(retry.look(&record, Patience::Daemon, &mut pace, seconds(0)), Next::Wait(None));
+    }
+}
