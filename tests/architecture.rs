@@ -29,7 +29,7 @@ const IMPORTS: [(&str, &[&str]); 17] = [
     ("journal", &["model", "plan", "update", "host"]),
     ("apply", &["model", "plan", "journal", "host"]),
     // The control plane as a directory is read through the wall.
-    ("control", &["model", "report", "host"]),
+    ("control", &["model", "decide", "report", "host"]),
     ("telemetry", &["model", "report"]),
     ("duties", &["model", "host", "control"]),
     ("sandbox", &["model", "plan", "host", "control"]),

@@ -5,9 +5,9 @@
 use tracing::{error, info, warn};
 
 use super::stop::Word;
-use super::{Agent, AgentError, Turn, Until};
+use super::{Agent, AgentError, Turn};
 use crate::control::{ControlError, ControlPlane};
-use crate::decide::hold::{Next, Patience};
+use crate::decide::hold::Next;
 use crate::model::text::chain;
 use crate::model::{Class, ModelError, message};
 use crate::plan::differences::differences;
@@ -124,9 +124,8 @@ impl<C: ControlPlane> Agent<C> {
         if record.is_repair() {
             return self.leave_drift();
         }
-        let patience = if self.until == Until::Settled { Patience::Person } else { Patience::Daemon };
         let now = self.host.clock.monotonic();
-        let next = self.retry.look(record, patience, &mut self.backoff, now);
+        let next = self.retry.look(record, self.until, &mut self.backoff, now);
         let Next::Wait(left) = next else { return self.archive() };
         if is_retried_on_change(record)
             && let Some(spec) = self.journal.target_spec().cloned()

@@ -39,6 +39,7 @@ use tracing::{info, warn};
 use crate::control::ControlPlane;
 use crate::decide::hold::Retry;
 use crate::decide::kept::Kept;
+pub use crate::decide::mode::{Reboots, Until};
 use crate::host::Host;
 use crate::journal::{Journal, Outcome};
 use crate::model::message;
@@ -60,24 +61,6 @@ use reboot::GoingDown;
 pub use service::Reread;
 pub use stop::Stop;
 use stop::Word;
-
-/// How long the loop lives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Until {
-    /// Until it is stopped: the daemon.
-    Stopped,
-    /// Until nothing is left to do by itself: `apply`.
-    Settled,
-}
-
-/// What happens when an update needs a reboot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reboots {
-    /// It is asked for.
-    Asked,
-    /// It is left to the caller; the record waits for the next boot.
-    Left,
-}
 
 /// Why the loop ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

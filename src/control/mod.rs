@@ -1,6 +1,6 @@
 //! Where the target comes from and the report goes to.
 //!
-//! Imports `model`, `report` and, for files, `host`. An implementor decides nothing: it reads, waits and publishes.
+//! Imports `model`, `decide`, `report` and, for files, `host`. An implementor decides nothing: it reads, waits and publishes.
 //! A half pair, a half-written file, an object that is not there yet: an error, and the old target stays.
 
 pub mod directory;
@@ -15,36 +15,9 @@ use crate::model::policy::DisruptionPolicy;
 use crate::model::{ConfigName, Target};
 use crate::report::{LinkDown, NodeReport, Occurrence};
 
+pub use crate::decide::answer::{Drained, Released};
 pub use error::ControlError;
 pub use trust::{TrustFeed, TrustSender, trust_feed};
-
-/// Whether the workload left.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Drained {
-    /// The node is empty, and takes nothing new.
-    Yes,
-    /// There is nobody to ask: a single machine is not drained.
-    NotAsked,
-    /// It was asked for; the answer comes as a change.
-    Waiting {
-        /// What is waited for, and what stands in the way where that is known.
-        why: String,
-    },
-}
-
-/// Whether the node takes workload again.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Released {
-    /// It does, or it never stopped.
-    Yes,
-    /// It does, since somebody was asked for it.
-    Again,
-    /// It was asked for; the answer comes as a change.
-    Waiting {
-        /// What is waited for.
-        why: String,
-    },
-}
 
 /// A MachineConfig, and the policy or why it can't be read.
 pub type ConfigAndPolicy = (MachineConfig, Result<DisruptionPolicy, ControlError>);

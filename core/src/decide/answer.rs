@@ -5,6 +5,34 @@ use std::time::Duration;
 use crate::model::Class;
 use crate::update::Fault;
 
+/// Whether the workload has left.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Drained {
+    /// The node is empty, and takes nothing new.
+    Yes,
+    /// There is nobody to ask: a single machine is not drained.
+    NotAsked,
+    /// It was asked for; the answer comes as a change.
+    Waiting {
+        /// What is waited for, and what stands in the way where that is known.
+        why: String,
+    },
+}
+
+/// Whether the node takes workload again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Released {
+    /// It does, or it never stopped.
+    Yes,
+    /// It does, since somebody was asked for it.
+    Again,
+    /// It was asked for; the answer comes as a change.
+    Waiting {
+        /// What is waited for.
+        why: String,
+    },
+}
+
 /// What is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {

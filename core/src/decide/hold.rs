@@ -3,12 +3,13 @@
 
 use std::time::Duration;
 
+use super::mode::Until;
 use crate::model::pace::Pace;
 use crate::update::Record;
 use crate::update::ending::{Ask, Try, next_try};
 
 /// The next try of a held update.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Retry {
     /// Who asks for it now.
     ask: Ask,
@@ -22,15 +23,6 @@ struct Hold {
     since: Duration,
     /// When the next try is made. Passes in between do not move it.
     due: Option<Duration>,
-}
-
-/// Who runs the agent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Patience {
-    /// The daemon, which may be asked again and again by what never rests.
-    Daemon,
-    /// A person who waits for the end of `apply`: each run is a try.
-    Person,
 }
 
 /// What becomes of the hold.
@@ -53,18 +45,27 @@ impl Retry {
         self.ask = Ask::Nobody;
     }
 
+    /// Names what tells this state from others.
+    #[cfg(test)]
+    pub(super) fn key(&self, now: Duration) -> String {
+        let from_now =
+            |at: Duration| (at.saturating_sub(now).as_secs(), now.saturating_sub(at).as_secs().min(11));
+        format!("{:?} {:?}", self.ask, self.hold.map(|hold| (from_now(hold.since).1, hold.due.map(from_now))))
+    }
+
     /// Ends the hold: what comes next has a time of its own.
     pub fn end(&mut self) {
         *self = Self::default();
     }
 
     /// Looks at a hold, which begins with the first look.
-    pub fn look(&mut self, record: &Record, patience: Patience, pace: &mut Pace, now: Duration) -> Next {
+    pub fn look(&mut self, record: &Record, until: Until, pace: &mut Pace, now: Duration) -> Next {
         let ask = std::mem::take(&mut self.ask);
         let hold = self.hold.get_or_insert(Hold { since: now, due: None });
-        let held = match patience {
-            Patience::Daemon => now.saturating_sub(hold.since),
-            Patience::Person => Duration::MAX,
+        let held = match until {
+            Until::Stopped => now.saturating_sub(hold.since),
+            // A person waits for the end of `apply`: each run is a try, and no program that never rests.
+            Until::Settled => Duration::MAX,
         };
         let next = next_try(record, ask, held);
         if next == Try::Now || hold.due.is_some_and(|due| due <= now) {
@@ -121,7 +122,7 @@ mod tests {
     #[test]
     fn passes_in_between_do_not_move_the_next_try() {
         let (record, mut retry, mut pace) = (failed("Io"), Retry::default(), Pace::of_work("worker-0"));
-        let mut look = |now| retry.look(&record, Patience::Daemon, &mut pace, now);
+        let mut look = |now| retry.look(&record, Until::Stopped, &mut pace, now);
         let Next::Wait(Some(first)) = look(seconds(100)) else { panic!("no time is set") };
         assert!(first <= LATER + LATER / 4, "{first:?}");
         let half = first / 2;
@@ -136,17 +137,17 @@ mod tests {
             retry.end();
             for now in [0, 4] {
                 retry.ask(ask);
-                let next = retry.look(&record, Patience::Daemon, &mut pace, seconds(now));
+                let next = retry.look(&record, Until::Stopped, &mut pace, seconds(now));
                 assert_eq!(next, Next::Wait(Some(SHORTEST_HOLD.saturating_sub(seconds(now)))), "{ask:?}");
             }
-            assert_eq!(retry.look(&record, Patience::Daemon, &mut pace, SHORTEST_HOLD), Next::Try);
+            assert_eq!(retry.look(&record, Until::Stopped, &mut pace, SHORTEST_HOLD), Next::Try);
         }
         retry.end();
         retry.ask(Ask::Rewritten);
-        assert_eq!(retry.look(&record, Patience::Person, &mut pace, seconds(0)), Next::Try);
+        assert_eq!(retry.look(&record, Until::Settled, &mut pace, seconds(0)), Next::Try);
         retry.end();
         retry.ask(Ask::Person);
-        assert_eq!(retry.look(&record, Patience::Daemon, &mut pace, seconds(0)), Next::Try);
+        assert_eq!(retry.look(&record, Until::Stopped, &mut pace, seconds(0)), Next::Try);
     }
 
     #[test]
@@ -155,6 +156,6 @@ mod tests {
         let mut pace = Pace::of_work("worker-0");
         retry.ask(Ask::Person);
         retry.answered();
-        assert_eq!(retry.look(&record, Patience::Daemon, &mut pace, seconds(0)), Next::Wait(None));
+        assert_eq!(retry.look(&record, Until::Stopped, &mut pace, seconds(0)), Next::Wait(None));
     }
 }

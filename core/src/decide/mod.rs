@@ -1,19 +1,32 @@
-//! When the agent does something, and how long it waits: each wait, limit and loop breaker beside the life of one update.
+//! What the agent does next, and until when it waits: each wait, retry, limit and loop breaker.
 //!
 //! | file | decides |
 //! |---|---|
+//! | [`next`] | the one thing to do, from all inputs |
 //! | [`answer`] | how long an answer of the control plane may take |
 //! | [`down`] | whether a reboot that was asked for is under way, or is asked for again |
 //! | [`drift`] | when drift is told or repaired once more, and how much is looked at for it |
 //! | [`hold`] | when an update that failed is tried once more |
 //! | [`kept`] | how long the deployment before is kept |
 //!
-//! Every function takes the time, the time since the boot by the clock that nobody sets; none takes wall time. What is
-//! remembered between two calls is a value of the caller: losing it costs a wait, a telling or a try more, never a
-//! promise.
+//! [`inputs`] and [`mode`] have what a decision is made from, [`action`] what it says. Every function takes the time, the time since the
+//! boot by the clock that nobody sets; none takes wall time. What is remembered between two calls is a value of the caller:
+//! losing it costs a wait, a telling or a try more, never a promise.
+//!
+//! The tests walk through every state of a small world (`walk`): they hold the invariants of the design in each, and that
+//! each leads to rest. The agent's loop asks the parts and [`mod@crate::update::resume`] so far, in the same order as
+//! [`decide`] does; it is to ask [`decide`] alone.
 
+pub mod action;
 pub mod answer;
 pub mod down;
 pub mod drift;
 pub mod hold;
+pub mod inputs;
 pub mod kept;
+pub mod mode;
+pub mod next;
+#[cfg(test)]
+mod walk;
+
+pub use next::decide;

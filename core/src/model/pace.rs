@@ -30,7 +30,7 @@ enum Spread {
 }
 
 /// The waits of one kind of try.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Pace {
     seed: String,
     first: u64,

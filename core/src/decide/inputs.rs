@@ -1,0 +1,98 @@
+//! What a decision is made from.
+
+use std::time::Duration;
+
+use super::answer::{Drained, Released};
+use super::down::{Down, Shutdown};
+use super::hold::Retry;
+use super::kept::Kept;
+use super::mode::{Reboots, Until};
+use crate::model::observation::Finalisation;
+use crate::model::pace::Pace;
+use crate::model::{Observation, Target, Tuning};
+use crate::plan::differences::Difference;
+use crate::update::{Fault, Record};
+
+/// What a look at the idle host came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rest {
+    /// It is as its config says.
+    pub is_as_wanted: bool,
+    /// A repair was begun.
+    pub is_repaired: bool,
+    /// It is to be looked at again then, whatever happens.
+    pub again: Option<Duration>,
+}
+
+/// What was asked in this pass, each once at most.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Answers {
+    /// What logind says of a shutdown.
+    pub shutdown: Option<Shutdown>,
+    /// Whether somebody blocks the shutdown.
+    pub is_blocked: Option<bool>,
+    /// Whether the workload has left.
+    pub drained: Option<Drained>,
+    /// Whether it may come back.
+    pub released: Option<Released>,
+    /// The batch that stages was carried out.
+    pub is_staged: bool,
+    /// The shutdown will finalise what is staged.
+    pub is_armed: bool,
+    /// What became of the finalisation, which the record has counted.
+    pub finalisation: Option<Finalisation>,
+    /// What differs from the record's new spec.
+    pub differences: Option<Vec<Difference>>,
+    /// Whether the new deployment proved itself.
+    pub trial: Option<Result<(), Fault>>,
+    /// The deployment before is the next boot's.
+    pub has_fallen_back: bool,
+    /// What the look at the idle host came to.
+    pub rest: Option<Rest>,
+}
+
+/// What is remembered between two passes. Losing it costs a wait, a try or a telling more.
+#[derive(Debug, Clone)]
+pub struct Memory {
+    /// The next try of a held update.
+    pub retry: Retry,
+    /// How far the end of this boot is.
+    pub down: Down,
+    /// How long the deployment before is kept.
+    pub kept: Kept,
+    /// Since when the release is waited for.
+    pub released_since: Option<Duration>,
+    /// No deed before: the last one failed.
+    pub pause: Option<Duration>,
+    /// How the waits grow.
+    pub pace: Pace,
+}
+
+/// All of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Inputs<'a> {
+    /// How long the agent lives.
+    pub until: Until,
+    /// What becomes of reboots.
+    pub reboots: Reboots,
+    /// The open update.
+    pub record: Option<&'a Record>,
+    /// What is committed.
+    pub committed: Option<&'a Target>,
+    /// What is wanted.
+    pub wanted: Option<&'a Target>,
+    /// What is seen of the machine.
+    pub seen: &'a Observation,
+    /// An administrator forces an update.
+    pub is_forced: bool,
+    /// What the control plane says can't be used.
+    pub is_refused: bool,
+    /// A drain can be asked for.
+    pub drains: bool,
+    /// The settings of this node.
+    pub tuning: &'a Tuning,
+    /// The answers of this pass.
+    pub answers: &'a Answers,
+    /// The time since the boot.
+    pub now: Duration,
+}

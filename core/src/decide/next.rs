@@ -1,0 +1,271 @@
+//! The decision: one action for what is seen, with all waits, limits and modes.
+
+use std::time::Duration;
+
+use super::action::{Action, Question};
+use super::answer::{Answer, Drained, Released, Unanswered};
+use super::down::{Down, Look, Shutdown};
+use super::hold::Next;
+use super::inputs::{Inputs, Memory};
+use super::kept::Due;
+use super::mode::{Reboots, Until};
+use crate::plan::{After, Drain};
+use crate::update::resume::{held, is_on_trial, is_unproven, os_in_place, way_out};
+use crate::update::{Decision, Event, Fault, Phase, Record, not_finalised, resume, verdict};
+
+/// Says what to do next. A question is answered in [`Inputs::answers`] and the decision asked for again; after any other
+/// action the next pass begins with no answers.
+pub fn decide(inputs: &Inputs<'_>, memory: &mut Memory) -> Action {
+    if let Some(left) =
+        memory.pause.map(|until| until.saturating_sub(inputs.now)).filter(|left| !left.is_zero())
+    {
+        return wait(Some(left));
+    }
+    let decision = resume(inputs.record, inputs.committed, inputs.seen, inputs.wanted);
+    if !matches!(decision, Decision::Reboot | Decision::FallBack | Decision::Continue) {
+        memory.down = Down::Up;
+    }
+    let Some(record) = inputs.record else {
+        return if decision == Decision::Begin { Action::Begin } else { rest(inputs, memory) };
+    };
+    match decision {
+        Decision::Watch => rest(inputs, memory),
+        Decision::Begin => Action::Begin,
+        Decision::Continue if record.boot_id != inputs.seen.boot_id => Action::Resume,
+        Decision::Continue => go_on(inputs, memory, record),
+        Decision::Supersede => {
+            memory.retry.end();
+            Action::Move(Event::RollBack)
+        }
+        Decision::Restage => Action::Restage,
+        Decision::Inquire => inquire(inputs, record),
+        Decision::Reboot => reboot(inputs, memory, record),
+        Decision::Verify => verify(inputs, record),
+        Decision::FallBack => fall_back(inputs, memory, record),
+        Decision::TakeBack => Action::Move(Event::RollBack),
+        Decision::Replan(fault) => Action::Replan(fault),
+        Decision::Fault(fault) => fail(inputs, record, fault),
+        Decision::Hold => hold(inputs, memory, record),
+        Decision::Archive => {
+            memory.retry.end();
+            Action::Archive
+        }
+        Decision::Commit => Action::Commit,
+    }
+}
+
+fn wait(left: Option<Duration>) -> Action {
+    Action::Wait { left, late: None }
+}
+
+fn fail(inputs: &Inputs<'_>, record: &Record, fault: Fault) -> Action {
+    let way = way_out(record, inputs.seen, inputs.tuning.health.roll_back);
+    Action::Fail(fault, way)
+}
+
+/// Waits for an answer that was asked for at `since`.
+fn unanswered(answer: Answer, since: Duration, now: Duration, why: &str) -> Action {
+    match answer.unanswered(since, now, why) {
+        Unanswered::Patient(left) => wait(Some(left)),
+        Unanswered::Late(fault) => Action::Wait { left: None, late: Some((answer, fault)) },
+    }
+}
+
+/// The idle node: its workload comes back, it is watched over, and the deployment before is given up in time.
+fn rest(inputs: &Inputs<'_>, memory: &mut Memory) -> Action {
+    if inputs.wanted.is_some() && inputs.is_forced {
+        return Action::Begin;
+    }
+    let mut waits = None;
+    if let Some(_committed) = inputs.committed.filter(|_| !inputs.is_refused) {
+        match &inputs.answers.released {
+            None => return Action::Ask(Question::Released),
+            Some(Released::Yes | Released::Again) => memory.released_since = None,
+            Some(Released::Waiting { why }) => {
+                let since = *memory.released_since.get_or_insert(inputs.now);
+                waits = Some(unanswered(Answer::Release, since, inputs.now, why));
+            }
+        }
+    }
+    let Some(rest) = inputs.answers.rest else { return Action::Ask(Question::Rest) };
+    if let Some(waits) = waits {
+        return waits;
+    }
+    if rest.is_repaired {
+        return wait(Some(Duration::ZERO));
+    }
+    let is_healthy = rest.is_as_wanted && !inputs.is_refused;
+    match memory.kept.look(inputs.tuning.keep_rollback, is_healthy, inputs.now) {
+        Due::Now => Action::DropRollback,
+        Due::In(left) => wait(Some(rest.again.map_or(left, |again| again.min(left)))),
+        Due::Nothing => wait(rest.again),
+    }
+}
+
+/// What the phase of an open update stands at.
+fn go_on(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
+    match &record.phase {
+        Phase::Planned if record.first_applied() > 0 => Action::Move(Event::Stage),
+        Phase::Planned => leave_staging(inputs, record),
+        Phase::Staging => {
+            let nothing = record.first_applied() == 0 || os_in_place(record, inputs.seen);
+            if nothing || inputs.answers.is_staged {
+                leave_staging(inputs, record)
+            } else {
+                Action::Ask(Question::Staged)
+            }
+        }
+        Phase::Draining => match drained(inputs, record) {
+            Some(action) => action,
+            None => Action::Move(Event::Apply { first: record.first_applied() }),
+        },
+        Phase::Applying { next } if record.plan.batch(*next).is_some() => Action::CarryOut,
+        Phase::Applying { .. } => match record.plan.after() {
+            After::Reboot { .. } => reboot(inputs, memory, record),
+            After::Nothing | After::Services { .. } => Action::Move(Event::Verify),
+        },
+        Phase::RollingBack { .. } => Action::CarryOut,
+        // `resume` has an answer for these.
+        Phase::Rebooting { .. } | Phase::Verifying | Phase::FallingBack { .. } => wait(None),
+    }
+}
+
+/// To the drain where the plan needs one and somebody can be asked, else to the steps.
+fn leave_staging(inputs: &Inputs<'_>, record: &Record) -> Action {
+    if record.plan.drain() == Drain::NotNeeded || !inputs.drains {
+        return Action::Move(Event::Apply { first: record.first_applied() });
+    }
+    Action::Move(Event::Drain)
+}
+
+/// How to wait when the workload has not left yet, or has come back.
+fn drained(inputs: &Inputs<'_>, record: &Record) -> Option<Action> {
+    if !record.drained {
+        return None;
+    }
+    match &inputs.answers.drained {
+        None => Some(Action::Ask(Question::Drained)),
+        Some(Drained::Yes | Drained::NotAsked) => None,
+        Some(Drained::Waiting { why }) => {
+            let begun = record.draining.as_ref().filter(|begun| begun.boot_id == inputs.seen.boot_id);
+            let since = begun.map_or(inputs.now, |begun| Duration::from_micros(begun.since));
+            Some(unanswered(Answer::Drain, since, inputs.now, why))
+        }
+    }
+}
+
+/// How to wait, or what to tell, when the end of this boot was asked for already.
+fn on_its_way(inputs: &Inputs<'_>, memory: &mut Memory) -> Option<Action> {
+    let shutdown = match inputs.answers.shutdown {
+        Some(shutdown) => shutdown,
+        None if memory.down.is_asked() => return Some(Action::Ask(Question::Shutdown)),
+        None => Shutdown { preparing: false, was_begun: false },
+    };
+    match memory.down.look(shutdown, inputs.now) {
+        Look::Free => None,
+        Look::Wait(left) => Some(wait(Some(left))),
+        Look::InVain(how) => {
+            memory.down = Down::Later { at: inputs.now + memory.pace.next_wait() };
+            Some(Action::RebootInVain(how))
+        }
+    }
+}
+
+/// The way to the reboot.
+fn reboot(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
+    if let Some(action) = on_its_way(inputs, memory).or_else(|| drained(inputs, record)) {
+        return action;
+    }
+    if !inputs.answers.is_armed {
+        return Action::Ask(Question::Armed);
+    }
+    let is_left = record.reboot_left.as_ref() == Some(&inputs.seen.boot_id);
+    match inputs.reboots {
+        // A person has left it to no process but `apply`.
+        Reboots::Asked if is_left && inputs.until == Until::Stopped => wait(None),
+        Reboots::Left if is_left && !matches!(record.phase, Phase::Applying { .. }) => Action::EndForReboot,
+        Reboots::Left => Action::LeaveReboot,
+        Reboots::Asked => match inputs.answers.is_blocked {
+            None => Action::Ask(Question::Blocks),
+            Some(true) => wait(None),
+            Some(false) => Action::Reboot,
+        },
+    }
+}
+
+/// A node that came up in its old deployment.
+fn inquire(inputs: &Inputs<'_>, record: &Record) -> Action {
+    let Some(ended) = &inputs.answers.finalisation else { return Action::Ask(Question::Finalisation) };
+    if let Decision::Fault(fault) = not_finalised(record, ended) {
+        return fail(inputs, record, fault);
+    }
+    Action::Restage
+}
+
+/// The end of an update: the host is compared, and a new deployment proves itself.
+fn verify(inputs: &Inputs<'_>, record: &Record) -> Action {
+    if matches!(record.phase, Phase::Applying { .. }) {
+        // Somebody else rebooted the machine, as it was to be.
+        return Action::Move(Event::Reboot { boot_id: record.boot_id.clone() });
+    }
+    if record.phase != Phase::Verifying {
+        return Action::Move(Event::Verify);
+    }
+    let Some(differences) = &inputs.answers.differences else { return Action::Ask(Question::Differences) };
+    let decision = verdict(record, differences);
+    if let Decision::Fault(fault) = decision {
+        return fail(inputs, record, fault);
+    }
+    if let Decision::Replan(fault) = decision {
+        return Action::Replan(fault);
+    }
+    match &inputs.answers.trial {
+        None if is_on_trial(record) => Action::Ask(Question::Trial),
+        Some(Err(fault)) => fail(inputs, record, fault.clone()),
+        Some(Ok(())) | None => Action::Commit,
+    }
+}
+
+/// The way back to the deployment before.
+fn fall_back(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
+    if let Some(action) = on_its_way(inputs, memory) {
+        return action;
+    }
+    if !inputs.answers.has_fallen_back {
+        return Action::Ask(Question::FallenBack);
+    }
+    reboot(inputs, memory, record)
+}
+
+/// A target that failed: it waits for another one, for a mended host, or for the next try.
+fn hold(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
+    if held(record) {
+        return hold_as_it_came_up(inputs, record);
+    }
+    if record.is_repair() {
+        return Action::LeaveDrift;
+    }
+    let Memory { retry, pace, .. } = memory;
+    match retry.look(record, inputs.until, pace, inputs.now) {
+        Next::Try => {
+            retry.end();
+            Action::Archive
+        }
+        Next::Wait(left) => wait(left),
+    }
+}
+
+/// A node that came up wrong is looked at again whenever something changes there.
+fn hold_as_it_came_up(inputs: &Inputs<'_>, record: &Record) -> Action {
+    if inputs.is_forced {
+        return Action::Begin;
+    }
+    if is_unproven(record) {
+        return wait(None);
+    }
+    match &inputs.answers.differences {
+        None => Action::Ask(Question::Differences),
+        Some(differences) if differences.is_empty() => Action::Forgive,
+        Some(_) => wait(None),
+    }
+}

@@ -1,0 +1,179 @@
+//! An exhaustive walk over a small world: two images, three configs, one node; the target changes, the agent dies, the
+//! power fails, somebody reboots by hand, steps and answers fail, at each point, up to so many misfortunes. Each state is
+//! visited once; invariants hold in each, and from each the node comes to rest by itself once the misfortunes are over.
+
+mod moves;
+mod world;
+
+use std::collections::HashSet;
+
+use super::action::{Action, Question};
+use super::answer::Drained;
+use super::mode::{Reboots, Until};
+use crate::model::Tuning;
+use crate::model::policy::DisruptionPolicy;
+use crate::plan::After;
+use crate::update::ending::has_rebooted;
+use crate::update::resume::{held, is_on_trial, is_unproven};
+use crate::update::{Ending, Phase, StagedOs};
+use moves::{follow, misfortunes};
+use world::{Curse, Rules, World, spec};
+
+/// So many actions lead to a rest, from anywhere.
+const MAX_ACTIONS: usize = 400;
+
+/// So many actions are one try of an update.
+const MAX_TRY: usize = 40;
+
+/// Reboots that the agent may ask for, for one target, whatever goes wrong.
+const MAX_REBOOTS: u32 = 12;
+
+fn holds(world: &World, action: &Action) {
+    let Some(record) = &world.record else { return };
+    let is_wanted = record.to == spec(world.wanted).target();
+    if let Action::CarryOut = action {
+        let is_undo = matches!(record.phase, Phase::RollingBack { .. });
+        assert!(is_undo || matches!(record.phase, Phase::Applying { .. }), "no effect without a record");
+        assert!(is_undo || is_wanted, "a superseded target wins");
+    }
+    if let Action::Ask(Question::Staged) = action {
+        assert!(is_wanted, "a superseded target wins");
+    }
+    if let Action::Commit = action {
+        let again = world.committed == world.target();
+        assert!(again || world.is_content(), "no Done without content: {record:#?}");
+        let proven = world.answers.trial == Some(Ok(()));
+        assert!(again || proven || !is_on_trial(record), "no Done without proof");
+    }
+    if let Action::Reboot = action {
+        let planned = matches!(record.plan.after(), After::Reboot { .. });
+        let is_back = matches!(record.phase, Phase::FallingBack { .. });
+        assert!(planned || is_back, "no reboot without a reason");
+        assert!(is_wanted || !matches!(record.phase, Phase::Applying { .. }), "a superseded target wins");
+        assert!(world.reboots < MAX_REBOOTS, "bounded reboots: {:?} {}", record.fault, world.key());
+        let has_left = world.answers.drained == Some(Drained::Yes);
+        assert!(has_left || !record.drained, "no reboot under a workload that came back");
+        assert!(world.answers.is_armed, "no reboot without finalisation");
+        let leads_on = record.staged_os() == StagedOs::None || world.staged.is_some();
+        assert!(leads_on || is_back || world.is_image(), "no reboot into the old deployment");
+    }
+}
+
+/// Lets the world go on without misfortunes until nothing happens by itself any more. Under a curse the agent may try again
+/// and again: then a fault is told meanwhile.
+fn comes_to_rest(world: &World, rules: &Rules, known: &mut HashSet<String>) {
+    let mut world = World { misfortunes: 0, changes: 0, ..world.clone() };
+    let (mut path, mut actions, mut told_at) = (Vec::new(), Vec::new(), None);
+    for at in 0..MAX_ACTIONS {
+        if world.record.as_ref().is_some_and(|record| record.fault.is_some()) {
+            told_at = Some(at);
+        }
+        let key = world.key();
+        if known.contains(&key) {
+            known.extend(path);
+            return;
+        }
+        path.push(key);
+        let action = world.decide(rules);
+        holds(&world, &action);
+        let Some(next) = follow(&world, &action, rules).into_iter().next() else {
+            assert!(matches!(action, Action::Wait { left: None, .. }), "{actions:#?}");
+            is_rest(&world, rules, &actions);
+            known.extend(path);
+            return;
+        };
+        actions.push(format!("{action:?}"));
+        world = next;
+    }
+    let is_told = told_at.is_some_and(|at| at + MAX_TRY > MAX_ACTIONS);
+    let waits = actions.iter().filter(|action| action.starts_with("Wait")).count();
+    assert!(
+        rules.curse.is_some() && is_told && waits > 10,
+        "it does not come to rest: {:#?}",
+        &actions[..60]
+    );
+    known.extend(path);
+}
+
+/// Done, or held with a fault that says what ends it.
+fn is_rest(world: &World, rules: &Rules, actions: &[String]) {
+    let Some(record) = &world.record else {
+        assert_eq!(world.committed, world.wanted, "{actions:#?}");
+        return;
+    };
+    let fault = record.fault.as_ref().unwrap_or_else(|| panic!("no fault: {record:#?} {actions:#?}"));
+    assert!(held(record) || record.is_undone(), "{record:#?}");
+    assert_eq!(record.to, spec(world.wanted).target(), "held for a target that nobody wants: {actions:#?}");
+    let ending = Ending::of(fault);
+    assert!(ending != Ending::Start, "{fault}");
+    assert!(ending.longest().is_none() || has_rebooted(record), "nothing tries {fault} again: {actions:#?}");
+    let is_mended = held(record) && !is_unproven(record) && world.is_content() && rules.curse.is_none();
+    assert!(!is_mended, "held although it is as wanted: {actions:#?}");
+}
+
+fn walk(rules: &Rules, unlucky: u32, changes: u32) -> usize {
+    let (mut seen, mut known) = (HashSet::new(), HashSet::new());
+    let mut open = vec![World::new(unlucky, changes)];
+    while let Some(mut world) = open.pop() {
+        if !seen.insert(world.key()) {
+            continue;
+        }
+        comes_to_rest(&world, rules, &mut known);
+        open.extend(misfortunes(&world));
+        let action = world.decide(rules);
+        holds(&world, &action);
+        open.extend(follow(&world, &action, rules));
+    }
+    seen.len()
+}
+
+const NO_REBOOT: &str = r#"{"apiVersion":"operator.openshift.io/v1","kind":"MachineConfiguration","metadata":{"name":"cluster"},
+    "spec":{"nodeDisruptionPolicy":{"files":[{"path":"/etc/motd","actions":[{"type":"None"}]}]}}}"#;
+
+/// All ways to run the agent, with so many misfortunes and changes of the target; says how many states there are.
+#[expect(clippy::print_stdout, reason = "the number of states is for who runs the test")]
+fn walk_all(curse: Option<Curse>, misfortunes: u32, changes: u32) -> usize {
+    let modes =
+        [(Until::Stopped, Reboots::Asked), (Until::Settled, Reboots::Asked), (Until::Settled, Reboots::Left)];
+    let runs = modes.iter().flat_map(|mode| ["", NO_REBOOT].map(|policy| (*mode, policy)));
+    let states = runs.map(|((until, reboots), text)| {
+        let policy = match text {
+            "" => DisruptionPolicy::defaults(),
+            text => DisruptionPolicy::parse(text.as_bytes(), "the policy").unwrap(),
+        };
+        let rules = Rules { until, reboots, policy, tuning: Tuning::default(), curse };
+        walk(&rules, misfortunes, changes)
+    });
+    let all = states.sum();
+    println!("{all} states: {misfortunes} misfortunes, {changes} changes of the target, always {curse:?}");
+    all
+}
+
+const CURSES: [Curse; 9] = [
+    Curse::Pull,
+    Curse::Step,
+    Curse::Undo,
+    Curse::TakenBack,
+    Curse::CutShort,
+    Curse::NotFinalised,
+    Curse::Otherwise,
+    Curse::Ill,
+    Curse::NoWayBack,
+];
+
+#[test]
+fn every_state_keeps_its_invariants_and_leads_to_rest() {
+    assert!(walk_all(None, 2, 1) + walk_all(None, 1, 2) > 10_000);
+}
+
+#[test]
+fn what_goes_wrong_for_ever_is_bounded_and_told() {
+    assert!(CURSES.into_iter().map(|curse| walk_all(Some(curse), 1, 1)).sum::<usize>() > 10_000);
+}
+
+/// `cargo test -p machine-config-core larger_world -- --ignored --nocapture`
+#[test]
+#[ignore = "minutes"]
+fn every_state_of_a_larger_world_does_too() {
+    assert!(walk_all(None, 3, 2) > 100_000);
+}

@@ -1,0 +1,330 @@
+//! What may follow: each action as the agent carries it out, with each answer that may come.
+
+use std::time::Duration;
+
+use super::world::{Content, Curse, Rules, TARGETS, World, fault, spec};
+use crate::decide::action::{Action, Question};
+use crate::decide::answer::{Drained, Released};
+use crate::decide::down::{Down, Shutdown};
+use crate::decide::inputs::{Answers, Rest};
+use crate::model::observation::Finalisation;
+use crate::model::{Class, Facts, Timestamp, UpdateId};
+use crate::plan::differences::differences;
+use crate::plan::plan;
+use crate::update::ending::Ask;
+use crate::update::resume::unproven;
+use crate::update::{Begun, Event, Phase, Record, StagedOs, Trial};
+
+/// What may happen to a world besides the agent's own next action.
+pub(super) fn misfortunes(world: &World) -> Vec<World> {
+    let mut all = Vec::new();
+    if world.changes > 0 {
+        for wanted in TARGETS.into_iter().filter(|wanted| *wanted != world.wanted) {
+            let mut other =
+                World { wanted, changes: world.changes - 1, reboots: 0, wrong: 0, ..world.clone() };
+            other.memory.pace.reset();
+            other.answers = Answers::default();
+            all.push(other);
+        }
+    }
+    // Somebody mends the host.
+    if world.there.files == 'x' && world.record.is_some() {
+        let mut mended = World { answers: Answers::default(), ..world.clone() };
+        mended.there.files = world.target().files;
+        mended.memory.retry.ask(Ask::Host);
+        all.push(mended);
+    }
+    let Some(left) = world.misfortunes.checked_sub(1) else { return all };
+    let world = World { misfortunes: left, ..world.clone() };
+    // The agent dies.
+    all.push(World { memory: super::world::fresh(), answers: Answers::default(), ..world.clone() });
+    // The power fails; somebody reboots by hand.
+    all.push(world.clone().boot(Some(Finalisation::CutShort)));
+    all.push(world.boot(None));
+    all
+}
+
+/// What may follow an action: the good answer first. What is cursed follows each time, and costs nothing.
+pub(super) fn follow(world: &World, action: &Action, rules: &Rules) -> Vec<World> {
+    if let Some(curse) = rules.curse {
+        let free = World { misfortunes: world.misfortunes + 1, ..world.clone() };
+        let cursed =
+            outcomes(&free, action.clone(), rules).into_iter().filter(|(why, _)| *why == Some(curse));
+        let cursed: Vec<World> = cursed.map(|(_, world)| world).collect();
+        if !cursed.is_empty() {
+            return cursed;
+        }
+    }
+    outcomes(world, action.clone(), rules).into_iter().map(|(_, world)| world).collect()
+}
+
+/// A world that may follow, and the curse that would always bring it about.
+type Outcome = (Option<Curse>, World);
+
+fn outcomes(world: &World, action: Action, rules: &Rules) -> Vec<Outcome> {
+    let mut good = world.clone();
+    let bad = world.misfortunes.checked_sub(1).map(|misfortunes| World { misfortunes, ..world.clone() });
+    match action {
+        Action::Ask(question) => {
+            let ill = bad.map(|bad| ill_answered(bad, question, rules)).unwrap_or_default();
+            return std::iter::once((None, answered(good, question))).chain(ill).collect();
+        }
+        Action::Begin => return either((None, begin(good, rules)), bad.map(|bad| (None, bad.bear()))),
+        Action::CarryOut => return carry_out(good, bad, rules),
+        Action::Reboot => return reboot(good, bad),
+        Action::Wait { left, .. } => return wait(good, bad.as_ref(), left),
+        Action::Resume => good.record.as_mut().unwrap().boot_id = world.boot_id(),
+        Action::Move(event) => good.moved(&event),
+        Action::Restage => {
+            good.record.as_mut().unwrap().boot_id = world.boot_id();
+            good.moved(&Event::Stage);
+        }
+        Action::Fail(fault, way) => good.fail(fault, way.as_ref()),
+        Action::Replan(_) => {
+            good.left = Some(good.target());
+            good.wrong += 1;
+            good.record = None;
+        }
+        Action::Commit => {
+            (good.committed, good.left, good.wrong) = (good.target(), None, 0);
+            good.record = None;
+            good.memory.pace.reset();
+        }
+        Action::Archive => {
+            if !good.record.as_ref().unwrap().is_undone() {
+                good.left = Some(good.target());
+            }
+            good.record = None;
+        }
+        Action::Forgive => good.record.as_mut().unwrap().fault = None,
+        Action::RebootInVain(_) => {}
+        Action::LeaveReboot => {
+            let boot = world.boot_id();
+            if matches!(good.record.as_ref().unwrap().phase, Phase::Applying { .. }) {
+                good.moved(&Event::Reboot { boot_id: boot.clone() });
+            }
+            good.record.as_mut().unwrap().reboot_left = Some(boot);
+        }
+        Action::EndForReboot => good = good.boot(None),
+        Action::LeaveDrift | Action::DropRollback => panic!("not of this world"),
+    }
+    good.answers = Answers::default();
+    vec![(None, good)]
+}
+
+fn either(good: Outcome, bad: Option<Outcome>) -> Vec<Outcome> {
+    std::iter::once(good).chain(bad).collect()
+}
+
+/// Plans from what is committed, or from what is there after an update that ended wrong.
+fn begin(mut world: World, rules: &Rules) -> World {
+    if world.record.take().is_some() {
+        world.left = Some(world.there);
+    }
+    let (from, to) = (spec(world.left.map_or(world.committed, |_| world.there)), spec(world.wanted));
+    let facts = Facts { seen: world.seen(), ..Facts::assumed(&from, &to).unwrap() };
+    let plan = plan(&from, &to, &facts, &rules.policy).unwrap();
+    world.answers = Answers::default();
+    if plan.is_empty() {
+        (world.committed, world.left) = (world.wanted, None);
+        return world;
+    }
+    let origin = Some(format!("deployment-{}", world.deployment));
+    let id = UpdateId::new("1").unwrap();
+    let mut record = Record::new(id, plan, world.boot_id(), origin, Timestamp::default());
+    record.attempts = world.wrong;
+    world.record = Some(record);
+    world
+}
+
+fn carry_out(mut good: World, bad: Option<World>, rules: &Rules) -> Vec<Outcome> {
+    let (from, to) = (good.left.unwrap_or(good.committed), good.target());
+    let record = good.record.as_ref().unwrap();
+    let is_undo = matches!(record.phase, Phase::RollingBack { .. });
+    if is_undo {
+        good.moved(&Event::UndoDone);
+        if good.record.as_ref().unwrap().is_undone() {
+            (good.there.files, good.staged) = (from.files, None);
+        }
+    } else {
+        good.there.files = to.files;
+        good.moved(&Event::BatchDone);
+    }
+    good.answers = Answers::default();
+    let mut all = vec![(None, good)];
+    let Some(mut bad) = bad else { return all };
+    bad.there.files = 'x';
+    if is_undo {
+        bad.record.as_mut().unwrap().blame(fault(Class::Degraded, "Io"), Timestamp::default());
+        all.push((Some(Curse::Undo), bad.bear()));
+        return all;
+    }
+    for reason in ["Io", "InvalidPath"] {
+        all.push((Some(Curse::Step), bad.clone().failed(rules, fault(Class::Degraded, reason))));
+    }
+    all
+}
+
+/// The machine goes down and comes up; or its staged deployment is not finalised; or the shutdown is taken back.
+fn reboot(mut good: World, bad: Option<World>) -> Vec<Outcome> {
+    let asked = |world: &mut World| {
+        let boot_id = world.boot_id();
+        world.record.as_mut().unwrap().reboot_left = None;
+        world.moved(&Event::Reboot { boot_id });
+        world.memory.down = Down::asked(world.now);
+        world.answers = Answers::default();
+    };
+    asked(&mut good);
+    good.reboots += 1;
+    let mut all = vec![(None, good.boot(None))];
+    if let Some(mut bad) = bad {
+        asked(&mut bad);
+        let failed = Finalisation::Failed { said: "s".to_owned() };
+        all.push((Some(Curse::TakenBack), bad.clone()));
+        bad.reboots += 1;
+        all.push((Some(Curse::CutShort), bad.clone().boot(Some(Finalisation::CutShort))));
+        all.push((Some(Curse::NotFinalised), bad.clone().boot(Some(failed))));
+        // It comes up otherwise than the config says.
+        let mut other = bad.boot(None);
+        other.there.files = 'x';
+        all.push((Some(Curse::Otherwise), other));
+    }
+    all
+}
+
+/// Time passes; somebody or something asks for another try meanwhile.
+fn wait(mut good: World, bad: Option<&World>, left: Option<Duration>) -> Vec<Outcome> {
+    let mut all = Vec::new();
+    let Answers { drained, released, is_blocked, .. } = &good.answers;
+    let pending = matches!(drained, Some(Drained::Waiting { .. }))
+        || matches!(released, Some(Released::Waiting { .. }))
+        || *is_blocked == Some(true);
+    good.memory.retry.answered();
+    good.answers = Answers::default();
+    if let Some(left) = left {
+        good.now += left.max(Duration::from_millis(1));
+        all.push((None, good));
+    } else if pending {
+        // What was waited for happens.
+        all.push((None, good));
+    }
+    for ask in [Ask::Host, Ask::Rewritten, Ask::Person] {
+        all.extend(bad.cloned().map(|mut world| {
+            world.answers = Answers::default();
+            world.memory.retry.answered();
+            world.memory.retry.ask(ask);
+            (None, world)
+        }));
+    }
+    all
+}
+
+/// The answer as it is when all goes well, with what asking does.
+fn answered(mut world: World, question: Question) -> World {
+    match question {
+        Question::Shutdown => world.answers.shutdown = Some(Shutdown { preparing: false, was_begun: true }),
+        Question::Blocks => world.answers.is_blocked = Some(false),
+        Question::Drained => {
+            world.answers.drained = Some(Drained::Yes);
+            world.record.as_mut().unwrap().draining = None;
+        }
+        Question::Released => world.answers.released = Some(Released::Yes),
+        Question::Staged => {
+            world.staged = Some(world.target().image);
+            world.answers.is_staged = true;
+        }
+        Question::Armed => world.answers.is_armed = true,
+        Question::Finalisation => {
+            let ended = world.finalisation.clone().unwrap_or(Finalisation::CutShort);
+            let boot_id = world.boot_id();
+            world.record.as_mut().unwrap().came_back(&ended, &boot_id);
+            world.answers.finalisation = Some(ended);
+        }
+        Question::Differences => {
+            world.answers.differences = Some(differences(&spec(world.target()), &world.seen()));
+        }
+        Question::Trial => {
+            world.begin_trial();
+            world.answers.trial = Some(Ok(()));
+        }
+        Question::FallenBack => {
+            let origin = world.record.as_ref().unwrap().origin.clone().unwrap();
+            let number = origin.trim_start_matches("deployment-").parse().unwrap();
+            world.back = Some((world.committed.image, number));
+            world.answers.has_fallen_back = true;
+        }
+        Question::Rest => {
+            let is_as_wanted = world.there == world.committed;
+            world.answers.rest = Some(Rest { is_as_wanted, is_repaired: false, again: None });
+        }
+    }
+    world
+}
+
+/// The answers when something goes wrong.
+fn ill_answered(mut world: World, question: Question, rules: &Rules) -> Vec<Outcome> {
+    let why = || "w".to_owned();
+    match question {
+        Question::Shutdown => {
+            world.answers.shutdown = Some(Shutdown { preparing: false, was_begun: false });
+        }
+        Question::Blocks => world.answers.is_blocked = Some(true),
+        Question::Drained => {
+            let begun = Begun { boot_id: world.boot_id(), since: micros(world.now) };
+            world.answers.drained = Some(Drained::Waiting { why: why() });
+            world.record.as_mut().unwrap().draining.get_or_insert(begun);
+        }
+        Question::Released => world.answers.released = Some(Released::Waiting { why: why() }),
+        Question::Staged => {
+            let faults = [(Class::Retry, "ImagePullFailed"), (Class::Degraded, "ImageNotBootable")];
+            let failed = |(class, reason)| world.clone().failed(rules, fault(class, reason));
+            return faults.map(|fault| (Some(Curse::Pull), failed(fault))).into();
+        }
+        Question::Finalisation => return Vec::new(),
+        Question::Armed | Question::Differences | Question::Rest => world = world.bear(),
+        Question::Trial => {
+            world.begin_trial();
+            let record = world.record.as_ref().unwrap();
+            let fault = unproven(record, &world.seen(), &["u".to_owned()], Duration::from_secs(600));
+            world.answers.trial = Some(Err(fault));
+            return vec![(Some(Curse::Ill), world)];
+        }
+        Question::FallenBack => {
+            world.record.as_mut().unwrap().fallbacks += 1;
+            world.memory.down = Down::Later { at: world.now + world.memory.pace.next_wait() };
+            world.answers = Answers::default();
+            return vec![(Some(Curse::NoWayBack), world)];
+        }
+    }
+    vec![(None, world)]
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap()
+}
+
+impl World {
+    fn begin_trial(&mut self) {
+        let trial = Trial { boot_id: self.boot_id(), since: micros(self.now) };
+        self.record.as_mut().unwrap().trial = Some(trial);
+    }
+
+    /// What the open update leads to.
+    pub(super) fn target(&self) -> Content {
+        let record = self.record.as_ref().unwrap();
+        let to = TARGETS.into_iter().find(|target| spec(*target).target() == record.to);
+        to.expect("one of the targets")
+    }
+
+    /// Whether the image of the open update runs.
+    pub(super) fn is_image(&self) -> bool {
+        self.there.image == self.target().image
+    }
+
+    /// Whether the host is as the open update says.
+    pub(super) fn is_content(&self) -> bool {
+        let record = self.record.as_ref().unwrap();
+        let image = record.staged_os() == StagedOs::None || self.there.image == self.target().image;
+        image && self.there.files == self.target().files
+    }
+}

@@ -1,0 +1,275 @@
+//! The small world: one node, what is on it, and what the agent remembers.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::decide::action::Action;
+use crate::decide::down::Down;
+use crate::decide::hold::Retry;
+use crate::decide::inputs::{Answers, Inputs, Memory};
+use crate::decide::kept::Kept;
+use crate::decide::mode::{Reboots, Until};
+use crate::decide::next::decide;
+use crate::model::machineconfig::MachineConfig;
+use crate::model::observation::{Booted, Carries, Finalisation, LocalPackages, OsSeen, Staged};
+use crate::model::pace::Pace;
+use crate::model::policy::DisruptionPolicy;
+use crate::model::{BootId, Class, HostSpec, ImageRef, Observation, Timestamp, Tuning};
+use crate::update::{Event, Fault, Phase, Record};
+
+/// What is on the host: the files of a config, and an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Content {
+    pub(super) files: char,
+    pub(super) image: char,
+}
+
+/// The targets that somebody may want.
+pub(super) const TARGETS: [Content; 3] = [
+    Content { files: 'a', image: '1' },
+    Content { files: 'b', image: '2' },
+    Content { files: 'c', image: '1' },
+];
+
+pub(super) fn image(letter: char) -> ImageRef {
+    ImageRef::parse(&format!("registry.test/os@sha256:{}", letter.to_string().repeat(64))).unwrap()
+}
+
+thread_local! {
+    static SPECS: RefCell<HashMap<Content, HostSpec>> = RefCell::default();
+}
+
+/// Each is parsed once.
+pub(super) fn spec(content: Content) -> HostSpec {
+    SPECS.with_borrow_mut(|specs| specs.entry(content).or_insert_with(|| parsed(content)).clone())
+}
+
+fn parsed(content: Content) -> HostSpec {
+    let Content { files, image: letter } = content;
+    let text = format!(
+        r#"{{"kind":"MachineConfig","metadata":{{"name":"rendered-{files}{letter}"}},"spec":{{"config":{{"ignition":{{"version":"3.4.0"}},
+        "storage":{{"files":[{{"path":"/etc/motd","contents":{{"source":"data:,{files}"}}}}]}}}}}}}}"#
+    );
+    MachineConfig::parse(text.as_bytes(), "it").unwrap().spec(Some(image(letter))).unwrap()
+}
+
+/// What goes wrong each time, for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Curse {
+    /// The image can't be pulled.
+    Pull,
+    /// No step succeeds.
+    Step,
+    /// No step can be undone.
+    Undo,
+    /// Each shutdown is taken back.
+    TakenBack,
+    /// Each shutdown is cut short.
+    CutShort,
+    /// libostree finalises nothing.
+    NotFinalised,
+    /// Something changes a file in each boot.
+    Otherwise,
+    /// No new deployment is healthy.
+    Ill,
+    /// The deployment before can't be made the next boot's.
+    NoWayBack,
+}
+
+/// How the agent is run, and what a change of a file costs.
+#[derive(Debug, Clone)]
+pub(super) struct Rules {
+    pub(super) until: Until,
+    pub(super) reboots: Reboots,
+    pub(super) policy: DisruptionPolicy,
+    pub(super) tuning: Tuning,
+    pub(super) curse: Option<Curse>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct World {
+    pub(super) record: Option<Record>,
+    pub(super) committed: Content,
+    /// What an update that ended wrong has left.
+    pub(super) left: Option<Content>,
+    pub(super) wanted: Content,
+    pub(super) boot: u32,
+    /// What is there, and the running deployment.
+    pub(super) there: Content,
+    pub(super) deployment: u32,
+    pub(super) staged: Option<char>,
+    /// The deployment before, which the next boot takes.
+    pub(super) back: Option<(char, u32)>,
+    /// What became of the last finalisation.
+    pub(super) finalisation: Option<Finalisation>,
+    pub(super) memory: Memory,
+    pub(super) answers: Answers,
+    pub(super) now: Duration,
+    /// Misfortunes and changes of the target that may still come.
+    pub(super) misfortunes: u32,
+    pub(super) changes: u32,
+    /// Reboots that the agent asked for since the target changed, and boots that ended wrong.
+    pub(super) reboots: u32,
+    pub(super) wrong: u32,
+}
+
+pub(super) fn fresh() -> Memory {
+    Memory {
+        retry: Retry::default(),
+        down: Down::default(),
+        kept: Kept::default(),
+        released_since: None,
+        pause: None,
+        pace: Pace::of_work("worker-0"),
+    }
+}
+
+pub(super) fn fault(class: Class, reason: &str) -> Fault {
+    Fault { class, reason: reason.to_owned(), message: "m".to_owned(), next: "n".to_owned() }
+}
+
+impl World {
+    pub(super) fn new(misfortunes: u32, changes: u32) -> Self {
+        let [a, b, _] = TARGETS;
+        Self {
+            record: None,
+            committed: a,
+            left: None,
+            wanted: b,
+            boot: 0,
+            there: a,
+            deployment: 0,
+            staged: None,
+            back: None,
+            finalisation: None,
+            memory: fresh(),
+            answers: Answers::default(),
+            now: Duration::from_secs(100),
+            misfortunes,
+            changes,
+            reboots: 0,
+            wrong: 0,
+        }
+    }
+
+    pub(super) fn boot_id(&self) -> BootId {
+        BootId::new(format!("boot-{}", self.boot)).unwrap()
+    }
+
+    pub(super) fn seen(&self) -> Observation {
+        let mut seen = Observation::as_specified(&spec(self.there)).unwrap();
+        seen.boot_id = self.boot_id();
+        let staged = self.staged.map(|letter| Staged {
+            image: Some(image(letter)),
+            deployment: "staged".to_owned(),
+            kargs: Vec::new(),
+        });
+        let booted = Booted {
+            image: Some(image(self.there.image)),
+            deployment: format!("deployment-{}", self.deployment),
+            carries: Carries::Unknown,
+            local: LocalPackages::default(),
+        };
+        seen.os = OsSeen::Deployments { booted, staged, next: None };
+        seen
+    }
+
+    pub(super) fn decide(&mut self, rules: &Rules) -> Action {
+        let (seen, committed, wanted) =
+            (self.seen(), spec(self.committed).target(), spec(self.wanted).target());
+        let inputs = Inputs {
+            until: rules.until,
+            reboots: rules.reboots,
+            record: self.record.as_ref(),
+            committed: Some(&committed),
+            wanted: Some(&wanted),
+            seen: &seen,
+            is_forced: false,
+            is_refused: false,
+            drains: true,
+            tuning: &rules.tuning,
+            answers: &self.answers,
+            now: self.now,
+        };
+        decide(&inputs, &mut self.memory)
+    }
+
+    pub(super) fn moved(&mut self, event: &Event) {
+        let record = self.record.as_ref().unwrap();
+        self.record = Some(record.moved(event, Timestamp::default()).unwrap());
+    }
+
+    /// The machine goes down and comes up: with what was staged where that was finalised.
+    pub(super) fn boot(mut self, ended: Option<Finalisation>) -> Self {
+        let staged = self.staged.take();
+        if let Some((image, deployment)) = self.back.take() {
+            (self.there.image, self.deployment) = (image, deployment);
+        } else if let (Some(image), None) = (staged, &ended) {
+            self.there.image = image;
+            self.deployment += 1;
+        }
+        self.finalisation = ended;
+        self.boot += 1;
+        self.answers = Answers::default();
+        self.memory = fresh();
+        self
+    }
+
+    /// An error of a deed that is no step's: it is told, and the next try waits.
+    pub(super) fn bear(mut self) -> Self {
+        self.memory.pause = Some(self.now + self.memory.pace.next_wait());
+        self.answers = Answers::default();
+        self
+    }
+
+    /// A step failed: the update goes the way out.
+    pub(super) fn failed(mut self, rules: &Rules, fault: Fault) -> Self {
+        let record = self.record.as_ref().unwrap();
+        let way = crate::update::resume::way_out(record, &self.seen(), rules.tuning.health.roll_back);
+        self.fail(fault, way.as_ref());
+        self
+    }
+
+    pub(super) fn fail(&mut self, fault: Fault, way: Option<&Event>) {
+        self.memory.retry.end();
+        self.record.as_mut().unwrap().blame(fault, Timestamp::default());
+        if let Some(way) = way {
+            self.moved(way);
+        }
+        self.answers = Answers::default();
+    }
+
+    /// What tells this state from others. Times count by their distance from now, boots by whether they are this one.
+    pub(super) fn key(&self) -> String {
+        let this = |boot: &BootId| *boot == self.boot_id();
+        let record = self.record.as_ref().map(|record| {
+            let phase = match &record.phase {
+                Phase::Rebooting { boot_id } | Phase::FallingBack { boot_id } => u32::from(this(boot_id)),
+                Phase::Applying { next } | Phase::RollingBack { next } => u32::try_from(*next).unwrap(),
+                Phase::Planned | Phase::Staging | Phase::Draining | Phase::Verifying => 0,
+            };
+            let is_back = record.origin.as_deref() == Some(&*format!("deployment-{}", self.deployment));
+            let ids = (this(&record.boot_id), record.reboot_left.as_ref().is_some_and(this), is_back);
+            let trial = record.trial.as_ref().is_some_and(|trial| this(&trial.boot_id));
+            let counts = (record.reboots, record.fallbacks, record.attempts, record.unfinalised, record.cuts);
+            let fault = record.fault.as_ref().map(|fault| fault.reason.clone());
+            let flags = (record.drained, record.draining.is_some(), trial, record.undo.len());
+            let names =
+                (record.from.as_ref().map(|from| from.config.to_string()), record.to.config.to_string());
+            (record.phase.word(), phase, ids, counts, fault, flags, names)
+        });
+        let Memory { retry, down, released_since, pause, pace, kept: _ } = &self.memory;
+        let ago = |at: &Duration| self.now.saturating_sub(*at).as_secs();
+        let until = |at: &Duration| at.saturating_sub(self.now).as_secs();
+        let down = match down {
+            Down::Up => (0, 0),
+            Down::Asked { begun, until: at } => (1 + u64::from(*begun), until(at)),
+            Down::Later { at } => (3, until(at)),
+        };
+        let times = (retry.key(self.now), down, released_since.as_ref().map(ago), pause.as_ref().map(until));
+        let host = (self.committed, self.left, self.wanted, self.there, self.staged, self.back.is_some());
+        let rest = (self.misfortunes, self.changes, self.reboots, self.wrong, pace.is_failing());
+        format!("{record:?} {times:?} {host:?} {rest:?} {:?} {:?}", self.finalisation, self.answers)
+    }
+}
