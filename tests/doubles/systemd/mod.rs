@@ -85,6 +85,8 @@ pub(crate) enum Refusal {
     AlreadySubscribed(String),
 }
 
+/// The number and the object of a job.
+type Job = (u32, OwnedObjectPath);
 type Changes = Vec<(String, String, String)>;
 type Properties = Vec<(String, OwnedValue)>;
 
@@ -97,7 +99,7 @@ impl Double {
         self.0.lock().unwrap()
     }
 
-    fn job(&self) -> (u32, OwnedObjectPath) {
+    fn job(&self) -> Job {
         let mut state = self.state();
         state.next_job += 1;
         let number = state.next_job;
@@ -140,10 +142,19 @@ impl Double {
         if output.status.success() { Ok(Vec::new()) } else { Err(Refusal::UnitMasked(said)) }
     }
 
-    async fn end(self, bus: Connection, job: (u32, OwnedObjectPath), unit: String, result: String) {
+    async fn end(self, bus: Connection, job: Job, unit: String, result: String) {
         let body = (job.0, job.1, unit, result);
         // The test may be over.
         drop(bus.emit_signal(None::<()>, OBJECT, MANAGER, "JobRemoved", &body).await);
+    }
+
+    /// Ends the job that stops a unit; one that failed stays until it is reset.
+    async fn forget(&self, bus: &Connection, job: Job, name: String) {
+        let failed = |unit: &Unit| unit.active == "failed";
+        if !self.state().units.get(&name).is_some_and(failed) {
+            self.state().units.remove(&name);
+        }
+        self.clone().end(bus.clone(), job, name, "done".to_owned()).await;
     }
 
     /// Changes what a unit is, and tells it.
@@ -293,10 +304,10 @@ impl Double {
         self.clone().end(bus.clone(), job, name.clone(), "done".to_owned()).await;
         tokio::spawn(async move {
             let ended = child.wait().await;
-            // One that was stopped is forgotten already.
-            if double.state().units.contains_key(&name) {
-                let change = |unit: &mut Unit| unit.end(ended);
-                double.change(&bus, &name, change).await;
+            double.change(&bus, &name, |unit: &mut Unit| unit.end(ended)).await;
+            let stop = double.state().units.get_mut(&name).and_then(|unit| unit.stop.take());
+            if let Some(job) = stop {
+                double.forget(&bus, job, name).await;
             }
         });
         Ok(path)
@@ -310,19 +321,23 @@ impl Double {
     ) -> Result<OwnedObjectPath, Refusal> {
         assert_eq!(mode, "replace");
         self.state().asked.push(format!("stop {name}"));
-        let Some(unit) = self.state().units.get(&name).cloned() else {
-            return Err(Refusal::NoSuchUnit(format!("Unit {name} not loaded.")));
-        };
-        if let Some(pid) = unit.pid {
-            let killed = std::process::Command::new("kill").arg(pid.to_string()).status();
-            assert!(killed.is_ok());
-        }
-        if unit.active != "failed" {
-            self.state().units.remove(&name);
-        }
         let job = self.job();
         let path = job.1.clone();
-        self.clone().end(bus.clone(), job, name, "done".to_owned()).await;
+        let pid = match self.state().units.get_mut(&name) {
+            None => return Err(Refusal::NoSuchUnit(format!("Unit {name} not loaded."))),
+            Some(unit) => {
+                // The job ends with the process, before which nobody starts another one of that name.
+                unit.stop = unit.pid.is_some().then(|| job.clone());
+                unit.pid
+            }
+        };
+        match pid {
+            None => self.forget(bus, job, name).await,
+            Some(pid) => {
+                let killed = std::process::Command::new("kill").arg(pid.to_string()).status();
+                assert!(killed.is_ok());
+            }
+        }
         Ok(path)
     }
 

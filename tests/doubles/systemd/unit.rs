@@ -6,7 +6,7 @@ use std::process::{ExitStatus, Stdio};
 
 use zbus::zvariant::{OwnedValue, Structure, Value};
 
-use super::Double;
+use super::{Double, Job};
 
 /// What systemd tells of a unit.
 #[derive(Debug, Clone, Default)]
@@ -18,6 +18,8 @@ pub(crate) struct Unit {
     pub(crate) status: i32,
     pub(crate) command: Vec<String>,
     pub(crate) pid: Option<u32>,
+    /// The job that ends with its process, once it is to stop.
+    pub(super) stop: Option<Job>,
 }
 
 /// The process of a transient unit.

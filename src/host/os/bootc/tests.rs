@@ -149,9 +149,11 @@ async fn a_switch_outlives_the_agent_and_is_found_again() {
     assert_eq!(std::fs::read_to_string(dir.join("runs")).unwrap(), "run\n", "one run");
 }
 
+/// The old one takes its time: the new one begins after its end, and that end is not taken for the new one's.
 #[tokio::test(flavor = "current_thread")]
 async fn a_switch_to_another_image_is_ended_first_and_one_that_is_given_up_too() {
-    let Scene { dir, double, bootc, .. } = &scene("252", WAITING).await;
+    let script = format!("trap 'sleep 0.1; echo end >>$here/runs; trap - TERM; kill $$' TERM\n{WAITING}");
+    let Scene { dir, double, bootc, .. } = &scene("252", &script).await;
     let dir = dir.path();
     let mut fifos = Fifos::make(dir);
     for name in ["old", "new"] {
@@ -164,7 +166,10 @@ async fn a_switch_to_another_image_is_ended_first_and_one_that_is_given_up_too()
     }
     let starts = || double.state().asked.iter().filter(|call| call.starts_with("start ")).count();
     assert_eq!(starts(), 2, "{:?}", double.state().asked);
+    let runs = || std::fs::read_to_string(dir.join("runs")).unwrap();
+    assert_eq!(runs(), "run\nend\nrun\n");
     bootc.stop().await.unwrap();
+    assert_eq!(runs(), "run\nend\nrun\nend\n");
     assert!(double.state().units.is_empty());
     bootc.stop().await.unwrap();
 }
