@@ -35,26 +35,8 @@
 //! Three pure functions decide ([`plan::plan`], [`update::resume()`], [`report::report`]); three effectful ones do
 //! ([`observe::observe`], [`apply::apply`], publishing by a [`control::ControlPlane`]).
 //!
-//! | module | holds | may import |
-//! |---|---|---|
-//! | [`model`] | the words: names, specs, observations | nothing |
-//! | [`plan`] | deciding | `model` |
-//! | [`update`] | the life of one update: record, phases, resume | `model plan` |
-//! | [`mod@report`] | what the cluster is told | `model plan update` |
-//! | [`host`] | the wall: the only module that touches the machine | `model` |
-//! | [`mod@observe`] | host to observation | `model host` |
-//! | [`journal`] | the record on disk, the only door to an effect | `model plan update host` |
-//! | [`mod@apply`] | one journaled batch to effect | `model plan journal host` |
-//! | [`control`] | where targets come from and reports go to | `model report host` |
-//! | [`duties`] | small reconcilers beside the updates: certificates, pull secret | `model host control` |
-//! | [`agent`] | the loop; one task owns the journal | all of these |
-//! | [`telemetry`] | log lines, systemd's status line, metrics, readiness | `model report` |
-//! | [`settings`] | the environment, read once | `host` |
-//! | `sandbox` | a throwaway libostree host, and the story played on it | `model plan host` |
-//! | [`cli`] | the verbs | all |
-//!
-//! `model plan update decide report` are the crate [`machine_config_core`] in `core/`: pure, without I/O, clock, async and logging.
-//! `tests/architecture.rs` holds the table.
+//! [`machine_config_core`] in `core/` (`decide model plan report update`) is pure: no I/O, clock, async runtime or logging.
+//! `docs/architecture.md` has the table of folders and imports, ten recipes for changes, and the dependencies.
 //!
 //! # Glossary
 //! *config*: a rendered MachineConfig. *target*: a config and the image that goes with it. *spec*: a target, validated.
@@ -63,15 +45,6 @@
 //! recorded together. *record*: an update in progress. *phase*: where it is. *intent*: the permission for one batch.
 //! *originals*: what a batch replaced. *fault*: what went wrong, with its class and the next step. *drift*: differences
 //! on an idle node. *occurrence*: what happened, told as an event. *link*: the way to the API server.
-//!
-//! # Recipes
-//! *To add a step*: a variant of [`plan::Op`]; the compiler names the places (batch, word, target, path, `apply`), and
-//! `tests/completeness.rs` fails until a scenario uses it. *To add an OS backend*: `host/os/NAME.rs` implements
-//! [`host::os::OsBackend`], one arm in `cli/host.rs`, and it passes `tests/os_contract.rs`. *To add a kind of managed
-//! thing*: the same file name in `model`, `plan` and `apply`, a field of [`model::HostSpec`]. *To add a field to the
-//! record*: `#[serde(default)]` when it may be absent, else a new schema version with its conversion. *To add a
-//! message*: a constant in [`model::message`] and its text in `dist/machine-config-agent.catalog`. *To add an event*: a
-//! variant of [`report::Occurrence`] and its row in `docs/reference.md`. *To add a verb*: one file in `cli/`.
 //!
 //! # Decisions
 //! 1. Steps are recorded by batch, not one by one: all contents of a batch are staged side by side, synced in parallel,

@@ -1,7 +1,7 @@
 //! Every behaviour that the cluster relies on has a test that names it, or an entry in the page of differences.
 //!
-//! The ids are those of the reference: `mcd-contract.md` 8.2, 8.3 and 8.6 to 8.11, `image-mode.md` 6.1, 6.3 to 6.7 and
-//! 6.11. A test names an id in its doc comment; a difference names it in `docs/differences-from-mcd.md`.
+//! An id is one behaviour of machine-config-daemon (MCD, ANN, DRN, MCN, OBS, OST, OCL) or one promise of the agent (CRA, FIL).
+//! A test names an id in its doc comment; a difference names it in `docs/differences-from-mcd.md`.
 //! A test that can't be run here says so (`tests/ran`) and does not count; what is "not there yet" is listed as missing.
 #![allow(
     clippy::unwrap_used,

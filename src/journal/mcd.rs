@@ -1,5 +1,5 @@
 //! MCD's own state files: read when the agent takes a node over, kept up to date so that MCD can take it back
-//! (`mcd-contract.md` 4.1).
+//! (docs/contract.md, "Files of MCD").
 
 use super::{JournalError, STATE_MODE, Stored};
 use crate::host::root::Root;

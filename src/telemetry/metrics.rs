@@ -1,4 +1,4 @@
-//! Metrics: MCD's names and labels (`mcd-contract.md` 5.8), and the agent's own (`machine_config_agent_*`).
+//! Metrics: MCD's names and labels (docs/contract.md), and the agent's own (`machine_config_agent_*`).
 //!
 //! A number is set where the report is made, or read from its owner at the scrape: idle costs nothing.
 

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::UnitName;
 
-/// What has to happen after a change (`mcd-contract.md` 3.13.2).
+/// What has to happen after a change (docs/contract.md, "Disruption policy").
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {

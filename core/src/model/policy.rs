@@ -131,7 +131,7 @@ enum Author {
 }
 
 impl DisruptionPolicy {
-    /// Returns the table in force on a cluster without a policy of its own (`mcd-contract.md` 3.13.2).
+    /// Returns the table in force on a cluster without a policy of its own (docs/contract.md, "Disruption policy").
     pub fn defaults() -> Self {
         let unit = |name: &str| UnitName::new(name).ok();
         let reload = |name: &str| unit(name).map(Action::Reload);

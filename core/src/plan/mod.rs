@@ -51,7 +51,7 @@ pub use origin::seen_origin;
 pub use reconcilable::{Irreconcilable, Unreachable};
 pub use step::{Batch, Because, Lasts, Op, Step};
 
-/// What the pair of images and configs amounts to (`reference/image-mode.md` 2.3).
+/// What the pair of images and configs amounts to (docs/contract.md, "Image mode").
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {

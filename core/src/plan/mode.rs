@@ -1,4 +1,4 @@
-//! The image-mode table (`reference/image-mode.md` 2.3), as one pure function.
+//! The image-mode table (docs/contract.md, "Image mode"), as one pure function.
 //!
 //! Whether an image has to be switched to is judged by what is *booted*, never by what was recorded: a record may
 //! be lost, the digest of the running deployment can't lie.

@@ -1,4 +1,4 @@
-//! What can't be reached from here, and why (`mcd-contract.md` 3.11; RC1 to RC3 and RC13 are refused where a config
+//! What can't be reached from here, and why (docs/contract.md, "Configs that are refused"; RC1 to RC3 and RC13 are refused where a config
 //! is read).
 //!
 //! All reasons are collected: an administrator corrects a config once, not field by field.

@@ -1,4 +1,4 @@
-//! Whether a change of `registries.conf` can be made under running pods (`mcd-contract.md` 3.14).
+//! Whether a change of `registries.conf` can be made under running pods (docs/contract.md).
 //!
 //! Safe is only what can't change where an image that is already in use comes from. Anything that can't be judged
 //! (a version that is not there, a text that is no TOML) is unsafe: a drain too many is better than one too few.

@@ -1,4 +1,4 @@
-//! What happened, as a cluster's events tell it: reasons and types as MCD's (`mcd-contract.md` 5.7).
+//! What happened, as a cluster's events tell it: reasons and types as MCD's (docs/contract.md).
 
 use crate::model::{ConfigName, ImageRef};
 use crate::plan::{ServiceAction, ServiceVerb};

@@ -1,4 +1,4 @@
-//! The Node's annotations as the cluster expects them: what a report changes of them (`mcd-contract.md` 1).
+//! The Node's annotations as the cluster expects them: what a report changes of them (docs/contract.md).
 //!
 //! Pure and level-triggered: the difference between what the Node says and what it should say, whatever was written
 //! before. No key of the controllers is ever changed, but for an empty `desiredImage`, which means nothing (MCD-033).

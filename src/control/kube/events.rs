@@ -1,4 +1,4 @@
-//! What happened, as Kubernetes events about the Node, as MCD's (`mcd-contract.md` 5.7).
+//! What happened, as Kubernetes events about the Node, as MCD's (docs/contract.md).
 //!
 //! Events are sent in order beside the work (`outbox`); a reboot waits for those that precede it. What repeats is counted
 //! in its event; what repeats without end is counted, and told every few minutes.

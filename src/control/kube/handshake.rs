@@ -1,5 +1,5 @@
 //! The hand-shake with the drain controller: a request in one annotation, its answer in another
-//! (`mcd-contract.md` 1.5).
+//! (docs/contract.md, "Drain protocol").
 //!
 //! Pure: it says what to do with what the Node shows, and remembers nothing. The controller answers a request by
 //! repeating it, and never answers one that it has answered last.
