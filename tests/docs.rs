@@ -5,6 +5,7 @@
     clippy::disallowed_methods,
     clippy::disallowed_types,
     clippy::string_slice,
+    clippy::indexing_slicing,
     reason = "a test may read files and stop at the first surprise"
 )]
 
@@ -33,7 +34,7 @@ fn sources() -> Vec<PathBuf> {
 
 fn documents() -> Vec<PathBuf> {
     let mut documents = below(Path::new("docs"), ".md");
-    documents.push("README.md".into());
+    documents.extend(["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(PathBuf::from));
     documents
 }
 
@@ -66,19 +67,74 @@ fn words_of_code() -> BTreeSet<String> {
     words
 }
 
+/// Each reason has a section with its class, its cause and a fix.
 #[test]
-fn every_fault_word_is_explained_and_every_explained_word_exists() {
-    let text = std::fs::read_to_string("docs/troubleshoot.md").unwrap();
-    let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("| `")).collect();
-    let explained: BTreeSet<String> =
-        rows.iter().filter_map(|row| Some(row.split('`').nth(1)?.to_owned())).collect();
+fn every_fault_reason_is_documented_once() {
+    let page = std::fs::read_to_string("docs/troubleshoot.md").unwrap();
+    let section = page.split("\n## Reasons\n").nth(1).unwrap().split("\n## ").next().unwrap();
+    let entries: Vec<&str> = section.split("\n### ").skip(1).collect();
+    let documented: BTreeSet<String> =
+        entries.iter().filter_map(|entry| Some(entry.lines().next()?.to_owned())).collect();
     let words = words_of_code();
     assert!(words.len() > 40, "the code was not scanned: {words:?}");
-    assert_eq!(explained, words);
-    assert_eq!(rows.len(), explained.len(), "a word is explained twice");
-    for row in rows {
-        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
-        assert!(cells.len() == 4 && cells.iter().all(|cell| !cell.is_empty()), "{row}");
+    assert_eq!(documented, words);
+    assert_eq!(entries.len(), documented.len(), "a reason is documented twice");
+    for entry in entries {
+        let paragraphs: Vec<&str> = entry.trim().split("\n\n").collect();
+        let [_, cause, fix] = paragraphs[..] else { panic!("not three paragraphs: {entry}") };
+        let class = cause.split('`').nth(1).unwrap();
+        assert!(["retry", "degraded", "unreconcilable", "fatal"].contains(&class), "{entry}");
+        assert!(cause.starts_with("Class `") && fix.starts_with("Fix: "), "{entry}");
+    }
+}
+
+/// A cell is read at a glance: what needs more words stands below its table.
+#[test]
+fn table_cells_are_short() {
+    for document in documents() {
+        let text = std::fs::read_to_string(&document).unwrap();
+        for cell in text.lines().filter(|line| line.starts_with('|')).flat_map(|line| line.split('|')) {
+            let words = cell.split_whitespace().count();
+            assert!(words <= 20, "{}: {words} words in a cell: {cell}", document.display());
+        }
+    }
+}
+
+/// Pictures are drawn from data: see docs/pictures/make.
+#[test]
+fn pictures_match_their_data() {
+    let output = std::process::Command::new("docs/pictures/make").arg("--check").output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{out}{err}");
+}
+
+/// The README's table has the figures of the page.
+#[test]
+fn readme_has_the_figures_of_the_page() {
+    let (readme, page) =
+        ["README.md", "docs/figures.md"].map(|page| std::fs::read_to_string(page).unwrap()).into();
+    for (start, agent, daemon) in [("| target to `Done`", 3, 4), ("| RSS, connected and idle", 3, 4)] {
+        let row = page.lines().find(|line| line.starts_with(start)).unwrap();
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let daemon = cells[daemon].split(" (").next().unwrap();
+        assert!(readme.contains(&format!("| {} | {daemon} |", cells[agent])), "{row}");
+    }
+}
+
+/// The totals that README and reliability page name are those of the data.
+#[test]
+fn power_cut_totals_match_the_data() {
+    let data = std::fs::read_to_string("docs/power-cuts.csv").unwrap();
+    let (mut cuts, mut wrong) = ([0_u32; 2], 0_u32);
+    for line in data.lines().skip(1) {
+        let cells: Vec<&str> = line.split(',').collect();
+        let series: usize = cells[0].parse().unwrap();
+        cuts[series - 1] += cells[5].parse::<u32>().unwrap();
+        wrong += cells[11..14].iter().map(|cell| cell.parse::<u32>().unwrap()).sum::<u32>();
+    }
+    assert_eq!((cuts, wrong), ([1527, 300], 0));
+    for page in ["README.md", "docs/reliability.md"] {
+        assert!(std::fs::read_to_string(page).unwrap().contains("1,527"), "{page}");
     }
 }
 
@@ -109,6 +165,15 @@ fn the_reference_names_every_event_and_every_metric() {
     assert!(missing.is_empty(), "docs/reference.md does not name {missing:?}");
 }
 
+/// The anchor of a heading, as GitHub makes it.
+fn anchor_of(line: &str) -> String {
+    let Some(title) = line.starts_with('#').then(|| line.trim_start_matches('#').trim()) else {
+        return String::new();
+    };
+    let kept = title.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect()
+}
+
 #[test]
 fn every_link_leads_somewhere() {
     let mut links = 0;
@@ -119,8 +184,12 @@ fn every_link_leads_somewhere() {
                 continue;
             }
             links += 1;
-            let to = document.parent().unwrap().join(link.split('#').next().unwrap());
+            let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let to = if file.is_empty() { document.clone() } else { document.parent().unwrap().join(file) };
             assert!(to.is_file(), "{} links to {link}", document.display());
+            let text = std::fs::read_to_string(&to).unwrap_or_default();
+            let found = anchor.is_empty() || text.lines().any(|line| anchor_of(line) == anchor);
+            assert!(found, "{} links to {link}, which has no such heading", document.display());
         }
     }
     assert!(links >= 6, "{links} links");
