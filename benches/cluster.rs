@@ -14,20 +14,24 @@
     reason = "a benchmark looks at processes from outside, reckons and prints"
 )]
 
-#[path = "../tests/cluster/mod.rs"]
+#[path = "../tests/support/cluster/mod.rs"]
 mod cluster;
+#[path = "../tests/support/plain_host.rs"]
+mod plain_host;
+#[path = "../tests/support/ran.rs"]
+mod ran;
 
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use cluster::plain_host::{bare, boot};
 use cluster::{
     Agent, AgentOptions, Bench, Gates, Identity, MachineConfigBuilder, annotation, create_node, node_until,
     object_api, retarget,
 };
 use futures_util::future::join_all;
 use kube::api::{DeleteParams, PostParams};
+use plain_host::{bare, boot};
 use serde_json::json;
 
 /// MCD's numbers: a file-only update without a reboot, and the node at rest.

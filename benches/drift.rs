@@ -8,7 +8,7 @@
     reason = "a benchmark looks at a process from outside, and prints"
 )]
 
-#[path = "../tests/plain_host/mod.rs"]
+#[path = "../tests/support/plain_host.rs"]
 mod plain_host;
 
 use std::fs;

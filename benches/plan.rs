@@ -9,9 +9,9 @@
     reason = "a benchmark prints, and ends at the first surprise"
 )]
 
-#[path = "../tests/plain_host/mod.rs"]
+#[path = "../tests/support/plain_host.rs"]
 mod plain_host;
-#[path = "../tests/world/mod.rs"]
+#[path = "../core/tests/support/world.rs"]
 mod world;
 
 use std::time::{Duration, Instant};

@@ -78,8 +78,13 @@ pub use machine_config_core::{decide, model, plan, report, update};
 
 /// Says which tests of the library were not run.
 #[cfg(test)]
-#[path = "../tests/ran/mod.rs"]
+#[path = "../tests/support/ran.rs"]
 pub(crate) mod ran;
+
+/// Waits for a lock of which a program that is being started has a copy.
+#[cfg(test)]
+#[path = "../tests/support/unlocked.rs"]
+pub(crate) mod unlocked;
 
 // The doubles in `tests/` name the crate as its users do.
 #[cfg(test)]

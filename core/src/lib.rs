@@ -10,7 +10,7 @@
 //!
 //! Pure: no I/O, no clock, no async, no logging, no environment. What is seen comes in as a value, and what is decided
 //! goes out as one; the agent observes, applies and publishes. None of the dependencies can reach a machine, and
-//! `clippy.toml` refuses what the standard library could. `tests/architecture.rs` of the agent holds the table.
+//! `clippy.toml` refuses what the standard library could. `tests/cli/architecture.rs` of the agent holds the table.
 
 pub mod decide;
 pub mod model;

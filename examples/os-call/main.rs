@@ -1,4 +1,4 @@
-//! A program for `tests/os_contract.rs`: the calls of an OS backend, one a process.
+//! A program for `tests/os/contract.rs`: the calls of an OS backend, one a process.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! The hidden verb `os-call`: one call of an OS backend, for `tests/os_contract.rs`.
+//! The hidden verb `os-call`: one call of an OS backend, for `tests/os/contract.rs`.
 //!
 //! `os-call choose` says which backend `auto` is.
 //! `os-call --backend ostree|rpm-ostree|bootc VERB`, where `VERB` is `seen [TIMES]`, `carries IMAGE`, `preflight IMAGE`,

@@ -1,9 +1,9 @@
 //! The loop beside a systemd, an OS and a control plane that a test plays: what is asked of services, and what is told.
 #![expect(clippy::disallowed_methods, reason = "a test looks at the host from outside")]
 
-#[path = "../../tests/desk/mod.rs"]
+#[path = "../../tests/support/desk/mod.rs"]
 mod desk;
-#[path = "../../tests/plain_host/mod.rs"]
+#[path = "../../tests/support/plain_host.rs"]
 mod plain_host;
 
 use std::collections::BTreeMap;

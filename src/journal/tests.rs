@@ -14,10 +14,8 @@ use crate::model::machineconfig::MachineConfig;
 use crate::model::policy::DisruptionPolicy;
 use crate::model::{BootId, Facts, HostSpec, Timestamp, UpdateId};
 use crate::plan::plan;
+use crate::unlocked;
 use crate::update::{Event, Fault, Phase, Record};
-
-#[path = "../../tests/unlocked/mod.rs"]
-mod unlocked;
 
 struct Desk {
     dir: tempfile::TempDir,

@@ -17,7 +17,7 @@
 // disruption controller), validation and server-side apply of the core kinds. Tests that need those run against a
 // real kube-apiserver.
 //
-// The tests start it through tests/cluster; `apiserver --help` lists its flags. It says READY to NOTIFY_SOCKET when it
+// The tests start it through tests/support/cluster; `apiserver --help` lists its flags. It says READY to NOTIFY_SOCKET when it
 // listens, and stops on SIGTERM.
 package main
 

@@ -1,6 +1,6 @@
 //! What ends a fault: one table, from each fault's word to what is done about it, and when.
 //!
-//! `docs/reference.md` shows the same table to people. `tests/waits.rs` compares the two, holds that no word is missing
+//! `docs/reference.md` shows the same table to people. `tests/agent/waits.rs` compares the two, holds that no word is missing
 //! and that none is without a way out, and plays each.
 //!
 //! # Decisions

@@ -6,7 +6,7 @@
 //!
 //! Invariant: a worker never outlives the agent (`PR_SET_PDEATHSIG`, and it is killed when its future is dropped: how
 //! long it may take is the caller's to say).
-//! Nothing here names a libostree symbol (`tests/second_executable.rs`): the linker then leaves the library out.
+//! Nothing here names a libostree symbol (`tests/os/second_executable.rs`): the linker then leaves the library out.
 
 #![expect(
     clippy::disallowed_types,

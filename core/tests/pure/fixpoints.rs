@@ -1,0 +1,223 @@
+//! The planner and the differences agree: what holds needs no plan, and what a plan leaves behind holds.
+//!
+//! Random configs are brought to a host that is pure data (`world`), over a reboot where one is planned.
+
+use std::collections::BTreeSet;
+
+use machine_config_core::model::observation::Carries;
+use machine_config_core::model::{DisruptionPolicy, Facts, HostSpec, ImageRef, UnitName};
+use machine_config_core::plan::{After, Drain, Mode, Plan, differences, plan, seen_origin, taken_over};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use crate::world::{self, Image, World};
+
+const FILES: [&str; 5] = [
+    "/etc/a",
+    "/etc/containers/policy.json",
+    "/var/lib/c",
+    "/etc/d/e",
+    "/etc/systemd/system/os.service.d/f.conf",
+];
+/// The OS brings the first; nothing else does.
+const UNITS: [&str; 3] = ["os.service", "ours.service", "ghost.service"];
+
+fn file(path: &'static str) -> impl Strategy<Value = Value> {
+    (0..3_u8, prop_oneof![Just(None), Just(Some(0o600)), Just(Some(0o644))], any::<bool>()).prop_map(
+        move |(text, mode, core)| {
+            let user = if core { json!({"name": "core"}) } else { json!({"id": 0}) };
+            json!({"path": path, "mode": mode, "user": user, "contents": {"source": format!("data:,{text}")}})
+        },
+    )
+}
+
+fn unit(name: &'static str) -> impl Strategy<Value = Value> {
+    let enabled = prop_oneof![Just(None), Just(Some(true)), Just(Some(false))];
+    let mask = prop_oneof![4 => Just(None), 1 => Just(Some(true)), 1 => Just(Some(false))];
+    (enabled, mask, prop::option::of(0..2_u8), prop::option::of(0..2_u8)).prop_map(
+        move |(enabled, mask, contents, dropin)| {
+            let enabled = enabled.filter(|enabled| !(*enabled && mask == Some(true)));
+            let contents = contents.map(|text| format!("{text}"));
+            let dropin = dropin.map(|text| json!({"name": "10.conf", "contents": format!("{text}")}));
+            let dropins: Vec<Value> = dropin.into_iter().collect();
+            json!({"name": name, "enabled": enabled, "mask": mask, "contents": contents, "dropins": dropins})
+        },
+    )
+}
+
+fn sections() -> impl Strategy<Value = Value> {
+    let files: Vec<_> = FILES.iter().map(|path| prop::option::of(file(path))).collect();
+    let units: Vec<_> = UNITS.iter().map(|name| prop::option::of(unit(name))).collect();
+    let user = prop::option::of((0..3_u8, prop::option::of(0..2_u8)));
+    let kargs = prop::collection::vec(prop::sample::select(vec!["a", "b", "c=1"]), 0..4);
+    (files, units, user, kargs).prop_map(|(files, units, user, kargs)| {
+        let present = |list: Vec<Option<Value>>| list.into_iter().flatten().collect::<Vec<_>>();
+        let user = user.map(|(key, hash)| {
+            let hash = hash.map(|hash| format!("$6${hash}"));
+            json!({"name": "core", "sshAuthorizedKeys": [format!("key {key}")], "passwordHash": hash})
+        });
+        let users: Vec<Value> = user.into_iter().collect();
+        json!({"files": present(files), "units": present(units), "users": users, "kernelArguments": kargs})
+    })
+}
+
+fn spec(name: &str, sections: &Value, image: Option<ImageRef>, url: Option<ImageRef>) -> HostSpec {
+    let mut sections = sections.clone();
+    sections["osImageURL"] = json!(url.map(|url| url.to_string()));
+    world::config(name, sections).spec(image).unwrap()
+}
+
+fn host(spec: &HostSpec) -> World {
+    let mut world = World::holding(spec);
+    world.vendor = BTreeSet::from([UnitName::new("os.service").unwrap()]);
+    world
+}
+
+fn decide(world: &World, from: &HostSpec, to: &HostSpec, carries: Carries) -> Plan {
+    plan(from, to, &world.facts(from, to, carries), &DisruptionPolicy::defaults()).unwrap()
+}
+
+/// Carries the plan out, over the reboot it asks for.
+fn bring(world: &mut World, plan: &Plan, to: &HostSpec, next: &Image) {
+    world.carry(plan, to);
+    if matches!(plan.after(), After::Reboot { .. }) {
+        world.reboot(next);
+    }
+}
+
+/// The host is as wanted, and every way to ask says so.
+fn arrived(world: &World, to: &HostSpec) {
+    let seen = world.seen(&[to]);
+    assert_eq!(differences(to, &seen), vec![], "after the plan");
+    let carries = Carries::Config(to.name.clone());
+    let again = decide(world, to, to, carries.clone());
+    assert!(again.is_empty(), "planned again: {:?}", again.steps());
+    let fresh = decide(world, &taken_over(to, &seen), to, carries);
+    assert!(fresh.is_empty(), "taken over: {:?}", fresh.steps());
+}
+
+/// What two files do not say of the host between them is taken to be as it costs most: MCD reboots for any change of a
+/// unit, and so may this plan when it is carried out.
+#[test]
+fn plan_between_files_assumes_the_costlier_unit_state() {
+    let contents = "[Install]\nWantedBy=a.target\n";
+    let rows = [
+        (json!([]), json!([{"name": "os.service", "enabled": false}]), "disable-unit os.service"),
+        (json!([]), json!([{"name": "os.service", "enabled": true}]), "enable-unit os.service"),
+        (json!([]), json!([{"name": "os.service", "mask": false}]), "unmask-unit os.service"),
+        (
+            json!([{"name": "a.service", "contents": contents, "enabled": false}]),
+            json!([{"name": "a.service", "contents": contents}]),
+            "preset-unit a.service",
+        ),
+        (
+            json!([{"name": "os.service"}]),
+            json!([{"name": "os.service", "enabled": false}]),
+            "disable-unit os.service",
+        ),
+        (json!([{"name": "os.service", "enabled": false}]), json!([]), "preset-unit os.service"),
+    ];
+    for (old, new, expected) in rows {
+        let a = Some(world::image('a'));
+        let (from, to) = (
+            spec("old", &json!({"units": old}), None, a.clone()),
+            spec("new", &json!({"units": new}), None, a),
+        );
+        let facts = Facts::assumed(&from, &to).unwrap();
+        let plan = plan(&from, &to, &facts, &DisruptionPolicy::defaults()).unwrap();
+        let steps: Vec<String> = plan.steps().iter().map(ToString::to_string).collect();
+        assert!(steps.iter().any(|step| step == expected), "{expected}: {steps:?}");
+        assert_eq!(plan.drain(), Drain::Needed, "{expected}");
+        let same = Facts::assumed(&to, &to).unwrap();
+        let again = machine_config_core::plan::plan(&to, &to, &same, &DisruptionPolicy::defaults()).unwrap();
+        assert!(again.is_empty(), "{expected}: {:?}", again.steps());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_holds_needs_no_plan(sections in sections(), in_image in any::<bool>()) {
+        let a = Some(world::image('a'));
+        let spec = if in_image { spec("same", &sections, a, None) } else { spec("same", &sections, None, a) };
+        arrived(&host(&spec), &spec);
+    }
+
+    #[test]
+    fn files_arrive(old in sections(), new in sections(), switches in any::<bool>()) {
+        let url = |letter| Some(world::image(letter));
+        let from = spec("old", &old, None, url('a'));
+        let to = spec("new", &new, None, url(if switches { 'b' } else { 'a' }));
+        let mut world = host(&from);
+        let plan = decide(&world, &from, &to, Carries::Unknown);
+        prop_assert!(matches!(plan.mode(), Mode::Files | Mode::Nothing));
+        bring(&mut world, &plan, &to, &Image::default());
+        arrived(&world, &to);
+    }
+
+    /// A host that is forced, or came up wrong, ends where the update ends: nothing of the old config stays.
+    #[test]
+    fn seen_origin_leads_where_the_old_config_leads(old in sections(), new in sections()) {
+        let a = Some(world::image('a'));
+        let (from, to) = (spec("old", &old, None, a.clone()), spec("new", &new, None, a));
+        let mut ends = Vec::new();
+        for forced in [false, true] {
+            let mut world = host(&from);
+            let facts = world.facts(&from, &to, Carries::Unknown);
+            let origin = if forced { seen_origin(&from, &to, &facts.seen) } else { from.clone() };
+            let plan = plan(&origin, &to, &facts, &DisruptionPolicy::defaults());
+            // What can't be enabled is refused either way.
+            let Ok(plan) = plan else { continue };
+            bring(&mut world, &plan, &to, &Image::default());
+            arrived(&world, &to);
+            let mut kargs = world.kargs.clone();
+            kargs.sort();
+            ends.push((world.files, world.enabled, world.masked, kargs, world.keys, world.password));
+        }
+        prop_assert_eq!(ends.len(), 2);
+        prop_assert_eq!(&ends[0], &ends[1]);
+    }
+
+    #[test]
+    fn a_host_that_was_never_managed_arrives(there in sections(), new in sections()) {
+        let mut world = host(&spec("there", &there, None, Some(world::image('a'))));
+        // A mask that nobody of ours made stays: a config can't enable such a unit.
+        world.masked.clear();
+        let to = spec("new", &new, None, Some(world::image('a')));
+        let from = taken_over(&to, &world.seen(&[&to]));
+        let plan = decide(&world, &from, &to, Carries::Unknown);
+        prop_assert!(plan.from().is_none());
+        bring(&mut world, &plan, &to, &Image::default());
+        arrived(&world, &to);
+    }
+
+    #[test]
+    fn an_image_that_carries_the_config_arrives(old in sections(), new in sections(), was_in_image in any::<bool>()) {
+        let a = Some(world::image('a'));
+        let from = if was_in_image { spec("old", &old, a, None) } else { spec("old", &old, None, a) };
+        let to = spec("new", &new, Some(world::image('b')), None);
+        let mut world = host(&from);
+        let plan = decide(&world, &from, &to, Carries::Config(to.name.clone()));
+        prop_assert_eq!(plan.mode(), Mode::Image);
+        bring(&mut world, &plan, &to, &Image::of(&to));
+        arrived(&world, &to);
+    }
+
+    /// A config that the old image carried and the new one does not is dropped by the merge of `/etc`, which knows
+    /// only changes: what is the same before and after the plan can't be kept by writing it. What is missing after
+    /// the boot is planned from what is seen.
+    #[test]
+    fn an_image_without_the_config_arrives_in_two_rounds(old in sections(), new in sections(), leaves in any::<bool>()) {
+        let from = spec("old", &old, Some(world::image('a')), None);
+        let b = Some(world::image('b'));
+        let to = if leaves { spec("new", &new, None, b) } else { spec("new", &new, b, None) };
+        let mut world = host(&from);
+        let plan = decide(&world, &from, &to, Carries::Unknown);
+        prop_assert_eq!(plan.mode(), if leaves { Mode::LeaveImage } else { Mode::ImageAndFiles });
+        bring(&mut world, &plan, &to, &Image::default());
+        let second = decide(&world, &taken_over(&to, &world.seen(&[&to])), &to, Carries::Unknown);
+        bring(&mut world, &second, &to, &Image::default());
+        arrived(&world, &to);
+    }
+}

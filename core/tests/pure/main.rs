@@ -1,0 +1,25 @@
+//! What the crate decides, from text to plan, record and report: tables, scenarios, properties.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    clippy::needless_pass_by_value,
+    reason = "tests: they stop at the first surprise, and read scenarios and sources"
+)]
+
+#[path = "../support/made.rs"]
+mod made;
+#[path = "../support/world.rs"]
+mod world;
+
+mod completeness;
+mod fixpoints;
+mod os_layers;
+mod parsers;
+mod reading;
+mod report_table;
+mod resume_table;
+mod scenarios;
+mod verifying;

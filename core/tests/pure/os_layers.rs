@@ -1,0 +1,120 @@
+//! What the planner makes of kernel, extensions and arguments: their steps, and how they are verified.
+
+use crate::world::{World, config, image};
+use machine_config_core::model::observation::{Carries, OsSeen};
+use machine_config_core::model::{DisruptionPolicy, HostSpec};
+use machine_config_core::plan::differences::{Kind, What, differences};
+use machine_config_core::plan::{After, Op, plan};
+use serde_json::{Value, json};
+
+fn spec(name: &str, sections: Value) -> HostSpec {
+    config(name, sections).spec(None).unwrap()
+}
+
+fn layered(name: &str) -> HostSpec {
+    spec(
+        name,
+        json!({"kernelType": "realtime", "extensions": ["usbguard"], "osImageURL": image('a').to_string()}),
+    )
+}
+
+/// MCD-202: a package that the booted deployment was not asked for is a difference: the config is not held.
+/// MCD-204: in image mode packages are the image's business.
+#[test]
+fn packages_are_verified() {
+    let wanted = layered("rendered-a");
+    let mut host = World::holding(&wanted);
+    assert_eq!(differences(&wanted, &host.seen(&[&wanted])), []);
+    host.packages.remove("usbguard");
+    host.packages.remove("kernel-rt-modules");
+    let found = differences(&wanted, &host.seen(&[&wanted]));
+    let found: Vec<_> = found.iter().map(|one| (one.kind, one.what, one.target.as_str())).collect();
+    let missing = |name| (Kind::Package, What::Missing, name);
+    assert_eq!(found, [missing("kernel-rt-modules"), missing("usbguard")]);
+
+    let mut in_image = wanted.clone();
+    in_image.image = Some(image('a'));
+    assert_eq!(differences(&in_image, &host.seen(&[&in_image])), []);
+}
+
+/// MCD-194: other arguments are a reboot, also with a policy for everything else.
+#[test]
+fn arguments_reboot() {
+    let (from, to) =
+        (spec("rendered-a", json!({})), spec("rendered-b", json!({"kernelArguments": ["nosmt"]})));
+    let facts = World::holding(&from).facts(&from, &to, Carries::Unknown);
+    let plan = plan(&from, &to, &facts, &DisruptionPolicy::defaults()).unwrap();
+    let After::Reboot { because, .. } = plan.after() else { panic!("{plan:?}") };
+    assert_eq!(because, &["kernelArguments"]);
+}
+
+/// MCD-207: a host that boots no images has nothing of the OS done to it, whatever the config says.
+#[test]
+fn hosts_without_images_are_left_alone() {
+    let (from, mut to) = (spec("rendered-a", json!({})), layered("rendered-b"));
+    to.kargs = machine_config_core::model::Karg::split("nosmt");
+    let mut facts = World::holding(&from).facts(&from, &to, Carries::Unknown);
+    facts.seen.os = OsSeen::NotImageBased;
+    let plan = plan(&from, &to, &facts, &DisruptionPolicy::defaults()).unwrap();
+    assert!(plan.is_empty(), "{plan:?}");
+}
+
+/// MCD-203: packages that are pulled without another image need the credentials, too.
+#[test]
+fn packages_are_pulled_with_credentials() {
+    let from = spec("rendered-a", json!({"osImageURL": image('a').to_string()}));
+    let mut to = layered("rendered-b");
+    let mut facts = World::holding(&from).facts(&from, &to, Carries::Unknown);
+    let secret = machine_config_core::model::ManagedPath::new("/var/lib/kubelet/config.json").unwrap();
+    facts.pull_secret = Some(secret.clone());
+    let words = |to: &HostSpec| {
+        let plan = plan(&from, to, &facts, &DisruptionPolicy::defaults()).unwrap();
+        plan.steps().iter().map(|step| step.op.word()).collect::<Vec<_>>()
+    };
+    assert_eq!(words(&to), ["switch-kernel", "install-extensions"]);
+    to.extensions_image = Some(image('e'));
+    let link = Op::LinkPullSecret { path: secret }.word();
+    assert_eq!(words(&to), [link, "switch-kernel", "install-extensions"]);
+}
+
+/// MCD-204: into image mode the requests go with the switch, in one plan that says so. What an administrator layered
+/// stays, and leaving brings back what the config asks for.
+#[test]
+fn image_mode_takes_kernel_and_extensions_from_the_image() {
+    let from = layered("rendered-a");
+    let mut to = from.clone();
+    to.image = Some(image('b'));
+    let mut host = World::holding(&from);
+    let words = |host: &World, from: &HostSpec, to: &HostSpec, removed: &[&str]| {
+        let mut facts = host.facts(from, to, Carries::Unknown);
+        if let OsSeen::Deployments { booted, .. } = &mut facts.seen.os {
+            booted.local.requested.insert("vim".to_owned());
+            booted.local.removed = removed.iter().map(|name| (*name).to_owned()).collect();
+        }
+        let plan = plan(from, to, &facts, &DisruptionPolicy::defaults()).unwrap();
+        let lines = plan.steps().iter().map(|step| format!("{step}: {}", step.because.word()));
+        (lines.collect::<Vec<_>>(), plan)
+    };
+    let (lines, entered) = words(&host, &from, &to, &["kernel", "kernel-core"]);
+    let staged = format!("stage-os {}: changed", image('b'));
+    assert_eq!(lines, [&staged, "switch-kernel default: in-image", "install-extensions none: in-image"]);
+    let After::Reboot { because, .. } = entered.after() else { panic!("{entered:?}") };
+    assert_eq!(because, &["osImageURL"], "what rides along needs no reboot of its own");
+
+    // Without an OS step nothing is made for it; a change of arguments takes it along.
+    host.booted = Some(image('b'));
+    assert_eq!(words(&host, &to, &to, &[]).0, [""; 0]);
+    let mut more = to.clone();
+    more.kargs = machine_config_core::model::Karg::split("nosmt");
+    let lines = words(&host, &to, &more, &[]).0;
+    assert_eq!(lines, ["install-extensions none: in-image", "set-kargs +nosmt: added"]);
+
+    // The way out: what an older agent left is not asked for any more, what the config asks for comes back.
+    let mut plain = spec("rendered-c", json!({"osImageURL": image('a').to_string()}));
+    let back = format!("stage-os {}: changed", image('a'));
+    let mut bare = to.clone();
+    (bare.extensions, bare.kernel_type) = (plain.extensions.clone(), plain.kernel_type);
+    assert_eq!(words(&host, &bare, &plain, &[]).0, [&back, "install-extensions none: removed"]);
+    plain.extensions = from.extensions.clone();
+    assert_eq!(words(&host, &bare, &plain, &[]).0, [&back, "install-extensions usbguard: added"]);
+}

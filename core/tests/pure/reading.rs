@@ -1,0 +1,247 @@
+//! What is read from a `MachineConfig` and from a disruption policy, and what is refused with which words.
+
+use crate::world;
+use machine_config_core::model::disruption::Action;
+use machine_config_core::model::units::{Enablement, Mask};
+use machine_config_core::model::{
+    DisruptionPolicy, HostSpec, MachineConfig, ManagedPath, ModelError, UnitName,
+};
+use serde_json::{Value, json};
+
+fn read(sections: Value) -> Result<HostSpec, ModelError> {
+    world::config("rendered-a", sections).spec(None)
+}
+
+fn refusal(sections: Value) -> String {
+    read(sections.clone()).map_or_else(|error| error.to_string(), |_| panic!("read: {sections}"))
+}
+
+fn unit(name: &str) -> UnitName {
+    UnitName::new(name).unwrap()
+}
+
+#[test]
+fn versions_are_checked_first() {
+    let with = |ignition: Value| {
+        let document = json!({"metadata": {"name": "a"}, "spec": {"config": ignition}});
+        MachineConfig::parse(document.to_string().as_bytes(), "x")
+            .unwrap()
+            .spec(None)
+            .map_err(|error| error.to_string())
+    };
+    for minor in 0..=6 {
+        assert!(with(json!({"ignition": {"version": format!("3.{minor}.0")}})).is_ok(), "3.{minor}.0");
+    }
+    assert!(with(json!({})).is_ok() && with(Value::Null).is_ok());
+    for version in [json!("2.2.0"), json!("3.7.0"), json!("3.6.0-experimental"), json!(null)] {
+        let error = with(json!({"ignition": {"version": version}, "storage": 7})).unwrap_err();
+        assert!(error.contains("ignition.version") && error.contains("3.0.0 to 3.6.0"), "{error}");
+    }
+}
+
+/// MCD-120 (a null source is an empty file), MCD-122 (mode 0644), MCD-124 (ids and names), MCD-157 (the keys of all
+/// users, one a line), MCD-161 (no password is `*`).
+#[test]
+fn entries_become_what_the_agent_carries_out() {
+    let spec = read(json!({
+        "files": [
+            {"path": "/etc/a", "mode": 384, "user": {"name": "core"}, "group": {"id": 7},
+             "contents": {"source": "data:,hi"}},
+            {"path": "/etc/empty", "contents": {"source": null}},
+            {"path": "/etc/none"},
+        ],
+        "units": [
+            {"name": "a.service", "contents": "", "enabled": null, "mask": null,
+             "dropins": [{"name": "1.conf", "contents": ""}, {"name": "2.conf", "contents": "x"}]},
+            {"name": "b.service", "enabled": false, "mask": true},
+        ],
+        "users": [{"name": "other", "sshAuthorizedKeys": ["k1"]}, {"name": "core", "sshAuthorizedKeys": ["k2"]}],
+        "kernelArguments": ["a b", "c=\"d e\""], "osImageURL": "", "kernelType": "unheard-of",
+    }))
+    .unwrap();
+    let file = &spec.files[&ManagedPath::new("/etc/a").unwrap()];
+    assert_eq!((file.contents.bytes(), file.mode.bits()), (&b"hi"[..], 0o600));
+    assert!(file.is_secret());
+    let empty = ["/etc/empty", "/etc/none"].map(|path| &spec.files[&ManagedPath::new(path).unwrap()]);
+    assert!(empty.iter().all(|file| file.contents.is_empty() && file.mode.bits() == 0o644));
+    let a = &spec.units[&unit("a.service")];
+    assert_eq!(
+        (a.contents.is_none(), a.dropins.len(), a.enablement, a.mask),
+        (true, 1, Enablement::Preset, Mask::Unset)
+    );
+    let b = &spec.units[&unit("b.service")];
+    assert_eq!((b.enablement, b.mask), (Enablement::Disabled, Mask::Masked));
+    let core = spec.users.core.unwrap();
+    assert_eq!((core.keys_text().as_str(), core.password.as_str()), ("k1\nk2\n", "*"));
+    assert_eq!(spec.users.unsupported.len(), 1);
+    assert_eq!(
+        spec.kargs.iter().map(machine_config_core::model::Karg::as_str).collect::<Vec<_>>(),
+        ["a", "b", "c=\"d e\""]
+    );
+    assert!(spec.os_image_url.is_none());
+}
+
+/// MCD-128: an append entry is refused, before anything is written.
+#[test]
+fn what_cannot_be_brought_is_refused_with_its_field_and_the_next_step() {
+    let file = |path: &str| json!({"path": path, "contents": {"source": "data:,"}});
+    let files = |extra: Value| {
+        let mut entry = file("/etc/a");
+        entry.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        json!({"files": [entry]})
+    };
+    let units = |one: Value| json!({"units": [one]});
+    for (sections, words) in [
+        (files(json!({"mode": 0o4755})), ["storage.files \"/etc/a\" mode", "0 to 0777"]),
+        (files(json!({"mode": -1})), ["mode", "0 to 0777"]),
+        (files(json!({"append": [{"source": "data:,"}]})), ["append", "write the whole file"]),
+        (files(json!({"contents": {"source": "http://x/y"}})), ["contents", "nothing is downloaded"]),
+        (files(json!({"contents": {"source": "data:,", "compression": "xz"}})), ["contents", "use gzip"]),
+        (files(json!({"user": {"id": -1}})), ["user", "0 to 4294967294"]),
+        (files(json!({"group": {"name": "a:b"}})), ["group", "not valid"]),
+        (json!({"files": [file("/etc/../a")]}), ["\"/etc/../a\"", "another path"]),
+        (json!({"files": [file("/etc/a"), file("/etc/a")]}), ["\"/etc/a\"", "twice"]),
+        (json!({"files": [file("/etc/a"), file("/etc/a/b")]}), ["\"/etc/a/b\"", "has to be a directory"]),
+        (
+            json!({"files": [file("/etc/systemd/system/a.service")],
+                   "units": [{"name": "a.service", "contents": "x"}]}),
+            ["a.service", "writes /etc/systemd/system/a.service too"],
+        ),
+        (
+            json!({"files": [file("/etc/systemd/system/a.service.d/1.conf")],
+                   "units": [{"name": "a.service", "dropins": [{"name": "1.conf", "contents": "x"}]}]}),
+            ["a.service", "too; keep one"],
+        ),
+        (
+            units(json!({"name": "a.service", "mask": true, "enabled": true})),
+            ["a.service", "masked and enabled"],
+        ),
+        (units(json!({"name": "a/b.service"})), ["a/b.service", "not valid"]),
+        (
+            units(json!({"name": "a.service", "dropins": [{"name": "1.conf"}, {"name": "1.conf"}]})),
+            ["\"1.conf\"", "twice"],
+        ),
+        (json!({"units": [{"name": "a.service"}, {"name": "a.service"}]}), ["a.service", "twice"]),
+        (json!({"users": [{"name": "core"}, {"name": "core"}]}), ["core", "twice"]),
+        (
+            json!({"users": [{"name": "core", "sshAuthorizedKeys": ["a\nb"]}]}),
+            ["sshAuthorizedKeys[0]", "one line"],
+        ),
+        (json!({"users": [{"name": "core", "passwordHash": "a:b"}]}), ["passwordHash", "crypt(3)"]),
+        (json!({"kernelArguments": ["a=\"b"]}), ["spec.kernelArguments", "close the quote"]),
+        (json!({"extensions": ["a b"]}), ["spec.extensions", "correct it"]),
+        (json!({"osImageURL": "os:latest"}), ["os:latest", "@sha256:"]),
+    ] {
+        let error = refusal(sections);
+        assert!(words.iter().all(|word| error.contains(word)), "{words:?}: {error}");
+        let named = error.contains("MachineConfig rendered-a") || error.starts_with("image");
+        assert!(named, "{error}");
+    }
+}
+
+#[test]
+fn errors_and_debug_texts_hold_no_secret() {
+    let secret = "hunter2";
+    let error = refusal(json!({"users": [{"name": "core", "passwordHash": format!("{secret}:x")}]}));
+    assert!(!error.contains(secret), "{error}");
+    let error = refusal(json!({"units": [{"name": "a.service", "contents": [secret]}]}));
+    assert!(!error.contains(secret), "{error}");
+    let config = world::config(
+        "a",
+        json!({"users": [{"name": "core", "passwordHash": secret, "sshAuthorizedKeys": [secret]}]}),
+    );
+    assert!(!format!("{config:?} {:?}", config.spec(None)).contains(secret));
+}
+
+/// Go writes an empty list as null: it means the same everywhere.
+#[test]
+fn null_lists_are_empty() {
+    let parse = |text: &str| DisruptionPolicy::parse(text.as_bytes(), "policy").unwrap();
+    let defaults = DisruptionPolicy::defaults();
+    for text in [
+        r#"{"spec": {"nodeDisruptionPolicy": {"files": null, "units": null}}}"#,
+        r#"{"spec": {"irreconcilableValidationOverrides": {"storage": null}}}"#,
+    ] {
+        assert_eq!(parse(text), defaults, "{text}");
+    }
+    let own = parse(
+        r#"{"spec": {"nodeDisruptionPolicy": {"files": [{"path": "/etc/a", "actions": null}],
+            "units": [{"name": "a.service", "actions": null}], "sshkey": {"actions": null}}}}"#,
+    );
+    assert_eq!((own.files["/etc/a"].as_slice(), own.sshkey.as_slice()), (&[][..], &[][..]));
+    assert_eq!(own.units[&unit("a.service")], []);
+    let nulls = json!({
+        "files": [{"path": "/etc/a", "append": null}], "directories": null, "links": null, "disks": null,
+        "raid": null, "filesystems": null, "luks": null, "groups": null, "kernelArguments": null, "extensions": null,
+        "units": [{"name": "a.service", "dropins": null}],
+        "users": [{"name": "core", "passwordHash": "x", "sshAuthorizedKeys": null, "groups": null}],
+    });
+    let none = json!({
+        "files": [{"path": "/etc/a", "append": []}], "directories": [], "links": [], "disks": [], "raid": [],
+        "filesystems": [], "luks": [], "groups": [], "kernelArguments": [], "extensions": [],
+        "units": [{"name": "a.service", "dropins": []}],
+        "users": [{"name": "core", "passwordHash": "x", "sshAuthorizedKeys": [], "groups": []}],
+    });
+    assert_eq!(read(nulls).unwrap(), read(none).unwrap());
+    assert_eq!(
+        read(json!({"files": null, "units": null, "users": null})).unwrap(),
+        read(json!({"files": [], "units": [], "users": []})).unwrap()
+    );
+}
+
+/// FIL-011: what the administrator wrote overlays the defaults; without an object they stand.
+#[test]
+fn a_policy_overlays_the_defaults_and_a_status_stands_alone() {
+    let parse =
+        |text: &str| DisruptionPolicy::parse(text.as_bytes(), "policy").map_err(|error| error.to_string());
+    let defaults = DisruptionPolicy::defaults();
+    assert_eq!((defaults.files.len(), defaults.units.len(), &defaults.sshkey), (13, 1, &vec![Action::None]));
+    assert_eq!(parse("kind: MachineConfiguration").unwrap(), defaults);
+    let own = parse(
+        "{spec: {nodeDisruptionPolicy: {sshkey: {actions: [{type: Drain}]}, units: [{name: a.service, actions: [{type: None}]}]}}}",
+    );
+    let own = own.unwrap();
+    assert_eq!((own.files.len(), own.units.len(), &own.sshkey), (13, 2, &vec![Action::Drain]));
+    let merged = parse(
+        "{status: {nodeDisruptionPolicyStatus: {clusterPolicies: {files: [{path: /a, actions: [{type: Special}]}]}}}}",
+    );
+    let merged = merged.unwrap();
+    assert_eq!((merged.files.len(), merged.units.len()), (1, 0));
+
+    let iri = &defaults.files["/etc/pki/ca-trust/source/anchors/iri-root-ca.crt"];
+    assert_eq!(*iri, [Action::Restart(unit("coreos-update-ca-trust.service"))]);
+
+    let eleven = ["{type: Drain}"; 11].join(", ");
+    for (actions, word) in [
+        ("{type: Reboot}, {type: Drain}", "alone"),
+        ("{type: None}, {type: None}", "alone"),
+        ("{type: Special}", "not None"),
+        ("{type: Restart}", "serviceName"),
+        ("{type: Restart, restart: {serviceName: crio}}", "not valid"),
+        (eleven.as_str(), "at most 10"),
+    ] {
+        let text = format!(
+            "{{spec: {{nodeDisruptionPolicy: {{files: [{{path: /etc/a, actions: [{actions}]}}]}}}}}}"
+        );
+        let error = parse(&text).unwrap_err();
+        assert!(error.contains(word) && error.contains("/etc/a"), "{actions}: {error}");
+    }
+    for path in ["etc/a", "/etc/../a", "/etc/"] {
+        let text = format!("{{spec: {{nodeDisruptionPolicy: {{files: [{{path: {path}, actions: []}}]}}}}}}");
+        assert!(parse(&text).unwrap_err().contains("absolute"), "{path}");
+    }
+    assert!(
+        parse("{spec: {irreconcilableValidationOverrides: {storage: [Luks]}}}").unwrap_err().contains("Luks")
+    );
+}
+
+#[test]
+fn a_large_config_is_read() {
+    let body = "x".repeat(60_000);
+    let files: Vec<Value> = (0..24)
+        .map(|n| json!({"path": format!("/etc/large/{n}"), "contents": {"source": format!("data:,{body}")}}))
+        .collect();
+    let config = world::config("rendered-a", json!({"files": files}));
+    assert!(config.json().len() > 1_400_000);
+    assert_eq!(config.spec(None).unwrap().files.len(), 24);
+}

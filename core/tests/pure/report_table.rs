@@ -1,0 +1,253 @@
+//! One test row per row of the report table (`model-codebases.md` D5): the state and the conditions of each phase.
+
+use machine_config_core::model::{BootId, Class, Timestamp};
+use machine_config_core::report::{Health, NodeReport, REASON_LIMIT, State, Status, report};
+use machine_config_core::update::{Event, Fault, Record};
+
+use crate::made::Made;
+
+fn told(record: Option<&Record>, made: &Made) -> NodeReport {
+    let health = Health {
+        node: "worker-0".to_owned(),
+        committed: Some(made.from.target()),
+        wanted: Some(made.to.target()),
+        ..Health::default()
+    };
+    report(record, &health)
+}
+
+fn status(report: &NodeReport, kind: &str) -> Option<Status> {
+    report.conditions.iter().find(|condition| condition.kind == kind).map(|condition| condition.status)
+}
+
+fn reason(report: &NodeReport, kind: &str) -> String {
+    report.conditions.iter().find(|condition| condition.kind == kind).unwrap().reason.clone()
+}
+
+/// An event, the phase it leads to, what is under way then, and what is done by then.
+fn events() -> Vec<(Event, &'static str, &'static [&'static str], &'static [&'static str])> {
+    let boot_id = BootId::new("boot-1").unwrap();
+    let content = &["AppliedFiles", "AppliedOSImage"];
+    vec![
+        (Event::Stage, "Staging", &["ImagePulledFromRegistry"], &["UpdatePrepared"]),
+        (Event::Drain, "Draining", &["Drained", "UpdateExecuted"], &["ImagePulledFromRegistry"]),
+        (Event::Apply { first: 1 }, "Applying", content, &["Drained"]),
+        (Event::BatchDone, "Applying", &["UpdatePostActionComplete"], &["UpdateExecuted", "AppliedFiles"]),
+        (Event::Reboot { boot_id }, "Rebooting", &["RebootedNode"], &["AppliedOSImage"]),
+        (Event::Verify, "Verifying", &[], &["UpdatePostActionComplete", "RebootedNode"]),
+    ]
+}
+
+/// MCN-002, MCD-247: each phase moves its conditions, and what was reached stays reached.
+#[test]
+fn each_phase_moves_its_condition() {
+    let made = Made::with_image();
+    let mut record = made.record();
+    let planned = told(Some(&record), &made);
+    assert_eq!((planned.state, planned.phase.as_str()), (State::Working, "Planned"));
+    assert_eq!(status(&planned, "UpdatePrepared"), Some(Status::True));
+    assert_eq!(planned.conditions.len(), 12);
+    let mut passed: Vec<&str> = vec![];
+    for (event, phase, under_way, done) in events() {
+        record = record.moved(&event, Timestamp::default()).unwrap();
+        let report = told(Some(&record), &made);
+        assert_eq!((report.state, report.phase.as_str()), (State::Working, phase));
+        for kind in under_way {
+            assert_eq!(status(&report, kind), Some(Status::Unknown), "{kind} in {phase}");
+        }
+        passed.extend(done);
+        for kind in &passed {
+            assert_eq!(status(&report, kind), Some(Status::True), "{kind} in {phase}");
+        }
+        assert_eq!(status(&report, "Updated"), Some(Status::False));
+        assert_eq!(status(&report, "NodeDegraded"), Some(Status::False));
+    }
+}
+
+/// A node that goes back to its deployment before is Degraded, and comes up once more.
+#[test]
+fn falling_back_is_told_with_its_cause() {
+    let made = Made::with_image();
+    let mut record = made.record();
+    for (event, ..) in events() {
+        record = record.moved(&event, Timestamp::default()).unwrap();
+    }
+    record.fault = Some(Fault {
+        class: Class::Degraded,
+        reason: "HealthCheckFailed".to_owned(),
+        message: "kubelet.service is failed".to_owned(),
+        next: "see its journal".to_owned(),
+    });
+    record = record
+        .moved(&Event::FallBack { boot_id: BootId::new("boot-2").unwrap() }, Timestamp::default())
+        .unwrap();
+    let report = told(Some(&record), &made);
+    assert_eq!((report.state, report.phase.as_str()), (State::Degraded, "FallingBack"));
+    assert_eq!(reason(&report, "NodeDegraded"), "HealthCheckFailed");
+    assert_eq!(status(&report, "RebootedNode"), Some(Status::Unknown));
+    let rebooted = report.conditions.iter().find(|condition| condition.kind == "RebootedNode").unwrap();
+    assert!(rebooted.message.contains("kubelet.service is failed"), "{}", rebooted.message);
+}
+
+/// MCD-247: a child's reason names its parent too, a parent's the child it stands at.
+#[test]
+fn reasons_are_those_of_mcd() {
+    let made = Made::with_image();
+    let mut record = made.record();
+    let rows = [
+        (Event::Stage, "UpdatePrepared", "UpdatePrepared"),
+        (Event::Drain, "UpdateExecuted", "Drained"),
+        (Event::Apply { first: 1 }, "Drained", "UpdateExecutedDrained"),
+        (Event::BatchDone, "AppliedFiles", "UpdateExecutedAppliedFiles"),
+        (Event::Reboot { boot_id: BootId::new("b").unwrap() }, "UpdatePostActionComplete", "RebootedNode"),
+        (Event::Verify, "RebootedNode", "UpdatePostActionCompleteRebootedNode"),
+    ];
+    for (event, kind, expected) in rows {
+        record = record.moved(&event, Timestamp::default()).unwrap();
+        assert_eq!(reason(&told(Some(&record), &made), kind), expected);
+    }
+    assert_eq!(reason(&told(Some(&record), &made), "Resumed"), "NotYetOccurred");
+}
+
+/// An update without a drain says so, and one that is undone was neither done nor left alone.
+#[test]
+fn what_was_not_drained_and_what_was_broken_off() {
+    let made = Made::with_files();
+    let record = made.record().moved(&Event::Apply { first: 0 }, Timestamp::default()).unwrap();
+    let report = told(Some(&record), &made);
+    assert_eq!(status(&report, "Drained"), Some(Status::False));
+    assert_eq!(reason(&report, "Drained"), "UpdateExecutedDrained");
+    let mut undone = record.moved(&Event::RollBack, Timestamp::default()).unwrap();
+    undone.fault = Some(Fault {
+        class: Class::Retry,
+        reason: "DiskFull".to_owned(),
+        message: "can't write /etc/motd".to_owned(),
+        next: "free space".to_owned(),
+    });
+    let report = told(Some(&undone), &made);
+    assert_eq!(status(&report, "UpdatePrepared"), Some(Status::True));
+    assert_eq!(status(&report, "AppliedFiles"), Some(Status::Unknown));
+    assert_eq!(status(&report, "UpdateExecuted"), Some(Status::Unknown));
+    let applied = report.conditions.iter().find(|condition| condition.kind == "AppliedFiles").unwrap();
+    assert!(applied.message.contains("can't write /etc/motd"), "{}", applied.message);
+    // MCN-006
+    let degraded = report.conditions.iter().find(|condition| condition.kind == "NodeDegraded").unwrap();
+    assert_eq!((degraded.status, degraded.reason.as_str()), (Status::True, "DiskFull"));
+    assert_eq!(degraded.message, report.reason);
+}
+
+/// MCD-250: what can't be planned is not prepared; what is committed resumes before it is complete.
+#[test]
+fn without_an_update() {
+    let made = Made::with_files();
+    let mut health = Health {
+        committed: Some(made.from.target()),
+        wanted: Some(made.to.target()),
+        fault: Some(Fault {
+            class: Class::Unreconcilable,
+            reason: "Unreconcilable".to_owned(),
+            message: "no".to_owned(),
+            next: "change it".to_owned(),
+        }),
+        ..Health::default()
+    };
+    let refused = report(None, &health);
+    assert_eq!(status(&refused, "UpdatePrepared"), Some(Status::Unknown));
+    assert_eq!(status(&refused, "NodeDegraded"), Some(Status::True));
+    health.fault = None;
+    assert_eq!(report(None, &health).conditions.len(), 2, "what was told of the update stays as it was told");
+    health.committed.clone_from(&health.wanted);
+    health.waiting = Some("the answer".to_owned());
+    let waiting = report(None, &health);
+    assert_eq!(status(&waiting, "Resumed"), Some(Status::True));
+    assert_eq!(status(&waiting, "UpdateComplete"), Some(Status::Unknown));
+    assert_eq!(status(&waiting, "Updated"), Some(Status::False));
+}
+
+#[test]
+fn the_class_of_a_fault_alone_makes_the_state() {
+    let made = Made::with_files();
+    let rows = [
+        (Class::Retry, State::Degraded),
+        (Class::Degraded, State::Degraded),
+        (Class::Fatal, State::Degraded),
+        (Class::Unreconcilable, State::Unreconcilable),
+    ];
+    for (class, state) in rows {
+        let mut record = made.record();
+        let message = "x".repeat(5000);
+        record.fault = Some(Fault { class, reason: "Why".to_owned(), message, next: "do this".to_owned() });
+        let report = told(Some(&record), &made);
+        assert_eq!(report.state, state);
+        assert_eq!(report.reason.chars().count(), REASON_LIMIT);
+        assert_eq!(status(&report, "NodeDegraded"), Some(Status::True));
+    }
+}
+
+#[test]
+fn done_is_said_only_of_what_is_committed_and_wanted() {
+    let made = Made::with_files();
+    let working = told(None, &made);
+    assert_eq!(working.state, State::Working);
+    let health =
+        Health { committed: Some(made.to.target()), wanted: Some(made.to.target()), ..Health::default() };
+    let done = report(None, &health);
+    assert_eq!((done.state, done.reason.as_str(), done.phase.as_str()), (State::Done, "", "Idle"));
+    assert_eq!(status(&done, "Updated"), Some(Status::True));
+    let never = report(None, &Health::default());
+    assert_eq!(never.state, State::Working);
+    let json = serde_json::to_value(&done).unwrap();
+    for key in
+        ["schemaVersion", "node", "state", "reason", "currentConfig", "desiredConfig", "phase", "conditions"]
+    {
+        assert!(json.get(key).is_some(), "{key}");
+    }
+}
+
+#[test]
+fn an_undone_update_is_idle_and_degraded() {
+    let made = Made::with_files();
+    let mut record = made.record().moved(&Event::Apply { first: 0 }, Timestamp::default()).unwrap();
+    let (reason, message) = ("DiskFull".to_owned(), "can't write /etc/motd".to_owned());
+    record.fault = Some(Fault { class: Class::Retry, reason, message, next: "free space".to_owned() });
+    record = record.moved(&Event::RollBack, Timestamp::default()).unwrap();
+    assert_eq!(told(Some(&record), &made).phase, "RollingBack");
+    while !record.is_undone() {
+        record = record.moved(&Event::UndoDone, Timestamp::default()).unwrap();
+    }
+    let report = told(Some(&record), &made);
+    assert_eq!((report.phase.as_str(), report.state), ("Idle", State::Degraded));
+    assert!(report.reason.contains("can't write /etc/motd") && report.reason.contains("free space"));
+    assert_eq!(report.current_config, Some(made.from.name.clone()));
+}
+
+/// W-21: a duty's fault is the node's where nothing else is wrong, and says nothing of the target's way.
+#[test]
+fn a_duty_that_fails_is_no_update_that_fails() {
+    let made = Made::with_image();
+    let duty = Fault {
+        class: Class::Retry,
+        reason: "CertificatesNotWritten".to_owned(),
+        message: "no space".to_owned(),
+        next: "Free space.".to_owned(),
+    };
+    let committed = Some(made.to.target());
+    let mut health =
+        Health { committed: committed.clone(), wanted: committed, duty: Some(duty), ..Health::default() };
+    let at_rest = report(None, &health);
+    assert_eq!(at_rest.state, State::Degraded);
+    assert!(at_rest.reason.starts_with("CertificatesNotWritten: no space"), "{}", at_rest.reason);
+    assert_eq!(status(&at_rest, "NodeDegraded"), Some(Status::True));
+    assert_eq!(status(&at_rest, "UpdatePrepared"), None);
+    let record = made.record().moved(&Event::Stage, Timestamp::default()).unwrap();
+    let under_way = report(Some(&record), &health);
+    assert_eq!(under_way.state, State::Degraded);
+    assert!(
+        under_way
+            .conditions
+            .iter()
+            .all(|condition| { condition.kind == "NodeDegraded" || !condition.message.contains("no space") })
+    );
+    health.duty = None;
+    assert_eq!(report(None, &health).state, State::Done);
+}

@@ -1,0 +1,430 @@
+//! One test row per row of the resume table (`model-codebases.md` D5, and those for staging, a superseded target and
+//! the loop breaker).
+
+use std::time::Duration;
+
+use machine_config_core::model::observation::LocalPackages;
+use machine_config_core::model::observation::{BootCount, Booted, Carries, Finalisation, OsSeen};
+use machine_config_core::model::tuning::RollBack;
+use machine_config_core::model::{BootId, Class, Observation, Target, Timestamp};
+use machine_config_core::plan::Undo;
+use machine_config_core::plan::differences::{Difference, Kind, What};
+use machine_config_core::update::resume::{
+    OLD_BOOTS, REBOOT_TRIES, WRONG_BOOTS, can_take_back, held, is_on_trial, is_unproven, not_fallen_back,
+    unproven, way_out,
+};
+use machine_config_core::update::{Decision, Event, Phase, Record, Trial, not_finalised, resume, verdict};
+
+use crate::made::{self, Made, NEW, OLD};
+
+/// Moves a fresh record along the events.
+fn record(made: &Made, events: &[Event]) -> Record {
+    let mut record = made.record();
+    for event in events {
+        record = record.moved(event, Timestamp::default()).unwrap();
+    }
+    record
+}
+
+fn boot(id: &str) -> BootId {
+    BootId::new(id).unwrap()
+}
+
+fn reboot() -> Event {
+    Event::Reboot { boot_id: boot("boot-1") }
+}
+
+/// What is seen in a boot that runs the given image.
+fn seen(made: &Made, boot_id: &str, image: &str, deployment: &str) -> Observation {
+    let image = Some(machine_config_core::model::ImageRef::parse(image).unwrap());
+    let booted = Booted {
+        image,
+        deployment: deployment.to_owned(),
+        carries: Carries::Unknown,
+        local: LocalPackages::default(),
+    };
+    let os = OsSeen::Deployments { booted, staged: None, next: None };
+    Observation { boot_id: boot(boot_id), os, ..made.seen.clone() }
+}
+
+fn ask(record: &Record, seen: &Observation, wanted: &Target) -> Decision {
+    resume(Some(record), record.from.as_ref(), seen, Some(wanted))
+}
+
+/// MCD-220: a target that changed during the reboot is begun; the workload is let back only by `Watch`, when all is as wanted.
+#[test]
+fn without_a_record_the_target_alone_decides() {
+    let made = Made::with_image();
+    let here = seen(&made, "boot-1", OLD, "origin");
+    let (old, new) = (made.from.target(), made.to.target());
+    assert_eq!(resume(None, Some(&old), &here, Some(&old)), Decision::Watch);
+    assert_eq!(resume(None, Some(&old), &here, None), Decision::Watch);
+    assert_eq!(resume(None, Some(&old), &here, Some(&new)), Decision::Begin);
+    assert_eq!(resume(None, None, &here, Some(&new)), Decision::Begin);
+    assert_eq!(resume(None, None, &here, None), Decision::Watch);
+}
+
+#[test]
+fn a_record_whose_target_is_committed_only_has_to_end() {
+    let made = Made::with_image();
+    let record = record(&made, &[Event::Stage, Event::Apply { first: 1 }, reboot(), Event::Verify]);
+    let there = seen(&made, "boot-2", NEW, "new");
+    let new = made.to.target();
+    for wanted in [None, Some(&new), Some(&Made::other())] {
+        assert_eq!(resume(Some(&record), Some(&new), &there, wanted), Decision::Commit);
+    }
+}
+
+#[test]
+fn before_the_reboot_an_update_goes_on_or_is_superseded() {
+    let made = Made::with_image();
+    let here = seen(&made, "boot-1", OLD, "origin");
+    let (new, other) = (made.to.target(), Made::other());
+    let apply = Event::Apply { first: 1 };
+    let rows: [(&[Event], Decision); 4] = [
+        (&[], Decision::Continue),
+        (&[Event::Stage], Decision::Continue),
+        (&[Event::Stage, Event::Drain], Decision::Continue),
+        (&[Event::Stage, apply.clone()], Decision::Continue),
+    ];
+    for (events, expected) in rows {
+        let record = record(&made, events);
+        assert_eq!(ask(&record, &here, &new), expected, "{events:?}");
+        assert_eq!(ask(&record, &here, &other), Decision::Supersede, "{events:?}");
+    }
+}
+
+/// CRA-009: a reboot by hand in the middle drops what was staged, and the update goes on from there.
+/// LCA-013: the boot loader went back, because the new deployment did not come up: it is not tried again.
+#[test]
+fn a_deployment_that_the_boot_loader_gave_up_is_not_tried_again() {
+    let made = Made::with_image();
+    let record = record(&made, &[Event::Stage, Event::Apply { first: 1 }, reboot()]);
+    let mut back = seen(&made, "boot-2", OLD, "origin");
+    assert_eq!(
+        ask(&record, &back, &made.to.target()),
+        Decision::Inquire,
+        "nobody counts: it was not finalised"
+    );
+    back.boots = BootCount::Left(2);
+    assert_eq!(
+        ask(&record, &back, &made.to.target()),
+        Decision::Inquire,
+        "the loader booted what it was given"
+    );
+    back.boots = BootCount::FellBack;
+    let Decision::Fault(fault) = ask(&record, &back, &made.to.target()) else { panic!("no fault") };
+    assert_eq!((fault.reason.as_str(), fault.class), ("BootFailed", Class::Degraded));
+    assert!(can_take_back(&record, &back), "what was written before the reboot is undone");
+    // What came up is judged by what it is, whatever a counter says.
+    let there = Observation { boots: BootCount::Left(2), ..seen(&made, "boot-2", NEW, "new") };
+    assert_eq!(ask(&record, &there, &made.to.target()), Decision::Verify);
+}
+
+#[test]
+fn another_boot_in_the_middle_stages_again() {
+    let made = Made::with_image();
+    let there = seen(&made, "boot-2", OLD, "origin");
+    for events in [vec![Event::Stage, Event::Drain], vec![Event::Stage, Event::Apply { first: 1 }]] {
+        assert_eq!(ask(&record(&made, &events), &there, &made.to.target()), Decision::Restage);
+    }
+    let staging = record(&made, &[Event::Stage]);
+    assert_eq!(ask(&staging, &there, &made.to.target()), Decision::Continue);
+    // Files outlive a boot: there is nothing to stage.
+    let files = Made::with_files();
+    let applying = record(&files, &[Event::Apply { first: 0 }]);
+    assert_eq!(ask(&applying, &there, &files.to.target()), Decision::Continue);
+}
+
+/// CRA-009: a reboot by hand when only the reboot is left is that reboot. The whole of it: `vm-tests/promises/reboot_by_hand.py`.
+#[test]
+fn a_reboot_by_hand_when_all_is_done_is_the_updates_own() {
+    let made = Made::with_image();
+    let (new, other) = (made.to.target(), Made::other());
+    let mut all = record(&made, &[Event::Stage, Event::Apply { first: 1 }]);
+    let there = seen(&made, "boot-2", NEW, "new");
+    // A batch is left: what it writes needs a reboot of its own.
+    assert_eq!(ask(&all, &there, &new), Decision::Restage);
+    while all.under_way().is_some() {
+        all = all.moved(&Event::BatchDone, Timestamp::default()).unwrap();
+    }
+    assert_eq!(ask(&all, &there, &new), Decision::Verify);
+    assert_eq!(ask(&all, &there, &other), Decision::Verify, "nothing is undone under the new OS");
+    // What was staged is gone with the boot, or the boot is the same.
+    assert_eq!(ask(&all, &seen(&made, "boot-2", OLD, "origin"), &new), Decision::Restage);
+    assert_eq!(ask(&all, &seen(&made, "boot-1", OLD, "origin"), &new), Decision::Continue);
+    let files = Made::with_files();
+    let mut all = record(&files, &[Event::Apply { first: 0 }]);
+    while all.under_way().is_some() {
+        all = all.moved(&Event::BatchDone, Timestamp::default()).unwrap();
+    }
+    let (here, there) = (seen(&files, "boot-1", OLD, "origin"), seen(&files, "boot-2", OLD, "origin"));
+    assert_eq!(ask(&all, &here, &files.to.target()), Decision::Continue);
+    assert_eq!(ask(&all, &there, &files.to.target()), Decision::Verify);
+}
+
+/// MCD-044: once the reboot was asked for, only the reboot is seen to; a new target waits for the other side of it.
+#[test]
+fn a_reboot_that_did_not_happen_is_asked_for_again_a_few_times() {
+    let made = Made::with_image();
+    let here = seen(&made, "boot-1", OLD, "origin");
+    let mut record = record(&made, &[Event::Stage, Event::Apply { first: 1 }, reboot()]);
+    // The machine is going down: another target waits until this one is verified.
+    assert_eq!(ask(&record, &here, &Made::other()), Decision::Reboot);
+    // Reboots that led into the old deployment did happen.
+    (record.reboots, record.unfinalised, record.cuts) = (record.reboots + 3, 1, 2);
+    for _ in 1..REBOOT_TRIES {
+        assert_eq!(ask(&record, &here, &made.to.target()), Decision::Reboot);
+        record = record.moved(&reboot(), Timestamp::default()).unwrap();
+    }
+    let Decision::Fault(fault) = ask(&record, &here, &made.to.target()) else { panic!("no fault") };
+    assert_eq!(fault.reason, "RebootDidNotHappen");
+    assert!(can_take_back(&record, &here));
+}
+
+/// A soft reboot keeps the boot id: the booted deployment says that it happened. One that brought nothing up is asked for
+/// again, as a whole.
+#[test]
+fn a_soft_reboot_shows_in_the_booted_deployment() {
+    let made = Made::with_image();
+    let rebooting = record(&made, &[Event::Stage, Event::Apply { first: 1 }, reboot()]);
+    let new = made.to.target();
+    let there = seen(&made, "boot-1", NEW, "new");
+    assert_eq!(ask(&rebooting, &there, &new), Decision::Verify);
+    assert_eq!(ask(&rebooting, &there, &Made::other()), Decision::Verify);
+    assert!(!can_take_back(&rebooting, &there), "nothing is undone under the new OS");
+    assert_eq!(ask(&rebooting, &seen(&made, "boot-1", OLD, "origin"), &new), Decision::Reboot);
+}
+
+/// CRA-004: a node that came up in its old deployment stages once more, and is Degraded the second time. The whole of it, with
+/// libostree failing at the shutdown: `vm-tests/promises/finalisation_fails.py`.
+#[test]
+fn what_the_node_came_up_in_decides_after_the_reboot() {
+    let made = Made::with_image();
+    let mut rebooting = record(&made, &[Event::Stage, Event::Apply { first: 1 }, reboot()]);
+    let new = made.to.target();
+    assert_eq!(ask(&rebooting, &seen(&made, "boot-2", NEW, "new"), &new), Decision::Verify);
+    let fell_back = seen(&made, "boot-2", OLD, "origin");
+    assert_eq!(ask(&rebooting, &fell_back, &new), Decision::Inquire);
+    let failed = Finalisation::Failed { said: "error: no space".to_owned() };
+    rebooting.came_back(&failed, &boot("boot-2"));
+    assert_eq!(not_finalised(&rebooting, &failed), Decision::Restage);
+    rebooting.came_back(&failed, &boot("boot-3"));
+    let Decision::Fault(fault) = not_finalised(&rebooting, &failed) else { panic!("no fault") };
+    assert_eq!(fault.reason, "DeploymentNotFinalised");
+    assert!(
+        fault.message.contains("2 times") && fault.message.ends_with("error: no space"),
+        "{}",
+        fault.message
+    );
+    assert!(can_take_back(&rebooting, &fell_back));
+    let foreign = seen(&made, "boot-2", made::FOREIGN, "foreign");
+    let Decision::Fault(fault) = ask(&rebooting, &foreign, &new) else { panic!("no fault") };
+    assert_eq!(fault.reason, "ForeignImage");
+    assert!(!can_take_back(&rebooting, &foreign));
+}
+
+/// CRA-004: a machine that went down in the finalisation is nobody's fault, so it does not count towards the two; all boots
+/// together have a bound. The whole of it, with two power cuts in one update: `vm-tests/promises/finalisation_cut.py`.
+#[test]
+fn a_finalisation_that_was_cut_short_is_not_one_that_failed() {
+    let made = Made::with_image();
+    let fresh = record(&made, &[Event::Stage, Event::Apply { first: 1 }, reboot()]);
+    let failed = Finalisation::Failed { said: "error: no space".to_owned() };
+    let untold = Finalisation::Untold { why: "no journal".to_owned() };
+    let fault = |record: &Record, ended: &Finalisation| {
+        let decision = not_finalised(record, ended);
+        if let Decision::Fault(fault) = decision {
+            return Some(fault);
+        }
+        assert_eq!(decision, Decision::Restage);
+        None
+    };
+    let mut cut = fresh.clone();
+    for number in 1..OLD_BOOTS {
+        let here = boot(&format!("boot-{number}-later"));
+        cut.came_back(&Finalisation::CutShort, &here);
+        // The process died before it staged again: this boot is counted once.
+        cut.came_back(&Finalisation::CutShort, &here);
+        assert_eq!((cut.cuts, cut.unfinalised), (number, 0));
+        assert_eq!(fault(&cut, &Finalisation::CutShort), None, "{number}");
+    }
+    cut.came_back(&Finalisation::CutShort, &boot("the-last"));
+    let bound = fault(&cut, &Finalisation::CutShort).unwrap();
+    assert_eq!((bound.reason.as_str(), bound.class), ("DeploymentNotFinalised", Class::Degraded));
+    assert!(bound.message.contains("went down 5 times before") && bound.next.contains("power"), "{bound:?}");
+
+    // What can't be known counts as a failure; cuts in between change nothing of the two.
+    for second in [&failed, &untold] {
+        let mut mixed = fresh.clone();
+        mixed.came_back(&failed, &boot("boot-2"));
+        mixed.came_back(&Finalisation::CutShort, &boot("boot-3"));
+        assert_eq!(fault(&mixed, &Finalisation::CutShort), None);
+        mixed.came_back(second, &boot("boot-4"));
+        assert_eq!((mixed.unfinalised, mixed.cuts), (WRONG_BOOTS, 1));
+        let fault = fault(&mixed, second).unwrap();
+        assert!(
+            fault.message.contains("3 times, as the staged one was not finalised: "),
+            "{}",
+            fault.message
+        );
+        assert!(fault.message.ends_with(&second.to_string()) && fault.next.contains("/boot"), "{fault:?}");
+    }
+}
+
+#[test]
+fn a_file_update_is_verified_in_the_next_boot() {
+    let made = Made::with_files();
+    let rebooting = record(&made, &[Event::Apply { first: 0 }, reboot()]);
+    let there = seen(&made, "boot-2", OLD, "origin");
+    assert_eq!(ask(&rebooting, &there, &made.to.target()), Decision::Verify);
+}
+
+/// CRA-005: only a host that was compared with the spec, in its new boot, is committed.
+#[test]
+fn verification_commits_tries_once_more_or_holds() {
+    let made = Made::with_image();
+    let wrong = Difference {
+        kind: Kind::File,
+        target: "/etc/motd".to_owned(),
+        what: What::Content,
+        expected: "a".to_owned(),
+        found: "b".to_owned(),
+        diff: None,
+        unrepaired: None,
+    };
+    let there = seen(&made, "boot-2", NEW, "new");
+    let mut record = record(&made, &[Event::Stage, Event::Apply { first: 1 }, reboot(), Event::Verify]);
+    assert_eq!(ask(&record, &there, &made.to.target()), Decision::Verify);
+    assert_eq!(ask(&record, &there, &Made::other()), Decision::Verify);
+    assert_eq!(verdict(&record, &[]), Decision::Commit);
+    assert!(matches!(verdict(&record, std::slice::from_ref(&wrong)), Decision::Replan(_)));
+    // A failed finalisation before is another matter.
+    record.unfinalised = 1;
+    assert!(matches!(verdict(&record, std::slice::from_ref(&wrong)), Decision::Replan(_)));
+    record.attempts = 1;
+    let Decision::Fault(fault) = verdict(&record, &[wrong]) else { panic!("no fault") };
+    assert!(fault.message.contains("/etc/motd"));
+    assert!(!can_take_back(&record, &there));
+    record.fault = Some(fault);
+    assert!(held(&record));
+    assert_eq!(ask(&record, &there, &made.to.target()), Decision::Hold);
+    assert_eq!(ask(&record, &there, &Made::other()), Decision::Begin);
+}
+
+/// A fault in the new deployment leads back to the one before, where it is allowed and there is one; a node that is there
+/// undoes what was done.
+#[test]
+fn a_new_deployment_that_failed_is_left_for_the_one_before() {
+    let made = Made::with_image();
+    let (new, there) = (made.to.target(), seen(&made, "boot-2", NEW, "new"));
+    let back = seen(&made, "boot-3", OLD, "origin");
+    let mut record = record(&made, &[Event::Stage, Event::Apply { first: 1 }, reboot(), Event::Verify]);
+    assert!(is_on_trial(&record));
+    let fault = unproven(&record, &there, &["a.service is failed".to_owned()], Duration::from_secs(600));
+    for words in ["new, the new deployment", "within 600 s: a.service is failed"] {
+        assert!(fault.message.contains(words), "{}", fault.message);
+    }
+    let fall_back = Event::FallBack { boot_id: boot("boot-2") };
+    assert_eq!(way_out(&record, &there, RollBack::Automatic), Some(fall_back.clone()));
+    assert_eq!(way_out(&record, &there, RollBack::Never), None);
+    record.fault = Some(fault);
+    assert!(is_unproven(&record));
+    assert_eq!(ask(&record, &there, &new), Decision::Hold);
+    assert_eq!(ask(&record, &back, &new), Decision::TakeBack, "somebody went back by hand");
+
+    record = record.moved(&fall_back, Timestamp::default()).unwrap();
+    for tries in 0..REBOOT_TRIES {
+        assert_eq!(record.fallbacks, tries);
+        for wanted in [&new, &Made::other()] {
+            assert_eq!(ask(&record, &there, wanted), Decision::FallBack);
+            assert_eq!(ask(&record, &back, wanted), Decision::TakeBack);
+        }
+        record = record.moved(&reboot(), Timestamp::default()).unwrap();
+    }
+    let Decision::Fault(fault) = ask(&record, &there, &new) else { panic!("no fault") };
+    assert!(fault.message.contains("a.service is failed; falling back to origin failed too: "));
+    assert_eq!(way_out(&record, &there, RollBack::Automatic), Some(Event::Verify));
+    assert_eq!(way_out(&record, &back, RollBack::Never), Some(Event::RollBack));
+    assert_eq!(not_fallen_back(&record, "x").reason, "HealthCheckFailed");
+    record = record.moved(&Event::RollBack, Timestamp::default()).unwrap();
+    assert!(!record.undo.is_empty());
+}
+
+/// Files alone bring no deployment: there is nothing to go back to, so nothing is on trial.
+#[test]
+fn only_a_deployment_is_on_trial() {
+    let files = Made::with_files();
+    let record = record(&files, &[Event::Apply { first: 0 }, reboot(), Event::Verify]);
+    assert!(!is_on_trial(&record));
+    assert_eq!(way_out(&record, &seen(&files, "boot-2", OLD, "origin"), RollBack::Automatic), None);
+}
+
+/// A boot menu, or what counts boots, ends a trial too.
+#[test]
+fn a_node_that_left_its_trial_holds_the_target() {
+    let made = Made::with_image();
+    let back = seen(&made, "boot-3", OLD, "origin");
+    let mut record = record(&made, &[Event::Stage, Event::Apply { first: 1 }, reboot(), Event::Verify]);
+    assert_eq!(ask(&record, &back, &made.to.target()), Decision::Verify);
+    record.trial = Some(Trial { boot_id: boot("boot-2"), since: 7 });
+    let Decision::Fault(fault) = ask(&record, &back, &made.to.target()) else { panic!("no fault") };
+    assert_eq!(fault.reason, "HealthCheckFailed");
+    assert_eq!(way_out(&record, &back, RollBack::Automatic), Some(Event::RollBack));
+}
+
+#[test]
+fn a_wrong_host_without_a_reboot_is_taken_back_at_once() {
+    let made = Made::with_files();
+    let record = record(&made, &[Event::Apply { first: 0 }, Event::Verify]);
+    let wrong = Difference {
+        kind: Kind::Unit,
+        target: "a.service".to_owned(),
+        what: What::Enablement,
+        expected: "enabled".to_owned(),
+        found: "disabled".to_owned(),
+        diff: None,
+        unrepaired: None,
+    };
+    assert!(matches!(verdict(&record, &[wrong]), Decision::Fault(_)));
+    assert!(can_take_back(&record, &seen(&made, "boot-1", OLD, "origin")));
+}
+
+#[test]
+fn a_roll_back_ends_before_anything_else_begins() {
+    let made = Made::with_image();
+    let here = seen(&made, "boot-1", OLD, "origin");
+    let mut record = record(&made, &[Event::Stage, Event::Apply { first: 1 }, Event::RollBack]);
+    assert!(!record.undo.is_empty());
+    assert_eq!(ask(&record, &here, &Made::other()), Decision::Continue);
+    while !record.is_undone() {
+        assert_eq!(ask(&record, &here, &made.to.target()), Decision::Continue);
+        record = record.moved(&Event::UndoDone, Timestamp::default()).unwrap();
+    }
+    assert_eq!(ask(&record, &here, &made.to.target()), Decision::Hold);
+    assert_eq!(ask(&record, &here, &Made::other()), Decision::Archive);
+    assert!(matches!(record.phase, Phase::RollingBack { .. }));
+}
+
+/// MCD-215, MCD-216: an update is taken back in reverse order, from where it stands; its staged deployment is dropped last.
+#[test]
+fn an_update_is_taken_back_in_reverse_order() {
+    let made = Made::with_image();
+    let undone = |events: &[Event]| {
+        let mut record = record(&made, events);
+        record = record.moved(&Event::RollBack, Timestamp::default()).unwrap();
+        record.undo
+    };
+    assert_eq!(undone(&[]), []);
+    assert_eq!(undone(&[Event::Stage]), [Undo::UnstageOs]);
+    let all = undone(&[Event::Stage, Event::Apply { first: 1 }, reboot()]);
+    let batches: Vec<usize> = all
+        .iter()
+        .map(|undo| match undo {
+            Undo::UnstageOs => 0,
+            Undo::PutBack { batch } | Undo::RepeatServices { batch } => *batch,
+        })
+        .collect();
+    assert!(batches.len() > 1 && batches.iter().rev().is_sorted(), "{all:?}");
+    assert_eq!(all.last(), Some(&Undo::UnstageOs));
+}

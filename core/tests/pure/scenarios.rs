@@ -1,0 +1,200 @@
+//! Scenarios of the planner, as text: what is given and wanted, and the plan a person reads.
+//!
+//! `core/tests/scenarios/NAME.txt` holds sections that begin with `== `: `given NAME [IMAGE]` and `want NAME [IMAGE]` are
+//! configs with short sections, `policy` a `MachineConfiguration`, `facts` what differs on the host from
+//! what the given config leaves behind. The last section, `plan`, is the golden: it is written by the test with
+//! `UPDATE_GOLDENS=1` and read in review. `sha256:a…` stands for 64 times that digit.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use machine_config_core::model::observation::{
+    Carries, CoreSeen, EnabledSeen, FipsSeen, OsSeen, PresetSeen, UnitSeen,
+};
+use machine_config_core::model::units::Mask;
+use machine_config_core::model::{
+    ConfigName, Contents, DisruptionPolicy, Facts, FileSeen, HostSpec, ImageRef, ManagedPath, UnitName,
+};
+use machine_config_core::plan::{Undo, explain, plan, taken_over};
+
+use crate::world::{self, Image, World};
+
+struct Section<'a> {
+    head: &'a str,
+    words: Vec<&'a str>,
+    body: String,
+}
+
+fn sections(text: &str) -> Vec<Section<'_>> {
+    let mut sections = Vec::new();
+    for line in text.lines() {
+        if let Some(head) = line.strip_prefix("== ") {
+            let mut words = head.split_whitespace();
+            sections.push(Section {
+                head: words.next().unwrap(),
+                words: words.collect(),
+                body: String::new(),
+            });
+        } else if let Some(section) = sections.last_mut() {
+            section.body += line;
+            section.body += "\n";
+        }
+    }
+    sections
+}
+
+/// `sha256:a…` to 64 times `a`.
+fn expand(text: &str) -> String {
+    let mut parts = text.split('…');
+    let mut expanded = parts.next().unwrap().to_owned();
+    for part in parts {
+        let digit = expanded.pop().unwrap();
+        expanded += &digit.to_string().repeat(64);
+        expanded += part;
+    }
+    expanded
+}
+
+fn shorten(text: &str) -> String {
+    let mut short = text.to_owned();
+    for digit in "0123456789abcdef".chars() {
+        short = short.replace(&digit.to_string().repeat(64), &format!("{digit}…"));
+    }
+    short
+}
+
+fn spec(section: &Section<'_>) -> HostSpec {
+    let image = section.words.get(1).map(|text| ImageRef::parse(&expand(text)).unwrap());
+    let body = expand(&section.body);
+    let sections: serde_json::Value =
+        if body.trim().is_empty() { serde_json::json!({}) } else { serde_saphyr::from_str(&body).unwrap() };
+    world::config(section.words[0], sections).spec(image).unwrap()
+}
+
+fn fact(facts: &mut Facts, line: &str) {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let path = || ManagedPath::new(words[1]).unwrap();
+    match words[0] {
+        "not-image-based" => facts.seen.os = OsSeen::NotImageBased,
+        "booted" | "booted-carries" => {
+            let OsSeen::Deployments { booted, .. } = &mut facts.seen.os else { panic!("{line}") };
+            match (words[0], words[1]) {
+                ("booted", "none") => booted.image = None,
+                ("booted", text) => booted.image = Some(ImageRef::parse(&expand(text)).unwrap()),
+                (_, name) => booted.carries = Carries::Config(ConfigName::new(name).unwrap()),
+            }
+        }
+        "carries" => facts.carries = Carries::Config(ConfigName::new(words[1]).unwrap()),
+        "absent" => drop(facts.seen.files.insert(path(), FileSeen::Absent)),
+        "file" => {
+            let contents = Contents::new(words[2].as_bytes().to_vec());
+            let len = u64::try_from(contents.len()).unwrap();
+            let seen = FileSeen::Regular { sha256: contents.sha256(), len, mode: 0o644, uid: 0, gid: 0 };
+            facts.seen.files.insert(path(), seen);
+        }
+        "local" => drop(facts.local.insert(path())),
+        "carried" => drop(facts.local.remove(&path())),
+        "restorable" => drop(facts.restorable.insert(path())),
+        "unit" => {
+            let enabled = match words[2] {
+                "enabled" => EnabledSeen::Enabled,
+                "disabled" => EnabledSeen::Disabled,
+                "static" => EnabledSeen::Static,
+                "masked" => EnabledSeen::Masked,
+                "not-found" => EnabledSeen::NotFound,
+                other => panic!("{other}"),
+            };
+            let preset =
+                if words.get(3) == Some(&"preset-enable") { PresetSeen::Enable } else { PresetSeen::Disable };
+            let mask = if enabled == EnabledSeen::Masked { Mask::Masked } else { Mask::Unset };
+            facts.seen.units.insert(UnitName::new(words[1]).unwrap(), UnitSeen { enabled, preset, mask });
+        }
+        "no-account" => facts.seen.core = CoreSeen::NoAccount,
+        "fips" => {
+            facts.fips = match words[1] {
+                "on" => FipsSeen::On,
+                "off" => FipsSeen::Off,
+                "unknown" => FipsSeen::Unknown,
+                other => panic!("{other}"),
+            }
+        }
+        other => panic!("unknown fact {other}"),
+    }
+}
+
+/// Runs one scenario and returns its golden.
+fn run(text: &str) -> String {
+    let sections = sections(text);
+    let find = |head: &str| sections.iter().find(|section| section.head == head);
+    let to = spec(find("want").expect("a want section"));
+    let given = find("given").expect("a given section");
+    let (world, managed) = if given.words[0] == HostSpec::UNMANAGED {
+        let booted = given.words.get(1).map(|text| ImageRef::parse(&expand(text)).unwrap());
+        (World::bare(booted, Image::default()), None)
+    } else {
+        let from = spec(given);
+        (World::holding(&from), Some(from))
+    };
+    let from = managed.clone().unwrap_or_else(|| to.clone());
+    let mut facts = world.facts(&from, &to, Carries::Unknown);
+    for line in find("facts").map(|section| section.body.as_str()).unwrap_or_default().lines() {
+        if !line.trim().is_empty() {
+            fact(&mut facts, line);
+        }
+    }
+    let from = managed.unwrap_or_else(|| taken_over(&to, &facts.seen));
+    let policy = find("policy").map_or_else(DisruptionPolicy::defaults, |section| {
+        DisruptionPolicy::parse(section.body.as_bytes(), "the policy").unwrap()
+    });
+    let mut golden = String::new();
+    match plan(&from, &to, &facts, &policy) {
+        Ok(plan) => {
+            golden += &explain::text(&plan);
+            for undo in plan.undo(usize::MAX) {
+                match undo {
+                    Undo::UnstageOs => writeln!(golden, "Undo   unstage-os").unwrap(),
+                    Undo::PutBack { batch } => writeln!(golden, "Undo   put-back batch {batch}").unwrap(),
+                    Undo::RepeatServices { batch } => {
+                        writeln!(golden, "Undo   repeat-services batch {batch}").unwrap();
+                    }
+                }
+            }
+        }
+        Err(refused) => {
+            for reason in refused.reasons {
+                writeln!(golden, "Refused  {}\n         {}", reason.field, reason.message).unwrap();
+            }
+        }
+    }
+    shorten(&golden)
+}
+
+/// MCD-060 (policy-*: reload and restart drain nobody, a reboot does), MCD-061 (registries-safe, registries-unsafe),
+/// MCD-067 (registries-added).
+/// MCD-129 (file-kubelet-ca), MCD-134 and MCD-135 (file-removed), MCD-137 (file-removed-but-kept), MCD-138
+/// (file-becomes-dropin), MCD-160 (users-no-account), FIL-003 (unit-dropin-*), FIL-010 and FIL-011 (policy-*).
+#[test]
+fn scenarios_give_their_goldens() {
+    let update = std::env::var_os("UPDATE_GOLDENS").is_some_and(|value| value == "1");
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios");
+    let mut files: Vec<_> =
+        std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    assert!(files.len() >= 35, "{} scenarios", files.len());
+    let mut wrong = String::new();
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap();
+        let (input, golden) = text.split_once("== plan\n").unwrap_or((&text, ""));
+        let got = run(input);
+        if got == golden {
+            continue;
+        }
+        if update {
+            std::fs::write(&file, format!("{input}== plan\n{got}")).unwrap();
+        } else {
+            let diff = explain::text_diff(golden.as_bytes(), got.as_bytes(), false);
+            writeln!(wrong, "{}\n{diff}", file.file_name().unwrap().display()).unwrap();
+        }
+    }
+    assert!(wrong.is_empty(), "\n{wrong}");
+}

@@ -1,0 +1,128 @@
+//! A pull that fails, and services that end with the machine: tried again by itself, with its cause in the report until then, and counted.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::desk::Desk;
+use crate::desk::os::{Ended, Played, image};
+use crate::plain_host;
+use machine_config_agent::agent::End;
+use machine_config_agent::host::power::{RebootKind, Rebooting, Shutdowns, Supervised};
+use machine_config_agent::host::{BoxFuture, FailPoints, Host, HostError, Power, Root};
+use machine_config_agent::model::{BootId, Class};
+use machine_config_agent::report::State;
+
+/// Fails for this cause, and for none after it.
+fn once(cause: &'static str) -> impl Fn() -> Ended {
+    let left = RefCell::new(Some(cause));
+    move || {
+        let Some(cause) = left.take() else { return Ok(()) };
+        let (object, cause) = (image("b").to_string(), cause.to_owned());
+        Err(HostError::Os {
+            object,
+            cause,
+            class: Class::Retry,
+            reason: "ImagePullFailed",
+            next: "Wait.".to_owned(),
+        })
+    }
+}
+
+/// MCD-190, MCD-206: refused before a plan, then broken off in the pull, then well: the node goes on by itself.
+#[tokio::test]
+async fn a_pull_that_fails_is_tried_again_with_its_cause_in_the_report() {
+    let dir = tempfile::tempdir().unwrap();
+    plain_host::bare(dir.path());
+    let pull = Rc::new(once("unexpected EOF"));
+    let os = Played {
+        asked: Box::new(once("StatusCode: 429")),
+        pulled: Box::new(move || {
+            let pull = Rc::clone(&pull);
+            Box::pin(async move { pull() })
+        }),
+        ..Played::running(image("a"))
+    };
+    let root = Root::open(dir.path()).unwrap();
+    let host = Host { os: Box::new(os), ..Host::in_directory(root, FailPoints::off()) };
+    let desk = Desk::wanting("rendered-b", Some(image("b")));
+    // The count of failures at the time of each report.
+    let counts: Rc<RefCell<Vec<String>>> = Rc::default();
+    let (metrics, counted) = (desk.metrics.clone(), Rc::clone(&counts));
+    let at_report = Rc::new(move || {
+        let text = metrics.text();
+        let count = text.lines().find_map(|line| line.strip_prefix("mcd_pivot_errors_total "));
+        counted.borrow_mut().push(count.unwrap().to_owned());
+    });
+    let desk = Desk { at_report, ..desk };
+    let mut agent = desk.agent(host);
+    let end = tokio::time::timeout(Duration::from_secs(120), Box::pin(agent.run())).await.unwrap();
+    assert_eq!(end.unwrap(), End::Reboot);
+
+    let (reports, counts) = (desk.reports.borrow(), counts.borrow());
+    for (cause, count) in [("StatusCode: 429", "1"), ("unexpected EOF", "1")] {
+        // The last one before the wait for the next try.
+        let told = reports.iter().zip(counts.iter()).rfind(|(report, _)| report.reason.contains(cause));
+        let (report, counted) = told.unwrap_or_else(|| panic!("{cause}: {reports:#?}"));
+        assert!(
+            report.reason.contains(&format!("failed to update OS to {}", image("b"))),
+            "{}",
+            report.reason
+        );
+        assert_eq!(counted, count, "{cause}");
+    }
+    assert_eq!(
+        counts.last().unwrap(),
+        "2",
+        "both are counted: an update that was begun is, when it is given up"
+    );
+}
+
+/// A machine that goes down when it is asked to, and takes its services along at once.
+#[derive(Debug)]
+struct GoesDown {
+    boot: Supervised,
+    gone: Rc<Cell<bool>>,
+}
+
+impl Power for GoesDown {
+    fn boot_id(&self) -> Result<BootId, HostError> {
+        self.boot.boot_id()
+    }
+
+    fn listen(&self) -> BoxFuture<'_, Result<Option<Shutdowns>, HostError>> {
+        self.boot.listen()
+    }
+
+    fn reboot<'a>(&'a self, _kind: RebootKind, _why: &'a str) -> BoxFuture<'a, Result<Rebooting, HostError>> {
+        self.gone.set(true);
+        Box::pin(async { Ok(Rebooting::Asked) })
+    }
+}
+
+/// What can't be asked any more while the machine goes down on the agent's own request is no fault of the node; after
+/// the time that a shutdown may take it is.
+#[tokio::test(start_paused = true)]
+async fn services_that_end_in_the_own_shutdown_are_no_fault() {
+    let dir = tempfile::tempdir().unwrap();
+    plain_host::bare(dir.path());
+    let os = Played::running(image("a"));
+    let gone = Rc::clone(&os.gone);
+    let root = Root::open(dir.path()).unwrap();
+    let power = GoesDown { boot: Supervised::new(&root), gone: Rc::clone(&gone) };
+    let host =
+        Host { os: Box::new(os), power: Box::new(power), ..Host::in_directory(root, FailPoints::off()) };
+    let desk = Desk::wanting("rendered-b", Some(image("b")));
+    let mut agent = desk.agent(host);
+    let ended = tokio::time::timeout(Duration::from_secs(300), Box::pin(agent.run())).await;
+    assert!(ended.is_err() && gone.get(), "it waits for the end: {ended:?}");
+    {
+        let reports = desk.reports.borrow();
+        assert_eq!(reports.last().unwrap().phase, "Rebooting");
+        let faulty = reports.iter().find(|report| report.state != State::Working);
+        assert!(faulty.is_none(), "{faulty:#?}");
+    }
+    let ended = tokio::time::timeout(Duration::from_secs(600), Box::pin(agent.run())).await;
+    assert!(ended.is_err(), "{ended:?}");
+    assert!(desk.reports.borrow().iter().any(|report| report.state == State::Degraded));
+}

@@ -1,0 +1,70 @@
+//! How long the deployment before the booted one is kept.
+
+use std::time::Duration;
+
+use crate::drifting;
+use crate::drifting::Scene;
+use crate::node::ignition;
+use serde_json::{Value, json};
+
+const APP: &str = "/etc/app.conf";
+
+fn spec() -> Value {
+    let file = json!({"path": APP, "mode": 0o644, "contents": {"source": "data:,x"}});
+    let mut spec = ignition(json!({"storage": {"files": [file]}}));
+    spec["osImageURL"] = json!(drifting::IMAGE);
+    spec
+}
+
+async fn scene(keep: Option<Duration>) -> Scene {
+    let mut scene = Scene::with(&spec(), &[], &[]).await;
+    scene.tuning.keep_rollback = keep;
+    scene
+}
+
+/// OST-012, MCD-218: it is kept for as long as nothing says otherwise.
+#[tokio::test(flavor = "current_thread")]
+async fn it_is_kept_where_nothing_is_set() {
+    let mut scene = scene(None).await;
+    scene
+        .live(async |scene| {
+            scene.write(APP, "y");
+            scene.until_drift("a change", &[APP]).await;
+            scene.write(APP, "x");
+            scene.until_done("rendered-a").await;
+        })
+        .await;
+    assert_eq!(scene.dropped.times.get(), 0);
+}
+
+/// OST-012: nothing but time has to pass on a healthy node, and it is given up once.
+#[tokio::test(flavor = "current_thread")]
+async fn a_healthy_node_gives_it_up_when_the_time_has_come() {
+    let mut scene = scene(Some(Duration::from_millis(20))).await;
+    scene
+        .live(async |scene| {
+            scene.dropped.told.notified().await;
+            scene.write(APP, "y");
+            scene.until_drift("a change", &[APP]).await;
+            scene.write(APP, "x");
+            scene.until_done("rendered-a").await;
+        })
+        .await;
+    assert_eq!(scene.dropped.times.get(), 1);
+}
+
+/// OST-012: a node that is not as its config says has not proved its new deployment.
+#[tokio::test(flavor = "current_thread")]
+async fn a_node_that_drifted_keeps_it() {
+    let mut scene = scene(Some(Duration::ZERO)).await;
+    scene.write(APP, "y");
+    scene
+        .live(async |scene| {
+            scene.until_drift("a change", &[APP]).await;
+            assert_eq!(scene.dropped.times.get(), 0);
+            scene.write(APP, "x");
+            scene.dropped.told.notified().await;
+        })
+        .await;
+    assert_eq!(scene.dropped.times.get(), 1);
+}

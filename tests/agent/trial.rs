@@ -1,0 +1,256 @@
+//! The trial of a new deployment, under the agent's real loop: with an OS backend and a control plane that a test plays,
+//! and checks that are real programs.
+
+use std::cell::{Cell, RefCell};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::desk::Desk;
+use crate::desk::os::{Played, image};
+use crate::plain_host;
+use machine_config_agent::agent::{Agent, End, Reboots, Reread, Until};
+use machine_config_agent::host::{FailPoints, Host, HostError, Root};
+use machine_config_agent::model::observation::OsSeen;
+use machine_config_agent::model::tuning::{HealthRules, RollBack};
+use machine_config_agent::model::{ConfigName, Target, Tuning};
+use machine_config_agent::report::{NodeReport, Occurrence, State};
+use machine_config_agent::update::{Phase, Record};
+
+const CHECK: &str = "/etc/machine-config-agent/health.d/10-app";
+/// The check ends well as soon as this is there.
+const UP: &str = "/run/app-is-up";
+const ORIGIN: &str = "os-1.0";
+
+/// A node in its first deployment, about to be switched to another image.
+struct Story {
+    dir: tempfile::TempDir,
+    desk: Desk,
+    os: Rc<RefCell<OsSeen>>,
+    rules: HealthRules,
+    /// What was made the next boot's.
+    back: Rc<RefCell<Vec<String>>>,
+    /// Whether the deployment before was removed by somebody.
+    gone: Rc<Cell<bool>>,
+}
+
+impl Story {
+    fn new(within: Duration) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        plain_host::bare(dir.path());
+        let story = Self {
+            desk: Desk::wanting("rendered-b", Some(image("b"))),
+            os: Played::running(image("a")).seen,
+            rules: HealthRules { within, ..HealthRules::default() },
+            back: Rc::default(),
+            gone: Rc::default(),
+            dir,
+        };
+        let up = story.at(UP).display().to_string();
+        story.put(
+            CHECK,
+            &format!("#!/bin/sh\n[ -e {up} ] || {{ echo 'the app does not answer' >&2; exit 7; }}\n"),
+        );
+        let executable = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(story.at(CHECK), executable).unwrap();
+        story
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.dir.path().join(path.trim_start_matches('/'))
+    }
+
+    fn put(&self, path: &str, text: &str) {
+        std::fs::create_dir_all(self.at(path).parent().unwrap()).unwrap();
+        std::fs::write(self.at(path), text).unwrap();
+    }
+
+    fn agent(&self) -> Agent<Desk> {
+        let (back, gone) = (Rc::clone(&self.back), Rc::clone(&self.gone));
+        let os = Played {
+            seen: Rc::clone(&self.os),
+            back: Box::new(move |deployment| {
+                if gone.get() {
+                    return Err(HostError::NoBackend { object: deployment.to_owned() });
+                }
+                back.borrow_mut().push(deployment.to_owned());
+                Ok(())
+            }),
+            ..Played::running(image("a"))
+        };
+        let root = Root::open(self.dir.path()).unwrap();
+        let host = Host { os: Box::new(os), ..Host::in_directory(root, FailPoints::off()) };
+        let tuning = Tuning { health: self.rules.clone(), ..Tuning::default() };
+        let reread = Reread::new(move || Ok(tuning.clone()));
+        self.desk.agent(host).with(Until::Settled, Reboots::Asked).governed(reread)
+    }
+
+    /// Runs a process of the agent to its end.
+    async fn run(&self) -> End {
+        let mut agent = self.agent();
+        let ended = tokio::time::timeout(Duration::from_secs(120), Box::pin(agent.run())).await;
+        ended.unwrap().unwrap()
+    }
+
+    /// Runs a process of the agent that is killed as soon as it says that it waits for this.
+    async fn until_waiting_for(&self, what: &str) {
+        self.desk.reports.borrow_mut().clear();
+        let mut agent = self.agent();
+        let waits = async {
+            while self.desk.reports.borrow().iter().all(|report| report.waiting.as_deref() != Some(what)) {
+                self.desk.published.notified().await;
+            }
+        };
+        tokio::select! {
+            end = Box::pin(agent.run()) => panic!("it ended: {end:?}"),
+            () = waits => {}
+        }
+    }
+
+    /// Plays a boot of one of the two images.
+    fn boot(&self, number: u32, name: &str, deployment: &str) {
+        let OsSeen::Deployments { booted, .. } = &mut *self.os.borrow_mut() else { panic!("image-based") };
+        (booted.image, booted.deployment) = (Some(image(name)), deployment.to_owned());
+        self.put("/proc/sys/kernel/random/boot_id", &format!("00000000-0000-4000-8000-{number:012}\n"));
+    }
+
+    /// Switches to the other image, up to the first look in it.
+    async fn switch(&self) {
+        assert_eq!(self.run().await, End::Reboot);
+        self.boot(2, "b", "os-2.0");
+    }
+
+    fn record(&self) -> Option<Record> {
+        let text = std::fs::read(self.at("/var/lib/machine-config-agent/record.json")).ok()?;
+        Some(serde_json::from_slice(&text).unwrap())
+    }
+
+    fn report(&self) -> NodeReport {
+        self.desk.reports.borrow().last().unwrap().clone()
+    }
+
+    /// The node is Degraded with the cause, works on nothing, and asks for nothing more.
+    async fn holds(&self, words: &[&str]) {
+        for _ in 0..2 {
+            assert_eq!(self.run().await, End::Settled);
+            let report = self.report();
+            assert_eq!((report.state, report.phase.as_str()), (State::Degraded, "Idle"), "{report:#?}");
+            assert!(report.reason.starts_with("HealthCheckFailed: "), "{}", report.reason);
+            for word in words {
+                assert!(report.reason.contains(word), "{word}: {}", report.reason);
+            }
+        }
+    }
+}
+
+const CAUSE: &str = "health check 10-app: exit code 7: the app does not answer";
+
+#[tokio::test]
+async fn a_healthy_deployment_is_committed() {
+    let story = Story::new(Duration::from_secs(60));
+    story.put(UP, "");
+    story.switch().await;
+    assert_eq!(story.run().await, End::Settled);
+    assert_eq!(story.report().state, State::Done);
+    assert!(story.record().is_none() && story.back.borrow().is_empty());
+}
+
+#[tokio::test]
+async fn one_that_does_not_prove_itself_is_left_for_the_one_before() {
+    let story = Story::new(Duration::from_millis(50));
+    story.switch().await;
+    assert_eq!(story.run().await, End::Reboot);
+    assert_eq!(*story.back.borrow(), [ORIGIN]);
+    let record = story.record().unwrap();
+    assert!(matches!(record.phase, Phase::FallingBack { .. }) && record.fallbacks == 1);
+    assert_eq!(story.report().phase, "FallingBack");
+    let told: Vec<String> = story.desk.told.borrow().iter().map(Occurrence::message).collect();
+    assert!(told.iter().any(|text| text.contains("into its deployment before")), "{told:?}");
+
+    // Back there: undone, told, held; a restart changes nothing.
+    story.boot(3, "a", ORIGIN);
+    story.holds(&[CAUSE, "os-2.0", "rendered-b"]).await;
+    assert!(story.record().unwrap().is_undone());
+    assert_eq!(story.back.borrow().len(), 1);
+
+    // A corrected target is taken by itself.
+    let config = ConfigName::new("rendered-b").unwrap();
+    *story.desk.wanted.borrow_mut() = Target { config, image: Some(image("c")) };
+    assert_eq!(story.run().await, End::Reboot);
+    story.boot(4, "c", "os-3.0");
+    story.put(UP, "");
+    assert_eq!(story.run().await, End::Settled);
+    assert_eq!(story.report().state, State::Done);
+}
+
+#[tokio::test]
+async fn a_restart_in_the_middle_goes_on_with_the_same_time() {
+    let story = Story::new(Duration::from_secs(60));
+    story.switch().await;
+    let mut begun = Vec::new();
+    for _ in 0..2 {
+        story.until_waiting_for(CAUSE).await;
+        assert_eq!((story.report().state, story.report().phase.as_str()), (State::Working, "Verifying"));
+        begun.push(story.record().unwrap().trial.unwrap());
+    }
+    assert_eq!(begun.first(), begun.last());
+    story.put(UP, "");
+    assert_eq!(story.run().await, End::Settled);
+    assert!(story.desk.reports.borrow().iter().all(|report| report.fault.is_none()));
+    assert_eq!(story.report().state, State::Done);
+}
+
+/// A start whose time was over before the agent came up still makes one attempt; one of another boot does not count.
+#[tokio::test]
+async fn an_attempt_is_made_in_any_case() {
+    let story = Story::new(Duration::ZERO);
+    story.put(UP, "");
+    story.switch().await;
+    assert_eq!(story.run().await, End::Settled);
+    assert_eq!(story.report().state, State::Done);
+}
+
+#[tokio::test]
+async fn never_means_that_it_is_only_told() {
+    let mut story = Story::new(Duration::from_millis(50));
+    story.rules.roll_back = RollBack::Never;
+    story.switch().await;
+    story.holds(&[CAUSE]).await;
+    assert!(story.back.borrow().is_empty());
+    assert_eq!(story.record().unwrap().phase, Phase::Verifying);
+}
+
+#[tokio::test]
+async fn where_nothing_is_left_to_go_back_to_both_causes_are_told() {
+    let story = Story::new(Duration::from_millis(50));
+    story.gone.set(true);
+    story.switch().await;
+    story.holds(&[CAUSE, "falling back to os-1.0 failed too: "]).await;
+    // A person boots it after all.
+    story.boot(3, "a", ORIGIN);
+    story.holds(&[CAUSE]).await;
+    assert!(story.record().unwrap().is_undone());
+}
+
+/// The node comes up in the new deployment again and again: that ends.
+#[tokio::test]
+async fn a_node_that_does_not_come_back_is_held_where_it_is() {
+    let story = Story::new(Duration::from_millis(50));
+    story.switch().await;
+    for boot in 3..6 {
+        assert_eq!(story.run().await, End::Reboot);
+        story.boot(boot, "b", "os-2.0");
+    }
+    story.holds(&[CAUSE, "it was tried 3 times; the node did not come up in it"]).await;
+}
+
+/// Somebody, or something that counts boots, ends the trial.
+#[tokio::test]
+async fn a_node_that_was_taken_back_by_others_holds_the_target() {
+    let story = Story::new(Duration::from_secs(60));
+    story.switch().await;
+    story.until_waiting_for(CAUSE).await;
+    story.boot(3, "a", ORIGIN);
+    story.holds(&["was on trial, and the node came up in its deployment before"]).await;
+}

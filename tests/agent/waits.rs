@@ -1,0 +1,628 @@
+//! Every wait and every fault over time, with the agent's real loop and a clock that only moves while all wait: what is
+//! tried again, when, and what ends a hold. `update::ending` has the table; `docs/reference.md` says it to people.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::net::UnixDatagram;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::desk::Desk;
+use crate::desk::os::{Ended, Played, image};
+use crate::made::Made;
+use crate::plain_host;
+use machine_config_agent::agent::{Agent, AgentError, End, Reboots, Until};
+use machine_config_agent::host::{BoxFuture, Clock, FailPoints, Host, HostError, Root};
+use machine_config_agent::model::{BootId, Class, ConfigName, Target, Timestamp};
+use machine_config_agent::report::{Health, NodeReport, State, report};
+use machine_config_agent::update::ending::{Ask, ENDINGS, Ending, LATER, SHORTEST_HOLD, SOON, Try, next_try};
+use machine_config_agent::update::{Event, Fault, Record};
+use rustix::fs::{FileType, Mode};
+
+/// Far longer than any wait for a next try.
+const LONG: Duration = Duration::from_secs(24 * 3600);
+
+/// A libostree host whose pulls fail with a fault for as long as it is broken, and how often it was asked.
+struct Broken {
+    dir: tempfile::TempDir,
+    desk: Desk,
+    mended: Rc<Cell<bool>>,
+    tries: Rc<Cell<u32>>,
+}
+
+impl Broken {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        plain_host::bare(dir.path());
+        let desk = Desk::wanting("rendered-b", Some(image("b")));
+        Self { dir, desk, mended: Rc::default(), tries: Rc::default() }
+    }
+
+    /// A process of the agent.
+    fn agent(&self, class: Class, reason: &'static str) -> Agent<Desk> {
+        let (mended, tries) = (Rc::clone(&self.mended), Rc::clone(&self.tries));
+        let pulled = move || {
+            tries.set(tries.get() + 1);
+            let (object, cause) = (image("b").to_string(), "it is a test".to_owned());
+            let failed = HostError::Os { object, cause, class, reason, next: "Wait.".to_owned() };
+            let ended = if mended.get() { Ok(()) } else { Err(failed) };
+            let ended: BoxFuture<'static, Ended> = Box::pin(async { ended });
+            ended
+        };
+        let os = Played { pulled: Box::new(pulled), ..Played::running(image("a")) };
+        let root = Root::open(self.dir.path()).unwrap();
+        self.desk.agent(Host { os: Box::new(os), ..Host::in_directory(root, FailPoints::off()) })
+    }
+
+    /// Lets the agent live for some time; `None` when it is still there after it.
+    async fn live(agent: &mut Agent<Desk>, time: Duration) -> Option<Result<End, AgentError>> {
+        tokio::time::timeout(time, Box::pin(agent.run())).await.ok()
+    }
+
+    fn mend(&self) {
+        self.mended.set(true);
+    }
+}
+
+fn fault(class: Class, reason: &str) -> Fault {
+    Fault { class, reason: reason.to_owned(), message: "m".to_owned(), next: "n".to_owned() }
+}
+
+fn endings(wanted: &[Ending]) -> impl Iterator<Item = (&'static str, Ending)> {
+    ENDINGS.iter().copied().filter(|(_, ending)| wanted.contains(ending))
+}
+
+/// A fault without an ending would hold a node for good: the words are those of the page that lists every fault, which
+/// `tests/cli/docs.rs` compares with the code.
+#[test]
+fn no_fault_is_without_a_way_out() {
+    let page = std::fs::read_to_string("docs/troubleshoot.md").unwrap();
+    let words: BTreeSet<&str> = page.lines().filter_map(|line| line.strip_prefix("### ")).collect();
+    assert!(words.len() > 80, "{words:?}");
+    let known: BTreeSet<&str> = ENDINGS.iter().map(|(word, _)| *word).collect();
+    let without: Vec<_> = words.difference(&known).collect();
+    assert!(without.is_empty(), "nothing ends {without:?}: add them to update::ending and docs/reference.md");
+    assert!(known.len() == ENDINGS.len() && known.len() > 80, "one is told twice");
+}
+
+/// What people read is what the code does.
+#[test]
+fn the_reference_has_the_same_table() {
+    let page = std::fs::read_to_string("docs/reference.md").unwrap();
+    let section = page.split("## What ends a fault\n").nth(1).unwrap().split("\n## ").next().unwrap();
+    let mut told = BTreeMap::new();
+    for paragraph in section.split("\n\n").filter_map(|text| text.trim().strip_prefix("**")) {
+        let (ending, rest) = paragraph.split_once("**").unwrap();
+        for word in rest.split('`').skip(1).step_by(2) {
+            assert!(told.insert(word.to_owned(), ending.to_owned()).is_none(), "{word} is told twice");
+        }
+    }
+    let known: BTreeMap<String, String> =
+        ENDINGS.iter().map(|(word, ending)| ((*word).to_owned(), format!("{ending:?}"))).collect();
+    assert_eq!(told, known);
+}
+
+/// Of what may pass by itself the next try comes by itself, again and again, at a bounded rate, until it is mended.
+#[tokio::test(start_paused = true)]
+async fn what_may_be_mended_is_tried_again_by_itself() {
+    for (word, ending) in endings(&[Ending::Soon, Ending::Later]) {
+        let broken = Broken::new();
+        let class = if ending == Ending::Soon { Class::Retry } else { Class::Degraded };
+        let mut agent = broken.agent(class, word);
+        // After 1, 2, 4 and 8 s, or a little more.
+        assert!(Broken::live(&mut agent, Duration::from_secs(20)).await.is_none(), "{word}");
+        let tries = broken.tries.get();
+        assert!((4..=5).contains(&tries), "{word}: {tries} tries");
+        broken.mend();
+        let end = Broken::live(&mut agent, ending.longest().unwrap() * 2).await;
+        assert_eq!(end.expect(word).unwrap(), End::Reboot, "{word}");
+        assert_eq!(broken.tries.get(), tries + 1, "{word}");
+    }
+}
+
+/// Trying again costs an idle node little, however long it lasts. OCL-011: so does a registry that refuses credentials.
+#[tokio::test(start_paused = true)]
+async fn the_rate_of_tries_has_a_bound() {
+    for (class, word, longest) in [
+        (Class::Retry, "DiskFull", SOON),
+        (Class::Retry, "ImagePullUnauthorized", SOON),
+        (Class::Degraded, "Io", LATER),
+    ] {
+        let broken = Broken::new();
+        let mut agent = broken.agent(class, word);
+        assert!(Broken::live(&mut agent, longest * 20).await.is_none(), "{word}");
+        let tries = broken.tries.get();
+        assert!((16..=31).contains(&tries), "{word}: {tries} tries in {:?}", longest * 20);
+    }
+}
+
+/// CRA-011: a clock that is set a year on or back between two tries brings none forward and puts none off.
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_jumps_breaks_no_try() {
+    const YEAR: u64 = 365 * 24 * 3600 * 1_000_000;
+    for jump in [YEAR, 0_u64.wrapping_sub(YEAR)] {
+        let broken = Broken::new();
+        let hand = Arc::new(AtomicU64::new(56 * YEAR));
+        let (tries, mended, set) = (Rc::clone(&broken.tries), Rc::clone(&broken.mended), Arc::clone(&hand));
+        let pulled = move || {
+            tries.set(tries.get() + 1);
+            set.fetch_add(jump, Ordering::Relaxed);
+            let (object, cause) = (image("b").to_string(), "it is a test".to_owned());
+            let (class, reason, next) = (Class::Retry, "ImagePullFailed", "Wait.".to_owned());
+            let failed = HostError::Os { object, cause, class, reason, next };
+            let ended = if mended.get() { Ok(()) } else { Err(failed) };
+            let ended: BoxFuture<'static, Ended> = Box::pin(async { ended });
+            ended
+        };
+        let os = Played { pulled: Box::new(pulled), ..Played::running(image("a")) };
+        let root = Root::open(broken.dir.path()).unwrap();
+        let clock = Clock::moved_by(hand);
+        let host = Host { os: Box::new(os), clock, ..Host::in_directory(root, FailPoints::off()) };
+        let mut agent = broken.desk.agent(host);
+        assert!(Broken::live(&mut agent, Duration::from_secs(20)).await.is_none());
+        // After 1, 2, 4 and 8 s, or a little more: as with a clock that nobody sets.
+        let tries = broken.tries.get();
+        assert!((4..=5).contains(&tries), "{tries} tries with jumps of {jump}");
+        broken.mend();
+        let end = Broken::live(&mut agent, SOON * 2).await;
+        assert_eq!(end.expect("a try comes").unwrap(), End::Reboot);
+        assert_eq!(broken.tries.get(), tries + 1);
+    }
+}
+
+/// What is not tried again by itself ends with a start, with another target, and with a person's wish.
+#[tokio::test(start_paused = true)]
+async fn what_needs_somebody_waits_for_who_comes() {
+    for (word, ending) in endings(&[Ending::Event, Ending::Asked, Ending::Target]) {
+        let class = if word.contains("econcil") { Class::Unreconcilable } else { Class::Degraded };
+        let broken = Broken::new();
+        let mut agent = broken.agent(class, word);
+        assert!(Broken::live(&mut agent, LONG).await.is_none(), "{word}");
+        broken.mend();
+        drop(agent);
+        let end = Broken::live(&mut broken.agent(class, word), LONG).await;
+        if ending == Ending::Target {
+            assert!(end.is_none() && broken.tries.get() == 1, "{word}: it needs another target");
+        } else {
+            assert_eq!(end.expect(word).unwrap(), End::Reboot, "{word}: the agent was started again");
+        }
+
+        for ask in ["another target", "the same once more"] {
+            let broken = Broken::new();
+            let mut agent = broken.agent(class, word);
+            let act = async {
+                tokio::time::sleep(LONG).await;
+                assert_eq!(broken.tries.get(), 1, "{word}");
+                broken.mend();
+                if ask == "another target" {
+                    broken.desk.config("rendered-c", &Desk::empty("rendered-c"));
+                    let config = ConfigName::new("rendered-c").unwrap();
+                    *broken.desk.wanted.borrow_mut() = Target { config, image: Some(image("b")) };
+                } else {
+                    broken.desk.rewritten.set(true);
+                }
+                broken.desk.nudge.notify_one();
+            };
+            let (end, ()) = tokio::join!(Broken::live(&mut agent, 2 * LONG), act);
+            assert_eq!(end.unwrap_or_else(|| panic!("{word}: {ask}")).unwrap(), End::Reboot, "{word}: {ask}");
+        }
+    }
+}
+
+/// A cause on the host itself, and its end: a FIFO, a directory, and something that is not there, at the path.
+#[tokio::test(start_paused = true)]
+async fn what_stands_in_the_way_is_noticed_when_it_goes() {
+    const FILE: &str = r#"{"kind":"MachineConfig","metadata":{"name":"rendered-b"},"spec":{"config":
+        {"ignition":{"version":"3.4.0"},"storage":{"files":[{"path":"/etc/way/file","contents":{"source":"data:,b"}}]}}}}"#;
+    const POLICY: &str = r#"{"apiVersion":"operator.openshift.io/v1","kind":"MachineConfiguration","metadata":{"name":"cluster"},
+        "spec":{"nodeDisruptionPolicy":{"files":[{"path":"/etc","actions":[{"type":"None"}]}]}}}"#;
+    type Act = fn(&std::path::Path);
+    let fifo: (Act, Act) = (
+        |at| {
+            std::fs::create_dir(at.join("etc/way")).unwrap();
+            let at = at.join("etc/way/file");
+            rustix::fs::mknodat(rustix::fs::CWD, at, FileType::Fifo, Mode::RWXU, 0).unwrap();
+        },
+        |at| std::fs::remove_file(at.join("etc/way/file")).unwrap(),
+    );
+    let directory: (Act, Act) = (
+        |at| std::fs::create_dir_all(at.join("etc/way/file/in")).unwrap(),
+        |at| std::fs::remove_dir_all(at.join("etc/way/file")).unwrap(),
+    );
+    let parent: (Act, Act) = (
+        |at| std::fs::write(at.join("etc/way"), "").unwrap(),
+        |at| std::fs::remove_file(at.join("etc/way")).unwrap(),
+    );
+    for (number, (block, clear)) in [fifo, directory, parent].into_iter().enumerate() {
+        let dir = tempfile::tempdir().unwrap();
+        plain_host::bare(dir.path());
+        block(dir.path());
+        let desk = Desk::wanting("rendered-b", None);
+        desk.config("rendered-b", FILE);
+        desk.policy(POLICY);
+        let root = Root::open(dir.path()).unwrap();
+        let mut agent = desk.agent(Host::in_directory(root, FailPoints::off()));
+        let act = async {
+            // The waits have grown to their longest: what follows is noticed, not waited for.
+            tokio::time::sleep(Duration::from_secs(3600)).await;
+            let report = desk.reports.borrow().last().unwrap().clone();
+            assert_eq!(report.state, State::Degraded, "{number}: {report:#?}");
+            clear(dir.path());
+            tokio::time::sleep(LATER * 2).await;
+            desk.reports.borrow().last().unwrap().clone()
+        };
+        let report = tokio::select! {
+            end = Box::pin(agent.run()) => panic!("it ended: {end:?}"),
+            report = act => report,
+        };
+        assert_eq!((report.state, report.reason.as_str()), (State::Done, ""), "{number}: {report:#?}");
+        assert_eq!(std::fs::read_to_string(dir.path().join("etc/way/file")).unwrap(), "b");
+    }
+}
+
+/// Other events while a try is waited for do not put it off: it would never come.
+#[tokio::test(start_paused = true)]
+async fn a_busy_control_plane_does_not_put_a_try_off() {
+    let broken = Broken::new();
+    let mut agent = broken.agent(Class::Retry, "ImagePullFailed");
+    let nudges = async {
+        for _ in 0..3600 {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            broken.desk.nudge.notify_one();
+        }
+    };
+    let (end, ()) = tokio::join!(Broken::live(&mut agent, Duration::from_secs(3600)), nudges);
+    assert!(end.is_none());
+    let tries = broken.tries.get();
+    assert!((45..=70).contains(&tries), "{tries} tries in an hour");
+}
+
+/// A target that is replaced and comes back while the first try of it is undone is begun again.
+#[test]
+fn an_undone_update_without_a_fault_is_begun_again() {
+    let mut record = undone(&Made::with_files(), &[Event::Apply { first: 0 }]);
+    assert_eq!(next_try(&record, Ask::Nobody, LONG), Try::Now);
+    record.fault = Some(fault(Class::Degraded, "Io"));
+    assert_eq!(next_try(&record, Ask::Nobody, LONG), Try::Within(LATER));
+}
+
+fn undone(made: &Made, events: &[Event]) -> Record {
+    let mut record = made.record();
+    for event in events.iter().chain([&Event::RollBack]) {
+        record = record.moved(event, Timestamp::default()).unwrap();
+    }
+    while !record.is_undone() {
+        record = record.moved(&Event::UndoDone, Timestamp::default()).unwrap();
+    }
+    record
+}
+
+/// No try by itself, by a start or by a program that writes the same target again reboots the node once more.
+#[test]
+fn an_update_that_rebooted_the_node_is_tried_again_for_a_person_only() {
+    let made = Made::with_image();
+    let reboot = Event::Reboot { boot_id: BootId::new("boot-1").unwrap() };
+    let record = undone(&made, &[Event::Stage, Event::Apply { first: 1 }, reboot]);
+    for (word, _) in ENDINGS {
+        for class in [Class::Retry, Class::Degraded] {
+            let record = Record { fault: Some(fault(class, word)), ..record.clone() };
+            if *word == "RebootDidNotHappen" {
+                assert_eq!(next_try(&record, Ask::Nobody, LONG), Try::Within(SOON));
+                let came_back = Record { cuts: 1, ..record };
+                assert_eq!(next_try(&came_back, Ask::Nobody, LONG), Try::Never);
+                continue;
+            }
+            for ask in [Ask::Nobody, Ask::Host, Ask::Start, Ask::Rewritten] {
+                assert_eq!(next_try(&record, ask, LONG), Try::Never, "{word} {ask:?}");
+            }
+            assert_eq!(next_try(&record, Ask::Person, LONG), Try::Now, "{word}");
+        }
+    }
+}
+
+/// Who asks, by ending, of an update that has not rebooted the node.
+#[test]
+fn who_asks_decides_on_a_hold() {
+    let record = undone(&Made::with_image(), &[Event::Stage]);
+    let asks = [Ask::Nobody, Ask::Host, Ask::Start, Ask::Rewritten, Ask::Person];
+    let (never, now) = (Try::Never, Try::Now);
+    for (word, expected) in [
+        ("DiskFull", [Try::Within(SOON), now, now, now, now]),
+        ("Io", [Try::Within(LATER), now, now, now, now]),
+        ("NotAsPlanned", [never, now, now, now, now]),
+        ("JobFailed", [never, never, now, now, now]),
+        ("ImageNotBootable", [never, never, never, now, now]),
+        ("WordOfAnOldAgent", [never, never, now, now, now]),
+    ] {
+        let record = Record { fault: Some(fault(Class::Degraded, word)), ..record.clone() };
+        assert_eq!(asks.map(|ask| next_try(&record, ask, LONG)), expected, "{word}");
+    }
+    // What never rests is tried no more often than that; a start and a person are.
+    let record_of = |word| Record { fault: Some(fault(Class::Degraded, word)), ..record.clone() };
+    for (ask, expected) in [
+        (Ask::Host, Try::In(Duration::from_secs(9))),
+        (Ask::Rewritten, Try::In(Duration::from_secs(9))),
+        (Ask::Start, now),
+        (Ask::Person, now),
+    ] {
+        assert_eq!(next_try(&record_of("Io"), ask, Duration::from_secs(1)), expected, "{ask:?}");
+        assert_eq!(next_try(&record_of("Io"), ask, SHORTEST_HOLD), now, "{ask:?}");
+    }
+    let shortage = Record { fault: Some(fault(Class::Retry, "Io")), ..record };
+    assert_eq!(next_try(&shortage, Ask::Nobody, LONG), Try::Within(SOON));
+}
+
+/// inotify's limits, or anything else that ends a wait: told, and looked at from time to time, with the process alive.
+#[tokio::test(start_paused = true)]
+async fn an_error_of_a_wait_is_borne() {
+    let broken = Broken::new();
+    broken.mend();
+    broken.desk.deaf.set(true);
+    let mut agent = broken.agent(Class::Retry, "ImagePullFailed");
+    // The first target is what runs: the node is idle.
+    *broken.desk.wanted.borrow_mut() =
+        Target { config: ConfigName::new("rendered-b").unwrap(), image: Some(image("a")) };
+    let act = async {
+        tokio::time::sleep(LONG).await;
+        let report = broken.desk.reports.borrow().last().unwrap().clone();
+        assert!(report.reason.starts_with("TooManyWatches: "), "{report:#?}");
+        let reports = broken.desk.reports.borrow().len();
+        assert!(reports < 2 * 24 * 60 + 60, "{reports} reports in a day");
+        // A change is found without being told.
+        *broken.desk.wanted.borrow_mut() =
+            Target { config: ConfigName::new("rendered-b").unwrap(), image: Some(image("b")) };
+    };
+    let (end, ()) = tokio::join!(Broken::live(&mut agent, LONG + SOON * 2), act);
+    assert_eq!(end.expect("the change was not found").unwrap(), End::Reboot);
+}
+
+/// What systemd was told since the last look.
+fn told(systemd: &UnixDatagram) -> Vec<String> {
+    let mut all = Vec::new();
+    let mut bytes = [0; 4096];
+    while let Ok(count) = systemd.recv(&mut bytes) {
+        all.push(String::from_utf8(bytes[..count].to_vec()).unwrap());
+    }
+    all
+}
+
+/// A host that stages without an end, in silence.
+struct Staging {
+    dir: tempfile::TempDir,
+    desk: Desk,
+    systemd: UnixDatagram,
+    abandoned: Rc<Cell<u32>>,
+    hand: Arc<AtomicU64>,
+}
+
+impl Staging {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        plain_host::bare(dir.path());
+        let socket = dir.path().join("notify");
+        let systemd = UnixDatagram::bind(&socket).unwrap();
+        systemd.set_nonblocking(true).unwrap();
+        let watchdog = Some((socket, Duration::from_secs(30 * 60)));
+        let desk = Desk { systemd: watchdog, ..Desk::wanting("rendered-b", Some(image("b"))) };
+        let hand = Arc::new(AtomicU64::new(1_000_000_000_000));
+        Self { dir, desk, systemd, abandoned: Rc::default(), hand }
+    }
+
+    fn agent(&self, says: Option<&'static str>) -> Agent<Desk> {
+        let os = Played {
+            silent: true,
+            says,
+            abandoned: Rc::clone(&self.abandoned),
+            pulled: Box::new(|| Box::pin(std::future::pending())),
+            ..Played::running(image("a"))
+        };
+        let (root, clock) = (Root::open(self.dir.path()).unwrap(), Clock::moved_by(Arc::clone(&self.hand)));
+        self.desk.agent(Host { os: Box::new(os), clock, ..Host::in_directory(root, FailPoints::off()) })
+    }
+
+    /// A process lives for some minutes, by the clock that nobody sets as well, and is killed.
+    async fn live(&self, minutes: u64) -> Vec<NodeReport> {
+        self.desk.reports.borrow_mut().clear();
+        let mut agent = self.agent(None);
+        assert!(Broken::live(&mut agent, Duration::from_secs(minutes * 60)).await.is_none());
+        self.hand.fetch_add(minutes * 60_000_000, Ordering::Relaxed);
+        self.desk.reports.borrow().clone()
+    }
+}
+
+/// bootc under a systemd that passes no pipe tells nothing until its end: the work has limits of its own, so the watchdog
+/// is fed meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_switch_that_tells_nothing_is_not_ended_by_the_watchdog() {
+    let staging = Staging::new();
+    let mut agent = staging.agent(None);
+    let mut fed = Vec::new();
+    let counts = async {
+        for _ in 0..3 {
+            tokio::time::sleep(Duration::from_secs(30 * 60)).await;
+            fed.push(told(&staging.systemd).iter().filter(|line| line.contains("WATCHDOG=1")).count());
+        }
+    };
+    tokio::select! {
+        end = Box::pin(agent.run()) => panic!("it ended: {end:?}"),
+        () = counts => {}
+    }
+    assert!(fed.iter().all(|count| (1..=4).contains(count)), "signs of life in each half an hour: {fed:?}");
+}
+
+/// The limit is one of the staging, not of a process: whoever restarts the agent does not begin it anew.
+#[tokio::test(start_paused = true)]
+async fn the_time_of_a_staging_counts_over_restarts() {
+    let staging = Staging::new();
+    let late = |reports: &[NodeReport]| {
+        let reason = |report: &NodeReport| report.fault.as_ref().map(|fault| fault.reason.clone());
+        reports.iter().filter_map(reason).any(|reason| reason == "OsTooSlow")
+    };
+    for _ in 0..4 {
+        assert!(!late(&staging.live(29).await), "it has two hours");
+    }
+    assert!(late(&staging.live(5).await), "two hours are over");
+    assert_eq!(staging.abandoned.get(), 1);
+    // Another try has two hours of its own.
+    assert!(!late(&staging.live(29).await));
+}
+
+/// MCD-041: another target does not wait for the end of a pull; a change that is none does not end it.
+#[tokio::test(start_paused = true)]
+async fn another_target_ends_a_staging() {
+    let staging = Staging::new();
+    let desk = &staging.desk;
+    desk.config("rendered-c", &Desk::empty("rendered-c"));
+    let mut agent = staging.agent(None);
+    let act = async {
+        for _ in 0..3 {
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            desk.nudge.notify_one();
+        }
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(desk.reports.borrow().last().unwrap().phase, "Staging");
+        assert_eq!(staging.abandoned.get(), 0);
+        let config = ConfigName::new("rendered-c").unwrap();
+        *desk.wanted.borrow_mut() = Target { config, image: Some(image("a")) };
+        desk.nudge.notify_one();
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        desk.reports.borrow().last().unwrap().clone()
+    };
+    let report = tokio::select! {
+        end = Box::pin(agent.run()) => panic!("it ended: {end:?}"),
+        report = act => report,
+    };
+    assert_eq!((report.state, report.phase.as_str()), (State::Done, "Idle"), "{report:#?}");
+    assert_eq!(report.current_config.unwrap().as_str(), "rendered-c");
+    assert_eq!(staging.abandoned.get(), 1, "what was begun is ended");
+}
+
+/// Whoever looks at the node while it waits for somebody else's transaction is told so.
+#[tokio::test(start_paused = true)]
+async fn a_transaction_of_somebody_else_is_told_as_a_wait() {
+    const WHOSE: &str = "the rpm-ostree transaction \"upgrade\" of cockpit";
+    let staging = Staging::new();
+    let mut agent = staging.agent(Some("waiting for the rpm-ostree transaction \"upgrade\" of cockpit"));
+    assert!(Broken::live(&mut agent, Duration::from_secs(60)).await.is_none());
+    let report = staging.desk.reports.borrow().last().unwrap().clone();
+    assert_eq!((report.state, report.waiting.as_deref()), (State::Working, Some(WHOSE)));
+    let status = told(&staging.systemd).join("");
+    assert!(
+        status.contains(&format!("STATUS=Working: Staging for rendered-b; waits for {WHOSE}")),
+        "{status}"
+    );
+    // What `status` reads: the record does not tell it.
+    assert_eq!(staging.desk.kept.borrow().as_ref().unwrap().waiting.as_deref(), Some(WHOSE));
+}
+
+/// MCD-217: however often the undoing fails, the fault that began it is told first, and once.
+#[tokio::test(start_paused = true)]
+async fn an_undoing_that_fails_again_and_again_tells_what_began_it() {
+    let dir = tempfile::tempdir().unwrap();
+    plain_host::bare(dir.path());
+    let failed = |cause: &str| {
+        let (object, cause) = ("the sysroot".to_owned(), cause.to_owned());
+        HostError::Os { object, cause, class: Class::Retry, reason: "SysrootBusy", next: "Wait.".to_owned() }
+    };
+    let left = Cell::new(5);
+    let os = Played {
+        pulled: Box::new(move || Box::pin(async move { Err(failed("the first cause")) })),
+        unstaged: Box::new(move || match left.replace(left.get() - 1) {
+            1.. => Err(failed("the second cause")),
+            _ => Ok(()),
+        }),
+        ..Played::running(image("a"))
+    };
+    let root = Root::open(dir.path()).unwrap();
+    let desk = Desk::wanting("rendered-b", Some(image("b")));
+    let mut agent = desk.agent(Host { os: Box::new(os), ..Host::in_directory(root, FailPoints::off()) });
+    assert!(Broken::live(&mut agent, Duration::from_secs(60)).await.is_none());
+    let reports = desk.reports.borrow();
+    let undoing: Vec<&str> =
+        reports.iter().map(|report| report.reason.as_str()).filter(|why| why.contains("second")).collect();
+    assert!(undoing.len() >= 4, "{reports:#?}");
+    for why in undoing {
+        assert!(why.contains("the first cause; undoing it failed too: "), "{why}");
+        assert_eq!(why.matches("undoing it failed too").count(), 1, "{why}");
+    }
+}
+
+/// What was noticed last is what a person is told first, with the time of that.
+#[test]
+fn the_newest_fault_is_told_and_since_when() {
+    let at = |seconds: u64| Timestamp::from_micros(seconds * 1_000_000);
+    let mut record = undone(&Made::with_image(), &[Event::Stage]);
+    record.blame(fault(Class::Degraded, "Io"), at(100));
+    record.blame(fault(Class::Degraded, "Io"), at(900));
+    let told = |fault_since: Option<u64>| {
+        let fault = fault_since.map(|_| fault(Class::Degraded, "InvalidDocument"));
+        let health = Health { fault, fault_since: fault_since.map(at), ..Health::default() };
+        let report = report(Some(&record), &health);
+        (report.fault.unwrap().reason, report.since)
+    };
+    let io = ("Io".to_owned(), at(100).to_string());
+    assert_eq!(told(None), io);
+    assert_eq!(told(Some(50)), io);
+    assert_eq!(told(Some(200)), ("InvalidDocument".to_owned(), at(200).to_string()));
+}
+
+/// What is wrong has the time at which it was noticed, not that of the commit or of the phase.
+#[tokio::test(start_paused = true)]
+async fn degraded_since_is_the_time_of_the_fault() {
+    let staging = Staging::new();
+    *staging.desk.wanted.borrow_mut() =
+        Target { config: ConfigName::new("rendered-b").unwrap(), image: Some(image("a")) };
+    let mut agent = staging.agent(None);
+    let act = async {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let done = staging.desk.reports.borrow().last().unwrap().clone();
+        assert_eq!(done.state, State::Done);
+        let later = staging.hand.fetch_add(3_600_000_000, Ordering::Relaxed) + 3_600_000_000;
+        staging.desk.config("rendered-c", "{");
+        staging.desk.wanted.borrow_mut().config = ConfigName::new("rendered-c").unwrap();
+        for _ in 0..2 {
+            staging.desk.nudge.notify_one();
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            let report = staging.desk.reports.borrow().last().unwrap().clone();
+            assert_eq!(
+                (report.state, report.since),
+                (State::Degraded, Timestamp::from_micros(later).to_string())
+            );
+            staging.hand.fetch_add(60_000_000, Ordering::Relaxed);
+        }
+    };
+    tokio::select! {
+        end = Box::pin(agent.run()) => panic!("it ended: {end:?}"),
+        () = act => {}
+    }
+}
+
+/// A reboot that `apply --no-reboot` left to a person is a person's, also for the daemon that is started after it.
+#[tokio::test(start_paused = true)]
+async fn a_reboot_that_was_left_to_a_person_is_not_asked_for() {
+    let broken = Broken::new();
+    broken.mend();
+    let mut apply = broken.agent(Class::Retry, "Io").with(Until::Settled, Reboots::Left);
+    assert_eq!(Broken::live(&mut apply, LONG).await.unwrap().unwrap(), End::Reboot);
+    drop(apply);
+    for _ in 0..2 {
+        assert!(Broken::live(&mut broken.agent(Class::Retry, "Io"), LONG).await.is_none(), "it rebooted");
+        let report = broken.desk.reports.borrow().last().unwrap().clone();
+        assert_eq!((report.state, report.phase.as_str()), (State::Working, "Rebooting"));
+        assert!(report.waiting.unwrap().contains("apply --no-reboot"));
+    }
+    // Whoever applies it once more without the flag has changed their mind.
+    let mut apply = broken.agent(Class::Retry, "Io").with(Until::Settled, Reboots::Asked);
+    assert_eq!(Broken::live(&mut apply, LONG).await.unwrap().unwrap(), End::Reboot);
+    drop(apply);
+    // Somebody rebooted: the daemon goes on.
+    plain_host::boot(broken.dir.path(), 2);
+    let root = Root::open(broken.dir.path()).unwrap();
+    let os = Played::running(image("b"));
+    let host = Host { os: Box::new(os), ..Host::in_directory(root, FailPoints::off()) };
+    assert!(Broken::live(&mut broken.desk.agent(host), LONG).await.is_none());
+    let report = broken.desk.reports.borrow().last().unwrap().clone();
+    assert_eq!((report.state, report.waiting), (State::Done, None), "{:?}", report.fault);
+}

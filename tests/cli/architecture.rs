@@ -1,0 +1,358 @@
+//! The tables of the design, held by a test: who imports whom, which crate is used where, and what every file looks
+//! like. That `core/` imports nothing of the agent is Cargo's to say, and that it calls no clock and no file system is
+//! clippy's (`core/clippy.toml`).
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use crate::import_graph::{File, Graph, without_strings};
+
+/// Imports go one way. A folder that is not listed fails: it has to be given its place first.
+const IMPORTS: [(&str, &[&str]); 17] = [
+    ("model", &[]),
+    ("plan", &["model"]),
+    ("update", &["model", "plan"]),
+    ("decide", &["model", "plan", "update"]),
+    ("report", &["model", "plan", "update"]),
+    ("host", &["model"]),
+    ("settings", &["model", "host"]),
+    ("observe", &["model", "host"]),
+    ("journal", &["model", "plan", "update", "host"]),
+    ("apply", &["model", "plan", "journal", "host"]),
+    // The control plane as a directory is read through the wall.
+    ("control", &["model", "decide", "report", "host"]),
+    ("telemetry", &["model", "report"]),
+    ("duties", &["model", "host", "control"]),
+    ("sandbox", &["model", "plan", "host", "control"]),
+    // A verb of the binary for the tests of the OS backends.
+    ("os_call", &["model", "host"]),
+    ("agent", &ALL),
+    ("cli", &ALL),
+];
+
+const ALL: [&str; 16] = [
+    "model",
+    "plan",
+    "update",
+    "decide",
+    "report",
+    "host",
+    "settings",
+    "observe",
+    "journal",
+    "apply",
+    "control",
+    "telemetry",
+    "duties",
+    "sandbox",
+    "agent",
+    "cli",
+];
+
+/// What `core/` may be built with: parsers, serializers, digests. None of them reaches a machine.
+const CORE_BUILT_WITH: [&str; 11] = [
+    "base64",
+    "data-url",
+    "flate2",
+    "ignition-config",
+    "serde",
+    "serde_json",
+    "serde-saphyr",
+    "sha2",
+    "similar",
+    "thiserror",
+    "toml",
+];
+
+/// The sources of both crates. The folders of both have different names.
+const BASES: [&str; 2] = ["src", "core/src"];
+
+/// What is said only in these folders.
+const ONLY_IN: [(&str, &[&str]); 16] = [
+    ("rustix::", &["host", "sandbox"]),
+    ("ostree::", &["host"]),
+    ("ostree_ext::", &["host"]),
+    ("zbus::", &["host"]),
+    ("k8s_openapi::", &["control"]),
+    ("kube::", &["control"]),
+    ("secrecy::", &["control"]),
+    ("http::", &["control", "telemetry"]),
+    ("hyper::", &["control", "telemetry"]),
+    ("hyper_util::", &["control", "telemetry"]),
+    ("rustls::", &["control"]),
+    ("tokio_rustls::", &["control", "telemetry"]),
+    ("clap::", &["cli"]),
+    ("std::fs", &["host", "sandbox"]),
+    ("process::Command", &["host", "sandbox"]),
+    ("env::var", &["settings"]),
+];
+
+struct Source {
+    base: &'static str,
+    /// Relative to its base.
+    path: PathBuf,
+    text: String,
+}
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.base, self.path.display())
+    }
+}
+
+impl Source {
+    /// `src/a/b.rs` and `src/a/b/mod.rs` are `["a", "b"]`.
+    fn module(&self) -> Vec<String> {
+        let path = self.path.with_extension("");
+        let mut parts: Vec<String> = path.iter().map(|part| part.to_str().unwrap().to_owned()).collect();
+        if parts.last().is_some_and(|last| last == "mod") {
+            parts.pop();
+        }
+        parts
+    }
+
+    fn folder(&self) -> String {
+        self.module().remove(0)
+    }
+
+    /// Tests beside their module: they play the host, so they may touch a directory of their own.
+    fn is_test(&self) -> bool {
+        self.path.iter().any(|part| part == "tests" || part == "tests.rs")
+    }
+
+    fn is_root(&self) -> bool {
+        let executable = self.path == Path::new("main.rs") || self.path.starts_with("bin");
+        executable || self.path == Path::new("lib.rs")
+    }
+
+    /// The code: without comments, and without the tests at the end of the file.
+    fn code(&self) -> String {
+        let until_tests = self.text.split("#[cfg(test)]").next().unwrap();
+        let lines = until_tests.lines().filter(|line| !line.trim_start().starts_with("//"));
+        lines.map(|line| line.split(" // ").next().unwrap()).collect::<Vec<_>>().join("\n")
+    }
+
+    /// The top-level modules that the code names.
+    fn imports(&self) -> BTreeSet<String> {
+        let code = self.code();
+        let mut found = BTreeSet::new();
+        for rest in after(&code, "crate::") {
+            found.extend(names(rest));
+        }
+        // `super` as often as the module is deep is the crate itself.
+        let root = format!("{}::", vec!["super"; self.module().len()].join("::"));
+        for rest in after(&code, &root) {
+            found.extend(names(rest));
+        }
+        found.remove(&self.folder());
+        found
+    }
+}
+
+/// What follows each mention of a path that begins here and not in the middle of another one.
+fn after<'a>(code: &'a str, path: &str) -> Vec<&'a str> {
+    let begins =
+        |at: usize| !code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':' || c == '$');
+    code.match_indices(path).filter(|(at, _)| begins(*at)).map(|(at, _)| &code[at + path.len()..]).collect()
+}
+
+/// The first names of a path or of a braced list of paths.
+fn names(rest: &str) -> Vec<String> {
+    let name = |text: &str| -> String {
+        text.trim_start().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
+    };
+    let Some(list) = rest.strip_prefix('{') else { return vec![name(rest)] };
+    let (mut depth, mut names) = (0, vec![name(list)]);
+    for (at, c) in list.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' if depth == 0 => break,
+            '}' => depth -= 1,
+            ',' if depth == 0 => names.push(name(&list[at + 1..])),
+            _ => {}
+        }
+    }
+    names.retain(|name| !name.is_empty());
+    names
+}
+
+fn sources() -> Vec<Source> {
+    fn walk(directory: &Path, base: &'static str, found: &mut Vec<Source>) {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                walk(&path, base, found);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                found.push(Source { base, path: path.strip_prefix(base).unwrap().to_owned(), text });
+            }
+        }
+    }
+    let mut found = Vec::new();
+    for base in BASES {
+        let before = found.len();
+        walk(Path::new(base), base, &mut found);
+        assert!(found.len() > before + 20, "{base}: {} sources", found.len() - before);
+    }
+    found
+}
+
+fn none(wrong: &[String]) {
+    assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
+}
+
+#[test]
+fn imports_go_one_way() {
+    let mut wrong = Vec::new();
+    for source in sources().iter().filter(|source| !source.is_root() && !source.is_test()) {
+        let folder = source.folder();
+        let Some((_, allowed)) = IMPORTS.iter().find(|(name, _)| *name == folder) else {
+            wrong.push(format!("{source}: the folder {folder} has no place in the table"));
+            continue;
+        };
+        let known = |import: &String| ALL.contains(&import.as_str());
+        for import in
+            source.imports().iter().filter(|import| known(import) && !allowed.contains(&import.as_str()))
+        {
+            wrong.push(format!("{source} imports {import}; {folder} may import {allowed:?}"));
+        }
+    }
+    none(&wrong);
+}
+
+#[test]
+fn crates_stay_in_their_folders() {
+    let mut wrong = Vec::new();
+    for source in sources().iter().filter(|source| !source.is_root() && !source.is_test()) {
+        for (word, folders) in
+            ONLY_IN.iter().filter(|(_, folders)| !folders.contains(&source.folder().as_str()))
+        {
+            if !after(&source.code(), word).is_empty() {
+                wrong.push(format!("{source} says {word}, which belongs to {folders:?}"));
+            }
+        }
+    }
+    none(&wrong);
+}
+
+#[test]
+fn core_depends_on_nothing_that_reaches_a_machine() {
+    let manifest = std::fs::read_to_string("core/Cargo.toml").unwrap();
+    let sections = manifest.split("\n[").skip(1);
+    let mut named = Vec::new();
+    // What its tests are built with is in no product.
+    let named_so = |section: &&str| {
+        let name = section.split(']').next().unwrap();
+        name.contains("dependencies") && name != "dev-dependencies"
+    };
+    for section in sections.filter(named_so) {
+        assert!(section.starts_with("dependencies]"), "core/Cargo.toml: [{section}");
+        let lines = section.lines().skip(1).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        named.extend(lines.map(|line| line.split([' ', '.', '=']).next().unwrap().to_owned()));
+    }
+    assert_eq!(named, CORE_BUILT_WITH);
+}
+
+/// A file as a part of the import graph.
+fn file(source: &Source) -> File {
+    let name = if source.base == "src" { "agent" } else { "core" };
+    let own = source.module().into_iter().filter(|part| part != "lib");
+    let module = std::iter::once(name.to_owned()).chain(own).collect();
+    File { name: source.to_string(), module, code: without_strings(&source.code()) }
+}
+
+#[test]
+fn no_files_import_each_other_in_a_circle() {
+    let is_executable = |source: &Source| source.is_root() && source.path != Path::new("lib.rs");
+    let sources = sources().into_iter().filter(|source| !source.is_test() && !is_executable(source));
+    let files: Vec<File> = sources.map(|source| file(&source)).collect();
+    assert!(files.len() > 150, "{} files", files.len());
+    let (agent, others): (Vec<_>, Vec<_>) = Graph::new(files)
+        .circles()
+        .into_iter()
+        .partition(|circle| circle.lines().skip(1).all(|line| line.matches("src/agent/").count() == 2));
+    none(&others);
+    // `Agent` holds what its parts remember, and its parts are methods of it, until one function decides.
+    assert_eq!(agent.len(), 1, "src/agent has no circle any more: take it out of this test");
+}
+
+#[test]
+fn import_circles_are_found() {
+    let circles = |files: &[(&'static str, &str, &str)]| {
+        let sources = files.iter().map(|(base, path, text)| Source {
+            base,
+            path: PathBuf::from(path),
+            text: (*text).to_owned(),
+        });
+        Graph::new(sources.map(|source| file(&source)).collect()).circles()
+    };
+    let one = ("src", "a/one.rs", "use super::two::{self, Two};\nfn f() { two::g(\"crate::a::one::x\") }\n");
+    let two = ("src", "a/two.rs", "// use super::one::One;\npub struct Two;\n");
+    let folder = ("src", "a/mod.rs", "mod one;\nmod two;\npub use one::One;\npub(crate) use two::Two;\n");
+    assert_eq!(circles(&[one, two, folder]), [""; 0]);
+    // By a declaration, by a path, through the folder that re-exports it, through a name of another file, and below it.
+    for text in [
+        "use super::one::One;\n",
+        "fn f() { crate::a::one::g(); }\n",
+        "use super::One;\n",
+        "use super::one;\nfn f() { one::g(); }\n",
+        "#[cfg(x)]\nuse crate::{\n    b::C,\n    a::{one::One, three},\n};\n",
+    ] {
+        let found = circles(&[one, ("src", "a/two.rs", text), folder]);
+        assert_eq!(found.len(), 1, "{text}: {found:?}");
+        assert!(found[0].contains("src/a/two.rs imports src/a/one.rs: "), "{found:?}");
+    }
+    let through = [
+        ("core/src", "lib.rs", "pub mod m;\n"),
+        ("core/src", "m/mod.rs", "mod x;\nmod y;\nuse x::X;\nfn f(_: X) {}\n"),
+        ("core/src", "m/x.rs", "use super::y::Y;\n"),
+        ("core/src", "m/y.rs", "use crate::m::f;\n"),
+    ];
+    assert!(circles(&through)[0].starts_with("a circle of 3 files:"), "{:?}", circles(&through));
+}
+
+/// The negative control of the power cuts takes out what goes through this one door.
+#[test]
+fn fsync_has_one_door() {
+    let calls = |source: &Source| {
+        let code = source.code();
+        ["rustix::fs::fsync", "rustix::fs::fdatasync", "sync_all", "sync_data"]
+            .into_iter()
+            .any(|word| code.contains(word))
+    };
+    let callers: Vec<_> = sources().into_iter().filter(|source| !source.is_test() && calls(source)).collect();
+    let names: Vec<_> = callers.iter().map(Source::to_string).collect();
+    assert_eq!(names, ["src/host/fsync.rs"]);
+}
+
+#[test]
+fn every_file_is_short_introduced_and_named_for_what_it_is() {
+    let mut wrong = Vec::new();
+    for source in sources() {
+        let lines = source.text.lines().count();
+        if lines > 450 {
+            wrong.push(format!("{source} has {lines} lines; split it at a seam (450)"));
+        }
+        if !source.text.starts_with("//!") {
+            wrong.push(format!("{source} does not say what it is for (//!)"));
+        }
+        let vague = ["util", "utils", "helper", "helpers", "manager", "common", "misc"];
+        if source.module().iter().any(|part| vague.contains(&part.as_str())) {
+            wrong.push(format!("{source} has a name that says nothing"));
+        }
+    }
+    none(&wrong);
+}
+
+#[test]
+fn the_scan_sees_what_it_has_to_see() {
+    let source =
+        |path: &str, text: &str| Source { base: "src", path: PathBuf::from(path), text: text.to_owned() };
+    let imports = |path, text| source(path, text).imports().into_iter().collect::<Vec<_>>().join(" ");
+    assert_eq!(imports("plan/a.rs", "use crate::host::root;\n// crate::agent::x\n"), "host");
+    assert_eq!(imports("plan/a.rs", "use crate::{model::{A, B}, host};"), "host model");
+    assert_eq!(imports("plan/a.rs", "use super::super::host::Root; use super::b;"), "host");
+    assert_eq!(imports("plan/mod.rs", "fn f() { super::agent::run(); }"), "agent");
+    assert_eq!(imports("plan/a.rs", "use super::b;\n#[cfg(test)]\nmod tests { use crate::agent; }"), "");
+    assert!(after("std::fs::read", "std::fs").len() == 1 && after("xstd::fs", "std::fs").is_empty());
+}

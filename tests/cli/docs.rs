@@ -1,0 +1,317 @@
+//! The documents for administrators hold what the code holds: every fault word, every link, every verb.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use crate::node;
+
+fn below(directory: &Path, suffix: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(below(&path, suffix));
+        } else if path.to_str().unwrap().ends_with(suffix) {
+            found.push(path);
+        }
+    }
+    found
+}
+
+/// The sources of both crates.
+fn sources() -> Vec<PathBuf> {
+    ["src", "core/src"].iter().flat_map(|base| below(Path::new(base), ".rs")).collect()
+}
+
+fn documents() -> Vec<PathBuf> {
+    let mut documents = below(Path::new("docs"), ".md");
+    documents.extend(["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(PathBuf::from));
+    documents
+}
+
+/// What stands in quotes in a text.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('"').skip(1).step_by(2)
+}
+
+fn is_word(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_uppercase()) && text.chars().all(|c| c.is_ascii_alphanumeric())
+}
+
+/// The words of `fn reason` bodies, and those that a `Fault` is made with.
+fn words_of_code() -> BTreeSet<String> {
+    let mut words = BTreeSet::new();
+    // The reasons of events and conditions are no faults: the reference has them.
+    let told = ["report/occurrence.rs", "report/conditions.rs", "mcn/merge.rs"];
+    let faults = |path: &PathBuf| !told.iter().any(|file| path.ends_with(file));
+    for path in sources().into_iter().filter(faults) {
+        let source = std::fs::read_to_string(&path).unwrap();
+        let methods = source.split("fn reason(self)").skip(1).chain(source.split("fn reason(&self)").skip(1));
+        for body in methods {
+            let body = body.split_once("\n    }\n").unwrap().0;
+            words.extend(quoted(body).filter(|word| is_word(word)).map(str::to_owned));
+        }
+        for rest in source.split(" reason: \"").skip(1) {
+            words.extend(rest.split_once('"').map(|(word, _)| word.to_owned()));
+        }
+    }
+    words
+}
+
+/// Each reason has a section with its class, its cause and a fix.
+#[test]
+fn every_fault_reason_is_documented_once() {
+    let page = std::fs::read_to_string("docs/troubleshoot.md").unwrap();
+    let section = page.split("\n## Reasons\n").nth(1).unwrap().split("\n## ").next().unwrap();
+    let entries: Vec<&str> = section.split("\n### ").skip(1).collect();
+    let documented: BTreeSet<String> =
+        entries.iter().filter_map(|entry| Some(entry.lines().next()?.to_owned())).collect();
+    let words = words_of_code();
+    assert!(words.len() > 40, "the code was not scanned: {words:?}");
+    assert_eq!(documented, words);
+    assert_eq!(entries.len(), documented.len(), "a reason is documented twice");
+    for entry in entries {
+        let paragraphs: Vec<&str> = entry.trim().split("\n\n").collect();
+        let [_, cause, fix] = paragraphs[..] else { panic!("not three paragraphs: {entry}") };
+        let class = cause.split('`').nth(1).unwrap();
+        assert!(["retry", "degraded", "unreconcilable", "fatal"].contains(&class), "{entry}");
+        assert!(cause.starts_with("Class `") && fix.starts_with("Fix: "), "{entry}");
+    }
+}
+
+/// A cell is read at a glance: what needs more words stands below its table.
+#[test]
+fn table_cells_are_short() {
+    for document in documents() {
+        let text = std::fs::read_to_string(&document).unwrap();
+        for cell in text.lines().filter(|line| line.starts_with('|')).flat_map(|line| line.split('|')) {
+            let words = cell.split_whitespace().count();
+            assert!(words <= 20, "{}: {words} words in a cell: {cell}", document.display());
+        }
+    }
+}
+
+/// Pictures are drawn from data: see docs/pictures/make.
+#[test]
+fn pictures_match_their_data() {
+    let output = std::process::Command::new("docs/pictures/make").arg("--check").output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{out}{err}");
+}
+
+/// The README's table has the figures of the page.
+#[test]
+fn readme_has_the_figures_of_the_page() {
+    let (readme, page) =
+        ["README.md", "docs/figures.md"].map(|page| std::fs::read_to_string(page).unwrap()).into();
+    for (start, agent, daemon) in [("| target to `Done`", 3, 4), ("| RSS, connected and idle", 3, 4)] {
+        let row = page.lines().find(|line| line.starts_with(start)).unwrap();
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let daemon = cells[daemon].split(" (").next().unwrap();
+        assert!(readme.contains(&format!("| {} | {daemon} |", cells[agent])), "{row}");
+    }
+}
+
+/// The totals that README and reliability page name are those of the data.
+#[test]
+fn power_cut_totals_match_the_data() {
+    let data = std::fs::read_to_string("docs/power-cuts.csv").unwrap();
+    let (mut cuts, mut wrong) = ([0_u32; 2], 0_u32);
+    for line in data.lines().skip(1) {
+        let cells: Vec<&str> = line.split(',').collect();
+        let series: usize = cells[0].parse().unwrap();
+        cuts[series - 1] += cells[5].parse::<u32>().unwrap();
+        wrong += cells[11..14].iter().map(|cell| cell.parse::<u32>().unwrap()).sum::<u32>();
+    }
+    assert_eq!((cuts, wrong), ([1527, 300], 0));
+    for page in ["README.md", "docs/reliability.md"] {
+        assert!(std::fs::read_to_string(page).unwrap().contains("1,527"), "{page}");
+    }
+}
+
+/// What the reference lists is what the code has: the events' reasons and the metrics' names.
+#[test]
+fn the_reference_names_every_event_and_every_metric() {
+    let page = std::fs::read_to_string("docs/reference.md").unwrap();
+    let listed: BTreeSet<&str> = page.split('`').skip(1).step_by(2).collect();
+    let source = std::fs::read_to_string("core/src/report/occurrence.rs").unwrap();
+    let reasons = source.split("fn reason(").nth(1).unwrap().split_once("\n    }\n").unwrap().0;
+    let mut wanted: Vec<String> = quoted(reasons).map(str::to_owned).collect();
+    assert!(wanted.len() > 15, "{wanted:?}");
+    let mut metrics = 0;
+    for file in ["src/telemetry/metrics.rs", "src/cli/telemetry.rs"] {
+        let source = std::fs::read_to_string(file).unwrap();
+        let code = source.split("#[cfg(test)]").next().unwrap();
+        for name in quoted(code).filter(|word| {
+            ["mcd_", "machine_config_agent_", "process_"].iter().any(|prefix| word.starts_with(prefix))
+        }) {
+            let listed_so = [name.to_owned(), format!("{name}_total")];
+            let found = listed_so.iter().find(|name| listed.contains(name.as_str()));
+            wanted.push(found.cloned().unwrap_or_else(|| name.to_owned()));
+            metrics += 1;
+        }
+    }
+    assert!(metrics > 14, "{metrics}");
+    let missing: Vec<&String> = wanted.iter().filter(|name| !listed.contains(name.as_str())).collect();
+    assert!(missing.is_empty(), "docs/reference.md does not name {missing:?}");
+}
+
+/// The anchor of a heading, as GitHub makes it.
+fn anchor_of(line: &str) -> String {
+    let Some(title) = line.starts_with('#').then(|| line.trim_start_matches('#').trim()) else {
+        return String::new();
+    };
+    let kept = title.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect()
+}
+
+#[test]
+fn every_link_leads_somewhere() {
+    let mut links = 0;
+    for document in documents() {
+        let text = std::fs::read_to_string(&document).unwrap();
+        for link in text.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0)) {
+            if link.contains("://") {
+                continue;
+            }
+            links += 1;
+            let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let to = if file.is_empty() { document.clone() } else { document.parent().unwrap().join(file) };
+            assert!(to.is_file(), "{} links to {link}", document.display());
+            let text = std::fs::read_to_string(&to).unwrap_or_default();
+            let found = anchor.is_empty() || text.lines().any(|line| anchor_of(line) == anchor);
+            assert!(found, "{} links to {link}, which has no such heading", document.display());
+        }
+    }
+    assert!(links >= 6, "{links} links");
+}
+
+/// The page is the way in for whoever changes the code: what it names has to be there, and it names each crate.
+#[test]
+fn architecture_page_names_existing_files_and_every_dependency() {
+    let page = std::fs::read_to_string("docs/architecture.md").unwrap();
+    let quoted: BTreeSet<&str> = page.split('`').skip(1).step_by(2).collect();
+    let paths: Vec<&&str> = quoted.iter().filter(|text| text.contains('/')).collect();
+    assert!(paths.len() > 30, "{paths:?}");
+    let missing: Vec<_> = paths.into_iter().filter(|path| !Path::new(path).exists()).collect();
+    assert!(missing.is_empty(), "docs/architecture.md names {missing:?}, which do not exist");
+    for manifest in ["Cargo.toml", "core/Cargo.toml"] {
+        let text = std::fs::read_to_string(manifest).unwrap();
+        let section = text.split("\n[dependencies]\n").nth(1).unwrap().split("\n[").next().unwrap();
+        let named = section.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_lowercase()));
+        for name in named.map(|line| line.split([' ', '.', '=']).next().unwrap()) {
+            assert!(
+                quoted.contains(name),
+                "docs/architecture.md does not say what {name} of {manifest} is for"
+            );
+        }
+    }
+}
+
+/// The commands of our own binary in a text: after a prompt, a path, a quote or at the beginning of a line.
+fn own_commands(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for line in text.lines() {
+        for (at, _) in line.match_indices("machine-config-agent ") {
+            let before = line[..at].trim_end_matches(|c: char| c.is_ascii_lowercase() || c == '/');
+            let starts = before.trim_start().is_empty()
+                || before.ends_with(['`', '"', '='])
+                || ["; ", "&& ", "then ", "$ ", "Next: "].iter().any(|head| before.ends_with(head));
+            if !starts {
+                continue;
+            }
+            let rest = &line[at + "machine-config-agent ".len()..];
+            let end = ["`", "#", ";", "\\n", "|", " &&", "\""].iter().filter_map(|end| rest.find(end)).min();
+            found.push(rest[..end.unwrap_or(rest.len())].trim().to_owned());
+        }
+    }
+    found
+}
+
+#[test]
+fn commands_are_seen_where_people_find_them() {
+    let text = "Next: machine-config-agent status\n  machine-config-agent plan --to b   # why\n see `machine-config-agent verify`; \
+                then\nExecStart=/usr/bin/machine-config-agent daemon --directory /x\n systemctl restart machine-config-agent now\n";
+    assert_eq!(own_commands(text), ["status", "plan --to b", "verify", "daemon --directory /x"]);
+}
+
+/// What a text tells people to type has to work: the verb, its flags, and those it can't do without.
+#[test]
+fn every_command_in_texts_is_understood() {
+    let mut texts: Vec<PathBuf> = documents();
+    texts.push("dist/machine-config-agent.catalog".into());
+    texts.extend(sources());
+    texts.extend(below(Path::new("systemd"), ".service"));
+    texts.extend(below(Path::new("systemd"), ".conf"));
+    texts.extend(below(Path::new("dist"), ".md"));
+    let help = |words: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_machine-config-agent"));
+        let output = command.args(words).arg("--help").output().unwrap();
+        output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
+    };
+    let mut seen = BTreeSet::new();
+    for path in texts {
+        let text = std::fs::read_to_string(&path).unwrap();
+        // The tests at the end of a source try what does not work, too.
+        let text = text.split("#[cfg(test)]").next().unwrap();
+        for command in own_commands(text) {
+            let mut words = command.split_whitespace();
+            let Some(verb) = words.next().filter(|verb| verb.chars().all(|c| c.is_ascii_lowercase())) else {
+                continue;
+            };
+            if verb == "sandbox" && !cfg!(feature = "backend-ostree") {
+                continue;
+            }
+            let told = format!("{}: machine-config-agent {command}", path.display());
+            let help = help(&[verb]).unwrap_or_else(|| panic!("no such verb: {told}"));
+            let usage = help.lines().find(|line| line.starts_with("Usage: ")).unwrap();
+            let flags: Vec<&str> = words
+                .filter(|word| word.starts_with('-'))
+                .map(|word| word.split('=').next().unwrap())
+                .collect();
+            for flag in &flags {
+                let known = |line: &str| line.split([' ', ',']).any(|word| word == *flag);
+                assert!(*flag == "-" || help.lines().any(known), "no such flag {flag}: {told}");
+            }
+            let required = usage.split_whitespace().filter(|word| word.starts_with("--"));
+            for flag in required {
+                assert!(flags.contains(&flag), "it needs {flag}: {told}");
+            }
+            seen.insert(verb.to_owned());
+        }
+    }
+    assert!(seen.len() >= 6, "{seen:?}");
+}
+
+/// The indented block after the line that begins with a mark.
+fn block(text: &str, mark: &str) -> String {
+    let rest = text.split_once(&format!("\n{mark}")).unwrap_or_else(|| panic!("{mark} is missing")).1;
+    let lines = rest.lines().skip_while(|line| !line.starts_with("    "));
+    let block: Vec<&str> = lines.map_while(|line| line.strip_prefix("    ")).collect();
+    block.join("\n")
+}
+
+/// FIL-013: a plan touches nothing.
+#[test]
+fn the_example_of_the_control_directory_works() {
+    let text = std::fs::read_to_string("docs/install.md").unwrap();
+    let node = node::Node::new();
+    for file in ["target.yaml", "machineconfigs/rendered-worker-1.yaml", "policy.yaml"] {
+        let example = block(&text, &format!("`/etc/machine-config-agent/{file}`"));
+        node.put(&format!("control/{file}"), example);
+    }
+    let host = ["--root", "root", "--os-backend", "none"];
+    let before = node.listing(".");
+    let plan = ["plan", "--to", "desired", "--directory", "control"];
+    let ran = node.run(&[&plan[..], &host].concat());
+    assert_eq!(node.listing("."), before, "a plan touches nothing");
+    for word in ["restart systemd-sysctl.service", "daemon-reload"] {
+        assert!(ran.out.contains(word), "{word}: {}{}", ran.out, ran.err);
+    }
+    let config = "control/machineconfigs/rendered-worker-1.yaml";
+    let ran = node
+        .run(&[&["apply", "--to", config, "--yes", "--policy", "control/policy.yaml"], &host[..]].concat());
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let written = std::fs::read_to_string(node.path("root/etc/sysctl.d/90-node.conf")).unwrap();
+    assert_eq!(written, "vm.swappiness = 10\n");
+}

@@ -1,0 +1,161 @@
+//! What people and programs rely on: `--help`, every JSON and the exit codes, as goldens in `tests/goldens/`.
+//! `UPDATE_GOLDENS=1 cargo test --test cli interfaces` writes them; a review reads the difference.
+
+use std::path::Path;
+
+use crate::node::{Node, QUIET, Ran, apply, config, files, ignition};
+use serde_json::{Value, json};
+
+/// Lines of a terminal that a help may take.
+const SCREEN: usize = 40;
+
+fn golden(name: &str, got: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens").join(name);
+    if std::env::var_os("UPDATE_GOLDENS").is_some_and(|value| value == "1") {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, got).unwrap();
+    }
+    let kept = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(got, kept, "{name} is not as its golden");
+}
+
+/// Replaces what is another in each run: ids, times, durations, the node's name.
+fn masked(value: &mut Value) {
+    match value {
+        Value::Array(list) => list.iter_mut().for_each(masked),
+        Value::Object(map) => {
+            for (key, value) in map {
+                match key.as_str() {
+                    "since" | "started" | "ended" | "id" | "update" | "node" | "directory"
+                        if !value.is_null() =>
+                    {
+                        *value = Value::from(format!("<{key}>"));
+                    }
+                    "durations" => *value = json!({}),
+                    _ => masked(value),
+                }
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+fn json_golden(name: &str, text: &str) {
+    let mut value: Value = serde_json::from_str(text).unwrap();
+    masked(&mut value);
+    golden(name, &format!("{}\n", serde_json::to_string_pretty(&value).unwrap()));
+}
+
+fn verb(node: &Node, words: &[&str]) -> Ran {
+    node.run(&[words, &["--root", "root", "--os-backend", "none"]].concat())
+}
+
+/// A config that uses every kind of thing, so that every key of the JSON shows.
+fn rich(word: &str) -> Value {
+    let mut spec = ignition(json!({
+        "storage": {"files": [
+            {"path": "/etc/motd", "mode": 420, "contents": {"source": format!("data:,{word}")}},
+            {"path": format!("/etc/only-{word}"), "mode": 384, "contents": {"source": "data:,secret"}}]},
+        "systemd": {"units": [{"name": "crio.service", "enabled": word == "b",
+            "dropins": [{"name": "10-x.conf", "contents": format!("[Service]\nNice={}\n", word.len())}]}]},
+        "passwd": {"users": [{"name": "core", "sshAuthorizedKeys": [format!("ssh-ed25519 AAAA{word}")]}]},
+    }));
+    spec["kernelArguments"] = json!([]);
+    spec
+}
+
+#[test]
+fn each_help_is_a_golden_and_fits_on_a_screen() {
+    let node = Node::new();
+    let mut verbs = vec!["daemon", "plan", "apply", "verify", "status", "history"];
+    if cfg!(feature = "backend-ostree") {
+        verbs.push("sandbox");
+        // Without libostree the list of verbs is another.
+        golden("help.txt", &node.run(&["--help"]).out);
+    }
+    for name in verbs {
+        let ran = node.run(&[name, "--help"]);
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        assert!(
+            ran.out.lines().count() <= SCREEN,
+            "the help of {name} takes more than a screen:\n{}",
+            ran.out
+        );
+        let shown = ["Example:", "Examples:"].map(|head| format!("{head}\n  machine-config-agent "));
+        assert!(shown.iter().any(|example| ran.out.contains(example)), "{name} shows no example");
+        assert_eq!(ran.out, node.run(&[name, "-h"]).out);
+        golden(&format!("help-{name}.txt"), &ran.out);
+    }
+}
+
+#[test]
+fn plan_verify_status_and_history_keep_their_shape() {
+    let node = Node::new();
+    json_golden("status-new.json", &verb(&node, &["status", "--output", "json"]).out);
+    node.commit("rendered-worker-a.json", &files(&[("/etc/motd", "a")]));
+    node.commit("rendered-worker-b.json", &files(&[("/etc/motd", "b")]));
+    node.put("rich.json", config("rendered-worker-c", &rich("b")));
+    let plan = ["plan", "--to", "rich.json", "--output", "json"];
+    let ran = verb(&node, &plan);
+    assert_eq!(ran.code, 0);
+    json_golden("plan.json", &ran.out);
+    assert_eq!(verb(&node, &[&plan[..], &["--exit-code"]].concat()).code, 1);
+    let quiet = [&plan[..], &["--policy", "policy.json"]].concat();
+    json_golden("plan-services.json", &verb(&node, &quiet).out);
+    let same = ["plan", "--to", "rendered-worker-b.json", "--exit-code"];
+    assert_eq!(verb(&node, &same).code, 0);
+    let mut disks = files(&[("/etc/motd", "b")]);
+    disks["config"]["storage"]["disks"] = json!([{"device": "/dev/vdb"}]);
+    node.put("disks.json", config("rendered-worker-d", &disks));
+    let ran = verb(&node, &["plan", "--to", "disks.json", "--output", "json"]);
+    assert_eq!(ran.code, 3);
+    json_golden("plan-irreconcilable.json", &ran.out);
+
+    let ran = verb(&node, &["verify", "--output", "json"]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    json_golden("verify-same.json", &ran.out);
+    let ran = verb(&node, &["verify", "--config", "rich.json", "--output", "json"]);
+    assert_eq!(ran.code, 1);
+    json_golden("verify.json", &ran.out);
+    json_golden("status.json", &verb(&node, &["status", "--output", "json"]).out);
+    node.put("root/etc/motd", "drifted");
+    json_golden("status-drift.json", &verb(&node, &["status", "--output", "json"]).out);
+    json_golden("history.json", &node.run(&["history", "--root", "root", "--output", "json"]).out);
+}
+
+#[test]
+fn texts_are_as_people_read_them() {
+    let node = Node::new();
+    let said = verb(&node, &["status"]).out;
+    assert!(said.contains("is not managed yet") && !said.contains("1970"), "{said}");
+    node.commit("rendered-worker-a.json", &files(&[("/etc/motd", "a")]));
+    let said = node.run(&["history", "--root", "root"]).out;
+    assert!(said.contains("(1 step, 0 reboots, "), "{said}");
+    node.put("root/etc/motd", "drifted");
+    let said = verb(&node, &["verify"]).out;
+    assert!(said.starts_with("1 difference from rendered-worker-a:\n"), "{said}");
+    let many: Vec<String> = (0..20).map(|number| format!("/etc/many/{number}")).collect();
+    let many: Vec<(&str, &str)> = many.iter().map(|path| (path.as_str(), "x")).collect();
+    node.put("root/etc/motd", "a");
+    node.put("many.json", config("rendered-worker-m", &files(&many)));
+    let said = node.run(&apply("many.json")).err;
+    assert!(said.contains("files: 21 steps begun\n") && said.contains("files: 21 steps done in "), "{said}");
+    assert!(!said.contains("step 1 of 21") && !said.contains("INFO"), "{said}");
+}
+
+#[test]
+fn the_report_keeps_its_shape() {
+    let node = Node::new();
+    node.put("control/policy.yaml", QUIET);
+    node.put(
+        "control/machineconfigs/rendered-worker-a.yaml",
+        config("rendered-worker-a", &files(&[("/usr/x", "a")])),
+    );
+    node.put("control/target.yaml", "config: rendered-worker-a\n");
+    let daemon = ["daemon", "--directory", "control", "--node-name", "n", "--reboot-by", "supervisor"];
+    // It needs a reboot, which the supervisor plays: the agent ends, the report is that of the last phase.
+    let ran = verb(&node, &daemon);
+    assert_eq!(ran.code, 133, "{}", ran.err);
+    json_golden("report.json", &std::fs::read_to_string(node.path("control/report.json")).unwrap());
+    json_golden("status-rebooting.json", &verb(&node, &["status", "--output", "json"]).out);
+}

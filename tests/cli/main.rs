@@ -1,0 +1,40 @@
+//! What people and other programs see: verbs, exit codes, outputs, the service; and the texts beside the binary:
+//! documents, catalog, manifests, the source tree itself.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    unreachable_pub,
+    missing_docs,
+    missing_debug_implementations,
+    reason = "tests: they stop at the first surprise, and look at files and processes from outside"
+)]
+
+#[path = "../support/node.rs"]
+mod node;
+#[path = "../support/plain_host.rs"]
+mod plain_host;
+#[path = "../support/ran.rs"]
+mod ran;
+#[path = "../support/rendered.rs"]
+mod rendered;
+
+mod architecture;
+mod bad_input;
+mod catalog;
+mod conformance;
+mod control_directory;
+mod docs;
+mod followed;
+mod force_file;
+mod import_graph;
+mod interfaces;
+mod logind;
+mod manifests;
+mod old_records;
+mod reboot;
+mod service;
+mod unchanged;

@@ -1,0 +1,368 @@
+//! The manifests of `dist/manifests` without a server: they parse, they belong together, and each permission in them is
+//! in `docs/permissions.md` with its reason. `tests/cluster/permissions.rs` applies them.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::rendered::{account, file, manifests, of_kind, render, text};
+use serde_json::{Value, json};
+
+/// All that somebody can apply.
+const APPLIED: [(&str, &[&str]); 4] = [
+    ("base", &[]),
+    ("overlays/kubernetes", &[]),
+    ("overlays/openshift", &[]),
+    ("base", &["monitoring", "self-drain", "kubelet-identity"]),
+];
+
+/// The directories with a kustomization.
+fn directories() -> Vec<PathBuf> {
+    let mut found = vec![manifests().join("base")];
+    for parent in ["components", "overlays"] {
+        let entries = std::fs::read_dir(manifests().join(parent)).unwrap();
+        found.extend(entries.map(|entry| entry.unwrap().path()));
+    }
+    found
+}
+
+/// The files with objects in a directory.
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> = entries.filter(|path| !path.ends_with("kustomization.yaml")).collect();
+    files.sort();
+    files
+}
+
+fn strings<'a>(value: &'a Value, pointer: &str) -> Vec<&'a str> {
+    value
+        .pointer(pointer)
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .map(|one| one.as_str().unwrap())
+        .collect()
+}
+
+fn each<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> {
+    value.pointer(pointer).and_then(Value::as_array).into_iter().flatten()
+}
+
+#[test]
+fn every_file_parses_and_is_named_by_its_kustomization() {
+    let mut count = 0;
+    for directory in directories() {
+        let documents = file(&directory.join("kustomization.yaml"));
+        let kustomization = documents.first().unwrap();
+        let patches = each(kustomization, "/patches").filter_map(|patch| patch.get("path")?.as_str());
+        let named: BTreeSet<PathBuf> = strings(kustomization, "/resources")
+            .into_iter()
+            .filter(|name| !name.starts_with(".."))
+            .chain(patches)
+            .map(|name| directory.join(name))
+            .collect();
+        let there = files(&directory);
+        assert_eq!(there.iter().cloned().collect::<BTreeSet<_>>(), named, "{}", directory.display());
+        for path in there {
+            for document in file(&path) {
+                for field in ["/apiVersion", "/kind", "/metadata/name"] {
+                    assert!(!text(&document, field).is_empty(), "{} has no {field}", path.display());
+                }
+                count += 1;
+            }
+        }
+    }
+    assert!(count > 20, "{count} objects");
+}
+
+/// The rules of all roles, as the rows of the document begin: `| base | Role | resources | names | verbs |`.
+fn granted() -> BTreeSet<String> {
+    let mut rows = BTreeSet::new();
+    for directory in directories() {
+        let place = directory.file_name().unwrap().to_str().unwrap().to_owned();
+        for document in files(&directory).iter().flat_map(|path| file(path)) {
+            if !["Role", "ClusterRole"].contains(&text(&document, "/kind")) {
+                continue;
+            }
+            let namespace = text(&document, "/metadata/namespace");
+            let within = if namespace.is_empty() { "cluster".to_owned() } else { format!("`{namespace}`") };
+            for rule in each(&document, "/rules") {
+                let what =
+                    [strings(rule, "/resources"), strings(rule, "/nonResourceURLs")].concat().join(", ");
+                let names = strings(rule, "/resourceNames").join(", ");
+                let what =
+                    if names.is_empty() { format!("`{what}`") } else { format!("`{what}` named `{names}`") };
+                let verbs = strings(rule, "/verbs").join(", ");
+                let name = text(&document, "/metadata/name");
+                assert!(
+                    rows.insert(format!("| {place} | `{name}` | {within} | {what} | {verbs} |")),
+                    "{rule} twice"
+                );
+            }
+        }
+    }
+    assert!(rows.len() > 10, "{rows:?}");
+    rows
+}
+
+#[test]
+fn every_permission_is_in_the_document_with_its_reason() {
+    let document = std::fs::read_to_string("docs/permissions.md").unwrap();
+    let section = document.split("\n## ").find(|section| section.starts_with("Permissions")).unwrap();
+    let mut explained = BTreeSet::new();
+    for row in section.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| in |")) {
+        let (rule, why) = row.trim_end_matches('|').rsplit_once('|').unwrap();
+        assert!(why.trim().len() > 15, "no reason: {row}");
+        assert!(explained.insert(format!("{rule}|")), "twice: {row}");
+    }
+    assert_eq!(explained, granted());
+}
+
+/// Holds whatever the document says.
+#[test]
+fn no_permission_is_wide() {
+    for row in granted() {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let [place, _, within, what, verbs] = cells[..] else { panic!("{row}") };
+        for never in ["*", "secrets", "configmaps", "serviceaccounts", "roles", "`nodes/", "exec"] {
+            assert!(!what.contains(never) && !verbs.contains(never), "{never}: {row}");
+        }
+        for never in ["delete", "update", "escalate", "bind", "impersonate"] {
+            assert!(!verbs.split(", ").any(|verb| verb == never), "{never}: {row}");
+        }
+        if what.contains("controllerconfigs") {
+            assert!(what.contains("named `machine-config-controller`"), "it holds a secret: {row}");
+        }
+        if what.contains("machineconfig") {
+            assert!(!verbs.contains("list") && !verbs.contains("watch"), "configs hold secrets: {row}");
+        }
+        if what.contains("`pods") {
+            assert!(place == "self-drain" && within == "cluster", "{row}");
+        }
+    }
+}
+
+/// The two policies for Nodes know the same annotations as the controllers', and the same exceptions.
+#[test]
+fn policies_agree_on_controllers_annotations() {
+    let all = render("base", &[]);
+    let variable = |policy: &str, name: &str| {
+        let policies = of_kind(&all, "ValidatingAdmissionPolicy");
+        let policy = policies.into_iter().find(|one| text(one, "/metadata/name") == policy).unwrap();
+        let variable = each(policy, "/spec/variables").find(|one| text(one, "/name") == name).unwrap();
+        text(variable, "/expression").to_owned()
+    };
+    let (of_agent, of_kubelet) = ("machine-config-agent-node", "machine-config-agent-kubelet");
+    for name in ["isNew", "stolen", "after"] {
+        assert_eq!(variable(of_agent, name), variable(of_kubelet, name), "{name}");
+    }
+    let keys = |policy| {
+        let list = variable(policy, "ofControllers");
+        let list = list.split_once('[').unwrap().1.split_once(']').unwrap().0.to_owned();
+        list.split(',').map(|key| key.trim().to_owned()).collect::<BTreeSet<_>>()
+    };
+    assert_eq!(keys(of_agent), keys(of_kubelet));
+    assert_eq!(keys(of_agent).len(), 7);
+}
+
+/// The account of the DaemonSet, of the bindings and of the policies is the same, and everything is in its namespace.
+#[test]
+fn what_is_rendered_belongs_together() {
+    for (directory, components) in APPLIED {
+        let all = render(directory, components);
+        let (namespace, name) = account(&all);
+        let user = format!("'system:serviceaccount:{namespace}:{name}'");
+        let is_account = |one: &&Value| {
+            text(one, "/metadata/namespace") == namespace && text(one, "/metadata/name") == name
+        };
+        assert_eq!(
+            of_kind(&all, "ServiceAccount").iter().filter(|one| is_account(one)).count(),
+            1,
+            "{directory}"
+        );
+        let policies = of_kind(&all, "ValidatingAdmissionPolicy");
+        assert_eq!(policies.len(), 3, "{directory}");
+        let (of_kubelets, ours): (Vec<&Value>, Vec<&Value>) = policies
+            .into_iter()
+            .partition(|policy| text(policy, "/metadata/name") == "machine-config-agent-kubelet");
+        // An error in what every kubelet passes must not stop them all.
+        assert_eq!(text(of_kubelets[0], "/spec/failurePolicy"), "Ignore");
+        for policy in ours {
+            assert_eq!(text(policy, "/spec/failurePolicy"), "Fail");
+            assert!(
+                text(policy, "/spec/matchConditions/0/expression").contains(&user),
+                "{directory}: {user}"
+            );
+        }
+        for binding in of_kind(&all, "ValidatingAdmissionPolicyBinding") {
+            assert_eq!(binding.pointer("/spec/validationActions"), Some(&json!(["Deny"])));
+        }
+        for binding in [of_kind(&all, "ClusterRoleBinding"), of_kind(&all, "RoleBinding")].concat() {
+            for subject in each(binding, "/subjects").filter(|subject| text(subject, "/name") == name) {
+                assert_eq!(text(subject, "/namespace"), namespace, "{directory}: {binding}");
+            }
+        }
+        // Events of Nodes are in `default`; all else is in one place.
+        for other in all.iter().filter(|one| one.pointer("/metadata/namespace").is_some()) {
+            let place = text(other, "/metadata/namespace");
+            assert!(place == namespace || place == "default", "{directory}: {other}");
+        }
+    }
+}
+
+#[test]
+fn the_base_needs_no_crd() {
+    let served = ["v1", "apps/v1", "rbac.authorization.k8s.io/v1", "admissionregistration.k8s.io/v1"];
+    for directory in ["base", "overlays/kubernetes"] {
+        for object in render(directory, &["metrics", "kubelet-identity"]) {
+            assert!(served.contains(&text(&object, "/apiVersion")), "{directory}: {object}");
+        }
+    }
+    assert_eq!(of_kind(&render("overlays/openshift", &[]), "Namespace"), Vec::<&Value>::new());
+}
+
+#[test]
+fn the_daemonset_is_as_the_contract_has_it() {
+    for (directory, components) in APPLIED {
+        let all = render(directory, components);
+        let set = of_kind(&all, "DaemonSet").into_iter().next().unwrap();
+        let pod = |pointer: &str| {
+            set.pointer(&format!("/spec/template/spec{pointer}")).cloned().unwrap_or_default()
+        };
+        let wanted = [
+            ("/hostPID", json!(true)),
+            ("/hostNetwork", json!(true)),
+            ("/priorityClassName", json!("system-node-critical")),
+            ("/terminationGracePeriodSeconds", json!(600)),
+            ("/nodeSelector", json!({ "kubernetes.io/os": "linux" })),
+            ("/tolerations", json!([{ "operator": "Exists" }])),
+            ("/automountServiceAccountToken", json!(false)),
+            ("/containers/0/securityContext/privileged", json!(true)),
+            ("/containers/0/resources", json!({ "requests": { "cpu": "20m", "memory": "20Mi" } })),
+            ("/containers/0/terminationMessagePolicy", json!("FallbackToLogsOnError")),
+            ("/containers/0/livenessProbe/httpGet/path", json!("/healthz")),
+            ("/containers/0/readinessProbe/httpGet/path", json!("/readyz")),
+            ("/containers/1", Value::Null),
+        ];
+        for (pointer, value) in wanted {
+            assert_eq!(pod(pointer), value, "{directory}: {pointer}");
+        }
+        let mounts = pod("/containers/0/volumeMounts");
+        let root =
+            mounts.as_array().unwrap().iter().find(|one| text(one, "/mountPath") == "/rootfs").unwrap();
+        assert_eq!(text(root, "/mountPropagation"), "HostToContainer");
+        assert_eq!(set.pointer("/spec/updateStrategy/rollingUpdate/maxUnavailable"), Some(&json!("10%")));
+    }
+}
+
+#[test]
+fn every_flag_of_the_daemonset_exists() {
+    let help =
+        Command::new(env!("CARGO_BIN_EXE_machine-config-agent")).args(["daemon", "--help"]).output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    for (directory, components) in APPLIED {
+        let all = render(directory, components);
+        let set = of_kind(&all, "DaemonSet").into_iter().next().unwrap();
+        let args = strings(set, "/spec/template/spec/containers/0/args");
+        assert_eq!(args.first(), Some(&"daemon"));
+        for flag in args.iter().skip(1).map(|arg| arg.split('=').next().unwrap()) {
+            assert!(help.contains(flag), "{directory}: `daemon` has no {flag}");
+        }
+    }
+}
+
+/// The names of metrics in an expression.
+fn metrics(expression: &str) -> BTreeSet<&str> {
+    let words = expression.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+    words.filter(|word| word.starts_with("mcd_") || word.starts_with("machine_config_agent_")).collect()
+}
+
+#[test]
+fn alerts_name_metrics_that_exist_and_runbooks_that_are_there() {
+    let sources = std::fs::read_to_string("src/telemetry/metrics.rs").unwrap();
+    let rules = file(&manifests().join("components/monitoring/prometheusrule.yaml"));
+    let mut alerts = BTreeSet::new();
+    for rule in each(rules.first().unwrap(), "/spec/groups/0/rules") {
+        let name = text(rule, "/alert");
+        assert!(alerts.insert(name.to_owned()), "{name} twice");
+        let expression = text(rule, "/expr");
+        for metric in metrics(expression) {
+            // The library adds the suffix of counters.
+            let registered = [metric, metric.trim_end_matches("_total")].map(|name| format!("\"{name}\""));
+            assert!(registered.iter().any(|name| sources.contains(name)), "{name}: {metric} is not a metric");
+        }
+        assert!(!metrics(expression).is_empty() || expression.starts_with("up{"), "{name}: {expression}");
+        assert!(["warning", "critical"].contains(&text(rule, "/labels/severity")), "{name}");
+        for field in ["summary", "description"] {
+            assert!(text(rule, &format!("/annotations/{field}")).ends_with('.'), "{name}: {field}");
+        }
+        let (_, runbook) = text(rule, "/annotations/runbook_url").split_once("/blob/main/").unwrap();
+        let (path, anchor) = runbook.split_once('#').unwrap();
+        let document =
+            std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{name}: {path}: {error}"));
+        let headings = document.lines().filter(|line| line.starts_with('#'));
+        let mut anchors =
+            headings.map(|line| line.trim_start_matches('#').trim().to_lowercase().replace(' ', "-"));
+        assert!(anchors.any(|heading| heading == anchor), "{name}: {path} has no heading {anchor}");
+    }
+    assert!(alerts.len() >= 5, "{alerts:?}");
+}
+
+/// The agent costs as little memory in a pod as in the unit.
+#[test]
+fn the_allocator_is_set_as_in_the_unit() {
+    let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("systemd/machine-config-agent.service");
+    let unit = std::fs::read_to_string(unit).unwrap();
+    let set: Vec<(&str, &str)> = unit
+        .lines()
+        .filter_map(|line| line.strip_prefix("Environment="))
+        .flat_map(str::split_whitespace)
+        .filter_map(|variable| variable.split_once('='))
+        .filter(|(name, _)| name.starts_with("MALLOC_"))
+        .collect();
+    assert_eq!(set.len(), 2, "{set:?}");
+    for (overlay, components) in APPLIED {
+        let objects = render(overlay, components);
+        let daemon_set = of_kind(&objects, "DaemonSet").into_iter().next().unwrap();
+        let container = each(daemon_set, "/spec/template/spec/containers").next().unwrap();
+        for (name, value) in &set {
+            let given = each(container, "/env").find(|variable| variable["name"] == *name);
+            assert_eq!(given.map(|variable| &variable["value"]), Some(&json!(value)), "{overlay}: {name}");
+        }
+    }
+}
+
+/// Runs a word of `setup` with nothing in PATH but awk and programs that answer as these do.
+fn setup(word: &str, programs: &[(&str, &str)]) -> bool {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    let bin = tempfile::tempdir().unwrap();
+    let awk = ["/usr/bin/awk", "/bin/awk"].iter().find(|path| Path::new(path).exists()).unwrap();
+    symlink(awk, bin.path().join("awk")).unwrap();
+    for (name, answer) in programs {
+        let program = bin.path().join(name);
+        std::fs::write(&program, format!("#!/bin/sh\n{answer}\n")).unwrap();
+        std::fs::set_permissions(program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let script = format!(". ./setup functions; PATH='{}'; {word}", bin.path().display());
+    let bash = Command::new("bash").args(["-c", &script]).current_dir(env!("CARGO_MANIFEST_DIR")).status();
+    bash.unwrap().success()
+}
+
+/// A builder image has no Rust, and a rustup without a toolchain says nothing on standard output.
+#[test]
+fn setup_takes_no_answer_for_no() {
+    for (word, program, new, old) in [
+        (
+            "recent_rust",
+            "cargo",
+            "echo 'cargo 1.89.0 (abc 2025-01-01)'",
+            "echo 'cargo 1.88.0 (abc 2025-01-01)'",
+        ),
+        ("recent_go", "go", "echo go1.26.0", "echo go1.25.9"),
+    ] {
+        assert!(!setup(word, &[]), "{word} without {program}");
+        assert!(!setup(word, &[(program, "exit 1")]), "{word} with {program} that fails");
+        assert!(!setup(word, &[(program, old)]), "{word}: {old}");
+        assert!(setup(word, &[(program, new)]), "{word}: {new}");
+    }
+}

@@ -1,0 +1,115 @@
+//! The reboot, asked of logind by the real agent over a real bus: who blocks it is named and waited for, what was taken
+//! back or refused is asked for again, and told.
+
+use crate::followed::Daemon;
+use crate::logind::{Comes, Logind, Row, block};
+use crate::node::{self, Node, config, files};
+use serde_json::Value;
+
+/// The flag by which logind refuses while somebody blocks, root too.
+const CHECK_INHIBITORS: u64 = 1;
+
+/// A node with an update that needs a reboot, and its logind.
+async fn rebooting(blocks: Vec<Row>, comes: Vec<Comes>) -> (Daemon, Logind) {
+    let node = Node::new();
+    node.put("root/etc/lab.conf", "before\n");
+    let logind = Logind::start(&node.path("root"), blocks, comes).await;
+    let daemon = Daemon::start_with(node, &["--reboot-by", "logind"], &[]);
+    let wanted = config("rendered-worker-a", &files(&[("/etc/lab.conf", "after")]));
+    daemon.put("machineconfigs/rendered-worker-a.yaml", &wanted);
+    daemon.put("target.yaml", "config: rendered-worker-a\n");
+    (daemon, logind)
+}
+
+fn rebooting_now(report: &Value) -> bool {
+    report["phase"] == "Rebooting"
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn who_blocks_the_shutdown_is_named_and_waited_for() {
+    let delay = ("shutdown".into(), "kubelet".into(), "pods".into(), "delay".into(), 0, 3);
+    let sleep = ("sleep".into(), "lid".into(), "closed".into(), "block".into(), 0, 4);
+    let backup = block("backup", "nightly run");
+    let (mut daemon, mut logind) =
+        rebooting(vec![delay.clone(), sleep.clone(), backup.clone()], vec![]).await;
+    let waits = |report: &Value| report["waiting"].as_str().unwrap_or_default().contains("blocked by");
+    let report = daemon.until("the block", waits).await;
+    assert_eq!(report["waiting"], "the reboot, which is blocked by backup (pid 4711, uid 0): nightly run");
+    assert_eq!((&report["phase"], &report["state"]), (&Value::from("Applying"), &Value::from("Working")));
+    // Another one comes, the first one goes: nothing is asked for in between.
+    let image = block("image", "being written");
+    logind.block(vec![backup, image.clone()]).await;
+    daemon.until("both", |report| report["waiting"].as_str().unwrap_or_default().contains("image")).await;
+    logind.block(vec![image]).await;
+    let other = |report: &Value| waits(report) && !report["waiting"].to_string().contains("backup");
+    daemon.until("the other", other).await;
+    assert_eq!(logind.asked(), [0_u64; 0]);
+    logind.block(vec![delay, sleep]).await;
+    assert_eq!(logind.asked_times(1).await, [CHECK_INHIBITORS]);
+    let report = daemon.until("the reboot", rebooting_now).await;
+    assert_eq!(report["waiting"], Value::Null);
+}
+
+/// A target that is set while somebody blocks the shutdown is taken: what was written is undone first.
+#[tokio::test(flavor = "current_thread")]
+async fn another_target_ends_the_wait() {
+    let (mut daemon, logind) = rebooting(vec![block("backup", "nightly run")], vec![]).await;
+    daemon.until("the block", |report| report["waiting"].is_string()).await;
+    assert_eq!(daemon.node.read("root/etc/lab.conf"), "after");
+    daemon.put("policy.yaml", node::QUIET);
+    let wanted = config("rendered-worker-b", &files(&[("/etc/other.conf", "b")]));
+    daemon.put("machineconfigs/rendered-worker-b.yaml", &wanted);
+    daemon.put("target.yaml", "config: rendered-worker-b\n");
+    daemon.until_done("rendered-worker-b").await;
+    assert_eq!(daemon.node.read("root/etc/lab.conf"), "before\n");
+    assert_eq!(logind.asked(), [0_u64; 0]);
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_shutdown_that_was_taken_back_is_asked_for_again() {
+    let (daemon, mut logind) = rebooting(vec![], vec![Comes::TakenBack]).await;
+    assert_eq!(logind.asked_times(2).await, [CHECK_INHIBITORS; 2]);
+    let log = daemon.log();
+    assert!(
+        log.contains("warning: the reboot that was asked for was taken back: it is asked for again"),
+        "{log}"
+    );
+}
+
+/// CRA-008, MCD-213, MCD-214: a reboot that can't be asked for is told and tried again; after the third time the update
+/// is taken back, the files of the old config are back, and the node says so. The counter is in the metrics.
+#[tokio::test(flavor = "current_thread")]
+async fn a_refused_reboot_is_told_counted_retried_and_then_undone() {
+    let (mut daemon, mut logind) = rebooting(vec![], vec![Comes::Refused; 3]).await;
+    daemon.until_told(&["RebootWithFlags", "somebody else is in charge"]).await;
+    assert_eq!(logind.asked_times(3).await.len(), 3);
+    daemon.until_fault("RebootDidNotHappen", &["rendered-worker-a", "3 times", "in charge"]).await;
+    assert!(daemon.metrics().contains("mcd_reboots_failed_total 3\n"), "{}", daemon.metrics());
+    let undone = |report: &Value| report["phase"] == "Idle" && report["state"] == "Degraded";
+    daemon.until("the undo", undone).await;
+    assert_eq!(daemon.node.read("root/etc/lab.conf"), "before\n");
+    // The next try of the update comes by itself, and this time the machine goes down.
+    assert_eq!(logind.asked_times(4).await.len(), 4);
+}
+
+/// MCD-217: when the undo fails as well, both causes are told, the first one first; it is tried again until it works.
+#[tokio::test(flavor = "current_thread")]
+async fn an_undo_that_fails_tells_both_causes() {
+    // Nothing is asked for before the way back is blocked.
+    let (mut daemon, logind) = rebooting(vec![block("backup", "nightly run")], vec![Comes::Refused; 3]).await;
+    daemon.until("the block", |report| report["waiting"].is_string()).await;
+    let path = daemon.node.path("root/etc/lab.conf");
+    std::fs::remove_file(&path).unwrap();
+    std::fs::create_dir_all(path.join("in/the/way")).unwrap();
+    logind.block(vec![]).await;
+    let both = |report: &Value| {
+        let told = report["reason"].as_str().unwrap_or_default();
+        told.contains("did not happen")
+            && told.contains("; undoing it failed too: ")
+            && told.contains("lab.conf")
+    };
+    daemon.until("both causes", both).await;
+    std::fs::remove_dir_all(&path).unwrap();
+    daemon.until("the undo", |report| report["phase"] == "Idle" && report["state"] == "Degraded").await;
+    assert_eq!(daemon.node.read("root/etc/lab.conf"), "before\n");
+}

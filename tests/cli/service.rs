@@ -1,0 +1,268 @@
+//! The agent as a service: what it tells systemd and when, what signals do to it, its settings file, and the hint for
+//! who logs in.
+
+use std::os::unix::net::UnixDatagram;
+use std::time::{Duration, Instant};
+
+use crate::followed::Daemon;
+use crate::node::{self, Node, QUIET, config, files};
+use rustix::process::Signal;
+
+const SETTINGS: &str = "root/etc/machine-config-agent/settings.toml";
+const HINT: &str = "root/run/motd.d/90-machine-config-agent.motd";
+
+/// What systemd is told, message by message.
+struct Manager(UnixDatagram);
+
+impl Manager {
+    fn listen(node: &Node) -> Self {
+        let socket = UnixDatagram::bind(node.path("notify")).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
+        Self(socket)
+    }
+
+    fn told(&self) -> String {
+        let mut bytes = [0; 4096];
+        let count = self.0.recv(&mut bytes).unwrap();
+        String::from_utf8(bytes[..count].to_vec()).unwrap()
+    }
+
+    /// Returns the messages up to one that holds these words, that one included.
+    fn until(&self, words: &str) -> Vec<String> {
+        let mut all = vec![self.told()];
+        while !all.last().unwrap().contains(words) {
+            all.push(self.told());
+        }
+        all
+    }
+}
+
+fn started(node: Node, variables: &[(&str, &str)]) -> (Daemon, Manager) {
+    let manager = Manager::listen(&node);
+    let socket = node.text("notify");
+    let variables = [&[("NOTIFY_SOCKET", socket.as_str())], variables].concat();
+    (Daemon::start_with(node, &["--reboot-by", "supervisor"], &variables), manager)
+}
+
+fn follow(daemon: &Daemon, name: &str, text: &str) {
+    daemon.put("policy.yaml", QUIET);
+    let wanted = config(name, &files(&[("/etc/lab.conf", text)]));
+    daemon.put(&format!("machineconfigs/{name}.yaml"), &wanted);
+    daemon.put("target.yaml", &format!("config: {name}\n"));
+}
+
+/// CRA-006: an idle agent ends at once.
+#[tokio::test(flavor = "current_thread")]
+async fn an_idle_agent_ends_within_five_seconds_of_sigterm() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut daemon = Daemon::start(Node::new());
+        follow(&daemon, "rendered-worker-a", "a");
+        daemon.until_done("rendered-worker-a").await;
+        let asked = Instant::now();
+        daemon.signal(signal);
+        let status = daemon.end(Duration::from_secs(5));
+        assert!(status.success() && asked.elapsed() < Duration::from_secs(5), "{status}");
+        assert!(daemon.log().contains("Stopped by a signal"), "{}", daemon.log());
+    }
+}
+
+/// CRA-006: a batch that is under way ends before SIGTERM takes effect. All of its files are there, and the record says so;
+/// the next process goes on from it.
+#[tokio::test(flavor = "current_thread")]
+async fn sigterm_waits_for_the_batch_under_way() {
+    const FILES: usize = 1500;
+    let node = Node::new();
+    node.put("root/etc/many/.keep", "");
+    let root = machine_config_agent::host::Root::open(&node.path("root")).unwrap();
+    let mut begun = machine_config_agent::host::watch::Watch::new(&root, [], ["/etc/many"]).unwrap();
+    let mut daemon = Daemon::start(node);
+    daemon.put("policy.yaml", QUIET);
+    let paths: Vec<String> = (0..FILES).map(|number| format!("/etc/many/{number}")).collect();
+    let all: Vec<(&str, &str)> = paths.iter().map(|path| (path.as_str(), "x")).collect();
+    daemon.put("machineconfigs/rendered-worker-a.yaml", &config("rendered-worker-a", &files(&all)));
+    daemon.put("target.yaml", "config: rendered-worker-a\n");
+    begun.changed().await.unwrap();
+    daemon.signal(Signal::TERM);
+    assert!(daemon.end(Duration::from_secs(120)).success());
+    let there = paths.iter().filter(|path| daemon.node.path(&format!("root{path}")).exists()).count();
+    assert_eq!(there, FILES, "{}", daemon.log());
+    assert!(daemon.log().contains("files: 1500 steps done"), "{}", daemon.log());
+    let mut daemon = Daemon::start(std::mem::replace(&mut daemon.node, Node::new()));
+    daemon.until_done("rendered-worker-a").await;
+    assert!(!daemon.log().contains("steps begun"), "nothing is written twice: {}", daemon.log());
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn systemd_is_told_ready_after_the_recovery_and_every_state() {
+    let (mut daemon, manager) = started(Node::new(), &[]);
+    let first = manager.told();
+    assert_eq!(first, "READY=1\nSTATUS=Working: Idle for no config\n");
+    follow(&daemon, "rendered-worker-a", "a");
+    daemon.until_done("rendered-worker-a").await;
+    let told = manager.until("Done: rendered-worker-a");
+    assert!(
+        told.iter().any(|line| line.contains("STATUS=Working: Applying for rendered-worker-a")),
+        "{told:?}"
+    );
+    daemon.put("target.yaml", "config: rendered-worker-x\n");
+    manager.until("STATUS=Degraded: ConfigNotFound");
+}
+
+/// What a crash left in the middle is carried on before systemd is told that the service is up.
+#[tokio::test(flavor = "current_thread")]
+async fn ready_waits_for_the_recovery() {
+    let flags = ["--reboot-by", "supervisor"];
+    let mut doomed = Daemon::start_with(Node::new(), &flags, &[("MCA_FAIL_POINT", "kill:synced")]);
+    follow(&doomed, "rendered-worker-a", "a");
+    assert!(!doomed.end(Duration::from_secs(120)).success());
+    assert!(!doomed.node.path("root/etc/lab.conf").exists());
+    let node = std::mem::replace(&mut doomed.node, Node::new());
+    let (daemon, manager) = started(node, &[]);
+    assert_eq!(manager.told(), "READY=1\nSTATUS=Working: Applying for rendered-worker-a\n");
+    assert_eq!(daemon.node.read("root/etc/lab.conf"), "a");
+}
+
+/// An idle agent gives a sign of life each half of the interval, and only while systemd asks for it.
+#[tokio::test(flavor = "current_thread")]
+async fn the_watchdog_is_fed_by_an_idle_agent() {
+    // From before the start: a test that reads late finds signs that waited for it.
+    let since = Instant::now();
+    let (_daemon, manager) = started(Node::new(), &[("WATCHDOG_USEC", "400000")]);
+    assert!(manager.told().starts_with("READY=1\n"));
+    assert_eq!(manager.told(), "WATCHDOG=1\n", "the first pass is progress");
+    let signs: Vec<String> = (0..5).map(|_| manager.told()).collect();
+    assert_eq!(signs, ["WATCHDOG=1\n"; 5]);
+    // Five halves of the interval: the wait is between the signs, and no shorter.
+    assert!(since.elapsed() > Duration::from_millis(700), "{:?}", since.elapsed());
+    // Somebody else's watchdog, or none.
+    for variables in [&[("WATCHDOG_USEC", "400000"), ("WATCHDOG_PID", "1")][..], &[]] {
+        let (_daemon, manager) = started(Node::new(), variables);
+        assert!(manager.told().starts_with("READY=1\n"));
+        manager.0.set_read_timeout(Some(Duration::from_millis(600))).unwrap();
+        assert!(manager.0.recv(&mut [0; 64]).is_err(), "nobody asked");
+    }
+}
+
+/// SIGHUP reads the settings again; a broken file leaves the old ones, and says what is wrong with it.
+#[tokio::test(flavor = "current_thread")]
+async fn sighup_reads_the_settings_again() {
+    let node = Node::new();
+    node.put(SETTINGS, "[os]\nstall = '2m'\n");
+    let (daemon, manager) = started(node, &[]);
+    manager.until("READY=1");
+    let reload = |settings: &str| {
+        daemon.node.put(SETTINGS, settings);
+        daemon.signal(Signal::HUP);
+        let told = manager.until("READY=1");
+        let monotonic = told[0].strip_prefix("RELOADING=1\nMONOTONIC_USEC=").unwrap().trim();
+        assert!(monotonic.parse::<u64>().unwrap() > 0 && told.len() == 2, "{told:?}");
+        daemon.log()
+    };
+    let log = reload("[os]\nstall = '3m'\n");
+    assert!(log.contains("the settings were read again") && log.contains("stall: 180s"), "{log}");
+    let log = reload("[os]\nstall = 'long'\n");
+    let wrong = "warning: SettingsInvalid: /etc/machine-config-agent/settings.toml: os.stall = \"long\": it is a number";
+    assert!(log.contains(wrong) && log.contains("the settings stay as they are. Next: Correct it"), "{log}");
+    assert_eq!(log.matches("the settings were read again").count(), 1);
+    std::fs::remove_file(daemon.node.path(SETTINGS)).unwrap();
+    daemon.signal(Signal::HUP);
+    manager.until("READY=1");
+    assert!(daemon.log().contains("stall: 900s"), "{}", daemon.log());
+}
+
+/// A file that is named has to be there; a broken one stops who typed the command, and not the service.
+#[tokio::test(flavor = "current_thread")]
+async fn a_broken_settings_file_does_not_keep_a_node_without_its_agent() {
+    let node = Node::new();
+    node.put("own.toml", "soft-reboot = 'sometimes'\n");
+    node.put("a.json", config("a", &files(&[("/etc/lab.conf", "a")])));
+    let words = [&node::apply("a.json")[..], &["--settings", "own.toml"]].concat();
+    let ran = node.run(&words);
+    assert_eq!(ran.code, 2, "{}", ran.err);
+    assert!(
+        ran.err.contains("own.toml is not understood: line 1: unknown variant `sometimes`"),
+        "{}",
+        ran.err
+    );
+    let ran = node.run(&["daemon", "--directory", ".", "--root", "root", "--settings", "no.toml"]);
+    assert_eq!(ran.code, 102, "{}", ran.err);
+    assert!(ran.err.contains("no.toml") && ran.err.contains("there is no such file"), "{}", ran.err);
+    let settings = node.text("own.toml");
+    let flags = ["--reboot-by", "supervisor", "--settings", &settings];
+    let mut daemon = Daemon::start_with(node, &flags, &[]);
+    follow(&daemon, "rendered-worker-a", "a");
+    daemon.until_done("rendered-worker-a").await;
+    assert!(daemon.log().contains("SettingsInvalid"), "{}", daemon.log());
+}
+
+/// Who logs in to a node that is at fault is told; a node that is well says nothing.
+/// What ends the agent before its work is an error with an id, and no exit code that systemd has another name for.
+#[test]
+fn start_up_fault_is_logged_as_error_with_message_id() {
+    let node = Node::new();
+    node.put("control/.keep", "");
+    let host = ["--root", "root", "--os-backend", "none", "--log-format", "json"];
+    let ends = |words: &[&str], code: i32, reason: &str| {
+        let ran = node.run(&[&["daemon"], words, &host].concat());
+        assert_eq!(ran.code, code, "{}", ran.err);
+        let line: serde_json::Value = serde_json::from_str(ran.err.lines().last().unwrap()).unwrap();
+        assert_eq!((&line["level"], &line["MCA_FAULT"]), (&"ERROR".into(), &reason.into()), "{line}");
+        assert_eq!(line["MESSAGE_ID"], machine_config_agent::model::message::FAILED);
+        assert!(line["message"].as_str().unwrap().starts_with(&format!("{reason}: ")), "{line}");
+    };
+    ends(&[], 102, "InvalidArguments");
+    ends(&["--directory", "nowhere"], 104, "Io");
+    node.put(&format!("root/{}/record.json", node::STATE), "rubbish");
+    ends(&["--directory", "control"], 105, "StateUnreadable");
+    // A one-shot verb keeps the codes of the documents, and its text.
+    let ran = node.run(&["status", "--root", "root", "--os-backend", "none"]);
+    assert_eq!(ran.code, 5);
+    assert!(ran.err.starts_with("error: ") && ran.err.contains("\nNext: "), "{}", ran.err);
+}
+
+/// MCD-002: the flag has precedence over `NODE_NAME`, which serves where there is no flag.
+#[tokio::test(flavor = "current_thread")]
+async fn the_flag_names_the_node_before_the_environment() {
+    for (flags, name) in [(&["--node-name", "by-flag"][..], "by-flag"), (&[], "by-environment")] {
+        let flags = [&["--reboot-by", "supervisor"], flags].concat();
+        let mut daemon = Daemon::start_with(Node::new(), &flags, &[("NODE_NAME", "by-environment")]);
+        follow(&daemon, "rendered-worker-a", "a");
+        daemon.until_done("rendered-worker-a").await;
+        assert_eq!(daemon.report().unwrap()["node"], name);
+    }
+}
+
+/// The unit leaves alone what a start can't mend, by the codes that the agent has.
+#[test]
+fn unit_restarts_after_all_that_may_pass() {
+    let unit = std::fs::read_to_string("systemd/machine-config-agent.service").unwrap();
+    assert!(unit.contains("\nRestart=always\n") && unit.contains("\nRestartPreventExitStatus=2 105\n"));
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_degraded_node_says_so_at_a_login() {
+    let mut daemon = Daemon::start(Node::new());
+    follow(&daemon, "rendered-worker-a", "a");
+    daemon.until_done("rendered-worker-a").await;
+    assert!(!daemon.node.path("root/run/motd.d").exists());
+    let hint = machine_config_agent::host::Root::open(&daemon.node.path("root")).unwrap();
+    let mut watch = machine_config_agent::host::watch::Watch::new(
+        &hint,
+        ["/run/motd.d/90-machine-config-agent.motd"],
+        [],
+    )
+    .unwrap();
+    daemon.put("target.yaml", "config: rendered-worker-x\n");
+    daemon.until_fault("ConfigNotFound", &[]).await;
+    while !daemon.node.path(HINT).exists() {
+        watch.changed().await.unwrap();
+    }
+    let text = daemon.node.read(HINT);
+    assert!(text.starts_with("machine-config-agent: this node is Degraded. ConfigNotFound: "), "{text}");
+    assert!(text.ends_with("\nSee: machine-config-agent status\n"), "{text}");
+    daemon.put("target.yaml", "config: rendered-worker-a\n");
+    daemon.until_done("rendered-worker-a").await;
+    while daemon.node.path(HINT).exists() {
+        watch.changed().await.unwrap();
+    }
+}

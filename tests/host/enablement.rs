@@ -1,0 +1,279 @@
+//! Links of units made without a running systemd are those that systemd's own `systemctl --root` makes.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use crate::ran;
+use machine_config_agent::host::durable::{Run, carry_out};
+use machine_config_agent::host::systemd::{LinkVerb, UnitLinks};
+use machine_config_agent::host::{FailPoints, Root};
+use machine_config_agent::model::UnitName;
+use machine_config_agent::model::observation::EnabledSeen;
+
+const ETC: &str = "/etc/systemd/system";
+
+/// The unit files of every case: path, and what its `[Install]` section says.
+const UNITS: [(&str, &str); 26] = [
+    ("/usr/lib/systemd/system/wanted.service", "WantedBy=multi-user.target"),
+    ("/usr/lib/systemd/system/several.service", "WantedBy=a.target b.target\nWantedBy=c.target"),
+    ("/usr/lib/systemd/system/cleared.service", "WantedBy=a.target\nWantedBy=\nWantedBy=b.target"),
+    ("/usr/lib/systemd/system/required.service", "RequiredBy=multi-user.target"),
+    ("/usr/lib/systemd/system/named.service", "Alias=nick.service %p-two.service\nWantedBy=a.target"),
+    ("/usr/lib/systemd/system/with.service", "WantedBy=a.target\nAlso=with.socket without.service"),
+    ("/usr/lib/systemd/system/with.socket", "WantedBy=sockets.target"),
+    ("/usr/lib/systemd/system/without.service", ""),
+    ("/usr/lib/systemd/system/indirect.service", "Also=with.socket"),
+    ("/usr/lib/systemd/system/chain.service", "WantedBy=a.target\nAlso=link.service"),
+    ("/usr/lib/systemd/system/link.service", "WantedBy=b.target\nAlso=chain.service"),
+    ("/usr/lib/systemd/system/many@.service", "WantedBy=a.target\nDefaultInstance=one"),
+    ("/usr/lib/systemd/system/bare@.service", "WantedBy=a.target"),
+    ("/usr/lib/systemd/system/by@.service", "WantedBy=%i.target"),
+    ("/usr/lib/systemd/system/own@.service", "WantedBy=a.target"),
+    ("/usr/lib/systemd/system/own@special.service", "WantedBy=b.target"),
+    ("/usr/lib/systemd/system/over.service", "WantedBy=a.target"),
+    ("/etc/systemd/system/over.service", "WantedBy=b.target"),
+    ("/etc/systemd/system/local.service", "WantedBy=a.target"),
+    ("/run/systemd/system/volatile.service", "WantedBy=a.target"),
+    ("/usr/lib/systemd/system/volatile.service", "WantedBy=b.target"),
+    ("/usr/lib/systemd/system/dropped.service", "WantedBy=a.target"),
+    ("/etc/systemd/system/dropped.service.d/10-x.conf", "WantedBy=\nRequiredBy=b.target"),
+    ("/usr/lib/systemd/system/site-a.service", "WantedBy=a.target"),
+    ("/usr/lib/systemd/system/site-b.service", "WantedBy=a.target"),
+    ("/usr/lib/systemd/system/timed.timer", "WantedBy=timers.target"),
+];
+
+const PRESETS: [(&str, &str); 5] = [
+    ("/usr/lib/systemd/system-preset/90-default.preset", "enable site-*.service\nenable many@.service x y\n"),
+    ("/usr/lib/systemd/system-preset/99-default-disable.preset", "disable *\n"),
+    ("/etc/systemd/system-preset/10-site.preset", "# a comment\n disable site-b.service\n"),
+    ("/usr/lib/systemd/system-preset/50-hidden.preset", "disable site-a.service\n"),
+    ("/etc/systemd/system-preset/50-hidden.preset", ""),
+];
+
+fn write(root: &Path, path: &str, text: &str) {
+    let path = root.join(path.trim_start_matches('/'));
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, text).unwrap();
+}
+
+fn host() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for (path, install) in UNITS {
+        let install = if install.is_empty() { String::new() } else { format!("[Install]\n{install}\n") };
+        let body = if path.contains(".service.d/") { "" } else { "[Unit]\nDescription=x\n" };
+        write(dir.path(), path, &format!("{body}{install}"));
+    }
+    for (path, text) in PRESETS {
+        write(dir.path(), path, text);
+    }
+    // A unit file from elsewhere, a mask, and a name of another unit.
+    write(dir.path(), "/opt/linked.service", "[Install]\nWantedBy=a.target\n");
+    let link = |target: &str, at: &str| {
+        std::os::unix::fs::symlink(target, dir.path().join(at.trim_start_matches('/'))).unwrap();
+    };
+    link("/opt/linked.service", "/etc/systemd/system/linked.service");
+    link("/dev/null", "/etc/systemd/system/masked.service");
+    link("/usr/lib/systemd/system/wanted.service", "/etc/systemd/system/other-name.service");
+    dir
+}
+
+/// The links of a root: path, and the name of what it leads to.
+fn links(root: &Path) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![root.join(ETC.trim_start_matches('/'))];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            match std::fs::read_link(&path) {
+                Ok(target) => {
+                    // By which of its directories a unit file is named makes no difference to systemd.
+                    let name = target.file_name().unwrap().to_string_lossy().into_owned();
+                    found.insert(path.strip_prefix(root).unwrap().display().to_string(), name);
+                }
+                Err(_) if path.is_dir() => folders.push(path),
+                Err(_) => {}
+            }
+        }
+    }
+    found
+}
+
+/// What the agent's verb is in words of systemctl. Links of before go first (MCD-148); `reenable` of systemd 252 looks
+/// neither at instances nor at drop-ins. A linked unit is gone when it is disabled.
+fn words(verb: LinkVerb, unit: &str) -> &'static [&'static str] {
+    match verb {
+        LinkVerb::Unmask => &["unmask"],
+        LinkVerb::Preset => &["preset"],
+        LinkVerb::Enable if unit == "linked.service" => &["enable"],
+        LinkVerb::Enable => &["disable", "enable"],
+        LinkVerb::Disable => &["disable"],
+        LinkVerb::Mask => &["mask"],
+    }
+}
+
+fn ours(root: &Path, steps: &[(LinkVerb, &str)]) -> bool {
+    let root = Root::open(root).unwrap();
+    steps.iter().all(|(verb, unit)| {
+        let mut links = UnitLinks::load(&root).unwrap();
+        let done = links.make(*verb, &UnitName::new(*unit).unwrap());
+        carry_out(&root, &links.changes(&[]), Run::First, &FailPoints::off()).unwrap();
+        done.is_ok()
+    })
+}
+
+fn systemctl(root: &Path, words: &[&str]) -> std::process::Output {
+    Command::new("systemctl").arg(format!("--root={}", root.display())).args(words).output().unwrap()
+}
+
+fn is_there() -> bool {
+    let there =
+        Command::new("systemctl").arg("--version").output().is_ok_and(|output| output.status.success());
+    if !there {
+        ran::not_run(std::thread::current().name().unwrap_or_default(), "systemctl (package systemd)");
+    }
+    there
+}
+
+/// MCD-146, MCD-147, MCD-149, MCD-150, MCD-152: enabling, disabling, presets and masks make the links that systemd makes.
+#[test]
+fn links_are_those_of_systemctl() {
+    use LinkVerb::{Disable, Enable, Mask, Preset, Unmask};
+    if !is_there() {
+        return;
+    }
+    let units = [
+        "wanted.service",
+        "several.service",
+        "cleared.service",
+        "required.service",
+        "named.service",
+        "with.service",
+        "without.service",
+        "indirect.service",
+        "chain.service",
+        "many@.service",
+        "many@two.service",
+        "by@zone.service",
+        "own@special.service",
+        "own@other.service",
+        "over.service",
+        "local.service",
+        "volatile.service",
+        "dropped.service",
+        "linked.service",
+        "timed.timer",
+        "site-a.service",
+    ];
+    let mut cases: Vec<Vec<(LinkVerb, &str)>> = Vec::new();
+    for unit in units {
+        cases.push(vec![(Enable, unit)]);
+        cases.push(vec![(Enable, unit), (Enable, unit)]);
+        cases.push(vec![(Mask, unit)].into_iter().filter(|_| !unit.starts_with(['o', 'l'])).collect());
+        cases.push(vec![(Preset, unit)]);
+        cases.push(vec![(Enable, unit), (Preset, unit)]);
+        // `systemctl disable` takes a linked unit away with its links; the agent puts units into /etc as files.
+        if unit != "linked.service" {
+            cases.push(vec![(Enable, unit), (Disable, unit)]);
+        }
+    }
+    cases.extend([
+        vec![(Preset, "site-b.service"), (Preset, "site-a.service")],
+        vec![(Preset, "many@x.service"), (Preset, "many@z.service")],
+        vec![(Unmask, "masked.service")],
+        vec![(Unmask, "wanted.service")],
+        vec![(Mask, "timed.timer"), (Unmask, "timed.timer"), (Enable, "timed.timer")],
+        vec![(Enable, "with.service"), (Enable, "indirect.service"), (Disable, "indirect.service")],
+        vec![(Enable, "many@one.service"), (Enable, "many@two.service"), (Disable, "many@two.service")],
+    ]);
+    for steps in &cases {
+        let (own, other) = (host(), host());
+        assert!(ours(own.path(), steps), "{steps:?}");
+        for (unit, word) in
+            steps.iter().flat_map(|(verb, unit)| words(*verb, unit).iter().map(move |word| (unit, word)))
+        {
+            let output = systemctl(other.path(), &[word, unit]);
+            assert!(output.status.success(), "{steps:?}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        assert_eq!(links(own.path()), links(other.path()), "{steps:?}");
+    }
+    assert!(cases.len() > 100, "{}", cases.len());
+}
+
+/// MCD-153, MCD-151: what can't be enabled is refused by both; a unit that is not there is left alone, which systemd
+/// refuses: the machine-config-daemon never asks it for one.
+#[test]
+fn what_systemctl_refuses_is_refused() {
+    if !is_there() {
+        return;
+    }
+    for (unit, refused) in [("masked.service", true), ("bare@.service", true), ("nowhere.service", false)] {
+        let (own, other) = (host(), host());
+        let before = links(own.path());
+        let asked = [(LinkVerb::Enable, unit)];
+        assert_eq!(ours(own.path(), &asked), !refused, "{unit}");
+        let output = systemctl(other.path(), &["enable", unit]);
+        assert!(!output.status.success(), "{unit}: {}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(links(own.path()), before, "{unit}");
+    }
+}
+
+/// MCD-148, MCD-154: links of an earlier `[Install]` section go, as when a unit is disabled before it is enabled; those of
+/// a unit whose file is gone too.
+#[test]
+fn old_links_go() {
+    if !is_there() {
+        return;
+    }
+    let (own, other) = (host(), host());
+    let enable = [(LinkVerb::Enable, "local.service")];
+    let path = format!("{ETC}/local.service");
+    for root in [own.path(), other.path()] {
+        assert!(ours(root, &enable));
+        write(root, &path, "[Install]\nWantedBy=c.target\n");
+    }
+    assert!(ours(own.path(), &enable));
+    assert!(systemctl(other.path(), &["disable", "local.service"]).status.success());
+    assert!(systemctl(other.path(), &["enable", "local.service"]).status.success());
+    assert_eq!(links(own.path()), links(other.path()));
+    for root in [own.path(), other.path()] {
+        std::fs::remove_file(root.join(path.trim_start_matches('/'))).unwrap();
+    }
+    assert!(ours(own.path(), &[(LinkVerb::Preset, "local.service")]));
+    systemctl(other.path(), &["disable", "local.service"]);
+    assert_eq!(links(own.path()), links(other.path()));
+}
+
+/// What is seen of a unit is what `systemctl is-enabled` says.
+#[test]
+fn states_are_those_of_systemctl() {
+    if !is_there() {
+        return;
+    }
+    let dir = host();
+    let enabled = ["wanted.service", "named.service", "with.service", "many@two.service", "over.service"];
+    for unit in enabled {
+        assert!(ours(dir.path(), &[(LinkVerb::Enable, unit)]), "{unit}");
+    }
+    let root = Root::open(dir.path()).unwrap();
+    let seen = UnitLinks::load(&root).unwrap();
+    let others = [
+        "required.service",
+        "local.service",
+        "without.service",
+        "masked.service",
+        "nowhere.service",
+        "timed.timer",
+    ];
+    for unit in enabled.into_iter().chain(others) {
+        let output = systemctl(dir.path(), &["is-enabled", unit]);
+        let expected = match String::from_utf8_lossy(&output.stdout).trim() {
+            "enabled" => EnabledSeen::Enabled,
+            "disabled" => EnabledSeen::Disabled,
+            "static" => EnabledSeen::Static,
+            "masked" => EnabledSeen::Masked,
+            _ => EnabledSeen::NotFound,
+        };
+        assert_eq!(seen.seen(&UnitName::new(unit).unwrap()).unwrap().enabled, expected, "{unit}");
+    }
+}

@@ -1,0 +1,23 @@
+//! Changes to a host, as the kernel and systemd see them: durable writes, links of units, the walk below a root.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    unreachable_pub,
+    missing_docs,
+    missing_debug_implementations,
+    reason = "tests: they stop at the first surprise, and look at the machine from outside"
+)]
+
+#[path = "../support/node.rs"]
+mod node;
+#[path = "../support/ran.rs"]
+mod ran;
+
+mod enablement;
+mod no_write;
+mod root_attack;
+mod trace;
+mod twice;

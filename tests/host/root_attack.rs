@@ -1,0 +1,128 @@
+//! Attempts to lead the agent out of its root: links, `..`, magic links, and directories that are swapped while it
+//! works. None of thousands may succeed.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use machine_config_agent::host::durable::{Change, Run, Want, carry_out};
+use machine_config_agent::host::{FailPoints, HostError, Root};
+use machine_config_agent::model::{FileMode, FileSeen};
+
+/// How often the agent works while directories are swapped under it.
+const ROUNDS: usize = 4000;
+
+struct Arena {
+    dir: tempfile::TempDir,
+    root: Root,
+}
+
+impl Arena {
+    fn new() -> Self {
+        // In memory, where there is such a place: the rounds are not to wait for a disk.
+        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        fs::create_dir_all(dir.path().join("root/etc/a")).unwrap();
+        fs::create_dir_all(dir.path().join("outside")).unwrap();
+        fs::write(dir.path().join("outside/secret"), "secret").unwrap();
+        let root = Root::open(&dir.path().join("root")).unwrap();
+        Self { dir, root }
+    }
+
+    fn at(&self, path: &str) -> std::path::PathBuf {
+        self.dir.path().join(path)
+    }
+
+    /// Only the secret is outside, as it was.
+    fn nothing_escaped(&self) {
+        let names: Vec<_> =
+            fs::read_dir(self.at("outside")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["secret"]);
+        assert_eq!(fs::read_to_string(self.at("outside/secret")).unwrap(), "secret");
+    }
+}
+
+fn write(root: &Root, path: &str, text: &str) -> Result<(), HostError> {
+    let change = Change::new(path, 0, Want::file(text.as_bytes(), 0o644, 0, 0));
+    carry_out(root, &[change], Run::First, &FailPoints::off()).map(|_| ())
+}
+
+#[test]
+fn links_lead_nowhere_but_into_the_root() {
+    let arena = Arena::new();
+    let outside = arena.at("outside");
+    symlink(&outside, arena.at("root/etc/absolute")).unwrap();
+    symlink("../../outside", arena.at("root/etc/relative")).unwrap();
+    symlink("/proc/self/root", arena.at("root/etc/magic")).unwrap();
+    symlink("../../../../../../../..", arena.at("root/etc/up")).unwrap();
+    symlink("loop", arena.at("root/etc/loop")).unwrap();
+    symlink(outside.join("secret"), arena.at("root/etc/file")).unwrap();
+    for directory in ["absolute", "relative", "magic", "up", "loop"] {
+        let path = format!("/etc/{directory}/secret");
+        let seen = arena.root.seen(&path);
+        assert!(matches!(seen, Ok(FileSeen::Absent) | Err(_)), "{path}: {seen:?}");
+        // Inside the root such a link stands for a directory there: it is made, or refused.
+        drop(write(&arena.root, &path, "mine"));
+        drop(arena.root.remove(&path));
+        drop(arena.root.list(&format!("/etc/{directory}")));
+        arena.nothing_escaped();
+    }
+    assert!(matches!(arena.root.read("/etc/file"), Ok(None)));
+    write(&arena.root, "/etc/file", "mine").unwrap();
+    write(&arena.root, "/etc/../../../../etc/dots", "mine").unwrap();
+    assert!(arena.at("root/etc/dots").exists());
+    for path in ["/etc/..", "/..", "/", "", "/etc/."] {
+        assert!(write(&arena.root, path, "mine").is_err(), "{path:?}");
+    }
+    drop(arena.root.remove_tree("/etc/absolute"));
+    arena.nothing_escaped();
+}
+
+#[test]
+fn magic_links_are_not_followed() {
+    let root = Root::open(Path::new("/")).unwrap();
+    for path in ["/proc/self/root/etc/passwd", "/proc/self/cwd/Cargo.toml", "/proc/self/exe"] {
+        assert!(root.read(path).is_err(), "{path}");
+    }
+}
+
+/// Swaps a directory with a link to the outside, as fast as it can, while the agent works.
+#[test]
+fn swapped_directories_are_never_escaped_through() {
+    let arena = Arena::new();
+    let (inside, link) = (arena.at("root/etc/a"), arena.at("root/etc/link"));
+    symlink(arena.at("outside"), &link).unwrap();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let swaps = scope.spawn(|| {
+            let mut swaps = 0_usize;
+            while !stop.load(Ordering::Relaxed) {
+                let flags = rustix::fs::RenameFlags::EXCHANGE;
+                rustix::fs::renameat_with(rustix::fs::CWD, &inside, rustix::fs::CWD, &link, flags).unwrap();
+                swaps += 1;
+            }
+            swaps
+        });
+        let (mut done, mut refused) = (0, 0);
+        for round in 0..ROUNDS {
+            let text = round.to_string();
+            let outcome = match round % 4 {
+                0 | 1 => write(&arena.root, "/etc/a/secret", &text),
+                2 => arena.root.remove("/etc/a/secret"),
+                _ => arena.root.replace("/etc/a/deep/er/secret", text.as_bytes(), FileMode::PRIVATE),
+            };
+            let count = if outcome.is_ok() { &mut done } else { &mut refused };
+            *count += 1;
+            let read = arena.root.read("/etc/a/secret");
+            assert!(!matches!(&read, Ok(Some(bytes)) if bytes == b"secret"), "the outside was read");
+            if round % 16 == 3 {
+                drop(arena.root.remove_tree("/etc/a/deep"));
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        let swaps = swaps.join().unwrap();
+        assert!(swaps > 100 && done > 100, "{swaps} swaps, {done} done, {refused} refused");
+    });
+    arena.nothing_escaped();
+}

@@ -1,0 +1,24 @@
+//! The OS backends, on a real sysroot and over a real bus, and the second executable that they are called in.
+#![cfg(feature = "backend-ostree")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    unreachable_pub,
+    missing_docs,
+    missing_debug_implementations,
+    reason = "tests: they stop at the first surprise, and start programs"
+)]
+
+#[path = "../support/plain_host.rs"]
+mod plain_host;
+#[path = "../support/ran.rs"]
+mod ran;
+
+mod contract;
+mod oslab;
+mod pull;
+mod rpm_ostree;
+mod second_executable;

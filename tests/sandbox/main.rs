@@ -1,0 +1,21 @@
+//! Whole updates on the sandbox's libostree host: its own story, each way into and out of image mode, a registry.
+#![cfg(feature = "backend-ostree")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    unreachable_pub,
+    missing_docs,
+    missing_debug_implementations,
+    reason = "tests: they stop at the first surprise, and look at the host from outside"
+)]
+
+#[path = "../support/ran.rs"]
+mod ran;
+
+mod image_modes;
+mod played;
+mod registry;
+mod story;

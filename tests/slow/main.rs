@@ -1,0 +1,16 @@
+//! Long series. `SWEEP_KILLS` and its neighbours say how long (see `crash_sweep`).
+#![cfg(feature = "backend-ostree")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    unreachable_pub,
+    missing_docs,
+    missing_debug_implementations,
+    reason = "tests: they stop at the first surprise, and play the host"
+)]
+
+mod crash_sweep;
+mod sweep;
