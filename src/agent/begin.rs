@@ -2,7 +2,7 @@
 
 use tracing::{info, warn};
 
-use super::{Agent, AgentError, Turn};
+use super::{Agent, AgentError};
 use crate::control::ControlPlane;
 use crate::journal::{Stored, mcd};
 use crate::model::message;
@@ -50,12 +50,12 @@ impl<C: ControlPlane> Agent<C> {
     }
 
     /// Plans the way to the wanted target and writes it down.
-    pub(super) async fn begin(&mut self) -> Result<Turn, AgentError> {
+    pub(super) async fn begin(&mut self) -> Result<(), AgentError> {
         if self.journal.record().is_some() {
             // The record holds a node that came up wrong; another target is wanted now.
             self.journal.archive(crate::journal::Outcome::Faulted, self.host.clock.now())?;
         }
-        let Some(target) = self.health.wanted.clone() else { return Ok(Turn::Wait(None)) };
+        let Some(target) = self.health.wanted.clone() else { return Ok(()) };
         let (machine_config, policy) = self.control.config_and_policy(&target.config).await?;
         let stored = Stored::new(machine_config, target.image.clone(), self.host.clock.now());
         // What the control plane gives is not the agent's own state: what is wrong with it waits for a correction.
@@ -107,7 +107,7 @@ impl<C: ControlPlane> Agent<C> {
         if let Some(changes) = changes {
             self.control.tell(&Occurrence::OsUpdateStarted { changes }).await;
         }
-        Ok(Turn::Again)
+        Ok(())
     }
 
     /// Says whether an administrator forces the update, as with MCD: a file in `/run`, which the reboot takes away.
@@ -115,7 +115,7 @@ impl<C: ControlPlane> Agent<C> {
         Ok(self.host.root.exists(FORCE_FILE)?)
     }
 
-    fn adopt(&mut self, stored: Stored) -> Result<Turn, AgentError> {
+    fn adopt(&mut self, stored: Stored) -> Result<(), AgentError> {
         let now = self.host.clock.now();
         info!(
             MESSAGE_ID = message::ADOPTED,
@@ -124,8 +124,8 @@ impl<C: ControlPlane> Agent<C> {
         );
         self.journal.adopt(stored, now)?;
         self.health.since = now;
-        self.backoff.reset();
-        Ok(Turn::Again)
+        self.memory.pace.reset();
+        Ok(())
     }
 }
 

@@ -17,7 +17,7 @@ use crate::model::Observation;
 use crate::model::observation::BootCount;
 use crate::model::text::chain;
 use crate::update::record::StagedOs;
-use crate::update::{Decision, Phase, Record};
+use crate::update::{Phase, Record};
 
 impl<C: ControlPlane> Agent<C> {
     /// Has the boots of a new deployment counted.
@@ -31,29 +31,6 @@ impl<C: ControlPlane> Agent<C> {
     /// Ends the count: what runs is good, or is left by the agent itself.
     pub(super) fn end_count(&self) {
         self.counted(|counter| counter.end());
-    }
-
-    /// Ends a count that no update needs any more.
-    pub(super) fn forget_count(&self, decision: &Decision, seen: &Observation) {
-        let over = match decision {
-            Decision::Watch | Decision::Begin | Decision::Supersede | Decision::Archive => {
-                seen.boots != BootCount::Off
-            }
-            Decision::Hold => matches!(seen.boots, BootCount::Left(_)),
-            Decision::Continue
-            | Decision::Restage
-            | Decision::Inquire
-            | Decision::Reboot
-            | Decision::Verify
-            | Decision::Replan(_)
-            | Decision::FallBack
-            | Decision::TakeBack
-            | Decision::Fault(_)
-            | Decision::Commit => false,
-        };
-        if over {
-            self.end_count();
-        }
     }
 
     /// Makes the deployment that the boot loader went back to the first of its menu.

@@ -6,6 +6,7 @@ use tracing::{info, warn};
 use super::{Agent, AgentError};
 use crate::control::ControlPlane;
 use crate::host::left_behind::{LeftBehind, arm, forget};
+use crate::model::Observation;
 use crate::model::text::chain;
 use crate::model::text::counted;
 use crate::plan::held::held;
@@ -16,16 +17,16 @@ const NAMED: usize = 5;
 impl<C: ControlPlane> Agent<C> {
     /// Has the shutdown bring over what the merge into a staged deployment leaves behind. A failure keeps no node from its
     /// reboot: the verification sees what is missing in the new boot.
-    pub(super) async fn bring_over(&self, deployment: &str) {
-        if let Err(error) = self.arm_bring_over(deployment).await {
+    pub(super) async fn bring_over(&self, deployment: &str, machine: &Observation) {
+        if let Err(error) = self.arm_bring_over(deployment, machine.clone()).await {
             warn!("what the merge of /etc leaves behind is not brought over: {}", chain(&error));
         }
     }
 
-    async fn arm_bring_over(&self, deployment: &str) -> Result<(), AgentError> {
+    async fn arm_bring_over(&self, deployment: &str, machine: Observation) -> Result<(), AgentError> {
         let root = &self.host.root;
         let Some(spec) = self.journal.target_spec() else { return Ok(()) };
-        let held = held(spec, &self.look(spec).await?);
+        let held = held(spec, &self.look(spec, machine)?);
         let left = LeftBehind::find(root, deployment, &held.paths, &held.units)?;
         if left.is_empty() {
             return Ok(forget(root)?);

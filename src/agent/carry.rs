@@ -1,69 +1,46 @@
-//! An open update: its batches, its drain, its verification, its roll-back.
+//! An open update: its edges, its batches, its verification.
 
 use std::time::Duration;
 
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use super::hold::log_fault;
-use super::trial::Proven;
-use super::{Agent, AgentError, Turn};
+use super::parts::{Next, Pass};
+use super::{Agent, AgentError};
 use crate::apply::apply;
 use crate::control::ControlPlane;
 use crate::host::finalisation;
 use crate::host::os::OsProgress;
-use crate::journal::{JournalError, Outcome};
-use crate::model::Observation;
-use crate::model::message;
+use crate::journal::JournalError;
+use crate::model::observation::Finalisation;
 use crate::model::text::chain;
-use crate::model::text::counted;
-use crate::plan::differences::differences;
-use crate::plan::{After, Batch, Op, ServiceVerb};
+use crate::model::{Observation, message};
+use crate::plan::differences::{Difference, differences};
 use crate::report::{Health, Occurrence, Progress, report};
-use crate::update::record::StagedOs;
-use crate::update::resume::{BOOT_FAILED, NOT_FINALISED, is_on_trial, os_in_place, way_out};
-use crate::update::{Begun, Decision, Event, Fault, Phase, Record, not_finalised, verdict};
-
-/// Between the fault that began a roll-back and the one that stands in its way.
-const UNDOING: &str = "; undoing it failed too: ";
+use crate::update::resume::NOT_FINALISED;
+use crate::update::{Begun, Event, Phase, Record};
 
 impl<C: ControlPlane> Agent<C> {
-    /// Does what the phase stands at.
-    pub(super) async fn go_on(&mut self, seen: &Observation) -> Result<Turn, AgentError> {
-        let boot_id = seen.boot_id.clone();
-        self.journal.note(|record| record.boot_id = boot_id)?;
-        let Some(record) = self.journal.record().cloned() else { return Ok(Turn::Again) };
-        match &record.phase {
-            Phase::Planned if record.first_applied() > 0 => self.move_on(&Event::Stage),
-            Phase::Planned => self.leave_staging(&record).await,
-            Phase::Staging => {
-                let staged = record.first_applied() == 0 || os_in_place(&record, seen);
-                if !staged {
-                    self.begin_staging(seen)?;
-                    if self.carry_out(&record, seen).await? == Carried::Not {
-                        return Ok(Turn::Again);
-                    }
-                }
-                self.leave_staging(&record).await
+    /// Moves the record along an edge, and tells it.
+    pub(super) async fn move_along(&mut self, event: &Event) -> Result<(), AgentError> {
+        let Some(record) = self.journal.record().cloned() else { return Ok(()) };
+        match event {
+            Event::Drain | Event::Apply { .. } => self.leave_staging(&record, event).await,
+            Event::Verify => self.journal.note(|record| record.waiting = None)?,
+            Event::Reboot { .. } => {
+                info!(MESSAGE_ID = message::PHASE, MCA_UPDATE = %record.id, MCA_PHASE = "rebooting", MCA_CONFIG = %record.to.config,
+                    MCA_IMAGE = record.to.image.as_ref().map(tracing::field::display), "update {} to {}: somebody else rebooted the machine, as it was to be", record.id, record.to.config);
+                return Ok(self.journal.step(event, self.host.clock.now())?);
             }
-            Phase::Draining => self.drain(&record).await,
-            Phase::Applying { next } if record.plan.batch(*next).is_some() => {
-                self.carry_out(&record, seen).await?;
-                Ok(Turn::Again)
-            }
-            Phase::Applying { .. } => match record.plan.after() {
-                After::Reboot { .. } => self.reboot(seen).await,
-                After::Nothing | After::Services { .. } => self.move_on(&Event::Verify),
-            },
-            Phase::RollingBack { .. } => self.take_back(&record, seen).await,
-            Phase::Rebooting { .. } | Phase::Verifying | Phase::FallingBack { .. } => Ok(Turn::Again),
+            Event::Stage | Event::BatchDone | Event::FallBack { .. } | Event::RollBack | Event::UndoDone => {}
         }
+        self.step(event)
     }
 
-    pub(super) fn move_on(&mut self, event: &Event) -> Result<Turn, AgentError> {
+    pub(super) fn step(&mut self, event: &Event) -> Result<(), AgentError> {
         self.journal.step(event, self.host.clock.now())?;
         self.tell_phase();
-        Ok(Turn::Again)
+        Ok(())
     }
 
     pub(super) fn tell_phase(&self) {
@@ -73,15 +50,36 @@ impl<C: ControlPlane> Agent<C> {
             MCA_IMAGE = record.to.image.as_ref().map(tracing::field::display), "update {} to {}: {phase}", record.id, record.to.config);
     }
 
-    /// Carries out one batch. A failed step becomes the record's fault; the error has been dealt with then.
-    async fn carry_out(&mut self, record: &Record, seen: &Observation) -> Result<Carried, AgentError> {
-        match self.advance(record).await {
-            Ok(carried) => Ok(carried),
+    /// Carries out the batch that stages.
+    pub(super) async fn stage(&mut self, pass: &mut Pass) -> Result<Next, AgentError> {
+        self.begin_staging(&pass.seen)?;
+        self.carry_out(pass).await
+    }
+
+    /// Carries out the batch or the undo step that the record stands at. What it failed with is an answer.
+    pub(super) async fn carry_out(&mut self, pass: &mut Pass) -> Result<Next, AgentError> {
+        let Some(record) = self.journal.record().cloned() else { return Ok(Next::LookAgain) };
+        match self.advance(&record).await {
+            Ok(Carried::Out) if record.phase == Phase::Staging => {
+                pass.answers.is_staged = true;
+                Ok(Next::Decide)
+            }
+            Ok(Carried::Out | Carried::Not | Carried::Superseded) => {
+                self.tell_undone(&pass.seen);
+                Ok(Next::LookAgain)
+            }
             Err(AgentError::Apply(error)) => {
-                self.fail(AgentError::from(error).fault(), seen).await?;
-                Ok(Carried::Not)
+                pass.answers.failed = Some(AgentError::from(error).fault());
+                Ok(Next::Decide)
             }
             Err(error) => Err(error),
+        }
+    }
+
+    fn tell_undone(&self, seen: &Observation) {
+        if let Some(record) = self.journal.record().filter(|record| record.is_undone()) {
+            warn!(MESSAGE_ID = message::ROLLED_BACK, MCA_UPDATE = %record.id, MCA_CONFIG = %record.to.config,
+                "what update {} to {} had done is undone (boot {})", record.id, record.to.config, seen.boot_id);
         }
     }
 
@@ -171,201 +169,41 @@ impl<C: ControlPlane> Agent<C> {
         Ok(Carried::Out)
     }
 
-    /// Undoes one batch. What can't be undone now is tried again, and told with the fault that began it.
-    async fn take_back(&mut self, record: &Record, seen: &Observation) -> Result<Turn, AgentError> {
-        match self.advance(record).await {
-            Ok(_) => {
-                let undone = self.journal.record().is_some_and(Record::is_undone);
-                if undone {
-                    warn!(MESSAGE_ID = message::ROLLED_BACK, MCA_UPDATE = %record.id, MCA_CONFIG = %record.to.config,
-                        "what update {} to {} had done is undone (boot {})", record.id, record.to.config, seen.boot_id);
-                }
-                Ok(Turn::Again)
-            }
-            Err(AgentError::Apply(error)) => {
-                let mut fault = AgentError::from(error).fault();
-                // The first one stays the first, however often the undoing fails.
-                if let Some(first) =
-                    record.fault.as_ref().and_then(|first| first.message.split(UNDOING).next())
-                {
-                    fault.message = format!("{first}{UNDOING}{}", fault.message);
-                }
-                self.journal.fault(fault, self.host.clock.now())?;
-                Ok(Turn::Wait(Some(self.backoff.next_wait())))
-            }
-            Err(error) => Err(error),
-        }
-    }
-
     /// Stages once more and goes through the batches again: they find most of their work done.
-    pub(super) fn restage(&mut self, seen: &Observation) -> Result<Turn, AgentError> {
-        let boot_id = seen.boot_id.clone();
+    pub(super) async fn restage(&mut self, pass: &Pass) -> Result<(), AgentError> {
+        if let (Some(ended), Some(record)) = (&pass.answers.finalisation, self.journal.record()) {
+            let config = &record.to.config;
+            let cause = format!("the node came up in its old deployment, not in {config}'s: {ended}");
+            warn!(
+                MESSAGE_ID = message::RESTAGED,
+                MCA_FAULT = NOT_FINALISED,
+                MCA_CONFIG = %config,
+                "{cause}; staging it again"
+            );
+            self.control.tell(&Occurrence::FailedFinalization { cause }).await;
+        }
+        let boot_id = pass.seen.boot_id.clone();
         self.journal.note(|record| record.boot_id = boot_id)?;
-        self.move_on(&Event::Stage)
+        self.step(&Event::Stage)
     }
 
-    /// Finds out why the node came up in its old deployment, counts it, and stages once more or gives up.
-    pub(super) async fn inquire(&mut self, seen: &Observation) -> Result<Turn, AgentError> {
+    /// Finds out why the node came up in its old deployment, and counts it.
+    pub(super) async fn inquire(&mut self, seen: &Observation) -> Result<Finalisation, AgentError> {
         let ended = finalisation::outcome(&self.host.root).await;
         self.journal.note(|record| record.came_back(&ended, &seen.boot_id))?;
-        let Some(record) = self.journal.record() else { return Ok(Turn::Again) };
-        if let Decision::Fault(fault) = not_finalised(record, &ended) {
-            return self.fail(fault, seen).await;
-        }
-        let config = &record.to.config;
-        let cause = format!("the node came up in its old deployment, not in {config}'s: {ended}");
-        warn!(
-            MESSAGE_ID = message::RESTAGED,
-            MCA_FAULT = NOT_FINALISED,
-            MCA_CONFIG = %config,
-            "{cause}; staging it again"
-        );
-        self.control.tell(&Occurrence::FailedFinalization { cause }).await;
-        self.restage(seen)
+        Ok(ended)
     }
 
-    /// Compares the host with the new spec, has a new deployment prove itself, and commits.
-    pub(super) async fn verify(&mut self) -> Result<Turn, AgentError> {
-        let Some(record) = self.journal.record().cloned() else { return Ok(Turn::Again) };
-        if matches!(record.phase, Phase::Applying { .. }) {
-            info!(MESSAGE_ID = message::PHASE, MCA_UPDATE = %record.id, MCA_PHASE = "rebooting", MCA_CONFIG = %record.to.config,
-                MCA_IMAGE = record.to.image.as_ref().map(tracing::field::display), "update {} to {}: somebody else rebooted the machine, as it was to be", record.id, record.to.config);
-            let ended = record.boot_id.clone();
-            self.journal.step(&Event::Reboot { boot_id: ended }, self.host.clock.now())?;
-        }
-        if !matches!(record.phase, Phase::Verifying) {
-            self.journal.note(|record| record.waiting = None)?;
-            return self.move_on(&Event::Verify);
-        }
-        let (mut seen, mut decision) = self.compare(&record).await?;
-        if decision == Decision::Commit && is_on_trial(&record) {
-            match self.prove(&record, &seen).await? {
-                Proven::AtOnce => {}
-                // A unit or a check may have written where the config says something.
-                Proven::Yes => (seen, decision) = self.compare(&record).await?,
-                Proven::Left => return Ok(Turn::Again),
-                Proven::No(fault) => return self.fail(fault, &seen).await,
-            }
-        }
-        match decision {
-            Decision::Commit => self.commit().await,
-            Decision::Replan(fault) => self.replan(fault),
-            Decision::Fault(fault) => self.fail(fault, &seen).await,
-            Decision::Watch
-            | Decision::Begin
-            | Decision::Continue
-            | Decision::Supersede
-            | Decision::Restage
-            | Decision::Inquire
-            | Decision::Reboot
-            | Decision::Verify
-            | Decision::FallBack
-            | Decision::TakeBack
-            | Decision::Hold
-            | Decision::Archive => Ok(Turn::Again),
-        }
-    }
-
-    /// Looks at the host, and says what the differences from the new spec lead to.
-    async fn compare(&self, record: &Record) -> Result<(Observation, Decision), AgentError> {
-        let Some(spec) = self.journal.target_spec() else {
+    /// Compares the host with the new spec; a repair answers for what it was to mend.
+    pub(super) fn compare(&self, machine: Observation) -> Result<Vec<Difference>, AgentError> {
+        let (Some(spec), Some(record)) = (self.journal.target_spec(), self.journal.record()) else {
             return Err(JournalError::NoUpdate { what: "verify" }.into());
         };
-        let seen = self.look(spec).await?;
-        let mut found = differences(spec, &seen);
+        let mut found = differences(spec, &self.look(spec, machine)?);
         if record.is_repair() {
             found.retain(|difference| record.plan.mends(difference));
         }
-        Ok((seen, verdict(record, &found)))
-    }
-
-    /// Ends the update with its effects in place; the next pass plans from what is seen.
-    pub(super) fn replan(&mut self, fault: Fault) -> Result<Turn, AgentError> {
-        warn!(
-            MESSAGE_ID = message::REPLANNED,
-            MCA_FAULT = fault.reason,
-            "{}; replanning from the observed state",
-            fault.message
-        );
-        let record = self.journal.record().cloned();
-        self.journal.give_up(fault, self.host.clock.now())?;
-        if let Some(record) = &record {
-            self.count_end(record, Outcome::Faulted);
-        }
-        Ok(Turn::Again)
-    }
-
-    /// Makes the new spec the committed one.
-    pub(super) async fn commit(&mut self) -> Result<Turn, AgentError> {
-        let now = self.host.clock.now();
-        let record = self.journal.record().cloned();
-        if record.as_ref().is_some_and(|record| record.staged_os() != StagedOs::None) {
-            self.end_count();
-        }
-        self.journal.commit(now)?;
-        // Only what is committed is told as done, and once.
-        if let Some(record) = &record {
-            self.tell_services(record).await;
-            let seconds = now.since(record.started).as_secs_f64();
-            info!(MESSAGE_ID = message::COMMITTED, MCA_UPDATE = %record.id, MCA_CONFIG = %record.to.config,
-                "update {} to {} is done: {}, {}, {seconds:.1} s", record.id, record.to.config,
-                counted(record.plan.steps().len(), "step"), counted(record.reboots, "reboot"));
-            self.count_end(record, Outcome::Committed);
-        }
-        self.health.since = now;
-        self.backoff.reset();
-        Ok(Turn::Again)
-    }
-
-    /// Tells what was done in place of a reboot.
-    async fn tell_services(&mut self, record: &Record) {
-        match record.plan.after().clone() {
-            After::Nothing if record.is_repair() => {}
-            After::Nothing => self.control.tell(&Occurrence::SkipReboot).await,
-            After::Services { actions } => {
-                for action in actions {
-                    self.control.tell(&Occurrence::Service { action }).await;
-                }
-            }
-            After::Reboot { .. } => {}
-        }
-    }
-
-    /// Writes the fault down, and takes the update back, or falls back, where that is possible.
-    pub(super) async fn fail(&mut self, mut fault: Fault, seen: &Observation) -> Result<Turn, AgentError> {
-        if fault.reason == BOOT_FAILED
-            && let Err(error) = self.stay(seen).await
-        {
-            fault.message =
-                format!("{}; it is still the first of its menu: {}", fault.message, chain(&error));
-        }
-        log_fault(&fault, self.journal.record());
-        self.tell_failed_service(&fault).await;
-        // A wait that ended before is not the pause after this fault.
-        self.retry.end();
-        let Some(record) = self.journal.record() else { return Ok(Turn::Again) };
-        let way = way_out(record, seen, self.tuning.health.roll_back);
-        // At once: a fault alone would hold the node where it is.
-        self.journal.fail(fault, way.as_ref(), self.host.clock.now())?;
-        if way.is_some() {
-            self.tell_phase();
-        }
-        Ok(Turn::Again)
-    }
-
-    /// Tells that a service failed, when that is where the update stands.
-    async fn tell_failed_service(&mut self, fault: &Fault) {
-        let Some(record) = self.journal.record() else { return };
-        let Phase::Applying { next } = record.phase else { return };
-        let Some(step) = record.plan.batch(next).and_then(<[_]>::first) else { return };
-        if step.op.batch() == Batch::Services {
-            let verb = if matches!(step.op, Op::RestartUnit { .. }) {
-                ServiceVerb::Restart
-            } else {
-                ServiceVerb::Reload
-            };
-            self.control.tell(&Occurrence::FailedService { verb, cause: fault.message.clone() }).await;
-        }
+        Ok(found)
     }
 }
 

@@ -11,9 +11,11 @@ use tracing::{info, warn};
 
 use super::begin::update_id;
 use super::hold::log_fault;
-use super::{Agent, AgentError, Turn, Until};
+use super::monitor::{Last, Look};
+use super::{Agent, AgentError};
 use crate::control::ControlPlane;
-use crate::decide::drift::{Memory, narrowed};
+use crate::decide::drift::narrowed;
+use crate::decide::inputs::Rest;
 use crate::host::accounts::Accounts;
 use crate::host::watch::{Watch, Watched};
 use crate::host::{HostError, Root, keys};
@@ -37,99 +39,69 @@ const OS_MARKS: [&str; 3] =
 /// How many differences get a line of their own in the log; `verify` shows all.
 const LINES: usize = 20;
 
-/// What the monitor remembers. Losing it costs a telling or a repair more.
-#[derive(Debug, Default)]
-pub(super) struct Monitor {
-    pub(super) watch: Option<Watch>,
-    /// What the watch told since the last pass; `None` when something else was the reason for a pass.
-    pub(super) changed: Option<Vec<String>>,
-    last: Option<Look>,
-    memory: Memory,
-}
-
-/// What the last pass saw of the idle host.
-#[derive(Debug)]
-struct Look {
-    seen: Observation,
-    /// When everything is looked at again; `None` when this was a look at everything.
-    settle: Option<Duration>,
-}
-
-/// What the last pass saw, and what changed since.
-#[derive(Debug)]
-pub(super) struct Last {
-    look: Look,
-    changed: Vec<String>,
-}
-
-impl Monitor {
-    /// Returns what the last pass saw, if the watch alone is the reason for this one.
-    pub(super) fn take_last(&mut self) -> Option<Last> {
-        let (look, changed) = (self.last.take(), self.changed.take());
-        Some(Last { look: look?, changed: changed? })
-    }
-}
-
 impl<C: ControlPlane> Agent<C> {
     /// Compares the idle host with the committed spec.
-    pub(super) async fn watch_drift(
+    pub(super) async fn compare_idle(
         &mut self,
-        machine: Observation,
+        machine: &Observation,
         last: Option<Last>,
-    ) -> Result<Turn, AgentError> {
+    ) -> Result<Rest, AgentError> {
         let spec = self.journal.committed_spec()?;
         if spec.is_unmanaged() {
-            return Ok(Turn::Wait(None));
+            return Ok(self.idle(false, None));
         }
         let look = self.look_again(&spec, machine, last).await?;
-        let turn = self.report_drift(&spec, &look.seen).await?;
-        let settle = look.settle;
+        let (is_repaired, later) = self.report_drift(&spec, &look.seen).await?;
+        let settle = look.settle.map(|settle| settle.saturating_sub(self.host.clock.monotonic()));
         self.monitor.last = Some(look);
-        let Some(settle) = settle else { return Ok(turn) };
-        let left = settle.saturating_sub(self.host.clock.monotonic());
-        Ok(match turn {
-            Turn::Wait(later) => Turn::Wait(Some(later.map_or(left, |later| later.min(left)))),
-            turn @ (Turn::Again | Turn::End(_)) => turn,
-        })
+        Ok(self.idle(is_repaired, later.into_iter().chain(settle).min()))
+    }
+
+    fn idle(&self, is_repaired: bool, again: Option<Duration>) -> Rest {
+        Rest { is_as_wanted: self.health.drift.is_empty(), is_repaired, again }
     }
 
     /// Looks at what changed, if that is all there is to look at for now, else at everything.
     async fn look_again(
         &mut self,
         spec: &HostSpec,
-        machine: Observation,
+        machine: &Observation,
         last: Option<Last>,
     ) -> Result<Look, AgentError> {
         let now = self.host.clock.monotonic();
         if let Some(Last { look, changed }) = last
             && let Some((paths, settle)) = narrowed(spec, &changed, look.settle, now)
         {
-            let seen = observe_again(&self.host.root, look.seen, machine, &paths)?;
+            let seen = observe_again(&self.host.root, look.seen, machine.clone(), &paths)?;
             return Ok(Look { seen, settle: Some(settle) });
         }
-        self.watch_over(spec)?;
-        Ok(Look { seen: self.look(spec).await?, settle: None })
+        // What changed before the watch began is not told.
+        let machine = if self.watch_over(spec)? { self.look_at_machine().await? } else { machine.clone() };
+        Ok(Look { seen: self.look(spec, machine)?, settle: None })
     }
 
-    /// Reports what differs, and begins to repair what is to be repaired.
-    async fn report_drift(&mut self, spec: &HostSpec, seen: &Observation) -> Result<Turn, AgentError> {
+    /// Reports what differs, and begins to repair what is to be repaired. Returns whether a repair was begun, and how long
+    /// what was found is held back.
+    async fn report_drift(
+        &mut self,
+        spec: &HostSpec,
+        seen: &Observation,
+    ) -> Result<(bool, Option<Duration>), AgentError> {
         // An `apply` answers for its config; what else was done to the host is a daemon's news.
-        let mut found =
-            if self.until == Until::Settled { differences(spec, seen) } else { drift(spec, seen) };
-        let mended = self.repair(spec, seen, &mut found).await?;
+        let mut found = if self.until.is_lasting() { drift(spec, seen) } else { differences(spec, seen) };
+        let is_repaired = self.repair(spec, seen, &mut found).await?;
         let now = self.host.clock.monotonic();
         with_diffs(&self.host.root, spec, seen, &mut found);
         if found == self.health.drift {
-            return Ok(mended.unwrap_or(Turn::Wait(None)));
+            return Ok((is_repaired, None));
         }
-        if let (None, Some(later)) = (&mended, self.monitor.memory.held_back(&self.health.drift, &found, now))
-        {
-            return Ok(Turn::Wait(Some(later)));
+        let later = self.monitor.memory.held_back(&self.health.drift, &found, now).filter(|_| !is_repaired);
+        if later.is_none() {
+            self.tell_drift(&found).await;
+            self.monitor.memory.told(now);
+            self.health.drift = found;
         }
-        self.tell_drift(&found).await;
-        self.monitor.memory.told(now);
-        self.health.drift = found;
-        Ok(mended.unwrap_or(Turn::Wait(None)))
+        Ok((is_repaired, later))
     }
 
     async fn tell_drift(&mut self, drift: &[Difference]) {
@@ -146,14 +118,14 @@ impl<C: ControlPlane> Agent<C> {
         self.control.tell(&Occurrence::Drift { cause: listed(drift) }).await;
     }
 
-    /// Watches everything of a spec that can drift. Called before the host is looked at.
-    pub(super) fn watch_over(&mut self, spec: &HostSpec) -> Result<(), AgentError> {
-        if self.until == Until::Settled {
-            return Ok(());
+    /// Watches everything of a spec that can drift, before the host is looked at for it. Returns true if the watch is new.
+    pub(super) fn watch_over(&mut self, spec: &HostSpec) -> Result<bool, AgentError> {
+        if !self.until.is_lasting() {
+            return Ok(false);
         }
         let wanted = watched(spec, &self.host.root, self.host.os.name())?;
         if self.monitor.watch.as_ref().map(Watch::wanted) == Some(&wanted) {
-            return Ok(());
+            return Ok(false);
         }
         match Watch::of(&self.host.root, wanted) {
             Ok(watch) => {
@@ -162,6 +134,7 @@ impl<C: ControlPlane> Agent<C> {
                 }
                 self.monitor.watch = Some(watch.prompt());
                 self.health.unwatched = None;
+                Ok(true)
             }
             Err(error) => {
                 // The host is looked at from time to time instead (`wait`), and updates go on.
@@ -171,9 +144,9 @@ impl<C: ControlPlane> Agent<C> {
                     log_fault(&fault, None);
                 }
                 self.health.unwatched = Some(fault);
+                Ok(false)
             }
         }
-        Ok(())
     }
 
     /// Ends the watch: what changes from now on is the update's work.
@@ -184,25 +157,25 @@ impl<C: ControlPlane> Agent<C> {
         }
     }
 
-    /// Begins to put right what is to be repaired and can be; notes why the rest is left.
+    /// Begins to put right what is to be repaired and can be; notes why the rest is left. Says whether it did.
     async fn repair(
         &mut self,
         spec: &HostSpec,
         seen: &Observation,
         found: &mut [Difference],
-    ) -> Result<Option<Turn>, AgentError> {
+    ) -> Result<bool, AgentError> {
         let now = self.host.clock.monotonic();
         let mut chosen = Vec::new();
         for difference in found.iter_mut() {
             let path = difference.path().filter(|path| self.tuning.repairs(path));
-            let Some(path) = path.filter(|_| self.until == Until::Stopped) else { continue };
+            let Some(path) = path.filter(|_| self.until.is_lasting()) else { continue };
             difference.unrepaired = self.monitor.memory.gives_up(&path, now);
             if difference.unrepaired.is_none() {
                 chosen.push((path, difference));
             }
         }
         if chosen.is_empty() {
-            return Ok(None);
+            return Ok(false);
         }
         let policy = match self.control.policy().await {
             Ok(policy) => policy,
@@ -211,7 +184,7 @@ impl<C: ControlPlane> Agent<C> {
                 for (_, difference) in &mut chosen {
                     difference.unrepaired = Some(format!("the policy can't be read: {}", chain(&error)));
                 }
-                return Ok(None);
+                return Ok(false);
             }
         };
         let drift: Vec<Difference> = chosen.iter().map(|(_, difference)| (**difference).clone()).collect();
@@ -222,7 +195,7 @@ impl<C: ControlPlane> Agent<C> {
         let (Some(plan), Some(stored)) =
             (decided.plan, Stored::load(&self.host.root, &state("current.json"))?)
         else {
-            return Ok(None);
+            return Ok(false);
         };
         let booted = seen.os.booted().map(|os| os.deployment.clone());
         let begun = self.host.clock.now();
@@ -234,11 +207,11 @@ impl<C: ControlPlane> Agent<C> {
         }
         self.unwatch();
         self.journal.begin(record, &stored)?;
-        Ok(Some(Turn::Again))
+        Ok(true)
     }
 
     /// Ends a repair that failed and was taken back: its paths are left as they are, and told.
-    pub(super) fn leave_drift(&mut self) -> Result<Turn, AgentError> {
+    pub(super) fn leave_drift(&mut self) -> Result<(), AgentError> {
         let now = self.host.clock.monotonic();
         if let Some(record) = self.journal.record()
             && let Some(fault) = &record.fault

@@ -72,6 +72,11 @@ impl AgentError {
         }
     }
 
+    /// Returns true if the control plane is away.
+    pub fn is_away(&self) -> bool {
+        matches!(self, Self::Control(error) if error.is_away())
+    }
+
     /// Returns what a person does next.
     pub fn next(&self) -> String {
         match self {

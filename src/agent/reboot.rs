@@ -14,12 +14,13 @@ use std::time::Duration;
 
 use tracing::{info, warn};
 
-use super::{Agent, AgentError, End, Reboots, Turn, Until};
+use super::{Agent, AgentError};
 use crate::control::ControlPlane;
-use crate::decide::down::{Down, Look, Shutdown};
+use crate::decide::down::Down;
+use crate::decide::mode::End;
 use crate::host::finalisation::FINALISER;
 use crate::host::os::SoftReboot;
-use crate::host::power::{Inhibitor, RebootKind, Rebooting, Shutdowns};
+use crate::host::power::{Inhibitor, RebootKind, Rebooting};
 use crate::host::systemd::ServiceOutcome;
 use crate::model::text::chain;
 use crate::model::tuning::SoftReboot as Wish;
@@ -30,115 +31,56 @@ use crate::update::{Event, Phase, Record};
 /// Where the deployment is mounted that a soft reboot starts (systemd-soft-reboot.service(8)).
 const NEXT_ROOT: &str = "/run/nextroot/usr";
 
-/// How far the end of this boot is, as far as this process knows.
-#[derive(Debug, Default)]
-pub(super) struct GoingDown {
-    shutdowns: Option<Shutdowns>,
-    down: Down,
-}
-
-impl GoingDown {
-    /// Waits until logind tells something. Cancel-safe, as [`Shutdowns::changed`] is.
-    pub(super) async fn changed(&mut self) {
-        let ended = match &mut self.shutdowns {
-            Some(shutdowns) => shutdowns.changed().await.is_err(),
-            None => std::future::pending().await,
-        };
-        if ended {
-            // The bus goes away with the machine; when it does not, the time that is waited ends, too.
-            self.shutdowns = None;
-        }
-    }
-}
-
 impl<C: ControlPlane> Agent<C> {
-    /// Asks for the reboot: first in the record, then of the machine.
-    pub(super) async fn reboot(&mut self, seen: &Observation) -> Result<Turn, AgentError> {
-        if let Some(turn) = self.on_its_way().await? {
-            return Ok(turn);
-        }
-        let Some(record) = self.journal.record().cloned() else { return Ok(Turn::Again) };
-        if let Some(turn) = self.drained(&record).await? {
-            return Ok(turn);
-        }
-        self.arm(seen).await?;
-        if let Some(turn) = self.left_to_a_person(&record, seen)? {
-            return Ok(turn);
-        }
-        if self.reboots == Reboots::Asked
-            && let Some(turn) = self.blocked().await?
-        {
-            return Ok(turn);
-        }
-        let asked = matches!(record.phase, Phase::Rebooting { .. }) || record.fallbacks > 0;
-        if !(asked && self.reboots == Reboots::Left) {
-            self.journal.note(|record| record.waiting = None)?;
-            self.journal.step(&Event::Reboot { boot_id: seen.boot_id.clone() }, self.host.clock.now())?;
-            if !matches!(record.phase, Phase::Rebooting { .. }) {
-                self.tell_phase();
-            }
-        }
-        if self.reboots == Reboots::Left {
-            return Ok(Turn::End(End::Reboot));
-        }
+    /// Asks for the reboot: first in the record, then of the machine. Returns how the loop ends, if it does.
+    pub(super) async fn reboot(&mut self, seen: &Observation) -> Result<Option<End>, AgentError> {
+        let Some(record) = self.journal.record().cloned() else { return Ok(None) };
+        self.journal.note(|record| record.waiting = None)?;
+        self.write_down(&record, &Event::Reboot { boot_id: seen.boot_id.clone() })?;
         self.go_down(&record, seen).await
     }
 
-    /// Says how to wait while a reboot that was asked for is under way; `None` when none is.
-    pub(super) async fn going_down(&mut self) -> Result<Option<Turn>, AgentError> {
-        if self.going_down.down.is_asked() { self.on_its_way().await } else { Ok(None) }
+    /// Leaves the reboot to a person: no process but this one ends this boot.
+    pub(super) fn leave_reboot(
+        &mut self,
+        event: Option<&Event>,
+        seen: &Observation,
+    ) -> Result<(), AgentError> {
+        let Some(record) = self.journal.record().cloned() else { return Ok(()) };
+        self.journal.note(|record| record.reboot_left = Some(seen.boot_id.clone()))?;
+        let Some(event) = event else { return Ok(()) };
+        self.journal.note(|record| record.waiting = None)?;
+        self.write_down(&record, event)
     }
 
-    /// Notes in whose hands the reboot is; says how to wait when it is a person's, who did not leave it to this process.
-    fn left_to_a_person(&mut self, record: &Record, seen: &Observation) -> Result<Option<Turn>, AgentError> {
-        let left = record.reboot_left.as_ref() == Some(&seen.boot_id);
-        if self.until == Until::Stopped && left {
-            let waiting = "a reboot by hand: `apply --no-reboot` left it to you".to_owned();
-            if record.waiting.as_ref() != Some(&waiting) {
-                info!(MESSAGE_ID = message::WAITING, "Waiting for {waiting} (systemctl reboot)");
-                self.journal.note(|record| record.waiting = Some(waiting))?;
-            }
-            return Ok(Some(Turn::Wait(None)));
+    fn write_down(&mut self, record: &Record, event: &Event) -> Result<(), AgentError> {
+        self.journal.step(event, self.host.clock.now())?;
+        if !matches!(record.phase, Phase::Rebooting { .. }) {
+            self.tell_phase();
         }
-        let left = (self.reboots == Reboots::Left).then(|| seen.boot_id.clone());
-        self.journal.note(|record| record.reboot_left = left)?;
-        Ok(None)
+        Ok(())
     }
 
-    /// Says how to wait when the reboot was asked for already.
-    pub(super) async fn on_its_way(&mut self) -> Result<Option<Turn>, AgentError> {
-        let GoingDown { shutdowns, down } = &mut self.going_down;
-        let preparing = match shutdowns {
-            Some(logind) if down.is_asked() => logind.preparing().await.unwrap_or(true),
-            Some(_) | None => true,
-        };
-        let was_begun = shutdowns.as_ref().is_some_and(Shutdowns::was_begun);
-        match down.look(Shutdown { preparing, was_begun }, self.host.clock.monotonic()) {
-            Look::Free => Ok(None),
-            Look::Wait(left) => Ok(Some(Turn::Wait(Some(left)))),
-            Look::InVain(how) => self.taken_back(how).map(Some),
+    /// Notes that the reboot is in a person's hands, who did not leave it to this process.
+    pub(super) fn leave_to_person(&mut self) -> Result<(), AgentError> {
+        let waiting = "a reboot by hand: `apply --no-reboot` left it to you".to_owned();
+        if self.journal.record().is_some_and(|record| record.waiting.as_ref() != Some(&waiting)) {
+            info!(MESSAGE_ID = message::WAITING, "Waiting for {waiting} (systemctl reboot)");
+            self.journal.note(|record| record.waiting = Some(waiting))?;
         }
+        Ok(())
     }
 
-    /// Waits before the way to the reboot is tried again.
-    pub(super) fn later(&mut self) -> (Duration, Turn) {
-        let delay = self.backoff.next_wait();
-        let at = self.host.clock.monotonic() + delay;
-        self.going_down = GoingDown { shutdowns: None, down: Down::Later { at } };
-        (delay, Turn::Wait(Some(delay)))
-    }
-
-    /// Tells of a shutdown that came to nothing, and waits before it is asked for again.
-    fn taken_back(&mut self, how: &'static str) -> Result<Turn, AgentError> {
-        let (delay, turn) = self.later();
+    /// Tells of a shutdown that came to nothing, and when it is asked for again.
+    pub(super) fn reboot_in_vain(&mut self, how: &str, again: Duration) -> Result<(), AgentError> {
+        self.listening.end();
         warn!(
             MESSAGE_ID = message::REBOOT_ABORTED,
             "the reboot that was asked for {how}: it is asked for again in {} s",
-            delay.as_secs()
+            again.as_secs()
         );
         self.telemetry.metrics.reboot_failed();
-        self.again_because(&format!("it {how}"))?;
-        Ok(turn)
+        self.again_because(&format!("it {how}"))
     }
 
     /// Writes down why the reboot is asked for once more: the last fault tells it, too.
@@ -148,29 +90,24 @@ impl<C: ControlPlane> Agent<C> {
     }
 
     /// Makes sure that the shutdown will finalise what is staged, or refuses to reboot.
-    async fn arm(&self, seen: &Observation) -> Result<(), AgentError> {
+    pub(super) async fn arm(&self, seen: &Observation) -> Result<(), AgentError> {
         self.host.os.finalise().await?;
         if let Some(staged) = seen.os.staged() {
             let unit = UnitName::new(FINALISER)?;
             if self.host.systemd.stopped_by_shutdown(&unit).await? == ServiceOutcome::NoSystemd {
                 info!("no systemd runs for this host: who reboots it finalises what is staged");
             }
-            self.bring_over(&staged.deployment).await;
+            self.bring_over(&staged.deployment, seen).await;
         }
         Ok(())
     }
 
-    /// Says how to wait while somebody blocks the shutdown.
-    async fn blocked(&mut self) -> Result<Option<Turn>, AgentError> {
-        if self.going_down.shutdowns.is_none() {
-            // Listened to first, looked at then: a block that goes away in between is told. A bus that is away shows
-            // in the request itself, which is counted, and which logind checks once more.
-            self.going_down.shutdowns = self.host.power.listen().await.unwrap_or_default();
-        }
-        let Some(shutdowns) = &self.going_down.shutdowns else { return Ok(None) };
-        let blockers = shutdowns.blockers().await.unwrap_or_default();
+    /// Says whether somebody blocks the shutdown, and names them. From here on the reboot is left to nobody else.
+    pub(super) async fn is_blocked(&mut self) -> Result<bool, AgentError> {
+        self.journal.note(|record| record.reboot_left = None)?;
+        let blockers = self.listening.blockers(&self.host).await;
         if blockers.is_empty() {
-            return Ok(None);
+            return Ok(false);
         }
         let names: Vec<String> = blockers.iter().map(Inhibitor::to_string).collect();
         let waiting = format!("the reboot, which is blocked by {}", names.join("; "));
@@ -181,11 +118,11 @@ impl<C: ControlPlane> Agent<C> {
             );
             self.journal.note(|record| record.waiting = Some(waiting))?;
         }
-        Ok(Some(Turn::Wait(None)))
+        Ok(true)
     }
 
     /// Tells everybody, then asks for the reboot.
-    async fn go_down(&mut self, record: &Record, seen: &Observation) -> Result<Turn, AgentError> {
+    async fn go_down(&mut self, record: &Record, seen: &Observation) -> Result<Option<End>, AgentError> {
         let config = &record.to.config;
         let why = if matches!(record.phase, Phase::FallingBack { .. }) {
             format!("Node will reboot into its deployment before: config {config} failed in the new one")
@@ -206,11 +143,11 @@ impl<C: ControlPlane> Agent<C> {
             self.again_because(&chain(error))?;
         }
         match asked? {
-            Rebooting::Exit => Ok(Turn::End(End::Reboot)),
+            Rebooting::Exit => Ok(Some(End::Reboot)),
             Rebooting::Asked => {
-                self.going_down.down = Down::asked(self.host.clock.monotonic());
+                self.memory.down = Down::asked(self.host.clock.monotonic());
                 // What logind said meanwhile is looked at in the next pass.
-                Ok(Turn::Again)
+                Ok(None)
             }
         }
     }

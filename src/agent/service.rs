@@ -1,42 +1,18 @@
-//! The agent as a service of the host: its settings, which SIGHUP has it read again, and the hint at a login.
-
-use std::fmt;
+//! The agent as a service of the host: its settings, which SIGHUP has it read again, its report, and the hint at a login.
 
 use tracing::{info, warn};
 
-use super::{Agent, AgentError, Until};
+use super::hold::log_fault;
+use super::{Agent, AgentError, Reread};
 use crate::control::ControlPlane;
-use crate::model::{FileMode, Tuning, message};
-use crate::report::{LinkDown, NodeReport, State};
-use crate::update::Fault;
+use crate::model::{FileMode, message};
+use crate::report::{LinkDown, NodeReport, State, report};
 use crate::update::ending::Ask;
 
 /// The hint's file: `pam_motd(8)` shows what is in the directory at each login.
 const HINT: &str = "/run/motd.d/90-machine-config-agent.motd";
 /// More than this of a reason is for `status`.
 const HINT_LIMIT: usize = 300;
-
-/// Reads the settings of this node.
-pub struct Reread(Box<dyn Fn() -> Result<Tuning, Fault>>);
-
-impl Reread {
-    /// Takes what reads them.
-    pub fn new(read: impl Fn() -> Result<Tuning, Fault> + 'static) -> Self {
-        Self(Box::new(read))
-    }
-}
-
-impl Default for Reread {
-    fn default() -> Self {
-        Self::new(|| Ok(Tuning::default()))
-    }
-}
-
-impl fmt::Debug for Reread {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Reread")
-    }
-}
 
 impl<C: ControlPlane> Agent<C> {
     /// Sets where the settings come from, and reads them. Settings that can't be used leave what is: a node does its
@@ -55,12 +31,12 @@ impl<C: ControlPlane> Agent<C> {
             info!(MESSAGE_ID = message::RELOADED, "the settings were read again: {:?}", self.tuning);
         }
         self.telemetry.notify.reloaded();
-        self.retry.ask(Ask::Person);
+        self.memory.retry.ask(Ask::Person);
         self.prove_again()
     }
 
     fn read_settings(&mut self) -> bool {
-        match (self.settings.0)() {
+        match self.settings.read() {
             Ok(tuning) => {
                 self.host.limits = tuning.os;
                 self.host.soft_reboot = tuning.soft_reboot;
@@ -81,11 +57,59 @@ impl<C: ControlPlane> Agent<C> {
         }
     }
 
+    /// Reads the target. When it can't be read, the old one stays and the report says why.
+    pub(super) async fn read_wanted(&mut self) {
+        let before = self.health.fault.take();
+        self.health.awaited = None;
+        match self.control.wanted().await {
+            Ok(wanted) if wanted != self.health.wanted => {
+                if let Some(target) = &wanted {
+                    let image =
+                        target.image.as_ref().map(|image| format!(" with image {image}")).unwrap_or_default();
+                    info!(MESSAGE_ID = message::TARGET, MCA_CONFIG = %target.config, "wanted: {}{image}", target.config);
+                }
+                self.health.wanted = wanted;
+                self.memory.pace.reset();
+            }
+            Ok(_) => {}
+            Err(error) if error.is_away() => {}
+            Err(error) => {
+                let fault = AgentError::from(error).fault();
+                // Each pass reads it again: told once.
+                if before.as_ref() != Some(&fault) {
+                    log_fault(&fault, None);
+                }
+                self.health.fault = Some(fault);
+            }
+        }
+    }
+
+    /// Publishes what is written down. A control plane that is away does not stop the work.
+    pub(super) async fn publish(&mut self) {
+        self.health.link_down = self.control.link_down();
+        self.dated.date(&mut self.health, self.host.clock.now());
+        let report = report(self.journal.record(), &self.health);
+        // Before `status` shows the same.
+        self.hint(&report);
+        self.telemetry.report(&report, self.host.clock.now());
+        if let Err(error) = self.control.publish(&report).await
+            && !error.is_away()
+        {
+            let fault = AgentError::from(error).fault();
+            warn!(
+                MESSAGE_ID = message::NOT_PUBLISHED,
+                MCA_FAULT = fault.reason,
+                "the report can't be published: {}",
+                fault.message
+            );
+        }
+    }
+
     /// Leaves a hint for who logs in to a node that is at fault, and takes it away when it is not.
-    pub(super) fn hint(&mut self, report: &NodeReport) {
+    fn hint(&mut self, report: &NodeReport) {
         let wanted = hint(report);
         // Who runs `apply` reads its answer.
-        if self.until == Until::Settled || self.hinted.as_ref() == Some(&wanted) {
+        if !self.until.is_lasting() || self.hinted.as_ref() == Some(&wanted) {
             return;
         }
         let root = &self.host.root;

@@ -20,8 +20,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
+use super::parts::{Next, Pass};
 use super::stop::Word;
-use super::{Agent, AgentError, Turn};
+use super::{Agent, AgentError};
 use crate::control::ControlPlane;
 use crate::host::Host;
 use crate::host::health::{self, Checklist};
@@ -32,25 +33,12 @@ use crate::model::{Class, Observation, UnitName, message};
 use crate::report::report;
 use crate::update::record::Trial;
 use crate::update::resume::{is_unproven, not_fallen_back, unproven};
-use crate::update::{Event, Fault, Record};
+use crate::update::{Event, Record};
 
 /// The shortest wait between two attempts, which come closer to each other as the time runs out.
 const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 /// What a check may take in any case: one that is begun shortly before the end is not failed by that.
 const SHORTEST_CHECK: Duration = Duration::from_secs(10);
-
-/// What a trial came to.
-#[derive(Debug)]
-pub(super) enum Proven {
-    /// There is nothing that would have to be shown.
-    AtOnce,
-    /// Everything was shown.
-    Yes,
-    /// It was not shown in time.
-    No(Fault),
-    /// The trial was left for a signal; the next pass goes on with it.
-    Left,
-}
 
 /// What is not healthy, in words.
 type Ill = Vec<String>;
@@ -64,10 +52,15 @@ enum Ended {
 
 impl<C: ControlPlane> Agent<C> {
     /// Has the new deployment prove itself.
-    pub(super) async fn prove(&mut self, record: &Record, seen: &Observation) -> Result<Proven, AgentError> {
+    pub(super) async fn prove(&mut self, pass: &mut Pass) -> Result<Next, AgentError> {
+        let Some(record) = self.journal.record().cloned() else { return Ok(Next::LookAgain) };
+        let seen = &pass.seen;
         let rules = self.tuning.health.clone();
         let demands = match Checklist::of(&self.host.root, rules.units.as_ref()) {
-            Ok(list) if list.is_empty() => return Ok(Proven::AtOnce),
+            Ok(list) if list.is_empty() => {
+                pass.answers.trial = Some(Ok(()));
+                return Ok(Next::Decide);
+            }
             Ok(list) => {
                 if !list.ignored.is_empty() {
                     info!("no health checks, as they are no executable files: {}", list.ignored.join(", "));
@@ -77,25 +70,28 @@ impl<C: ControlPlane> Agent<C> {
             // Each attempt reads it again.
             Err(error) => chain(&error),
         };
-        let spent = self.spent(record, seen, &rules, &demands)?;
+        let spent = self.spent(&record, seen, &rules, &demands)?;
         let ended = self.watch_trial(&rules, rules.within.saturating_sub(spent)).await?;
         if let Ended::Heard(word) = ended {
             if word == Word::Reload {
                 self.reload()?;
             }
-            return Ok(Proven::Left);
+            return Ok(Next::LookAgain);
         }
         self.journal.note(|record| record.waiting = None)?;
         let config = &record.to.config;
         let Ended::Ill(ill) = ended else {
             info!(MESSAGE_ID = message::TRIAL_PASSED, MCA_UPDATE = %record.id, MCA_CONFIG = %config,
                 "Health trial of the new deployment of {config} passed: {demands}");
-            return Ok(Proven::Yes);
+            // A unit or a check may have written where the config says something.
+            pass.answers.differences = Some(self.compare(self.look_at_machine().await?)?);
+            pass.answers.trial = Some(Ok(()));
+            return Ok(Next::Decide);
         };
-        let fault = unproven(record, seen, &ill, rules.within);
+        pass.answers.trial = Some(Err(unproven(&record, seen, &ill, rules.within)));
         warn!(MESSAGE_ID = message::TRIAL_FAILED, MCA_UPDATE = %record.id, MCA_CONFIG = %config,
             "Health trial of the new deployment of {config} failed");
-        Ok(Proven::No(fault))
+        Ok(Next::Decide)
     }
 
     /// Returns how long the trial has lasted in this boot; one that begins is written down and told.
@@ -151,18 +147,15 @@ impl<C: ControlPlane> Agent<C> {
         }
     }
 
-    /// Makes the deployment before the next boot's, then reboots. It is tried a few times, counted in the record.
-    pub(super) async fn fall_back(&mut self, seen: &Observation) -> Result<Turn, AgentError> {
-        if let Some(turn) = self.on_its_way().await? {
-            return Ok(turn);
-        }
-        let Some(record) = self.journal.record().cloned() else { return Ok(Turn::Again) };
-        let Some(origin) = &record.origin else { return Ok(Turn::Again) };
+    /// Makes the deployment before the next boot's. What may pass is tried a few times, counted in the record.
+    pub(super) async fn fall_back(&mut self, pass: &mut Pass) -> Result<Next, AgentError> {
+        let Some(record) = self.journal.record().cloned() else { return Ok(Next::LookAgain) };
+        let Some(origin) = &record.origin else { return Ok(Next::LookAgain) };
         match self.host.os.fall_back(origin).await {
             Ok(()) => {
                 self.host.points.hit("fallen-back");
                 self.end_count();
-                self.reboot(seen).await
+                pass.answers.has_fallen_back = true;
             }
             Err(error) if error.class() == Class::Retry => {
                 warn!(
@@ -175,16 +168,18 @@ impl<C: ControlPlane> Agent<C> {
                     record.fallbacks += 1;
                     record.waiting = Some(format!("another try of falling back: {}", chain(&error)));
                 })?;
-                Ok(self.later().1)
+                self.memory.later(self.host.clock.monotonic());
+                return Ok(Next::LookAgain);
             }
-            Err(error) => self.fail(not_fallen_back(&record, &chain(&error)), seen).await,
+            Err(error) => pass.answers.failed = Some(not_fallen_back(&record, &chain(&error))),
         }
+        Ok(Next::Decide)
     }
 
     /// Undoes what the update had written in the deployment that the node is back in.
-    pub(super) fn take_back_there(&mut self) -> Result<Turn, AgentError> {
+    pub(super) fn take_back_there(&mut self) -> Result<(), AgentError> {
         info!("the node runs its deployment before again: what was done there is undone");
-        self.move_on(&Event::RollBack)
+        self.step(&Event::RollBack)
     }
 
     /// Lets a deployment that is held for its health prove itself again, when a person asks for it.

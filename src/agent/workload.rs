@@ -3,98 +3,90 @@
 //! The answers come as changes of the control plane, so a new target is noticed while one waits. An answer that is
 //! late makes the node Degraded with the cause; it is waited for all the same (DRN-006).
 
-use std::time::Duration;
-
 use tracing::info;
 
 use super::hold::log_fault;
-use super::{Agent, AgentError, Turn};
+use super::{Agent, AgentError};
 use crate::control::{ControlPlane, Drained, Released};
-use crate::decide::answer::{Answer, Unanswered};
-use crate::model::Target;
+use crate::decide::action::Meanwhile;
+use crate::decide::answer::Answer;
 use crate::model::message;
 use crate::plan::Drain;
 use crate::report::Occurrence;
-use crate::update::{Begun, Event, Record};
+use crate::update::{Begun, Event, Phase, Record};
 
 impl<C: ControlPlane> Agent<C> {
-    /// Leaves the staging: to the drain where the plan needs one and somebody can be asked, else to the steps.
-    pub(super) async fn leave_staging(&mut self, record: &Record) -> Result<Turn, AgentError> {
+    /// Tells how the staging is left: to the drain, or to the steps.
+    pub(super) async fn leave_staging(&mut self, record: &Record, event: &Event) {
+        if !matches!(record.phase, Phase::Planned | Phase::Staging) {
+            return;
+        }
         if record.first_applied() > 0 {
             let image = record.to.image.clone();
             self.control.tell(&Occurrence::OsUpdateStaged { image }).await;
         }
-        if record.plan.drain() == Drain::NotNeeded {
-            return self.move_on(&Event::Apply { first: record.first_applied() });
-        }
-        if !self.control.drains() {
+        if *event == Event::Drain {
+            self.control.tell(&Occurrence::Cordon).await;
+            self.control.tell(&Occurrence::Drain).await;
+        } else if record.plan.drain() != Drain::NotNeeded {
             self.control.tell(&Occurrence::DrainSkipped).await;
-            return self.move_on(&Event::Apply { first: record.first_applied() });
-        }
-        self.control.tell(&Occurrence::Cordon).await;
-        self.control.tell(&Occurrence::Drain).await;
-        self.move_on(&Event::Drain)
-    }
-
-    /// Waits for the drain, and then goes to the steps.
-    pub(super) async fn drain(&mut self, record: &Record) -> Result<Turn, AgentError> {
-        match self.drained(record).await? {
-            None => self.move_on(&Event::Apply { first: record.first_applied() }),
-            Some(turn) => Ok(turn),
         }
     }
 
-    /// Says how to wait when the workload has not left yet, or has come back (W-8).
-    pub(super) async fn drained(&mut self, record: &Record) -> Result<Option<Turn>, AgentError> {
-        if !record.drained {
-            return Ok(None);
-        }
-        let Drained::Waiting { why } = self.control.drain(&record.to).await? else {
+    /// Asks the workload to leave; writes down since when it is waited for, and for what.
+    pub(super) async fn ask_to_leave(&mut self) -> Result<Drained, AgentError> {
+        let Some(record) = self.journal.record().cloned() else { return Ok(Drained::NotAsked) };
+        let drained = self.control.drain(&record.to).await?;
+        let Drained::Waiting { why } = &drained else {
             self.journal.note(|record| (record.waiting, record.draining) = (None, None))?;
             self.answered();
-            return Ok(None);
+            return Ok(drained);
         };
-        let now = self.host.clock.monotonic_micros();
-        let begun = record.draining.clone().filter(|begun| begun.boot_id == record.boot_id);
-        let begun = begun.unwrap_or_else(|| Begun { boot_id: record.boot_id.clone(), since: now });
-        let since = Duration::from_micros(begun.since);
+        let begun = record.draining.filter(|begun| begun.boot_id == record.boot_id);
+        let since = self.host.clock.monotonic_micros();
+        let begun = begun.unwrap_or_else(|| Begun { boot_id: record.boot_id.clone(), since });
         self.journal.note(|record| {
             record.waiting = Some(why.clone());
             record.draining = Some(begun);
         })?;
-        Ok(Some(self.wait_for_answer(Answer::Drain, since, why).await))
+        self.unanswered(why);
+        Ok(drained)
     }
 
-    /// Lets the workload come back; says how to wait when the control plane has not answered yet.
-    pub(super) async fn release(&mut self, committed: &Target) -> Result<Option<Turn>, AgentError> {
-        match self.control.release(committed).await? {
-            Released::Yes => {}
+    /// Asks for the workload to come back.
+    pub(super) async fn ask_back(&mut self) -> Result<Released, AgentError> {
+        let Some(committed) = self.journal.committed().cloned() else { return Ok(Released::Yes) };
+        let released = self.control.release(&committed).await?;
+        match &released {
+            Released::Yes => self.answered(),
             Released::Again => {
-                let config = committed.config.clone();
-                self.control.tell(&Occurrence::Uncordon { config }).await;
+                self.control.tell(&Occurrence::Uncordon { config: committed.config }).await;
+                self.answered();
             }
-            Released::Waiting { why } => {
-                let now = self.host.clock.monotonic();
-                let asked = *self.release_asked.get_or_insert(now);
-                return Ok(Some(self.wait_for_answer(Answer::Release, asked, why).await));
-            }
+            Released::Waiting { why } => self.unanswered(why),
         }
-        self.answered();
-        Ok(None)
+        Ok(released)
     }
 
     /// Ends a wait, with its answer or without one: the next wait is told anew.
     pub(super) fn answered(&mut self) {
         self.health.waiting = None;
-        self.release_asked = None;
         self.told_late = false;
     }
 
-    /// Says how to wait for an answer. One that is late is a fault, and told once.
-    async fn wait_for_answer(&mut self, answer: Answer, since: Duration, why: String) -> Turn {
-        let after = match answer.unanswered(since, self.host.clock.monotonic(), &why) {
-            Unanswered::Patient(left) => Some(left),
-            Unanswered::Late(fault) => {
+    /// Tells what is waited for, once.
+    fn unanswered(&mut self, why: &str) {
+        if self.health.waiting.as_deref() != Some(why) {
+            info!(MESSAGE_ID = message::WAITING, "waiting: {why}");
+        }
+        self.health.waiting = Some(why.to_owned());
+    }
+
+    /// Notes and tells what stands while the agent waits.
+    pub(super) async fn meanwhile(&mut self, meanwhile: Meanwhile) -> Result<(), AgentError> {
+        match meanwhile {
+            Meanwhile::Nothing => {}
+            Meanwhile::Late(answer, fault) => {
                 let cause = fault.message.clone();
                 self.health.fault = Some(fault);
                 self.tell_late(&match answer {
@@ -102,14 +94,11 @@ impl<C: ControlPlane> Agent<C> {
                     Answer::Release => Occurrence::FailedToUncordon { cause },
                 })
                 .await;
-                None
             }
-        };
-        if self.health.waiting.as_ref() != Some(&why) {
-            info!(MESSAGE_ID = message::WAITING, "waiting: {why}");
+            Meanwhile::LeftToPerson => self.leave_to_person()?,
+            Meanwhile::Undoing(fault) => self.journal.fault(fault, self.host.clock.now())?,
         }
-        self.health.waiting = Some(why);
-        Turn::Wait(after)
+        Ok(())
     }
 
     /// Tells once that an answer is late.

@@ -20,11 +20,16 @@ use crate::model::{FileSeen, HostSpec, Karg, ManagedPath, Observation, Principal
 pub use error::ObserveError;
 pub use facts::facts;
 
-/// Observes the boot, the OS and everything that the specs manage. Without a spec no account, unit or file is read: the
-/// loop asks that at every event.
+/// Observes the boot, the OS and everything that the specs manage.
 pub async fn observe(host: &Host, specs: &[&HostSpec]) -> Result<Observation, ObserveError> {
+    let machine = machine(host).await?;
+    if specs.is_empty() { Ok(machine) } else { managed(host, machine, specs) }
+}
+
+/// Observes the boot and the OS: no account, unit or file is read. The loop asks that at every event.
+pub async fn machine(host: &Host) -> Result<Observation, ObserveError> {
     let root = &host.root;
-    let machine = Observation {
+    Ok(Observation {
         boot_id: host.power.boot_id().map_err(ObserveError::of("the boot"))?,
         boots: BootCounter::seen(root).map_err(ObserveError::of("the boot loader's counter"))?,
         os: host.os.seen().await.map_err(ObserveError::of("the OS"))?,
@@ -35,10 +40,12 @@ pub async fn observe(host: &Host, specs: &[&HostSpec]) -> Result<Observation, Ob
         core: CoreSeen::NoAccount,
         user_ids: BTreeMap::new(),
         group_ids: BTreeMap::new(),
-    };
-    if specs.is_empty() {
-        return Ok(machine);
-    }
+    })
+}
+
+/// Observes everything that the specs manage, beside what was seen of the machine.
+pub fn managed(host: &Host, machine: Observation, specs: &[&HostSpec]) -> Result<Observation, ObserveError> {
+    let root = &host.root;
     let accounts = Accounts::load(root).map_err(ObserveError::of("the accounts"))?;
     let (user_ids, group_ids) = ids(&accounts, specs);
     let links = UnitLinks::load(root).map_err(ObserveError::of("the units"))?;

@@ -115,9 +115,10 @@ impl Source {
         self.module().remove(0)
     }
 
-    /// Tests beside their module: they play the host, so they may touch a directory of their own.
+    /// Tests beside their module: they play the host, so they may touch a directory of their own. The walk through the
+    /// states is one.
     fn is_test(&self) -> bool {
-        self.path.iter().any(|part| part == "tests" || part == "tests.rs")
+        self.path.iter().any(|part| part == "tests" || part == "tests.rs" || part == "walk")
     }
 
     fn is_root(&self) -> bool {
@@ -267,13 +268,7 @@ fn no_files_import_each_other_in_a_circle() {
     let sources = sources().into_iter().filter(|source| !source.is_test() && !is_executable(source));
     let files: Vec<File> = sources.map(|source| file(&source)).collect();
     assert!(files.len() > 150, "{} files", files.len());
-    let (agent, others): (Vec<_>, Vec<_>) = Graph::new(files)
-        .circles()
-        .into_iter()
-        .partition(|circle| circle.lines().skip(1).all(|line| line.matches("src/agent/").count() == 2));
-    none(&others);
-    // `Agent` holds what its parts remember, and its parts are methods of it, until one function decides.
-    assert_eq!(agent.len(), 1, "src/agent has no circle any more: take it out of this test");
+    none(&Graph::new(files).circles());
 }
 
 #[test]

@@ -10,13 +10,19 @@ use crate::update::{Event, Fault};
 pub enum Action {
     /// Ask, then decide again with the answer.
     Ask(Question),
+    /// Look anew: an answer has changed what there is to do.
+    LookAgain,
     /// Plan the way to the wanted target, and write it down.
     Begin,
     /// Note that the update goes on in this boot, and decide again.
     Resume,
     /// Move the record along an edge.
     Move(Event),
-    /// Carry out the batch, or the undo step, that the record stands at.
+    /// Undo an update that is no longer wanted.
+    Supersede,
+    /// Undo, in the deployment that the node is back in, what the update had written there.
+    TakeBack,
+    /// Carry out the batch, or the undo step, that the record stands at; decide again when it fails.
     CarryOut,
     /// Stage once more: what was staged is gone with its boot.
     Restage,
@@ -32,28 +38,54 @@ pub enum Action {
     LeaveDrift,
     /// Forget the fault of a node that came up wrong: it is right now.
     Forgive,
-    /// Write down that the reboot is left to a person.
-    LeaveReboot,
+    /// Write down that the reboot is left to a person, move along the edge if there is one, and end.
+    LeaveReboot(Option<Event>),
     /// Write the reboot down and ask the machine for it.
     Reboot,
     /// Tell that the reboot that was asked for came to nothing.
-    RebootInVain(&'static str),
+    RebootInVain {
+        /// How.
+        how: &'static str,
+        /// When it is asked for again.
+        again: Duration,
+    },
     /// Give the deployment before the booted one up.
     DropRollback,
     /// Wait for an event, or until a time has passed.
-    Wait {
-        /// The time.
-        left: Option<Duration>,
-        /// The fault that stands meanwhile: an answer is late.
-        late: Option<(Answer, Fault)>,
-    },
+    Wait(Wait),
     /// End: the reboot is somebody else's.
     EndForReboot,
+}
+
+/// A wait for an event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wait {
+    /// It ends after this time, whatever happens.
+    pub left: Option<Duration>,
+    /// What stands meanwhile.
+    pub meanwhile: Meanwhile,
+    /// Nobody waits: the process ends in its place.
+    pub ends: bool,
+}
+
+/// What stands, or is written down, while the agent waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Meanwhile {
+    /// Nothing.
+    Nothing,
+    /// The fault of an answer that is late.
+    Late(Answer, Fault),
+    /// The reboot is left to a person.
+    LeftToPerson,
+    /// What the undoing failed with.
+    Undoing(Fault),
 }
 
 /// What is asked before something is decided. A question may have an effect, which is idempotent then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Question {
+    /// That the boot loader counts no boots any more; it is seen to.
+    CountOver,
     /// What logind says of a shutdown.
     Shutdown,
     /// Who blocks the shutdown.
@@ -70,6 +102,8 @@ pub enum Question {
     Finalisation,
     /// What differs from the record's new spec.
     Differences,
+    /// That the host is watched for what the failed update is about; it is seen to.
+    Watched,
     /// Whether the new deployment is healthy.
     Trial,
     /// That the deployment before is the next boot's; it is made so.

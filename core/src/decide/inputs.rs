@@ -11,6 +11,7 @@ use crate::model::observation::Finalisation;
 use crate::model::pace::Pace;
 use crate::model::{Observation, Target, Tuning};
 use crate::plan::differences::Difference;
+use crate::update::ending::Ask;
 use crate::update::{Fault, Record};
 
 /// What a look at the idle host came to.
@@ -26,6 +27,7 @@ pub struct Rest {
 
 /// What was asked in this pass, each once at most.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Answers {
     /// What logind says of a shutdown.
     pub shutdown: Option<Shutdown>,
@@ -35,8 +37,14 @@ pub struct Answers {
     pub drained: Option<Drained>,
     /// Whether it may come back.
     pub released: Option<Released>,
+    /// The boot loader counts no boots any more.
+    pub is_count_over: bool,
+    /// What the deed of this pass failed with: a batch, an undo step, the way to the deployment before.
+    pub failed: Option<Fault>,
     /// The batch that stages was carried out.
     pub is_staged: bool,
+    /// The host is watched for what the failed update is about.
+    pub is_watched: bool,
     /// The shutdown will finalise what is staged.
     pub is_armed: bool,
     /// What became of the finalisation, which the record has counted.
@@ -62,14 +70,36 @@ pub struct Memory {
     pub kept: Kept,
     /// Since when the release is waited for.
     pub released_since: Option<Duration>,
-    /// No deed before: the last one failed.
-    pub pause: Option<Duration>,
     /// How the waits grow.
     pub pace: Pace,
 }
 
+impl Memory {
+    /// Creates what a process begins with.
+    pub fn new(until: Until, node: &str) -> Self {
+        let mut retry = Retry::default();
+        // Who runs `apply` once more does not wait for the time of the next try. It may be a script at each boot.
+        retry.ask(if until == Until::Settled { Ask::Rewritten } else { Ask::Start });
+        Self {
+            retry,
+            down: Down::default(),
+            kept: Kept::default(),
+            released_since: None,
+            pace: Pace::of_work(node),
+        }
+    }
+
+    /// Sets when the way to the reboot is tried again; returns how long that is from now.
+    pub fn later(&mut self, now: Duration) -> Duration {
+        let left = self.pace.next_wait();
+        self.down = Down::Later { at: now + left };
+        left
+    }
+}
+
 /// All of it.
 #[derive(Debug, Clone, Copy)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Inputs<'a> {
     /// How long the agent lives.
     pub until: Until,
@@ -87,6 +117,8 @@ pub struct Inputs<'a> {
     pub is_forced: bool,
     /// What the control plane says can't be used.
     pub is_refused: bool,
+    /// The host can't be watched: it is looked at from time to time.
+    pub is_unwatched: bool,
     /// A drain can be asked for.
     pub drains: bool,
     /// The settings of this node.

@@ -5,6 +5,7 @@
 //! | [`next`] | the one thing to do, from all inputs |
 //! | [`answer`] | how long an answer of the control plane may take |
 //! | [`down`] | whether a reboot that was asked for is under way, or is asked for again |
+//! | [`failed`] | what follows an error of a pass or of a wait |
 //! | [`drift`] | when drift is told or repaired once more, and how much is looked at for it |
 //! | [`hold`] | when an update that failed is tried once more |
 //! | [`kept`] | how long the deployment before is kept |
@@ -14,13 +15,13 @@
 //! losing it costs a wait, a telling or a try more, never a promise.
 //!
 //! The tests walk through every state of a small world (`walk`): they hold the invariants of the design in each, and that
-//! each leads to rest. The agent's loop asks the parts and [`mod@crate::update::resume`] so far, in the same order as
-//! [`decide`] does; it is to ask [`decide`] alone.
+//! each leads to rest.
 
 pub mod action;
 pub mod answer;
 pub mod down;
 pub mod drift;
+pub mod failed;
 pub mod hold;
 pub mod inputs;
 pub mod kept;

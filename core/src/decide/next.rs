@@ -2,32 +2,63 @@
 
 use std::time::Duration;
 
-use super::action::{Action, Question};
+use super::action::{Action, Meanwhile, Question, Wait};
 use super::answer::{Answer, Drained, Released, Unanswered};
 use super::down::{Down, Look, Shutdown};
 use super::hold::Next;
 use super::inputs::{Inputs, Memory};
 use super::kept::Due;
 use super::mode::{Reboots, Until};
+use crate::model::observation::BootCount;
 use crate::plan::{After, Drain};
+use crate::update::ending::{SOON, is_retried_on_change};
 use crate::update::resume::{held, is_on_trial, is_unproven, os_in_place, way_out};
 use crate::update::{Decision, Event, Fault, Phase, Record, not_finalised, resume, verdict};
+
+/// Between the fault that began a roll-back and the one that stands in its way.
+const UNDOING: &str = "; undoing it failed too: ";
 
 /// Says what to do next. A question is answered in [`Inputs::answers`] and the decision asked for again; after any other
 /// action the next pass begins with no answers.
 pub fn decide(inputs: &Inputs<'_>, memory: &mut Memory) -> Action {
-    if let Some(left) =
-        memory.pause.map(|until| until.saturating_sub(inputs.now)).filter(|left| !left.is_zero())
-    {
-        return wait(Some(left));
+    let mut action = next(inputs, memory);
+    if let Action::Wait(wait) = &mut action {
+        wait.fit(inputs.until, inputs.is_unwatched);
+    }
+    action
+}
+
+impl Wait {
+    /// Waits for nothing in particular.
+    pub(super) fn plain(left: Option<Duration>) -> Self {
+        Self { left, meanwhile: Meanwhile::Nothing, ends: false }
+    }
+
+    /// Fits it to the way the agent is run, and to a host that can't be watched.
+    pub(super) fn fit(&mut self, until: Until, is_unwatched: bool) {
+        self.ends = !until.is_lasting();
+        if is_unwatched {
+            self.left = sooner(self.left, Some(SOON));
+        }
+    }
+}
+
+fn next(inputs: &Inputs<'_>, memory: &mut Memory) -> Action {
+    if let (Some(fault), Some(record)) = (&inputs.answers.failed, inputs.record) {
+        return failed_deed(inputs, memory, record, fault);
     }
     let decision = resume(inputs.record, inputs.committed, inputs.seen, inputs.wanted);
     if !matches!(decision, Decision::Reboot | Decision::FallBack | Decision::Continue) {
         memory.down = Down::Up;
     }
+    if counts_for_nobody(&decision, inputs.seen.boots) && !inputs.answers.is_count_over {
+        return Action::Ask(Question::CountOver);
+    }
     let Some(record) = inputs.record else {
         return if decision == Decision::Begin { Action::Begin } else { rest(inputs, memory) };
     };
+    // What is asked for after an update is another request.
+    memory.released_since = None;
     match decision {
         Decision::Watch => rest(inputs, memory),
         Decision::Begin => Action::Begin,
@@ -35,16 +66,16 @@ pub fn decide(inputs: &Inputs<'_>, memory: &mut Memory) -> Action {
         Decision::Continue => go_on(inputs, memory, record),
         Decision::Supersede => {
             memory.retry.end();
-            Action::Move(Event::RollBack)
+            Action::Supersede
         }
         Decision::Restage => Action::Restage,
-        Decision::Inquire => inquire(inputs, record),
+        Decision::Inquire => inquire(inputs, memory, record),
         Decision::Reboot => reboot(inputs, memory, record),
-        Decision::Verify => verify(inputs, record),
+        Decision::Verify => verify(inputs, memory, record),
         Decision::FallBack => fall_back(inputs, memory, record),
-        Decision::TakeBack => Action::Move(Event::RollBack),
+        Decision::TakeBack => Action::TakeBack,
         Decision::Replan(fault) => Action::Replan(fault),
-        Decision::Fault(fault) => fail(inputs, record, fault),
+        Decision::Fault(fault) => fail(inputs, memory, record, fault),
         Decision::Hold => hold(inputs, memory, record),
         Decision::Archive => {
             memory.retry.end();
@@ -55,19 +86,63 @@ pub fn decide(inputs: &Inputs<'_>, memory: &mut Memory) -> Action {
 }
 
 fn wait(left: Option<Duration>) -> Action {
-    Action::Wait { left, late: None }
+    Action::Wait(Wait::plain(left))
 }
 
-fn fail(inputs: &Inputs<'_>, record: &Record, fault: Fault) -> Action {
+/// The shorter of two waits.
+fn sooner(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
+    one.into_iter().chain(other).min()
+}
+
+/// Says whether the boot loader counts boots that no update needs counted any more.
+fn counts_for_nobody(decision: &Decision, boots: BootCount) -> bool {
+    match decision {
+        Decision::Watch | Decision::Begin | Decision::Supersede | Decision::Archive => {
+            boots != BootCount::Off
+        }
+        // The boot loader's own way back is told by what it leaves.
+        Decision::Hold => matches!(boots, BootCount::Left(_)),
+        Decision::Continue
+        | Decision::Restage
+        | Decision::Inquire
+        | Decision::Reboot
+        | Decision::Verify
+        | Decision::Replan(_)
+        | Decision::FallBack
+        | Decision::TakeBack
+        | Decision::Fault(_)
+        | Decision::Commit => false,
+    }
+}
+
+fn fail(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record, fault: Fault) -> Action {
+    // A wait that ended before is not the pause after this fault.
+    memory.retry.end();
     let way = way_out(record, inputs.seen, inputs.tuning.health.roll_back);
     Action::Fail(fault, way)
 }
 
+/// What a deed failed with. An undoing is tried again, and told with the fault that began it.
+fn failed_deed(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record, fault: &Fault) -> Action {
+    let mut fault = fault.clone();
+    if !matches!(record.phase, Phase::RollingBack { .. }) {
+        return fail(inputs, memory, record, fault);
+    }
+    // The first one stays the first, however often the undoing fails.
+    if let Some(first) = record.fault.as_ref().and_then(|first| first.message.split(UNDOING).next()) {
+        fault.message = format!("{first}{UNDOING}{}", fault.message);
+    }
+    let left = Some(memory.pace.next_wait());
+    Action::Wait(Wait { left, meanwhile: Meanwhile::Undoing(fault), ends: false })
+}
+
 /// Waits for an answer that was asked for at `since`.
-fn unanswered(answer: Answer, since: Duration, now: Duration, why: &str) -> Action {
+fn unanswered(answer: Answer, since: Duration, now: Duration, why: &str) -> Wait {
     match answer.unanswered(since, now, why) {
-        Unanswered::Patient(left) => wait(Some(left)),
-        Unanswered::Late(fault) => Action::Wait { left: None, late: Some((answer, fault)) },
+        Unanswered::Patient(left) => Wait::plain(Some(left)),
+        Unanswered::Late(fault) => {
+            Wait { left: None, meanwhile: Meanwhile::Late(answer, fault), ends: false }
+        }
     }
 }
 
@@ -76,30 +151,29 @@ fn rest(inputs: &Inputs<'_>, memory: &mut Memory) -> Action {
     if inputs.wanted.is_some() && inputs.is_forced {
         return Action::Begin;
     }
-    let mut waits = None;
-    if let Some(_committed) = inputs.committed.filter(|_| !inputs.is_refused) {
+    let mut waits = Wait::plain(None);
+    if inputs.committed.is_some() && !inputs.is_refused {
         match &inputs.answers.released {
             None => return Action::Ask(Question::Released),
             Some(Released::Yes | Released::Again) => memory.released_since = None,
             Some(Released::Waiting { why }) => {
                 let since = *memory.released_since.get_or_insert(inputs.now);
-                waits = Some(unanswered(Answer::Release, since, inputs.now, why));
+                waits = unanswered(Answer::Release, since, inputs.now, why);
             }
         }
     }
     let Some(rest) = inputs.answers.rest else { return Action::Ask(Question::Rest) };
-    if let Some(waits) = waits {
-        return waits;
-    }
     if rest.is_repaired {
-        return wait(Some(Duration::ZERO));
+        return Action::LookAgain;
     }
-    let is_healthy = rest.is_as_wanted && !inputs.is_refused;
-    match memory.kept.look(inputs.tuning.keep_rollback, is_healthy, inputs.now) {
-        Due::Now => Action::DropRollback,
-        Due::In(left) => wait(Some(rest.again.map_or(left, |again| again.min(left)))),
-        Due::Nothing => wait(rest.again),
-    }
+    let is_healthy = rest.is_as_wanted && !inputs.is_refused && waits.meanwhile == Meanwhile::Nothing;
+    let kept = match memory.kept.look(inputs.tuning.keep_rollback, is_healthy, inputs.now) {
+        Due::Now => return Action::DropRollback,
+        Due::In(left) => Some(left),
+        Due::Nothing => None,
+    };
+    waits.left = sooner(waits.left, sooner(rest.again, kept));
+    Action::Wait(waits)
 }
 
 /// What the phase of an open update stands at.
@@ -149,31 +223,30 @@ fn drained(inputs: &Inputs<'_>, record: &Record) -> Option<Action> {
         Some(Drained::Waiting { why }) => {
             let begun = record.draining.as_ref().filter(|begun| begun.boot_id == inputs.seen.boot_id);
             let since = begun.map_or(inputs.now, |begun| Duration::from_micros(begun.since));
-            Some(unanswered(Answer::Drain, since, inputs.now, why))
+            Some(Action::Wait(unanswered(Answer::Drain, since, inputs.now, why)))
         }
     }
 }
 
 /// How to wait, or what to tell, when the end of this boot was asked for already.
-fn on_its_way(inputs: &Inputs<'_>, memory: &mut Memory) -> Option<Action> {
-    let shutdown = match inputs.answers.shutdown {
+pub(super) fn on_its_way(answer: Option<Shutdown>, memory: &mut Memory, now: Duration) -> Option<Action> {
+    let shutdown = match answer {
         Some(shutdown) => shutdown,
         None if memory.down.is_asked() => return Some(Action::Ask(Question::Shutdown)),
         None => Shutdown { preparing: false, was_begun: false },
     };
-    match memory.down.look(shutdown, inputs.now) {
+    match memory.down.look(shutdown, now) {
         Look::Free => None,
         Look::Wait(left) => Some(wait(Some(left))),
-        Look::InVain(how) => {
-            memory.down = Down::Later { at: inputs.now + memory.pace.next_wait() };
-            Some(Action::RebootInVain(how))
-        }
+        Look::InVain(how) => Some(Action::RebootInVain { how, again: memory.later(now) }),
     }
 }
 
 /// The way to the reboot.
 fn reboot(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
-    if let Some(action) = on_its_way(inputs, memory).or_else(|| drained(inputs, record)) {
+    if let Some(action) =
+        on_its_way(inputs.answers.shutdown, memory, inputs.now).or_else(|| drained(inputs, record))
+    {
         return action;
     }
     if !inputs.answers.is_armed {
@@ -182,28 +255,36 @@ fn reboot(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
     let is_left = record.reboot_left.as_ref() == Some(&inputs.seen.boot_id);
     match inputs.reboots {
         // A person has left it to no process but `apply`.
-        Reboots::Asked if is_left && inputs.until == Until::Stopped => wait(None),
-        Reboots::Left if is_left && !matches!(record.phase, Phase::Applying { .. }) => Action::EndForReboot,
-        Reboots::Left => Action::LeaveReboot,
+        Reboots::Asked if is_left && inputs.until == Until::Stopped => {
+            Action::Wait(Wait { left: None, meanwhile: Meanwhile::LeftToPerson, ends: false })
+        }
         Reboots::Asked => match inputs.answers.is_blocked {
             None => Action::Ask(Question::Blocks),
             Some(true) => wait(None),
             Some(false) => Action::Reboot,
         },
+        Reboots::Left => {
+            let is_asked = matches!(record.phase, Phase::Rebooting { .. }) || record.fallbacks > 0;
+            if is_left && is_asked {
+                return Action::EndForReboot;
+            }
+            let boot_id = inputs.seen.boot_id.clone();
+            Action::LeaveReboot((!is_asked).then_some(Event::Reboot { boot_id }))
+        }
     }
 }
 
 /// A node that came up in its old deployment.
-fn inquire(inputs: &Inputs<'_>, record: &Record) -> Action {
+fn inquire(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
     let Some(ended) = &inputs.answers.finalisation else { return Action::Ask(Question::Finalisation) };
     if let Decision::Fault(fault) = not_finalised(record, ended) {
-        return fail(inputs, record, fault);
+        return fail(inputs, memory, record, fault);
     }
     Action::Restage
 }
 
 /// The end of an update: the host is compared, and a new deployment proves itself.
-fn verify(inputs: &Inputs<'_>, record: &Record) -> Action {
+fn verify(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
     if matches!(record.phase, Phase::Applying { .. }) {
         // Somebody else rebooted the machine, as it was to be.
         return Action::Move(Event::Reboot { boot_id: record.boot_id.clone() });
@@ -214,21 +295,21 @@ fn verify(inputs: &Inputs<'_>, record: &Record) -> Action {
     let Some(differences) = &inputs.answers.differences else { return Action::Ask(Question::Differences) };
     let decision = verdict(record, differences);
     if let Decision::Fault(fault) = decision {
-        return fail(inputs, record, fault);
+        return fail(inputs, memory, record, fault);
     }
     if let Decision::Replan(fault) = decision {
         return Action::Replan(fault);
     }
     match &inputs.answers.trial {
         None if is_on_trial(record) => Action::Ask(Question::Trial),
-        Some(Err(fault)) => fail(inputs, record, fault.clone()),
+        Some(Err(fault)) => fail(inputs, memory, record, fault.clone()),
         Some(Ok(())) | None => Action::Commit,
     }
 }
 
 /// The way back to the deployment before.
 fn fall_back(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
-    if let Some(action) = on_its_way(inputs, memory) {
+    if let Some(action) = on_its_way(inputs.answers.shutdown, memory, inputs.now) {
         return action;
     }
     if !inputs.answers.has_fallen_back {
@@ -245,6 +326,9 @@ fn hold(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
     if record.is_repair() {
         return Action::LeaveDrift;
     }
+    if is_retried_on_change(record) && !inputs.answers.is_watched {
+        return Action::Ask(Question::Watched);
+    }
     let Memory { retry, pace, .. } = memory;
     match retry.look(record, inputs.until, pace, inputs.now) {
         Next::Try => {
@@ -257,11 +341,14 @@ fn hold(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
 
 /// A node that came up wrong is looked at again whenever something changes there.
 fn hold_as_it_came_up(inputs: &Inputs<'_>, record: &Record) -> Action {
-    if inputs.is_forced {
+    if inputs.wanted.is_some() && inputs.is_forced {
         return Action::Begin;
     }
     if is_unproven(record) {
         return wait(None);
+    }
+    if !inputs.answers.is_watched {
+        return Action::Ask(Question::Watched);
     }
     match &inputs.answers.differences {
         None => Action::Ask(Question::Differences),

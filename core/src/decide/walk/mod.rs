@@ -77,7 +77,7 @@ fn comes_to_rest(world: &World, rules: &Rules, known: &mut HashSet<String>) {
         let action = world.decide(rules);
         holds(&world, &action);
         let Some(next) = follow(&world, &action, rules).into_iter().next() else {
-            assert!(matches!(action, Action::Wait { left: None, .. }), "{actions:#?}");
+            assert!(matches!(&action, Action::Wait(wait) if wait.left.is_none()), "{actions:#?}");
             is_rest(&world, rules, &actions);
             known.extend(path);
             return;
@@ -113,7 +113,7 @@ fn is_rest(world: &World, rules: &Rules, actions: &[String]) {
 
 fn walk(rules: &Rules, unlucky: u32, changes: u32) -> usize {
     let (mut seen, mut known) = (HashSet::new(), HashSet::new());
-    let mut open = vec![World::new(unlucky, changes)];
+    let mut open = vec![World::new(rules.until, unlucky, changes)];
     while let Some(mut world) = open.pop() {
         if !seen.insert(world.key()) {
             continue;

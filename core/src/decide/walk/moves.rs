@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::world::{Content, Curse, Rules, TARGETS, World, fault, spec};
-use crate::decide::action::{Action, Question};
+use super::world::{Content, Curse, NODE, Rules, TARGETS, World, fault, spec};
+use crate::decide::action::{Action, Meanwhile, Question, Wait};
 use crate::decide::answer::{Drained, Released};
 use crate::decide::down::{Down, Shutdown};
-use crate::decide::inputs::{Answers, Rest};
+use crate::decide::inputs::{Answers, Memory, Rest};
 use crate::model::observation::Finalisation;
 use crate::model::{Class, Facts, Timestamp, UpdateId};
 use crate::plan::differences::differences;
@@ -37,7 +37,8 @@ pub(super) fn misfortunes(world: &World) -> Vec<World> {
     let Some(left) = world.misfortunes.checked_sub(1) else { return all };
     let world = World { misfortunes: left, ..world.clone() };
     // The agent dies.
-    all.push(World { memory: super::world::fresh(), answers: Answers::default(), ..world.clone() });
+    let memory = Memory::new(world.until, NODE);
+    all.push(World { memory, answers: Answers::default(), ..world.clone() });
     // The power fails; somebody reboots by hand.
     all.push(world.clone().boot(Some(Finalisation::CutShort)));
     all.push(world.boot(None));
@@ -66,15 +67,16 @@ fn outcomes(world: &World, action: Action, rules: &Rules) -> Vec<Outcome> {
     let bad = world.misfortunes.checked_sub(1).map(|misfortunes| World { misfortunes, ..world.clone() });
     match action {
         Action::Ask(question) => {
-            let ill = bad.map(|bad| ill_answered(bad, question, rules)).unwrap_or_default();
+            let ill = bad.map(|bad| ill_answered(bad, question)).unwrap_or_default();
             return std::iter::once((None, answered(good, question))).chain(ill).collect();
         }
         Action::Begin => return either((None, begin(good, rules)), bad.map(|bad| (None, bad.bear()))),
-        Action::CarryOut => return carry_out(good, bad, rules),
+        Action::CarryOut => return carry_out(good, bad),
         Action::Reboot => return reboot(good, bad),
-        Action::Wait { left, .. } => return wait(good, bad.as_ref(), left),
+        Action::Wait(how) => return wait(good, bad, how),
         Action::Resume => good.record.as_mut().unwrap().boot_id = world.boot_id(),
         Action::Move(event) => good.moved(&event),
+        Action::Supersede | Action::TakeBack => good.moved(&Event::RollBack),
         Action::Restage => {
             good.record.as_mut().unwrap().boot_id = world.boot_id();
             good.moved(&Event::Stage);
@@ -97,16 +99,15 @@ fn outcomes(world: &World, action: Action, rules: &Rules) -> Vec<Outcome> {
             good.record = None;
         }
         Action::Forgive => good.record.as_mut().unwrap().fault = None,
-        Action::RebootInVain(_) => {}
-        Action::LeaveReboot => {
-            let boot = world.boot_id();
-            if matches!(good.record.as_ref().unwrap().phase, Phase::Applying { .. }) {
-                good.moved(&Event::Reboot { boot_id: boot.clone() });
+        Action::RebootInVain { .. } => {}
+        Action::LeaveReboot(event) => {
+            if let Some(event) = event {
+                good.moved(&event);
             }
-            good.record.as_mut().unwrap().reboot_left = Some(boot);
+            good.record.as_mut().unwrap().reboot_left = Some(world.boot_id());
         }
         Action::EndForReboot => good = good.boot(None),
-        Action::LeaveDrift | Action::DropRollback => panic!("not of this world"),
+        Action::LeaveDrift | Action::DropRollback | Action::LookAgain => panic!("not of this world"),
     }
     good.answers = Answers::default();
     vec![(None, good)]
@@ -137,7 +138,7 @@ fn begin(mut world: World, rules: &Rules) -> World {
     world
 }
 
-fn carry_out(mut good: World, bad: Option<World>, rules: &Rules) -> Vec<Outcome> {
+fn carry_out(mut good: World, bad: Option<World>) -> Vec<Outcome> {
     let (from, to) = (good.left.unwrap_or(good.committed), good.target());
     let record = good.record.as_ref().unwrap();
     let is_undo = matches!(record.phase, Phase::RollingBack { .. });
@@ -155,12 +156,11 @@ fn carry_out(mut good: World, bad: Option<World>, rules: &Rules) -> Vec<Outcome>
     let Some(mut bad) = bad else { return all };
     bad.there.files = 'x';
     if is_undo {
-        bad.record.as_mut().unwrap().blame(fault(Class::Degraded, "Io"), Timestamp::default());
-        all.push((Some(Curse::Undo), bad.bear()));
+        all.push((Some(Curse::Undo), bad.failed(fault(Class::Degraded, "Io"))));
         return all;
     }
     for reason in ["Io", "InvalidPath"] {
-        all.push((Some(Curse::Step), bad.clone().failed(rules, fault(Class::Degraded, reason))));
+        all.push((Some(Curse::Step), bad.clone().failed(fault(Class::Degraded, reason))));
     }
     all
 }
@@ -193,15 +193,20 @@ fn reboot(mut good: World, bad: Option<World>) -> Vec<Outcome> {
 }
 
 /// Time passes; somebody or something asks for another try meanwhile.
-fn wait(mut good: World, bad: Option<&World>, left: Option<Duration>) -> Vec<Outcome> {
+fn wait(mut good: World, mut bad: Option<World>, how: Wait) -> Vec<Outcome> {
     let mut all = Vec::new();
+    if let Meanwhile::Undoing(fault) = how.meanwhile {
+        for world in bad.iter_mut().chain([&mut good]) {
+            world.record.as_mut().unwrap().blame(fault.clone(), Timestamp::default());
+        }
+    }
     let Answers { drained, released, is_blocked, .. } = &good.answers;
     let pending = matches!(drained, Some(Drained::Waiting { .. }))
         || matches!(released, Some(Released::Waiting { .. }))
         || *is_blocked == Some(true);
     good.memory.retry.answered();
     good.answers = Answers::default();
-    if let Some(left) = left {
+    if let Some(left) = how.left {
         good.now += left.max(Duration::from_millis(1));
         all.push((None, good));
     } else if pending {
@@ -209,7 +214,7 @@ fn wait(mut good: World, bad: Option<&World>, left: Option<Duration>) -> Vec<Out
         all.push((None, good));
     }
     for ask in [Ask::Host, Ask::Rewritten, Ask::Person] {
-        all.extend(bad.cloned().map(|mut world| {
+        all.extend(bad.clone().map(|mut world| {
             world.answers = Answers::default();
             world.memory.retry.answered();
             world.memory.retry.ask(ask);
@@ -229,6 +234,8 @@ fn answered(mut world: World, question: Question) -> World {
             world.record.as_mut().unwrap().draining = None;
         }
         Question::Released => world.answers.released = Some(Released::Yes),
+        Question::Watched => world.answers.is_watched = true,
+        Question::CountOver => world.answers.is_count_over = true,
         Question::Staged => {
             world.staged = Some(world.target().image);
             world.answers.is_staged = true;
@@ -262,7 +269,7 @@ fn answered(mut world: World, question: Question) -> World {
 }
 
 /// The answers when something goes wrong.
-fn ill_answered(mut world: World, question: Question, rules: &Rules) -> Vec<Outcome> {
+fn ill_answered(mut world: World, question: Question) -> Vec<Outcome> {
     let why = || "w".to_owned();
     match question {
         Question::Shutdown => {
@@ -277,11 +284,11 @@ fn ill_answered(mut world: World, question: Question, rules: &Rules) -> Vec<Outc
         Question::Released => world.answers.released = Some(Released::Waiting { why: why() }),
         Question::Staged => {
             let faults = [(Class::Retry, "ImagePullFailed"), (Class::Degraded, "ImageNotBootable")];
-            let failed = |(class, reason)| world.clone().failed(rules, fault(class, reason));
+            let failed = |(class, reason)| world.clone().failed(fault(class, reason));
             return faults.map(|fault| (Some(Curse::Pull), failed(fault))).into();
         }
-        Question::Finalisation => return Vec::new(),
-        Question::Armed | Question::Differences | Question::Rest => world = world.bear(),
+        Question::Finalisation | Question::CountOver => return Vec::new(),
+        Question::Armed | Question::Differences | Question::Watched | Question::Rest => world = world.bear(),
         Question::Trial => {
             world.begin_trial();
             let record = world.record.as_ref().unwrap();
@@ -291,7 +298,7 @@ fn ill_answered(mut world: World, question: Question, rules: &Rules) -> Vec<Outc
         }
         Question::FallenBack => {
             world.record.as_mut().unwrap().fallbacks += 1;
-            world.memory.down = Down::Later { at: world.now + world.memory.pace.next_wait() };
+            world.memory.later(world.now);
             world.answers = Answers::default();
             return vec![(Some(Curse::NoWayBack), world)];
         }

@@ -6,17 +6,18 @@ use std::time::Duration;
 
 use crate::decide::action::Action;
 use crate::decide::down::Down;
-use crate::decide::hold::Retry;
+use crate::decide::failed::{Failed, failed};
 use crate::decide::inputs::{Answers, Inputs, Memory};
-use crate::decide::kept::Kept;
 use crate::decide::mode::{Reboots, Until};
 use crate::decide::next::decide;
 use crate::model::machineconfig::MachineConfig;
 use crate::model::observation::{Booted, Carries, Finalisation, LocalPackages, OsSeen, Staged};
-use crate::model::pace::Pace;
 use crate::model::policy::DisruptionPolicy;
 use crate::model::{BootId, Class, HostSpec, ImageRef, Observation, Timestamp, Tuning};
 use crate::update::{Event, Fault, Phase, Record};
+
+/// Its name draws how long waits are.
+pub(super) const NODE: &str = "worker-0";
 
 /// What is on the host: the files of a config, and an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -89,6 +90,7 @@ pub(super) struct Rules {
 
 #[derive(Debug, Clone)]
 pub(super) struct World {
+    pub(super) until: Until,
     pub(super) record: Option<Record>,
     pub(super) committed: Content,
     /// What an update that ended wrong has left.
@@ -114,25 +116,15 @@ pub(super) struct World {
     pub(super) wrong: u32,
 }
 
-pub(super) fn fresh() -> Memory {
-    Memory {
-        retry: Retry::default(),
-        down: Down::default(),
-        kept: Kept::default(),
-        released_since: None,
-        pause: None,
-        pace: Pace::of_work("worker-0"),
-    }
-}
-
 pub(super) fn fault(class: Class, reason: &str) -> Fault {
     Fault { class, reason: reason.to_owned(), message: "m".to_owned(), next: "n".to_owned() }
 }
 
 impl World {
-    pub(super) fn new(misfortunes: u32, changes: u32) -> Self {
+    pub(super) fn new(until: Until, misfortunes: u32, changes: u32) -> Self {
         let [a, b, _] = TARGETS;
         Self {
+            until,
             record: None,
             committed: a,
             left: None,
@@ -143,7 +135,7 @@ impl World {
             staged: None,
             back: None,
             finalisation: None,
-            memory: fresh(),
+            memory: Memory::new(until, NODE),
             answers: Answers::default(),
             now: Duration::from_secs(100),
             misfortunes,
@@ -187,6 +179,7 @@ impl World {
             seen: &seen,
             is_forced: false,
             is_refused: false,
+            is_unwatched: false,
             drains: true,
             tuning: &rules.tuning,
             answers: &self.answers,
@@ -212,27 +205,34 @@ impl World {
         self.finalisation = ended;
         self.boot += 1;
         self.answers = Answers::default();
-        self.memory = fresh();
+        self.memory = Memory::new(self.until, NODE);
         self
     }
 
     /// An error of a deed that is no step's: it is told, and the next try waits.
     pub(super) fn bear(mut self) -> Self {
-        self.memory.pause = Some(self.now + self.memory.pace.next_wait());
+        let fault = fault(Class::Retry, "TimedOut");
+        let error = Failed {
+            until: self.until,
+            is_unwatched: false,
+            shutdown: None,
+            fault: Some(&fault),
+            now: self.now,
+        };
+        let Action::Wait(wait) = failed(&error, &mut self.memory) else { panic!("it goes down") };
+        self.memory.retry.answered();
+        self.now += wait.left.unwrap();
         self.answers = Answers::default();
         self
     }
 
-    /// A step failed: the update goes the way out.
-    pub(super) fn failed(mut self, rules: &Rules, fault: Fault) -> Self {
-        let record = self.record.as_ref().unwrap();
-        let way = crate::update::resume::way_out(record, &self.seen(), rules.tuning.health.roll_back);
-        self.fail(fault, way.as_ref());
+    /// A batch or an undo step failed.
+    pub(super) fn failed(mut self, fault: Fault) -> Self {
+        self.answers.failed = Some(fault);
         self
     }
 
     pub(super) fn fail(&mut self, fault: Fault, way: Option<&Event>) {
-        self.memory.retry.end();
         self.record.as_mut().unwrap().blame(fault, Timestamp::default());
         if let Some(way) = way {
             self.moved(way);
@@ -259,7 +259,7 @@ impl World {
                 (record.from.as_ref().map(|from| from.config.to_string()), record.to.config.to_string());
             (record.phase.word(), phase, ids, counts, fault, flags, names)
         });
-        let Memory { retry, down, released_since, pause, pace, kept: _ } = &self.memory;
+        let Memory { retry, down, released_since, pace, kept: _ } = &self.memory;
         let ago = |at: &Duration| self.now.saturating_sub(*at).as_secs();
         let until = |at: &Duration| at.saturating_sub(self.now).as_secs();
         let down = match down {
@@ -267,7 +267,7 @@ impl World {
             Down::Asked { begun, until: at } => (1 + u64::from(*begun), until(at)),
             Down::Later { at } => (3, until(at)),
         };
-        let times = (retry.key(self.now), down, released_since.as_ref().map(ago), pause.as_ref().map(until));
+        let times = (retry.key(self.now), down, released_since.as_ref().map(ago));
         let host = (self.committed, self.left, self.wanted, self.there, self.staged, self.back.is_some());
         let rest = (self.misfortunes, self.changes, self.reboots, self.wrong, pace.is_failing());
         format!("{record:?} {times:?} {host:?} {rest:?} {:?} {:?}", self.finalisation, self.answers)

@@ -1,0 +1,97 @@
+//! What follows an error that is no step's: of a pass, or of a wait.
+
+use std::time::Duration;
+
+use super::action::{Action, Wait};
+use super::down::Shutdown;
+use super::inputs::Memory;
+use super::mode::Until;
+use super::next::on_its_way;
+use crate::update::ending::SOON;
+use crate::update::{Ending, Fault};
+
+/// What is known of an error.
+#[derive(Debug, Clone, Copy)]
+pub struct Failed<'a> {
+    /// How long the agent lives.
+    pub until: Until,
+    /// The host can't be watched.
+    pub is_unwatched: bool,
+    /// What logind says of a shutdown, once it was asked.
+    pub shutdown: Option<Shutdown>,
+    /// The error; `None`: the control plane is away, of which the node is none the worse.
+    pub fault: Option<&'a Fault>,
+    /// The time since the boot.
+    pub now: Duration,
+}
+
+/// Says what follows an error of a pass. While the machine goes down on the agent's own request, what it asks goes away:
+/// the end of this boot is waited for then.
+pub fn failed(error: &Failed<'_>, memory: &mut Memory) -> Action {
+    if memory.down.is_asked()
+        && let Some(mut action) = on_its_way(error.shutdown, memory, error.now)
+    {
+        if let Action::Wait(wait) = &mut action {
+            wait.fit(error.until, error.is_unwatched);
+        }
+        return action;
+    }
+    let left = match error.fault {
+        None => Some(memory.pace.next_wait()),
+        Some(fault) => Ending::of(fault).longest().map(|longest| memory.pace.next_wait_up_to(longest)),
+    };
+    let mut wait = Wait::plain(left);
+    wait.fit(error.until, error.is_unwatched);
+    Action::Wait(wait)
+}
+
+/// Says how long the next wait is put off after one that failed: what it failed with would end the next one, too.
+pub fn pause(memory: &mut Memory) -> Duration {
+    memory.pace.next_wait_up_to(SOON)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::action::Question;
+    use crate::decide::down::Down;
+    use crate::model::Class;
+
+    fn fault(reason: &str) -> Fault {
+        let text = |text: &str| text.to_owned();
+        Fault { class: Class::Degraded, reason: text(reason), message: text("m"), next: text("n") }
+    }
+
+    fn at(fault: Option<&Fault>) -> Failed<'_> {
+        let now = Duration::from_secs(100);
+        Failed { until: Until::Stopped, is_unwatched: false, shutdown: None, fault, now }
+    }
+
+    fn left(action: Action) -> Option<Duration> {
+        let Action::Wait(wait) = action else { panic!("{action:?}") };
+        wait.left
+    }
+
+    #[test]
+    fn an_error_is_waited_out_as_long_as_what_ends_it_says() {
+        let mut memory = Memory::new(Until::Stopped, "worker-0");
+        let refused = fault("InvalidConfig");
+        let first = left(failed(&at(None), &mut memory)).unwrap();
+        assert_eq!(left(failed(&at(Some(&fault("TimedOut"))), &mut memory)), Some(first * 2));
+        assert_eq!(left(failed(&at(Some(&refused)), &mut memory)), None);
+        let unwatched = Failed { is_unwatched: true, ..at(Some(&refused)) };
+        assert_eq!(left(failed(&unwatched, &mut memory)), Some(SOON));
+        let settled = Failed { until: Until::Settled, ..at(None) };
+        assert!(matches!(failed(&settled, &mut memory), Action::Wait(Wait { ends: true, .. })));
+    }
+
+    #[test]
+    fn an_error_while_the_machine_goes_down_is_waited_out_with_it() {
+        let mut memory = Memory::new(Until::Stopped, "worker-0");
+        memory.down = Down::asked(Duration::from_secs(99));
+        assert_eq!(failed(&at(None), &mut memory), Action::Ask(Question::Shutdown));
+        let told = |preparing| Failed { shutdown: Some(Shutdown { preparing, was_begun: true }), ..at(None) };
+        assert_eq!(left(failed(&told(true), &mut memory)), Some(Duration::from_secs(600)));
+        assert!(matches!(failed(&told(false), &mut memory), Action::RebootInVain { .. }));
+    }
+}

@@ -1,0 +1,141 @@
+//! The ends of an update: committed, archived, planned for once more; and the fault that leads to one.
+
+use tracing::{info, warn};
+
+use super::hold::log_fault;
+use super::{Agent, AgentError};
+use crate::control::ControlPlane;
+use crate::journal::Outcome;
+use crate::model::text::{chain, counted};
+use crate::model::{Observation, message};
+use crate::plan::{After, Batch, Op, ServiceVerb};
+use crate::report::Occurrence;
+use crate::telemetry::metrics::Worked;
+use crate::update::record::StagedOs;
+use crate::update::resume::BOOT_FAILED;
+use crate::update::{Event, Fault, Phase, Record};
+
+impl<C: ControlPlane> Agent<C> {
+    /// Makes the new spec the committed one.
+    pub(super) async fn commit(&mut self) -> Result<(), AgentError> {
+        let now = self.host.clock.now();
+        let record = self.journal.record().cloned();
+        if record.as_ref().is_some_and(|record| record.staged_os() != StagedOs::None) {
+            self.end_count();
+        }
+        self.journal.commit(now)?;
+        // Only what is committed is told as done, and once.
+        if let Some(record) = &record {
+            self.tell_services(record).await;
+            let seconds = now.since(record.started).as_secs_f64();
+            info!(MESSAGE_ID = message::COMMITTED, MCA_UPDATE = %record.id, MCA_CONFIG = %record.to.config,
+                "update {} to {} is done: {}, {}, {seconds:.1} s", record.id, record.to.config,
+                counted(record.plan.steps().len(), "step"), counted(record.reboots, "reboot"));
+            self.count_end(record, Outcome::Committed);
+        }
+        self.health.since = now;
+        self.memory.pace.reset();
+        Ok(())
+    }
+
+    /// Tells what was done in place of a reboot.
+    async fn tell_services(&mut self, record: &Record) {
+        match record.plan.after().clone() {
+            After::Nothing if record.is_repair() => {}
+            After::Nothing => self.control.tell(&Occurrence::SkipReboot).await,
+            After::Services { actions } => {
+                for action in actions {
+                    self.control.tell(&Occurrence::Service { action }).await;
+                }
+            }
+            After::Reboot { .. } => {}
+        }
+    }
+
+    /// Ends the update with its effects in place; the next pass plans from what is seen.
+    pub(super) fn replan(&mut self, fault: Fault) -> Result<(), AgentError> {
+        warn!(
+            MESSAGE_ID = message::REPLANNED,
+            MCA_FAULT = fault.reason,
+            "{}; replanning from the observed state",
+            fault.message
+        );
+        let record = self.journal.record().cloned();
+        self.journal.give_up(fault, self.host.clock.now())?;
+        if let Some(record) = &record {
+            self.count_end(record, Outcome::Faulted);
+        }
+        Ok(())
+    }
+
+    /// Ends an undone update: its target is no longer the wanted one, or its next try is due.
+    pub(super) fn archive(&mut self) -> Result<(), AgentError> {
+        let faulted = self.journal.record().is_some_and(|record| record.fault.is_some());
+        let outcome = if faulted { Outcome::RolledBack } else { Outcome::Superseded };
+        let record = self.journal.record().cloned();
+        self.journal.archive(outcome, self.host.clock.now())?;
+        if let Some(record) = &record {
+            self.count_end(record, outcome);
+        }
+        self.health.since = self.host.clock.now();
+        Ok(())
+    }
+
+    /// Undoes an update that is no longer wanted.
+    pub(super) fn supersede(&mut self) -> Result<(), AgentError> {
+        if let Some(record) = self.journal.record() {
+            let (id, config) = (&record.id, &record.to.config);
+            info!(MESSAGE_ID = message::PHASE, MCA_UPDATE = %id, MCA_PHASE = "rolling-back", MCA_CONFIG = %config,
+                MCA_IMAGE = record.to.image.as_ref().map(tracing::field::display), "update {id} to {config}: rolling back, since another target is desired");
+        }
+        self.answered();
+        Ok(self.journal.step(&Event::RollBack, self.host.clock.now())?)
+    }
+
+    /// Writes the fault down, and moves along the edge that leads out of it.
+    pub(super) async fn fail(
+        &mut self,
+        mut fault: Fault,
+        way: Option<&Event>,
+        seen: &Observation,
+    ) -> Result<(), AgentError> {
+        if fault.reason == BOOT_FAILED
+            && let Err(error) = self.stay(seen).await
+        {
+            fault.message =
+                format!("{}; it is still the first of its menu: {}", fault.message, chain(&error));
+        }
+        log_fault(&fault, self.journal.record());
+        self.tell_failed_service(&fault).await;
+        // At once: a fault alone would hold the node where it is.
+        self.journal.fail(fault, way, self.host.clock.now())?;
+        if way.is_some() {
+            self.tell_phase();
+        }
+        Ok(())
+    }
+
+    /// Tells that a service failed, when that is where the update stands.
+    async fn tell_failed_service(&mut self, fault: &Fault) {
+        let Some(record) = self.journal.record() else { return };
+        let Phase::Applying { next } = record.phase else { return };
+        let Some(step) = record.plan.batch(next).and_then(<[_]>::first) else { return };
+        if step.op.batch() == Batch::Services {
+            let verb = if matches!(step.op, Op::RestartUnit { .. }) {
+                ServiceVerb::Restart
+            } else {
+                ServiceVerb::Reload
+            };
+            self.control.tell(&Occurrence::FailedService { verb, cause: fault.message.clone() }).await;
+        }
+    }
+
+    /// Counts an update that has ended.
+    fn count_end(&self, record: &Record, outcome: Outcome) {
+        self.telemetry.metrics.ended(outcome.word(), &record.durations);
+        if record.staged_os() != StagedOs::None {
+            let worked = if outcome == Outcome::Committed { Worked::Yes } else { Worked::No };
+            self.telemetry.metrics.switched(worked);
+        }
+    }
+}

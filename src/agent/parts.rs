@@ -1,0 +1,130 @@
+//! The agent of one node: its parts, and what it remembers. Each file beside this one carries out some of what is
+//! decided; none of them knows the loop.
+
+use crate::control::ControlPlane;
+use crate::decide::inputs::{Answers, Memory};
+use crate::decide::mode::{Reboots, Until};
+use crate::host::Host;
+use crate::journal::Journal;
+use crate::model::{HostSpec, Observation, Tuning};
+use crate::observe::{machine, managed};
+use crate::report::Health;
+use crate::telemetry::Telemetry;
+
+use super::dated::Dated;
+use super::duties::OnDuty;
+use super::error::AgentError;
+use super::listening::Listening;
+use super::monitor::{Last, Monitor};
+use super::reread::Reread;
+use super::stop::Stop;
+
+/// The agent of one node.
+#[derive(Debug)]
+pub struct Agent<C> {
+    pub(super) host: Host,
+    pub(super) journal: Journal,
+    pub(super) control: C,
+    pub(super) telemetry: Telemetry,
+    pub(super) monitor: Monitor,
+    pub(super) stop: Stop,
+    pub(super) until: Until,
+    pub(super) reboots: Reboots,
+    pub(super) health: Health,
+    pub(super) tuning: Tuning,
+    pub(super) settings: Reread,
+    pub(super) hinted: Option<String>,
+    pub(super) memory: Memory,
+    pub(super) on_duty: OnDuty,
+    pub(super) listening: Listening,
+    pub(super) told_late: bool,
+    pub(super) told_fault: Option<String>,
+    /// Why the control plane could not be asked, as it was logged.
+    pub(super) told_away: Option<String>,
+    pub(super) dated: Dated,
+}
+
+/// What one pass of the loop knows.
+#[derive(Debug)]
+pub(super) struct Pass {
+    /// The machine as it was seen at the start of the pass.
+    pub(super) seen: Observation,
+    /// An administrator forces an update.
+    pub(super) is_forced: bool,
+    /// What the last pass saw of the idle host, if what the watch told is the reason for this one.
+    pub(super) last: Option<Last>,
+    /// What was asked since.
+    pub(super) answers: Answers,
+}
+
+/// What follows a deed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Another decision, with the answers there are.
+    Decide,
+    /// Another pass.
+    LookAgain,
+}
+
+impl<C: ControlPlane> Agent<C> {
+    /// Puts the parts together. Nothing is read yet.
+    pub fn new(
+        host: Host,
+        journal: Journal,
+        control: C,
+        telemetry: Telemetry,
+        stop: Stop,
+        node: &str,
+    ) -> Self {
+        let since = host.clock.now();
+        let health = Health { node: node.to_owned(), since, ..Health::default() };
+        Self {
+            host,
+            journal,
+            on_duty: OnDuty::new(control.trust(), node),
+            control,
+            telemetry,
+            monitor: Monitor::default(),
+            stop,
+            until: Until::Stopped,
+            reboots: Reboots::Asked,
+            health,
+            tuning: Tuning::default(),
+            settings: Reread::default(),
+            hinted: None,
+            memory: Memory::new(Until::Stopped, node),
+            listening: Listening::default(),
+            told_late: false,
+            told_fault: None,
+            told_away: None,
+            dated: Dated::default(),
+        }
+    }
+
+    /// Sets how long the loop lives and what becomes of reboots.
+    #[must_use]
+    pub fn with(self, until: Until, reboots: Reboots) -> Self {
+        let memory = Memory::new(until, &self.health.node);
+        Self { until, reboots, memory, ..self }
+    }
+
+    /// Returns what is known beside the record; `apply` tells its caller.
+    pub fn health(&self) -> &Health {
+        &self.health
+    }
+
+    /// Returns the journal.
+    pub fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    /// Returns what is seen of the machine: what every phase needs.
+    pub(super) async fn look_at_machine(&self) -> Result<Observation, AgentError> {
+        Ok(machine(&self.host).await?)
+    }
+
+    /// Returns what is seen of the host for a spec, beside what was seen of the machine.
+    pub(super) fn look(&self, spec: &HostSpec, machine: Observation) -> Result<Observation, AgentError> {
+        Ok(managed(&self.host, machine, &[spec])?)
+    }
+}
