@@ -55,9 +55,13 @@ pub fn start(format: Format) {
     drop(started);
 }
 
-/// Lets our own lines through; of the libraries only what goes wrong.
+/// Lets our own lines through; of the libraries only what goes wrong. kube's client logs an object that it can't read,
+/// which may hold secrets: what went wrong is in its error.
 fn ours(level: LevelFilter) -> Targets {
-    Targets::new().with_default(LevelFilter::WARN).with_target("machine_config_agent", level)
+    Targets::new()
+        .with_default(LevelFilter::WARN)
+        .with_target("kube_client", LevelFilter::OFF)
+        .with_target("machine_config_agent", level)
 }
 
 /// A line for people: the message; what goes wrong begins with how bad it is.
@@ -97,5 +101,19 @@ impl Visit for MessageOnly<'_> {
         if field.name() == "message" {
             self.written = write!(self.writer, "{value:?}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// kube's client warns of an answer that it can't read with the whole answer.
+    #[test]
+    fn the_client_logs_no_object() {
+        let filter = ours(LevelFilter::DEBUG);
+        assert!(!filter.would_enable("kube_client::client", &Level::WARN));
+        assert!(filter.would_enable("zbus", &Level::WARN));
+        assert!(filter.would_enable("machine_config_agent::control::kube::client", &Level::DEBUG));
     }
 }

@@ -68,7 +68,7 @@ const CORE_BUILT_WITH: [&str; 11] = [
 const BASES: [&str; 2] = ["src", "core/src"];
 
 /// What is said only in these folders.
-const ONLY_IN: [(&str, &[&str]); 16] = [
+const ONLY_IN: [(&str, &[&str]); 18] = [
     ("rustix::", &["host", "sandbox"]),
     ("ostree::", &["host"]),
     ("ostree_ext::", &["host"]),
@@ -81,6 +81,8 @@ const ONLY_IN: [(&str, &[&str]); 16] = [
     ("hyper_util::", &["control", "telemetry"]),
     ("rustls::", &["control"]),
     ("tokio_rustls::", &["control", "telemetry"]),
+    ("tower::", &["control"]),
+    ("tower_http::", &["control"]),
     ("clap::", &["cli"]),
     ("std::fs", &["host", "sandbox"]),
     ("process::Command", &["host", "sandbox"]),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, Method, Request, StatusCode, header};
 use kube::core::Status;
 
 use super::error::KubeError;
@@ -36,24 +36,39 @@ pub(super) struct Call {
     pub(super) content: &'static str,
     /// The body.
     pub(super) body: Vec<u8>,
-    /// What 429 means: "later" for the whole server, or the answer to this very request.
-    pub(super) tries: Tries,
 }
 
-/// How often a request is made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Tries {
-    /// As often as it takes, within its time.
-    Several,
-    /// Once: an eviction's 429 is a budget's refusal, and whoever asks knows when to ask again.
-    One,
+/// What a request is for, read from the request itself.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Purpose {
+    /// Names the object for people: `Node worker-0`, `Pod openshift-dns/dns-x`, `MachineConfigs`.
+    pub(super) object: String,
+    /// It is sent once: an eviction's 429 is a budget's refusal, and whoever asks knows when to ask again.
+    pub(super) once: bool,
+    /// Sending it twice is as good as once.
+    pub(super) repeatable: bool,
+    /// Its answer has no end.
+    pub(super) watch: bool,
+}
+
+impl Purpose {
+    /// Reads a request.
+    pub(super) fn of<B>(request: &Request<B>) -> Self {
+        let path = request.uri().path();
+        Self {
+            object: object(path),
+            once: path.ends_with("/eviction"),
+            repeatable: request.method() != Method::POST,
+            watch: request.uri().query().is_some_and(|query| query.contains("watch=true")),
+        }
+    }
 }
 
 impl Call {
     /// Reads an object.
     pub(super) fn get(path: String) -> Self {
         let (accept, content) = ("application/json", "application/json");
-        Self { method: Method::GET, path, accept, content, body: Vec::new(), tries: Tries::Several }
+        Self { method: Method::GET, path, accept, content, body: Vec::new() }
     }
 
     /// Creates an object in the collection at the path.
@@ -74,11 +89,6 @@ impl Call {
         Self { content: "application/apply-patch+yaml", ..Self::merge_patch(path, object) }
     }
 
-    /// Has a busy answer taken as the answer.
-    pub(super) fn once(self) -> Self {
-        Self { tries: Tries::One, ..self }
-    }
-
     /// Has only the metadata answered.
     pub(super) fn metadata(self) -> Self {
         Self { accept: METADATA, ..self }
@@ -89,71 +99,63 @@ impl Call {
         Self { accept: METADATA_LIST, ..self }
     }
 
-    /// Says whether sending it twice is as good as once.
-    pub(super) fn is_repeatable(&self) -> bool {
-        self.method != Method::POST
+    /// Returns the request as it is sent.
+    pub(super) fn request(&self) -> Result<Request<Vec<u8>>, KubeError> {
+        let mut request =
+            Request::builder().method(&self.method).uri(&self.path).header(header::ACCEPT, self.accept);
+        if !self.body.is_empty() {
+            request = request.header(header::CONTENT_TYPE, self.content);
+        }
+        request
+            .body(self.body.clone())
+            .map_err(|error| KubeError::Invalid { object: self.object(), cause: error.to_string() })
     }
 
-    /// Returns true if a compressed answer can be read: that of a watch is read line by line.
-    pub(super) fn may_be_compressed(&self) -> bool {
-        self.method == Method::GET && !self.path.contains("watch=true")
-    }
-
-    /// Names the object for people: `Node worker-0`, `Pod openshift-dns/dns-x`, `MachineConfigs`.
+    /// Names the object for people.
     pub(super) fn object(&self) -> String {
-        let path = self.path.split('?').next().unwrap_or_default();
-        let mut parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
-        // api/VERSION or apis/GROUP/VERSION
-        let prefix = if parts.first() == Some(&"api") { 2 } else { 3 };
-        parts.drain(..prefix.min(parts.len()));
-        match parts.as_slice() {
-            ["namespaces", namespace, kind, name, ..] => format!("{} {namespace}/{name}", kind_of(kind)),
-            ["namespaces", namespace, kind] => format!("{} in namespace {namespace}", kind_of(kind)),
-            [kind, name, ..] => format!("{} {name}", kind_of(kind)),
-            [kind] => kind_of(kind),
-            [] => path.to_owned(),
-        }
+        object(self.path.split('?').next().unwrap_or_default())
     }
 }
 
-/// An answer.
-#[derive(Debug, Clone)]
-pub(super) struct Answer {
-    /// Its status.
-    pub(super) status: StatusCode,
-    /// Its body.
-    pub(super) body: Vec<u8>,
+/// Names the object at a path for people.
+fn object(path: &str) -> String {
+    let mut parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    // api/VERSION or apis/GROUP/VERSION
+    let prefix = if parts.first() == Some(&"api") { 2 } else { 3 };
+    parts.drain(..prefix.min(parts.len()));
+    match parts.as_slice() {
+        ["namespaces", namespace, kind, name, ..] => format!("{} {namespace}/{name}", kind_of(kind)),
+        ["namespaces", namespace, kind] => format!("{} in namespace {namespace}", kind_of(kind)),
+        [kind, name, ..] => format!("{} {name}", kind_of(kind)),
+        [kind] => kind_of(kind),
+        [] => path.to_owned(),
+    }
 }
 
-impl Answer {
-    /// Returns the body, or what the status says.
-    pub(super) fn judge(self, call: &Call, server: &str) -> Result<Vec<u8>, KubeError> {
-        if self.status.is_success() {
-            return Ok(self.body);
-        }
-        let status: Status = serde_json::from_slice(&self.body).unwrap_or_default();
-        let object = call.object();
-        let message: String = status.message.chars().take(MESSAGE).collect();
-        let away = match call.tries {
-            Tries::Several => self.status.is_server_error() || self.status == StatusCode::TOO_MANY_REQUESTS,
-            // What fails inside the server on this very request says nothing of the others: an eviction of a pod with
-            // two PodDisruptionBudgets is a 500.
-            Tries::One => self.status.is_server_error() && self.status != StatusCode::INTERNAL_SERVER_ERROR,
-        };
-        if away {
-            let cause = format!("it answers {} for {object}: {message}", self.status.as_u16());
-            return Err(KubeError::Away { server: server.to_owned(), cause });
-        }
-        if self.status == StatusCode::NOT_FOUND {
-            return Err(KubeError::NotFound { object });
-        }
-        let reason = if status.reason.is_empty() {
-            self.status.canonical_reason().unwrap_or("Unknown").to_owned()
-        } else {
-            status.reason
-        };
-        Err(KubeError::Refused { object, status: self.status.as_u16(), reason, message })
+/// Returns what an answer that is no success says.
+pub(super) fn judge(status: StatusCode, body: &[u8], purpose: &Purpose, server: String) -> KubeError {
+    let said: Status = serde_json::from_slice(body).unwrap_or_default();
+    let object = purpose.object.clone();
+    let message: String = said.message.chars().take(MESSAGE).collect();
+    // What fails inside the server on one eviction says nothing of the other requests: that of a pod with two
+    // PodDisruptionBudgets is a 500.
+    let away = match status {
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::INTERNAL_SERVER_ERROR => !purpose.once,
+        status => status.is_server_error(),
+    };
+    if away {
+        let cause = format!("it answers {} for {object}: {message}", status.as_u16());
+        return KubeError::Away { server, cause };
     }
+    if status == StatusCode::NOT_FOUND {
+        return KubeError::NotFound { object };
+    }
+    let reason = if said.reason.is_empty() {
+        status.canonical_reason().unwrap_or("Unknown").to_owned()
+    } else {
+        said.reason
+    };
+    KubeError::Refused { object, status: status.as_u16(), reason, message }
 }
 
 /// Says whether an answer means "soon": overload, a server that starts or stops, one that can't reach its database. A
@@ -164,13 +166,13 @@ pub(super) fn is_busy(status: StatusCode, headers: &HeaderMap) -> bool {
         | StatusCode::BAD_GATEWAY
         | StatusCode::SERVICE_UNAVAILABLE
         | StatusCode::GATEWAY_TIMEOUT => true,
-        _ => status.is_server_error() && headers.contains_key(http::header::RETRY_AFTER),
+        _ => status.is_server_error() && headers.contains_key(header::RETRY_AFTER),
     }
 }
 
 /// Reads how long to wait, within reason.
 pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let seconds: u64 = headers.get(http::header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    let seconds: u64 = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
     Some(Duration::from_secs(seconds).min(LONGEST_WAIT))
 }
 
@@ -193,10 +195,6 @@ fn kind_of(plural: &str) -> String {
 mod tests {
     use super::*;
 
-    fn answer(status: u16, body: &str) -> Answer {
-        Answer { status: StatusCode::from_u16(status).unwrap(), body: body.into() }
-    }
-
     #[test]
     fn objects_are_named_for_people() {
         let table = [
@@ -216,20 +214,34 @@ mod tests {
 
     #[test]
     fn statuses_have_their_meaning() {
-        let call = Call::get("/api/v1/nodes/a".to_owned());
-        let judge = |status, body| answer(status, body).judge(&call, "https://api.test");
-        assert_eq!(judge(200, "x").unwrap(), b"x");
-        assert!(judge(404, "{}").unwrap_err().is_not_found());
+        let judged = |path: &str, status, body: &str| {
+            let request = Request::post(path).body(()).unwrap();
+            let status = StatusCode::from_u16(status).unwrap();
+            judge(status, body.as_bytes(), &Purpose::of(&request), "https://api.test".to_owned())
+        };
+        let node = |status, body| judged("/api/v1/nodes/a", status, body);
+        assert!(node(404, "{}").is_not_found());
         for status in [429, 500, 503, 504] {
-            assert!(judge(status, "").unwrap_err().is_away(), "{status}");
+            assert!(node(status, "").is_away(), "{status}");
         }
-        let refused = judge(403, r#"{"reason":"Forbidden","message":"nodes is forbidden"}"#).unwrap_err();
+        let refused = node(403, r#"{"reason":"Forbidden","message":"nodes is forbidden"}"#);
         assert!(!refused.is_away());
         assert!(refused.to_string().contains("Node a: 403 Forbidden: nodes is forbidden"), "{refused}");
-        let once = call.clone().once();
-        let refused = answer(429, r#"{"message":"the budget needs 1"}"#).judge(&once, "https://api.test");
-        assert!(matches!(refused, Err(KubeError::Refused { status: 429, .. })));
-        assert!(judge(401, "no json").unwrap_err().to_string().contains("401 Unauthorized"));
+        assert!(node(401, "no json").to_string().contains("401 Unauthorized"));
+        let eviction = |status| judged("/api/v1/namespaces/a/pods/b/eviction", status, "{}");
+        assert!(matches!(eviction(429), KubeError::Refused { status: 429, .. }));
+        assert!(matches!(eviction(500), KubeError::Refused { status: 500, .. }));
+        assert!(eviction(503).is_away());
+    }
+
+    #[test]
+    fn a_request_says_what_it_is_for() {
+        let watch = Request::get("/api/v1/nodes?watch=true").body(()).unwrap();
+        let wanted = Purpose { object: "Node".to_owned(), once: false, repeatable: true, watch: true };
+        assert_eq!(Purpose::of(&watch), wanted);
+        let eviction = Request::post("/api/v1/namespaces/a/pods/b/eviction").body(()).unwrap();
+        let wanted = Purpose { object: "Pod a/b".to_owned(), once: true, repeatable: false, watch: false };
+        assert_eq!(Purpose::of(&eviction), wanted);
     }
 
     #[test]

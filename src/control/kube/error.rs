@@ -50,6 +50,26 @@ pub enum KubeError {
 }
 
 impl KubeError {
+    /// Takes what came of a request: an error of the way to the API server, or an answer that can't be read.
+    pub(super) fn new(error: &kube::Error, object: String) -> Self {
+        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+        while let Some(error) = cause {
+            if let Some(known) = error.downcast_ref::<Self>() {
+                return known.clone();
+            }
+            cause = error.source();
+        }
+        let cause = if let kube::Error::SerdeError(error) = error {
+            // Without the parser's quotation: the position is enough, and an object may hold secrets.
+            format!("the answer is no such object (line {}, column {})", error.line(), error.column())
+        } else if let kube::Error::FromUtf8(_) = error {
+            "the answer is no text".to_owned()
+        } else {
+            error.to_string()
+        };
+        Self::Invalid { object, cause }
+    }
+
     /// Says whether the object is not there.
     pub(super) fn is_not_found(&self) -> bool {
         matches!(self, Self::NotFound { .. })

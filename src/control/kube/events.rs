@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::api::{Call, Link};
+use super::client::{Call, Link};
 use super::error::KubeError;
 use super::node::NodeView;
 use crate::host::clock::Clock;

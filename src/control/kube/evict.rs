@@ -15,7 +15,7 @@ use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use super::api::{Call, Lines, Link};
+use super::client::{Call, Lines, Link};
 use super::error::KubeError;
 use crate::control::{Drained, Released};
 
@@ -206,7 +206,7 @@ async fn eviction(link: Link, pod: Pod) -> (String, Option<Stand>) {
         "deleteOptions": { "preconditions": { "uid": pod.uid } },
     });
     let path = format!("/api/v1/namespaces/{}/pods/{}/eviction", pod.namespace, pod.name);
-    let answer = link.send(&Call::create(path, &object).once()).await;
+    let answer = link.send(&Call::create(path, &object)).await;
     let again = Instant::now() + RETRY;
     let stand = match answer {
         Ok(_) => Some(Stand::Leaving),

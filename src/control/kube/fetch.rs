@@ -6,7 +6,7 @@ use serde::Deserialize;
 use tokio::time::Instant;
 use tracing::warn;
 
-use super::api::Call;
+use super::client::Call;
 use super::{Cluster, ConfigAndPolicy, ControlError, KubeError, invalid};
 use crate::model::machineconfig::MachineConfig;
 use crate::model::policy::DisruptionPolicy;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::api::{Call, Link};
+use super::client::{Call, Link};
 use super::error::KubeError;
 use crate::model::pace::Pace;
 

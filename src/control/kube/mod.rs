@@ -12,9 +12,11 @@
 //! |---|---|
 //! | `identity` | who the agent is, read anew for each connection |
 //! | `tls` | one connection: TCP, TLS, HTTP/2 |
+//! | `connection` | credentials, and the requests on that connection |
 //! | `call` | requests, and what their answers mean; pure |
-//! | `api` | sends them |
-//! | `patience` | how long an answer may take |
+//! | `body`, `patience` | how large an answer may be, and how long it may take |
+//! | `client` | kube's client over the connection, with its layers |
+//! | `lines` | the lines of a watch |
 //! | `node` | reads the Node and the lines of its watch; pure |
 //! | `follow` | a watch of one object, and the way back to it |
 //! | `watch` | the Node's |
@@ -34,17 +36,25 @@
 //! Invariants: a request is sent because something changed, never because time passed, but for a try after a failure;
 //! a Node that is absent or being deleted is not written (MCD-021).
 //!
-//! # Why not kube's client
-//! What is read is kube's: kubeconfig, metadata, watch events, statuses. The requests are not. kube's connector pools
-//! HTTP/1.1 connections, where one HTTP/2 connection is wanted; `kube::Client::new` takes a service around this one, but
-//! nothing of `api` becomes less by it. Its `request*` return a refusal without its headers (Retry-After), collect an
-//! answer of any size, and can't say whether a lost request was sent, on which depends whether it is sent again. What
-//! is left is its `send`: a queue, a task and two boxes for each request around the same code, and eighteen crates more.
+//! # What of kube is used
+//! Its client carries the requests, over a connection of ours: its own connector pools HTTP/1.1 connections, and a node
+//! is to cost an API server one. What the client does not bound or retry as a node has to, the layers below it do
+//! (`client`). Errors are made there too, so that they name the object, and so that the client, which logs answers that
+//! it can't read, sees fewer of them; its log lines are turned off (`telemetry::log`).
+//!
+//! - Not `kube_runtime::watcher`: after a watch that the server ends it begins the next one at once and in silence, so an
+//!   API server or a proxy that ends each watch is asked without a pause, and the caller, which could wait, learns nothing
+//!   of it. Nor does it say that a watch began, by which the agent knows that the API server is back although nothing
+//!   changed. `follow` waits longer each time, and spreads renewals by node.
+//! - Not `Api::evict`: its body says `delete_options` where the API says `deleteOptions`, so the API server drops the
+//!   uid, and another pod of the same name would be evicted.
 
 mod annotations;
-mod api;
+mod body;
 mod bootstrap;
 mod call;
+mod client;
+mod connection;
 mod error;
 mod events;
 mod evict;
@@ -52,6 +62,7 @@ mod fetch;
 mod follow;
 mod handshake;
 mod identity;
+mod lines;
 mod mcn;
 mod node;
 mod objects;
@@ -80,7 +91,7 @@ use crate::model::policy::DisruptionPolicy;
 use crate::model::{ConfigName, ModelError, Target};
 use crate::report::{LinkDown, NodeReport, Occurrence};
 
-use api::Link;
+use client::Link;
 use node::NodeView;
 use objects::Cache;
 use trust::TrustWatcher;

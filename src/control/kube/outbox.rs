@@ -192,7 +192,7 @@ fn untold(occurrence: &Occurrence, error: &KubeError) {
 mod tests {
     use std::time::Duration;
 
-    use super::super::api::Link;
+    use super::super::client::Link;
     use super::super::identity::Identity;
     use super::*;
     use crate::report::{Health, report};

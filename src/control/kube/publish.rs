@@ -4,7 +4,7 @@ use serde_json::json;
 use tokio::time::Instant;
 use tracing::info;
 
-use super::api::Call;
+use super::client::Call;
 use super::node::NodeView;
 use super::{Cluster, annotations, bootstrap};
 use crate::control::{ControlError, ControlPlane as _};

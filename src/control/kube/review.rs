@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::api::Link;
 use super::call::Call;
+use super::client::Link;
 use super::error::KubeError;
 use crate::model::Sha256;
 

@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Uri;
-use http_body_util::Full;
-use hyper::body::Bytes;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use kube::client::Body;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -29,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone)]
 pub(super) struct Connection {
     /// Sends requests, many side by side.
-    pub(super) sender: http2::SendRequest<Full<Bytes>>,
+    pub(super) sender: http2::SendRequest<Body>,
     /// Ends it with all that is open on it.
     pub(super) driver: AbortHandle,
 }

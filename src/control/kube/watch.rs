@@ -6,7 +6,7 @@ use tokio::sync::watch::{Receiver, Sender, channel};
 use tokio::task::AbortHandle;
 use tracing::{info, warn};
 
-use super::api::{Call, Link};
+use super::client::{Call, Link};
 use super::error::KubeError;
 use super::follow::{Eye, Following, Seen};
 use super::node::{NodeEvent, NodeView};

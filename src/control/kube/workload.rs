@@ -6,7 +6,7 @@ use serde::Deserialize;
 use tokio::time::Instant;
 use tracing::warn;
 
-use super::api::Call;
+use super::client::Call;
 use super::error::KubeError;
 use super::handshake::{self, Move};
 use super::node::NodeView;
