@@ -76,6 +76,11 @@ pub mod telemetry;
 
 pub use machine_config_core::{decide, model, plan, report, update};
 
+/// Makes programs for tests.
+#[cfg(test)]
+#[path = "../tests/support/program.rs"]
+pub(crate) mod program;
+
 /// Says which tests of the library were not run.
 #[cfg(test)]
 #[path = "../tests/support/ran.rs"]

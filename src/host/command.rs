@@ -131,21 +131,8 @@ pub(in crate::host) fn last_words(text: &str) -> String {
 }
 
 #[cfg(test)]
-pub(in crate::host) mod tests {
-    use std::io::Write as _;
-    use std::path::Path;
-
+mod tests {
     use super::*;
-
-    /// Makes a program. Another process writes it: while this one has it open, a test beside this one may fork, and the
-    /// kernel runs no program that anybody has open for writing (`ETXTBSY`).
-    pub(in crate::host) fn make_program(path: &Path, text: &str) {
-        let mut install = std::process::Command::new("install");
-        let install = install.args(["-m", "755", "/dev/stdin"]).arg(path).stdin(std::process::Stdio::piped());
-        let mut install = install.spawn().unwrap();
-        install.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
-        assert!(install.wait().unwrap().success());
-    }
 
     #[tokio::test(flavor = "current_thread")]
     async fn failures_say_why() {

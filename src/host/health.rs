@@ -212,7 +212,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::host::command::tests::make_program;
+    use crate::program::make_program;
 
     fn put(dir: &Path, path: &str, mode: u32, text: &str) {
         let at = dir.join(path.trim_start_matches('/'));

@@ -19,6 +19,8 @@ mod made;
 mod node;
 #[path = "../support/plain_host.rs"]
 mod plain_host;
+#[path = "../support/program.rs"]
+mod program;
 #[path = "../support/ran.rs"]
 mod ran;
 #[path = "../support/unlocked.rs"]

@@ -2,7 +2,6 @@
 //! and checks that are real programs.
 
 use std::cell::{Cell, RefCell};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
@@ -10,6 +9,7 @@ use std::time::Duration;
 use crate::desk::Desk;
 use crate::desk::os::{Played, image};
 use crate::plain_host;
+use crate::program::make_program;
 use machine_config_agent::agent::{Agent, End, Reboots, Reread, Until};
 use machine_config_agent::host::{FailPoints, Host, HostError, Root};
 use machine_config_agent::model::observation::OsSeen;
@@ -48,12 +48,8 @@ impl Story {
             dir,
         };
         let up = story.at(UP).display().to_string();
-        story.put(
-            CHECK,
-            &format!("#!/bin/sh\n[ -e {up} ] || {{ echo 'the app does not answer' >&2; exit 7; }}\n"),
-        );
-        let executable = std::fs::Permissions::from_mode(0o755);
-        std::fs::set_permissions(story.at(CHECK), executable).unwrap();
+        let check = format!("#!/bin/sh\n[ -e {up} ] || {{ echo 'the app does not answer' >&2; exit 7; }}\n");
+        make_program(&story.at(CHECK), &check);
         story
     }
 

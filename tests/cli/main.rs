@@ -17,6 +17,8 @@
 mod node;
 #[path = "../support/plain_host.rs"]
 mod plain_host;
+#[path = "../support/program.rs"]
+mod program;
 #[path = "../support/ran.rs"]
 mod ran;
 #[path = "../support/rendered.rs"]

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::program::make_program;
 use crate::rendered::{account, file, manifests, of_kind, render, text};
 use serde_json::{Value, json};
 
@@ -334,14 +335,12 @@ fn the_allocator_is_set_as_in_the_unit() {
 
 /// Runs a word of `setup` with nothing in PATH but awk and programs that answer as these do.
 fn setup(word: &str, programs: &[(&str, &str)]) -> bool {
-    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use std::os::unix::fs::symlink;
     let bin = tempfile::tempdir().unwrap();
     let awk = ["/usr/bin/awk", "/bin/awk"].iter().find(|path| Path::new(path).exists()).unwrap();
     symlink(awk, bin.path().join("awk")).unwrap();
     for (name, answer) in programs {
-        let program = bin.path().join(name);
-        std::fs::write(&program, format!("#!/bin/sh\n{answer}\n")).unwrap();
-        std::fs::set_permissions(program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        make_program(&bin.path().join(name), &format!("#!/bin/sh\n{answer}\n"));
     }
     let script = format!(". ./setup functions; PATH='{}'; {word}", bin.path().display());
     let bash = Command::new("bash").args(["-c", &script]).current_dir(env!("CARGO_MANIFEST_DIR")).status();

@@ -10,10 +10,10 @@ use super::*;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::unix::pipe::{OpenOptions, Receiver, Sender};
 
-use crate::host::command::tests::make_program;
 use crate::host::systemd::tests::double::Double;
 use crate::host::systemd::tests::peers;
 use crate::model::Class;
+use crate::program::make_program;
 
 const HEX: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 

@@ -1,6 +1,7 @@
 //! The trust store, which is built by its unit, or by its program.
 
 use super::*;
+use crate::program::make_program;
 
 /// Tells the child what its error begins with.
 const TRUST: &str = "MCA_TEST_TRUST";
@@ -19,10 +20,8 @@ fn trust_store_is_built_without_its_unit() {
         std::fs::read_to_string(dir.path().join("ran")).unwrap_or_default()
     };
     let script = |end: &str| {
-        use std::os::unix::fs::PermissionsExt as _;
         let text = format!("#!/bin/sh\necho \"ran $#\" >> {}/ran\n{end}\n", dir.path().display());
-        std::fs::write(&program, text).unwrap();
-        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        make_program(&program, &text);
     };
     assert_eq!(child("update-ca-trust failed: it can't be started"), "");
     script("exit 0");
