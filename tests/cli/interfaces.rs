@@ -9,6 +9,10 @@ use serde_json::{Value, json};
 /// Lines of a terminal that a help may take.
 const SCREEN: usize = 40;
 
+/// What a person does about a golden that differs.
+const UPDATE: &str =
+    "If this is meant, write them and read `git diff`: UPDATE_GOLDENS=1 cargo test --test cli interfaces";
+
 fn golden(name: &str, got: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens").join(name);
     if std::env::var_os("UPDATE_GOLDENS").is_some_and(|value| value == "1") {
@@ -16,7 +20,7 @@ fn golden(name: &str, got: &str) {
         std::fs::write(&path, got).unwrap();
     }
     let kept = std::fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(got, kept, "{name} is not as its golden");
+    assert_eq!(got, kept, "tests/goldens/{name} (right) is not what is printed (left). {UPDATE}");
 }
 
 /// Replaces what is another in each run: ids, times, durations, the node's name.

@@ -196,5 +196,9 @@ fn scenarios_give_their_goldens() {
             writeln!(wrong, "{}\n{diff}", file.file_name().unwrap().display()).unwrap();
         }
     }
-    assert!(wrong.is_empty(), "\n{wrong}");
+    assert!(
+        wrong.is_empty(),
+        "\n{wrong}\nIf this is meant, write them and read `git diff`: \
+         UPDATE_GOLDENS=1 cargo test -p machine-config-core --test pure scenarios"
+    );
 }
