@@ -2,86 +2,35 @@
 
 import argparse
 import fcntl
-import importlib.util
-import re
-import shutil
+import os
 import sys
 import time
-import traceback
 
-from . import cluster, disk, image, machine, qemu
-from .agent import Agent
-from .cluster import Cluster
-from .place import CASES, EMULATOR, PROMISES, WORK, LabError, need_packages
-from .registry import Registry
-
-
-# The same disk and the same promises: with a kernel of its own, or without.
-TIERS = {"container": machine.Machine, "machine": qemu.Machine}
-# How each promise begins: what is promised, how often the host boots, how long that takes.
-HEAD = re.compile(r"Promise: .*\n\nBoots: \d+.*\nMinutes: \d", re.DOTALL)
-
-
-class Lab:
-    """What one promise is given: a host that has not booted yet, its agent, images and a registry."""
-
-    def __init__(self, name, images, options):
-        self.images, self.reboots, self.opened, self.joined = images, options.reboots, None, None
-        self.machine = TIERS[options.tier](images.disk, CASES / name)
-        self.agent = Agent(self.machine)
-
-    def registry(self):
-        """Returns the registry; it is started when it is first asked for."""
-        self.opened = self.opened or Registry(self.machine.place, outside=self.machine.OUTSIDE)
-        return self.opened
-
-    def cluster(self):
-        """Returns the cluster of which the host is the node; it is started when it is first asked for."""
-        self.joined = self.joined or Cluster(self.machine.place, "node")
-        return self.joined
-
-    def same(self, what, seen, wanted):
-        """Fails unless both are equal."""
-        if seen != wanted:
-            raise LabError(f"{what}: {seen!r}, and not {wanted!r}")
-
-    def close(self):
-        """Ends all of it."""
-        if self.joined:
-            self.joined.close()
-        if self.opened:
-            self.opened.close()
-        self.machine.close()
-
-
-def load(name):
-    """Returns a promise. What it says of a tier in `NOT_IN` is why it is not played there."""
-    spec = importlib.util.spec_from_file_location(name, PROMISES / f"{name}.py")
-    promise = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(promise)
-    if not HEAD.match(promise.__doc__ or ""):
-        raise LabError(f"the head of promises/{name}.py has to say the promise, its boots and its minutes")
-    return promise
-
-
-def play(name, promise, images, options):
-    """Plays one promise; returns what went wrong, or nothing."""
-    lab = Lab(name, images, options)
-    try:
-        promise.play(lab)
-        lab.machine.power_off()
-        return None
-    except LabError as error:
-        return str(error)
-    except Exception:  # a promise that is wrong itself fails, and the others go on
-        return traceback.format_exc()
-    finally:
-        lab.close()
+from . import cluster, disk, image, machine, worker
+from .place import EMULATOR, PROMISES, WORK, LabError, need_packages
+from .promise import TIERS, load, minutes
 
 
 def main():
     """Builds what is missing, plays, tells."""
     known = sorted(path.stem for path in PROMISES.glob("*.py"))
+    options = arguments(known)
+    promises = {name: load(name) for name in options.promise or known}
+    WORK.mkdir(parents=True, exist_ok=True)
+    with open(WORK / "lock", "wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        began = time.monotonic()
+        need_packages(*(EMULATOR if options.tier == "machine" else ()))
+        machine.prepare()
+        images = image.Images(image.build(), options.file_system)
+        if any("lab.cluster()" in (PROMISES / f"{name}.py").read_text() for name in promises):
+            cluster.build()
+        print(f"prepared in {time.monotonic() - began:.1f} s", flush=True)
+        return tell(promises, images, options)
+
+
+def arguments(known):
+    """Reads the command line."""
     parser = argparse.ArgumentParser(prog="vm-tests/run", description="Plays promises on hosts that really boot.")
     parser.add_argument("promise", nargs="*", help=f"of: {', '.join(known)} (default: all)")
     parser.add_argument("--tier", choices=TIERS, default="container", help="with a kernel of its own: machine")
@@ -89,51 +38,31 @@ def main():
                         help=f"of the root (default: {disk.FILE_SYSTEMS[0]})")
     parser.add_argument("--tries", type=int, default=1, metavar="N", help="of a promise that fails; each is told (default: 1)")
     parser.add_argument("--reboots", type=int, default=64, metavar="N", help="of `a_b_a` (default: 64)")
-    arguments = parser.parse_args()
-    if unknown := set(arguments.promise) - set(known):
+    parser.add_argument("--hosts", type=int, metavar="N",
+                        help="that boot side by side (default: one more than there are processors; one machine)")
+    options = parser.parse_args()
+    if unknown := set(options.promise) - set(known):
         parser.error(f"no such promise: {', '.join(sorted(unknown))}")
-    promises = {name: load(name) for name in arguments.promise or known}
-    WORK.mkdir(parents=True, exist_ok=True)
-    with open(WORK / "lock", "wb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        began = time.monotonic()
-        need_packages(*(EMULATOR if arguments.tier == "machine" else ()))
-        machine.prepare()
-        images = image.Images(image.build(), arguments.file_system)
-        if any("lab.cluster()" in (PROMISES / f"{name}.py").read_text() for name in promises):
-            cluster.build()
-        machine.isolate()
-        print(f"prepared in {time.monotonic() - began:.1f} s", flush=True)
-        return tell(promises, images, arguments)
+    # An emulated machine has two processors of its own, and its boot a limit.
+    options.hosts = options.hosts or (1 if options.tier == "machine" else len(os.sched_getaffinity(0)) + 1)
+    if options.hosts > 1 and options.tier == "machine":
+        parser.error("machines are played one after the other")
+    return options
 
 
 def tell(promises, images, options):
-    """Plays each and prints a line for it; returns the exit code."""
-    failed, skipped = 0, 0
-    for name, promise in promises.items():
-        if why := getattr(promise, "NOT_IN", {}).get(options.tier):
+    """Has each played; returns the exit code."""
+    skipped = 0
+    # The longest first: none of them is left over at the end, alone.
+    names = sorted(promises, key=lambda name: -minutes(promises[name]))
+    for name in tuple(names):
+        if why := getattr(promises[name], "NOT_IN", {}).get(options.tier):
             print(f"skipped {name:<20} {why}", flush=True)
+            names.remove(name)
             skipped += 1
-            continue
-        failed += not keep(name, promise, images, options)
-    print(f"{len(promises) - failed - skipped} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
+    failed = worker.play_all(names, images, options)
+    print(f"{len(names) - failed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
     return 1 if failed else 0
-
-
-def keep(name, promise, images, options):
-    """Plays a promise, when it fails as often as it may; prints a line for each try. Returns whether it was kept."""
-    for _ in range(options.tries):
-        began = time.monotonic()
-        wrong = play(name, promise, images, options)
-        seconds = time.monotonic() - began
-        print(f"{'failed' if wrong else 'ok    '}  {name:<20} {seconds:6.1f} s", flush=True)
-        if not wrong:
-            (CASES / name / "disk.raw").unlink()
-            for large in ("registry", "cluster"):
-                shutil.rmtree(CASES / name / large, ignore_errors=True)
-            return True
-        print(f"  {wrong[:2000]}\n  kept: {CASES / name}", flush=True)
-    return False
 
 
 if __name__ == "__main__":

@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 
 from .guest import GATEWAY
-from .place import CHECKOUT, LabError, run
+from .place import CHECKOUT, TARGET, LabError, run
 
-BUILT = CHECKOUT / "target" / "apiserver"
+BUILT = TARGET / "apiserver"
 # The network is the run's own, so nobody else has these.
 HOST, API, ETCD, PEER = "127.0.0.1", 6443, 2379, 2380
 LIMIT = 60

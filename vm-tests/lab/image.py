@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from . import disk, guest, loader, oci
-from .place import CHECKOUT, WORK, LabError, run
+from .place import CHECKOUT, TARGET, WORK, LabError, run
 
 # The name in a registry of what is on the disk; that registry need not be there.
 FIRST = "registry.invalid/os"
@@ -28,17 +28,14 @@ def build(*features):
     """Builds what the guest runs and what makes its images. Returns the directory of the executables."""
     run("cargo", "build", "--locked", "--bins", "--example", "os-image", "--example", "bootc",
         "--example", "rpm-ostreed", f"--features={','.join(features)}", cwd=CHECKOUT)
-    return CHECKOUT / "target" / "debug"
+    return TARGET / "debug"
 
 
-class Images:
-    """The images of one build of the agent."""
+class Derived:
+    """Images that a promise makes from the first one."""
 
-    def __init__(self, built: Path, file_system):
-        self.tool = built / "examples" / "os-image"
-        self.layout = oci.Layout(self._base() / "oci")
-        self.first = self.layout.derive("base", "v1", self._files(built), {})
-        self.disk = self._disk(file_system)
+    def __init__(self, tool: Path, layout, first=None, disk_image: Path = None):
+        self.tool, self.layout, self.first, self.disk = tool, layout, first, disk_image
 
     def next(self, tag, files, labels, programs=None, architecture=None, links=None):
         """Makes an image of v1 and one more layer: path to text, to bytes of programs, to where a link points. Returns its
@@ -53,6 +50,28 @@ class Images:
         with tempfile.TemporaryDirectory(dir=WORK) as stripped:
             run("strip", "--strip-debug", "-o", Path(stripped) / name, self.tool.with_name(name))
             return (Path(stripped) / name).read_bytes()
+
+
+class Apart(Derived):
+    """The images of a worker, in a layout of its own."""
+
+    def __init__(self, asked):
+        super().__init__(Path(asked.tool), oci.Layout(Path(asked.layout)), asked.first, Path(asked.disk))
+
+
+class Images(Derived):
+    """The images of one build of the agent."""
+
+    def __init__(self, built: Path, file_system):
+        super().__init__(built / "examples" / "os-image", oci.Layout(self._base() / "oci"))
+        self.first = self.layout.derive("base", "v1", self._files(built), {})
+        self.disk = self._disk(file_system)
+
+    def apart(self, place):
+        """Copies the layout, by links, and returns what a worker needs of it all."""
+        place.mkdir(parents=True)
+        run("cp", "--archive", "--link", self.layout.path, place / "oci")
+        return {"tool": str(self.tool), "layout": str(place / "oci"), "first": self.first, "disk": str(self.disk)}
 
     def _base(self):
         place = WORK / f"base-{digest_of(inspect.getsource(guest), guest.mirror())}"

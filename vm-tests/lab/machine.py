@@ -102,7 +102,7 @@ class Machine(Host):
         poll, ended = select.poll(), os.pidfd_open(self.process.pid)
         poll.register(told, select.POLLIN)
         poll.register(ended, select.POLLIN)
-        limit = time.monotonic() + BOOT_LIMIT
+        limit = time.monotonic() + BOOT_LIMIT * self.PATIENCE
         try:
             while True:
                 events = dict(poll.poll(max(0, limit - time.monotonic()) * 1000))
@@ -113,7 +113,7 @@ class Machine(Host):
                 elif ended in events:
                     raise LabError(f"boot {self.boots} ended with {self.process.wait()}: {self.last_words()}")
                 elif not events:
-                    raise LabError(f"boot {self.boots} is not up after {BOOT_LIMIT} s: {self.last_words()}")
+                    raise LabError(f"boot {self.boots} is not up after {BOOT_LIMIT * self.PATIENCE} s: {self.last_words()}")
         finally:
             os.close(ended)
 

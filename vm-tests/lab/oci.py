@@ -53,7 +53,7 @@ class Layout:
         index = self._index()
         kept = [other for other in index["manifests"] if other["annotations"].get(TAG) != tag]
         index["manifests"] = [*kept, {**entry, "annotations": {TAG: tag}}]
-        (self.path / "index.json").write_text(json.dumps(index))
+        replace(self.path / "index.json", json.dumps(index).encode())
         return entry["digest"]
 
     def _index(self):
@@ -67,8 +67,15 @@ class Layout:
 
     def _put(self, data, media_type):
         digest = "sha256:" + hashlib.sha256(data).hexdigest()
-        self._blob(digest).write_bytes(data)
+        replace(self._blob(digest), data)
         return {"mediaType": media_type, "digest": digest, "size": len(data)}
+
+
+def replace(path, data):
+    """Puts a new file in the place of another one, which a copy by links still has."""
+    new = path.with_name(f".{path.name}.new")
+    new.write_bytes(data)
+    new.rename(path)
 
 
 def archive(files):

@@ -1,10 +1,13 @@
 """Where things are, and how programs are started."""
 
+import os
 import subprocess
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-WORK = CHECKOUT / "target" / "vm-tests"
+# Where cargo builds.
+TARGET = CHECKOUT / os.environ.get("CARGO_TARGET_DIR", "target")
+WORK = TARGET / "vm-tests"
 PROMISES = CHECKOUT / "vm-tests" / "promises"
 CASES = WORK / "cases"
 
