@@ -96,7 +96,7 @@ impl<C: ControlPlane> Agent<C> {
         let now = self.host.clock.now();
         let booted = facts.seen.os.booted().map(|os| os.deployment.clone());
         let mut record = Record::new(update_id(now)?, plan, facts.seen.boot_id.clone(), booted, now);
-        record.forced = forced;
+        record.forced = forced || self.journal.committed() == Some(&target);
         record.attempts = self.journal.wrong_boots(&target)?;
         tell(&record, &target);
         let changes = os_changes(&record.plan);
@@ -104,6 +104,7 @@ impl<C: ControlPlane> Agent<C> {
         drop((origin, from, to, facts));
         self.unwatch();
         self.journal.begin(record, &stored)?;
+        self.answered();
         if let Some(changes) = changes {
             self.control.tell(&Occurrence::OsUpdateStarted { changes }).await;
         }

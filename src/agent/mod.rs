@@ -139,7 +139,7 @@ impl<C: ControlPlane> Agent<C> {
         self.on_duty.attend(&self.host, &self.journal, &mut self.health);
         let seen = self.look_at_machine().await?;
         self.health.committed = self.journal.committed().cloned();
-        let is_forced = self.journal.record().is_none_or(held) && self.is_forced()?;
+        let is_forced = self.is_due()?;
         let last = self.monitor.take_last();
         let mut pass = Pass { seen, is_forced, last, answers: Answers::default() };
         loop {
@@ -156,6 +156,14 @@ impl<C: ControlPlane> Agent<C> {
                 return Ok(turn);
             }
         }
+    }
+
+    /// Returns true if an update is due although its target is committed.
+    fn is_due(&self) -> Result<bool, AgentError> {
+        Ok(match self.journal.record() {
+            Some(record) => held(record) && self.is_forced()?,
+            None => self.is_forced()? || self.journal.has_left_effects()?,
+        })
     }
 
     fn decided(&mut self, pass: &Pass) -> Action {

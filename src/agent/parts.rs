@@ -49,7 +49,7 @@ pub struct Agent<C> {
 pub(super) struct Pass {
     /// The machine as it was seen at the start of the pass.
     pub(super) seen: Observation,
-    /// An administrator forces an update.
+    /// An update is due although its target is committed.
     pub(super) is_forced: bool,
     /// What the last pass saw of the idle host, if what the watch told is the reason for this one.
     pub(super) last: Option<Last>,

@@ -173,6 +173,41 @@ async fn a_service_that_fails_takes_the_update_back() {
     }
 }
 
+/// A target that came up wrong is left by setting the old one again: what it had written goes, and only then the node is
+/// Done.
+#[tokio::test(flavor = "current_thread")]
+async fn old_target_after_a_held_update_is_carried_out() {
+    let dir = tempfile::tempdir().unwrap();
+    plain_host::bare(dir.path());
+    let file = dir.path().join("etc/reboots");
+    let desk = Desk::wanting("rendered-a", None);
+    let text = r#"{"kind":"MachineConfig","metadata":{"name":"rendered-b"},"spec":{"config":{"ignition":{"version":"3.4.0"},
+        "storage":{"files":[{"path":"/etc/reboots","contents":{"source":"data:,b"}}]}}}}"#;
+    desk.config("rendered-b", text);
+    let agent = || desk.agent(Host::in_directory(Root::open(dir.path()).unwrap(), FailPoints::off()));
+    let rebooted = async |boot| {
+        let mut agent = agent();
+        let end = tokio::time::timeout(LIMIT, Box::pin(agent.run())).await.unwrap().unwrap();
+        assert_eq!(end, End::Reboot, "before boot {boot}");
+        drop(agent);
+        plain_host::boot(dir.path(), boot);
+    };
+    until(&desk, &mut agent(), "the first config", is_done("rendered-a")).await;
+    *desk.wanted.borrow_mut() = target("rendered-b");
+    for boot in [2, 3] {
+        rebooted(boot).await;
+        std::fs::write(&file, "x").unwrap();
+    }
+    let held = |report: &NodeReport| {
+        report.phase == "Idle" && report.fault.as_ref().is_some_and(|fault| fault.reason == "NotAsPlanned")
+    };
+    until(&desk, &mut agent(), "the held update", held).await;
+    *desk.wanted.borrow_mut() = target("rendered-a");
+    rebooted(4).await;
+    until(&desk, &mut agent(), "the old config", is_done("rendered-a")).await;
+    assert!(!file.exists());
+}
+
 /// A second subscriber: where there is only one, the thread that comes to a statement first decides for all of them
 /// whether it is told.
 static BESIDE: LazyLock<tracing::Dispatch> =

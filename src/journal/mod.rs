@@ -120,6 +120,12 @@ impl Journal {
         Ok(self.root.read(&state("from.json"))?.is_some())
     }
 
+    /// Returns true if an update to something else than what is committed ended wrong and its effects stayed.
+    pub fn has_left_effects(&self) -> Result<bool, JournalError> {
+        let left = Stored::load(&self.root, &state("from.json"))?;
+        Ok(left.is_some_and(|left| Some(&left.target) != self.committed.as_ref()))
+    }
+
     /// Counts how often, at the end of the history, this target was given up with its effects in place. The order is that
     /// of writing: a clock that jumps changes nothing.
     pub fn wrong_boots(&self, target: &Target) -> Result<u32, JournalError> {

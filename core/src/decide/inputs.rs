@@ -113,7 +113,8 @@ pub struct Inputs<'a> {
     pub wanted: Option<&'a Target>,
     /// What is seen of the machine.
     pub seen: &'a Observation,
-    /// An administrator forces an update.
+    /// An update is due although its target is committed: an administrator forces it, or another one ended wrong and its
+    /// effects stayed.
     pub is_forced: bool,
     /// What the control plane says can't be used.
     pub is_refused: bool,

@@ -101,7 +101,8 @@ pub struct Record {
     /// Whether the node was drained for it.
     #[serde(default)]
     pub drained: bool,
-    /// Whether an administrator forced it: it leads to what is committed already, and is carried out all the same.
+    /// Whether it leads to what is committed already, and is carried out all the same: an administrator forced it, or it
+    /// leads back from an update that ended wrong.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub forced: bool,
     /// What it waits for: the drain, and what stands in its way.

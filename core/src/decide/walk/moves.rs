@@ -134,6 +134,7 @@ fn begin(mut world: World, rules: &Rules) -> World {
     let id = UpdateId::new("1").unwrap();
     let mut record = Record::new(id, plan, world.boot_id(), origin, Timestamp::default());
     record.attempts = world.wrong;
+    record.forced = world.committed == world.wanted;
     world.record = Some(record);
     world
 }

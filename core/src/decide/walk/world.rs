@@ -177,7 +177,7 @@ impl World {
             committed: Some(&committed),
             wanted: Some(&wanted),
             seen: &seen,
-            is_forced: false,
+            is_forced: self.record.is_none() && self.left.is_some_and(|left| left != self.committed),
             is_refused: false,
             is_unwatched: false,
             drains: true,
