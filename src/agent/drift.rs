@@ -141,7 +141,7 @@ impl<C: ControlPlane> Agent<C> {
                 self.monitor.watch = None;
                 let fault = AgentError::from(error).fault();
                 if self.health.unwatched.as_ref() != Some(&fault) {
-                    log_fault(&fault, None);
+                    log_fault(&fault, None, self.until);
                 }
                 self.health.unwatched = Some(fault);
                 Ok(false)

@@ -105,7 +105,7 @@ impl<C: ControlPlane> Agent<C> {
             fault.message =
                 format!("{}; it is still the first of its menu: {}", fault.message, chain(&error));
         }
-        log_fault(&fault, self.journal.record());
+        log_fault(&fault, self.journal.record(), self.until);
         self.tell_failed_service(&fault).await;
         // At once: a fault alone would hold the node where it is.
         self.journal.fail(fault, way, self.host.clock.now())?;

@@ -2,7 +2,7 @@
 
 use tracing::{error, info, warn};
 
-use super::{Agent, AgentError};
+use super::{Agent, AgentError, Until};
 use crate::control::{ControlError, ControlPlane};
 use crate::model::text::chain;
 use crate::model::{ModelError, message};
@@ -25,7 +25,7 @@ impl<C: ControlPlane> Agent<C> {
             }
             self.health.awaited = Some(why);
         } else {
-            log_fault(&fault, None);
+            log_fault(&fault, None, self.until);
             self.tell_refusal(error).await;
             self.health.fault = Some(fault);
         }
@@ -64,14 +64,15 @@ impl<C: ControlPlane> Agent<C> {
 }
 
 /// Logs a fault; `update`: the update that has failed with it. The catalog's text needs each of the fields.
-pub(super) fn log_fault(fault: &Fault, update: Option<&Record>) {
+pub(super) fn log_fault(fault: &Fault, update: Option<&Record>, until: Until) {
+    let ends = what_ends(fault, update, until.is_lasting());
     macro_rules! line {
         ($level:ident) => {
             $level!(
                 MESSAGE_ID = message::FAULT,
                 MCA_FAULT = fault.reason,
                 MCA_CAUSE = fault.message,
-                MCA_ENDED_BY = what_ends(fault, update),
+                MCA_ENDED_BY = ends,
                 MCA_NEXT = fault.next,
                 "{fault}"
             )

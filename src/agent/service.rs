@@ -77,7 +77,7 @@ impl<C: ControlPlane> Agent<C> {
                 let fault = AgentError::from(error).fault();
                 // Each pass reads it again: told once.
                 if before.as_ref() != Some(&fault) {
-                    log_fault(&fault, None);
+                    log_fault(&fault, None, self.until);
                 }
                 self.health.fault = Some(fault);
             }

@@ -105,7 +105,7 @@ impl<C: ControlPlane> Agent<C> {
     async fn tell_late(&mut self, occurrence: &Occurrence) {
         if !std::mem::replace(&mut self.told_late, true) {
             if let Some(fault) = &self.health.fault {
-                log_fault(fault, None);
+                log_fault(fault, None, self.until);
             }
             self.control.tell(occurrence).await;
         }

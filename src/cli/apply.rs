@@ -10,13 +10,13 @@ use super::{CliError, input, last_report};
 use crate::agent::{Agent, End, Reboots, Reread, Stop, Until};
 use crate::control::ControlPlane;
 use crate::control::oneshot::OneShot;
+use crate::decide::ended::{Ended, Run, ended};
 use crate::host::machine_name;
 use crate::journal::Journal;
 use crate::model::Target;
 use crate::settings::Settings;
 use crate::telemetry::LastReport;
 use crate::telemetry::log::{self, Format};
-use crate::update::Phase;
 
 /// Flags of `apply`.
 #[derive(Debug, clap::Args)]
@@ -72,55 +72,60 @@ pub(super) fn run(arguments: &Arguments, settings: &Settings) -> Result<u8, CliE
         if let Some(count) = points.counted() {
             print(&format!("fail points: {count}"))?;
         }
-        conclude(&agent, end, &target, arguments.no_reboot)
+        conclude(&agent, end, &target, reboots)
     })
 }
 
-/// Says how it ended.
+/// Tells how it ended, and returns the exit code.
 fn conclude<C: ControlPlane>(
     agent: &Agent<C>,
     end: End,
     target: &Target,
-    no_reboot: bool,
+    reboots: Reboots,
 ) -> Result<u8, CliError> {
-    let record = agent.journal().record();
-    let back = record.is_some_and(|record| matches!(record.phase, Phase::FallingBack { .. }));
-    if end == End::Reboot && no_reboot && back {
-        print(
-            "not healthy; `systemctl reboot` goes back to the deployment before, the next `apply` undoes the rest",
-        )?;
-        return Ok(4);
-    }
-    if end == End::Reboot && no_reboot {
-        print(
+    let (journal, health) = (agent.journal(), agent.health());
+    let run = Run {
+        end,
+        reboots,
+        target,
+        record: journal.record(),
+        committed: journal.committed(),
+        fault: health.fault.as_ref(),
+        drift: &health.drift,
+    };
+    let failed = |why: &str| drop(writeln!(std::io::stderr(), "error: {why}"));
+    match ended(&run) {
+        Ended::Done => print(&format!("the host is as {} says", target.config))?,
+        Ended::RebootLeft => print(
             "applied; the node has to reboot: `systemctl reboot`, then the same `apply` again verifies it",
-        )?;
-        return Ok(0);
-    }
-    if end == End::Reboot {
-        return Ok(super::host::REBOOT_WANTED);
-    }
-    let fault =
-        agent.journal().record().and_then(|record| record.fault.as_ref()).or(agent.health().fault.as_ref());
-    if let Some(fault) = fault {
-        drop(writeln!(std::io::stderr(), "error: {}\nNext: {}", fault.message, fault.next));
-        return Ok(fault.class.exit_code());
-    }
-    if agent.journal().committed() != Some(target) {
-        let record = agent.journal().record();
-        if let Some(waiting) = record.and_then(|record| record.waiting.as_ref()) {
-            drop(writeln!(std::io::stderr(), "error: it waits for {waiting}. The next `apply` goes on"));
-        } else if record.is_some_and(|record| matches!(record.phase, Phase::Rebooting { .. })) {
+        )?,
+        Ended::GoesDown => {
             print("applied; the node is going down, and the next `apply`, or the daemon, verifies it")?;
-            return Ok(0);
         }
-        return Ok(4);
+        Ended::GoesBack => {
+            print(
+                "not healthy; `systemctl reboot` goes back to the deployment before, the next `apply` undoes the rest",
+            )?;
+            return Ok(4);
+        }
+        Ended::RebootPlayed => return Ok(super::host::REBOOT_WANTED),
+        Ended::Failed(fault) => {
+            failed(&format!("{}\nNext: {}", fault.message, fault.next));
+            return Ok(fault.class.exit_code());
+        }
+        Ended::Waits(what) => {
+            failed(&format!("it waits for {what}. The next `apply` goes on"));
+            return Ok(4);
+        }
+        Ended::Unfinished => {
+            failed(&format!("the host is not as {} says yet. The next `apply` goes on", target.config));
+            return Ok(4);
+        }
+        Ended::Differs(difference) => {
+            failed(&format!("the host is not as {} says: {difference}", target.config));
+            return Ok(4);
+        }
     }
-    if let Some(difference) = agent.health().drift.first() {
-        drop(writeln!(std::io::stderr(), "error: the host is not as {} says: {difference}", target.config));
-        return Ok(4);
-    }
-    print(&format!("the host is as {} says", target.config))?;
     Ok(0)
 }
 

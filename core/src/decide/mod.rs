@@ -5,6 +5,7 @@
 //! | [`next`] | the one thing to do, from all inputs |
 //! | [`answer`] | how long an answer of the control plane may take |
 //! | [`down`] | whether a reboot that was asked for is under way, or is asked for again |
+//! | [`ended`] | how a run of `apply` ended |
 //! | [`failed`] | what follows an error of a pass or of a wait |
 //! | [`drift`] | when drift is told or repaired once more, and how much is looked at for it |
 //! | [`hold`] | when an update that failed is tried once more |
@@ -21,6 +22,7 @@ pub mod action;
 pub mod answer;
 pub mod down;
 pub mod drift;
+pub mod ended;
 pub mod failed;
 pub mod hold;
 pub mod inputs;

@@ -216,14 +216,18 @@ impl Ending {
     }
 }
 
-/// Returns what ends a fault, in words; `update`: the update that has failed with it.
-pub fn what_ends(fault: &Fault, update: Option<&Record>) -> &'static str {
+/// Returns what ends a fault, in words; `update`: the update that has failed with it; `is_lasting`: the agent stays, and
+/// tries again itself. After `apply` nobody does.
+pub fn what_ends(fault: &Fault, update: Option<&Record>, is_lasting: bool) -> &'static str {
     let ending = Ending::of(fault);
     let tried_by_itself = ending.longest().is_some();
     if tried_by_itself && update.is_some_and(|record| has_rebooted_by(record, Some(fault))) {
         return "another target or `systemctl reload machine-config-agent`; no retry by itself, it would reboot again";
     }
     match ending {
+        Ending::Soon | Ending::Later | Ending::Event | Ending::Asked if !is_lasting => {
+            "another run of `apply`, or the start of the daemon, once the cause is mended; no retry by itself"
+        }
         Ending::Soon if update.is_some_and(has_touched_services) => Ending::Later.words(),
         Ending::Soon | Ending::Later | Ending::Event | Ending::Asked | Ending::Target | Ending::Start => {
             ending.words()
@@ -277,4 +281,25 @@ fn has_rebooted_by(record: &Record, fault: Option<&Fault>) -> bool {
 
 fn has_touched_services(record: &Record) -> bool {
     record.undo.iter().any(|undo| matches!(undo, Undo::RepeatServices { .. }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault(reason: &str) -> Fault {
+        let text = |text: &str| text.to_owned();
+        Fault { class: Class::Degraded, reason: text(reason), message: text("m"), next: text("n") }
+    }
+
+    #[test]
+    fn nobody_retries_after_apply() {
+        for (reason, _) in ENDINGS.iter().filter(|(_, ending)| ending.longest().is_some()) {
+            let fault = fault(reason);
+            assert!(what_ends(&fault, None, true).starts_with("a retry by itself, "), "{reason}");
+            let words = what_ends(&fault, None, false);
+            assert!(words.contains("`apply`") && words.ends_with("no retry by itself"), "{reason}: {words}");
+        }
+        assert_eq!(what_ends(&fault("InvalidConfig"), None, false), Ending::Target.words());
+    }
 }
