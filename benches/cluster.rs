@@ -26,8 +26,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use cluster::{
-    Agent, AgentOptions, Bench, Gates, Identity, MachineConfigBuilder, annotation, create_node, node_until,
-    object_api, retarget,
+    Agent, AgentOptions, Bench, Gates, Identity, MachineConfigBuilder, annotation, create_node,
+    grant_kubelets, node_until, object_api, retarget,
 };
 use futures_util::future::join_all;
 use kube::api::{DeleteParams, PostParams};
@@ -128,6 +128,7 @@ async fn policy(client: &kube::Client) {
     });
     let api = object_api(client, "machineconfigurations");
     api.create(&PostParams::default(), &serde_json::from_value(policy).unwrap()).await.unwrap();
+    grant_kubelets(client).await;
 }
 
 fn config(name: &str, contents: &str) -> MachineConfigBuilder {

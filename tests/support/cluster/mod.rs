@@ -55,8 +55,8 @@ pub use drain::{Behaviour, DrainController};
 pub use faults::{Connections, Fault};
 pub use identity::Identity;
 pub use objects::{
-    MachineConfigBuilder, Presence, annotation, call, changes, create_node, create_object, key, node_api,
-    node_until, object_api, object_until, retarget,
+    MachineConfigBuilder, Presence, annotation, call, changes, create_node, create_object, grant_kubelets,
+    key, node_api, node_until, object_api, object_until, retarget,
 };
 pub use pods::{DisruptionController, Kubelet, pod_gone, running_pod};
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::path::Path;
 use std::pin::pin;
 
 use base64::Engine as _;
@@ -253,5 +254,36 @@ pub async fn call(client: &Client, method: &str, path: &str, body: Option<(&str,
         Ok(answer) => (200, answer),
         Err(kube::Error::Api(status)) => (status.code, serde_json::to_value(&*status).unwrap()),
         Err(error) => panic!("{method} {path}: {error}"),
+    }
+}
+
+/// What an agent with the kubelet's certificate is given, and the policies that bound it: only a real server minds.
+pub async fn grant_kubelets(client: &Client) {
+    if !super::is_real() {
+        return;
+    }
+    let manifests = Path::new(env!("CARGO_MANIFEST_DIR")).join("dist/manifests");
+    for file in [
+        "components/kubelet-identity/clusterrole.yaml",
+        "base/policy-kubelet.yaml",
+        "base/policy-machineconfignode.yaml",
+    ] {
+        let text = std::fs::read_to_string(manifests.join(file)).unwrap();
+        for object in serde_saphyr::from_multiple::<Value>(&text).unwrap() {
+            let (group, kinds) = match object["kind"].as_str().unwrap() {
+                "ClusterRole" => ("rbac.authorization.k8s.io", "clusterroles"),
+                "ClusterRoleBinding" => ("rbac.authorization.k8s.io", "clusterrolebindings"),
+                "ValidatingAdmissionPolicy" => {
+                    ("admissionregistration.k8s.io", "validatingadmissionpolicies")
+                }
+                "ValidatingAdmissionPolicyBinding" => {
+                    ("admissionregistration.k8s.io", "validatingadmissionpolicybindings")
+                }
+                other => panic!("{file}: {other}"),
+            };
+            let path = format!("/apis/{group}/v1/{kinds}");
+            let (code, answer) = call(client, "POST", &path, Some(("application/json", object))).await;
+            assert_eq!(code, 200, "{answer}");
+        }
     }
 }

@@ -14,7 +14,7 @@ use crate::plain_host::{bare, boot};
 
 use super::{
     Agent, AgentOptions, Bench, Identity, MachineConfigBuilder, Request, annotation, call, create_node,
-    create_object, key, node_api, node_until, object_api, object_until, retarget,
+    create_object, grant_kubelets, key, node_api, node_until, object_api, object_until, retarget,
 };
 
 /// Files here are changed with nothing else, after a drain, or (by MCD's default) with a drain and a reboot.
@@ -219,36 +219,5 @@ pub async fn create_policy(client: &Client) {
     let policy = json!({ "files": [entry(QUIET, "None"), entry(DRAINED, "Drain")] });
     let spec = json!({ "managementState": "Managed", "nodeDisruptionPolicy": policy });
     create_object(client, "machineconfigurations", "cluster", json!({ "spec": spec })).await.unwrap();
-    permissions(client).await;
-}
-
-/// What an agent with the kubelet's certificate is given, and the policies that bound it: only a real server minds.
-async fn permissions(client: &Client) {
-    if !super::is_real() {
-        return;
-    }
-    let manifests = Path::new(env!("CARGO_MANIFEST_DIR")).join("dist/manifests");
-    for file in [
-        "components/kubelet-identity/clusterrole.yaml",
-        "base/policy-kubelet.yaml",
-        "base/policy-machineconfignode.yaml",
-    ] {
-        let text = std::fs::read_to_string(manifests.join(file)).unwrap();
-        for object in serde_saphyr::from_multiple::<Value>(&text).unwrap() {
-            let (group, kinds) = match object["kind"].as_str().unwrap() {
-                "ClusterRole" => ("rbac.authorization.k8s.io", "clusterroles"),
-                "ClusterRoleBinding" => ("rbac.authorization.k8s.io", "clusterrolebindings"),
-                "ValidatingAdmissionPolicy" => {
-                    ("admissionregistration.k8s.io", "validatingadmissionpolicies")
-                }
-                "ValidatingAdmissionPolicyBinding" => {
-                    ("admissionregistration.k8s.io", "validatingadmissionpolicybindings")
-                }
-                other => panic!("{file}: {other}"),
-            };
-            let path = format!("/apis/{group}/v1/{kinds}");
-            let (code, answer) = call(client, "POST", &path, Some(("application/json", object))).await;
-            assert_eq!(code, 200, "{answer}");
-        }
-    }
+    grant_kubelets(client).await;
 }
