@@ -7,36 +7,11 @@ use kube::core::Status;
 
 use super::error::KubeError;
 
-/// Who owns the fields that are applied: MCD's, so that a hand-over in either direction leaves no stale owner.
-const FIELD_MANAGER: &str = "machine-config-operator";
-
 /// The longest wait that an API server may ask for.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
 /// As much of the API server's text is kept: it may quote what it was sent.
 const MESSAGE: usize = 500;
-
-/// What is asked for instead of a whole object: a Node's status alone is 20 KB.
-const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
-
-/// As [`METADATA`], of a list.
-const METADATA_LIST: &str =
-    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
-
-/// One request.
-#[derive(Debug, Clone)]
-pub(super) struct Call {
-    /// Its verb.
-    pub(super) method: Method,
-    /// Path and query.
-    pub(super) path: String,
-    /// What is accepted as an answer.
-    pub(super) accept: &'static str,
-    /// The body's type.
-    pub(super) content: &'static str,
-    /// The body.
-    pub(super) body: Vec<u8>,
-}
 
 /// What a request is for, read from the request itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -61,59 +36,6 @@ impl Purpose {
             repeatable: request.method() != Method::POST,
             watch: request.uri().query().is_some_and(|query| query.contains("watch=true")),
         }
-    }
-}
-
-impl Call {
-    /// Reads an object.
-    pub(super) fn get(path: String) -> Self {
-        let (accept, content) = ("application/json", "application/json");
-        Self { method: Method::GET, path, accept, content, body: Vec::new() }
-    }
-
-    /// Creates an object in the collection at the path.
-    pub(super) fn create(path: String, object: &serde_json::Value) -> Self {
-        Self { method: Method::POST, body: object.to_string().into_bytes(), ..Self::get(path) }
-    }
-
-    /// Changes the named fields of an object.
-    pub(super) fn merge_patch(path: String, patch: &serde_json::Value) -> Self {
-        let content = "application/merge-patch+json";
-        Self { method: Method::PATCH, content, body: patch.to_string().into_bytes(), ..Self::get(path) }
-    }
-
-    /// Applies fields as their owner (server-side apply).
-    pub(super) fn apply(mut path: String, object: &serde_json::Value) -> Self {
-        let query = if path.contains('?') { '&' } else { '?' };
-        path += &format!("{query}fieldManager={FIELD_MANAGER}&force=true");
-        Self { content: "application/apply-patch+yaml", ..Self::merge_patch(path, object) }
-    }
-
-    /// Has only the metadata answered.
-    pub(super) fn metadata(self) -> Self {
-        Self { accept: METADATA, ..self }
-    }
-
-    /// Has only the metadata of a list answered.
-    pub(super) fn metadata_list(self) -> Self {
-        Self { accept: METADATA_LIST, ..self }
-    }
-
-    /// Returns the request as it is sent.
-    pub(super) fn request(&self) -> Result<Request<Vec<u8>>, KubeError> {
-        let mut request =
-            Request::builder().method(&self.method).uri(&self.path).header(header::ACCEPT, self.accept);
-        if !self.body.is_empty() {
-            request = request.header(header::CONTENT_TYPE, self.content);
-        }
-        request
-            .body(self.body.clone())
-            .map_err(|error| KubeError::Invalid { object: self.object(), cause: error.to_string() })
-    }
-
-    /// Names the object for people.
-    pub(super) fn object(&self) -> String {
-        object(self.path.split('?').next().unwrap_or_default())
     }
 }
 
@@ -208,7 +130,7 @@ mod tests {
             ),
         ];
         for (path, name) in table {
-            assert_eq!(Call::get(path.to_owned()).object(), name);
+            assert_eq!(Purpose::of(&Request::get(path).body(()).unwrap()).object, name);
         }
     }
 
@@ -255,12 +177,5 @@ mod tests {
         assert_eq!(wait("3600"), Some(LONGEST_WAIT));
         assert_eq!(wait("tomorrow"), None);
         assert_eq!(retry_after(&HeaderMap::new()), None);
-    }
-
-    #[test]
-    fn an_apply_names_its_owner() {
-        let call = Call::apply("/x/status".to_owned(), &serde_json::json!({}));
-        assert_eq!(call.path, "/x/status?fieldManager=machine-config-operator&force=true");
-        assert_eq!(call.content, "application/apply-patch+yaml");
     }
 }

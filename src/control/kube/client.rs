@@ -36,9 +36,6 @@ use super::patience::Patience;
 use super::traffic::Traffic;
 use crate::model::message;
 
-pub(super) use super::call::Call;
-pub(super) use super::lines::Lines;
-
 /// How often an API server that is busy is asked.
 const TRIES: u32 = 4;
 
@@ -73,18 +70,19 @@ impl Link {
         &self.traffic
     }
 
-    /// Sends one request and returns the response's body.
-    pub(super) async fn send(&self, call: &Call) -> Result<Vec<u8>, KubeError> {
-        let text = self.client.request_text(call.request()?).await;
-        text.map(String::into_bytes).map_err(|error| KubeError::new(&error, call.object()))
+    /// Returns the client.
+    pub(super) fn client(&self) -> kube::Client {
+        self.client.clone()
     }
 
-    /// Begins a watch.
-    pub(super) async fn follow(&self, call: &Call) -> Result<Lines, KubeError> {
-        let response = self.client.send(call.request()?.map(Body::from)).await;
-        let response = response.map_err(|error| KubeError::new(&error, call.object()))?;
-        self.traffic.watching();
-        Ok(Lines::new(response.into_body(), call.object()))
+    /// Reads an object as the API server sends it.
+    pub(super) async fn get(&self, path: &str, object: &str) -> Result<String, KubeError> {
+        let request = Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError);
+        let text = match request {
+            Ok(request) => self.client.request_text(request).await,
+            Err(error) => Err(error),
+        };
+        text.map_err(KubeError::about(object))
     }
 }
 
@@ -284,7 +282,7 @@ mod tests {
     async fn get(client: &kube::Client) -> Result<String, KubeError> {
         let request = Request::get("/api/v1/nodes/a").body(Vec::new()).unwrap();
         let answer = client.request_text(request).await;
-        answer.map_err(|error| KubeError::new(&error, "Node a".to_owned()))
+        answer.map_err(|error| KubeError::new(&error, "Node a"))
     }
 
     fn packed(bytes: &[u8]) -> Vec<u8> {
@@ -343,7 +341,7 @@ mod tests {
         let client = served(refused, br#"{"message":"the budget needs 1"}"#.to_vec());
         let request = Request::post("/api/v1/namespaces/a/pods/b/eviction").body(Vec::new()).unwrap();
         let error = client.request_text(request).await.unwrap_err();
-        let error = KubeError::new(&error, "Pod a/b".to_owned());
+        let error = KubeError::new(&error, "Pod a/b");
         assert!(matches!(error, KubeError::Refused { status: 429, .. }), "{error}");
         assert_eq!(asked.load(Ordering::Relaxed), 1);
     }

@@ -51,7 +51,8 @@ pub enum KubeError {
 
 impl KubeError {
     /// Takes what came of a request: an error of the way to the API server, or an answer that can't be read.
-    pub(super) fn new(error: &kube::Error, object: String) -> Self {
+    pub(super) fn new(error: &kube::Error, object: &str) -> Self {
+        let object = object.to_owned();
         let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
         while let Some(error) = cause {
             if let Some(known) = error.downcast_ref::<Self>() {
@@ -64,10 +65,18 @@ impl KubeError {
             format!("the answer is no such object (line {}, column {})", error.line(), error.column())
         } else if let kube::Error::FromUtf8(_) = error {
             "the answer is no text".to_owned()
+        } else if let kube::Error::Api(_) = error {
+            // What kube takes for a status is an object of another kind: refusals are made by `client`.
+            "the answer is no such object".to_owned()
         } else {
             error.to_string()
         };
         Self::Invalid { object, cause }
+    }
+
+    /// Returns what makes an error of what came of a request for an object.
+    pub(super) fn about(object: &str) -> impl Fn(kube::Error) -> Self + use<'_> {
+        |error| Self::new(&error, object)
     }
 
     /// Says whether the object is not there.

@@ -5,11 +5,15 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
+use k8s_openapi::api::core::v1::Event;
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
+use serde_json::json;
 
-use super::client::{Call, Link};
+use super::client::Link;
 use super::error::KubeError;
-use super::node::NodeView;
+use super::node::{NodeView, unreadable};
 use crate::host::clock::Clock;
 use crate::report::{Occurrence, Severity};
 
@@ -30,9 +34,6 @@ const SLOW: Duration = Duration::from_secs(300);
 
 /// How many kinds of occurrences are remembered: an update has about ten.
 const REMEMBERED: usize = 32;
-
-/// Where it is asked whether the agent may write events in a namespace: everybody may ask that for himself.
-const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
 /// Where a namespace is missing, cluster-scoped objects' events are.
 const FALLBACK: &str = "default";
@@ -99,16 +100,12 @@ impl Events {
             return;
         }
         let review = json!({
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
             "spec": { "resourceAttributes": { "namespace": self.namespace, "verb": "create", "resource": "events" } },
         });
-        let answer = self.link.send(&Call::create(REVIEWS.to_owned(), &review)).await;
-        let refused = answer.is_ok_and(|answer| {
-            let review: Value = serde_json::from_slice(&answer).unwrap_or_default();
-            review.pointer("/status/allowed") == Some(&Value::Bool(false))
-        });
-        if refused {
+        let Ok(review) = serde_json::from_value::<SelfSubjectAccessReview>(review) else { return };
+        // Everybody may ask that for himself.
+        let answer = Api::all(self.link.client()).create(&PostParams::default(), &review).await;
+        if answer.is_ok_and(|review| review.status.is_some_and(|status| !status.allowed)) {
             FALLBACK.clone_into(&mut self.namespace);
         }
     }
@@ -122,8 +119,9 @@ impl Events {
         }
         let patch = json!({ "count": told.count, "lastTimestamp": now });
         told.sent = Instant::now();
-        let path = format!("{}/{}", collection(&self.namespace), told.name);
-        self.link.send(&Call::merge_patch(path, &patch)).await.map(drop)
+        let events = Api::<Event>::namespaced(self.link.client(), &self.namespace);
+        let patched = events.patch_metadata(&told.name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+        patched.map(drop).map_err(KubeError::about("Event"))
     }
 
     async fn first(
@@ -135,20 +133,15 @@ impl Events {
         self.choose().await;
         let name = self.name();
         let now = self.clock.now().to_string();
-        let event = event(
-            node,
-            occurrence,
-            &Place { namespace: &self.namespace, name: &name, now: &now, message: &message },
-        );
-        match self.link.send(&Call::create(collection(&self.namespace), &event)).await {
+        let place = Place { namespace: &self.namespace, name: &name, now: &now, message: &message };
+        match self.create(event(node, occurrence, &place)?).await {
             Err(error) if is_elsewhere(&error) && self.namespace != FALLBACK => {
                 // Not an OpenShift cluster: there is no such namespace, or nothing is allowed in it.
                 FALLBACK.clone_into(&mut self.namespace);
                 let place = Place { namespace: FALLBACK, name: &name, now: &now, message: &message };
-                let event = self::event(node, occurrence, &place);
-                self.link.send(&Call::create(collection(FALLBACK), &event)).await?;
+                self.create(event(node, occurrence, &place)?).await?;
             }
-            answer => drop(answer?),
+            answer => answer?,
         }
         let reason = occurrence.reason();
         self.told.push(Told { uid: node.uid.clone(), reason, message, name, count: 1, sent: Instant::now() });
@@ -156,6 +149,13 @@ impl Events {
             self.told.remove(0);
         }
         Ok(())
+    }
+
+    async fn create(&self, event: Event) -> Result<(), KubeError> {
+        let namespace = event.metadata.namespace.as_deref().unwrap_or_default();
+        let events = Api::namespaced(self.link.client(), namespace);
+        let created = events.create(&PostParams::default(), &event).await;
+        created.map(drop).map_err(KubeError::about("Event"))
     }
 
     /// A name that no other event has: the node's and the time.
@@ -169,10 +169,6 @@ fn is_elsewhere(error: &KubeError) -> bool {
     error.is_not_found() || matches!(error, KubeError::Refused { status: 403, .. })
 }
 
-fn collection(namespace: &str) -> String {
-    format!("/api/v1/namespaces/{namespace}/events")
-}
-
 struct Place<'a> {
     namespace: &'a str,
     name: &'a str,
@@ -180,7 +176,7 @@ struct Place<'a> {
     message: &'a str,
 }
 
-fn event(node: &NodeView, occurrence: &Occurrence, place: &Place<'_>) -> Value {
+fn event(node: &NodeView, occurrence: &Occurrence, place: &Place<'_>) -> Result<Event, KubeError> {
     let mut about = json!({ "kind": "Node", "name": node.name, "uid": node.uid, "apiVersion": "v1" });
     // The API server wants it to agree with the event's own, but for the default one.
     if place.namespace != FALLBACK
@@ -192,9 +188,7 @@ fn event(node: &NodeView, occurrence: &Occurrence, place: &Place<'_>) -> Value {
         Severity::Normal => "Normal",
         Severity::Warning => "Warning",
     };
-    json!({
-        "apiVersion": "v1",
-        "kind": "Event",
+    let event = json!({
         "metadata": { "name": place.name, "namespace": place.namespace },
         "involvedObject": about,
         "reason": occurrence.reason(),
@@ -206,5 +200,6 @@ fn event(node: &NodeView, occurrence: &Occurrence, place: &Place<'_>) -> Value {
         "firstTimestamp": place.now,
         "lastTimestamp": place.now,
         "count": 1,
-    })
+    });
+    serde_json::from_value(event).map_err(|error| unreadable("Event", &error))
 }

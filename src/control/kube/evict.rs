@@ -10,16 +10,22 @@ mod pods;
 
 use std::time::Duration;
 
-use serde::Deserialize;
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
+use k8s_openapi::api::core::v1::Pod as CorePod;
+use kube::Api;
+use kube::api::{ListParams, Patch, PatchParams, PostParams, WatchParams};
+use kube::core::WatchEvent;
 use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use super::client::{Call, Lines, Link};
+use super::client::Link;
 use super::error::KubeError;
+use super::node::{CordonedNode, nodes};
 use crate::control::{Drained, Released};
 
-use pods::{Line, List, Metadata, News, Pod, Pods, Stand};
+use pods::{News, Pod, PodMetadata, Pods, Stand};
 
 /// The Node's annotation while the agent keeps it cordoned.
 pub(super) const CORDONED_BY: &str = "machine-config-agent.io/cordoned-by";
@@ -35,18 +41,26 @@ const RETRY: Duration = Duration::from_secs(5);
 const MAX_EVICTIONS: usize = 8;
 
 /// How long one watch lasts: the longest wait that nobody looks into (DRN-006).
-const LASTS: u64 = 3600;
+const LASTS: u32 = 3600;
+
+/// The node's pods, as they change.
+type Events = BoxStream<'static, kube::Result<WatchEvent<PodMetadata>>>;
 
 /// The drain of one node.
-#[derive(Debug)]
 pub(super) struct Evictor {
     link: Link,
     node: String,
     pods: Pods,
-    watch: Option<Lines>,
+    watch: Option<Events>,
     version: String,
     look_again: Option<Instant>,
     released: bool,
+}
+
+impl std::fmt::Debug for Evictor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Evictor").field("node", &self.node).field("pods", &self.pods).finish_non_exhaustive()
+    }
 }
 
 impl Evictor {
@@ -90,13 +104,13 @@ impl Evictor {
         }
         (self.watch, self.look_again) = (None, None);
         self.pods = Pods::default();
-        let ours = self.look().await?.is_ours();
+        let ours = self.look().await?.metadata.annotations.is_some_and(|all| all.contains_key(CORDONED_BY));
         if ours {
             let patch = json!({
                 "metadata": { "annotations": { CORDONED_BY: null } },
                 "spec": { "unschedulable": null },
             });
-            self.link.send(&Call::merge_patch(self.path(), &patch)).await?;
+            self.patch(&patch).await?;
         }
         self.released = true;
         Ok(if ours { Released::Again } else { Released::Yes })
@@ -113,20 +127,19 @@ impl Evictor {
                     None => std::future::pending().await,
                 }
             };
-            let line = async {
+            let event = async {
                 match &mut self.watch {
                     Some(watch) => watch.next().await,
                     None => std::future::pending().await,
                 }
             };
-            let line = tokio::select! {
-                // Cancel-safe: the lines keep what they have read.
-                line = line => line,
+            let event = tokio::select! {
+                // Cancel-safe: the stream keeps what it has read.
+                event = event => event,
                 // Cancel-safe: it only waits.
                 () = again => { self.look_again = None; return; }
             };
-            let seen = line.ok().flatten().and_then(|line| serde_json::from_slice::<Line>(&line).ok());
-            match seen.and_then(|line| self.pods.see(line)) {
+            match event.and_then(Result::ok).and_then(|event| self.pods.see(event)) {
                 Some(News::Nothing) => {}
                 Some(News::Changed) => return,
                 None => {
@@ -138,19 +151,24 @@ impl Evictor {
         }
     }
 
-    fn path(&self) -> String {
-        format!("/api/v1/nodes/{}", self.node)
-    }
-
     /// The node's pods that run or will.
-    fn pods_path(&self) -> String {
-        let unfinished = "status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed";
-        format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{}%2C{unfinished}", self.node)
+    fn selector(&self) -> String {
+        format!("spec.nodeName={},status.phase!=Succeeded,status.phase!=Failed", self.node)
     }
 
-    async fn look(&self) -> Result<Node, KubeError> {
-        let answer = self.link.send(&Call::get(self.path())).await?;
-        read(&answer, &format!("Node {}", self.node))
+    fn object(&self) -> String {
+        format!("Node {}", self.node)
+    }
+
+    async fn look(&self) -> Result<CordonedNode, KubeError> {
+        let node = nodes(self.link.client()).get(&self.node).await;
+        node.map_err(KubeError::about(&self.object()))
+    }
+
+    async fn patch(&self, patch: &serde_json::Value) -> Result<(), KubeError> {
+        let (nodes, params) = (nodes(self.link.client()), PatchParams::default());
+        let patched = nodes.patch_metadata(&self.node, &params, &Patch::Merge(patch)).await;
+        patched.map(drop).map_err(KubeError::about(&self.object()))
     }
 
     async fn cordon(&self) -> Result<(), KubeError> {
@@ -161,21 +179,25 @@ impl Evictor {
             "metadata": { "annotations": { CORDONED_BY: AGENT } },
             "spec": { "unschedulable": true },
         });
-        self.link.send(&Call::merge_patch(self.path(), &patch)).await.map(drop)
+        self.patch(&patch).await
     }
 
     async fn list(&mut self) -> Result<(), KubeError> {
-        let answer = self.link.send(&Call::get(self.pods_path()).metadata_list()).await?;
-        let list: List = read(&answer, &format!("the list of Node {}'s pods", self.node))?;
-        self.version = list.metadata.resource_version;
-        self.pods.replace(list.items.into_iter().flatten().map(|item| item.metadata));
+        let pods = Api::<CorePod>::all(self.link.client());
+        let list = pods.list_metadata(&ListParams::default().fields(&self.selector())).await;
+        let list = list.map_err(KubeError::about(&format!("the list of Node {}'s pods", self.node)))?;
+        self.version = list.metadata.resource_version.unwrap_or_default();
+        self.pods.replace(list.items.into_iter().map(|pod| pod.metadata));
         Ok(())
     }
 
     async fn follow(&mut self) -> Result<(), KubeError> {
-        let query = format!("&watch=true&resourceVersion={}&timeoutSeconds={LASTS}", self.version);
-        let path = format!("{}{query}", self.pods_path());
-        self.watch = Some(self.link.follow(&Call::get(path).metadata()).await?);
+        let pods = Api::<CorePod>::all(self.link.client());
+        let params = WatchParams::default().fields(&self.selector()).timeout(LASTS);
+        let watch = pods.watch_metadata(&params, &self.version).await;
+        let watch = watch.map_err(KubeError::about(&format!("Node {}'s pods", self.node)))?;
+        self.link.traffic().watching();
+        self.watch = Some(watch.boxed());
         self.look_again = None;
         Ok(())
     }
@@ -205,8 +227,10 @@ async fn eviction(link: Link, pod: Pod) -> (String, Option<Stand>) {
         // Another pod of the same name is not meant.
         "deleteOptions": { "preconditions": { "uid": pod.uid } },
     });
-    let path = format!("/api/v1/namespaces/{}/pods/{}/eviction", pod.namespace, pod.name);
-    let answer = link.send(&Call::create(path, &object)).await;
+    let pods = Api::<CorePod>::namespaced(link.client(), &pod.namespace);
+    // Not `Api::evict`: see `super`.
+    let answer = pods.create_subresource("eviction", &pod.name, &PostParams::default(), &object).await;
+    let answer: Result<serde_json::Value, KubeError> = answer.map_err(KubeError::about("Pod"));
     let again = Instant::now() + RETRY;
     let stand = match answer {
         Ok(_) => Some(Stand::Leaving),
@@ -218,30 +242,4 @@ async fn eviction(link: Link, pod: Pod) -> (String, Option<Stand>) {
         Err(error) => Some(Stand::Refused { budget: false, message: error.to_string(), again }),
     };
     (pod.uid, stand)
-}
-
-#[derive(Debug, Deserialize)]
-struct Node {
-    metadata: Metadata,
-    #[serde(default)]
-    spec: NodeSpec,
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct NodeSpec {
-    #[serde(default)]
-    unschedulable: bool,
-}
-
-impl Node {
-    fn is_ours(&self) -> bool {
-        self.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(CORDONED_BY))
-    }
-}
-
-fn read<T: serde::de::DeserializeOwned>(answer: &[u8], object: &str) -> Result<T, KubeError> {
-    serde_json::from_slice(answer).map_err(|error| KubeError::Invalid {
-        object: object.to_owned(),
-        cause: format!("the answer is no such object (line {}, column {})", error.line(), error.column()),
-    })
 }

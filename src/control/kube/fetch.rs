@@ -6,7 +6,6 @@ use serde::Deserialize;
 use tokio::time::Instant;
 use tracing::warn;
 
-use super::client::Call;
 use super::{Cluster, ConfigAndPolicy, ControlError, KubeError, invalid};
 use crate::model::machineconfig::MachineConfig;
 use crate::model::policy::DisruptionPolicy;
@@ -21,15 +20,18 @@ const POLICY_GRACE: Duration = Duration::from_secs(120);
 /// Where the policy is.
 const POLICY_PATH: &str = "/apis/operator.openshift.io/v1/machineconfigurations/cluster";
 
+/// How it is named for people.
+const POLICY_OBJECT: &str = "MachineConfiguration cluster";
+
 /// How many times longer the waits are for what is overdue: it takes somebody to create it.
 const OVERDUE: u32 = 3;
 
 impl Cluster {
     /// Reads an object, or says at once that nobody can be asked.
-    async fn fetch(&self, path: String) -> Result<Vec<u8>, KubeError> {
+    async fn fetch(&self, path: &str, object: &str) -> Result<Vec<u8>, KubeError> {
         match self.away() {
             Some(away) => Err(away),
-            None => self.link.send(&Call::get(path)).await,
+            None => self.link.get(path, object).await.map(String::into_bytes),
         }
     }
 
@@ -78,12 +80,12 @@ impl Cluster {
 
     /// Returns the policy, and keeps it.
     pub(super) async fn fetch_policy(&mut self) -> Result<DisruptionPolicy, ControlError> {
-        let answer = self.fetch(POLICY_PATH.to_owned()).await;
+        let answer = self.fetch(POLICY_PATH, POLICY_OBJECT).await;
         self.take_policy(answer)
     }
 
     fn take_policy(&mut self, answer: Result<Vec<u8>, KubeError>) -> Result<DisruptionPolicy, ControlError> {
-        let document = "MachineConfiguration cluster";
+        let document = POLICY_OBJECT;
         let bytes = match answer {
             Ok(bytes) => bytes,
             // Neither the object nor its kind has to be there.
@@ -111,7 +113,7 @@ impl Cluster {
 
     /// Returns a MachineConfig, and keeps it.
     pub(super) async fn fetch_config(&mut self, name: &ConfigName) -> Result<MachineConfig, ControlError> {
-        let answer = self.fetch(config_path(name)).await;
+        let answer = self.fetch(&config_path(name), &format!("MachineConfig {name}")).await;
         self.take_config(name, answer)
     }
 
@@ -122,8 +124,9 @@ impl Cluster {
             let config = self.fetch_config(name).await?;
             return Ok((config, self.fetch_policy().await));
         }
+        let (path, object) = (config_path(name), format!("MachineConfig {name}"));
         let (config, policy) =
-            tokio::join!(self.fetch(config_path(name)), self.fetch(POLICY_PATH.to_owned()));
+            tokio::join!(self.fetch(&path, &object), self.fetch(POLICY_PATH, POLICY_OBJECT));
         let config = self.take_config(name, config)?;
         Ok((config, self.take_policy(policy)))
     }

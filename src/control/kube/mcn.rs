@@ -16,10 +16,13 @@ mod tests;
 
 use std::time::{Duration, Instant};
 
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::{Value, json};
 use tracing::warn;
 
-use super::client::{Call, Link};
+use super::client::Link;
 use super::error::KubeError;
 use super::node::NodeView;
 use crate::host::clock::Clock;
@@ -30,7 +33,10 @@ pub(super) use merge::Cordons;
 use merge::{Form, Words};
 use stored::{MANAGER, Stored};
 
-const COLLECTION: &str = "/apis/machineconfiguration.openshift.io/v1/machineconfignodes";
+/// Its API.
+const GROUP: &str = "machineconfiguration.openshift.io";
+const VERSION: &str = "v1";
+const KIND: &str = "MachineConfigNode";
 
 /// How long the form of a present CRD is taken for granted.
 const LOOK_AGAIN: Duration = Duration::from_secs(3600);
@@ -49,9 +55,9 @@ const PROBE: &str =
 /// The node's MachineConfigNode.
 #[derive(Debug)]
 pub(super) struct Mcn {
-    link: Link,
+    api: Api<DynamicObject>,
+    node: String,
     object: String,
-    path: String,
     cordons: Cordons,
     clock: Clock,
     stored: Option<Stored>,
@@ -62,11 +68,12 @@ pub(super) struct Mcn {
 
 impl Mcn {
     /// Nothing is read yet.
-    pub(super) fn new(link: Link, node: &str) -> Self {
+    pub(super) fn new(link: &Link, node: &str) -> Self {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(GROUP, VERSION, KIND));
         Self {
-            link,
-            object: format!("MachineConfigNode {node}"),
-            path: format!("{COLLECTION}/{node}"),
+            api: Api::all_with(link.client(), &resource),
+            node: node.to_owned(),
+            object: format!("{KIND} {node}"),
             cordons: Cordons::Controllers,
             clock: Clock::system(),
             stored: None,
@@ -145,11 +152,11 @@ impl Mcn {
         let begins = merge::spec(&stored, &node.labels, &words).is_some();
         words.form = self.form(&stored, begins).await?;
         if let Some(spec) = merge::spec(&stored, &node.labels, &words) {
-            stored = self.apply(&stored, "", json!({ "spec": spec })).await?;
+            stored = self.apply(&stored, Part::Spec, json!({ "spec": spec })).await?;
         }
         for list in merge::lists(&stored, &words) {
             if let Some(status) = merge::status(&stored, &list, &words) {
-                stored = self.apply(&stored, "/status", json!({ "status": status })).await?;
+                stored = self.apply(&stored, Part::Status, json!({ "status": status })).await?;
             }
         }
         Ok(())
@@ -160,7 +167,7 @@ impl Mcn {
         if let Some(stored) = &self.stored {
             return Ok(Some(stored.clone()));
         }
-        let answer = match self.link.send(&Call::get(self.path.clone())).await {
+        let answer = match self.api.get(&self.node).await.map_err(KubeError::about(&self.object)) {
             Err(error) if error.is_not_found() => self.create(node, report).await?,
             answer => Some(answer?),
         };
@@ -172,31 +179,37 @@ impl Mcn {
         self.keep(&answer).map(Some)
     }
 
-    async fn create(&self, node: &NodeView, report: &NodeReport) -> Result<Option<Vec<u8>>, KubeError> {
+    async fn create(&self, node: &NodeView, report: &NodeReport) -> Result<Option<DynamicObject>, KubeError> {
         let owner = json!({ "apiVersion": "v1", "kind": "Node", "name": node.name, "uid": node.uid });
         let mut object = self.document(json!({ "spec": merge::first_spec(&node.labels, report) }), None);
         if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.insert("ownerReferences".to_owned(), json!([owner]));
         }
-        let path = format!("{COLLECTION}?fieldManager={MANAGER}");
-        match self.link.send(&Call::create(path, &object)).await {
+        let object: DynamicObject =
+            serde_json::from_value(object).map_err(|error| self.unreadable(&error))?;
+        let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+        match self.api.create(&params, &object).await.map_err(KubeError::about(&self.object)) {
             Err(error) if error.is_not_found() => Ok(None),
             answer => answer.map(Some),
         }
     }
 
     /// Applies a part of the object to the version that was read.
-    async fn apply(&mut self, stored: &Stored, subresource: &str, part: Value) -> Result<Stored, KubeError> {
+    async fn apply(&mut self, stored: &Stored, part_of: Part, part: Value) -> Result<Stored, KubeError> {
         let object = self.document(part, Some(&stored.version));
-        let answer = self.link.send(&Call::apply(format!("{}{subresource}", self.path), &object)).await?;
-        self.keep(&answer)
+        let (params, patch) = (PatchParams::apply(MANAGER).force(), Patch::Apply(&object));
+        let answer = match part_of {
+            Part::Spec => self.api.patch(&self.node, &params, &patch).await,
+            Part::Status => self.api.patch_status(&self.node, &params, &patch).await,
+        };
+        self.keep(&answer.map_err(KubeError::about(&self.object))?)
     }
 
     fn document(&self, mut part: Value, version: Option<&str>) -> Value {
-        let name = self.path.rsplit('/').next().unwrap_or_default();
+        let name = &self.node;
         if let Some(object) = part.as_object_mut() {
-            object.insert("apiVersion".to_owned(), json!("machineconfiguration.openshift.io/v1"));
-            object.insert("kind".to_owned(), json!("MachineConfigNode"));
+            object.insert("apiVersion".to_owned(), json!(format!("{GROUP}/{VERSION}")));
+            object.insert("kind".to_owned(), json!(KIND));
             let metadata = match version {
                 Some(version) => json!({ "name": name, "resourceVersion": version }),
                 None => json!({ "name": name }),
@@ -206,11 +219,13 @@ impl Mcn {
         part
     }
 
-    fn keep(&mut self, answer: &[u8]) -> Result<Stored, KubeError> {
-        let stored = Stored::parse(answer).map_err(|error| KubeError::Invalid {
-            object: self.object.clone(),
-            cause: format!("the answer is no such object (line {}, column {})", error.line(), error.column()),
-        })?;
+    fn unreadable(&self, error: &serde_json::Error) -> KubeError {
+        super::node::unreadable(&self.object, error)
+    }
+
+    fn keep(&mut self, answer: &DynamicObject) -> Result<Stored, KubeError> {
+        let object = serde_json::to_value(answer).map_err(|error| self.unreadable(&error))?;
+        let stored = Stored::read(&object);
         self.stored = Some(stored.clone());
         Ok(stored)
     }
@@ -227,9 +242,11 @@ impl Mcn {
             return Ok(form);
         }
         let probe = json!({ "spec": { "configImage": { "desiredImage": PROBE } } });
-        let path = format!("{}?dryRun=All&fieldManager={MANAGER}", self.path);
-        let form = match self.link.send(&Call::merge_patch(path, &probe)).await {
-            Ok(answer) if Stored::parse(&answer).is_ok_and(|seen| seen.image.is_some()) => Form::Split,
+        let manager = Some(MANAGER.to_owned());
+        let params = PatchParams { dry_run: true, field_manager: manager, ..PatchParams::default() };
+        let answer = self.api.patch(&self.node, &params, &Patch::Merge(&probe)).await;
+        let form = match answer.map_err(KubeError::about(&self.object)) {
+            Ok(answer) if answer.data.pointer("/spec/configImage/desiredImage").is_some() => Form::Split,
             Err(error) if error.is_away() || error.is_not_found() => return Err(error),
             // Who may not ask tells what every form takes.
             Ok(_) | Err(_) => Form::Joint,
@@ -237,6 +254,13 @@ impl Mcn {
         self.form = Some((form, Instant::now()));
         Ok(form)
     }
+}
+
+/// Which part of the object is applied.
+#[derive(Debug, Clone, Copy)]
+enum Part {
+    Spec,
+    Status,
 }
 
 fn is_conflict(error: &KubeError) -> bool {

@@ -13,10 +13,9 @@
 //! | `identity` | who the agent is, read anew for each connection |
 //! | `tls` | one connection: TCP, TLS, HTTP/2 |
 //! | `connection` | credentials, and the requests on that connection |
-//! | `call` | requests, and what their answers mean; pure |
+//! | `call` | what requests are for, and what their answers mean; pure |
 //! | `body`, `patience` | how large an answer may be, and how long it may take |
 //! | `client` | kube's client over the connection, with its layers |
-//! | `lines` | the lines of a watch |
 //! | `node` | reads the Node and the lines of its watch; pure |
 //! | `follow` | a watch of one object, and the way back to it |
 //! | `watch` | the Node's |
@@ -62,7 +61,6 @@ mod fetch;
 mod follow;
 mod handshake;
 mod identity;
-mod lines;
 mod mcn;
 mod node;
 mod objects;
@@ -196,7 +194,7 @@ impl Cluster {
         let (watcher, sight) = Watcher::start(link.clone(), node);
         let (sender, trust) = trust_feed();
         let trust_watcher = TrustWatcher::start(link.clone(), node, sight.clone(), sender);
-        let mcn = mcn::Mcn::new(link.clone(), node).with(match drain_by {
+        let mcn = mcn::Mcn::new(&link, node).with(match drain_by {
             DrainBy::Controller => mcn::Cordons::Controllers,
             DrainBy::Agent => mcn::Cordons::Own,
         });

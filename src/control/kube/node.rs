@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Node;
+use kube::Api;
 use kube::core::response::reason::EXPIRED;
-use kube::core::{ObjectList, ObjectMeta, PartialObjectMeta, Status, WatchEvent};
+use kube::core::{ApiResource, NotUsed, Object, ObjectMeta, PartialObjectMeta, Status, WatchEvent};
+use serde::{Deserialize, Serialize};
 
 use super::error::KubeError;
 
@@ -28,8 +30,24 @@ pub(super) struct NodeView {
     pub(super) resource_version: String,
 }
 
-/// What is decoded: any object's metadata.
-type Metadata = PartialObjectMeta<Node>;
+/// What of the Node is watched and answered.
+pub(super) type NodeMetadata = PartialObjectMeta<Node>;
+
+/// A Node with what of its spec is read.
+pub(super) type CordonedNode = Object<Schedulable, NotUsed>;
+
+/// Whether a Node takes workload.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct Schedulable {
+    /// It takes none.
+    #[serde(default)]
+    pub(super) unschedulable: bool,
+}
+
+/// Returns the API of Nodes.
+pub(super) fn nodes(client: kube::Client) -> Api<CordonedNode> {
+    Api::all_with(client, &ApiResource::erase::<Node>(&()))
+}
 
 /// One event of a watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,17 +81,10 @@ impl From<ObjectMeta> for NodeView {
 
 impl NodeView {
     /// Reads one Node.
+    #[cfg(test)]
     pub(super) fn parse(bytes: &[u8], object: &str) -> Result<Self, KubeError> {
-        let read: Metadata = serde_json::from_slice(bytes).map_err(|error| unreadable(object, &error))?;
+        let read: NodeMetadata = serde_json::from_slice(bytes).map_err(|error| unreadable(object, &error))?;
         Ok(read.metadata.into())
-    }
-
-    /// Reads a list of at most one Node; returns it with the list's version.
-    pub(super) fn parse_list(bytes: &[u8], object: &str) -> Result<(Option<Self>, String), KubeError> {
-        let list: ObjectList<Metadata> =
-            serde_json::from_slice(bytes).map_err(|error| unreadable(object, &error))?;
-        let node = list.items.into_iter().next().map(|item| item.metadata.into());
-        Ok((node, list.metadata.resource_version.unwrap_or_default()))
     }
 
     /// Says whether this is an older version than another one of the same object.
@@ -87,16 +98,14 @@ impl NodeView {
 }
 
 impl NodeEvent {
-    /// Reads one line of a watch.
-    pub(super) fn parse(line: &[u8], object: &str) -> Result<Self, KubeError> {
-        let event: WatchEvent<Metadata> =
-            serde_json::from_slice(line).map_err(|error| unreadable(object, &error))?;
-        Ok(match event {
+    /// Reads one event of a watch.
+    pub(super) fn new(event: WatchEvent<NodeMetadata>, object: &str) -> Self {
+        match event {
             WatchEvent::Added(node) | WatchEvent::Modified(node) => Self::Now(node.metadata.into()),
             WatchEvent::Deleted(node) => Self::Gone(node.metadata.resource_version.unwrap_or_default()),
             WatchEvent::Bookmark(bookmark) => Self::Bookmark(bookmark.metadata.resource_version),
             WatchEvent::Error(status) => broken(object, *status).map_or(Self::Expired, Self::Failed),
-        })
+        }
     }
 }
 
@@ -116,11 +125,13 @@ pub(super) fn unreadable(object: &str, error: &serde_json::Error) -> KubeError {
 
 #[cfg(test)]
 mod tests {
+    use kube::core::ObjectList;
+
     use super::*;
 
     fn event(kind: &str, object: &str) -> NodeEvent {
         let line = format!(r#"{{"type":"{kind}","object":{object}}}"#);
-        NodeEvent::parse(line.as_bytes(), "Node a").unwrap()
+        NodeEvent::new(serde_json::from_str(&line).unwrap(), "Node a")
     }
 
     /// ANN-001: only the agent's and the controllers' annotations are looked at.
@@ -137,7 +148,6 @@ mod tests {
         assert_eq!(event("BOOKMARK", bookmark), NodeEvent::Bookmark("9".into()));
         assert_eq!(event("ERROR", r#"{"code":410,"reason":"Expired"}"#), NodeEvent::Expired);
         assert!(matches!(event("ERROR", r#"{"code":500,"message":"x"}"#), NodeEvent::Failed(_)));
-        assert!(NodeEvent::parse(b"{", "Node a").unwrap_err().to_string().contains("Node a"));
     }
 
     #[test]
@@ -155,7 +165,8 @@ mod tests {
     fn a_list_may_be_empty() {
         for items in ["[]", "null"] {
             let list = format!(r#"{{"metadata":{{"resourceVersion":"3"}},"items":{items}}}"#);
-            assert_eq!(NodeView::parse_list(list.as_bytes(), "Node a").unwrap(), (None, "3".to_owned()));
+            let list: ObjectList<NodeMetadata> = serde_json::from_str(&list).unwrap();
+            assert!(list.items.is_empty());
         }
     }
 }

@@ -219,7 +219,7 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let link = silent(directory.path(), &listener);
         let (_sender, sight) = watch::channel(Sight { tried: true, up: true, ..Sight::default() });
-        let (mcn, events) = (Mcn::new(link.clone(), "w"), Events::new(link, "w", "default"));
+        let (mcn, events) = (Mcn::new(&link, "w"), Events::new(link, "w", "default"));
         let mut outbox = Outbox::start(mcn, events, sight, "w");
         let node = NodeView::parse(br#"{"metadata":{"name":"w","uid":"u"}}"#, "Node w").unwrap();
         let began = Instant::now();

@@ -1,11 +1,12 @@
 //! The report goes up: what it changes of the Node's annotations, in one patch.
 
+use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use tokio::time::Instant;
 use tracing::info;
 
-use super::client::Call;
-use super::node::NodeView;
+use super::error::KubeError;
+use super::node::{NodeView, nodes};
 use super::{Cluster, annotations, bootstrap};
 use crate::control::{ControlError, ControlPlane as _};
 use crate::model::message;
@@ -92,9 +93,10 @@ impl Cluster {
         changes: &Changes,
     ) -> Result<NodeView, ControlError> {
         let patch = json!({ "metadata": { "uid": node.uid, "annotations": changes } });
-        let call = Call::merge_patch(format!("/api/v1/nodes/{}", self.node), &patch).metadata();
-        let bytes = self.link.send(&call).await?;
-        let written = NodeView::parse(&bytes, &call.object())?;
+        let (api, params) = (nodes(self.link.client()), PatchParams::default());
+        let written = api.patch_metadata(&self.node, &params, &Patch::Merge(&patch)).await;
+        let written = written.map_err(KubeError::about(&format!("Node {}", self.node)))?;
+        let written = NodeView::from(written.metadata);
         // The own words are no news to the loop; what others wrote meanwhile stays news.
         if let Some((_, _, known)) = &mut self.known.node {
             for key in changes.keys() {

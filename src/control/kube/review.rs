@@ -6,10 +6,13 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use serde::Deserialize;
-use serde_json::json;
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
+use k8s_openapi::api::authorization::v1::{
+    NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+};
+use kube::Api;
+use kube::api::PostParams;
 
-use super::call::Call;
 use super::client::Link;
 use super::error::KubeError;
 use crate::model::Sha256;
@@ -43,39 +46,6 @@ impl std::fmt::Debug for Reviews {
     }
 }
 
-#[derive(Deserialize)]
-struct TokenReview {
-    #[serde(default)]
-    status: TokenStatus,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct TokenStatus {
-    authenticated: bool,
-    user: User,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct User {
-    username: String,
-    uid: String,
-    groups: Vec<String>,
-    extra: HashMap<String, Vec<String>>,
-}
-
-#[derive(Deserialize)]
-struct AccessReview {
-    status: AccessStatus,
-}
-
-#[derive(Deserialize)]
-struct AccessStatus {
-    #[serde(default)]
-    allowed: bool,
-}
-
 impl Reviews {
     /// Asks over this link.
     pub(super) fn new(link: Link) -> Self {
@@ -103,35 +73,30 @@ impl Reviews {
     }
 
     async fn review(&self, token: &str, path: &str) -> Result<Access, KubeError> {
-        let review = json!({
-            "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token},
-        });
-        let place = "/apis/authentication.k8s.io/v1/tokenreviews".to_owned();
-        let answer: TokenReview = self.post(place, &review, "TokenReview").await?;
-        if !answer.status.authenticated {
+        let spec = TokenReviewSpec { token: token.to_owned(), ..TokenReviewSpec::default() };
+        let review = TokenReview { spec, ..TokenReview::default() };
+        let answer = Api::all(self.link.client()).create(&PostParams::default(), &review).await;
+        let status = answer.map_err(KubeError::about("TokenReview"))?.status.unwrap_or_default();
+        if !status.authenticated.unwrap_or_default() {
             return Ok(Access::Unauthenticated);
         }
-        let user = answer.status.user;
-        let review = json!({
-            "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
-            "spec": {
-                "user": user.username, "uid": user.uid, "groups": user.groups, "extra": user.extra,
-                "nonResourceAttributes": {"path": path, "verb": "get"},
-            },
-        });
-        let place = "/apis/authorization.k8s.io/v1/subjectaccessreviews".to_owned();
-        let answer: AccessReview = self.post(place, &review, "SubjectAccessReview").await?;
-        Ok(if answer.status.allowed { Access::Allowed } else { Access::Forbidden })
-    }
-
-    async fn post<T: serde::de::DeserializeOwned>(
-        &self,
-        path: String,
-        object: &serde_json::Value,
-        kind: &'static str,
-    ) -> Result<T, KubeError> {
-        let body = self.link.send(&Call::create(path, object)).await?;
-        serde_json::from_slice(&body)
-            .map_err(|error| KubeError::Invalid { object: kind.to_owned(), cause: error.to_string() })
+        let user = status.user.unwrap_or_default();
+        let get = NonResourceAttributes { path: Some(path.to_owned()), verb: Some("get".to_owned()) };
+        let spec = SubjectAccessReviewSpec {
+            user: user.username,
+            uid: user.uid,
+            groups: user.groups,
+            extra: user.extra,
+            non_resource_attributes: Some(get),
+            ..SubjectAccessReviewSpec::default()
+        };
+        let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
+        let answer = Api::all(self.link.client()).create(&PostParams::default(), &review).await;
+        let answer = answer.map_err(KubeError::about("SubjectAccessReview"))?;
+        Ok(if answer.status.is_some_and(|status| status.allowed) {
+            Access::Allowed
+        } else {
+            Access::Forbidden
+        })
     }
 }

@@ -8,17 +8,17 @@ use std::fmt;
 use std::time::Duration;
 
 use base64::Engine as _;
-use kube::core::WatchEvent;
+use kube::core::{ObjectList, WatchEvent};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, Visitor};
 use tokio::sync::watch::Receiver;
 use tokio::task::AbortHandle;
 use tracing::{info, warn};
 
-use super::client::{Call, Link};
+use super::client::Link;
 use super::error::KubeError;
-use super::follow::{Eye, Following, Seen};
-use super::node::{PREFIX, broken, unreadable};
+use super::follow::{Eye, Following, Requests, Seen};
+use super::node::{PREFIX, broken};
 use super::watch::Sight;
 use crate::control::trust::TrustSender;
 use crate::model::annotations::DESIRED_CONFIG;
@@ -27,8 +27,10 @@ use crate::model::pace::Pace;
 use crate::model::{ClusterTrust, Contents, message};
 
 /// Where it is.
-const PATH: &str = "/apis/machineconfiguration.openshift.io/v1/controllerconfigs\
-    ?fieldSelector=metadata.name%3Dmachine-config-controller";
+const PATH: &str = "/apis/machineconfiguration.openshift.io/v1/controllerconfigs";
+
+/// Its name.
+const NAME: &str = "machine-config-controller";
 
 /// How it is named for people.
 const OBJECT: &str = "ControllerConfig machine-config-controller";
@@ -122,34 +124,25 @@ impl TrustEye {
 }
 
 impl Eye for TrustEye {
-    fn path(&self) -> &str {
-        PATH
+    type Object = Object;
+
+    fn requests(&self) -> Requests {
+        Requests { path: PATH, name: NAME.to_owned(), metadata: false }
     }
 
     fn object(&self) -> &str {
         OBJECT
     }
 
-    fn list(&self, path: String) -> Call {
-        Call::get(path)
-    }
-
-    fn watch(&self, path: String) -> Call {
-        Call::get(path)
-    }
-
-    fn listed(&mut self, bytes: &[u8]) -> Result<String, KubeError> {
-        let list: List = serde_json::from_slice(bytes).map_err(|error| unreadable(OBJECT, &error))?;
+    fn listed(&mut self, list: ObjectList<Object>) -> String {
         (self.told, self.known) = (None, true);
         self.absent.reset();
-        self.sender.put(list.items.into_iter().flatten().next().map(ClusterTrust::from));
-        Ok(list.metadata.resource_version)
+        self.sender.put(list.items.into_iter().next().map(ClusterTrust::from));
+        list.metadata.resource_version.unwrap_or_default()
     }
 
-    fn seen(&mut self, line: &[u8]) -> Result<Seen, KubeError> {
-        let event: WatchEvent<Object> =
-            serde_json::from_slice(line).map_err(|error| unreadable(OBJECT, &error))?;
-        Ok(match event {
+    fn seen(&mut self, event: WatchEvent<Object>) -> Seen {
+        match event {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                 let version = object.metadata.resource_version.clone();
                 self.sender.put(Some(object.into()));
@@ -166,7 +159,7 @@ impl Eye for TrustEye {
             }
             WatchEvent::Bookmark(bookmark) => Seen::At(bookmark.metadata.resource_version),
             WatchEvent::Error(status) => broken(OBJECT, *status).map_or(Seen::Expired, Seen::Failed),
-        })
+        }
     }
 
     async fn lost(&mut self, error: KubeError, wait: Duration) {
@@ -189,23 +182,15 @@ impl Eye for TrustEye {
     }
 }
 
-/// A list of at most one.
-#[derive(Deserialize)]
-struct List {
-    metadata: Metadata,
-    #[serde(default)]
-    items: Option<Vec<Object>>,
-}
-
 /// The object without what is read by others: of its hundreds of fields six.
-#[derive(Deserialize)]
-struct Object {
+#[derive(Clone, Deserialize)]
+pub(super) struct Object {
     metadata: Metadata,
     #[serde(default)]
     spec: Spec,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Metadata {
     #[serde(default)]
@@ -214,7 +199,7 @@ struct Metadata {
     annotations: BTreeMap<String, String>,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Spec {
     #[serde(rename = "kubeAPIServerServingCAData")]
@@ -226,13 +211,14 @@ struct Spec {
     internal_registry_pull_secret: Option<Base64>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 struct Bundle {
     file: String,
     data: Option<Base64>,
 }
 
 /// Bytes as JSON carries them.
+#[derive(Clone)]
 struct Base64(Vec<u8>);
 
 impl<'de> Deserialize<'de> for Base64 {
@@ -323,8 +309,7 @@ mod tests {
     fn an_error_quotes_nothing() {
         let secret = r#"{"metadata":{},"spec":{"internalRegistryPullSecret":"geheim!"}}"#;
         let error = serde_json::from_str::<Object>(secret).err().unwrap();
-        let told = unreadable(OBJECT, &error).to_string();
+        let told = KubeError::new(&kube::Error::SerdeError(error), OBJECT).to_string();
         assert!(told.contains(OBJECT) && !told.contains("geheim"), "{told}");
-        assert!(!error.to_string().contains("geheim"), "{error}");
     }
 }

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
+use kube::core::{ObjectList, WatchEvent};
 use tokio::sync::watch::{Receiver, Sender, channel};
 use tokio::task::AbortHandle;
 use tracing::{info, warn};
 
-use super::client::{Call, Link};
+use super::client::Link;
 use super::error::KubeError;
-use super::follow::{Eye, Following, Seen};
-use super::node::{NodeEvent, NodeView};
+use super::follow::{Eye, Following, Requests, Seen};
+use super::node::{NodeEvent, NodeMetadata, NodeView};
 use crate::host::clock::Clock;
 use crate::model::pace::Pace;
 use crate::model::{Timestamp, message};
@@ -42,7 +43,7 @@ impl Watcher {
         let (sender, receiver) = channel(Sight::default());
         let eye = NodeEye {
             link: link.clone(),
-            path: format!("/api/v1/nodes?fieldSelector=metadata.name%3D{node}"),
+            node: node.to_owned(),
             object: format!("Node {node}"),
             sender: sender.clone(),
             clock: Clock::system(),
@@ -76,7 +77,7 @@ fn newer(sight: &mut Sight, node: NodeView) -> bool {
 /// Sees the Node.
 struct NodeEye {
     link: Link,
-    path: String,
+    node: String,
     object: String,
     sender: Sender<Sight>,
     clock: Clock,
@@ -121,31 +122,25 @@ impl NodeEye {
 }
 
 impl Eye for NodeEye {
-    fn path(&self) -> &str {
-        &self.path
+    type Object = NodeMetadata;
+
+    fn requests(&self) -> Requests {
+        Requests { path: "/api/v1/nodes", name: self.node.clone(), metadata: true }
     }
 
     fn object(&self) -> &str {
         &self.object
     }
 
-    fn list(&self, path: String) -> Call {
-        Call::get(path).metadata_list()
-    }
-
-    fn watch(&self, path: String) -> Call {
-        Call::get(path).metadata()
-    }
-
-    fn listed(&mut self, bytes: &[u8]) -> Result<String, KubeError> {
-        let (node, version) = NodeView::parse_list(bytes, &self.object)?;
+    fn listed(&mut self, list: ObjectList<NodeMetadata>) -> String {
+        let node = list.items.into_iter().next().map(|node| node.metadata.into());
         // Taken as it is, also when its version is lower: the database may be another one.
         self.found(|sight| sight.node = node);
-        Ok(version)
+        list.metadata.resource_version.unwrap_or_default()
     }
 
-    fn seen(&mut self, line: &[u8]) -> Result<Seen, KubeError> {
-        Ok(match NodeEvent::parse(line, &self.object)? {
+    fn seen(&mut self, event: WatchEvent<NodeMetadata>) -> Seen {
+        match NodeEvent::new(event, &self.object) {
             NodeEvent::Now(node) => {
                 let version = node.resource_version.clone();
                 self.sender.send_if_modified(|sight| newer(sight, node));
@@ -158,7 +153,7 @@ impl Eye for NodeEye {
             NodeEvent::Bookmark(at) => Seen::At(at),
             NodeEvent::Expired => Seen::Expired,
             NodeEvent::Failed(error) => Seen::Failed(error),
-        })
+        }
     }
 
     fn watching(&mut self) {

@@ -2,14 +2,12 @@
 //!
 //! Nobody to ask now is an answer to wait for, like any other: its return is a change.
 
-use serde::Deserialize;
 use tokio::time::Instant;
 use tracing::warn;
 
-use super::client::Call;
 use super::error::KubeError;
 use super::handshake::{self, Move};
-use super::node::NodeView;
+use super::node::{NodeView, nodes};
 use super::{Cluster, DrainBy, annotations};
 use crate::control::{ControlError, Drained, Released};
 use crate::model::{ConfigName, Target, message};
@@ -17,18 +15,6 @@ use crate::model::{ConfigName, Target, message};
 /// How many drains may end with a schedulable node before the node says so: one is an administrator's hand, and this
 /// many in a row are a controller that does not cordon.
 const MAX_UNHELD: u32 = 3;
-
-#[derive(Deserialize)]
-struct Node {
-    #[serde(default)]
-    spec: Spec,
-}
-
-#[derive(Deserialize, Default)]
-struct Spec {
-    #[serde(default)]
-    unschedulable: bool,
-}
 
 impl Cluster {
     /// Sees to it that the workload leaves.
@@ -135,10 +121,8 @@ impl Cluster {
 
     /// Looks at the live Node: what the watch shows is its metadata only.
     async fn is_cordoned(&self) -> Result<bool, ControlError> {
-        let object = format!("Node {}", self.node);
-        let bytes = self.link.send(&Call::get(format!("/api/v1/nodes/{}", self.node))).await?;
-        let node: Node = serde_json::from_slice(&bytes)
-            .map_err(|error| KubeError::Invalid { object, cause: error.to_string() })?;
+        let node = nodes(self.link.client()).get(&self.node).await;
+        let node = node.map_err(KubeError::about(&format!("Node {}", self.node)))?;
         Ok(node.spec.unschedulable)
     }
 }

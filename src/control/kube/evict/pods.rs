@@ -2,57 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::core::{ObjectMeta, PartialObjectMeta, WatchEvent};
 use tokio::time::Instant;
 
-#[derive(Debug, Deserialize)]
-pub(super) struct List {
-    pub(super) metadata: Metadata,
-    /// Of an empty list the API server says `null`.
-    #[serde(default)]
-    pub(super) items: Option<Vec<Item>>,
-}
+/// What of a pod is read.
+pub(super) type PodMetadata = PartialObjectMeta<k8s_openapi::api::core::v1::Pod>;
 
-#[derive(Debug, Default, Deserialize)]
-pub(super) struct Item {
-    #[serde(default)]
-    pub(super) metadata: Metadata,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct Line {
-    #[serde(rename = "type")]
-    pub(super) kind: String,
-    pub(super) object: Item,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct Metadata {
-    pub(super) name: String,
-    pub(super) namespace: String,
-    pub(super) uid: String,
-    pub(super) resource_version: String,
-    pub(super) deletion_timestamp: Option<String>,
-    pub(super) annotations: Option<BTreeMap<String, String>>,
-    pub(super) owner_references: Option<Vec<Owner>>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Owner {
-    pub(super) kind: String,
-    pub(super) controller: bool,
-}
-
-impl Metadata {
-    /// Says whether a drain leaves the pod alone: the kubelet's own by file, and one that its DaemonSet would put back.
-    pub(super) fn stays(&self) -> bool {
-        let owners = self.owner_references.iter().flatten();
-        let daemon = |owner: &Owner| owner.controller && owner.kind == "DaemonSet";
-        let mirror = |all: &BTreeMap<String, String>| all.contains_key("kubernetes.io/config.mirror");
-        self.annotations.as_ref().is_some_and(mirror) || owners.into_iter().any(daemon)
-    }
+/// Says whether a drain leaves the pod alone: the kubelet's own by file, and one that its DaemonSet would put back.
+fn stays(pod: &ObjectMeta) -> bool {
+    let owners = pod.owner_references.iter().flatten();
+    let daemon = |owner: &OwnerReference| owner.controller == Some(true) && owner.kind == "DaemonSet";
+    let mirror = |all: &BTreeMap<String, String>| all.contains_key("kubernetes.io/config.mirror");
+    pod.annotations.as_ref().is_some_and(mirror) || owners.into_iter().any(daemon)
 }
 
 /// How a pod stands.
@@ -74,7 +36,7 @@ pub(super) struct Pod {
     pub(super) stand: Stand,
 }
 
-/// What a line of the watch means for the drain.
+/// What an event of the watch means for the drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum News {
     Nothing,
@@ -89,10 +51,11 @@ pub(super) struct Pods {
 
 impl Pods {
     /// Takes a new list; what is known of the pods in it stays known.
-    pub(super) fn replace(&mut self, list: impl Iterator<Item = Metadata>) {
+    pub(super) fn replace(&mut self, list: impl Iterator<Item = ObjectMeta>) {
         let mut old = std::mem::take(&mut self.left);
-        for metadata in list.filter(|metadata| !metadata.stays()) {
-            let stand = match old.remove(&metadata.uid).map(|pod| pod.stand) {
+        for metadata in list.filter(|metadata| !stays(metadata)) {
+            let uid = metadata.uid.as_deref().unwrap_or_default();
+            let stand = match old.remove(uid).map(|pod| pod.stand) {
                 _ if metadata.deletion_timestamp.is_some() => Stand::Leaving,
                 Some(refused @ Stand::Refused { .. }) => refused,
                 Some(Stand::There | Stand::Leaving) | None => Stand::There,
@@ -101,28 +64,32 @@ impl Pods {
         }
     }
 
-    pub(super) fn put(&mut self, metadata: Metadata, stand: Stand) {
-        let Metadata { name, namespace, uid, .. } = metadata;
+    pub(super) fn put(&mut self, metadata: ObjectMeta, stand: Stand) {
+        let ObjectMeta { name, namespace, uid, .. } = metadata;
+        let (name, namespace) = (name.unwrap_or_default(), namespace.unwrap_or_default());
+        let uid = uid.unwrap_or_default();
         self.left.insert(uid.clone(), Pod { namespace, name, uid, stand });
     }
 
-    /// Takes a line of the watch; `None` when it ends the watch.
-    pub(super) fn see(&mut self, line: Line) -> Option<News> {
-        let metadata = line.object.metadata;
+    /// Takes an event of the watch; `None` when it ends the watch.
+    pub(super) fn see(&mut self, event: WatchEvent<PodMetadata>) -> Option<News> {
         let before = self.told().map(|pod| pod.uid.clone());
         let mut came = false;
-        match line.kind.as_str() {
-            "DELETED" => drop(self.left.remove(&metadata.uid)),
-            "ADDED" | "MODIFIED" if metadata.stays() => {}
-            "ADDED" | "MODIFIED" if metadata.deletion_timestamp.is_some() => {
-                self.put(metadata, Stand::Leaving);
+        match event {
+            WatchEvent::Deleted(pod) => drop(self.left.remove(&pod.metadata.uid.unwrap_or_default())),
+            WatchEvent::Added(PodMetadata { metadata, .. })
+            | WatchEvent::Modified(PodMetadata { metadata, .. })
+                if !stays(&metadata) =>
+            {
+                if metadata.deletion_timestamp.is_some() {
+                    self.put(metadata, Stand::Leaving);
+                } else if !self.left.contains_key(metadata.uid.as_deref().unwrap_or_default()) {
+                    came = true;
+                    self.put(metadata, Stand::There);
+                }
             }
-            "ADDED" | "MODIFIED" if !self.left.contains_key(&metadata.uid) => {
-                came = true;
-                self.put(metadata, Stand::There);
-            }
-            "ADDED" | "MODIFIED" | "BOOKMARK" => {}
-            _ => return None,
+            WatchEvent::Added(_) | WatchEvent::Modified(_) | WatchEvent::Bookmark(_) => {}
+            WatchEvent::Error(_) => return None,
         }
         let same = !came && self.told().map(|pod| pod.uid.clone()) == before;
         Some(if same { News::Nothing } else { News::Changed })
@@ -181,13 +148,14 @@ mod tests {
     use super::super::RETRY;
     use super::*;
 
-    fn metadata(name: &str, more: &str) -> Metadata {
+    fn metadata(name: &str, more: &str) -> ObjectMeta {
         serde_json::from_str(&format!(r#"{{"name":"{name}","namespace":"shop","uid":"u-{name}"{more}}}"#))
             .unwrap()
     }
 
-    fn line(kind: &str, name: &str, more: &str) -> Line {
-        Line { kind: kind.to_owned(), object: Item { metadata: metadata(name, more) } }
+    fn line(kind: &str, name: &str, more: &str) -> WatchEvent<PodMetadata> {
+        let object = serde_json::json!({ "metadata": metadata(name, more) });
+        serde_json::from_value(serde_json::json!({ "type": kind, "object": object })).unwrap()
     }
 
     #[test]
@@ -200,8 +168,8 @@ mod tests {
             (r#","ownerReferences":[{"kind":"DaemonSet"}]"#, false),
             (r#","ownerReferences":[{"kind":"ReplicaSet","controller":true}]"#, false),
         ];
-        for (more, stays) in table {
-            assert_eq!(metadata("a", more).stays(), stays, "{more}");
+        for (more, wanted) in table {
+            assert_eq!(stays(&metadata("a", more)), wanted, "{more}");
         }
     }
 
@@ -220,7 +188,10 @@ mod tests {
         assert_eq!((pods.due(), pods.to_ask(Instant::now()).len()), (Some(later), 0));
         assert_eq!(pods.to_ask(later).len(), 1);
         assert_eq!(pods.see(line("DELETED", "a", "")), Some(News::Nothing));
-        assert_eq!(pods.see(line("MODIFIED", "c", r#","deletionTimestamp":"t""#)), Some(News::Nothing));
+        assert_eq!(
+            pods.see(line("MODIFIED", "c", r#","deletionTimestamp":"2026-01-01T00:00:00Z""#)),
+            Some(News::Nothing)
+        );
         assert_eq!(pods.see(line("ADDED", "d", "")), Some(News::Changed));
         assert_eq!(pods.see(line("ADDED", "d", "")), Some(News::Nothing));
         assert_eq!(pods.see(line("DELETED", "b", "")), Some(News::Changed));
@@ -237,7 +208,9 @@ mod tests {
         pods.replace(["a", "b"].into_iter().map(|name| metadata(name, "")));
         let again = Instant::now();
         pods.stands("u-a", Some(Stand::Refused { budget: false, message: "why".to_owned(), again }));
-        pods.replace([metadata("a", ""), metadata("c", r#","deletionTimestamp":"t""#)].into_iter());
+        pods.replace(
+            [metadata("a", ""), metadata("c", r#","deletionTimestamp":"2026-01-01T00:00:00Z""#)].into_iter(),
+        );
         let names: Vec<&str> = pods.left.values().map(|pod| pod.name.as_str()).collect();
         assert_eq!(names, ["a", "c"]);
         assert_eq!(pods.why(), "pod shop/a can't be evicted: why");

@@ -69,17 +69,16 @@ pub(super) struct Stored {
 
 impl Stored {
     /// Reads an object. A field that is not there, or not as it should be, counts as empty: the next write mends it.
-    pub(super) fn parse(bytes: &[u8]) -> Result<Self, serde_json::Error> {
-        let object: Value = serde_json::from_slice(bytes)?;
+    pub(super) fn read(object: &Value) -> Self {
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
         let number = |pointer: &str| object.pointer(pointer).and_then(Value::as_u64).unwrap_or_default();
         let pair = |name: &str, half: &str| Pair {
             desired: text(&format!("/status/{name}/desired{half}")),
             current: text(&format!("/status/{name}/current{half}")),
         };
-        let fields = owned_fields(&object);
+        let fields = owned_fields(object);
         let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
-        Ok(Self {
+        Self {
             version: text("/metadata/resourceVersion").unwrap_or_default(),
             generation: number("/metadata/generation"),
             observed: number("/status/observedGeneration"),
@@ -94,8 +93,8 @@ impl Stored {
             configs: pair("configVersion", ""),
             images: pair("configImage", "Image"),
             owned: fields.iter().flat_map(|fields| owned_conditions(fields)).collect(),
-            carried: carried(&object, &fields),
-        })
+            carried: carried(object, &fields),
+        }
     }
 
     /// Says whether the CRD certainly has the fields of image mode.

@@ -42,7 +42,7 @@ fn after(stored: &Stored, status: &Value) -> Stored {
         "spec": { "pool": { "name": stored.pool }, "configVersion": { "desired": stored.desired } },
         "status": status,
     });
-    Stored::parse(object.to_string().as_bytes()).unwrap()
+    Stored::read(&object)
 }
 
 /// Writes a report as `Mcn` does; returns the statuses and what is stored in the end.
@@ -169,7 +169,7 @@ fn what_others_wrote_is_kept() {
             "conditions": [condition("Cordoned"), condition("Theirs"), condition("AppliedFiles")],
         },
     });
-    let stored = Stored::parse(object.to_string().as_bytes()).unwrap();
+    let stored = Stored::read(&object);
     let report = report("rendered-worker-b", &[PREPARED, NOT_UPDATED, FINE]);
     let (written, _) = write(&stored, &words(&report, Form::Joint));
     assert_eq!(told(&written[0], "Cordoned").unwrap(), "True Other");
