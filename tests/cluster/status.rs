@@ -254,7 +254,7 @@ async fn updates_do_not_need_the_machine_config_node() {
 #[tokio::test]
 async fn what_repeats_is_counted() {
     let scene = scene(Bench::shared(), "event-drift", QUIET).await;
-    let _agent = scene.agent(&[]);
+    let agent = scene.agent(&[]);
     scene.done("a").await;
     let path = format!("etc/mca-quiet/{}", scene.name);
     let state = async |wanted: &'static str| {
@@ -267,6 +267,8 @@ async fn what_repeats_is_counted() {
         scene.write(&path, "a");
         state("Done").await;
     }
+    // Events are written beside the state; the agent's end waits for them.
+    agent.terminate().await;
     let events = "/api/v1/namespaces/openshift-machine-config-operator/events";
     let (_, all) = call(&scene.client, "GET", events, None).await;
     let drifts: Vec<&Value> = all["items"]
