@@ -120,6 +120,11 @@ impl Bench {
         self.control("Log", &()).await.body().deserialize().unwrap()
     }
 
+    /// How often the deployments were read anew since the last question.
+    async fn looks(&self) -> u32 {
+        self.control("Looks", &()).await.body().deserialize().unwrap()
+    }
+
     /// Another client of rpm-ostree begins a transaction; it lives on its own when this returns.
     async fn foreign(&self) -> Connection {
         let client = self.client().await;
@@ -219,6 +224,23 @@ async fn an_update_is_two_transactions() {
     // CRA-003: all of it is there; the daemon is not asked for anything more.
     stage(&backend, &request).await.unwrap();
     assert_eq!(bench.log().await, Vec::<String>::new());
+}
+
+/// The daemon reads all deployments at each look: before the transaction, and once after it.
+#[tokio::test(flavor = "current_thread")]
+async fn switch_reads_deployments_once_after_its_transaction() {
+    let bench = Bench::of(&json!([booted('1')]));
+    fs::create_dir_all(bench.dir.path().join("ostree/deploy")).unwrap();
+    let backend = bench.backend();
+    assert_eq!(staged(&backend).await, None);
+    assert_eq!(bench.looks().await, 1);
+    stage(&backend, &wants('2')).await.unwrap();
+    assert_eq!(staged(&backend).await, Some(image('2')));
+    backend.finalise().await.unwrap();
+    assert_eq!(bench.looks().await, 2);
+    // Another program stages: that is looked at.
+    stage(&bench.backend(), &wants('3')).await.unwrap();
+    assert_eq!(staged(&backend).await, Some(image('3')));
 }
 
 /// CRA-003: the agent ended between the image and its arguments: the image is not pulled again.

@@ -43,14 +43,18 @@ impl LastSeen {
             return Ok(seen);
         }
         let seen = look.await?;
-        // The stamp is older than the look: a change in between is looked at again.
-        let look = stamp.map(|stamp| Look { version: VERSION.to_owned(), stamp, seen: seen.clone() });
+        self.keep(sysroot, stamp, seen.clone());
+        Ok(seen)
+    }
+
+    /// Keeps what was seen. The stamp is older than the look: a change in between is looked at again.
+    pub(super) fn keep(&self, sysroot: &Path, stamp: Option<Stamp>, seen: OsSeen) {
+        let look = stamp.map(|stamp| Look { version: VERSION.to_owned(), stamp, seen });
         if let Some(look) = &look {
             // Only root can keep it; whoever can't looks again next time.
             drop(look.keep(&sysroot.join(KEPT)));
         }
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = look;
-        Ok(seen)
     }
 
     fn known(&self, sysroot: &Path, stamp: &Stamp) -> Option<OsSeen> {
@@ -81,7 +85,7 @@ impl Look {
 
 /// The state of a sysroot, as far as it tells a change. Two that are equal mean that nothing was written in between.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Stamp {
+pub(super) struct Stamp {
     deployments: Mark,
     staged: Option<Mark>,
     locked: Option<Mark>,
@@ -108,7 +112,7 @@ impl From<Metadata> for Mark {
 impl Stamp {
     /// Reads the marks: libostree touches `ostree/deploy` whenever it writes deployments or boot entries (its own
     /// programs notice changes by it), and keeps what is staged in a file below `/run`.
-    fn read(sysroot: &Path) -> Option<Self> {
+    pub(super) fn read(sysroot: &Path) -> Option<Self> {
         let optional = |path: &str| match mark(&sysroot.join(path)) {
             Ok(found) => Some(Some(found)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Some(None),

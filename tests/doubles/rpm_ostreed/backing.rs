@@ -83,6 +83,17 @@ impl Backing {
         }
     }
 
+    /// Leaves the mark of a write, as libostree does; where there is no sysroot, none.
+    pub(crate) fn mark(&self, root: &std::path::Path) {
+        if let (Self::Memory(_), true) = (self, root.join("ostree/deploy").is_dir()) {
+            let staged = root.join("run/ostree/staged-deployment");
+            std::fs::create_dir_all(staged.parent().unwrap()).unwrap();
+            // A new file beside the old one: another inode.
+            std::fs::write(staged.with_extension("new"), "").unwrap();
+            std::fs::rename(staged.with_extension("new"), staged).unwrap();
+        }
+    }
+
     /// Does the work. Dropping the future ends it.
     pub(crate) async fn work(
         &self,

@@ -115,7 +115,9 @@ impl Sysroot {
         self.0.clients.lock().unwrap().remove(&header.sender().unwrap().to_string());
     }
 
-    fn reload(&self) {}
+    fn reload(&self) {
+        self.0.looks.fetch_add(1, Ordering::Relaxed);
+    }
 
     #[zbus(property)]
     fn booted(&self) -> ObjectPath<'static> {

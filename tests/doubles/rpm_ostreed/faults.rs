@@ -76,6 +76,11 @@ impl Control {
         std::mem::take(&mut *self.0.log.lock().unwrap())
     }
 
+    /// Returns how often a client had the deployments read anew since the last call.
+    fn looks(&self) -> u32 {
+        self.0.looks.swap(0, std::sync::atomic::Ordering::Relaxed)
+    }
+
     /// Leaves the bus as the daemon does when it is idle.
     async fn leave(&self) {
         let connection = self.0.connection.get().unwrap();

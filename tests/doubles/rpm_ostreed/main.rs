@@ -58,6 +58,8 @@ struct Daemon {
     clients: Mutex<std::collections::BTreeMap<String, String>>,
     /// The methods that made a transaction, in order: tests count them.
     log: Mutex<Vec<String>>,
+    /// How often a client had the deployments read anew.
+    looks: std::sync::atomic::AtomicU32,
     connection: std::sync::OnceLock<zbus::Connection>,
 }
 
@@ -107,6 +109,7 @@ async fn main() {
         active: Mutex::default(),
         clients: Mutex::default(),
         log: Mutex::default(),
+        looks: std::sync::atomic::AtomicU32::default(),
         connection: std::sync::OnceLock::new(),
     });
     let connection = zbus::connection::Builder::address(address.as_str())

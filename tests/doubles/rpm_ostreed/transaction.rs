@@ -168,7 +168,10 @@ async fn done(daemon: &Arc<Daemon>, transaction: &Transaction) -> Result<(), Str
         tokio::select! {
             biased;
             Some(line) = lines.recv() => transaction.tell(&line).await,
-            result = &mut work => return result,
+            result = &mut work => {
+                daemon.backing.mark(&daemon.root);
+                return result;
+            }
         }
     }
 }

@@ -30,6 +30,7 @@ use crate::host::{BoxFuture, HostError, Root};
 use crate::model::observation::{OsSeen, Staged};
 use crate::model::{ConfigName, Contents, ImageRef};
 use daemon::Daemon;
+use stage::Brought;
 
 /// MCD's own file in an image's tree: the config that the image carries, where no label says it.
 const EMBEDDED_CONFIG: &str = "/usr/etc/machine-config-daemon/currentconfig";
@@ -53,6 +54,21 @@ impl RpmOstreeBackend {
         let seen = state.seen(self.embedded()?);
         let cause = "rpm-ostree shows no booted deployment";
         seen.ok_or_else(|| Failure::new(Trouble::NotBooted, SYSROOT, cause).into_error())
+    }
+
+    /// Stages, and keeps what the daemon said last: the next look is not asked for once more.
+    async fn staging(
+        &self,
+        request: &StageRequest,
+        progress: &(dyn Fn(OsProgress) + '_),
+    ) -> Result<Staged, HostError> {
+        let Brought { staged, look } = stage::stage(&self.root, &self.worker, request, progress).await?;
+        if let Some((stamp, state)) = look
+            && let Some(seen) = state.seen(self.embedded()?)
+        {
+            self.last.keep(self.worker.sysroot(), Some(stamp), seen);
+        }
+        Ok(staged)
     }
 
     /// Reads the config in the booted tree.
@@ -86,7 +102,7 @@ impl OsBackend for RpmOstreeBackend {
         request: &'a StageRequest,
         progress: &'a (dyn Fn(OsProgress) + 'a),
     ) -> BoxFuture<'a, Result<Staged, HostError>> {
-        Box::pin(stage::stage(&self.root, &self.worker, request, progress))
+        Box::pin(self.staging(request, progress))
     }
 
     fn abandon(&self) -> BoxFuture<'_, Result<(), HostError>> {

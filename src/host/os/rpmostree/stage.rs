@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use zbus::zvariant::Value;
 
+use crate::host::os::stamp::Stamp;
 use crate::host::os::trouble::{Failure, SYSROOT, Trouble};
 use crate::host::os::worker::Worker;
 use crate::host::os::{OsProgress, StageRequest};
@@ -27,13 +28,21 @@ const ROUNDS: usize = 16;
 
 type Tell<'a> = dyn Fn(OsProgress) + 'a;
 
+/// What was staged.
+#[derive(Debug)]
+pub(super) struct Brought {
+    pub(super) staged: Staged,
+    /// What the daemon showed last, and the state of the sysroot before that look, where both are known.
+    pub(super) look: Option<(Stamp, State)>,
+}
+
 /// Brings what boots next to what is wanted. Packages are there for as long as that takes.
 pub(super) async fn stage(
     root: &Root,
     worker: &Worker,
     request: &StageRequest,
     progress: &Tell<'_>,
-) -> Result<Staged, HostError> {
+) -> Result<Brought, HostError> {
     let done = bring(root, worker, request, progress).await;
     put_away(root);
     done
@@ -51,10 +60,11 @@ async fn bring(
     worker: &Worker,
     request: &StageRequest,
     progress: &Tell<'_>,
-) -> Result<Staged, HostError> {
+) -> Result<Brought, HostError> {
     let daemon = Daemon::open(root).await?;
     let (mut last, mut in_place) = (None, false);
     for _ in 0..ROUNDS {
+        let stamp = Stamp::read(worker.sysroot());
         let state = daemon.state().await?;
         if state.booted().is_none() {
             let cause = "rpm-ostree shows no booted deployment";
@@ -63,7 +73,10 @@ async fn bring(
         let next = request::next(request, &state).map_err(|error| refused(&error))?;
         if next == Next::Nothing {
             let found = last.is_none() && state.pending().is_some_and(|first| first.is_staged);
-            return if found { unlocked(worker, state.next()).await } else { Ok(state.next()) };
+            if found {
+                return Ok(Brought { staged: unlocked(worker, state.next()).await?, look: None });
+            }
+            return Ok(Brought { staged: state.next(), look: stamp.map(|stamp| (stamp, state)) });
         }
         if last.as_ref() == Some(&next) || after_update(last.as_ref(), &next) {
             return Err(unlike(&daemon, request).await);

@@ -17,6 +17,7 @@ pub(crate) mod executable;
 pub(in crate::host) mod labels;
 pub(in crate::host::os) mod protocol;
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,6 +37,15 @@ use protocol::{Answer, Line, Request, Secret, VERSION, WithoutCommit, Work};
 use executable::Executable;
 pub use labels::LABELS_VERB;
 pub use protocol::WORKER_VERB;
+
+/// What libostree keeps of a staged deployment.
+const STAGED: &str = "run/ostree/staged-deployment";
+
+/// The mark of a locked staged deployment; since libostree 2023.8 there is also a key in [`STAGED`].
+const LOCKED: &str = "run/ostree/staged-deployment-locked";
+
+/// That key.
+const LOCKED_KEY: &[u8] = b"locked";
 
 /// What asks the worker.
 #[derive(Debug, Clone)]
@@ -125,8 +135,11 @@ impl Worker {
         self.quietly(Work::FallBack { deployment: deployment.to_owned() }).await.map(drop)
     }
 
-    /// Makes sure that the reboot will finalise what is staged.
+    /// Makes sure that the reboot will finalise what is staged. Where nothing says that it is locked no worker is started.
     pub(super) async fn finalise(&self) -> Result<(), HostError> {
+        if !may_be_locked(&self.sysroot) {
+            return Ok(());
+        }
         self.quietly(Work::Finalise).await.map(drop)
     }
 
@@ -178,6 +191,18 @@ impl Worker {
     }
 }
 
+/// Returns true if a staged deployment may be locked: by a mark of its own, or by what libostree keeps of it.
+fn may_be_locked(sysroot: &Path) -> bool {
+    let marked = sysroot.join(LOCKED).symlink_metadata();
+    let unmarked = marked.is_err_and(|error| error.kind() == ErrorKind::NotFound);
+    let keys = std::fs::read(sysroot.join(STAGED));
+    let unlocked = match keys {
+        Ok(keys) => keys.windows(LOCKED_KEY.len()).all(|part| part != LOCKED_KEY),
+        Err(error) => error.kind() == ErrorKind::NotFound,
+    };
+    !(unmarked && unlocked)
+}
+
 fn spawn(executable: &Executable) -> std::io::Result<Child> {
     tokio::process::Command::new(executable.path())
         .arg(WORKER_VERB)
@@ -219,4 +244,26 @@ async fn ending(child: &mut Child, sent: std::io::Result<()>, complaints: &[u8])
 
 fn unasked(work: &Work) -> HostError {
     Failure::new(Trouble::Worker, work.object(), "the worker process answered another question").into_error()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A worker costs a tenth of a second: what the files say needs none.
+    #[tokio::test(flavor = "current_thread")]
+    async fn finalisation_starts_no_worker_unless_locked() {
+        let dir = tempfile::tempdir().unwrap();
+        let worker = Worker::new(dir.path(), Entered::default());
+        worker.finalise().await.unwrap();
+        std::fs::create_dir_all(dir.path().join("run/ostree")).unwrap();
+        std::fs::write(dir.path().join(STAGED), b"target\0kargs\0").unwrap();
+        worker.finalise().await.unwrap();
+        std::fs::write(dir.path().join(STAGED), b"target\0locked\0\0\0\x01\0b").unwrap();
+        worker.finalise().await.unwrap_err();
+        std::fs::write(dir.path().join(STAGED), b"target\0").unwrap();
+        worker.finalise().await.unwrap();
+        std::fs::write(dir.path().join(LOCKED), b"").unwrap();
+        worker.finalise().await.unwrap_err();
+    }
 }
