@@ -16,6 +16,7 @@ use crate::plan::{Batch, Plan, explain, plan, seen_origin};
 use crate::report::Occurrence;
 use crate::telemetry::metrics::Worked;
 use crate::update::Record;
+use crate::update::ending::what_ends;
 
 impl<C: ControlPlane> Agent<C> {
     /// Takes a node over that MCD managed: what MCD committed is what is committed.
@@ -40,10 +41,13 @@ impl<C: ControlPlane> Agent<C> {
         let phase = if record.is_undone() { "undone" } else { record.phase.word() };
         match &record.fault {
             None => {
-                info!(MCA_UPDATE = %id, MCA_CONFIG = %config, "Resuming update {id} to {config} in phase {phase}");
+                info!(MESSAGE_ID = message::RESUMED, MCA_UPDATE = %id, MCA_CONFIG = %config, MCA_PHASE = phase,
+                    "Resuming update {id} to {config} in phase {phase}");
             }
             Some(fault) => warn!(
-                MCA_UPDATE = %id, MCA_CONFIG = %config, MCA_FAULT = fault.reason,
+                MESSAGE_ID = message::FAULT, MCA_UPDATE = %id, MCA_CONFIG = %config, MCA_PHASE = phase,
+                MCA_FAULT = fault.reason, MCA_CAUSE = fault.message, MCA_NEXT = fault.next,
+                MCA_ENDED_BY = what_ends(fault, Some(record), self.until.is_lasting()),
                 "update {id} to {config} failed before this start ({phase}): {fault}"
             ),
         }

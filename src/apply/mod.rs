@@ -181,7 +181,12 @@ fn ended(step: &Step, place: Place, prefix: &str, since: Instant, error: Option<
 
 /// Tells of a path that is not put back: it is out of reach, in directories of another user.
 fn left_as_it_is(path: &str, obstacle: &crate::host::HostError) {
-    tracing::warn!(MCA_TARGET = path, MCA_FAULT = obstacle.reason(), "{path} is left as it is: {obstacle}");
+    tracing::warn!(
+        MESSAGE_ID = message::NOT_RESTORED,
+        MCA_TARGET = path,
+        MCA_FAULT = obstacle.reason(),
+        "{path} is left as it is: {obstacle}"
+    );
 }
 
 fn batch_started(steps: &[Step], prefix: &str) {

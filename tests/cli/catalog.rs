@@ -39,28 +39,45 @@ fn every_message_has_its_text_and_every_text_its_message() {
 /// The statements of the sources that log with an id, by its name.
 fn statements() -> BTreeMap<String, Vec<String>> {
     let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for source in sources() {
+        let mut before = "";
+        for (number, part) in source.split("MESSAGE_ID = message::").enumerate() {
+            if number > 0 {
+                let name = part.split(|c: char| !c.is_ascii_uppercase() && c != '_').next().unwrap();
+                let rest = part.split(");").next().unwrap();
+                let head = before.rsplit("!(").next().unwrap();
+                found.entry(name.to_owned()).or_default().push(format!("{head}{rest}"));
+            }
+            before = part;
+        }
+    }
+    found
+}
+
+/// Every source of the agent.
+fn sources() -> Vec<String> {
+    let mut sources = Vec::new();
     let mut folders = vec![std::path::PathBuf::from("src")];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 folders.push(path);
-                continue;
-            }
-            let source = std::fs::read_to_string(&path).unwrap();
-            let mut before = "";
-            for (number, part) in source.split("MESSAGE_ID = message::").enumerate() {
-                if number > 0 {
-                    let name = part.split(|c: char| !c.is_ascii_uppercase() && c != '_').next().unwrap();
-                    let rest = part.split(");").next().unwrap();
-                    let head = before.rsplit("!(").next().unwrap();
-                    found.entry(name.to_owned()).or_default().push(format!("{head}{rest}"));
-                }
-                before = part;
+            } else {
+                sources.push(std::fs::read_to_string(&path).unwrap());
             }
         }
     }
-    found
+    sources
+}
+
+/// OBS-001: what tells a fault is found by an id. Each statement of the sources that names one has it.
+#[test]
+fn each_line_with_a_fault_has_an_id() {
+    let of_faults: usize = sources().iter().map(|source| source.matches("MCA_FAULT =").count()).sum();
+    let statements = statements();
+    let with_id = statements.values().flatten().filter(|statement| statement.contains("MCA_FAULT =")).count();
+    assert_eq!(with_id, of_faults);
 }
 
 #[test]

@@ -82,9 +82,13 @@ pub const CA_ROTATION: &str = "0de5543e73cd5c7a8dc9d3e0e067b0fe";
 pub const IMPORTED: &str = "76e766858a3857279dba6cc5a5470985";
 /// Logged when the Node gets the annotations of its provisioning.
 pub const PROVISIONED: &str = "ee282fac1c6a56efb0c47b6b4d32b7e6";
+/// Logged when a start goes on with an update of an earlier one.
+pub const RESUMED: &str = "c1d7a0f2b85c4f0e9a3670d2d7a5be14";
+/// Logged when a roll-back leaves a path, since it is out of reach.
+pub const NOT_RESTORED: &str = "f0a84f1c3e4b4b7c9d15a6c2b7e93d08";
 
 /// Every id with its name, for the catalog's test.
-pub const ALL: [(&str, &str); 40] = [
+pub const ALL: [(&str, &str); 42] = [
     ("STARTED", STARTED),
     ("PHASE", PHASE),
     ("STEP_STARTED", STEP_STARTED),
@@ -125,4 +129,6 @@ pub const ALL: [(&str, &str); 40] = [
     ("CA_ROTATION", CA_ROTATION),
     ("IMPORTED", IMPORTED),
     ("PROVISIONED", PROVISIONED),
+    ("RESUMED", RESUMED),
+    ("NOT_RESTORED", NOT_RESTORED),
 ];
