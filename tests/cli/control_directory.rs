@@ -458,3 +458,27 @@ async fn status_without_root_says_what_it_may_not_read() {
     assert_eq!((code, out.as_str()), (Some(4), ""), "{err}");
     assert!(err.contains("Next: Run it as root"), "{err}");
 }
+
+/// An update that could not be committed is not at work: nobody goes on with it, and the status says what does.
+#[test]
+fn status_beside_a_failed_commit_names_the_open_update() {
+    let node = Node::new();
+    node.put("a.yaml", motd("rendered-worker-a", "a"));
+    node.put("policy.yaml", QUIET);
+    // No original can be kept there.
+    node.put(&format!("root/{}/preimages/kept", node::STATE), "in the way");
+    let to = ["apply", "--to", "a.yaml", "--policy", "policy.yaml", "--yes"];
+    let ran = node.run(&[&to[..], &["--root", "root", "--os-backend", "none"]].concat());
+    assert_eq!(ran.code, 4, "{}{}", ran.out, ran.err);
+    let ran = told(&node, &["--output", "json"]);
+    let status: Value = serde_json::from_str(&ran.out).unwrap();
+    let message = status["fault"]["message"].as_str().unwrap_or_default();
+    assert_eq!((&status["state"], &status["phase"]), (&json!("Degraded"), &json!("Verifying")), "{status}");
+    assert!(message.starts_with("nobody goes on with update "), "{status}");
+    assert_eq!(told(&node, &["--exit-code"]).code, 4);
+    // The cause is mended, and the same command goes on.
+    std::fs::remove_file(node.path(&format!("root/{}/preimages/kept", node::STATE))).unwrap();
+    let ran = node.run(&[&to[..], &["--root", "root", "--os-backend", "none"]].concat());
+    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+    assert_eq!(told(&node, &["--exit-code"]).code, 0);
+}

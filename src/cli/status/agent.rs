@@ -31,6 +31,15 @@ pub(super) struct AgentSeen {
     pub(super) since: Option<String>,
 }
 
+/// An update that was left in the middle.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Unfinished {
+    /// Its id.
+    pub(super) update: String,
+    /// Where it stands.
+    pub(super) phase: String,
+}
+
 /// Its lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lock {
@@ -99,15 +108,28 @@ impl AgentSeen {
         Self { running: Some(false), pid: None, expected, text, since }
     }
 
-    /// Returns what is wrong when it should run and does not.
-    pub(super) fn fault(&self) -> Option<Fault> {
-        let missed = self.expected && self.running == Some(false);
-        missed.then(|| Fault {
-            class: Class::Degraded,
-            reason: "AgentNotRunning".to_owned(),
-            message: format!("nobody follows the target of this node: the agent is {}", self.text),
-            next: format!("See `systemctl status {UNIT}` and `journalctl -u {UNIT} -p warning -b`."),
-        })
+    /// Returns what is wrong when it should run and does not, or when nobody goes on with an update that is under way.
+    pub(super) fn fault(&self, unfinished: Option<&Unfinished>) -> Option<Fault> {
+        if self.running != Some(false) {
+            return None;
+        }
+        let fault = |message: String, next: String| {
+            Some(Fault { class: Class::Degraded, reason: "AgentNotRunning".to_owned(), message, next })
+        };
+        if self.expected {
+            return fault(
+                format!("nobody follows the target of this node: the agent is {}", self.text),
+                format!("See `systemctl status {UNIT}` and `journalctl -u {UNIT} -p warning -b`."),
+            );
+        }
+        let Unfinished { update, phase } = unfinished?;
+        fault(
+            format!(
+                "nobody goes on with update {update}, which is in phase {phase}: the agent is {}",
+                self.text
+            ),
+            format!("Run `machine-config-agent apply --to CONFIG` once more, or `systemctl start {UNIT}`."),
+        )
     }
 }
 
@@ -150,10 +172,10 @@ mod tests {
     fn dead_agent_is_a_fault_with_its_exit() {
         let dead = seen(ServiceState { exit: Some(104), ..service("failed", "exit-code", "enabled") });
         assert_eq!(dead.text, "not running (failed, exit 104)");
-        assert_eq!(dead.fault().unwrap().reason, "AgentNotRunning");
+        assert_eq!(dead.fault(None).unwrap().reason, "AgentNotRunning");
         let killed = seen(ServiceState { signal: Some(9), ..service("failed", "watchdog", "disabled") });
         assert_eq!(killed.text, "not running (failed, watchdog, signal 9, disabled)");
-        assert!(killed.fault().is_some());
+        assert!(killed.fault(None).is_some());
         let again =
             ServiceState { sub: "auto-restart".to_owned(), ..service("activating", "exit-code", "enabled") };
         assert_eq!(
@@ -165,22 +187,30 @@ mod tests {
     /// One that nobody asked for is missed by nobody; one that is enabled is.
     #[test]
     fn only_expected_agent_is_missed() {
-        assert_eq!(seen(service("inactive", "success", "disabled")).fault(), None);
+        let disabled = seen(service("inactive", "success", "disabled"));
+        assert_eq!(disabled.fault(None), None);
+        let unfinished = Unfinished { update: "u1".to_owned(), phase: "Verifying".to_owned() };
+        let fault = disabled.fault(Some(&unfinished)).unwrap();
+        assert!(fault.message.contains("update u1, which is in phase Verifying"), "{}", fault.message);
         let skipped = ServiceState { condition: false, ..service("inactive", "success", "enabled") };
         let skipped = seen(skipped);
         assert_eq!(skipped.text, "not running (inactive, a condition of its unit is not met)");
-        assert!(skipped.fault().is_some());
+        assert!(skipped.fault(None).is_some());
         let absent = ServiceState { load: "not-found".to_owned(), ..ServiceState::default() };
         assert_eq!(seen(absent).text, "not running (no unit of systemd starts it)");
-        assert_eq!(AgentSeen::known(Lock::Free, Ok(None), None).fault(), None);
+        assert_eq!(AgentSeen::known(Lock::Free, Ok(None), None).fault(None), None);
     }
 
     /// Its lock counts, whatever systemd knows: in a pod it is no unit of the host.
     #[test]
     fn held_lock_is_running_agent() {
         let inactive = service("inactive", "success", "enabled");
+        let unfinished = Unfinished { update: "u1".to_owned(), phase: "Applying".to_owned() };
         let seen = AgentSeen::known(Lock::Held(Holder { pid: Some(7) }), Ok(Some(inactive)), None);
-        assert_eq!((seen.running, seen.text.as_str(), seen.fault()), (Some(true), "running (pid 7)", None));
+        assert_eq!(
+            (seen.running, seen.text.as_str(), seen.fault(Some(&unfinished))),
+            (Some(true), "running (pid 7)", None)
+        );
         let unprivileged =
             AgentSeen::known(Lock::Unknown, Ok(Some(service("active", "success", "enabled"))), None);
         assert_eq!(unprivileged.running, Some(true));

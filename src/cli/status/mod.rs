@@ -31,7 +31,7 @@ use crate::plan::drift::drift;
 use crate::report::{Health, NodeReport, Progress, State, report};
 use crate::update::Record;
 
-use agent::AgentSeen;
+use agent::{AgentSeen, Unfinished};
 use by_hand::StagedByHand;
 use shown::{BootedOs, NextBoot, Status};
 
@@ -215,9 +215,15 @@ async fn target(directory: &Path) -> Result<Option<Target>, CliError> {
     }
 }
 
+/// The phase in which a node waits for its boot, not for a process.
+const REBOOTING: &str = "Rebooting";
+
 /// A node whose agent should work and does not is not well, whatever it was before.
 fn alone(report: NodeReport, agent: &AgentSeen) -> NodeReport {
-    let Some(fault) = agent.fault().filter(|_| report.fault.is_none()) else { return report };
+    let unfinished = report.update.clone().filter(|_| report.phase != REBOOTING);
+    let unfinished = unfinished.map(|update| Unfinished { update, phase: report.phase.clone() });
+    let fault = agent.fault(unfinished.as_ref()).filter(|_| report.fault.is_none());
+    let Some(fault) = fault else { return report };
     let since = agent.since.clone().unwrap_or_else(|| report.since.clone());
     NodeReport { state: State::Degraded, reason: fault.to_string(), fault: Some(fault), since, ..report }
 }
