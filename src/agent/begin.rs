@@ -95,6 +95,7 @@ impl<C: ControlPlane> Agent<C> {
         self.health.drift.clear();
         if plan.is_empty() {
             as_wanted(&to, &facts)?;
+            self.journal.keep_originals(&origin, &to)?;
             return self.adopt(stored);
         }
         let now = self.host.clock.now();

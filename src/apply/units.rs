@@ -20,7 +20,7 @@ pub(super) async fn carry(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> R
         let (verb, unit) = verb(step).ok_or_else(|| super::files::not_in(step, intent.to()))?;
         wanted.push((verb, unit, step));
     }
-    wanted.sort_by_key(|(verb, ..)| *verb);
+    wanted.sort_by_key(|(verb, unit, _)| (*verb, links.is_preset(unit)));
     for (verb, unit, step) in wanted {
         links.make(verb, unit).map_err(ApplyError::host(step.to_string()))?;
     }

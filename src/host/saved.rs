@@ -134,6 +134,16 @@ impl Saved {
         }
     }
 
+    /// Returns the mask of a unit.
+    pub fn mask() -> Self {
+        Self::Link { target: "/dev/null".to_owned() }
+    }
+
+    /// Returns true if it is the mask of a unit.
+    pub fn is_mask(&self) -> bool {
+        *self == Self::mask()
+    }
+
     /// Returns about how many bytes it takes.
     pub fn size(&self) -> usize {
         match self {
@@ -198,13 +208,17 @@ pub fn original(root: &Root, path: &ManagedPath) -> Result<Option<Saved>, HostEr
     if let Some(kept) = kept(root, path)? {
         return Ok(something(kept));
     }
-    if let Some(below) = path.as_str().strip_prefix("/etc/")
-        && let Some(own) = something(Saved::read(root, &format!("/usr/etc/{below}"))?)
-    {
+    if let Some(own) = something(of_image(root, path)?) {
         return Ok(Some(own));
     }
     let daemons = format!("/etc/machine-config-daemon/orig{path}.mcdorig");
     Ok(something(Saved::read(root, &daemons)?))
+}
+
+/// Reads the booted image's own version of a path below `/etc`.
+pub fn of_image(root: &Root, path: &ManagedPath) -> Result<Saved, HostError> {
+    let below = path.as_str().strip_prefix("/etc/");
+    below.map_or(Ok(Saved::Absent), |below| Saved::read(root, &format!("/usr/etc/{below}")))
 }
 
 /// Says that a file of the agent's own can't be read, without its contents.

@@ -268,7 +268,7 @@ impl Journal {
             path: state("target.json"),
             config: record.to.config.clone(),
         })?;
-        originals::promote(&self.root, &record.id, from, to)?;
+        originals::promote(&self.root, Some(&record.id), from, to)?;
         self.points.hit("originals-kept");
         let target = target.committed(now);
         target.save(&self.root, &state("current.json"))?;
@@ -277,6 +277,12 @@ impl Journal {
         mcd::write(&self.root, &target)?;
         self.root.remove(&state("from.json"))?;
         self.end(Outcome::Committed, None, now)
+    }
+
+    /// Keeps the originals of what the target manages from now on, on a host that is as it says already; [`Journal::adopt`]
+    /// follows.
+    pub fn keep_originals(&self, from: &HostSpec, to: &HostSpec) -> Result<(), JournalError> {
+        Ok(originals::promote(&self.root, None, from, to)?)
     }
 
     /// Records a host that is as the target says already: nothing was done, so there is no update.
@@ -314,7 +320,7 @@ impl Journal {
             && let Some(target) = Stored::load(&self.root, &state("target.json"))?
         {
             // What the distribution had outlives this update, as its effects do.
-            originals::promote(&self.root, &open.record.id, &open.from, &open.to)?;
+            originals::promote(&self.root, Some(&open.record.id), &open.from, &open.to)?;
             self.points.hit("originals-kept");
             target.save(&self.root, &state("from.json"))?;
             self.points.hit("from-saved");

@@ -11,6 +11,7 @@ use crate::host::durable::{self, Change, Run, Want};
 use crate::host::saved::{self, Bytes, PREIMAGES, Saved};
 use crate::host::{HostError, Root};
 use crate::model::ids::STATE_DIR;
+use crate::model::units::Mask;
 use crate::model::users::PasswordHash;
 use crate::model::{FileMode, HostSpec, ManagedPath, UpdateId};
 
@@ -142,27 +143,27 @@ fn read(root: &Root, path: &str) -> Result<Option<Document>, HostError> {
 }
 
 /// At a commit: keeps the originals of paths that are managed from now on, and drops those of paths that no longer
-/// are. It may be repeated.
-pub fn promote(root: &Root, update: &UpdateId, from: &HostSpec, to: &HostSpec) -> Result<(), HostError> {
+/// are. It may be repeated. `update` is what brought the host there; `None` when nothing was to be done.
+pub fn promote(
+    root: &Root,
+    update: Option<&UpdateId>,
+    from: &HostSpec,
+    to: &HostSpec,
+) -> Result<(), HostError> {
     let (before, after) = (from.managed(), to.managed());
-    let directory = format!("{PREIMAGES}/{update}");
     let mut kept: Vec<(String, Vec<u8>)> = Vec::new();
-    for name in root.list(&directory)? {
-        for original in
-            read(root, &format!("{directory}/{name}"))?.into_iter().flat_map(|document| document.paths)
-        {
-            let Ok(path) = ManagedPath::new(original.path) else { continue };
-            if after.contains(&path) && !before.contains(&path) {
-                let at = saved::kept_path(&path);
-                let json =
-                    serde_json::to_vec(&original.saved).map_err(|error| saved::malformed(&at, &error))?;
-                kept.push((at, json));
-            }
+    let mut seen = BTreeSet::new();
+    for original in update.map_or_else(|| Ok(Vec::new()), |update| saved_by(root, update))? {
+        let Ok(path) = ManagedPath::new(original.path) else { continue };
+        let fresh = !before.contains(&path) || (is_left(from, &path) && saved::kept(root, &path)?.is_none());
+        // The first batch that touched a path saw its original.
+        if seen.insert(path.clone()) && after.contains(&path) && fresh {
+            kept.push(document(&path, &original.saved)?);
         }
     }
-    // The first batch that touched a path saw its original.
-    let mut seen = BTreeSet::new();
-    kept.retain(|(at, _)| seen.insert(at.clone()));
+    for path in own_masks(root, from, to)?.into_iter().filter(|path| !seen.contains(path)) {
+        kept.push(document(&path, &Saved::mask())?);
+    }
     let (user, group) = root.dress_of("/")?.map_or((0, 0), |(_, user, group)| (user, group));
     let private = FileMode::PRIVATE.bits();
     let mut changes: Vec<Change<'_>> = kept
@@ -173,6 +174,48 @@ pub fn promote(root: &Root, update: &UpdateId, from: &HostSpec, to: &HostSpec) -
         before.difference(&after).map(|path| Change::new(saved::kept_path(path), user, Want::Absent));
     changes.extend(dropped);
     durable::carry_out(root, &changes, Run::Again, root.points()).map(|_| ())
+}
+
+/// Returns true if a config only wants no mask there: what it found it may have left.
+fn is_left(spec: &HostSpec, path: &ManagedPath) -> bool {
+    let mut unmasked = spec.units.iter().filter(|(_, unit)| unit.mask == Mask::Unmasked);
+    unmasked.any(|(name, unit)| unit.contents.is_none() && name.path() == *path)
+}
+
+/// Returns all that the batches of an update have saved, in their order.
+fn saved_by(root: &Root, update: &UpdateId) -> Result<Vec<Original>, HostError> {
+    let directory = format!("{PREIMAGES}/{update}");
+    let mut all = Vec::new();
+    for name in root.list(&directory)? {
+        let document = read(root, &format!("{directory}/{name}"))?;
+        all.extend(document.into_iter().flat_map(|document| document.paths));
+    }
+    Ok(all)
+}
+
+/// Returns what an original is kept as, and where.
+fn document(path: &ManagedPath, original: &Saved) -> Result<(String, Vec<u8>), HostError> {
+    let at = saved::kept_path(path);
+    let json = serde_json::to_vec(original).map_err(|error| saved::malformed(&at, &error))?;
+    Ok((at, json))
+}
+
+/// Returns the units that the new config masks and the old one did not, and that are masked: if no step did that, they were
+/// before. On a host that was never managed a mask is taken for the config's, as a file is.
+fn own_masks(root: &Root, from: &HostSpec, to: &HostSpec) -> Result<Vec<ManagedPath>, HostError> {
+    let mut found = Vec::new();
+    if from.is_unmanaged() {
+        return Ok(found);
+    }
+    let before = from.managed();
+    let masked = to.units.iter().filter(|(_, unit)| unit.mask == Mask::Masked);
+    for path in masked.map(|(name, _)| name.path()).filter(|path| !before.contains(path)) {
+        // What the image brings is put back from there.
+        if Saved::read(root, path.as_str())?.is_mask() && !saved::of_image(root, &path)?.is_mask() {
+            found.push(path);
+        }
+    }
+    Ok(found)
 }
 
 /// Forgets the originals of every update: none is open. What is kept for managed paths stays.

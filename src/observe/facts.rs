@@ -1,14 +1,15 @@
 //! What a plan needs to know beyond the two specs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tokio::time::timeout;
 
 use crate::host::os::Preflight;
+use crate::host::systemd::UnitLinks;
 use crate::host::{Credentials, Host, HostError, Root, saved};
 use crate::model::image::Transport;
-use crate::model::observation::{Booted, Carries, FipsSeen, OsSeen};
-use crate::model::{Facts, FileSeen, HostSpec, ImageRef, ManagedPath};
+use crate::model::observation::{Booted, Carries, FipsSeen, OsSeen, UnitSeen};
+use crate::model::{Facts, FileSeen, HostSpec, ImageRef, ManagedPath, UnitName};
 
 use super::{ObserveError, observe, paths};
 
@@ -53,9 +54,31 @@ pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts,
         restorable: chosen(&unmanaged_soon, "the originals", |path| {
             saved::original(root, path).map(|original| original.is_some())
         })?,
+        own_masks: chosen(&unmanaged_soon, "the originals", |path| {
+            saved::original(root, path).map(|original| original.is_some_and(|original| original.is_mask()))
+        })?,
+        companions: companions(root, from, to)?,
         fips: fips(root)?,
         seen,
     })
+}
+
+/// Looks at the units that are enabled and disabled together with those of the configs.
+fn companions(
+    root: &Root,
+    from: &HostSpec,
+    to: &HostSpec,
+) -> Result<BTreeMap<UnitName, BTreeMap<UnitName, UnitSeen>>, ObserveError> {
+    let failed = || ObserveError::of("the units");
+    let links = UnitLinks::load(root).map_err(failed())?;
+    let mut found = BTreeMap::new();
+    for name in from.units.keys().chain(to.units.keys()) {
+        let companions = links.companions(name).map_err(failed())?;
+        if !companions.is_empty() {
+            found.insert(name.clone(), companions);
+        }
+    }
+    Ok(found)
 }
 
 fn runs(booted: &Booted, wanted: &ImageRef) -> bool {

@@ -36,6 +36,8 @@ impl Facts {
             local: BTreeSet::new(),
             under_var: under_var(from).into_iter().chain(under_var(to)).collect(),
             restorable: BTreeSet::new(),
+            own_masks: BTreeSet::new(),
+            companions: BTreeMap::new(),
             fips,
         })
     }
@@ -75,9 +77,11 @@ impl Observation {
 fn files_seen(spec: &HostSpec) -> BTreeMap<ManagedPath, FileSeen> {
     let mut seen: BTreeMap<_, _> =
         spec.written().into_iter().map(|(path, file)| (path, file_seen(&file))).collect();
-    // What is managed and not written is the link of a mask.
-    for path in spec.managed() {
-        seen.entry(path).or_insert_with(|| FileSeen::Symlink { target: "/dev/null".to_owned() });
+    // What is managed and not written is the link of a mask, or the place of one that must not be.
+    for (name, unit) in spec.units.iter().filter(|(_, unit)| unit.mask != Mask::Unset) {
+        let mask = || FileSeen::Symlink { target: "/dev/null".to_owned() };
+        let link = if unit.mask == Mask::Masked { mask() } else { FileSeen::Absent };
+        seen.entry(name.path()).or_insert(link);
     }
     seen
 }

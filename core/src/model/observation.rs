@@ -287,6 +287,10 @@ pub struct Facts {
     /// Paths that have a version to put back when they are no longer managed: a saved original, MCD's `.mcdorig`,
     /// or the image's own in `/usr/etc`.
     pub restorable: BTreeSet<ManagedPath>,
+    /// Those of them whose version to put back masks a unit: an administrator, or the image, had masked it before.
+    pub own_masks: BTreeSet<ManagedPath>,
+    /// The units that the `Also=` of a unit names, directly or not, as the host has both now. A unit without is absent.
+    pub companions: BTreeMap<UnitName, BTreeMap<UnitName, UnitSeen>>,
     /// Whether the kernel runs in FIPS mode.
     pub fips: FipsSeen,
 }

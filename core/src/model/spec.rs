@@ -91,10 +91,11 @@ impl HostSpec {
         paths
     }
 
-    /// Returns every path that is this spec's while it is in force: what it writes, and the links of masked units.
+    /// Returns every path that is this spec's while it is in force: what it writes, and where it says whether a link masks
+    /// a unit.
     pub fn managed(&self) -> BTreeSet<ManagedPath> {
-        let masked = self.units.iter().filter(|(_, unit)| unit.mask == super::units::Mask::Masked);
-        self.written().into_keys().chain(masked.map(|(name, _)| name.path())).collect()
+        let masks = self.units.iter().filter(|(_, unit)| unit.mask != super::units::Mask::Unset);
+        self.written().into_keys().chain(masks.map(|(name, _)| name.path())).collect()
     }
 
     /// The name of the origin of a host that was never managed; no rendered config is called so.

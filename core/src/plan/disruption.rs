@@ -79,7 +79,9 @@ struct Asked {
 /// Judges the steps.
 pub(super) fn judge(sides: &Sides<'_>, steps: &[Step], policy: &DisruptionPolicy) -> Cost {
     let mut asked = Asked { reboot: os_reasons(steps), ..Asked::default() };
-    for touched in touched(steps) {
+    for touched in
+        touched(steps).into_iter().flat_map(|touched| owners(sides, touched)).collect::<BTreeSet<_>>()
+    {
         let word = touched.word();
         let is_unit = match &touched {
             Touched::Path(path) => path.is_below(UNIT_DIR),
@@ -158,6 +160,16 @@ fn touched(steps: &[Step]) -> BTreeSet<Touched> {
         | Op::RestartUnit { .. } => None,
     };
     steps.iter().filter_map(touched).collect()
+}
+
+/// A companion of units, which no config names, is judged as those that let it go.
+fn owners(sides: &Sides<'_>, touched: Touched) -> Vec<Touched> {
+    let Touched::Unit(unit) = &touched else { return vec![touched] };
+    if sides.to.units.contains_key(unit) || sides.from.units.contains_key(unit) {
+        return vec![touched];
+    }
+    let owned = sides.facts.companions.iter().filter(|(_, companions)| companions.contains_key(unit));
+    owned.map(|(owner, _)| Touched::Unit(owner.clone())).filter(|owner| *owner != touched).collect()
 }
 
 /// Looks a change up: the longest path decides (MCD-099), units by exact name (MCD-100); `None` without an entry.

@@ -8,6 +8,7 @@
 //! | `decide` | the order of it all: [`plan`] |
 //! | `mode` | the image-mode table: whether files, the image, both or nothing is to be done |
 //! | `files`, `units`, `users`, `kargs`, `os` | the steps of one noun |
+//! | `companions` | what becomes of the units that the `Also=` of another one names |
 //! | `disruption` | what the changes cost: nothing, services, a drain, a reboot |
 //! | `sides` | what all nouns ask: is a path written, is it taken away, and why |
 //! | `registries` | whether a change of `registries.conf` needs a drain |
@@ -30,6 +31,7 @@ pub mod repair;
 pub mod step;
 
 mod check;
+mod companions;
 mod decide;
 mod disruption;
 mod files;

@@ -14,6 +14,8 @@ pub fn seen_origin(old: &HostSpec, to: &HostSpec, seen: &Observation) -> HostSpe
     if old.is_unmanaged() {
         return from;
     }
+    // Whether image mode is entered, kept or left does not depend on what of the config holds.
+    from.image.clone_from(&old.image);
     from.users.unsupported.clone_from(&old.users.unsupported);
     if to.users.core.is_none() {
         from.users.core.clone_from(&old.users.core);
@@ -48,8 +50,9 @@ fn with_leftovers(held: Option<&UnitSpec>, old: &UnitSpec, new: Option<&UnitSpec
     if new.contents.is_none() {
         both.contents.clone_from(&old.contents);
     }
-    if new.mask != Mask::Masked && old.mask == Mask::Masked {
-        both.mask = Mask::Masked;
+    match (old.mask, new.mask) {
+        (Mask::Masked, Mask::Unset | Mask::Unmasked) | (Mask::Unmasked, Mask::Unset) => both.mask = old.mask,
+        (Mask::Unset, _) | (_, Mask::Masked) | (Mask::Unmasked, Mask::Unmasked) => {}
     }
     if new.enablement == Enablement::Preset {
         both.enablement = old.enablement;

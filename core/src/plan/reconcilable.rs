@@ -111,9 +111,12 @@ pub(super) fn blocked(sides: &Sides<'_>, steps: &[Step]) -> Vec<Unreachable> {
     };
     let unit_masked = |unit: &UnitName| {
         let spec = sides.to.units.get(unit)?;
-        let masked = sides.facts.seen.units.get(unit)?.enabled == EnabledSeen::Masked;
-        let unmasks = [Op::UnmaskUnit { unit: unit.clone() }, Op::RemoveUnit { unit: unit.clone() }];
-        let unmasked = steps.iter().any(|step| unmasks.contains(&step.op));
+        let seen = sides.facts.seen.units.get(unit)?.enabled == EnabledSeen::Masked;
+        let planned = |op: &Op| steps.iter().any(|step| step.op == *op);
+        // What is put back in the place of a file may be an administrator's mask.
+        let removed = planned(&Op::RemoveUnit { unit: unit.clone() });
+        let masked = if removed { sides.has_own_mask(&unit.path()) } else { seen };
+        let unmasked = planned(&Op::UnmaskUnit { unit: unit.clone() });
         let stays = masked && !unmasked && spec.contents.is_none();
         let message = "it is masked on this host, so it can't be enabled; unmask it, or set `mask: false`";
         stays.then(|| unreachable(format!("systemd.units {:?}", unit.as_str()), message))

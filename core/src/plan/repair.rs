@@ -71,6 +71,8 @@ fn facts(seen: &Observation) -> Facts {
         local: std::collections::BTreeSet::new(),
         under_var: std::collections::BTreeSet::new(),
         restorable: std::collections::BTreeSet::new(),
+        own_masks: std::collections::BTreeSet::new(),
+        companions: std::collections::BTreeMap::new(),
         fips: FipsSeen::Unknown,
     }
 }

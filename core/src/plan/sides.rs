@@ -65,6 +65,11 @@ impl<'a> Sides<'a> {
         }
     }
 
+    /// Returns true if a unit is masked once more when what the old config has in its place goes.
+    pub(super) fn has_own_mask(&self, path: &ManagedPath) -> bool {
+        self.facts.own_masks.contains(path) && self.restorable(path)
+    }
+
     /// Says whether there is something to put back. What the booted image carries of the *old config* is no
     /// original: putting it back would bring back the very file that is to go.
     pub(super) fn restorable(&self, path: &ManagedPath) -> bool {

@@ -6,7 +6,7 @@
 
 use super::differences::{mask_seen, strays};
 use super::sides::Sides;
-use super::{Because, Mode, Op, Step};
+use super::{Because, Mode, Op, Step, companions};
 use crate::model::observation::{EnabledSeen, PresetSeen, UnitSeen};
 use crate::model::units::{Enablement, Mask, UnitSpec};
 use crate::model::{Contents, DropinName, FileSeen, ManagedPath, UnitName};
@@ -61,8 +61,22 @@ pub(super) fn removals(sides: &Sides<'_>) -> Vec<Step> {
 /// back in the link's place; without an original the link is only removed.
 fn file_goes(sides: &Sides<'_>, unit: &UnitName, old: &UnitSpec) -> Option<ManagedPath> {
     let path = unit.path();
-    let ours = has_file(old) || (old.mask == Mask::Masked && sides.restorable(&path));
+    let ours = has_file(old)
+        || match old.mask {
+            Mask::Masked => sides.restorable(&path) && !stays_as_masked(sides, unit),
+            Mask::Unmasked => sides.has_own_mask(&path) && !unmasks(sides, unit),
+            Mask::Unset => false,
+        };
     (ours && sides.take_away(&path).is_some()).then_some(path)
+}
+
+fn unmasks(sides: &Sides<'_>, unit: &UnitName) -> bool {
+    sides.to.units.get(unit).is_some_and(|new| new.mask == Mask::Unmasked)
+}
+
+/// Returns true if the mask of the old config is in the place of another one, which stays.
+fn stays_as_masked(sides: &Sides<'_>, unit: &UnitName) -> bool {
+    sides.has_own_mask(&unit.path()) && sides.facts.seen.units.get(unit).copied().is_some_and(mask_seen)
 }
 
 /// Removing a unit puts its original back; one that only the image's own config brought is removed as a plain file.
@@ -85,13 +99,19 @@ pub(super) fn links(sides: &Sides<'_>) -> Vec<Step> {
             || is_carried(sides, name, seen, mask.as_ref(), rewritten);
         // Links that nobody asks for are not enough for "nothing to do": enabling makes the links exactly.
         let anew = rewritten == Rewritten::Yes || !strays(name, spec, &sides.facts.seen).is_empty();
-        let links = if skipped { None } else { enablement(name, spec, seen, anew) };
+        // Of a unit that is masked its companions are not disabled; the links of its own mean nothing then.
+        let hidden = spec.mask == Mask::Masked && sides.facts.companions.contains_key(name);
+        let links = if skipped || hidden { None } else { enablement(name, spec, seen, anew) };
         // A mask comes last and goes first: a link to /dev/null has no [Install] section to go by.
         let (first, last) = if spec.mask == Mask::Masked { (links, mask) } else { (mask, links) };
         steps.extend(first.into_iter().chain(last).map(|op| Step { op, because }));
     }
     steps.extend(links_of_dropped(sides));
-    steps
+    // They come first: a preset that enables its unit enables the companions once more.
+    let mut first = companions::let_go(sides, |name| is_remade(sides, name));
+    first.retain(|step| steps.iter().all(|other| other.op != step.op));
+    first.append(&mut steps);
+    first
 }
 
 /// Returns the steps for the links of units that are no longer managed.
@@ -158,9 +178,16 @@ fn install_moves(sides: &Sides<'_>, name: &UnitName, specs: &[Option<&UnitSpec>]
     specs.iter().flatten().flat_map(|spec| spec.dropins.keys()).find_map(moves)
 }
 
-/// Presets are asked when a unit comes or changes, not again and again.
+/// Presets are asked when a unit comes or changes, not again and again. An image brings those of its own; what the old
+/// config had turned here its merge keeps.
 fn is_settled(sides: &Sides<'_>, name: &UnitName, spec: &UnitSpec, rewritten: Rewritten) -> bool {
-    let same = sides.mode == Mode::Image || sides.from.units.get(name) == Some(spec);
+    let old = sides.from.units.get(name);
+    let same = match sides.mode {
+        Mode::Image => old.is_none_or(|old| old.enablement == Enablement::Preset),
+        Mode::Nothing | Mode::Files | Mode::ImageAndFiles | Mode::LeaveImage | Mode::Adopt => {
+            old == Some(spec)
+        }
+    };
     spec.enablement == Enablement::Preset && same && rewritten == Rewritten::No
 }
 
@@ -186,7 +213,11 @@ fn is_carried(
 
 fn mask(sides: &Sides<'_>, name: &UnitName, spec: &UnitSpec, seen: UnitSeen) -> Option<Op> {
     let unit = name.clone();
-    let was = sides.from.units.get(name).map_or(Mask::Unset, |old| old.mask);
+    let old = sides.from.units.get(name);
+    let was = old.map_or(Mask::Unset, |old| old.mask);
+    // An administrator's mask is back as soon as the file goes that was written over it.
+    let own = sides.has_own_mask(&name.path());
+    let back = own && old.is_some_and(has_file);
     if sides.mode == Mode::Image && !sides.facts.local.contains(&name.path()) {
         return None;
     }
@@ -194,8 +225,8 @@ fn mask(sides: &Sides<'_>, name: &UnitName, spec: &UnitSpec, seen: UnitSeen) -> 
         Mask::Masked => (!mask_seen(seen)).then_some(Op::MaskUnit { unit }),
         // Written contents replace the link by themselves.
         Mask::Unset | Mask::Unmasked if spec.contents.is_some() => None,
-        Mask::Unset => (was == Mask::Masked && mask_seen(seen)).then_some(Op::UnmaskUnit { unit }),
-        Mask::Unmasked => mask_seen(seen).then_some(Op::UnmaskUnit { unit }),
+        Mask::Unset => (was == Mask::Masked && mask_seen(seen) && !own).then_some(Op::UnmaskUnit { unit }),
+        Mask::Unmasked => (mask_seen(seen) || back).then_some(Op::UnmaskUnit { unit }),
     }
 }
 
@@ -229,17 +260,29 @@ fn enablement(name: &UnitName, spec: &UnitSpec, seen: UnitSeen, anew: bool) -> O
     }
 }
 
+/// Returns true if what the links of a unit are made of changes, or goes.
+fn is_remade(sides: &Sides<'_>, name: &UnitName) -> bool {
+    match (sides.from.units.get(name), sides.to.units.get(name)) {
+        (_, Some(new)) => rewritten(sides, name, new).is_some(),
+        (Some(old), None) if old.mask == Mask::Masked => !stays_as_masked(sides, name),
+        (Some(old), None) => old.contents.is_some() || install_moves(sides, name, &[Some(old)]).is_some(),
+        (None, None) => false,
+    }
+}
+
 /// Returns what becomes of the links of a unit that is no longer managed: the presets decide again, about what the OS or
 /// the administrator has of this name; of a unit that is gone all links go.
 fn unlink(sides: &Sides<'_>, name: &UnitName, spec: &UnitSpec) -> Vec<Op> {
     let unit = || name.clone();
     let seen = sides.facts.seen.units.get(name).copied().unwrap_or(UNSEEN);
     let preset = Op::PresetUnit { unit: unit() };
+    if spec.mask == Mask::Masked && stays_as_masked(sides, name) {
+        return Vec::new();
+    }
     if spec.mask == Mask::Masked && !sides.restorable(&name.path()) {
         return vec![Op::UnmaskUnit { unit: unit() }, preset];
     }
-    let remade = spec.contents.is_some() || spec.mask == Mask::Masked;
-    if remade || install_moves(sides, name, &[Some(spec)]).is_some() {
+    if is_remade(sides, name) {
         return vec![preset];
     }
     match (seen.enabled, seen.preset) {

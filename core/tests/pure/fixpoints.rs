@@ -61,6 +61,18 @@ fn sections() -> impl Strategy<Value = Value> {
     })
 }
 
+/// The image that a node is to have: none, the booted one, or another one, which carries the config.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    None,
+    Booted,
+    Another,
+}
+
+fn wanted() -> impl Strategy<Value = Wanted> {
+    prop::sample::select(vec![Wanted::None, Wanted::Booted, Wanted::Another])
+}
+
 fn spec(name: &str, sections: &Value, image: Option<ImageRef>, url: Option<ImageRef>) -> HostSpec {
     let mut sections = sections.clone();
     sections["osImageURL"] = json!(url.map(|url| url.to_string()));
@@ -158,22 +170,37 @@ proptest! {
 
     /// A host that is forced, or came up wrong, ends where the update ends: nothing of the old config stays.
     #[test]
-    fn seen_origin_leads_where_the_old_config_leads(old in sections(), new in sections()) {
-        let a = Some(world::image('a'));
-        let (from, to) = (spec("old", &old, None, a.clone()), spec("new", &new, None, a));
+    fn seen_origin_leads_where_the_old_config_leads(
+        old in sections(), new in sections(), was_in_image in any::<bool>(), wanted in wanted(),
+    ) {
+        let [a, b] = ['a', 'b'].map(|letter| Some(world::image(letter)));
+        let from = if was_in_image { spec("old", &old, a.clone(), None) } else { spec("old", &old, None, a.clone()) };
+        let (to, next) = match wanted {
+            Wanted::None => (spec("new", &new, None, if was_in_image { b } else { a }), Image::default()),
+            Wanted::Booted => (spec("new", &new, a, None), Image::default()),
+            Wanted::Another => {
+                let to = spec("new", &new, b, None);
+                let next = Image::of(&to);
+                (to, next)
+            }
+        };
+        let carries = if wanted == Wanted::Another { Carries::Config(to.name.clone()) } else { Carries::Unknown };
         let mut ends = Vec::new();
         for forced in [false, true] {
             let mut world = host(&from);
-            let facts = world.facts(&from, &to, Carries::Unknown);
+            let facts = world.facts(&from, &to, carries.clone());
             let origin = if forced { seen_origin(&from, &to, &facts.seen) } else { from.clone() };
             let plan = plan(&origin, &to, &facts, &DisruptionPolicy::defaults());
             // What can't be enabled is refused either way.
             let Ok(plan) = plan else { continue };
-            bring(&mut world, &plan, &to, &Image::default());
+            bring(&mut world, &plan, &to, &next);
+            let second = decide(&world, &taken_over(&to, &world.seen(&[&to])), &to, Carries::Unknown);
+            bring(&mut world, &second, &to, &next);
             arrived(&world, &to);
             let mut kargs = world.kargs.clone();
             kargs.sort();
-            ends.push((world.files, world.enabled, world.masked, kargs, world.keys, world.password));
+            let mode = if plan.mode() == Mode::Nothing { Mode::Files } else { plan.mode() };
+            ends.push((mode, world.files, world.enabled, world.masked, kargs, world.keys, world.password));
         }
         prop_assert_eq!(ends.len(), 2);
         prop_assert_eq!(&ends[0], &ends[1]);

@@ -222,6 +222,8 @@ impl World {
             local: paths.iter().filter(local).cloned().collect(),
             under_var: paths.iter().filter(|path| path.is_below("/var")).cloned().collect(),
             restorable: paths.iter().filter(|path| self.image.etc.contains_key(*path)).cloned().collect(),
+            own_masks: BTreeSet::new(),
+            companions: BTreeMap::new(),
             fips: FipsSeen::Off,
             seen,
         }

@@ -155,7 +155,7 @@ async fn originals_are_kept_at_a_commit_for_the_day_a_path_is_no_longer_managed(
     carry_all(&host).await;
     let update = UpdateId::new("update-1").unwrap();
     for _ in 0..2 {
-        crate::journal::originals::promote(&host.root, &update, &old(), &new()).unwrap();
+        crate::journal::originals::promote(&host.root, Some(&update), &old(), &new()).unwrap();
     }
     crate::journal::originals::discard(&host.root, &update).unwrap();
     crate::journal::originals::discard(&host.root, &update).unwrap();
@@ -169,7 +169,7 @@ async fn originals_are_kept_at_a_commit_for_the_day_a_path_is_no_longer_managed(
     let between = UpdateId::new("update-between").unwrap();
     let intent_originals = Originals::new(between.clone(), 0);
     apply(&Intent::for_tests(work, &new(), &newer, intent_originals), &host, &|_| {}).await.unwrap();
-    crate::journal::originals::promote(&host.root, &between, &new(), &newer).unwrap();
+    crate::journal::originals::promote(&host.root, Some(&between), &new(), &newer).unwrap();
     crate::journal::originals::discard(&host.root, &between).unwrap();
     assert_eq!(original(&path("/etc/new/deep/file")), None, "nothing was there");
     // The way back: no longer managed, so the distribution's version returns.
@@ -188,6 +188,6 @@ async fn originals_are_kept_at_a_commit_for_the_day_a_path_is_no_longer_managed(
     assert_eq!(fs::read_dir(dir.path().join("etc/new/deep")).unwrap().count(), 0);
     assert!(!shapes.contains_key(Path::new("etc/systemd/system/kubelet.service")));
     let update = UpdateId::new("update-2").unwrap();
-    crate::journal::originals::promote(&host.root, &update, &new(), &old()).unwrap();
+    crate::journal::originals::promote(&host.root, Some(&update), &new(), &old()).unwrap();
     assert_eq!(crate::host::saved::kept(&host.root, &path("/etc/motd")).unwrap(), None);
 }

@@ -219,6 +219,25 @@ impl<'a> UnitLinks<'a> {
         Ok(self.before.iter().filter_map(leads).collect())
     }
 
+    /// Returns the units that a unit's `Also=` names, directly or not.
+    pub fn companions(&self, unit: &UnitName) -> Result<BTreeMap<UnitName, UnitSeen>, HostError> {
+        let mut companions = BTreeMap::new();
+        let own = self.find(unit.as_str())?;
+        for other in self.together(unit.as_str())? {
+            let Ok(name) = UnitName::new(other) else { continue };
+            // Another name of its own is none.
+            if name != *unit && self.find(name.as_str())? != own {
+                companions.insert(name.clone(), self.seen(&name)?);
+            }
+        }
+        Ok(companions)
+    }
+
+    /// Returns true if the presets enable a unit: systemd makes those links after it has taken others away.
+    pub(crate) fn is_preset(&self, unit: &UnitName) -> bool {
+        self.presets.of(unit.as_str()) == Preset::Enable
+    }
+
     fn enabled(&self, name: &str, path: &str) -> Result<EnabledSeen, HostError> {
         let install = self.install(name, path)?;
         // What can't be enabled is disabled; enabling it will say why.

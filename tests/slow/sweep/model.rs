@@ -17,19 +17,41 @@ pub const KEYS: &str = "var/home/core/.ssh/authorized_keys.d/ignition";
 const SHADOW: &str = "root:!:1:0:99999:7:::\ncore:*:1:0:99999:7:::\n";
 
 /// Every unit there is.
-pub const NAMES: [&str; 6] =
-    ["os.service", "off.service", "static.service", "own.service", "both.service", "ours.service"];
+pub const NAMES: [&str; 9] = [
+    "os.service",
+    "off.service",
+    "static.service",
+    "own.service",
+    "both.service",
+    "ours.service",
+    "held.service",
+    "with.service",
+    "pair.service",
+];
 
 /// What the image brings.
-const VENDOR: [(&str, &str); 4] = [
+const VENDOR: [(&str, &str); 10] = [
     ("os.service", "[Unit]\n[Install]\nWantedBy=multi-user.target\n"),
     ("off.service", "[Unit]\n[Install]\nWantedBy=multi-user.target\n"),
     ("static.service", "[Unit]\n"),
     ("both.service", "[Unit]\n[Install]\nWantedBy=multi-user.target\n"),
+    (MASKED, "[Unit]\n[Install]\nWantedBy=multi-user.target\n"),
+    ("with.service", "[Unit]\n[Install]\nWantedBy=multi-user.target\nAlso=with.socket\n"),
+    ("with.socket", "[Unit]\n[Install]\nWantedBy=sockets.target\n"),
+    ("pair.service", "[Unit]\n[Install]\nWantedBy=multi-user.target\nAlso=pair.socket\n"),
+    ("pair.socket", "[Unit]\n[Install]\nWantedBy=sockets.target\n"),
+    ("other.socket", "[Unit]\n[Install]\nWantedBy=sockets.target\n"),
 ];
 
+/// What only the `Also=` of another unit names.
+const COMPANIONS: [&str; 3] = ["with.socket", "pair.socket", "other.socket"];
+
+/// The administrator has masked it: nothing but `mask: false` or contents can enable it.
+pub const MASKED: &str = "held.service";
+
 /// What the presets enable; `disable *` follows.
-const ENABLED: [&str; 4] = ["os.service", "static.service", "own.service", "both.service"];
+const ENABLED: [&str; 6] =
+    ["os.service", "static.service", "own.service", "both.service", "pair.service", "other.socket"];
 
 /// What the administrator has put there: path, mode, contents. No config has the same: on a host that was never managed
 /// that would be taken for the config's own.
@@ -132,6 +154,7 @@ pub fn install(root: &Path) {
     put("proc/cmdline", 0o444, "rw\n");
     put("proc/sys/kernel/random/boot_id", 0o644, "b\n");
     symlink("motd", root.join("etc/link")).unwrap();
+    symlink("/dev/null", root.join(UNITS).join(MASKED)).unwrap();
     for path in ["", ".bashrc"] {
         chown(root.join(HOME).join(path), Some(1000), Some(1000)).unwrap();
     }
@@ -171,15 +194,24 @@ pub fn looks(installed: &Tree, wish: &Wish) -> Tree {
             tree.insert(at, Entry::Link("/dev/null".to_owned()));
         } else if let Some(text) = unit.contents {
             tree.insert(at, file(text, 0o644, 0));
+        } else if unit.mask == Some(false) && tree.get(&at) == Some(&Entry::Link("/dev/null".to_owned())) {
+            tree.remove(&at);
         }
     }
+    let mut companions = COMPANIONS.map(|name| (name, ENABLED.contains(&name)));
     for name in NAMES.into_iter().filter(|name| !wish.masks(name)) {
         let asked = wish.units.get(name).and_then(|unit| unit.enabled);
-        if asked.unwrap_or(ENABLED.contains(&name)) {
-            for link in links(&tree, name) {
-                tree.insert(link, Entry::Link(name.to_owned()));
-            }
+        let enabled = asked.unwrap_or(ENABLED.contains(&name));
+        let also = installs(&tree, name, "Also");
+        for (_, on) in companions.iter_mut().filter(|(other, _)| also.iter().any(|also| also == other)) {
+            *on = if asked.is_none() && !enabled { *on } else { enabled };
         }
+        if enabled {
+            link(&mut tree, name);
+        }
+    }
+    for (name, _) in companions.into_iter().filter(|(_, on)| *on) {
+        link(&mut tree, name);
     }
     if let Some((keys, hash)) = &wish.core {
         let text = keys.iter().flat_map(|key| [*key, "\n"]).collect::<String>();
@@ -190,8 +222,16 @@ pub fn looks(installed: &Tree, wish: &Wish) -> Tree {
     tree
 }
 
-/// The links that a unit's `[Install]` asks for, as the unit and its drop-ins are in the tree.
-fn links(tree: &Tree, name: &str) -> Vec<String> {
+/// Makes the links that a unit's `[Install]` asks for.
+fn link(tree: &mut Tree, name: &str) {
+    let wanted = installs(tree, name, "WantedBy").into_iter().map(|target| format!("{target}.wants/{name}"));
+    for link in wanted.chain(installs(tree, name, "Alias")) {
+        tree.insert(format!("{UNITS}/{link}"), Entry::Link(name.to_owned()));
+    }
+}
+
+/// What a unit's `[Install]` says under a key, as the unit and its drop-ins are in the tree.
+fn installs(tree: &Tree, name: &str, key: &str) -> Vec<String> {
     let text = |entry: &Entry| match entry {
         Entry::File { bytes, .. } => String::from_utf8(bytes.clone()).unwrap(),
         Entry::Link(_) | Entry::Boot(_) => String::new(),
@@ -200,17 +240,13 @@ fn links(tree: &Tree, name: &str) -> Vec<String> {
     let Some(unit) = tree.get(&format!("{UNITS}/{name}")).map(text).or_else(vendor) else { return vec![] };
     let folder = format!("{UNITS}/{name}.d/");
     let dropins = tree.iter().filter(|(path, _)| path.starts_with(&folder)).map(|(_, entry)| text(entry));
-    let mut links = Vec::new();
+    let mut values = Vec::new();
     for text in std::iter::once(unit).chain(dropins) {
-        for line in text.lines().skip_while(|line| *line != "[Install]") {
-            match line.split_once('=') {
-                Some(("WantedBy", target)) => links.push(format!("{UNITS}/{target}.wants/{name}")),
-                Some(("Alias", alias)) => links.push(format!("{UNITS}/{alias}")),
-                Some(_) | None => {}
-            }
-        }
+        let lines =
+            text.lines().skip_while(|line| *line != "[Install]").filter_map(|line| line.split_once('='));
+        values.extend(lines.filter(|(word, _)| *word == key).map(|(_, value)| value.to_owned()));
     }
-    links
+    values
 }
 
 /// A tree in which equal hosts are equal: by which of its directories a link names a unit means nothing to systemd, nor do
@@ -230,7 +266,10 @@ pub fn plain(mut tree: Tree, masked_in: &[&Wish]) -> Tree {
             *bytes = text.replace("core:!:", "core:*:").replace("core:!!:", "core:*:").into_bytes();
         }
     }
-    let masked = |name: &str| masked_in.iter().any(|wish| wish.masks(name));
+    let link = |name: &str| tree.get(&format!("{UNITS}/{name}")).cloned();
+    let own: Vec<&str> =
+        NAMES.into_iter().filter(|name| link(name) == Some(Entry::Link("/dev/null".to_owned()))).collect();
+    let masked = |name: &str| own.contains(&name) || masked_in.iter().any(|wish| wish.masks(name));
     tree.retain(|path, entry| match entry {
         Entry::Link(target) => target == "/dev/null" || !(masked(base(path)) || masked(target)),
         Entry::File { bytes, .. } => path != KEYS || !bytes.is_empty(),

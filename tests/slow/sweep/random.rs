@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use super::attacker::Attacker;
-use super::model::{HOME, KEYS, NAMES, Unit, Wish, found, install, looks, plain, policy};
+use super::model::{HOME, KEYS, MASKED, NAMES, Unit, Wish, found, install, looks, plain, policy};
 use super::place::{Down, FAILED, KILLED, Kind, Place, REBOOT, Ran};
 use super::play::Chance;
 use super::tree::{Tree, exactly, one_of};
@@ -17,12 +17,13 @@ const CONFIGS_OF_A_HOST: usize = 50;
 /// One config is there after so many runs, however often it is killed and rebooted.
 const RUNS: u32 = 16;
 
-const CONTENTS: [&str; 5] = [
+const CONTENTS: [&str; 6] = [
     "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n",
     "[Service]\nExecStart=/bin/false\n[Install]\nWantedBy=a.target\n",
     "[Service]\nExecStart=/bin/true\n",
     "[Install]\nWantedBy=a.target\nWantedBy=c.target\n",
     "[Install]\nWantedBy=multi-user.target\nAlias=alias.service\n",
+    "[Install]\nWantedBy=multi-user.target\nAlso=other.socket\n",
 ];
 const DROPINS: [&str; 3] = ["[Service]\nNice=1\n", "[Install]\nWantedBy=b.target\n", "[Service]\nNice=2\n"];
 const FILES: [(&str, bool); 8] = [
@@ -109,10 +110,19 @@ fn change(chance: &mut Chance, wish: &mut Wish) {
         5 | 6 => drop(wish.units.remove(one(chance, &NAMES))),
         _ => drop(wish.units.insert(one(chance, &NAMES), unit(chance))),
     }
-    // A name that two units share is a config that can't be enabled.
-    let alias = |unit: &Unit| unit.contents.is_some_and(|text| text.contains("Alias="));
-    let first = wish.units.iter().find(|(_, unit)| alias(unit)).map(|(name, _)| *name);
-    wish.units.retain(|name, unit| !alias(unit) || Some(*name) == first);
+    // A name that two units share is a config that can't be enabled, or one in which two say what becomes of a third.
+    for key in ["Alias=", "Also="] {
+        let shared = |unit: &Unit| unit.contents.is_some_and(|text| text.contains(key));
+        let first = wish.units.iter().find(|(_, unit)| shared(unit)).map(|(name, _)| *name);
+        wish.units.retain(|name, unit| !shared(unit) || Some(*name) == first);
+    }
+    // So is one that enables what the administrator has masked.
+    if let Some(unit) = wish.units.get_mut(MASKED)
+        && unit.mask.is_none()
+        && unit.contents.is_none()
+    {
+        unit.enabled = unit.enabled.filter(|enabled| !enabled);
+    }
 }
 
 /// Whether the agent is killed on the way.
@@ -167,6 +177,10 @@ impl Player {
             for _ in 0..self.chance.draw(5) {
                 change(&mut self.chance, &mut wish);
             }
+        }
+        if self.had.len() == 1 && wish.units.get(MASKED).is_some_and(|unit| unit.mask == Some(true)) {
+            // On a host that was never managed a mask is taken for the config's own.
+            wish.units.remove(MASKED);
         }
         wish
     }
@@ -369,14 +383,38 @@ pub fn along(home: &Path, name: &str, ways: &[Wish]) -> Result<(), String> {
 pub fn ways() -> Vec<(&'static str, Vec<Wish>)> {
     let wish = |name: &'static str, unit: Unit| Wish { units: [(name, unit)].into(), ..Wish::default() };
     let masked = || Unit { mask: Some(true), ..Unit::default() };
+    let unmasked = || Unit { mask: Some(false), ..Unit::default() };
     let turned = |on| Unit { enabled: Some(on), ..Unit::default() };
     let of = |contents, enabled| Unit { contents: Some(contents), enabled, ..Unit::default() };
     let dropin = |text| Unit { dropins: [("20-y.conf", text)].into(), ..Unit::default() };
-    let [install, other, bare, ..] = CONTENTS;
+    let [install, other, bare, .., also] = CONTENTS;
     let none = Wish::default;
     vec![
         ("own-masked", vec![wish("own.service", masked()), none()]),
         ("own-masked-then-named", vec![wish("own.service", masked()), wish("own.service", turned(true))]),
+        ("held-masked", vec![none(), wish(MASKED, masked()), none()]),
+        ("held-masked-then-named", vec![none(), wish(MASKED, masked()), wish(MASKED, turned(false)), none()]),
+        ("held-contents", vec![wish(MASKED, of(install, Some(true))), wish(MASKED, turned(false))]),
+        (
+            "held-contents-unmasked",
+            vec![wish(MASKED, of(install, Some(true))), wish(MASKED, unmasked()), none()],
+        ),
+        ("held-unmasked", vec![wish(MASKED, unmasked()), none()]),
+        ("held-unmasked-masked", vec![wish(MASKED, unmasked()), wish(MASKED, masked()), none()]),
+        ("held-masked-unmasked", vec![none(), wish(MASKED, masked()), wish(MASKED, unmasked()), none()]),
+        ("also-enabled", vec![wish("with.service", turned(true)), none()]),
+        ("also-enabled-masked", vec![wish("with.service", turned(true)), wish("with.service", masked())]),
+        ("also-contents-enabled", vec![wish("ours.service", of(also, Some(true))), none()]),
+        ("also-disabled", vec![wish("ours.service", of(also, Some(false))), none()]),
+        (
+            "also-leaves-contents",
+            vec![wish("ours.service", of(also, Some(false))), wish("ours.service", of(install, Some(false)))],
+        ),
+        (
+            "own-unmasked-contents",
+            vec![wish("own.service", unmasked()), wish("own.service", of(bare, None)), none()],
+        ),
+        ("own-unmasked-masked", vec![wish("own.service", unmasked()), wish("own.service", masked()), none()]),
         (
             "mask-contents",
             vec![wish("ours.service", masked()), wish("ours.service", of(install, None)), none()],

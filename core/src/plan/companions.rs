@@ -1,0 +1,71 @@
+//! The units that the `Also=` of another unit names: they are enabled and disabled with it, whatever their own presets say.
+//!
+//! When the unit is turned otherwise or leaves, nobody asks for them any more: their own presets decide again. Those that
+//! a config enables or disables by name are its matter, and so are those of another unit that stays.
+
+use std::collections::BTreeMap;
+
+use super::sides::Sides;
+use super::{Because, Op, Step};
+use crate::model::UnitName;
+use crate::model::observation::{EnabledSeen, PresetSeen, UnitSeen};
+use crate::model::units::{Enablement, Mask, UnitSpec};
+
+/// Returns the presets of the companions that the changed and the leaving units let go. `remade` says whether what a
+/// unit's links are made of changes.
+pub(super) fn let_go(sides: &Sides<'_>, remade: impl Fn(&UnitName) -> bool) -> Vec<Step> {
+    let mut steps = BTreeMap::new();
+    for (name, companions) in &sides.facts.companions {
+        let (old, new) = (sides.from.units.get(name), sides.to.units.get(name));
+        let remade = remade(name);
+        if old == new || !(remade || turns(sides, name, old) && !turns(sides, name, new)) {
+            continue;
+        }
+        // Its preset brings them along.
+        let kept = !remade && new.is_none_or(asks_presets) && preset(sides, name) == PresetSeen::Enable;
+        let because = if new.is_some() { Because::Changed } else { Because::Removed };
+        let others = companions
+            .iter()
+            .filter(|(unit, seen)| !kept && is_otherwise(**seen) && !is_asked_for(sides, name, unit));
+        for (unit, _) in others {
+            steps.entry(unit.clone()).or_insert(because);
+        }
+    }
+    let step = |(unit, because)| Step { op: Op::PresetUnit { unit }, because };
+    steps.into_iter().map(step).collect()
+}
+
+/// Returns true if a unit, as a config has it, says what becomes of its companions.
+fn turns(sides: &Sides<'_>, name: &UnitName, unit: Option<&UnitSpec>) -> bool {
+    let enablement = unit.map_or(Enablement::Preset, |unit| unit.enablement);
+    let asks = enablement != Enablement::Preset || preset(sides, name) == PresetSeen::Enable;
+    asks && unit.is_none_or(|unit| unit.mask != Mask::Masked)
+}
+
+fn asks_presets(unit: &UnitSpec) -> bool {
+    unit.enablement == Enablement::Preset && unit.mask != Mask::Masked
+}
+
+fn preset(sides: &Sides<'_>, unit: &UnitName) -> PresetSeen {
+    sides.facts.seen.units.get(unit).map_or(PresetSeen::Disable, |seen| seen.preset)
+}
+
+/// Returns true if a unit is not as its own preset says.
+fn is_otherwise(seen: UnitSeen) -> bool {
+    match seen.enabled {
+        EnabledSeen::Enabled => seen.preset == PresetSeen::Disable,
+        EnabledSeen::Disabled => seen.preset == PresetSeen::Enable,
+        EnabledSeen::Static | EnabledSeen::Masked | EnabledSeen::NotFound => false,
+    }
+}
+
+/// Returns true if the new config says itself what becomes of a companion, by its name or by another unit's.
+fn is_asked_for(sides: &Sides<'_>, of: &UnitName, companion: &UnitName) -> bool {
+    let named = |unit: &UnitSpec| unit.mask == Mask::Masked || unit.enablement != Enablement::Preset;
+    let brings = |name: &UnitName| {
+        sides.facts.companions.get(name).is_some_and(|companions| companions.contains_key(companion))
+    };
+    let mut others = sides.to.units.iter().filter(|(name, _)| *name != of && brings(name));
+    sides.to.units.get(companion).is_some_and(named)
+        || others.any(|(name, unit)| turns(sides, name, Some(unit)))
+}
