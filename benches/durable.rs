@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use machine_config_agent::host::durable::{Change, Run, Want, carry_out};
 use machine_config_agent::host::{FailPoints, Root};
-use machine_config_agent::model::FileSeen;
+use machine_config_agent::model::ObservedFile;
 
 /// As many rounds for each way, in turn; the median is shown.
 const ROUNDS: usize = 7;
@@ -104,7 +104,7 @@ fn verify(base: &Path) {
         median(times.collect())
     };
     let seen = timed(&|| {
-        let regular = |path: &String| matches!(root.seen(path), Ok(FileSeen::Regular { len: 8192, .. }));
+        let regular = |path: &String| matches!(root.seen(path), Ok(ObservedFile::Regular { len: 8192, .. }));
         assert!(paths.iter().all(regular));
     });
     let unchanged = timed(&|| {

@@ -16,7 +16,7 @@ mod world;
 
 use std::time::{Duration, Instant};
 
-use machine_config_agent::model::observation::Carries;
+use machine_config_agent::model::observation::EmbeddedConfig;
 use machine_config_agent::model::{DisruptionPolicy, HostSpec, MachineConfig};
 use machine_config_agent::plan::plan;
 
@@ -48,7 +48,7 @@ fn main() {
     let (old, parsed) = (parse(&old), parse(&new));
     let spec = |config: &MachineConfig| config.spec(None).expect("the config has a spec");
     let (from, to): (HostSpec, HostSpec) = (spec(&old), spec(&parsed));
-    let facts = world::World::holding(&from).facts(&from, &to, Carries::Unknown);
+    let facts = world::World::holding(&from).facts(&from, &to, EmbeddedConfig::Unknown);
     let policy = DisruptionPolicy::defaults();
     assert_eq!(plan(&from, &to, &facts, &policy).expect("there is a plan").steps().len(), 180);
     println!(

@@ -130,7 +130,7 @@ impl<C: ControlPlane> Agent<C> {
         );
         self.journal.adopt(stored, now)?;
         self.health.since = now;
-        self.memory.pace.reset();
+        self.memory.backoff.reset();
         Ok(())
     }
 }

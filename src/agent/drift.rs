@@ -23,7 +23,7 @@ use crate::journal::{Stored, state};
 use crate::model::ids::UNIT_DIR;
 use crate::model::text::chain;
 use crate::model::users::CORE;
-use crate::model::{FileSeen, HostSpec, Observation, Principal, Sha256, message};
+use crate::model::{HostSpec, Observation, ObservedFile, Principal, Sha256, message};
 use crate::observe::observe_again;
 use crate::plan::differences::{Difference, Kind, What, differences};
 use crate::plan::drift::{diff, drift};
@@ -167,7 +167,7 @@ impl<C: ControlPlane> Agent<C> {
         let now = self.host.clock.monotonic();
         let mut chosen = Vec::new();
         for difference in found.iter_mut() {
-            let path = difference.path().filter(|path| self.tuning.repairs(path));
+            let path = difference.path().filter(|path| self.node_settings.repairs(path));
             let Some(path) = path.filter(|_| self.until.is_lasting()) else { continue };
             difference.unrepaired = self.monitor.memory.gives_up(&path, now);
             if difference.unrepaired.is_none() {
@@ -260,7 +260,7 @@ pub(crate) fn with_diffs(root: &Root, spec: &HostSpec, seen: &Observation, found
     for difference in found.iter_mut().filter(contents).take(LINES) {
         let Some(path) = difference.path() else { continue };
         let (Some(wanted), Some(there)) = (written.get(&path), seen.files.get(&path)) else { continue };
-        let FileSeen::Regular { sha256, len, .. } = there else { continue };
+        let ObservedFile::Regular { sha256, len, .. } = there else { continue };
         if *len > LARGEST {
             continue;
         }

@@ -9,7 +9,7 @@ use crate::control::TrustFeed;
 use crate::duties::{Attended, Duties, DutyError};
 use crate::host::Host;
 use crate::journal::Journal;
-use crate::model::pace::Pace;
+use crate::model::backoff::Backoff;
 use crate::model::{ManagedPath, message};
 use crate::report::Health;
 use crate::update::Fault;
@@ -18,7 +18,7 @@ use crate::update::Fault;
 #[derive(Debug)]
 pub(super) struct OnDuty {
     duties: Duties,
-    backoff: Pace,
+    backoff: Backoff,
     /// Something failed: this is when it is tried again. The times of updates are others.
     due: Option<Instant>,
 }
@@ -26,7 +26,7 @@ pub(super) struct OnDuty {
 impl OnDuty {
     /// Takes what the duties follow. Nothing is done yet.
     pub(super) fn new(feed: TrustFeed, node: &str) -> Self {
-        Self { duties: Duties::new(feed), backoff: Pace::of_work(node), due: None }
+        Self { duties: Duties::new(feed), backoff: Backoff::for_work(node), due: None }
     }
 
     /// Waits for a reason to do them. Cancel-safe: what was not returned comes again, and a time that has come stays.

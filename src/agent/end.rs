@@ -34,7 +34,7 @@ impl<C: ControlPlane> Agent<C> {
             self.count_end(record, Outcome::Committed);
         }
         self.health.since = now;
-        self.memory.pace.reset();
+        self.memory.backoff.reset();
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use crate::apply::ApplyError;
 use crate::control::ControlError;
 use crate::host::HostError;
 use crate::journal::{AdvanceError, JournalError};
-use crate::model::{Class, ModelError};
+use crate::model::{FaultClass, ModelError};
 use crate::observe::ObserveError;
 use crate::plan::Irreconcilable;
 use crate::update::Fault;
@@ -45,16 +45,16 @@ pub enum AgentError {
 
 impl AgentError {
     /// Returns the class.
-    pub fn class(&self) -> Class {
+    pub fn class(&self) -> FaultClass {
         match self {
             Self::Journal(error) => error.class(),
             Self::Observe(error) => error.class(),
             Self::Control(error) => error.class(),
             Self::Host(error) => error.class(),
             Self::Apply(error) => error.class(),
-            Self::Irreconcilable(_) => Class::Unreconcilable,
+            Self::Irreconcilable(_) => FaultClass::Unreconcilable,
             Self::Config(error) => error.class(),
-            Self::Drifted { .. } => Class::Degraded,
+            Self::Drifted { .. } => FaultClass::Degraded,
         }
     }
 

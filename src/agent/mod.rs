@@ -53,7 +53,7 @@ use crate::decide::decide;
 use crate::decide::failed::{Failed, failed, pause};
 use crate::decide::inputs::{Answers, Inputs};
 pub use crate::decide::mode::{End, Reboots, Until};
-use crate::model::{Class, message};
+use crate::model::{FaultClass, message};
 use crate::update::ending::Ask;
 use crate::update::resume::held;
 
@@ -178,7 +178,7 @@ impl<C: ControlPlane> Agent<C> {
             is_refused: self.health.fault.is_some(),
             is_unwatched: self.health.unwatched.is_some(),
             drains: self.control.drains(),
-            tuning: &self.tuning,
+            node_settings: &self.node_settings,
             answers: &pass.answers,
             now: self.host.clock.monotonic(),
         };
@@ -261,7 +261,7 @@ impl<C: ControlPlane> Agent<C> {
     /// Takes an error: a broken state ends the agent, all else is told and waited out.
     async fn bear(&mut self, error: AgentError) -> Result<Turn, AgentError> {
         let fault = error.fault();
-        if fault.class == Class::Fatal {
+        if fault.class == FaultClass::Fatal {
             return Err(error);
         }
         let goes_down = self.memory.down.is_asked();

@@ -6,7 +6,7 @@ use crate::decide::inputs::{Answers, Memory};
 use crate::decide::mode::{Reboots, Until};
 use crate::host::Host;
 use crate::journal::Journal;
-use crate::model::{HostSpec, Observation, Tuning};
+use crate::model::{HostSpec, NodeSettings, Observation};
 use crate::observe::{machine, managed};
 use crate::report::Health;
 use crate::telemetry::Telemetry;
@@ -31,7 +31,7 @@ pub struct Agent<C> {
     pub(super) until: Until,
     pub(super) reboots: Reboots,
     pub(super) health: Health,
-    pub(super) tuning: Tuning,
+    pub(super) node_settings: NodeSettings,
     pub(super) settings: Reread,
     pub(super) hinted: Option<String>,
     pub(super) memory: Memory,
@@ -89,7 +89,7 @@ impl<C: ControlPlane> Agent<C> {
             until: Until::Stopped,
             reboots: Reboots::Asked,
             health,
-            tuning: Tuning::default(),
+            node_settings: NodeSettings::default(),
             settings: Reread::default(),
             hinted: None,
             memory: Memory::new(Until::Stopped, node),

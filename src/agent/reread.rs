@@ -2,27 +2,27 @@
 
 use std::fmt;
 
-use crate::model::Tuning;
+use crate::model::NodeSettings;
 use crate::update::Fault;
 
 /// Reads the settings of this node.
-pub struct Reread(Box<dyn Fn() -> Result<Tuning, Fault>>);
+pub struct Reread(Box<dyn Fn() -> Result<NodeSettings, Fault>>);
 
 impl Reread {
     /// Takes what reads them.
-    pub fn new(read: impl Fn() -> Result<Tuning, Fault> + 'static) -> Self {
+    pub fn new(read: impl Fn() -> Result<NodeSettings, Fault> + 'static) -> Self {
         Self(Box::new(read))
     }
 
     /// Reads them.
-    pub(super) fn read(&self) -> Result<Tuning, Fault> {
+    pub(super) fn read(&self) -> Result<NodeSettings, Fault> {
         (self.0)()
     }
 }
 
 impl Default for Reread {
     fn default() -> Self {
-        Self::new(|| Ok(Tuning::default()))
+        Self::new(|| Ok(NodeSettings::default()))
     }
 }
 

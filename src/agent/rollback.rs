@@ -14,7 +14,7 @@ impl<C: ControlPlane> Agent<C> {
         match self.host.os.drop_rollback().await {
             Ok(()) => {
                 self.memory.kept = Kept::Given;
-                let seconds = self.tuning.keep_rollback.unwrap_or_default().as_secs();
+                let seconds = self.node_settings.keep_rollback.unwrap_or_default().as_secs();
                 info!(
                     MESSAGE_ID = message::ROLLBACK_DROPPED,
                     "the node was healthy for {seconds} s: the deployment before the booted one is given up"

@@ -28,7 +28,7 @@ impl<C: ControlPlane> Agent<C> {
     pub(super) fn reload(&mut self) -> Result<(), AgentError> {
         self.telemetry.notify.reloading(self.host.clock.monotonic_micros());
         if self.read_settings() {
-            info!(MESSAGE_ID = message::RELOADED, "the settings were read again: {:?}", self.tuning);
+            info!(MESSAGE_ID = message::RELOADED, "the settings were read again: {:?}", self.node_settings);
         }
         self.telemetry.notify.reloaded();
         self.memory.retry.ask(Ask::Person);
@@ -37,10 +37,10 @@ impl<C: ControlPlane> Agent<C> {
 
     fn read_settings(&mut self) -> bool {
         match self.settings.read() {
-            Ok(tuning) => {
-                self.host.limits = tuning.os;
-                self.host.soft_reboot = tuning.soft_reboot;
-                self.tuning = tuning;
+            Ok(node_settings) => {
+                self.host.limits = node_settings.os;
+                self.host.soft_reboot = node_settings.soft_reboot;
+                self.node_settings = node_settings;
                 true
             }
             Err(fault) => {
@@ -69,7 +69,7 @@ impl<C: ControlPlane> Agent<C> {
                     info!(MESSAGE_ID = message::TARGET, MCA_CONFIG = %target.config, "wanted: {}{image}", target.config);
                 }
                 self.health.wanted = wanted;
-                self.memory.pace.reset();
+                self.memory.backoff.reset();
             }
             Ok(_) => {}
             Err(error) if error.is_away() => {}

@@ -23,8 +23,8 @@ use crate::control::Drained;
 use crate::host::systemd::tests::double::Double;
 use crate::host::systemd::tests::peers;
 use crate::host::{FailPoints, Host, HostError, Root};
-use crate::model::observation::{Booted, Carries, LocalPackages, OsSeen};
-use crate::model::{Class, ConfigName, Target, message};
+use crate::model::observation::{Booted, EmbeddedConfig, LocalPackages, ObservedOs};
+use crate::model::{ConfigName, FaultClass, Target, message};
 use crate::report::{NodeReport, State};
 
 /// Far longer than any of this takes.
@@ -278,7 +278,7 @@ async fn every_phase_is_a_line_of_the_journal() {
     // A pull that fails leads to a roll-back.
     let failed = || {
         let (object, cause, next) = (image("b").to_string(), "it is a test".to_owned(), "Wait.".to_owned());
-        Err(HostError::Os { object, cause, class: Class::Degraded, reason: "ImageNotBootable", next })
+        Err(HostError::Os { object, cause, class: FaultClass::Degraded, reason: "ImageNotBootable", next })
     };
     let os =
         Played { pulled: Box::new(move || Box::pin(async move { failed() })), ..Played::running(image("a")) };
@@ -303,10 +303,10 @@ async fn every_phase_is_a_line_of_the_journal() {
     let booted = Booted {
         image: Some(wanted.clone()),
         deployment: "os-2.0".to_owned(),
-        carries: Carries::Unknown,
+        carries: EmbeddedConfig::Unknown,
         local: LocalPackages::default(),
     };
-    *os.seen.borrow_mut() = OsSeen::Deployments { booted, staged: None, next: None };
+    *os.seen.borrow_mut() = ObservedOs::Deployments { booted, staged: None, next: None };
     until(&desk, &mut agent(os), "the new image", is_done("rendered-c")).await;
     assert_eq!(lines.phases("rendered-c", Some(&image_text)), ["verifying"]);
 }

@@ -26,10 +26,10 @@ use super::{Agent, AgentError};
 use crate::control::ControlPlane;
 use crate::host::Host;
 use crate::host::health::{self, Checklist};
-use crate::model::pace::Pace;
+use crate::model::backoff::Backoff;
+use crate::model::node_settings::HealthRules;
 use crate::model::text::chain;
-use crate::model::tuning::HealthRules;
-use crate::model::{Class, Observation, UnitName, message};
+use crate::model::{FaultClass, Observation, UnitName, message};
 use crate::report::report;
 use crate::update::record::Trial;
 use crate::update::resume::{is_unproven, not_fallen_back, unproven};
@@ -55,7 +55,7 @@ impl<C: ControlPlane> Agent<C> {
     pub(super) async fn prove(&mut self, pass: &mut Pass) -> Result<Next, AgentError> {
         let Some(record) = self.journal.record().cloned() else { return Ok(Next::LookAgain) };
         let seen = &pass.seen;
-        let rules = self.tuning.health.clone();
+        let rules = self.node_settings.health.clone();
         let demands = match Checklist::of(&self.host.root, rules.units.as_ref()) {
             Ok(list) if list.is_empty() => {
                 pass.answers.trial = Some(Ok(()));
@@ -121,8 +121,8 @@ impl<C: ControlPlane> Agent<C> {
         let tell = |what: String| {
             sender.send_if_modified(|told| told.replace(what.clone()).as_ref() != Some(&what));
         };
-        let pace = Pace::of_work(&health.node);
-        let work = attempts(host, rules.units.as_ref(), Instant::now() + left, pace, &tell);
+        let backoff = Backoff::for_work(&health.node);
+        let work = attempts(host, rules.units.as_ref(), Instant::now() + left, backoff, &tell);
         tokio::pin!(work);
         loop {
             tokio::select! {
@@ -157,7 +157,7 @@ impl<C: ControlPlane> Agent<C> {
                 self.end_count();
                 pass.answers.has_fallen_back = true;
             }
-            Err(error) if error.class() == Class::Retry => {
+            Err(error) if error.class() == FaultClass::Retry => {
                 warn!(
                     MESSAGE_ID = message::FALL_BACK_FAILED,
                     MCA_FAULT = error.reason(),
@@ -201,7 +201,7 @@ async fn attempts(
     host: &Host,
     units: Option<&BTreeSet<UnitName>>,
     deadline: Instant,
-    mut pace: Pace,
+    mut backoff: Backoff,
     tell: &dyn Fn(String),
 ) -> Result<(), Ill> {
     let mut first = true;
@@ -220,7 +220,7 @@ async fn attempts(
         }
         tell(ill.join("; "));
         // Nothing tells that a program would end otherwise now.
-        tokio::time::sleep(pace.next_wait().min((left / 2).max(SHORTEST_WAIT))).await;
+        tokio::time::sleep(backoff.next_wait().min((left / 2).max(SHORTEST_WAIT))).await;
         if Instant::now() >= deadline {
             return Err(ill);
         }

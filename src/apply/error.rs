@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::host::HostError;
-use crate::model::{Class, ImageRef};
+use crate::model::{FaultClass, ImageRef};
 
 /// What the work on the next deployment took too much of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,14 +108,14 @@ impl ApplyError {
     }
 
     /// Returns the class.
-    pub fn class(&self) -> Class {
+    pub fn class(&self) -> FaultClass {
         match self {
             Self::Host { source, .. } | Self::Originals { source, .. } | Self::Stage { source, .. } => {
                 source.class()
             }
             // Staging again may heal it: someone else staged in between.
-            Self::WrongImage { .. } | Self::Late { .. } => Class::Retry,
-            Self::NotInConfig { .. } => Class::Fatal,
+            Self::WrongImage { .. } | Self::Late { .. } => FaultClass::Retry,
+            Self::NotInConfig { .. } => FaultClass::Fatal,
         }
     }
 

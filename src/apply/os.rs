@@ -10,8 +10,8 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::host::{Credentials, Host, HostError, OsProgress, StageRequest, left_behind};
 use crate::model::HostSpec;
+use crate::model::node_settings::SoftReboot;
 use crate::model::observation::Staged;
-use crate::model::tuning::SoftReboot;
 use crate::plan::{Op, Step};
 
 use super::ApplyError;

@@ -34,7 +34,7 @@ pub(super) struct Arguments {
     #[command(flatten)]
     host: HostFlags,
     #[command(flatten)]
-    tuning: SettingsFlags,
+    node_settings: SettingsFlags,
     /// Who reboots
     #[arg(long, value_enum, default_value_t = RebootBy::Logind)]
     reboot_by: RebootBy,
@@ -63,8 +63,8 @@ pub(super) fn run(arguments: &Arguments, settings: &Settings) -> Result<u8, CliE
         let journal = Journal::open(host.root.clone(), points.clone())?;
         last_report::mark_stopped(&host.root);
         let telemetry = telemetry(settings, &host, Vec::new(), LastReport::default())?;
-        let tuning = arguments.tuning.open()?.read(&host.root)?;
-        let settings = Reread::new(move || Ok(tuning.clone()));
+        let node_settings = arguments.node_settings.open()?.read(&host.root)?;
+        let settings = Reread::new(move || Ok(node_settings.clone()));
         let mut agent = Agent::new(host, journal, control, telemetry, Stop::never(), &machine_name())
             .with(Until::Settled, reboots)
             .governed(settings);

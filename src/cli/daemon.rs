@@ -52,7 +52,7 @@ pub(super) struct Arguments {
     #[command(flatten)]
     listen: ListenFlags,
     #[command(flatten)]
-    tuning: SettingsFlags,
+    node_settings: SettingsFlags,
     /// Who reboots: logind, or a supervisor that plays it when the agent exits
     #[arg(long, value_enum, default_value_t = RebootBy::Logind)]
     reboot_by: RebootBy,
@@ -88,10 +88,10 @@ pub(super) fn run(arguments: &Arguments, settings: &Settings) -> Result<u8, CliE
         let (source, node) = named(source(arguments, settings)?, arguments, settings);
         // Opened before: the certificate of the listener is a file of the container.
         let own = Root::open(Path::new("/"))?;
-        let tuning = arguments.tuning.open()?;
+        let node_settings = arguments.node_settings.open()?;
         let entered = arguments.root_mount.as_deref().map(enter).transpose()?.unwrap_or_default();
         let host = arguments.host.open_entered(arguments.reboot_by, settings.points.clone(), entered)?;
-        let setting = Setting { arguments, settings, tuning: &tuning, node: &node, own: &own };
+        let setting = Setting { arguments, settings, node_settings: &node_settings, node: &node, own: &own };
         match source {
             Source::Directory(path) => {
                 let control = Directory::open(&path)?;
@@ -126,7 +126,7 @@ pub(super) fn run(arguments: &Arguments, settings: &Settings) -> Result<u8, CliE
 struct Setting<'a> {
     arguments: &'a Arguments,
     settings: &'a Settings,
-    tuning: &'a SettingsFile,
+    node_settings: &'a SettingsFile,
     node: &'a str,
     /// The file system that the process was started in.
     own: &'a Root,
@@ -143,7 +143,7 @@ impl Setting<'_> {
     ) -> Result<u8, CliError> {
         let journal = Journal::open(host.root.clone(), self.settings.points.clone())?;
         let stop = Stop::signals().map_err(|source| CliError::Setup { what: "register signals", source })?;
-        let reread = self.tuning.reread(&host.root);
+        let reread = self.node_settings.reread(&host.root);
         last_report::mark_stopped(&host.root);
         let last = last_report::keeper(&host.root, &follows(self.arguments));
         let telemetry = telemetry(self.settings, &host, readings, last)?;

@@ -5,7 +5,7 @@ use crate::control::ControlError;
 use crate::host::HostError;
 use crate::journal::JournalError;
 use crate::model::text::chain;
-use crate::model::{Class, ModelError};
+use crate::model::{FaultClass, ModelError};
 use crate::observe::ObserveError;
 use crate::plan::Irreconcilable;
 use crate::settings::SettingsError;
@@ -72,7 +72,7 @@ impl CliError {
     pub(super) fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) | Self::Settings(_) | Self::Input { .. } => 2,
-            Self::Irreconcilable(_) => Class::Unreconcilable.exit_code(),
+            Self::Irreconcilable(_) => FaultClass::Unreconcilable.exit_code(),
             Self::Agent(error) => error.class().exit_code(),
             Self::Journal(error) => error.class().exit_code(),
             Self::Model(error) => error.class().exit_code(),

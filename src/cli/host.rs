@@ -17,7 +17,7 @@ use crate::host::power::{Logind, Power, Supervised};
 use crate::host::root::Root;
 use crate::host::systemd::Systemd;
 use crate::host::{Entered, Host};
-use crate::model::tuning::{OsLimits, SoftReboot};
+use crate::model::node_settings::{OsLimits, SoftReboot};
 
 /// The exit code that tells a supervisor to play the reboot (as `systemd-nspawn` does for a guest's).
 pub(super) const REBOOT_WANTED: u8 = 133;

@@ -11,7 +11,7 @@ use crate::control::directory::Directory;
 use crate::host::Root;
 use crate::journal::state;
 use crate::journal::stored::Stored;
-use crate::model::observation::Carries;
+use crate::model::observation::EmbeddedConfig;
 use crate::model::{ConfigName, Facts, HostSpec, Target};
 use crate::observe::facts;
 use crate::plan::differences::taken_over;
@@ -88,7 +88,7 @@ async fn decide(arguments: &Arguments) -> Result<Decided, CliError> {
         (from, facts)
     };
     if let Some(name) = &arguments.image_config {
-        facts.carries = Carries::Config(ConfigName::new(name.as_str())?);
+        facts.carries = EmbeddedConfig::Config(ConfigName::new(name.as_str())?);
     }
     let outcome = plan(&from, &to, &facts, &policy);
     let origin = Some(from.target()).filter(|_| !from.is_unmanaged());

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::CliError;
 use crate::agent::Reread;
 use crate::host::Root;
-use crate::model::Tuning;
+use crate::model::NodeSettings;
 use crate::settings::file::{self, FileError, PLACE};
 use crate::update::Fault;
 
@@ -47,7 +47,7 @@ impl SettingsFlags {
 
 impl SettingsFile {
     /// Reads them for a person who waits.
-    pub(super) fn read(&self, root: &Root) -> Result<Tuning, CliError> {
+    pub(super) fn read(&self, root: &Root) -> Result<NodeSettings, CliError> {
         self.reader(root)().map_err(|error| CliError::Usage(format!("{error}. {}", error.next())))
     }
 
@@ -59,7 +59,7 @@ impl SettingsFile {
         })
     }
 
-    fn reader(&self, root: &Root) -> impl Fn() -> Result<Tuning, FileError> + use<> {
+    fn reader(&self, root: &Root) -> impl Fn() -> Result<NodeSettings, FileError> + use<> {
         let usual = || Named { root: root.clone(), path: PLACE.to_owned(), shown: PLACE.to_owned() };
         let Named { root, path, shown } = self.0.clone().unwrap_or_else(usual);
         move || file::read(&root, &path, &shown)

@@ -2,7 +2,7 @@
 
 use super::kube::KubeError;
 use crate::host::HostError;
-use crate::model::{Class, ConfigName, ModelError};
+use crate::model::{ConfigName, FaultClass, ModelError};
 
 /// A target that can't be read, or a report that can't be written.
 #[derive(Debug, thiserror::Error)]
@@ -87,17 +87,17 @@ impl ControlError {
     }
 
     /// Returns what it means for the node.
-    pub fn class(&self) -> Class {
+    pub fn class(&self) -> FaultClass {
         match self {
             Self::Host(error) => error.class(),
             Self::Invalid { source, .. } => source.class(),
             Self::Kube(error) => error.class(),
-            Self::Missing { .. } | Self::Misnamed { .. } => Class::Degraded,
+            Self::Missing { .. } | Self::Misnamed { .. } => FaultClass::Degraded,
             // Its coming is not watched: it is asked for again.
             Self::NotInCluster { .. }
             | Self::Awaited { .. }
             | Self::NotCordoned { .. }
-            | Self::PolicyNotReady { .. } => Class::Retry,
+            | Self::PolicyNotReady { .. } => FaultClass::Retry,
         }
     }
 

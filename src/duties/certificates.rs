@@ -11,7 +11,7 @@ use tracing::info;
 use super::file::{Wanted, ended, write};
 use crate::host::{HostError, Root};
 use crate::model::certificates::RegistryName;
-use crate::model::{ClusterTrust, Contents, FileMode, FileSeen, ManagedPath, message};
+use crate::model::{ClusterTrust, Contents, FileMode, ManagedPath, ObservedFile, message};
 
 /// Whom the kubelet lets in.
 pub const KUBELET_CA: &str = "/etc/kubernetes/kubelet-ca.crt";
@@ -77,7 +77,7 @@ impl There {
     fn look(root: &Root) -> Result<Self, HostError> {
         let mut modes = BTreeMap::new();
         for path in [KUBELET_CA, CLOUD_CA] {
-            if let FileSeen::Regular { mode, .. } = root.seen(path)?
+            if let ObservedFile::Regular { mode, .. } = root.seen(path)?
                 && let Some(mode) = FileMode::new(i64::from(mode & 0o777))
             {
                 modes.insert(path, mode);
@@ -92,8 +92,8 @@ impl There {
 fn with_ca(root: &Root) -> Result<BTreeSet<String>, HostError> {
     let mut found = BTreeSet::new();
     for name in root.list(REGISTRIES)? {
-        if root.seen(&format!("{REGISTRIES}/{name}"))? == FileSeen::Directory
-            && matches!(root.seen(&ca_of(&name))?, FileSeen::Regular { .. })
+        if root.seen(&format!("{REGISTRIES}/{name}"))? == ObservedFile::Directory
+            && matches!(root.seen(&ca_of(&name))?, ObservedFile::Regular { .. })
         {
             found.insert(name);
         }

@@ -1,7 +1,7 @@
 //! What can keep a duty from its end.
 
 use crate::host::HostError;
-use crate::model::{Class, ModelError};
+use crate::model::{FaultClass, ModelError};
 
 /// A duty that is not done. It is tried again; nothing else waits for it.
 #[derive(Debug, thiserror::Error)]
@@ -19,7 +19,7 @@ pub enum DutyError {
 
 impl DutyError {
     /// Returns the class.
-    pub fn class(&self) -> Class {
+    pub fn class(&self) -> FaultClass {
         match self {
             Self::Certificates(error) | Self::PullSecret(error) => error.class(),
             Self::Registry(error) => error.class(),

@@ -10,7 +10,7 @@
 use super::durable::{self, Change, Run, Want};
 use super::{FailPoints, HostError, Root};
 use crate::model::image::PULL_SECRETS;
-use crate::model::{Contents, FileMode, FileSeen, HostSpec, ManagedPath};
+use crate::model::{Contents, FileMode, HostSpec, ManagedPath, ObservedFile};
 
 /// The reason of a registry's refusal, as in [`super::os`].
 const REFUSED: &str = "ImagePullUnauthorized";
@@ -44,7 +44,7 @@ impl AuthFile {
     /// Says whether an administrator's own file is found there first.
     fn is_taken(self, root: &Root) -> Result<bool, HostError> {
         for place in self.up_to() {
-            if matches!(root.seen(place.path())?, FileSeen::Regular { .. }) {
+            if matches!(root.seen(place.path())?, ObservedFile::Regular { .. }) {
                 return Ok(true);
             }
         }
@@ -109,7 +109,7 @@ impl Credentials {
 
     fn named(root: &Root, to: &HostSpec, place: AuthFile) -> Result<String, HostError> {
         for own in place.up_to() {
-            if matches!(root.seen(own.path())?, FileSeen::Regular { .. }) {
+            if matches!(root.seen(own.path())?, ObservedFile::Regular { .. }) {
                 return Ok(format!("with the credentials in {}", own.path()));
             }
         }
@@ -124,7 +124,7 @@ impl Credentials {
     pub fn link(&self, root: &Root, place: AuthFile, points: &FailPoints) -> Result<(), HostError> {
         for at in place.up_to() {
             // Another backend's link, or MCD's, would hide this one.
-            let hides = *at != place && matches!(root.seen(at.path())?, FileSeen::Symlink { .. });
+            let hides = *at != place && matches!(root.seen(at.path())?, ObservedFile::Symlink { .. });
             if *at == place || hides {
                 let change = Change::new(at.path(), 0, Want::Link { target: self.path.to_string() });
                 durable::carry_out(root, std::slice::from_ref(&change), Run::First, points)?;

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::model::Class;
+use crate::model::FaultClass;
 
 /// Write permission of the group and of everybody.
 pub(in crate::host) const OTHERS_MAY_WRITE: u32 = 0o022;
@@ -143,7 +143,7 @@ pub enum HostError {
         /// What happened.
         cause: String,
         /// What it means for the node.
-        class: Class,
+        class: FaultClass,
         /// A bounded word for events and metric labels.
         reason: &'static str,
         /// What a person does next.
@@ -158,14 +158,14 @@ impl HostError {
     }
 
     /// Returns the class.
-    pub fn class(&self) -> Class {
+    pub fn class(&self) -> FaultClass {
         match self {
             Self::Io { action, source, .. } => match Trouble::of(action, source) {
-                Trouble::Full | Trouble::Watches | Trouble::Passing => Class::Retry,
-                Trouble::ReadOnly | Trouble::Lasting => Class::Degraded,
+                Trouble::Full | Trouble::Watches | Trouble::Passing => FaultClass::Retry,
+                Trouble::ReadOnly | Trouble::Lasting => FaultClass::Degraded,
             },
             Self::Command { .. } | Self::Bus { .. } | Self::NotStopped { .. } | Self::Timeout { .. } => {
-                Class::Retry
+                FaultClass::Retry
             }
             Self::UnsafeDirectory { .. }
             | Self::UnsafeFile { .. }
@@ -175,7 +175,7 @@ impl HostError {
             | Self::UnknownAccount { .. }
             | Self::Unit { .. }
             | Self::Job { .. }
-            | Self::NoBackend { .. } => Class::Degraded,
+            | Self::NoBackend { .. } => FaultClass::Degraded,
             Self::Os { class, .. } => *class,
         }
     }

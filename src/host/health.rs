@@ -16,7 +16,7 @@ use super::root::Root;
 use super::systemd::transient::{Program, Transients};
 use super::systemd::{Systemd, UnitLinks, known};
 use crate::model::UnitName;
-use crate::model::observation::{EnabledSeen, FileSeen};
+use crate::model::observation::{ObservedFile, UnitFileState};
 
 /// Where the checks are.
 const CHECKS: &str = "/etc/machine-config-agent/health.d";
@@ -68,12 +68,12 @@ impl Checklist {
         names.sort_unstable();
         for name in names {
             match root.seen(&format!("{CHECKS}/{name}"))? {
-                FileSeen::Regular { mode, .. } if mode & EXECUTABLE != 0 => list.checks.push(name),
-                FileSeen::Regular { .. }
-                | FileSeen::Absent
-                | FileSeen::Symlink { .. }
-                | FileSeen::Directory
-                | FileSeen::Special => list.ignored.push(name),
+                ObservedFile::Regular { mode, .. } if mode & EXECUTABLE != 0 => list.checks.push(name),
+                ObservedFile::Regular { .. }
+                | ObservedFile::Absent
+                | ObservedFile::Symlink { .. }
+                | ObservedFile::Directory
+                | ObservedFile::Special => list.ignored.push(name),
             }
         }
         Ok(list)
@@ -88,7 +88,7 @@ impl Checklist {
 fn kubelet(root: &Root) -> Result<Option<UnitName>, HostError> {
     let unit = known(KUBELET)?;
     let seen = UnitLinks::load(root)?.seen(&unit)?;
-    Ok((seen.enabled == EnabledSeen::Enabled).then_some(unit))
+    Ok((seen.enabled == UnitFileState::Enabled).then_some(unit))
 }
 
 /// Runs a check, no longer than given; returns how it ended when that was not well.

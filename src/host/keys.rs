@@ -4,7 +4,7 @@ use super::HostError;
 use super::accounts::User;
 use super::root::Root;
 use crate::model::users::KEYS_FILE;
-use crate::model::{FileSeen, ManagedPath};
+use crate::model::{ManagedPath, ObservedFile};
 
 /// What the agent itself makes is closed to others (MCD-158).
 const PRIVATE: u32 = 0o700;
@@ -18,7 +18,7 @@ const ASIDE: &str = ".ssh.mca-foreign";
 /// A `.ssh` of root is handed over. One of any other user may hold that user's keys: it is moved aside, because its
 /// keys must not open this account (MCD-159 removes it).
 pub fn prepare(root: &Root, home: &str, user: &User) -> Result<(), HostError> {
-    if root.seen(home)? == FileSeen::Absent {
+    if root.seen(home)? == ObservedFile::Absent {
         root.own_dir(home, PRIVATE, user.uid, user.gid)?;
     }
     let ssh = format!("{home}/.ssh");

@@ -24,7 +24,7 @@ use super::finalisation::FINALISER;
 use super::saved::Saved;
 use super::systemd::{LastProgram, ServiceOutcome, Systemd, UnitLinks, known};
 use super::{HostError, Root, mounts};
-use crate::model::{FileMode, FileSeen, ManagedPath, UnitName};
+use crate::model::{FileMode, ManagedPath, ObservedFile, UnitName};
 
 /// The verb of the second executable that brings it over.
 pub const BRING_OVER_VERB: &str = "bring-over";
@@ -116,8 +116,8 @@ fn is_left(root: &Root, deployment: &str, path: &ManagedPath) -> Result<bool, Ho
     let Some(below) = path.as_str().strip_prefix("/etc/") else { return Ok(false) };
     let live = root.seen(path.as_str())?;
     let is_file = match &live {
-        FileSeen::Regular { .. } | FileSeen::Symlink { .. } => true,
-        FileSeen::Absent | FileSeen::Directory | FileSeen::Special => false,
+        ObservedFile::Regular { .. } | ObservedFile::Symlink { .. } => true,
+        ObservedFile::Absent | ObservedFile::Directory | ObservedFile::Special => false,
     };
     Ok(is_file
         && root.real_path(path.as_str())? == path.as_str()

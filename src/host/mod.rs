@@ -48,7 +48,7 @@ pub use power::{Power, Rebooting};
 pub use root::Root;
 pub use systemd::Systemd;
 
-use crate::model::tuning::{OsLimits, SoftReboot};
+use crate::model::node_settings::{OsLimits, SoftReboot};
 
 use os::NotImageBased;
 use power::Supervised;

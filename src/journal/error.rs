@@ -1,7 +1,7 @@
 //! What can go wrong with the agent's own state.
 
 use crate::host::HostError;
-use crate::model::{Class, ConfigName, ModelError};
+use crate::model::{ConfigName, FaultClass, ModelError};
 use crate::update::IllegalEdge;
 
 /// A journal that can't be read or written.
@@ -72,17 +72,17 @@ pub enum JournalError {
 
 impl JournalError {
     /// Returns what it means for the node.
-    pub fn class(&self) -> Class {
+    pub fn class(&self) -> FaultClass {
         match self {
             Self::Host(error) | Self::Mcd(error) => error.class(),
-            Self::Locked { .. } => Class::Degraded,
+            Self::Locked { .. } => FaultClass::Degraded,
             Self::Unreadable { .. }
             | Self::Invalid { .. }
             | Self::Newer { .. }
             | Self::Lost { .. }
             | Self::Model(_)
             | Self::Edge(_)
-            | Self::NoUpdate { .. } => Class::Fatal,
+            | Self::NoUpdate { .. } => FaultClass::Fatal,
         }
     }
 

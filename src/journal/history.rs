@@ -16,7 +16,7 @@ use tracing::warn;
 use super::{JournalError, STATE_MODE, state, stored};
 use crate::host::root::Root;
 use crate::model::text::chain;
-use crate::model::{Class, Target, Timestamp};
+use crate::model::{FaultClass, Target, Timestamp};
 use crate::update::resume::held;
 use crate::update::{Fault, Record};
 
@@ -250,7 +250,7 @@ fn read(root: &Root, name: &str) -> Result<Found, JournalError> {
     let bytes = match root.read(&path) {
         Ok(Some(bytes)) => bytes,
         Ok(None) => return Ok(Found::Nothing),
-        Err(error) if error.class() == Class::Retry => return Err(error.into()),
+        Err(error) if error.class() == FaultClass::Retry => return Err(error.into()),
         Err(error) => return Ok(Found::Damaged(error.into())),
     };
     Ok(match serde_json::from_slice(&bytes) {

@@ -110,7 +110,7 @@ async fn memory_stays_as_the_disk_when_record_cannot_be_written() {
     assert!(matches!(error, JournalError::Host(_)), "{error}");
     assert_eq!(phase(&journal), Some(Phase::Planned));
     assert!(!lent(&mut journal).await, "an effect without a record");
-    let fault = Fault::of(crate::model::Class::Retry, "Test", &error, "nothing");
+    let fault = Fault::of(crate::model::FaultClass::Retry, "Test", &error, "nothing");
     journal.fail(fault.clone(), Some(&Event::RollBack), now()).unwrap_err();
     journal.note(|record| record.fault = Some(fault)).unwrap_err();
     assert_eq!(journal.record().and_then(|record| record.fault.clone()), None);
@@ -370,7 +370,7 @@ fn held_update_is_in_the_history() {
 }
 
 fn fault(reason: &str) -> Fault {
-    Fault::of(crate::model::Class::Degraded, reason, &fmt_error(), "nothing")
+    Fault::of(crate::model::FaultClass::Degraded, reason, &fmt_error(), "nothing")
 }
 
 fn fmt_error() -> std::fmt::Error {

@@ -1,7 +1,7 @@
 //! What keeps the agent from knowing its host.
 
 use crate::host::HostError;
-use crate::model::{Class, ImageRef, ModelError};
+use crate::model::{FaultClass, ImageRef, ModelError};
 
 /// A failed look at the host.
 #[derive(Debug, thiserror::Error)]
@@ -50,10 +50,10 @@ impl ObserveError {
     }
 
     /// Returns the class.
-    pub fn class(&self) -> Class {
+    pub fn class(&self) -> FaultClass {
         match self {
             Self::Host { source, .. } | Self::Image { source, .. } => source.class(),
-            Self::Home { .. } => Class::Degraded,
+            Self::Home { .. } => FaultClass::Degraded,
         }
     }
 

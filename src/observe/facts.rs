@@ -8,8 +8,8 @@ use crate::host::os::Preflight;
 use crate::host::systemd::UnitLinks;
 use crate::host::{Credentials, Host, HostError, Root, saved};
 use crate::model::image::Transport;
-use crate::model::observation::{Booted, Carries, FipsSeen, OsSeen, UnitSeen};
-use crate::model::{Facts, FileSeen, HostSpec, ImageRef, ManagedPath, UnitName};
+use crate::model::observation::{Booted, EmbeddedConfig, ObservedFips, ObservedOs, ObservedUnit};
+use crate::model::{Facts, HostSpec, ImageRef, ManagedPath, ObservedFile, UnitName};
 
 use super::{ObserveError, observe, paths};
 
@@ -34,12 +34,12 @@ pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts,
         (Some(_) | None, _) => None,
     };
     let carries = match (&to.image, seen.os.booted()) {
-        (None, _) | (_, None) => Carries::Unknown,
+        (None, _) | (_, None) => EmbeddedConfig::Unknown,
         (Some(_), Some(booted)) => asked.unwrap_or_else(|| booted.carries.clone()),
     };
     let local = match seen.os {
-        OsSeen::NotImageBased => BTreeSet::new(),
-        OsSeen::Deployments { .. } => {
+        ObservedOs::NotImageBased => BTreeSet::new(),
+        ObservedOs::Deployments { .. } => {
             chosen(&paths, "the local changes", |path| differs_from_image(root, path, seen.files.get(path)))?
         }
     };
@@ -68,7 +68,7 @@ fn companions(
     root: &Root,
     from: &HostSpec,
     to: &HostSpec,
-) -> Result<BTreeMap<UnitName, BTreeMap<UnitName, UnitSeen>>, ObserveError> {
+) -> Result<BTreeMap<UnitName, BTreeMap<UnitName, ObservedUnit>>, ObserveError> {
     let failed = || ObserveError::of("the units");
     let links = UnitLinks::load(root).map_err(failed())?;
     let mut found = BTreeMap::new();
@@ -113,17 +113,21 @@ fn chosen(
 }
 
 /// Says whether the live version differs from the booted image's own: the ostree merge keeps it then.
-fn differs_from_image(root: &Root, path: &ManagedPath, live: Option<&FileSeen>) -> Result<bool, HostError> {
+fn differs_from_image(
+    root: &Root,
+    path: &ManagedPath,
+    live: Option<&ObservedFile>,
+) -> Result<bool, HostError> {
     let Some(below) = path.as_str().strip_prefix("/etc/") else { return Ok(false) };
     let own = root.seen(&format!("/usr/etc/{below}"))?;
     Ok(live != Some(&own))
 }
 
-fn fips(root: &Root) -> Result<FipsSeen, ObserveError> {
+fn fips(root: &Root) -> Result<ObservedFips, ObserveError> {
     let text = root.read_text(FIPS).map_err(ObserveError::of("the FIPS mode"))?;
     Ok(match text.as_deref().map(str::trim) {
-        Some("1") => FipsSeen::On,
-        Some("0") => FipsSeen::Off,
-        Some(_) | None => FipsSeen::Unknown,
+        Some("1") => ObservedFips::On,
+        Some("0") => ObservedFips::Off,
+        Some(_) | None => ObservedFips::Unknown,
     })
 }

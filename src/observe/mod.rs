@@ -13,9 +13,9 @@ use crate::host::accounts::{self, Accounts};
 use crate::host::boot_counter::BootCounter;
 use crate::host::systemd::UnitLinks;
 use crate::host::{Host, Root, keys};
-use crate::model::observation::CoreSeen;
+use crate::model::observation::ObservedCore;
 use crate::model::users::{CORE, KEYS_FILE};
-use crate::model::{FileSeen, HostSpec, Karg, ManagedPath, Observation, Principal, UnitName};
+use crate::model::{HostSpec, Karg, ManagedPath, Observation, ObservedFile, Principal, UnitName};
 
 pub use error::ObserveError;
 pub use facts::facts;
@@ -37,7 +37,7 @@ pub async fn machine(host: &Host) -> Result<Observation, ObserveError> {
         files: BTreeMap::new(),
         units: BTreeMap::new(),
         stray_links: BTreeMap::new(),
-        core: CoreSeen::NoAccount,
+        core: ObservedCore::NoAccount,
         user_ids: BTreeMap::new(),
         group_ids: BTreeMap::new(),
     })
@@ -81,7 +81,7 @@ fn paths(specs: &[&HostSpec]) -> BTreeSet<ManagedPath> {
 fn files(
     root: &Root,
     paths: &BTreeSet<ManagedPath>,
-) -> Result<BTreeMap<ManagedPath, FileSeen>, ObserveError> {
+) -> Result<BTreeMap<ManagedPath, ObservedFile>, ObserveError> {
     let seen = |path: &ManagedPath| {
         let seen = root.seen(path.as_str()).map_err(ObserveError::of("the files"))?;
         Ok((path.clone(), seen))
@@ -92,7 +92,7 @@ fn files(
 fn units(
     links: &UnitLinks<'_>,
     specs: &[&HostSpec],
-) -> Result<BTreeMap<UnitName, crate::model::observation::UnitSeen>, ObserveError> {
+) -> Result<BTreeMap<UnitName, crate::model::observation::ObservedUnit>, ObserveError> {
     let names: BTreeSet<&UnitName> = specs.iter().flat_map(|spec| spec.units.keys()).collect();
     let seen = |name: &UnitName| {
         let seen = links.seen(name).map_err(ObserveError::of("the units"))?;
@@ -120,12 +120,12 @@ fn kargs(root: &Root) -> Result<Vec<Karg>, ObserveError> {
     Ok(Karg::split(&line.unwrap_or_default()))
 }
 
-fn core(root: &Root, accounts: &Accounts) -> Result<CoreSeen, ObserveError> {
-    let Some(user) = accounts.user(CORE) else { return Ok(CoreSeen::NoAccount) };
+fn core(root: &Root, accounts: &Accounts) -> Result<ObservedCore, ObserveError> {
+    let Some(user) = accounts.user(CORE) else { return Ok(ObservedCore::NoAccount) };
     let failed = || ObserveError::of("the account core");
     let keys_file = format!("{}/{KEYS_FILE}", user.home.trim_end_matches('/'));
     let keys_path = ManagedPath::new(keys_file).map_err(ObserveError::home(&user.home))?;
-    Ok(CoreSeen::Account {
+    Ok(ObservedCore::Account {
         keys: root.seen(keys_path.as_str()).map_err(failed())?,
         keys_path,
         uid: user.uid,

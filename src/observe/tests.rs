@@ -8,10 +8,12 @@ use std::path::Path;
 use super::*;
 use crate::host::os::{OsBackend, OsProgress, Preflight, StageRequest};
 use crate::host::{BoxFuture, FailPoints, HostError};
-use crate::model::observation::{Booted, Carries, EnabledSeen, FipsSeen, LocalPackages, OsSeen, Staged};
+use crate::model::observation::{
+    Booted, EmbeddedConfig, LocalPackages, ObservedFips, ObservedOs, Staged, UnitFileState,
+};
 use crate::model::units::{Enablement, Mask, UnitSpec};
 use crate::model::users::PasswordHash;
-use crate::model::{Class, ConfigName, Contents, FileMode, FileSpec, ImageRef, Owner, Sha256};
+use crate::model::{ConfigName, Contents, FaultClass, FileMode, FileSpec, ImageRef, Owner, Sha256};
 
 fn write(at: &Path, path: &str, text: &str) {
     let path = at.join(path);
@@ -61,17 +63,17 @@ async fn sees_files_units_the_account_and_the_kernel() {
     assert_eq!(seen.kargs.iter().map(Karg::as_str).collect::<Vec<_>>(), ["root=/dev/vda", "a=\"b c\""]);
     let motd = &seen.files[&ManagedPath::new("/etc/motd").unwrap()];
     assert!(
-        matches!(motd, FileSeen::Regular { sha256, len: 5, .. } if *sha256 == Sha256::of(b"hello")),
+        matches!(motd, ObservedFile::Regular { sha256, len: 5, .. } if *sha256 == Sha256::of(b"hello")),
         "{motd:?}"
     );
-    assert_eq!(seen.files[&ManagedPath::new("/etc/none").unwrap()], FileSeen::Absent);
-    assert_eq!(seen.units[&unit].enabled, EnabledSeen::Disabled);
+    assert_eq!(seen.files[&ManagedPath::new("/etc/none").unwrap()], ObservedFile::Absent);
+    assert_eq!(seen.units[&unit].enabled, UnitFileState::Disabled);
     assert_eq!(seen.user_ids, BTreeMap::from([("core".to_owned(), 1000)]));
-    let CoreSeen::Account { keys_path, keys, uid, gid, password, foreign: None } = seen.core else {
+    let ObservedCore::Account { keys_path, keys, uid, gid, password, foreign: None } = seen.core else {
         panic!("no account")
     };
     assert_eq!(keys_path.as_str(), "/home/core/.ssh/authorized_keys.d/ignition");
-    assert_eq!((keys, uid, gid, password), (FileSeen::Absent, 1000, 1001, Some(PasswordHash::locked())));
+    assert_eq!((keys, uid, gid, password), (ObservedFile::Absent, 1000, 1001, Some(PasswordHash::locked())));
 }
 
 #[derive(Debug)]
@@ -93,15 +95,15 @@ impl OsBackend for Booting {
         "booting"
     }
 
-    fn seen(&self) -> BoxFuture<'_, Result<OsSeen, HostError>> {
-        let carries = Carries::Config(ConfigName::new("rendered-a").unwrap());
+    fn seen(&self) -> BoxFuture<'_, Result<ObservedOs, HostError>> {
+        let carries = EmbeddedConfig::Config(ConfigName::new("rendered-a").unwrap());
         let booted = Booted {
             image: Some(self.runs.clone()),
             deployment: "os-1.0".to_owned(),
             carries,
             local: LocalPackages::default(),
         };
-        Box::pin(async { Ok(OsSeen::Deployments { booted, staged: None, next: None }) })
+        Box::pin(async { Ok(ObservedOs::Deployments { booted, staged: None, next: None }) })
     }
 
     fn preflight<'a>(
@@ -109,10 +111,10 @@ impl OsBackend for Booting {
         image: &'a ImageRef,
         _credentials: Option<&'a Contents>,
     ) -> BoxFuture<'a, Result<Preflight, HostError>> {
-        let carries = Carries::Config(ConfigName::new("asked-the-registry").unwrap());
+        let carries = EmbeddedConfig::Config(ConfigName::new("asked-the-registry").unwrap());
         Box::pin(async move {
             let (object, cause) = (image.to_string(), "manifest unknown".to_owned());
-            let (class, reason, next) = (Class::Degraded, "ImageNotFound", "Push it.");
+            let (class, reason, next) = (FaultClass::Degraded, "ImageNotFound", "Push it.");
             match self.answers {
                 Answers::Yes => Ok(Preflight { carries, download: None }),
                 Answers::No => Err(HostError::Os { object, cause, class, reason, next: next.to_owned() }),
@@ -164,17 +166,17 @@ async fn facts_tell_what_an_image_can_not_bring() {
     let names = |set: &BTreeSet<ManagedPath>| set.iter().map(ToString::to_string).collect::<Vec<_>>();
     assert_eq!(names(&seen.under_var), ["/home/core/a", "/var/b"]);
     assert_eq!(names(&seen.restorable), ["/etc/added", "/etc/changed", "/etc/deleted", "/etc/same"]);
-    assert_eq!((seen.fips, seen.carries), (FipsSeen::On, Carries::Unknown));
+    assert_eq!((seen.fips, seen.carries), (ObservedFips::On, EmbeddedConfig::Unknown));
 
     host.os = Box::new(Booting { runs: image("one.example/os", "a"), answers: Answers::Yes });
     // The same digest is the same image: nobody is asked.
     to.image = Some(image("two.example/os", "a"));
     let seen = facts(&host, &from, &to).await.unwrap();
     assert_eq!(names(&seen.local), ["/etc/added", "/etc/changed", "/etc/deleted"]);
-    assert_eq!(seen.carries, Carries::Config(ConfigName::new("rendered-a").unwrap()));
+    assert_eq!(seen.carries, EmbeddedConfig::Config(ConfigName::new("rendered-a").unwrap()));
     to.image = Some(image("one.example/os", "b"));
     let seen = facts(&host, &from, &to).await.unwrap();
-    assert_eq!(seen.carries, Carries::Config(ConfigName::new("asked-the-registry").unwrap()));
+    assert_eq!(seen.carries, EmbeddedConfig::Config(ConfigName::new("asked-the-registry").unwrap()));
 }
 
 /// The registry is asked before anything is planned, inside image mode and outside it; it has no answer for ever.
@@ -187,10 +189,10 @@ async fn an_image_that_can_not_be_had_is_told_before_a_plan() {
     let (from, mut to) = (spec("rendered-a", &[]), spec("rendered-b", &[]));
     host.os = Box::new(Booting { runs: image("a"), answers: Answers::No });
     to.os_image_url = Some(image("a"));
-    assert_eq!(facts(&host, &from, &to).await.unwrap().carries, Carries::Unknown, "nobody is asked");
+    assert_eq!(facts(&host, &from, &to).await.unwrap().carries, EmbeddedConfig::Unknown, "nobody is asked");
     to.os_image_url = Some(image("b"));
     let error = facts(&host, &from, &to).await.unwrap_err();
-    assert_eq!((error.class(), error.reason()), (Class::Degraded, "ImageNotFound"));
+    assert_eq!((error.class(), error.reason()), (FaultClass::Degraded, "ImageNotFound"));
     assert_eq!(error.to_string(), format!("failed to update OS to {}", image("b")));
     (to.image, to.os_image_url) = (Some(image("c")), Some(image("a")));
     assert_eq!(facts(&host, &from, &to).await.unwrap_err().reason(), "ImageNotFound");
@@ -198,5 +200,5 @@ async fn an_image_that_can_not_be_had_is_told_before_a_plan() {
     host.os = Box::new(Booting { runs: image("a"), answers: Answers::Never });
     host.limits.stall = std::time::Duration::from_millis(20);
     let error = facts(&host, &from, &to).await.unwrap_err();
-    assert_eq!((error.class(), error.reason()), (Class::Retry, "TimedOut"));
+    assert_eq!((error.class(), error.reason()), (FaultClass::Retry, "TimedOut"));
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::host::HostError;
-use crate::model::Class;
+use crate::model::FaultClass;
 
 /// An error of the sandbox.
 #[derive(Debug, thiserror::Error)]
@@ -92,7 +92,7 @@ impl SandboxError {
     }
 
     /// Returns the class.
-    pub fn class(&self) -> Class {
+    pub fn class(&self) -> FaultClass {
         match self {
             Self::Os(error) => error.class(),
             Self::Story { .. }
@@ -103,7 +103,7 @@ impl SandboxError {
             | Self::Damaged { .. }
             | Self::NoImage(_)
             | Self::Io { .. }
-            | Self::Child { .. } => Class::Degraded,
+            | Self::Child { .. } => FaultClass::Degraded,
         }
     }
 

@@ -1,4 +1,4 @@
-//! The settings file of one node, `/etc/machine-config-agent/settings.toml`: TOML to [`Tuning`].
+//! The settings file of one node, `/etc/machine-config-agent/settings.toml`: TOML to [`NodeSettings`].
 //!
 //! ```toml
 //! repair = ["/etc/chrony.conf", "/etc/NetworkManager"]
@@ -13,7 +13,7 @@
 //! roll-back = "automatic"
 //! ```
 //!
-//! Every key may be absent, the file too: a node without it does what [`Tuning::default`] says. A key that is not known
+//! Every key may be absent, the file too: a node without it does what [`NodeSettings::default`] says. A key that is not known
 //! is an error: one that is misspelt would otherwise have no effect, and nobody would see why.
 
 use std::collections::BTreeSet;
@@ -22,8 +22,8 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::host::{HostError, Root};
-use crate::model::tuning::{HealthRules, OsLimits, RollBack, SoftReboot};
-use crate::model::{Class, ManagedPath, Tuning, UnitName, short};
+use crate::model::node_settings::{HealthRules, OsLimits, RollBack, SoftReboot};
+use crate::model::{FaultClass, ManagedPath, NodeSettings, UnitName, short};
 
 /// The largest file that is read: a few names and times, and the paths that are repaired.
 const MAX_BYTES: u64 = 256 * 1024;
@@ -81,8 +81,8 @@ impl FileError {
     }
 
     /// Returns the class: the node goes on with the settings it has.
-    pub fn class(&self) -> Class {
-        Class::Degraded
+    pub fn class(&self) -> FaultClass {
+        FaultClass::Degraded
     }
 
     /// Returns what a person does next.
@@ -147,22 +147,22 @@ enum Wish {
 
 /// Reads the file; one that is not there sets nothing. `shown` is its name for people. It decides what is written and
 /// when the host reboots, so nobody but root may have written it.
-pub fn read(root: &Root, path: &str, shown: &str) -> Result<Tuning, FileError> {
-    let Some(bytes) = root.read_trusted(path, MAX_BYTES)? else { return Ok(Tuning::default()) };
+pub fn read(root: &Root, path: &str, shown: &str) -> Result<NodeSettings, FileError> {
+    let Some(bytes) = root.read_trusted(path, MAX_BYTES)? else { return Ok(NodeSettings::default()) };
     let text = String::from_utf8(bytes)
         .map_err(|_| FileError::Syntax { file: shown.to_owned(), cause: "it is not UTF-8".to_owned() })?;
     parse(&text, shown)
 }
 
 /// Reads the text of the file of this name.
-pub fn parse(text: &str, file: &str) -> Result<Tuning, FileError> {
+pub fn parse(text: &str, file: &str) -> Result<NodeSettings, FileError> {
     let document: Document = toml::from_str(text)
         .map_err(|error| FileError::Syntax { file: file.to_owned(), cause: placed(text, &error) })?;
     let keys = Keys { file };
     let path = |path: &String| {
         ManagedPath::new(path.as_str()).map_err(|error| keys.wrong("repair", path, &error.to_string()))
     };
-    Ok(Tuning {
+    Ok(NodeSettings {
         repair: document.repair.iter().map(path).collect::<Result<BTreeSet<_>, _>>()?,
         soft_reboot: match document.soft_reboot {
             Wish::Never => SoftReboot::Never,
@@ -267,17 +267,17 @@ mod tests {
 
     #[test]
     fn every_key_is_read_and_every_key_may_be_absent() {
-        let tuning = parse(FULL, "f").unwrap();
-        let paths: Vec<&str> = tuning.repair.iter().map(ManagedPath::as_str).collect();
+        let node_settings = parse(FULL, "f").unwrap();
+        let paths: Vec<&str> = node_settings.repair.iter().map(ManagedPath::as_str).collect();
         assert_eq!(paths, ["/etc/NetworkManager", "/etc/chrony.conf"]);
-        assert_eq!(tuning.soft_reboot, SoftReboot::WhereCapable);
-        assert_eq!(tuning.keep_rollback, Some(Duration::from_secs(36 * 3600)));
-        assert_eq!(tuning.os.stall, Duration::from_secs(90));
-        assert_eq!(tuning.os.total, Duration::from_secs(3 * 3600));
-        let units: Vec<&str> = tuning.health.units.iter().flatten().map(UnitName::as_str).collect();
+        assert_eq!(node_settings.soft_reboot, SoftReboot::WhereCapable);
+        assert_eq!(node_settings.keep_rollback, Some(Duration::from_secs(36 * 3600)));
+        assert_eq!(node_settings.os.stall, Duration::from_secs(90));
+        assert_eq!(node_settings.os.total, Duration::from_secs(3 * 3600));
+        let units: Vec<&str> = node_settings.health.units.iter().flatten().map(UnitName::as_str).collect();
         assert_eq!(units, ["crio.service", "kubelet.service"]);
-        assert_eq!(tuning.health.within, Duration::from_secs(90));
-        assert_eq!(tuning.health.roll_back, RollBack::Never);
+        assert_eq!(node_settings.health.within, Duration::from_secs(90));
+        assert_eq!(node_settings.health.roll_back, RollBack::Never);
         let none = parse("[health]\nunits = []\n", "f").unwrap().health;
         assert_eq!(none, HealthRules { units: Some(BTreeSet::new()), ..HealthRules::default() });
         for empty in [
@@ -288,7 +288,7 @@ mod tests {
             "repair = []\n",
             "soft-reboot = 'never'\n",
         ] {
-            assert_eq!(parse(empty, "f").unwrap(), Tuning::default(), "{empty}");
+            assert_eq!(parse(empty, "f").unwrap(), NodeSettings::default(), "{empty}");
         }
     }
 

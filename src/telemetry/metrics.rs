@@ -251,7 +251,7 @@ fn shown(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Class;
+    use crate::model::FaultClass;
     use crate::report::{Health, report};
     use crate::update::Fault;
 
@@ -265,7 +265,7 @@ mod tests {
         let at = |seconds: u64| Timestamp::from_micros(seconds * 1_000_000);
         metrics.report(&report(None, &Health::default()), at(100));
         let fault = Fault {
-            class: Class::Degraded,
+            class: FaultClass::Degraded,
             reason: "ConfigDrift".to_owned(),
             message: "m".to_owned(),
             next: "n".to_owned(),

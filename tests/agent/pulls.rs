@@ -10,7 +10,7 @@ use crate::plain_host;
 use machine_config_agent::agent::End;
 use machine_config_agent::host::power::{RebootKind, Rebooting, Shutdowns, Supervised};
 use machine_config_agent::host::{BoxFuture, FailPoints, Host, HostError, Power, Root};
-use machine_config_agent::model::{BootId, Class};
+use machine_config_agent::model::{BootId, FaultClass};
 use machine_config_agent::report::State;
 
 /// Fails for this cause, and for none after it.
@@ -22,7 +22,7 @@ fn once(cause: &'static str) -> impl Fn() -> Ended {
         Err(HostError::Os {
             object,
             cause,
-            class: Class::Retry,
+            class: FaultClass::Retry,
             reason: "ImagePullFailed",
             next: "Wait.".to_owned(),
         })

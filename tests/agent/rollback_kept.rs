@@ -18,7 +18,7 @@ fn spec() -> Value {
 
 async fn scene(keep: Option<Duration>) -> Scene {
     let mut scene = Scene::with(&spec(), &[], &[]).await;
-    scene.tuning.keep_rollback = keep;
+    scene.node_settings.keep_rollback = keep;
     scene
 }
 

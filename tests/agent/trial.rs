@@ -12,9 +12,9 @@ use crate::plain_host;
 use crate::program::make_program;
 use machine_config_agent::agent::{Agent, End, Reboots, Reread, Until};
 use machine_config_agent::host::{FailPoints, Host, HostError, Root};
-use machine_config_agent::model::observation::OsSeen;
-use machine_config_agent::model::tuning::{HealthRules, RollBack};
-use machine_config_agent::model::{ConfigName, Target, Tuning};
+use machine_config_agent::model::node_settings::{HealthRules, RollBack};
+use machine_config_agent::model::observation::ObservedOs;
+use machine_config_agent::model::{ConfigName, NodeSettings, Target};
 use machine_config_agent::report::{NodeReport, Occurrence, State};
 use machine_config_agent::update::{Phase, Record};
 
@@ -27,7 +27,7 @@ const ORIGIN: &str = "os-1.0";
 struct Story {
     dir: tempfile::TempDir,
     desk: Desk,
-    os: Rc<RefCell<OsSeen>>,
+    os: Rc<RefCell<ObservedOs>>,
     rules: HealthRules,
     /// What was made the next boot's.
     back: Rc<RefCell<Vec<String>>>,
@@ -77,8 +77,8 @@ impl Story {
         };
         let root = Root::open(self.dir.path()).unwrap();
         let host = Host { os: Box::new(os), ..Host::in_directory(root, FailPoints::off()) };
-        let tuning = Tuning { health: self.rules.clone(), ..Tuning::default() };
-        let reread = Reread::new(move || Ok(tuning.clone()));
+        let node_settings = NodeSettings { health: self.rules.clone(), ..NodeSettings::default() };
+        let reread = Reread::new(move || Ok(node_settings.clone()));
         self.desk.agent(host).with(Until::Settled, Reboots::Asked).governed(reread)
     }
 
@@ -106,7 +106,9 @@ impl Story {
 
     /// Plays a boot of one of the two images.
     fn boot(&self, number: u32, name: &str, deployment: &str) {
-        let OsSeen::Deployments { booted, .. } = &mut *self.os.borrow_mut() else { panic!("image-based") };
+        let ObservedOs::Deployments { booted, .. } = &mut *self.os.borrow_mut() else {
+            panic!("image-based")
+        };
         (booted.image, booted.deployment) = (Some(image(name)), deployment.to_owned());
         self.put("/proc/sys/kernel/random/boot_id", &format!("00000000-0000-4000-8000-{number:012}\n"));
     }

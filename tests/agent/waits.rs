@@ -15,7 +15,7 @@ use crate::made::Made;
 use crate::plain_host;
 use machine_config_agent::agent::{Agent, AgentError, End, Reboots, Until};
 use machine_config_agent::host::{BoxFuture, Clock, FailPoints, Host, HostError, Root};
-use machine_config_agent::model::{BootId, Class, ConfigName, Target, Timestamp};
+use machine_config_agent::model::{BootId, ConfigName, FaultClass, Target, Timestamp};
 use machine_config_agent::report::{Health, NodeReport, State, report};
 use machine_config_agent::update::ending::{Ask, ENDINGS, Ending, LATER, SHORTEST_HOLD, SOON, Try, next_try};
 use machine_config_agent::update::{Event, Fault, Record};
@@ -41,7 +41,7 @@ impl Broken {
     }
 
     /// A process of the agent.
-    fn agent(&self, class: Class, reason: &'static str) -> Agent<Desk> {
+    fn agent(&self, class: FaultClass, reason: &'static str) -> Agent<Desk> {
         let (mended, tries) = (Rc::clone(&self.mended), Rc::clone(&self.tries));
         let pulled = move || {
             tries.set(tries.get() + 1);
@@ -66,7 +66,7 @@ impl Broken {
     }
 }
 
-fn fault(class: Class, reason: &str) -> Fault {
+fn fault(class: FaultClass, reason: &str) -> Fault {
     Fault { class, reason: reason.to_owned(), message: "m".to_owned(), next: "n".to_owned() }
 }
 
@@ -109,7 +109,7 @@ fn the_reference_has_the_same_table() {
 async fn what_may_be_mended_is_tried_again_by_itself() {
     for (word, ending) in endings(&[Ending::Soon, Ending::Later]) {
         let broken = Broken::new();
-        let class = if ending == Ending::Soon { Class::Retry } else { Class::Degraded };
+        let class = if ending == Ending::Soon { FaultClass::Retry } else { FaultClass::Degraded };
         let mut agent = broken.agent(class, word);
         // After 1, 2, 4 and 8 s, or a little more.
         assert!(Broken::live(&mut agent, Duration::from_secs(20)).await.is_none(), "{word}");
@@ -126,9 +126,9 @@ async fn what_may_be_mended_is_tried_again_by_itself() {
 #[tokio::test(start_paused = true)]
 async fn the_rate_of_tries_has_a_bound() {
     for (class, word, longest) in [
-        (Class::Retry, "DiskFull", SOON),
-        (Class::Retry, "ImagePullUnauthorized", SOON),
-        (Class::Degraded, "Io", LATER),
+        (FaultClass::Retry, "DiskFull", SOON),
+        (FaultClass::Retry, "ImagePullUnauthorized", SOON),
+        (FaultClass::Degraded, "Io", LATER),
     ] {
         let broken = Broken::new();
         let mut agent = broken.agent(class, word);
@@ -150,7 +150,7 @@ async fn a_clock_that_jumps_breaks_no_try() {
             tries.set(tries.get() + 1);
             set.fetch_add(jump, Ordering::Relaxed);
             let (object, cause) = (image("b").to_string(), "it is a test".to_owned());
-            let (class, reason, next) = (Class::Retry, "ImagePullFailed", "Wait.".to_owned());
+            let (class, reason, next) = (FaultClass::Retry, "ImagePullFailed", "Wait.".to_owned());
             let failed = HostError::Os { object, cause, class, reason, next };
             let ended = if mended.get() { Ok(()) } else { Err(failed) };
             let ended: BoxFuture<'static, Ended> = Box::pin(async { ended });
@@ -176,7 +176,7 @@ async fn a_clock_that_jumps_breaks_no_try() {
 #[tokio::test(start_paused = true)]
 async fn what_needs_somebody_waits_for_who_comes() {
     for (word, ending) in endings(&[Ending::Event, Ending::Asked, Ending::Target]) {
-        let class = if word.contains("econcil") { Class::Unreconcilable } else { Class::Degraded };
+        let class = if word.contains("econcil") { FaultClass::Unreconcilable } else { FaultClass::Degraded };
         let broken = Broken::new();
         let mut agent = broken.agent(class, word);
         assert!(Broken::live(&mut agent, LONG).await.is_none(), "{word}");
@@ -266,7 +266,7 @@ async fn what_stands_in_the_way_is_noticed_when_it_goes() {
 #[tokio::test(start_paused = true)]
 async fn a_busy_control_plane_does_not_put_a_try_off() {
     let broken = Broken::new();
-    let mut agent = broken.agent(Class::Retry, "ImagePullFailed");
+    let mut agent = broken.agent(FaultClass::Retry, "ImagePullFailed");
     let nudges = async {
         for _ in 0..3600 {
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -284,7 +284,7 @@ async fn a_busy_control_plane_does_not_put_a_try_off() {
 fn an_undone_update_without_a_fault_is_begun_again() {
     let mut record = undone(&Made::with_files(), &[Event::Apply { first: 0 }]);
     assert_eq!(next_try(&record, Ask::Nobody, LONG), Try::Now);
-    record.fault = Some(fault(Class::Degraded, "Io"));
+    record.fault = Some(fault(FaultClass::Degraded, "Io"));
     assert_eq!(next_try(&record, Ask::Nobody, LONG), Try::Within(LATER));
 }
 
@@ -306,7 +306,7 @@ fn an_update_that_rebooted_the_node_is_tried_again_for_a_person_only() {
     let reboot = Event::Reboot { boot_id: BootId::new("boot-1").unwrap() };
     let record = undone(&made, &[Event::Stage, Event::Apply { first: 1 }, reboot]);
     for (word, _) in ENDINGS {
-        for class in [Class::Retry, Class::Degraded] {
+        for class in [FaultClass::Retry, FaultClass::Degraded] {
             let record = Record { fault: Some(fault(class, word)), ..record.clone() };
             if *word == "RebootDidNotHappen" {
                 assert_eq!(next_try(&record, Ask::Nobody, LONG), Try::Within(SOON));
@@ -336,11 +336,11 @@ fn who_asks_decides_on_a_hold() {
         ("ImageNotBootable", [never, never, never, now, now]),
         ("WordOfAnOldAgent", [never, never, now, now, now]),
     ] {
-        let record = Record { fault: Some(fault(Class::Degraded, word)), ..record.clone() };
+        let record = Record { fault: Some(fault(FaultClass::Degraded, word)), ..record.clone() };
         assert_eq!(asks.map(|ask| next_try(&record, ask, LONG)), expected, "{word}");
     }
     // What never rests is tried no more often than that; a start and a person are.
-    let record_of = |word| Record { fault: Some(fault(Class::Degraded, word)), ..record.clone() };
+    let record_of = |word| Record { fault: Some(fault(FaultClass::Degraded, word)), ..record.clone() };
     for (ask, expected) in [
         (Ask::Host, Try::In(Duration::from_secs(9))),
         (Ask::Rewritten, Try::In(Duration::from_secs(9))),
@@ -350,7 +350,7 @@ fn who_asks_decides_on_a_hold() {
         assert_eq!(next_try(&record_of("Io"), ask, Duration::from_secs(1)), expected, "{ask:?}");
         assert_eq!(next_try(&record_of("Io"), ask, SHORTEST_HOLD), now, "{ask:?}");
     }
-    let shortage = Record { fault: Some(fault(Class::Retry, "Io")), ..record };
+    let shortage = Record { fault: Some(fault(FaultClass::Retry, "Io")), ..record };
     assert_eq!(next_try(&shortage, Ask::Nobody, LONG), Try::Within(SOON));
 }
 
@@ -360,7 +360,7 @@ async fn an_error_of_a_wait_is_borne() {
     let broken = Broken::new();
     broken.mend();
     broken.desk.deaf.set(true);
-    let mut agent = broken.agent(Class::Retry, "ImagePullFailed");
+    let mut agent = broken.agent(FaultClass::Retry, "ImagePullFailed");
     // The first target is what runs: the node is idle.
     *broken.desk.wanted.borrow_mut() =
         Target { config: ConfigName::new("rendered-b").unwrap(), image: Some(image("a")) };
@@ -524,7 +524,13 @@ async fn an_undoing_that_fails_again_and_again_tells_what_began_it() {
     plain_host::bare(dir.path());
     let failed = |cause: &str| {
         let (object, cause) = ("the sysroot".to_owned(), cause.to_owned());
-        HostError::Os { object, cause, class: Class::Retry, reason: "SysrootBusy", next: "Wait.".to_owned() }
+        HostError::Os {
+            object,
+            cause,
+            class: FaultClass::Retry,
+            reason: "SysrootBusy",
+            next: "Wait.".to_owned(),
+        }
     };
     let left = Cell::new(5);
     let os = Played {
@@ -554,10 +560,10 @@ async fn an_undoing_that_fails_again_and_again_tells_what_began_it() {
 fn the_newest_fault_is_told_and_since_when() {
     let at = |seconds: u64| Timestamp::from_micros(seconds * 1_000_000);
     let mut record = undone(&Made::with_image(), &[Event::Stage]);
-    record.blame(fault(Class::Degraded, "Io"), at(100));
-    record.blame(fault(Class::Degraded, "Io"), at(900));
+    record.blame(fault(FaultClass::Degraded, "Io"), at(100));
+    record.blame(fault(FaultClass::Degraded, "Io"), at(900));
     let told = |fault_since: Option<u64>| {
-        let fault = fault_since.map(|_| fault(Class::Degraded, "InvalidDocument"));
+        let fault = fault_since.map(|_| fault(FaultClass::Degraded, "InvalidDocument"));
         let health = Health { fault, fault_since: fault_since.map(at), ..Health::default() };
         let report = report(Some(&record), &health);
         (report.fault.unwrap().reason, report.since)
@@ -604,17 +610,20 @@ async fn degraded_since_is_the_time_of_the_fault() {
 async fn a_reboot_that_was_left_to_a_person_is_not_asked_for() {
     let broken = Broken::new();
     broken.mend();
-    let mut apply = broken.agent(Class::Retry, "Io").with(Until::Settled, Reboots::Left);
+    let mut apply = broken.agent(FaultClass::Retry, "Io").with(Until::Settled, Reboots::Left);
     assert_eq!(Broken::live(&mut apply, LONG).await.unwrap().unwrap(), End::Reboot);
     drop(apply);
     for _ in 0..2 {
-        assert!(Broken::live(&mut broken.agent(Class::Retry, "Io"), LONG).await.is_none(), "it rebooted");
+        assert!(
+            Broken::live(&mut broken.agent(FaultClass::Retry, "Io"), LONG).await.is_none(),
+            "it rebooted"
+        );
         let report = broken.desk.reports.borrow().last().unwrap().clone();
         assert_eq!((report.state, report.phase.as_str()), (State::Working, "Rebooting"));
         assert!(report.waiting.unwrap().contains("apply --no-reboot"));
     }
     // Whoever applies it once more without the flag has changed their mind.
-    let mut apply = broken.agent(Class::Retry, "Io").with(Until::Settled, Reboots::Asked);
+    let mut apply = broken.agent(FaultClass::Retry, "Io").with(Until::Settled, Reboots::Asked);
     assert_eq!(Broken::live(&mut apply, LONG).await.unwrap().unwrap(), End::Reboot);
     drop(apply);
     // Somebody rebooted: the daemon goes on.

@@ -18,7 +18,7 @@ use machine_config_agent::agent::{Agent, End, Stop};
 use machine_config_agent::control::kube::{Cluster, DrainBy, Identity as Access};
 use machine_config_agent::host::{BoxFuture, FailPoints, Host, Root};
 use machine_config_agent::journal::Journal;
-use machine_config_agent::model::observation::{Booted, Carries, LocalPackages, OsSeen};
+use machine_config_agent::model::observation::{Booted, EmbeddedConfig, LocalPackages, ObservedOs};
 use machine_config_agent::telemetry::metrics::{HostLabels, Metrics};
 use machine_config_agent::telemetry::notify::Notify;
 use machine_config_agent::telemetry::readiness::Readiness;
@@ -490,10 +490,10 @@ async fn a_provisioned_image_is_switched_to_before_the_file_goes() {
     let booted = Booted {
         image: Some(wanted),
         deployment: "os-2.0".to_owned(),
-        carries: Carries::Unknown,
+        carries: EmbeddedConfig::Unknown,
         local: LocalPackages::default(),
     };
-    *os.seen.borrow_mut() = OsSeen::Deployments { booted, staged: None, next: None };
+    *os.seen.borrow_mut() = ObservedOs::Deployments { booted, staged: None, next: None };
     assert_eq!(Box::pin(within("Done", lived(&scene, os, "first"))).await, None);
     assert!(!pending.exists() && kept.exists(), "it has served");
 }

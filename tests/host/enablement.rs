@@ -9,7 +9,7 @@ use machine_config_agent::host::durable::{Run, carry_out};
 use machine_config_agent::host::systemd::{LinkVerb, UnitLinks};
 use machine_config_agent::host::{FailPoints, Root};
 use machine_config_agent::model::UnitName;
-use machine_config_agent::model::observation::EnabledSeen;
+use machine_config_agent::model::observation::UnitFileState;
 
 const ETC: &str = "/etc/systemd/system";
 
@@ -268,11 +268,11 @@ fn states_are_those_of_systemctl() {
     for unit in enabled.into_iter().chain(others) {
         let output = systemctl(dir.path(), &["is-enabled", unit]);
         let expected = match String::from_utf8_lossy(&output.stdout).trim() {
-            "enabled" => EnabledSeen::Enabled,
-            "disabled" => EnabledSeen::Disabled,
-            "static" => EnabledSeen::Static,
-            "masked" => EnabledSeen::Masked,
-            _ => EnabledSeen::NotFound,
+            "enabled" => UnitFileState::Enabled,
+            "disabled" => UnitFileState::Disabled,
+            "static" => UnitFileState::Static,
+            "masked" => UnitFileState::Masked,
+            _ => UnitFileState::NotFound,
         };
         assert_eq!(seen.seen(&UnitName::new(unit).unwrap()).unwrap().enabled, expected, "{unit}");
     }

@@ -9,7 +9,7 @@ use std::thread;
 
 use machine_config_agent::host::durable::{Change, Run, Want, carry_out};
 use machine_config_agent::host::{FailPoints, HostError, Root};
-use machine_config_agent::model::{FileMode, FileSeen};
+use machine_config_agent::model::{FileMode, ObservedFile};
 
 /// How often the agent works while directories are swapped under it.
 const ROUNDS: usize = 4000;
@@ -61,7 +61,7 @@ fn links_lead_nowhere_but_into_the_root() {
     for directory in ["absolute", "relative", "magic", "up", "loop"] {
         let path = format!("/etc/{directory}/secret");
         let seen = arena.root.seen(&path);
-        assert!(matches!(seen, Ok(FileSeen::Absent) | Err(_)), "{path}: {seen:?}");
+        assert!(matches!(seen, Ok(ObservedFile::Absent) | Err(_)), "{path}: {seen:?}");
         // Inside the root such a link stands for a directory there: it is made, or refused.
         drop(write(&arena.root, &path, "mine"));
         drop(arena.root.remove(&path));

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use machine_config_agent::host::durable::{Attributes, Change, Done, Run, Want, carry_out};
 use machine_config_agent::host::{FailPoints, HostError, Root};
-use machine_config_agent::model::{Class, FileMode, FileSeen};
+use machine_config_agent::model::{FaultClass, FileMode, ObservedFile};
 
 const DIRECTORY: &str = "MCA_TEST_DIRECTORY";
 
@@ -146,7 +146,7 @@ fn directories_in_other_hands_are_refused_by_name() {
         match (outcome, rule) {
             (Ok(_), None) => assert!(dir.path().join(path.trim_start_matches('/')).exists()),
             (Err(error), Some(rule)) => {
-                assert_eq!((error.class(), error.reason()), (Class::Degraded, "UnsafeDirectory"));
+                assert_eq!((error.class(), error.reason()), (FaultClass::Degraded, "UnsafeDirectory"));
                 assert_eq!(error.to_string(), format!("{path} is not touched: its directory {rule}"));
             }
             (outcome, rule) => panic!("{path}: {outcome:?}, not {rule:?}"),
@@ -172,7 +172,7 @@ fn state_files_and_trees() {
     assert_eq!(root.read("/var/lib/state/record.json").unwrap().unwrap(), b"{}");
     assert!(matches!(
         root.seen("/var/lib/state/record.json").unwrap(),
-        FileSeen::Regular { mode: 0o600, .. }
+        ObservedFile::Regular { mode: 0o600, .. }
     ));
     root.create_dir("/var/lib/state/history", FileMode::new(0o700).unwrap()).unwrap();
     symlink("/etc", dir.path().join("var/lib/state/history/etc")).unwrap();
@@ -218,7 +218,7 @@ fn full_disk_child() {
     let stale = Change::new("/etc/stale", 0, Want::Absent);
     let batch = [stale, file("/etc/first", &big, 0o644, 0), file("/etc/new/second", &big, 0o644, 0)];
     let error = run(&root, &batch, Run::First).unwrap_err();
-    assert_eq!((error.class(), error.reason()), (Class::Retry, "DiskFull"));
+    assert_eq!((error.class(), error.reason()), (FaultClass::Retry, "DiskFull"));
     assert!(error.to_string().contains("/etc/new/second"), "{error}");
     assert!(error.next().contains("Free space"), "{}", error.next());
     let after = traces(Path::new(&at));
@@ -239,7 +239,7 @@ fn a_full_disk_is_tried_again_and_changes_nothing() {
 fn read_only_child() {
     let (_, root) = own_file_system();
     let error = run(&root, &[file("/etc/first", "new", 0o644, 0)], Run::First).unwrap_err();
-    assert_eq!((error.class(), error.reason()), (Class::Degraded, "ReadOnlyFilesystem"));
+    assert_eq!((error.class(), error.reason()), (FaultClass::Degraded, "ReadOnlyFilesystem"));
     assert!(error.next().contains("read-only"), "{}", error.next());
     // Taken back, where nothing was changed.
     run(&root, &[Change::new("/etc/first", 0, Want::Absent)], Run::Again).unwrap();

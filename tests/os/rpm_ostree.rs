@@ -13,9 +13,9 @@ use machine_config_agent::host::os::rpmostree::RpmOstreeBackend;
 use machine_config_agent::host::os::worker::Worker;
 use machine_config_agent::host::os::{OsBackend as _, OsProgress, StageRequest};
 use machine_config_agent::host::{Entered, HostError, Root};
-use machine_config_agent::model::observation::{Carries, OsSeen};
+use machine_config_agent::model::observation::{EmbeddedConfig, ObservedOs};
 use machine_config_agent::model::os::{KernelType, Layers};
-use machine_config_agent::model::{Class, Contents, ImageRef, Karg};
+use machine_config_agent::model::{Contents, FaultClass, ImageRef, Karg};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use zbus::Connection;
@@ -213,12 +213,12 @@ async fn an_update_is_two_transactions() {
         "{told:?}"
     );
     assert_eq!(bench.log().await, ["UpdateDeployment", "KernelArgs"]);
-    let OsSeen::Deployments { booted, staged: Some(staged), next: None } = backend.seen().await.unwrap()
+    let ObservedOs::Deployments { booted, staged: Some(staged), next: None } = backend.seen().await.unwrap()
     else {
         panic!()
     };
     assert_eq!(booted.image, Some(image('1')));
-    assert!(matches!(booted.carries, Carries::Config(name) if name.as_str() == "rendered-worker-a"));
+    assert!(matches!(booted.carries, EmbeddedConfig::Config(name) if name.as_str() == "rendered-worker-a"));
     assert_eq!(staged.image, Some(image('2')));
     assert_eq!(staged.kargs, Karg::split("rw a=1 b=\"x y\" a=1"));
     // CRA-003: all of it is there; the daemon is not asked for anything more.
@@ -312,7 +312,7 @@ async fn a_lost_daemon_is_noticed() {
         let error = stage(&backend, &wants('2')).await.unwrap_err();
         assert_eq!(
             (error.reason(), error.class()),
-            ("RpmOstreeDaemonLost", Class::Retry),
+            ("RpmOstreeDaemonLost", FaultClass::Retry),
             "{fault}: {error}"
         );
         assert!(error.to_string().contains("in the middle of UpdateDeployment"), "{error}");
@@ -327,7 +327,7 @@ async fn the_staged_digest_is_checked() {
     let bench = Bench::of(&json!([booted('1')]));
     bench.faults(json!({"wrong": reference('5')})).await;
     let error = stage(&bench.backend(), &wants('2')).await.unwrap_err();
-    assert_eq!((error.reason(), error.class()), ("WrongImageStaged", Class::Retry), "{error}");
+    assert_eq!((error.reason(), error.class()), ("WrongImageStaged", FaultClass::Retry), "{error}");
     assert!(error.to_string().contains(&image('5').to_string()), "{error}");
     assert_eq!(staged(&bench.backend()).await, None);
     assert_eq!(bench.log().await, ["UpdateDeployment", "Cleanup"]);
@@ -338,12 +338,20 @@ async fn the_staged_digest_is_checked() {
 async fn failures_are_told_in_the_daemons_words() {
     let bench = Bench::of(&json!([booted('1')]));
     for (text, reason, class) in [
-        ("reading manifest v1 in r.test/os: authentication required", "ImagePullUnauthorized", Class::Retry),
-        ("pinging container registry r.test: dial tcp: connection refused", "ImagePullFailed", Class::Retry),
-        ("reading manifest: manifest unknown", "ImageNotFound", Class::Degraded),
-        ("Importing: No space left on device", "DiskFull", Class::Retry),
-        ("Packages not found: cowsay", "PackageNotStaged", Class::Degraded),
-        ("something odd", "RpmOstreeFailed", Class::Retry),
+        (
+            "reading manifest v1 in r.test/os: authentication required",
+            "ImagePullUnauthorized",
+            FaultClass::Retry,
+        ),
+        (
+            "pinging container registry r.test: dial tcp: connection refused",
+            "ImagePullFailed",
+            FaultClass::Retry,
+        ),
+        ("reading manifest: manifest unknown", "ImageNotFound", FaultClass::Degraded),
+        ("Importing: No space left on device", "DiskFull", FaultClass::Retry),
+        ("Packages not found: cowsay", "PackageNotStaged", FaultClass::Degraded),
+        ("something odd", "RpmOstreeFailed", FaultClass::Retry),
     ] {
         bench.faults(json!({"fail": text})).await;
         let error = stage(&bench.backend(), &wants('2')).await.unwrap_err();
@@ -451,7 +459,7 @@ async fn a_leaving_daemon_is_greeted_again() {
     stage(&bench.backend(), &wants('2')).await.unwrap();
     bench.faults(json!({"no-reply": 9})).await;
     let error = bench.backend().seen().await.unwrap_err();
-    assert_eq!((error.reason(), error.class()), ("RpmOstreeDaemonLost", Class::Retry), "{error}");
+    assert_eq!((error.reason(), error.class()), ("RpmOstreeDaemonLost", FaultClass::Retry), "{error}");
     // Nobody can start it on this bus.
     let client = bench.client().await;
     client.call_method(Some(NAME), "/double", Some("double.Control"), "Leave", &()).await.unwrap();
@@ -465,7 +473,7 @@ async fn a_held_sysroot_is_told() {
     let bench = Bench::of(&json!([booted('1')]));
     bench.faults(json!({"sysroot-busy": true})).await;
     let error = stage(&bench.backend(), &wants('2')).await.unwrap_err();
-    assert_eq!((error.reason(), error.class()), ("SysrootBusy", Class::Retry), "{error}");
+    assert_eq!((error.reason(), error.class()), ("SysrootBusy", FaultClass::Retry), "{error}");
 }
 
 #[tokio::test(flavor = "current_thread")]
@@ -500,7 +508,7 @@ async fn kernel_and_extensions_come_with_the_image() {
     let back = StageRequest { layers: Some(layers(KernelType::Default, &[])), ..StageRequest::default() };
     stage(&bench.backend(), &back).await.unwrap();
     assert_eq!(bench.log().await, ["UpdateDeployment"]);
-    let OsSeen::Deployments { booted, .. } = bench.backend().seen().await.unwrap() else { panic!() };
+    let ObservedOs::Deployments { booted, .. } = bench.backend().seen().await.unwrap() else { panic!() };
     assert!(booted.local.requested.contains("vim") && booted.local.removed.contains("kernel"));
 }
 
@@ -581,7 +589,7 @@ async fn requests_that_stay_fail_as_in_rpm_ostree() {
     let extended = with('1', json!({"booted": true, "packages": ["usbguard"]}));
     let bench = Bench::of(&json!([extended]));
     let error = stage(&bench.backend(), &wants('2')).await.unwrap_err();
-    assert_eq!((error.reason(), error.class()), ("NoRepositories", Class::Retry), "{error}");
+    assert_eq!((error.reason(), error.class()), ("NoRepositories", FaultClass::Retry), "{error}");
     assert!(error.to_string().contains("No enabled repositories"), "{error}");
     assert!(error.next().contains("rpm-ostree uninstall"), "{}", error.next());
     bench.faults(json!({"images": {reference('2'): ["usbguard"]}})).await;
@@ -596,7 +604,7 @@ async fn a_masked_daemon_is_named() {
     let bench = Bench::of(&json!([booted('1')]));
     bench.faults(json!({"masked": true})).await;
     let error = stage(&bench.backend(), &wants('2')).await.unwrap_err();
-    assert_eq!((error.reason(), error.class()), ("RpmOstreeMasked", Class::Retry), "{error}");
+    assert_eq!((error.reason(), error.class()), ("RpmOstreeMasked", FaultClass::Retry), "{error}");
     assert!(error.to_string().contains("rpm-ostreed.service is masked"), "{error}");
     assert!(error.next().contains("systemctl unmask rpm-ostreed.service"), "{}", error.next());
 }
@@ -625,7 +633,7 @@ async fn changes_by_hand_are_seen() {
         json!({"booted": true, "packages": ["vim"], "local-packages": [local], "removals": ["nano"]}),
     );
     let bench = Bench::of(&json!([deployment('1'), changed]));
-    let OsSeen::Deployments { booted, staged: None, next: Some(next) } =
+    let ObservedOs::Deployments { booted, staged: None, next: Some(next) } =
         bench.backend().seen().await.unwrap()
     else {
         panic!()

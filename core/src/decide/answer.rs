@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::model::Class;
+use crate::model::FaultClass;
 use crate::update::Fault;
 
 /// Whether the workload has left.
@@ -77,7 +77,7 @@ impl Answer {
             return Unanswered::Patient(patience.saturating_sub(waited));
         }
         Unanswered::Late(Fault {
-            class: Class::Degraded,
+            class: FaultClass::Degraded,
             reason: self.reason().to_owned(),
             message: format!("not answered for {} minutes: {why}", patience.as_secs() / 60),
             next: "See what keeps the controller or the pod; the node goes on by itself once it is answered."

@@ -75,14 +75,15 @@ pub fn ended<'a>(run: &Run<'a>) -> Ended<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Class, ConfigName};
+    use crate::model::{ConfigName, FaultClass};
 
     #[test]
     fn a_run_is_done_only_when_its_target_is_committed_and_nothing_is_wrong() {
         let target = |name: &str| Target { config: ConfigName::new(name).unwrap(), image: None };
         let (wanted, old) = (target("rendered-b"), target("rendered-a"));
         let text = |text: &str| text.to_owned();
-        let fault = Fault { class: Class::Degraded, reason: text("Io"), message: text("m"), next: text("n") };
+        let fault =
+            Fault { class: FaultClass::Degraded, reason: text("Io"), message: text("m"), next: text("n") };
         let run = Run {
             end: End::Settled,
             reboots: Reboots::Asked,

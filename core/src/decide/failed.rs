@@ -37,8 +37,8 @@ pub fn failed(error: &Failed<'_>, memory: &mut Memory) -> Action {
         return action;
     }
     let left = match error.fault {
-        None => Some(memory.pace.next_wait()),
-        Some(fault) => Ending::of(fault).longest().map(|longest| memory.pace.next_wait_up_to(longest)),
+        None => Some(memory.backoff.next_wait()),
+        Some(fault) => Ending::of(fault).longest().map(|longest| memory.backoff.next_wait_up_to(longest)),
     };
     let mut wait = Wait::plain(left);
     wait.fit(error.until, error.is_unwatched);
@@ -47,7 +47,7 @@ pub fn failed(error: &Failed<'_>, memory: &mut Memory) -> Action {
 
 /// Says how long the next wait is put off after one that failed: what it failed with would end the next one, too.
 pub fn pause(memory: &mut Memory) -> Duration {
-    memory.pace.next_wait_up_to(SOON)
+    memory.backoff.next_wait_up_to(SOON)
 }
 
 #[cfg(test)]
@@ -55,11 +55,11 @@ mod tests {
     use super::*;
     use crate::decide::action::Question;
     use crate::decide::down::Down;
-    use crate::model::Class;
+    use crate::model::FaultClass;
 
     fn fault(reason: &str) -> Fault {
         let text = |text: &str| text.to_owned();
-        Fault { class: Class::Degraded, reason: text(reason), message: text("m"), next: text("n") }
+        Fault { class: FaultClass::Degraded, reason: text(reason), message: text("m"), next: text("n") }
     }
 
     fn at(fault: Option<&Fault>) -> Failed<'_> {

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::mode::Until;
-use crate::model::pace::Pace;
+use crate::model::backoff::Backoff;
 use crate::update::Record;
 use crate::update::ending::{Ask, Try, next_try};
 
@@ -59,7 +59,7 @@ impl Retry {
     }
 
     /// Looks at a hold, which begins with the first look.
-    pub fn look(&mut self, record: &Record, until: Until, pace: &mut Pace, now: Duration) -> Next {
+    pub fn look(&mut self, record: &Record, until: Until, backoff: &mut Backoff, now: Duration) -> Next {
         let ask = std::mem::take(&mut self.ask);
         let hold = self.hold.get_or_insert(Hold { since: now, due: None });
         let held = match until {
@@ -74,7 +74,7 @@ impl Retry {
         match next {
             Try::In(rest) => hold.due = Some(hold.due.map_or(now + rest, |due| due.min(now + rest))),
             Try::Within(longest) if hold.due.is_none() => {
-                hold.due = Some(now + pace.next_wait_up_to(longest));
+                hold.due = Some(now + backoff.next_wait_up_to(longest));
             }
             Try::Now | Try::Within(_) | Try::Never => {}
         }
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
     use crate::model::machineconfig::MachineConfig;
     use crate::model::policy::DisruptionPolicy;
-    use crate::model::{BootId, Class, Facts, HostSpec, Timestamp, UpdateId};
+    use crate::model::{BootId, Facts, FaultClass, HostSpec, Timestamp, UpdateId};
     use crate::plan::plan;
     use crate::update::Fault;
     use crate::update::ending::{LATER, SHORTEST_HOLD};
@@ -107,7 +107,7 @@ mod tests {
         let (id, boot) = (UpdateId::new("1").unwrap(), BootId::new("b").unwrap());
         let text = |text: &str| text.to_owned();
         let fault = Fault {
-            class: Class::Degraded,
+            class: FaultClass::Degraded,
             reason: text(reason),
             message: text("it is a test"),
             next: text("Wait."),
@@ -121,8 +121,9 @@ mod tests {
 
     #[test]
     fn passes_in_between_do_not_move_the_next_try() {
-        let (record, mut retry, mut pace) = (failed("Io"), Retry::default(), Pace::of_work("worker-0"));
-        let mut look = |now| retry.look(&record, Until::Stopped, &mut pace, now);
+        let (record, mut retry, mut backoff) =
+            (failed("Io"), Retry::default(), Backoff::for_work("worker-0"));
+        let mut look = |now| retry.look(&record, Until::Stopped, &mut backoff, now);
         let Next::Wait(Some(first)) = look(seconds(100)) else { panic!("no time is set") };
         assert!(first <= LATER + LATER / 4, "{first:?}");
         let half = first / 2;
@@ -132,30 +133,31 @@ mod tests {
 
     #[test]
     fn what_never_rests_is_tried_every_ten_seconds_and_a_person_at_once() {
-        let (record, mut retry, mut pace) = (failed("Io"), Retry::default(), Pace::of_work("worker-0"));
+        let (record, mut retry, mut backoff) =
+            (failed("Io"), Retry::default(), Backoff::for_work("worker-0"));
         for ask in [Ask::Host, Ask::Rewritten] {
             retry.end();
             for now in [0, 4] {
                 retry.ask(ask);
-                let next = retry.look(&record, Until::Stopped, &mut pace, seconds(now));
+                let next = retry.look(&record, Until::Stopped, &mut backoff, seconds(now));
                 assert_eq!(next, Next::Wait(Some(SHORTEST_HOLD.saturating_sub(seconds(now)))), "{ask:?}");
             }
-            assert_eq!(retry.look(&record, Until::Stopped, &mut pace, SHORTEST_HOLD), Next::Try);
+            assert_eq!(retry.look(&record, Until::Stopped, &mut backoff, SHORTEST_HOLD), Next::Try);
         }
         retry.end();
         retry.ask(Ask::Rewritten);
-        assert_eq!(retry.look(&record, Until::Settled, &mut pace, seconds(0)), Next::Try);
+        assert_eq!(retry.look(&record, Until::Settled, &mut backoff, seconds(0)), Next::Try);
         retry.end();
         retry.ask(Ask::Person);
-        assert_eq!(retry.look(&record, Until::Stopped, &mut pace, seconds(0)), Next::Try);
+        assert_eq!(retry.look(&record, Until::Stopped, &mut backoff, seconds(0)), Next::Try);
     }
 
     #[test]
     fn who_asked_is_forgotten_with_the_answer() {
         let (record, mut retry) = (failed("InvalidConfig"), Retry::default());
-        let mut pace = Pace::of_work("worker-0");
+        let mut backoff = Backoff::for_work("worker-0");
         retry.ask(Ask::Person);
         retry.answered();
-        assert_eq!(retry.look(&record, Until::Stopped, &mut pace, seconds(0)), Next::Wait(None));
+        assert_eq!(retry.look(&record, Until::Stopped, &mut backoff, seconds(0)), Next::Wait(None));
     }
 }

@@ -7,9 +7,9 @@ use super::down::{Down, Shutdown};
 use super::hold::Retry;
 use super::kept::Kept;
 use super::mode::{Reboots, Until};
+use crate::model::backoff::Backoff;
 use crate::model::observation::Finalisation;
-use crate::model::pace::Pace;
-use crate::model::{Observation, Target, Tuning};
+use crate::model::{NodeSettings, Observation, Target};
 use crate::plan::differences::Difference;
 use crate::update::ending::Ask;
 use crate::update::{Fault, Record};
@@ -71,7 +71,7 @@ pub struct Memory {
     /// Since when the release is waited for.
     pub released_since: Option<Duration>,
     /// How the waits grow.
-    pub pace: Pace,
+    pub backoff: Backoff,
 }
 
 impl Memory {
@@ -85,13 +85,13 @@ impl Memory {
             down: Down::default(),
             kept: Kept::default(),
             released_since: None,
-            pace: Pace::of_work(node),
+            backoff: Backoff::for_work(node),
         }
     }
 
     /// Sets when the way to the reboot is tried again; returns how long that is from now.
     pub fn later(&mut self, now: Duration) -> Duration {
-        let left = self.pace.next_wait();
+        let left = self.backoff.next_wait();
         self.down = Down::Later { at: now + left };
         left
     }
@@ -123,7 +123,7 @@ pub struct Inputs<'a> {
     /// A drain can be asked for.
     pub drains: bool,
     /// The settings of this node.
-    pub tuning: &'a Tuning,
+    pub node_settings: &'a NodeSettings,
     /// The answers of this pass.
     pub answers: &'a Answers,
     /// The time since the boot.

@@ -118,7 +118,7 @@ fn counts_for_nobody(decision: &Decision, boots: BootCount) -> bool {
 fn fail(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record, fault: Fault) -> Action {
     // A wait that ended before is not the pause after this fault.
     memory.retry.end();
-    let way = way_out(record, inputs.seen, inputs.tuning.health.roll_back);
+    let way = way_out(record, inputs.seen, inputs.node_settings.health.roll_back);
     Action::Fail(fault, way)
 }
 
@@ -132,7 +132,7 @@ fn failed_deed(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record, fault:
     if let Some(first) = record.fault.as_ref().and_then(|first| first.message.split(UNDOING).next()) {
         fault.message = format!("{first}{UNDOING}{}", fault.message);
     }
-    let left = Some(memory.pace.next_wait());
+    let left = Some(memory.backoff.next_wait());
     Action::Wait(Wait { left, meanwhile: Meanwhile::Undoing(fault), ends: false })
 }
 
@@ -167,7 +167,7 @@ fn rest(inputs: &Inputs<'_>, memory: &mut Memory) -> Action {
         return Action::LookAgain;
     }
     let is_healthy = rest.is_as_wanted && !inputs.is_refused && waits.meanwhile == Meanwhile::Nothing;
-    let kept = match memory.kept.look(inputs.tuning.keep_rollback, is_healthy, inputs.now) {
+    let kept = match memory.kept.look(inputs.node_settings.keep_rollback, is_healthy, inputs.now) {
         Due::Now => return Action::DropRollback,
         Due::In(left) => Some(left),
         Due::Nothing => None,
@@ -329,8 +329,8 @@ fn hold(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
     if is_retried_on_change(record) && !inputs.answers.is_watched {
         return Action::Ask(Question::Watched);
     }
-    let Memory { retry, pace, .. } = memory;
-    match retry.look(record, inputs.until, pace, inputs.now) {
+    let Memory { retry, backoff, .. } = memory;
+    match retry.look(record, inputs.until, backoff, inputs.now) {
         Next::Try => {
             retry.end();
             Action::Archive

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::image::{PULL_SECRETS, Transport};
 use super::observation::{
-    BootCount, Booted, Carries, CoreSeen, EnabledSeen, FipsSeen, LocalPackages, OsSeen, PresetSeen, UnitSeen,
+    BootCount, Booted, EmbeddedConfig, LocalPackages, ObservedCore, ObservedFips, ObservedOs, ObservedUnit,
+    UnitFilePreset, UnitFileState,
 };
 use super::units::{Enablement, Mask, UnitSpec};
 use super::users::{CORE, KEYS_FILE};
 use super::{
-    BootId, Facts, FileSeen, FileSpec, HostSpec, ManagedPath, ModelError, Observation, Principal, Sha256,
+    BootId, Facts, FileSpec, HostSpec, ManagedPath, ModelError, Observation, ObservedFile, Principal, Sha256,
 };
 
 /// The account's user and group id on such a host, as installers give it.
@@ -20,7 +21,7 @@ impl Facts {
     pub fn assumed(from: &HostSpec, to: &HostSpec) -> Result<Self, ModelError> {
         let mut seen = Observation::as_specified(from)?;
         for path in to.managed() {
-            seen.files.entry(path).or_insert(FileSeen::Absent);
+            seen.files.entry(path).or_insert(ObservedFile::Absent);
         }
         for (name, unit) in &to.units {
             let before = from.units.get(name);
@@ -28,10 +29,10 @@ impl Facts {
                 seen.units.insert(name.clone(), unit_at_worst(before, unit));
             }
         }
-        let fips = if from.fips { FipsSeen::On } else { FipsSeen::Off };
+        let fips = if from.fips { ObservedFips::On } else { ObservedFips::Off };
         Ok(Self {
             seen,
-            carries: Carries::Unknown,
+            carries: EmbeddedConfig::Unknown,
             pull_secret: pull_secret(from, to),
             local: BTreeSet::new(),
             under_var: under_var(from).into_iter().chain(under_var(to)).collect(),
@@ -56,13 +57,13 @@ impl Observation {
         let booted = Booted {
             image,
             deployment: "assumed".to_owned(),
-            carries: Carries::Unknown,
+            carries: EmbeddedConfig::Unknown,
             local: LocalPackages::default(),
         };
         Ok(Self {
             boots: BootCount::Off,
             boot_id: BootId::new("assumed")?,
-            os: OsSeen::Deployments { booted, staged: None, next: None },
+            os: ObservedOs::Deployments { booted, staged: None, next: None },
             kargs: spec.kargs.clone(),
             files: files_seen(spec),
             units: spec.units.iter().map(|(name, unit)| (name.clone(), unit_seen(unit))).collect(),
@@ -74,20 +75,20 @@ impl Observation {
     }
 }
 
-fn files_seen(spec: &HostSpec) -> BTreeMap<ManagedPath, FileSeen> {
+fn files_seen(spec: &HostSpec) -> BTreeMap<ManagedPath, ObservedFile> {
     let mut seen: BTreeMap<_, _> =
         spec.written().into_iter().map(|(path, file)| (path, file_seen(&file))).collect();
     // What is managed and not written is the link of a mask, or the place of one that must not be.
     for (name, unit) in spec.units.iter().filter(|(_, unit)| unit.mask != Mask::Unset) {
-        let mask = || FileSeen::Symlink { target: "/dev/null".to_owned() };
-        let link = if unit.mask == Mask::Masked { mask() } else { FileSeen::Absent };
+        let mask = || ObservedFile::Symlink { target: "/dev/null".to_owned() };
+        let link = if unit.mask == Mask::Masked { mask() } else { ObservedFile::Absent };
         seen.entry(name.path()).or_insert(link);
     }
     seen
 }
 
-fn file_seen(file: &FileSpec) -> FileSeen {
-    FileSeen::Regular {
+fn file_seen(file: &FileSpec) -> ObservedFile {
+    ObservedFile::Regular {
         sha256: file.contents.sha256(),
         len: u64::try_from(file.contents.len()).unwrap_or(u64::MAX),
         mode: file.mode.bits(),
@@ -104,45 +105,52 @@ fn id(principal: &Principal) -> u32 {
     }
 }
 
-fn unit_seen(unit: &UnitSpec) -> UnitSeen {
+fn unit_seen(unit: &UnitSpec) -> ObservedUnit {
     let enabled = match (unit.mask, unit.enablement) {
-        (Mask::Masked, _) => EnabledSeen::Masked,
-        (Mask::Unset | Mask::Unmasked, Enablement::Enabled) => EnabledSeen::Enabled,
-        (Mask::Unset | Mask::Unmasked, Enablement::Disabled | Enablement::Preset) => EnabledSeen::Disabled,
+        (Mask::Masked, _) => UnitFileState::Masked,
+        (Mask::Unset | Mask::Unmasked, Enablement::Enabled) => UnitFileState::Enabled,
+        (Mask::Unset | Mask::Unmasked, Enablement::Disabled | Enablement::Preset) => UnitFileState::Disabled,
     };
     let mask = if unit.mask == Mask::Masked { Mask::Masked } else { Mask::Unmasked };
     // The presets are not known: what the config had turned is taken to turn back.
-    let preset =
-        if unit.enablement == Enablement::Disabled { PresetSeen::Enable } else { PresetSeen::Disable };
-    UnitSeen { enabled, preset, mask }
+    let preset = if unit.enablement == Enablement::Disabled {
+        UnitFilePreset::Enable
+    } else {
+        UnitFilePreset::Disable
+    };
+    ObservedUnit { enabled, preset, mask }
 }
 
 /// A unit that is new or changed, as it costs most to bring it to `to`: what the old config does not say of it may be
 /// otherwise on the host, and a plan that promises too little is worse than one that promises too much.
-fn unit_at_worst(from: Option<&UnitSpec>, to: &UnitSpec) -> UnitSeen {
+fn unit_at_worst(from: Option<&UnitSpec>, to: &UnitSpec) -> ObservedUnit {
     let silent = from.is_none_or(|from| from.contents.is_none() && from.mask == Mask::Unset);
     if silent && to.mask == Mask::Unmasked && to.contents.is_none() {
-        return UnitSeen { enabled: EnabledSeen::Masked, preset: PresetSeen::Disable, mask: Mask::Masked };
+        return ObservedUnit {
+            enabled: UnitFileState::Masked,
+            preset: UnitFilePreset::Disable,
+            mask: Mask::Masked,
+        };
     }
     let known = from.filter(|from| from.mask == Mask::Masked || from.enablement != Enablement::Preset);
     if let Some(from) = known {
         return unit_seen(from);
     }
     let enabled = match to.enablement {
-        Enablement::Disabled => EnabledSeen::Enabled,
-        Enablement::Enabled | Enablement::Preset => EnabledSeen::Disabled,
+        Enablement::Disabled => UnitFileState::Enabled,
+        Enablement::Enabled | Enablement::Preset => UnitFileState::Disabled,
     };
     // Contents that come bring their unit with them.
     let comes = from.is_none() && to.contents.is_some();
-    let enabled = if comes { EnabledSeen::NotFound } else { enabled };
-    UnitSeen { enabled, preset: PresetSeen::Enable, mask: Mask::Unmasked }
+    let enabled = if comes { UnitFileState::NotFound } else { enabled };
+    ObservedUnit { enabled, preset: UnitFilePreset::Enable, mask: Mask::Unmasked }
 }
 
-fn core_seen(spec: &HostSpec) -> Result<CoreSeen, ModelError> {
+fn core_seen(spec: &HostSpec) -> Result<ObservedCore, ModelError> {
     let core = spec.users.core.as_ref();
-    let keys = core.map_or(FileSeen::Absent, |core| {
+    let keys = core.map_or(ObservedFile::Absent, |core| {
         let text = core.keys_text();
-        FileSeen::Regular {
+        ObservedFile::Regular {
             sha256: Sha256::of(text.as_bytes()),
             len: u64::try_from(text.len()).unwrap_or(u64::MAX),
             mode: 0o600,
@@ -150,7 +158,7 @@ fn core_seen(spec: &HostSpec) -> Result<CoreSeen, ModelError> {
             gid: CORE_ID,
         }
     });
-    Ok(CoreSeen::Account {
+    Ok(ObservedCore::Account {
         keys_path: ManagedPath::new(format!("/home/{CORE}/{KEYS_FILE}"))?,
         keys,
         uid: CORE_ID,

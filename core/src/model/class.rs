@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// The classes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Class {
+pub enum FaultClass {
     /// It may pass by itself (a registry that is away, a full disk): tried again, with back-off.
     Retry,
     /// It stays until the target or the host changes.
@@ -16,7 +16,7 @@ pub enum Class {
     Fatal,
 }
 
-impl Class {
+impl FaultClass {
     /// Returns the exit code of a verb that ends with an error of this class.
     pub fn exit_code(self) -> u8 {
         match self {

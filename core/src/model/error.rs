@@ -2,7 +2,7 @@
 //!
 //! Every variant names the object; `Display` says the cause and the next step, and never holds a content.
 
-use super::Class;
+use super::FaultClass;
 
 /// An input that is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -83,16 +83,16 @@ pub enum ModelError {
 
 impl ModelError {
     /// Returns what it means for the node: the input has to change.
-    pub fn class(&self) -> Class {
+    pub fn class(&self) -> FaultClass {
         match self {
-            Self::Unreachable { .. } => Class::Unreconcilable,
+            Self::Unreachable { .. } => FaultClass::Unreconcilable,
             Self::Name { .. }
             | Self::Path { .. }
             | Self::Image { .. }
             | Self::Document { .. }
             | Self::Disagree { .. }
             | Self::Layers { .. }
-            | Self::Field { .. } => Class::Degraded,
+            | Self::Field { .. } => FaultClass::Degraded,
         }
     }
 

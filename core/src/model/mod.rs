@@ -5,6 +5,7 @@
 
 pub mod annotations;
 mod assumed;
+pub mod backoff;
 pub mod certificates;
 pub mod class;
 pub mod contents;
@@ -17,14 +18,13 @@ pub mod layers;
 pub mod machineconfig;
 pub mod message;
 pub mod mode;
+pub mod node_settings;
 pub mod observation;
 pub mod os;
-pub mod pace;
 pub mod policy;
 pub mod spec;
 pub mod text;
 pub mod time;
-pub mod tuning;
 pub mod units;
 pub mod users;
 
@@ -34,7 +34,7 @@ mod error;
 mod ignition;
 
 pub use certificates::ClusterTrust;
-pub use class::Class;
+pub use class::FaultClass;
 pub use contents::{Contents, Sha256};
 pub use error::ModelError;
 pub use files::{FileSpec, Owner, Principal};
@@ -43,9 +43,9 @@ pub use image::ImageRef;
 pub use kargs::Karg;
 pub use machineconfig::MachineConfig;
 pub use mode::FileMode;
-pub use observation::{Facts, FileSeen, Observation};
+pub use node_settings::NodeSettings;
+pub use observation::{Facts, Observation, ObservedFile};
 pub use policy::DisruptionPolicy;
 pub use spec::{HostSpec, Target};
 pub use text::short;
 pub use time::Timestamp;
-pub use tuning::Tuning;

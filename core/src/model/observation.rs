@@ -1,4 +1,4 @@
-//! What was seen on the host: of managed things only.
+//! Observed state of the host, managed objects only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,10 +10,10 @@ use super::units::Mask;
 use super::users::PasswordHash;
 use super::{BootId, ConfigName, FileMode, ImageRef, Karg, ManagedPath, UnitName};
 
-/// A path as found, not following a link at its end.
+/// The observed state of a path, not following a link at its end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum FileSeen {
+pub enum ObservedFile {
     /// Nothing is there.
     Absent,
     /// A regular file.
@@ -40,10 +40,10 @@ pub enum FileSeen {
     Special,
 }
 
-/// How a unit is enabled on the host, by its links in `/etc`.
+/// Unit file state by its links in `/etc`, as `systemctl is-enabled` reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum EnabledSeen {
+pub enum UnitFileState {
     /// Its `[Install]` links are all there.
     Enabled,
     /// None of its links is there.
@@ -56,21 +56,21 @@ pub enum EnabledSeen {
     NotFound,
 }
 
-/// A unit as found.
+/// The observed state of a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UnitSeen {
+pub struct ObservedUnit {
     /// Enablement.
-    pub enabled: EnabledSeen,
+    pub enabled: UnitFileState,
     /// What the host's presets would make of it.
-    pub preset: PresetSeen,
+    pub preset: UnitFilePreset,
     /// Whether `/etc` masks it.
     pub mask: Mask,
 }
 
-/// What the host's preset files say about a unit.
+/// The preset of a unit by the preset files of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum PresetSeen {
+pub enum UnitFilePreset {
     /// Enable it (also what no rule means).
     Enable,
     /// Disable it.
@@ -85,7 +85,7 @@ pub struct Booted {
     /// The deployment's id: stateroot, checksum and serial.
     pub deployment: String,
     /// The config that the image carries (its label, else the config embedded in it).
-    pub carries: Carries,
+    pub carries: EmbeddedConfig,
     /// What rpm-ostree changed on top of the image.
     #[serde(default)]
     pub local: LocalPackages,
@@ -139,7 +139,7 @@ pub struct Staged {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[expect(clippy::large_enum_variant, reason = "there is one per observation: a box would save nothing")]
-pub enum OsSeen {
+pub enum ObservedOs {
     /// The host is not image-based, or `--os-backend none`: OS steps are skipped (MCD-207).
     NotImageBased,
     /// The host boots deployments.
@@ -153,7 +153,7 @@ pub enum OsSeen {
     },
 }
 
-impl OsSeen {
+impl ObservedOs {
     /// Returns the running OS, when the host is image-based.
     pub fn booted(&self) -> Option<&Booted> {
         match self {
@@ -174,7 +174,7 @@ impl OsSeen {
 /// The config that an image carries.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Carries {
+pub enum EmbeddedConfig {
     /// This one, by its `machineconfig` label or the config embedded in it.
     Config(ConfigName),
     /// None that the agent could find: files are written.
@@ -183,7 +183,7 @@ pub enum Carries {
 
 /// The `core` account as found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CoreSeen {
+pub enum ObservedCore {
     /// The host has no such account: the passwd section is ignored (MCD-160).
     NoAccount,
     /// The account.
@@ -191,7 +191,7 @@ pub enum CoreSeen {
         /// The path of the keys file.
         keys_path: ManagedPath,
         /// The keys file.
-        keys: FileSeen,
+        keys: ObservedFile,
         /// The account's user id.
         uid: u32,
         /// The account's group id.
@@ -253,17 +253,17 @@ pub struct Observation {
     /// What the boot loader counts.
     pub boots: BootCount,
     /// The OS.
-    pub os: OsSeen,
+    pub os: ObservedOs,
     /// The running kernel's command line.
     pub kargs: Vec<Karg>,
     /// Files, unit files and drop-ins, by path.
-    pub files: BTreeMap<ManagedPath, FileSeen>,
+    pub files: BTreeMap<ManagedPath, ObservedFile>,
     /// Units.
-    pub units: BTreeMap<UnitName, UnitSeen>,
+    pub units: BTreeMap<UnitName, ObservedUnit>,
     /// Links that lead to a unit although its `[Install]` section does not ask for them; a unit without is absent.
     pub stray_links: BTreeMap<UnitName, Vec<ManagedPath>>,
     /// The account.
-    pub core: CoreSeen,
+    pub core: ObservedCore,
     /// User names of the config and their ids on the host; a name that is missing has no account.
     pub user_ids: BTreeMap<String, u32>,
     /// Group names of the config and their ids on the host.
@@ -276,7 +276,7 @@ pub struct Facts {
     /// What is there now, for the paths and units of both specs.
     pub seen: Observation,
     /// The config that the *target* image carries.
-    pub carries: Carries,
+    pub carries: EmbeddedConfig,
     /// The file of the registry credentials for the image, which the target config may be about to bring.
     pub pull_secret: Option<ManagedPath>,
     /// Managed paths whose live version differs from the booted image's own (`/usr/etc`), absence included:
@@ -290,15 +290,15 @@ pub struct Facts {
     /// Those of them whose version to put back masks a unit: an administrator, or the image, had masked it before.
     pub own_masks: BTreeSet<ManagedPath>,
     /// The units that the `Also=` of a unit names, directly or not, as the host has both now. A unit without is absent.
-    pub companions: BTreeMap<UnitName, BTreeMap<UnitName, UnitSeen>>,
+    pub companions: BTreeMap<UnitName, BTreeMap<UnitName, ObservedUnit>>,
     /// Whether the kernel runs in FIPS mode.
-    pub fips: FipsSeen,
+    pub fips: ObservedFips,
 }
 
 /// The kernel's FIPS state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum FipsSeen {
+pub enum ObservedFips {
     /// On.
     On,
     /// Off.
@@ -307,7 +307,7 @@ pub enum FipsSeen {
     Unknown,
 }
 
-impl FileSeen {
+impl ObservedFile {
     /// Says whether the path is a regular file with exactly these bits.
     pub fn has_mode(&self, wanted: FileMode) -> bool {
         match self {

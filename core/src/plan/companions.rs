@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use super::sides::Sides;
 use super::{Because, Op, Step};
 use crate::model::UnitName;
-use crate::model::observation::{EnabledSeen, PresetSeen, UnitSeen};
+use crate::model::observation::{ObservedUnit, UnitFilePreset, UnitFileState};
 use crate::model::units::{Enablement, Mask, UnitSpec};
 
 /// Returns the presets of the companions that the changed and the leaving units let go. `remade` says whether what a
@@ -22,7 +22,7 @@ pub(super) fn let_go(sides: &Sides<'_>, remade: impl Fn(&UnitName) -> bool) -> V
             continue;
         }
         // Its preset brings them along.
-        let kept = !remade && new.is_none_or(asks_presets) && preset(sides, name) == PresetSeen::Enable;
+        let kept = !remade && new.is_none_or(asks_presets) && preset(sides, name) == UnitFilePreset::Enable;
         let because = if new.is_some() { Because::Changed } else { Because::Removed };
         let others = companions
             .iter()
@@ -38,7 +38,7 @@ pub(super) fn let_go(sides: &Sides<'_>, remade: impl Fn(&UnitName) -> bool) -> V
 /// Returns true if a unit, as a config has it, says what becomes of its companions.
 fn turns(sides: &Sides<'_>, name: &UnitName, unit: Option<&UnitSpec>) -> bool {
     let enablement = unit.map_or(Enablement::Preset, |unit| unit.enablement);
-    let asks = enablement != Enablement::Preset || preset(sides, name) == PresetSeen::Enable;
+    let asks = enablement != Enablement::Preset || preset(sides, name) == UnitFilePreset::Enable;
     asks && unit.is_none_or(|unit| unit.mask != Mask::Masked)
 }
 
@@ -46,16 +46,16 @@ fn asks_presets(unit: &UnitSpec) -> bool {
     unit.enablement == Enablement::Preset && unit.mask != Mask::Masked
 }
 
-fn preset(sides: &Sides<'_>, unit: &UnitName) -> PresetSeen {
-    sides.facts.seen.units.get(unit).map_or(PresetSeen::Disable, |seen| seen.preset)
+fn preset(sides: &Sides<'_>, unit: &UnitName) -> UnitFilePreset {
+    sides.facts.seen.units.get(unit).map_or(UnitFilePreset::Disable, |seen| seen.preset)
 }
 
 /// Returns true if a unit is not as its own preset says.
-fn is_otherwise(seen: UnitSeen) -> bool {
+fn is_otherwise(seen: ObservedUnit) -> bool {
     match seen.enabled {
-        EnabledSeen::Enabled => seen.preset == PresetSeen::Disable,
-        EnabledSeen::Disabled => seen.preset == PresetSeen::Enable,
-        EnabledSeen::Static | EnabledSeen::Masked | EnabledSeen::NotFound => false,
+        UnitFileState::Enabled => seen.preset == UnitFilePreset::Disable,
+        UnitFileState::Disabled => seen.preset == UnitFilePreset::Enable,
+        UnitFileState::Static | UnitFileState::Masked | UnitFileState::NotFound => false,
     }
 }
 

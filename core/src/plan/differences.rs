@@ -9,13 +9,13 @@ use std::fmt::Display;
 
 use serde::Serialize;
 
-use crate::model::observation::{Booted, CoreSeen, EnabledSeen, OsSeen, UnitSeen};
+use crate::model::observation::{Booted, ObservedCore, ObservedOs, ObservedUnit, UnitFileState};
 use crate::model::text::counted;
 use crate::model::units::{Enablement, Mask, UnitSpec};
 use crate::model::users::{Core, PasswordHash};
 use crate::model::{
-    ConfigName, Contents, FileSeen, FileSpec, HostSpec, Karg, ManagedPath, Observation, Principal, Sha256,
-    UnitName,
+    ConfigName, Contents, FileSpec, HostSpec, Karg, ManagedPath, Observation, ObservedFile, Principal,
+    Sha256, UnitName,
 };
 
 /// What the cluster rotates by itself (MCD-171): never compared.
@@ -171,7 +171,7 @@ fn held_unit(name: &UnitName, unit: &UnitSpec, seen: &Observation) -> Option<Uni
 }
 
 /// Says whether a path is as wanted.
-pub(super) fn holds(wanted: &FileSpec, found: &FileSeen, seen: &Observation) -> bool {
+pub(super) fn holds(wanted: &FileSpec, found: &ObservedFile, seen: &Observation) -> bool {
     compare(wanted, found, seen).is_none()
 }
 
@@ -187,17 +187,17 @@ pub(super) fn same_file(one: &FileSpec, other: &FileSpec, seen: &Observation) ->
 }
 
 /// Says whether the host masks a unit.
-pub(super) fn mask_seen(seen: UnitSeen) -> bool {
+pub(super) fn mask_seen(seen: ObservedUnit) -> bool {
     seen.mask == Mask::Masked
 }
 
 /// Says whether the keys file is as wanted; no file is as good as an empty one.
-pub(super) fn keys_hold(wanted: &Core, seen: &CoreSeen) -> bool {
+pub(super) fn keys_hold(wanted: &Core, seen: &ObservedCore) -> bool {
     match seen {
-        CoreSeen::NoAccount => true,
-        CoreSeen::Account { keys: FileSeen::Absent, .. } => wanted.keys.is_empty(),
-        CoreSeen::Account {
-            keys: FileSeen::Regular { sha256, mode, uid, gid, .. },
+        ObservedCore::NoAccount => true,
+        ObservedCore::Account { keys: ObservedFile::Absent, .. } => wanted.keys.is_empty(),
+        ObservedCore::Account {
+            keys: ObservedFile::Regular { sha256, mode, uid, gid, .. },
             uid: own,
             gid: group,
             foreign: None,
@@ -206,16 +206,16 @@ pub(super) fn keys_hold(wanted: &Core, seen: &CoreSeen) -> bool {
             let text = Contents::new(wanted.keys_text().into_bytes());
             *sha256 == text.sha256() && *mode == 0o600 && (uid, gid) == (own, group)
         }
-        CoreSeen::Account { .. } => false,
+        ObservedCore::Account { .. } => false,
     }
 }
 
 /// Says whether the password is as wanted; every field that starts with `!` or `*` is a locked password.
-pub(super) fn password_holds(wanted: &Core, seen: &CoreSeen) -> bool {
+pub(super) fn password_holds(wanted: &Core, seen: &ObservedCore) -> bool {
     let locked = |hash: Option<&PasswordHash>| hash.is_none_or(|hash| hash.as_str().starts_with(['!', '*']));
     match seen {
-        CoreSeen::NoAccount => true,
-        CoreSeen::Account { password, .. } => {
+        ObservedCore::NoAccount => true,
+        ObservedCore::Account { password, .. } => {
             password.as_ref() == Some(&wanted.password)
                 || (locked(Some(&wanted.password)) && locked(password.as_ref()))
         }
@@ -241,13 +241,13 @@ pub(super) fn difference(
     Difference { kind, target, what, expected, found, diff: None, unrepaired: None }
 }
 
-fn image(spec: &HostSpec, os: &OsSeen) -> Option<Difference> {
+fn image(spec: &HostSpec, os: &ObservedOs) -> Option<Difference> {
     let wanted = spec.effective_image()?;
     let found = match os {
-        OsSeen::NotImageBased => {
+        ObservedOs::NotImageBased => {
             spec.image.is_some().then(|| "a host that does not boot images".to_owned())?
         }
-        OsSeen::Deployments { booted, .. } => match &booted.image {
+        ObservedOs::Deployments { booted, .. } => match &booted.image {
             Some(image) if image.digest() == wanted.digest() => return None,
             Some(image) => image.to_string(),
             None => format!("deployment {}, which comes from no image", booted.deployment),
@@ -286,24 +286,24 @@ fn file_difference(
     wanted: &FileSpec,
     seen: &Observation,
 ) -> Option<Difference> {
-    let found = seen.files.get(path).unwrap_or(&FileSeen::Absent);
+    let found = seen.files.get(path).unwrap_or(&ObservedFile::Absent);
     let (what, expected, found) = compare(wanted, found, seen)?;
     Some(difference(kind, path, what, &expected, &found))
 }
 
-fn compare(wanted: &FileSpec, found: &FileSeen, seen: &Observation) -> Option<(What, String, String)> {
+fn compare(wanted: &FileSpec, found: &ObservedFile, seen: &Observation) -> Option<(What, String, String)> {
     let regular = || format!("a file of {}", counted(wanted.contents.len(), "byte"));
     let (sha256, len, mode, uid, gid) = match found {
-        FileSeen::Absent => return Some((What::Missing, regular(), "nothing".to_owned())),
-        FileSeen::Symlink { target } => {
+        ObservedFile::Absent => return Some((What::Missing, regular(), "nothing".to_owned())),
+        ObservedFile::Symlink { target } => {
             let target: String = target.chars().take(200).collect();
             return Some((What::Unexpected, regular(), format!("a symbolic link to {target:?}")));
         }
-        FileSeen::Directory => return Some((What::Unexpected, regular(), "a directory".to_owned())),
-        FileSeen::Special => {
+        ObservedFile::Directory => return Some((What::Unexpected, regular(), "a directory".to_owned())),
+        ObservedFile::Special => {
             return Some((What::Unexpected, regular(), "a device, a socket or a pipe".to_owned()));
         }
-        FileSeen::Regular { sha256, len, mode, uid, gid } => (*sha256, *len, *mode, *uid, *gid),
+        ObservedFile::Regular { sha256, len, mode, uid, gid } => (*sha256, *len, *mode, *uid, *gid),
     };
     if sha256 != wanted.contents.sha256() {
         let shown = |sha256: Sha256, len: String| {
@@ -355,50 +355,50 @@ fn unit_differences(name: &UnitName, unit: &UnitSpec, seen: &Observation) -> Vec
 /// Returns the links that enabling or disabling a unit takes away.
 pub(super) fn strays<'a>(name: &UnitName, unit: &UnitSpec, seen: &'a Observation) -> &'a [ManagedPath] {
     let counts = match (unit.enablement, seen.units.get(name).map(|state| state.enabled)) {
-        (Enablement::Enabled, Some(EnabledSeen::Enabled | EnabledSeen::Static))
-        | (Enablement::Disabled, Some(EnabledSeen::Disabled | EnabledSeen::Static)) => true,
+        (Enablement::Enabled, Some(UnitFileState::Enabled | UnitFileState::Static))
+        | (Enablement::Disabled, Some(UnitFileState::Disabled | UnitFileState::Static)) => true,
         (Enablement::Enabled | Enablement::Disabled | Enablement::Preset, _) => false,
     };
     let links = seen.stray_links.get(name).filter(|_| counts && unit.mask != Mask::Masked);
     links.map_or(&[], Vec::as_slice)
 }
 
-fn enablement_difference(name: &UnitName, unit: &UnitSpec, state: UnitSeen) -> Option<Difference> {
+fn enablement_difference(name: &UnitName, unit: &UnitSpec, state: ObservedUnit) -> Option<Difference> {
     let expected = match (unit.enablement, state.enabled) {
         // The OS has no such unit and the config brings none: there is nothing to enable (MCD-151).
-        (_, EnabledSeen::NotFound) if unit.contents.is_none() => return None,
-        (Enablement::Enabled, EnabledSeen::Disabled | EnabledSeen::Masked | EnabledSeen::NotFound) => {
+        (_, UnitFileState::NotFound) if unit.contents.is_none() => return None,
+        (Enablement::Enabled, UnitFileState::Disabled | UnitFileState::Masked | UnitFileState::NotFound) => {
             "enabled"
         }
-        (Enablement::Disabled, EnabledSeen::Enabled) => "disabled",
+        (Enablement::Disabled, UnitFileState::Enabled) => "disabled",
         (Enablement::Preset, _)
-        | (Enablement::Enabled, EnabledSeen::Enabled | EnabledSeen::Static)
+        | (Enablement::Enabled, UnitFileState::Enabled | UnitFileState::Static)
         | (
             Enablement::Disabled,
-            EnabledSeen::Disabled | EnabledSeen::Static | EnabledSeen::Masked | EnabledSeen::NotFound,
+            UnitFileState::Disabled | UnitFileState::Static | UnitFileState::Masked | UnitFileState::NotFound,
         ) => return None,
     };
     let found = match state.enabled {
-        EnabledSeen::Enabled => "enabled",
-        EnabledSeen::Disabled => "disabled",
-        EnabledSeen::Static => "static",
-        EnabledSeen::Masked => "masked",
-        EnabledSeen::NotFound => "not found",
+        UnitFileState::Enabled => "enabled",
+        UnitFileState::Disabled => "disabled",
+        UnitFileState::Static => "static",
+        UnitFileState::Masked => "masked",
+        UnitFileState::NotFound => "not found",
     };
     Some(difference(Kind::Unit, name, What::Enablement, &expected, &found))
 }
 
-fn user_differences(core: &Core, seen: &CoreSeen) -> impl Iterator<Item = Difference> {
+fn user_differences(core: &Core, seen: &ObservedCore) -> impl Iterator<Item = Difference> {
     let account = crate::model::users::CORE;
     let keys = (!keys_hold(core, seen)).then(|| {
         let (place, found) = match seen {
-            CoreSeen::Account { foreign: Some(directory), keys_path, .. } => {
+            ObservedCore::Account { foreign: Some(directory), keys_path, .. } => {
                 (keys_path.to_string(), format!("the directory {directory} that is not the account's own"))
             }
-            CoreSeen::Account { keys_path, .. } => {
+            ObservedCore::Account { keys_path, .. } => {
                 (keys_path.to_string(), "other keys, mode or owner".to_owned())
             }
-            CoreSeen::NoAccount => ("its keys file".to_owned(), "no account".to_owned()),
+            ObservedCore::NoAccount => ("its keys file".to_owned(), "no account".to_owned()),
         };
         let keys = counted(core.keys.len(), "SSH key");
         let expected = format!("{keys} in {place}, mode 0600, owned by the account");

@@ -5,8 +5,8 @@ use super::Plan;
 use super::differences::{Difference, Kind, What, difference, differences, strays};
 use super::explain::text_diff;
 use crate::model::image::PULL_SECRETS;
-use crate::model::observation::{OsSeen, Staged};
-use crate::model::{FileSeen, FileSpec, HostSpec, ImageRef, Observation};
+use crate::model::observation::{ObservedOs, Staged};
+use crate::model::{FileSpec, HostSpec, ImageRef, Observation, ObservedFile};
 
 /// What is never shown wherever it turns up: private keys, registry credentials, and password hashes of crypt(5) as
 /// hosts have them.
@@ -22,7 +22,7 @@ pub fn drift(spec: &HostSpec, seen: &Observation) -> Vec<Difference> {
         };
         found.extend(strays(name, unit, seen).iter().map(link));
     }
-    if let OsSeen::Deployments { booted, staged, next } = &seen.os {
+    if let ObservedOs::Deployments { booted, staged, next } = &seen.os {
         let running = format!("the running deployment {}", booted.deployment);
         let other = |word: &str, os: &Staged| {
             let image = os.image.as_ref().map_or("no image".to_owned(), ToString::to_string);
@@ -53,10 +53,13 @@ pub fn unresolved(from: &HostSpec, to: &HostSpec, seen: &Observation, plan: &Pla
 }
 
 /// Returns what may be shown of contents that differ: a bounded unified diff; of secrets only the lengths.
-pub fn diff(path: &str, wanted: &FileSpec, found: &FileSeen, bytes: &[u8]) -> String {
+pub fn diff(path: &str, wanted: &FileSpec, found: &ObservedFile, bytes: &[u8]) -> String {
     let private = match found {
-        FileSeen::Regular { mode, .. } => mode & 0o004 == 0,
-        FileSeen::Absent | FileSeen::Symlink { .. } | FileSeen::Directory | FileSeen::Special => true,
+        ObservedFile::Regular { mode, .. } => mode & 0o004 == 0,
+        ObservedFile::Absent
+        | ObservedFile::Symlink { .. }
+        | ObservedFile::Directory
+        | ObservedFile::Special => true,
     };
     let looks_secret = |bytes: &[u8]| {
         let text = String::from_utf8_lossy(bytes);

@@ -2,7 +2,7 @@
 
 use super::sides::Sides;
 use super::{Op, Step};
-use crate::model::{FileSeen, ManagedPath};
+use crate::model::{ManagedPath, ObservedFile};
 
 /// Files that stay on the host when their config goes (MCD-137): others keep them up to date.
 const KEPT: [&str; 3] = [
@@ -20,7 +20,7 @@ const KUBELET_CA: &str = "/etc/kubernetes/kubelet-ca.crt";
 /// Returns the writes.
 pub(super) fn writes(sides: &Sides<'_>) -> Vec<Step> {
     let paths = sides.to.files.keys().filter(|path| {
-        let there = sides.facts.seen.files.get(*path).is_some_and(|seen| *seen != FileSeen::Absent);
+        let there = sides.facts.seen.files.get(*path).is_some_and(|seen| *seen != ObservedFile::Absent);
         path.as_str() != KUBELET_CA || !there
     });
     let write = |path: &ManagedPath| {

@@ -4,7 +4,7 @@
 //! be lost, the digest of the running deployment can't lie.
 
 use super::Mode;
-use crate::model::observation::{Carries, OsSeen};
+use crate::model::observation::{EmbeddedConfig, ObservedOs};
 use crate::model::{Facts, HostSpec, ImageRef};
 
 /// How the wanted image stands to the host.
@@ -53,7 +53,7 @@ pub(super) fn decide(image: Image, built: Built, content: Content) -> Mode {
 }
 
 /// Reads the image's column of the table.
-pub(super) fn image(from: &HostSpec, to: &HostSpec, os: &OsSeen) -> Image {
+pub(super) fn image(from: &HostSpec, to: &HostSpec, os: &ObservedOs) -> Image {
     let booted = os.booted().and_then(|booted| booted.image.as_ref()).map(ImageRef::digest);
     let digest = |spec: &HostSpec| spec.image.as_ref().map(ImageRef::digest);
     match (digest(from), digest(to)) {
@@ -73,8 +73,8 @@ pub(super) fn image(from: &HostSpec, to: &HostSpec, os: &OsSeen) -> Image {
 /// Reads the "built for this config" column.
 pub(super) fn built(to: &HostSpec, facts: &Facts) -> Built {
     match &facts.carries {
-        Carries::Config(name) if *name == to.name => Built::ForThis,
-        Carries::Config(_) | Carries::Unknown => Built::NotForThis,
+        EmbeddedConfig::Config(name) if *name == to.name => Built::ForThis,
+        EmbeddedConfig::Config(_) | EmbeddedConfig::Unknown => Built::NotForThis,
     }
 }
 

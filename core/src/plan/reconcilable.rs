@@ -6,10 +6,10 @@
 use super::differences::id_of;
 use super::sides::Sides;
 use super::{Mode, Op, Step};
-use crate::model::observation::{EnabledSeen, FipsSeen, OsSeen};
+use crate::model::observation::{ObservedFips, ObservedOs, UnitFileState};
 use crate::model::policy::{DisruptionPolicy, StorageOverride};
 use crate::model::users::Unsupported;
-use crate::model::{Class, Facts, HostSpec, ManagedPath, Principal, UnitName};
+use crate::model::{Facts, FaultClass, HostSpec, ManagedPath, Principal, UnitName};
 
 /// One reason.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -42,8 +42,8 @@ impl std::error::Error for Irreconcilable {}
 
 impl Irreconcilable {
     /// Returns what it means for the node.
-    pub fn class(&self) -> Class {
-        Class::Unreconcilable
+    pub fn class(&self) -> FaultClass {
+        FaultClass::Unreconcilable
     }
 
     /// Returns the word for events and metric labels.
@@ -111,7 +111,7 @@ pub(super) fn blocked(sides: &Sides<'_>, steps: &[Step]) -> Vec<Unreachable> {
     };
     let unit_masked = |unit: &UnitName| {
         let spec = sides.to.units.get(unit)?;
-        let seen = sides.facts.seen.units.get(unit)?.enabled == EnabledSeen::Masked;
+        let seen = sides.facts.seen.units.get(unit)?.enabled == UnitFileState::Masked;
         let planned = |op: &Op| steps.iter().any(|step| step.op == *op);
         // What is put back in the place of a file may be an administrator's mask.
         let removed = planned(&Op::RemoveUnit { unit: unit.clone() });
@@ -175,9 +175,9 @@ fn users(to: &HostSpec) -> impl Iterator<Item = Unreachable> {
 /// The running kernel decides; only where it does not say, the old config does (RC15, RC16).
 fn fips(from: &HostSpec, to: &HostSpec, facts: &Facts) -> Option<Unreachable> {
     let on = match facts.fips {
-        FipsSeen::On => true,
-        FipsSeen::Off => false,
-        FipsSeen::Unknown => from.fips,
+        ObservedFips::On => true,
+        ObservedFips::Off => false,
+        ObservedFips::Unknown => from.fips,
     };
     let word = |on| if on { "on" } else { "off" };
     (on != to.fips).then(|| {
@@ -192,17 +192,17 @@ fn fips(from: &HostSpec, to: &HostSpec, facts: &Facts) -> Option<Unreachable> {
 
 fn os(sides: &Sides<'_>) -> Option<Unreachable> {
     match (&sides.facts.seen.os, &sides.to.image) {
-        (OsSeen::NotImageBased, Some(image)) => {
+        (ObservedOs::NotImageBased, Some(image)) => {
             let message = "this host does not boot images, so it can't switch to one; clear the desired image of this node";
             Some(unreachable(format!("image {image}"), message))
         }
-        (OsSeen::Deployments { .. }, None)
+        (ObservedOs::Deployments { .. }, None)
             if sides.mode == Mode::LeaveImage && sides.to.os_image_url.is_none() =>
         {
             let message =
                 "the node leaves image mode and the config names no OS image to go to; set spec.osImageURL";
             Some(unreachable("spec.osImageURL", message))
         }
-        (OsSeen::NotImageBased | OsSeen::Deployments { .. }, _) => None,
+        (ObservedOs::NotImageBased | ObservedOs::Deployments { .. }, _) => None,
     }
 }

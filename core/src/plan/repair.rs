@@ -8,7 +8,7 @@ use super::disruption;
 use super::sides::Sides;
 use super::{After, Batch, Because, Drain, Mode, Op, Plan, Step, check};
 use crate::model::disruption::Action;
-use crate::model::observation::{Carries, FipsSeen};
+use crate::model::observation::{EmbeddedConfig, ObservedFips};
 use crate::model::units::{Enablement, Mask};
 use crate::model::{DisruptionPolicy, Facts, HostSpec, ManagedPath, Observation, UnitName};
 
@@ -66,14 +66,14 @@ pub fn repair(
 fn facts(seen: &Observation) -> Facts {
     Facts {
         seen: seen.clone(),
-        carries: Carries::Unknown,
+        carries: EmbeddedConfig::Unknown,
         pull_secret: None,
         local: std::collections::BTreeSet::new(),
         under_var: std::collections::BTreeSet::new(),
         restorable: std::collections::BTreeSet::new(),
         own_masks: std::collections::BTreeSet::new(),
         companions: std::collections::BTreeMap::new(),
-        fips: FipsSeen::Unknown,
+        fips: ObservedFips::Unknown,
     }
 }
 

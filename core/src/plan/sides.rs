@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::differences::{holds, same_file};
 use super::{Because, Mode};
-use crate::model::observation::Carries;
+use crate::model::observation::EmbeddedConfig;
 use crate::model::units::Mask;
-use crate::model::{Facts, FileSeen, FileSpec, HostSpec, ManagedPath};
+use crate::model::{Facts, FileSpec, HostSpec, ManagedPath, ObservedFile};
 
 /// The sides.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl<'a> Sides<'a> {
         if self.new.contains_key(path) || self.masked.contains(path) {
             return None;
         }
-        let absent = self.facts.seen.files.get(path) == Some(&FileSeen::Absent);
+        let absent = self.facts.seen.files.get(path) == Some(&ObservedFile::Absent);
         match self.mode {
             Mode::Image => self.uncarried(path).filter(|_| !absent),
             Mode::Adopt => (!absent).then_some(Because::Removed),
@@ -74,8 +74,8 @@ impl<'a> Sides<'a> {
     /// original: putting it back would bring back the very file that is to go.
     pub(super) fn restorable(&self, path: &ManagedPath) -> bool {
         let carried = self.facts.seen.os.booted().is_some_and(|booted| match &booted.carries {
-            Carries::Config(_) => self.from.image.is_some(),
-            Carries::Unknown => false,
+            EmbeddedConfig::Config(_) => self.from.image.is_some(),
+            EmbeddedConfig::Unknown => false,
         });
         self.facts.restorable.contains(path) && !(carried && self.mode == Mode::Files)
     }

@@ -7,13 +7,13 @@
 use super::differences::{mask_seen, strays};
 use super::sides::Sides;
 use super::{Because, Mode, Op, Step, companions};
-use crate::model::observation::{EnabledSeen, PresetSeen, UnitSeen};
+use crate::model::observation::{ObservedUnit, UnitFilePreset, UnitFileState};
 use crate::model::units::{Enablement, Mask, UnitSpec};
-use crate::model::{Contents, DropinName, FileSeen, ManagedPath, UnitName};
+use crate::model::{Contents, DropinName, ManagedPath, ObservedFile, UnitName};
 
 /// What is assumed of a unit that was not looked at: nothing is known of it.
-const UNSEEN: UnitSeen =
-    UnitSeen { enabled: EnabledSeen::NotFound, preset: PresetSeen::Enable, mask: Mask::Unset };
+const UNSEEN: ObservedUnit =
+    ObservedUnit { enabled: UnitFileState::NotFound, preset: UnitFilePreset::Enable, mask: Mask::Unset };
 
 /// Returns the writes of unit files and drop-ins.
 pub(super) fn writes(sides: &Sides<'_>) -> Vec<Step> {
@@ -171,7 +171,7 @@ fn install_moves(sides: &Sides<'_>, name: &UnitName, specs: &[Option<&UnitSpec>]
         let path = name.dropin_path(dropin);
         let says = specs.iter().flatten().any(|spec| spec.dropins.get(dropin).is_some_and(installs));
         let old = sides.from.units.get(name).is_some_and(|old| old.dropins.contains_key(dropin));
-        let found = sides.facts.seen.files.get(&path).is_some_and(|seen| *seen != FileSeen::Absent);
+        let found = sides.facts.seen.files.get(&path).is_some_and(|seen| *seen != ObservedFile::Absent);
         let replaces = if old { sides.restorable(&path) } else { found };
         sides.write(&path).or_else(|| sides.take_away(&path)).filter(|_| says || replaces)
     };
@@ -192,8 +192,8 @@ fn is_settled(sides: &Sides<'_>, name: &UnitName, spec: &UnitSpec, rewritten: Re
 }
 
 /// The host's own mask is kept; to enable such a unit is refused later, so that step is not left out here.
-fn stays_masked(spec: &UnitSpec, seen: UnitSeen, mask: Option<&Op>) -> bool {
-    let stays = seen.enabled == EnabledSeen::Masked && mask.is_none() && spec.contents.is_none();
+fn stays_masked(spec: &UnitSpec, seen: ObservedUnit, mask: Option<&Op>) -> bool {
+    let stays = seen.enabled == UnitFileState::Masked && mask.is_none() && spec.contents.is_none();
     stays && spec.enablement != Enablement::Enabled
 }
 
@@ -202,16 +202,16 @@ fn stays_masked(spec: &UnitSpec, seen: UnitSeen, mask: Option<&Op>) -> bool {
 fn is_carried(
     sides: &Sides<'_>,
     name: &UnitName,
-    seen: UnitSeen,
+    seen: ObservedUnit,
     mask: Option<&Op>,
     rewritten: Rewritten,
 ) -> bool {
-    let known = matches!(seen.enabled, EnabledSeen::Enabled | EnabledSeen::Disabled);
+    let known = matches!(seen.enabled, UnitFileState::Enabled | UnitFileState::Disabled);
     let here = known || mask.is_some() || sides.facts.local.contains(&name.path());
     sides.mode == Mode::Image && rewritten == Rewritten::No && !here
 }
 
-fn mask(sides: &Sides<'_>, name: &UnitName, spec: &UnitSpec, seen: UnitSeen) -> Option<Op> {
+fn mask(sides: &Sides<'_>, name: &UnitName, spec: &UnitSpec, seen: ObservedUnit) -> Option<Op> {
     let unit = name.clone();
     let old = sides.from.units.get(name);
     let was = old.map_or(Mask::Unset, |old| old.mask);
@@ -230,8 +230,8 @@ fn mask(sides: &Sides<'_>, name: &UnitName, spec: &UnitSpec, seen: UnitSeen) -> 
     }
 }
 
-fn enablement(name: &UnitName, spec: &UnitSpec, seen: UnitSeen, anew: bool) -> Option<Op> {
-    use EnabledSeen::{Disabled, Enabled, Masked, NotFound, Static};
+fn enablement(name: &UnitName, spec: &UnitSpec, seen: ObservedUnit, anew: bool) -> Option<Op> {
+    use UnitFileState::{Disabled, Enabled, Masked, NotFound, Static};
     let unit = name.clone();
     if spec.mask == Mask::Masked {
         let linked = spec.enablement == Enablement::Disabled && seen.enabled == Enabled;
@@ -250,8 +250,8 @@ fn enablement(name: &UnitName, spec: &UnitSpec, seen: UnitSeen, anew: bool) -> O
         }
         Enablement::Preset => {
             let other = match seen.enabled {
-                Enabled => seen.preset == PresetSeen::Disable,
-                Disabled => seen.preset == PresetSeen::Enable,
+                Enabled => seen.preset == UnitFilePreset::Disable,
+                Disabled => seen.preset == UnitFilePreset::Enable,
                 Masked => true,
                 Static | NotFound => false,
             };
@@ -286,11 +286,12 @@ fn unlink(sides: &Sides<'_>, name: &UnitName, spec: &UnitSpec) -> Vec<Op> {
         return vec![preset];
     }
     match (seen.enabled, seen.preset) {
-        (EnabledSeen::Enabled, PresetSeen::Disable) | (EnabledSeen::Disabled, PresetSeen::Enable) => {
+        (UnitFileState::Enabled, UnitFilePreset::Disable)
+        | (UnitFileState::Disabled, UnitFilePreset::Enable) => {
             vec![preset]
         }
-        (EnabledSeen::Enabled, PresetSeen::Enable)
-        | (EnabledSeen::Disabled, PresetSeen::Disable)
-        | (EnabledSeen::Static | EnabledSeen::Masked | EnabledSeen::NotFound, _) => Vec::new(),
+        (UnitFileState::Enabled, UnitFilePreset::Enable)
+        | (UnitFileState::Disabled, UnitFilePreset::Disable)
+        | (UnitFileState::Static | UnitFileState::Masked | UnitFileState::NotFound, _) => Vec::new(),
     }
 }

@@ -3,7 +3,7 @@
 use super::differences::{keys_hold, password_holds};
 use super::sides::Sides;
 use super::{Because, Mode, Op, Step};
-use crate::model::observation::CoreSeen;
+use crate::model::observation::ObservedCore;
 use crate::model::users::{Core, PasswordHash};
 
 /// Returns the steps. Without an account there is nothing to do (MCD-160); an unchanged section stays (MCD-164).
@@ -22,7 +22,7 @@ pub(super) fn steps(sides: &Sides<'_>) -> Vec<Step> {
             }
         }
     };
-    if sides.facts.seen.core == CoreSeen::NoAccount {
+    if sides.facts.seen.core == ObservedCore::NoAccount {
         return Vec::new();
     }
     // A config that lists no user any more leaves no key and no password behind.

@@ -2,7 +2,7 @@
 
 use super::conditions;
 use super::{Health, NodeReport, State, reason};
-use crate::model::{Class, Timestamp};
+use crate::model::{FaultClass, Timestamp};
 use crate::plan::listing::listed;
 use crate::update::resume::held;
 use crate::update::{Fault, Record};
@@ -66,8 +66,8 @@ fn phase(record: Option<&Record>) -> &'static str {
 
 fn state(record: Option<&Record>, health: &Health, fault: Option<&Fault>) -> State {
     match fault.map(|fault| fault.class) {
-        Some(Class::Unreconcilable) => State::Unreconcilable,
-        Some(Class::Retry | Class::Degraded | Class::Fatal) => State::Degraded,
+        Some(FaultClass::Unreconcilable) => State::Unreconcilable,
+        Some(FaultClass::Retry | FaultClass::Degraded | FaultClass::Fatal) => State::Degraded,
         None if record.is_some() => State::Working,
         // A node that is still to be uncordoned is not done.
         None if health.waiting.is_none()
@@ -85,7 +85,7 @@ fn drift_fault(record: Option<&Record>, health: &Health) -> Option<Fault> {
         return None;
     }
     Some(Fault {
-        class: Class::Degraded,
+        class: FaultClass::Degraded,
         reason: "ConfigDrift".to_owned(),
         message: format!("the host is not as its config says: {}", listed(&health.drift)),
         next: "See `machine-config-agent verify`; put the content back, or change the target.".to_owned(),

@@ -17,7 +17,7 @@
 use std::time::Duration;
 
 use super::record::{Fault, Record};
-use crate::model::Class;
+use crate::model::FaultClass;
 use crate::plan::Undo;
 
 /// The longest wait for the next try of what passes by itself, as MCD's: who mended the cause sees it within a minute.
@@ -182,11 +182,11 @@ impl Ending {
         let known = ENDINGS.iter().find(|(word, _)| *word == fault.reason).map(|(_, ending)| *ending);
         match (fault.class, known) {
             // Of the errors of one word, those that pass by themselves have their own class.
-            (Class::Retry, _) => Self::Soon,
-            (Class::Degraded | Class::Unreconcilable | Class::Fatal, Some(ending)) => ending,
-            (Class::Degraded, None) => Self::Asked,
-            (Class::Unreconcilable, None) => Self::Target,
-            (Class::Fatal, None) => Self::Start,
+            (FaultClass::Retry, _) => Self::Soon,
+            (FaultClass::Degraded | FaultClass::Unreconcilable | FaultClass::Fatal, Some(ending)) => ending,
+            (FaultClass::Degraded, None) => Self::Asked,
+            (FaultClass::Unreconcilable, None) => Self::Target,
+            (FaultClass::Fatal, None) => Self::Start,
         }
     }
 
@@ -289,7 +289,7 @@ mod tests {
 
     fn fault(reason: &str) -> Fault {
         let text = |text: &str| text.to_owned();
-        Fault { class: Class::Degraded, reason: text(reason), message: text("m"), next: text("n") }
+        Fault { class: FaultClass::Degraded, reason: text(reason), message: text("m"), next: text("n") }
     }
 
     #[test]

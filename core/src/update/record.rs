@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::phase::{Event, IllegalEdge, Phase, next};
 use crate::model::observation::Finalisation;
 use crate::model::text::chain;
-use crate::model::{BootId, Class, Target, Timestamp, UpdateId};
+use crate::model::{BootId, FaultClass, Target, Timestamp, UpdateId};
 use crate::plan::{Batch, Op, Plan, Step, Undo};
 
 /// The version this agent writes. Older ones are read for ever; newer ones are refused.
@@ -19,7 +19,7 @@ pub const SCHEMA: u32 = 1;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
     /// What it means for the node.
-    pub class: Class,
+    pub class: FaultClass,
     /// A bounded word for events and metric labels.
     pub reason: String,
     /// Object and cause. Never a content.
@@ -30,7 +30,7 @@ pub struct Fault {
 
 impl Fault {
     /// Takes an error apart: its class and word, its text with every cause once, and what a person does next.
-    pub fn of(class: Class, reason: &str, error: &dyn std::error::Error, next: &str) -> Self {
+    pub fn of(class: FaultClass, reason: &str, error: &dyn std::error::Error, next: &str) -> Self {
         Self { class, reason: reason.to_owned(), message: chain(error), next: next.to_owned() }
     }
 }

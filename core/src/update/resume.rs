@@ -20,9 +20,9 @@ use std::time::Duration;
 
 use super::phase::{Event, Phase};
 use super::record::{Fault, Record, StagedOs};
+use crate::model::node_settings::RollBack;
 use crate::model::observation::{BootCount, Finalisation};
-use crate::model::tuning::RollBack;
-use crate::model::{Class, Observation, Target};
+use crate::model::{FaultClass, Observation, Target};
 use crate::plan::differences::Difference;
 use crate::plan::listing::listed;
 use crate::plan::{After, Op};
@@ -177,7 +177,7 @@ pub fn not_finalised(record: &Record, ended: &Finalisation) -> Decision {
         }
     };
     Decision::Fault(Fault {
-        class: Class::Degraded,
+        class: FaultClass::Degraded,
         reason: "DeploymentNotFinalised".to_owned(),
         message: format!("the node came up in its old deployment {times}: {ended}"),
         next: next.to_owned(),
@@ -217,7 +217,7 @@ fn left_on_trial(record: &Record) -> Fault {
 
 fn unhealthy(message: String, lines: &str) -> Fault {
     Fault {
-        class: Class::Degraded,
+        class: FaultClass::Degraded,
         reason: "HealthCheckFailed".to_owned(),
         message,
         next: format!(
@@ -317,7 +317,7 @@ pub fn not_fallen_back(record: &Record, cause: &str) -> Fault {
     let first = record.fault.as_ref().map(|fault| format!("{}; ", fault.message)).unwrap_or_default();
     let reason = record.fault.as_ref().map_or(HEALTH_CHECK_FAILED, |fault| fault.reason.as_str());
     Fault {
-        class: Class::Degraded,
+        class: FaultClass::Degraded,
         reason: reason.to_owned(),
         message: format!("{first}falling back to {origin} failed too: {cause}"),
         next: "Boot the deployment before by hand (ostree admin status), or change the target; mended in place: \
@@ -333,7 +333,7 @@ fn reboot_again(record: &Record) -> Decision {
     }
     let why = record.waiting.as_ref().map(|waiting| format!("; last: {waiting}")).unwrap_or_default();
     Decision::Fault(Fault {
-        class: Class::Retry,
+        class: FaultClass::Retry,
         reason: "RebootDidNotHappen".to_owned(),
         message: format!(
             "the reboot into {} was asked for {} times and did not happen{why}",
@@ -365,7 +365,7 @@ fn in_vain(record: &Record, seen: &Observation) -> Decision {
         return Decision::Inquire;
     }
     Decision::Fault(Fault {
-        class: Class::Degraded,
+        class: FaultClass::Degraded,
         reason: "BootFailed".to_owned(),
         message: format!(
             "the new deployment of {} did not come up in any of its tries: the boot loader booted the one before",
@@ -378,7 +378,7 @@ fn in_vain(record: &Record, seen: &Observation) -> Decision {
 
 fn foreign(record: &Record, running: &str) -> Fault {
     Fault {
-        class: Class::Degraded,
+        class: FaultClass::Degraded,
         reason: "ForeignImage".to_owned(),
         message: format!(
             "the node came up in {running}, neither the old nor the new image of {}",
@@ -390,7 +390,7 @@ fn foreign(record: &Record, running: &str) -> Fault {
 
 fn wrong(record: &Record, differences: &[Difference]) -> Fault {
     Fault {
-        class: Class::Degraded,
+        class: FaultClass::Degraded,
         reason: "NotAsPlanned".to_owned(),
         message: format!(
             "after the update to {} the host is not as planned: {}",

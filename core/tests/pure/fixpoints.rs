@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use machine_config_core::model::observation::Carries;
+use machine_config_core::model::observation::EmbeddedConfig;
 use machine_config_core::model::{DisruptionPolicy, Facts, HostSpec, ImageRef, UnitName};
 use machine_config_core::plan::{After, Drain, Mode, Plan, differences, plan, seen_origin, taken_over};
 use proptest::prelude::*;
@@ -85,7 +85,7 @@ fn host(spec: &HostSpec) -> World {
     world
 }
 
-fn decide(world: &World, from: &HostSpec, to: &HostSpec, carries: Carries) -> Plan {
+fn decide(world: &World, from: &HostSpec, to: &HostSpec, carries: EmbeddedConfig) -> Plan {
     plan(from, to, &world.facts(from, to, carries), &DisruptionPolicy::defaults()).unwrap()
 }
 
@@ -101,7 +101,7 @@ fn bring(world: &mut World, plan: &Plan, to: &HostSpec, next: &Image) {
 fn arrived(world: &World, to: &HostSpec) {
     let seen = world.seen(&[to]);
     assert_eq!(differences(to, &seen), vec![], "after the plan");
-    let carries = Carries::Config(to.name.clone());
+    let carries = EmbeddedConfig::Config(to.name.clone());
     let again = decide(world, to, to, carries.clone());
     assert!(again.is_empty(), "planned again: {:?}", again.steps());
     let fresh = decide(world, &taken_over(to, &seen), to, carries);
@@ -162,7 +162,7 @@ proptest! {
         let from = spec("old", &old, None, url('a'));
         let to = spec("new", &new, None, url(if switches { 'b' } else { 'a' }));
         let mut world = host(&from);
-        let plan = decide(&world, &from, &to, Carries::Unknown);
+        let plan = decide(&world, &from, &to, EmbeddedConfig::Unknown);
         prop_assert!(matches!(plan.mode(), Mode::Files | Mode::Nothing));
         bring(&mut world, &plan, &to, &Image::default());
         arrived(&world, &to);
@@ -184,7 +184,7 @@ proptest! {
                 (to, next)
             }
         };
-        let carries = if wanted == Wanted::Another { Carries::Config(to.name.clone()) } else { Carries::Unknown };
+        let carries = if wanted == Wanted::Another { EmbeddedConfig::Config(to.name.clone()) } else { EmbeddedConfig::Unknown };
         let mut ends = Vec::new();
         for forced in [false, true] {
             let mut world = host(&from);
@@ -194,7 +194,7 @@ proptest! {
             // What can't be enabled is refused either way.
             let Ok(plan) = plan else { continue };
             bring(&mut world, &plan, &to, &next);
-            let second = decide(&world, &taken_over(&to, &world.seen(&[&to])), &to, Carries::Unknown);
+            let second = decide(&world, &taken_over(&to, &world.seen(&[&to])), &to, EmbeddedConfig::Unknown);
             bring(&mut world, &second, &to, &next);
             arrived(&world, &to);
             let mut kargs = world.kargs.clone();
@@ -213,7 +213,7 @@ proptest! {
         world.masked.clear();
         let to = spec("new", &new, None, Some(world::image('a')));
         let from = taken_over(&to, &world.seen(&[&to]));
-        let plan = decide(&world, &from, &to, Carries::Unknown);
+        let plan = decide(&world, &from, &to, EmbeddedConfig::Unknown);
         prop_assert!(plan.from().is_none());
         bring(&mut world, &plan, &to, &Image::default());
         arrived(&world, &to);
@@ -225,7 +225,7 @@ proptest! {
         let from = if was_in_image { spec("old", &old, a, None) } else { spec("old", &old, None, a) };
         let to = spec("new", &new, Some(world::image('b')), None);
         let mut world = host(&from);
-        let plan = decide(&world, &from, &to, Carries::Config(to.name.clone()));
+        let plan = decide(&world, &from, &to, EmbeddedConfig::Config(to.name.clone()));
         prop_assert_eq!(plan.mode(), Mode::Image);
         bring(&mut world, &plan, &to, &Image::of(&to));
         arrived(&world, &to);
@@ -240,10 +240,10 @@ proptest! {
         let b = Some(world::image('b'));
         let to = if leaves { spec("new", &new, None, b) } else { spec("new", &new, b, None) };
         let mut world = host(&from);
-        let plan = decide(&world, &from, &to, Carries::Unknown);
+        let plan = decide(&world, &from, &to, EmbeddedConfig::Unknown);
         prop_assert_eq!(plan.mode(), if leaves { Mode::LeaveImage } else { Mode::ImageAndFiles });
         bring(&mut world, &plan, &to, &Image::default());
-        let second = decide(&world, &taken_over(&to, &world.seen(&[&to])), &to, Carries::Unknown);
+        let second = decide(&world, &taken_over(&to, &world.seen(&[&to])), &to, EmbeddedConfig::Unknown);
         bring(&mut world, &second, &to, &Image::default());
         arrived(&world, &to);
     }

@@ -1,7 +1,7 @@
 //! What the planner makes of kernel, extensions and arguments: their steps, and how they are verified.
 
 use crate::world::{World, config, image};
-use machine_config_core::model::observation::{Carries, OsSeen};
+use machine_config_core::model::observation::{EmbeddedConfig, ObservedOs};
 use machine_config_core::model::{DisruptionPolicy, HostSpec};
 use machine_config_core::plan::differences::{Kind, What, differences};
 use machine_config_core::plan::{After, Op, plan};
@@ -42,7 +42,7 @@ fn packages_are_verified() {
 fn arguments_reboot() {
     let (from, to) =
         (spec("rendered-a", json!({})), spec("rendered-b", json!({"kernelArguments": ["nosmt"]})));
-    let facts = World::holding(&from).facts(&from, &to, Carries::Unknown);
+    let facts = World::holding(&from).facts(&from, &to, EmbeddedConfig::Unknown);
     let plan = plan(&from, &to, &facts, &DisruptionPolicy::defaults()).unwrap();
     let After::Reboot { because, .. } = plan.after() else { panic!("{plan:?}") };
     assert_eq!(because, &["kernelArguments"]);
@@ -53,8 +53,8 @@ fn arguments_reboot() {
 fn hosts_without_images_are_left_alone() {
     let (from, mut to) = (spec("rendered-a", json!({})), layered("rendered-b"));
     to.kargs = machine_config_core::model::Karg::split("nosmt");
-    let mut facts = World::holding(&from).facts(&from, &to, Carries::Unknown);
-    facts.seen.os = OsSeen::NotImageBased;
+    let mut facts = World::holding(&from).facts(&from, &to, EmbeddedConfig::Unknown);
+    facts.seen.os = ObservedOs::NotImageBased;
     let plan = plan(&from, &to, &facts, &DisruptionPolicy::defaults()).unwrap();
     assert!(plan.is_empty(), "{plan:?}");
 }
@@ -64,7 +64,7 @@ fn hosts_without_images_are_left_alone() {
 fn packages_are_pulled_with_credentials() {
     let from = spec("rendered-a", json!({"osImageURL": image('a').to_string()}));
     let mut to = layered("rendered-b");
-    let mut facts = World::holding(&from).facts(&from, &to, Carries::Unknown);
+    let mut facts = World::holding(&from).facts(&from, &to, EmbeddedConfig::Unknown);
     let secret = machine_config_core::model::ManagedPath::new("/var/lib/kubelet/config.json").unwrap();
     facts.pull_secret = Some(secret.clone());
     let words = |to: &HostSpec| {
@@ -86,8 +86,8 @@ fn image_mode_takes_kernel_and_extensions_from_the_image() {
     to.image = Some(image('b'));
     let mut host = World::holding(&from);
     let words = |host: &World, from: &HostSpec, to: &HostSpec, removed: &[&str]| {
-        let mut facts = host.facts(from, to, Carries::Unknown);
-        if let OsSeen::Deployments { booted, .. } = &mut facts.seen.os {
+        let mut facts = host.facts(from, to, EmbeddedConfig::Unknown);
+        if let ObservedOs::Deployments { booted, .. } = &mut facts.seen.os {
             booted.local.requested.insert("vim".to_owned());
             booted.local.removed = removed.iter().map(|name| (*name).to_owned()).collect();
         }

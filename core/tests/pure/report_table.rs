@@ -1,6 +1,6 @@
 //! One test row per row of the report table (`model-codebases.md` D5): the state and the conditions of each phase.
 
-use machine_config_core::model::{BootId, Class, Timestamp};
+use machine_config_core::model::{BootId, FaultClass, Timestamp};
 use machine_config_core::report::{Health, NodeReport, REASON_LIMIT, State, Status, report};
 use machine_config_core::update::{Event, Fault, Record};
 
@@ -73,7 +73,7 @@ fn falling_back_is_told_with_its_cause() {
         record = record.moved(&event, Timestamp::default()).unwrap();
     }
     record.fault = Some(Fault {
-        class: Class::Degraded,
+        class: FaultClass::Degraded,
         reason: "HealthCheckFailed".to_owned(),
         message: "kubelet.service is failed".to_owned(),
         next: "see its journal".to_owned(),
@@ -119,7 +119,7 @@ fn what_was_not_drained_and_what_was_broken_off() {
     assert_eq!(reason(&report, "Drained"), "UpdateExecutedDrained");
     let mut undone = record.moved(&Event::RollBack, Timestamp::default()).unwrap();
     undone.fault = Some(Fault {
-        class: Class::Retry,
+        class: FaultClass::Retry,
         reason: "DiskFull".to_owned(),
         message: "can't write /etc/motd".to_owned(),
         next: "free space".to_owned(),
@@ -144,7 +144,7 @@ fn without_an_update() {
         committed: Some(made.from.target()),
         wanted: Some(made.to.target()),
         fault: Some(Fault {
-            class: Class::Unreconcilable,
+            class: FaultClass::Unreconcilable,
             reason: "Unreconcilable".to_owned(),
             message: "no".to_owned(),
             next: "change it".to_owned(),
@@ -168,10 +168,10 @@ fn without_an_update() {
 fn the_class_of_a_fault_alone_makes_the_state() {
     let made = Made::with_files();
     let rows = [
-        (Class::Retry, State::Degraded),
-        (Class::Degraded, State::Degraded),
-        (Class::Fatal, State::Degraded),
-        (Class::Unreconcilable, State::Unreconcilable),
+        (FaultClass::Retry, State::Degraded),
+        (FaultClass::Degraded, State::Degraded),
+        (FaultClass::Fatal, State::Degraded),
+        (FaultClass::Unreconcilable, State::Unreconcilable),
     ];
     for (class, state) in rows {
         let mut record = made.record();
@@ -209,7 +209,7 @@ fn an_undone_update_is_idle_and_degraded() {
     let made = Made::with_files();
     let mut record = made.record().moved(&Event::Apply { first: 0 }, Timestamp::default()).unwrap();
     let (reason, message) = ("DiskFull".to_owned(), "can't write /etc/motd".to_owned());
-    record.fault = Some(Fault { class: Class::Retry, reason, message, next: "free space".to_owned() });
+    record.fault = Some(Fault { class: FaultClass::Retry, reason, message, next: "free space".to_owned() });
     record = record.moved(&Event::RollBack, Timestamp::default()).unwrap();
     assert_eq!(told(Some(&record), &made).phase, "RollingBack");
     while !record.is_undone() {
@@ -226,7 +226,7 @@ fn an_undone_update_is_idle_and_degraded() {
 fn a_duty_that_fails_is_no_update_that_fails() {
     let made = Made::with_image();
     let duty = Fault {
-        class: Class::Retry,
+        class: FaultClass::Retry,
         reason: "CertificatesNotWritten".to_owned(),
         message: "no space".to_owned(),
         next: "Free space.".to_owned(),

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
+use machine_config_core::model::node_settings::RollBack;
 use machine_config_core::model::observation::LocalPackages;
-use machine_config_core::model::observation::{BootCount, Booted, Carries, Finalisation, OsSeen};
-use machine_config_core::model::tuning::RollBack;
-use machine_config_core::model::{BootId, Class, Observation, Target, Timestamp};
+use machine_config_core::model::observation::{BootCount, Booted, EmbeddedConfig, Finalisation, ObservedOs};
+use machine_config_core::model::{BootId, FaultClass, Observation, Target, Timestamp};
 use machine_config_core::plan::Undo;
 use machine_config_core::plan::differences::{Difference, Kind, What};
 use machine_config_core::update::resume::{
@@ -40,10 +40,10 @@ fn seen(made: &Made, boot_id: &str, image: &str, deployment: &str) -> Observatio
     let booted = Booted {
         image,
         deployment: deployment.to_owned(),
-        carries: Carries::Unknown,
+        carries: EmbeddedConfig::Unknown,
         local: LocalPackages::default(),
     };
-    let os = OsSeen::Deployments { booted, staged: None, next: None };
+    let os = ObservedOs::Deployments { booted, staged: None, next: None };
     Observation { boot_id: boot(boot_id), os, ..made.seen.clone() }
 }
 
@@ -114,7 +114,7 @@ fn a_deployment_that_the_boot_loader_gave_up_is_not_tried_again() {
     );
     back.boots = BootCount::FellBack;
     let Decision::Fault(fault) = ask(&record, &back, &made.to.target()) else { panic!("no fault") };
-    assert_eq!((fault.reason.as_str(), fault.class), ("BootFailed", Class::Degraded));
+    assert_eq!((fault.reason.as_str(), fault.class), ("BootFailed", FaultClass::Degraded));
     assert!(can_take_back(&record, &back), "what was written before the reboot is undone");
     // What came up is judged by what it is, whatever a counter says.
     let there = Observation { boots: BootCount::Left(2), ..seen(&made, "boot-2", NEW, "new") };
@@ -251,7 +251,7 @@ fn a_finalisation_that_was_cut_short_is_not_one_that_failed() {
     }
     cut.came_back(&Finalisation::CutShort, &boot("the-last"));
     let bound = fault(&cut, &Finalisation::CutShort).unwrap();
-    assert_eq!((bound.reason.as_str(), bound.class), ("DeploymentNotFinalised", Class::Degraded));
+    assert_eq!((bound.reason.as_str(), bound.class), ("DeploymentNotFinalised", FaultClass::Degraded));
     assert!(bound.message.contains("went down 5 times before") && bound.next.contains("power"), "{bound:?}");
 
     // What can't be known counts as a failure; cuts in between change nothing of the two.

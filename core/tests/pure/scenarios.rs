@@ -9,11 +9,11 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use machine_config_core::model::observation::{
-    Carries, CoreSeen, EnabledSeen, FipsSeen, OsSeen, PresetSeen, UnitSeen,
+    EmbeddedConfig, ObservedCore, ObservedFips, ObservedOs, ObservedUnit, UnitFilePreset, UnitFileState,
 };
 use machine_config_core::model::units::Mask;
 use machine_config_core::model::{
-    ConfigName, Contents, DisruptionPolicy, Facts, FileSeen, HostSpec, ImageRef, ManagedPath, UnitName,
+    ConfigName, Contents, DisruptionPolicy, Facts, HostSpec, ImageRef, ManagedPath, ObservedFile, UnitName,
 };
 use machine_config_core::plan::{Undo, explain, plan, taken_over};
 
@@ -75,21 +75,21 @@ fn fact(facts: &mut Facts, line: &str) {
     let words: Vec<&str> = line.split_whitespace().collect();
     let path = || ManagedPath::new(words[1]).unwrap();
     match words[0] {
-        "not-image-based" => facts.seen.os = OsSeen::NotImageBased,
+        "not-image-based" => facts.seen.os = ObservedOs::NotImageBased,
         "booted" | "booted-carries" => {
-            let OsSeen::Deployments { booted, .. } = &mut facts.seen.os else { panic!("{line}") };
+            let ObservedOs::Deployments { booted, .. } = &mut facts.seen.os else { panic!("{line}") };
             match (words[0], words[1]) {
                 ("booted", "none") => booted.image = None,
                 ("booted", text) => booted.image = Some(ImageRef::parse(&expand(text)).unwrap()),
-                (_, name) => booted.carries = Carries::Config(ConfigName::new(name).unwrap()),
+                (_, name) => booted.carries = EmbeddedConfig::Config(ConfigName::new(name).unwrap()),
             }
         }
-        "carries" => facts.carries = Carries::Config(ConfigName::new(words[1]).unwrap()),
-        "absent" => drop(facts.seen.files.insert(path(), FileSeen::Absent)),
+        "carries" => facts.carries = EmbeddedConfig::Config(ConfigName::new(words[1]).unwrap()),
+        "absent" => drop(facts.seen.files.insert(path(), ObservedFile::Absent)),
         "file" => {
             let contents = Contents::new(words[2].as_bytes().to_vec());
             let len = u64::try_from(contents.len()).unwrap();
-            let seen = FileSeen::Regular { sha256: contents.sha256(), len, mode: 0o644, uid: 0, gid: 0 };
+            let seen = ObservedFile::Regular { sha256: contents.sha256(), len, mode: 0o644, uid: 0, gid: 0 };
             facts.seen.files.insert(path(), seen);
         }
         "local" => drop(facts.local.insert(path())),
@@ -97,24 +97,27 @@ fn fact(facts: &mut Facts, line: &str) {
         "restorable" => drop(facts.restorable.insert(path())),
         "unit" => {
             let enabled = match words[2] {
-                "enabled" => EnabledSeen::Enabled,
-                "disabled" => EnabledSeen::Disabled,
-                "static" => EnabledSeen::Static,
-                "masked" => EnabledSeen::Masked,
-                "not-found" => EnabledSeen::NotFound,
+                "enabled" => UnitFileState::Enabled,
+                "disabled" => UnitFileState::Disabled,
+                "static" => UnitFileState::Static,
+                "masked" => UnitFileState::Masked,
+                "not-found" => UnitFileState::NotFound,
                 other => panic!("{other}"),
             };
-            let preset =
-                if words.get(3) == Some(&"preset-enable") { PresetSeen::Enable } else { PresetSeen::Disable };
-            let mask = if enabled == EnabledSeen::Masked { Mask::Masked } else { Mask::Unset };
-            facts.seen.units.insert(UnitName::new(words[1]).unwrap(), UnitSeen { enabled, preset, mask });
+            let preset = if words.get(3) == Some(&"preset-enable") {
+                UnitFilePreset::Enable
+            } else {
+                UnitFilePreset::Disable
+            };
+            let mask = if enabled == UnitFileState::Masked { Mask::Masked } else { Mask::Unset };
+            facts.seen.units.insert(UnitName::new(words[1]).unwrap(), ObservedUnit { enabled, preset, mask });
         }
-        "no-account" => facts.seen.core = CoreSeen::NoAccount,
+        "no-account" => facts.seen.core = ObservedCore::NoAccount,
         "fips" => {
             facts.fips = match words[1] {
-                "on" => FipsSeen::On,
-                "off" => FipsSeen::Off,
-                "unknown" => FipsSeen::Unknown,
+                "on" => ObservedFips::On,
+                "off" => ObservedFips::Off,
+                "unknown" => ObservedFips::Unknown,
                 other => panic!("{other}"),
             }
         }
@@ -136,7 +139,7 @@ fn run(text: &str) -> String {
         (World::holding(&from), Some(from))
     };
     let from = managed.clone().unwrap_or_else(|| to.clone());
-    let mut facts = world.facts(&from, &to, Carries::Unknown);
+    let mut facts = world.facts(&from, &to, EmbeddedConfig::Unknown);
     for line in find("facts").map(|section| section.body.as_str()).unwrap_or_default().lines() {
         if !line.trim().is_empty() {
             fact(&mut facts, line);

@@ -1,10 +1,12 @@
 //! What verification and drift see, in which order and in which words; and the JSON shapes of `interfaces.md`.
 
-use machine_config_core::model::observation::{Carries, CoreSeen, EnabledSeen, OsSeen, Staged};
+use machine_config_core::model::observation::{
+    EmbeddedConfig, ObservedCore, ObservedOs, Staged, UnitFileState,
+};
 use machine_config_core::model::units::Mask;
 use machine_config_core::model::users::PasswordHash;
 use machine_config_core::model::{
-    DisruptionPolicy, FileSeen, HostSpec, Karg, ManagedPath, Observation, UnitName,
+    DisruptionPolicy, HostSpec, Karg, ManagedPath, Observation, ObservedFile, UnitName,
 };
 use machine_config_core::plan::drift::{drift, unresolved};
 use machine_config_core::plan::{differences, explain, plan};
@@ -52,17 +54,17 @@ fn each_thing_that_differs_is_named_in_order() {
     let spec = spec();
     let mut seen = World::holding(&spec).seen(&[&spec]);
     assert_eq!(lines(&spec, &seen), Vec::<String>::new());
-    let OsSeen::Deployments { booted, .. } = &mut seen.os else { panic!("image-based") };
+    let ObservedOs::Deployments { booted, .. } = &mut seen.os else { panic!("image-based") };
     booted.image = Some(world::image('b'));
     seen.kargs.pop();
     for (name, found) in [
-        ("/etc/a", FileSeen::Symlink { target: "/etc/b".to_owned() }),
-        ("/etc/secret", FileSeen::Absent),
-        ("/etc/kubernetes/kubelet-ca.crt", FileSeen::Absent),
-        ("/etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem", FileSeen::Absent),
-        ("/etc/mco/internal-registry-pull-secret.json", FileSeen::Directory),
-        ("/etc/systemd/system/a.service", FileSeen::Directory),
-        ("/etc/systemd/system/a.service.d/1.conf", FileSeen::Absent),
+        ("/etc/a", ObservedFile::Symlink { target: "/etc/b".to_owned() }),
+        ("/etc/secret", ObservedFile::Absent),
+        ("/etc/kubernetes/kubelet-ca.crt", ObservedFile::Absent),
+        ("/etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem", ObservedFile::Absent),
+        ("/etc/mco/internal-registry-pull-secret.json", ObservedFile::Directory),
+        ("/etc/systemd/system/a.service", ObservedFile::Directory),
+        ("/etc/systemd/system/a.service.d/1.conf", ObservedFile::Absent),
     ] {
         seen.files.insert(path(name), found);
     }
@@ -70,11 +72,11 @@ fn each_thing_that_differs_is_named_in_order() {
         let unit = seen.units.get_mut(&UnitName::new(name).unwrap()).unwrap();
         (unit.enabled, unit.mask) = (enabled, mask);
     };
-    unit("a.service", EnabledSeen::Disabled, Mask::Unset);
-    unit("b.service", EnabledSeen::Disabled, Mask::Unset);
-    unit("c.service", EnabledSeen::Enabled, Mask::Unset);
-    let CoreSeen::Account { keys, password, .. } = &mut seen.core else { panic!("an account") };
-    *keys = FileSeen::Absent;
+    unit("a.service", UnitFileState::Disabled, Mask::Unset);
+    unit("b.service", UnitFileState::Disabled, Mask::Unset);
+    unit("c.service", UnitFileState::Enabled, Mask::Unset);
+    let ObservedCore::Account { keys, password, .. } = &mut seen.core else { panic!("an account") };
+    *keys = ObservedFile::Absent;
     *password = PasswordHash::new("$6$x");
     let wanted = [
         "image os value",
@@ -90,7 +92,7 @@ fn each_thing_that_differs_is_named_in_order() {
         "user core value",
     ];
     assert_eq!(lines(&spec, &seen), wanted);
-    seen.os = OsSeen::NotImageBased;
+    seen.os = ObservedOs::NotImageBased;
     assert_eq!(lines(&spec, &seen)[..2], ["image os value", "file /etc/a unexpected"]);
 }
 
@@ -99,14 +101,14 @@ fn each_thing_that_differs_is_named_in_order() {
 fn the_words_are_those_of_mcd() {
     let spec = spec();
     let mut seen = World::holding(&spec).seen(&[&spec]);
-    let OsSeen::Deployments { booted, .. } = &mut seen.os else { panic!("image-based") };
+    let ObservedOs::Deployments { booted, .. } = &mut seen.os else { panic!("image-based") };
     booted.image = Some(world::image('b'));
     seen.kargs = Karg::split("more q additional=1");
     let files = [("/etc/a", 0o644, "other"), ("/etc/systemd/system/a.service", 0o664, "x")];
     for (name, mode, text) in files {
         let sha256 = machine_config_core::model::Sha256::of(text.as_bytes());
         let len = u64::try_from(text.len()).unwrap();
-        seen.files.insert(path(name), FileSeen::Regular { sha256, len, mode, uid: 0, gid: 0 });
+        seen.files.insert(path(name), ObservedFile::Regular { sha256, len, mode, uid: 0, gid: 0 });
     }
     let found: Vec<String> = differences(&spec, &seen).iter().map(ToString::to_string).collect();
     let (wanted, other) = (world::image('a'), world::image('b'));
@@ -125,7 +127,7 @@ fn of_a_masked_unit_only_the_link_counts() {
     let mut seen = World::holding(&spec).seen(&[&spec]);
     assert_eq!(lines(&spec, &seen), Vec::<String>::new());
     let unit = seen.units.get_mut(&UnitName::new("a.service").unwrap()).unwrap();
-    (unit.enabled, unit.mask) = (EnabledSeen::Disabled, Mask::Unset);
+    (unit.enabled, unit.mask) = (UnitFileState::Disabled, Mask::Unset);
     assert_eq!(lines(&spec, &seen), ["unit a.service mask"]);
 }
 
@@ -135,7 +137,7 @@ fn of_a_masked_unit_only_the_link_counts() {
 fn a_host_that_was_changed_by_hand_is_named() {
     let plain = spec();
     let mut seen = World::holding(&plain).seen(&[&plain]);
-    let OsSeen::Deployments { booted, staged, .. } = &mut seen.os else { panic!("image-based") };
+    let ObservedOs::Deployments { booted, staged, .. } = &mut seen.os else { panic!("image-based") };
     booted.local.requested.insert("strace".to_owned());
     booted.local.replaced.insert("kernel".to_owned());
     *staged = Some(Staged {
@@ -150,7 +152,7 @@ fn a_host_that_was_changed_by_hand_is_named() {
         deployment: name.to_owned(),
         kargs: Vec::new(),
     };
-    let OsSeen::Deployments { staged, next, .. } = &mut seen.os else { panic!("image-based") };
+    let ObservedOs::Deployments { staged, next, .. } = &mut seen.os else { panic!("image-based") };
     *staged = Some(other("os-2.0"));
     *next = Some(other("os-3.0"));
     assert_eq!(differences(&plain, &seen), []);
@@ -168,14 +170,14 @@ fn a_host_that_was_changed_by_hand_is_named() {
 fn bytes_mode_and_owner_are_compared_and_secrets_stay_secret() {
     let spec = spec();
     let seen = World::holding(&spec).seen(&[&spec]);
-    let changed = |name: &str, change: &dyn Fn(&mut FileSeen)| {
+    let changed = |name: &str, change: &dyn Fn(&mut ObservedFile)| {
         let mut seen = seen.clone();
         change(seen.files.get_mut(&path(name)).unwrap());
         serde_json::to_value(differences(&spec, &seen)).unwrap()
     };
     let other = machine_config_core::model::Sha256::of(b"other");
-    let bytes = |file: &mut FileSeen| {
-        let FileSeen::Regular { sha256, .. } = file else { panic!("a file") };
+    let bytes = |file: &mut ObservedFile| {
+        let ObservedFile::Regular { sha256, .. } = file else { panic!("a file") };
         *sha256 = other;
     };
     let found = changed("/etc/a", &bytes);
@@ -184,12 +186,12 @@ fn bytes_mode_and_owner_are_compared_and_secrets_stay_secret() {
     let found = changed("/etc/secret", &bytes);
     assert_eq!((&found[0]["expected"], &found[0]["found"]), (&json!("7 bytes"), &json!("7 bytes")));
     let found = changed("/etc/a", &|file| {
-        let FileSeen::Regular { mode, .. } = file else { panic!("a file") };
+        let ObservedFile::Regular { mode, .. } = file else { panic!("a file") };
         *mode = 0o4644;
     });
     assert_eq!((&found[0]["expected"], &found[0]["found"]), (&json!("0644"), &json!("4644")));
     let found = changed("/etc/a", &|file| {
-        let FileSeen::Regular { gid, .. } = file else { panic!("a file") };
+        let ObservedFile::Regular { gid, .. } = file else { panic!("a file") };
         *gid = 5;
     });
     assert_eq!((&found[0]["what"], &found[0]["found"]), (&json!("owner"), &json!("0:5")));
@@ -200,7 +202,7 @@ fn every_locked_password_is_locked() {
     let spec = spec();
     let mut seen = World::holding(&spec).seen(&[&spec]);
     for hash in [None, PasswordHash::new("*"), PasswordHash::new("!!"), PasswordHash::new("!$6$x")] {
-        let CoreSeen::Account { password, .. } = &mut seen.core else { panic!("an account") };
+        let ObservedCore::Account { password, .. } = &mut seen.core else { panic!("an account") };
         *password = hash;
         assert_eq!(lines(&spec, &seen), Vec::<String>::new());
     }
@@ -215,7 +217,7 @@ fn an_unchanged_section_of_users_is_left_alone() {
     let mut world = World::holding(&from);
     world.keys = Some("somebody's\n".to_owned());
     let steps = |to: &HostSpec| {
-        let facts = world.facts(&from, to, Carries::Unknown);
+        let facts = world.facts(&from, to, EmbeddedConfig::Unknown);
         let plan = plan(&from, to, &facts, &DisruptionPolicy::defaults()).unwrap();
         plan.steps().iter().map(|step| step.op.word()).collect::<Vec<_>>()
     };
@@ -228,13 +230,13 @@ fn an_unchanged_section_of_users_is_left_alone() {
 #[test]
 fn only_drift_that_stays_blocks_an_update() {
     type Change = fn(&mut Value);
-    let file = |seen: &mut Observation| drop(seen.files.insert(path("/etc/a"), FileSeen::Directory));
+    let file = |seen: &mut Observation| drop(seen.files.insert(path("/etc/a"), ObservedFile::Directory));
     let keys = |seen: &mut Observation| {
-        let CoreSeen::Account { keys, .. } = &mut seen.core else { panic!("an account") };
-        *keys = FileSeen::Absent;
+        let ObservedCore::Account { keys, .. } = &mut seen.core else { panic!("an account") };
+        *keys = ObservedFile::Absent;
     };
     let unit = |seen: &mut Observation| {
-        seen.units.get_mut(&UnitName::new("c.service").unwrap()).unwrap().enabled = EnabledSeen::Enabled;
+        seen.units.get_mut(&UnitName::new("c.service").unwrap()).unwrap().enabled = UnitFileState::Enabled;
     };
     let karg = |seen: &mut Observation| drop(seen.kargs.pop());
     let restarts: Change = |to| {
@@ -246,7 +248,7 @@ fn only_drift_that_stays_blocks_an_update() {
         change(&mut next);
         let from = spec();
         let to = world::config("rendered-b", next).spec(Some(world::image('a'))).unwrap();
-        let mut facts = World::holding(&from).facts(&from, &to, Carries::Unknown);
+        let mut facts = World::holding(&from).facts(&from, &to, EmbeddedConfig::Unknown);
         drift(&mut facts.seen);
         let actions = json!([{"type": "Restart", "restart": {"serviceName": "c.service"}}]);
         let policy = json!({"apiVersion": "operator.openshift.io/v1", "kind": "MachineConfiguration",
@@ -284,7 +286,7 @@ fn the_json_of_a_plan_is_as_promised() {
     let from = world::config("rendered-a", json!({})).spec(None).unwrap();
     let files = json!([{"path": "/etc/containers/policy.json", "contents": {"source": "data:,x"}}]);
     let to = world::config("rendered-b", json!({"files": files})).spec(None).unwrap();
-    let facts = World::holding(&from).facts(&from, &to, Carries::Unknown);
+    let facts = World::holding(&from).facts(&from, &to, EmbeddedConfig::Unknown);
     let (old, new) = (from.target(), to.target());
     let outcome = plan(&from, &to, &facts, &DisruptionPolicy::defaults());
     let shown = serde_json::to_value(explain::json(outcome.as_ref(), Some(&old), &new)).unwrap();

@@ -7,13 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use machine_config_core::model::image::Transport;
 use machine_config_core::model::observation::{BootCount, LocalPackages};
 use machine_config_core::model::observation::{
-    Booted, Carries, CoreSeen, EnabledSeen, FipsSeen, OsSeen, PresetSeen, UnitSeen,
+    Booted, EmbeddedConfig, ObservedCore, ObservedFips, ObservedOs, ObservedUnit, UnitFilePreset,
+    UnitFileState,
 };
 use machine_config_core::model::units::{Enablement, Mask};
 use machine_config_core::model::users::{Core, PasswordHash};
 use machine_config_core::model::{
-    BootId, Contents, Facts, FileSeen, FileSpec, HostSpec, ImageRef, Karg, MachineConfig, ManagedPath,
-    Observation, Principal, UnitName,
+    BootId, Contents, Facts, FileSpec, HostSpec, ImageRef, Karg, MachineConfig, ManagedPath, Observation,
+    ObservedFile, Principal, UnitName,
 };
 use machine_config_core::plan::{Op, Plan};
 use serde_json::{Map, Value, json};
@@ -118,15 +119,15 @@ impl World {
         world
     }
 
-    fn seen_file(&self, path: &ManagedPath, ids: &BTreeMap<String, u32>) -> FileSeen {
+    fn seen_file(&self, path: &ManagedPath, ids: &BTreeMap<String, u32>) -> ObservedFile {
         if self.masked.iter().any(|unit| unit.path() == *path) {
-            return FileSeen::Symlink { target: "/dev/null".to_owned() };
+            return ObservedFile::Symlink { target: "/dev/null".to_owned() };
         }
         let id = |principal: &Principal| match principal {
             Principal::Id(id) => *id,
             Principal::Name(name) => ids.get(name).copied().unwrap_or(u32::MAX),
         };
-        self.files.get(path).map_or(FileSeen::Absent, |file| FileSeen::Regular {
+        self.files.get(path).map_or(ObservedFile::Absent, |file| ObservedFile::Regular {
             sha256: file.contents.sha256(),
             len: u64::try_from(file.contents.len()).unwrap(),
             mode: file.mode.bits(),
@@ -135,18 +136,18 @@ impl World {
         })
     }
 
-    fn seen_unit(&self, name: &UnitName) -> UnitSeen {
+    fn seen_unit(&self, name: &UnitName) -> ObservedUnit {
         let known = self.vendor.contains(name) || self.files.contains_key(&name.path());
         let masked = self.masked.contains(name);
         let enabled = match (masked, known, self.enabled.contains(name)) {
-            (true, _, _) => EnabledSeen::Masked,
-            (false, false, _) => EnabledSeen::NotFound,
-            (false, true, true) => EnabledSeen::Enabled,
-            (false, true, false) => EnabledSeen::Disabled,
+            (true, _, _) => UnitFileState::Masked,
+            (false, false, _) => UnitFileState::NotFound,
+            (false, true, true) => UnitFileState::Enabled,
+            (false, true, false) => UnitFileState::Disabled,
         };
-        UnitSeen {
+        ObservedUnit {
             enabled,
-            preset: PresetSeen::Disable,
+            preset: UnitFilePreset::Disable,
             mask: if masked { Mask::Masked } else { Mask::Unset },
         }
     }
@@ -164,7 +165,7 @@ impl World {
             units.extend(spec.units.keys().map(|name| (name.clone(), self.seen_unit(name))));
         }
         let keys_path = ManagedPath::new("/home/core/.ssh/authorized_keys.d/ignition").unwrap();
-        let keys = self.keys.as_ref().map_or(FileSeen::Absent, |text| FileSeen::Regular {
+        let keys = self.keys.as_ref().map_or(ObservedFile::Absent, |text| ObservedFile::Regular {
             sha256: Contents::new(text.clone().into_bytes()).sha256(),
             len: u64::try_from(text.len()).unwrap(),
             mode: 0o600,
@@ -175,7 +176,7 @@ impl World {
             .image
             .carries
             .clone()
-            .map_or(Carries::Unknown, |name| Carries::Config(name.try_into().unwrap()));
+            .map_or(EmbeddedConfig::Unknown, |name| EmbeddedConfig::Config(name.try_into().unwrap()));
         let booted = Booted {
             image: self.booted.clone(),
             deployment: "os-0.0".to_owned(),
@@ -185,12 +186,12 @@ impl World {
         Observation {
             boot_id: BootId::new("b0").unwrap(),
             boots: BootCount::Off,
-            os: OsSeen::Deployments { booted, staged: None, next: None },
+            os: ObservedOs::Deployments { booted, staged: None, next: None },
             kargs: self.kargs.clone(),
             files,
             units,
             stray_links: BTreeMap::new(),
-            core: CoreSeen::Account {
+            core: ObservedCore::Account {
                 keys_path,
                 keys,
                 uid: 1000,
@@ -204,7 +205,7 @@ impl World {
     }
 
     /// What `facts` would say.
-    pub fn facts(&self, from: &HostSpec, to: &HostSpec, carries: Carries) -> Facts {
+    pub fn facts(&self, from: &HostSpec, to: &HostSpec, carries: EmbeddedConfig) -> Facts {
         let seen = self.seen(&[from, to]);
         let paths: BTreeSet<ManagedPath> = seen.files.keys().cloned().collect();
         let masked_in_image = |path: &ManagedPath| self.image.masked.iter().any(|unit| unit.path() == *path);
@@ -224,7 +225,7 @@ impl World {
             restorable: paths.iter().filter(|path| self.image.etc.contains_key(*path)).cloned().collect(),
             own_masks: BTreeSet::new(),
             companions: BTreeMap::new(),
-            fips: FipsSeen::Off,
+            fips: ObservedFips::Off,
             seen,
         }
     }

@@ -8,17 +8,17 @@ use std::time::Duration;
 use super::*;
 use crate::host::os::{OsBackend, OsProgress, Preflight, StageRequest};
 use crate::host::{BoxFuture, HostError};
-use crate::model::observation::{Carries, OsSeen, Staged};
+use crate::model::node_settings::OsLimits;
+use crate::model::observation::{EmbeddedConfig, ObservedOs, Staged};
 use crate::model::os::{KernelType, Layers};
-use crate::model::tuning::OsLimits;
-use crate::model::{Class, HostSpec, ImageRef, Karg};
+use crate::model::{FaultClass, HostSpec, ImageRef, Karg};
 
 #[derive(Debug, Default, Clone)]
 struct Remembering {
     asked: Rc<RefCell<Vec<StageRequest>>>,
     unstaged: Rc<RefCell<u32>>,
     stages_instead: Option<ImageRef>,
-    fails: Option<(&'static str, Class)>,
+    fails: Option<(&'static str, FaultClass)>,
     pace: Pace,
     abandoned: Rc<RefCell<u32>>,
 }
@@ -42,8 +42,8 @@ impl OsBackend for Remembering {
         "remembering"
     }
 
-    fn seen(&self) -> BoxFuture<'_, Result<OsSeen, HostError>> {
-        Box::pin(async { Ok(OsSeen::NotImageBased) })
+    fn seen(&self) -> BoxFuture<'_, Result<ObservedOs, HostError>> {
+        Box::pin(async { Ok(ObservedOs::NotImageBased) })
     }
 
     fn preflight<'a>(
@@ -51,7 +51,7 @@ impl OsBackend for Remembering {
         _image: &'a ImageRef,
         _credentials: Option<&'a Contents>,
     ) -> BoxFuture<'a, Result<Preflight, HostError>> {
-        Box::pin(async { Ok(Preflight { carries: Carries::Unknown, download: None }) })
+        Box::pin(async { Ok(Preflight { carries: EmbeddedConfig::Unknown, download: None }) })
     }
 
     fn stage<'a>(
@@ -205,11 +205,11 @@ async fn a_failed_pull_names_the_image_and_the_cause() {
     let dir = tempfile::tempdir().unwrap();
     fixture(dir.path());
     let mut host = host(dir.path(), FailPoints::off());
-    let fails = Some(("received unexpected HTTP status: 503", Class::Retry));
+    let fails = Some(("received unexpected HTTP status: 503", FaultClass::Retry));
     host.os = Box::new(Remembering { fails, ..Remembering::default() });
     let steps = steps(vec![Op::StageOs { image: image('a') }]);
     let error = carry(&host, 0, Batch::Os, &steps).await.unwrap_err();
-    assert_eq!((error.class(), error.reason()), (Class::Retry, "ImagePullFailed"));
+    assert_eq!((error.class(), error.reason()), (FaultClass::Retry, "ImagePullFailed"));
     let text = crate::model::text::chain(&error);
     assert!(text.starts_with(&format!("failed to update OS to {}", image('a'))), "{text}");
     assert!(text.ends_with("received unexpected HTTP status: 503"), "{text}");
@@ -234,7 +234,7 @@ async fn a_backend_that_does_not_come_to_an_end_is_left() {
         host.limits = limits;
         let steps = steps(vec![Op::StageOs { image: image('a') }]);
         let error = carry(&host, 0, Batch::Os, &steps).await.unwrap_err();
-        assert_eq!((error.class(), error.reason()), (Class::Retry, reason), "{pace:?}");
+        assert_eq!((error.class(), error.reason()), (FaultClass::Retry, reason), "{pace:?}");
         let text = error.to_string();
         assert!(text.starts_with(&format!("failed to update OS to {}: ", image('a'))), "{text}");
         assert!(text.contains(words) && !text.contains("can't be ended"), "{text}");

@@ -1,7 +1,7 @@
 //! What the batches do, twice, and what taking them back leaves.
 
 use super::*;
-use crate::model::Class;
+use crate::model::FaultClass;
 
 /// MCD-122, MCD-124, MCD-157, MCD-158: modes, owners and directories, of files and keys. MCD-135, FIL-002: a version of
 /// the image comes back. MCD-162: a password field that is right is not written.
@@ -75,7 +75,7 @@ async fn an_owner_that_the_host_does_not_know_is_an_error_before_anything_is_tou
     let host = host(dir.path(), FailPoints::off());
     let (batch, steps) = &batches()[0];
     let error = carry(&host, 0, *batch, steps).await.unwrap_err();
-    assert_eq!((error.class(), error.reason()), (Class::Degraded, "UnknownAccount"));
+    assert_eq!((error.class(), error.reason()), (FaultClass::Degraded, "UnknownAccount"));
     assert!(error.to_string().contains("/home/core/.bashrc"), "{error}");
     assert_eq!(traces(dir.path()), before);
 }
@@ -130,7 +130,7 @@ async fn a_foreign_ssh_directory_is_moved_aside_and_a_link_is_refused() {
     std::os::unix::fs::symlink("/etc/victim", home.join(".ssh")).unwrap();
     std::os::unix::fs::lchown(home.join(".ssh"), Some(1000), Some(1000)).unwrap();
     let error = carry(&host, 2, *batch, steps).await.unwrap_err();
-    assert_eq!(error.class(), Class::Degraded, "{error}");
+    assert_eq!(error.class(), FaultClass::Degraded, "{error}");
     assert_eq!(fs::read_dir(dir.path().join("etc/victim")).unwrap().count(), 0);
 }
 
@@ -143,7 +143,7 @@ async fn services_are_left_out_where_no_systemd_runs() {
     carry(&host, 3, Batch::Services, &steps).await.unwrap();
     let mixed = super::steps(vec![Op::DaemonReload]);
     let error = carry(&host, 4, Batch::Links, &mixed).await.unwrap_err();
-    assert_eq!((error.class(), error.reason()), (Class::Fatal, "BrokenPlan"));
+    assert_eq!((error.class(), error.reason()), (FaultClass::Fatal, "BrokenPlan"));
 }
 
 /// MCD-134, MCD-135, FIL-002: gone, or back as it was. MCD-139: directories stay, also empty ones.

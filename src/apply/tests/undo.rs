@@ -3,7 +3,7 @@
 use std::os::unix::fs::{lchown, symlink};
 
 use super::*;
-use crate::model::Class;
+use crate::model::FaultClass;
 
 /// A host with the keys of `core` in place, and its home.
 async fn with_keys(at: &Path) -> (Host, PathBuf) {
@@ -40,7 +40,7 @@ async fn link_of_a_user_neither_holds_the_node_nor_loses_his_keys() {
     lead_astray(&home, Path::new("/tmp"));
     let (batch, steps) = &batches()[1];
     let error = carry(&host, 5, *batch, steps).await.unwrap_err();
-    assert_eq!(error.class(), Class::Degraded, "{error}");
+    assert_eq!(error.class(), FaultClass::Degraded, "{error}");
     undo(&host, 5).await.unwrap();
     fs::remove_file(home.join(".ssh")).unwrap();
     fs::rename(home.join(".x"), home.join(".ssh")).unwrap();
@@ -152,9 +152,9 @@ async fn rubbish_of_a_user_is_refused_before_anything_is_touched() {
     let length = 6 << 30;
     fs::OpenOptions::new().write(true).open(&keys).unwrap().set_len(length).unwrap();
     let seen = host.root.seen("/var/home/core/.ssh/authorized_keys.d/ignition").unwrap();
-    assert!(matches!(seen, crate::model::FileSeen::Regular { len, .. } if len == length), "{seen:?}");
+    assert!(matches!(seen, crate::model::ObservedFile::Regular { len, .. } if len == length), "{seen:?}");
     let error = carry(&host, 5, *batch, steps).await.unwrap_err();
-    assert_eq!((error.class(), error.reason()), (Class::Degraded, "FileTooLarge"), "{error}");
+    assert_eq!((error.class(), error.reason()), (FaultClass::Degraded, "FileTooLarge"), "{error}");
     undo(&host, 5).await.unwrap();
     // It grew while the update was under way.
     undo(&host, 1).await.unwrap();

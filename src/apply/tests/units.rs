@@ -5,7 +5,7 @@
 use super::*;
 use crate::host::systemd::tests::double::Double;
 use crate::host::systemd::tests::peers;
-use crate::model::Class;
+use crate::model::FaultClass;
 
 /// The host of a test; `None` where it can't be run.
 async fn with_systemd(test: &str, at: &Path) -> Option<(Host, Double, impl Sized)> {
@@ -104,7 +104,7 @@ async fn a_refusal_of_systemd_is_told() {
     let error = carry(&host, 7, Batch::Links, &enable).await.unwrap_err();
     let cause = std::error::Error::source(&error).unwrap().to_string();
     assert_eq!(cause, "unit crio.service can't be enabled: Unit file crio.service is odd.");
-    assert_eq!(error.class(), Class::Degraded);
+    assert_eq!(error.class(), FaultClass::Degraded);
     let preset = steps(vec![Op::PresetUnit { unit: unit("chronyd.service") }]);
     carry(&host, 8, Batch::Links, &preset).await.unwrap();
 }

@@ -8,7 +8,7 @@ use crate::host::systemd::ServiceState;
 use crate::host::{Host, HostError};
 use crate::journal::state;
 use crate::model::text::chain;
-use crate::model::{Class, UnitName};
+use crate::model::{FaultClass, UnitName};
 use crate::update::Fault;
 
 /// The agent's unit.
@@ -114,7 +114,7 @@ impl AgentSeen {
             return None;
         }
         let fault = |message: String, next: String| {
-            Some(Fault { class: Class::Degraded, reason: "AgentNotRunning".to_owned(), message, next })
+            Some(Fault { class: FaultClass::Degraded, reason: "AgentNotRunning".to_owned(), message, next })
         };
         if self.expected {
             return fault(

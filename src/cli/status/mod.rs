@@ -21,7 +21,7 @@ use crate::host::watch::{Watch, Watched};
 use crate::host::{Host, Root, machine_name};
 use crate::journal::state;
 use crate::journal::stored::{Stored, load_record};
-use crate::model::observation::OsSeen;
+use crate::model::observation::ObservedOs;
 use crate::model::os::Layers;
 use crate::model::text::chain;
 use crate::model::{HostSpec, Target};
@@ -168,7 +168,7 @@ async fn look(host: &Host) -> Result<Status, CliError> {
     // Without an update the agent has staged nothing.
     let staged = seen.as_ref().filter(|_| idle);
     let staged = staged.and_then(|seen| Some(StagedByHand::new(seen.os.staged()?, &seen.kargs)));
-    let os = seen.map_or(OsSeen::NotImageBased, |seen| seen.os);
+    let os = seen.map_or(ObservedOs::NotImageBased, |seen| seen.os);
     let follows = left.map(|left| left.follows);
     let drift = if is_drift(&told) { health.drift } else { Vec::new() };
     let around = Around { agent, follows, unread, drift };
@@ -236,7 +236,7 @@ struct Around {
     drift: Vec<Difference>,
 }
 
-fn status(report: NodeReport, os: &OsSeen, host: &Host, layers: &Layers, around: Around) -> Status {
+fn status(report: NodeReport, os: &ObservedOs, host: &Host, layers: &Layers, around: Around) -> Status {
     let pair = |config: Option<_>, image| config.map(|config| Target { config, image });
     let in_image = report.current_image.is_some();
     let began = report.update.is_some() || report.current_config.is_some() || report.fault.is_some();
@@ -272,10 +272,10 @@ fn status(report: NodeReport, os: &OsSeen, host: &Host, layers: &Layers, around:
     }
 }
 
-fn next_boot(os: &OsSeen) -> Option<NextBoot> {
+fn next_boot(os: &ObservedOs) -> Option<NextBoot> {
     match os {
-        OsSeen::NotImageBased => None,
-        OsSeen::Deployments { next, .. } => next
+        ObservedOs::NotImageBased => None,
+        ObservedOs::Deployments { next, .. } => next
             .as_ref()
             .map(|next| NextBoot { image: next.image.clone(), deployment: next.deployment.clone() }),
     }
@@ -295,7 +295,7 @@ mod tests {
     use crate::model::Timestamp;
     use crate::model::machineconfig::MachineConfig;
     use crate::model::observation::LocalPackages;
-    use crate::model::observation::{Booted, Carries, Staged};
+    use crate::model::observation::{Booted, EmbeddedConfig, Staged};
 
     fn alone_here() -> Around {
         let agent =
@@ -332,11 +332,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let host = host_at(dir.path());
         let requested = ["usbguard", "vim"].map(str::to_owned).into();
-        let os = OsSeen::Deployments {
+        let os = ObservedOs::Deployments {
             booted: Booted {
                 image: None,
                 deployment: "os-abc.0".to_owned(),
-                carries: Carries::Unknown,
+                carries: EmbeddedConfig::Unknown,
                 local: LocalPackages { requested, ..LocalPackages::default() },
             },
             staged: None,
@@ -371,7 +371,8 @@ mod tests {
         let shown = |image: Option<ImageRef>| {
             let config = crate::model::ConfigName::new("rendered-a").unwrap();
             let health = Health { committed: Some(Target { config, image }), ..Health::default() };
-            let status = status(report(None, &health), &OsSeen::NotImageBased, &host, &layers, alone_here());
+            let status =
+                status(report(None, &health), &ObservedOs::NotImageBased, &host, &layers, alone_here());
             text::text(&status)
         };
         let line = "  layers   none here; the image brings them: kernel default, extensions usbguard";

@@ -1,6 +1,6 @@
 //! What can go wrong between the agent and the API server.
 
-use crate::model::Class;
+use crate::model::FaultClass;
 
 /// A request that did not do what it should.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -104,14 +104,14 @@ impl KubeError {
     }
 
     /// Returns what it means for the node.
-    pub fn class(&self) -> Class {
+    pub fn class(&self) -> FaultClass {
         match self {
             // An answer that can't be read is asked for again, too: it may have been a proxy's.
             Self::Away { .. }
             | Self::NotFound { .. }
             | Self::Refused { .. }
             | Self::Invalid { .. }
-            | Self::Config { .. } => Class::Retry,
+            | Self::Config { .. } => FaultClass::Retry,
         }
     }
 

@@ -216,7 +216,7 @@ mod tests {
             seconds += 1;
         };
         assert_eq!(seconds, 120);
-        assert_eq!((late.reason(), late.class()), ("PolicyNotReady", crate::model::Class::Retry));
+        assert_eq!((late.reason(), late.class()), ("PolicyNotReady", crate::model::FaultClass::Retry));
         assert!(late.to_string().starts_with("NodeDisruptionPolicyStatus was not ready: "), "{late}");
         cluster.take_policy(Ok(policy(2).into_bytes())).unwrap();
         // Another change has two minutes of its own.

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::client::Link;
 use super::error::KubeError;
-use crate::model::pace::Pace;
+use crate::model::backoff::Backoff;
 
 /// How long one watch lasts: this, and up to as much again by node. Long, because a renewal is the only request of an
 /// idle node, and a connection that is lost is noticed by its pings.
@@ -108,7 +108,7 @@ enum End {
 pub(super) struct Following<E> {
     pub(super) link: Link,
     pub(super) eye: E,
-    pub(super) pace: Pace,
+    pub(super) backoff: Backoff,
 }
 
 impl<E: Eye> Following<E> {
@@ -126,9 +126,9 @@ impl<E: Eye> Following<E> {
             };
             match end {
                 End::InTime(version) => from = Some(version),
-                End::Expired if !self.pace.is_failing() => drop(self.pace.next_wait()),
-                End::Expired => tokio::time::sleep(self.pace.next_wait()).await,
-                End::Broken(error) => self.eye.lost(error, self.pace.next_wait()).await,
+                End::Expired if !self.backoff.is_failing() => drop(self.backoff.next_wait()),
+                End::Expired => tokio::time::sleep(self.backoff.next_wait()).await,
+                End::Broken(error) => self.eye.lost(error, self.backoff.next_wait()).await,
             }
         }
     }
@@ -142,7 +142,7 @@ impl<E: Eye> Following<E> {
 
     /// Watches from a version on until the watch ends.
     async fn follow(&mut self, mut version: String) -> End {
-        let seconds = LASTS + u32::try_from(self.pace.draw(LASTS.into())).unwrap_or_default();
+        let seconds = LASTS + u32::try_from(self.backoff.draw(LASTS.into())).unwrap_or_default();
         let client = self.link.client();
         let watch = self.eye.requests().watch(&version, seconds);
         let began = Instant::now();
@@ -163,7 +163,7 @@ impl<E: Eye> Following<E> {
             };
             // What begins is not yet what works: an event, or staying up, is.
             if began.elapsed() > TOO_SOON {
-                self.pace.reset();
+                self.backoff.reset();
             }
             match seen {
                 Ok(Seen::At(at)) => version = at,

@@ -12,7 +12,7 @@ use secrecy::{ExposeSecret, SecretString};
 use super::error::KubeError;
 use crate::host::Root;
 use crate::model::Sha256;
-use crate::model::pace::Pace;
+use crate::model::backoff::Backoff;
 
 /// Where a pod finds its service account.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -90,12 +90,12 @@ impl Identity {
     /// Waits until the access can be read and names another node than was assumed; returns that name.
     pub async fn renamed(&self) -> String {
         let Some(assumed) = &self.assumed else { return std::future::pending().await };
-        let mut pace = Pace::of_requests(assumed);
+        let mut backoff = Backoff::for_requests(assumed);
         loop {
             match self.node_name() {
                 Ok(Some(name)) if name != *assumed => return name,
                 Ok(_) => return std::future::pending().await,
-                Err(_) => tokio::time::sleep(pace.next_wait()).await,
+                Err(_) => tokio::time::sleep(backoff.next_wait()).await,
             }
         }
     }

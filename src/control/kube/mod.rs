@@ -83,8 +83,8 @@ use tokio::time::Instant;
 
 use super::{ConfigAndPolicy, ControlError, ControlPlane, Drained, Released, TrustFeed, trust_feed};
 use crate::host::Root;
+use crate::model::backoff::Backoff;
 use crate::model::machineconfig::MachineConfig;
-use crate::model::pace::Pace;
 use crate::model::policy::DisruptionPolicy;
 use crate::model::{ConfigName, ModelError, Target};
 use crate::report::{LinkDown, NodeReport, Occurrence};
@@ -140,14 +140,14 @@ pub struct Cluster {
     /// An object that is waited for, and since when.
     awaited: Option<(String, Instant)>,
     /// When that is asked for again.
-    awaited_pace: Pace,
+    awaited_pace: Backoff,
     /// The drain's end was asked for by this process.
     release_asked: bool,
     /// What the provisioning left has not served yet.
     bootstrapping: bool,
     /// A report or a request is to be tried again.
     due: Option<Instant>,
-    pace: Pace,
+    backoff: Backoff,
 }
 
 /// What a pass of the loop has seen: another value is a reason for another pass.
@@ -215,10 +215,10 @@ impl Cluster {
             drain_by,
             unheld: unheld::Unheld::new(node),
             awaited: None,
-            awaited_pace: Pace::of_awaited(node),
+            awaited_pace: Backoff::for_missing_object(node),
             release_asked: false,
             due: None,
-            pace: Pace::of_requests(node),
+            backoff: Backoff::for_requests(node),
         })
     }
 

@@ -14,8 +14,8 @@ use super::events::Events;
 use super::mcn::Mcn;
 use super::node::NodeView;
 use super::watch::Sight;
+use crate::model::backoff::Backoff;
 use crate::model::message;
-use crate::model::pace::Pace;
 use crate::report::{NodeReport, Occurrence};
 
 /// How many writes may wait: an update makes about ten. Whoever adds another one waits for the first to be sent.
@@ -52,7 +52,7 @@ pub(super) struct Outbox {
     failures: u64,
     /// When a report that failed is due again.
     due: Option<Instant>,
-    pace: Pace,
+    backoff: Backoff,
     task: AbortHandle,
 }
 
@@ -62,15 +62,15 @@ impl Outbox {
         let (writes, queue) = mpsc::channel(MAX_QUEUED);
         let (done, progress) = watch::channel(Progress::default());
         let task = tokio::spawn(Writer { mcn, events, sight, done }.run(queue)).abort_handle();
-        let pace = Pace::of_requests(&format!("{node}/outbox"));
-        Self { writes, progress, queued: 0, failures: 0, due: None, pace, task }
+        let backoff = Backoff::for_requests(&format!("{node}/outbox"));
+        Self { writes, progress, queued: 0, failures: 0, due: None, backoff, task }
     }
 
     /// Queues a report. One that failed before is due no more: this is its next try.
     pub(super) async fn report(&mut self, node: NodeView, report: NodeReport) {
         self.due = None;
         if self.progress.borrow().well {
-            self.pace.reset();
+            self.backoff.reset();
         }
         self.put(Write::Report(Box::new((node, report)))).await;
     }
@@ -102,7 +102,7 @@ impl Outbox {
                 Ok(progress) => self.failures = progress.failures,
                 Err(_) => std::future::pending().await,
             }
-            *self.due.insert(Instant::now() + self.pace.next_wait())
+            *self.due.insert(Instant::now() + self.backoff.next_wait())
         };
         tokio::time::sleep_until(due).await;
     }

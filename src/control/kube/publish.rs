@@ -24,11 +24,11 @@ impl Cluster {
         let Some(node) = self.present() else { return Ok(()) };
         match self.put_up_at(&node, report).await {
             Ok(()) => {
-                self.pace.reset();
+                self.backoff.reset();
                 Ok(())
             }
             Err(error) => {
-                self.due = Some(Instant::now() + self.pace.next_wait());
+                self.due = Some(Instant::now() + self.backoff.next_wait());
                 Err(error)
             }
         }

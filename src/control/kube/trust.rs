@@ -22,8 +22,8 @@ use super::node::{PREFIX, broken};
 use super::watch::Sight;
 use crate::control::trust::TrustSender;
 use crate::model::annotations::DESIRED_CONFIG;
+use crate::model::backoff::Backoff;
 use crate::model::certificates::{Registries, ServerCaRotation};
-use crate::model::pace::Pace;
 use crate::model::{ClusterTrust, Contents, message};
 
 /// Where it is.
@@ -47,13 +47,13 @@ pub(super) struct TrustWatcher {
 impl TrustWatcher {
     /// Begins, once the Node is seen. Within a tokio runtime.
     pub(super) fn start(link: Link, node: &str, sight: Receiver<Sight>, sender: TrustSender) -> Self {
-        let absent = Pace::of_absent(&format!("{node}/trust"));
+        let absent = Backoff::for_missing_kind(&format!("{node}/trust"));
         let mut eye = TrustEye { sender, sight, told: None, known: false, absent };
         // Spread otherwise than the Node's: the two do not come at once.
-        let pace = Pace::of_requests(&format!("{node}/trust"));
+        let backoff = Backoff::for_requests(&format!("{node}/trust"));
         let task = tokio::spawn(async move {
             eye.until_up().await;
-            Following { link, eye, pace }.run().await;
+            Following { link, eye, backoff }.run().await;
         });
         Self { task: task.abort_handle() }
     }
@@ -73,7 +73,7 @@ struct TrustEye {
     /// The cluster has the kind.
     known: bool,
     /// When a kind that it does not have is looked for again.
-    absent: Pace,
+    absent: Backoff,
 }
 
 impl TrustEye {

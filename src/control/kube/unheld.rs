@@ -3,14 +3,14 @@
 use tokio::time::Instant;
 
 use crate::model::ConfigName;
-use crate::model::pace::Pace;
+use crate::model::backoff::Backoff;
 
 /// Drains that were answered while the node stayed schedulable.
 #[derive(Debug)]
 pub(super) struct Unheld {
     config: Option<ConfigName>,
     pub(super) drains: u32,
-    pace: Pace,
+    backoff: Backoff,
     /// When the next drain is requested.
     pub(super) due: Option<Instant>,
 }
@@ -18,7 +18,7 @@ pub(super) struct Unheld {
 impl Unheld {
     /// None so far.
     pub(super) fn new(node: &str) -> Self {
-        Self { config: None, drains: 0, pace: Pace::of_requests(node), due: None }
+        Self { config: None, drains: 0, backoff: Backoff::for_requests(node), due: None }
     }
 
     /// Counts a drain of this config, unless the last one is still to be requested again; returns when it is.
@@ -31,13 +31,13 @@ impl Unheld {
             return due;
         }
         self.drains = self.drains.saturating_add(1);
-        let due = now + self.pace.next_wait();
+        let due = now + self.backoff.next_wait();
         self.due = Some(due);
         due
     }
 
     pub(super) fn forget(&mut self) {
         (self.config, self.drains, self.due) = (None, 0, None);
-        self.pace.reset();
+        self.backoff.reset();
     }
 }

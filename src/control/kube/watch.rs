@@ -12,7 +12,7 @@ use super::error::KubeError;
 use super::follow::{Eye, Following, Requests, Seen};
 use super::node::{NodeEvent, NodeMetadata, NodeView};
 use crate::host::clock::Clock;
-use crate::model::pace::Pace;
+use crate::model::backoff::Backoff;
 use crate::model::{Timestamp, message};
 
 /// What is known of the Node and of the way to it.
@@ -48,7 +48,8 @@ impl Watcher {
             sender: sender.clone(),
             clock: Clock::system(),
         };
-        let task = tokio::spawn(Following { link, eye, pace: Pace::of_requests(node) }.run()).abort_handle();
+        let task =
+            tokio::spawn(Following { link, eye, backoff: Backoff::for_requests(node) }.run()).abort_handle();
         (Self { sender, task }, receiver)
     }
 

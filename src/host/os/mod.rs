@@ -16,7 +16,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::observation::{Carries, OsSeen, Staged};
+use crate::model::observation::{EmbeddedConfig, ObservedOs, Staged};
 use crate::model::os::Layers;
 use crate::model::{Contents, ImageRef, Karg};
 
@@ -55,7 +55,7 @@ impl StageRequest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Preflight {
     /// The config it carries.
-    pub carries: Carries,
+    pub carries: EmbeddedConfig,
     /// How many bytes are to be pulled, compressed; `None` where the source does not say.
     pub download: Option<u64>,
 }
@@ -121,7 +121,7 @@ pub trait OsBackend: fmt::Debug {
     }
 
     /// Looks at what is booted and what is staged.
-    fn seen(&self) -> BoxFuture<'_, Result<OsSeen, HostError>>;
+    fn seen(&self) -> BoxFuture<'_, Result<ObservedOs, HostError>>;
 
     /// Finds out what an image is, without pulling its layers. An image that this machine can't boot is an error.
     fn preflight<'a>(
@@ -178,8 +178,8 @@ impl OsBackend for NotImageBased {
         None
     }
 
-    fn seen(&self) -> BoxFuture<'_, Result<OsSeen, HostError>> {
-        Box::pin(async { Ok(OsSeen::NotImageBased) })
+    fn seen(&self) -> BoxFuture<'_, Result<ObservedOs, HostError>> {
+        Box::pin(async { Ok(ObservedOs::NotImageBased) })
     }
 
     fn preflight<'a>(
@@ -187,7 +187,7 @@ impl OsBackend for NotImageBased {
         _image: &'a ImageRef,
         _credentials: Option<&'a Contents>,
     ) -> BoxFuture<'a, Result<Preflight, HostError>> {
-        Box::pin(async { Ok(Preflight { carries: Carries::Unknown, download: None }) })
+        Box::pin(async { Ok(Preflight { carries: EmbeddedConfig::Unknown, download: None }) })
     }
 
     fn stage<'a>(

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::worker::protocol::VERSION;
 use crate::host::HostError;
-use crate::model::observation::OsSeen;
+use crate::model::observation::ObservedOs;
 
 /// Where what was seen last is kept for other processes: `status` and the next agent of this boot start no worker.
 const KEPT: &str = "run/machine-config-agent/os.json";
@@ -28,7 +28,7 @@ struct Look {
     /// The version that looked: another one may write the rest in another form.
     version: String,
     stamp: Stamp,
-    seen: OsSeen,
+    seen: ObservedOs,
 }
 
 impl LastSeen {
@@ -36,8 +36,8 @@ impl LastSeen {
     pub(super) async fn or_look(
         &self,
         sysroot: &Path,
-        look: impl Future<Output = Result<OsSeen, HostError>>,
-    ) -> Result<OsSeen, HostError> {
+        look: impl Future<Output = Result<ObservedOs, HostError>>,
+    ) -> Result<ObservedOs, HostError> {
         let stamp = Stamp::read(sysroot);
         if let Some(seen) = stamp.as_ref().and_then(|stamp| self.known(sysroot, stamp)) {
             return Ok(seen);
@@ -48,7 +48,7 @@ impl LastSeen {
     }
 
     /// Keeps what was seen. The stamp is older than the look: a change in between is looked at again.
-    pub(super) fn keep(&self, sysroot: &Path, stamp: Option<Stamp>, seen: OsSeen) {
+    pub(super) fn keep(&self, sysroot: &Path, stamp: Option<Stamp>, seen: ObservedOs) {
         let look = stamp.map(|stamp| Look { version: VERSION.to_owned(), stamp, seen });
         if let Some(look) = &look {
             // Only root can keep it; whoever can't looks again next time.
@@ -57,7 +57,7 @@ impl LastSeen {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = look;
     }
 
-    fn known(&self, sysroot: &Path, stamp: &Stamp) -> Option<OsSeen> {
+    fn known(&self, sysroot: &Path, stamp: &Stamp) -> Option<ObservedOs> {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if last.is_none() {
             *last = Look::kept(&sysroot.join(KEPT));
@@ -142,7 +142,7 @@ mod tests {
         let looks = std::cell::Cell::new(0);
         let look = async || {
             looks.set(looks.get() + 1);
-            Ok(OsSeen::NotImageBased)
+            Ok(ObservedOs::NotImageBased)
         };
         LastSeen::default().or_look(dir.path(), look()).await.unwrap();
         LastSeen::default().or_look(dir.path(), look()).await.unwrap();

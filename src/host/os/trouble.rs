@@ -5,7 +5,7 @@ mod next;
 use serde::{Deserialize, Serialize};
 
 use crate::host::HostError;
-use crate::model::Class;
+use crate::model::FaultClass;
 
 /// The object of errors that are about no image.
 pub(super) const SYSROOT: &str = "the libostree sysroot";
@@ -157,7 +157,7 @@ pub(in crate::host) enum Trouble {
 }
 
 impl Trouble {
-    fn class(self) -> Class {
+    fn class(self) -> FaultClass {
         match self {
             Self::Busy
             | Self::PullFailed
@@ -177,7 +177,7 @@ impl Trouble {
             | Self::NoRepositories
             // Somebody else may have staged in between.
             | Self::WrongStaged
-            | Self::Worker => Class::Retry,
+            | Self::Worker => FaultClass::Retry,
             Self::NotBooted
             | Self::ImageNotFound
             | Self::DigestMismatch
@@ -190,7 +190,7 @@ impl Trouble {
             | Self::Composefs
             | Self::WrongLayers
             | Self::NoPackage
-            | Self::Libostree => Class::Degraded,
+            | Self::Libostree => FaultClass::Degraded,
         }
     }
 

@@ -9,7 +9,7 @@ use super::RebootKind;
 use super::logind::reboot;
 use crate::host::systemd::{LastProgram, ServiceOutcome};
 use crate::host::{HostError, Systemd};
-use crate::model::{Class, UnitName};
+use crate::model::{FaultClass, UnitName};
 
 /// Which words a logind knows.
 #[derive(Clone, Copy)]
@@ -149,7 +149,7 @@ async fn the_finalisation_is_ordered_before_the_shutdown_or_there_is_no_reboot()
             (Err(error @ HostError::NotStopped { .. }), Some(cause)) => {
                 assert!(error.to_string().starts_with("no reboot: ostree-finalize-staged.service would not"));
                 assert!(error.to_string().ends_with(cause), "{error}");
-                assert_eq!((error.class(), error.reason()), (Class::Retry, "FinalisationNotArmed"));
+                assert_eq!((error.class(), error.reason()), (FaultClass::Retry, "FinalisationNotArmed"));
             }
             (outcome, cause) => panic!("{state}, {started}: {outcome:?}, not {cause:?}"),
         }

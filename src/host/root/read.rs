@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use sha2::Digest as _;
 
 use super::{HostError, Root, is_absent, no_name, split};
-use crate::model::{FileSeen, Sha256};
+use crate::model::{ObservedFile, Sha256};
 
 /// As much as is read at once while a digest is taken.
 const CHUNK: usize = 64 * 1024;
@@ -157,10 +157,10 @@ impl Root {
     }
 
     /// Looks at a path, not following a link at its end; the bytes of a file are digested while they are read.
-    pub fn seen(&self, path: &str) -> Result<FileSeen, HostError> {
+    pub fn seen(&self, path: &str) -> Result<ObservedFile, HostError> {
         let failed = |action: &'static str| move |errno: Errno| HostError::io(action, path, errno);
         let fd = match self.resolve(path, LOOK) {
-            Err(errno) if is_absent(errno) => return Ok(FileSeen::Absent),
+            Err(errno) if is_absent(errno) => return Ok(ObservedFile::Absent),
             other => other.map_err(failed("look at"))?,
         };
         let stat = rustix::fs::fstat(&fd).map_err(failed("look at"))?;
@@ -168,25 +168,25 @@ impl Root {
             FileType::RegularFile => self.digest(path),
             FileType::Symlink => {
                 let target = rustix::fs::readlinkat(&fd, "", Vec::new()).map_err(failed("read the link"))?;
-                Ok(FileSeen::Symlink { target: target.to_string_lossy().into_owned() })
+                Ok(ObservedFile::Symlink { target: target.to_string_lossy().into_owned() })
             }
-            FileType::Directory => Ok(FileSeen::Directory),
+            FileType::Directory => Ok(ObservedFile::Directory),
             FileType::Fifo
             | FileType::Socket
             | FileType::CharacterDevice
             | FileType::BlockDevice
-            | FileType::Unknown => Ok(FileSeen::Special),
+            | FileType::Unknown => Ok(ObservedFile::Special),
         }
     }
 
-    fn digest(&self, path: &str) -> Result<FileSeen, HostError> {
+    fn digest(&self, path: &str) -> Result<ObservedFile, HostError> {
         let fd = match self.resolve(path, READ | OFlags::NOFOLLOW) {
-            Err(errno) if is_absent(errno) => return Ok(FileSeen::Absent),
+            Err(errno) if is_absent(errno) => return Ok(ObservedFile::Absent),
             other => other.map_err(|errno| HostError::io("open", path, errno))?,
         };
         let stat = rustix::fs::fstat(&fd).map_err(|errno| HostError::io("look at", path, errno))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Ok(FileSeen::Special);
+            return Ok(ObservedFile::Special);
         }
         let (sha256, read) =
             digest_of(fd, stat.st_size).map_err(|source| HostError::io("read", path, source))?;
@@ -196,7 +196,13 @@ impl Root {
         } else {
             u64::try_from(stat.st_size).unwrap_or(u64::MAX).max(read)
         };
-        Ok(FileSeen::Regular { sha256, len, mode: stat.st_mode & 0o7777, uid: stat.st_uid, gid: stat.st_gid })
+        Ok(ObservedFile::Regular {
+            sha256,
+            len,
+            mode: stat.st_mode & 0o7777,
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+        })
     }
 
     /// Returns the names in a directory, sorted; none when there is no directory.

@@ -9,7 +9,7 @@ use crate::host::HostError;
 use crate::host::durable::{Change, Want};
 use crate::host::root::{Entry, Root};
 use crate::model::ids::UNIT_DIR;
-use crate::model::observation::{EnabledSeen, PresetSeen, UnitSeen};
+use crate::model::observation::{ObservedUnit, UnitFilePreset, UnitFileState};
 use crate::model::units::Mask;
 use crate::model::{ManagedPath, UnitName};
 
@@ -169,18 +169,18 @@ impl<'a> UnitLinks<'a> {
     }
 
     /// Looks at a unit. Enabled is one whose `[Install]` links are all there.
-    pub fn seen(&self, unit: &UnitName) -> Result<UnitSeen, HostError> {
+    pub fn seen(&self, unit: &UnitName) -> Result<ObservedUnit, HostError> {
         let enabled = match self.find(unit.as_str())? {
-            Found::Masked => EnabledSeen::Masked,
-            Found::Nothing => EnabledSeen::NotFound,
+            Found::Masked => UnitFileState::Masked,
+            Found::Nothing => UnitFileState::NotFound,
             Found::At { name, path } => self.enabled(&name, &path)?,
         };
         let preset = match (self.presets.of(unit.as_str()), enabled) {
-            (Preset::Enable, _) | (Preset::Ignore, EnabledSeen::Enabled) => PresetSeen::Enable,
-            (Preset::Disable | Preset::Ignore, _) => PresetSeen::Disable,
+            (Preset::Enable, _) | (Preset::Ignore, UnitFileState::Enabled) => UnitFilePreset::Enable,
+            (Preset::Disable | Preset::Ignore, _) => UnitFilePreset::Disable,
         };
         let mask = if self.is_masked(unit.as_str()) { Mask::Masked } else { Mask::Unmasked };
-        Ok(UnitSeen { enabled, preset, mask })
+        Ok(ObservedUnit { enabled, preset, mask })
     }
 
     /// Returns the links to a unit that its `[Install]` section does not ask for. Instances of a template are units of
@@ -220,7 +220,7 @@ impl<'a> UnitLinks<'a> {
     }
 
     /// Returns the units that a unit's `Also=` names, directly or not.
-    pub fn companions(&self, unit: &UnitName) -> Result<BTreeMap<UnitName, UnitSeen>, HostError> {
+    pub fn companions(&self, unit: &UnitName) -> Result<BTreeMap<UnitName, ObservedUnit>, HostError> {
         let mut companions = BTreeMap::new();
         let own = self.find(unit.as_str())?;
         for other in self.together(unit.as_str())? {
@@ -238,23 +238,23 @@ impl<'a> UnitLinks<'a> {
         self.presets.of(unit.as_str()) == Preset::Enable
     }
 
-    fn enabled(&self, name: &str, path: &str) -> Result<EnabledSeen, HostError> {
+    fn enabled(&self, name: &str, path: &str) -> Result<UnitFileState, HostError> {
         let install = self.install(name, path)?;
         // What can't be enabled is disabled; enabling it will say why.
-        let Ok(links) = install.links(name) else { return Ok(EnabledSeen::Disabled) };
+        let Ok(links) = install.links(name) else { return Ok(UnitFileState::Disabled) };
         if !links.is_empty() {
             let all = links.iter().all(|link| self.leads_to(&link.at, path));
-            return Ok(if all { EnabledSeen::Enabled } else { EnabledSeen::Disabled });
+            return Ok(if all { UnitFileState::Enabled } else { UnitFileState::Disabled });
         }
         // A unit that only names others is as enabled as they are; systemctl calls it indirect.
         for also in &install.also {
             if let Found::At { name, path } = self.find(also)? {
                 let links = self.install(&name, &path)?.links(&name).unwrap_or_default();
                 let all = links.iter().all(|link| self.leads_to(&link.at, &path));
-                return Ok(if all { EnabledSeen::Enabled } else { EnabledSeen::Disabled });
+                return Ok(if all { UnitFileState::Enabled } else { UnitFileState::Disabled });
             }
         }
-        Ok(EnabledSeen::Static)
+        Ok(UnitFileState::Static)
     }
 
     fn enable_all(&mut self, unit: &str) -> Result<(), HostError> {

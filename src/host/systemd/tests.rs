@@ -11,7 +11,7 @@ use crate::host::durable::{Run, carry_out};
 use crate::host::failpoint::FailPoints;
 use crate::host::root::Root;
 use crate::model::UnitName;
-use crate::model::observation::{EnabledSeen, PresetSeen};
+use crate::model::observation::{UnitFilePreset, UnitFileState};
 use crate::model::units::Mask;
 
 #[path = "../../../tests/doubles/systemd/mod.rs"]
@@ -95,7 +95,7 @@ fn enabling_makes_the_install_links_and_disabling_removes_them() {
         let name = unit(name);
         assert_eq!(
             UnitLinks::load(&root).unwrap().seen(&name).unwrap().enabled,
-            EnabledSeen::Disabled,
+            UnitFileState::Disabled,
             "{name}"
         );
         carry(&root, |units| units.enable(&name).unwrap());
@@ -104,7 +104,7 @@ fn enabling_makes_the_install_links_and_disabling_removes_them() {
         if name.as_str() != "getty@.service" {
             assert_eq!(
                 UnitLinks::load(&root).unwrap().seen(&name).unwrap().enabled,
-                EnabledSeen::Enabled,
+                UnitFileState::Enabled,
                 "{name}"
             );
         }
@@ -126,7 +126,7 @@ fn new_install_links_replace_the_old_ones() {
     write(dir.path(), "etc/systemd/system/crio.service", "[Install]\nWantedBy=kubelet.service\n");
     assert_eq!(
         UnitLinks::load(&root).unwrap().seen(&unit("crio.service")).unwrap().enabled,
-        EnabledSeen::Disabled
+        UnitFileState::Disabled
     );
     carry(&root, |units| units.enable(&unit("crio.service")).unwrap());
     let expected = BTreeMap::from(
@@ -151,7 +151,7 @@ fn masks_hide_a_unit_and_come_off() {
     assert_eq!(links(dir.path()), BTreeMap::from([("crio.service".to_owned(), "/dev/null".to_owned())]));
     let mut units = UnitLinks::load(&root).unwrap();
     let seen = units.seen(&crio).unwrap();
-    assert_eq!((seen.enabled, seen.mask), (EnabledSeen::Masked, Mask::Masked));
+    assert_eq!((seen.enabled, seen.mask), (UnitFileState::Masked, Mask::Masked));
     assert!(units.enable(&crio).unwrap_err().to_string().contains("it is masked"));
     carry(&root, |units| {
         units.disable(&crio).unwrap();
@@ -166,10 +166,10 @@ fn presets_decide_and_unknown_units_are_left_alone() {
     let (dir, root) = host();
     let mut units = UnitLinks::load(&root).unwrap();
     let seen = |units: &UnitLinks<'_>, name: &str| units.seen(&unit(name)).unwrap();
-    assert_eq!(seen(&units, "crio.service").preset, PresetSeen::Enable);
-    assert_eq!(seen(&units, "sshd.service").preset, PresetSeen::Disable);
-    assert_eq!(seen(&units, "plain.service").enabled, EnabledSeen::Static);
-    assert_eq!(seen(&units, "no-such.service").enabled, EnabledSeen::NotFound);
+    assert_eq!(seen(&units, "crio.service").preset, UnitFilePreset::Enable);
+    assert_eq!(seen(&units, "sshd.service").preset, UnitFilePreset::Disable);
+    assert_eq!(seen(&units, "plain.service").enabled, UnitFileState::Static);
+    assert_eq!(seen(&units, "no-such.service").enabled, UnitFileState::NotFound);
     units.enable(&unit("no-such.service")).unwrap();
     units.enable(&unit("plain.service")).unwrap();
     assert!(units.changes(&[]).is_empty());
@@ -251,7 +251,7 @@ async fn a_service_that_fails_after_its_job_is_named() {
         let (_server, systemd) = peers(&double).await;
         let error = systemd.restart(&unit("crio.service")).await.unwrap_err();
         assert_eq!(error.to_string(), "restart of crio.service ended with \"exit-code\"", "after {after:?}");
-        assert_eq!(error.class(), crate::model::Class::Degraded);
+        assert_eq!(error.class(), crate::model::FaultClass::Degraded);
     }
 }
 
@@ -279,7 +279,7 @@ async fn a_systemd_that_leaves_the_bus_ends_the_wait() {
     let error = asked.await.expect("the wait has an end").unwrap_err();
     let cause = std::error::Error::source(&error).unwrap().to_string();
     assert!(cause.contains("org.freedesktop.systemd1 left the bus"), "{cause}");
-    assert_eq!(error.class(), crate::model::Class::Retry);
+    assert_eq!(error.class(), crate::model::FaultClass::Retry);
     // Back again, it is asked again.
     double.state().jobs.leaves = false;
     server.request_name("org.freedesktop.systemd1").await.unwrap();

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use machine_config_agent::agent::{Agent, End, Reread};
 use machine_config_agent::host::{Clock, FailPoints, Host, Root};
-use machine_config_agent::model::observation::{Booted, OsSeen, Staged};
-use machine_config_agent::model::{ConfigName, ImageRef, ManagedPath, Tuning};
+use machine_config_agent::model::observation::{Booted, ObservedOs, Staged};
+use machine_config_agent::model::{ConfigName, ImageRef, ManagedPath, NodeSettings};
 use machine_config_agent::report::{NodeReport, State};
 use machine_config_agent::telemetry::metrics::Metrics;
 use serde_json::{Value, json};
@@ -41,12 +41,12 @@ pub struct Dropped {
 /// The host and what is around it. It outlives the agents that look at it.
 pub struct Scene {
     pub node: Node,
-    pub os: Rc<RefCell<OsSeen>>,
+    pub os: Rc<RefCell<ObservedOs>>,
     pub metrics: Metrics,
     pub wall: Arc<AtomicU64>,
     pub monotonic: Arc<AtomicU64>,
     pub dropped: Rc<Dropped>,
-    pub tuning: Tuning,
+    pub node_settings: NodeSettings,
     desk: Desk,
     /// The report that was waited for last: what is waited for next is that one or a later one.
     at: usize,
@@ -76,9 +76,9 @@ impl Scene {
         let desk = Desk::wanting("rendered-a", None);
         // At first nothing at all reboots.
         desk.policy(&policy(units).replace("Reboot", "None").replace("Drain", "None"));
-        let tuning = Tuning {
+        let node_settings = NodeSettings {
             repair: repair.iter().map(|path| ManagedPath::new(*path).unwrap()).collect(),
-            ..Tuning::default()
+            ..NodeSettings::default()
         };
         let mut scene = Self {
             node,
@@ -87,7 +87,7 @@ impl Scene {
             wall: Arc::new(AtomicU64::new(1_795_205_045_000_000)),
             monotonic: Arc::new(AtomicU64::new(60_000_000)),
             dropped: Rc::default(),
-            tuning,
+            node_settings,
             desk,
             at: 0,
         };
@@ -140,8 +140,8 @@ impl Scene {
             clock: Clock::set_by(Arc::clone(&self.wall), Arc::clone(&self.monotonic)),
             ..Host::in_directory(Root::open(&self.node.path("root")).unwrap(), FailPoints::off())
         };
-        let tuning = self.tuning.clone();
-        self.desk.agent(host).governed(Reread::new(move || Ok(tuning.clone())))
+        let node_settings = self.node_settings.clone();
+        self.desk.agent(host).governed(Reread::new(move || Ok(node_settings.clone())))
     }
 
     /// Moves the clock: an update's id is the time it began.
@@ -222,7 +222,7 @@ impl Scene {
     pub fn os(&self, change: impl FnOnce(&mut Booted, &mut Option<Staged>, &mut Option<Staged>)) {
         {
             let mut os = self.os.borrow_mut();
-            let OsSeen::Deployments { booted, staged, next } = &mut *os else { panic!("image-based") };
+            let ObservedOs::Deployments { booted, staged, next } = &mut *os else { panic!("image-based") };
             change(booted, staged, next);
         }
         let deploy = std::fs::File::open(self.at("ostree/deploy")).unwrap();

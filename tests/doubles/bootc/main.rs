@@ -27,7 +27,7 @@ use machine_config_agent::host::Entered;
 use machine_config_agent::host::os::ostree::OstreeBackend;
 use machine_config_agent::host::os::worker::Worker;
 use machine_config_agent::host::os::{OsBackend as _, OsProgress, StageRequest};
-use machine_config_agent::model::observation::{Booted, OsSeen, Staged};
+use machine_config_agent::model::observation::{Booted, ObservedOs, Staged};
 use machine_config_agent::model::{ImageRef, Karg};
 use serde_json::{Value, json};
 
@@ -66,8 +66,8 @@ fn backend() -> OstreeBackend {
 
 async fn seen() -> Result<(Booted, Option<Staged>), String> {
     match backend().seen().await.map_err(|error| error.to_string())? {
-        OsSeen::Deployments { booted, staged, .. } => Ok((booted, staged)),
-        OsSeen::NotImageBased => Err("not an image".to_owned()),
+        ObservedOs::Deployments { booted, staged, .. } => Ok((booted, staged)),
+        ObservedOs::NotImageBased => Err("not an image".to_owned()),
     }
 }
 
@@ -185,7 +185,7 @@ impl Progress {
 
 /// Swaps the first two; a second time swaps them back.
 async fn rollback() -> Result<(), String> {
-    let OsSeen::Deployments { booted, next, .. } =
+    let ObservedOs::Deployments { booted, next, .. } =
         backend().seen().await.map_err(|error| error.to_string())?
     else {
         return Err("not an image".to_owned());

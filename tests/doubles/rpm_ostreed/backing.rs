@@ -8,7 +8,7 @@ use machine_config_agent::host::Entered;
 use machine_config_agent::host::os::ostree::OstreeBackend;
 use machine_config_agent::host::os::worker::Worker;
 use machine_config_agent::host::os::{OsBackend as _, StageRequest};
-use machine_config_agent::model::observation::{Carries, OsSeen, Staged};
+use machine_config_agent::model::observation::{EmbeddedConfig, ObservedOs, Staged};
 use machine_config_agent::model::{ImageRef, Karg};
 use serde::Deserialize;
 use tokio::sync::mpsc::UnboundedSender;
@@ -238,7 +238,7 @@ fn named(image: Option<&ImageRef>) -> (String, String) {
 }
 
 /// What the agent keeps of its own looks is neither read nor written here: a daemon knows nothing of it.
-async fn looked() -> OsSeen {
+async fn looked() -> ObservedOs {
     let forget = || drop(std::fs::remove_file("/run/machine-config-agent/os.json"));
     forget();
     let seen = backend().0.seen().await.unwrap();
@@ -247,14 +247,14 @@ async fn looked() -> OsSeen {
 }
 
 async fn list() -> Vec<Deployment> {
-    let OsSeen::Deployments { booted, staged, next } = looked().await else {
+    let ObservedOs::Deployments { booted, staged, next } = looked().await else {
         return Vec::new();
     };
     let (checksum, serial) = parts(&booted.deployment);
     let (reference, digest) = named(booted.image.as_ref());
     let label = match booted.carries {
-        Carries::Config(name) => name.to_string(),
-        Carries::Unknown => String::new(),
+        EmbeddedConfig::Config(name) => name.to_string(),
+        EmbeddedConfig::Unknown => String::new(),
     };
     let kargs = std::fs::read_to_string("/proc/cmdline").unwrap().trim().to_owned();
     let own = Deployment {

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use machine_config_agent::host::os::Preflight;
 use machine_config_agent::host::{AuthFile, BoxFuture, HostError, OsBackend, OsProgress, StageRequest};
-use machine_config_agent::model::observation::{Booted, Carries, LocalPackages, OsSeen, Staged};
+use machine_config_agent::model::observation::{Booted, EmbeddedConfig, LocalPackages, ObservedOs, Staged};
 use machine_config_agent::model::{Contents, ImageRef};
 
 /// How a request ended.
@@ -14,7 +14,7 @@ pub type Ended = Result<(), HostError>;
 
 /// What is asked for by others than the test is done, and is nothing.
 pub struct Played {
-    pub seen: Rc<RefCell<OsSeen>>,
+    pub seen: Rc<RefCell<ObservedOs>>,
     pub auth_file: AuthFile,
     /// At each question about an image.
     pub asked: Box<dyn Fn() -> Ended>,
@@ -47,11 +47,11 @@ impl Played {
         let booted = Booted {
             image: Some(image),
             deployment: "os-1.0".to_owned(),
-            carries: Carries::Unknown,
+            carries: EmbeddedConfig::Unknown,
             local: LocalPackages::default(),
         };
         Self {
-            seen: Rc::new(RefCell::new(OsSeen::Deployments { booted, staged: None, next: None })),
+            seen: Rc::new(RefCell::new(ObservedOs::Deployments { booted, staged: None, next: None })),
             auth_file: AuthFile::Run,
             silent: false,
             says: None,
@@ -92,7 +92,7 @@ impl OsBackend for Played {
         })
     }
 
-    fn seen(&self) -> BoxFuture<'_, Result<OsSeen, HostError>> {
+    fn seen(&self) -> BoxFuture<'_, Result<ObservedOs, HostError>> {
         Box::pin(async {
             if !self.gone.get() {
                 return Ok(self.seen.borrow().clone());
@@ -107,7 +107,9 @@ impl OsBackend for Played {
         _image: &'a ImageRef,
         _credentials: Option<&'a Contents>,
     ) -> BoxFuture<'a, Result<Preflight, HostError>> {
-        Box::pin(async { (self.asked)().map(|()| Preflight { carries: Carries::Unknown, download: None }) })
+        Box::pin(async {
+            (self.asked)().map(|()| Preflight { carries: EmbeddedConfig::Unknown, download: None })
+        })
     }
 
     fn stage<'a>(

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::action::{Action, Question};
 use super::answer::Drained;
 use super::mode::{Reboots, Until};
-use crate::model::Tuning;
+use crate::model::NodeSettings;
 use crate::model::policy::DisruptionPolicy;
 use crate::plan::After;
 use crate::update::ending::has_rebooted;
@@ -165,7 +165,7 @@ fn walk_all(curse: Option<Curse>, misfortunes: u32, changes: u32) -> Walk {
             "" => DisruptionPolicy::defaults(),
             text => DisruptionPolicy::parse(text.as_bytes(), "the policy").unwrap(),
         };
-        let rules = Rules { until, reboots, policy, tuning: Tuning::default(), curse };
+        let rules = Rules { until, reboots, policy, node_settings: NodeSettings::default(), curse };
         walk(&rules, misfortunes, changes)
     });
     let all = walks.fold(Walk::default(), Walk::and);

@@ -8,7 +8,7 @@ use crate::decide::answer::{Drained, Released};
 use crate::decide::down::{Down, Shutdown};
 use crate::decide::inputs::{Answers, Memory, Rest};
 use crate::model::observation::Finalisation;
-use crate::model::{Class, Facts, Timestamp, UpdateId};
+use crate::model::{Facts, FaultClass, Timestamp, UpdateId};
 use crate::plan::differences::differences;
 use crate::plan::plan;
 use crate::update::ending::Ask;
@@ -22,7 +22,7 @@ pub(super) fn misfortunes(world: &World) -> Vec<World> {
         for wanted in TARGETS.into_iter().filter(|wanted| *wanted != world.wanted) {
             let mut other =
                 World { wanted, changes: world.changes - 1, reboots: 0, wrong: 0, ..world.clone() };
-            other.memory.pace.reset();
+            other.memory.backoff.reset();
             other.answers = Answers::default();
             all.push(other);
         }
@@ -90,7 +90,7 @@ fn outcomes(world: &World, action: Action, rules: &Rules) -> Vec<Outcome> {
         Action::Commit => {
             (good.committed, good.left, good.wrong) = (good.target(), None, 0);
             good.record = None;
-            good.memory.pace.reset();
+            good.memory.backoff.reset();
         }
         Action::Archive => {
             if !good.record.as_ref().unwrap().is_undone() {
@@ -157,11 +157,11 @@ fn carry_out(mut good: World, bad: Option<World>) -> Vec<Outcome> {
     let Some(mut bad) = bad else { return all };
     bad.there.files = 'x';
     if is_undo {
-        all.push((Some(Curse::Undo), bad.failed(fault(Class::Degraded, "Io"))));
+        all.push((Some(Curse::Undo), bad.failed(fault(FaultClass::Degraded, "Io"))));
         return all;
     }
     for reason in ["Io", "InvalidPath"] {
-        all.push((Some(Curse::Step), bad.clone().failed(fault(Class::Degraded, reason))));
+        all.push((Some(Curse::Step), bad.clone().failed(fault(FaultClass::Degraded, reason))));
     }
     all
 }
@@ -284,7 +284,7 @@ fn ill_answered(mut world: World, question: Question) -> Vec<Outcome> {
         }
         Question::Released => world.answers.released = Some(Released::Waiting { why: why() }),
         Question::Staged => {
-            let faults = [(Class::Retry, "ImagePullFailed"), (Class::Degraded, "ImageNotBootable")];
+            let faults = [(FaultClass::Retry, "ImagePullFailed"), (FaultClass::Degraded, "ImageNotBootable")];
             let failed = |(class, reason)| world.clone().failed(fault(class, reason));
             return faults.map(|fault| (Some(Curse::Pull), failed(fault))).into();
         }

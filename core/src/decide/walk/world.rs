@@ -11,9 +11,9 @@ use crate::decide::inputs::{Answers, Inputs, Memory};
 use crate::decide::mode::{Reboots, Until};
 use crate::decide::next::decide;
 use crate::model::machineconfig::MachineConfig;
-use crate::model::observation::{Booted, Carries, Finalisation, LocalPackages, OsSeen, Staged};
+use crate::model::observation::{Booted, EmbeddedConfig, Finalisation, LocalPackages, ObservedOs, Staged};
 use crate::model::policy::DisruptionPolicy;
-use crate::model::{BootId, Class, HostSpec, ImageRef, Observation, Timestamp, Tuning};
+use crate::model::{BootId, FaultClass, HostSpec, ImageRef, NodeSettings, Observation, Timestamp};
 use crate::update::{Event, Fault, Phase, Record};
 
 /// Its name draws how long waits are.
@@ -84,7 +84,7 @@ pub(super) struct Rules {
     pub(super) until: Until,
     pub(super) reboots: Reboots,
     pub(super) policy: DisruptionPolicy,
-    pub(super) tuning: Tuning,
+    pub(super) node_settings: NodeSettings,
     pub(super) curse: Option<Curse>,
 }
 
@@ -116,7 +116,7 @@ pub(super) struct World {
     pub(super) wrong: u32,
 }
 
-pub(super) fn fault(class: Class, reason: &str) -> Fault {
+pub(super) fn fault(class: FaultClass, reason: &str) -> Fault {
     Fault { class, reason: reason.to_owned(), message: "m".to_owned(), next: "n".to_owned() }
 }
 
@@ -160,10 +160,10 @@ impl World {
         let booted = Booted {
             image: Some(image(self.there.image)),
             deployment: format!("deployment-{}", self.deployment),
-            carries: Carries::Unknown,
+            carries: EmbeddedConfig::Unknown,
             local: LocalPackages::default(),
         };
-        seen.os = OsSeen::Deployments { booted, staged, next: None };
+        seen.os = ObservedOs::Deployments { booted, staged, next: None };
         seen
     }
 
@@ -181,7 +181,7 @@ impl World {
             is_refused: false,
             is_unwatched: false,
             drains: true,
-            tuning: &rules.tuning,
+            node_settings: &rules.node_settings,
             answers: &self.answers,
             now: self.now,
         };
@@ -211,7 +211,7 @@ impl World {
 
     /// An error of a deed that is no step's: it is told, and the next try waits.
     pub(super) fn bear(mut self) -> Self {
-        let fault = fault(Class::Retry, "TimedOut");
+        let fault = fault(FaultClass::Retry, "TimedOut");
         let error = Failed {
             until: self.until,
             is_unwatched: false,
@@ -259,7 +259,7 @@ impl World {
                 (record.from.as_ref().map(|from| from.config.to_string()), record.to.config.to_string());
             (record.phase.word(), phase, ids, counts, fault, flags, names)
         });
-        let Memory { retry, down, released_since, pace, kept: _ } = &self.memory;
+        let Memory { retry, down, released_since, backoff, kept: _ } = &self.memory;
         let ago = |at: &Duration| self.now.saturating_sub(*at).as_secs();
         let until = |at: &Duration| at.saturating_sub(self.now).as_secs();
         let down = match down {
@@ -269,7 +269,7 @@ impl World {
         };
         let times = (retry.key(self.now), down, released_since.as_ref().map(ago));
         let host = (self.committed, self.left, self.wanted, self.there, self.staged, self.back.is_some());
-        let rest = (self.misfortunes, self.changes, self.reboots, self.wrong, pace.is_failing());
+        let rest = (self.misfortunes, self.changes, self.reboots, self.wrong, backoff.is_failing());
         format!("{record:?} {times:?} {host:?} {rest:?} {:?} {:?}", self.finalisation, self.answers)
     }
 }

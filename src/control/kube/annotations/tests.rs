@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::model::certificates::{ServerCaRotation, TrustSynced};
-use crate::model::{Class, ConfigName, ImageRef};
+use crate::model::{ConfigName, FaultClass, ImageRef};
 use crate::update::Fault;
 
 fn image(digit: &str) -> String {
@@ -34,7 +34,7 @@ fn report(state: State) -> NodeReport {
 
 fn faulty(state: State, reason: &str, message: &str) -> NodeReport {
     let fault = Fault {
-        class: Class::Degraded,
+        class: FaultClass::Degraded,
         reason: reason.into(),
         message: message.into(),
         next: "Look.".into(),

@@ -29,7 +29,7 @@ use super::trouble::{Failure, SYSROOT, Trouble};
 use super::worker::Worker;
 use super::worker::protocol::WithoutCommit;
 use super::{OsBackend, OsProgress, Preflight, SoftReboot, StageRequest};
-use crate::model::observation::{Booted, OsSeen, Staged};
+use crate::model::observation::{Booted, ObservedOs, Staged};
 use crate::model::os::Layers;
 use crate::model::{Contents, ImageRef};
 
@@ -197,7 +197,7 @@ impl BootcBackend {
     }
 
     async fn boots_next(&self, deployment: &str) -> Result<bool, HostError> {
-        let OsSeen::Deployments { booted, staged, next } = self.worker.seen().await? else {
+        let ObservedOs::Deployments { booted, staged, next } = self.worker.seen().await? else {
             return Ok(false);
         };
         let first = staged.or(next).map_or(booted.deployment, |first| first.deployment);
@@ -231,7 +231,7 @@ impl OsBackend for BootcBackend {
         self.bootc.tells_progress()
     }
 
-    fn seen(&self) -> BoxFuture<'_, Result<OsSeen, HostError>> {
+    fn seen(&self) -> BoxFuture<'_, Result<ObservedOs, HostError>> {
         Box::pin(self.last.or_look(self.worker.sysroot(), self.worker.seen()))
     }
 
@@ -285,10 +285,10 @@ enum Softly {
     Unknown,
 }
 
-fn deployments(seen: OsSeen) -> Result<(Booted, Option<Staged>), HostError> {
+fn deployments(seen: ObservedOs) -> Result<(Booted, Option<Staged>), HostError> {
     match seen {
-        OsSeen::Deployments { booted, staged, .. } => Ok((booted, staged)),
-        OsSeen::NotImageBased => {
+        ObservedOs::Deployments { booted, staged, .. } => Ok((booted, staged)),
+        ObservedOs::NotImageBased => {
             let cause = "libostree sees no deployments here";
             Err(Failure::new(Trouble::NotBooted, SYSROOT, cause).into_error())
         }

@@ -12,7 +12,7 @@ use tokio::net::unix::pipe::{OpenOptions, Receiver, Sender};
 
 use crate::host::systemd::tests::double::Double;
 use crate::host::systemd::tests::peers;
-use crate::model::Class;
+use crate::model::FaultClass;
 use crate::program::make_program;
 
 const HEX: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
@@ -249,7 +249,7 @@ fn a_host_with_packages_of_its_own_is_refused_by_name() {
     let mut booted = Booted {
         image: Some(image("os")),
         deployment: "os-1.0".to_owned(),
-        carries: crate::model::observation::Carries::Unknown,
+        carries: crate::model::observation::EmbeddedConfig::Unknown,
         local: crate::model::observation::LocalPackages::default(),
     };
     pure_image(&booted).unwrap();
@@ -258,5 +258,5 @@ fn a_host_with_packages_of_its_own_is_refused_by_name() {
     let error = pure_image(&booted).unwrap_err();
     assert!(error.to_string().contains("layered: strace usbguard; removed: nano"), "{error}");
     assert!(error.next().contains("rpm-ostree reset"), "{}", error.next());
-    assert_eq!((error.class(), error.reason()), (Class::Degraded, "LocalPackages"));
+    assert_eq!((error.class(), error.reason()), (FaultClass::Degraded, "LocalPackages"));
 }

@@ -30,7 +30,7 @@ use super::oci::View;
 use super::space;
 use super::unverified::{self, Unverified};
 use crate::model::image::Transport;
-use crate::model::observation::Carries;
+use crate::model::observation::EmbeddedConfig;
 use crate::model::{ConfigName, ImageRef, Sha256};
 
 /// Where ostree-ext keeps the names of images.
@@ -155,13 +155,13 @@ pub(super) async fn preflight(
             space::before_pull(sysroot, path, image, &prepared)?;
             let missing = prepared.all_layers().filter(|layer| layer.commit.is_none());
             let download = Some(missing.map(|layer| layer.layer().size()).sum());
-            Ok(Preflight { carries: labelled(&prepared.config).unwrap_or(Carries::Unknown), download })
+            Ok(Preflight { carries: labelled(&prepared.config).unwrap_or(EmbeddedConfig::Unknown), download })
         }
     }
 }
 
 /// Finds out which config a commit of the repository carries.
-pub(super) fn carried_by_commit(repo: &Repo, commit: &str) -> Result<Carries, Failure> {
+pub(super) fn carried_by_commit(repo: &Repo, commit: &str) -> Result<EmbeddedConfig, Failure> {
     let config = metadata(repo, commit, IMAGE_CONFIG).and_then(|text| serde_json::from_str(&text).ok());
     if let Some(carries) = config.and_then(|config| labelled(&config)) {
         return Ok(carries);
@@ -173,12 +173,14 @@ pub(super) fn carried_by_commit(repo: &Repo, commit: &str) -> Result<Carries, Fa
         .ok()
         .and_then(|(bytes, _)| serde_json::from_slice::<serde_json::Value>(&bytes).ok())
         .and_then(|config| config.pointer("/metadata/name")?.as_str().map(str::to_owned));
-    Ok(name.and_then(|name| ConfigName::new(name).ok()).map_or(Carries::Unknown, Carries::Config))
+    Ok(name
+        .and_then(|name| ConfigName::new(name).ok())
+        .map_or(EmbeddedConfig::Unknown, EmbeddedConfig::Config))
 }
 
-fn labelled(config: &ImageConfiguration) -> Option<Carries> {
+fn labelled(config: &ImageConfiguration) -> Option<EmbeddedConfig> {
     let labels: &HashMap<String, String> = config.config().as_ref()?.labels().as_ref()?;
-    ConfigName::new(labels.get(CONFIG_LABEL)?.as_str()).ok().map(Carries::Config)
+    ConfigName::new(labels.get(CONFIG_LABEL)?.as_str()).ok().map(EmbeddedConfig::Config)
 }
 
 /// Where an image is, and how it is reached.
@@ -219,7 +221,7 @@ async fn plain(image: &ImageRef, credentials: Option<&Secret>) -> Result<Preflig
     let (_, manifest) = proxy.fetch_manifest(&open).await.map_err(|e| pull_failed(image, e))?;
     let config = proxy.fetch_config(&open).await.map_err(|e| pull_failed(image, e))?;
     let download = Some(manifest.layers().iter().map(Descriptor::size).sum());
-    Ok(Preflight { carries: labelled(&config).unwrap_or(Carries::Unknown), download })
+    Ok(Preflight { carries: labelled(&config).unwrap_or(EmbeddedConfig::Unknown), download })
 }
 
 /// An image that is open at its source.

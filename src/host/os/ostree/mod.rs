@@ -34,7 +34,7 @@ mod sysroot;
 #[cfg(feature = "backend-ostree")]
 mod unverified;
 
-use crate::model::observation::{OsSeen, Staged};
+use crate::model::observation::{ObservedOs, Staged};
 use crate::model::os::Layers;
 use crate::model::{Contents, ImageRef};
 
@@ -64,7 +64,7 @@ impl OsBackend for OstreeBackend {
         "ostree"
     }
 
-    fn seen(&self) -> BoxFuture<'_, Result<OsSeen, HostError>> {
+    fn seen(&self) -> BoxFuture<'_, Result<ObservedOs, HostError>> {
         Box::pin(self.last.or_look(self.worker.sysroot(), self.worker.seen()))
     }
 

@@ -13,7 +13,7 @@ use super::super::trouble::{Failure, SYSROOT, Trouble};
 use super::failed::failed;
 use super::image;
 use crate::host::lock_holder;
-use crate::model::observation::{Booted, LocalPackages, OsSeen, Staged};
+use crate::model::observation::{Booted, LocalPackages, ObservedOs, Staged};
 use crate::model::{ImageRef, Karg};
 
 /// How long another program may hold the sysroot: rpm-ostree and bootc hold it while they pull.
@@ -93,7 +93,7 @@ pub(super) fn booted(sysroot: &Sysroot) -> Result<Deployment, Failure> {
 }
 
 /// Says what is booted and what is staged.
-pub(super) fn seen(sysroot: &Sysroot) -> Result<OsSeen, Failure> {
+pub(super) fn seen(sysroot: &Sysroot) -> Result<ObservedOs, Failure> {
     let deployment = booted(sysroot)?;
     let repo = sysroot.repo();
     let booted = Booted {
@@ -104,7 +104,7 @@ pub(super) fn seen(sysroot: &Sysroot) -> Result<OsSeen, Failure> {
     };
     let first = sysroot.deployments().into_iter().next();
     let next = first.filter(|first| !first.is_staged() && !first.equal(&deployment));
-    Ok(OsSeen::Deployments {
+    Ok(ObservedOs::Deployments {
         booted,
         staged: sysroot.staged_deployment().map(|d| staged(sysroot, &d)),
         next: next.map(|d| staged(sysroot, &d)),

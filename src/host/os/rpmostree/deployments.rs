@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use zbus::zvariant::{OwnedValue, Value};
 
-use crate::model::observation::{Booted, Carries, LocalPackages, OsSeen, Staged};
+use crate::model::observation::{Booted, EmbeddedConfig, LocalPackages, ObservedOs, Staged};
 use crate::model::{ConfigName, ImageRef, Karg, Sha256};
 
 /// A deployment as the bus has it.
@@ -106,12 +106,13 @@ impl State {
     }
 
     /// Says the same as an observation. `embedded` is the config in the booted tree, for images without the label.
-    pub(super) fn seen(&self, embedded: Option<ConfigName>) -> Option<OsSeen> {
+    pub(super) fn seen(&self, embedded: Option<ConfigName>) -> Option<ObservedOs> {
         let booted = self.booted()?;
-        let carries = booted.label.clone().or(embedded).map_or(Carries::Unknown, Carries::Config);
+        let carries =
+            booted.label.clone().or(embedded).map_or(EmbeddedConfig::Unknown, EmbeddedConfig::Config);
         let pending =
             |staged: bool| self.pending().filter(|first| first.is_staged == staged).map(|_| self.next());
-        Some(OsSeen::Deployments {
+        Some(ObservedOs::Deployments {
             booted: Booted {
                 image: booted.image.clone(),
                 deployment: booted.id.clone(),
@@ -254,10 +255,10 @@ mod tests {
         found.insert("requested-packages".to_owned(), value(vec!["vim", "usbguard"]));
         found.insert("requested-base-removals".to_owned(), value(vec!["nano"]));
         let state = State { deployments: vec![Deployment::of(&found)], ..State::default() };
-        let Some(OsSeen::Deployments { booted, staged: None, next: None }) = state.seen(None) else {
+        let Some(ObservedOs::Deployments { booted, staged: None, next: None }) = state.seen(None) else {
             panic!()
         };
-        assert_eq!(booted.carries, Carries::Config(ConfigName::new("rendered-worker-a").unwrap()));
+        assert_eq!(booted.carries, EmbeddedConfig::Config(ConfigName::new("rendered-worker-a").unwrap()));
         assert_eq!(booted.local.requested.iter().collect::<Vec<_>>(), ["usbguard", "vim"]);
         assert_eq!(booted.local.removed.iter().collect::<Vec<_>>(), ["nano"]);
     }

@@ -27,7 +27,7 @@ use super::worker::Worker;
 use super::worker::protocol::WithoutCommit;
 use super::{OsBackend, OsProgress, Preflight, StageRequest};
 use crate::host::{BoxFuture, HostError, Root};
-use crate::model::observation::{OsSeen, Staged};
+use crate::model::observation::{ObservedOs, Staged};
 use crate::model::{ConfigName, Contents, ImageRef};
 use daemon::Daemon;
 use stage::Brought;
@@ -49,7 +49,7 @@ impl RpmOstreeBackend {
         Self { root: root.clone(), worker, last: LastSeen::default() }
     }
 
-    async fn look(&self) -> Result<OsSeen, HostError> {
+    async fn look(&self) -> Result<ObservedOs, HostError> {
         let state = Daemon::open(&self.root).await?.state().await?;
         let seen = state.seen(self.embedded()?);
         let cause = "rpm-ostree shows no booted deployment";
@@ -85,7 +85,7 @@ impl OsBackend for RpmOstreeBackend {
         "rpm-ostree"
     }
 
-    fn seen(&self) -> BoxFuture<'_, Result<OsSeen, HostError>> {
+    fn seen(&self) -> BoxFuture<'_, Result<ObservedOs, HostError>> {
         Box::pin(self.last.or_look(self.worker.sysroot(), self.look()))
     }
 

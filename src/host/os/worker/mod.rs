@@ -27,7 +27,7 @@ use tokio::process::{Child, ChildStdout};
 
 use crate::host::command::{Lines, TAIL_BYTES, last_words, tail, with_words};
 use crate::host::{Entered, HostError};
-use crate::model::observation::{OsSeen, Staged};
+use crate::model::observation::{ObservedOs, Staged};
 use crate::model::{Contents, ImageRef, Karg};
 
 use super::trouble::{Failure, Trouble};
@@ -68,7 +68,7 @@ impl Worker {
     }
 
     /// Looks at what is booted and what is staged.
-    pub(super) async fn seen(&self) -> Result<OsSeen, HostError> {
+    pub(super) async fn seen(&self) -> Result<ObservedOs, HostError> {
         match self.quietly(Work::See).await? {
             Answer::Seen(seen) => Ok(seen),
             Answer::Preflight(_) | Answer::Staged(_) | Answer::Nothing => Err(unasked(&Work::See)),

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::trouble::{Failure, SYSROOT};
 use crate::host::os::Preflight;
-use crate::model::observation::{OsSeen, Staged};
+use crate::model::observation::{ObservedOs, Staged};
 use crate::model::{Contents, ImageRef, Karg};
 
 /// The worker's verb for one piece of work.
@@ -128,7 +128,7 @@ pub(in crate::host::os) enum Line {
 #[serde(rename_all = "kebab-case")]
 pub(in crate::host::os) enum Answer {
     /// Of [`Work::See`].
-    Seen(OsSeen),
+    Seen(ObservedOs),
     /// Of [`Work::Preflight`].
     Preflight(Preflight),
     /// Of [`Work::Stage`] and [`Work::Kargs`].

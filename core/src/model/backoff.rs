@@ -20,48 +20,48 @@ const LONGEST_OF_AWAITED: u64 = 5_000;
 /// The first and the longest wait for a kind that the cluster does not have: it may be about to come, or never does.
 const OF_ABSENT: (u64, u64) = (5_000, 600_000);
 
-/// How nodes are kept apart.
+/// How delays differ by node.
 #[derive(Debug, Clone, Copy)]
-enum Spread {
+enum Jitter {
     /// Each wait is longer by the same share, in thousandths.
     Longer(u64),
     /// Each is drawn: anywhere in the first one, then in the second half.
     Drawn,
 }
 
-/// The waits of one kind of try.
+/// The back-off of one kind of retry.
 #[derive(Debug, Clone)]
-pub struct Pace {
+pub struct Backoff {
     seed: String,
     first: u64,
     longest: u64,
-    spread: Spread,
+    spread: Jitter,
     drawn: u64,
     tries: u32,
 }
 
-impl Pace {
-    /// Begins the waits of a node's work: 1, 2, 4, ... 60 s, all longer by 0 to 25 % that the name decides.
-    pub fn of_work(node: &str) -> Self {
-        Self::new(node, (FIRST, LONGEST_OF_WORK), Spread::Longer(number(node, 250)))
+impl Backoff {
+    /// Creates the back-off of a node's work: 1, 2, 4, ... 60 s, all longer by 0 to 25 % that the name decides.
+    pub fn for_work(node: &str) -> Self {
+        Self::new(node, (FIRST, LONGEST_OF_WORK), Jitter::Longer(number(node, 250)))
     }
 
-    /// Begins the waits for an object that is not there yet: 1, 2, 4, 5, 5 ... s, all longer by 0 to 25 %.
-    pub fn of_awaited(node: &str) -> Self {
-        Self::new(node, (FIRST, LONGEST_OF_AWAITED), Spread::Longer(number(node, 250)))
+    /// Creates the back-off for an object that is not there yet: 1, 2, 4, 5, 5 ... s, all longer by 0 to 25 %.
+    pub fn for_missing_object(node: &str) -> Self {
+        Self::new(node, (FIRST, LONGEST_OF_AWAITED), Jitter::Longer(number(node, 250)))
     }
 
-    /// Begins the waits for a kind that the cluster does not have: up to 5 s, then half to all of 10, 20 ... 600 s.
-    pub fn of_absent(seed: &str) -> Self {
-        Self::new(seed, OF_ABSENT, Spread::Drawn)
+    /// Creates the back-off for a kind that the cluster does not have: up to 5 s, then half to all of 10, 20 ... 600 s.
+    pub fn for_missing_kind(seed: &str) -> Self {
+        Self::new(seed, OF_ABSENT, Jitter::Drawn)
     }
 
-    /// Begins the waits of requests, with the node's name or uid: up to a second, then half to all of 2, 4, ... 30 s.
-    pub fn of_requests(seed: &str) -> Self {
-        Self::new(seed, (FIRST, LONGEST_OF_REQUESTS), Spread::Drawn)
+    /// Creates the back-off of requests, with the node's name or uid: up to a second, then half to all of 2, 4, ... 30 s.
+    pub fn for_requests(seed: &str) -> Self {
+        Self::new(seed, (FIRST, LONGEST_OF_REQUESTS), Jitter::Drawn)
     }
 
-    fn new(seed: &str, (first, longest): (u64, u64), spread: Spread) -> Self {
+    fn new(seed: &str, (first, longest): (u64, u64), spread: Jitter) -> Self {
         Self { seed: seed.to_owned(), first, longest, spread, drawn: 0, tries: 0 }
     }
 
@@ -83,18 +83,18 @@ impl Pace {
         self.tries = (tries + 1).min(16);
         let whole = self.first.checked_shl(tries).unwrap_or(longest).min(longest);
         Duration::from_millis(match self.spread {
-            Spread::Longer(share) => whole + whole * share / 1000,
-            Spread::Drawn if tries == 0 => self.draw(whole),
-            Spread::Drawn => whole / 2 + self.draw(whole / 2),
+            Jitter::Longer(share) => whole + whole * share / 1000,
+            Jitter::Drawn if tries == 0 => self.draw(whole),
+            Jitter::Drawn => whole / 2 + self.draw(whole / 2),
         })
     }
 
-    /// Says whether the last try failed, too.
+    /// Returns true if the last try failed.
     pub fn is_failing(&self) -> bool {
         self.tries > 0
     }
 
-    /// Begins anew after a success.
+    /// Starts again after a success.
     pub fn reset(&mut self) {
         self.tries = 0;
     }
@@ -115,18 +115,18 @@ mod tests {
 
     #[test]
     fn work_doubles_to_a_minute_and_begins_anew() {
-        let mut pace = Pace::of_work("worker-0");
-        let first = pace.next_wait();
+        let mut backoff = Backoff::for_work("worker-0");
+        let first = backoff.next_wait();
         assert!((1000..1250).contains(&first.as_millis()));
-        assert_eq!(pace.next_wait(), first * 2);
-        let last = (0..40).map(|_| pace.next_wait()).last().unwrap();
+        assert_eq!(backoff.next_wait(), first * 2);
+        let last = (0..40).map(|_| backoff.next_wait()).last().unwrap();
         assert!((60_000..75_000).contains(&last.as_millis()));
-        let last = pace.next_wait_up_to(Duration::from_secs(600));
+        let last = backoff.next_wait_up_to(Duration::from_secs(600));
         assert!((600_000..750_000).contains(&last.as_millis()), "{last:?}");
-        pace.reset();
-        assert_eq!(pace.next_wait(), first);
+        backoff.reset();
+        assert_eq!(backoff.next_wait(), first);
         let firsts: BTreeSet<Duration> =
-            (0..50).map(|n| Pace::of_work(&format!("worker-{n}")).next_wait()).collect();
+            (0..50).map(|n| Backoff::for_work(&format!("worker-{n}")).next_wait()).collect();
         assert!(firsts.len() > 30, "{firsts:?}");
     }
 
@@ -134,8 +134,8 @@ mod tests {
     #[test]
     fn an_awaited_object_is_asked_for_every_few_seconds() {
         let waits = |node: &str| {
-            let mut pace = Pace::of_awaited(node);
-            (0..40).map(|_| pace.next_wait().as_millis()).collect::<Vec<_>>()
+            let mut backoff = Backoff::for_missing_object(node);
+            (0..40).map(|_| backoff.next_wait().as_millis()).collect::<Vec<_>>()
         };
         assert!(waits("worker-0").iter().all(|wait| *wait < 6_250));
         assert!(waits("worker-0").iter().skip(3).all(|wait| *wait >= 5_000));
@@ -147,27 +147,27 @@ mod tests {
     /// A kind that never comes costs a node six requests an hour.
     #[test]
     fn an_absent_kind_is_asked_for_ever_less_often() {
-        let mut pace = Pace::of_absent("worker-0");
-        assert!(pace.next_wait().as_millis() < 5_000);
-        let second = pace.next_wait().as_millis();
+        let mut backoff = Backoff::for_missing_kind("worker-0");
+        assert!(backoff.next_wait().as_millis() < 5_000);
+        let second = backoff.next_wait().as_millis();
         assert!((5_000..10_000).contains(&second), "{second}");
-        let last = (0..40).map(|_| pace.next_wait().as_secs()).last().unwrap();
+        let last = (0..40).map(|_| backoff.next_wait().as_secs()).last().unwrap();
         assert!((300..600).contains(&last), "{last}");
     }
 
     #[test]
     fn requests_double_to_half_a_minute_and_differ_by_node() {
-        let mut pace = Pace::of_requests("worker-0");
-        assert!(pace.next_wait() < Duration::from_secs(1));
-        let second = pace.next_wait().as_millis();
+        let mut backoff = Backoff::for_requests("worker-0");
+        assert!(backoff.next_wait() < Duration::from_secs(1));
+        let second = backoff.next_wait().as_millis();
         assert!((1000..2000).contains(&second), "{second}");
-        let last = (0..20).map(|_| pace.next_wait()).last().unwrap().as_millis();
+        let last = (0..20).map(|_| backoff.next_wait()).last().unwrap().as_millis();
         assert!((15_000..30_000).contains(&last), "{last}");
-        assert!(pace.is_failing());
-        pace.reset();
-        assert!(!pace.is_failing() && pace.next_wait() < Duration::from_secs(1));
+        assert!(backoff.is_failing());
+        backoff.reset();
+        assert!(!backoff.is_failing() && backoff.next_wait() < Duration::from_secs(1));
         let firsts: BTreeSet<Duration> =
-            (0..50).map(|n| Pace::of_requests(&format!("worker-{n}")).next_wait()).collect();
+            (0..50).map(|n| Backoff::for_requests(&format!("worker-{n}")).next_wait()).collect();
         assert!(firsts.len() > 40, "{firsts:?}");
     }
 }

@@ -9,7 +9,7 @@ use super::{ManagedPath, UnitName};
 
 /// The settings of one node.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Tuning {
+pub struct NodeSettings {
     /// Paths whose drift is repaired instead of told only; a directory stands for what is below it.
     pub repair: BTreeSet<ManagedPath>,
     /// Whether a reboot may leave the kernel running.
@@ -19,11 +19,11 @@ pub struct Tuning {
     /// How long a node has to be healthy in its new deployment before the old one is given up; `None` keeps it:
     /// an administrator may want to go back at any time.
     pub keep_rollback: Option<Duration>,
-    /// How a new deployment proves itself.
+    /// Rules of the health trial.
     pub health: HealthRules,
 }
 
-/// How a new deployment proves itself.
+/// Rules of the health trial.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HealthRules {
     /// The units that have to be active; `None` is the kubelet where it is enabled.
@@ -41,13 +41,13 @@ impl Default for HealthRules {
     }
 }
 
-/// What becomes of a new deployment that did not prove itself.
+/// What follows a failed health trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RollBack {
-    /// The deployment before boots again.
+    /// The previous deployment boots again.
     #[default]
     Automatic,
-    /// It is told, and left to a person.
+    /// The fault is reported only.
     Never,
 }
 
@@ -76,7 +76,7 @@ impl Default for OsLimits {
     }
 }
 
-impl Tuning {
+impl NodeSettings {
     /// Says whether drift of a path is to be repaired.
     pub fn repairs(&self, path: &ManagedPath) -> bool {
         self.repair.iter().any(|wanted| {
@@ -93,10 +93,11 @@ mod tests {
     #[test]
     fn a_directory_stands_for_what_is_below_it() {
         let path = |path| ManagedPath::new(path).unwrap();
-        let tuning = Tuning { repair: BTreeSet::from([path("/etc/chrony")]), ..Tuning::default() };
-        assert!(tuning.repairs(&path("/etc/chrony")));
-        assert!(tuning.repairs(&path("/etc/chrony/keys")));
-        assert!(!tuning.repairs(&path("/etc/chrony.conf")));
-        assert!(!tuning.repairs(&path("/etc")));
+        let node_settings =
+            NodeSettings { repair: BTreeSet::from([path("/etc/chrony")]), ..NodeSettings::default() };
+        assert!(node_settings.repairs(&path("/etc/chrony")));
+        assert!(node_settings.repairs(&path("/etc/chrony/keys")));
+        assert!(!node_settings.repairs(&path("/etc/chrony.conf")));
+        assert!(!node_settings.repairs(&path("/etc")));
     }
 }
