@@ -9,7 +9,7 @@ use crate::host::left_behind::{LeftBehind, arm, forget};
 use crate::model::Observation;
 use crate::model::text::chain;
 use crate::model::text::counted;
-use crate::plan::held::held;
+use crate::plan::in_sync::in_sync;
 
 /// How many paths are told; `verify` would tell the rest.
 const NAMED: usize = 5;
@@ -26,8 +26,8 @@ impl<C: ControlPlane> Agent<C> {
     async fn arm_bring_over(&self, deployment: &str, machine: Observation) -> Result<(), AgentError> {
         let root = &self.host.root;
         let Some(spec) = self.journal.target_spec() else { return Ok(()) };
-        let held = held(spec, &self.look(spec, machine)?);
-        let left = LeftBehind::find(root, deployment, &held.paths, &held.units)?;
+        let in_sync = in_sync(spec, &self.look(spec, machine)?);
+        let left = LeftBehind::find(root, deployment, &in_sync.paths, &in_sync.units)?;
         if left.is_empty() {
             return Ok(forget(root)?);
         }

@@ -25,7 +25,7 @@ use crate::model::text::chain;
 use crate::model::users::CORE;
 use crate::model::{HostSpec, Observation, ObservedFile, Principal, Sha256, message};
 use crate::observe::observe_again;
-use crate::plan::differences::{Difference, Kind, What, differences};
+use crate::plan::differences::{Difference, DifferenceKind, Kind, differences};
 use crate::plan::drift::{diff, drift};
 use crate::plan::listing::listed;
 use crate::plan::repair::repair;
@@ -255,8 +255,9 @@ pub(crate) fn with_diffs(root: &Root, spec: &HostSpec, seen: &Observation, found
         return;
     }
     let written = spec.written();
-    let contents =
-        |difference: &&mut Difference| difference.what == What::Content && difference.kind != Kind::User;
+    let contents = |difference: &&mut Difference| {
+        difference.what == DifferenceKind::Content && difference.kind != Kind::User
+    };
     for difference in found.iter_mut().filter(contents).take(LINES) {
         let Some(path) = difference.path() else { continue };
         let (Some(wanted), Some(there)) = (written.get(&path), seen.files.get(&path)) else { continue };

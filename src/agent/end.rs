@@ -8,7 +8,7 @@ use crate::control::ControlPlane;
 use crate::journal::Outcome;
 use crate::model::text::{chain, counted};
 use crate::model::{Observation, message};
-use crate::plan::{After, Batch, Op, ServiceVerb};
+use crate::plan::{Batch, Op, PostActions, ServiceVerb};
 use crate::report::Occurrence;
 use crate::telemetry::metrics::Worked;
 use crate::update::record::StagedOs;
@@ -41,14 +41,14 @@ impl<C: ControlPlane> Agent<C> {
     /// Tells what was done in place of a reboot.
     async fn tell_services(&mut self, record: &Record) {
         match record.plan.after().clone() {
-            After::Nothing if record.is_repair() => {}
-            After::Nothing => self.control.tell(&Occurrence::SkipReboot).await,
-            After::Services { actions } => {
+            PostActions::Nothing if record.is_repair() => {}
+            PostActions::Nothing => self.control.tell(&Occurrence::SkipReboot).await,
+            PostActions::Services { actions } => {
                 for action in actions {
                     self.control.tell(&Occurrence::Service { action }).await;
                 }
             }
-            After::Reboot { .. } => {}
+            PostActions::Reboot { .. } => {}
         }
     }
 

@@ -29,7 +29,7 @@ pub(super) async fn carry(
             };
             together(intent.numbers(), steps, "taking back ", dropped).await
         }
-        Undo::PutBack { .. } => {
+        Undo::RestoreOriginals { .. } => {
             together(intent.numbers(), steps, "taking back ", async { put_back(intent, host) }).await
         }
         Undo::RepeatServices { .. } => {

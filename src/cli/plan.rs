@@ -14,7 +14,7 @@ use crate::journal::stored::Stored;
 use crate::model::observation::EmbeddedConfig;
 use crate::model::{ConfigName, Facts, HostSpec, Target};
 use crate::observe::facts;
-use crate::plan::differences::taken_over;
+use crate::plan::differences::already_applied;
 use crate::plan::{Irreconcilable, Plan, explain, plan};
 
 /// Flags of `plan`.
@@ -130,6 +130,6 @@ async fn looked_at(arguments: &Arguments, to: &HostSpec) -> Result<(HostSpec, Fa
         },
     };
     let facts = facts(&host, &origin, to).await?;
-    let from = if origin.is_unmanaged() { taken_over(to, &facts.seen) } else { origin };
+    let from = if origin.is_unmanaged() { already_applied(to, &facts.seen) } else { origin };
     Ok((from, facts))
 }

@@ -373,7 +373,7 @@ impl Open {
         let Some(undo) = self.record.undo.get(next) else { return (None, 0) };
         let batch = match undo {
             Undo::UnstageOs => 0,
-            Undo::PutBack { batch } | Undo::RepeatServices { batch } => *batch,
+            Undo::RestoreOriginals { batch } | Undo::RepeatServices { batch } => *batch,
         };
         (Some(Work::Undo { undo, steps: self.record.plan.batch(batch).unwrap_or_default() }), batch)
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::model::{HostSpec, ManagedPath};
-use crate::plan::differences::{Difference, Kind, What};
+use crate::plan::differences::{Difference, DifferenceKind, Kind};
 
 /// A file that is written again and again differs otherwise each time. What is new is told at once, other details of
 /// the same differences this late: a report, an event and a patch each time would be a load on the cluster.
@@ -23,7 +23,7 @@ const MAX_CHANGED: usize = 64;
 const SHARED: [&str; 4] = ["/etc/systemd/", "/etc/passwd", "/etc/group", "/etc/shadow"];
 
 /// What differs, whatever its details; and why it stays.
-type Outline = Vec<(Kind, String, What, Option<String>)>;
+type Outline = Vec<(Kind, String, DifferenceKind, Option<String>)>;
 
 /// What is remembered of drift. Times are since the boot.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -10,7 +10,7 @@ use super::inputs::{Inputs, Memory};
 use super::kept::Due;
 use super::mode::{Reboots, Until};
 use crate::model::observation::BootCount;
-use crate::plan::{After, Drain};
+use crate::plan::{Drain, PostActions};
 use crate::update::ending::{SOON, is_retried_on_change};
 use crate::update::resume::{held, is_on_trial, is_unproven, os_in_place, way_out};
 use crate::update::{Decision, Event, Fault, Phase, Record, not_finalised, resume, verdict};
@@ -195,8 +195,8 @@ fn go_on(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
         },
         Phase::Applying { next } if record.plan.batch(*next).is_some() => Action::CarryOut,
         Phase::Applying { .. } => match record.plan.after() {
-            After::Reboot { .. } => reboot(inputs, memory, record),
-            After::Nothing | After::Services { .. } => Action::Move(Event::Verify),
+            PostActions::Reboot { .. } => reboot(inputs, memory, record),
+            PostActions::Nothing | PostActions::Services { .. } => Action::Move(Event::Verify),
         },
         Phase::RollingBack { .. } => Action::CarryOut,
         // `resume` has an answer for these.

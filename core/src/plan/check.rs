@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::disruption::service_step;
-use super::{After, Batch, Because, Drain, Mode, Op, Plan, Step};
+use super::{Batch, Drain, Mode, Op, Plan, PostActions, Step, StepReason};
 use crate::model::HostSpec;
 
 /// Checks a plan against the spec it leads to; the error is the broken invariant.
@@ -37,12 +37,12 @@ fn services(plan: &Plan) -> Result<(), String> {
     let steps: Vec<&Op> =
         plan.steps.iter().map(|step| &step.op).filter(|op| op.batch() == Batch::Services).collect();
     let wanted: Vec<Step> = match &plan.after {
-        After::Nothing | After::Reboot { .. } => Vec::new(),
-        After::Services { actions } if actions.is_empty() => {
+        PostActions::Nothing | PostActions::Reboot { .. } => Vec::new(),
+        PostActions::Services { actions } if actions.is_empty() => {
             return Err("it ends in services, but in none".to_owned());
         }
-        After::Services { actions } => {
-            actions.iter().filter_map(|action| service_step(action, Because::Policy)).collect()
+        PostActions::Services { actions } => {
+            actions.iter().filter_map(|action| service_step(action, StepReason::Policy)).collect()
         }
     };
     if steps.iter().copied().eq(wanted.iter().map(|step| &step.op)) {
@@ -54,14 +54,14 @@ fn services(plan: &Plan) -> Result<(), String> {
 
 fn drained(plan: &Plan) -> Result<(), String> {
     match (&plan.after, plan.drain) {
-        (After::Reboot { because, .. }, _) if because.is_empty() => {
+        (PostActions::Reboot { because, .. }, _) if because.is_empty() => {
             Err("it reboots without a reason".to_owned())
         }
-        (After::Reboot { .. }, Drain::NotNeeded) => Err("it reboots without a drain".to_owned()),
-        (After::Nothing, Drain::Needed) if plan.steps.is_empty() => {
+        (PostActions::Reboot { .. }, Drain::NotNeeded) => Err("it reboots without a drain".to_owned()),
+        (PostActions::Nothing, Drain::Needed) if plan.steps.is_empty() => {
             Err("it drains and does nothing".to_owned())
         }
-        (After::Reboot { .. } | After::Nothing | After::Services { .. }, _) => Ok(()),
+        (PostActions::Reboot { .. } | PostActions::Nothing | PostActions::Services { .. }, _) => Ok(()),
     }
 }
 
@@ -88,7 +88,7 @@ fn os(plan: &Plan, to: &HostSpec) -> Result<(), String> {
         .steps
         .iter()
         .any(|step| step.op.batch() == Batch::Os && !matches!(step.op, Op::LinkPullSecret { .. }));
-    let reboots = matches!(plan.after, After::Reboot { .. });
+    let reboots = matches!(plan.after, PostActions::Reboot { .. });
     if os_steps && !reboots { Err("it makes a deployment that nothing boots".to_owned()) } else { Ok(()) }
 }
 
@@ -108,14 +108,14 @@ mod tests {
     use crate::model::{ConfigName, ImageRef, ManagedPath, UnitName};
     use crate::plan::{ServiceAction, ServiceVerb};
 
-    fn plan(mode: Mode, ops: Vec<Op>, drain: Drain, after: After) -> Plan {
+    fn plan(mode: Mode, ops: Vec<Op>, drain: Drain, after: PostActions) -> Plan {
         let to = HostSpec::empty(ConfigName::new("b").unwrap()).target();
-        let steps = ops.into_iter().map(|op| Step { op, because: Because::Added }).collect();
+        let steps = ops.into_iter().map(|op| Step { op, because: StepReason::Added }).collect();
         Plan { from: None, to, mode, steps, drain, after }
     }
 
-    fn reboot() -> After {
-        After::Reboot { because: vec!["x".to_owned()], uncovered: vec![] }
+    fn reboot() -> PostActions {
+        PostActions::Reboot { because: vec!["x".to_owned()], uncovered: vec![] }
     }
 
     #[test]
@@ -125,8 +125,8 @@ mod tests {
         let path = || ManagedPath::new("/etc/a").unwrap();
         let unit = || UnitName::new("a.service").unwrap();
         let restart = || ServiceAction { action: ServiceVerb::Restart, unit: Some(unit()), because: vec![] };
-        let services = |actions| After::Services { actions };
-        let (yes, no, nothing) = (Drain::Needed, Drain::NotNeeded, || After::Nothing);
+        let services = |actions| PostActions::Services { actions };
+        let (yes, no, nothing) = (Drain::Needed, Drain::NotNeeded, || PostActions::Nothing);
         let kargs = || Op::SetKargs { delete: vec![], append: vec![] };
         for (plan, word) in [
             (
@@ -148,7 +148,12 @@ mod tests {
             (plan(Mode::Files, vec![], no, services(vec![])), "in none"),
             (plan(Mode::Files, vec![kargs()], no, reboot()), "without a drain"),
             (
-                plan(Mode::Files, vec![kargs()], yes, After::Reboot { because: vec![], uncovered: vec![] }),
+                plan(
+                    Mode::Files,
+                    vec![kargs()],
+                    yes,
+                    PostActions::Reboot { because: vec![], uncovered: vec![] },
+                ),
                 "without a reason",
             ),
             (plan(Mode::Nothing, vec![], yes, nothing()), "does nothing"),

@@ -5,28 +5,28 @@
 
 use std::collections::BTreeMap;
 
-use super::sides::Sides;
-use super::{Because, Op, Step};
+use super::input::PlanInput;
+use super::{Op, Step, StepReason};
 use crate::model::UnitName;
 use crate::model::observation::{ObservedUnit, UnitFilePreset, UnitFileState};
 use crate::model::units::{Enablement, Mask, UnitSpec};
 
 /// Returns the presets of the companions that the changed and the leaving units let go. `remade` says whether what a
 /// unit's links are made of changes.
-pub(super) fn let_go(sides: &Sides<'_>, remade: impl Fn(&UnitName) -> bool) -> Vec<Step> {
+pub(super) fn let_go(input: &PlanInput<'_>, remade: impl Fn(&UnitName) -> bool) -> Vec<Step> {
     let mut steps = BTreeMap::new();
-    for (name, companions) in &sides.facts.companions {
-        let (old, new) = (sides.from.units.get(name), sides.to.units.get(name));
+    for (name, companions) in &input.facts.companions {
+        let (old, new) = (input.from.units.get(name), input.to.units.get(name));
         let remade = remade(name);
-        if old == new || !(remade || turns(sides, name, old) && !turns(sides, name, new)) {
+        if old == new || !(remade || turns(input, name, old) && !turns(input, name, new)) {
             continue;
         }
         // Its preset brings them along.
-        let kept = !remade && new.is_none_or(asks_presets) && preset(sides, name) == UnitFilePreset::Enable;
-        let because = if new.is_some() { Because::Changed } else { Because::Removed };
+        let kept = !remade && new.is_none_or(asks_presets) && preset(input, name) == UnitFilePreset::Enable;
+        let because = if new.is_some() { StepReason::Changed } else { StepReason::Removed };
         let others = companions
             .iter()
-            .filter(|(unit, seen)| !kept && is_otherwise(**seen) && !is_asked_for(sides, name, unit));
+            .filter(|(unit, seen)| !kept && is_otherwise(**seen) && !is_asked_for(input, name, unit));
         for (unit, _) in others {
             steps.entry(unit.clone()).or_insert(because);
         }
@@ -36,9 +36,9 @@ pub(super) fn let_go(sides: &Sides<'_>, remade: impl Fn(&UnitName) -> bool) -> V
 }
 
 /// Returns true if a unit, as a config has it, says what becomes of its companions.
-fn turns(sides: &Sides<'_>, name: &UnitName, unit: Option<&UnitSpec>) -> bool {
+fn turns(input: &PlanInput<'_>, name: &UnitName, unit: Option<&UnitSpec>) -> bool {
     let enablement = unit.map_or(Enablement::Preset, |unit| unit.enablement);
-    let asks = enablement != Enablement::Preset || preset(sides, name) == UnitFilePreset::Enable;
+    let asks = enablement != Enablement::Preset || preset(input, name) == UnitFilePreset::Enable;
     asks && unit.is_none_or(|unit| unit.mask != Mask::Masked)
 }
 
@@ -46,8 +46,8 @@ fn asks_presets(unit: &UnitSpec) -> bool {
     unit.enablement == Enablement::Preset && unit.mask != Mask::Masked
 }
 
-fn preset(sides: &Sides<'_>, unit: &UnitName) -> UnitFilePreset {
-    sides.facts.seen.units.get(unit).map_or(UnitFilePreset::Disable, |seen| seen.preset)
+fn preset(input: &PlanInput<'_>, unit: &UnitName) -> UnitFilePreset {
+    input.facts.seen.units.get(unit).map_or(UnitFilePreset::Disable, |seen| seen.preset)
 }
 
 /// Returns true if a unit is not as its own preset says.
@@ -60,12 +60,12 @@ fn is_otherwise(seen: ObservedUnit) -> bool {
 }
 
 /// Returns true if the new config says itself what becomes of a companion, by its name or by another unit's.
-fn is_asked_for(sides: &Sides<'_>, of: &UnitName, companion: &UnitName) -> bool {
+fn is_asked_for(input: &PlanInput<'_>, of: &UnitName, companion: &UnitName) -> bool {
     let named = |unit: &UnitSpec| unit.mask == Mask::Masked || unit.enablement != Enablement::Preset;
     let brings = |name: &UnitName| {
-        sides.facts.companions.get(name).is_some_and(|companions| companions.contains_key(companion))
+        input.facts.companions.get(name).is_some_and(|companions| companions.contains_key(companion))
     };
-    let mut others = sides.to.units.iter().filter(|(name, _)| *name != of && brings(name));
-    sides.to.units.get(companion).is_some_and(named)
-        || others.any(|(name, unit)| turns(sides, name, Some(unit)))
+    let mut others = input.to.units.iter().filter(|(name, _)| *name != of && brings(name));
+    input.to.units.get(companion).is_some_and(named)
+        || others.any(|(name, unit)| turns(input, name, Some(unit)))
 }

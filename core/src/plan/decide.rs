@@ -1,6 +1,6 @@
 //! The order in which a plan is decided: mode, what can't be reached, the steps of each noun, their cost, the check.
 
-use super::sides::Sides;
+use super::input::PlanInput;
 use super::{
     Irreconcilable, Plan, Step, check, disruption, files, kargs, mode, os, reconcilable, units, users,
 };
@@ -14,23 +14,23 @@ pub fn plan(
     policy: &DisruptionPolicy,
 ) -> Result<Plan, Irreconcilable> {
     let (image, built) = (mode::image(from, to, &facts.seen.os), mode::built(to, facts));
-    let mut sides = Sides::new(from, to, facts, mode::decide(image, built, mode::Content::Differs));
-    let reasons = reconcilable::reasons(&sides, policy);
+    let mut input = PlanInput::new(from, to, facts, mode::decide(image, built, mode::Content::Differs));
+    let reasons = reconcilable::reasons(&input, policy);
     if !reasons.is_empty() {
         return Err(Irreconcilable { reasons });
     }
-    let mut steps = steps(&sides);
+    let mut steps = steps(&input);
     if steps.is_empty() {
-        sides.mode = mode::decide(image, built, mode::Content::Same);
+        input.mode = mode::decide(image, built, mode::Content::Same);
     }
-    let reasons = reconcilable::blocked(&sides, &steps);
+    let reasons = reconcilable::blocked(&input, &steps);
     if !reasons.is_empty() {
         return Err(Irreconcilable { reasons });
     }
-    let cost = disruption::judge(&sides, &steps, policy);
+    let cost = disruption::judge(&input, &steps, policy);
     steps.extend(cost.services);
     let from = (!from.is_unmanaged()).then(|| from.target());
-    let plan = Plan { from, to: to.target(), mode: sides.mode, steps, drain: cost.drain, after: cost.after };
+    let plan = Plan { from, to: to.target(), mode: input.mode, steps, drain: cost.drain, after: cost.after };
     match check::check(&plan, to) {
         Ok(()) => Ok(plan),
         Err(broken) => {
@@ -41,14 +41,14 @@ pub fn plan(
 }
 
 /// Returns the steps of all nouns in the order of their batches, without what follows them.
-fn steps(sides: &Sides<'_>) -> Vec<Step> {
-    let mut steps = os::steps(sides);
-    steps.extend(kargs::steps(sides));
-    steps.extend(files::writes(sides));
-    steps.extend(units::writes(sides));
-    steps.extend(files::removals(sides));
-    steps.extend(units::removals(sides));
-    steps.extend(users::steps(sides));
-    steps.extend(units::links(sides));
+fn steps(input: &PlanInput<'_>) -> Vec<Step> {
+    let mut steps = os::steps(input);
+    steps.extend(kargs::steps(input));
+    steps.extend(files::writes(input));
+    steps.extend(units::writes(input));
+    steps.extend(files::removals(input));
+    steps.extend(units::removals(input));
+    steps.extend(users::steps(input));
+    steps.extend(units::links(input));
     steps
 }

@@ -48,7 +48,7 @@ pub enum Kind {
 /// What about it differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum What {
+pub enum DifferenceKind {
     /// It is not there.
     Missing,
     /// It is not what it should be at all: a directory, a link.
@@ -75,7 +75,7 @@ pub struct Difference {
     /// The path, unit, argument, account, or `os`.
     pub target: String,
     /// What differs.
-    pub what: What,
+    pub what: DifferenceKind,
     /// What the spec says.
     pub expected: String,
     /// What is there.
@@ -108,7 +108,13 @@ pub fn differences(spec: &HostSpec, seen: &Observation) -> Vec<Difference> {
         found.extend(
             spec.kargs.iter().zip(kargs_held(&spec.kargs, &seen.kargs)).filter(|(_, held)| !held).map(
                 |(karg, _)| {
-                    difference(Kind::Karg, karg, What::Missing, karg, &"not on the kernel's command line")
+                    difference(
+                        Kind::Karg,
+                        karg,
+                        DifferenceKind::Missing,
+                        karg,
+                        &"not on the kernel's command line",
+                    )
                 },
             ),
         );
@@ -128,7 +134,7 @@ pub fn differences(spec: &HostSpec, seen: &Observation) -> Vec<Difference> {
 /// Returns the part of a spec that already holds, as the origin of a host that was never managed.
 ///
 /// Sections that can't be changed count as held: there is nothing older to compare them with.
-pub fn taken_over(to: &HostSpec, seen: &Observation) -> HostSpec {
+pub fn already_applied(to: &HostSpec, seen: &Observation) -> HostSpec {
     let mut held = to.clone();
     if let Ok(name) = ConfigName::new(HostSpec::UNMANAGED) {
         held.name = name;
@@ -233,7 +239,7 @@ pub(super) fn id_of(principal: &Principal, ids: &BTreeMap<String, u32>) -> Optio
 pub(super) fn difference(
     kind: Kind,
     target: &dyn Display,
-    what: What,
+    what: DifferenceKind,
     expected: &dyn Display,
     found: &dyn Display,
 ) -> Difference {
@@ -253,7 +259,7 @@ fn image(spec: &HostSpec, os: &ObservedOs) -> Option<Difference> {
             None => format!("deployment {}, which comes from no image", booted.deployment),
         },
     };
-    Some(difference(Kind::Image, &"os", What::Value, wanted, &found))
+    Some(difference(Kind::Image, &"os", DifferenceKind::Value, wanted, &found))
 }
 
 /// Packages of the kernel and of extensions that the booted deployment was not asked for (MCD-202). In image mode they
@@ -261,7 +267,7 @@ fn image(spec: &HostSpec, os: &ObservedOs) -> Option<Difference> {
 fn packages(spec: &HostSpec, booted: &Booted) -> Vec<Difference> {
     let missing = spec.host_layers().missing(&booted.local).unwrap_or_default().into_iter();
     let found = &"not requested of the booted deployment";
-    missing.map(|name| difference(Kind::Package, &name, What::Missing, &name, found)).collect()
+    missing.map(|name| difference(Kind::Package, &name, DifferenceKind::Missing, &name, found)).collect()
 }
 
 /// Says of each wanted argument whether the command line holds it; one that is wanted twice must be there twice.
@@ -291,17 +297,23 @@ fn file_difference(
     Some(difference(kind, path, what, &expected, &found))
 }
 
-fn compare(wanted: &FileSpec, found: &ObservedFile, seen: &Observation) -> Option<(What, String, String)> {
+fn compare(
+    wanted: &FileSpec,
+    found: &ObservedFile,
+    seen: &Observation,
+) -> Option<(DifferenceKind, String, String)> {
     let regular = || format!("a file of {}", counted(wanted.contents.len(), "byte"));
     let (sha256, len, mode, uid, gid) = match found {
-        ObservedFile::Absent => return Some((What::Missing, regular(), "nothing".to_owned())),
+        ObservedFile::Absent => return Some((DifferenceKind::Missing, regular(), "nothing".to_owned())),
         ObservedFile::Symlink { target } => {
             let target: String = target.chars().take(200).collect();
-            return Some((What::Unexpected, regular(), format!("a symbolic link to {target:?}")));
+            return Some((DifferenceKind::Unexpected, regular(), format!("a symbolic link to {target:?}")));
         }
-        ObservedFile::Directory => return Some((What::Unexpected, regular(), "a directory".to_owned())),
+        ObservedFile::Directory => {
+            return Some((DifferenceKind::Unexpected, regular(), "a directory".to_owned()));
+        }
         ObservedFile::Special => {
-            return Some((What::Unexpected, regular(), "a device, a socket or a pipe".to_owned()));
+            return Some((DifferenceKind::Unexpected, regular(), "a device, a socket or a pipe".to_owned()));
         }
         ObservedFile::Regular { sha256, len, mode, uid, gid } => (*sha256, *len, *mode, *uid, *gid),
     };
@@ -310,10 +322,10 @@ fn compare(wanted: &FileSpec, found: &ObservedFile, seen: &Observation) -> Optio
             if wanted.is_secret() { len } else { format!("{len}, sha256:{sha256}") }
         };
         let expected = shown(wanted.contents.sha256(), counted(wanted.contents.len(), "byte"));
-        return Some((What::Content, expected, shown(sha256, counted(len, "byte"))));
+        return Some((DifferenceKind::Content, expected, shown(sha256, counted(len, "byte"))));
     }
     if mode != wanted.mode.bits() {
-        return Some((What::Mode, wanted.mode.to_string(), format!("{mode:04o}")));
+        return Some((DifferenceKind::Mode, wanted.mode.to_string(), format!("{mode:04o}")));
     }
     let owner = (id_of(&wanted.owner.user, &seen.user_ids), id_of(&wanted.owner.group, &seen.group_ids));
     if owner == (Some(uid), Some(gid)) {
@@ -324,7 +336,7 @@ fn compare(wanted: &FileSpec, found: &ObservedFile, seen: &Observation) -> Optio
         Principal::Name(name) => name.clone(),
     };
     let expected = format!("{}:{}", shown(&wanted.owner.user), shown(&wanted.owner.group));
-    Some((What::Owner, expected, format!("{uid}:{gid}")))
+    Some((DifferenceKind::Owner, expected, format!("{uid}:{gid}")))
 }
 
 fn unit_differences(name: &UnitName, unit: &UnitSpec, seen: &Observation) -> Vec<Difference> {
@@ -335,18 +347,24 @@ fn unit_differences(name: &UnitName, unit: &UnitSpec, seen: &Observation) -> Vec
     }
     let Some(state) = seen.units.get(name) else {
         let expected = "to be looked at";
-        found.push(difference(Kind::Unit, name, What::Missing, &expected, &"not part of the observation"));
+        found.push(difference(
+            Kind::Unit,
+            name,
+            DifferenceKind::Missing,
+            &expected,
+            &"not part of the observation",
+        ));
         return found;
     };
     if unit.mask == Mask::Masked {
-        let other =
-            (!mask_seen(*state)).then(|| difference(Kind::Unit, name, What::Mask, &"masked", &"not masked"));
+        let other = (!mask_seen(*state))
+            .then(|| difference(Kind::Unit, name, DifferenceKind::Mask, &"masked", &"not masked"));
         found.extend(other);
     } else if let Some(contents) = &unit.contents {
         let file = FileSpec::of_unit(contents.clone());
         found.extend(file_difference(Kind::Unit, &name.path(), &file, seen));
     } else if unit.mask == Mask::Unmasked && mask_seen(*state) {
-        found.push(difference(Kind::Unit, name, What::Mask, &"not masked", &"masked"));
+        found.push(difference(Kind::Unit, name, DifferenceKind::Mask, &"not masked", &"masked"));
     }
     found.extend(enablement_difference(name, unit, *state));
     found
@@ -385,7 +403,7 @@ fn enablement_difference(name: &UnitName, unit: &UnitSpec, state: ObservedUnit) 
         UnitFileState::Masked => "masked",
         UnitFileState::NotFound => "not found",
     };
-    Some(difference(Kind::Unit, name, What::Enablement, &expected, &found))
+    Some(difference(Kind::Unit, name, DifferenceKind::Enablement, &expected, &found))
 }
 
 fn user_differences(core: &Core, seen: &ObservedCore) -> impl Iterator<Item = Difference> {
@@ -402,12 +420,12 @@ fn user_differences(core: &Core, seen: &ObservedCore) -> impl Iterator<Item = Di
         };
         let keys = counted(core.keys.len(), "SSH key");
         let expected = format!("{keys} in {place}, mode 0600, owned by the account");
-        difference(Kind::User, &account, What::Content, &expected, &found)
+        difference(Kind::User, &account, DifferenceKind::Content, &expected, &found)
     });
     let password = (!password_holds(core, seen)).then(|| {
         let locked = core.password.as_str().starts_with(['!', '*']);
         let expected = if locked { "a locked password" } else { "the password of the config" };
-        difference(Kind::User, &account, What::Value, &expected, &"another password in /etc/shadow")
+        difference(Kind::User, &account, DifferenceKind::Value, &expected, &"another password in /etc/shadow")
     });
     keys.into_iter().chain(password)
 }

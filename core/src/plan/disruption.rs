@@ -5,10 +5,10 @@
 
 use std::collections::BTreeSet;
 
+use super::input::PlanInput;
 use super::reconcilable::FORCE_FILE;
 use super::registries::{self, Change};
-use super::sides::Sides;
-use super::{After, Because, Drain, Op, ServiceAction, ServiceVerb, Step};
+use super::{Drain, Op, PostActions, ServiceAction, ServiceVerb, Step, StepReason};
 use crate::model::disruption::Action;
 use crate::model::ids::UNIT_DIR;
 use crate::model::policy::DisruptionPolicy;
@@ -18,7 +18,7 @@ use crate::model::{ManagedPath, UnitName};
 #[derive(Debug)]
 pub(super) struct Cost {
     pub(super) drain: Drain,
-    pub(super) after: After,
+    pub(super) after: PostActions,
     pub(super) services: Vec<Step>,
 }
 
@@ -77,10 +77,10 @@ struct Asked {
 }
 
 /// Judges the steps.
-pub(super) fn judge(sides: &Sides<'_>, steps: &[Step], policy: &DisruptionPolicy) -> Cost {
+pub(super) fn judge(input: &PlanInput<'_>, steps: &[Step], policy: &DisruptionPolicy) -> Cost {
     let mut asked = Asked { reboot: os_reasons(steps), ..Asked::default() };
     for touched in
-        touched(steps).into_iter().flat_map(|touched| owners(sides, touched)).collect::<BTreeSet<_>>()
+        touched(steps).into_iter().flat_map(|touched| owners(input, touched)).collect::<BTreeSet<_>>()
     {
         let word = touched.word();
         let is_unit = match &touched {
@@ -99,7 +99,7 @@ pub(super) fn judge(sides: &Sides<'_>, steps: &[Step], policy: &DisruptionPolicy
                 }
                 asked.reboot.push(word);
             }
-            Some(actions) => actions.iter().for_each(|action| asked.add(action, &word, sides)),
+            Some(actions) => actions.iter().for_each(|action| asked.add(action, &word, input)),
         }
     }
     asked.cost()
@@ -110,7 +110,7 @@ fn os_reasons(steps: &[Step]) -> Vec<String> {
         Op::StageOs { .. } => Some("osImageURL"),
         Op::SetKargs { .. } => Some("kernelArguments"),
         // It rides along with what makes the deployment.
-        Op::SwitchKernel { .. } | Op::InstallExtensions { .. } if step.because == Because::InImage => None,
+        Op::SwitchKernel { .. } | Op::InstallExtensions { .. } if step.because == StepReason::InImage => None,
         Op::SwitchKernel { .. } => Some("kernelType"),
         Op::InstallExtensions { .. } => Some("extensions"),
         Op::LinkPullSecret { .. }
@@ -163,12 +163,12 @@ fn touched(steps: &[Step]) -> BTreeSet<Touched> {
 }
 
 /// A companion of units, which no config names, is judged as those that let it go.
-fn owners(sides: &Sides<'_>, touched: Touched) -> Vec<Touched> {
+fn owners(input: &PlanInput<'_>, touched: Touched) -> Vec<Touched> {
     let Touched::Unit(unit) = &touched else { return vec![touched] };
-    if sides.to.units.contains_key(unit) || sides.from.units.contains_key(unit) {
+    if input.to.units.contains_key(unit) || input.from.units.contains_key(unit) {
         return vec![touched];
     }
-    let owned = sides.facts.companions.iter().filter(|(_, companions)| companions.contains_key(unit));
+    let owned = input.facts.companions.iter().filter(|(_, companions)| companions.contains_key(unit));
     owned.map(|(owner, _)| Touched::Unit(owner.clone())).filter(|owner| *owner != touched).collect()
 }
 
@@ -191,7 +191,7 @@ pub(super) fn asked<'a>(policy: &'a DisruptionPolicy, step: &Step) -> &'a [Actio
 }
 
 impl Asked {
-    fn add(&mut self, action: &Action, word: &str, sides: &Sides<'_>) {
+    fn add(&mut self, action: &Action, word: &str, input: &PlanInput<'_>) {
         let word = word.to_owned();
         match action {
             Action::None => {}
@@ -206,7 +206,7 @@ impl Asked {
                 self.restart.ask(unit, BTreeSet::from([word]));
             }
             Action::Special => {
-                self.drain |= registries::change(sides.from, sides.to) == Change::Unsafe;
+                self.drain |= registries::change(input.from, input.to) == Change::Unsafe;
                 if let Ok(crio) = UnitName::new(CRIO) {
                     self.reload.ask(&crio, BTreeSet::from([word]));
                 }
@@ -217,11 +217,12 @@ impl Asked {
 
     fn cost(mut self) -> Cost {
         if !self.reboot.is_empty() {
-            let after = After::Reboot { because: self.reboot, uncovered: self.uncovered };
+            let after = PostActions::Reboot { because: self.reboot, uncovered: self.uncovered };
             return Cost { drain: Drain::Needed, after, services: Vec::new() };
         }
         let drain = if self.drain { Drain::Needed } else { Drain::NotNeeded };
-        let by_policy = if self.daemon_reload.is_empty() { Because::UnitsChanged } else { Because::Policy };
+        let by_policy =
+            if self.daemon_reload.is_empty() { StepReason::UnitsChanged } else { StepReason::Policy };
         self.daemon_reload.append(&mut self.units_changed);
         // A unit that is restarted needs no reload.
         for (unit, reasons) in &mut self.restart.0 {
@@ -244,17 +245,17 @@ impl Asked {
         );
         actions.extend(restart.into_iter().map(|(unit, why)| action(ServiceVerb::Restart, Some(unit), why)));
         let services = actions.iter().filter_map(|action| service_step(action, by_policy)).collect();
-        let after = if actions.is_empty() { After::Nothing } else { After::Services { actions } };
+        let after = if actions.is_empty() { PostActions::Nothing } else { PostActions::Services { actions } };
         Cost { drain, after, services }
     }
 }
 
 /// Returns the step that carries an action out.
-pub(super) fn service_step(action: &ServiceAction, reload_because: Because) -> Option<Step> {
+pub(super) fn service_step(action: &ServiceAction, reload_because: StepReason) -> Option<Step> {
     let (op, because) = match action.action {
         ServiceVerb::DaemonReload => (Op::DaemonReload, reload_because),
-        ServiceVerb::Reload => (Op::ReloadUnit { unit: action.unit.clone()? }, Because::Policy),
-        ServiceVerb::Restart => (Op::RestartUnit { unit: action.unit.clone()? }, Because::Policy),
+        ServiceVerb::Reload => (Op::ReloadUnit { unit: action.unit.clone()? }, StepReason::Policy),
+        ServiceVerb::Restart => (Op::RestartUnit { unit: action.unit.clone()? }, StepReason::Policy),
     };
     Some(Step { op, because })
 }

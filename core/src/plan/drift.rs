@@ -2,7 +2,7 @@
 //! asks for; what of it an update would build on; and what may be shown of contents that differ.
 
 use super::Plan;
-use super::differences::{Difference, Kind, What, difference, differences, strays};
+use super::differences::{Difference, DifferenceKind, Kind, difference, differences, strays};
 use super::explain::text_diff;
 use crate::model::image::PULL_SECRETS;
 use crate::model::observation::{ObservedOs, Staged};
@@ -18,7 +18,7 @@ pub fn drift(spec: &HostSpec, seen: &Observation) -> Vec<Difference> {
     for (name, unit) in &spec.units {
         let link = |link| {
             let (wanted, found) = ("no link but those it asks for", format!("the link {link}"));
-            difference(Kind::Unit, name, What::Enablement, &wanted, &found)
+            difference(Kind::Unit, name, DifferenceKind::Enablement, &wanted, &found)
         };
         found.extend(strays(name, unit, seen).iter().map(link));
     }
@@ -27,7 +27,7 @@ pub fn drift(spec: &HostSpec, seen: &Observation) -> Vec<Difference> {
         let other = |word: &str, os: &Staged| {
             let image = os.image.as_ref().map_or("no image".to_owned(), ToString::to_string);
             let other = format!("{word} {} from {image}, which this agent did not ask for", os.deployment);
-            difference(Kind::Image, &"of the next boot", What::Unexpected, &running, &other)
+            difference(Kind::Image, &"of the next boot", DifferenceKind::Unexpected, &running, &other)
         };
         // The same image with other arguments or packages is an administrator's business, and so are packages by hand:
         // hotfixes are installed so. `status` names them.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::reconcilable::{Irreconcilable, Unreachable};
-use super::{After, Because, Drain, Mode, Plan, ServiceAction, ServiceVerb, Step};
+use super::{Drain, Mode, Plan, PostActions, ServiceAction, ServiceVerb, Step, StepReason};
 use crate::model::Target;
 use crate::model::text::counted;
 
@@ -41,17 +41,17 @@ fn mode_sentence(mode: Mode) -> &'static str {
     }
 }
 
-fn because_sentence(because: Because) -> &'static str {
+fn because_sentence(because: StepReason) -> &'static str {
     match because {
-        Because::Added => "new",
-        Because::Changed => "changed",
-        Because::Removed => "no longer in the config",
-        Because::UnderVar => "under /var, where no image brings it",
-        Because::LocallyModified => "changed on this host, so the image's version would not come through",
-        Because::UnitsChanged => "unit files changed",
-        Because::Policy => "the disruption policy asks for it",
-        Because::Pull => "credentials for the pull",
-        Because::InImage => "in image mode the image brings it",
+        StepReason::Added => "new",
+        StepReason::Changed => "changed",
+        StepReason::Removed => "no longer in the config",
+        StepReason::UnderVar => "under /var, where no image brings it",
+        StepReason::LocallyModified => "changed on this host, so the image's version would not come through",
+        StepReason::UnitsChanged => "unit files changed",
+        StepReason::Policy => "the disruption policy asks for it",
+        StepReason::Pull => "credentials for the pull",
+        StepReason::InImage => "in image mode the image brings it",
     }
 }
 
@@ -71,11 +71,11 @@ pub fn text(plan: &Plan) -> String {
     }
     line("Drain", &drain_text(plan));
     match plan.after() {
-        After::Nothing => line("After", "nothing: no service is touched, no reboot"),
-        After::Reboot { because, uncovered } => {
+        PostActions::Nothing => line("After", "nothing: no service is touched, no reboot"),
+        PostActions::Reboot { because, uncovered } => {
             line("After", &format!("reboot, because of {}", reboot_text(because, uncovered)));
         }
-        After::Services { actions } => {
+        PostActions::Services { actions } => {
             for (place, action) in actions.iter().enumerate() {
                 line(if place == 0 { "After" } else { "" }, &action_text(action));
             }
@@ -95,8 +95,8 @@ fn target_text(target: &Target) -> String {
 fn drain_text(plan: &Plan) -> String {
     match (plan.drain(), plan.after()) {
         (Drain::NotNeeded, _) => "no: the workload stays".to_owned(),
-        (Drain::Needed, After::Reboot { .. }) => "yes: the node reboots".to_owned(),
-        (Drain::Needed, After::Nothing | After::Services { .. }) => {
+        (Drain::Needed, PostActions::Reboot { .. }) => "yes: the node reboots".to_owned(),
+        (Drain::Needed, PostActions::Nothing | PostActions::Services { .. }) => {
             "yes: the disruption policy, or an unsafe change of registries.conf, asks for it".to_owned()
         }
     }
@@ -194,11 +194,11 @@ pub fn json<'a>(
         Err(refused) => (None, refused.reasons.as_slice(), [].as_slice(), false, nothing),
         Ok(plan) => {
             let after = match plan.after() {
-                After::Nothing => nothing,
-                After::Services { actions } => {
+                PostActions::Nothing => nothing,
+                PostActions::Services { actions } => {
                     AfterLine { kind: "services", actions, because: &[], uncovered: &[] }
                 }
-                After::Reboot { because, uncovered } => {
+                PostActions::Reboot { because, uncovered } => {
                     AfterLine { kind: "reboot", actions: &[], because, uncovered }
                 }
             };

@@ -1,6 +1,6 @@
 //! The steps of files: written first, taken away after (MCD-140).
 
-use super::sides::Sides;
+use super::input::PlanInput;
 use super::{Op, Step};
 use crate::model::{ManagedPath, ObservedFile};
 
@@ -18,25 +18,25 @@ const KEPT_DIR: &str = "/etc/docker/certs.d";
 const KUBELET_CA: &str = "/etc/kubernetes/kubelet-ca.crt";
 
 /// Returns the writes.
-pub(super) fn writes(sides: &Sides<'_>) -> Vec<Step> {
-    let paths = sides.to.files.keys().filter(|path| {
-        let there = sides.facts.seen.files.get(*path).is_some_and(|seen| *seen != ObservedFile::Absent);
+pub(super) fn writes(input: &PlanInput<'_>) -> Vec<Step> {
+    let paths = input.to.files.keys().filter(|path| {
+        let there = input.facts.seen.files.get(*path).is_some_and(|seen| *seen != ObservedFile::Absent);
         path.as_str() != KUBELET_CA || !there
     });
     let write = |path: &ManagedPath| {
-        Some(Step { op: Op::WriteFile { path: path.clone() }, because: sides.write(path)? })
+        Some(Step { op: Op::WriteFile { path: path.clone() }, because: input.write(path)? })
     };
     paths.filter_map(write).collect()
 }
 
 /// Returns the removals.
-pub(super) fn removals(sides: &Sides<'_>) -> Vec<Step> {
+pub(super) fn removals(input: &PlanInput<'_>) -> Vec<Step> {
     let kept = |path: &ManagedPath| KEPT.contains(&path.as_str()) || path.is_below(KEPT_DIR);
     let remove = |path: &ManagedPath| {
-        let because = sides.take_away(path)?;
+        let because = input.take_away(path)?;
         let path = path.clone();
-        let op = if sides.restorable(&path) { Op::RestoreFile { path } } else { Op::RemoveFile { path } };
+        let op = if input.restorable(&path) { Op::RestoreFile { path } } else { Op::RemoveFile { path } };
         Some(Step { op, because })
     };
-    sides.from.files.keys().filter(|path| !kept(path)).filter_map(remove).collect()
+    input.from.files.keys().filter(|path| !kept(path)).filter_map(remove).collect()
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::differences::{Difference, Kind, What};
+use super::differences::{Difference, DifferenceKind, Kind};
 
 /// How many differences a reason names; `verify` shows the rest.
 const NAMED: usize = 5;
@@ -22,7 +22,7 @@ impl Kind {
     }
 }
 
-impl What {
+impl DifferenceKind {
     /// Returns what is the matter, as it follows the object.
     pub fn words(self) -> &'static str {
         match self {
@@ -43,30 +43,37 @@ impl fmt::Display for Difference {
         let Self { kind, target, what, expected, found, diff: _, unrepaired } = self;
         // Alerts and tests of other software look for MCD's words (MCD-166 to MCD-169).
         match (kind, what) {
-            (Kind::Image, What::Value) => {
+            (Kind::Image, DifferenceKind::Value) => {
                 write!(f, "expected target osImageURL \"{expected}\", have \"{found}\"")?;
             }
-            (Kind::Karg, What::Missing) => write!(f, "missing expected kernel arguments: [{target}]")?,
-            (Kind::File | Kind::Dropin | Kind::Unit, What::Content) => {
+            (Kind::Karg, DifferenceKind::Missing) => {
+                write!(f, "missing expected kernel arguments: [{target}]")?;
+            }
+            (Kind::File | Kind::Dropin | Kind::Unit, DifferenceKind::Content) => {
                 write!(f, "content mismatch for file \"{target}\" (expected {expected}, found {found})")?;
             }
-            (Kind::File | Kind::Dropin | Kind::Unit, What::Mode) => {
+            (Kind::File | Kind::Dropin | Kind::Unit, DifferenceKind::Mode) => {
                 write!(f, "mode mismatch for file: \"{target}\"; expected: {expected}; received: {found}")?;
             }
             (
                 Kind::Image | Kind::Karg | Kind::Package | Kind::User,
-                What::Missing
-                | What::Unexpected
-                | What::Content
-                | What::Mode
-                | What::Owner
-                | What::Enablement
-                | What::Mask
-                | What::Value,
+                DifferenceKind::Missing
+                | DifferenceKind::Unexpected
+                | DifferenceKind::Content
+                | DifferenceKind::Mode
+                | DifferenceKind::Owner
+                | DifferenceKind::Enablement
+                | DifferenceKind::Mask
+                | DifferenceKind::Value,
             )
             | (
                 Kind::File | Kind::Dropin | Kind::Unit,
-                What::Missing | What::Unexpected | What::Owner | What::Enablement | What::Mask | What::Value,
+                DifferenceKind::Missing
+                | DifferenceKind::Unexpected
+                | DifferenceKind::Owner
+                | DifferenceKind::Enablement
+                | DifferenceKind::Mask
+                | DifferenceKind::Value,
             ) => {
                 let (kind, what) = (kind.word(), what.words());
                 write!(f, "{kind} {target} {what} (expected {expected}, found {found})")?;

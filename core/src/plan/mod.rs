@@ -10,7 +10,7 @@
 //! | `files`, `units`, `users`, `kargs`, `os` | the steps of one noun |
 //! | `companions` | what becomes of the units that the `Also=` of another one names |
 //! | `disruption` | what the changes cost: nothing, services, a drain, a reboot |
-//! | `sides` | what all nouns ask: is a path written, is it taken away, and why |
+//! | `input` | what all nouns ask: is a path written, is it taken away, and why |
 //! | `registries` | whether a change of `registries.conf` needs a drain |
 //! | `reconcilable` | what can't be reached from here |
 //! | `origin` | what a plan starts from where the old config does not say it |
@@ -23,7 +23,7 @@
 pub mod differences;
 pub mod drift;
 pub mod explain;
-pub mod held;
+pub mod in_sync;
 pub mod listing;
 pub mod origin;
 pub mod reconcilable;
@@ -35,11 +35,11 @@ mod companions;
 mod decide;
 mod disruption;
 mod files;
+mod input;
 mod kargs;
 mod mode;
 mod os;
 mod registries;
-mod sides;
 mod units;
 mod users;
 
@@ -48,10 +48,10 @@ use serde::{Deserialize, Serialize};
 use crate::model::{Target, UnitName};
 
 pub use decide::plan;
-pub use differences::{Difference, differences, taken_over};
+pub use differences::{Difference, already_applied, differences};
 pub use origin::seen_origin;
 pub use reconcilable::{Irreconcilable, Unreachable};
-pub use step::{Batch, Because, Lasts, Op, Step};
+pub use step::{Batch, Lifetime, Op, Step, StepReason};
 
 /// What the pair of images and configs amounts to (docs/contract.md, "Image mode").
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -108,7 +108,7 @@ pub struct ServiceAction {
 /// What follows the steps. "Reboot and also restart crio" can't be said.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
-pub enum After {
+pub enum PostActions {
     /// Nothing.
     Nothing,
     /// These services; never empty.
@@ -126,14 +126,15 @@ pub enum After {
     },
 }
 
-/// How one batch is taken back.
+/// How one batch is undone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "undo", rename_all = "kebab-case")]
 pub enum Undo {
     /// The staged deployment is dropped.
     UnstageOs,
-    /// The originals that were saved before the batch are put back.
-    PutBack {
+    /// The originals that were saved before the batch are restored.
+    #[serde(rename = "put-back")]
+    RestoreOriginals {
         /// The batch, by its place in the plan.
         batch: usize,
     },
@@ -152,7 +153,7 @@ pub struct Plan {
     mode: Mode,
     steps: Vec<Step>,
     drain: Drain,
-    after: After,
+    after: PostActions,
 }
 
 impl Plan {
@@ -182,7 +183,7 @@ impl Plan {
     }
 
     /// Returns what follows the steps.
-    pub fn after(&self) -> &After {
+    pub fn after(&self) -> &PostActions {
         &self.after
     }
 
@@ -213,7 +214,7 @@ impl Plan {
             reached.into_iter().partition(|(_, kind)| *kind == Batch::Services);
         let undo = |(batch, kind)| match kind {
             Batch::Os => Undo::UnstageOs,
-            Batch::Files | Batch::Users | Batch::Links => Undo::PutBack { batch },
+            Batch::Files | Batch::Users | Batch::Links => Undo::RestoreOriginals { batch },
             Batch::Services => Undo::RepeatServices { batch },
         };
         others.into_iter().chain(services).map(undo).collect()

@@ -4,13 +4,13 @@
 //! What holds of the new config is seen. The old one says what is to go: whatever only it asks for counts as there, so
 //! that the way to the new config ends where every other way ends.
 
-use super::differences::taken_over;
+use super::differences::already_applied;
 use crate::model::units::{Enablement, Mask, UnitSpec};
 use crate::model::{HostSpec, Karg, Observation};
 
 /// Returns what of the new config holds, and what only the old one has.
 pub fn seen_origin(old: &HostSpec, to: &HostSpec, seen: &Observation) -> HostSpec {
-    let mut from = taken_over(to, seen);
+    let mut from = already_applied(to, seen);
     if old.is_unmanaged() {
         return from;
     }

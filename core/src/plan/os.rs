@@ -2,33 +2,33 @@
 //!
 //! On a host that is not image-based there are none (MCD-207).
 
-use super::sides::Sides;
-use super::{Because, Mode, Op, Step, kargs};
+use super::input::PlanInput;
+use super::{Mode, Op, Step, StepReason, kargs};
 use crate::model::ImageRef;
 use crate::model::layers::Architecture;
 use crate::model::observation::LocalPackages;
 use crate::model::os::KernelType;
 
 /// Returns the steps.
-pub(super) fn steps(sides: &Sides<'_>) -> Vec<Step> {
-    let Some(booted) = sides.facts.seen.os.booted() else { return Vec::new() };
+pub(super) fn steps(input: &PlanInput<'_>) -> Vec<Step> {
+    let Some(booted) = input.facts.seen.os.booted() else { return Vec::new() };
     let mut steps = Vec::new();
     let digest = booted.image.as_ref().map(ImageRef::digest);
-    if let Some(image) = sides.to.effective_image().filter(|image| Some(image.digest()) != digest) {
-        steps.extend(pull_secret(sides));
-        let because = if digest.is_some() { Because::Changed } else { Because::Added };
+    if let Some(image) = input.to.effective_image().filter(|image| Some(image.digest()) != digest) {
+        steps.extend(pull_secret(input));
+        let because = if digest.is_some() { StepReason::Changed } else { StepReason::Added };
         steps.push(Step { op: Op::StageOs { image: image.clone() }, because });
     }
-    if sides.to.image.is_none() {
-        let layered = layered(sides);
+    if input.to.image.is_none() {
+        let layered = layered(input);
         // Their packages are pulled too.
-        if steps.is_empty() && !layered.is_empty() && sides.to.extensions_image.is_some() {
-            steps.extend(pull_secret(sides));
+        if steps.is_empty() && !layered.is_empty() && input.to.extensions_image.is_some() {
+            steps.extend(pull_secret(input));
         }
         steps.extend(layered);
     }
-    if !steps.is_empty() || kargs::steps(sides).is_some() {
-        steps.extend(dropped(sides, &booted.local, &steps));
+    if !steps.is_empty() || kargs::steps(input).is_some() {
+        steps.extend(dropped(input, &booted.local, &steps));
     }
     steps
 }
@@ -36,15 +36,15 @@ pub(super) fn steps(sides: &Sides<'_>) -> Vec<Step> {
 /// The requests that the booted deployment has, and the next one must not have, where image mode is entered, kept or
 /// left: rpm-ostree keeps a request until it is taken back. It then wants a repository for it, or, where the image has the package, fails at the next
 /// change of arguments. Nothing is made for that alone: it goes with the next deployment.
-fn dropped(sides: &Sides<'_>, local: &LocalPackages, steps: &[Step]) -> Vec<Step> {
-    let (from, to) = (sides.from, sides.to);
+fn dropped(input: &PlanInput<'_>, local: &LocalPackages, steps: &[Step]) -> Vec<Step> {
+    let (from, to) = (input.from, input.to);
     if from.image.is_none() && to.image.is_none() {
         return Vec::new();
     }
     // Names that nobody knows are refused where they are to be layered.
     let wanted = to.host_layers();
     let change = wanted.change(local, Architecture::HERE).unwrap_or_default();
-    let because = if to.image.is_some() { Because::InImage } else { Because::Removed };
+    let because = if to.image.is_some() { StepReason::InImage } else { StepReason::Removed };
     let planned = |word: &str| steps.iter().any(|step| step.op.word() == word);
     let kernel = change.resets_kernel().then_some(Op::SwitchKernel { kernel: wanted.kernel });
     let extensions = change
@@ -54,25 +54,25 @@ fn dropped(sides: &Sides<'_>, local: &LocalPackages, steps: &[Step]) -> Vec<Step
     ops.map(|op| Step { op, because }).collect()
 }
 
-fn pull_secret(sides: &Sides<'_>) -> Option<Step> {
-    let path = sides.facts.pull_secret.clone()?;
-    Some(Step { op: Op::LinkPullSecret { path }, because: Because::Pull })
+fn pull_secret(input: &PlanInput<'_>) -> Option<Step> {
+    let path = input.facts.pull_secret.clone()?;
+    Some(Step { op: Op::LinkPullSecret { path }, because: StepReason::Pull })
 }
 
 /// Outside image mode kernel and extensions are layered on the host; in image mode the image has them.
-fn layered(sides: &Sides<'_>) -> Vec<Step> {
-    let (from, to) = (sides.from, sides.to);
-    let leaves = sides.mode == Mode::LeaveImage;
+fn layered(input: &PlanInput<'_>) -> Vec<Step> {
+    let (from, to) = (input.from, input.to);
+    let leaves = input.mode == Mode::LeaveImage;
     let mut steps = Vec::new();
     if from.kernel_type != to.kernel_type || (leaves && to.kernel_type != KernelType::Default) {
         let op = Op::SwitchKernel { kernel: to.kernel_type };
-        steps.push(Step { op, because: Because::Changed });
+        steps.push(Step { op, because: StepReason::Changed });
     }
     if from.extensions != to.extensions || (leaves && !to.extensions.is_empty()) {
         let because = match (from.extensions.is_empty(), to.extensions.is_empty()) {
-            (true, _) => Because::Added,
-            (false, false) => Because::Changed,
-            (false, true) => Because::Removed,
+            (true, _) => StepReason::Added,
+            (false, false) => StepReason::Changed,
+            (false, true) => StepReason::Removed,
         };
         let op = Op::InstallExtensions { extensions: to.extensions.iter().cloned().collect() };
         steps.push(Step { op, because });

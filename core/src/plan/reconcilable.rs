@@ -4,7 +4,7 @@
 //! All reasons are collected: an administrator corrects a config once, not field by field.
 
 use super::differences::id_of;
-use super::sides::Sides;
+use super::input::PlanInput;
 use super::{Mode, Op, Step};
 use crate::model::observation::{ObservedFips, ObservedOs, UnitFileState};
 use crate::model::policy::{DisruptionPolicy, StorageOverride};
@@ -79,8 +79,8 @@ fn unreachable(field: impl Into<String>, message: impl Into<String>) -> Unreacha
 }
 
 /// Returns every reason that the two configs, the host and the policy give.
-pub(super) fn reasons(sides: &Sides<'_>, policy: &DisruptionPolicy) -> Vec<Unreachable> {
-    let Sides { from, to, facts, .. } = sides;
+pub(super) fn reasons(input: &PlanInput<'_>, policy: &DisruptionPolicy) -> Vec<Unreachable> {
+    let PlanInput { from, to, facts, .. } = input;
     let mut reasons = fixed(from, to, policy);
     // On a host that was never managed they are there since its installation, as `fixed` is: MCD compares two configs,
     // never a config with the host.
@@ -93,15 +93,15 @@ pub(super) fn reasons(sides: &Sides<'_>, policy: &DisruptionPolicy) -> Vec<Unrea
         reasons.push(unreachable(format!("storage.files {FORCE_FILE:?}"), message));
     }
     reasons.extend(fips(from, to, facts));
-    reasons.extend(os(sides));
+    reasons.extend(os(input));
     reasons
 }
 
 /// Returns what the steps run into on this host.
-pub(super) fn blocked(sides: &Sides<'_>, steps: &[Step]) -> Vec<Unreachable> {
+pub(super) fn blocked(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable> {
     let path_owner = |path: &ManagedPath| {
-        let owner = &sides.to.files.get(path)?.owner;
-        let seen = &sides.facts.seen;
+        let owner = &input.to.files.get(path)?.owner;
+        let seen = &input.facts.seen;
         let unknown = [(&owner.user, &seen.user_ids, "user"), (&owner.group, &seen.group_ids, "group")];
         let (principal, _, what) =
             unknown.into_iter().find(|(principal, ids, _)| id_of(principal, ids).is_none())?;
@@ -110,12 +110,12 @@ pub(super) fn blocked(sides: &Sides<'_>, steps: &[Step]) -> Vec<Unreachable> {
         Some(unreachable(format!("storage.files {:?} {what}", path.as_str()), message))
     };
     let unit_masked = |unit: &UnitName| {
-        let spec = sides.to.units.get(unit)?;
-        let seen = sides.facts.seen.units.get(unit)?.enabled == UnitFileState::Masked;
+        let spec = input.to.units.get(unit)?;
+        let seen = input.facts.seen.units.get(unit)?.enabled == UnitFileState::Masked;
         let planned = |op: &Op| steps.iter().any(|step| step.op == *op);
         // What is put back in the place of a file may be an administrator's mask.
         let removed = planned(&Op::RemoveUnit { unit: unit.clone() });
-        let masked = if removed { sides.has_own_mask(&unit.path()) } else { seen };
+        let masked = if removed { input.has_own_mask(&unit.path()) } else { seen };
         let unmasked = planned(&Op::UnmaskUnit { unit: unit.clone() });
         let stays = masked && !unmasked && spec.contents.is_none();
         let message = "it is masked on this host, so it can't be enabled; unmask it, or set `mask: false`";
@@ -190,14 +190,14 @@ fn fips(from: &HostSpec, to: &HostSpec, facts: &Facts) -> Option<Unreachable> {
     })
 }
 
-fn os(sides: &Sides<'_>) -> Option<Unreachable> {
-    match (&sides.facts.seen.os, &sides.to.image) {
+fn os(input: &PlanInput<'_>) -> Option<Unreachable> {
+    match (&input.facts.seen.os, &input.to.image) {
         (ObservedOs::NotImageBased, Some(image)) => {
             let message = "this host does not boot images, so it can't switch to one; clear the desired image of this node";
             Some(unreachable(format!("image {image}"), message))
         }
         (ObservedOs::Deployments { .. }, None)
-            if sides.mode == Mode::LeaveImage && sides.to.os_image_url.is_none() =>
+            if input.mode == Mode::LeaveImage && input.to.os_image_url.is_none() =>
         {
             let message =
                 "the node leaves image mode and the config names no OS image to go to; set spec.osImageURL";

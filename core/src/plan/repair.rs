@@ -3,10 +3,10 @@
 //! What the disruption policy asks for is asked for here as well. A reboot or a drain is not taken for a repair: such a
 //! path is left, with the reason.
 
-use super::differences::{Difference, Kind, What};
+use super::differences::{Difference, DifferenceKind, Kind};
 use super::disruption;
-use super::sides::Sides;
-use super::{After, Batch, Because, Drain, Mode, Op, Plan, Step, check};
+use super::input::PlanInput;
+use super::{Batch, Drain, Mode, Op, Plan, PostActions, Step, StepReason, check};
 use crate::model::disruption::Action;
 use crate::model::observation::{EmbeddedConfig, ObservedFips};
 use crate::model::units::{Enablement, Mask};
@@ -29,13 +29,13 @@ pub fn repair(
     policy: &DisruptionPolicy,
 ) -> Repair {
     let facts = facts(seen);
-    let sides = Sides::new(spec, spec, &facts, Mode::Files);
+    let input = PlanInput::new(spec, spec, &facts, Mode::Files);
     let (mut steps, mut left): (Vec<Step>, Vec<_>) = (Vec::new(), Vec::new());
     for difference in drift {
-        let step = op(spec, difference).map(|op| Step { op, because: Because::Changed });
+        let step = op(spec, difference).map(|op| Step { op, because: StepReason::Changed });
         let why = match &step {
             None => Some("no step puts it right".to_owned()),
-            Some(step) => disrupts(&sides, step, policy).map(str::to_owned),
+            Some(step) => disrupts(&input, step, policy).map(str::to_owned),
         };
         if let (Some(step), None) = (step, &why) {
             steps.extend(with_links(spec, step));
@@ -52,7 +52,7 @@ pub fn repair(
         return Repair { plan: None, left };
     }
     steps.sort_by_key(|step| step.op.batch());
-    let cost = disruption::judge(&sides, &steps, policy);
+    let cost = disruption::judge(&input, &steps, policy);
     steps.extend(cost.services);
     let (from, to) = (Some(spec.target()), spec.target());
     let plan = Plan { from, to, mode: Mode::Files, steps, drain: cost.drain, after: cost.after };
@@ -78,21 +78,21 @@ fn facts(seen: &Observation) -> Facts {
 }
 
 /// Returns what a step would disturb beyond a service.
-fn disrupts(sides: &Sides<'_>, step: &Step, policy: &DisruptionPolicy) -> Option<&'static str> {
+fn disrupts(input: &PlanInput<'_>, step: &Step, policy: &DisruptionPolicy) -> Option<&'static str> {
     // Whether a change of the registries needs a drain is judged by two configs; here one side is unknown.
     if disruption::asked(policy, step).contains(&Action::Special) {
         return Some("its change may need a drain");
     }
-    let cost = disruption::judge(sides, std::slice::from_ref(step), policy);
+    let cost = disruption::judge(input, std::slice::from_ref(step), policy);
     match (cost.after, cost.drain) {
-        (After::Reboot { uncovered, .. }, _) if uncovered.is_empty() => {
+        (PostActions::Reboot { uncovered, .. }, _) if uncovered.is_empty() => {
             Some("the disruption policy asks for a reboot")
         }
-        (After::Reboot { .. }, _) => Some("no disruption policy covers it, so it needs a reboot"),
-        (After::Nothing | After::Services { .. }, Drain::Needed) => {
+        (PostActions::Reboot { .. }, _) => Some("no disruption policy covers it, so it needs a reboot"),
+        (PostActions::Nothing | PostActions::Services { .. }, Drain::Needed) => {
             Some("the disruption policy asks for a drain")
         }
-        (After::Nothing | After::Services { .. }, Drain::NotNeeded) => None,
+        (PostActions::Nothing | PostActions::Services { .. }, Drain::NotNeeded) => None,
     }
 }
 
@@ -130,14 +130,19 @@ fn links(spec: &HostSpec, difference: &Difference) -> Option<Op> {
     let unit = UnitName::new(&*difference.target).ok()?;
     let wanted = spec.units.get(&unit)?;
     match difference.what {
-        What::Mask if wanted.mask == Mask::Masked => Some(Op::MaskUnit { unit }),
-        What::Mask => Some(Op::UnmaskUnit { unit }),
-        What::Enablement => match wanted.enablement {
+        DifferenceKind::Mask if wanted.mask == Mask::Masked => Some(Op::MaskUnit { unit }),
+        DifferenceKind::Mask => Some(Op::UnmaskUnit { unit }),
+        DifferenceKind::Enablement => match wanted.enablement {
             Enablement::Enabled => Some(Op::EnableUnit { unit }),
             Enablement::Disabled => Some(Op::DisableUnit { unit }),
             Enablement::Preset => None,
         },
-        What::Missing | What::Unexpected | What::Content | What::Mode | What::Owner | What::Value => None,
+        DifferenceKind::Missing
+        | DifferenceKind::Unexpected
+        | DifferenceKind::Content
+        | DifferenceKind::Mode
+        | DifferenceKind::Owner
+        | DifferenceKind::Value => None,
     }
 }
 
@@ -185,8 +190,8 @@ fn mends(op: &Op, difference: &Difference) -> bool {
         (Kind::Karg, Op::SetKargs { append, .. }) => {
             append.iter().any(|karg| karg.to_string() == difference.target)
         }
-        (Kind::User, Op::SetSshKeys) => difference.what == What::Content,
-        (Kind::User, Op::SetPassword) => difference.what == What::Value,
+        (Kind::User, Op::SetSshKeys) => difference.what == DifferenceKind::Content,
+        (Kind::User, Op::SetPassword) => difference.what == DifferenceKind::Value,
         (Kind::Image | Kind::Karg | Kind::Package | Kind::User, _) => false,
         (Kind::File | Kind::Dropin | Kind::Unit, _) => {
             let path = op.path().is_some_and(|path| path.as_str() == difference.target);

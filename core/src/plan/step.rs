@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{DropinName, ImageRef, Karg, ManagedPath, UnitName};
 
-/// Why a step is in the plan.
+/// The reason of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Because {
+pub enum StepReason {
     /// It is only in the new config.
     Added,
     /// The configs differ in it.
@@ -151,16 +151,16 @@ pub struct Step {
     #[serde(flatten)]
     pub op: Op,
     /// Why.
-    pub because: Because,
+    pub because: StepReason,
 }
 
 /// How long an effect lasts: the resume table needs to know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lasts {
+pub enum Lifetime {
     /// It is on disk.
-    OverBoots,
+    Persistent,
     /// It is gone with the boot: a staged deployment lives in `/run`, a restarted service in memory.
-    ThisBoot,
+    Runtime,
 }
 
 /// Steps of the same kind that follow each other are carried out together, recorded once:
@@ -181,10 +181,10 @@ pub enum Batch {
 
 impl Op {
     /// Returns how long the effect lasts.
-    pub fn lasts(&self) -> Lasts {
+    pub fn lasts(&self) -> Lifetime {
         match self.batch() {
-            Batch::Os | Batch::Services => Lasts::ThisBoot,
-            Batch::Files | Batch::Users | Batch::Links => Lasts::OverBoots,
+            Batch::Os | Batch::Services => Lifetime::Runtime,
+            Batch::Files | Batch::Users | Batch::Links => Lifetime::Persistent,
         }
     }
 
@@ -310,7 +310,7 @@ impl fmt::Display for Step {
     }
 }
 
-impl Because {
+impl StepReason {
     /// Returns the reason's word, as in the JSON of `plan`.
     pub fn word(self) -> &'static str {
         match self {

@@ -5,8 +5,8 @@
 //! that leaves the config has those of the presets, whatever it had. A unit that the host does not know and the config does not bring is skipped (MCD-151).
 
 use super::differences::{mask_seen, strays};
-use super::sides::Sides;
-use super::{Because, Mode, Op, Step, companions};
+use super::input::PlanInput;
+use super::{Mode, Op, Step, StepReason, companions};
 use crate::model::observation::{ObservedUnit, UnitFilePreset, UnitFileState};
 use crate::model::units::{Enablement, Mask, UnitSpec};
 use crate::model::{Contents, DropinName, ManagedPath, ObservedFile, UnitName};
@@ -16,26 +16,26 @@ const UNSEEN: ObservedUnit =
     ObservedUnit { enabled: UnitFileState::NotFound, preset: UnitFilePreset::Enable, mask: Mask::Unset };
 
 /// Returns the writes of unit files and drop-ins.
-pub(super) fn writes(sides: &Sides<'_>) -> Vec<Step> {
+pub(super) fn writes(input: &PlanInput<'_>) -> Vec<Step> {
     let mut steps = Vec::new();
-    for (name, spec) in &sides.to.units {
+    for (name, spec) in &input.to.units {
         for dropin in spec.dropins.keys() {
-            let because = sides.write(&name.dropin_path(dropin));
+            let because = input.write(&name.dropin_path(dropin));
             steps.extend(because.map(|because| Step {
                 op: Op::WriteDropin { unit: name.clone(), name: dropin.clone() },
                 because,
             }));
         }
         steps.extend(
-            writes_file(sides, name, spec)
+            writes_file(input, name, spec)
                 .map(|because| Step { op: Op::WriteUnit { unit: name.clone() }, because }),
         );
     }
     steps
 }
 
-fn writes_file(sides: &Sides<'_>, name: &UnitName, spec: &UnitSpec) -> Option<Because> {
-    has_file(spec).then(|| sides.write(&name.path())).flatten()
+fn writes_file(input: &PlanInput<'_>, name: &UnitName, spec: &UnitSpec) -> Option<StepReason> {
+    has_file(spec).then(|| input.write(&name.path())).flatten()
 }
 
 fn has_file(spec: &UnitSpec) -> bool {
@@ -43,92 +43,92 @@ fn has_file(spec: &UnitSpec) -> bool {
 }
 
 /// Returns the removals of unit files and drop-ins.
-pub(super) fn removals(sides: &Sides<'_>) -> Vec<Step> {
+pub(super) fn removals(input: &PlanInput<'_>) -> Vec<Step> {
     let mut steps = Vec::new();
-    for (unit, spec) in &sides.from.units {
+    for (unit, spec) in &input.from.units {
         let remove_dropin = |name: &DropinName| {
             let op = Op::RemoveDropin { unit: unit.clone(), name: name.clone() };
-            removal(sides, &unit.dropin_path(name), op)
+            removal(input, &unit.dropin_path(name), op)
         };
         steps.extend(spec.dropins.keys().filter_map(remove_dropin));
         let op = Op::RemoveUnit { unit: unit.clone() };
-        steps.extend(file_goes(sides, unit, spec).and_then(|path| removal(sides, &path, op)));
+        steps.extend(file_goes(input, unit, spec).and_then(|path| removal(input, &path, op)));
     }
     steps
 }
 
 /// Returns the path of a unit of the old config whose file or mask is to go as a file. What a mask had replaced comes
 /// back in the link's place; without an original the link is only removed.
-fn file_goes(sides: &Sides<'_>, unit: &UnitName, old: &UnitSpec) -> Option<ManagedPath> {
+fn file_goes(input: &PlanInput<'_>, unit: &UnitName, old: &UnitSpec) -> Option<ManagedPath> {
     let path = unit.path();
     let ours = has_file(old)
         || match old.mask {
-            Mask::Masked => sides.restorable(&path) && !stays_as_masked(sides, unit),
-            Mask::Unmasked => sides.has_own_mask(&path) && !unmasks(sides, unit),
+            Mask::Masked => input.restorable(&path) && !stays_as_masked(input, unit),
+            Mask::Unmasked => input.has_own_mask(&path) && !unmasks(input, unit),
             Mask::Unset => false,
         };
-    (ours && sides.take_away(&path).is_some()).then_some(path)
+    (ours && input.take_away(&path).is_some()).then_some(path)
 }
 
-fn unmasks(sides: &Sides<'_>, unit: &UnitName) -> bool {
-    sides.to.units.get(unit).is_some_and(|new| new.mask == Mask::Unmasked)
+fn unmasks(input: &PlanInput<'_>, unit: &UnitName) -> bool {
+    input.to.units.get(unit).is_some_and(|new| new.mask == Mask::Unmasked)
 }
 
 /// Returns true if the mask of the old config is in the place of another one, which stays.
-fn stays_as_masked(sides: &Sides<'_>, unit: &UnitName) -> bool {
-    sides.has_own_mask(&unit.path()) && sides.facts.seen.units.get(unit).copied().is_some_and(mask_seen)
+fn stays_as_masked(input: &PlanInput<'_>, unit: &UnitName) -> bool {
+    input.has_own_mask(&unit.path()) && input.facts.seen.units.get(unit).copied().is_some_and(mask_seen)
 }
 
 /// Removing a unit puts its original back; one that only the image's own config brought is removed as a plain file.
-fn removal(sides: &Sides<'_>, path: &ManagedPath, op: Op) -> Option<Step> {
-    let because = sides.take_away(path)?;
-    let carried = sides.facts.restorable.contains(path) && !sides.restorable(path);
+fn removal(input: &PlanInput<'_>, path: &ManagedPath, op: Op) -> Option<Step> {
+    let because = input.take_away(path)?;
+    let carried = input.facts.restorable.contains(path) && !input.restorable(path);
     let op = if carried { Op::RemoveFile { path: path.clone() } } else { op };
     Some(Step { op, because })
 }
 
 /// Returns the steps of masks and enablement.
-pub(super) fn links(sides: &Sides<'_>) -> Vec<Step> {
+pub(super) fn links(input: &PlanInput<'_>) -> Vec<Step> {
     let mut steps = Vec::new();
-    for (name, spec) in &sides.to.units {
-        let Some((because, rewritten)) = touched(sides, name, spec) else { continue };
-        let seen = sides.facts.seen.units.get(name).copied().unwrap_or(UNSEEN);
-        let mask = mask(sides, name, spec, seen);
-        let skipped = is_settled(sides, name, spec, rewritten)
+    for (name, spec) in &input.to.units {
+        let Some((because, rewritten)) = touched(input, name, spec) else { continue };
+        let seen = input.facts.seen.units.get(name).copied().unwrap_or(UNSEEN);
+        let mask = mask(input, name, spec, seen);
+        let skipped = is_settled(input, name, spec, rewritten)
             || stays_masked(spec, seen, mask.as_ref())
-            || is_carried(sides, name, seen, mask.as_ref(), rewritten);
+            || is_carried(input, name, seen, mask.as_ref(), rewritten);
         // Links that nobody asks for are not enough for "nothing to do": enabling makes the links exactly.
-        let anew = rewritten == Rewritten::Yes || !strays(name, spec, &sides.facts.seen).is_empty();
+        let anew = rewritten == Rewritten::Yes || !strays(name, spec, &input.facts.seen).is_empty();
         // Of a unit that is masked its companions are not disabled; the links of its own mean nothing then.
-        let hidden = spec.mask == Mask::Masked && sides.facts.companions.contains_key(name);
+        let hidden = spec.mask == Mask::Masked && input.facts.companions.contains_key(name);
         let links = if skipped || hidden { None } else { enablement(name, spec, seen, anew) };
         // A mask comes last and goes first: a link to /dev/null has no [Install] section to go by.
         let (first, last) = if spec.mask == Mask::Masked { (links, mask) } else { (mask, links) };
         steps.extend(first.into_iter().chain(last).map(|op| Step { op, because }));
     }
-    steps.extend(links_of_dropped(sides));
+    steps.extend(links_of_dropped(input));
     // They come first: a preset that enables its unit enables the companions once more.
-    let mut first = companions::let_go(sides, |name| is_remade(sides, name));
+    let mut first = companions::let_go(input, |name| is_remade(input, name));
     first.retain(|step| steps.iter().all(|other| other.op != step.op));
     first.append(&mut steps);
     first
 }
 
 /// Returns the steps for the links of units that are no longer managed.
-fn links_of_dropped(sides: &Sides<'_>) -> Vec<Step> {
+fn links_of_dropped(input: &PlanInput<'_>) -> Vec<Step> {
     let mut steps = Vec::new();
-    for (name, spec) in sides.from.units.iter().filter(|(name, _)| !sides.to.units.contains_key(*name)) {
+    for (name, spec) in input.from.units.iter().filter(|(name, _)| !input.to.units.contains_key(*name)) {
         // Links of a unit that the OS brings are on the host only: no image takes them away.
         let of_the_os = spec.contents.is_none() && spec.mask != Mask::Masked;
-        let because = match sides.mode {
-            Mode::Image if of_the_os => Some(Because::LocallyModified),
-            Mode::Image => sides.uncarried(&name.path()),
+        let because = match input.mode {
+            Mode::Image if of_the_os => Some(StepReason::LocallyModified),
+            Mode::Image => input.uncarried(&name.path()),
             Mode::Nothing | Mode::Files | Mode::ImageAndFiles | Mode::LeaveImage | Mode::Adopt => {
-                Some(Because::Removed)
+                Some(StepReason::Removed)
             }
         };
         let Some(because) = because else { continue };
-        steps.extend(unlink(sides, name, spec).into_iter().map(|op| Step { op, because }));
+        steps.extend(unlink(input, name, spec).into_iter().map(|op| Step { op, because }));
     }
     steps
 }
@@ -141,48 +141,48 @@ enum Rewritten {
 }
 
 /// Returns why a unit's links are looked at; `None` when they are not this plan's matter.
-fn touched(sides: &Sides<'_>, name: &UnitName, spec: &UnitSpec) -> Option<(Because, Rewritten)> {
-    if let Some(because) = rewritten(sides, name, spec) {
+fn touched(input: &PlanInput<'_>, name: &UnitName, spec: &UnitSpec) -> Option<(StepReason, Rewritten)> {
+    if let Some(because) = rewritten(input, name, spec) {
         return Some((because, Rewritten::Yes));
     }
-    let because = match (sides.mode, sides.from.units.get(name)) {
-        (Mode::Image, _) => Some(Because::LocallyModified),
-        (_, None) => Some(Because::Added),
-        (Mode::Adopt, Some(_)) => Some(Because::Changed),
-        (_, Some(old)) => (old != spec).then_some(Because::Changed),
+    let because = match (input.mode, input.from.units.get(name)) {
+        (Mode::Image, _) => Some(StepReason::LocallyModified),
+        (_, None) => Some(StepReason::Added),
+        (Mode::Adopt, Some(_)) => Some(StepReason::Changed),
+        (_, Some(old)) => (old != spec).then_some(StepReason::Changed),
     };
     because.map(|because| (because, Rewritten::No))
 }
 
 /// Returns why what the links of a unit are made of changes: its file is written or goes, or an `[Install]` section does.
-fn rewritten(sides: &Sides<'_>, name: &UnitName, spec: &UnitSpec) -> Option<Because> {
-    let old = sides.from.units.get(name);
-    let gone = || sides.take_away(&file_goes(sides, name, old?)?);
-    let dropins = || install_moves(sides, name, &[old, Some(spec)]);
-    let because = writes_file(sides, name, spec).or_else(gone).or_else(dropins)?;
+fn rewritten(input: &PlanInput<'_>, name: &UnitName, spec: &UnitSpec) -> Option<StepReason> {
+    let old = input.from.units.get(name);
+    let gone = || input.take_away(&file_goes(input, name, old?)?);
+    let dropins = || install_moves(input, name, &[old, Some(spec)]);
+    let because = writes_file(input, name, spec).or_else(gone).or_else(dropins)?;
     // The unit itself stays.
-    Some(if because == Because::Removed { Because::Changed } else { because })
+    Some(if because == StepReason::Removed { StepReason::Changed } else { because })
 }
 
 /// Returns why the `[Install]` sections of a unit's drop-ins may change: those of the configs, or of what they replace.
-fn install_moves(sides: &Sides<'_>, name: &UnitName, specs: &[Option<&UnitSpec>]) -> Option<Because> {
+fn install_moves(input: &PlanInput<'_>, name: &UnitName, specs: &[Option<&UnitSpec>]) -> Option<StepReason> {
     let installs = |contents: &Contents| contents.bytes().windows(9).any(|part| part == b"[Install]");
     let moves = |dropin: &DropinName| {
         let path = name.dropin_path(dropin);
         let says = specs.iter().flatten().any(|spec| spec.dropins.get(dropin).is_some_and(installs));
-        let old = sides.from.units.get(name).is_some_and(|old| old.dropins.contains_key(dropin));
-        let found = sides.facts.seen.files.get(&path).is_some_and(|seen| *seen != ObservedFile::Absent);
-        let replaces = if old { sides.restorable(&path) } else { found };
-        sides.write(&path).or_else(|| sides.take_away(&path)).filter(|_| says || replaces)
+        let old = input.from.units.get(name).is_some_and(|old| old.dropins.contains_key(dropin));
+        let found = input.facts.seen.files.get(&path).is_some_and(|seen| *seen != ObservedFile::Absent);
+        let replaces = if old { input.restorable(&path) } else { found };
+        input.write(&path).or_else(|| input.take_away(&path)).filter(|_| says || replaces)
     };
     specs.iter().flatten().flat_map(|spec| spec.dropins.keys()).find_map(moves)
 }
 
 /// Presets are asked when a unit comes or changes, not again and again. An image brings those of its own; what the old
 /// config had turned here its merge keeps.
-fn is_settled(sides: &Sides<'_>, name: &UnitName, spec: &UnitSpec, rewritten: Rewritten) -> bool {
-    let old = sides.from.units.get(name);
-    let same = match sides.mode {
+fn is_settled(input: &PlanInput<'_>, name: &UnitName, spec: &UnitSpec, rewritten: Rewritten) -> bool {
+    let old = input.from.units.get(name);
+    let same = match input.mode {
         Mode::Image => old.is_none_or(|old| old.enablement == Enablement::Preset),
         Mode::Nothing | Mode::Files | Mode::ImageAndFiles | Mode::LeaveImage | Mode::Adopt => {
             old == Some(spec)
@@ -200,25 +200,25 @@ fn stays_masked(spec: &UnitSpec, seen: ObservedUnit, mask: Option<&Op>) -> bool 
 /// An image brings the links of units that this host does not know yet. Those of a known unit are judged by what
 /// is there: the merge of /etc keeps what was made of them here.
 fn is_carried(
-    sides: &Sides<'_>,
+    input: &PlanInput<'_>,
     name: &UnitName,
     seen: ObservedUnit,
     mask: Option<&Op>,
     rewritten: Rewritten,
 ) -> bool {
     let known = matches!(seen.enabled, UnitFileState::Enabled | UnitFileState::Disabled);
-    let here = known || mask.is_some() || sides.facts.local.contains(&name.path());
-    sides.mode == Mode::Image && rewritten == Rewritten::No && !here
+    let here = known || mask.is_some() || input.facts.local.contains(&name.path());
+    input.mode == Mode::Image && rewritten == Rewritten::No && !here
 }
 
-fn mask(sides: &Sides<'_>, name: &UnitName, spec: &UnitSpec, seen: ObservedUnit) -> Option<Op> {
+fn mask(input: &PlanInput<'_>, name: &UnitName, spec: &UnitSpec, seen: ObservedUnit) -> Option<Op> {
     let unit = name.clone();
-    let old = sides.from.units.get(name);
+    let old = input.from.units.get(name);
     let was = old.map_or(Mask::Unset, |old| old.mask);
     // An administrator's mask is back as soon as the file goes that was written over it.
-    let own = sides.has_own_mask(&name.path());
+    let own = input.has_own_mask(&name.path());
     let back = own && old.is_some_and(has_file);
-    if sides.mode == Mode::Image && !sides.facts.local.contains(&name.path()) {
+    if input.mode == Mode::Image && !input.facts.local.contains(&name.path()) {
         return None;
     }
     match spec.mask {
@@ -261,28 +261,28 @@ fn enablement(name: &UnitName, spec: &UnitSpec, seen: ObservedUnit, anew: bool) 
 }
 
 /// Returns true if what the links of a unit are made of changes, or goes.
-fn is_remade(sides: &Sides<'_>, name: &UnitName) -> bool {
-    match (sides.from.units.get(name), sides.to.units.get(name)) {
-        (_, Some(new)) => rewritten(sides, name, new).is_some(),
-        (Some(old), None) if old.mask == Mask::Masked => !stays_as_masked(sides, name),
-        (Some(old), None) => old.contents.is_some() || install_moves(sides, name, &[Some(old)]).is_some(),
+fn is_remade(input: &PlanInput<'_>, name: &UnitName) -> bool {
+    match (input.from.units.get(name), input.to.units.get(name)) {
+        (_, Some(new)) => rewritten(input, name, new).is_some(),
+        (Some(old), None) if old.mask == Mask::Masked => !stays_as_masked(input, name),
+        (Some(old), None) => old.contents.is_some() || install_moves(input, name, &[Some(old)]).is_some(),
         (None, None) => false,
     }
 }
 
 /// Returns what becomes of the links of a unit that is no longer managed: the presets decide again, about what the OS or
 /// the administrator has of this name; of a unit that is gone all links go.
-fn unlink(sides: &Sides<'_>, name: &UnitName, spec: &UnitSpec) -> Vec<Op> {
+fn unlink(input: &PlanInput<'_>, name: &UnitName, spec: &UnitSpec) -> Vec<Op> {
     let unit = || name.clone();
-    let seen = sides.facts.seen.units.get(name).copied().unwrap_or(UNSEEN);
+    let seen = input.facts.seen.units.get(name).copied().unwrap_or(UNSEEN);
     let preset = Op::PresetUnit { unit: unit() };
-    if spec.mask == Mask::Masked && stays_as_masked(sides, name) {
+    if spec.mask == Mask::Masked && stays_as_masked(input, name) {
         return Vec::new();
     }
-    if spec.mask == Mask::Masked && !sides.restorable(&name.path()) {
+    if spec.mask == Mask::Masked && !input.restorable(&name.path()) {
         return vec![Op::UnmaskUnit { unit: unit() }, preset];
     }
-    if is_remade(sides, name) {
+    if is_remade(input, name) {
         return vec![preset];
     }
     match (seen.enabled, seen.preset) {

@@ -8,7 +8,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Health, State, reason};
-use crate::plan::{After, Batch, Drain, Plan, ServiceVerb, Undo};
+use crate::plan::{Batch, Drain, Plan, PostActions, ServiceVerb, Undo};
 use crate::update::{Fault, Phase, Record};
 
 /// A condition's status.
@@ -89,9 +89,9 @@ impl Stage {
             }
             Self::Rebooted => format!("UpdatePostActionComplete{}", self.kind()),
             Self::PostAction => match plan.after() {
-                After::Reboot { .. } => Self::Rebooted.kind().to_owned(),
-                After::Services { .. } => self.kind().to_owned(),
-                After::Nothing => "None".to_owned(),
+                PostActions::Reboot { .. } => Self::Rebooted.kind().to_owned(),
+                PostActions::Services { .. } => self.kind().to_owned(),
+                PostActions::Nothing => "None".to_owned(),
             },
         }
     }
@@ -104,7 +104,7 @@ impl Stage {
             Self::ImagePulled | Self::OsImage => has(is_os),
             Self::Drained => plan.drain() == Drain::Needed,
             Self::Files => has(is_content) || !has(is_os),
-            Self::Rebooted => matches!(plan.after(), After::Reboot { .. }),
+            Self::Rebooted => matches!(plan.after(), PostActions::Reboot { .. }),
         }
     }
 }
@@ -197,11 +197,11 @@ fn reached(record: &Record) -> (Stage, Vec<Stage>) {
             (Stage::Drained, vec![Stage::Files, Stage::OsImage])
         }
         Phase::Applying { next } => match record.plan.after() {
-            After::Services { .. } if record.plan.batch(*next).is_some() => {
+            PostActions::Services { .. } if record.plan.batch(*next).is_some() => {
                 (Stage::OsImage, vec![Stage::PostAction])
             }
-            After::Reboot { .. } => (Stage::OsImage, vec![Stage::PostAction]),
-            After::Services { .. } | After::Nothing => (Stage::PostAction, Vec::new()),
+            PostActions::Reboot { .. } => (Stage::OsImage, vec![Stage::PostAction]),
+            PostActions::Services { .. } | PostActions::Nothing => (Stage::PostAction, Vec::new()),
         },
         // Back into the deployment before: it comes up once more.
         Phase::Rebooting { .. } | Phase::FallingBack { .. } => {
@@ -222,7 +222,7 @@ fn next_of(done: Stage, plan: &Plan) -> Vec<Stage> {
 fn broken_off(record: &Record) -> (Stage, Vec<Stage>) {
     let touched = |wanted: fn(&Undo) -> bool| record.undo.iter().any(wanted);
     let mut open = Vec::new();
-    if touched(|undo| matches!(undo, Undo::PutBack { .. })) {
+    if touched(|undo| matches!(undo, Undo::RestoreOriginals { .. })) {
         open.push(Stage::Files);
     }
     if touched(|undo| matches!(undo, Undo::UnstageOs)) {
@@ -314,11 +314,11 @@ impl Reached<'_> {
 }
 
 /// Lists what follows the steps, in the words of the disruption policy.
-fn actions(after: &After) -> String {
+fn actions(after: &PostActions) -> String {
     match after {
-        After::Nothing => "None".to_owned(),
-        After::Reboot { .. } => "Reboot".to_owned(),
-        After::Services { actions } => {
+        PostActions::Nothing => "None".to_owned(),
+        PostActions::Reboot { .. } => "Reboot".to_owned(),
+        PostActions::Services { actions } => {
             let word = |verb| match verb {
                 ServiceVerb::DaemonReload => "DaemonReload",
                 ServiceVerb::Reload => "Reload",

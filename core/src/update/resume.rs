@@ -25,7 +25,7 @@ use crate::model::observation::{BootCount, Finalisation};
 use crate::model::{FaultClass, Observation, Target};
 use crate::plan::differences::Difference;
 use crate::plan::listing::listed;
-use crate::plan::{After, Op};
+use crate::plan::{Op, PostActions};
 
 /// How often a reboot is asked for before it counts as refused.
 /// Three: a shutdown that somebody took back is met by the second try, and a person should hear of the rest. Who blocks
@@ -286,7 +286,8 @@ pub fn os_in_place(record: &Record, seen: &Observation) -> bool {
 /// deployment is the one that runs.
 fn was_rebooted(record: &Record, seen: &Observation) -> bool {
     let Phase::Applying { next } = &record.phase else { return false };
-    let left = record.plan.batch(*next).is_none() && matches!(record.plan.after(), After::Reboot { .. });
+    let left =
+        record.plan.batch(*next).is_none() && matches!(record.plan.after(), PostActions::Reboot { .. });
     let in_place = record.staged_os() == StagedOs::None || os_in_place(record, seen);
     left && record.boot_id != seen.boot_id && in_place
 }

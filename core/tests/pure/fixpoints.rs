@@ -6,7 +6,9 @@ use std::collections::BTreeSet;
 
 use machine_config_core::model::observation::EmbeddedConfig;
 use machine_config_core::model::{DisruptionPolicy, Facts, HostSpec, ImageRef, UnitName};
-use machine_config_core::plan::{After, Drain, Mode, Plan, differences, plan, seen_origin, taken_over};
+use machine_config_core::plan::{
+    Drain, Mode, Plan, PostActions, already_applied, differences, plan, seen_origin,
+};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -92,7 +94,7 @@ fn decide(world: &World, from: &HostSpec, to: &HostSpec, carries: EmbeddedConfig
 /// Carries the plan out, over the reboot it asks for.
 fn bring(world: &mut World, plan: &Plan, to: &HostSpec, next: &Image) {
     world.carry(plan, to);
-    if matches!(plan.after(), After::Reboot { .. }) {
+    if matches!(plan.after(), PostActions::Reboot { .. }) {
         world.reboot(next);
     }
 }
@@ -104,7 +106,7 @@ fn arrived(world: &World, to: &HostSpec) {
     let carries = EmbeddedConfig::Config(to.name.clone());
     let again = decide(world, to, to, carries.clone());
     assert!(again.is_empty(), "planned again: {:?}", again.steps());
-    let fresh = decide(world, &taken_over(to, &seen), to, carries);
+    let fresh = decide(world, &already_applied(to, &seen), to, carries);
     assert!(fresh.is_empty(), "taken over: {:?}", fresh.steps());
 }
 
@@ -194,7 +196,7 @@ proptest! {
             // What can't be enabled is refused either way.
             let Ok(plan) = plan else { continue };
             bring(&mut world, &plan, &to, &next);
-            let second = decide(&world, &taken_over(&to, &world.seen(&[&to])), &to, EmbeddedConfig::Unknown);
+            let second = decide(&world, &already_applied(&to, &world.seen(&[&to])), &to, EmbeddedConfig::Unknown);
             bring(&mut world, &second, &to, &next);
             arrived(&world, &to);
             let mut kargs = world.kargs.clone();
@@ -212,7 +214,7 @@ proptest! {
         // A mask that nobody of ours made stays: a config can't enable such a unit.
         world.masked.clear();
         let to = spec("new", &new, None, Some(world::image('a')));
-        let from = taken_over(&to, &world.seen(&[&to]));
+        let from = already_applied(&to, &world.seen(&[&to]));
         let plan = decide(&world, &from, &to, EmbeddedConfig::Unknown);
         prop_assert!(plan.from().is_none());
         bring(&mut world, &plan, &to, &Image::default());
@@ -243,7 +245,7 @@ proptest! {
         let plan = decide(&world, &from, &to, EmbeddedConfig::Unknown);
         prop_assert_eq!(plan.mode(), if leaves { Mode::LeaveImage } else { Mode::ImageAndFiles });
         bring(&mut world, &plan, &to, &Image::default());
-        let second = decide(&world, &taken_over(&to, &world.seen(&[&to])), &to, EmbeddedConfig::Unknown);
+        let second = decide(&world, &already_applied(&to, &world.seen(&[&to])), &to, EmbeddedConfig::Unknown);
         bring(&mut world, &second, &to, &Image::default());
         arrived(&world, &to);
     }

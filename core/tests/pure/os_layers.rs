@@ -3,8 +3,8 @@
 use crate::world::{World, config, image};
 use machine_config_core::model::observation::{EmbeddedConfig, ObservedOs};
 use machine_config_core::model::{DisruptionPolicy, HostSpec};
-use machine_config_core::plan::differences::{Kind, What, differences};
-use machine_config_core::plan::{After, Op, plan};
+use machine_config_core::plan::differences::{DifferenceKind, Kind, differences};
+use machine_config_core::plan::{Op, PostActions, plan};
 use serde_json::{Value, json};
 
 fn spec(name: &str, sections: Value) -> HostSpec {
@@ -29,7 +29,7 @@ fn packages_are_verified() {
     host.packages.remove("kernel-rt-modules");
     let found = differences(&wanted, &host.seen(&[&wanted]));
     let found: Vec<_> = found.iter().map(|one| (one.kind, one.what, one.target.as_str())).collect();
-    let missing = |name| (Kind::Package, What::Missing, name);
+    let missing = |name| (Kind::Package, DifferenceKind::Missing, name);
     assert_eq!(found, [missing("kernel-rt-modules"), missing("usbguard")]);
 
     let mut in_image = wanted.clone();
@@ -44,7 +44,7 @@ fn arguments_reboot() {
         (spec("rendered-a", json!({})), spec("rendered-b", json!({"kernelArguments": ["nosmt"]})));
     let facts = World::holding(&from).facts(&from, &to, EmbeddedConfig::Unknown);
     let plan = plan(&from, &to, &facts, &DisruptionPolicy::defaults()).unwrap();
-    let After::Reboot { because, .. } = plan.after() else { panic!("{plan:?}") };
+    let PostActions::Reboot { because, .. } = plan.after() else { panic!("{plan:?}") };
     assert_eq!(because, &["kernelArguments"]);
 }
 
@@ -98,7 +98,7 @@ fn image_mode_takes_kernel_and_extensions_from_the_image() {
     let (lines, entered) = words(&host, &from, &to, &["kernel", "kernel-core"]);
     let staged = format!("stage-os {}: changed", image('b'));
     assert_eq!(lines, [&staged, "switch-kernel default: in-image", "install-extensions none: in-image"]);
-    let After::Reboot { because, .. } = entered.after() else { panic!("{entered:?}") };
+    let PostActions::Reboot { because, .. } = entered.after() else { panic!("{entered:?}") };
     assert_eq!(because, &["osImageURL"], "what rides along needs no reboot of its own");
 
     // Without an OS step nothing is made for it; a change of arguments takes it along.

@@ -8,7 +8,7 @@ use machine_config_core::model::observation::LocalPackages;
 use machine_config_core::model::observation::{BootCount, Booted, EmbeddedConfig, Finalisation, ObservedOs};
 use machine_config_core::model::{BootId, FaultClass, Observation, Target, Timestamp};
 use machine_config_core::plan::Undo;
-use machine_config_core::plan::differences::{Difference, Kind, What};
+use machine_config_core::plan::differences::{Difference, DifferenceKind, Kind};
 use machine_config_core::update::resume::{
     OLD_BOOTS, REBOOT_TRIES, WRONG_BOOTS, can_take_back, held, is_on_trial, is_unproven, not_fallen_back,
     unproven, way_out,
@@ -287,7 +287,7 @@ fn verification_commits_tries_once_more_or_holds() {
     let wrong = Difference {
         kind: Kind::File,
         target: "/etc/motd".to_owned(),
-        what: What::Content,
+        what: DifferenceKind::Content,
         expected: "a".to_owned(),
         found: "b".to_owned(),
         diff: None,
@@ -380,7 +380,7 @@ fn a_wrong_host_without_a_reboot_is_taken_back_at_once() {
     let wrong = Difference {
         kind: Kind::Unit,
         target: "a.service".to_owned(),
-        what: What::Enablement,
+        what: DifferenceKind::Enablement,
         expected: "enabled".to_owned(),
         found: "disabled".to_owned(),
         diff: None,
@@ -422,7 +422,7 @@ fn an_update_is_taken_back_in_reverse_order() {
         .iter()
         .map(|undo| match undo {
             Undo::UnstageOs => 0,
-            Undo::PutBack { batch } | Undo::RepeatServices { batch } => *batch,
+            Undo::RestoreOriginals { batch } | Undo::RepeatServices { batch } => *batch,
         })
         .collect();
     assert!(batches.len() > 1 && batches.iter().rev().is_sorted(), "{all:?}");

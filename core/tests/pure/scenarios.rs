@@ -15,7 +15,7 @@ use machine_config_core::model::units::Mask;
 use machine_config_core::model::{
     ConfigName, Contents, DisruptionPolicy, Facts, HostSpec, ImageRef, ManagedPath, ObservedFile, UnitName,
 };
-use machine_config_core::plan::{Undo, explain, plan, taken_over};
+use machine_config_core::plan::{Undo, already_applied, explain, plan};
 
 use crate::world::{self, Image, World};
 
@@ -145,7 +145,7 @@ fn run(text: &str) -> String {
             fact(&mut facts, line);
         }
     }
-    let from = managed.unwrap_or_else(|| taken_over(&to, &facts.seen));
+    let from = managed.unwrap_or_else(|| already_applied(&to, &facts.seen));
     let policy = find("policy").map_or_else(DisruptionPolicy::defaults, |section| {
         DisruptionPolicy::parse(section.body.as_bytes(), "the policy").unwrap()
     });
@@ -156,7 +156,9 @@ fn run(text: &str) -> String {
             for undo in plan.undo(usize::MAX) {
                 match undo {
                     Undo::UnstageOs => writeln!(golden, "Undo   unstage-os").unwrap(),
-                    Undo::PutBack { batch } => writeln!(golden, "Undo   put-back batch {batch}").unwrap(),
+                    Undo::RestoreOriginals { batch } => {
+                        writeln!(golden, "Undo   restore-originals batch {batch}").unwrap();
+                    }
                     Undo::RepeatServices { batch } => {
                         writeln!(golden, "Undo   repeat-services batch {batch}").unwrap();
                     }

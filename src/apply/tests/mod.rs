@@ -21,7 +21,7 @@ use crate::model::{
     ConfigName, Contents, DropinName, FileMode, FileSpec, HostSpec, ManagedPath, Owner, Principal, UnitName,
     UpdateId,
 };
-use crate::plan::{Batch, Because, Op, Step, Undo};
+use crate::plan::{Batch, Op, Step, StepReason, Undo};
 
 use super::{ApplyError, apply};
 
@@ -107,7 +107,7 @@ pub(super) fn new() -> HostSpec {
 }
 
 pub(super) fn steps(ops: Vec<Op>) -> Vec<Step> {
-    ops.into_iter().map(|op| Step { op, because: Because::Changed }).collect()
+    ops.into_iter().map(|op| Step { op, because: StepReason::Changed }).collect()
 }
 
 /// One batch of each kind that outlives a boot.
@@ -150,7 +150,7 @@ pub(super) async fn carry_all(host: &Host) {
 pub(super) async fn undo_all(host: &Host) {
     let (old, new) = (old(), new());
     for (index, (_, steps)) in batches().iter().enumerate().rev() {
-        let undo = Undo::PutBack { batch: index };
+        let undo = Undo::RestoreOriginals { batch: index };
         let work = Work::Undo { undo: &undo, steps };
         let intent = Intent::for_tests(work, &old, &new, originals(index));
         apply(&intent, host, &|_| {}).await.unwrap();

@@ -16,7 +16,7 @@ async fn with_keys(at: &Path) -> (Host, PathBuf) {
 
 async fn undo(host: &Host, index: usize) -> Result<(), ApplyError> {
     let (old, new) = (old(), new());
-    let undo = Undo::PutBack { batch: index };
+    let undo = Undo::RestoreOriginals { batch: index };
     let work = Work::Undo { undo: &undo, steps: &[] };
     apply(&Intent::for_tests(work, &old, &new, originals(index)), host, &|_| {}).await
 }

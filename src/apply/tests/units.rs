@@ -64,7 +64,7 @@ async fn systemd_is_asked_once_for_each_verb() {
 
 async fn undo(host: &Host, steps: &[Step]) {
     let (old, new) = (old(), new());
-    let undo = Undo::PutBack { batch: 7 };
+    let undo = Undo::RestoreOriginals { batch: 7 };
     let intent = Intent::for_tests(Work::Undo { undo: &undo, steps }, &old, &new, originals(7));
     apply(&intent, host, &|_| {}).await.unwrap();
 }

@@ -15,7 +15,7 @@ use super::answer::Drained;
 use super::mode::{Reboots, Until};
 use crate::model::NodeSettings;
 use crate::model::policy::DisruptionPolicy;
-use crate::plan::After;
+use crate::plan::PostActions;
 use crate::update::ending::has_rebooted;
 use crate::update::resume::{held, is_on_trial, is_unproven};
 use crate::update::{Ending, Phase, StagedOs};
@@ -49,7 +49,7 @@ fn holds(world: &World, action: &Action) {
         assert!(proven || !is_on_trial(record), "no Done without proof");
     }
     if let Action::Reboot = action {
-        let planned = matches!(record.plan.after(), After::Reboot { .. });
+        let planned = matches!(record.plan.after(), PostActions::Reboot { .. });
         let is_back = matches!(record.phase, Phase::FallingBack { .. });
         assert!(planned || is_back, "no reboot without a reason");
         assert!(is_wanted || !matches!(record.phase, Phase::Applying { .. }), "a superseded target wins");

@@ -1,24 +1,24 @@
-//! What of a spec a host has already: the rest of what [`super::differences()`] finds.
+//! The part of a spec that the host already has: the complement of [`super::differences()`] finds.
 
 use std::collections::BTreeSet;
 
 use super::differences::{Difference, differences};
 use crate::model::{HostSpec, ManagedPath, Observation, UnitName};
 
-/// What is as the spec says.
+/// What is in sync with the spec.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Held {
+pub struct InSync {
     /// Files, unit files and drop-ins.
     pub paths: BTreeSet<ManagedPath>,
     /// Units, with their enablement and mask.
     pub units: BTreeSet<UnitName>,
 }
 
-/// Returns what is as the spec says.
-pub fn held(spec: &HostSpec, seen: &Observation) -> Held {
+/// Returns what is in sync with the spec.
+pub fn in_sync(spec: &HostSpec, seen: &Observation) -> InSync {
     let wrong: BTreeSet<ManagedPath> = differences(spec, seen).iter().filter_map(Difference::path).collect();
     let units = spec.units.keys().filter(|unit| !wrong.contains(&unit.path()));
-    Held {
+    InSync {
         paths: spec.written().into_keys().filter(|path| !wrong.contains(path)).collect(),
         units: units.cloned().collect(),
     }

@@ -1,16 +1,16 @@
-//! The two sides of a plan, as all nouns look at them: what was, what will be, what is there, and the mode.
+//! The input of a plan: old spec, new spec, facts and mode.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::differences::{holds, same_file};
-use super::{Because, Mode};
+use super::{Mode, StepReason};
 use crate::model::observation::EmbeddedConfig;
 use crate::model::units::Mask;
 use crate::model::{Facts, FileSpec, HostSpec, ManagedPath, ObservedFile};
 
-/// The sides.
+/// The input of a plan.
 #[derive(Debug)]
-pub(super) struct Sides<'a> {
+pub(super) struct PlanInput<'a> {
     pub(super) from: &'a HostSpec,
     pub(super) to: &'a HostSpec,
     pub(super) facts: &'a Facts,
@@ -20,7 +20,7 @@ pub(super) struct Sides<'a> {
     masked: BTreeSet<ManagedPath>,
 }
 
-impl<'a> Sides<'a> {
+impl<'a> PlanInput<'a> {
     pub(super) fn new(from: &'a HostSpec, to: &'a HostSpec, facts: &'a Facts, mode: Mode) -> Self {
         let masked =
             to.units.iter().filter(|(_, unit)| unit.mask == Mask::Masked).map(|(name, _)| name.path());
@@ -28,10 +28,10 @@ impl<'a> Sides<'a> {
     }
 
     /// Returns why a path of the new config is written now; `None` when it is not.
-    pub(super) fn write(&self, path: &ManagedPath) -> Option<Because> {
+    pub(super) fn write(&self, path: &ManagedPath) -> Option<StepReason> {
         let new = self.new.get(path)?;
         let old = self.old.get(path);
-        let named = if old.is_some() { Because::Changed } else { Because::Added };
+        let named = if old.is_some() { StepReason::Changed } else { StepReason::Added };
         let differs = !self.facts.seen.files.get(path).is_some_and(|seen| holds(new, seen, &self.facts.seen));
         match self.mode {
             Mode::Image => self.uncarried(path).filter(|_| differs),
@@ -44,24 +44,24 @@ impl<'a> Sides<'a> {
     }
 
     /// Returns why a path of the old config is taken away now; `None` when it stays or somebody else does it.
-    pub(super) fn take_away(&self, path: &ManagedPath) -> Option<Because> {
+    pub(super) fn take_away(&self, path: &ManagedPath) -> Option<StepReason> {
         if self.new.contains_key(path) || self.masked.contains(path) {
             return None;
         }
         let absent = self.facts.seen.files.get(path) == Some(&ObservedFile::Absent);
         match self.mode {
             Mode::Image => self.uncarried(path).filter(|_| !absent),
-            Mode::Adopt => (!absent).then_some(Because::Removed),
-            Mode::Nothing | Mode::Files | Mode::ImageAndFiles | Mode::LeaveImage => Some(Because::Removed),
+            Mode::Adopt => (!absent).then_some(StepReason::Removed),
+            Mode::Nothing | Mode::Files | Mode::ImageAndFiles | Mode::LeaveImage => Some(StepReason::Removed),
         }
     }
 
     /// Says why no image can bring a path to this host.
-    pub(super) fn uncarried(&self, path: &ManagedPath) -> Option<Because> {
+    pub(super) fn uncarried(&self, path: &ManagedPath) -> Option<StepReason> {
         if self.facts.under_var.contains(path) {
-            Some(Because::UnderVar)
+            Some(StepReason::UnderVar)
         } else {
-            self.facts.local.contains(path).then_some(Because::LocallyModified)
+            self.facts.local.contains(path).then_some(StepReason::LocallyModified)
         }
     }
 
