@@ -18,26 +18,30 @@ use crate::model::{Observation, message};
 use crate::plan::differences::{Difference, differences};
 use crate::report::{Health, Occurrence, Progress, report};
 use crate::update::resume::NOT_FINALISED;
-use crate::update::{Begun, Event, Phase, Record};
+use crate::update::{Begun, Phase, Record, Transition};
 
 impl<C: ControlPlane> Agent<C> {
     /// Moves the record along an edge, and tells it.
-    pub(super) async fn move_along(&mut self, event: &Event) -> Result<(), AgentError> {
+    pub(super) async fn move_along(&mut self, event: &Transition) -> Result<(), AgentError> {
         let Some(record) = self.journal.record().cloned() else { return Ok(()) };
         match event {
-            Event::Drain | Event::Apply { .. } => self.leave_staging(&record, event).await,
-            Event::Verify => self.journal.note(|record| record.waiting = None)?,
-            Event::Reboot { .. } => {
+            Transition::Drain | Transition::Apply { .. } => self.leave_staging(&record, event).await,
+            Transition::Verify => self.journal.note(|record| record.waiting = None)?,
+            Transition::Reboot { .. } => {
                 info!(MESSAGE_ID = message::PHASE, MCA_UPDATE = %record.id, MCA_PHASE = "rebooting", MCA_CONFIG = %record.to.config,
                     MCA_IMAGE = record.to.image.as_ref().map(tracing::field::display), "update {} to {}: somebody else rebooted the machine, as it was to be", record.id, record.to.config);
                 return Ok(self.journal.step(event, self.host.clock.now())?);
             }
-            Event::Stage | Event::BatchDone | Event::FallBack { .. } | Event::RollBack | Event::UndoDone => {}
+            Transition::Stage
+            | Transition::BatchDone
+            | Transition::FallBack { .. }
+            | Transition::RollBack
+            | Transition::UndoDone => {}
         }
         self.step(event)
     }
 
-    pub(super) fn step(&mut self, event: &Event) -> Result<(), AgentError> {
+    pub(super) fn step(&mut self, event: &Transition) -> Result<(), AgentError> {
         self.journal.step(event, self.host.clock.now())?;
         self.tell_phase();
         Ok(())
@@ -184,7 +188,7 @@ impl<C: ControlPlane> Agent<C> {
         }
         let boot_id = pass.seen.boot_id.clone();
         self.journal.note(|record| record.boot_id = boot_id)?;
-        self.step(&Event::Stage)
+        self.step(&Transition::Stage)
     }
 
     /// Finds out why the node came up in its old deployment, and counts it.

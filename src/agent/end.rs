@@ -13,7 +13,7 @@ use crate::report::Occurrence;
 use crate::telemetry::metrics::Worked;
 use crate::update::record::StagedOs;
 use crate::update::resume::BOOT_FAILED;
-use crate::update::{Event, Fault, Phase, Record};
+use crate::update::{Fault, Phase, Record, Transition};
 
 impl<C: ControlPlane> Agent<C> {
     /// Makes the new spec the committed one.
@@ -89,14 +89,14 @@ impl<C: ControlPlane> Agent<C> {
                 MCA_IMAGE = record.to.image.as_ref().map(tracing::field::display), "update {id} to {config}: rolling back, since another target is desired");
         }
         self.answered();
-        Ok(self.journal.step(&Event::RollBack, self.host.clock.now())?)
+        Ok(self.journal.step(&Transition::RollBack, self.host.clock.now())?)
     }
 
     /// Writes the fault down, and moves along the edge that leads out of it.
     pub(super) async fn fail(
         &mut self,
         mut fault: Fault,
-        way: Option<&Event>,
+        way: Option<&Transition>,
         seen: &Observation,
     ) -> Result<(), AgentError> {
         if fault.reason == BOOT_FAILED

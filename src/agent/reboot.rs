@@ -26,7 +26,7 @@ use crate::model::node_settings::SoftReboot as Wish;
 use crate::model::text::chain;
 use crate::model::{Observation, UnitName, message};
 use crate::report::Occurrence;
-use crate::update::{Event, Phase, Record};
+use crate::update::{Phase, Record, Transition};
 
 /// Where the deployment is mounted that a soft reboot starts (systemd-soft-reboot.service(8)).
 const NEXT_ROOT: &str = "/run/nextroot/usr";
@@ -36,14 +36,14 @@ impl<C: ControlPlane> Agent<C> {
     pub(super) async fn reboot(&mut self, seen: &Observation) -> Result<Option<End>, AgentError> {
         let Some(record) = self.journal.record().cloned() else { return Ok(None) };
         self.journal.note(|record| record.waiting = None)?;
-        self.write_down(&record, &Event::Reboot { boot_id: seen.boot_id.clone() })?;
+        self.write_down(&record, &Transition::Reboot { boot_id: seen.boot_id.clone() })?;
         self.go_down(&record, seen).await
     }
 
     /// Leaves the reboot to a person: no process but this one ends this boot.
     pub(super) fn leave_reboot(
         &mut self,
-        event: Option<&Event>,
+        event: Option<&Transition>,
         seen: &Observation,
     ) -> Result<(), AgentError> {
         let Some(record) = self.journal.record().cloned() else { return Ok(()) };
@@ -53,7 +53,7 @@ impl<C: ControlPlane> Agent<C> {
         self.write_down(&record, event)
     }
 
-    fn write_down(&mut self, record: &Record, event: &Event) -> Result<(), AgentError> {
+    fn write_down(&mut self, record: &Record, event: &Transition) -> Result<(), AgentError> {
         self.journal.step(event, self.host.clock.now())?;
         if !matches!(record.phase, Phase::Rebooting { .. }) {
             self.tell_phase();

@@ -12,7 +12,7 @@
 //! 3. A target that changes meanwhile waits, as during the reboot: the node goes on from a deployment that is known.
 //! 4. A node that is held with the fault goes on when its settings are read again: that is what a person does who has
 //!    mended it in place.
-//! 5. A node whose files are wrong in its own new deployment, for the last time, goes back as well (`resume::way_out`).
+//! 5. A node whose files are wrong in its own new deployment, for the last time, goes back as well (`resume::recovery_transition`).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -33,7 +33,7 @@ use crate::model::{FaultClass, Observation, UnitName, message};
 use crate::report::report;
 use crate::update::record::Trial;
 use crate::update::resume::{is_unproven, not_fallen_back, unproven};
-use crate::update::{Event, Record};
+use crate::update::{Record, Transition};
 
 /// The shortest wait between two attempts, which come closer to each other as the time runs out.
 const SHORTEST_WAIT: Duration = Duration::from_secs(1);
@@ -179,7 +179,7 @@ impl<C: ControlPlane> Agent<C> {
     /// Undoes what the update had written in the deployment that the node is back in.
     pub(super) fn take_back_there(&mut self) -> Result<(), AgentError> {
         info!("the node runs its deployment before again: what was done there is undone");
-        self.step(&Event::RollBack)
+        self.step(&Transition::RollBack)
     }
 
     /// Lets a deployment that is held for its health prove itself again, when a person asks for it.

@@ -13,11 +13,11 @@ use crate::decide::answer::Answer;
 use crate::model::message;
 use crate::plan::Drain;
 use crate::report::Occurrence;
-use crate::update::{Begun, Event, Phase, Record};
+use crate::update::{Begun, Phase, Record, Transition};
 
 impl<C: ControlPlane> Agent<C> {
     /// Tells how the staging is left: to the drain, or to the steps.
-    pub(super) async fn leave_staging(&mut self, record: &Record, event: &Event) {
+    pub(super) async fn leave_staging(&mut self, record: &Record, event: &Transition) {
         if !matches!(record.phase, Phase::Planned | Phase::Staging) {
             return;
         }
@@ -25,7 +25,7 @@ impl<C: ControlPlane> Agent<C> {
             let image = record.to.image.clone();
             self.control.tell(&Occurrence::OsUpdateStaged { image }).await;
         }
-        if *event == Event::Drain {
+        if *event == Transition::Drain {
             self.control.tell(&Occurrence::Cordon).await;
             self.control.tell(&Occurrence::Drain).await;
         } else if record.plan.drain() != Drain::NotNeeded {

@@ -2,7 +2,7 @@
 
 use crate::host::HostError;
 use crate::model::{ConfigName, FaultClass, ModelError};
-use crate::update::IllegalEdge;
+use crate::update::IllegalTransition;
 
 /// A journal that can't be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -61,7 +61,7 @@ pub enum JournalError {
     Model(#[from] ModelError),
     /// A phase was to be moved along no edge.
     #[error(transparent)]
-    Edge(#[from] IllegalEdge),
+    Edge(#[from] IllegalTransition),
     /// There is no update to move.
     #[error("there is no update that could take {what}: this is a defect of the agent")]
     NoUpdate {

@@ -29,7 +29,7 @@ use crate::host::root::{LockFile, Root};
 use crate::model::ids::STATE_DIR;
 use crate::model::{ConfigName, FileMode, HostSpec, Target, Timestamp};
 use crate::plan::Undo;
-use crate::update::{Event, Fault, Phase, Record};
+use crate::update::{Fault, Phase, Record, Transition};
 
 pub use error::{AdvanceError, JournalError};
 pub use history::{Entry, Outcome};
@@ -146,12 +146,17 @@ impl Journal {
     }
 
     /// Moves the phase along an edge.
-    pub fn step(&mut self, event: &Event, now: Timestamp) -> Result<(), JournalError> {
+    pub fn step(&mut self, event: &Transition, now: Timestamp) -> Result<(), JournalError> {
         self.step_with(event, now, |_| {})
     }
 
     /// Writes a fault down and, where one is given, moves the phase along an edge: both, or neither.
-    pub fn fail(&mut self, fault: Fault, event: Option<&Event>, now: Timestamp) -> Result<(), JournalError> {
+    pub fn fail(
+        &mut self,
+        fault: Fault,
+        event: Option<&Transition>,
+        now: Timestamp,
+    ) -> Result<(), JournalError> {
         match event {
             Some(event) => self.step_with(event, now, |record| record.blame(fault, now)),
             None => self.fault(fault, now),
@@ -160,7 +165,7 @@ impl Journal {
 
     fn step_with(
         &mut self,
-        event: &Event,
+        event: &Transition,
         now: Timestamp,
         change: impl FnOnce(&mut Record),
     ) -> Result<(), JournalError> {
@@ -244,8 +249,8 @@ impl Journal {
         run(&intent).await.map_err(AdvanceError::Effect)?;
         self.points.hit("ran");
         let event = match open.record.phase {
-            Phase::Applying { .. } => Event::BatchDone,
-            Phase::RollingBack { .. } => Event::UndoDone,
+            Phase::Applying { .. } => Transition::BatchDone,
+            Phase::RollingBack { .. } => Transition::UndoDone,
             Phase::Planned
             | Phase::Staging
             | Phase::Draining

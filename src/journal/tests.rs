@@ -15,7 +15,7 @@ use crate::model::policy::DisruptionPolicy;
 use crate::model::{BootId, Facts, HostSpec, Timestamp, UpdateId};
 use crate::plan::plan;
 use crate::unlocked;
-use crate::update::{Event, Fault, Phase, Record};
+use crate::update::{Fault, Phase, Record, Transition};
 
 struct Desk {
     dir: tempfile::TempDir,
@@ -106,17 +106,17 @@ async fn memory_stays_as_the_disk_when_record_cannot_be_written() {
     let desk = Desk::new();
     let mut journal = desk.begun();
     let obstacle = desk.obstacle("record.json");
-    let error = journal.step(&Event::Apply { first: 0 }, now()).unwrap_err();
+    let error = journal.step(&Transition::Apply { first: 0 }, now()).unwrap_err();
     assert!(matches!(error, JournalError::Host(_)), "{error}");
     assert_eq!(phase(&journal), Some(Phase::Planned));
     assert!(!lent(&mut journal).await, "an effect without a record");
     let fault = Fault::of(crate::model::FaultClass::Retry, "Test", &error, "nothing");
-    journal.fail(fault.clone(), Some(&Event::RollBack), now()).unwrap_err();
+    journal.fail(fault.clone(), Some(&Transition::RollBack), now()).unwrap_err();
     journal.note(|record| record.fault = Some(fault)).unwrap_err();
     assert_eq!(journal.record().and_then(|record| record.fault.clone()), None);
     assert_eq!(phase(&journal), Some(Phase::Planned));
     fs::remove_dir(obstacle).unwrap();
-    journal.step(&Event::Apply { first: 0 }, now()).unwrap();
+    journal.step(&Transition::Apply { first: 0 }, now()).unwrap();
     assert!(lent(&mut journal).await);
     assert_eq!(phase(&journal), desk.phase_on_disk());
 }
@@ -126,10 +126,10 @@ async fn memory_stays_as_the_disk_when_record_cannot_be_written() {
 async fn record_in_doubt_is_rewritten_before_an_intent_is_lent() {
     let desk = Desk::new();
     let mut journal = desk.begun();
-    journal.step(&Event::Apply { first: 0 }, now()).unwrap();
+    journal.step(&Transition::Apply { first: 0 }, now()).unwrap();
     // The second sync of a write is that of its directory: the new name is there, and may be gone after a power cut.
     fsync::failing::at(2);
-    journal.step(&Event::Verify, now()).unwrap_err();
+    journal.step(&Transition::Verify, now()).unwrap_err();
     assert_eq!(phase(&journal), Some(Phase::Applying { next: 0 }));
     let obstacle = desk.obstacle("record.json");
     assert!(!lent(&mut journal).await, "an effect while nobody knows what is on disk");
@@ -165,8 +165,8 @@ fn commit_that_fails_at_any_sync_is_repeated() {
     for sync in 1.. {
         let desk = Desk::new();
         let mut journal = desk.begun();
-        journal.step(&Event::Apply { first: 0 }, now()).unwrap();
-        journal.step(&Event::Verify, now()).unwrap();
+        journal.step(&Transition::Apply { first: 0 }, now()).unwrap();
+        journal.step(&Transition::Verify, now()).unwrap();
         fsync::failing::at(sync);
         let done = journal.commit(now());
         let over = !fsync::failing::hit();
@@ -328,7 +328,7 @@ fn repeated_failures_are_one_entry() {
     let mut fail = |number: usize, name: &str, reason: &str| {
         let target = config(name);
         journal.begin(record(&format!("update-{number:03}"), &from, &target), &target).unwrap();
-        journal.fail(fault(reason), Some(&Event::RollBack), now()).unwrap();
+        journal.fail(fault(reason), Some(&Transition::RollBack), now()).unwrap();
         journal.archive(Outcome::RolledBack, now()).unwrap();
     };
     for number in 0..KEPT * 2 {
@@ -359,7 +359,7 @@ fn held_update_is_in_the_history() {
     let desk = Desk::new();
     let mut journal = desk.begun();
     assert_eq!(load_with_held(&desk.root).unwrap().entries.len(), 0, "under way");
-    journal.fail(fault("Io"), Some(&Event::RollBack), now()).unwrap();
+    journal.fail(fault("Io"), Some(&Transition::RollBack), now()).unwrap();
     let entries = load_with_held(&desk.root).unwrap().entries;
     assert_eq!(entries.len(), 1);
     assert_eq!((entries[0].held, entries[0].outcome), (true, Outcome::RolledBack));

@@ -18,7 +18,7 @@ use machine_config_agent::host::{BoxFuture, Clock, FailPoints, Host, HostError, 
 use machine_config_agent::model::{BootId, ConfigName, FaultClass, Target, Timestamp};
 use machine_config_agent::report::{Health, NodeReport, State, report};
 use machine_config_agent::update::ending::{Ask, ENDINGS, Ending, LATER, SHORTEST_HOLD, SOON, Try, next_try};
-use machine_config_agent::update::{Event, Fault, Record};
+use machine_config_agent::update::{Fault, Record, Transition};
 use rustix::fs::{FileType, Mode};
 
 /// Far longer than any wait for a next try.
@@ -282,19 +282,19 @@ async fn a_busy_control_plane_does_not_put_a_try_off() {
 /// A target that is replaced and comes back while the first try of it is undone is begun again.
 #[test]
 fn an_undone_update_without_a_fault_is_begun_again() {
-    let mut record = undone(&Made::with_files(), &[Event::Apply { first: 0 }]);
+    let mut record = undone(&Made::with_files(), &[Transition::Apply { first: 0 }]);
     assert_eq!(next_try(&record, Ask::Nobody, LONG), Try::Now);
     record.fault = Some(fault(FaultClass::Degraded, "Io"));
     assert_eq!(next_try(&record, Ask::Nobody, LONG), Try::Within(LATER));
 }
 
-fn undone(made: &Made, events: &[Event]) -> Record {
+fn undone(made: &Made, events: &[Transition]) -> Record {
     let mut record = made.record();
-    for event in events.iter().chain([&Event::RollBack]) {
+    for event in events.iter().chain([&Transition::RollBack]) {
         record = record.moved(event, Timestamp::default()).unwrap();
     }
     while !record.is_undone() {
-        record = record.moved(&Event::UndoDone, Timestamp::default()).unwrap();
+        record = record.moved(&Transition::UndoDone, Timestamp::default()).unwrap();
     }
     record
 }
@@ -303,14 +303,14 @@ fn undone(made: &Made, events: &[Event]) -> Record {
 #[test]
 fn an_update_that_rebooted_the_node_is_tried_again_for_a_person_only() {
     let made = Made::with_image();
-    let reboot = Event::Reboot { boot_id: BootId::new("boot-1").unwrap() };
-    let record = undone(&made, &[Event::Stage, Event::Apply { first: 1 }, reboot]);
+    let reboot = Transition::Reboot { boot_id: BootId::new("boot-1").unwrap() };
+    let record = undone(&made, &[Transition::Stage, Transition::Apply { first: 1 }, reboot]);
     for (word, _) in ENDINGS {
         for class in [FaultClass::Retry, FaultClass::Degraded] {
             let record = Record { fault: Some(fault(class, word)), ..record.clone() };
             if *word == "RebootDidNotHappen" {
                 assert_eq!(next_try(&record, Ask::Nobody, LONG), Try::Within(SOON));
-                let came_back = Record { cuts: 1, ..record };
+                let came_back = Record { interrupted_finalizations: 1, ..record };
                 assert_eq!(next_try(&came_back, Ask::Nobody, LONG), Try::Never);
                 continue;
             }
@@ -325,7 +325,7 @@ fn an_update_that_rebooted_the_node_is_tried_again_for_a_person_only() {
 /// Who asks, by ending, of an update that has not rebooted the node.
 #[test]
 fn who_asks_decides_on_a_hold() {
-    let record = undone(&Made::with_image(), &[Event::Stage]);
+    let record = undone(&Made::with_image(), &[Transition::Stage]);
     let asks = [Ask::Nobody, Ask::Host, Ask::Start, Ask::Rewritten, Ask::Person];
     let (never, now) = (Try::Never, Try::Now);
     for (word, expected) in [
@@ -559,7 +559,7 @@ async fn an_undoing_that_fails_again_and_again_tells_what_began_it() {
 #[test]
 fn the_newest_fault_is_told_and_since_when() {
     let at = |seconds: u64| Timestamp::from_micros(seconds * 1_000_000);
-    let mut record = undone(&Made::with_image(), &[Event::Stage]);
+    let mut record = undone(&Made::with_image(), &[Transition::Stage]);
     record.blame(fault(FaultClass::Degraded, "Io"), at(100));
     record.blame(fault(FaultClass::Degraded, "Io"), at(900));
     let told = |fault_since: Option<u64>| {

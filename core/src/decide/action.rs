@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::answer::Answer;
-use crate::update::{Event, Fault};
+use crate::update::{Fault, Transition};
 
 /// The one thing to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub enum Action {
     /// Note that the update goes on in this boot, and decide again.
     Resume,
     /// Move the record along an edge.
-    Move(Event),
+    Move(Transition),
     /// Undo an update that is no longer wanted.
     Supersede,
     /// Undo, in the deployment that the node is back in, what the update had written there.
@@ -27,7 +27,7 @@ pub enum Action {
     /// Stage once more: what was staged is gone with its boot.
     Restage,
     /// Write the fault down, and move along the edge that leads out, if there is one.
-    Fail(Fault, Option<Event>),
+    Fail(Fault, Option<Transition>),
     /// End the update with its effects in place, and plan from what is seen.
     Replan(Fault),
     /// Make the new spec the committed one.
@@ -39,7 +39,7 @@ pub enum Action {
     /// Forget the fault of a node that came up wrong: it is right now.
     Forgive,
     /// Write down that the reboot is left to a person, move along the edge if there is one, and end.
-    LeaveReboot(Option<Event>),
+    LeaveReboot(Option<Transition>),
     /// Write the reboot down and ask the machine for it.
     Reboot,
     /// Tell that the reboot that was asked for came to nothing.

@@ -12,8 +12,8 @@ use super::mode::{Reboots, Until};
 use crate::model::observation::BootCount;
 use crate::plan::{Drain, PostActions};
 use crate::update::ending::{SOON, is_retried_on_change};
-use crate::update::resume::{held, is_on_trial, is_unproven, os_in_place, way_out};
-use crate::update::{Decision, Event, Fault, Phase, Record, not_finalised, resume, verdict};
+use crate::update::resume::{held, is_on_trial, is_unproven, os_in_place, recovery_transition};
+use crate::update::{Decision, Fault, Phase, Record, Transition, after_verification, not_finalized, resume};
 
 /// Between the fault that began a roll-back and the one that stands in its way.
 const UNDOING: &str = "; undoing it failed too: ";
@@ -60,7 +60,7 @@ fn next(inputs: &Inputs<'_>, memory: &mut Memory) -> Action {
     // What is asked for after an update is another request.
     memory.released_since = None;
     match decision {
-        Decision::Watch => rest(inputs, memory),
+        Decision::Idle => rest(inputs, memory),
         Decision::Begin => Action::Begin,
         Decision::Continue if record.boot_id != inputs.seen.boot_id => Action::Resume,
         Decision::Continue => go_on(inputs, memory, record),
@@ -73,7 +73,7 @@ fn next(inputs: &Inputs<'_>, memory: &mut Memory) -> Action {
         Decision::Reboot => reboot(inputs, memory, record),
         Decision::Verify => verify(inputs, memory, record),
         Decision::FallBack => fall_back(inputs, memory, record),
-        Decision::TakeBack => Action::TakeBack,
+        Decision::UndoAfterFallback => Action::TakeBack,
         Decision::Replan(fault) => Action::Replan(fault),
         Decision::Fault(fault) => fail(inputs, memory, record, fault),
         Decision::Hold => hold(inputs, memory, record),
@@ -97,9 +97,7 @@ fn sooner(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
 /// Says whether the boot loader counts boots that no update needs counted any more.
 fn counts_for_nobody(decision: &Decision, boots: BootCount) -> bool {
     match decision {
-        Decision::Watch | Decision::Begin | Decision::Supersede | Decision::Archive => {
-            boots != BootCount::Off
-        }
+        Decision::Idle | Decision::Begin | Decision::Supersede | Decision::Archive => boots != BootCount::Off,
         // The boot loader's own way back is told by what it leaves.
         Decision::Hold => matches!(boots, BootCount::Left(_)),
         Decision::Continue
@@ -109,7 +107,7 @@ fn counts_for_nobody(decision: &Decision, boots: BootCount) -> bool {
         | Decision::Verify
         | Decision::Replan(_)
         | Decision::FallBack
-        | Decision::TakeBack
+        | Decision::UndoAfterFallback
         | Decision::Fault(_)
         | Decision::Commit => false,
     }
@@ -118,7 +116,7 @@ fn counts_for_nobody(decision: &Decision, boots: BootCount) -> bool {
 fn fail(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record, fault: Fault) -> Action {
     // A wait that ended before is not the pause after this fault.
     memory.retry.end();
-    let way = way_out(record, inputs.seen, inputs.node_settings.health.roll_back);
+    let way = recovery_transition(record, inputs.seen, inputs.node_settings.health.roll_back);
     Action::Fail(fault, way)
 }
 
@@ -179,7 +177,7 @@ fn rest(inputs: &Inputs<'_>, memory: &mut Memory) -> Action {
 /// What the phase of an open update stands at.
 fn go_on(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
     match &record.phase {
-        Phase::Planned if record.first_applied() > 0 => Action::Move(Event::Stage),
+        Phase::Planned if record.first_applied() > 0 => Action::Move(Transition::Stage),
         Phase::Planned => leave_staging(inputs, record),
         Phase::Staging => {
             let nothing = record.first_applied() == 0 || os_in_place(record, inputs.seen);
@@ -191,12 +189,12 @@ fn go_on(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
         }
         Phase::Draining => match drained(inputs, record) {
             Some(action) => action,
-            None => Action::Move(Event::Apply { first: record.first_applied() }),
+            None => Action::Move(Transition::Apply { first: record.first_applied() }),
         },
         Phase::Applying { next } if record.plan.batch(*next).is_some() => Action::CarryOut,
         Phase::Applying { .. } => match record.plan.after() {
             PostActions::Reboot { .. } => reboot(inputs, memory, record),
-            PostActions::Nothing | PostActions::Services { .. } => Action::Move(Event::Verify),
+            PostActions::Nothing | PostActions::Services { .. } => Action::Move(Transition::Verify),
         },
         Phase::RollingBack { .. } => Action::CarryOut,
         // `resume` has an answer for these.
@@ -207,9 +205,9 @@ fn go_on(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
 /// To the drain where the plan needs one and somebody can be asked, else to the steps.
 fn leave_staging(inputs: &Inputs<'_>, record: &Record) -> Action {
     if record.plan.drain() == Drain::NotNeeded || !inputs.drains {
-        return Action::Move(Event::Apply { first: record.first_applied() });
+        return Action::Move(Transition::Apply { first: record.first_applied() });
     }
-    Action::Move(Event::Drain)
+    Action::Move(Transition::Drain)
 }
 
 /// How to wait when the workload has not left yet, or has come back.
@@ -269,7 +267,7 @@ fn reboot(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
                 return Action::EndForReboot;
             }
             let boot_id = inputs.seen.boot_id.clone();
-            Action::LeaveReboot((!is_asked).then_some(Event::Reboot { boot_id }))
+            Action::LeaveReboot((!is_asked).then_some(Transition::Reboot { boot_id }))
         }
     }
 }
@@ -277,7 +275,7 @@ fn reboot(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
 /// A node that came up in its old deployment.
 fn inquire(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
     let Some(ended) = &inputs.answers.finalisation else { return Action::Ask(Question::Finalisation) };
-    if let Decision::Fault(fault) = not_finalised(record, ended) {
+    if let Decision::Fault(fault) = not_finalized(record, ended) {
         return fail(inputs, memory, record, fault);
     }
     Action::Restage
@@ -287,13 +285,13 @@ fn inquire(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action 
 fn verify(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
     if matches!(record.phase, Phase::Applying { .. }) {
         // Somebody else rebooted the machine, as it was to be.
-        return Action::Move(Event::Reboot { boot_id: record.boot_id.clone() });
+        return Action::Move(Transition::Reboot { boot_id: record.boot_id.clone() });
     }
     if record.phase != Phase::Verifying {
-        return Action::Move(Event::Verify);
+        return Action::Move(Transition::Verify);
     }
     let Some(differences) = &inputs.answers.differences else { return Action::Ask(Question::Differences) };
-    let decision = verdict(record, differences);
+    let decision = after_verification(record, differences);
     if let Decision::Fault(fault) = decision {
         return fail(inputs, memory, record, fault);
     }

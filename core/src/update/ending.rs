@@ -276,7 +276,7 @@ pub fn has_rebooted(record: &Record) -> bool {
 
 fn has_rebooted_by(record: &Record, fault: Option<&Fault>) -> bool {
     let not_yet = fault.is_some_and(|fault| fault.reason == "RebootDidNotHappen");
-    record.reboots > 0 && !(not_yet && record.unfinalised + record.cuts == 0)
+    record.reboots > 0 && !(not_yet && record.failed_finalizations + record.interrupted_finalizations == 0)
 }
 
 fn has_touched_services(record: &Record) -> bool {

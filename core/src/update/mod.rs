@@ -8,6 +8,6 @@ pub mod record;
 pub mod resume;
 
 pub use ending::Ending;
-pub use phase::{Event, IllegalEdge, Phase};
+pub use phase::{IllegalTransition, Phase, Transition};
 pub use record::{Begun, Fault, Record, StagedOs, Trial};
-pub use resume::{Decision, not_finalised, resume, verdict};
+pub use resume::{Decision, after_verification, not_finalized, resume};

@@ -71,9 +71,9 @@ pub enum Phase {
     },
 }
 
-/// What moves a phase.
+/// A transition of the state machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum Transition {
     /// The next deployment is to be staged.
     Stage,
     /// The workload is to leave.
@@ -103,31 +103,32 @@ pub enum Event {
     UndoDone,
 }
 
-/// An edge that does not exist: a broken invariant of the agent, never of its input.
+/// A transition that does not exist: a broken invariant of the agent, never of its input.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "an update in phase {phase} can't take the event {event}; this is a defect of the agent: please report it"
+    "an update in phase {phase} has no transition {transition}; this is a defect of the agent: please report it"
 )]
-pub struct IllegalEdge {
+pub struct IllegalTransition {
     /// The phase's word.
     pub phase: &'static str,
-    /// The event's word.
-    pub event: &'static str,
+    /// the transition's word.
+    pub transition: &'static str,
 }
 
 /// Moves a phase along a legal edge.
-pub fn next(phase: &Phase, event: &Event) -> Result<Phase, IllegalEdge> {
+pub fn next(phase: &Phase, transition: &Transition) -> Result<Phase, IllegalTransition> {
     use Phase::{Applying, Draining, FallingBack, Planned, Rebooting, RollingBack, Staging, Verifying};
-    match (phase, event) {
-        (Planned | Draining | Applying { .. } | Rebooting { .. }, Event::Stage) => Ok(Staging),
-        (Planned | Staging, Event::Drain) => Ok(Draining),
-        (Planned | Staging | Draining, Event::Apply { first }) => Ok(Applying { next: *first }),
-        (Applying { next }, Event::BatchDone) => Ok(Applying { next: next + 1 }),
-        (Applying { .. } | Rebooting { .. }, Event::Reboot { boot_id }) => {
+    match (phase, transition) {
+        (Planned | Draining | Applying { .. } | Rebooting { .. }, Transition::Stage) => Ok(Staging),
+        (Planned | Staging, Transition::Drain) => Ok(Draining),
+        (Planned | Staging | Draining, Transition::Apply { first }) => Ok(Applying { next: *first }),
+        (Applying { next }, Transition::BatchDone) => Ok(Applying { next: next + 1 }),
+        (Applying { .. } | Rebooting { .. }, Transition::Reboot { boot_id }) => {
             Ok(Rebooting { boot_id: boot_id.clone() })
         }
-        (Applying { .. } | Rebooting { .. } | FallingBack { .. }, Event::Verify) => Ok(Verifying),
-        (Verifying, Event::FallBack { boot_id }) | (FallingBack { .. }, Event::Reboot { boot_id }) => {
+        (Applying { .. } | Rebooting { .. } | FallingBack { .. }, Transition::Verify) => Ok(Verifying),
+        (Verifying, Transition::FallBack { boot_id })
+        | (FallingBack { .. }, Transition::Reboot { boot_id }) => {
             Ok(FallingBack { boot_id: boot_id.clone() })
         }
         (
@@ -138,9 +139,9 @@ pub fn next(phase: &Phase, event: &Event) -> Result<Phase, IllegalEdge> {
             | Rebooting { .. }
             | Verifying
             | FallingBack { .. },
-            Event::RollBack,
+            Transition::RollBack,
         ) => Ok(RollingBack { next: 0 }),
-        (RollingBack { next }, Event::UndoDone) => Ok(RollingBack { next: next + 1 }),
+        (RollingBack { next }, Transition::UndoDone) => Ok(RollingBack { next: next + 1 }),
         (
             Planned
             | Staging
@@ -150,16 +151,16 @@ pub fn next(phase: &Phase, event: &Event) -> Result<Phase, IllegalEdge> {
             | Verifying
             | FallingBack { .. }
             | RollingBack { .. },
-            Event::Stage
-            | Event::Drain
-            | Event::Apply { .. }
-            | Event::BatchDone
-            | Event::Reboot { .. }
-            | Event::Verify
-            | Event::FallBack { .. }
-            | Event::RollBack
-            | Event::UndoDone,
-        ) => Err(IllegalEdge { phase: phase.word(), event: event.word() }),
+            Transition::Stage
+            | Transition::Drain
+            | Transition::Apply { .. }
+            | Transition::BatchDone
+            | Transition::Reboot { .. }
+            | Transition::Verify
+            | Transition::FallBack { .. }
+            | Transition::RollBack
+            | Transition::UndoDone,
+        ) => Err(IllegalTransition { phase: phase.word(), transition: transition.word() }),
     }
 }
 
@@ -193,8 +194,8 @@ impl Phase {
     }
 }
 
-impl Event {
-    /// Returns the event's word, as in the picture.
+impl Transition {
+    /// Returns the transition's word, as in the picture.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Stage => "stage",
@@ -228,18 +229,18 @@ mod tests {
         ]
     }
 
-    fn events() -> Vec<Event> {
+    fn transitions() -> Vec<Transition> {
         let boot_id = BootId::new("b1").unwrap();
         vec![
-            Event::Stage,
-            Event::Drain,
-            Event::Apply { first: 1 },
-            Event::BatchDone,
-            Event::Reboot { boot_id: boot_id.clone() },
-            Event::Verify,
-            Event::FallBack { boot_id },
-            Event::RollBack,
-            Event::UndoDone,
+            Transition::Stage,
+            Transition::Drain,
+            Transition::Apply { first: 1 },
+            Transition::BatchDone,
+            Transition::Reboot { boot_id: boot_id.clone() },
+            Transition::Verify,
+            Transition::FallBack { boot_id },
+            Transition::RollBack,
+            Transition::UndoDone,
         ]
     }
 
@@ -247,9 +248,9 @@ mod tests {
     fn the_picture_shows_every_edge_and_no_other() {
         let mut edges = String::new();
         for phase in phases() {
-            for event in events() {
-                if let Ok(to) = next(&phase, &event) {
-                    let arrow = format!("--{}-->", event.word());
+            for transition in transitions() {
+                if let Ok(to) = next(&phase, &transition) {
+                    let arrow = format!("--{}-->", transition.word());
                     edges += &format!("//! {:<12} {arrow:<16} {}\n", phase.word(), to.word());
                 }
             }
@@ -266,9 +267,9 @@ mod tests {
 
     #[test]
     fn counters_move_by_one() {
-        let moved = next(&Phase::Applying { next: 4 }, &Event::BatchDone).unwrap();
+        let moved = next(&Phase::Applying { next: 4 }, &Transition::BatchDone).unwrap();
         assert_eq!(moved, Phase::Applying { next: 5 });
-        let undone = next(&Phase::RollingBack { next: 0 }, &Event::UndoDone).unwrap();
+        let undone = next(&Phase::RollingBack { next: 0 }, &Transition::UndoDone).unwrap();
         assert_eq!(undone, Phase::RollingBack { next: 1 });
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::phase::{Event, IllegalEdge, Phase, next};
+use super::phase::{IllegalTransition, Phase, Transition, next};
 use crate::model::observation::Finalisation;
 use crate::model::text::chain;
 use crate::model::{BootId, FaultClass, Target, Timestamp, UpdateId};
@@ -92,12 +92,12 @@ pub struct Record {
     /// How often the host came up in the new deployment, and wrong: the loop breaker counts these.
     #[serde(default)]
     pub attempts: u32,
-    /// How often it came up in its old deployment because libostree did not finalise the new one.
-    #[serde(default, skip_serializing_if = "is_none_yet")]
-    pub unfinalised: u32,
-    /// How often it came up in its old deployment because the machine went down in the finalisation.
-    #[serde(default, skip_serializing_if = "is_none_yet")]
-    pub cuts: u32,
+    /// How often it came up in its old deployment because libostree failed to finalize the new one.
+    #[serde(rename = "unfinalised", default, skip_serializing_if = "is_none_yet")]
+    pub failed_finalizations: u32,
+    /// How often it came up in its old deployment because a shutdown interrupted the finalization.
+    #[serde(rename = "cuts", default, skip_serializing_if = "is_none_yet")]
+    pub interrupted_finalizations: u32,
     /// Whether the node was drained for it.
     #[serde(default)]
     pub drained: bool,
@@ -139,8 +139,8 @@ impl Record {
             staging: None,
             draining: None,
             attempts: 0,
-            unfinalised: 0,
-            cuts: 0,
+            failed_finalizations: 0,
+            interrupted_finalizations: 0,
             drained: false,
             forced: false,
             waiting: None,
@@ -151,27 +151,27 @@ impl Record {
     }
 
     /// Moves the phase along an edge, and keeps how long the old one took.
-    pub fn moved(&self, event: &Event, now: Timestamp) -> Result<Self, IllegalEdge> {
+    pub fn moved(&self, event: &Transition, now: Timestamp) -> Result<Self, IllegalTransition> {
         let mut record = self.clone();
         record.phase = next(&self.phase, event)?;
         let spent = u64::try_from(now.since(self.since).as_micros()).unwrap_or(u64::MAX);
         *record.durations.entry(self.phase.word().to_owned()).or_default() += spent;
         record.since = now;
         match event {
-            Event::RollBack => {
+            Transition::RollBack => {
                 record.undo = self.reached().map_or_else(Vec::new, |last| self.plan.undo(last));
             }
-            Event::Reboot { .. } => {
+            Transition::Reboot { .. } => {
                 record.reboots += 1;
                 record.fallbacks += u32::from(matches!(self.phase, Phase::FallingBack { .. }));
             }
-            Event::Drain => record.drained = true,
-            Event::Stage
-            | Event::Apply { .. }
-            | Event::BatchDone
-            | Event::Verify
-            | Event::FallBack { .. }
-            | Event::UndoDone => {}
+            Transition::Drain => record.drained = true,
+            Transition::Stage
+            | Transition::Apply { .. }
+            | Transition::BatchDone
+            | Transition::Verify
+            | Transition::FallBack { .. }
+            | Transition::UndoDone => {}
         }
         Ok(record)
     }
@@ -191,8 +191,8 @@ impl Record {
         }
         self.boot_id = boot_id.clone();
         match ended {
-            Finalisation::Failed { .. } | Finalisation::Untold { .. } => self.unfinalised += 1,
-            Finalisation::CutShort => self.cuts += 1,
+            Finalisation::Failed { .. } | Finalisation::Untold { .. } => self.failed_finalizations += 1,
+            Finalisation::CutShort => self.interrupted_finalizations += 1,
         }
     }
 

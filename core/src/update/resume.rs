@@ -1,7 +1,7 @@
 //! What to do with what is on disk: one table, asked at every start and whenever the target changes.
 //!
-//! [`resume`] looks at the record, the boot and the deployments; [`verdict`] at the differences, once they were
-//! looked for, and [`not_finalised`] at what libostree said. All are pure; each row of the table in the tests is one row
+//! [`resume`] looks at the record, the boot and the deployments; [`after_verification`] at the differences, once they were
+//! looked for, and [`not_finalized`] at what libostree said. All are pure; each row of the table in the tests is one row
 //! of `model-codebases.md` D5, plus those for staging, for a superseded target and for the loop breaker.
 //!
 //! # Decisions
@@ -18,7 +18,7 @@
 
 use std::time::Duration;
 
-use super::phase::{Event, Phase};
+use super::phase::{Phase, Transition};
 use super::record::{Fault, Record, StagedOs};
 use crate::model::node_settings::RollBack;
 use crate::model::observation::{BootCount, Finalisation};
@@ -54,7 +54,7 @@ pub const BOOT_FAILED: &str = "BootFailed";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
     /// No update is open and none is wanted: compare the host with the committed spec, report, touch nothing.
-    Watch,
+    Idle,
     /// No update is open and another target is wanted: plan.
     Begin,
     /// Carry on where the record stands; every step is idempotent.
@@ -74,7 +74,7 @@ pub enum Decision {
     /// Make the deployment before the next boot's, and reboot.
     FallBack,
     /// The node is in its old deployment again: undo what was done there.
-    TakeBack,
+    UndoAfterFallback,
     /// Something is wrong that no step of this update mends.
     Fault(Fault),
     /// All is undone and the target is still the one that failed: wait for another, or for the next try.
@@ -94,7 +94,7 @@ pub fn resume(
 ) -> Decision {
     let Some(record) = record else {
         return if wanted.is_none_or(|wanted| Some(wanted) == committed) {
-            Decision::Watch
+            Decision::Idle
         } else {
             Decision::Begin
         };
@@ -131,7 +131,7 @@ pub fn resume(
         Phase::FallingBack { .. } => falling_back(record, seen),
         Phase::Verifying if held(record) && superseded => Decision::Begin,
         // Somebody went back by hand.
-        Phase::Verifying if held(record) && is_back(record, seen) => Decision::TakeBack,
+        Phase::Verifying if held(record) && is_back(record, seen) => Decision::UndoAfterFallback,
         Phase::Verifying if held(record) => Decision::Hold,
         // Somebody else ended the trial: a person in the boot menu, or what counts boots.
         Phase::Verifying if record.trial.is_some() && is_back(record, seen) => {
@@ -142,7 +142,7 @@ pub fn resume(
 }
 
 /// Decides on what the comparison with the spec has shown.
-pub fn verdict(record: &Record, differences: &[Difference]) -> Decision {
+pub fn after_verification(record: &Record, differences: &[Difference]) -> Decision {
     if differences.is_empty() {
         return Decision::Commit;
     }
@@ -154,8 +154,9 @@ pub fn verdict(record: &Record, differences: &[Difference]) -> Decision {
 }
 
 /// Decides on what became of the finalisation. `record` has counted this boot.
-pub fn not_finalised(record: &Record, ended: &Finalisation) -> Decision {
-    let (failed, all) = (record.unfinalised, record.unfinalised + record.cuts);
+pub fn not_finalized(record: &Record, ended: &Finalisation) -> Decision {
+    let (failed, all) =
+        (record.failed_finalizations, record.failed_finalizations + record.interrupted_finalizations);
     let (times, next) = match ended {
         Finalisation::Failed { .. } | Finalisation::Untold { .. } if failed >= WRONG_BOOTS => (
             format!("{all} times, as the staged one was not finalised"),
@@ -167,7 +168,7 @@ pub fn not_finalised(record: &Record, ended: &Finalisation) -> Decision {
             (
                 format!(
                     "{all} times, as the machine went down {} times before the staged one was finalised",
-                    record.cuts
+                    record.interrupted_finalizations
                 ),
                 "Find what cuts the shutdown short (power, a watchdog, a limit of its time), then change the target.",
             )
@@ -229,16 +230,16 @@ fn unhealthy(message: String, lines: &str) -> Fault {
 
 /// Says where a fault leads: back, by undoing or by the deployment before; or on, to where the target is held. `None`
 /// leaves the phase as it is.
-pub fn way_out(record: &Record, seen: &Observation, roll_back: RollBack) -> Option<Event> {
+pub fn recovery_transition(record: &Record, seen: &Observation, roll_back: RollBack) -> Option<Transition> {
     if can_take_back(record, seen) {
-        return Some(Event::RollBack);
+        return Some(Transition::RollBack);
     }
     match record.phase {
-        Phase::Rebooting { .. } | Phase::FallingBack { .. } => Some(Event::Verify),
+        Phase::Rebooting { .. } | Phase::FallingBack { .. } => Some(Transition::Verify),
         Phase::Verifying
             if roll_back == RollBack::Automatic && is_on_trial(record) && record.origin.is_some() =>
         {
-            Some(Event::FallBack { boot_id: seen.boot_id.clone() })
+            Some(Transition::FallBack { boot_id: seen.boot_id.clone() })
         }
         Phase::Planned
         | Phase::Staging
@@ -300,7 +301,7 @@ fn is_back(record: &Record, seen: &Observation) -> bool {
 
 fn falling_back(record: &Record, seen: &Observation) -> Decision {
     if is_back(record, seen) {
-        return Decision::TakeBack;
+        return Decision::UndoAfterFallback;
     }
     if record.fallbacks < REBOOT_TRIES {
         return Decision::FallBack;
@@ -329,7 +330,9 @@ pub fn not_fallen_back(record: &Record, cause: &str) -> Fault {
 
 fn reboot_again(record: &Record) -> Decision {
     // Those into the old deployment did happen.
-    if record.reboots.saturating_sub(record.unfinalised + record.cuts) < REBOOT_TRIES {
+    if record.reboots.saturating_sub(record.failed_finalizations + record.interrupted_finalizations)
+        < REBOOT_TRIES
+    {
         return Decision::Reboot;
     }
     let why = record.waiting.as_ref().map(|waiting| format!("; last: {waiting}")).unwrap_or_default();

@@ -2,7 +2,7 @@
 
 use machine_config_core::model::{BootId, FaultClass, Timestamp};
 use machine_config_core::report::{Health, NodeReport, REASON_LIMIT, State, Status, report};
-use machine_config_core::update::{Event, Fault, Record};
+use machine_config_core::update::{Fault, Record, Transition};
 
 use crate::made::Made;
 
@@ -25,16 +25,21 @@ fn reason(report: &NodeReport, kind: &str) -> String {
 }
 
 /// An event, the phase it leads to, what is under way then, and what is done by then.
-fn events() -> Vec<(Event, &'static str, &'static [&'static str], &'static [&'static str])> {
+fn events() -> Vec<(Transition, &'static str, &'static [&'static str], &'static [&'static str])> {
     let boot_id = BootId::new("boot-1").unwrap();
     let content = &["AppliedFiles", "AppliedOSImage"];
     vec![
-        (Event::Stage, "Staging", &["ImagePulledFromRegistry"], &["UpdatePrepared"]),
-        (Event::Drain, "Draining", &["Drained", "UpdateExecuted"], &["ImagePulledFromRegistry"]),
-        (Event::Apply { first: 1 }, "Applying", content, &["Drained"]),
-        (Event::BatchDone, "Applying", &["UpdatePostActionComplete"], &["UpdateExecuted", "AppliedFiles"]),
-        (Event::Reboot { boot_id }, "Rebooting", &["RebootedNode"], &["AppliedOSImage"]),
-        (Event::Verify, "Verifying", &[], &["UpdatePostActionComplete", "RebootedNode"]),
+        (Transition::Stage, "Staging", &["ImagePulledFromRegistry"], &["UpdatePrepared"]),
+        (Transition::Drain, "Draining", &["Drained", "UpdateExecuted"], &["ImagePulledFromRegistry"]),
+        (Transition::Apply { first: 1 }, "Applying", content, &["Drained"]),
+        (
+            Transition::BatchDone,
+            "Applying",
+            &["UpdatePostActionComplete"],
+            &["UpdateExecuted", "AppliedFiles"],
+        ),
+        (Transition::Reboot { boot_id }, "Rebooting", &["RebootedNode"], &["AppliedOSImage"]),
+        (Transition::Verify, "Verifying", &[], &["UpdatePostActionComplete", "RebootedNode"]),
     ]
 }
 
@@ -79,7 +84,7 @@ fn falling_back_is_told_with_its_cause() {
         next: "see its journal".to_owned(),
     });
     record = record
-        .moved(&Event::FallBack { boot_id: BootId::new("boot-2").unwrap() }, Timestamp::default())
+        .moved(&Transition::FallBack { boot_id: BootId::new("boot-2").unwrap() }, Timestamp::default())
         .unwrap();
     let report = told(Some(&record), &made);
     assert_eq!((report.state, report.phase.as_str()), (State::Degraded, "FallingBack"));
@@ -95,12 +100,16 @@ fn reasons_are_those_of_mcd() {
     let made = Made::with_image();
     let mut record = made.record();
     let rows = [
-        (Event::Stage, "UpdatePrepared", "UpdatePrepared"),
-        (Event::Drain, "UpdateExecuted", "Drained"),
-        (Event::Apply { first: 1 }, "Drained", "UpdateExecutedDrained"),
-        (Event::BatchDone, "AppliedFiles", "UpdateExecutedAppliedFiles"),
-        (Event::Reboot { boot_id: BootId::new("b").unwrap() }, "UpdatePostActionComplete", "RebootedNode"),
-        (Event::Verify, "RebootedNode", "UpdatePostActionCompleteRebootedNode"),
+        (Transition::Stage, "UpdatePrepared", "UpdatePrepared"),
+        (Transition::Drain, "UpdateExecuted", "Drained"),
+        (Transition::Apply { first: 1 }, "Drained", "UpdateExecutedDrained"),
+        (Transition::BatchDone, "AppliedFiles", "UpdateExecutedAppliedFiles"),
+        (
+            Transition::Reboot { boot_id: BootId::new("b").unwrap() },
+            "UpdatePostActionComplete",
+            "RebootedNode",
+        ),
+        (Transition::Verify, "RebootedNode", "UpdatePostActionCompleteRebootedNode"),
     ];
     for (event, kind, expected) in rows {
         record = record.moved(&event, Timestamp::default()).unwrap();
@@ -113,11 +122,11 @@ fn reasons_are_those_of_mcd() {
 #[test]
 fn what_was_not_drained_and_what_was_broken_off() {
     let made = Made::with_files();
-    let record = made.record().moved(&Event::Apply { first: 0 }, Timestamp::default()).unwrap();
+    let record = made.record().moved(&Transition::Apply { first: 0 }, Timestamp::default()).unwrap();
     let report = told(Some(&record), &made);
     assert_eq!(status(&report, "Drained"), Some(Status::False));
     assert_eq!(reason(&report, "Drained"), "UpdateExecutedDrained");
-    let mut undone = record.moved(&Event::RollBack, Timestamp::default()).unwrap();
+    let mut undone = record.moved(&Transition::RollBack, Timestamp::default()).unwrap();
     undone.fault = Some(Fault {
         class: FaultClass::Retry,
         reason: "DiskFull".to_owned(),
@@ -207,13 +216,13 @@ fn done_is_said_only_of_what_is_committed_and_wanted() {
 #[test]
 fn an_undone_update_is_idle_and_degraded() {
     let made = Made::with_files();
-    let mut record = made.record().moved(&Event::Apply { first: 0 }, Timestamp::default()).unwrap();
+    let mut record = made.record().moved(&Transition::Apply { first: 0 }, Timestamp::default()).unwrap();
     let (reason, message) = ("DiskFull".to_owned(), "can't write /etc/motd".to_owned());
     record.fault = Some(Fault { class: FaultClass::Retry, reason, message, next: "free space".to_owned() });
-    record = record.moved(&Event::RollBack, Timestamp::default()).unwrap();
+    record = record.moved(&Transition::RollBack, Timestamp::default()).unwrap();
     assert_eq!(told(Some(&record), &made).phase, "RollingBack");
     while !record.is_undone() {
-        record = record.moved(&Event::UndoDone, Timestamp::default()).unwrap();
+        record = record.moved(&Transition::UndoDone, Timestamp::default()).unwrap();
     }
     let report = told(Some(&record), &made);
     assert_eq!((report.phase.as_str(), report.state), ("Idle", State::Degraded));
@@ -239,7 +248,7 @@ fn a_duty_that_fails_is_no_update_that_fails() {
     assert!(at_rest.reason.starts_with("CertificatesNotWritten: no space"), "{}", at_rest.reason);
     assert_eq!(status(&at_rest, "NodeDegraded"), Some(Status::True));
     assert_eq!(status(&at_rest, "UpdatePrepared"), None);
-    let record = made.record().moved(&Event::Stage, Timestamp::default()).unwrap();
+    let record = made.record().moved(&Transition::Stage, Timestamp::default()).unwrap();
     let under_way = report(Some(&record), &health);
     assert_eq!(under_way.state, State::Degraded);
     assert!(

@@ -11,14 +11,16 @@ use machine_config_core::plan::Undo;
 use machine_config_core::plan::differences::{Difference, DifferenceKind, Kind};
 use machine_config_core::update::resume::{
     OLD_BOOTS, REBOOT_TRIES, WRONG_BOOTS, can_take_back, held, is_on_trial, is_unproven, not_fallen_back,
-    unproven, way_out,
+    recovery_transition, unproven,
 };
-use machine_config_core::update::{Decision, Event, Phase, Record, Trial, not_finalised, resume, verdict};
+use machine_config_core::update::{
+    Decision, Phase, Record, Transition, Trial, after_verification, not_finalized, resume,
+};
 
 use crate::made::{self, Made, NEW, OLD};
 
 /// Moves a fresh record along the events.
-fn record(made: &Made, events: &[Event]) -> Record {
+fn record(made: &Made, events: &[Transition]) -> Record {
     let mut record = made.record();
     for event in events {
         record = record.moved(event, Timestamp::default()).unwrap();
@@ -30,8 +32,8 @@ fn boot(id: &str) -> BootId {
     BootId::new(id).unwrap()
 }
 
-fn reboot() -> Event {
-    Event::Reboot { boot_id: boot("boot-1") }
+fn reboot() -> Transition {
+    Transition::Reboot { boot_id: boot("boot-1") }
 }
 
 /// What is seen in a boot that runs the given image.
@@ -57,17 +59,18 @@ fn without_a_record_the_target_alone_decides() {
     let made = Made::with_image();
     let here = seen(&made, "boot-1", OLD, "origin");
     let (old, new) = (made.from.target(), made.to.target());
-    assert_eq!(resume(None, Some(&old), &here, Some(&old)), Decision::Watch);
-    assert_eq!(resume(None, Some(&old), &here, None), Decision::Watch);
+    assert_eq!(resume(None, Some(&old), &here, Some(&old)), Decision::Idle);
+    assert_eq!(resume(None, Some(&old), &here, None), Decision::Idle);
     assert_eq!(resume(None, Some(&old), &here, Some(&new)), Decision::Begin);
     assert_eq!(resume(None, None, &here, Some(&new)), Decision::Begin);
-    assert_eq!(resume(None, None, &here, None), Decision::Watch);
+    assert_eq!(resume(None, None, &here, None), Decision::Idle);
 }
 
 #[test]
 fn a_record_whose_target_is_committed_only_has_to_end() {
     let made = Made::with_image();
-    let record = record(&made, &[Event::Stage, Event::Apply { first: 1 }, reboot(), Event::Verify]);
+    let record =
+        record(&made, &[Transition::Stage, Transition::Apply { first: 1 }, reboot(), Transition::Verify]);
     let there = seen(&made, "boot-2", NEW, "new");
     let new = made.to.target();
     for wanted in [None, Some(&new), Some(&Made::other())] {
@@ -80,12 +83,12 @@ fn before_the_reboot_an_update_goes_on_or_is_superseded() {
     let made = Made::with_image();
     let here = seen(&made, "boot-1", OLD, "origin");
     let (new, other) = (made.to.target(), Made::other());
-    let apply = Event::Apply { first: 1 };
-    let rows: [(&[Event], Decision); 4] = [
+    let apply = Transition::Apply { first: 1 };
+    let rows: [(&[Transition], Decision); 4] = [
         (&[], Decision::Continue),
-        (&[Event::Stage], Decision::Continue),
-        (&[Event::Stage, Event::Drain], Decision::Continue),
-        (&[Event::Stage, apply.clone()], Decision::Continue),
+        (&[Transition::Stage], Decision::Continue),
+        (&[Transition::Stage, Transition::Drain], Decision::Continue),
+        (&[Transition::Stage, apply.clone()], Decision::Continue),
     ];
     for (events, expected) in rows {
         let record = record(&made, events);
@@ -99,7 +102,7 @@ fn before_the_reboot_an_update_goes_on_or_is_superseded() {
 #[test]
 fn a_deployment_that_the_boot_loader_gave_up_is_not_tried_again() {
     let made = Made::with_image();
-    let record = record(&made, &[Event::Stage, Event::Apply { first: 1 }, reboot()]);
+    let record = record(&made, &[Transition::Stage, Transition::Apply { first: 1 }, reboot()]);
     let mut back = seen(&made, "boot-2", OLD, "origin");
     assert_eq!(
         ask(&record, &back, &made.to.target()),
@@ -125,14 +128,16 @@ fn a_deployment_that_the_boot_loader_gave_up_is_not_tried_again() {
 fn another_boot_in_the_middle_stages_again() {
     let made = Made::with_image();
     let there = seen(&made, "boot-2", OLD, "origin");
-    for events in [vec![Event::Stage, Event::Drain], vec![Event::Stage, Event::Apply { first: 1 }]] {
+    for events in
+        [vec![Transition::Stage, Transition::Drain], vec![Transition::Stage, Transition::Apply { first: 1 }]]
+    {
         assert_eq!(ask(&record(&made, &events), &there, &made.to.target()), Decision::Restage);
     }
-    let staging = record(&made, &[Event::Stage]);
+    let staging = record(&made, &[Transition::Stage]);
     assert_eq!(ask(&staging, &there, &made.to.target()), Decision::Continue);
     // Files outlive a boot: there is nothing to stage.
     let files = Made::with_files();
-    let applying = record(&files, &[Event::Apply { first: 0 }]);
+    let applying = record(&files, &[Transition::Apply { first: 0 }]);
     assert_eq!(ask(&applying, &there, &files.to.target()), Decision::Continue);
 }
 
@@ -141,12 +146,12 @@ fn another_boot_in_the_middle_stages_again() {
 fn a_reboot_by_hand_when_all_is_done_is_the_updates_own() {
     let made = Made::with_image();
     let (new, other) = (made.to.target(), Made::other());
-    let mut all = record(&made, &[Event::Stage, Event::Apply { first: 1 }]);
+    let mut all = record(&made, &[Transition::Stage, Transition::Apply { first: 1 }]);
     let there = seen(&made, "boot-2", NEW, "new");
     // A batch is left: what it writes needs a reboot of its own.
     assert_eq!(ask(&all, &there, &new), Decision::Restage);
     while all.under_way().is_some() {
-        all = all.moved(&Event::BatchDone, Timestamp::default()).unwrap();
+        all = all.moved(&Transition::BatchDone, Timestamp::default()).unwrap();
     }
     assert_eq!(ask(&all, &there, &new), Decision::Verify);
     assert_eq!(ask(&all, &there, &other), Decision::Verify, "nothing is undone under the new OS");
@@ -154,9 +159,9 @@ fn a_reboot_by_hand_when_all_is_done_is_the_updates_own() {
     assert_eq!(ask(&all, &seen(&made, "boot-2", OLD, "origin"), &new), Decision::Restage);
     assert_eq!(ask(&all, &seen(&made, "boot-1", OLD, "origin"), &new), Decision::Continue);
     let files = Made::with_files();
-    let mut all = record(&files, &[Event::Apply { first: 0 }]);
+    let mut all = record(&files, &[Transition::Apply { first: 0 }]);
     while all.under_way().is_some() {
-        all = all.moved(&Event::BatchDone, Timestamp::default()).unwrap();
+        all = all.moved(&Transition::BatchDone, Timestamp::default()).unwrap();
     }
     let (here, there) = (seen(&files, "boot-1", OLD, "origin"), seen(&files, "boot-2", OLD, "origin"));
     assert_eq!(ask(&all, &here, &files.to.target()), Decision::Continue);
@@ -168,11 +173,12 @@ fn a_reboot_by_hand_when_all_is_done_is_the_updates_own() {
 fn a_reboot_that_did_not_happen_is_asked_for_again_a_few_times() {
     let made = Made::with_image();
     let here = seen(&made, "boot-1", OLD, "origin");
-    let mut record = record(&made, &[Event::Stage, Event::Apply { first: 1 }, reboot()]);
+    let mut record = record(&made, &[Transition::Stage, Transition::Apply { first: 1 }, reboot()]);
     // The machine is going down: another target waits until this one is verified.
     assert_eq!(ask(&record, &here, &Made::other()), Decision::Reboot);
     // Reboots that led into the old deployment did happen.
-    (record.reboots, record.unfinalised, record.cuts) = (record.reboots + 3, 1, 2);
+    (record.reboots, record.failed_finalizations, record.interrupted_finalizations) =
+        (record.reboots + 3, 1, 2);
     for _ in 1..REBOOT_TRIES {
         assert_eq!(ask(&record, &here, &made.to.target()), Decision::Reboot);
         record = record.moved(&reboot(), Timestamp::default()).unwrap();
@@ -187,7 +193,7 @@ fn a_reboot_that_did_not_happen_is_asked_for_again_a_few_times() {
 #[test]
 fn a_soft_reboot_shows_in_the_booted_deployment() {
     let made = Made::with_image();
-    let rebooting = record(&made, &[Event::Stage, Event::Apply { first: 1 }, reboot()]);
+    let rebooting = record(&made, &[Transition::Stage, Transition::Apply { first: 1 }, reboot()]);
     let new = made.to.target();
     let there = seen(&made, "boot-1", NEW, "new");
     assert_eq!(ask(&rebooting, &there, &new), Decision::Verify);
@@ -201,16 +207,16 @@ fn a_soft_reboot_shows_in_the_booted_deployment() {
 #[test]
 fn what_the_node_came_up_in_decides_after_the_reboot() {
     let made = Made::with_image();
-    let mut rebooting = record(&made, &[Event::Stage, Event::Apply { first: 1 }, reboot()]);
+    let mut rebooting = record(&made, &[Transition::Stage, Transition::Apply { first: 1 }, reboot()]);
     let new = made.to.target();
     assert_eq!(ask(&rebooting, &seen(&made, "boot-2", NEW, "new"), &new), Decision::Verify);
     let fell_back = seen(&made, "boot-2", OLD, "origin");
     assert_eq!(ask(&rebooting, &fell_back, &new), Decision::Inquire);
     let failed = Finalisation::Failed { said: "error: no space".to_owned() };
     rebooting.came_back(&failed, &boot("boot-2"));
-    assert_eq!(not_finalised(&rebooting, &failed), Decision::Restage);
+    assert_eq!(not_finalized(&rebooting, &failed), Decision::Restage);
     rebooting.came_back(&failed, &boot("boot-3"));
-    let Decision::Fault(fault) = not_finalised(&rebooting, &failed) else { panic!("no fault") };
+    let Decision::Fault(fault) = not_finalized(&rebooting, &failed) else { panic!("no fault") };
     assert_eq!(fault.reason, "DeploymentNotFinalised");
     assert!(
         fault.message.contains("2 times") && fault.message.ends_with("error: no space"),
@@ -229,11 +235,11 @@ fn what_the_node_came_up_in_decides_after_the_reboot() {
 #[test]
 fn a_finalisation_that_was_cut_short_is_not_one_that_failed() {
     let made = Made::with_image();
-    let fresh = record(&made, &[Event::Stage, Event::Apply { first: 1 }, reboot()]);
+    let fresh = record(&made, &[Transition::Stage, Transition::Apply { first: 1 }, reboot()]);
     let failed = Finalisation::Failed { said: "error: no space".to_owned() };
     let untold = Finalisation::Untold { why: "no journal".to_owned() };
     let fault = |record: &Record, ended: &Finalisation| {
-        let decision = not_finalised(record, ended);
+        let decision = not_finalized(record, ended);
         if let Decision::Fault(fault) = decision {
             return Some(fault);
         }
@@ -246,7 +252,7 @@ fn a_finalisation_that_was_cut_short_is_not_one_that_failed() {
         cut.came_back(&Finalisation::CutShort, &here);
         // The process died before it staged again: this boot is counted once.
         cut.came_back(&Finalisation::CutShort, &here);
-        assert_eq!((cut.cuts, cut.unfinalised), (number, 0));
+        assert_eq!((cut.interrupted_finalizations, cut.failed_finalizations), (number, 0));
         assert_eq!(fault(&cut, &Finalisation::CutShort), None, "{number}");
     }
     cut.came_back(&Finalisation::CutShort, &boot("the-last"));
@@ -261,7 +267,7 @@ fn a_finalisation_that_was_cut_short_is_not_one_that_failed() {
         mixed.came_back(&Finalisation::CutShort, &boot("boot-3"));
         assert_eq!(fault(&mixed, &Finalisation::CutShort), None);
         mixed.came_back(second, &boot("boot-4"));
-        assert_eq!((mixed.unfinalised, mixed.cuts), (WRONG_BOOTS, 1));
+        assert_eq!((mixed.failed_finalizations, mixed.interrupted_finalizations), (WRONG_BOOTS, 1));
         let fault = fault(&mixed, second).unwrap();
         assert!(
             fault.message.contains("3 times, as the staged one was not finalised: "),
@@ -275,7 +281,7 @@ fn a_finalisation_that_was_cut_short_is_not_one_that_failed() {
 #[test]
 fn a_file_update_is_verified_in_the_next_boot() {
     let made = Made::with_files();
-    let rebooting = record(&made, &[Event::Apply { first: 0 }, reboot()]);
+    let rebooting = record(&made, &[Transition::Apply { first: 0 }, reboot()]);
     let there = seen(&made, "boot-2", OLD, "origin");
     assert_eq!(ask(&rebooting, &there, &made.to.target()), Decision::Verify);
 }
@@ -294,16 +300,17 @@ fn verification_commits_tries_once_more_or_holds() {
         unrepaired: None,
     };
     let there = seen(&made, "boot-2", NEW, "new");
-    let mut record = record(&made, &[Event::Stage, Event::Apply { first: 1 }, reboot(), Event::Verify]);
+    let mut record =
+        record(&made, &[Transition::Stage, Transition::Apply { first: 1 }, reboot(), Transition::Verify]);
     assert_eq!(ask(&record, &there, &made.to.target()), Decision::Verify);
     assert_eq!(ask(&record, &there, &Made::other()), Decision::Verify);
-    assert_eq!(verdict(&record, &[]), Decision::Commit);
-    assert!(matches!(verdict(&record, std::slice::from_ref(&wrong)), Decision::Replan(_)));
+    assert_eq!(after_verification(&record, &[]), Decision::Commit);
+    assert!(matches!(after_verification(&record, std::slice::from_ref(&wrong)), Decision::Replan(_)));
     // A failed finalisation before is another matter.
-    record.unfinalised = 1;
-    assert!(matches!(verdict(&record, std::slice::from_ref(&wrong)), Decision::Replan(_)));
+    record.failed_finalizations = 1;
+    assert!(matches!(after_verification(&record, std::slice::from_ref(&wrong)), Decision::Replan(_)));
     record.attempts = 1;
-    let Decision::Fault(fault) = verdict(&record, &[wrong]) else { panic!("no fault") };
+    let Decision::Fault(fault) = after_verification(&record, &[wrong]) else { panic!("no fault") };
     assert!(fault.message.contains("/etc/motd"));
     assert!(!can_take_back(&record, &there));
     record.fault = Some(fault);
@@ -319,35 +326,36 @@ fn a_new_deployment_that_failed_is_left_for_the_one_before() {
     let made = Made::with_image();
     let (new, there) = (made.to.target(), seen(&made, "boot-2", NEW, "new"));
     let back = seen(&made, "boot-3", OLD, "origin");
-    let mut record = record(&made, &[Event::Stage, Event::Apply { first: 1 }, reboot(), Event::Verify]);
+    let mut record =
+        record(&made, &[Transition::Stage, Transition::Apply { first: 1 }, reboot(), Transition::Verify]);
     assert!(is_on_trial(&record));
     let fault = unproven(&record, &there, &["a.service is failed".to_owned()], Duration::from_secs(600));
     for words in ["new, the new deployment", "within 600 s: a.service is failed"] {
         assert!(fault.message.contains(words), "{}", fault.message);
     }
-    let fall_back = Event::FallBack { boot_id: boot("boot-2") };
-    assert_eq!(way_out(&record, &there, RollBack::Automatic), Some(fall_back.clone()));
-    assert_eq!(way_out(&record, &there, RollBack::Never), None);
+    let fall_back = Transition::FallBack { boot_id: boot("boot-2") };
+    assert_eq!(recovery_transition(&record, &there, RollBack::Automatic), Some(fall_back.clone()));
+    assert_eq!(recovery_transition(&record, &there, RollBack::Never), None);
     record.fault = Some(fault);
     assert!(is_unproven(&record));
     assert_eq!(ask(&record, &there, &new), Decision::Hold);
-    assert_eq!(ask(&record, &back, &new), Decision::TakeBack, "somebody went back by hand");
+    assert_eq!(ask(&record, &back, &new), Decision::UndoAfterFallback, "somebody went back by hand");
 
     record = record.moved(&fall_back, Timestamp::default()).unwrap();
     for tries in 0..REBOOT_TRIES {
         assert_eq!(record.fallbacks, tries);
         for wanted in [&new, &Made::other()] {
             assert_eq!(ask(&record, &there, wanted), Decision::FallBack);
-            assert_eq!(ask(&record, &back, wanted), Decision::TakeBack);
+            assert_eq!(ask(&record, &back, wanted), Decision::UndoAfterFallback);
         }
         record = record.moved(&reboot(), Timestamp::default()).unwrap();
     }
     let Decision::Fault(fault) = ask(&record, &there, &new) else { panic!("no fault") };
     assert!(fault.message.contains("a.service is failed; falling back to origin failed too: "));
-    assert_eq!(way_out(&record, &there, RollBack::Automatic), Some(Event::Verify));
-    assert_eq!(way_out(&record, &back, RollBack::Never), Some(Event::RollBack));
+    assert_eq!(recovery_transition(&record, &there, RollBack::Automatic), Some(Transition::Verify));
+    assert_eq!(recovery_transition(&record, &back, RollBack::Never), Some(Transition::RollBack));
     assert_eq!(not_fallen_back(&record, "x").reason, "HealthCheckFailed");
-    record = record.moved(&Event::RollBack, Timestamp::default()).unwrap();
+    record = record.moved(&Transition::RollBack, Timestamp::default()).unwrap();
     assert!(!record.undo.is_empty());
 }
 
@@ -355,9 +363,12 @@ fn a_new_deployment_that_failed_is_left_for_the_one_before() {
 #[test]
 fn only_a_deployment_is_on_trial() {
     let files = Made::with_files();
-    let record = record(&files, &[Event::Apply { first: 0 }, reboot(), Event::Verify]);
+    let record = record(&files, &[Transition::Apply { first: 0 }, reboot(), Transition::Verify]);
     assert!(!is_on_trial(&record));
-    assert_eq!(way_out(&record, &seen(&files, "boot-2", OLD, "origin"), RollBack::Automatic), None);
+    assert_eq!(
+        recovery_transition(&record, &seen(&files, "boot-2", OLD, "origin"), RollBack::Automatic),
+        None
+    );
 }
 
 /// A boot menu, or what counts boots, ends a trial too.
@@ -365,18 +376,19 @@ fn only_a_deployment_is_on_trial() {
 fn a_node_that_left_its_trial_holds_the_target() {
     let made = Made::with_image();
     let back = seen(&made, "boot-3", OLD, "origin");
-    let mut record = record(&made, &[Event::Stage, Event::Apply { first: 1 }, reboot(), Event::Verify]);
+    let mut record =
+        record(&made, &[Transition::Stage, Transition::Apply { first: 1 }, reboot(), Transition::Verify]);
     assert_eq!(ask(&record, &back, &made.to.target()), Decision::Verify);
     record.trial = Some(Trial { boot_id: boot("boot-2"), since: 7 });
     let Decision::Fault(fault) = ask(&record, &back, &made.to.target()) else { panic!("no fault") };
     assert_eq!(fault.reason, "HealthCheckFailed");
-    assert_eq!(way_out(&record, &back, RollBack::Automatic), Some(Event::RollBack));
+    assert_eq!(recovery_transition(&record, &back, RollBack::Automatic), Some(Transition::RollBack));
 }
 
 #[test]
 fn a_wrong_host_without_a_reboot_is_taken_back_at_once() {
     let made = Made::with_files();
-    let record = record(&made, &[Event::Apply { first: 0 }, Event::Verify]);
+    let record = record(&made, &[Transition::Apply { first: 0 }, Transition::Verify]);
     let wrong = Difference {
         kind: Kind::Unit,
         target: "a.service".to_owned(),
@@ -386,7 +398,7 @@ fn a_wrong_host_without_a_reboot_is_taken_back_at_once() {
         diff: None,
         unrepaired: None,
     };
-    assert!(matches!(verdict(&record, &[wrong]), Decision::Fault(_)));
+    assert!(matches!(after_verification(&record, &[wrong]), Decision::Fault(_)));
     assert!(can_take_back(&record, &seen(&made, "boot-1", OLD, "origin")));
 }
 
@@ -394,12 +406,13 @@ fn a_wrong_host_without_a_reboot_is_taken_back_at_once() {
 fn a_roll_back_ends_before_anything_else_begins() {
     let made = Made::with_image();
     let here = seen(&made, "boot-1", OLD, "origin");
-    let mut record = record(&made, &[Event::Stage, Event::Apply { first: 1 }, Event::RollBack]);
+    let mut record =
+        record(&made, &[Transition::Stage, Transition::Apply { first: 1 }, Transition::RollBack]);
     assert!(!record.undo.is_empty());
     assert_eq!(ask(&record, &here, &Made::other()), Decision::Continue);
     while !record.is_undone() {
         assert_eq!(ask(&record, &here, &made.to.target()), Decision::Continue);
-        record = record.moved(&Event::UndoDone, Timestamp::default()).unwrap();
+        record = record.moved(&Transition::UndoDone, Timestamp::default()).unwrap();
     }
     assert_eq!(ask(&record, &here, &made.to.target()), Decision::Hold);
     assert_eq!(ask(&record, &here, &Made::other()), Decision::Archive);
@@ -410,14 +423,14 @@ fn a_roll_back_ends_before_anything_else_begins() {
 #[test]
 fn an_update_is_taken_back_in_reverse_order() {
     let made = Made::with_image();
-    let undone = |events: &[Event]| {
+    let undone = |events: &[Transition]| {
         let mut record = record(&made, events);
-        record = record.moved(&Event::RollBack, Timestamp::default()).unwrap();
+        record = record.moved(&Transition::RollBack, Timestamp::default()).unwrap();
         record.undo
     };
     assert_eq!(undone(&[]), []);
-    assert_eq!(undone(&[Event::Stage]), [Undo::UnstageOs]);
-    let all = undone(&[Event::Stage, Event::Apply { first: 1 }, reboot()]);
+    assert_eq!(undone(&[Transition::Stage]), [Undo::UnstageOs]);
+    let all = undone(&[Transition::Stage, Transition::Apply { first: 1 }, reboot()]);
     let batches: Vec<usize> = all
         .iter()
         .map(|undo| match undo {

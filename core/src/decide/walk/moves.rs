@@ -13,7 +13,7 @@ use crate::plan::differences::differences;
 use crate::plan::plan;
 use crate::update::ending::Ask;
 use crate::update::resume::unproven;
-use crate::update::{Begun, Event, Phase, Record, StagedOs, Trial};
+use crate::update::{Begun, Phase, Record, StagedOs, Transition, Trial};
 
 /// What may happen to a world besides the agent's own next action.
 pub(super) fn misfortunes(world: &World) -> Vec<World> {
@@ -76,10 +76,10 @@ fn outcomes(world: &World, action: Action, rules: &Rules) -> Vec<Outcome> {
         Action::Wait(how) => return wait(good, bad, how),
         Action::Resume => good.record.as_mut().unwrap().boot_id = world.boot_id(),
         Action::Move(event) => good.moved(&event),
-        Action::Supersede | Action::TakeBack => good.moved(&Event::RollBack),
+        Action::Supersede | Action::TakeBack => good.moved(&Transition::RollBack),
         Action::Restage => {
             good.record.as_mut().unwrap().boot_id = world.boot_id();
-            good.moved(&Event::Stage);
+            good.moved(&Transition::Stage);
         }
         Action::Fail(fault, way) => good.fail(fault, way.as_ref()),
         Action::Replan(_) => {
@@ -144,13 +144,13 @@ fn carry_out(mut good: World, bad: Option<World>) -> Vec<Outcome> {
     let record = good.record.as_ref().unwrap();
     let is_undo = matches!(record.phase, Phase::RollingBack { .. });
     if is_undo {
-        good.moved(&Event::UndoDone);
+        good.moved(&Transition::UndoDone);
         if good.record.as_ref().unwrap().is_undone() {
             (good.there.files, good.staged) = (from.files, None);
         }
     } else {
         good.there.files = to.files;
-        good.moved(&Event::BatchDone);
+        good.moved(&Transition::BatchDone);
     }
     good.answers = Answers::default();
     let mut all = vec![(None, good)];
@@ -171,7 +171,7 @@ fn reboot(mut good: World, bad: Option<World>) -> Vec<Outcome> {
     let asked = |world: &mut World| {
         let boot_id = world.boot_id();
         world.record.as_mut().unwrap().reboot_left = None;
-        world.moved(&Event::Reboot { boot_id });
+        world.moved(&Transition::Reboot { boot_id });
         world.memory.down = Down::asked(world.now);
         world.answers = Answers::default();
     };

@@ -14,7 +14,7 @@ use crate::model::machineconfig::MachineConfig;
 use crate::model::observation::{Booted, EmbeddedConfig, Finalisation, LocalPackages, ObservedOs, Staged};
 use crate::model::policy::DisruptionPolicy;
 use crate::model::{BootId, FaultClass, HostSpec, ImageRef, NodeSettings, Observation, Timestamp};
-use crate::update::{Event, Fault, Phase, Record};
+use crate::update::{Fault, Phase, Record, Transition};
 
 /// Its name draws how long waits are.
 pub(super) const NODE: &str = "worker-0";
@@ -188,7 +188,7 @@ impl World {
         decide(&inputs, &mut self.memory)
     }
 
-    pub(super) fn moved(&mut self, event: &Event) {
+    pub(super) fn moved(&mut self, event: &Transition) {
         let record = self.record.as_ref().unwrap();
         self.record = Some(record.moved(event, Timestamp::default()).unwrap());
     }
@@ -232,7 +232,7 @@ impl World {
         self
     }
 
-    pub(super) fn fail(&mut self, fault: Fault, way: Option<&Event>) {
+    pub(super) fn fail(&mut self, fault: Fault, way: Option<&Transition>) {
         self.record.as_mut().unwrap().blame(fault, Timestamp::default());
         if let Some(way) = way {
             self.moved(way);
@@ -252,7 +252,13 @@ impl World {
             let is_back = record.origin.as_deref() == Some(&*format!("deployment-{}", self.deployment));
             let ids = (this(&record.boot_id), record.reboot_left.as_ref().is_some_and(this), is_back);
             let trial = record.trial.as_ref().is_some_and(|trial| this(&trial.boot_id));
-            let counts = (record.reboots, record.fallbacks, record.attempts, record.unfinalised, record.cuts);
+            let counts = (
+                record.reboots,
+                record.fallbacks,
+                record.attempts,
+                record.failed_finalizations,
+                record.interrupted_finalizations,
+            );
             let fault = record.fault.as_ref().map(|fault| fault.reason.clone());
             let flags = (record.drained, record.draining.is_some(), trial, record.undo.len());
             let names =
