@@ -44,7 +44,7 @@
 //! disagree. *plan*: ordered *steps*, and what follows them. *batch*: neighbouring steps that are carried out and
 //! recorded together. *record*: an update in progress. *phase*: where it is. *intent*: the permission for one batch.
 //! *originals*: what a batch replaced. *fault*: what went wrong, with its class and the next step. *drift*: differences
-//! on an idle node. *occurrence*: what happened, told as an event. *link*: the way to the API server.
+//! on an idle node. *event*: what happened, sent to the cluster. *link*: the way to the API server.
 //!
 //! # Decisions
 //! 1. Steps are recorded by batch, not one by one: all contents of a batch are staged side by side, synced in parallel,

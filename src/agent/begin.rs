@@ -13,7 +13,7 @@ use crate::plan::drift::unresolved;
 use crate::plan::listing::listed;
 use crate::plan::reconcilable::FORCE_FILE;
 use crate::plan::{Batch, Plan, explain, plan, seen_origin};
-use crate::report::Occurrence;
+use crate::report::Event;
 use crate::telemetry::metrics::Worked;
 use crate::update::Record;
 use crate::update::ending::what_ends;
@@ -111,7 +111,7 @@ impl<C: ControlPlane> Agent<C> {
         self.journal.begin(record, &stored)?;
         self.answered();
         if let Some(changes) = changes {
-            self.control.tell(&Occurrence::OsUpdateStarted { changes }).await;
+            self.control.tell(&Event::OsUpdateStarted { changes }).await;
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ use crate::model::observation::Finalisation;
 use crate::model::text::chain;
 use crate::model::{Observation, message};
 use crate::plan::differences::{Difference, differences};
-use crate::report::{Health, Occurrence, Progress, report};
+use crate::report::{Event, LoopState, Progress, report};
 use crate::update::resume::NOT_FINALISED;
 use crate::update::{Begun, Phase, Record, Transition};
 
@@ -184,7 +184,7 @@ impl<C: ControlPlane> Agent<C> {
                 MCA_CONFIG = %config,
                 "{cause}; staging it again"
             );
-            self.control.tell(&Occurrence::FailedFinalization { cause }).await;
+            self.control.tell(&Event::FailedFinalization { cause }).await;
         }
         let boot_id = pass.seen.boot_id.clone();
         self.journal.note(|record| record.boot_id = boot_id)?;
@@ -223,7 +223,7 @@ enum Carried {
 }
 
 /// Tells what the batch under way waits for, once.
-fn tell_wait(health: &mut Health, what: Option<&str>) {
+fn tell_wait(health: &mut LoopState, what: Option<&str>) {
     if let Some(what) = what.filter(|what| health.waiting.as_deref() != Some(what)) {
         info!(MESSAGE_ID = message::WAITING, "Waiting for {what}");
     }

@@ -1,7 +1,7 @@
 //! Since when something is wrong.
 
 use crate::model::Timestamp;
-use crate::report::Health;
+use crate::report::LoopState;
 use crate::update::Fault;
 
 /// What was wrong at the last report. Another fault has another time.
@@ -13,7 +13,7 @@ pub(super) struct Dated {
 
 impl Dated {
     /// Notes since when what is wrong is wrong.
-    pub(super) fn date(&mut self, health: &mut Health, now: Timestamp) {
+    pub(super) fn date(&mut self, health: &mut LoopState, now: Timestamp) {
         if self.fault != health.fault {
             self.fault.clone_from(&health.fault);
             health.fault_since = health.fault.as_ref().map(|_| now);

@@ -29,7 +29,7 @@ use crate::plan::differences::{Difference, DifferenceKind, Kind, differences};
 use crate::plan::drift::{diff, drift};
 use crate::plan::listing::listed;
 use crate::plan::repair::repair;
-use crate::report::Occurrence;
+use crate::report::Event;
 use crate::update::Record;
 
 /// What libostree and its front ends change with every deployment.
@@ -115,7 +115,7 @@ impl<C: ControlPlane> Agent<C> {
             return;
         }
         // Contents stay on the node: more people read events than files of nodes.
-        self.control.tell(&Occurrence::Drift { cause: listed(drift) }).await;
+        self.control.tell(&Event::Drift { cause: listed(drift) }).await;
     }
 
     /// Watches everything of a spec that can drift, before the host is looked at for it. Returns true if the watch is new.

@@ -11,7 +11,7 @@ use crate::host::Host;
 use crate::journal::Journal;
 use crate::model::backoff::Backoff;
 use crate::model::{ManagedPath, message};
-use crate::report::Health;
+use crate::report::LoopState;
 use crate::update::Fault;
 
 /// The duties, with the time of their next try.
@@ -46,18 +46,18 @@ impl OnDuty {
     }
 
     /// Does them between two steps of an update, or without one: also what needs to know the configs.
-    pub(super) fn attend(&mut self, host: &Host, journal: &Journal, health: &mut Health) {
+    pub(super) fn attend(&mut self, host: &Host, journal: &Journal, health: &mut LoopState) {
         let attended = self.duties.attend(host, || managed(journal));
         self.account(attended, health);
     }
 
     /// Does what can be done while a step is under way and the journal is its own.
-    pub(super) fn attend_meanwhile(&mut self, host: &Host, health: &mut Health) {
+    pub(super) fn attend_meanwhile(&mut self, host: &Host, health: &mut LoopState) {
         let attended = self.duties.attend(host, || None);
         self.account(attended, health);
     }
 
-    fn account(&mut self, attended: Attended, health: &mut Health) {
+    fn account(&mut self, attended: Attended, health: &mut LoopState) {
         if attended.synced.is_some() {
             health.trust = attended.synced;
         }

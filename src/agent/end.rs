@@ -9,7 +9,7 @@ use crate::journal::Outcome;
 use crate::model::text::{chain, counted};
 use crate::model::{Observation, message};
 use crate::plan::{Batch, Op, PostActions, ServiceVerb};
-use crate::report::Occurrence;
+use crate::report::Event;
 use crate::telemetry::metrics::Worked;
 use crate::update::record::StagedOs;
 use crate::update::resume::BOOT_FAILED;
@@ -42,10 +42,10 @@ impl<C: ControlPlane> Agent<C> {
     async fn tell_services(&mut self, record: &Record) {
         match record.plan.after().clone() {
             PostActions::Nothing if record.is_repair() => {}
-            PostActions::Nothing => self.control.tell(&Occurrence::SkipReboot).await,
+            PostActions::Nothing => self.control.tell(&Event::SkipReboot).await,
             PostActions::Services { actions } => {
                 for action in actions {
-                    self.control.tell(&Occurrence::Service { action }).await;
+                    self.control.tell(&Event::Service { action }).await;
                 }
             }
             PostActions::Reboot { .. } => {}
@@ -126,7 +126,7 @@ impl<C: ControlPlane> Agent<C> {
             } else {
                 ServiceVerb::Reload
             };
-            self.control.tell(&Occurrence::FailedService { verb, cause: fault.message.clone() }).await;
+            self.control.tell(&Event::FailedService { verb, cause: fault.message.clone() }).await;
         }
     }
 

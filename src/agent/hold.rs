@@ -6,7 +6,7 @@ use super::{Agent, AgentError, Until};
 use crate::control::{ControlError, ControlPlane};
 use crate::model::text::chain;
 use crate::model::{ModelError, message};
-use crate::report::Occurrence;
+use crate::report::Event;
 use crate::update::ending::what_ends;
 use crate::update::{Fault, Record};
 
@@ -34,13 +34,13 @@ impl<C: ControlPlane> Agent<C> {
     /// Tells why an update was not begun: once for each cause.
     async fn tell_refusal(&mut self, error: &AgentError) {
         let cause = chain(error);
-        let occurrence = match error {
+        let event = match error {
             AgentError::Irreconcilable(_) | AgentError::Config(ModelError::Unreachable { .. }) => {
-                Occurrence::FailedToReconcile { cause: cause.clone() }
+                Event::FailedToReconcile { cause: cause.clone() }
             }
-            AgentError::Drifted { .. } => Occurrence::PreflightDrift { cause: cause.clone() },
+            AgentError::Drifted { .. } => Event::PreflightDrift { cause: cause.clone() },
             AgentError::Control(ControlError::NotCordoned { .. }) => {
-                Occurrence::FailedToDrain { cause: cause.clone() }
+                Event::FailedToDrain { cause: cause.clone() }
             }
             AgentError::Journal(_)
             | AgentError::Observe(_)
@@ -50,7 +50,7 @@ impl<C: ControlPlane> Agent<C> {
             | AgentError::Config(_) => return,
         };
         if self.told_fault.as_ref() != Some(&cause) {
-            self.control.tell(&occurrence).await;
+            self.control.tell(&event).await;
             self.told_fault = Some(cause);
         }
     }

@@ -8,7 +8,7 @@ use crate::host::Host;
 use crate::journal::Journal;
 use crate::model::{HostSpec, NodeSettings, Observation};
 use crate::observe::{machine, managed};
-use crate::report::Health;
+use crate::report::LoopState;
 use crate::telemetry::Telemetry;
 
 use super::dated::Dated;
@@ -30,7 +30,7 @@ pub struct Agent<C> {
     pub(super) stop: Stop,
     pub(super) until: Until,
     pub(super) reboots: Reboots,
-    pub(super) health: Health,
+    pub(super) health: LoopState,
     pub(super) node_settings: NodeSettings,
     pub(super) settings: Reread,
     pub(super) hinted: Option<String>,
@@ -77,7 +77,7 @@ impl<C: ControlPlane> Agent<C> {
         node: &str,
     ) -> Self {
         let since = host.clock.now();
-        let health = Health { node: node.to_owned(), since, ..Health::default() };
+        let health = LoopState { node: node.to_owned(), since, ..LoopState::default() };
         Self {
             host,
             journal,
@@ -109,7 +109,7 @@ impl<C: ControlPlane> Agent<C> {
     }
 
     /// Returns what is known beside the record; `apply` tells its caller.
-    pub fn health(&self) -> &Health {
+    pub fn health(&self) -> &LoopState {
         &self.health
     }
 

@@ -25,7 +25,7 @@ use crate::host::systemd::ServiceOutcome;
 use crate::model::node_settings::SoftReboot as Wish;
 use crate::model::text::chain;
 use crate::model::{Observation, UnitName, message};
-use crate::report::Occurrence;
+use crate::report::Event;
 use crate::update::{Phase, Record, Transition};
 
 /// Where the deployment is mounted that a soft reboot starts (systemd-soft-reboot.service(8)).
@@ -131,7 +131,7 @@ impl<C: ControlPlane> Agent<C> {
         };
         info!(MESSAGE_ID = message::REBOOT, MCA_UPDATE = %record.id, MCA_CONFIG = %config, "{why}");
         self.publish().await;
-        self.control.tell(&Occurrence::Reboot { why: why.clone() }).await;
+        self.control.tell(&Event::Reboot { why: why.clone() }).await;
         self.control.flush().await;
         let kind = self.kind(record, seen).await?;
         if kind == RebootKind::Whole {

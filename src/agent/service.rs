@@ -6,7 +6,7 @@ use super::hold::log_fault;
 use super::{Agent, AgentError, Reread};
 use crate::control::ControlPlane;
 use crate::model::{FileMode, message};
-use crate::report::{LinkDown, NodeReport, State, report};
+use crate::report::{LinkDown, NodeReport, NodeState, report};
 use crate::update::ending::Ask;
 
 /// The hint's file: `pam_motd(8)` shows what is in the directory at each login.
@@ -141,9 +141,9 @@ fn link_hint(report: &NodeReport) -> String {
 /// Returns the hint's text, which is empty for a node that is well.
 fn hint(report: &NodeReport) -> String {
     let state = match report.state {
-        State::Done | State::Working => return link_hint(report),
-        State::Degraded => "Degraded",
-        State::Unreconcilable => "Unreconcilable",
+        NodeState::Done | NodeState::Working => return link_hint(report),
+        NodeState::Degraded => "Degraded",
+        NodeState::Unreconcilable => "Unreconcilable",
     };
     let why: String = report.reason.chars().take(HINT_LIMIT).collect();
     let cut = if why.len() < report.reason.len() { "..." } else { "" };

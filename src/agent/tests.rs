@@ -25,7 +25,7 @@ use crate::host::systemd::tests::peers;
 use crate::host::{FailPoints, Host, HostError, Root};
 use crate::model::observation::{Booted, EmbeddedConfig, LocalPackages, ObservedOs};
 use crate::model::{ConfigName, FaultClass, Target, message};
-use crate::report::{NodeReport, State};
+use crate::report::{NodeReport, NodeState};
 
 /// Far longer than any of this takes.
 const LIMIT: Duration = Duration::from_secs(90);
@@ -64,7 +64,7 @@ async fn until(desk: &Desk, agent: &mut Agent<Desk>, what: &str, meant: impl Fn(
 
 fn is_done(config: &'static str) -> impl Fn(&NodeReport) -> bool {
     move |report| {
-        report.state == State::Done
+        report.state == NodeState::Done
             && report.current_config.as_ref().is_some_and(|name| name.as_str() == config)
     }
 }
@@ -88,7 +88,7 @@ impl Scene {
         // A service that failed does its work again once that is told.
         let (reports, mended) = (Rc::clone(&desk.reports), double.clone());
         desk.at_report = Rc::new(move || {
-            if reports.borrow().last().is_some_and(|last| last.state == State::Degraded) {
+            if reports.borrow().last().is_some_and(|last| last.state == NodeState::Degraded) {
                 mended.state().jobs.result = "done";
             }
         });
@@ -159,7 +159,8 @@ async fn a_service_that_fails_takes_the_update_back() {
         let mut scene = Scene::set(path).await;
         scene.double.state().jobs.result = "failed";
         let cause = format!("{job} ended with \"failed\"");
-        let failed = |report: &NodeReport| report.state == State::Degraded && report.reason.contains(&cause);
+        let failed =
+            |report: &NodeReport| report.state == NodeState::Degraded && report.reason.contains(&cause);
         let at = scene.at(path);
         let back = |report: &NodeReport| failed(report) && report.phase == "Idle" && !at.exists();
         until(&scene.desk, &mut scene.agent, "the old config", back).await;
@@ -282,7 +283,7 @@ async fn every_phase_is_a_line_of_the_journal() {
     };
     let os =
         Played { pulled: Box::new(move || Box::pin(async move { failed() })), ..Played::running(image("a")) };
-    let degraded = |report: &NodeReport| report.state == State::Degraded && report.phase == "Idle";
+    let degraded = |report: &NodeReport| report.state == NodeState::Degraded && report.phase == "Idle";
     until(&desk, &mut agent(os), "the failed pull", degraded).await;
     let image_text = wanted.to_string();
     assert_eq!(lines.phases("rendered-b", Some(&image_text)), ["planned", "staging", "rolling-back"]);

@@ -12,7 +12,7 @@ use crate::decide::action::Meanwhile;
 use crate::decide::answer::Answer;
 use crate::model::message;
 use crate::plan::Drain;
-use crate::report::Occurrence;
+use crate::report::Event;
 use crate::update::{Begun, Phase, Record, Transition};
 
 impl<C: ControlPlane> Agent<C> {
@@ -23,13 +23,13 @@ impl<C: ControlPlane> Agent<C> {
         }
         if record.first_applied() > 0 {
             let image = record.to.image.clone();
-            self.control.tell(&Occurrence::OsUpdateStaged { image }).await;
+            self.control.tell(&Event::OsUpdateStaged { image }).await;
         }
         if *event == Transition::Drain {
-            self.control.tell(&Occurrence::Cordon).await;
-            self.control.tell(&Occurrence::Drain).await;
+            self.control.tell(&Event::Cordon).await;
+            self.control.tell(&Event::Drain).await;
         } else if record.plan.drain() != Drain::NotNeeded {
-            self.control.tell(&Occurrence::DrainSkipped).await;
+            self.control.tell(&Event::DrainSkipped).await;
         }
     }
 
@@ -60,7 +60,7 @@ impl<C: ControlPlane> Agent<C> {
         match &released {
             Released::Yes => self.answered(),
             Released::Again => {
-                self.control.tell(&Occurrence::Uncordon { config: committed.config }).await;
+                self.control.tell(&Event::Uncordon { config: committed.config }).await;
                 self.answered();
             }
             Released::Waiting { why } => self.unanswered(why),
@@ -90,8 +90,8 @@ impl<C: ControlPlane> Agent<C> {
                 let cause = fault.message.clone();
                 self.health.fault = Some(fault);
                 self.tell_late(&match answer {
-                    Answer::Drain => Occurrence::FailedToDrain { cause },
-                    Answer::Release => Occurrence::FailedToUncordon { cause },
+                    Answer::Drain => Event::FailedToDrain { cause },
+                    Answer::Release => Event::FailedToUncordon { cause },
                 })
                 .await;
             }
@@ -102,12 +102,12 @@ impl<C: ControlPlane> Agent<C> {
     }
 
     /// Tells once that an answer is late.
-    async fn tell_late(&mut self, occurrence: &Occurrence) {
+    async fn tell_late(&mut self, event: &Event) {
         if !std::mem::replace(&mut self.told_late, true) {
             if let Some(fault) = &self.health.fault {
                 log_fault(fault, None, self.until);
             }
-            self.control.tell(occurrence).await;
+            self.control.tell(event).await;
         }
     }
 }

@@ -27,7 +27,7 @@ use crate::host::watch::{Watch, Watched};
 use crate::model::machineconfig::{self, MachineConfig};
 use crate::model::policy::{self, DisruptionPolicy};
 use crate::model::{ConfigName, FileMode, ImageRef, ModelError, Target, short};
-use crate::report::{NodeReport, Occurrence};
+use crate::report::{Event, NodeReport};
 
 /// Two names and some comments.
 const MAX_TARGET_BYTES: u64 = 64 * 1024;
@@ -191,7 +191,7 @@ impl ControlPlane for Directory {
         Ok(Released::Yes)
     }
 
-    async fn tell(&mut self, _occurrence: &Occurrence) {}
+    async fn tell(&mut self, _event: &Event) {}
 
     async fn publish(&mut self, report: &NodeReport) -> Result<(), ControlError> {
         self.write_report(report)

@@ -13,7 +13,7 @@ mod error;
 use crate::model::machineconfig::MachineConfig;
 use crate::model::policy::DisruptionPolicy;
 use crate::model::{ConfigName, Target};
-use crate::report::{LinkDown, NodeReport, Occurrence};
+use crate::report::{Event, LinkDown, NodeReport};
 
 pub use crate::decide::answer::{Drained, Released};
 pub use error::ControlError;
@@ -77,7 +77,7 @@ pub trait ControlPlane {
     fn release(&mut self, committed: &Target) -> impl Future<Output = Result<Released, ControlError>>;
 
     /// Tells what happened. Nobody waits until it has reached whom it is for: see [`ControlPlane::flush`].
-    fn tell(&mut self, occurrence: &Occurrence) -> impl Future<Output = ()>;
+    fn tell(&mut self, event: &Event) -> impl Future<Output = ()>;
 
     /// Waits until what was told has reached whom it is for, or can't now. Bounded in time. Nothing is queued by default.
     fn flush(&mut self) -> impl Future<Output = ()> {

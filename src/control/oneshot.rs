@@ -4,7 +4,7 @@ use super::{ControlError, ControlPlane, Drained, Released};
 use crate::model::machineconfig::MachineConfig;
 use crate::model::policy::DisruptionPolicy;
 use crate::model::{ConfigName, ImageRef, Target};
-use crate::report::{NodeReport, Occurrence};
+use crate::report::{Event, NodeReport};
 
 /// One target.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl ControlPlane for OneShot {
         Ok(Released::Yes)
     }
 
-    async fn tell(&mut self, _occurrence: &Occurrence) {}
+    async fn tell(&mut self, _event: &Event) {}
 
     async fn publish(&mut self, _report: &NodeReport) -> Result<(), ControlError> {
         Ok(())

@@ -15,7 +15,7 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;
 
 use crate::model::Timestamp;
-use crate::report::{NodeReport, State};
+use crate::report::{NodeReport, NodeState};
 
 /// Pairs of a label's name and its value.
 type Labels = Vec<(&'static str, String)>;
@@ -117,7 +117,7 @@ impl Metrics {
             (true | false, _) => {}
         }
         let labels = match (report.state, &report.current_config, &report.fault) {
-            (State::Done, Some(config), _) => {
+            (NodeState::Done, Some(config), _) => {
                 let image = report.current_image.as_ref().map(|image| format!(" / Image: {image}"));
                 vec![
                     ("config", format!("MachineConfig: {config}{}", image.unwrap_or_default())),
@@ -125,7 +125,11 @@ impl Metrics {
                 ]
             }
             (_, _, Some(fault)) => vec![("config", String::new()), ("err", fault.reason.clone())],
-            (State::Done | State::Working | State::Degraded | State::Unreconcilable, _, None) => return,
+            (
+                NodeState::Done | NodeState::Working | NodeState::Degraded | NodeState::Unreconcilable,
+                _,
+                None,
+            ) => return,
         };
         only(&self.update_state, &labels, at);
     }
@@ -252,7 +256,7 @@ fn shown(
 mod tests {
     use super::*;
     use crate::model::FaultClass;
-    use crate::report::{Health, report};
+    use crate::report::{LoopState, report};
     use crate::update::Fault;
 
     fn series<'a>(text: &'a str, name: &str) -> Vec<&'a str> {
@@ -263,14 +267,14 @@ mod tests {
     fn one_series_tells_the_state() {
         let metrics = Metrics::new(HostLabels::parse("ID=rhcos\nVERSION_ID=\"9.6\"\n"), Vec::new());
         let at = |seconds: u64| Timestamp::from_micros(seconds * 1_000_000);
-        metrics.report(&report(None, &Health::default()), at(100));
+        metrics.report(&report(None, &LoopState::default()), at(100));
         let fault = Fault {
             class: FaultClass::Degraded,
             reason: "ConfigDrift".to_owned(),
             message: "m".to_owned(),
             next: "n".to_owned(),
         };
-        let drifted = report(None, &Health { fault: Some(fault), ..Health::default() });
+        let drifted = report(None, &LoopState { fault: Some(fault), ..LoopState::default() });
         metrics.report(&drifted, at(200));
         metrics.report(&drifted, at(300));
         let text = metrics.text();
@@ -280,7 +284,7 @@ mod tests {
             series(&text, "mcd_host_os_and_version"),
             ["mcd_host_os_and_version{os=\"RHCOS\",version=\"9.6\"} 1"]
         );
-        metrics.report(&report(None, &Health::default()), at(400));
+        metrics.report(&report(None, &LoopState::default()), at(400));
         assert_eq!(series(&metrics.text(), "mcd_config_drift"), ["mcd_config_drift 0"]);
         assert!(metrics.text().ends_with("# EOF\n"));
     }

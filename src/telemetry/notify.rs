@@ -9,7 +9,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::report::{NodeReport, State};
+use crate::report::{NodeReport, NodeState};
 
 /// The manager that started the agent, when there is one.
 #[derive(Debug, Default)]
@@ -83,9 +83,9 @@ fn line(report: &NodeReport) -> String {
     let percent = percent.map(|percent| format!(", {percent} %")).unwrap_or_default();
     let waits = report.waiting.as_ref().map(|what| format!("; waits for {what}")).unwrap_or_default();
     match report.state {
-        State::Done => format!("Done: {config}"),
-        State::Working => format!("Working: {} for {config}{percent}{waits}", report.phase),
-        State::Degraded | State::Unreconcilable => format!("{:?}: {}", report.state, report.reason),
+        NodeState::Done => format!("Done: {config}"),
+        NodeState::Working => format!("Working: {} for {config}{percent}{waits}", report.phase),
+        NodeState::Degraded | NodeState::Unreconcilable => format!("{:?}: {}", report.state, report.reason),
     }
 }
 

@@ -11,7 +11,7 @@ use crate::drifting::mutations::{
 };
 use crate::node;
 use machine_config_agent::agent::End;
-use machine_config_agent::report::{NodeReport, State};
+use machine_config_agent::report::{NodeReport, NodeState};
 use serde_json::json;
 
 /// FIL-007, FIL-008, MCD-166, MCD-168, MCD-169, MCD-178, MCD-179, MCD-180, MCD-182, CRA-010: each change by hand is
@@ -307,7 +307,9 @@ async fn what_is_to_be_repaired_is_repaired() {
                 scene.pass_time(1);
                 let updates = fs::read_dir(scene.at(&format!("{}/history", node::STATE))).unwrap().count();
                 change(scene);
-                scene.until(name, |report| report.update.is_some() && report.state == State::Working).await;
+                scene
+                    .until(name, |report| report.update.is_some() && report.state == NodeState::Working)
+                    .await;
                 scene.until_done("rendered-a").await;
                 let now = fs::read_dir(scene.at(&format!("{}/history", node::STATE))).unwrap().count();
                 assert_eq!(now, updates + 1, "{name}: a repair is an update in the history");
@@ -405,7 +407,7 @@ async fn a_clock_that_is_set_back_hides_no_drift() {
             scene.pass_time(11);
             scene.write(APP, "second, of another length\n");
             let other =
-                |report: &NodeReport| report.state == State::Degraded && report.reason != first.reason;
+                |report: &NodeReport| report.state == NodeState::Degraded && report.reason != first.reason;
             scene.until("other details", other).await;
         })
         .await;

@@ -11,7 +11,7 @@ use machine_config_agent::agent::End;
 use machine_config_agent::host::power::{RebootKind, Rebooting, Shutdowns, Supervised};
 use machine_config_agent::host::{BoxFuture, FailPoints, Host, HostError, Power, Root};
 use machine_config_agent::model::{BootId, FaultClass};
-use machine_config_agent::report::State;
+use machine_config_agent::report::NodeState;
 
 /// Fails for this cause, and for none after it.
 fn once(cause: &'static str) -> impl Fn() -> Ended {
@@ -119,10 +119,10 @@ async fn services_that_end_in_the_own_shutdown_are_no_fault() {
     {
         let reports = desk.reports.borrow();
         assert_eq!(reports.last().unwrap().phase, "Rebooting");
-        let faulty = reports.iter().find(|report| report.state != State::Working);
+        let faulty = reports.iter().find(|report| report.state != NodeState::Working);
         assert!(faulty.is_none(), "{faulty:#?}");
     }
     let ended = tokio::time::timeout(Duration::from_secs(600), Box::pin(agent.run())).await;
     assert!(ended.is_err(), "{ended:?}");
-    assert!(desk.reports.borrow().iter().any(|report| report.state == State::Degraded));
+    assert!(desk.reports.borrow().iter().any(|report| report.state == NodeState::Degraded));
 }

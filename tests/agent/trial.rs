@@ -15,7 +15,7 @@ use machine_config_agent::host::{FailPoints, Host, HostError, Root};
 use machine_config_agent::model::node_settings::{HealthRules, RollBack};
 use machine_config_agent::model::observation::ObservedOs;
 use machine_config_agent::model::{ConfigName, NodeSettings, Target};
-use machine_config_agent::report::{NodeReport, Occurrence, State};
+use machine_config_agent::report::{Event, NodeReport, NodeState};
 use machine_config_agent::update::{Phase, Record};
 
 const CHECK: &str = "/etc/machine-config-agent/health.d/10-app";
@@ -133,7 +133,7 @@ impl Story {
         for _ in 0..2 {
             assert_eq!(self.run().await, End::Settled);
             let report = self.report();
-            assert_eq!((report.state, report.phase.as_str()), (State::Degraded, "Idle"), "{report:#?}");
+            assert_eq!((report.state, report.phase.as_str()), (NodeState::Degraded, "Idle"), "{report:#?}");
             assert!(report.reason.starts_with("HealthCheckFailed: "), "{}", report.reason);
             for word in words {
                 assert!(report.reason.contains(word), "{word}: {}", report.reason);
@@ -150,7 +150,7 @@ async fn a_healthy_deployment_is_committed() {
     story.put(UP, "");
     story.switch().await;
     assert_eq!(story.run().await, End::Settled);
-    assert_eq!(story.report().state, State::Done);
+    assert_eq!(story.report().state, NodeState::Done);
     assert!(story.record().is_none() && story.back.borrow().is_empty());
 }
 
@@ -163,7 +163,7 @@ async fn one_that_does_not_prove_itself_is_left_for_the_one_before() {
     let record = story.record().unwrap();
     assert!(matches!(record.phase, Phase::FallingBack { .. }) && record.fallbacks == 1);
     assert_eq!(story.report().phase, "FallingBack");
-    let told: Vec<String> = story.desk.told.borrow().iter().map(Occurrence::message).collect();
+    let told: Vec<String> = story.desk.told.borrow().iter().map(Event::message).collect();
     assert!(told.iter().any(|text| text.contains("into its deployment before")), "{told:?}");
 
     // Back there: undone, told, held; a restart changes nothing.
@@ -179,7 +179,7 @@ async fn one_that_does_not_prove_itself_is_left_for_the_one_before() {
     story.boot(4, "c", "os-3.0");
     story.put(UP, "");
     assert_eq!(story.run().await, End::Settled);
-    assert_eq!(story.report().state, State::Done);
+    assert_eq!(story.report().state, NodeState::Done);
 }
 
 #[tokio::test]
@@ -189,14 +189,14 @@ async fn a_restart_in_the_middle_goes_on_with_the_same_time() {
     let mut begun = Vec::new();
     for _ in 0..2 {
         story.until_waiting_for(CAUSE).await;
-        assert_eq!((story.report().state, story.report().phase.as_str()), (State::Working, "Verifying"));
+        assert_eq!((story.report().state, story.report().phase.as_str()), (NodeState::Working, "Verifying"));
         begun.push(story.record().unwrap().trial.unwrap());
     }
     assert_eq!(begun.first(), begun.last());
     story.put(UP, "");
     assert_eq!(story.run().await, End::Settled);
     assert!(story.desk.reports.borrow().iter().all(|report| report.fault.is_none()));
-    assert_eq!(story.report().state, State::Done);
+    assert_eq!(story.report().state, NodeState::Done);
 }
 
 /// A start whose time was over before the agent came up still makes one attempt; one of another boot does not count.
@@ -206,7 +206,7 @@ async fn an_attempt_is_made_in_any_case() {
     story.put(UP, "");
     story.switch().await;
     assert_eq!(story.run().await, End::Settled);
-    assert_eq!(story.report().state, State::Done);
+    assert_eq!(story.report().state, NodeState::Done);
 }
 
 #[tokio::test]

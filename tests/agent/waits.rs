@@ -16,7 +16,7 @@ use crate::plain_host;
 use machine_config_agent::agent::{Agent, AgentError, End, Reboots, Until};
 use machine_config_agent::host::{BoxFuture, Clock, FailPoints, Host, HostError, Root};
 use machine_config_agent::model::{BootId, ConfigName, FaultClass, Target, Timestamp};
-use machine_config_agent::report::{Health, NodeReport, State, report};
+use machine_config_agent::report::{LoopState, NodeReport, NodeState, report};
 use machine_config_agent::update::ending::{Ask, ENDINGS, Ending, LATER, SHORTEST_HOLD, SOON, Try, next_try};
 use machine_config_agent::update::{Fault, Record, Transition};
 use rustix::fs::{FileType, Mode};
@@ -248,7 +248,7 @@ async fn what_stands_in_the_way_is_noticed_when_it_goes() {
             // The waits have grown to their longest: what follows is noticed, not waited for.
             tokio::time::sleep(Duration::from_secs(3600)).await;
             let report = desk.reports.borrow().last().unwrap().clone();
-            assert_eq!(report.state, State::Degraded, "{number}: {report:#?}");
+            assert_eq!(report.state, NodeState::Degraded, "{number}: {report:#?}");
             clear(dir.path());
             tokio::time::sleep(LATER * 2).await;
             desk.reports.borrow().last().unwrap().clone()
@@ -257,7 +257,7 @@ async fn what_stands_in_the_way_is_noticed_when_it_goes() {
             end = Box::pin(agent.run()) => panic!("it ended: {end:?}"),
             report = act => report,
         };
-        assert_eq!((report.state, report.reason.as_str()), (State::Done, ""), "{number}: {report:#?}");
+        assert_eq!((report.state, report.reason.as_str()), (NodeState::Done, ""), "{number}: {report:#?}");
         assert_eq!(std::fs::read_to_string(dir.path().join("etc/way/file")).unwrap(), "b");
     }
 }
@@ -494,7 +494,7 @@ async fn another_target_ends_a_staging() {
         end = Box::pin(agent.run()) => panic!("it ended: {end:?}"),
         report = act => report,
     };
-    assert_eq!((report.state, report.phase.as_str()), (State::Done, "Idle"), "{report:#?}");
+    assert_eq!((report.state, report.phase.as_str()), (NodeState::Done, "Idle"), "{report:#?}");
     assert_eq!(report.current_config.unwrap().as_str(), "rendered-c");
     assert_eq!(staging.abandoned.get(), 1, "what was begun is ended");
 }
@@ -507,7 +507,7 @@ async fn a_transaction_of_somebody_else_is_told_as_a_wait() {
     let mut agent = staging.agent(Some("waiting for the rpm-ostree transaction \"upgrade\" of cockpit"));
     assert!(Broken::live(&mut agent, Duration::from_secs(60)).await.is_none());
     let report = staging.desk.reports.borrow().last().unwrap().clone();
-    assert_eq!((report.state, report.waiting.as_deref()), (State::Working, Some(WHOSE)));
+    assert_eq!((report.state, report.waiting.as_deref()), (NodeState::Working, Some(WHOSE)));
     let status = told(&staging.systemd).join("");
     assert!(
         status.contains(&format!("STATUS=Working: Staging for rendered-b; waits for {WHOSE}")),
@@ -564,7 +564,7 @@ fn the_newest_fault_is_told_and_since_when() {
     record.blame(fault(FaultClass::Degraded, "Io"), at(900));
     let told = |fault_since: Option<u64>| {
         let fault = fault_since.map(|_| fault(FaultClass::Degraded, "InvalidDocument"));
-        let health = Health { fault, fault_since: fault_since.map(at), ..Health::default() };
+        let health = LoopState { fault, fault_since: fault_since.map(at), ..LoopState::default() };
         let report = report(Some(&record), &health);
         (report.fault.unwrap().reason, report.since)
     };
@@ -584,7 +584,7 @@ async fn degraded_since_is_the_time_of_the_fault() {
     let act = async {
         tokio::time::sleep(Duration::from_secs(60)).await;
         let done = staging.desk.reports.borrow().last().unwrap().clone();
-        assert_eq!(done.state, State::Done);
+        assert_eq!(done.state, NodeState::Done);
         let later = staging.hand.fetch_add(3_600_000_000, Ordering::Relaxed) + 3_600_000_000;
         staging.desk.config("rendered-c", "{");
         staging.desk.wanted.borrow_mut().config = ConfigName::new("rendered-c").unwrap();
@@ -594,7 +594,7 @@ async fn degraded_since_is_the_time_of_the_fault() {
             let report = staging.desk.reports.borrow().last().unwrap().clone();
             assert_eq!(
                 (report.state, report.since),
-                (State::Degraded, Timestamp::from_micros(later).to_string())
+                (NodeState::Degraded, Timestamp::from_micros(later).to_string())
             );
             staging.hand.fetch_add(60_000_000, Ordering::Relaxed);
         }
@@ -619,7 +619,7 @@ async fn a_reboot_that_was_left_to_a_person_is_not_asked_for() {
             "it rebooted"
         );
         let report = broken.desk.reports.borrow().last().unwrap().clone();
-        assert_eq!((report.state, report.phase.as_str()), (State::Working, "Rebooting"));
+        assert_eq!((report.state, report.phase.as_str()), (NodeState::Working, "Rebooting"));
         assert!(report.waiting.unwrap().contains("apply --no-reboot"));
     }
     // Whoever applies it once more without the flag has changed their mind.
@@ -633,5 +633,5 @@ async fn a_reboot_that_was_left_to_a_person_is_not_asked_for() {
     let host = Host { os: Box::new(os), ..Host::in_directory(root, FailPoints::off()) };
     assert!(Broken::live(&mut broken.desk.agent(host), LONG).await.is_none());
     let report = broken.desk.reports.borrow().last().unwrap().clone();
-    assert_eq!((report.state, report.waiting), (State::Done, None), "{:?}", report.fault);
+    assert_eq!((report.state, report.waiting), (NodeState::Done, None), "{:?}", report.fault);
 }

@@ -11,7 +11,7 @@ use crate::desk::Desk;
 use crate::plain_host;
 use machine_config_agent::control::{Drained, Released};
 use machine_config_agent::host::{Clock, FailPoints, Host, Root};
-use machine_config_agent::report::{NodeReport, State};
+use machine_config_agent::report::{NodeReport, NodeState};
 use tokio::sync::Notify;
 
 /// In the clock's unit.
@@ -106,14 +106,14 @@ async fn a_drain_that_is_not_answered_is_told_after_an_hour() {
     let dir = host();
     let still = || Drained::Waiting { why: waiting() };
     let (report, told) = run(dir.path(), 10, still(), Released::Yes).await;
-    assert_eq!((report.state, report.phase.as_str()), (State::Working, "Draining"));
+    assert_eq!((report.state, report.phase.as_str()), (NodeState::Working, "Draining"));
     assert_eq!(report.waiting, Some(waiting()));
     assert_eq!(told, ["Cordon", "Drain"]);
     let (report, told) = run(dir.path(), 69, still(), Released::Yes).await;
-    assert_eq!((report.state, report.reason.as_str()), (State::Working, ""));
+    assert_eq!((report.state, report.reason.as_str()), (NodeState::Working, ""));
     assert!(told.is_empty(), "{told:?}");
     let (report, told) = run(dir.path(), 71, still(), Released::Yes).await;
-    assert_eq!(report.state, State::Degraded);
+    assert_eq!(report.state, NodeState::Degraded);
     assert!(
         report.reason.starts_with("FailedToDrain") && report.reason.contains(&waiting()),
         "{}",
@@ -122,7 +122,7 @@ async fn a_drain_that_is_not_answered_is_told_after_an_hour() {
     assert_eq!(told, ["FailedToDrain"]);
     assert!(!dir.path().join("etc/drained").exists());
     let (report, told) = run(dir.path(), 72, Drained::Yes, Released::Yes).await;
-    assert_eq!((report.state, report.reason.as_str(), report.waiting), (State::Done, "", None));
+    assert_eq!((report.state, report.reason.as_str(), report.waiting), (NodeState::Done, "", None));
     assert!(told.iter().all(|reason| reason != "FailedToDrain"), "{told:?}");
     assert_eq!(std::fs::read_to_string(dir.path().join("etc/drained")).unwrap(), "b");
 }
@@ -133,7 +133,7 @@ async fn a_node_that_is_not_uncordoned_is_not_done() {
     let dir = host();
     let still = || Released::Waiting { why: waiting() };
     let (report, _) = run(dir.path(), 10, Drained::Yes, still()).await;
-    assert_eq!((report.state, report.phase.as_str()), (State::Working, "Idle"));
+    assert_eq!((report.state, report.phase.as_str()), (NodeState::Working, "Idle"));
     assert_eq!(report.current_config.unwrap().as_str(), "rendered-b");
     let late = Day {
         minutes: 10,
@@ -143,11 +143,11 @@ async fn a_node_that_is_not_uncordoned_is_not_done() {
         ..Day::default()
     };
     let (report, told) = live(dir.path(), late).await;
-    assert_eq!(report.state, State::Degraded);
+    assert_eq!(report.state, NodeState::Degraded);
     assert!(report.reason.starts_with("FailedToUncordon") && report.reason.contains(&waiting()));
     assert_eq!(told, ["FailedToUncordon"], "told once, however long it takes");
     let (report, told) = run(dir.path(), 11, Drained::Yes, Released::Again).await;
-    assert_eq!(report.state, State::Done);
+    assert_eq!(report.state, NodeState::Done);
     assert_eq!(told, ["Uncordon"]);
     assert_eq!(std::fs::read_to_string(dir.path().join("etc/drained")).unwrap(), "b");
 }
@@ -162,7 +162,7 @@ async fn each_late_answer_is_told() {
     // An hour for the drain, then its answer, then ten minutes for the release.
     let day = Day { minutes: 10, drained, released, waits: vec![11, 1, 61], ..Day::default() };
     let (report, told) = live(dir.path(), day).await;
-    assert_eq!(report.state, State::Degraded);
+    assert_eq!(report.state, NodeState::Degraded);
     let told: Vec<&str> =
         told.iter().map(String::as_str).filter(|reason| reason.starts_with("Failed")).collect();
     assert_eq!(told, ["FailedToDrain", "FailedToUncordon"]);
@@ -182,13 +182,13 @@ async fn a_clock_that_is_set_makes_no_answer_late() {
         let drained = vec![waiting(), waiting(), waiting(), Drained::Yes];
         let first = Day { drained, waits: vec![1, 1, 1], sets: vec![0, set, 0], ..day.clone() };
         let (report, told) = live(dir.path(), first).await;
-        assert_eq!((report.state, report.reason.as_str()), (State::Done, ""), "{told:?}");
+        assert_eq!((report.state, report.reason.as_str()), (NodeState::Done, ""), "{told:?}");
         assert_eq!(told, ["Cordon", "Drain", "SkipReboot"]);
         assert_eq!(std::fs::read_to_string(dir.path().join("etc/drained")).unwrap(), "b");
         let released = Released::Waiting { why: self::waiting() };
         let second = Day { released, waits: vec![1, 1, 1], sets: vec![0, set, 0], ..day };
         let (report, told) = live(dir.path(), second).await;
-        assert_eq!((report.state, report.reason.as_str()), (State::Working, ""), "{told:?}");
+        assert_eq!((report.state, report.reason.as_str()), (NodeState::Working, ""), "{told:?}");
     }
 }
 
@@ -199,9 +199,12 @@ async fn a_clock_that_is_set_back_hides_no_late_answer() {
     let waiting = Drained::Waiting { why: waiting() };
     let day = Day { minutes: 10, ahead: 56 * YEAR, drained: vec![waiting], ..Day::default() };
     let (report, _) = live(dir.path(), day.clone()).await;
-    assert_eq!((report.state, report.phase.as_str()), (State::Working, "Draining"));
+    assert_eq!((report.state, report.phase.as_str()), (NodeState::Working, "Draining"));
     let (report, told) = live(dir.path(), Day { minutes: 71, ahead: 55 * YEAR, ..day.clone() }).await;
-    assert_eq!((report.state, told.as_slice()), (State::Degraded, ["FailedToDrain".to_owned()].as_slice()));
+    assert_eq!(
+        (report.state, told.as_slice()),
+        (NodeState::Degraded, ["FailedToDrain".to_owned()].as_slice())
+    );
     let released = Released::Waiting { why: self::waiting() };
     let drained = vec![Drained::Yes];
     let day = Day { drained, released, waits: vec![1, 11], sets: vec![0, BACK], ..day };

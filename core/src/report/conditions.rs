@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Health, State, reason};
+use super::{LoopState, NodeState, reason};
 use crate::plan::{Batch, Drain, Plan, PostActions, ServiceVerb, Undo};
 use crate::update::{Fault, Phase, Record};
 
@@ -124,15 +124,15 @@ fn is_content(batch: Batch) -> bool {
 /// second one the node's, which a duty may have, too.
 pub(super) fn conditions(
     record: Option<&Record>,
-    health: &Health,
+    health: &LoopState,
     [own, fault]: [Option<&Fault>; 2],
-    state: State,
+    state: NodeState,
 ) -> Vec<Condition> {
     let mut list = match record {
         Some(record) => in_update(record, health, own),
         None => at_rest(health, own),
     };
-    let updated = if record.is_none() && state == State::Done { Status::True } else { Status::False };
+    let updated = if record.is_none() && state == NodeState::Done { Status::True } else { Status::False };
     list.push(condition("Updated", updated, "Updated", &format!("the node is {state:?}")));
     list.push(match fault {
         Some(fault) => condition("NodeDegraded", Status::True, &fault.reason, &reason(fault)),
@@ -142,7 +142,7 @@ pub(super) fn conditions(
 }
 
 /// Without an update: why none was begun, or how far the return of the workload is.
-fn at_rest(health: &Health, fault: Option<&Fault>) -> Vec<Condition> {
+fn at_rest(health: &LoopState, fault: Option<&Fault>) -> Vec<Condition> {
     let Some(wanted) = &health.wanted else { return Vec::new() };
     let config = &wanted.config;
     if health.committed.as_ref() != Some(wanted) {
@@ -168,7 +168,7 @@ struct Reached<'a> {
     open: Vec<Stage>,
 }
 
-fn in_update(record: &Record, health: &Health, fault: Option<&Fault>) -> Vec<Condition> {
+fn in_update(record: &Record, health: &LoopState, fault: Option<&Fault>) -> Vec<Condition> {
     let (done, open) = reached(record);
     let draining = health.waiting.as_ref().filter(|_| record.phase == Phase::Draining);
     let why = fault.map(reason).or_else(|| draining.cloned());

@@ -4,7 +4,7 @@
 //! reason and conditions; the control plane publishes its result, whatever it is.
 
 mod conditions;
-mod occurrence;
+mod event;
 mod project;
 
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ use crate::plan::differences::Difference;
 use crate::update::Fault;
 
 pub use conditions::{Condition, NOT_YET, Status, not_yet};
-pub use occurrence::{Occurrence, Severity};
+pub use event::{Event, Severity};
 pub use project::report;
 
 /// The cut of the reason, as MCD's: the annotation is read by people in a terminal.
@@ -23,7 +23,7 @@ pub const REASON_LIMIT: usize = 2000;
 
 /// The node's state, as in its annotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum State {
+pub enum NodeState {
     /// It is what it should be.
     Done,
     /// An update is under way.
@@ -62,9 +62,9 @@ pub struct LinkDown {
     pub since: String,
 }
 
-/// What the loop knows beside the record.
+/// The state of the loop beside the record.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Health {
+pub struct LoopState {
     /// The node's name.
     pub node: String,
     /// What is committed.
@@ -106,7 +106,7 @@ pub struct NodeReport {
     /// The node.
     pub node: String,
     /// Its state.
-    pub state: State,
+    pub state: NodeState,
     /// Why; empty when Done. At most [`REASON_LIMIT`] characters.
     pub reason: String,
     /// The committed config.

@@ -1,14 +1,14 @@
 //! The projection: what is written down, and what the loop knows beside it, as one report.
 
 use super::conditions;
-use super::{Health, NodeReport, State, reason};
+use super::{LoopState, NodeReport, NodeState, reason};
 use crate::model::{FaultClass, Timestamp};
 use crate::plan::listing::listed;
 use crate::update::resume::held;
 use crate::update::{Fault, Record};
 
 /// Projects what is written down.
-pub fn report(record: Option<&Record>, health: &Health) -> NodeReport {
+pub fn report(record: Option<&Record>, health: &LoopState) -> NodeReport {
     let (fault, faulted) = newest(record, health).unzip();
     let own = fault.or_else(|| drift_fault(record, health));
     let duty = health.duty.as_ref().or(health.unwatched.as_ref()).cloned();
@@ -41,13 +41,13 @@ pub fn report(record: Option<&Record>, health: &Health) -> NodeReport {
     }
 }
 
-fn waiting(record: Option<&Record>, health: &Health) -> Option<String> {
+fn waiting(record: Option<&Record>, health: &LoopState) -> Option<String> {
     let open = || record.and_then(|record| record.waiting.clone());
     health.waiting.clone().or_else(open).or_else(|| health.awaited.clone())
 }
 
 /// Returns the newest fault, and its time where it is known.
-fn newest(record: Option<&Record>, health: &Health) -> Option<(Fault, Option<Timestamp>)> {
+fn newest(record: Option<&Record>, health: &LoopState) -> Option<(Fault, Option<Timestamp>)> {
     let of_record = record.and_then(|record| Some((record.fault.clone()?, record.faulted)));
     let of_health = health.fault.clone().map(|fault| (fault, health.fault_since));
     match (of_record, of_health) {
@@ -64,23 +64,23 @@ fn phase(record: Option<&Record>) -> &'static str {
     }
 }
 
-fn state(record: Option<&Record>, health: &Health, fault: Option<&Fault>) -> State {
+fn state(record: Option<&Record>, health: &LoopState, fault: Option<&Fault>) -> NodeState {
     match fault.map(|fault| fault.class) {
-        Some(FaultClass::Unreconcilable) => State::Unreconcilable,
-        Some(FaultClass::Retry | FaultClass::Degraded | FaultClass::Fatal) => State::Degraded,
-        None if record.is_some() => State::Working,
+        Some(FaultClass::Unreconcilable) => NodeState::Unreconcilable,
+        Some(FaultClass::Retry | FaultClass::Degraded | FaultClass::Fatal) => NodeState::Degraded,
+        None if record.is_some() => NodeState::Working,
         // A node that is still to be uncordoned is not done.
         None if health.waiting.is_none()
             && health.committed.is_some()
             && (health.wanted.is_none() || health.wanted == health.committed) =>
         {
-            State::Done
+            NodeState::Done
         }
-        None => State::Working,
+        None => NodeState::Working,
     }
 }
 
-fn drift_fault(record: Option<&Record>, health: &Health) -> Option<Fault> {
+fn drift_fault(record: Option<&Record>, health: &LoopState) -> Option<Fault> {
     if record.is_some() || health.drift.is_empty() {
         return None;
     }

@@ -1,17 +1,17 @@
 //! One test row per row of the report table (`model-codebases.md` D5): the state and the conditions of each phase.
 
 use machine_config_core::model::{BootId, FaultClass, Timestamp};
-use machine_config_core::report::{Health, NodeReport, REASON_LIMIT, State, Status, report};
+use machine_config_core::report::{LoopState, NodeReport, NodeState, REASON_LIMIT, Status, report};
 use machine_config_core::update::{Fault, Record, Transition};
 
 use crate::made::Made;
 
 fn told(record: Option<&Record>, made: &Made) -> NodeReport {
-    let health = Health {
+    let health = LoopState {
         node: "worker-0".to_owned(),
         committed: Some(made.from.target()),
         wanted: Some(made.to.target()),
-        ..Health::default()
+        ..LoopState::default()
     };
     report(record, &health)
 }
@@ -49,14 +49,14 @@ fn each_phase_moves_its_condition() {
     let made = Made::with_image();
     let mut record = made.record();
     let planned = told(Some(&record), &made);
-    assert_eq!((planned.state, planned.phase.as_str()), (State::Working, "Planned"));
+    assert_eq!((planned.state, planned.phase.as_str()), (NodeState::Working, "Planned"));
     assert_eq!(status(&planned, "UpdatePrepared"), Some(Status::True));
     assert_eq!(planned.conditions.len(), 12);
     let mut passed: Vec<&str> = vec![];
     for (event, phase, under_way, done) in events() {
         record = record.moved(&event, Timestamp::default()).unwrap();
         let report = told(Some(&record), &made);
-        assert_eq!((report.state, report.phase.as_str()), (State::Working, phase));
+        assert_eq!((report.state, report.phase.as_str()), (NodeState::Working, phase));
         for kind in under_way {
             assert_eq!(status(&report, kind), Some(Status::Unknown), "{kind} in {phase}");
         }
@@ -87,7 +87,7 @@ fn falling_back_is_told_with_its_cause() {
         .moved(&Transition::FallBack { boot_id: BootId::new("boot-2").unwrap() }, Timestamp::default())
         .unwrap();
     let report = told(Some(&record), &made);
-    assert_eq!((report.state, report.phase.as_str()), (State::Degraded, "FallingBack"));
+    assert_eq!((report.state, report.phase.as_str()), (NodeState::Degraded, "FallingBack"));
     assert_eq!(reason(&report, "NodeDegraded"), "HealthCheckFailed");
     assert_eq!(status(&report, "RebootedNode"), Some(Status::Unknown));
     let rebooted = report.conditions.iter().find(|condition| condition.kind == "RebootedNode").unwrap();
@@ -149,7 +149,7 @@ fn what_was_not_drained_and_what_was_broken_off() {
 #[test]
 fn without_an_update() {
     let made = Made::with_files();
-    let mut health = Health {
+    let mut health = LoopState {
         committed: Some(made.from.target()),
         wanted: Some(made.to.target()),
         fault: Some(Fault {
@@ -158,7 +158,7 @@ fn without_an_update() {
             message: "no".to_owned(),
             next: "change it".to_owned(),
         }),
-        ..Health::default()
+        ..LoopState::default()
     };
     let refused = report(None, &health);
     assert_eq!(status(&refused, "UpdatePrepared"), Some(Status::Unknown));
@@ -177,10 +177,10 @@ fn without_an_update() {
 fn the_class_of_a_fault_alone_makes_the_state() {
     let made = Made::with_files();
     let rows = [
-        (FaultClass::Retry, State::Degraded),
-        (FaultClass::Degraded, State::Degraded),
-        (FaultClass::Fatal, State::Degraded),
-        (FaultClass::Unreconcilable, State::Unreconcilable),
+        (FaultClass::Retry, NodeState::Degraded),
+        (FaultClass::Degraded, NodeState::Degraded),
+        (FaultClass::Fatal, NodeState::Degraded),
+        (FaultClass::Unreconcilable, NodeState::Unreconcilable),
     ];
     for (class, state) in rows {
         let mut record = made.record();
@@ -197,14 +197,17 @@ fn the_class_of_a_fault_alone_makes_the_state() {
 fn done_is_said_only_of_what_is_committed_and_wanted() {
     let made = Made::with_files();
     let working = told(None, &made);
-    assert_eq!(working.state, State::Working);
-    let health =
-        Health { committed: Some(made.to.target()), wanted: Some(made.to.target()), ..Health::default() };
+    assert_eq!(working.state, NodeState::Working);
+    let health = LoopState {
+        committed: Some(made.to.target()),
+        wanted: Some(made.to.target()),
+        ..LoopState::default()
+    };
     let done = report(None, &health);
-    assert_eq!((done.state, done.reason.as_str(), done.phase.as_str()), (State::Done, "", "Idle"));
+    assert_eq!((done.state, done.reason.as_str(), done.phase.as_str()), (NodeState::Done, "", "Idle"));
     assert_eq!(status(&done, "Updated"), Some(Status::True));
-    let never = report(None, &Health::default());
-    assert_eq!(never.state, State::Working);
+    let never = report(None, &LoopState::default());
+    assert_eq!(never.state, NodeState::Working);
     let json = serde_json::to_value(&done).unwrap();
     for key in
         ["schemaVersion", "node", "state", "reason", "currentConfig", "desiredConfig", "phase", "conditions"]
@@ -225,7 +228,7 @@ fn an_undone_update_is_idle_and_degraded() {
         record = record.moved(&Transition::UndoDone, Timestamp::default()).unwrap();
     }
     let report = told(Some(&record), &made);
-    assert_eq!((report.phase.as_str(), report.state), ("Idle", State::Degraded));
+    assert_eq!((report.phase.as_str(), report.state), ("Idle", NodeState::Degraded));
     assert!(report.reason.contains("can't write /etc/motd") && report.reason.contains("free space"));
     assert_eq!(report.current_config, Some(made.from.name.clone()));
 }
@@ -241,16 +244,20 @@ fn a_duty_that_fails_is_no_update_that_fails() {
         next: "Free space.".to_owned(),
     };
     let committed = Some(made.to.target());
-    let mut health =
-        Health { committed: committed.clone(), wanted: committed, duty: Some(duty), ..Health::default() };
+    let mut health = LoopState {
+        committed: committed.clone(),
+        wanted: committed,
+        duty: Some(duty),
+        ..LoopState::default()
+    };
     let at_rest = report(None, &health);
-    assert_eq!(at_rest.state, State::Degraded);
+    assert_eq!(at_rest.state, NodeState::Degraded);
     assert!(at_rest.reason.starts_with("CertificatesNotWritten: no space"), "{}", at_rest.reason);
     assert_eq!(status(&at_rest, "NodeDegraded"), Some(Status::True));
     assert_eq!(status(&at_rest, "UpdatePrepared"), None);
     let record = made.record().moved(&Transition::Stage, Timestamp::default()).unwrap();
     let under_way = report(Some(&record), &health);
-    assert_eq!(under_way.state, State::Degraded);
+    assert_eq!(under_way.state, NodeState::Degraded);
     assert!(
         under_way
             .conditions
@@ -258,5 +265,5 @@ fn a_duty_that_fails_is_no_update_that_fails() {
             .all(|condition| { condition.kind == "NodeDegraded" || !condition.message.contains("no space") })
     );
     health.duty = None;
-    assert_eq!(report(None, &health).state, State::Done);
+    assert_eq!(report(None, &health).state, NodeState::Done);
 }

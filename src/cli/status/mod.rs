@@ -28,7 +28,7 @@ use crate::model::{HostSpec, Target};
 use crate::observe::observe;
 use crate::plan::differences::Difference;
 use crate::plan::drift::drift;
-use crate::report::{Health, NodeReport, Progress, State, report};
+use crate::report::{LoopState, NodeReport, NodeState, Progress, report};
 use crate::update::Record;
 
 use agent::{AgentSeen, Unfinished};
@@ -185,7 +185,7 @@ fn is_drift(report: &NodeReport) -> bool {
 }
 
 /// Collects what is known without the agent.
-async fn health(disk: &Disk, left: Option<&Left>, unread: &mut Vec<String>) -> Result<Health, CliError> {
+async fn health(disk: &Disk, left: Option<&Left>, unread: &mut Vec<String>) -> Result<LoopState, CliError> {
     let committed = disk.stored.as_ref().map(|stored| stored.target.clone());
     let mut wanted = match left.map(|left| &left.follows) {
         Some(Follows::Directory(path)) => or_unread(target(Path::new(path)).await, true, unread)?,
@@ -196,13 +196,13 @@ async fn health(disk: &Disk, left: Option<&Left>, unread: &mut Vec<String>) -> R
         Some(Target { config: desired_config.clone()?, image: desired_image.clone() })
     });
     wanted = wanted.or(told).or_else(|| disk.record.as_ref().map(|record| record.to.clone()));
-    Ok(Health {
+    Ok(LoopState {
         node: left.map_or_else(machine_name, |left| left.report.node.clone()),
         wanted: wanted.or_else(|| committed.clone()),
         since: disk.stored.as_ref().map(|stored| stored.at).unwrap_or_default(),
         committed,
         progress: disk.record.as_ref().and_then(progress),
-        ..Health::default()
+        ..LoopState::default()
     })
 }
 
@@ -225,7 +225,7 @@ fn alone(report: NodeReport, agent: &AgentSeen) -> NodeReport {
     let fault = agent.fault(unfinished.as_ref()).filter(|_| report.fault.is_none());
     let Some(fault) = fault else { return report };
     let since = agent.since.clone().unwrap_or_else(|| report.since.clone());
-    NodeReport { state: State::Degraded, reason: fault.to_string(), fault: Some(fault), since, ..report }
+    NodeReport { state: NodeState::Degraded, reason: fault.to_string(), fault: Some(fault), since, ..report }
 }
 
 /// What is known beside the report.
@@ -344,7 +344,7 @@ mod tests {
         };
         let extensions = ["usbguard".to_owned()].into();
         let layers = Layers { extensions, ..Layers::default() };
-        let health = Health::default();
+        let health = LoopState::default();
         let status = status(report(None, &health), &os, &host, &layers, alone_here());
         let text = text::text(&status);
         for line in [
@@ -370,7 +370,7 @@ mod tests {
         let layers = Layers { extensions: ["usbguard".to_owned()].into(), ..Layers::default() };
         let shown = |image: Option<ImageRef>| {
             let config = crate::model::ConfigName::new("rendered-a").unwrap();
-            let health = Health { committed: Some(Target { config, image }), ..Health::default() };
+            let health = LoopState { committed: Some(Target { config, image }), ..LoopState::default() };
             let status =
                 status(report(None, &health), &ObservedOs::NotImageBased, &host, &layers, alone_here());
             text::text(&status)

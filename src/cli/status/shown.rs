@@ -8,7 +8,7 @@ use crate::cli::last_report::Follows;
 use crate::model::observation::LocalPackages;
 use crate::model::{ImageRef, Target};
 use crate::plan::differences::Difference;
-use crate::report::{LinkDown, Progress, State};
+use crate::report::{LinkDown, NodeState, Progress};
 use crate::update::Fault;
 
 #[derive(Debug, PartialEq, Serialize)]
@@ -16,7 +16,7 @@ use crate::update::Fault;
 pub(super) struct Status {
     pub(super) schema_version: u32,
     pub(super) node: String,
-    pub(super) state: State,
+    pub(super) state: NodeState,
     pub(super) phase: String,
     pub(super) current: Option<Target>,
     pub(super) desired: Option<Target>,

@@ -4,7 +4,7 @@ use super::shown::Status;
 use crate::cli::last_report::Follows;
 use crate::model::Target;
 use crate::model::observation::LocalPackages;
-use crate::report::State;
+use crate::report::NodeState;
 
 /// How many diffs of drifted contents are shown: a screen; `verify` shows all.
 const DIFFS: usize = 1;
@@ -90,9 +90,13 @@ pub(super) fn text(status: &Status) -> String {
 /// The codes of the documents; what is not Done with an agent that works is not done.
 pub(super) fn exit_code(status: &Status) -> u8 {
     match status.state {
-        State::Unreconcilable => 3,
-        State::Degraded => 4,
-        State::Done if status.agent.is_well() && status.link_down.is_none() && status.unread.is_empty() => 0,
-        State::Done | State::Working => 1,
+        NodeState::Unreconcilable => 3,
+        NodeState::Degraded => 4,
+        NodeState::Done
+            if status.agent.is_well() && status.link_down.is_none() && status.unread.is_empty() =>
+        {
+            0
+        }
+        NodeState::Done | NodeState::Working => 1,
     }
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use super::node::PREFIX;
 use crate::model::annotations::DESIRED_IMAGE;
 use crate::model::certificates::ServerCaRotation;
-use crate::report::{NodeReport, REASON_LIMIT, State};
+use crate::report::{NodeReport, NodeState, REASON_LIMIT};
 
 /// The config that the node runs.
 pub(super) const CURRENT_CONFIG: &str = "machineconfiguration.openshift.io/currentConfig";
@@ -57,14 +57,14 @@ pub(super) fn changes(now: &Annotations, report: &NodeReport) -> Changes {
     let unknown = now.get(CURRENT_CONFIG).is_none_or(String::is_empty);
     match report.state {
         // A node that failed says so until it is done (MCD-027).
-        State::Working if failing => {}
-        State::Working => set(STATE, "Working"),
-        State::Degraded | State::Unreconcilable => {
-            let state = if report.state == State::Degraded { "Degraded" } else { "Unreconcilable" };
+        NodeState::Working if failing => {}
+        NodeState::Working => set(STATE, "Working"),
+        NodeState::Degraded | NodeState::Unreconcilable => {
+            let state = if report.state == NodeState::Degraded { "Degraded" } else { "Unreconcilable" };
             set(STATE, state);
             set(REASON, &cut(&report.reason));
         }
-        State::Done => {
+        NodeState::Done => {
             set(STATE, "Done");
             set(REASON, "");
         }
@@ -86,10 +86,10 @@ pub(super) fn changes(now: &Annotations, report: &NodeReport) -> Changes {
             set(OBSERVED_ROTATION, "false");
         }
     }
-    if report.state == State::Done || unknown || is_done_but_for_a_duty(report) {
+    if report.state == NodeState::Done || unknown || is_done_but_for_a_duty(report) {
         committed(&mut wanted, report);
     }
-    if report.state == State::Done && now.get(DESIRED_IMAGE[0]).is_some_and(String::is_empty) {
+    if report.state == NodeState::Done && now.get(DESIRED_IMAGE[0]).is_some_and(String::is_empty) {
         wanted.insert(DESIRED_IMAGE[0].to_owned(), None);
     }
     differing(now, wanted)

@@ -15,7 +15,7 @@ use super::client::Link;
 use super::error::KubeError;
 use super::node::{NodeView, unreadable};
 use crate::host::clock::Clock;
-use crate::report::{Occurrence, Severity};
+use crate::report::{self, Severity};
 
 /// The source of MCD's events: dashboards and alerts look for it.
 const COMPONENT: &str = "machineconfigdaemon";
@@ -32,7 +32,7 @@ const BURST: u64 = 25;
 /// How often one is told after that, as client-go does.
 const SLOW: Duration = Duration::from_secs(300);
 
-/// How many kinds of occurrences are remembered: an update has about ten.
+/// How many kinds of events are remembered: an update has about ten.
 const REMEMBERED: usize = 32;
 
 /// Where a namespace is missing, cluster-scoped objects' events are.
@@ -77,7 +77,11 @@ impl Events {
     }
 
     /// Tells what happened; it has reached the API server when this returns.
-    pub(super) async fn tell(&mut self, node: &NodeView, occurrence: &Occurrence) -> Result<(), KubeError> {
+    pub(super) async fn tell(
+        &mut self,
+        node: &NodeView,
+        occurrence: &report::Event,
+    ) -> Result<(), KubeError> {
         let message: String = occurrence.message().chars().take(MESSAGE_LIMIT).collect();
         self.told.retain(|told| told.sent.elapsed() < REPEATS);
         let same = |told: &Told| {
@@ -127,7 +131,7 @@ impl Events {
     async fn first(
         &mut self,
         node: &NodeView,
-        occurrence: &Occurrence,
+        occurrence: &report::Event,
         message: String,
     ) -> Result<(), KubeError> {
         self.choose().await;
@@ -176,7 +180,7 @@ struct Place<'a> {
     message: &'a str,
 }
 
-fn event(node: &NodeView, occurrence: &Occurrence, place: &Place<'_>) -> Result<Event, KubeError> {
+fn event(node: &NodeView, occurrence: &report::Event, place: &Place<'_>) -> Result<Event, KubeError> {
     let mut about = json!({ "kind": "Node", "name": node.name, "uid": node.uid, "apiVersion": "v1" });
     // The API server wants it to agree with the event's own, but for the default one.
     if place.namespace != FALLBACK

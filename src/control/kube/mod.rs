@@ -87,7 +87,7 @@ use crate::model::backoff::Backoff;
 use crate::model::machineconfig::MachineConfig;
 use crate::model::policy::DisruptionPolicy;
 use crate::model::{ConfigName, ModelError, Target};
-use crate::report::{LinkDown, NodeReport, Occurrence};
+use crate::report::{Event, LinkDown, NodeReport};
 
 use client::Link;
 use node::NodeView;
@@ -354,12 +354,12 @@ impl ControlPlane for Cluster {
         self.welcome(committed).await
     }
 
-    async fn tell(&mut self, occurrence: &Occurrence) {
+    async fn tell(&mut self, event: &Event) {
         let Some(node) = self.present() else { return };
         if self.away().is_some() {
             return;
         }
-        self.outbox.event(node, occurrence.clone()).await;
+        self.outbox.event(node, event.clone()).await;
     }
 
     async fn flush(&mut self) {

@@ -16,7 +16,7 @@ use super::node::NodeView;
 use super::watch::Sight;
 use crate::model::backoff::Backoff;
 use crate::model::message;
-use crate::report::{NodeReport, Occurrence};
+use crate::report::{Event, NodeReport};
 
 /// How many writes may wait: an update makes about ten. Whoever adds another one waits for the first to be sent.
 const MAX_QUEUED: usize = 64;
@@ -27,7 +27,7 @@ enum Write {
     /// The report, as the MachineConfigNode says it.
     Report(Box<(NodeView, NodeReport)>),
     /// An Event about the Node.
-    Event(Box<(NodeView, Occurrence)>),
+    Event(Box<(NodeView, Event)>),
     /// Nothing: what is stored may be another object's.
     Reread,
 }
@@ -76,8 +76,8 @@ impl Outbox {
     }
 
     /// Queues an Event.
-    pub(super) async fn event(&mut self, node: NodeView, occurrence: Occurrence) {
-        self.put(Write::Event(Box::new((node, occurrence)))).await;
+    pub(super) async fn event(&mut self, node: NodeView, event: Event) {
+        self.put(Write::Event(Box::new((node, event)))).await;
     }
 
     /// Has the stored object read again before the next report.
@@ -153,9 +153,9 @@ impl Writer {
                 Some(well)
             }
             Write::Event(event) => {
-                let (node, occurrence) = *event;
-                if up && let Err(error) = self.events.tell(&node, &occurrence).await {
-                    untold(&occurrence, &error);
+                let (node, event) = *event;
+                if up && let Err(error) = self.events.tell(&node, &event).await {
+                    untold(&event, &error);
                 }
                 None
             }
@@ -179,12 +179,12 @@ fn unwritten(error: &KubeError) {
     }
 }
 
-fn untold(occurrence: &Occurrence, error: &KubeError) {
+fn untold(event: &Event, error: &KubeError) {
     warn!(
         MESSAGE_ID = message::NOT_PUBLISHED,
         MCA_FAULT = error.reason(),
         "the event {} can't be told: {error}",
-        occurrence.reason()
+        event.reason()
     );
 }
 
@@ -195,7 +195,7 @@ mod tests {
     use super::super::client::Link;
     use super::super::identity::Identity;
     use super::*;
-    use crate::report::{Health, report};
+    use crate::report::{LoopState, report};
 
     /// An API server that takes connections and never answers.
     #[expect(clippy::disallowed_methods, reason = "a test: it writes the files of a kubeconfig")]
@@ -223,8 +223,8 @@ mod tests {
         let mut outbox = Outbox::start(mcn, events, sight, "w");
         let node = NodeView::parse(br#"{"metadata":{"name":"w","uid":"u"}}"#, "Node w").unwrap();
         let began = Instant::now();
-        outbox.report(node.clone(), report(None, &Health::default())).await;
-        outbox.event(node.clone(), Occurrence::Cordon).await;
+        outbox.report(node.clone(), report(None, &LoopState::default())).await;
+        outbox.event(node.clone(), Event::Cordon).await;
         assert_eq!(began.elapsed(), Duration::ZERO);
         assert_eq!(outbox.progress.borrow().written, 0);
         outbox.sent().await;
@@ -232,7 +232,7 @@ mod tests {
         assert!(began.elapsed() >= Duration::from_secs(10));
         // The report failed: it is due again after a wait, once.
         outbox.due().await;
-        outbox.report(node, report(None, &Health::default())).await;
+        outbox.report(node, report(None, &LoopState::default())).await;
         outbox.sent().await;
         assert_eq!(outbox.progress.borrow().failures, 2);
     }

@@ -10,7 +10,7 @@ use super::node::{NodeView, nodes};
 use super::{Cluster, annotations, bootstrap};
 use crate::control::{ControlError, ControlPlane as _};
 use crate::model::message;
-use crate::report::{NodeReport, Occurrence, State};
+use crate::report::{Event, NodeReport, NodeState};
 
 use annotations::Changes;
 
@@ -41,7 +41,7 @@ impl Cluster {
         }
         let changes = annotations::changes(&node.annotations, report);
         let node = if changes.is_empty() { node.clone() } else { self.patch(node, &changes).await? };
-        if report.state == State::Done {
+        if report.state == NodeState::Done {
             self.done(report, changes.contains_key(annotations::STATE)).await?;
         }
         self.outbox.report(node, report.clone()).await;
@@ -76,7 +76,7 @@ impl Cluster {
     async fn done(&mut self, report: &NodeReport, now: bool) -> Result<(), ControlError> {
         let Some(config) = report.current_config.clone() else { return Ok(()) };
         if now {
-            self.tell(&Occurrence::NodeDone { node: self.node.clone(), config }).await;
+            self.tell(&Event::NodeDone { node: self.node.clone(), config }).await;
         }
         if self.bootstrapping {
             bootstrap::retire(&self.root)?;

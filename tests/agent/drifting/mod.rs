@@ -14,7 +14,7 @@ use machine_config_agent::agent::{Agent, End, Reread};
 use machine_config_agent::host::{Clock, FailPoints, Host, Root};
 use machine_config_agent::model::observation::{Booted, ObservedOs, Staged};
 use machine_config_agent::model::{ConfigName, ImageRef, ManagedPath, NodeSettings};
-use machine_config_agent::report::{NodeReport, State};
+use machine_config_agent::report::{NodeReport, NodeState};
 use machine_config_agent::telemetry::metrics::Metrics;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -174,7 +174,7 @@ impl Scene {
     pub async fn until_done(&mut self, config: &str) {
         self.until(config, |report| {
             let current = report.current_config.as_ref().map(ConfigName::as_str);
-            report.state == State::Done && current == Some(config)
+            report.state == NodeState::Done && current == Some(config)
         })
         .await;
     }
@@ -183,7 +183,7 @@ impl Scene {
     pub async fn until_drift(&mut self, what: &str, words: &[&str]) -> NodeReport {
         let report = self
             .until(what, |report| {
-                report.state == State::Degraded && words.iter().all(|word| report.reason.contains(word))
+                report.state == NodeState::Degraded && words.iter().all(|word| report.reason.contains(word))
             })
             .await;
         assert_eq!(report.fault.as_ref().unwrap().reason, "ConfigDrift", "{what}");

@@ -25,7 +25,7 @@ use machine_config_agent::journal::{Journal, JournalError};
 use machine_config_agent::model::machineconfig::MachineConfig;
 use machine_config_agent::model::policy::DisruptionPolicy;
 use machine_config_agent::model::{ConfigName, ImageRef, Target};
-use machine_config_agent::report::{NodeReport, Occurrence};
+use machine_config_agent::report::{Event, NodeReport};
 use machine_config_agent::telemetry::metrics::{HostLabels, Metrics};
 use machine_config_agent::telemetry::notify::Notify as Systemds;
 use machine_config_agent::telemetry::readiness::Readiness;
@@ -45,7 +45,7 @@ pub struct Desk {
     /// The answers to a drain, of which the last one stays; with none, no drain can be asked for.
     pub drained: Rc<RefCell<Vec<Drained>>>,
     pub released: Released,
-    pub told: Rc<RefCell<Vec<Occurrence>>>,
+    pub told: Rc<RefCell<Vec<Event>>>,
     pub reports: Rc<RefCell<Vec<NodeReport>>>,
     /// The last report, as it is left for `status`.
     pub kept: Rc<RefCell<Option<NodeReport>>>,
@@ -183,8 +183,8 @@ impl ControlPlane for Desk {
         Ok(self.released.clone())
     }
 
-    async fn tell(&mut self, occurrence: &Occurrence) {
-        self.told.borrow_mut().push(occurrence.clone());
+    async fn tell(&mut self, event: &Event) {
+        self.told.borrow_mut().push(event.clone());
     }
 
     async fn publish(&mut self, report: &NodeReport) -> Result<(), ControlError> {

@@ -9,7 +9,7 @@ fn image(digit: &str) -> String {
     format!("reg.test/os@sha256:{}", digit.repeat(64))
 }
 
-fn report(state: State) -> NodeReport {
+fn report(state: NodeState) -> NodeReport {
     NodeReport {
         schema_version: 1,
         node: "worker-0".into(),
@@ -32,7 +32,7 @@ fn report(state: State) -> NodeReport {
     }
 }
 
-fn faulty(state: State, reason: &str, message: &str) -> NodeReport {
+fn faulty(state: NodeState, reason: &str, message: &str) -> NodeReport {
     let fault = Fault {
         class: FaultClass::Degraded,
         reason: reason.into(),
@@ -59,7 +59,7 @@ fn told(now: &[(&str, &str)], report: &NodeReport) -> String {
 /// MCD-026, MCD-027: Working when it begins, unless the node says that it failed; nothing else with it.
 #[test]
 fn working() {
-    let working = report(State::Working);
+    let working = report(NodeState::Working);
     assert_eq!(told(&[("currentConfig", "a"), ("state", "Done")], &working), "state=Working");
     assert_eq!(told(&[("currentConfig", "a")], &working), "state=Working");
     for state in ["Working", "Degraded", "Unreconcilable"] {
@@ -70,12 +70,12 @@ fn working() {
 /// ANN-004, MCD-031, MCD-032, MCD-035: Done is one change with config, image and an empty reason; and then nothing.
 #[test]
 fn done() {
-    let done = report(State::Done);
+    let done = report(NodeState::Done);
     let before = [("currentConfig", "a"), ("state", "Working"), ("reason", "x"), ("desiredConfig", "b")];
     assert_eq!(told(&before, &done), "currentConfig=b reason= state=Done");
     let after = [("currentConfig", "b"), ("state", "Done"), ("reason", "")];
     assert_eq!(told(&after, &done), "");
-    let mut layered = report(State::Done);
+    let mut layered = report(NodeState::Done);
     layered.current_image = Some(ImageRef::parse(&image("a")).unwrap());
     assert_eq!(told(&after, &layered), format!("currentImage={}", image("a")));
 }
@@ -83,54 +83,54 @@ fn done() {
 /// ANN-005, MCD-032, MCD-033: the image's keys go when image mode ends; a controller's key that says something stays.
 #[test]
 fn image_mode_ends() {
-    let done = report(State::Done);
+    let done = report(NodeState::Done);
     let rest = [("currentConfig", "b"), ("state", "Done"), ("reason", "")];
     let with = |extra: (&'static str, &'static str)| [rest.as_slice(), &[extra]].concat();
     assert_eq!(told(&with(("currentImage", "x")), &done), "currentImage-");
     assert_eq!(told(&with(("currentImage", "")), &done), "currentImage-");
     assert_eq!(told(&with(("desiredImage", "")), &done), "desiredImage-");
     assert_eq!(told(&with(("desiredImage", "x")), &done), "");
-    assert_eq!(told(&with(("desiredImage", "")), &report(State::Working)), "state=Working");
+    assert_eq!(told(&with(("desiredImage", "")), &report(NodeState::Working)), "state=Working");
 }
 
 /// MCD-028, MCD-029, MCD-030, ANN-007: state and reason together, the reason cut by characters.
 #[test]
 fn failing() {
     let now = [("currentConfig", "a"), ("state", "Working")];
-    let degraded = faulty(State::Degraded, "Full", "no space");
+    let degraded = faulty(NodeState::Degraded, "Full", "no space");
     assert_eq!(told(&now, &degraded), "reason=Full: no space state=Degraded");
-    let unreconcilable = faulty(State::Unreconcilable, "FailedToReconcile", "x");
+    let unreconcilable = faulty(NodeState::Unreconcilable, "FailedToReconcile", "x");
     assert_eq!(told(&now, &unreconcilable), "reason=FailedToReconcile: x state=Unreconcilable");
-    let long = faulty(State::Degraded, "Long", &"é".repeat(3000));
+    let long = faulty(NodeState::Degraded, "Long", &"é".repeat(3000));
     let reason = changes(&node(&now), &long).get(REASON).cloned().flatten().unwrap();
     assert_eq!(reason.chars().count(), 2000);
     // From Degraded straight to Done.
     let failed = [("currentConfig", "a"), ("state", "Degraded"), ("reason", "x")];
-    assert_eq!(told(&failed, &report(State::Done)), "currentConfig=b reason= state=Done");
+    assert_eq!(told(&failed, &report(NodeState::Done)), "currentConfig=b reason= state=Done");
 }
 
 /// MCD-042, MCD-043, W-10: `Rebooting` while the record says so, and empty once it does not.
 #[test]
 fn rebooting() {
     let now = [("currentConfig", "a"), ("state", "Working")];
-    let rebooting = NodeReport { phase: "Rebooting".into(), ..report(State::Working) };
+    let rebooting = NodeReport { phase: "Rebooting".into(), ..report(NodeState::Working) };
     assert_eq!(told(&now, &rebooting), "post-config-action=Rebooting");
     let asked = [now.as_slice(), &[("post-config-action", "Rebooting")]].concat();
     assert_eq!(told(&asked, &rebooting), "");
-    assert_eq!(told(&asked, &report(State::Working)), "post-config-action=");
-    assert_eq!(told(&now, &report(State::Working)), "");
+    assert_eq!(told(&asked, &report(NodeState::Working)), "post-config-action=");
+    assert_eq!(told(&now, &report(NodeState::Working)), "");
 }
 
 /// MCD-045, OST-010: the failure is told, then emptied; never created empty.
 #[test]
 fn finalisation() {
     let now = [("currentConfig", "a"), ("state", "Working")];
-    let failed = faulty(State::Degraded, "DeploymentNotFinalised", "old deployment");
+    let failed = faulty(NodeState::Degraded, "DeploymentNotFinalised", "old deployment");
     assert!(told(&now, &failed).contains("ostree-finalize-staged-failure=old deployment"));
     let told_once = [now.as_slice(), &[("ostree-finalize-staged-failure", "x")]].concat();
-    assert_eq!(told(&told_once, &report(State::Working)), "ostree-finalize-staged-failure=");
+    assert_eq!(told(&told_once, &report(NodeState::Working)), "ostree-finalize-staged-failure=");
     let emptied = [now.as_slice(), &[("ostree-finalize-staged-failure", "")]].concat();
-    assert_eq!(told(&emptied, &report(State::Working)), "");
+    assert_eq!(told(&emptied, &report(NodeState::Working)), "");
 }
 
 /// MCD-235: the version that is on the host; a rotation that is on is not told as done.
@@ -139,14 +139,14 @@ fn trust_that_is_synced() {
     let now = [("currentConfig", "b"), ("state", "Done"), ("reason", "")];
     let synced = |version: &str, rotation| {
         let trust = TrustSynced { version: version.into(), rotation };
-        NodeReport { trust: Some(trust), ..report(State::Done) }
+        NodeReport { trust: Some(trust), ..report(NodeState::Done) }
     };
     let seven = synced("7", ServerCaRotation::Off);
     let version = "lastSyncedControllerConfigResourceVersion";
     assert_eq!(told(&now, &seven), format!("lastObservedServerCAAnnotation=false {version}=7"));
     let after = [now.as_slice(), &[(version, "7"), ("lastObservedServerCAAnnotation", "false")]].concat();
     assert_eq!(told(&after, &seven), "");
-    assert_eq!(told(&after, &report(State::Done)), "");
+    assert_eq!(told(&after, &report(NodeState::Done)), "");
     assert_eq!(told(&after, &synced("8", ServerCaRotation::On)), format!("{version}=8"));
 }
 
@@ -154,7 +154,7 @@ fn trust_that_is_synced() {
 #[test]
 fn done_but_for_a_duty() {
     let now = [("currentConfig", "a"), ("state", "Working")];
-    let degraded = faulty(State::Degraded, "Full", "no space");
+    let degraded = faulty(NodeState::Degraded, "Full", "no space");
     let of_duty = NodeReport { duty: degraded.fault.clone(), ..degraded.clone() };
     assert_eq!(told(&now, &of_duty), "currentConfig=b reason=Full: no space state=Degraded");
     assert_eq!(told(&now, &degraded), "reason=Full: no space state=Degraded");
@@ -162,7 +162,7 @@ fn done_but_for_a_duty() {
         NodeReport { desired_config: None, ..of_duty.clone() },
         NodeReport { update: Some("u".into()), ..of_duty.clone() },
         NodeReport { waiting: Some("the uncordon".into()), ..of_duty.clone() },
-        NodeReport { fault: faulty(State::Degraded, "Other", "x").fault, ..of_duty },
+        NodeReport { fault: faulty(NodeState::Degraded, "Other", "x").fault, ..of_duty },
     ];
     for report in undone {
         assert!(!told(&now, &report).contains("currentConfig"), "{report:?}");
@@ -172,12 +172,15 @@ fn done_but_for_a_duty() {
 /// MCD-023: a Node without annotations gets what is committed, with the state of the report.
 #[test]
 fn created_again() {
-    let mut working = report(State::Working);
+    let mut working = report(NodeState::Working);
     working.current_image = Some(ImageRef::parse(&image("a")).unwrap());
     let expected = format!("currentConfig=b currentImage={} state=Working", image("a"));
     assert_eq!(told(&[], &working), expected);
-    assert_eq!(told(&[("currentConfig", "")], &report(State::Done)), "currentConfig=b reason= state=Done");
-    let nothing = NodeReport { current_config: None, ..report(State::Working) };
+    assert_eq!(
+        told(&[("currentConfig", "")], &report(NodeState::Done)),
+        "currentConfig=b reason= state=Done"
+    );
+    let nothing = NodeReport { current_config: None, ..report(NodeState::Working) };
     assert_eq!(told(&[], &nothing), "state=Working");
 }
 
@@ -203,7 +206,7 @@ fn other_keys_are_left_alone() {
         FINALIZE_FAILURE,
         DESIRED_IMAGE[0],
     ];
-    for state in [State::Done, State::Working, State::Degraded, State::Unreconcilable] {
+    for state in [NodeState::Done, NodeState::Working, NodeState::Degraded, NodeState::Unreconcilable] {
         let changed = changes(&node(&others), &faulty(state, "DeploymentNotFinalised", "x"));
         assert!(changed.keys().all(|key| ours.contains(&key.as_str())), "{changed:?}");
         assert!(!changed.contains_key(DESIRED_IMAGE[0]), "{changed:?}");

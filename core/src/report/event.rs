@@ -14,7 +14,7 @@ pub enum Severity {
 
 /// One thing that happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Occurrence {
+pub enum Event {
     /// The wanted config can't be reached.
     FailedToReconcile {
         /// Why.
@@ -94,7 +94,7 @@ pub enum Occurrence {
     },
 }
 
-impl Occurrence {
+impl Event {
     /// Returns the event's reason.
     pub fn reason(&self) -> &'static str {
         match self {
