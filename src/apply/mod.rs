@@ -32,7 +32,7 @@ pub async fn apply(
 ) -> Result<(), ApplyError> {
     host.points.hit("begin");
     let done = match intent.work() {
-        Work::Carry { batch, steps } => carry(intent, host, batch, steps, progress).await,
+        Work::Apply { batch, steps } => carry(intent, host, batch, steps, progress).await,
         Work::Undo { undo, steps } => undo::carry(intent, host, undo, steps).await,
     };
     host.points.hit("end");

@@ -10,7 +10,7 @@ use super::originals::Originals;
 #[derive(Debug, Clone, Copy)]
 pub enum Work<'a> {
     /// One batch of the plan.
-    Carry {
+    Apply {
         /// The batch's kind.
         batch: Batch,
         /// Its steps, never empty.
@@ -88,7 +88,7 @@ impl<'a> Intent<'a> {
         to: &'a HostSpec,
         originals: Originals,
     ) -> Self {
-        let (Work::Carry { steps, .. } | Work::Undo { steps, .. }) = work;
+        let (Work::Apply { steps, .. } | Work::Undo { steps, .. }) = work;
         Self::new(work, from, to, originals, Numbers { before: 0, of: steps.len() })
     }
 }

@@ -359,8 +359,8 @@ impl Open {
     fn intent(&self) -> Result<Intent<'_>, JournalError> {
         let plan = &self.record.plan;
         let (work, batch) = match &self.record.phase {
-            Phase::Staging => (carry(plan, 0), 0),
-            Phase::Applying { next } => (carry(plan, *next), *next),
+            Phase::Staging => (apply_work(plan, 0), 0),
+            Phase::Applying { next } => (apply_work(plan, *next), *next),
             Phase::RollingBack { next } => self.take_back(*next),
             Phase::Planned
             | Phase::Draining
@@ -393,9 +393,9 @@ fn collect(root: &Root) -> Result<(), JournalError> {
     Ok(originals::discard_all(root)?)
 }
 
-fn carry(plan: &crate::plan::Plan, index: usize) -> Option<Work<'_>> {
+fn apply_work(plan: &crate::plan::Plan, index: usize) -> Option<Work<'_>> {
     let steps = plan.batch(index)?;
-    steps.first().map(|step| Work::Carry { batch: step.op.batch(), steps })
+    steps.first().map(|step| Work::Apply { batch: step.op.batch(), steps })
 }
 
 fn from_spec(root: &Root) -> Result<HostSpec, JournalError> {

@@ -137,7 +137,7 @@ pub(super) fn originals(index: usize) -> Originals {
 
 pub(super) async fn carry(host: &Host, index: usize, batch: Batch, steps: &[Step]) -> Result<(), ApplyError> {
     let (old, new) = (old(), new());
-    let intent = Intent::for_tests(Work::Carry { batch, steps }, &old, &new, originals(index));
+    let intent = Intent::for_tests(Work::Apply { batch, steps }, &old, &new, originals(index));
     apply(&intent, host, &|_| {}).await
 }
 

@@ -177,7 +177,7 @@ async fn packages_and_image_are_one_request() {
     to.extensions_image = Some(image('e'));
     let carry = async |to: &HostSpec, ops: Vec<Op>| {
         let (old, steps) = (old(), steps(ops));
-        let work = Work::Carry { batch: Batch::Os, steps: &steps };
+        let work = Work::Apply { batch: Batch::Os, steps: &steps };
         apply(&Intent::for_tests(work, &old, to, originals(0)), &host, &|_| {}).await.unwrap();
         backend.asked.borrow_mut().pop().unwrap()
     };

@@ -101,7 +101,7 @@ async fn a_user_that_is_no_longer_listed_is_locked() {
     let steps = steps(vec![Op::SetSshKeys, Op::SetPassword]);
     carry(&host, 1, Batch::Users, &steps).await.unwrap();
     let (from, to) = (new(), spec("rendered-without"));
-    let work = Work::Carry { batch: Batch::Users, steps: &steps };
+    let work = Work::Apply { batch: Batch::Users, steps: &steps };
     let intent = Intent::for_tests(work, &from, &to, originals(7));
     apply(&intent, &host, &|_| {}).await.unwrap();
     let shapes = shapes(dir.path());
@@ -165,7 +165,7 @@ async fn originals_are_kept_at_a_commit_for_the_day_a_path_is_no_longer_managed(
     let changed = super::steps(vec![Op::WriteFile { path: path("/etc/motd") }]);
     let mut newer = new();
     newer.files.insert(path("/etc/motd"), file("the newer config's\n", 0o640, "root"));
-    let work = Work::Carry { batch: Batch::Files, steps: &changed };
+    let work = Work::Apply { batch: Batch::Files, steps: &changed };
     let between = UpdateId::new("update-between").unwrap();
     let intent_originals = Originals::new(between.clone(), 0);
     apply(&Intent::for_tests(work, &new(), &newer, intent_originals), &host, &|_| {}).await.unwrap();
@@ -179,7 +179,7 @@ async fn originals_are_kept_at_a_commit_for_the_day_a_path_is_no_longer_managed(
         Op::RemoveUnit { unit: unit("kubelet.service") },
     ]);
     let (from, to) = (new(), old());
-    let work = Work::Carry { batch: Batch::Files, steps: &steps };
+    let work = Work::Apply { batch: Batch::Files, steps: &steps };
     let second = Originals::new(UpdateId::new("update-2").unwrap(), 0);
     apply(&Intent::for_tests(work, &from, &to, second), &host, &|_| {}).await.unwrap();
     let shapes = shapes(dir.path());

@@ -94,7 +94,7 @@ async fn refused_batch_is_taken_back() {
             Op::WriteFile { path: path(wanted) },
             Op::RemoveFile { path: path("/etc/foo") },
         ]);
-        let work = Work::Carry { batch: Batch::Files, steps: &steps };
+        let work = Work::Apply { batch: Batch::Files, steps: &steps };
         let error =
             apply(&Intent::for_tests(work, &from, &to, originals(0)), &host, &|_| {}).await.unwrap_err();
         assert_eq!(error.reason(), reason, "{made}: {error}");
