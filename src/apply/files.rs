@@ -23,7 +23,7 @@ enum Outcome<'a> {
 }
 
 /// Carries out the steps of one batch of files.
-pub(super) fn carry(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> Result<(), ApplyError> {
+pub(super) fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> Result<(), ApplyError> {
     let (old, new) = (intent.from().written(), intent.to().written());
     let accounts = Accounts::load(&host.root).map_err(ApplyError::host("the files"))?;
     let ids = |step: &Step, owner: &Owner| ids(&accounts, owner).map_err(ApplyError::host(step.to_string()));

@@ -32,14 +32,14 @@ pub async fn apply(
 ) -> Result<(), ApplyError> {
     host.points.hit("begin");
     let done = match intent.work() {
-        Work::Apply { batch, steps } => carry(intent, host, batch, steps, progress).await,
-        Work::Undo { undo, steps } => undo::carry(intent, host, undo, steps).await,
+        Work::Apply { batch, steps } => apply_batch(intent, host, batch, steps, progress).await,
+        Work::Undo { undo, steps } => undo::apply_batch(intent, host, undo, steps).await,
     };
     host.points.hit("end");
     done
 }
 
-async fn carry(
+async fn apply_batch(
     intent: &Intent<'_>,
     host: &Host,
     batch: Batch,
@@ -48,16 +48,16 @@ async fn carry(
 ) -> Result<(), ApplyError> {
     let numbers = intent.numbers();
     match batch {
-        Batch::Os => together(numbers, steps, "", os::carry(host, intent.to(), steps, progress)).await,
-        Batch::Files => together(numbers, steps, "", async { files::carry(intent, host, steps) }).await,
-        Batch::Users => together(numbers, steps, "", async { users::carry(intent, host, steps) }).await,
-        Batch::Links => together(numbers, steps, "", units::carry(intent, host, steps)).await,
+        Batch::Os => together(numbers, steps, "", os::apply_batch(host, intent.to(), steps, progress)).await,
+        Batch::Files => together(numbers, steps, "", async { files::apply_batch(intent, host, steps) }).await,
+        Batch::Users => together(numbers, steps, "", async { users::apply_batch(intent, host, steps) }).await,
+        Batch::Links => together(numbers, steps, "", units::apply_batch(intent, host, steps)).await,
         Batch::Services => {
             for (index, step) in steps.iter().enumerate() {
                 let place = Place::of(numbers, index, steps);
                 // A service may take minutes to restart: each begun is a sign of progress.
                 progress(OsProgress { text: step.op.target(), percent: None });
-                alone(step, place, services::carry(host, step)).await?;
+                run_step(step, place, services::apply_batch(host, step)).await?;
                 host.points.hit("service");
             }
             Ok(())
@@ -117,7 +117,7 @@ async fn together(
 }
 
 /// Runs one step and logs it.
-async fn alone(
+async fn run_step(
     step: &Step,
     place: Place,
     work: impl Future<Output = Result<(), ApplyError>>,

@@ -21,7 +21,7 @@ use super::error::Limit;
 const SHORTEST: Duration = Duration::from_secs(60);
 
 /// Carries out the steps of one batch of the OS.
-pub(super) async fn carry(
+pub(super) async fn apply_batch(
     host: &Host,
     to: &HostSpec,
     steps: &[Step],

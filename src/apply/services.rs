@@ -7,7 +7,7 @@ use crate::plan::{Op, Step};
 use super::ApplyError;
 
 /// Carries out one step.
-pub(super) async fn carry(host: &Host, step: &Step) -> Result<(), ApplyError> {
+pub(super) async fn apply_batch(host: &Host, step: &Step) -> Result<(), ApplyError> {
     let asked = match &step.op {
         Op::DaemonReload => host.systemd.daemon_reload().await,
         Op::ReloadUnit { unit } => Box::pin(host.systemd.reload(unit)).await,

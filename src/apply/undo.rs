@@ -11,10 +11,10 @@ use crate::journal::Intent;
 use crate::model::users::CORE;
 use crate::plan::{Step, Undo};
 
-use super::{ApplyError, Place, alone, services, together};
+use super::{ApplyError, Place, run_step, services, together};
 
 /// Carries out one undo step; each may be repeated.
-pub(super) async fn carry(
+pub(super) async fn apply_batch(
     intent: &Intent<'_>,
     host: &Host,
     undo: &Undo,
@@ -37,7 +37,7 @@ pub(super) async fn carry(
                 // The files are back, which matters most; a service that fails now also failed on the way, and its
                 // error is in the log.
                 let place = Place::of(intent.numbers(), index, steps);
-                drop(alone(step, place, services::carry(host, step)).await);
+                drop(run_step(step, place, services::apply_batch(host, step)).await);
                 host.points.hit("service");
             }
             Ok(())

@@ -11,7 +11,7 @@ use crate::plan::{Op, Step};
 use super::ApplyError;
 
 /// Carries out the steps of one batch of accounts.
-pub(super) fn carry(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> Result<(), ApplyError> {
+pub(super) fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> Result<(), ApplyError> {
     let failed = || ApplyError::host("the account core");
     let accounts = Accounts::load(&host.root).map_err(failed())?;
     let Some(user) = accounts.user(CORE) else { return Ok(()) };

@@ -135,7 +135,12 @@ pub(super) fn originals(index: usize) -> Originals {
     Originals::new(UpdateId::new("update-1").unwrap(), index)
 }
 
-pub(super) async fn carry(host: &Host, index: usize, batch: Batch, steps: &[Step]) -> Result<(), ApplyError> {
+pub(super) async fn apply_batch(
+    host: &Host,
+    index: usize,
+    batch: Batch,
+    steps: &[Step],
+) -> Result<(), ApplyError> {
     let (old, new) = (old(), new());
     let intent = Intent::for_tests(Work::Apply { batch, steps }, &old, &new, originals(index));
     apply(&intent, host, &|_| {}).await
@@ -143,7 +148,7 @@ pub(super) async fn carry(host: &Host, index: usize, batch: Batch, steps: &[Step
 
 pub(super) async fn carry_all(host: &Host) {
     for (index, (batch, steps)) in batches().iter().enumerate() {
-        carry(host, index, *batch, steps).await.unwrap();
+        apply_batch(host, index, *batch, steps).await.unwrap();
     }
 }
 

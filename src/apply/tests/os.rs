@@ -125,7 +125,7 @@ async fn image_and_arguments_are_one_request_after_the_pull_secret() {
         Op::StageOs { image: image('a') },
         Op::SetKargs { delete: delete.clone(), append: append.clone() },
     ]);
-    carry(&host, 0, Batch::Os, &steps).await.unwrap();
+    apply_batch(&host, 0, Batch::Os, &steps).await.unwrap();
     let auth = dir.path().join("run/ostree/auth.json");
     assert!(fs::symlink_metadata(&auth).is_err(), "there is no secret to link to");
     let expected = StageRequest {
@@ -139,7 +139,7 @@ async fn image_and_arguments_are_one_request_after_the_pull_secret() {
 
     fs::create_dir_all(dir.path().join("var/lib/kubelet")).unwrap();
     fs::write(dir.path().join("var/lib/kubelet/config.json"), "{}").unwrap();
-    carry(&host, 0, Batch::Os, &steps).await.unwrap();
+    apply_batch(&host, 0, Batch::Os, &steps).await.unwrap();
     assert_eq!(fs::read_link(&auth).unwrap(), Path::new("/var/lib/kubelet/config.json"));
     assert_eq!(backend.asked.borrow()[1].credentials, Some(contents("{}")));
 
@@ -157,7 +157,7 @@ async fn another_image_than_wanted_is_an_error() {
     let mut host = host(dir.path(), FailPoints::off());
     host.os = Box::new(Remembering { stages_instead: Some(image('b')), ..Remembering::default() });
     let steps = steps(vec![Op::StageOs { image: image('a') }]);
-    let error = carry(&host, 0, Batch::Os, &steps).await.unwrap_err();
+    let error = apply_batch(&host, 0, Batch::Os, &steps).await.unwrap_err();
     assert_eq!(error.reason(), "WrongImageStaged");
     assert!(error.to_string().contains(&image('a').to_string()), "{error}");
 }
@@ -175,7 +175,7 @@ async fn packages_and_image_are_one_request() {
     to.kernel_type = KernelType::Realtime;
     to.extensions = BTreeSet::from(["usbguard".to_owned()]);
     to.extensions_image = Some(image('e'));
-    let carry = async |to: &HostSpec, ops: Vec<Op>| {
+    let apply_batch = async |to: &HostSpec, ops: Vec<Op>| {
         let (old, steps) = (old(), steps(ops));
         let work = Work::Apply { batch: Batch::Os, steps: &steps };
         apply(&Intent::for_tests(work, &old, to, originals(0)), &host, &|_| {}).await.unwrap();
@@ -184,18 +184,20 @@ async fn packages_and_image_are_one_request() {
     let extensions = vec!["usbguard".to_owned()];
     let layers = Some(Layers { kernel: KernelType::Realtime, extensions: to.extensions.clone() });
     let switch = Op::SwitchKernel { kernel: KernelType::Realtime };
-    let asked =
-        carry(&to, vec![Op::StageOs { image: image('a') }, switch, Op::InstallExtensions { extensions }])
-            .await;
+    let asked = apply_batch(
+        &to,
+        vec![Op::StageOs { image: image('a') }, switch, Op::InstallExtensions { extensions }],
+    )
+    .await;
     assert_eq!((asked.image, &asked.layers), (Some(image('a')), &layers));
     assert_eq!(asked.extensions_image, Some(image('e')));
-    let asked = carry(&to, vec![Op::StageOs { image: image('b') }]).await;
+    let asked = apply_batch(&to, vec![Op::StageOs { image: image('b') }]).await;
     assert_eq!((asked.layers, asked.extensions_image), (layers, Some(image('e'))));
     to.image = Some(image('b'));
-    let asked = carry(&to, vec![Op::StageOs { image: image('b') }]).await;
+    let asked = apply_batch(&to, vec![Op::StageOs { image: image('b') }]).await;
     assert_eq!((asked.layers, asked.extensions_image), (None, None));
     let drop = Op::InstallExtensions { extensions: Vec::new() };
-    let asked = carry(&to, vec![Op::StageOs { image: image('b') }, drop]).await;
+    let asked = apply_batch(&to, vec![Op::StageOs { image: image('b') }, drop]).await;
     assert_eq!((asked.layers, asked.extensions_image), (Some(Layers::default()), None));
 }
 
@@ -208,7 +210,7 @@ async fn a_failed_pull_names_the_image_and_the_cause() {
     let fails = Some(("received unexpected HTTP status: 503", FaultClass::Retry));
     host.os = Box::new(Remembering { fails, ..Remembering::default() });
     let steps = steps(vec![Op::StageOs { image: image('a') }]);
-    let error = carry(&host, 0, Batch::Os, &steps).await.unwrap_err();
+    let error = apply_batch(&host, 0, Batch::Os, &steps).await.unwrap_err();
     assert_eq!((error.class(), error.reason()), (FaultClass::Retry, "ImagePullFailed"));
     let text = crate::model::text::chain(&error);
     assert!(text.starts_with(&format!("failed to update OS to {}", image('a'))), "{text}");
@@ -233,7 +235,7 @@ async fn a_backend_that_does_not_come_to_an_end_is_left() {
         host.os = Box::new(backend.clone());
         host.limits = limits;
         let steps = steps(vec![Op::StageOs { image: image('a') }]);
-        let error = carry(&host, 0, Batch::Os, &steps).await.unwrap_err();
+        let error = apply_batch(&host, 0, Batch::Os, &steps).await.unwrap_err();
         assert_eq!((error.class(), error.reason()), (FaultClass::Retry, reason), "{pace:?}");
         let text = error.to_string();
         assert!(text.starts_with(&format!("failed to update OS to {}: ", image('a'))), "{text}");
@@ -252,5 +254,5 @@ async fn progress_keeps_a_slow_pull_alive() {
     host.limits = OsLimits { stall: Duration::from_secs(2), total: Duration::from_secs(4) };
     host.os = Box::new(Remembering { pace: Pace::Creeps, ..Remembering::default() });
     let steps = steps(vec![Op::StageOs { image: image('a') }]);
-    assert_eq!(carry(&host, 0, Batch::Os, &steps).await.unwrap_err().reason(), "OsTooSlow");
+    assert_eq!(apply_batch(&host, 0, Batch::Os, &steps).await.unwrap_err().reason(), "OsTooSlow");
 }

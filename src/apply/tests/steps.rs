@@ -74,7 +74,7 @@ async fn an_owner_that_the_host_does_not_know_is_an_error_before_anything_is_tou
     let before = traces(dir.path());
     let host = host(dir.path(), FailPoints::off());
     let (batch, steps) = &batches()[0];
-    let error = carry(&host, 0, *batch, steps).await.unwrap_err();
+    let error = apply_batch(&host, 0, *batch, steps).await.unwrap_err();
     assert_eq!((error.class(), error.reason()), (FaultClass::Degraded, "UnknownAccount"));
     assert!(error.to_string().contains("/home/core/.bashrc"), "{error}");
     assert_eq!(traces(dir.path()), before);
@@ -89,7 +89,7 @@ async fn without_the_account_the_users_are_ignored() {
     let before = shapes(dir.path());
     let host = host(dir.path(), FailPoints::off());
     let (batch, steps) = &batches()[1];
-    carry(&host, 1, *batch, steps).await.unwrap();
+    apply_batch(&host, 1, *batch, steps).await.unwrap();
     assert_eq!(shapes(dir.path()), before);
 }
 
@@ -99,7 +99,7 @@ async fn a_user_that_is_no_longer_listed_is_locked() {
     fixture(dir.path());
     let host = host(dir.path(), FailPoints::off());
     let steps = steps(vec![Op::SetSshKeys, Op::SetPassword]);
-    carry(&host, 1, Batch::Users, &steps).await.unwrap();
+    apply_batch(&host, 1, Batch::Users, &steps).await.unwrap();
     let (from, to) = (new(), spec("rendered-without"));
     let work = Work::Apply { batch: Batch::Users, steps: &steps };
     let intent = Intent::for_tests(work, &from, &to, originals(7));
@@ -120,7 +120,7 @@ async fn a_foreign_ssh_directory_is_moved_aside_and_a_link_is_refused() {
     std::os::unix::fs::chown(home.join(".ssh"), Some(4711), Some(4711)).unwrap();
     let host = host(dir.path(), FailPoints::off());
     let (batch, steps) = &batches()[1];
-    carry(&host, 1, *batch, steps).await.unwrap();
+    apply_batch(&host, 1, *batch, steps).await.unwrap();
     assert!(home.join(".ssh.mca-foreign/authorized_keys").exists());
     assert!(!home.join(".ssh/authorized_keys").exists());
     assert!(home.join(".ssh/authorized_keys.d/ignition").exists());
@@ -129,7 +129,7 @@ async fn a_foreign_ssh_directory_is_moved_aside_and_a_link_is_refused() {
     fs::create_dir(dir.path().join("etc/victim")).unwrap();
     std::os::unix::fs::symlink("/etc/victim", home.join(".ssh")).unwrap();
     std::os::unix::fs::lchown(home.join(".ssh"), Some(1000), Some(1000)).unwrap();
-    let error = carry(&host, 2, *batch, steps).await.unwrap_err();
+    let error = apply_batch(&host, 2, *batch, steps).await.unwrap_err();
     assert_eq!(error.class(), FaultClass::Degraded, "{error}");
     assert_eq!(fs::read_dir(dir.path().join("etc/victim")).unwrap().count(), 0);
 }
@@ -140,9 +140,9 @@ async fn services_are_left_out_where_no_systemd_runs() {
     fixture(dir.path());
     let host = host(dir.path(), FailPoints::off());
     let steps = steps(vec![Op::DaemonReload, Op::RestartUnit { unit: unit("crio.service") }]);
-    carry(&host, 3, Batch::Services, &steps).await.unwrap();
+    apply_batch(&host, 3, Batch::Services, &steps).await.unwrap();
     let mixed = super::steps(vec![Op::DaemonReload]);
-    let error = carry(&host, 4, Batch::Links, &mixed).await.unwrap_err();
+    let error = apply_batch(&host, 4, Batch::Links, &mixed).await.unwrap_err();
     assert_eq!((error.class(), error.reason()), (FaultClass::Fatal, "BrokenPlan"));
 }
 

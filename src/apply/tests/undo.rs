@@ -10,7 +10,7 @@ async fn with_keys(at: &Path) -> (Host, PathBuf) {
     fixture(at);
     let host = host(at, FailPoints::off());
     let (batch, steps) = &batches()[1];
-    carry(&host, 1, *batch, steps).await.unwrap();
+    apply_batch(&host, 1, *batch, steps).await.unwrap();
     (host, at.join("var/home/core"))
 }
 
@@ -39,7 +39,7 @@ async fn link_of_a_user_neither_holds_the_node_nor_loses_his_keys() {
     fs::create_dir(dir.path().join("tmp")).unwrap();
     lead_astray(&home, Path::new("/tmp"));
     let (batch, steps) = &batches()[1];
-    let error = carry(&host, 5, *batch, steps).await.unwrap_err();
+    let error = apply_batch(&host, 5, *batch, steps).await.unwrap_err();
     assert_eq!(error.class(), FaultClass::Degraded, "{error}");
     undo(&host, 5).await.unwrap();
     fs::remove_file(home.join(".ssh")).unwrap();
@@ -153,7 +153,7 @@ async fn rubbish_of_a_user_is_refused_before_anything_is_touched() {
     fs::OpenOptions::new().write(true).open(&keys).unwrap().set_len(length).unwrap();
     let seen = host.root.seen("/var/home/core/.ssh/authorized_keys.d/ignition").unwrap();
     assert!(matches!(seen, crate::model::ObservedFile::Regular { len, .. } if len == length), "{seen:?}");
-    let error = carry(&host, 5, *batch, steps).await.unwrap_err();
+    let error = apply_batch(&host, 5, *batch, steps).await.unwrap_err();
     assert_eq!((error.class(), error.reason()), (FaultClass::Degraded, "FileTooLarge"), "{error}");
     undo(&host, 5).await.unwrap();
     // It grew while the update was under way.
@@ -168,11 +168,11 @@ async fn rubbish_of_a_user_is_refused_before_anything_is_touched() {
         0,
     )
     .unwrap();
-    let error = carry(&host, 6, *batch, steps).await.unwrap_err();
+    let error = apply_batch(&host, 6, *batch, steps).await.unwrap_err();
     assert_eq!(error.reason(), "UnexpectedKind", "{error}");
     undo(&host, 6).await.unwrap();
     fs::remove_file(&pipe).unwrap();
-    carry(&host, 7, *batch, steps).await.unwrap();
+    apply_batch(&host, 7, *batch, steps).await.unwrap();
 }
 
 /// An original that is root's in a directory of a user is put back by the walk that saved it.
@@ -184,7 +184,7 @@ async fn original_of_root_in_a_directory_of_a_user_is_put_back() {
     fs::write(&keys, "by hand\n").unwrap();
     std::os::unix::fs::chown(&keys, Some(0), Some(0)).unwrap();
     let (batch, steps) = &batches()[1];
-    carry(&host, 5, *batch, steps).await.unwrap();
+    apply_batch(&host, 5, *batch, steps).await.unwrap();
     undo(&host, 5).await.unwrap();
     assert_eq!(fs::read_to_string(&keys).unwrap(), "by hand\n");
     assert_eq!(fs::metadata(&keys).unwrap().uid(), 0);

@@ -40,7 +40,7 @@ async fn systemd_is_asked_once_for_each_verb() {
         Op::PresetUnit { unit: unit("chronyd.service") },
     ]);
     let before = shapes(dir.path());
-    carry(&host, 7, Batch::Links, &all).await.unwrap();
+    apply_batch(&host, 7, Batch::Links, &all).await.unwrap();
     let expected = [
         "preset chronyd.service",
         "enable foo.service bar.service",
@@ -56,7 +56,7 @@ async fn systemd_is_asked_once_for_each_verb() {
     assert_eq!(what("etc/systemd/system/multi-user.target.wants/chronyd.service"), None);
 
     // As after a crash: the same again, then all of it back.
-    carry(&host, 7, Batch::Links, &all).await.unwrap();
+    apply_batch(&host, 7, Batch::Links, &all).await.unwrap();
     assert_eq!(shapes(dir.path()), now);
     undo(&host, &all).await;
     assert_eq!(shapes(dir.path()), before);
@@ -81,14 +81,14 @@ async fn a_systemd_that_does_more_or_less_is_taken_back_too() {
     double.state().extra = Some("new-rule.target.wants/crio.service".to_owned());
     let before = shapes(dir.path());
     let enable = steps(vec![Op::EnableUnit { unit: unit("crio.service") }]);
-    carry(&host, 7, Batch::Links, &enable).await.unwrap();
+    apply_batch(&host, 7, Batch::Links, &enable).await.unwrap();
     let extra = dir.path().join("etc/systemd/system/new-rule.target.wants/crio.service");
     assert!(extra.is_symlink(), "systemd knows better");
     undo(&host, &enable).await;
     assert_eq!(shapes(dir.path()), before);
 
     double.state().root = None;
-    carry(&host, 7, Batch::Links, &enable).await.unwrap();
+    apply_batch(&host, 7, Batch::Links, &enable).await.unwrap();
     assert!(dir.path().join("etc/systemd/system/multi-user.target.wants/crio.service").is_symlink());
 }
 
@@ -101,12 +101,12 @@ async fn a_refusal_of_systemd_is_told() {
     };
     double.state().refuses = Some("Unit file crio.service is odd.".to_owned());
     let enable = steps(vec![Op::EnableUnit { unit: unit("crio.service") }]);
-    let error = carry(&host, 7, Batch::Links, &enable).await.unwrap_err();
+    let error = apply_batch(&host, 7, Batch::Links, &enable).await.unwrap_err();
     let cause = std::error::Error::source(&error).unwrap().to_string();
     assert_eq!(cause, "unit crio.service can't be enabled: Unit file crio.service is odd.");
     assert_eq!(error.class(), FaultClass::Degraded);
     let preset = steps(vec![Op::PresetUnit { unit: unit("chronyd.service") }]);
-    carry(&host, 8, Batch::Links, &preset).await.unwrap();
+    apply_batch(&host, 8, Batch::Links, &preset).await.unwrap();
 }
 
 /// MCD-146: a mask replaces a file, which systemd itself refuses to do; it comes back when it is taken back.
@@ -119,7 +119,7 @@ async fn a_mask_replaces_a_unit_file() {
     fs::write(dir.path().join("etc/systemd/system/foo.service"), "[Install]\n").unwrap();
     let before = shapes(dir.path());
     let mask = steps(vec![Op::MaskUnit { unit: unit("foo.service") }]);
-    carry(&host, 7, Batch::Links, &mask).await.unwrap();
+    apply_batch(&host, 7, Batch::Links, &mask).await.unwrap();
     assert_eq!(double.state().asked, Vec::<String>::new());
     let path = dir.path().join("etc/systemd/system/foo.service");
     assert_eq!(fs::read_link(path).unwrap(), Path::new("/dev/null"));
@@ -139,12 +139,12 @@ async fn unit_files_have_one_mode_and_dropins_go() {
         Op::WriteUnit { unit: unit("kubelet.service") },
         Op::WriteDropin { unit: unit("kubelet.service"), name: name() },
     ]);
-    carry(&host, 3, Batch::Files, &write).await.unwrap();
+    apply_batch(&host, 3, Batch::Files, &write).await.unwrap();
     let dropin = dir.path().join("etc/systemd/system/kubelet.service.d/10-x.conf");
     for path in [&dropin, &dir.path().join("etc/systemd/system/kubelet.service")] {
         assert_eq!(fs::metadata(path).unwrap().mode() & 0o7777, 0o644, "{}", path.display());
     }
     let remove = steps(vec![Op::RemoveDropin { unit: unit("kubelet.service"), name: name() }]);
-    carry(&host, 4, Batch::Files, &remove).await.unwrap();
+    apply_batch(&host, 4, Batch::Files, &remove).await.unwrap();
     assert!(!dropin.exists());
 }
