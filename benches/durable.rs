@@ -14,7 +14,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use machine_config_agent::host::durable::{Change, Run, Want, carry_out};
+use machine_config_agent::host::durable::{Attempt, Change, DesiredPath, apply_changes};
 use machine_config_agent::host::{FailPoints, Root};
 use machine_config_agent::model::ObservedFile;
 
@@ -33,9 +33,11 @@ fn content(seed: usize) -> Vec<u8> {
 
 fn ours(at: &Path, paths: &[String], bytes: &[u8]) {
     let root = Root::open(at).expect("the directory is there");
-    let changes: Vec<_> =
-        paths.iter().map(|path| Change::new(path.as_str(), 0, Want::file(bytes, 0o644, 0, 0))).collect();
-    carry_out(&root, &changes, Run::First, &FailPoints::off()).expect("the batch is written");
+    let changes: Vec<_> = paths
+        .iter()
+        .map(|path| Change::new(path.as_str(), 0, DesiredPath::file(bytes, 0o644, 0, 0)))
+        .collect();
+    apply_changes(&root, &changes, Attempt::First, &FailPoints::off()).expect("the batch is written");
 }
 
 fn one_by_one(at: &Path, paths: &[String], bytes: &[u8], sync_directory: bool) {
@@ -92,9 +94,11 @@ fn verify(base: &Path) {
     let root = Root::open(base).expect("the directory is there");
     let bytes: Vec<u8> = content(1).into_iter().cycle().take(8192).collect();
     let paths = paths(COUNT);
-    let changes: Vec<_> =
-        paths.iter().map(|path| Change::new(path.as_str(), 0, Want::file(&bytes, 0o644, 0, 0))).collect();
-    carry_out(&root, &changes, Run::First, &FailPoints::off()).expect("the batch is written");
+    let changes: Vec<_> = paths
+        .iter()
+        .map(|path| Change::new(path.as_str(), 0, DesiredPath::file(&bytes, 0o644, 0, 0)))
+        .collect();
+    apply_changes(&root, &changes, Attempt::First, &FailPoints::off()).expect("the batch is written");
     let timed = |work: &dyn Fn()| {
         let times = (0..ROUNDS * 3).map(|_| {
             let since = Instant::now();
@@ -108,7 +112,8 @@ fn verify(base: &Path) {
         assert!(paths.iter().all(regular));
     });
     let unchanged = timed(&|| {
-        let done = carry_out(&root, &changes, Run::First, &FailPoints::off()).expect("the batch is right");
+        let done =
+            apply_changes(&root, &changes, Attempt::First, &FailPoints::off()).expect("the batch is right");
         assert_eq!(done.changed, 0);
     });
     println!(

@@ -18,7 +18,7 @@ use machine_config_agent::host::os::ostree::OstreeBackend;
 use machine_config_agent::host::os::rpmostree::RpmOstreeBackend;
 use machine_config_agent::host::os::worker::Worker;
 use machine_config_agent::host::os::{OsBackend, OsProgress, StageRequest};
-use machine_config_agent::host::{Entered, HostError, Root, Systemd};
+use machine_config_agent::host::{ContainerHandles, HostError, Root, Systemd};
 use machine_config_agent::model::{ImageRef, Karg};
 use serde_json::{Value, json};
 
@@ -35,7 +35,7 @@ pub(crate) fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 async fn call(args: &[&str]) -> Value {
-    let worker = Worker::new(Path::new("/"), Entered::default());
+    let worker = Worker::new(Path::new("/"), ContainerHandles::default());
     let (backend, args): (Box<dyn OsBackend>, &[&str]) = match args {
         ["--backend", "ostree", rest @ ..] => (Box::new(OstreeBackend::new(worker)), rest),
         ["--backend", "rpm-ostree", rest @ ..] => match Root::open(Path::new("/")) {

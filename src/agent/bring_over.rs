@@ -5,7 +5,7 @@ use tracing::{info, warn};
 
 use super::{Agent, AgentError};
 use crate::control::ControlPlane;
-use crate::host::left_behind::{LeftBehind, arm, forget};
+use crate::host::etc_merge::{UnmergedPaths, arm, forget};
 use crate::model::Observation;
 use crate::model::text::chain;
 use crate::model::text::counted;
@@ -27,7 +27,7 @@ impl<C: ControlPlane> Agent<C> {
         let root = &self.host.root;
         let Some(spec) = self.journal.target_spec() else { return Ok(()) };
         let in_sync = in_sync(spec, &self.look(spec, machine)?);
-        let left = LeftBehind::find(root, deployment, &in_sync.paths, &in_sync.units)?;
+        let left = UnmergedPaths::find(root, deployment, &in_sync.paths, &in_sync.units)?;
         if left.is_empty() {
             return Ok(forget(root)?);
         }

@@ -17,7 +17,7 @@ use crate::control::ControlPlane;
 use crate::decide::drift::narrowed;
 use crate::decide::inputs::Rest;
 use crate::host::accounts::Accounts;
-use crate::host::watch::{Watch, Watched};
+use crate::host::watch::{Watch, WatchSet};
 use crate::host::{HostError, Root, keys};
 use crate::journal::{Stored, state};
 use crate::model::ids::UNIT_DIR;
@@ -226,8 +226,8 @@ impl<C: ControlPlane> Agent<C> {
 
 /// Names everything that can drift: what the spec writes, the links of its units, what its account and owners are
 /// read from, and what the OS changes with its deployments.
-pub(crate) fn watched(spec: &HostSpec, root: &Root, backend: &str) -> Result<Watched, HostError> {
-    let mut watched = Watched::default();
+pub(crate) fn watched(spec: &HostSpec, root: &Root, backend: &str) -> Result<WatchSet, HostError> {
+    let mut watched = WatchSet::default();
     watched.paths.extend(spec.written().into_keys().map(String::from));
     if !spec.units.is_empty() {
         watched.trees.insert(UNIT_DIR.to_owned());

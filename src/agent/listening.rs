@@ -2,14 +2,14 @@
 
 use crate::decide::down::Shutdown;
 use crate::host::Host;
-use crate::host::power::{Inhibitor, Shutdowns};
+use crate::host::power::{Inhibitor, ShutdownMonitor};
 
 /// Listens to logind from the first look at who blocks the shutdown until the update goes another way.
 #[derive(Debug, Default)]
-pub(super) struct Listening(Option<Shutdowns>);
+pub(super) struct Listening(Option<ShutdownMonitor>);
 
 impl Listening {
-    /// Waits until logind tells something. Cancel-safe, as [`Shutdowns::changed`] is.
+    /// Waits until logind tells something. Cancel-safe, as [`ShutdownMonitor::changed`] is.
     pub(super) async fn changed(&mut self) {
         let ended = match &mut self.0 {
             Some(shutdowns) => shutdowns.changed().await.is_err(),

@@ -204,7 +204,7 @@ impl<C: ControlPlane> Agent<C> {
             }
             Question::Finalisation => answers.finalisation = Some(self.inquire(seen).await?),
             Question::Differences => answers.differences = Some(self.compare(seen.clone())?),
-            Question::Watched => {
+            Question::WatchSet => {
                 self.watch_target()?;
                 answers.is_watched = true;
             }

@@ -25,7 +25,7 @@ use super::stop::Word;
 use super::{Agent, AgentError};
 use crate::control::ControlPlane;
 use crate::host::Host;
-use crate::host::health::{self, Checklist};
+use crate::host::health::{self, HealthChecks};
 use crate::model::backoff::Backoff;
 use crate::model::node_settings::HealthRules;
 use crate::model::text::chain;
@@ -56,7 +56,7 @@ impl<C: ControlPlane> Agent<C> {
         let Some(record) = self.journal.record().cloned() else { return Ok(Next::LookAgain) };
         let seen = &pass.seen;
         let rules = self.node_settings.health.clone();
-        let demands = match Checklist::of(&self.host.root, rules.units.as_ref()) {
+        let demands = match HealthChecks::of(&self.host.root, rules.units.as_ref()) {
             Ok(list) if list.is_empty() => {
                 pass.answers.trial = Some(Ok(()));
                 return Ok(Next::Decide);
@@ -237,7 +237,7 @@ async fn attempt(
 ) -> Result<(), Ill> {
     let left = || deadline.saturating_duration_since(Instant::now());
     let broken = |what: &str, error: &dyn std::error::Error| vec![format!("{what}: {}", chain(error))];
-    let list = Checklist::of(&host.root, units).map_err(|error| broken("the health checks", &error))?;
+    let list = HealthChecks::of(&host.root, units).map_err(|error| broken("the health checks", &error))?;
     let down = host.systemd.active(&list.units, left(), tell).await;
     let down = down.map_err(|error| broken("the states of units", &error))?;
     if !down.is_empty() {
@@ -256,7 +256,7 @@ async fn attempt(
 }
 
 /// Lists what has to be shown.
-fn named(list: &Checklist) -> String {
+fn named(list: &HealthChecks) -> String {
     let units = list.units.iter().map(ToString::to_string);
     units.chain(list.checks.iter().map(|name| format!("health check {name}"))).collect::<Vec<_>>().join(", ")
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::host::accounts::Accounts;
-use crate::host::durable::{self, Change, Want};
-use crate::host::saved::{self, Saved};
+use crate::host::durable::{self, Change, DesiredPath};
+use crate::host::saved::{self, PathSnapshot};
 use crate::host::{Host, HostError};
 use crate::journal::Intent;
 use crate::model::{FileSpec, HostSpec, ManagedPath, Owner, Principal};
@@ -18,7 +18,7 @@ type Attributes = Vec<(String, Vec<u8>)>;
 /// What becomes of one path.
 enum Outcome<'a> {
     Write { file: &'a FileSpec, uid: u32, gid: u32 },
-    Restore { saved: Saved, attributes: Attributes, trusted: u32 },
+    Restore { saved: PathSnapshot, attributes: Attributes, trusted: u32 },
     Remove { trusted: u32 },
 }
 
@@ -50,7 +50,7 @@ pub(super) fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> R
     let run =
         intent.originals().save(&host.root, &changes, None).map_err(ApplyError::originals("the files"))?;
     host.points.hit("originals-saved");
-    let done = durable::carry_out(&host.root, &changes, run, &host.points);
+    let done = durable::apply_changes(&host.root, &changes, run, &host.points);
     done.map(|_| ()).map_err(ApplyError::host("the files"))
 }
 
@@ -101,13 +101,13 @@ fn take_away<'a>(
 fn change<'a>(path: &ManagedPath, outcome: &'a Outcome<'_>) -> Change<'a> {
     match outcome {
         Outcome::Write { file, uid, gid } => {
-            let want = Want::file(file.contents.bytes(), file.mode.bits(), *uid, *gid);
+            let want = DesiredPath::file(file.contents.bytes(), file.mode.bits(), *uid, *gid);
             Change::new(path.as_str(), *uid, want)
         }
         Outcome::Restore { saved, attributes, trusted } => {
             saved.put_back(path.as_str(), *trusted, attributes)
         }
-        Outcome::Remove { trusted } => Change::new(path.as_str(), *trusted, Want::Absent),
+        Outcome::Remove { trusted } => Change::new(path.as_str(), *trusted, DesiredPath::Absent),
     }
 }
 

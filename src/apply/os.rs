@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::host::{Credentials, Host, HostError, OsProgress, StageRequest, left_behind};
+use crate::host::{Credentials, Host, HostError, OsProgress, StageRequest, etc_merge};
 use crate::model::HostSpec;
 use crate::model::node_settings::SoftReboot;
 use crate::model::observation::Staged;
@@ -93,7 +93,7 @@ async fn stage(
     progress: &dyn Fn(OsProgress),
 ) -> Result<(), ApplyError> {
     // What was to be brought into another deployment.
-    left_behind::forget(&host.root).map_err(ApplyError::host(object(request)))?;
+    etc_merge::forget(&host.root).map_err(ApplyError::host(object(request)))?;
     let staged = match in_time(host, request, progress).await {
         Ok(staged) => staged.map_err(|source| {
             let source = Credentials::explain(source, &host.root, to, host.os.auth_file());

@@ -5,8 +5,8 @@
 //! directories of another user, is left and told: a user who moves his own directory must not hold the node. In directories
 //! of root it is an error, and tried again.
 
-use crate::host::durable::{self, Change, Run};
-use crate::host::{Host, accounts, left_behind};
+use crate::host::durable::{self, Attempt, Change};
+use crate::host::{Host, accounts, etc_merge};
 use crate::journal::Intent;
 use crate::model::users::CORE;
 use crate::plan::{Step, Undo};
@@ -25,7 +25,7 @@ pub(super) async fn apply_batch(
             let failed = || ApplyError::host("the old deployment");
             let dropped = async {
                 host.os.unstage().await.map_err(failed())?;
-                left_behind::forget(&host.root).map_err(failed())
+                etc_merge::forget(&host.root).map_err(failed())
             };
             together(intent.numbers(), steps, "taking back ", dropped).await
         }
@@ -62,11 +62,11 @@ fn put_back(intent: &Intent<'_>, host: &Host) -> Result<(), ApplyError> {
             Some(obstacle) => super::left_as_it_is(change.path(), &obstacle),
         }
     }
-    durable::carry_out(&host.root, &changes, Run::Again, &host.points).map_err(failed())?;
+    durable::apply_changes(&host.root, &changes, Attempt::Again, &host.points).map_err(failed())?;
     if let Some(hash) = &preimages.password
         && accounts::password(&host.root, CORE).map_err(failed())?.is_some()
     {
-        accounts::set_password(&host.root, CORE, hash, Run::Again, &host.points).map_err(failed())?;
+        accounts::set_password(&host.root, CORE, hash, Attempt::Again, &host.points).map_err(failed())?;
     }
     refused.map_or(Ok(()), |obstacle| Err(failed()(obstacle)))
 }

@@ -31,15 +31,15 @@ pub(super) async fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]
     host.points.hit("originals-saved");
     match host.systemd.make_links(links.calls()).await.map_err(failed())? {
         ServiceOutcome::NoSystemd => {
-            durable::carry_out(&host.root, &changes, run, &host.points).map_err(failed())?;
+            durable::apply_changes(&host.root, &changes, run, &host.points).map_err(failed())?;
         }
         ServiceOutcome::Done => {
             host.points.hit("links-made");
             let after = UnitLinks::load(&host.root).map_err(failed())?;
             let settled = links.settled(&after, &earlier);
             intent.originals().add(&host.root, settled.unforeseen).map_err(originals())?;
-            let run = durable::Run::Again;
-            durable::carry_out(&host.root, &settled.changes, run, &host.points).map_err(failed())?;
+            let run = durable::Attempt::Again;
+            durable::apply_changes(&host.root, &settled.changes, run, &host.points).map_err(failed())?;
             // systemd makes and removes directories of links in it.
             durable::sync_directory(&host.root, UNIT_DIR).map_err(failed())?;
         }

@@ -1,7 +1,7 @@
 //! The keys and the password of `core`. On a host without the account nothing is done (MCD-160).
 
 use crate::host::accounts::{self, Accounts, User};
-use crate::host::durable::{self, Change, Want};
+use crate::host::durable::{self, Change, DesiredPath};
 use crate::host::{Host, HostError, keys};
 use crate::journal::Intent;
 use crate::model::FileMode;
@@ -60,17 +60,17 @@ pub(super) fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> R
     let saved = intent.originals().save(&host.root, &changes, found.as_ref());
     let run = saved.map_err(ApplyError::originals("the account core"))?;
     host.points.hit("originals-saved");
-    carry_out(host, &changes, password.as_ref(), run).map_err(failed())
+    apply_changes(host, &changes, password.as_ref(), run).map_err(failed())
 }
 
-fn carry_out(
+fn apply_changes(
     host: &Host,
     changes: &[Change<'_>],
     password: Option<&PasswordHash>,
-    run: durable::Run,
+    run: durable::Attempt,
 ) -> Result<(), HostError> {
     if !changes.is_empty() {
-        durable::carry_out(&host.root, changes, run, &host.points)?;
+        durable::apply_changes(&host.root, changes, run, &host.points)?;
     }
     match password {
         Some(hash) => accounts::set_password(&host.root, CORE, hash, run, &host.points),
@@ -81,8 +81,8 @@ fn carry_out(
 fn keys_change<'a>(user: &User, text: Option<&'a str>) -> Change<'a> {
     let path = format!("{}/{KEYS_FILE}", user.home.trim_end_matches('/'));
     let want = match text {
-        Some(text) => Want::file(text.as_bytes(), FileMode::PRIVATE.bits(), user.uid, user.gid),
-        None => Want::Absent,
+        Some(text) => DesiredPath::file(text.as_bytes(), FileMode::PRIVATE.bits(), user.uid, user.gid),
+        None => DesiredPath::Absent,
     };
     Change::new(path, user.uid, want)
 }

@@ -5,7 +5,7 @@
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use machine_config_agent::host::left_behind;
+use machine_config_agent::host::etc_merge;
 use machine_config_agent::host::os::ostree::{labels, serve};
 use machine_config_agent::host::os::worker::{LABELS_VERB, WORKER_VERB};
 use machine_config_agent::sandbox::{MACHINE_VERB, machine};
@@ -15,7 +15,7 @@ fn main() -> ExitCode {
     match args.next().as_deref().and_then(|verb| verb.to_str()) {
         Some(WORKER_VERB) => serve::main(),
         Some(LABELS_VERB) => labels::main(args),
-        Some(left_behind::BRING_OVER_VERB) => left_behind::main(),
+        Some(etc_merge::BRING_OVER_VERB) => etc_merge::main(),
         Some(MACHINE_VERB) => machine::main(args),
         _ => {
             let told = writeln!(

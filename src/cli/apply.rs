@@ -10,7 +10,7 @@ use super::{CliError, input, last_report};
 use crate::agent::{Agent, End, Reboots, Reread, Stop, Until};
 use crate::control::ControlPlane;
 use crate::control::oneshot::OneShot;
-use crate::decide::ended::{Ended, Run, ended};
+use crate::decide::ended::{Attempt, Ended, ended};
 use crate::host::machine_name;
 use crate::journal::Journal;
 use crate::model::Target;
@@ -84,7 +84,7 @@ fn conclude<C: ControlPlane>(
     reboots: Reboots,
 ) -> Result<u8, CliError> {
     let (journal, health) = (agent.journal(), agent.health());
-    let run = Run {
+    let run = Attempt {
         end,
         reboots,
         target,

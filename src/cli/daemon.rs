@@ -15,7 +15,7 @@ use crate::agent::{Agent, End, Stop};
 use crate::control::directory::Directory;
 use crate::control::kube::{Cluster, DrainBy, Identity};
 use crate::control::{ControlError, ControlPlane};
-use crate::host::{Entered, Host, Root, machine_name};
+use crate::host::{ContainerHandles, Host, Root, machine_name};
 use crate::journal::Journal;
 use crate::model::message;
 use crate::model::text::chain;
@@ -160,8 +160,8 @@ impl Setting<'_> {
 }
 
 /// Enters the host.
-fn enter(directory: &Path) -> Result<Entered, CliError> {
-    Entered::enter(directory).map_err(|error| {
+fn enter(directory: &Path) -> Result<ContainerHandles, CliError> {
+    ContainerHandles::enter(directory).map_err(|error| {
         let (directory, cause) = (directory.display(), chain(&error));
         CliError::Usage(format!(
             "--root-mount {directory}: {cause}. Nothing was touched; mount the host's / there (hostPath, \

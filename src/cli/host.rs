@@ -16,7 +16,7 @@ use crate::host::os::{NotImageBased, OsBackend};
 use crate::host::power::{Logind, Power, Supervised};
 use crate::host::root::Root;
 use crate::host::systemd::Systemd;
-use crate::host::{Entered, Host};
+use crate::host::{ContainerHandles, Host};
 use crate::model::node_settings::{OsLimits, SoftReboot};
 
 /// The exit code that tells a supervisor to play the reboot (as `systemd-nspawn` does for a guest's).
@@ -72,7 +72,7 @@ pub(super) struct HostFlags {
 impl HostFlags {
     /// Opens the host.
     pub(super) fn open(&self, reboot_by: RebootBy, points: FailPoints) -> Result<Host, CliError> {
-        self.open_entered(reboot_by, points, Entered::default())
+        self.open_entered(reboot_by, points, ContainerHandles::default())
     }
 
     /// Opens the host that this process may have entered.
@@ -80,7 +80,7 @@ impl HostFlags {
         &self,
         reboot_by: RebootBy,
         points: FailPoints,
-        entered: Entered,
+        entered: ContainerHandles,
     ) -> Result<Host, CliError> {
         let root = Root::open(&self.root)?.with_points(&points).with_entered(entered.clone());
         let power: Box<dyn Power> = match reboot_by {

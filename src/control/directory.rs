@@ -23,7 +23,7 @@ use serde::Deserialize;
 use super::{ControlError, ControlPlane, Drained, Released};
 use crate::host::HostError;
 use crate::host::root::Root;
-use crate::host::watch::{Watch, Watched};
+use crate::host::watch::{Watch, WatchSet};
 use crate::model::machineconfig::{self, MachineConfig};
 use crate::model::policy::{self, DisruptionPolicy};
 use crate::model::{ConfigName, FileMode, ImageRef, ModelError, Target, short};
@@ -200,7 +200,7 @@ impl ControlPlane for Directory {
 
 /// Returns what is watched: the files, and owner and mode of every directory on the way, by the name that was given and
 /// by the real one.
-fn watched(root: &Root, directory: &str) -> Result<Watched, HostError> {
+fn watched(root: &Root, directory: &str) -> Result<WatchSet, HostError> {
     let configs = format!("{directory}/machineconfigs");
     let mut paths = BTreeSet::from([format!("{directory}/target.yaml"), format!("{directory}/policy.yaml")]);
     let real = root.real_path(&format!("{directory}/target.yaml"))?;
@@ -209,7 +209,7 @@ fn watched(root: &Root, directory: &str) -> Result<Watched, HostError> {
         let parts = way.match_indices('/').skip(1).filter_map(|(end, _)| way.get(..end));
         paths.extend(parts.chain([way]).filter(|part| !part.is_empty()).map(str::to_owned));
     }
-    Ok(Watched { paths, directories: BTreeSet::from([configs]), trees: BTreeSet::new() })
+    Ok(WatchSet { paths, directories: BTreeSet::from([configs]), trees: BTreeSet::new() })
 }
 
 fn first_line(text: &str) -> String {

@@ -12,7 +12,7 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 
 use super::HostError;
-use super::durable::{self, Change, Run, Want};
+use super::durable::{self, Attempt, Change, DesiredPath};
 use super::failpoint::FailPoints;
 use super::root::{Missing, Root};
 use crate::model::users::PasswordHash;
@@ -95,10 +95,10 @@ pub fn set_password(
     root: &Root,
     user: &str,
     hash: &PasswordHash,
-    run: Run,
+    run: Attempt,
     points: &FailPoints,
 ) -> Result<(), HostError> {
-    if run == Run::First && password(root, user)?.as_ref() == Some(hash) {
+    if run == Attempt::First && password(root, user)?.as_ref() == Some(hash) {
         return Ok(());
     }
     let lock = lock(root)?;
@@ -109,8 +109,8 @@ pub fn set_password(
     let (before, after) = (shadow.get(..range.start), shadow.get(range.end..));
     let bytes = [before.unwrap_or_default(), hash.as_str().as_bytes(), after.unwrap_or_default()].concat();
     let (mode, uid, gid) = root.dress_of(SHADOW)?.ok_or_else(missing)?;
-    let change = Change::new(SHADOW, uid, Want::file(&bytes, mode, uid, gid));
-    let done = durable::carry_out(root, std::slice::from_ref(&change), run, points);
+    let change = Change::new(SHADOW, uid, DesiredPath::file(&bytes, mode, uid, gid));
+    let done = durable::apply_changes(root, std::slice::from_ref(&change), run, points);
     drop(lock);
     done.map(|_| ())
 }
@@ -195,13 +195,13 @@ mod tests {
         let (dir, root) = root_with(&[("etc/shadow", "root:!:1:0\ncore:*:19000:0:99999:7:::\ncorey:x:2\n")]);
         let hash = PasswordHash::new("$6$salt$hash").unwrap();
         for _ in 0..2 {
-            set_password(&root, "core", &hash, Run::First, &FailPoints::off()).unwrap();
+            set_password(&root, "core", &hash, Attempt::First, &FailPoints::off()).unwrap();
             let text = std::fs::read_to_string(dir.path().join("etc/shadow")).unwrap();
             assert_eq!(text, "root:!:1:0\ncore:$6$salt$hash:19000:0:99999:7:::\ncorey:x:2\n");
         }
         assert_eq!(password(&root, "core").unwrap(), Some(hash.clone()));
         assert_eq!(password(&root, "nobody").unwrap(), None);
-        let error = set_password(&root, "nobody", &hash, Run::First, &FailPoints::off()).unwrap_err();
+        let error = set_password(&root, "nobody", &hash, Attempt::First, &FailPoints::off()).unwrap_err();
         assert!(!error.to_string().contains("$6$"), "{error}");
     }
 }

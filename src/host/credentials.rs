@@ -7,7 +7,7 @@
 //!
 //! Invariant: what an administrator put at ostree's place wins, and stays.
 
-use super::durable::{self, Change, Run, Want};
+use super::durable::{self, Attempt, Change, DesiredPath};
 use super::{FailPoints, HostError, Root};
 use crate::model::image::PULL_SECRETS;
 use crate::model::{Contents, FileMode, HostSpec, ManagedPath, ObservedFile};
@@ -126,8 +126,8 @@ impl Credentials {
             // Another backend's link, or MCD's, would hide this one.
             let hides = *at != place && matches!(root.seen(at.path())?, ObservedFile::Symlink { .. });
             if *at == place || hides {
-                let change = Change::new(at.path(), 0, Want::Link { target: self.path.to_string() });
-                durable::carry_out(root, std::slice::from_ref(&change), Run::First, points)?;
+                let change = Change::new(at.path(), 0, DesiredPath::Link { target: self.path.to_string() });
+                durable::apply_changes(root, std::slice::from_ref(&change), Attempt::First, points)?;
             }
         }
         Ok(())
@@ -135,8 +135,8 @@ impl Credentials {
 
     /// Returns the mode of the secret's file when others than its owner may use it.
     pub fn loose(&self, root: &Root) -> Result<Option<FileMode>, HostError> {
-        let dress = root.dress_of(self.path.as_str())?;
-        Ok(dress
+        let set_metadata = root.dress_of(self.path.as_str())?;
+        Ok(set_metadata
             .and_then(|(mode, ..)| FileMode::new(i64::from(mode & 0o777)))
             .filter(|mode| mode.is_shared()))
     }

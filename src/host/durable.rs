@@ -9,15 +9,15 @@
 //! |---|---|
 //! | `change` | what a path should be |
 //! | `target` | looks whether a path is right already |
-//! | `draft` | one new version beside its place, from its first byte to the switch |
+//! | `temp_file` | one new version beside its place, from its first byte to the switch |
 //! | `sync` | many calls side by side |
 //! | `own` | one file of the agent itself, as a method of the root |
 
 mod change;
-mod draft;
 mod own;
 mod sync;
 mod target;
+mod temp_file;
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
@@ -30,27 +30,27 @@ use super::failpoint::FailPoints;
 use super::root::{Dir, Entry, MadeDirectory, Missing, Root, no_name, split, unlink};
 use super::selinux::Labels;
 
-pub use change::{Attributes, Change, Done, Run, Want};
-pub use draft::DRAFT_SUFFIX;
+pub use change::{Attempt, Attributes, Change, DesiredPath, Done};
+pub use temp_file::DRAFT_SUFFIX;
 
-use draft::{Draft, temporary};
 use target::{Look, look};
+use temp_file::{TempFile, temporary};
 
 /// So many contents are open at once: well under the usual 1024 descriptors, and enough to keep a disk's queue full.
 const WINDOW: usize = 256;
 
 /// Carries out changes of different paths. See the module's invariant.
-pub fn carry_out(
+pub fn apply_changes(
     root: &Root,
     changes: &[Change<'_>],
-    run: Run,
+    run: Attempt,
     points: &FailPoints,
 ) -> Result<Done, HostError> {
     let mut batch =
         Batch { root, run, labels: None, places: Vec::new(), known: HashMap::new(), made: Vec::new() };
     let wrong = batch.wrong(changes)?;
     let mut drafts = Vec::new();
-    let done = batch.carry_out(&wrong, &mut drafts, points);
+    let done = batch.apply_changes(&wrong, &mut drafts, points);
     if done.is_err() {
         batch.withdraw(&drafts);
     }
@@ -88,7 +88,7 @@ pub fn obstacle(root: &Root, change: &Change<'_>) -> Result<Option<HostError>, H
 /// Returns true if a path is as a change wants it, for whoever follows links: it is only looked at.
 pub fn looks_right(root: &Root, change: &Change<'_>) -> Result<bool, HostError> {
     let found = Entry::at(root, &change.path)?;
-    Ok(matches!(target::compare(found, &change.path, &change.want, Run::First)?, Look::Right))
+    Ok(matches!(target::compare(found, &change.path, &change.want, Attempt::First)?, Look::Right))
 }
 
 /// Syncs a directory that another program has changed; one that is not there is no error.
@@ -108,14 +108,14 @@ struct Place {
 }
 
 /// A change that has to be made, and what was found.
-struct Wrong<'a> {
+struct PendingChange<'a> {
     change: &'a Change<'a>,
     look: Look,
 }
 
 struct Batch<'a> {
     root: &'a Root,
-    run: Run,
+    run: Attempt,
     /// Loaded when the first new file needs a label.
     labels: Option<Labels>,
     places: Vec<Place>,
@@ -125,59 +125,59 @@ struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    fn wrong<'a>(&mut self, changes: &'a [Change<'a>]) -> Result<Vec<Wrong<'a>>, HostError> {
+    fn wrong<'a>(&mut self, changes: &'a [Change<'a>]) -> Result<Vec<PendingChange<'a>>, HostError> {
         let mut wrong = Vec::new();
         for change in changes {
             let look = self.look(change)?;
             if !matches!(look, Look::Right) {
-                wrong.push(Wrong { change, look });
+                wrong.push(PendingChange { change, look });
             }
         }
         Ok(wrong)
     }
 
-    fn carry_out<'a>(
+    fn apply_changes<'a>(
         &mut self,
-        wrong: &[Wrong<'a>],
-        drafts: &mut Vec<Draft<'a>>,
+        wrong: &[PendingChange<'a>],
+        drafts: &mut Vec<TempFile<'a>>,
         points: &FailPoints,
     ) -> Result<(), HostError> {
-        for wrong in wrong.iter().filter(|wrong| !matches!(wrong.change.want, Want::Absent)) {
-            drafts.extend(self.draft(wrong)?);
+        for wrong in wrong.iter().filter(|wrong| !matches!(wrong.change.want, DesiredPath::Absent)) {
+            drafts.extend(self.temp_file(wrong)?);
         }
         self.label_directories()?;
         // Whoever reads the policy is not needed any more.
         self.labels = None;
         let places = &self.places;
-        let dir = |draft: &Draft<'_>| places.get(draft.place).map(|place| &place.dir);
+        let dir = |temp_file: &TempFile<'_>| places.get(temp_file.place).map(|place| &place.dir);
         for window in drafts.chunks(WINDOW) {
-            sync::each(window, |draft| dir(draft).map_or(Ok(()), |dir| draft.write(dir)))?;
+            sync::each(window, |temp_file| dir(temp_file).map_or(Ok(()), |dir| temp_file.write(dir)))?;
             points.hit("staged");
             let began = Instant::now();
-            sync::each(window, Draft::sync)?;
+            sync::each(window, TempFile::sync)?;
             self.root.meter().synced(window.len(), began);
             points.hit("synced");
         }
-        let mut by_place: BTreeMap<usize, Vec<&Draft<'_>>> = BTreeMap::new();
-        for draft in &*drafts {
-            by_place.entry(draft.place).or_default().push(draft);
+        let mut by_place: BTreeMap<usize, Vec<&TempFile<'_>>> = BTreeMap::new();
+        for temp_file in &*drafts {
+            by_place.entry(temp_file.place).or_default().push(temp_file);
         }
         // The kernel lets one rename at a time into a directory: each directory is one piece of work.
-        let by_place: Vec<Vec<&Draft<'_>>> = by_place.into_values().collect();
+        let by_place: Vec<Vec<&TempFile<'_>>> = by_place.into_values().collect();
         sync::each(&by_place, |drafts| {
-            for draft in drafts {
-                dir(draft).map_or(Ok(()), |dir| draft.switch(dir))?;
+            for temp_file in drafts {
+                dir(temp_file).map_or(Ok(()), |dir| temp_file.rename_into_place(dir))?;
                 points.hit("renamed");
             }
             Ok(())
         })?;
-        for wrong in wrong.iter().filter(|wrong| matches!(wrong.change.want, Want::Absent)) {
+        for wrong in wrong.iter().filter(|wrong| matches!(wrong.change.want, DesiredPath::Absent)) {
             self.remove(wrong.change)?;
             points.hit("removed");
         }
         self.sync_directories()?;
         self.root.meter().changed(wrong.len());
-        if !wrong.is_empty() || self.run != Run::First {
+        if !wrong.is_empty() || self.run != Attempt::First {
             points.hit("directories-synced");
         }
         Ok(())
@@ -191,7 +191,7 @@ impl Batch<'_> {
         }
         let walked = self.root.walk(directory, change.trusted, missing, &mut self.made);
         let Some(dir) = walked.map_err(|error| named(error, &change.path))? else { return Ok(None) };
-        self.places.push(Place { dir, trusted: change.trusted, touched: self.run != Run::First });
+        self.places.push(Place { dir, trusted: change.trusted, touched: self.run != Attempt::First });
         self.known.insert(key, self.places.len() - 1);
         Ok(Some(self.places.len() - 1))
     }
@@ -200,10 +200,10 @@ impl Batch<'_> {
         let (_, name) = split(&change.path).ok_or_else(|| no_name(&change.path))?;
         let place = self.place(change, Missing::Leave)?;
         let Some(place) = place.and_then(|place| self.places.get(place)) else {
-            let absent = matches!(change.want, Want::Absent);
-            return Ok(if absent { Look::Right } else { Look::Wrong { kept: None } });
+            let absent = matches!(change.want, DesiredPath::Absent);
+            return Ok(if absent { Look::Right } else { Look::PendingChange { kept: None } });
         };
-        if self.run != Run::First {
+        if self.run != Attempt::First {
             clear(&place.dir, &temporary(name))
                 .map_err(|source| HostError::io("clear the leftover of", &*change.path, source))?;
         }
@@ -211,23 +211,23 @@ impl Batch<'_> {
     }
 
     /// Prepares a new version: its directory is made, its attributes are known.
-    fn draft<'a>(&mut self, wrong: &Wrong<'a>) -> Result<Option<Draft<'a>>, HostError> {
+    fn temp_file<'a>(&mut self, wrong: &PendingChange<'a>) -> Result<Option<TempFile<'a>>, HostError> {
         let change = wrong.change;
         let (_, name) = split(&change.path).ok_or_else(|| no_name(&change.path))?;
         let Some(index) = self.place(change, Missing::Make)? else { return Ok(None) };
         let Some(place) = self.places.get_mut(index) else { return Ok(None) };
         place.touched = true;
         let attributes = match (&change.want, &wrong.look) {
-            (Want::File { attributes: Attributes::Exactly(exactly), .. }, _) => exactly.to_vec(),
-            (Want::File { .. }, Look::Wrong { kept: Some(kept) }) => kept.clone(),
-            (Want::File { mode, .. }, _) => {
+            (DesiredPath::File { attributes: Attributes::Exactly(exactly), .. }, _) => exactly.to_vec(),
+            (DesiredPath::File { .. }, Look::PendingChange { kept: Some(kept) }) => kept.clone(),
+            (DesiredPath::File { mode, .. }, _) => {
                 let real = format!("{}/{name}", place.dir.path());
                 let label = labels(&mut self.labels, self.root)?.of_file(&real, *mode)?;
                 label.into_iter().map(|label| ("security.selinux".to_owned(), label)).collect()
             }
-            (Want::Link { .. } | Want::Absent, _) => Vec::new(),
+            (DesiredPath::Link { .. } | DesiredPath::Absent, _) => Vec::new(),
         };
-        Ok(Some(Draft::new(change, name, index, attributes)))
+        Ok(Some(TempFile::new(change, name, index, attributes)))
     }
 
     fn remove(&mut self, change: &Change<'_>) -> Result<(), HostError> {
@@ -267,7 +267,7 @@ impl Batch<'_> {
     /// before they were synced.
     fn above(&self) -> Result<Vec<Dir>, HostError> {
         let mut above = BTreeMap::new();
-        for place in self.places.iter().filter(|_| self.run != Run::First) {
+        for place in self.places.iter().filter(|_| self.run != Attempt::First) {
             let mut path = place.dir.path();
             while let Some((up, _)) = path.rsplit_once('/') {
                 above.insert(up, place.trusted);
@@ -283,11 +283,11 @@ impl Batch<'_> {
     }
 
     /// Takes back what was prepared: drafts, then the directories that were made for them.
-    fn withdraw(&mut self, drafts: &[Draft<'_>]) {
-        for draft in drafts {
-            if let Some(place) = self.places.get(draft.place) {
+    fn withdraw(&mut self, drafts: &[TempFile<'_>]) {
+        for temp_file in drafts {
+            if let Some(place) = self.places.get(temp_file.place) {
                 // The error that led here is the one to report; a rerun clears what stays.
-                drop(unlink(&place.dir, &draft.temporary));
+                drop(unlink(&place.dir, &temp_file.temporary));
             }
         }
         for made in self.made.iter().rev() {

@@ -11,7 +11,7 @@ use tokio::net::unix::pipe::Receiver;
 
 use super::HostError;
 use super::command::{self, last_words, with_words};
-use super::masked::masked;
+use super::redact::redact;
 use super::root::Root;
 use super::systemd::transient::{Program, Transients};
 use super::systemd::{Systemd, UnitLinks, known};
@@ -47,7 +47,7 @@ const EXECUTABLE: u32 = 0o111;
 
 /// What has to be shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Checklist {
+pub struct HealthChecks {
     /// The units that have to be active.
     pub units: Vec<UnitName>,
     /// The names of the checks, in their order.
@@ -56,7 +56,7 @@ pub struct Checklist {
     pub ignored: Vec<String>,
 }
 
-impl Checklist {
+impl HealthChecks {
     /// Reads what has to be shown: these units, or the kubelet where it is enabled, and all checks.
     pub fn of(root: &Root, units: Option<&BTreeSet<UnitName>>) -> Result<Self, HostError> {
         let units = match units {
@@ -105,7 +105,7 @@ pub async fn run(
         None => match command::run(&program, &[], limit).await {
             Ok(()) => Ok(None),
             Err(HostError::Command { cause, .. }) => {
-                Ok(Some(masked(&cause).replacen("exit status: ", "exit code ", 1)))
+                Ok(Some(redact(&cause).replacen("exit status: ", "exit code ", 1)))
             }
             Err(HostError::Timeout { seconds, .. }) => Ok(Some(format!("no end within {seconds} s"))),
             Err(error) => Err(error),
@@ -198,7 +198,7 @@ impl Said {
         // Half a word may be half a secret, which nobody would recognise.
         let whole =
             if self.cut { text.split_once(char::is_whitespace).map_or("", |(_, rest)| rest) } else { &text };
-        Ok(last_words(&masked(whole)))
+        Ok(last_words(&redact(whole)))
     }
 }
 
@@ -225,12 +225,12 @@ mod tests {
     fn executables_are_checks_in_their_order_and_nothing_else_is() {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::open(dir.path()).unwrap();
-        assert!(Checklist::of(&root, None).unwrap().is_empty());
+        assert!(HealthChecks::of(&root, None).unwrap().is_empty());
         for (name, mode) in [("20-b", 0o755), ("10-a", 0o500), ("README", 0o644)] {
             put(dir.path(), &format!("{CHECKS}/{name}"), mode, "");
         }
         std::fs::create_dir(dir.path().join(CHECKS.trim_start_matches('/')).join("old")).unwrap();
-        let list = Checklist::of(&root, None).unwrap();
+        let list = HealthChecks::of(&root, None).unwrap();
         assert_eq!(list.checks, ["10-a", "20-b"]);
         assert_eq!(list.ignored, ["README", "old"]);
     }
@@ -241,13 +241,13 @@ mod tests {
         let root = Root::open(dir.path()).unwrap();
         let unit = "/etc/systemd/system/kubelet.service";
         put(dir.path(), unit, 0o644, "[Service]\nExecStart=x\n[Install]\nWantedBy=multi-user.target\n");
-        assert!(Checklist::of(&root, None).unwrap().is_empty());
+        assert!(HealthChecks::of(&root, None).unwrap().is_empty());
         let wants = dir.path().join("etc/systemd/system/multi-user.target.wants");
         std::fs::create_dir(&wants).unwrap();
         std::os::unix::fs::symlink(unit, wants.join("kubelet.service")).unwrap();
-        assert_eq!(Checklist::of(&root, None).unwrap().units, [known(KUBELET).unwrap()]);
+        assert_eq!(HealthChecks::of(&root, None).unwrap().units, [known(KUBELET).unwrap()]);
         let other = BTreeSet::from([known("crio.service").unwrap()]);
-        assert_eq!(Checklist::of(&root, Some(&other)).unwrap().units, [known("crio.service").unwrap()]);
+        assert_eq!(HealthChecks::of(&root, Some(&other)).unwrap().units, [known("crio.service").unwrap()]);
     }
 
     #[tokio::test(flavor = "current_thread")]

@@ -7,17 +7,17 @@
 
 pub mod accounts;
 pub mod boot_counter;
+pub mod chroot;
 pub mod clock;
 pub mod command;
 pub mod credentials;
 pub mod durable;
-pub mod enter;
 pub mod error;
+pub mod etc_merge;
 pub mod failpoint;
 pub mod finalisation;
 pub mod health;
 pub mod keys;
-pub mod left_behind;
 pub mod limits;
 pub mod meter;
 pub mod os;
@@ -30,16 +30,16 @@ pub mod watch;
 pub(crate) mod fsync;
 mod future;
 mod lock_holder;
-mod masked;
 pub(crate) mod mounts;
+mod redact;
 mod selinux;
 
 use std::fmt;
 use std::time::Duration;
 
+pub use chroot::ContainerHandles;
 pub use clock::Clock;
 pub use credentials::{AuthFile, Credentials};
-pub use enter::Entered;
 pub use error::HostError;
 pub use failpoint::FailPoints;
 pub use future::BoxFuture;

@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::{Deserialize, Serialize};
 
 use super::HostError;
-use super::durable::{Attributes, Change, Want};
+use super::durable::{Attributes, Change, DesiredPath};
 use super::root::{Entry, Missing, Root, attributes, no_name, read_at_most, split};
 use crate::model::{ManagedPath, Sha256};
 
@@ -66,7 +66,7 @@ impl fmt::Debug for Bytes {
 /// A path as it was.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
-pub enum Saved {
+pub enum PathSnapshot {
     /// Nothing was there.
     Absent,
     /// A regular file.
@@ -96,7 +96,7 @@ pub struct Attribute {
     value: Bytes,
 }
 
-impl Saved {
+impl PathSnapshot {
     /// Reads what is at a path, a link at its end not followed: for looking only.
     pub fn read(root: &Root, path: &str) -> Result<Self, HostError> {
         Self::of(Entry::at(root, path)?, path)
@@ -156,7 +156,7 @@ impl Saved {
         }
     }
 
-    /// Returns its extended attributes, as [`Saved::put_back`] wants them.
+    /// Returns its extended attributes, as [`PathSnapshot::put_back`] wants them.
     pub fn attributes(&self) -> Vec<(String, Vec<u8>)> {
         match self {
             Self::Absent | Self::Link { .. } => Vec::new(),
@@ -175,11 +175,12 @@ impl Saved {
         attributes: &'a [(String, Vec<u8>)],
     ) -> Change<'a> {
         match self {
-            Self::Absent => Change::new(path, trusted, Want::Absent),
-            Self::Link { target } => Change::new(path, trusted, Want::Link { target: target.clone() }),
+            Self::Absent => Change::new(path, trusted, DesiredPath::Absent),
+            Self::Link { target } => Change::new(path, trusted, DesiredPath::Link { target: target.clone() }),
             Self::File { bytes, mode, uid, gid, .. } => {
                 let attributes = Attributes::Exactly(attributes);
-                let want = Want::File { bytes: &bytes.0, mode: *mode, uid: *uid, gid: *gid, attributes };
+                let want =
+                    DesiredPath::File { bytes: &bytes.0, mode: *mode, uid: *uid, gid: *gid, attributes };
                 Change::new(path, if trusted == 0 { *uid } else { trusted }, want)
             }
         }
@@ -195,7 +196,7 @@ pub fn kept_path(path: &ManagedPath) -> String {
 }
 
 /// Reads the kept original of a path.
-pub fn kept(root: &Root, path: &ManagedPath) -> Result<Option<Saved>, HostError> {
+pub fn kept(root: &Root, path: &ManagedPath) -> Result<Option<PathSnapshot>, HostError> {
     let at = kept_path(path);
     let Some(bytes) = root.read(&at)? else { return Ok(None) };
     serde_json::from_slice(&bytes).map(Some).map_err(|error| malformed(&at, &error))
@@ -203,8 +204,8 @@ pub fn kept(root: &Root, path: &ManagedPath) -> Result<Option<Saved>, HostError>
 
 /// Returns what is to be at a path that is no longer managed: the kept original, else the booted image's own version,
 /// else what the machine-config-daemon saved. `None` when there is no such thing, or nothing was there.
-pub fn original(root: &Root, path: &ManagedPath) -> Result<Option<Saved>, HostError> {
-    let something = |saved: Saved| (saved != Saved::Absent).then_some(saved);
+pub fn original(root: &Root, path: &ManagedPath) -> Result<Option<PathSnapshot>, HostError> {
+    let something = |saved: PathSnapshot| (saved != PathSnapshot::Absent).then_some(saved);
     if let Some(kept) = kept(root, path)? {
         return Ok(something(kept));
     }
@@ -212,13 +213,13 @@ pub fn original(root: &Root, path: &ManagedPath) -> Result<Option<Saved>, HostEr
         return Ok(Some(own));
     }
     let daemons = format!("/etc/machine-config-daemon/orig{path}.mcdorig");
-    Ok(something(Saved::read(root, &daemons)?))
+    Ok(something(PathSnapshot::read(root, &daemons)?))
 }
 
 /// Reads the booted image's own version of a path below `/etc`.
-pub fn of_image(root: &Root, path: &ManagedPath) -> Result<Saved, HostError> {
+pub fn of_image(root: &Root, path: &ManagedPath) -> Result<PathSnapshot, HostError> {
     let below = path.as_str().strip_prefix("/etc/");
-    below.map_or(Ok(Saved::Absent), |below| Saved::read(root, &format!("/usr/etc/{below}")))
+    below.map_or(Ok(PathSnapshot::Absent), |below| PathSnapshot::read(root, &format!("/usr/etc/{below}")))
 }
 
 /// Says that a file of the agent's own can't be read, without its contents.
@@ -234,13 +235,18 @@ mod tests {
     #[test]
     fn goes_through_json_and_debug_is_silent() {
         let attributes = vec![Attribute { name: "user.a".to_owned(), value: Bytes(vec![0, 255]) }];
-        let saved =
-            Saved::File { bytes: Bytes(b"secret\xff".to_vec()), mode: 0o4755, uid: 1, gid: 2, attributes };
+        let saved = PathSnapshot::File {
+            bytes: Bytes(b"secret\xff".to_vec()),
+            mode: 0o4755,
+            uid: 1,
+            gid: 2,
+            attributes,
+        };
         let json = serde_json::to_string(&saved).unwrap();
-        assert_eq!(serde_json::from_str::<Saved>(&json).unwrap(), saved);
+        assert_eq!(serde_json::from_str::<PathSnapshot>(&json).unwrap(), saved);
         assert!(!format!("{saved:?}").contains("secret"));
         let broken =
-            serde_json::from_str::<Saved>("{\"kind\":\"file\",\"bytes\":\"c2VjcmV0#\"}").unwrap_err();
+            serde_json::from_str::<PathSnapshot>("{\"kind\":\"file\",\"bytes\":\"c2VjcmV0#\"}").unwrap_err();
         assert!(!malformed("/x", &broken).to_string().contains("c2Vj"));
     }
 

@@ -52,7 +52,7 @@ const TOUCHED: WatchFlags = WatchFlags::ATTRIB.union(WatchFlags::MODIFY);
 
 /// What is to be watched. Nothing of it needs to exist.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Watched {
+pub struct WatchSet {
     /// Files: their bytes, their mode and owner. Of a directory only the latter, and its times.
     pub paths: BTreeSet<String>,
     /// Directories: every file directly in them.
@@ -70,7 +70,7 @@ enum Way {
 
 /// What one watched inode stands for.
 #[derive(Debug, Default)]
-struct Held {
+struct InodeWatch {
     /// Real paths, when it is a directory; `""` is the root.
     directories: BTreeSet<String>,
     /// Watched paths that end here.
@@ -83,9 +83,9 @@ pub struct Watch {
     root: Root,
     inotify: AsyncFd<OwnedFd>,
     mounts: Option<Mounts>,
-    wanted: Watched,
+    wanted: WatchSet,
     /// By watch descriptor.
-    held: BTreeMap<i32, Held>,
+    held: BTreeMap<i32, InodeWatch>,
     /// The descriptor of each path's inode.
     inodes: BTreeMap<String, i32>,
     /// Real paths of names, and the watched paths whose way goes by them.
@@ -102,7 +102,7 @@ pub struct Watch {
 }
 
 /// What the kernel told.
-enum Told {
+enum KernelEvent {
     Events(Vec<Event>),
     Mounts,
 }
@@ -127,11 +127,11 @@ impl Watch {
     ) -> Result<Self, HostError> {
         let paths = files.into_iter().map(str::to_owned).collect();
         let directories = directories.into_iter().map(str::to_owned).collect();
-        Self::of(root, Watched { paths, directories, trees: BTreeSet::new() })
+        Self::of(root, WatchSet { paths, directories, trees: BTreeSet::new() })
     }
 
     /// Watches what is wanted.
-    pub fn of(root: &Root, wanted: Watched) -> Result<Self, HostError> {
+    pub fn of(root: &Root, wanted: WatchSet) -> Result<Self, HostError> {
         let failed = |source: io::Error| HostError::io("watch", root.base().display().to_string(), source);
         let fd = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)
             .map_err(|errno| failed(errno.into()))?;
@@ -166,7 +166,7 @@ impl Watch {
     }
 
     /// Returns what is watched.
-    pub fn wanted(&self) -> &Watched {
+    pub fn wanted(&self) -> &WatchSet {
         &self.wanted
     }
 
@@ -216,17 +216,17 @@ impl Watch {
         };
         let told = tokio::select! {
             // Both only wait, and take what was told in the step that ends them: losing one loses nothing.
-            events = events(&self.inotify) => Told::Events(events?),
-            mounted = mounted => { mounted?; Told::Mounts }
+            events = events(&self.inotify) => KernelEvent::Events(events?),
+            mounted = mounted => { mounted?; KernelEvent::Mounts }
         };
         let mut due = Due::default();
         match told {
-            Told::Events(events) => {
+            KernelEvent::Events(events) => {
                 for event in events {
                     self.take(&event, &mut due);
                 }
             }
-            Told::Mounts => due.survey = self.moved().is_some(),
+            KernelEvent::Mounts => due.survey = self.moved().is_some(),
         }
         if due.survey {
             self.survey()?;
@@ -241,7 +241,7 @@ impl Watch {
     /// Notes what an event is about.
     fn take(&mut self, event: &Event, due: &mut Due) {
         if event.flags.intersects(ReadFlags::QUEUE_OVERFLOW | ReadFlags::UNMOUNT) {
-            let Watched { paths, directories, trees } = &self.wanted;
+            let WatchSet { paths, directories, trees } = &self.wanted;
             self.changed.extend(paths.iter().chain(directories).chain(trees).cloned());
             (due.ours, due.survey) = (true, true);
             return;
@@ -407,7 +407,7 @@ impl Watch {
 fn hold_directory(
     root: &Root,
     inotify: &AsyncFd<OwnedFd>,
-    held: &mut BTreeMap<i32, Held>,
+    held: &mut BTreeMap<i32, InodeWatch>,
     directory: &str,
     flags: WatchFlags,
 ) -> Result<(), HostError> {

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::host::durable::{self, Change, Run, Want};
-use crate::host::saved::{self, Bytes, PREIMAGES, Saved};
+use crate::host::durable::{self, Attempt, Change, DesiredPath};
+use crate::host::saved::{self, Bytes, PREIMAGES, PathSnapshot};
 use crate::host::{HostError, Root};
 use crate::model::ids::STATE_DIR;
 use crate::model::units::Mask;
@@ -36,7 +36,7 @@ pub struct Original {
     /// The user, besides root, whose directories it may lead through.
     pub trusted: u32,
     /// What was there.
-    pub saved: Saved,
+    pub saved: PathSnapshot,
 }
 
 /// What one batch found.
@@ -72,7 +72,7 @@ impl Originals {
         root: &Root,
         changes: &[Change<'_>],
         password: Option<&PasswordHash>,
-    ) -> Result<Run, HostError> {
+    ) -> Result<Attempt, HostError> {
         let path = self.path();
         let own = format!("{PREIMAGES}/{}", self.update);
         if root.exists(&own)? {
@@ -82,12 +82,12 @@ impl Originals {
             }
         }
         if root.exists(&path)? {
-            return Ok(Run::Again);
+            return Ok(Attempt::Again);
         }
         let (mut paths, mut size) = (Vec::with_capacity(changes.len()), 0);
         for change in changes {
             let (path, trusted) = (change.path().to_owned(), change.trusted());
-            let saved = Saved::read_to_replace(root, &path, trusted)?;
+            let saved = PathSnapshot::read_to_replace(root, &path, trusted)?;
             size += saved.size();
             if size > LARGEST_BATCH {
                 let [size, limit] =
@@ -101,12 +101,12 @@ impl Originals {
         let document = Document { schema: SCHEMA, paths, password };
         let json = serde_json::to_vec(&document).map_err(|error| saved::malformed(&path, &error))?;
         root.replace(&path, &json, FileMode::PRIVATE)?;
-        Ok(Run::First)
+        Ok(Attempt::First)
     }
 
     /// Adds what another program changed beyond what was saved, as it was. Paths that are saved already keep their
     /// original; the file is written only when there is something to add.
-    pub fn add(&self, root: &Root, found: Vec<(String, Saved)>) -> Result<(), HostError> {
+    pub fn add(&self, root: &Root, found: Vec<(String, PathSnapshot)>) -> Result<(), HostError> {
         let path = self.path();
         let Some(mut document) = read(root, &path)? else { return Ok(()) };
         let known: BTreeSet<String> = document.paths.iter().map(|one| one.path.clone()).collect();
@@ -162,18 +162,18 @@ pub fn promote(
         }
     }
     for path in own_masks(root, from, to)?.into_iter().filter(|path| !seen.contains(path)) {
-        kept.push(document(&path, &Saved::mask())?);
+        kept.push(document(&path, &PathSnapshot::mask())?);
     }
     let (user, group) = root.dress_of("/")?.map_or((0, 0), |(_, user, group)| (user, group));
     let private = FileMode::PRIVATE.bits();
     let mut changes: Vec<Change<'_>> = kept
         .iter()
-        .map(|(at, json)| Change::new(at.as_str(), user, Want::file(json, private, user, group)))
+        .map(|(at, json)| Change::new(at.as_str(), user, DesiredPath::file(json, private, user, group)))
         .collect();
     let dropped =
-        before.difference(&after).map(|path| Change::new(saved::kept_path(path), user, Want::Absent));
+        before.difference(&after).map(|path| Change::new(saved::kept_path(path), user, DesiredPath::Absent));
     changes.extend(dropped);
-    durable::carry_out(root, &changes, Run::Again, root.points()).map(|_| ())
+    durable::apply_changes(root, &changes, Attempt::Again, root.points()).map(|_| ())
 }
 
 /// Returns true if a config only wants no mask there: what it found it may have left.
@@ -194,7 +194,7 @@ fn saved_by(root: &Root, update: &UpdateId) -> Result<Vec<Original>, HostError> 
 }
 
 /// Returns what an original is kept as, and where.
-fn document(path: &ManagedPath, original: &Saved) -> Result<(String, Vec<u8>), HostError> {
+fn document(path: &ManagedPath, original: &PathSnapshot) -> Result<(String, Vec<u8>), HostError> {
     let at = saved::kept_path(path);
     let json = serde_json::to_vec(original).map_err(|error| saved::malformed(&at, &error))?;
     Ok((at, json))
@@ -211,7 +211,7 @@ fn own_masks(root: &Root, from: &HostSpec, to: &HostSpec) -> Result<Vec<ManagedP
     let masked = to.units.iter().filter(|(_, unit)| unit.mask == Mask::Masked);
     for path in masked.map(|(name, _)| name.path()).filter(|path| !before.contains(path)) {
         // What the image brings is put back from there.
-        if Saved::read(root, path.as_str())?.is_mask() && !saved::of_image(root, &path)?.is_mask() {
+        if PathSnapshot::read(root, path.as_str())?.is_mask() && !saved::of_image(root, &path)?.is_mask() {
             found.push(path);
         }
     }

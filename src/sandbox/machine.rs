@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use super::process::{complaint, process};
 use super::{CONTROL, IMAGES, STATEROOT, SandboxError, WORKER, World, inside};
-use crate::host::left_behind::BRING_OVER_VERB;
+use crate::host::etc_merge::BRING_OVER_VERB;
 use crate::model::BootId;
 
 pub use inside::main;

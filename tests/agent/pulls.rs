@@ -8,7 +8,7 @@ use crate::desk::Desk;
 use crate::desk::os::{Ended, Played, image};
 use crate::plain_host;
 use machine_config_agent::agent::End;
-use machine_config_agent::host::power::{RebootKind, Rebooting, Shutdowns, Supervised};
+use machine_config_agent::host::power::{RebootKind, Rebooting, ShutdownMonitor, Supervised};
 use machine_config_agent::host::{BoxFuture, FailPoints, Host, HostError, Power, Root};
 use machine_config_agent::model::{BootId, FaultClass};
 use machine_config_agent::report::NodeState;
@@ -90,7 +90,7 @@ impl Power for GoesDown {
         self.boot.boot_id()
     }
 
-    fn listen(&self) -> BoxFuture<'_, Result<Option<Shutdowns>, HostError>> {
+    fn listen(&self) -> BoxFuture<'_, Result<Option<ShutdownMonitor>, HostError>> {
         self.boot.listen()
     }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::ran;
-use machine_config_agent::host::durable::{Run, carry_out};
+use machine_config_agent::host::durable::{Attempt, apply_changes};
 use machine_config_agent::host::systemd::{LinkVerb, UnitLinks};
 use machine_config_agent::host::{FailPoints, Root};
 use machine_config_agent::model::UnitName;
@@ -117,7 +117,7 @@ fn ours(root: &Path, steps: &[(LinkVerb, &str)]) -> bool {
     steps.iter().all(|(verb, unit)| {
         let mut links = UnitLinks::load(&root).unwrap();
         let done = links.make(*verb, &UnitName::new(*unit).unwrap());
-        carry_out(&root, &links.changes(&[]), Run::First, &FailPoints::off()).unwrap();
+        apply_changes(&root, &links.changes(&[]), Attempt::First, &FailPoints::off()).unwrap();
         done.is_ok()
     })
 }

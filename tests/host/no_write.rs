@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use machine_config_agent::host::durable::{Change, Done, Run, Want, carry_out};
+use machine_config_agent::host::durable::{Attempt, Change, DesiredPath, Done, apply_changes};
 use machine_config_agent::host::systemd::{LinkVerb, UnitLinks};
 use machine_config_agent::host::{FailPoints, Root};
 use machine_config_agent::model::UnitName;
@@ -21,19 +21,19 @@ const CALLS: &str = "trace=rename,renameat,renameat2,fsync,fdatasync,sync,syncfs
                      mkdirat,symlink,symlinkat,link,linkat,chmod,fchmod,fchmodat,chown,fchown,fchownat,setxattr,\
                      fsetxattr,truncate,ftruncate,pwrite64,pwritev,execve,openat,openat2";
 
-fn batch(root: &Root, run: Run) -> Done {
+fn batch(root: &Root, run: Attempt) -> Done {
     let paths: Vec<String> =
         (0..FILES).map(|number| format!("/etc/dir{}/file{number}", number % 7)).collect();
     let mut changes: Vec<Change<'_>> = paths
         .iter()
-        .map(|path| Change::new(path.as_str(), 0, Want::file(path.as_bytes(), 0o644, 0, 0)))
+        .map(|path| Change::new(path.as_str(), 0, DesiredPath::file(path.as_bytes(), 0o644, 0, 0)))
         .collect();
-    changes.push(Change::new("/etc/link", 0, Want::Link { target: "/dev/null".to_owned() }));
-    changes.push(Change::new("/etc/absent", 0, Want::Absent));
-    let done = carry_out(root, &changes, run, &FailPoints::off()).unwrap();
+    changes.push(Change::new("/etc/link", 0, DesiredPath::Link { target: "/dev/null".to_owned() }));
+    changes.push(Change::new("/etc/absent", 0, DesiredPath::Absent));
+    let done = apply_changes(root, &changes, run, &FailPoints::off()).unwrap();
     let mut links = UnitLinks::load(root).unwrap();
     links.make(LinkVerb::Enable, &UnitName::new("crio.service").unwrap()).unwrap();
-    carry_out(root, &links.changes(&[]), run, &FailPoints::off()).unwrap();
+    apply_changes(root, &links.changes(&[]), run, &FailPoints::off()).unwrap();
     done
 }
 
@@ -41,7 +41,7 @@ fn batch(root: &Root, run: Run) -> Done {
 #[ignore = "a child of `an_unchanged_batch_writes_nothing`"]
 fn child() {
     let root = Root::open(Path::new(&std::env::var(DIRECTORY).unwrap())).unwrap();
-    assert_eq!(batch(&root, Run::First).changed, 0);
+    assert_eq!(batch(&root, Attempt::First).changed, 0);
 }
 
 /// Says whether a line of strace is about something that writes.
@@ -59,7 +59,7 @@ fn an_unchanged_batch_writes_nothing() {
     std::fs::create_dir_all(&units).unwrap();
     std::fs::write(units.join("crio.service"), "[Install]\nWantedBy=multi-user.target\n").unwrap();
     let root = Root::open(dir.path()).unwrap();
-    assert_eq!(batch(&root, Run::First).changed, FILES + 1);
+    assert_eq!(batch(&root, Attempt::First).changed, FILES + 1);
     let log = tempfile::NamedTempFile::new().unwrap();
     let output = Command::new("strace")
         .args(["-f", "-qq", "-e", CALLS, "-o"])

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use machine_config_agent::host::durable::{Change, Run, Want, carry_out};
+use machine_config_agent::host::durable::{Attempt, Change, DesiredPath, apply_changes};
 use machine_config_agent::host::{FailPoints, HostError, Root};
 use machine_config_agent::model::{FileMode, ObservedFile};
 
@@ -44,8 +44,8 @@ impl Arena {
 }
 
 fn write(root: &Root, path: &str, text: &str) -> Result<(), HostError> {
-    let change = Change::new(path, 0, Want::file(text.as_bytes(), 0o644, 0, 0));
-    carry_out(root, &[change], Run::First, &FailPoints::off()).map(|_| ())
+    let change = Change::new(path, 0, DesiredPath::file(text.as_bytes(), 0o644, 0, 0));
+    apply_changes(root, &[change], Attempt::First, &FailPoints::off()).map(|_| ())
 }
 
 #[test]

@@ -6,18 +6,18 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use machine_config_agent::host::durable::{Attributes, Change, Done, Run, Want, carry_out};
+use machine_config_agent::host::durable::{Attempt, Attributes, Change, DesiredPath, Done, apply_changes};
 use machine_config_agent::host::{FailPoints, HostError, Root};
 use machine_config_agent::model::{FaultClass, FileMode, ObservedFile};
 
 const DIRECTORY: &str = "MCA_TEST_DIRECTORY";
 
-fn run(root: &Root, changes: &[Change<'_>], run: Run) -> Result<Done, HostError> {
-    carry_out(root, changes, run, &FailPoints::off())
+fn run(root: &Root, changes: &[Change<'_>], run: Attempt) -> Result<Done, HostError> {
+    apply_changes(root, changes, run, &FailPoints::off())
 }
 
 fn file<'a>(path: &str, text: &'a str, mode: u32, uid: u32) -> Change<'a> {
-    Change::new(path, uid, Want::file(text.as_bytes(), mode, uid, uid))
+    Change::new(path, uid, DesiredPath::file(text.as_bytes(), mode, uid, uid))
 }
 
 fn changes() -> Vec<Change<'static>> {
@@ -28,9 +28,9 @@ fn changes() -> Vec<Change<'static>> {
         file("/etc/of-core", "core's\n", 0o640, 1000),
         file("/etc/was-a-link", "a file now\n", 0o644, 0),
         file(&long, "long\n", 0o644, 0),
-        Change::new("/etc/link", 0, Want::Link { target: "/dev/null".to_owned() }),
-        Change::new("/etc/gone", 0, Want::Absent),
-        Change::new("/no/such/directory/gone", 0, Want::Absent),
+        Change::new("/etc/link", 0, DesiredPath::Link { target: "/dev/null".to_owned() }),
+        Change::new("/etc/gone", 0, DesiredPath::Absent),
+        Change::new("/no/such/directory/gone", 0, DesiredPath::Absent),
     ]
 }
 
@@ -62,7 +62,7 @@ fn traces(at: &Path) -> Vec<(String, u64, i64, i64)> {
 #[test]
 fn a_second_run_writes_nothing() {
     let (dir, root) = host();
-    let done = run(&root, &changes(), Run::First).unwrap();
+    let done = run(&root, &changes(), Attempt::First).unwrap();
     assert_eq!(done, Done { changed: 7, right: 1 });
     let read = |path: &str| fs::read_to_string(dir.path().join(path)).unwrap();
     assert_eq!(read("etc/a/b/c"), "deep\n");
@@ -73,7 +73,7 @@ fn a_second_run_writes_nothing() {
     assert!(!dir.path().join("etc/gone").exists());
     let once = traces(dir.path());
     assert!(once.iter().all(|(path, ..)| !path.contains("mca-new")), "{once:?}");
-    for again in [Run::First, Run::Again] {
+    for again in [Attempt::First, Attempt::Again] {
         assert_eq!(run(&root, &changes(), again).unwrap(), Done { changed: 0, right: 8 });
         assert_eq!(traces(dir.path()), once);
     }
@@ -82,21 +82,26 @@ fn a_second_run_writes_nothing() {
 #[test]
 fn mode_owner_and_attributes_alone_are_reason_enough() {
     let (dir, root) = host();
-    run(&root, &[file("/etc/f", "x", 0o644, 0)], Run::First).unwrap();
-    assert_eq!(run(&root, &[file("/etc/f", "x", 0o600, 0)], Run::First).unwrap().changed, 1);
-    assert_eq!(run(&root, &[file("/etc/f", "x", 0o600, 7)], Run::First).unwrap().changed, 1);
+    run(&root, &[file("/etc/f", "x", 0o644, 0)], Attempt::First).unwrap();
+    assert_eq!(run(&root, &[file("/etc/f", "x", 0o600, 0)], Attempt::First).unwrap().changed, 1);
+    assert_eq!(run(&root, &[file("/etc/f", "x", 0o600, 7)], Attempt::First).unwrap().changed, 1);
     let at = dir.path().join("etc/f");
     if rustix::fs::setxattr(&at, "user.kept", b"1", rustix::fs::XattrFlags::empty()).is_ok() {
-        assert_eq!(run(&root, &[file("/etc/f", "y", 0o600, 7)], Run::First).unwrap().changed, 1);
+        assert_eq!(run(&root, &[file("/etc/f", "y", 0o600, 7)], Attempt::First).unwrap().changed, 1);
         let mut value = [0_u8; 4];
         assert_eq!(
             rustix::fs::getxattr(&at, "user.kept", &mut value).unwrap(),
             1,
             "users' attributes are kept"
         );
-        let bare =
-            Want::File { bytes: b"y", mode: 0o600, uid: 7, gid: 7, attributes: Attributes::Exactly(&[]) };
-        assert_eq!(run(&root, &[Change::new("/etc/f", 7, bare)], Run::First).unwrap().changed, 1);
+        let bare = DesiredPath::File {
+            bytes: b"y",
+            mode: 0o600,
+            uid: 7,
+            gid: 7,
+            attributes: Attributes::Exactly(&[]),
+        };
+        assert_eq!(run(&root, &[Change::new("/etc/f", 7, bare)], Attempt::First).unwrap().changed, 1);
         assert!(rustix::fs::getxattr(&at, "user.kept", &mut value).is_err());
     }
 }
@@ -106,11 +111,11 @@ fn leftovers_of_a_run_that_was_cut_off_are_cleared() {
     let (dir, root) = host();
     fs::write(dir.path().join("etc/plain"), "plain\n").unwrap();
     fs::write(dir.path().join("etc/.plain.mca-new"), "half").unwrap();
-    assert_eq!(run(&root, &[file("/etc/plain", "plain\n", 0o644, 0)], Run::Again).unwrap().changed, 0);
+    assert_eq!(run(&root, &[file("/etc/plain", "plain\n", 0o644, 0)], Attempt::Again).unwrap().changed, 0);
     assert!(!dir.path().join("etc/.plain.mca-new").exists());
     // A link under that name is not followed either.
     symlink("victim", dir.path().join("etc/.plain.mca-new")).unwrap();
-    run(&root, &[file("/etc/plain", "other\n", 0o644, 0)], Run::First).unwrap();
+    run(&root, &[file("/etc/plain", "other\n", 0o644, 0)], Attempt::First).unwrap();
     assert_eq!(fs::read_to_string(dir.path().join("etc/victim")).unwrap(), "untouched");
     assert_eq!(fs::read_to_string(dir.path().join("etc/plain")).unwrap(), "other\n");
 }
@@ -142,7 +147,7 @@ fn directories_in_other_hands_are_refused_by_name() {
         ),
     ] {
         let outcome =
-            run(&root, &[file("/etc/first", "x", 0o644, 0), file(path, "x", 0o644, uid)], Run::First);
+            run(&root, &[file("/etc/first", "x", 0o644, 0), file(path, "x", 0o644, uid)], Attempt::First);
         match (outcome, rule) {
             (Ok(_), None) => assert!(dir.path().join(path.trim_start_matches('/')).exists()),
             (Err(error), Some(rule)) => {
@@ -160,7 +165,8 @@ fn a_directory_in_the_place_of_a_file_changes_nothing() {
     let (dir, root) = host();
     fs::create_dir(dir.path().join("etc/dir")).unwrap();
     let before = traces(dir.path());
-    let error = run(&root, &[file("/etc/x/y", "x", 0o644, 0), file("/etc/dir", "x", 0o644, 0)], Run::First);
+    let error =
+        run(&root, &[file("/etc/x/y", "x", 0o644, 0), file("/etc/dir", "x", 0o644, 0)], Attempt::First);
     assert_eq!(error.unwrap_err().reason(), "UnexpectedKind");
     assert_eq!(traces(dir.path()), before);
 }
@@ -211,13 +217,13 @@ fn own_file_system() -> (String, Root) {
 #[ignore = "a child of `a_full_disk_is_tried_again_and_changes_nothing`"]
 fn full_disk_child() {
     let (at, root) = own_file_system();
-    run(&root, &[file("/etc/first", "old", 0o644, 0), file("/etc/stale", "old", 0o644, 0)], Run::First)
+    run(&root, &[file("/etc/first", "old", 0o644, 0), file("/etc/stale", "old", 0o644, 0)], Attempt::First)
         .unwrap();
     let before = traces(Path::new(&at));
     let big = "x".repeat(600 * 1024);
-    let stale = Change::new("/etc/stale", 0, Want::Absent);
+    let stale = Change::new("/etc/stale", 0, DesiredPath::Absent);
     let batch = [stale, file("/etc/first", &big, 0o644, 0), file("/etc/new/second", &big, 0o644, 0)];
-    let error = run(&root, &batch, Run::First).unwrap_err();
+    let error = run(&root, &batch, Attempt::First).unwrap_err();
     assert_eq!((error.class(), error.reason()), (FaultClass::Retry, "DiskFull"));
     assert!(error.to_string().contains("/etc/new/second"), "{error}");
     assert!(error.next().contains("Free space"), "{}", error.next());
@@ -238,11 +244,11 @@ fn a_full_disk_is_tried_again_and_changes_nothing() {
 #[ignore = "a child of `a_read_only_file_system_degrades`"]
 fn read_only_child() {
     let (_, root) = own_file_system();
-    let error = run(&root, &[file("/etc/first", "new", 0o644, 0)], Run::First).unwrap_err();
+    let error = run(&root, &[file("/etc/first", "new", 0o644, 0)], Attempt::First).unwrap_err();
     assert_eq!((error.class(), error.reason()), (FaultClass::Degraded, "ReadOnlyFilesystem"));
     assert!(error.next().contains("read-only"), "{}", error.next());
     // Taken back, where nothing was changed.
-    run(&root, &[Change::new("/etc/first", 0, Want::Absent)], Run::Again).unwrap();
+    run(&root, &[Change::new("/etc/first", 0, DesiredPath::Absent)], Attempt::Again).unwrap();
 }
 
 #[test]
@@ -255,7 +261,7 @@ fn a_read_only_file_system_degrades() {
 fn umask_child() {
     let at = std::env::var(DIRECTORY).unwrap();
     let root = Root::open(Path::new(&at)).unwrap();
-    run(&root, &[file("/etc/a/b", "x", 0o666, 0), file("/etc/c", "x", 0o711, 0)], Run::First).unwrap();
+    run(&root, &[file("/etc/a/b", "x", 0o666, 0), file("/etc/c", "x", 0o711, 0)], Attempt::First).unwrap();
     let mode = |path: &str| fs::metadata(Path::new(&at).join(path)).unwrap().mode() & 0o7777;
     assert_eq!(["etc/a", "etc/a/b", "etc/c"].map(mode), [0o755, 0o666, 0o711]);
 }
@@ -279,7 +285,7 @@ fn modes_are_those_of_the_config_whatever_the_umask_is() {
 fn a_reader_sees_the_old_or_the_new_file() {
     let (dir, root) = host();
     let texts = ["a".repeat(300_000), "b".repeat(200_000)];
-    run(&root, &[file("/etc/f", &texts[0], 0o644, 0)], Run::First).unwrap();
+    run(&root, &[file("/etc/f", &texts[0], 0o644, 0)], Attempt::First).unwrap();
     let at = dir.path().join("etc/f");
     let (reading, stop) = (std::sync::Barrier::new(2), std::sync::atomic::AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -296,7 +302,7 @@ fn a_reader_sees_the_old_or_the_new_file() {
         reading.wait();
         for round in 1..100 {
             let before = fs::metadata(&at).unwrap().ino();
-            run(&root, &[file("/etc/f", &texts[round % 2], 0o644, 0)], Run::First).unwrap();
+            run(&root, &[file("/etc/f", &texts[round % 2], 0o644, 0)], Attempt::First).unwrap();
             assert_ne!(fs::metadata(&at).unwrap().ino(), before);
         }
         stop.store(true, std::sync::atomic::Ordering::Relaxed);

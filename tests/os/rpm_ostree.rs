@@ -12,7 +12,7 @@ use std::rc::Rc;
 use machine_config_agent::host::os::rpmostree::RpmOstreeBackend;
 use machine_config_agent::host::os::worker::Worker;
 use machine_config_agent::host::os::{OsBackend as _, OsProgress, StageRequest};
-use machine_config_agent::host::{Entered, HostError, Root};
+use machine_config_agent::host::{ContainerHandles, HostError, Root};
 use machine_config_agent::model::observation::{EmbeddedConfig, ObservedOs};
 use machine_config_agent::model::os::{KernelType, Layers};
 use machine_config_agent::model::{Contents, FaultClass, ImageRef, Karg};
@@ -94,7 +94,7 @@ impl Bench {
     fn backend(&self) -> RpmOstreeBackend {
         RpmOstreeBackend::new(
             &Root::open(self.dir.path()).unwrap(),
-            Worker::new(self.dir.path(), Entered::default()),
+            Worker::new(self.dir.path(), ContainerHandles::default()),
         )
     }
 

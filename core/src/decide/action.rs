@@ -103,7 +103,7 @@ pub enum Question {
     /// What differs from the record's new spec.
     Differences,
     /// That the host is watched for what the failed update is about; it is seen to.
-    Watched,
+    WatchSet,
     /// Whether the new deployment is healthy.
     Trial,
     /// That the deployment before is the next boot's; it is made so.

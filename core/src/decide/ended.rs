@@ -7,7 +7,7 @@ use crate::update::{Fault, Phase, Record};
 
 /// What is known at the end.
 #[derive(Debug, Clone, Copy)]
-pub struct Run<'a> {
+pub struct Attempt<'a> {
     /// Why the loop ended.
     pub end: End,
     /// What became of reboots.
@@ -48,7 +48,7 @@ pub enum Ended<'a> {
 }
 
 /// Says how a run ended.
-pub fn ended<'a>(run: &Run<'a>) -> Ended<'a> {
+pub fn ended<'a>(run: &Attempt<'a>) -> Ended<'a> {
     let is_in = |meant: fn(&Phase) -> bool| run.record.is_some_and(|record| meant(&record.phase));
     match (run.end, run.reboots) {
         (End::Reboot, Reboots::Left) if is_in(|phase| matches!(phase, Phase::FallingBack { .. })) => {
@@ -84,7 +84,7 @@ mod tests {
         let text = |text: &str| text.to_owned();
         let fault =
             Fault { class: FaultClass::Degraded, reason: text("Io"), message: text("m"), next: text("n") };
-        let run = Run {
+        let run = Attempt {
             end: End::Settled,
             reboots: Reboots::Asked,
             target: &wanted,
@@ -94,9 +94,9 @@ mod tests {
             drift: &[],
         };
         assert_eq!(ended(&run), Ended::Done);
-        assert_eq!(ended(&Run { committed: Some(&old), ..run }), Ended::Unfinished);
-        assert_eq!(ended(&Run { fault: Some(&fault), ..run }), Ended::Failed(&fault));
-        assert_eq!(ended(&Run { end: End::Reboot, ..run }), Ended::RebootPlayed);
-        assert_eq!(ended(&Run { end: End::Reboot, reboots: Reboots::Left, ..run }), Ended::RebootLeft);
+        assert_eq!(ended(&Attempt { committed: Some(&old), ..run }), Ended::Unfinished);
+        assert_eq!(ended(&Attempt { fault: Some(&fault), ..run }), Ended::Failed(&fault));
+        assert_eq!(ended(&Attempt { end: End::Reboot, ..run }), Ended::RebootPlayed);
+        assert_eq!(ended(&Attempt { end: End::Reboot, reboots: Reboots::Left, ..run }), Ended::RebootLeft);
     }
 }

@@ -325,7 +325,7 @@ fn hold(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
         return Action::LeaveDrift;
     }
     if is_retried_on_change(record) && !inputs.answers.is_watched {
-        return Action::Ask(Question::Watched);
+        return Action::Ask(Question::WatchSet);
     }
     let Memory { retry, backoff, .. } = memory;
     match retry.look(record, inputs.until, backoff, inputs.now) {
@@ -346,7 +346,7 @@ fn hold_as_it_came_up(inputs: &Inputs<'_>, record: &Record) -> Action {
         return wait(None);
     }
     if !inputs.answers.is_watched {
-        return Action::Ask(Question::Watched);
+        return Action::Ask(Question::WatchSet);
     }
     match &inputs.answers.differences {
         None => Action::Ask(Question::Differences),

@@ -10,7 +10,7 @@
 //!    ends first, verified, and the new target follows at once.
 //!    A reboot by hand, once all batches are done, counts as the update's own.
 //! 3. A node that came up wrong is planned for once more, from what is seen on it: the image's label lied, or the shutdown
-//!    could not bring over what the merge of `/etc` leaves behind (`host::left_behind`). The second time the target is held
+//!    could not bring over what the merge of `/etc` leaves behind (`host::etc_merge`). The second time the target is held
 //!    (the loop breaker) until it changes.
 //! 4. A node that runs the update's own deployment and is at fault there goes back to the deployment before, whole, where
 //!    that is allowed: undoing files under a running OS would be a third state. What the update had written is undone

@@ -17,7 +17,7 @@ use super::output::{Output, print, print_json};
 use crate::agent::drift::{watched, with_diffs};
 use crate::control::ControlPlane as _;
 use crate::control::directory::Directory;
-use crate::host::watch::{Watch, Watched};
+use crate::host::watch::{Watch, WatchSet};
 use crate::host::{Host, Root, machine_name};
 use crate::journal::state;
 use crate::journal::stored::{Stored, load_record};
@@ -87,10 +87,10 @@ fn show(status: &Status, output: Output) -> Result<(), CliError> {
 }
 
 /// Names what may change the status: the state on disk, and on an idle host all that can drift.
-fn watched_now(host: &Host) -> Result<Watched, CliError> {
+fn watched_now(host: &Host) -> Result<WatchSet, CliError> {
     let mut wanted = match idle_spec(&host.root)? {
         Some(spec) => watched(&spec, &host.root, host.os.name())?,
-        None => Watched::default(),
+        None => WatchSet::default(),
     };
     // The end of the agent's process closes its lock.
     let own = [state("record.json"), state("current.json"), state("lock"), last_report::PLACE.to_owned()];
@@ -313,7 +313,7 @@ mod tests {
     fn what_can_drift_is_watched() {
         let dir = tempfile::tempdir().unwrap();
         let host = host_at(dir.path());
-        let of_state: Watched = watched_now(&host).unwrap();
+        let of_state: WatchSet = watched_now(&host).unwrap();
         let own = [state("record.json"), state("current.json"), state("lock"), last_report::PLACE.to_owned()];
         assert_eq!(of_state.paths, own.into());
         let file = r#"{"path": "/etc/app.conf", "contents": {"source": "data:,a"}}"#;

@@ -2,7 +2,7 @@
 
 /// What a path should be.
 #[derive(Clone)]
-pub enum Want<'a> {
+pub enum DesiredPath<'a> {
     /// A regular file.
     File {
         /// Its bytes.
@@ -39,12 +39,12 @@ pub enum Attributes<'a> {
 pub struct Change<'a> {
     pub(super) path: String,
     pub(super) trusted: u32,
-    pub(super) want: Want<'a>,
+    pub(super) want: DesiredPath<'a>,
 }
 
 /// Whether something may be left over from a run that was cut off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Run {
+pub enum Attempt {
     /// The first one: what is right was right before, and durable.
     First,
     /// A repetition: leftovers are cleared, and directories are synced although their files are right, because the
@@ -63,7 +63,7 @@ pub struct Done {
     pub right: usize,
 }
 
-impl std::fmt::Debug for Want<'_> {
+impl std::fmt::Debug for DesiredPath<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::File { bytes, mode, uid, gid, .. } => {
@@ -75,7 +75,7 @@ impl std::fmt::Debug for Want<'_> {
     }
 }
 
-impl<'a> Want<'a> {
+impl<'a> DesiredPath<'a> {
     /// Wants a file that keeps the attributes of the one it replaces.
     pub fn file(bytes: &'a [u8], mode: u32, uid: u32, gid: u32) -> Self {
         Self::File { bytes, mode, uid, gid, attributes: Attributes::Keep }
@@ -84,7 +84,7 @@ impl<'a> Want<'a> {
 
 impl<'a> Change<'a> {
     /// Makes a change. `trusted` is the user, besides root, whose directories the path may lead through.
-    pub fn new(path: impl Into<String>, trusted: u32, want: Want<'a>) -> Self {
+    pub fn new(path: impl Into<String>, trusted: u32, want: DesiredPath<'a>) -> Self {
         Self { path: path.into(), trusted, want }
     }
 

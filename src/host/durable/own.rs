@@ -1,6 +1,6 @@
 //! The agent's own files below a root, one at a time.
 
-use super::{Change, Done, Run, Want, carry_out};
+use super::{Attempt, Change, DesiredPath, Done, apply_changes};
 use crate::host::{HostError, Root};
 use crate::model::FileMode;
 
@@ -15,31 +15,31 @@ impl Root {
     pub fn bring(&self, path: &str, bytes: &[u8], mode: FileMode) -> Result<Done, HostError> {
         let owner = rustix::process::geteuid().as_raw();
         let group = rustix::process::getegid().as_raw();
-        let want = Want::file(bytes, mode.bits(), owner, group);
-        self.settle(&Change::new(path, owner, want), Run::First)
+        let want = DesiredPath::file(bytes, mode.bits(), owner, group);
+        self.settle(&Change::new(path, owner, want), Attempt::First)
     }
 
     /// As [`Root::replace`], but always a new file: after a sync that failed the same bytes prove nothing.
     pub fn rewrite(&self, path: &str, bytes: &[u8], mode: FileMode) -> Result<(), HostError> {
         let owner = rustix::process::geteuid().as_raw();
         let group = rustix::process::getegid().as_raw();
-        let want = Want::file(bytes, mode.bits(), owner, group);
-        self.settle(&Change::new(path, owner, want), Run::Anew).map(|_| ())
+        let want = DesiredPath::file(bytes, mode.bits(), owner, group);
+        self.settle(&Change::new(path, owner, want), Attempt::Anew).map(|_| ())
     }
 
     /// Removes a file or a link durably; an absent one is no error.
     pub fn remove(&self, path: &str) -> Result<(), HostError> {
         let owner = rustix::process::geteuid().as_raw();
-        self.settle(&Change::new(path, owner, Want::Absent), Run::First).map(|_| ())
+        self.settle(&Change::new(path, owner, DesiredPath::Absent), Attempt::First).map(|_| ())
     }
 
     /// As [`Root::remove`], for one that may have been cut off: the directory is synced in any case.
     pub fn remove_again(&self, path: &str) -> Result<(), HostError> {
         let owner = rustix::process::geteuid().as_raw();
-        self.settle(&Change::new(path, owner, Want::Absent), Run::Again).map(|_| ())
+        self.settle(&Change::new(path, owner, DesiredPath::Absent), Attempt::Again).map(|_| ())
     }
 
-    fn settle(&self, change: &Change<'_>, run: Run) -> Result<Done, HostError> {
-        carry_out(self, std::slice::from_ref(change), run, self.points())
+    fn settle(&self, change: &Change<'_>, run: Attempt) -> Result<Done, HostError> {
+        apply_changes(self, std::slice::from_ref(change), run, self.points())
     }
 }

@@ -5,7 +5,7 @@ use std::io::Read as _;
 use rustix::fd::AsFd;
 use rustix::fs::Stat;
 
-use super::change::{Attributes, Run, Want};
+use super::change::{Attempt, Attributes, DesiredPath};
 use crate::host::HostError;
 use crate::host::root::{AttributeList, Dir, Entry, attributes};
 
@@ -18,38 +18,53 @@ pub(super) enum Look {
     /// Nothing is to be done.
     Right,
     /// It has to be changed.
-    Wrong {
+    PendingChange {
         /// The attributes that the next version of a file takes over; `None` when there is no file.
         kept: Option<AttributeList>,
     },
 }
 
 /// Compares an entry of a directory with what it should be. What no config can own is an error.
-pub(super) fn look(dir: &Dir, name: &str, path: &str, want: &Want<'_>, run: Run) -> Result<Look, HostError> {
+pub(super) fn look(
+    dir: &Dir,
+    name: &str,
+    path: &str,
+    want: &DesiredPath<'_>,
+    run: Attempt,
+) -> Result<Look, HostError> {
     compare(Entry::open(dir, name, path)?, path, want, run)
 }
 
 /// Compares what was found with what it should be.
-pub(super) fn compare(found: Entry, path: &str, want: &Want<'_>, run: Run) -> Result<Look, HostError> {
+pub(super) fn compare(
+    found: Entry,
+    path: &str,
+    want: &DesiredPath<'_>,
+    run: Attempt,
+) -> Result<Look, HostError> {
     if let Entry::Other(found) = found {
         return Err(HostError::Kind { path: path.to_owned(), expected: "a file, a link or nothing", found });
     }
     match (want, found) {
-        (Want::Absent, Entry::Absent) => Ok(Look::Right),
-        (Want::Link { target }, Entry::Link { target: found }) if *target == found && run != Run::Anew => {
+        (DesiredPath::Absent, Entry::Absent) => Ok(Look::Right),
+        (DesiredPath::Link { target }, Entry::Link { target: found })
+            if *target == found && run != Attempt::Anew =>
+        {
             Ok(Look::Right)
         }
-        (Want::File { bytes, mode, uid, gid, attributes: wanted }, Entry::File { file, stat }) => {
-            let right = run != Run::Anew
+        (DesiredPath::File { bytes, mode, uid, gid, attributes: wanted }, Entry::File { file, stat }) => {
+            let right = run != Attempt::Anew
                 && same_dress(&stat, *mode, *uid, *gid)
                 && same_attributes(&file, path, *wanted)?
                 && same_bytes(&file, &stat, bytes).map_err(|source| HostError::io("read", path, source))?;
             if right {
                 return Ok(Look::Right);
             }
-            Ok(Look::Wrong { kept: Some(kept(&file, path)?) })
+            Ok(Look::PendingChange { kept: Some(kept(&file, path)?) })
         }
-        (Want::Absent | Want::Link { .. } | Want::File { .. }, _) => Ok(Look::Wrong { kept: None }),
+        (DesiredPath::Absent | DesiredPath::Link { .. } | DesiredPath::File { .. }, _) => {
+            Ok(Look::PendingChange { kept: None })
+        }
     }
 }
 

@@ -46,8 +46,8 @@ impl Power for Logind {
         read_boot_id(&self.root)
     }
 
-    fn listen(&self) -> BoxFuture<'_, Result<Option<Shutdowns>, HostError>> {
-        Box::pin(async { Shutdowns::listen(bus::system(&self.root).await?).await.map(Some) })
+    fn listen(&self) -> BoxFuture<'_, Result<Option<ShutdownMonitor>, HostError>> {
+        Box::pin(async { ShutdownMonitor::listen(bus::system(&self.root).await?).await.map(Some) })
     }
 
     fn reboot<'a>(&'a self, kind: RebootKind, why: &'a str) -> BoxFuture<'a, Result<Rebooting, HostError>> {
@@ -114,20 +114,20 @@ impl fmt::Display for Inhibitor {
 }
 
 /// What logind tells about shutdowns, from the moment on that it was made: what changes after a look is not missed.
-pub struct Shutdowns {
+pub struct ShutdownMonitor {
     bus: Connection,
     told: MessageStream,
     owners: MessageStream,
     begun: bool,
 }
 
-impl fmt::Debug for Shutdowns {
+impl fmt::Debug for ShutdownMonitor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Shutdowns")
     }
 }
 
-impl Shutdowns {
+impl ShutdownMonitor {
     pub(super) async fn listen(bus: Connection) -> Result<Self, HostError> {
         let failed = |source| error("listening to logind", source);
         let manager = MatchRule::builder().msg_type(Kind::Signal).path(OBJECT).map_err(failed)?.build();

@@ -14,7 +14,7 @@ use super::root::Root;
 use super::{BoxFuture, HostError};
 use crate::model::BootId;
 
-pub use logind::{Inhibitor, Logind, Shutdowns};
+pub use logind::{Inhibitor, Logind, ShutdownMonitor};
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
@@ -42,7 +42,7 @@ pub trait Power: fmt::Debug {
     fn boot_id(&self) -> Result<BootId, HostError>;
 
     /// Listens to shutdowns and to who blocks them; `None` where a supervisor plays the reboot.
-    fn listen(&self) -> BoxFuture<'_, Result<Option<Shutdowns>, HostError>>;
+    fn listen(&self) -> BoxFuture<'_, Result<Option<ShutdownMonitor>, HostError>>;
 
     /// Asks for a reboot. `why` is for the people who read the journal.
     fn reboot<'a>(&'a self, kind: RebootKind, why: &'a str) -> BoxFuture<'a, Result<Rebooting, HostError>>;
@@ -66,7 +66,7 @@ impl Power for Supervised {
         read_boot_id(&self.root)
     }
 
-    fn listen(&self) -> BoxFuture<'_, Result<Option<Shutdowns>, HostError>> {
+    fn listen(&self) -> BoxFuture<'_, Result<Option<ShutdownMonitor>, HostError>> {
         Box::pin(async { Ok(None) })
     }
 

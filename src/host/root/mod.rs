@@ -18,7 +18,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawMode, ResolveFlags};
 use rustix::io::Errno;
 
-use super::Entered;
+use super::ContainerHandles;
 use super::HostError;
 use super::failpoint::FailPoints;
 use super::fsync::fsync;
@@ -39,7 +39,7 @@ pub struct Root {
     fd: Arc<OwnedFd>,
     points: FailPoints,
     meter: Arc<Meter>,
-    entered: Entered,
+    entered: ContainerHandles,
 }
 
 impl Root {
@@ -49,7 +49,7 @@ impl Root {
         let fd = rustix::fs::open(path, flags, Mode::empty())
             .map_err(|errno| HostError::io("open the root", path.display().to_string(), errno))?;
         let (base, fd) = (path.to_owned(), Arc::new(fd));
-        let (points, entered) = (FailPoints::off(), Entered::default());
+        let (points, entered) = (FailPoints::off(), ContainerHandles::default());
         Ok(Self { base, fd, points, meter: Arc::default(), entered })
     }
 
@@ -61,12 +61,12 @@ impl Root {
 
     /// Tells the root what is kept open from before it was entered.
     #[must_use]
-    pub fn with_entered(self, entered: Entered) -> Self {
+    pub fn with_entered(self, entered: ContainerHandles) -> Self {
         Self { entered, ..self }
     }
 
     /// Returns what is kept open from before the root was entered.
-    pub(in crate::host) fn entered(&self) -> &Entered {
+    pub(in crate::host) fn entered(&self) -> &ContainerHandles {
         &self.entered
     }
 

@@ -12,7 +12,7 @@ use super::LINKS_LIMIT;
 use super::bus::Systemd;
 use super::call::{SERVICE_UNIT, UNIT, bus_error, call, property, subscribe, within};
 use super::signals::{Signals, Told};
-use crate::host::masked::masked;
+use crate::host::redact::redact;
 use crate::host::{HostError, command};
 use crate::model::UnitName;
 
@@ -61,7 +61,7 @@ async fn last_line(unit: &str) -> Option<String> {
     let of_unit = format!("_SYSTEMD_UNIT={unit}");
     let words = ["--quiet", "--no-pager", "--output=cat", "--boot=0", "--lines=1", &of_unit];
     let text = command::output("journalctl", &words, JOURNAL).await.ok()?;
-    Some(command::last_words(&masked(&text))).filter(|line| !line.is_empty())
+    Some(command::last_words(&redact(&text))).filter(|line| !line.is_empty())
 }
 
 fn told(unit: &str, state: &str, last: Option<&str>) -> String {

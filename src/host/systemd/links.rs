@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::host::HostError;
-use crate::host::durable::{Change, Want};
+use crate::host::durable::{Change, DesiredPath};
 use crate::host::root::{Entry, Root};
 use crate::model::ids::UNIT_DIR;
 use crate::model::observation::{ObservedUnit, UnitFilePreset, UnitFileState};
@@ -150,9 +150,9 @@ impl<'a> UnitLinks<'a> {
     pub fn changes(&self, earlier: &[String]) -> Vec<Change<'static>> {
         let change = |at: String| {
             let want = match self.now.get(&at) {
-                Some(Node::Link(target)) => Want::Link { target: target.clone() },
+                Some(Node::Link(target)) => DesiredPath::Link { target: target.clone() },
                 Some(Node::File) => return None,
-                None => Want::Absent,
+                None => DesiredPath::Absent,
             };
             Some(Change::new(format!("{UNIT_DIR}/{at}"), 0, want))
         };

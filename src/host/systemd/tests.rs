@@ -7,7 +7,7 @@ use std::path::Path;
 use zbus::Connection;
 
 use super::*;
-use crate::host::durable::{Run, carry_out};
+use crate::host::durable::{Attempt, apply_changes};
 use crate::host::failpoint::FailPoints;
 use crate::host::root::Root;
 use crate::model::UnitName;
@@ -52,7 +52,7 @@ fn links(dir: &Path) -> BTreeMap<String, String> {
 fn carry(root: &Root, change: impl FnOnce(&mut UnitLinks<'_>)) -> usize {
     let mut units = UnitLinks::load(root).unwrap();
     change(&mut units);
-    carry_out(root, &units.changes(&[]), Run::First, &FailPoints::off()).unwrap().changed
+    apply_changes(root, &units.changes(&[]), Attempt::First, &FailPoints::off()).unwrap().changed
 }
 
 fn host() -> (tempfile::TempDir, Root) {

@@ -11,8 +11,8 @@ use super::link_verbs::{Calls, LinkVerb};
 use super::links::Node;
 use super::{LINKS_LIMIT, UnitLinks};
 use crate::host::HostError;
-use crate::host::durable::{Change, Want};
-use crate::host::saved::Saved;
+use crate::host::durable::{Change, DesiredPath};
+use crate::host::saved::PathSnapshot;
 use crate::model::UnitName;
 use crate::model::ids::UNIT_DIR;
 
@@ -22,7 +22,7 @@ pub struct Settled {
     /// What it made, to be synced, and what it left to be made.
     pub changes: Vec<Change<'static>>,
     /// Paths that it changed although nobody foretold it, as they were.
-    pub unforeseen: Vec<(String, Saved)>,
+    pub unforeseen: Vec<(String, PathSnapshot)>,
 }
 
 impl Systemd {
@@ -114,16 +114,16 @@ impl UnitLinks<'_> {
             let wanted = self.now.get(at);
             let same = !foretold.contains(at) || equivalent(made, wanted);
             let want = match if same { made } else { wanted } {
-                Some(Node::Link(target)) => Want::Link { target: target.clone() },
+                Some(Node::Link(target)) => DesiredPath::Link { target: target.clone() },
                 Some(Node::File) => return None,
-                None => Want::Absent,
+                None => DesiredPath::Absent,
             };
             Some(Change::new(format!("{UNIT_DIR}/{at}"), 0, want))
         };
         let changes = foretold.iter().chain(unforeseen.keys()).filter_map(change).collect();
         let saved = |node: Option<Node>| match node {
-            Some(Node::Link(target)) => Some(Saved::Link { target }),
-            None => Some(Saved::Absent),
+            Some(Node::Link(target)) => Some(PathSnapshot::Link { target }),
+            None => Some(PathSnapshot::Absent),
             // systemd never removes a unit file.
             Some(Node::File) => None,
         };

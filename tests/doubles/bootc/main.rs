@@ -23,7 +23,7 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-use machine_config_agent::host::Entered;
+use machine_config_agent::host::ContainerHandles;
 use machine_config_agent::host::os::ostree::OstreeBackend;
 use machine_config_agent::host::os::worker::Worker;
 use machine_config_agent::host::os::{OsBackend as _, OsProgress, StageRequest};
@@ -61,7 +61,7 @@ fn knob(name: &str) -> Option<String> {
 }
 
 fn backend() -> OstreeBackend {
-    OstreeBackend::new(Worker::new(Path::new("/"), Entered::default()))
+    OstreeBackend::new(Worker::new(Path::new("/"), ContainerHandles::default()))
 }
 
 async fn seen() -> Result<(Booted, Option<Staged>), String> {

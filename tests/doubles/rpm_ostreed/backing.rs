@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Mutex;
 
-use machine_config_agent::host::Entered;
+use machine_config_agent::host::ContainerHandles;
 use machine_config_agent::host::os::ostree::OstreeBackend;
 use machine_config_agent::host::os::worker::Worker;
 use machine_config_agent::host::os::{OsBackend as _, StageRequest};
@@ -211,7 +211,7 @@ fn wanted_by_rollback(all: &[Deployment]) -> Result<usize, String> {
 }
 
 fn backend() -> (OstreeBackend, Worker) {
-    let worker = Worker::new(Path::new("/"), Entered::default());
+    let worker = Worker::new(Path::new("/"), ContainerHandles::default());
     (OstreeBackend::new(worker.clone()), worker)
 }
 

@@ -235,7 +235,7 @@ fn answered(mut world: World, question: Question) -> World {
             world.record.as_mut().unwrap().draining = None;
         }
         Question::Released => world.answers.released = Some(Released::Yes),
-        Question::Watched => world.answers.is_watched = true,
+        Question::WatchSet => world.answers.is_watched = true,
         Question::CountOver => world.answers.is_count_over = true,
         Question::Staged => {
             world.staged = Some(world.target().image);
@@ -289,7 +289,7 @@ fn ill_answered(mut world: World, question: Question) -> Vec<Outcome> {
             return faults.map(|fault| (Some(Curse::Pull), failed(fault))).into();
         }
         Question::Finalisation | Question::CountOver => return Vec::new(),
-        Question::Armed | Question::Differences | Question::Watched | Question::Rest => world = world.bear(),
+        Question::Armed | Question::Differences | Question::WatchSet | Question::Rest => world = world.bear(),
         Question::Trial => {
             world.begin_trial();
             let record = world.record.as_ref().unwrap();

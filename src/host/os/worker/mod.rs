@@ -26,7 +26,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child, ChildStdout};
 
 use crate::host::command::{Lines, TAIL_BYTES, last_words, tail, with_words};
-use crate::host::{Entered, HostError};
+use crate::host::{ContainerHandles, HostError};
 use crate::model::observation::{ObservedOs, Staged};
 use crate::model::{Contents, ImageRef, Karg};
 
@@ -53,12 +53,12 @@ pub struct Worker {
     sysroot: PathBuf,
     /// Found when the first worker is needed: without one nothing was seen, so nothing can be changed.
     executable: Arc<Mutex<Option<Arc<Executable>>>>,
-    entered: Entered,
+    entered: ContainerHandles,
 }
 
 impl Worker {
     /// Takes the root of the host, and what is kept open from before it was entered.
-    pub fn new(root: &Path, entered: Entered) -> Self {
+    pub fn new(root: &Path, entered: ContainerHandles) -> Self {
         Self { sysroot: root.to_owned(), executable: Arc::default(), entered }
     }
 
@@ -254,7 +254,7 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn finalisation_starts_no_worker_unless_locked() {
         let dir = tempfile::tempdir().unwrap();
-        let worker = Worker::new(dir.path(), Entered::default());
+        let worker = Worker::new(dir.path(), ContainerHandles::default());
         worker.finalise().await.unwrap();
         std::fs::create_dir_all(dir.path().join("run/ostree")).unwrap();
         std::fs::write(dir.path().join(STAGED), b"target\0kargs\0").unwrap();

@@ -17,11 +17,11 @@ const LABEL: &[u8] = b"system_u:object_r:bin_t:s0\0";
 
 /// What is kept open of the file system that the process was started in; nothing, when it is still there.
 #[derive(Debug, Clone, Default)]
-pub struct Entered {
+pub struct ContainerHandles {
     worker: Option<Arc<Executable>>,
 }
 
-impl Entered {
+impl ContainerHandles {
     /// Makes a directory the root of this process, all of its threads. An error leaves it where it was.
     pub fn enter(directory: &Path) -> Result<Self, HostError> {
         let path = directory.display().to_string();
@@ -77,9 +77,9 @@ mod tests {
     #[test]
     fn what_is_no_host_is_not_entered() {
         let directory = tempfile::tempdir().unwrap();
-        let error = Entered::enter(&directory.path().join("none")).unwrap_err();
+        let error = ContainerHandles::enter(&directory.path().join("none")).unwrap_err();
         assert!(error.to_string().contains("can't enter"), "{error}");
-        let error = Entered::enter(directory.path()).unwrap_err().to_string();
+        let error = ContainerHandles::enter(directory.path()).unwrap_err().to_string();
         assert!(error.contains("without /proc"), "{error}");
         assert!(directory.path().exists());
     }

@@ -29,25 +29,25 @@ const SCHEMES: [&str; 2] = ["bearer", "basic"];
 const MARKS: [&str; 6] = ["PRIVATE KEY", "$y$", "$6$", "$5$", "$2b$", "eyJ"];
 
 /// Masks what may be a secret in each line.
-pub(in crate::host) fn masked(text: &str) -> String {
+pub(in crate::host) fn redact(text: &str) -> String {
     let mut within_key = false;
     let mut lines = Vec::new();
     for line in text.lines() {
         let key = line.contains("PRIVATE KEY");
-        let masked = if within_key || key { MASK.to_owned() } else { masked_line(line) };
+        let redact = if within_key || key { MASK.to_owned() } else { redact_line(line) };
         within_key = if key { line.contains("BEGIN") } else { within_key };
-        lines.push(masked);
+        lines.push(redact);
     }
     lines.join("\n")
 }
 
-fn masked_line(line: &str) -> String {
+fn redact_line(line: &str) -> String {
     let mut words = Vec::new();
     // A scheme after the name of a value is followed by the value.
     let mut is_value = false;
     for word in line.split_whitespace() {
         let is_scheme = SCHEMES.contains(&bare(word).as_str());
-        let text = if is_value && !is_scheme { MASK.to_owned() } else { masked_word(word) };
+        let text = if is_value && !is_scheme { MASK.to_owned() } else { redact_word(word) };
         is_value = is_scheme || (!is_value && announces(word));
         words.push(text);
     }
@@ -60,7 +60,7 @@ fn announces(word: &str) -> bool {
     option || word.strip_suffix([':', '=']).is_some_and(is_name)
 }
 
-fn masked_word(word: &str) -> String {
+fn redact_word(word: &str) -> String {
     if MARKS.iter().any(|mark| word.contains(mark)) {
         return MASK.to_owned();
     }
@@ -110,7 +110,7 @@ mod tests {
             ),
             ("unit a.service is failed", "unit a.service is failed"),
         ] {
-            assert_eq!(masked(text), expected);
+            assert_eq!(redact(text), expected);
         }
     }
 }

@@ -19,9 +19,9 @@ use std::process::ExitCode;
 
 use serde::{Deserialize, Serialize};
 
-use super::durable::{self, Change, Done, Run};
+use super::durable::{self, Attempt, Change, Done};
 use super::finalisation::FINALISER;
-use super::saved::Saved;
+use super::saved::PathSnapshot;
 use super::systemd::{LastProgram, ServiceOutcome, Systemd, UnitLinks, known};
 use super::{HostError, Root, mounts};
 use crate::model::{FileMode, ManagedPath, ObservedFile, UnitName};
@@ -39,14 +39,14 @@ const SYSROOT: &str = "/sysroot";
 
 /// What is left behind by the merge into one deployment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LeftBehind {
+pub struct UnmergedPaths {
     /// The directory of the deployment.
     deployment: String,
     /// The files and links below `/etc`.
     paths: BTreeSet<ManagedPath>,
 }
 
-impl LeftBehind {
+impl UnmergedPaths {
     /// Finds out what of the given paths, and of the links to the given units, the merge into a deployment will leave
     /// behind. Nothing is said of a deployment whose directory is not known.
     pub fn find(
@@ -128,22 +128,22 @@ fn is_left(root: &Root, deployment: &str, path: &ManagedPath) -> Result<bool, Ho
 /// Copies what was written down into the deployment that was finalised; a deployment that was not is left alone.
 pub fn bring_over(root: &Root) -> Result<Done, HostError> {
     let Some(bytes) = root.read(LIST)? else { return Ok(Done::default()) };
-    let list: LeftBehind = serde_json::from_slice(&bytes).map_err(|error| malformed(&error))?;
+    let list: UnmergedPaths = serde_json::from_slice(&bytes).map_err(|error| malformed(&error))?;
     if !root.exists(&format!("{}/etc", list.deployment))? {
         return Ok(Done::default());
     }
     let new = Root::open(&root.base().join(list.deployment.trim_start_matches('/')))?;
     let mut found = Vec::new();
     for path in &list.paths {
-        let live = Saved::read(root, path.as_str())?;
+        let live = PathSnapshot::read(root, path.as_str())?;
         // What somebody has taken away meanwhile is not wanted back.
-        if live != Saved::Absent {
+        if live != PathSnapshot::Absent {
             found.push((path, live.attributes(), live));
         }
     }
     let changes: Vec<Change<'_>> =
         found.iter().map(|(path, attributes, live)| live.put_back(path.as_str(), 0, attributes)).collect();
-    durable::carry_out(&new, &changes, Run::First, root.points())
+    durable::apply_changes(&new, &changes, Attempt::First, root.points())
 }
 
 /// Runs the second executable's verb: in the shutdown, in a mount namespace of its own.
@@ -220,7 +220,7 @@ mod tests {
         (dir, root)
     }
 
-    fn find(root: &Root) -> LeftBehind {
+    fn find(root: &Root) -> UnmergedPaths {
         let names = [
             "/etc/only-old",
             "/etc/in-both",
@@ -236,7 +236,7 @@ mod tests {
             "/etc/systemd/system/a.service",
         ];
         let units = ["a.service", "masked.service", "none.service"].map(|name| UnitName::new(name).unwrap());
-        LeftBehind::find(root, ID, &paths(&names), &units.into()).unwrap()
+        UnmergedPaths::find(root, ID, &paths(&names), &units.into()).unwrap()
     }
 
     /// OCL-018: what equals the old image's own and is not so in the new one. The rest is merged, or there.
@@ -254,7 +254,7 @@ mod tests {
         ];
         assert_eq!(left.paths, paths(&expected));
         assert!(
-            LeftBehind::find(&root, "strange", &paths(&["/etc/only-old"]), &BTreeSet::new())
+            UnmergedPaths::find(&root, "strange", &paths(&["/etc/only-old"]), &BTreeSet::new())
                 .unwrap()
                 .is_empty()
         );

@@ -9,13 +9,13 @@ use rustix::fd::{AsFd as _, OwnedFd};
 use rustix::fs::{Advice, Gid, Mode, OFlags, Uid, XattrFlags};
 use rustix::io::Errno;
 
-use super::change::{Change, Want};
+use super::change::{Change, DesiredPath};
 use super::sync;
 use crate::host::HostError;
 use crate::host::root::{AttributeList, Dir, mode_bits, unlink};
 
 /// A new version that is to take the place of what is there.
-pub(super) struct Draft<'a> {
+pub(super) struct TempFile<'a> {
     /// The number of the directory.
     pub(super) place: usize,
     /// Its name until it is switched.
@@ -27,7 +27,7 @@ pub(super) struct Draft<'a> {
     fd: Mutex<Option<OwnedFd>>,
 }
 
-impl<'a> Draft<'a> {
+impl<'a> TempFile<'a> {
     /// Plans a draft; nothing is written yet.
     pub(super) fn new(
         change: &'a Change<'a>,
@@ -53,11 +53,12 @@ impl<'a> Draft<'a> {
             made => made,
         };
         let fd = made.map_err(|errno| self.failed(errno.into()))?;
-        let (Some(fd), Want::File { bytes, mode, uid, gid, .. }) = (fd, &self.change.want) else {
+        let (Some(fd), DesiredPath::File { bytes, mode, uid, gid, .. }) = (fd, &self.change.want) else {
             return Ok(());
         };
         let fd = write(fd, bytes).map_err(|source| self.failed(source))?;
-        dress(&fd, (*mode, *uid, *gid), &self.attributes).map_err(|errno| self.failed(errno.into()))?;
+        set_metadata(&fd, (*mode, *uid, *gid), &self.attributes)
+            .map_err(|errno| self.failed(errno.into()))?;
         // Linux starts the writing and does not wait. All bytes of a batch are under way before the first sync asks
         // for the file system's log to be written, so one log write carries all of them. Advice only: it may fail.
         let _advised = rustix::fs::fadvise(&fd, 0, None, Advice::DontNeed);
@@ -67,11 +68,11 @@ impl<'a> Draft<'a> {
 
     fn make(&self, dir: &Dir) -> Result<Option<OwnedFd>, Errno> {
         match &self.change.want {
-            Want::Absent => Ok(None),
-            Want::Link { target } => {
+            DesiredPath::Absent => Ok(None),
+            DesiredPath::Link { target } => {
                 rustix::fs::symlinkat(target.as_str(), dir, self.temporary.as_str()).map(|()| None)
             }
-            Want::File { .. } => {
+            DesiredPath::File { .. } => {
                 let flags =
                     OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 rustix::fs::openat(dir, self.temporary.as_str(), flags, Mode::RUSR | Mode::WUSR).map(Some)
@@ -80,7 +81,8 @@ impl<'a> Draft<'a> {
     }
 
     fn failed(&self, source: std::io::Error) -> HostError {
-        let action = if matches!(self.change.want, Want::Link { .. }) { "make the link" } else { "write" };
+        let action =
+            if matches!(self.change.want, DesiredPath::Link { .. }) { "make the link" } else { "write" };
         HostError::io(action, self.path(), source)
     }
 
@@ -91,7 +93,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Puts it into its place.
-    pub(super) fn switch(&self, dir: &Dir) -> Result<(), HostError> {
+    pub(super) fn rename_into_place(&self, dir: &Dir) -> Result<(), HostError> {
         rustix::fs::renameat(dir, self.temporary.as_str(), dir, self.name)
             .map_err(|errno| HostError::io("switch to the new version of", self.path(), errno))
     }
@@ -118,7 +120,7 @@ fn write(fd: OwnedFd, bytes: &[u8]) -> std::io::Result<OwnedFd> {
 }
 
 /// Gives a new file its owner, then what a change of owner would clear: mode and attributes.
-fn dress(
+fn set_metadata(
     fd: &OwnedFd,
     (mode, uid, gid): (u32, u32, u32),
     attributes: &[(String, Vec<u8>)],
