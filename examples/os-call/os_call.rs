@@ -2,7 +2,7 @@
 //!
 //! `os-call choose` says which backend `auto` is.
 //! `os-call --backend ostree|rpm-ostree|bootc VERB`, where `VERB` is `seen [TIMES]`, `carries IMAGE`, `preflight IMAGE`,
-//! `stage IMAGE|- [soft] [-KARG|+KARG]...`, `unstage`, `abandon`, `finalise`, `soft-reboot`,
+//! `stage IMAGE|- [soft] [-KARG|+KARG]...`, `unstage`, `abandon`, `ensure_finalizable`, `soft-reboot`,
 //! `fall-back DEPLOYMENT` or `drop-rollback`. The answer is one JSON object on standard output,
 //! `{"ok": ..., "progress": [...]}` or `{"error": ..., "reason": ..., "class": ..., "next": ...}`.
 
@@ -58,12 +58,12 @@ async fn call(args: &[&str]) -> Value {
     let told = RefCell::new(Vec::new());
     let progress = |step: OsProgress| told.borrow_mut().push(json!([step.text, step.percent]));
     let result = match args {
-        ["seen"] => backend.seen().await.map(|seen| json!(seen)),
+        ["seen"] => backend.observe().await.map(|seen| json!(seen)),
         ["seen", times] => {
             let times: usize = times.parse().unwrap_or_default();
-            let mut seen = backend.seen().await;
+            let mut seen = backend.observe().await;
             for _ in 1..times {
-                seen = backend.seen().await;
+                seen = backend.observe().await;
             }
             seen.map(|seen| json!(seen))
         }
@@ -81,10 +81,10 @@ async fn call(args: &[&str]) -> Value {
         },
         ["unstage"] => backend.unstage().await.map(|()| Value::Null),
         ["abandon"] => backend.abandon().await.map(|()| Value::Null),
-        ["fall-back", deployment] => backend.fall_back(deployment).await.map(|()| Value::Null),
+        ["fall-back", deployment] => backend.set_default_deployment(deployment).await.map(|()| Value::Null),
         ["drop-rollback"] => backend.drop_rollback().await.map(|()| Value::Null),
         ["soft-reboot"] => backend.soft_reboot().await.map(|soft| json!(format!("{soft:?}"))),
-        ["finalise"] => backend.finalise().await.map(|()| Value::Null),
+        ["finalise"] => backend.ensure_finalizable().await.map(|()| Value::Null),
         _ => return json!({"error": "usage"}),
     };
     match result {

@@ -37,7 +37,7 @@ impl<C: ControlPlane> Agent<C> {
     pub(super) async fn stay(&self, seen: &Observation) -> Result<(), AgentError> {
         let (BootCount::FellBack, Some(booted)) = (seen.boots, seen.os.booted()) else { return Ok(()) };
         self.counted(|counter| counter.arm());
-        self.host.os.fall_back(&booted.deployment).await?;
+        self.host.os.set_default_deployment(&booted.deployment).await?;
         self.end_count();
         Ok(())
     }

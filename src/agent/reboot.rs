@@ -91,7 +91,7 @@ impl<C: ControlPlane> Agent<C> {
 
     /// Makes sure that the shutdown will finalise what is staged, or refuses to reboot.
     pub(super) async fn arm(&self, seen: &Observation) -> Result<(), AgentError> {
-        self.host.os.finalise().await?;
+        self.host.os.ensure_finalizable().await?;
         if let Some(staged) = seen.os.staged() {
             let unit = UnitName::new(FINALISER)?;
             if self.host.systemd.stopped_by_shutdown(&unit).await? == ServiceOutcome::NoSystemd {

@@ -151,7 +151,7 @@ impl<C: ControlPlane> Agent<C> {
     pub(super) async fn fall_back(&mut self, pass: &mut Pass) -> Result<Next, AgentError> {
         let Some(record) = self.journal.record().cloned() else { return Ok(Next::LookAgain) };
         let Some(origin) = &record.origin else { return Ok(Next::LookAgain) };
-        match self.host.os.fall_back(origin).await {
+        match self.host.os.set_default_deployment(origin).await {
             Ok(()) => {
                 self.host.points.hit("fallen-back");
                 self.end_count();

@@ -160,9 +160,9 @@ impl HostError {
     /// Returns the class.
     pub fn class(&self) -> FaultClass {
         match self {
-            Self::Io { action, source, .. } => match Trouble::of(action, source) {
-                Trouble::Full | Trouble::Watches | Trouble::Passing => FaultClass::Retry,
-                Trouble::ReadOnly | Trouble::Lasting => FaultClass::Degraded,
+            Self::Io { action, source, .. } => match OsErrorKind::of(action, source) {
+                OsErrorKind::Full | OsErrorKind::Watches | OsErrorKind::Passing => FaultClass::Retry,
+                OsErrorKind::ReadOnly | OsErrorKind::Lasting => FaultClass::Degraded,
             },
             Self::Command { .. } | Self::Bus { .. } | Self::NotStopped { .. } | Self::Timeout { .. } => {
                 FaultClass::Retry
@@ -188,11 +188,11 @@ impl HostError {
     /// Returns a bounded word for events and metric labels.
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::Io { action, source, .. } => match Trouble::of(action, source) {
-                Trouble::Full => "DiskFull",
-                Trouble::Watches => "TooManyWatches",
-                Trouble::ReadOnly => "ReadOnlyFilesystem",
-                Trouble::Passing | Trouble::Lasting => "Io",
+            Self::Io { action, source, .. } => match OsErrorKind::of(action, source) {
+                OsErrorKind::Full => "DiskFull",
+                OsErrorKind::Watches => "TooManyWatches",
+                OsErrorKind::ReadOnly => "ReadOnlyFilesystem",
+                OsErrorKind::Passing | OsErrorKind::Lasting => "Io",
             },
             Self::UnsafeDirectory { .. } => "UnsafeDirectory",
             Self::UnsafeFile { .. } => "UnsafeFile",
@@ -214,25 +214,25 @@ impl HostError {
     /// Returns what a person does next.
     pub fn next(&self) -> String {
         match self {
-            Self::Io { action, path, source } => match Trouble::of(action, source) {
-                Trouble::Watches => "Find who watches so much (find /proc/*/fd -lname anon_inode:inotify), or raise \
+            Self::Io { action, path, source } => match OsErrorKind::of(action, source) {
+                OsErrorKind::Watches => "Find who watches so much (find /proc/*/fd -lname anon_inode:inotify), or raise \
                      fs.inotify.max_user_instances and max_user_watches (sysctl); it is tried again by itself."
                     .to_owned(),
-                Trouble::Full => {
+                OsErrorKind::Full => {
                     format!(
                         "Free space on the file system of {path} (df -h {path}); it is tried again by itself."
                     )
                 }
-                Trouble::ReadOnly => format!(
+                OsErrorKind::ReadOnly => format!(
                     "Find out why the file system of {path} is read-only (findmnt -T {path}; dmesg) and remount it."
                 ),
-                Trouble::Passing | Trouble::Lasting if source.kind() == io::ErrorKind::NotFound => {
+                OsErrorKind::Passing | OsErrorKind::Lasting if source.kind() == io::ErrorKind::NotFound => {
                     format!("Check that {path} exists (ls -ld {path}).")
                 }
-                Trouble::Passing | Trouble::Lasting if self.is_denied() => {
+                OsErrorKind::Passing | OsErrorKind::Lasting if self.is_denied() => {
                     format!("Run it as root; if it is root, look at {path} (ls -ldZ {path}; dmesg).")
                 }
-                Trouble::Passing | Trouble::Lasting => {
+                OsErrorKind::Passing | OsErrorKind::Lasting => {
                     format!("Look at {path} on the node (ls -ldZ {path}; dmesg); it is tried again by itself.")
                 }
             },
@@ -327,7 +327,7 @@ impl std::fmt::Display for Unsafe {
 
 /// What an I/O error means: a full disk, a shortage of memory or of files, and what a signal interrupted pass by themselves.
 #[derive(Debug, Clone, Copy)]
-enum Trouble {
+enum OsErrorKind {
     Full,
     Watches,
     ReadOnly,
@@ -335,7 +335,7 @@ enum Trouble {
     Lasting,
 }
 
-impl Trouble {
+impl OsErrorKind {
     fn of(action: &str, source: &io::Error) -> Self {
         use io::ErrorKind as Kind;
         let kind = source.kind();

@@ -32,7 +32,7 @@ pub async fn machine(host: &Host) -> Result<Observation, ObserveError> {
     Ok(Observation {
         boot_id: host.power.boot_id().map_err(ObserveError::of("the boot"))?,
         boots: BootCounter::seen(root).map_err(ObserveError::of("the boot loader's counter"))?,
-        os: host.os.seen().await.map_err(ObserveError::of("the OS"))?,
+        os: host.os.observe().await.map_err(ObserveError::of("the OS"))?,
         kargs: kargs(root)?,
         files: BTreeMap::new(),
         units: BTreeMap::new(),

@@ -95,7 +95,7 @@ impl OsBackend for Booting {
         "booting"
     }
 
-    fn seen(&self) -> BoxFuture<'_, Result<ObservedOs, HostError>> {
+    fn observe(&self) -> BoxFuture<'_, Result<ObservedOs, HostError>> {
         let carries = EmbeddedConfig::Config(ConfigName::new("rendered-a").unwrap());
         let booted = Booted {
             image: Some(self.runs.clone()),
@@ -135,7 +135,7 @@ impl OsBackend for Booting {
         Box::pin(async { Ok(()) })
     }
 
-    fn finalise(&self) -> BoxFuture<'_, Result<(), HostError>> {
+    fn ensure_finalizable(&self) -> BoxFuture<'_, Result<(), HostError>> {
         Box::pin(async { Ok(()) })
     }
 }

@@ -193,7 +193,7 @@ async fn stage(backend: &RpmOstreeBackend, request: &StageRequest) -> Result<Vec
 }
 
 async fn staged(backend: &RpmOstreeBackend) -> Option<ImageRef> {
-    backend.seen().await.unwrap().staged().and_then(|staged| staged.image.clone())
+    backend.observe().await.unwrap().staged().and_then(|staged| staged.image.clone())
 }
 
 /// OST-001: image and arguments are one transaction each, and the client has its own id. MCD-188: by reference and
@@ -213,7 +213,8 @@ async fn an_update_is_two_transactions() {
         "{told:?}"
     );
     assert_eq!(bench.log().await, ["UpdateDeployment", "KernelArgs"]);
-    let ObservedOs::Deployments { booted, staged: Some(staged), next: None } = backend.seen().await.unwrap()
+    let ObservedOs::Deployments { booted, staged: Some(staged), next: None } =
+        backend.observe().await.unwrap()
     else {
         panic!()
     };
@@ -236,7 +237,7 @@ async fn switch_reads_deployments_once_after_its_transaction() {
     assert_eq!(bench.looks().await, 1);
     stage(&backend, &wants('2')).await.unwrap();
     assert_eq!(staged(&backend).await, Some(image('2')));
-    backend.finalise().await.unwrap();
+    backend.ensure_finalizable().await.unwrap();
     assert_eq!(bench.looks().await, 2);
     // Another program stages: that is looked at.
     stage(&bench.backend(), &wants('3')).await.unwrap();
@@ -458,12 +459,12 @@ async fn a_leaving_daemon_is_greeted_again() {
     bench.faults(json!({"no-reply": 1})).await;
     stage(&bench.backend(), &wants('2')).await.unwrap();
     bench.faults(json!({"no-reply": 9})).await;
-    let error = bench.backend().seen().await.unwrap_err();
+    let error = bench.backend().observe().await.unwrap_err();
     assert_eq!((error.reason(), error.class()), ("RpmOstreeDaemonLost", FaultClass::Retry), "{error}");
     // Nobody can start it on this bus.
     let client = bench.client().await;
     client.call_method(Some(NAME), "/double", Some("double.Control"), "Leave", &()).await.unwrap();
-    let error = bench.backend().seen().await.unwrap_err();
+    let error = bench.backend().observe().await.unwrap_err();
     assert_eq!(error.reason(), "RpmOstreeDaemonLost", "{error}");
 }
 
@@ -508,7 +509,7 @@ async fn kernel_and_extensions_come_with_the_image() {
     let back = StageRequest { layers: Some(layers(KernelType::Default, &[])), ..StageRequest::default() };
     stage(&bench.backend(), &back).await.unwrap();
     assert_eq!(bench.log().await, ["UpdateDeployment"]);
-    let ObservedOs::Deployments { booted, .. } = bench.backend().seen().await.unwrap() else { panic!() };
+    let ObservedOs::Deployments { booted, .. } = bench.backend().observe().await.unwrap() else { panic!() };
     assert!(booted.local.requested.contains("vim") && booted.local.removed.contains("kernel"));
 }
 
@@ -634,7 +635,7 @@ async fn changes_by_hand_are_seen() {
     );
     let bench = Bench::of(&json!([deployment('1'), changed]));
     let ObservedOs::Deployments { booted, staged: None, next: Some(next) } =
-        bench.backend().seen().await.unwrap()
+        bench.backend().observe().await.unwrap()
     else {
         panic!()
     };

@@ -42,7 +42,7 @@ impl OsBackend for Remembering {
         "remembering"
     }
 
-    fn seen(&self) -> BoxFuture<'_, Result<ObservedOs, HostError>> {
+    fn observe(&self) -> BoxFuture<'_, Result<ObservedOs, HostError>> {
         Box::pin(async { Ok(ObservedOs::NotImageBased) })
     }
 
@@ -103,7 +103,7 @@ impl OsBackend for Remembering {
         })
     }
 
-    fn finalise(&self) -> BoxFuture<'_, Result<(), HostError>> {
+    fn ensure_finalizable(&self) -> BoxFuture<'_, Result<(), HostError>> {
         Box::pin(async { Ok(()) })
     }
 }

@@ -9,8 +9,8 @@ pub mod ostree;
 pub mod rpmostree;
 pub mod worker;
 
-mod stamp;
-mod trouble;
+mod error;
+mod sysroot_cache;
 
 use std::fmt;
 
@@ -121,7 +121,7 @@ pub trait OsBackend: fmt::Debug {
     }
 
     /// Looks at what is booted and what is staged.
-    fn seen(&self) -> BoxFuture<'_, Result<ObservedOs, HostError>>;
+    fn observe(&self) -> BoxFuture<'_, Result<ObservedOs, HostError>>;
 
     /// Finds out what an image is, without pulling its layers. An image that this machine can't boot is an error.
     fn preflight<'a>(
@@ -146,7 +146,7 @@ pub trait OsBackend: fmt::Debug {
     fn unstage(&self) -> BoxFuture<'_, Result<(), HostError>>;
 
     /// Makes sure that the reboot will finalise the staged deployment; none is no error.
-    fn finalise(&self) -> BoxFuture<'_, Result<(), HostError>>;
+    fn ensure_finalizable(&self) -> BoxFuture<'_, Result<(), HostError>>;
 
     /// Gives up the deployment that ran before the booted one; none is no error.
     fn drop_rollback(&self) -> BoxFuture<'_, Result<(), HostError>> {
@@ -154,7 +154,7 @@ pub trait OsBackend: fmt::Debug {
     }
 
     /// Makes a deployment of this host the next boot's; none is dropped but a staged one, which would come before it.
-    fn fall_back<'a>(&'a self, deployment: &'a str) -> BoxFuture<'a, Result<(), HostError>> {
+    fn set_default_deployment<'a>(&'a self, deployment: &'a str) -> BoxFuture<'a, Result<(), HostError>> {
         Box::pin(async { Err(HostError::NoBackend { object: deployment.to_owned() }) })
     }
 
@@ -178,7 +178,7 @@ impl OsBackend for NotImageBased {
         None
     }
 
-    fn seen(&self) -> BoxFuture<'_, Result<ObservedOs, HostError>> {
+    fn observe(&self) -> BoxFuture<'_, Result<ObservedOs, HostError>> {
         Box::pin(async { Ok(ObservedOs::NotImageBased) })
     }
 
@@ -204,7 +204,7 @@ impl OsBackend for NotImageBased {
         Box::pin(async { Ok(()) })
     }
 
-    fn finalise(&self) -> BoxFuture<'_, Result<(), HostError>> {
+    fn ensure_finalizable(&self) -> BoxFuture<'_, Result<(), HostError>> {
         Box::pin(async { Ok(()) })
     }
 }

@@ -65,7 +65,7 @@ fn backend() -> OstreeBackend {
 }
 
 async fn seen() -> Result<(Booted, Option<Staged>), String> {
-    match backend().seen().await.map_err(|error| error.to_string())? {
+    match backend().observe().await.map_err(|error| error.to_string())? {
         ObservedOs::Deployments { booted, staged, .. } => Ok((booted, staged)),
         ObservedOs::NotImageBased => Err("not an image".to_owned()),
     }
@@ -186,7 +186,7 @@ impl Progress {
 /// Swaps the first two; a second time swaps them back.
 async fn rollback() -> Result<(), String> {
     let ObservedOs::Deployments { booted, next, .. } =
-        backend().seen().await.map_err(|error| error.to_string())?
+        backend().observe().await.map_err(|error| error.to_string())?
     else {
         return Err("not an image".to_owned());
     };
@@ -198,7 +198,7 @@ async fn rollback() -> Result<(), String> {
         (None, Some(line)) => line.split_whitespace().take(2).collect::<Vec<_>>().join("-"),
         (None, None) => return Err("No rollback available".to_owned()),
     };
-    backend().fall_back(&first).await.map_err(|error| error.to_string())?;
+    backend().set_default_deployment(&first).await.map_err(|error| error.to_string())?;
     println!("Next boot: rollback deployment");
     Ok(())
 }

@@ -241,7 +241,7 @@ fn named(image: Option<&ImageRef>) -> (String, String) {
 async fn looked() -> ObservedOs {
     let forget = || drop(std::fs::remove_file("/run/machine-config-agent/os.json"));
     forget();
-    let seen = backend().0.seen().await.unwrap();
+    let seen = backend().0.observe().await.unwrap();
     forget();
     seen
 }
@@ -296,7 +296,7 @@ async fn work(job: Job, progress: UnboundedSender<String>) -> Result<(), String>
         }
         Job::Rollback => {
             let Deployment { checksum, serial, .. } = all.get(wanted_by_rollback(&all)?).unwrap();
-            backend.fall_back(&format!("sandbox-{checksum}.{serial}")).await.map_err(told)
+            backend.set_default_deployment(&format!("sandbox-{checksum}.{serial}")).await.map_err(told)
         }
         Job::Kargs(line) => worker.kargs(&merge, &Karg::split(&line)).await.map(drop).map_err(told),
         Job::Update { refspec, install, .. } => {

@@ -92,7 +92,7 @@ impl OsBackend for Played {
         })
     }
 
-    fn seen(&self) -> BoxFuture<'_, Result<ObservedOs, HostError>> {
+    fn observe(&self) -> BoxFuture<'_, Result<ObservedOs, HostError>> {
         Box::pin(async {
             if !self.gone.get() {
                 return Ok(self.seen.borrow().clone());
@@ -131,11 +131,11 @@ impl OsBackend for Played {
         Box::pin(async { (self.unstaged)() })
     }
 
-    fn finalise(&self) -> BoxFuture<'_, Ended> {
+    fn ensure_finalizable(&self) -> BoxFuture<'_, Ended> {
         Box::pin(async { Ok(()) })
     }
 
-    fn fall_back<'a>(&'a self, deployment: &'a str) -> BoxFuture<'a, Ended> {
+    fn set_default_deployment<'a>(&'a self, deployment: &'a str) -> BoxFuture<'a, Ended> {
         Box::pin(async move { (self.back)(deployment) })
     }
 

@@ -9,13 +9,13 @@
 //! | `unit` | runs `bootc switch`, `bootc rollback` and `bootc status`, finds them again |
 //! | `status` | reads the document of `bootc status` |
 //! | `progress` | reads the lines of `--progress-fd` |
-//! | `made` | remembers for which request something was staged |
+//! | `stage_record` | remembers for which request something was staged |
 //!
 //! Invariant: the arguments of what is staged are those of the booted deployment, changed by what the image itself brings
 //! (`kargs.d`) and then as asked, once, however often `stage` is called.
 
-mod made;
 mod progress;
+mod stage_record;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -24,8 +24,8 @@ mod unit;
 use super::super::command::with_words;
 use super::super::credentials::AuthFile;
 use super::super::{BoxFuture, HostError, Root, Systemd};
-use super::stamp::LastSeen;
-use super::trouble::{Failure, SYSROOT, Trouble};
+use super::error::{OsError, OsErrorKind, SYSROOT};
+use super::sysroot_cache::SysrootCache;
 use super::worker::Worker;
 use super::worker::protocol::WithoutCommit;
 use super::{OsBackend, OsProgress, Preflight, SoftReboot, StageRequest};
@@ -33,7 +33,7 @@ use crate::model::observation::{Booted, ObservedOs, Staged};
 use crate::model::os::Layers;
 use crate::model::{Contents, ImageRef};
 
-use made::Made;
+use stage_record::StageRecord;
 use status::{BootcHost, Entry, Store};
 use unit::{Bootc, NextRoot, Ran};
 
@@ -41,16 +41,16 @@ use unit::{Bootc, NextRoot, Ran};
 #[derive(Debug, Clone)]
 pub struct BootcBackend {
     worker: Worker,
-    last: LastSeen,
+    last: SysrootCache,
     bootc: Bootc,
-    made: Made,
+    stage_record: StageRecord,
 }
 
 impl BootcBackend {
     /// Takes what asks the worker, the systemd that runs bootc, and the root below which their files are.
     pub fn new(worker: Worker, systemd: Systemd, root: Root) -> Self {
-        let (last, made) = (LastSeen::default(), Made::new(root.clone()));
-        Self { worker, last, made, bootc: Bootc::new(systemd, root) }
+        let (last, stage_record) = (SysrootCache::default(), StageRecord::new(root.clone()));
+        Self { worker, last, stage_record, bootc: Bootc::new(systemd, root) }
     }
 
     /// Takes another place of the program than `/usr/bin`.
@@ -68,9 +68,9 @@ impl BootcBackend {
         let drops = |layers: &Layers| layers.is_empty() && request.image.is_some();
         if let Some(layers) = request.layers.as_ref().filter(|layers| !drops(layers)) {
             let cause = format!("bootc can't layer packages: {layers}");
-            return Err(Failure::new(Trouble::CannotLayer, "the next deployment", cause).into_error());
+            return Err(OsError::new(OsErrorKind::CannotLayer, "the next deployment", cause).into_error());
         }
-        let (booted, staged) = deployments(self.worker.seen().await?)?;
+        let (booted, staged) = deployments(self.worker.observe().await?)?;
         let Some(image) = &request.image else { return self.worker.stage(request, progress).await };
         pure_image(&booted)?;
         if booted.image.as_ref() == Some(image) {
@@ -79,7 +79,7 @@ impl BootcBackend {
             return self.worker.stage(&request, progress).await;
         }
         let staged = match staged {
-            Some(staged) if self.made.is(request, &staged)? => {
+            Some(staged) if self.stage_record.is(request, &staged)? => {
                 // Nothing is changed by it, but that a lock is taken away.
                 self.worker.kargs(&[], &[]).await?
             }
@@ -99,7 +99,7 @@ impl BootcBackend {
                 }
             }
         };
-        self.made.note(request, &staged)?;
+        self.stage_record.note(request, &staged)?;
         Ok(staged)
     }
 
@@ -119,15 +119,15 @@ impl BootcBackend {
         let Ran { ended, words } = self.bootc.switch(image, next_root, progress).await?;
         if !ended.is_success() {
             let cause = with_words(&format!("bootc switch ended with {ended}"), &words);
-            return Err(Failure::told(&object(), &cause, Trouble::Bootc).into_error());
+            return Err(OsError::told(&object(), &cause, OsErrorKind::Bootc).into_error());
         }
-        let (_, staged) = deployments(self.worker.seen().await?)?;
+        let (_, staged) = deployments(self.worker.observe().await?)?;
         match staged {
             Some(staged) if is_of(&staged, image) => Ok(staged),
             other => {
                 let staged = other.map_or_else(|| "nothing".to_owned(), |staged| named(&staged));
                 let cause = format!("bootc switch ended well, but what is staged is {staged}");
-                Err(Failure::new(Trouble::DigestMismatch, object(), cause).into_error())
+                Err(OsError::new(OsErrorKind::DigestMismatch, object(), cause).into_error())
             }
         }
     }
@@ -142,14 +142,17 @@ impl BootcBackend {
     /// waits for the sysroot.
     async fn check(&self) -> Result<Softly, HostError> {
         let Some(host) = self.host().await? else { return Ok(Softly::Unknown) };
-        let refuse = |trouble, cause: &str| Err(Failure::new(trouble, SYSROOT, cause).into_error());
+        let refuse = |trouble, cause: &str| Err(OsError::new(trouble, SYSROOT, cause).into_error());
         match host.booted {
-            None => refuse(Trouble::NotBooted, "bootc says that this machine was not booted from an image"),
-            Some(booted) if booted.store == Store::Composefs => {
-                refuse(Trouble::Composefs, "bootc keeps it in composefs, where libostree sees no deployments")
+            None => {
+                refuse(OsErrorKind::NotBooted, "bootc says that this machine was not booted from an image")
             }
+            Some(booted) if booted.store == Store::Composefs => refuse(
+                OsErrorKind::Composefs,
+                "bootc keeps it in composefs, where libostree sees no deployments",
+            ),
             Some(booted) if booted.incompatible => refuse(
-                Trouble::LocalPackages,
+                OsErrorKind::LocalPackages,
                 "rpm-ostree changed something on top of the booted image (bootc calls it incompatible), \
                  which bootc switch would drop without a word",
             ),
@@ -179,14 +182,18 @@ impl BootcBackend {
             return Ok(());
         }
         if !self.is_there(deployment) {
-            return Err(Failure::gone(deployment).into_error());
+            return Err(OsError::gone(deployment).into_error());
         }
         let Ran { ended, words } = self.bootc.rollback(deployment).await?;
         if !ended.is_success() {
             let cause = with_words(&format!("bootc rollback ended with {ended}"), &words);
-            return Err(Failure::new(Trouble::Bootc, deployment, cause).into_error());
+            return Err(OsError::new(OsErrorKind::Bootc, deployment, cause).into_error());
         }
-        if self.boots_next(deployment).await? { Ok(()) } else { self.worker.fall_back(deployment).await }
+        if self.boots_next(deployment).await? {
+            Ok(())
+        } else {
+            self.worker.set_default_deployment(deployment).await
+        }
     }
 
     fn is_there(&self, deployment: &str) -> bool {
@@ -197,7 +204,7 @@ impl BootcBackend {
     }
 
     async fn boots_next(&self, deployment: &str) -> Result<bool, HostError> {
-        let ObservedOs::Deployments { booted, staged, next } = self.worker.seen().await? else {
+        let ObservedOs::Deployments { booted, staged, next } = self.worker.observe().await? else {
             return Ok(false);
         };
         let first = staged.or(next).map_or(booted.deployment, |first| first.deployment);
@@ -231,8 +238,8 @@ impl OsBackend for BootcBackend {
         self.bootc.tells_progress()
     }
 
-    fn seen(&self) -> BoxFuture<'_, Result<ObservedOs, HostError>> {
-        Box::pin(self.last.or_look(self.worker.sysroot(), self.worker.seen()))
+    fn observe(&self) -> BoxFuture<'_, Result<ObservedOs, HostError>> {
+        Box::pin(self.last.or_look(self.worker.sysroot(), self.worker.observe()))
     }
 
     fn preflight<'a>(
@@ -259,15 +266,15 @@ impl OsBackend for BootcBackend {
         Box::pin(self.drop_staged())
     }
 
-    fn finalise(&self) -> BoxFuture<'_, Result<(), HostError>> {
-        Box::pin(self.worker.finalise())
+    fn ensure_finalizable(&self) -> BoxFuture<'_, Result<(), HostError>> {
+        Box::pin(self.worker.ensure_finalizable())
     }
 
     fn drop_rollback(&self) -> BoxFuture<'_, Result<(), HostError>> {
         Box::pin(self.worker.drop_rollback())
     }
 
-    fn fall_back<'a>(&'a self, deployment: &'a str) -> BoxFuture<'a, Result<(), HostError>> {
+    fn set_default_deployment<'a>(&'a self, deployment: &'a str) -> BoxFuture<'a, Result<(), HostError>> {
         Box::pin(self.back_to(deployment))
     }
 
@@ -290,7 +297,7 @@ fn deployments(seen: ObservedOs) -> Result<(Booted, Option<Staged>), HostError> 
         ObservedOs::Deployments { booted, staged, .. } => Ok((booted, staged)),
         ObservedOs::NotImageBased => {
             let cause = "libostree sees no deployments here";
-            Err(Failure::new(Trouble::NotBooted, SYSROOT, cause).into_error())
+            Err(OsError::new(OsErrorKind::NotBooted, SYSROOT, cause).into_error())
         }
     }
 }
@@ -306,7 +313,7 @@ fn pure_image(booted: &Booted) -> Result<(), HostError> {
         "rpm-ostree changed the booted image ({}), which bootc switch would drop without a word",
         changed.join("; ")
     );
-    Err(Failure::new(Trouble::LocalPackages, SYSROOT, cause).into_error())
+    Err(OsError::new(OsErrorKind::LocalPackages, SYSROOT, cause).into_error())
 }
 
 fn is_of(staged: &Staged, image: &ImageRef) -> bool {

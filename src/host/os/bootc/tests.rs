@@ -98,8 +98,8 @@ struct Fifos {
 impl Fifos {
     fn make(dir: &Path) -> Self {
         let [begun, go] = ["begun", "go"].map(|name| dir.join(name));
-        let made = Command::new("mkfifo").args([&begun, &go]).status().unwrap();
-        assert!(made.success());
+        let stage_record = Command::new("mkfifo").args([&begun, &go]).status().unwrap();
+        assert!(stage_record.success());
         let mut open = OpenOptions::new();
         let open = open.read_write(true);
         Self { begun: BufReader::new(open.open_receiver(begun).unwrap()), go: open.open_sender(go).unwrap() }

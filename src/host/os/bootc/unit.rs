@@ -14,7 +14,7 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::time::timeout;
 
 use super::super::OsProgress;
-use super::super::trouble::{Failure, Trouble};
+use super::super::error::{OsError, OsErrorKind};
 use super::progress;
 use crate::host::command::{Lines, last_words};
 use crate::host::lock_holder;
@@ -234,7 +234,7 @@ impl Bootc {
     async fn units(&self, object: String) -> Result<Transients, HostError> {
         let none = || {
             let cause = "bootc is run by systemd, and no systemd runs here";
-            Failure::new(Trouble::NotBooted, object, cause).into_error()
+            OsError::new(OsErrorKind::NotBooted, object, cause).into_error()
         };
         self.systemd.transients().await?.ok_or_else(none)
     }
@@ -383,12 +383,12 @@ fn is_same(found: &[String], wanted: &[String]) -> bool {
 fn refused(image: &ImageRef, error: HostError) -> HostError {
     if transient::exists_already(&error) {
         let cause = "another program has just started bootc under the same name";
-        return Failure::new(Trouble::Busy, image.to_string(), cause).into_error();
+        return OsError::new(OsErrorKind::Busy, image.to_string(), cause).into_error();
     }
     match transient::refused(error) {
         Ok(words) => {
             let cause = format!("systemd did not start bootc: {words}");
-            Failure::new(Trouble::Bootc, image.to_string(), cause).into_error()
+            OsError::new(OsErrorKind::Bootc, image.to_string(), cause).into_error()
         }
         Err(error) => error,
     }

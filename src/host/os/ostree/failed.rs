@@ -1,8 +1,8 @@
 //! What libostree says when it fails.
 
-use super::super::trouble::{Failure, SYSROOT, Trouble};
+use super::super::error::{OsError, OsErrorKind, SYSROOT};
 
 /// Wraps an error of libostree.
-pub(super) fn failed(error: impl std::fmt::Display) -> Failure {
-    Failure::told(SYSROOT, &error.to_string(), Trouble::Libostree)
+pub(super) fn failed(error: impl std::fmt::Display) -> OsError {
+    OsError::told(SYSROOT, &error.to_string(), OsErrorKind::Libostree)
 }

@@ -23,7 +23,7 @@ use ostree_ext::refescape::prefix_escape_for_ref;
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::super::Preflight;
-use super::super::trouble::{Failure, Trouble};
+use super::super::error::{OsError, OsErrorKind};
 use super::super::worker::protocol::{Secret, WithoutCommit};
 use super::failed::failed;
 use super::oci::View;
@@ -118,7 +118,7 @@ pub(super) fn present(repo: &Repo, image: &ImageRef) -> Option<Box<LayeredImageS
 
 /// Gives an image that is present the name by which it was asked for: the one that will be in the origin, by which
 /// images in use are told from others.
-pub(super) fn name(repo: &Repo, image: &ImageRef, state: &LayeredImageState) -> Result<(), Failure> {
+pub(super) fn name(repo: &Repo, image: &ImageRef, state: &LayeredImageState) -> Result<(), OsError> {
     let text = reference(image).imgref.to_string();
     let name = prefix_escape_for_ref(IMAGE_REFS, &text).map_err(failed)?;
     repo.set_ref_immediate(None, &name, Some(&state.merge_commit), Cancellable::NONE).map_err(failed)
@@ -132,7 +132,7 @@ pub(super) async fn preflight(
     image: &ImageRef,
     credentials: Option<&Secret>,
     without_commit: WithoutCommit,
-) -> Result<Preflight, Failure> {
+) -> Result<Preflight, OsError> {
     let repo = sysroot.repo();
     let present_already = |state: &LayeredImageState| {
         space::before_staging(sysroot, path, image, &state.merge_commit)?;
@@ -144,7 +144,7 @@ pub(super) async fn preflight(
     }
     let mut pull = Pull::open(&repo, image, credentials).await?;
     let prepared = match pull.prepare(image).await {
-        Err(Failure { trouble: Trouble::NoCommit, .. }) if without_commit == WithoutCommit::Taken => {
+        Err(OsError { trouble: OsErrorKind::NoCommit, .. }) if without_commit == WithoutCommit::Taken => {
             return plain(image, credentials).await;
         }
         prepared => prepared?,
@@ -161,7 +161,7 @@ pub(super) async fn preflight(
 }
 
 /// Finds out which config a commit of the repository carries.
-pub(super) fn carried_by_commit(repo: &Repo, commit: &str) -> Result<EmbeddedConfig, Failure> {
+pub(super) fn carried_by_commit(repo: &Repo, commit: &str) -> Result<EmbeddedConfig, OsError> {
     let config = metadata(repo, commit, IMAGE_CONFIG).and_then(|text| serde_json::from_str(&text).ok());
     if let Some(carries) = config.and_then(|config| labelled(&config)) {
         return Ok(carries);
@@ -192,12 +192,12 @@ struct Source {
 }
 
 impl Source {
-    fn of(image: &ImageRef, credentials: Option<&Secret>) -> Result<Self, Failure> {
+    fn of(image: &ImageRef, credentials: Option<&Secret>) -> Result<Self, OsError> {
         match image.transport() {
             Transport::Registry => {
                 let proxy = registry_proxy(credentials).map_err(|e| {
                     let cause = format!("the credentials can't be handed to skopeo: {e}");
-                    Failure::new(Trouble::Libostree, image.to_string(), cause)
+                    OsError::new(OsErrorKind::Libostree, image.to_string(), cause)
                 })?;
                 Ok(Self { reference: reference(image), proxy, view: None })
             }
@@ -213,7 +213,7 @@ impl Source {
 
 /// Finds out what an image without an ostree commit in it is. That it has the marks of a bootable one, and is for this
 /// machine, was asked for before.
-async fn plain(image: &ImageRef, credentials: Option<&Secret>) -> Result<Preflight, Failure> {
+async fn plain(image: &ImageRef, credentials: Option<&Secret>) -> Result<Preflight, OsError> {
     let source = Source::of(image, credentials)?;
     let name = source.reference.imgref.to_string();
     let proxy = ImageProxy::new_with_config(source.proxy).await.map_err(|e| pull_failed(image, e))?;
@@ -237,7 +237,7 @@ impl Pull {
         repo: &Repo,
         image: &ImageRef,
         credentials: Option<&Secret>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, OsError> {
         let Source { reference: source, proxy, view } = Source::of(image, credentials)?;
         let mut importer =
             ImageImporter::new(repo, &source, proxy).await.map_err(|e| pull_failed(image, e))?;
@@ -251,7 +251,7 @@ impl Pull {
     ///
     /// A registry's answer was held against it by skopeo already, manifest lists included: there the digest is the
     /// list's and differs from the manifest's.
-    pub(super) async fn prepare(&mut self, image: &ImageRef) -> Result<PrepareResult, Failure> {
+    pub(super) async fn prepare(&mut self, image: &ImageRef) -> Result<PrepareResult, OsError> {
         let result = self.importer.prepare().await.map_err(|e| pull_failed(image, e))?;
         let found = match &result {
             PrepareResult::AlreadyPresent(state) => state.manifest_digest.to_string(),
@@ -259,7 +259,7 @@ impl Pull {
         };
         if image.transport() == Transport::OciDirectory && parse_digest(&found) != Some(image.digest()) {
             let cause = format!("its manifest has the digest {found}");
-            return Err(Failure::new(Trouble::DigestMismatch, image.to_string(), cause));
+            return Err(OsError::new(OsErrorKind::DigestMismatch, image.to_string(), cause));
         }
         Ok(result)
     }
@@ -272,7 +272,7 @@ impl Pull {
         image: &ImageRef,
         prepared: Box<PreparedImport>,
         progress: &dyn Fn(String, Option<u8>),
-    ) -> Result<Box<LayeredImageState>, Failure> {
+    ) -> Result<Box<LayeredImageState>, OsError> {
         let missing = prepared.all_layers().filter(|layer| layer.commit.is_none());
         let names = missing.map(|layer| (layer.layer().digest().to_string(), layer.ostree_ref.clone()));
         let mut unverified = Unverified::begin(path, names)?;
@@ -288,7 +288,7 @@ impl Pull {
         prepared: Box<PreparedImport>,
         unverified: &mut Unverified,
         progress: &dyn Fn(String, Option<u8>),
-    ) -> Result<Box<LayeredImageState>, Failure> {
+    ) -> Result<Box<LayeredImageState>, OsError> {
         let missing = prepared.all_layers().filter(|layer| layer.commit.is_none());
         let mut tally = Tally::new(missing.map(|layer| layer.layer().size()));
         let mut layers = self.importer.request_progress();
@@ -379,6 +379,6 @@ impl Tally {
     }
 }
 
-fn pull_failed(image: &ImageRef, error: impl std::fmt::Display) -> Failure {
-    Failure::told(&image.to_string(), &format!("{error:#}"), Trouble::PullFailed)
+fn pull_failed(image: &ImageRef, error: impl std::fmt::Display) -> OsError {
+    OsError::told(&image.to_string(), &format!("{error:#}"), OsErrorKind::PullFailed)
 }

@@ -19,7 +19,7 @@ use ostree_ext::ostree::{
 use ostree_ext::ostree::{RepoFile, Sysroot};
 use ostree_ext::prelude::Cast as _;
 
-use super::super::trouble::{Failure, Trouble};
+use super::super::error::{OsError, OsErrorKind};
 use super::failed::failed;
 use super::image;
 use super::sysroot::{Access, load};
@@ -28,7 +28,7 @@ use crate::model::{ImageRef, Sha256};
 
 /// Makes an empty sysroot with one stateroot. Nothing in it is worth an fsync: it is thrown away.
 pub(crate) fn initialise(path: &Path, stateroot: &str) -> Result<(), HostError> {
-    let make = || -> Result<(), Failure> {
+    let make = || -> Result<(), OsError> {
         let sysroot = Sysroot::new(Some(&ostree_ext::gio::File::for_path(path)));
         sysroot.ensure_initialized(Cancellable::NONE).map_err(failed)?;
         sysroot.load(Cancellable::NONE).map_err(failed)?;
@@ -41,7 +41,7 @@ pub(crate) fn initialise(path: &Path, stateroot: &str) -> Result<(), HostError> 
         repo.write_config(&config).map_err(failed)?;
         sysroot.init_osname(stateroot, Cancellable::NONE).map_err(failed)
     };
-    make().map_err(Failure::into_error)
+    make().map_err(OsError::into_error)
 }
 
 /// Turns a directory tree into a bootable image, `images:tag`, in OCI layout.
@@ -52,8 +52,8 @@ pub(crate) async fn build(
     tag: &str,
     labels: BTreeMap<String, String>,
 ) -> Result<Sha256, HostError> {
-    let sysroot = load(sysroot, Access::Read).map_err(Failure::into_error)?;
-    let commit = commit(&sysroot.repo(), tree).map_err(Failure::into_error)?;
+    let sysroot = load(sysroot, Access::Read).map_err(OsError::into_error)?;
+    let commit = commit(&sysroot.repo(), tree).map_err(OsError::into_error)?;
     let config = Config { labels: Some(labels), cmd: None };
     let target = ImageReference { transport: Transport::OciDir, name: format!("{}:{tag}", images.display()) };
     // Speed, not size: the tree is a few kilobytes.
@@ -65,7 +65,7 @@ pub(crate) async fn build(
     image::parse_digest(digest.as_ref()).ok_or_else(|| failed(format!("{digest} is not sha256")).into_error())
 }
 
-fn commit(repo: &Repo, tree: &Path) -> Result<String, Failure> {
+fn commit(repo: &Repo, tree: &Path) -> Result<String, OsError> {
     let directory = File::open(tree).map_err(failed)?;
     let modifier = RepoCommitModifier::new(RepoCommitModifierFlags::SKIP_XATTRS, None);
     let metadata = VariantDict::new(None);
@@ -92,7 +92,7 @@ pub(crate) async fn install(
     name: &ImageRef,
     kargs: &[&str],
 ) -> Result<(), HostError> {
-    let sysroot = load(sysroot, Access::Read).map_err(Failure::into_error)?;
+    let sysroot = load(sysroot, Access::Read).map_err(OsError::into_error)?;
     let source = ImageReference { transport: Transport::OciDir, name: format!("{}:{tag}", images.display()) };
     let target = image::reference(name);
     let mut skopeo = std::process::Command::new("skopeo");
@@ -105,5 +105,5 @@ pub(crate) async fn install(
     deploy(&sysroot, stateroot, &image::unverified(source), Some(options))
         .await
         .map(drop)
-        .map_err(|e| Failure::told(&name.to_string(), &format!("{e:#}"), Trouble::Libostree).into_error())
+        .map_err(|e| OsError::told(&name.to_string(), &format!("{e:#}"), OsErrorKind::Libostree).into_error())
 }

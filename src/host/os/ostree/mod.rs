@@ -39,8 +39,8 @@ use crate::model::os::Layers;
 use crate::model::{Contents, ImageRef};
 
 use super::super::{BoxFuture, HostError};
-use super::stamp::LastSeen;
-use super::trouble::{Failure, Trouble};
+use super::error::{OsError, OsErrorKind};
+use super::sysroot_cache::SysrootCache;
 use super::worker::Worker;
 use super::worker::protocol::WithoutCommit;
 use super::{OsBackend, OsProgress, Preflight, SoftReboot, StageRequest};
@@ -49,13 +49,13 @@ use super::{OsBackend, OsProgress, Preflight, SoftReboot, StageRequest};
 #[derive(Debug, Clone)]
 pub struct OstreeBackend {
     worker: Worker,
-    last: LastSeen,
+    last: SysrootCache,
 }
 
 impl OstreeBackend {
     /// Takes what asks the worker; only a booted root (`/`) can be staged to.
     pub fn new(worker: Worker) -> Self {
-        Self { worker, last: LastSeen::default() }
+        Self { worker, last: SysrootCache::default() }
     }
 }
 
@@ -64,8 +64,8 @@ impl OsBackend for OstreeBackend {
         "ostree"
     }
 
-    fn seen(&self) -> BoxFuture<'_, Result<ObservedOs, HostError>> {
-        Box::pin(self.last.or_look(self.worker.sysroot(), self.worker.seen()))
+    fn observe(&self) -> BoxFuture<'_, Result<ObservedOs, HostError>> {
+        Box::pin(self.last.or_look(self.worker.sysroot(), self.worker.observe()))
     }
 
     fn preflight<'a>(
@@ -86,7 +86,7 @@ impl OsBackend for OstreeBackend {
             let drops = |layers: &Layers| layers.is_empty() && request.image.is_some();
             if let Some(layers) = request.layers.as_ref().filter(|layers| !drops(layers)) {
                 let cause = format!("libostree can't layer packages: {layers}");
-                return Err(Failure::new(Trouble::CannotLayer, "the next deployment", cause).into_error());
+                return Err(OsError::new(OsErrorKind::CannotLayer, "the next deployment", cause).into_error());
             }
             self.worker.stage(request, progress).await
         })
@@ -96,16 +96,16 @@ impl OsBackend for OstreeBackend {
         Box::pin(self.worker.unstage())
     }
 
-    fn finalise(&self) -> BoxFuture<'_, Result<(), HostError>> {
-        Box::pin(self.worker.finalise())
+    fn ensure_finalizable(&self) -> BoxFuture<'_, Result<(), HostError>> {
+        Box::pin(self.worker.ensure_finalizable())
     }
 
     fn drop_rollback(&self) -> BoxFuture<'_, Result<(), HostError>> {
         Box::pin(self.worker.drop_rollback())
     }
 
-    fn fall_back<'a>(&'a self, deployment: &'a str) -> BoxFuture<'a, Result<(), HostError>> {
-        Box::pin(self.worker.fall_back(deployment))
+    fn set_default_deployment<'a>(&'a self, deployment: &'a str) -> BoxFuture<'a, Result<(), HostError>> {
+        Box::pin(self.worker.set_default_deployment(deployment))
     }
 
     fn soft_reboot(&self) -> BoxFuture<'_, Result<SoftReboot, HostError>> {

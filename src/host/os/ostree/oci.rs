@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::super::trouble::{Failure, Trouble};
+use super::super::error::{OsError, OsErrorKind};
 use crate::model::ImageRef;
 
 /// Where views are made: it is gone after a boot.
@@ -21,13 +21,13 @@ pub(super) struct View(PathBuf);
 
 impl View {
     /// Makes the view of an `oci:` image.
-    pub(super) fn of(image: &ImageRef) -> Result<Self, Failure> {
+    pub(super) fn of(image: &ImageRef) -> Result<Self, OsError> {
         let layout = Path::new(image.name());
         let descriptor = descriptor(layout, image)?;
         let place = Path::new(VIEWS).join(format!("{}-{}", std::process::id(), image.digest()));
         make(&place, layout, &descriptor).map_err(|e| {
-            Failure::new(
-                Trouble::Libostree,
+            OsError::new(
+                OsErrorKind::Libostree,
                 image.to_string(),
                 format!("{} can't be made: {e}", place.display()),
             )
@@ -61,8 +61,8 @@ fn make(place: &Path, layout: &Path, descriptor: &Value) -> io::Result<()> {
 }
 
 /// Finds the manifest in the layout's index, by digest.
-fn descriptor(layout: &Path, image: &ImageRef) -> Result<Value, Failure> {
-    let missing = |cause: String| Failure::new(Trouble::ImageNotFound, image.to_string(), cause);
+fn descriptor(layout: &Path, image: &ImageRef) -> Result<Value, OsError> {
+    let missing = |cause: String| OsError::new(OsErrorKind::ImageNotFound, image.to_string(), cause);
     let path = layout.join("index.json");
     let bytes = fs::read(&path)
         .map_err(|e| missing(format!("{} can't be read, so there is no image: {e}", path.display())))?;

@@ -8,9 +8,9 @@ use std::process::ExitCode;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use super::super::trouble::{Failure, SYSROOT, Trouble};
+use super::super::error::{OsError, OsErrorKind, SYSROOT};
 use super::super::worker::executable::NAME;
-use super::super::worker::protocol::{Answer, Greeting, Line, Request, VERSION, Work};
+use super::super::worker::protocol::{Greeting, Line, Request, VERSION, WorkerCommand, WorkerReply};
 use super::sysroot::Access;
 use super::{image, stage, sysroot};
 use crate::host::mounts;
@@ -35,8 +35,8 @@ fn say(line: &Line) -> bool {
     out.write_all(&bytes).and_then(|()| out.flush()).is_ok()
 }
 
-fn serve() -> Result<Answer, Failure> {
-    let broken = |cause: String| Failure::new(Trouble::Worker, SYSROOT, cause);
+fn serve() -> Result<WorkerReply, OsError> {
+    let broken = |cause: String| OsError::new(OsErrorKind::Worker, SYSROOT, cause);
     set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|e| broken(format!("the worker can't be bound to the agent: {e}")))?;
     let mut request = Vec::new();
@@ -48,16 +48,16 @@ fn serve() -> Result<Answer, Failure> {
     let Greeting { version } = serde_json::from_slice(&request).map_err(unclear)?;
     if version != VERSION {
         let cause = format!("it is of version {VERSION}, the agent of version {version}");
-        return Err(Failure::new(Trouble::NotInstalled, NAME, cause));
+        return Err(OsError::new(OsErrorKind::NotInstalled, NAME, cause));
     }
     let Request { sysroot, work, .. } = serde_json::from_slice(&request).map_err(unclear)?;
     let access = match work {
-        Work::See | Work::Preflight { .. } | Work::Finalise => Access::Read,
-        Work::Stage { .. }
-        | Work::Kargs { .. }
-        | Work::Unstage
-        | Work::DropRollback
-        | Work::FallBack { .. } => Access::Write,
+        WorkerCommand::See | WorkerCommand::Preflight { .. } | WorkerCommand::Finalise => Access::Read,
+        WorkerCommand::Stage { .. }
+        | WorkerCommand::Kargs { .. }
+        | WorkerCommand::Unstage
+        | WorkerCommand::DropRollback
+        | WorkerCommand::FallBack { .. } => Access::Write,
     };
     if access == Access::Write {
         writable_namespace()
@@ -81,40 +81,40 @@ fn writable_namespace() -> rustix::io::Result<()> {
         .try_for_each(mounts::make_writable)
 }
 
-async fn perform(path: &Path, access: Access, work: Work) -> Result<Answer, Failure> {
+async fn perform(path: &Path, access: Access, work: WorkerCommand) -> Result<WorkerReply, OsError> {
     let progress = |text: String, percent: Option<u8>| {
         // Nobody listening is no reason to stop: the answer shows it.
         say(&Line::Progress { text, percent });
     };
     let sysroot = sysroot::load(path, access)?;
     match work {
-        Work::See => sysroot::seen(&sysroot).map(Answer::Seen),
-        Work::Preflight { image, credentials, without_commit } => {
+        WorkerCommand::See => sysroot::seen(&sysroot).map(WorkerReply::Seen),
+        WorkerCommand::Preflight { image, credentials, without_commit } => {
             image::preflight(&sysroot, path, &image, credentials.as_ref(), without_commit)
                 .await
-                .map(Answer::Preflight)
+                .map(WorkerReply::Preflight)
         }
-        Work::Stage { image, credentials, delete, append } => {
+        WorkerCommand::Stage { image, credentials, delete, append } => {
             let lock = sysroot::lock(sysroot, path, &progress).await?;
             let wanted = stage::Wanted { image, credentials, delete, append };
-            stage::stage(&lock, path, &wanted, &progress).await.map(Answer::Staged)
+            stage::stage(&lock, path, &wanted, &progress).await.map(WorkerReply::Staged)
         }
-        Work::Kargs { delete, append } => {
+        WorkerCommand::Kargs { delete, append } => {
             let lock = sysroot::lock(sysroot, path, &progress).await?;
-            stage::kargs(&lock, path, &delete, &append).map(Answer::Staged)
+            stage::kargs(&lock, path, &delete, &append).map(WorkerReply::Staged)
         }
-        Work::DropRollback => {
+        WorkerCommand::DropRollback => {
             let lock = sysroot::lock(sysroot, path, &progress).await?;
-            stage::drop_rollback(&lock).map(|()| Answer::Nothing)
+            stage::drop_rollback(&lock).map(|()| WorkerReply::Nothing)
         }
-        Work::FallBack { deployment } => {
+        WorkerCommand::FallBack { deployment } => {
             let lock = sysroot::lock(sysroot, path, &progress).await?;
-            stage::fall_back(&lock, path, &deployment).map(|()| Answer::Nothing)
+            stage::fall_back(&lock, path, &deployment).map(|()| WorkerReply::Nothing)
         }
-        Work::Unstage => {
+        WorkerCommand::Unstage => {
             let lock = sysroot::lock(sysroot, path, &progress).await?;
-            stage::unstage(&lock, path).map(|()| Answer::Nothing)
+            stage::unstage(&lock, path).map(|()| WorkerReply::Nothing)
         }
-        Work::Finalise => stage::finalisable(&sysroot).map(|()| Answer::Nothing),
+        WorkerCommand::Finalise => stage::finalisable(&sysroot).map(|()| WorkerReply::Nothing),
     }
 }

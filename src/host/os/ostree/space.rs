@@ -17,7 +17,7 @@ use ostree_ext::oci_spec::image::Descriptor;
 use ostree_ext::ostree::{Deployment, Repo, RepoFile, Sysroot};
 use rustix::fs::statvfs;
 
-use super::super::trouble::{Failure, Trouble};
+use super::super::error::{OsError, OsErrorKind};
 use super::failed::failed;
 use crate::model::ImageRef;
 
@@ -51,7 +51,7 @@ struct Space {
 
 impl Space {
     /// Root may use what is reserved for root: libostree counts so, too.
-    fn of(path: &Path) -> Result<Self, Failure> {
+    fn of(path: &Path) -> Result<Self, OsError> {
         let stat =
             statvfs(path).map_err(|e| failed(format!("{} can't be looked at: {e}", path.display())))?;
         let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
@@ -66,7 +66,7 @@ pub(super) fn before_pull(
     path: &Path,
     image: &ImageRef,
     prepared: &PreparedImport,
-) -> Result<(), Failure> {
+) -> Result<(), OsError> {
     let missing = prepared.all_layers().filter(|layer| layer.commit.is_none());
     let needed = missing.map(|layer| unpacked(layer.layer())).sum();
     let space = Space::of(&path.join("ostree/repo"))?;
@@ -77,7 +77,7 @@ pub(super) fn before_pull(
             human(needed),
             human(free)
         );
-        return Err(Failure::new(Trouble::SysrootFull, image.to_string(), cause));
+        return Err(OsError::new(OsErrorKind::SysrootFull, image.to_string(), cause));
     }
     // With its base here the image most likely has a kernel that is here; after the pull it is known.
     if prepared.ostree_commit_layer.commit.is_some() {
@@ -100,7 +100,7 @@ pub(super) fn before_staging(
     path: &Path,
     image: &ImageRef,
     commit: &str,
-) -> Result<(), Failure> {
+) -> Result<(), OsError> {
     let wanted = Kernel::of(&sysroot.repo(), commit)?;
     let deployed = deployed(sysroot)?;
     if deployed.iter().any(|(_, kernel)| kernel.files == wanted.files) {
@@ -119,7 +119,7 @@ struct Kernel {
 
 impl Kernel {
     /// Finds it in a commit: beside its modules, or where older trees have it.
-    fn of(repo: &Repo, commit: &str) -> Result<Self, Failure> {
+    fn of(repo: &Repo, commit: &str) -> Result<Self, OsError> {
         let (root, _) = repo.read_commit(commit, Cancellable::NONE).map_err(failed)?;
         let mut found = Self::default();
         for (version, kind, _) in listed(&root.resolve_relative_path(MODULES)) {
@@ -177,7 +177,7 @@ fn listed(directory: &File) -> Vec<(String, FileType, i64)> {
 }
 
 /// Returns what is deployed, staged ones left out: their kernels are not in `/boot` yet.
-fn deployed(sysroot: &Sysroot) -> Result<Vec<(Deployment, Kernel)>, Failure> {
+fn deployed(sysroot: &Sysroot) -> Result<Vec<(Deployment, Kernel)>, OsError> {
     let repo = sysroot.repo();
     let real = sysroot.deployments().into_iter().filter(|deployment| !deployment.is_staged());
     real.map(|deployment| {
@@ -198,7 +198,7 @@ fn room_in_boot(
     deployed: &[(Deployment, Kernel)],
     kernel: u64,
     about: &str,
-) -> Result<(), Failure> {
+) -> Result<(), OsError> {
     let boot = path.join("boot");
     let (needed, free) = (kernel + BOOT_SLACK, Space::of(&boot)?.free);
     if needed <= free {
@@ -216,7 +216,7 @@ fn room_in_boot(
     if freed > 0 {
         cause += &format!("; the deployment that ran before the booted one holds {} of it", human(freed));
     }
-    Err(Failure::new(Trouble::BootFull, image.to_string(), cause))
+    Err(OsError::new(OsErrorKind::BootFull, image.to_string(), cause))
 }
 
 /// Returns the size of the kernels that go with the deployments which the finalisation gives up: those of the booted

@@ -12,7 +12,7 @@ use ostree_ext::glib::{Bytes, KeyFile, Variant};
 use ostree_ext::ostree::{Deployment, Sysroot, SysrootDeployTreeOpts};
 use ostree_ext::sysroot::SysrootLock;
 
-use super::super::trouble::{Failure, SYSROOT, Trouble};
+use super::super::error::{OsError, OsErrorKind, SYSROOT};
 use super::super::worker::protocol::Secret;
 use super::failed::failed;
 use super::image::{self, Pull};
@@ -47,7 +47,7 @@ pub(super) async fn stage(
     path: &Path,
     wanted: &Wanted,
     progress: &dyn Fn(String, Option<u8>),
-) -> Result<Staged, Failure> {
+) -> Result<Staged, OsError> {
     let booted = sysroot::booted(sysroot)?;
     let kargs = Karg::changed(sysroot::kargs(&booted), &wanted.delete, &wanted.append);
     let (commit, origin) = match &wanted.image {
@@ -76,7 +76,7 @@ pub(super) fn kargs(
     path: &Path,
     delete: &[Karg],
     append: &[Karg],
-) -> Result<Staged, Failure> {
+) -> Result<Staged, OsError> {
     let booted = sysroot::booted(sysroot)?;
     let base = sysroot.staged_deployment().unwrap_or_else(|| booted.clone());
     let kargs = Karg::changed(sysroot::kargs(&base), delete, append);
@@ -102,7 +102,7 @@ struct Made {
 impl Made {
     /// Changes the arguments of what is staged. libostree replaces one file for that; the mark by which its programs
     /// notice changes is set here, since it leaves that out.
-    fn change_in_place(&self, sysroot: &Locked, path: &Path, staged: &Deployment) -> Result<(), Failure> {
+    fn change_in_place(&self, sysroot: &Locked, path: &Path, staged: &Deployment) -> Result<(), OsError> {
         let line: Vec<&str> = self.kargs.iter().map(Karg::as_str).collect();
         let line = Some(line.join(" "));
         sysroot.deployment_set_kargs_in_place(staged, line.as_deref(), Cancellable::NONE).map_err(failed)?;
@@ -113,7 +113,7 @@ impl Made {
     }
 
     /// Stages it: `/etc` is merged from the booted one when the machine goes down.
-    fn stage(&self, sysroot: &Locked, booted: &Deployment) -> Result<(), Failure> {
+    fn stage(&self, sysroot: &Locked, booted: &Deployment) -> Result<(), OsError> {
         let arguments: Vec<&str> = self.kargs.iter().map(Karg::as_str).collect();
         let override_kernel_argv = Some(arguments.as_slice());
         let options = SysrootDeployTreeOpts { override_kernel_argv, ..SysrootDeployTreeOpts::default() };
@@ -138,7 +138,7 @@ async fn obtain(
     image: &ImageRef,
     credentials: Option<&Secret>,
     progress: &dyn Fn(String, Option<u8>),
-) -> Result<Box<LayeredImageState>, Failure> {
+) -> Result<Box<LayeredImageState>, OsError> {
     let repo = sysroot.repo();
     unverified::forget(&repo, path)?;
     if let Some(state) = image::present(&repo, image) {
@@ -171,7 +171,7 @@ fn origin_of(deployment: &Deployment) -> KeyFile {
 }
 
 /// Reads the sysroot anew: what is staged must be what was asked for.
-fn verified(path: &Path, commit: &str, kargs: &[Karg]) -> Result<Staged, Failure> {
+fn verified(path: &Path, commit: &str, kargs: &[Karg]) -> Result<Staged, OsError> {
     let sysroot = sysroot::load(path, Access::Read)?;
     let first = sysroot.deployments().into_iter().next().filter(Deployment::is_staged);
     match first.filter(|d| d.csum() == commit && sysroot::kargs(d) == kargs) {
@@ -182,7 +182,7 @@ fn verified(path: &Path, commit: &str, kargs: &[Karg]) -> Result<Staged, Failure
 
 /// Drops names of images that no deployment uses any more. Their objects go when libostree cleans up at the next
 /// finalisation; walking the whole repository here would only cost time.
-fn forget_old_images(sysroot: &Locked) -> Result<(), Failure> {
+fn forget_old_images(sysroot: &Locked) -> Result<(), OsError> {
     let lock = SysrootLock::from_assumed_locked(sysroot);
     remove_undeployed_images(&lock).map_err(failed)?;
     gc_image_layers(&sysroot.repo()).map_err(failed)?;
@@ -190,7 +190,7 @@ fn forget_old_images(sysroot: &Locked) -> Result<(), Failure> {
 }
 
 /// Drops the staged deployment and makes sure that none is left.
-pub(super) fn unstage(sysroot: &Locked, path: &Path) -> Result<(), Failure> {
+pub(super) fn unstage(sysroot: &Locked, path: &Path) -> Result<(), OsError> {
     sysroot::booted(sysroot)?;
     if sysroot.staged_deployment().is_none() {
         return Ok(());
@@ -204,7 +204,7 @@ pub(super) fn unstage(sysroot: &Locked, path: &Path) -> Result<(), Failure> {
 }
 
 /// Gives up the deployment that ran before the booted one; libostree frees its space.
-pub(super) fn drop_rollback(sysroot: &Locked) -> Result<(), Failure> {
+pub(super) fn drop_rollback(sysroot: &Locked) -> Result<(), OsError> {
     let booted = sysroot::booted(sysroot)?;
     let (_, rollback) = sysroot.query_deployments_for(Some(&booted.osname()));
     let Some(rollback) = rollback.filter(|d| !d.is_pinned()) else { return Ok(()) };
@@ -220,11 +220,11 @@ pub(super) fn drop_rollback(sysroot: &Locked) -> Result<(), Failure> {
 
 /// Makes a deployment the next boot's, as `ostree admin set-default` does: it comes first, and the others follow in their
 /// order. What is staged would come before it, so that goes.
-pub(super) fn fall_back(sysroot: &Locked, path: &Path, deployment: &str) -> Result<(), Failure> {
+pub(super) fn fall_back(sysroot: &Locked, path: &Path, deployment: &str) -> Result<(), OsError> {
     let is_wanted = |d: &Deployment| !d.is_staged() && sysroot::id(d) == deployment;
     let all = sysroot.deployments();
     let Some(wanted) = all.iter().find(|d| is_wanted(d)) else {
-        return Err(Failure::gone(deployment));
+        return Err(OsError::gone(deployment));
     };
     if all.first().is_some_and(is_wanted) {
         return Ok(());
@@ -239,16 +239,16 @@ pub(super) fn fall_back(sysroot: &Locked, path: &Path, deployment: &str) -> Resu
 }
 
 /// Makes sure that the shutdown will finalise what is staged: it silently drops a locked deployment.
-pub(super) fn finalisable(sysroot: &Sysroot) -> Result<(), Failure> {
+pub(super) fn finalisable(sysroot: &Sysroot) -> Result<(), OsError> {
     if sysroot.staged_deployment().is_some() && locked() {
         let cause = "the staged deployment is locked: the reboot would drop it and boot the old one";
-        return Err(Failure::new(Trouble::Locked, SYSROOT, cause));
+        return Err(OsError::new(OsErrorKind::Locked, SYSROOT, cause));
     }
     Ok(())
 }
 
 /// Takes the mark away: libostree leaves it when it stages anew, and the new deployment would be dropped with it.
-fn unlock() -> Result<(), Failure> {
+fn unlock() -> Result<(), OsError> {
     match std::fs::remove_file(LOCKED) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(failed(format!("{LOCKED}: {error}")))

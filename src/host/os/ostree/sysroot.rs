@@ -9,7 +9,7 @@ use ostree_ext::container::deploy::ORIGIN_CONTAINER;
 use ostree_ext::gio::Cancellable;
 use ostree_ext::ostree::{Deployment, Sysroot};
 
-use super::super::trouble::{Failure, SYSROOT, Trouble};
+use super::super::error::{OsError, OsErrorKind, SYSROOT};
 use super::failed::failed;
 use super::image;
 use crate::host::lock_holder;
@@ -32,13 +32,13 @@ pub(super) enum Access {
 }
 
 /// Loads the sysroot.
-pub(super) fn load(path: &Path, access: Access) -> Result<Sysroot, Failure> {
+pub(super) fn load(path: &Path, access: Access) -> Result<Sysroot, OsError> {
     let sysroot = Sysroot::new(Some(&ostree_ext::gio::File::for_path(path)));
     if access == Access::Write {
         sysroot.set_mount_namespace_in_use();
     }
     sysroot.load(Cancellable::NONE).map_err(|e| {
-        Failure::new(Trouble::NotBooted, SYSROOT, format!("{} can't be loaded: {e}", path.display()))
+        OsError::new(OsErrorKind::NotBooted, SYSROOT, format!("{} can't be loaded: {e}", path.display()))
     })?;
     Ok(sysroot)
 }
@@ -65,14 +65,14 @@ pub(super) async fn lock(
     sysroot: Sysroot,
     path: &Path,
     progress: &dyn Fn(String, Option<u8>),
-) -> Result<Locked, Failure> {
+) -> Result<Locked, OsError> {
     let began = Instant::now();
     let mut told = false;
     let holder = || lock_holder::name(&path.join("ostree/lock"));
     while !sysroot.try_lock().map_err(failed)? {
         if began.elapsed() >= LOCK_WAIT {
             let cause = format!("it is held by {} since more than {} s", holder(), LOCK_WAIT.as_secs());
-            return Err(Failure::new(Trouble::Busy, SYSROOT, cause));
+            return Err(OsError::new(OsErrorKind::Busy, SYSROOT, cause));
         }
         if !told {
             progress(format!("waiting for {}, which holds the sysroot", holder()), None);
@@ -86,14 +86,14 @@ pub(super) async fn lock(
 }
 
 /// Returns the booted deployment.
-pub(super) fn booted(sysroot: &Sysroot) -> Result<Deployment, Failure> {
+pub(super) fn booted(sysroot: &Sysroot) -> Result<Deployment, OsError> {
     sysroot
         .booted_deployment()
-        .ok_or_else(|| Failure::new(Trouble::NotBooted, SYSROOT, "this machine was not booted from it"))
+        .ok_or_else(|| OsError::new(OsErrorKind::NotBooted, SYSROOT, "this machine was not booted from it"))
 }
 
 /// Says what is booted and what is staged.
-pub(super) fn seen(sysroot: &Sysroot) -> Result<ObservedOs, Failure> {
+pub(super) fn seen(sysroot: &Sysroot) -> Result<ObservedOs, OsError> {
     let deployment = booted(sysroot)?;
     let repo = sysroot.repo();
     let booted = Booted {

@@ -14,7 +14,7 @@ use ostree_ext::container::store::ImportProgress;
 use ostree_ext::gio::Cancellable;
 use ostree_ext::ostree::Repo;
 
-use super::super::trouble::Failure;
+use super::super::error::OsError;
 use super::failed::failed;
 use crate::host::fsync::fsync;
 
@@ -31,7 +31,7 @@ pub(super) struct Unverified {
 
 impl Unverified {
     /// Writes down which names the pull may make.
-    pub(super) fn begin(path: &Path, names: impl Iterator<Item = (String, String)>) -> Result<Self, Failure> {
+    pub(super) fn begin(path: &Path, names: impl Iterator<Item = (String, String)>) -> Result<Self, OsError> {
         let begun = Self { file: path.join(FILE), names: names.collect() };
         let written = begun.write().and_then(|file| {
             fsync(&file)?;
@@ -54,7 +54,7 @@ impl Unverified {
     }
 
     /// Ends with a pull that was verified whole.
-    pub(super) fn end(self) -> Result<(), Failure> {
+    pub(super) fn end(self) -> Result<(), OsError> {
         removed(&self.file)
     }
 
@@ -68,7 +68,7 @@ impl Unverified {
 }
 
 /// Forgets what a pull left that did not come to its end.
-pub(super) fn forget(repo: &Repo, path: &Path) -> Result<(), Failure> {
+pub(super) fn forget(repo: &Repo, path: &Path) -> Result<(), OsError> {
     let file = path.join(FILE);
     let text = match fs::read_to_string(&file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -80,6 +80,6 @@ pub(super) fn forget(repo: &Repo, path: &Path) -> Result<(), Failure> {
     removed(&file)
 }
 
-fn removed(file: &Path) -> Result<(), Failure> {
+fn removed(file: &Path) -> Result<(), OsError> {
     fs::remove_file(file).map_err(|e| failed(format!("{} can't be removed: {e}", file.display())))
 }

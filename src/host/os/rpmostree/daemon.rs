@@ -13,7 +13,7 @@ use zbus::{Connection, MatchRule, Message, MessageStream};
 use crate::host::root::Root;
 use crate::host::systemd::bus;
 use crate::host::{HostError, os};
-use os::trouble::{Failure, SYSROOT, Trouble};
+use os::error::{OsError, OsErrorKind, SYSROOT};
 
 use super::deployments::{Deployment, Dictionary, State, kargs, text};
 use super::transaction::Peer;
@@ -40,7 +40,7 @@ const QUEUE: usize = 64;
 
 /// Why a call was refused.
 #[derive(Debug)]
-pub(super) enum Refused {
+pub(super) enum CallError {
     /// Another transaction runs.
     Busy,
     /// The wanted image is what is pending already.
@@ -55,14 +55,14 @@ pub(super) enum Refused {
     Failed(HostError),
 }
 
-impl Refused {
+impl CallError {
     /// Says it as an error.
     pub(super) fn into_error(self) -> HostError {
-        let failure = |trouble, cause| Failure::new(trouble, SYSROOT, cause).into_error();
+        let failure = |trouble, cause| OsError::new(trouble, SYSROOT, cause).into_error();
         match self {
-            Self::Busy => failure(Trouble::Busy, "another rpm-ostree transaction is in progress"),
+            Self::Busy => failure(OsErrorKind::Busy, "another rpm-ostree transaction is in progress"),
             Self::Same => {
-                failure(Trouble::RpmOstree, "rpm-ostree has this image already, but shows another one")
+                failure(OsErrorKind::RpmOstree, "rpm-ostree has this image already, but shows another one")
             }
             Self::Gone(error) | Self::Work(error) | Self::Starting(error) | Self::Failed(error) => error,
         }
@@ -87,8 +87,8 @@ impl Daemon {
         loop {
             match call(&bus, SYSROOT_OBJECT, SYSROOT_INTERFACE, "RegisterClient", &options).await {
                 Ok(_) => break,
-                Err(Refused::Gone(_)) if greeting < GREETINGS => greeting += 1,
-                Err(Refused::Starting(_)) if began.elapsed() < START_PATIENCE => {}
+                Err(CallError::Gone(_)) if greeting < GREETINGS => greeting += 1,
+                Err(CallError::Starting(_)) if began.elapsed() < START_PATIENCE => {}
                 Err(refused) => return Err(refused.into_error()),
             }
         }
@@ -96,7 +96,7 @@ impl Daemon {
         daemon.os = daemon.property(SYSROOT_INTERFACE, "Booted").await?;
         if daemon.os.as_str() == "/" {
             let cause = "rpm-ostree says that this machine was not booted from it";
-            return Err(Failure::new(Trouble::NotBooted, SYSROOT, cause).into_error());
+            return Err(OsError::new(OsErrorKind::NotBooted, SYSROOT, cause).into_error());
         }
         Ok(daemon)
     }
@@ -104,7 +104,7 @@ impl Daemon {
     /// Has the daemon look at the sysroot again, and reads what there is.
     pub(super) async fn state(&self) -> Result<State, HostError> {
         let reload = call(&self.bus, SYSROOT_OBJECT, SYSROOT_INTERFACE, "Reload", &()).await;
-        reload.map_err(Refused::into_error)?;
+        reload.map_err(CallError::into_error)?;
         let dictionaries: Vec<Dictionary> = self.property(SYSROOT_INTERFACE, "Deployments").await?;
         let booted_line = self.line(false).await?;
         let next_line = self.line(true).await?;
@@ -119,18 +119,18 @@ impl Daemon {
     /// Reads a command line: of what is pending, else of what is booted; or of the latter in any case.
     async fn line(&self, pending: bool) -> Result<String, HostError> {
         let reply =
-            self.os_call("GetDeploymentBootConfig", &("", pending)).await.map_err(Refused::into_error)?;
+            self.os_call("GetDeploymentBootConfig", &("", pending)).await.map_err(CallError::into_error)?;
         let config: Dictionary = read(&reply, "GetDeploymentBootConfig")?;
         Ok(config.get("options").and_then(text).unwrap_or_default())
     }
 
     /// Asks for work; the answer is where to follow it.
-    pub(super) async fn transaction<B>(&self, method: &'static str, body: &B) -> Result<String, Refused>
+    pub(super) async fn transaction<B>(&self, method: &'static str, body: &B) -> Result<String, CallError>
     where
         B: serde::Serialize + Type,
     {
         let reply = self.os_call(method, body).await?;
-        read(&reply, method).map_err(Refused::Failed)
+        read(&reply, method).map_err(CallError::Failed)
     }
 
     /// Returns the address of the transaction that runs, and its method; `None` when none does.
@@ -176,7 +176,7 @@ impl Daemon {
         stream.map_err(|source| bus_error("AddMatch", source))
     }
 
-    async fn os_call<B>(&self, method: &'static str, body: &B) -> Result<Message, Refused>
+    async fn os_call<B>(&self, method: &'static str, body: &B) -> Result<Message, CallError>
     where
         B: serde::Serialize + Type,
     {
@@ -198,7 +198,7 @@ impl Daemon {
 
     async fn property_value(&self, interface: &str, name: &'static str) -> Result<OwnedValue, HostError> {
         let reply = call(&self.bus, SYSROOT_OBJECT, PROPERTIES, "Get", &(interface, name)).await;
-        let reply = reply.map_err(Refused::into_error)?;
+        let reply = reply.map_err(CallError::into_error)?;
         read(&reply, name)
     }
 }
@@ -209,7 +209,7 @@ async fn call<B>(
     interface: &str,
     method: &'static str,
     body: &B,
-) -> Result<Message, Refused>
+) -> Result<Message, CallError>
 where
     B: serde::Serialize + Type,
 {
@@ -225,16 +225,16 @@ where
 }
 
 /// Finds out what an error on the bus means. The daemon's own have no names of their own, only texts.
-fn refused(method: &'static str, source: zbus::Error) -> Refused {
+fn refused(method: &'static str, source: zbus::Error) -> CallError {
     let zbus::Error::MethodError(name, text, _) = &source else {
-        return Refused::Failed(bus_error(method, source));
+        return CallError::Failed(bus_error(method, source));
     };
     let text = text.clone().unwrap_or_default();
     let text = text.trim();
     if text.starts_with("Transaction in progress") {
-        Refused::Busy
+        CallError::Busy
     } else if text.contains("Old and new refs are equal") {
-        Refused::Same
+        CallError::Same
     } else if matches!(
         name.as_str(),
         "org.freedesktop.DBus.Error.NoReply"
@@ -243,18 +243,20 @@ fn refused(method: &'static str, source: zbus::Error) -> Refused {
             | "org.freedesktop.DBus.Error.Disconnected"
     ) {
         let cause = format!("{method}: the daemon of rpm-ostree does not answer: {text}");
-        Refused::Gone(Failure::new(Trouble::DaemonLost, SYSROOT, cause).into_error())
+        CallError::Gone(OsError::new(OsErrorKind::DaemonLost, SYSROOT, cause).into_error())
     } else if name.as_str() == "org.freedesktop.systemd1.UnitMasked" || text.contains(" is masked") {
         let cause = format!("the daemon of rpm-ostree can't be started: {text}");
-        Refused::Failed(Failure::new(Trouble::DaemonMasked, SYSROOT, cause).into_error())
+        CallError::Failed(OsError::new(OsErrorKind::DaemonMasked, SYSROOT, cause).into_error())
     } else if name.as_str() == "org.freedesktop.DBus.Error.TimedOut" {
         let cause = format!("the daemon of rpm-ostree has not started: {text}");
-        Refused::Starting(Failure::new(Trouble::DaemonLost, SYSROOT, cause).into_error())
+        CallError::Starting(OsError::new(OsErrorKind::DaemonLost, SYSROOT, cause).into_error())
     } else if name.starts_with("org.freedesktop.DBus.Error.Spawn") {
         let cause = format!("the daemon of rpm-ostree can't be started: {text}");
-        Refused::Failed(Failure::new(Trouble::DaemonLost, SYSROOT, cause).into_error())
+        CallError::Failed(OsError::new(OsErrorKind::DaemonLost, SYSROOT, cause).into_error())
     } else {
-        Refused::Failed(Failure::told(SYSROOT, &format!("{method}: {text}"), Trouble::RpmOstree).into_error())
+        CallError::Failed(
+            OsError::told(SYSROOT, &format!("{method}: {text}"), OsErrorKind::RpmOstree).into_error(),
+        )
     }
 }
 

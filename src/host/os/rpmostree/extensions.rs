@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::host::os::OsProgress;
-use crate::host::os::trouble::{Failure, Trouble};
+use crate::host::os::error::{OsError, OsErrorKind};
 use crate::host::{HostError, Root, command};
 use crate::model::ids::STATE_DIR;
 use crate::model::image::Transport;
@@ -62,7 +62,7 @@ pub(super) async fn provide(
         root.remove_tree(&format!("{place}/image.d"))?;
         if !root.exists(&format!("{tree}/{INSIDE}/repodata/repomd.xml"))? {
             let cause = format!("it holds no repository of packages in /{INSIDE}");
-            return Err(Failure::new(Trouble::NoPackage, image.to_string(), cause).into_error());
+            return Err(OsError::new(OsErrorKind::NoPackage, image.to_string(), cause).into_error());
         }
         root.replace(&whole, image.to_string().as_bytes(), FileMode::PRIVATE)?;
     }
@@ -98,7 +98,7 @@ async fn layers(
             (format!("{copy}/manifest.json"), copy)
         }
     };
-    let wrong = |cause: &str| Failure::new(Trouble::ImageNotFound, image.to_string(), cause).into_error();
+    let wrong = |cause: &str| OsError::new(OsErrorKind::ImageNotFound, image.to_string(), cause).into_error();
     let text = root.read(&manifest)?.ok_or_else(|| wrong("there is no such manifest"))?;
     let found: Manifest = serde_json::from_slice(&text).map_err(|_| wrong("its manifest names no layers"))?;
     let layers = found.layers.iter().filter_map(|layer| layer.digest.strip_prefix("sha256:"));
@@ -129,7 +129,7 @@ async fn fetch(
     root.remove(&authfile)?;
     match copied {
         Err(HostError::Command { cause, .. }) => {
-            Err(Failure::told(&image.to_string(), &cause, Trouble::PullFailed).into_error())
+            Err(OsError::told(&image.to_string(), &cause, OsErrorKind::PullFailed).into_error())
         }
         done => done,
     }

@@ -21,8 +21,8 @@ mod request;
 mod stage;
 mod transaction;
 
-use super::stamp::LastSeen;
-use super::trouble::{Failure, SYSROOT, Trouble};
+use super::error::{OsError, OsErrorKind, SYSROOT};
+use super::sysroot_cache::SysrootCache;
 use super::worker::Worker;
 use super::worker::protocol::WithoutCommit;
 use super::{OsBackend, OsProgress, Preflight, StageRequest};
@@ -40,20 +40,20 @@ const EMBEDDED_CONFIG: &str = "/usr/etc/machine-config-daemon/currentconfig";
 pub struct RpmOstreeBackend {
     root: Root,
     worker: Worker,
-    last: LastSeen,
+    last: SysrootCache,
 }
 
 impl RpmOstreeBackend {
     /// Takes the host's root, below whose `/run` the bus is, and what asks the worker.
     pub fn new(root: &Root, worker: Worker) -> Self {
-        Self { root: root.clone(), worker, last: LastSeen::default() }
+        Self { root: root.clone(), worker, last: SysrootCache::default() }
     }
 
     async fn look(&self) -> Result<ObservedOs, HostError> {
         let state = Daemon::open(&self.root).await?.state().await?;
         let seen = state.seen(self.embedded()?);
         let cause = "rpm-ostree shows no booted deployment";
-        seen.ok_or_else(|| Failure::new(Trouble::NotBooted, SYSROOT, cause).into_error())
+        seen.ok_or_else(|| OsError::new(OsErrorKind::NotBooted, SYSROOT, cause).into_error())
     }
 
     /// Stages, and keeps what the daemon said last: the next look is not asked for once more.
@@ -85,7 +85,7 @@ impl OsBackend for RpmOstreeBackend {
         "rpm-ostree"
     }
 
-    fn seen(&self) -> BoxFuture<'_, Result<ObservedOs, HostError>> {
+    fn observe(&self) -> BoxFuture<'_, Result<ObservedOs, HostError>> {
         Box::pin(self.last.or_look(self.worker.sysroot(), self.look()))
     }
 
@@ -113,11 +113,11 @@ impl OsBackend for RpmOstreeBackend {
         Box::pin(stage::unstage(&self.root, &|_| {}))
     }
 
-    fn finalise(&self) -> BoxFuture<'_, Result<(), HostError>> {
-        Box::pin(self.worker.finalise())
+    fn ensure_finalizable(&self) -> BoxFuture<'_, Result<(), HostError>> {
+        Box::pin(self.worker.ensure_finalizable())
     }
 
-    fn fall_back<'a>(&'a self, deployment: &'a str) -> BoxFuture<'a, Result<(), HostError>> {
+    fn set_default_deployment<'a>(&'a self, deployment: &'a str) -> BoxFuture<'a, Result<(), HostError>> {
         Box::pin(stage::fall_back(&self.root, deployment))
     }
 

@@ -7,15 +7,15 @@ use std::collections::BTreeMap;
 
 use zbus::zvariant::Value;
 
-use crate::host::os::stamp::Stamp;
-use crate::host::os::trouble::{Failure, SYSROOT, Trouble};
+use crate::host::os::error::{OsError, OsErrorKind, SYSROOT};
+use crate::host::os::sysroot_cache::Stamp;
 use crate::host::os::worker::Worker;
 use crate::host::os::{OsProgress, StageRequest};
 use crate::host::{HostError, Root};
 use crate::model::observation::Staged;
 use crate::model::{Karg, ModelError};
 
-use super::daemon::{Daemon, Refused};
+use super::daemon::{CallError, Daemon};
 use super::deployments::State;
 use super::extensions;
 use super::messages::next as next_message;
@@ -68,7 +68,7 @@ async fn bring(
         let state = daemon.state().await?;
         if state.booted().is_none() {
             let cause = "rpm-ostree shows no booted deployment";
-            return Err(Failure::new(Trouble::NotBooted, SYSROOT, cause).into_error());
+            return Err(OsError::new(OsErrorKind::NotBooted, SYSROOT, cause).into_error());
         }
         let next = request::next(request, &state).map_err(|error| refused(&error))?;
         if next == Next::Nothing {
@@ -92,13 +92,13 @@ async fn bring(
         }
         match perform(&daemon, request, &next, progress).await {
             Ok(()) => last = Some(next),
-            Err(Refused::Same) if matches!(next, Next::Update(_)) => last = Some(next),
-            Err(Refused::Busy) => wait_for_others(&daemon, progress).await?,
-            Err(Refused::Work(error)) => return Err(undone(&daemon, error).await),
+            Err(CallError::Same) if matches!(next, Next::Update(_)) => last = Some(next),
+            Err(CallError::Busy) => wait_for_others(&daemon, progress).await?,
+            Err(CallError::Work(error)) => return Err(undone(&daemon, error).await),
             Err(refused) => return Err(refused.into_error()),
         }
     }
-    Err(Refused::Busy.into_error())
+    Err(CallError::Busy.into_error())
 }
 
 /// Changes the arguments of what is staged, without a second deployment; returns true if that was done.
@@ -156,12 +156,12 @@ pub(super) async fn fall_back(root: &Root, deployment: &str) -> Result<(), HostE
             return Ok(());
         }
         if !all.iter().any(|one| one.id == deployment) {
-            return Err(Failure::gone(deployment).into_error());
+            return Err(OsError::gone(deployment).into_error());
         }
         let staged = state.pending().is_some_and(|first| first.is_staged);
         if asked && !staged {
             let cause = "rpm-ostree reported success, but another deployment boots next";
-            return Err(Failure::new(Trouble::WrongStaged, deployment, cause).into_error());
+            return Err(OsError::new(OsErrorKind::WrongStaged, deployment, cause).into_error());
         }
         let done = if staged {
             carry(&daemon, "Cleanup", &(vec!["pending-deploy"],), deployment, &|_| {}).await
@@ -171,11 +171,11 @@ pub(super) async fn fall_back(root: &Root, deployment: &str) -> Result<(), HostE
         };
         match done {
             Ok(()) => asked |= !staged,
-            Err(Refused::Busy) => wait_for_others(&daemon, &|_| {}).await?,
+            Err(CallError::Busy) => wait_for_others(&daemon, &|_| {}).await?,
             Err(refused) => return Err(refused.into_error()),
         }
     }
-    Err(Refused::Busy.into_error())
+    Err(CallError::Busy.into_error())
 }
 
 async fn clean(root: &Root, element: &'static str, progress: &Tell<'_>) -> Result<(), HostError> {
@@ -190,11 +190,11 @@ async fn clean(root: &Root, element: &'static str, progress: &Tell<'_>) -> Resul
             return Ok(());
         }
         match carry(&daemon, "Cleanup", &(vec![element],), SYSROOT, progress).await {
-            Err(Refused::Busy) => wait_for_others(&daemon, progress).await?,
-            done => return done.map_err(Refused::into_error),
+            Err(CallError::Busy) => wait_for_others(&daemon, progress).await?,
+            done => return done.map_err(CallError::into_error),
         }
     }
-    Err(Refused::Busy.into_error())
+    Err(CallError::Busy.into_error())
 }
 
 /// Ends what an earlier call has left running, and drops what it left pending. Transactions of others go on.
@@ -223,8 +223,8 @@ pub(super) async fn abandon(root: &Root) -> Result<(), HostError> {
 /// A locked deployment would not survive the reboot: where another program locked what is wanted, the worker stages it
 /// once more. rpm-ostree can't be asked: it does not see the lock, and unlocks only by rebooting.
 async fn unlocked(worker: &Worker, staged: Staged) -> Result<Staged, HostError> {
-    match worker.finalise().await {
-        Err(error) if error.reason() == Trouble::Locked.reason() => worker.kargs(&[], &[]).await,
+    match worker.ensure_finalizable().await {
+        Err(error) if error.reason() == OsErrorKind::Locked.reason() => worker.kargs(&[], &[]).await,
         // Where it can't be known now, it is asked once more before the reboot.
         Ok(()) | Err(_) => Ok(staged),
     }
@@ -236,7 +236,7 @@ async fn perform(
     request: &StageRequest,
     next: &Next,
     progress: &Tell<'_>,
-) -> Result<(), Refused> {
+) -> Result<(), CallError> {
     let object = request.image.as_ref().map_or_else(|| SYSROOT.to_owned(), ToString::to_string);
     match next {
         Next::Nothing => Ok(()),
@@ -295,25 +295,25 @@ async fn carry<B>(
     body: &B,
     object: &str,
     progress: &Tell<'_>,
-) -> Result<(), Refused>
+) -> Result<(), CallError>
 where
     B: serde::Serialize + zbus::zvariant::Type,
 {
-    let mut owners = daemon.owners().await.map_err(Refused::Failed)?;
+    let mut owners = daemon.owners().await.map_err(CallError::Failed)?;
     let address = daemon.transaction(method, body).await?;
-    let mut peer = daemon.follow(&address).await.map_err(Refused::Failed)?;
+    let mut peer = daemon.follow(&address).await.map_err(CallError::Failed)?;
     let ended = peer.run(&mut owners, progress).await;
     peer.close().await;
-    let failure = match ended.map_err(Refused::Failed)? {
+    let failure = match ended.map_err(CallError::Failed)? {
         Ended::Done => return Ok(()),
-        Ended::Failed(text) if text.contains("Old and new refs are equal") => return Err(Refused::Same),
-        Ended::Failed(text) => Failure::told(object, &text, Trouble::RpmOstree),
+        Ended::Failed(text) if text.contains("Old and new refs are equal") => return Err(CallError::Same),
+        Ended::Failed(text) => OsError::told(object, &text, OsErrorKind::RpmOstree),
         Ended::Lost(how) => {
             let cause = format!("the daemon of rpm-ostree ended in the middle of {method}: {how}");
-            return Err(Refused::Gone(Failure::new(Trouble::DaemonLost, object, cause).into_error()));
+            return Err(CallError::Gone(OsError::new(OsErrorKind::DaemonLost, object, cause).into_error()));
         }
     };
-    Err(Refused::Work(failure.into_error()))
+    Err(CallError::Work(failure.into_error()))
 }
 
 /// Waits until no transaction runs, and says for whom. It is only looked at: to start one is its owner's business, and
@@ -343,7 +343,7 @@ async fn wait_for_others(daemon: &Daemon, progress: &Tell<'_>) -> Result<(), Hos
         };
         if ended {
             let cause = "the bus closed the connection";
-            return Err(Failure::new(Trouble::DaemonLost, SYSROOT, cause).into_error());
+            return Err(OsError::new(OsErrorKind::DaemonLost, SYSROOT, cause).into_error());
         }
     }
     Ok(())
@@ -389,11 +389,11 @@ async fn unlike(daemon: &Daemon, request: &StageRequest) -> HostError {
             let failure = if wrong_image || lacks.is_empty() {
                 let found = found.image.map_or(found.deployment, |image| image.to_string());
                 let cause = format!("rpm-ostree reported success, but {found} is what boots next");
-                Failure::new(Trouble::WrongStaged, object, cause)
+                OsError::new(OsErrorKind::WrongStaged, object, cause)
             } else {
                 let names: Vec<String> = lacks.into_iter().collect();
                 let cause = format!("packages are missing from the staged deployment: {}", names.join(" "));
-                Failure::new(Trouble::NoPackage, object, cause)
+                OsError::new(OsErrorKind::NoPackage, object, cause)
             };
             failure.into_error()
         }
@@ -402,5 +402,5 @@ async fn unlike(daemon: &Daemon, request: &StageRequest) -> HostError {
 }
 
 fn refused(error: &ModelError) -> HostError {
-    Failure::new(Trouble::WrongLayers, "the next deployment", error.to_string()).into_error()
+    OsError::new(OsErrorKind::WrongLayers, "the next deployment", error.to_string()).into_error()
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags};
 
-use super::super::trouble::{Failure, Trouble};
+use super::super::error::{OsError, OsErrorKind};
 use crate::host::HostError;
 
 /// The name of the file.
@@ -31,7 +31,7 @@ pub(in crate::host) struct Executable(OwnedFd);
 impl Executable {
     /// Finds the file for the running program.
     pub(in crate::host) fn find() -> Result<Arc<Self>, HostError> {
-        let absent = |cause: String| Failure::new(Trouble::NotInstalled, NAME, cause).into_error();
+        let absent = |cause: String| OsError::new(OsErrorKind::NotInstalled, NAME, cause).into_error();
         let agent = std::env::current_exe()
             .map_err(|e| absent(format!("the agent's own file can't be found: {e}")))?;
         let places = places(&agent);

@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 
-use super::super::trouble::{Failure, Trouble};
+use super::super::error::{OsError, OsErrorKind};
 use crate::host::{HostError, Root};
 
 /// The worker's verb for SELinux labels.
@@ -83,5 +83,5 @@ impl Drop for Labeller {
 }
 
 fn failed(cause: &str) -> HostError {
-    Failure::new(Trouble::Worker, OBJECT, cause).into_error()
+    OsError::new(OsErrorKind::Worker, OBJECT, cause).into_error()
 }

@@ -30,9 +30,9 @@ use crate::host::{ContainerHandles, HostError};
 use crate::model::observation::{ObservedOs, Staged};
 use crate::model::{Contents, ImageRef, Karg};
 
-use super::trouble::{Failure, Trouble};
+use super::error::{OsError, OsErrorKind};
 use super::{OsProgress, Preflight, StageRequest};
-use protocol::{Answer, Line, Request, Secret, VERSION, WithoutCommit, Work};
+use protocol::{Line, Request, Secret, VERSION, WithoutCommit, WorkerCommand, WorkerReply};
 
 use executable::Executable;
 pub use labels::LABELS_VERB;
@@ -68,10 +68,12 @@ impl Worker {
     }
 
     /// Looks at what is booted and what is staged.
-    pub(super) async fn seen(&self) -> Result<ObservedOs, HostError> {
-        match self.quietly(Work::See).await? {
-            Answer::Seen(seen) => Ok(seen),
-            Answer::Preflight(_) | Answer::Staged(_) | Answer::Nothing => Err(unasked(&Work::See)),
+    pub(super) async fn observe(&self) -> Result<ObservedOs, HostError> {
+        match self.quietly(WorkerCommand::See).await? {
+            WorkerReply::Seen(seen) => Ok(seen),
+            WorkerReply::Preflight(_) | WorkerReply::Staged(_) | WorkerReply::Nothing => {
+                Err(unasked(&WorkerCommand::See))
+            }
         }
     }
 
@@ -83,10 +85,10 @@ impl Worker {
         without_commit: WithoutCommit,
     ) -> Result<Preflight, HostError> {
         let credentials = credentials.and_then(Secret::of);
-        let work = Work::Preflight { image: image.clone(), credentials, without_commit };
+        let work = WorkerCommand::Preflight { image: image.clone(), credentials, without_commit };
         match self.quietly(work.clone()).await? {
-            Answer::Preflight(found) => Ok(found),
-            Answer::Seen(_) | Answer::Staged(_) | Answer::Nothing => Err(unasked(&work)),
+            WorkerReply::Preflight(found) => Ok(found),
+            WorkerReply::Seen(_) | WorkerReply::Staged(_) | WorkerReply::Nothing => Err(unasked(&work)),
         }
     }
 
@@ -97,7 +99,7 @@ impl Worker {
         progress: &(dyn Fn(OsProgress) + '_),
     ) -> Result<Staged, HostError> {
         self.staged(
-            Work::Stage {
+            WorkerCommand::Stage {
                 image: request.image.clone(),
                 credentials: request.credentials.as_ref().and_then(Secret::of),
                 delete: request.delete_kargs.clone(),
@@ -110,37 +112,41 @@ impl Worker {
 
     /// Changes the kernel arguments of what is staged, or else of what is booted.
     pub async fn kargs(&self, delete: &[Karg], append: &[Karg]) -> Result<Staged, HostError> {
-        self.staged(Work::Kargs { delete: delete.to_vec(), append: append.to_vec() }, &|_| {}).await
+        self.staged(WorkerCommand::Kargs { delete: delete.to_vec(), append: append.to_vec() }, &|_| {}).await
     }
 
-    async fn staged(&self, work: Work, progress: &(dyn Fn(OsProgress) + '_)) -> Result<Staged, HostError> {
+    async fn staged(
+        &self,
+        work: WorkerCommand,
+        progress: &(dyn Fn(OsProgress) + '_),
+    ) -> Result<Staged, HostError> {
         match self.ask(work.clone(), progress).await? {
-            Answer::Staged(staged) => Ok(staged),
-            Answer::Seen(_) | Answer::Preflight(_) | Answer::Nothing => Err(unasked(&work)),
+            WorkerReply::Staged(staged) => Ok(staged),
+            WorkerReply::Seen(_) | WorkerReply::Preflight(_) | WorkerReply::Nothing => Err(unasked(&work)),
         }
     }
 
     /// Drops the staged deployment.
     pub(super) async fn unstage(&self) -> Result<(), HostError> {
-        self.quietly(Work::Unstage).await.map(drop)
+        self.quietly(WorkerCommand::Unstage).await.map(drop)
     }
 
     /// Gives up the deployment that ran before the booted one.
     pub(super) async fn drop_rollback(&self) -> Result<(), HostError> {
-        self.quietly(Work::DropRollback).await.map(drop)
+        self.quietly(WorkerCommand::DropRollback).await.map(drop)
     }
 
     /// Makes a deployment the next boot's.
-    pub(super) async fn fall_back(&self, deployment: &str) -> Result<(), HostError> {
-        self.quietly(Work::FallBack { deployment: deployment.to_owned() }).await.map(drop)
+    pub(super) async fn set_default_deployment(&self, deployment: &str) -> Result<(), HostError> {
+        self.quietly(WorkerCommand::FallBack { deployment: deployment.to_owned() }).await.map(drop)
     }
 
     /// Makes sure that the reboot will finalise what is staged. Where nothing says that it is locked no worker is started.
-    pub(super) async fn finalise(&self) -> Result<(), HostError> {
+    pub(super) async fn ensure_finalizable(&self) -> Result<(), HostError> {
         if !may_be_locked(&self.sysroot) {
             return Ok(());
         }
-        self.quietly(Work::Finalise).await.map(drop)
+        self.quietly(WorkerCommand::Finalise).await.map(drop)
     }
 
     fn executable(&self) -> Result<Arc<Executable>, HostError> {
@@ -154,16 +160,20 @@ impl Worker {
     }
 
     /// Says what a worker failed with. One of another version is looked for again, as it may be replaced.
-    fn failure(&self, failure: Failure) -> HostError {
-        if failure.trouble == Trouble::NotInstalled {
+    fn failure(&self, failure: OsError) -> HostError {
+        if failure.trouble == OsErrorKind::NotInstalled {
             *self.executable.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
         failure.into_error()
     }
 
-    async fn ask(&self, work: Work, progress: &(dyn Fn(OsProgress) + '_)) -> Result<Answer, HostError> {
+    async fn ask(
+        &self,
+        work: WorkerCommand,
+        progress: &(dyn Fn(OsProgress) + '_),
+    ) -> Result<WorkerReply, HostError> {
         let object = work.object();
-        let failed = |cause: String| Failure::new(Trouble::Worker, object.clone(), cause).into_error();
+        let failed = |cause: String| OsError::new(OsErrorKind::Worker, object.clone(), cause).into_error();
         let executable = self.executable()?;
         let mut child =
             spawn(&executable).map_err(|e| failed(format!("the worker process can't be started: {e}")))?;
@@ -186,7 +196,7 @@ impl Worker {
         }
     }
 
-    async fn quietly(&self, work: Work) -> Result<Answer, HostError> {
+    async fn quietly(&self, work: WorkerCommand) -> Result<WorkerReply, HostError> {
         self.ask(work, &|_| {}).await
     }
 }
@@ -217,7 +227,7 @@ fn spawn(executable: &Executable) -> std::io::Result<Child> {
 async fn last_line(
     stdout: ChildStdout,
     progress: &(dyn Fn(OsProgress) + '_),
-) -> Result<Option<Result<Answer, Failure>>, String> {
+) -> Result<Option<Result<WorkerReply, OsError>>, String> {
     let mut lines = Lines::new(stdout);
     loop {
         let line = lines.next().await.map_err(|e| format!("the worker process can't be read: {e}"))?;
@@ -242,8 +252,9 @@ async fn ending(child: &mut Child, sent: std::io::Result<()>, complaints: &[u8])
     with_words(&format!("the worker process ended without an answer ({status}){sent}"), &words)
 }
 
-fn unasked(work: &Work) -> HostError {
-    Failure::new(Trouble::Worker, work.object(), "the worker process answered another question").into_error()
+fn unasked(work: &WorkerCommand) -> HostError {
+    OsError::new(OsErrorKind::Worker, work.object(), "the worker process answered another question")
+        .into_error()
 }
 
 #[cfg(test)]
@@ -255,15 +266,15 @@ mod tests {
     async fn finalisation_starts_no_worker_unless_locked() {
         let dir = tempfile::tempdir().unwrap();
         let worker = Worker::new(dir.path(), ContainerHandles::default());
-        worker.finalise().await.unwrap();
+        worker.ensure_finalizable().await.unwrap();
         std::fs::create_dir_all(dir.path().join("run/ostree")).unwrap();
         std::fs::write(dir.path().join(STAGED), b"target\0kargs\0").unwrap();
-        worker.finalise().await.unwrap();
+        worker.ensure_finalizable().await.unwrap();
         std::fs::write(dir.path().join(STAGED), b"target\0locked\0\0\0\x01\0b").unwrap();
-        worker.finalise().await.unwrap_err();
+        worker.ensure_finalizable().await.unwrap_err();
         std::fs::write(dir.path().join(STAGED), b"target\0").unwrap();
-        worker.finalise().await.unwrap();
+        worker.ensure_finalizable().await.unwrap();
         std::fs::write(dir.path().join(LOCKED), b"").unwrap();
-        worker.finalise().await.unwrap_err();
+        worker.ensure_finalizable().await.unwrap_err();
     }
 }

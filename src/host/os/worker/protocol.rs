@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::super::trouble::{Failure, SYSROOT};
+use super::super::error::{OsError, SYSROOT};
 use crate::host::os::Preflight;
 use crate::model::observation::{ObservedOs, Staged};
 use crate::model::{Contents, ImageRef, Karg};
@@ -35,7 +35,7 @@ pub(in crate::host::os) struct Request {
     /// The sysroot; `/` on a host.
     pub(in crate::host::os) sysroot: PathBuf,
     /// What to do.
-    pub(in crate::host::os) work: Work,
+    pub(in crate::host::os) work: WorkerCommand,
 }
 
 /// What becomes of a bootable image that has no ostree commit in it, only plain layers.
@@ -51,7 +51,7 @@ pub(in crate::host::os) enum WithoutCommit {
 /// The pieces of work.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case")]
-pub(in crate::host::os) enum Work {
+pub(in crate::host::os) enum WorkerCommand {
     /// Look at what is booted and staged.
     See,
     /// Find out what an image is, at its source or in the repository; no layer is pulled.
@@ -70,7 +70,7 @@ pub(in crate::host::os) enum Work {
     Finalise,
 }
 
-impl Work {
+impl WorkerCommand {
     /// Names the object of an error that has none of its own.
     pub(in crate::host::os) fn object(&self) -> String {
         match self {
@@ -117,21 +117,21 @@ pub(in crate::host::os) enum Line {
     /// How far it is.
     Progress { text: String, percent: Option<u8> },
     /// The result.
-    Done(Answer),
+    Done(WorkerReply),
     /// The end.
-    Failed(Failure),
+    Failed(OsError),
 }
 
 /// A result.
 #[expect(clippy::large_enum_variant, reason = "one at a time: a box would save nothing")]
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(in crate::host::os) enum Answer {
-    /// Of [`Work::See`].
+pub(in crate::host::os) enum WorkerReply {
+    /// Of [`WorkerCommand::See`].
     Seen(ObservedOs),
-    /// Of [`Work::Preflight`].
+    /// Of [`WorkerCommand::Preflight`].
     Preflight(Preflight),
-    /// Of [`Work::Stage`] and [`Work::Kargs`].
+    /// Of [`WorkerCommand::Stage`] and [`WorkerCommand::Kargs`].
     Staged(Staged),
     /// Of the others.
     Nothing,

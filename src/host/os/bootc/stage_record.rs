@@ -14,7 +14,7 @@ const PATH: &str = "/run/machine-config-agent-bootc.json";
 
 /// Where the note is.
 #[derive(Debug, Clone)]
-pub(super) struct Made {
+pub(super) struct StageRecord {
     root: Root,
 }
 
@@ -38,7 +38,7 @@ impl Note {
     }
 }
 
-impl Made {
+impl StageRecord {
     pub(super) fn new(root: Root) -> Self {
         Self { root }
     }
@@ -72,7 +72,7 @@ mod tests {
     fn a_deployment_is_known_by_its_request_and_its_arguments() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("run")).unwrap();
-        let made = Made::new(Root::open(dir.path()).unwrap());
+        let stage_record = StageRecord::new(Root::open(dir.path()).unwrap());
         let image =
             |name: &str, hex: &str| ImageRef::parse(&format!("{name}@sha256:{}", hex.repeat(64))).ok();
         let append = Karg::split("quiet");
@@ -83,8 +83,8 @@ mod tests {
             deployment: "os-1.0".to_owned(),
             kargs: Karg::split("rw quiet"),
         };
-        assert!(!made.is(&request, &staged).unwrap(), "nothing is noted");
-        made.note(&request, &staged).unwrap();
+        assert!(!stage_record.is(&request, &staged).unwrap(), "nothing is noted");
+        stage_record.note(&request, &staged).unwrap();
         let same = StageRequest { image: image("b", "1"), ..request.clone() };
         for (request, staged, expected) in [
             (request.clone(), staged.clone(), true),
@@ -94,9 +94,9 @@ mod tests {
             (request.clone(), Staged { kargs: Karg::split("rw"), ..staged.clone() }, false),
             (request.clone(), Staged { deployment: "os-1.1".to_owned(), ..staged.clone() }, false),
         ] {
-            assert_eq!(made.is(&request, &staged).unwrap(), expected, "{request:?} {staged:?}");
+            assert_eq!(stage_record.is(&request, &staged).unwrap(), expected, "{request:?} {staged:?}");
         }
         std::fs::write(dir.path().join("run/machine-config-agent-bootc.json"), "{").unwrap();
-        assert!(!made.is(&request, &staged).unwrap());
+        assert!(!stage_record.is(&request, &staged).unwrap());
     }
 }

@@ -15,18 +15,18 @@ const MAX_CAUSE_CHARS: usize = 2000;
 
 /// Why a piece of work ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::host) struct Failure {
+pub(in crate::host) struct OsError {
     /// What it was about.
     pub(in crate::host) object: String,
     /// What happened.
     pub(in crate::host) cause: String,
     /// Of what kind.
-    pub(in crate::host) trouble: Trouble,
+    pub(in crate::host) trouble: OsErrorKind,
 }
 
-impl Failure {
+impl OsError {
     pub(in crate::host) fn new(
-        trouble: Trouble,
+        trouble: OsErrorKind,
         object: impl Into<String>,
         cause: impl Into<String>,
     ) -> Self {
@@ -37,46 +37,46 @@ impl Failure {
 
     /// Says that a deployment which is to boot next is not there.
     pub(in crate::host) fn gone(deployment: &str) -> Self {
-        Self::new(Trouble::DeploymentGone, deployment, "it is not on this host any more")
+        Self::new(OsErrorKind::DeploymentGone, deployment, "it is not on this host any more")
     }
 
     /// Finds the kind of a failure by the words of skopeo, ostree-ext and libostree: none of them gives a code.
-    pub(in crate::host) fn told(object: &str, text: &str, other: Trouble) -> Self {
-        const KNOWN: [(&str, Trouble); 29] = [
-            ("no space left", Trouble::NoSpace),
-            ("min-free-space", Trouble::NoSpace),
-            ("disk quota exceeded", Trouble::NoSpace),
-            ("skopeo spawn error", Trouble::MissingTool),
-            ("unauthorized", Trouble::Unauthorized),
-            ("authentication required", Trouble::Unauthorized),
-            ("403 (forbidden)", Trouble::Unauthorized),
-            ("packages not found", Trouble::NoPackage),
-            ("no enabled repositories", Trouble::NoRepositories),
-            ("pinging container registry", Trouble::PullFailed),
-            ("connection refused", Trouble::PullFailed),
-            ("no such host", Trouble::PullFailed),
-            ("i/o timeout", Trouble::PullFailed),
-            ("system transaction in progress", Trouble::Busy),
-            ("transaction in progress", Trouble::Busy),
-            ("statuscode: 401", Trouble::Unauthorized),
-            ("statuscode: 403", Trouble::Unauthorized),
-            ("manifest unknown", Trouble::ImageNotFound),
-            ("name unknown", Trouble::ImageNotFound),
-            ("statuscode: 404", Trouble::ImageNotFound),
-            ("image has architecture", Trouble::WrongArchitecture),
-            ("image found in manifest list for architecture", Trouble::WrongArchitecture),
-            ("image found in image index for architecture", Trouble::WrongArchitecture),
-            ("digest did not match", Trouble::DigestMismatch),
-            ("does not match provided manifest digest", Trouble::DigestMismatch),
-            ("does not match expected sha256:", Trouble::Corrupted),
-            ("corrupted blob", Trouble::Corrupted),
-            ("not an ostree encapsulated container", Trouble::NoCommit),
-            ("does not have ostree.bootable", Trouble::NotBootable),
+    pub(in crate::host) fn told(object: &str, text: &str, other: OsErrorKind) -> Self {
+        const KNOWN: [(&str, OsErrorKind); 29] = [
+            ("no space left", OsErrorKind::NoSpace),
+            ("min-free-space", OsErrorKind::NoSpace),
+            ("disk quota exceeded", OsErrorKind::NoSpace),
+            ("skopeo spawn error", OsErrorKind::MissingTool),
+            ("unauthorized", OsErrorKind::Unauthorized),
+            ("authentication required", OsErrorKind::Unauthorized),
+            ("403 (forbidden)", OsErrorKind::Unauthorized),
+            ("packages not found", OsErrorKind::NoPackage),
+            ("no enabled repositories", OsErrorKind::NoRepositories),
+            ("pinging container registry", OsErrorKind::PullFailed),
+            ("connection refused", OsErrorKind::PullFailed),
+            ("no such host", OsErrorKind::PullFailed),
+            ("i/o timeout", OsErrorKind::PullFailed),
+            ("system transaction in progress", OsErrorKind::Busy),
+            ("transaction in progress", OsErrorKind::Busy),
+            ("statuscode: 401", OsErrorKind::Unauthorized),
+            ("statuscode: 403", OsErrorKind::Unauthorized),
+            ("manifest unknown", OsErrorKind::ImageNotFound),
+            ("name unknown", OsErrorKind::ImageNotFound),
+            ("statuscode: 404", OsErrorKind::ImageNotFound),
+            ("image has architecture", OsErrorKind::WrongArchitecture),
+            ("image found in manifest list for architecture", OsErrorKind::WrongArchitecture),
+            ("image found in image index for architecture", OsErrorKind::WrongArchitecture),
+            ("digest did not match", OsErrorKind::DigestMismatch),
+            ("does not match provided manifest digest", OsErrorKind::DigestMismatch),
+            ("does not match expected sha256:", OsErrorKind::Corrupted),
+            ("corrupted blob", OsErrorKind::Corrupted),
+            ("not an ostree encapsulated container", OsErrorKind::NoCommit),
+            ("does not have ostree.bootable", OsErrorKind::NotBootable),
         ];
         let low = text.to_lowercase();
         let trouble =
             KNOWN.iter().find(|(part, _)| low.contains(part)).map_or(other, |(_, trouble)| *trouble);
-        if trouble == Trouble::ImageNotFound {
+        if trouble == OsErrorKind::ImageNotFound {
             return Self::new(trouble, object, format!("the registry has no such image: {text}"));
         }
         Self::new(trouble, object, text)
@@ -93,7 +93,7 @@ impl Failure {
 /// The kinds of failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(in crate::host) enum Trouble {
+pub(in crate::host) enum OsErrorKind {
     /// The sysroot is not the one that is booted.
     NotBooted,
     /// Another program holds the sysroot.
@@ -156,7 +156,7 @@ pub(in crate::host) enum Trouble {
     Worker,
 }
 
-impl Trouble {
+impl OsErrorKind {
     fn class(self) -> FaultClass {
         match self {
             Self::Busy

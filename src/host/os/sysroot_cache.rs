@@ -20,7 +20,7 @@ const KEPT: &str = "run/machine-config-agent/os.json";
 
 /// What was seen last, and the state of the sysroot before that look.
 #[derive(Debug, Clone, Default)]
-pub(super) struct LastSeen(Arc<Mutex<Option<Look>>>);
+pub(super) struct SysrootCache(Arc<Mutex<Option<Look>>>);
 
 /// One look at the sysroot.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -31,7 +31,7 @@ struct Look {
     seen: ObservedOs,
 }
 
-impl LastSeen {
+impl SysrootCache {
     /// Returns what was seen last where nothing was written since, else looks.
     pub(super) async fn or_look(
         &self,
@@ -144,20 +144,20 @@ mod tests {
             looks.set(looks.get() + 1);
             Ok(ObservedOs::NotImageBased)
         };
-        LastSeen::default().or_look(dir.path(), look()).await.unwrap();
-        LastSeen::default().or_look(dir.path(), look()).await.unwrap();
+        SysrootCache::default().or_look(dir.path(), look()).await.unwrap();
+        SysrootCache::default().or_look(dir.path(), look()).await.unwrap();
         assert_eq!(looks.get(), 1);
         fs::create_dir_all(dir.path().join("run/ostree")).unwrap();
         fs::write(dir.path().join("run/ostree/staged-deployment"), "1").unwrap();
-        LastSeen::default().or_look(dir.path(), look()).await.unwrap();
+        SysrootCache::default().or_look(dir.path(), look()).await.unwrap();
         assert_eq!(looks.get(), 2);
         let kept = dir.path().join(KEPT);
         let other = fs::read_to_string(&kept).unwrap().replace(VERSION, "0.0.0");
         fs::write(&kept, other).unwrap();
-        LastSeen::default().or_look(dir.path(), look()).await.unwrap();
+        SysrootCache::default().or_look(dir.path(), look()).await.unwrap();
         assert_eq!(looks.get(), 3);
         fs::write(&kept, "rubbish").unwrap();
-        LastSeen::default().or_look(dir.path(), look()).await.unwrap();
+        SysrootCache::default().or_look(dir.path(), look()).await.unwrap();
         assert_eq!(looks.get(), 4);
     }
 
