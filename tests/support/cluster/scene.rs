@@ -182,10 +182,10 @@ impl<'b> Scene<'b> {
         let requests = self.requests(mark).await;
         let patches =
             requests.iter().filter(|request| request.verb == "patch" && request.resource == "nodes");
-        let annotations = patches.map(|patch| {
-            let body = patch.body.as_ref().unwrap();
-            body["metadata"]["annotations"].as_object().unwrap().clone()
-        });
+        // Nothing was written by one whose connection went before the server had read it: it has no body there.
+        let annotations = patches.filter_map(|patch| patch.body.as_ref());
+        let annotations =
+            annotations.map(|body| body["metadata"]["annotations"].as_object().unwrap().clone());
         let short = |key_: String| key_.strip_prefix(&key("")).unwrap().to_owned();
         annotations.map(|all| all.into_iter().map(|(key, value)| (short(key), value)).collect()).collect()
     }
