@@ -63,7 +63,8 @@ class Images(Derived):
     """The images of one build of the agent."""
 
     def __init__(self, built: Path, file_system):
-        super().__init__(built / "examples" / "os-image", oci.Layout(self._base() / "oci"))
+        tool = built / "examples" / "os-image"
+        super().__init__(tool, oci.Layout(self._base(tool) / "oci"))
         self.first = self.layout.derive("base", "v1", self._files(built), {})
         self.disk = self._disk(file_system)
 
@@ -73,7 +74,7 @@ class Images(Derived):
         run("cp", "--archive", "--link", self.layout.path, place / "oci")
         return {"tool": str(self.tool), "layout": str(place / "oci"), "first": self.first, "disk": str(self.disk)}
 
-    def _base(self):
+    def _base(self, tool):
         place = WORK / f"base-{digest_of(inspect.getsource(guest), guest.mirror())}"
         if not place.exists():
             with building(place) as (new, tree):
@@ -86,7 +87,7 @@ class Images(Derived):
                 run("ostree", f"--repo={repo}", "config", "set", "core.fsync", "false")
                 commit = run("ostree", f"--repo={repo}", "commit", "--branch=lab", f"--tree=dir={tree}", "--bootable",
                              "--timestamp=2026-01-01 00:00:00Z").strip()
-                run(self.tool, "export", repo, commit, new / "oci", "base")
+                run(tool, "export", repo, commit, new / "oci", "base")
                 shutil.rmtree(repo)
                 (new / "debian.tar").unlink()
         return place
