@@ -12,6 +12,7 @@ use std::time::Instant;
 use crate::sweep;
 use crate::sweep::play::{Pass, Played, Scenario};
 use crate::sweep::random::{self, Counts};
+use crate::sweep::ways;
 
 /// Writes a line past the test runner, which would keep it to itself: the points are counted in the open.
 macro_rules! tell {
@@ -91,10 +92,13 @@ fn play(scenario: &Scenario, pass: Pass, all: &mut Played, wrong: &mut Vec<Strin
 #[test]
 fn units_leave_no_trace() {
     let home = sweep::scratch();
-    let ways = random::ways();
-    let wrong: Vec<String> =
-        ways.iter().filter_map(|(name, ways)| random::along(home.path(), name, ways).err()).collect();
-    assert!(wrong.is_empty(), "{} of {}\n{}", wrong.len(), ways.len(), wrong.join("\n"));
+    let ways = [ways::units(), ways::companions()].concat();
+    let wrong: Vec<String> = [false, true]
+        .iter()
+        .flat_map(|forced| ways.iter().map(|(name, way)| random::along(home.path(), name, way, *forced)))
+        .filter_map(Result::err)
+        .collect();
+    assert!(wrong.is_empty(), "{} of {} twice\n{}", wrong.len(), ways.len(), wrong.join("\n"));
 }
 
 /// What a host looks like is a function of how it was installed and of the config in force: no way there, no kill on it

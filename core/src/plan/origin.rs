@@ -54,7 +54,8 @@ fn with_leftovers(held: Option<&UnitSpec>, old: &UnitSpec, new: Option<&UnitSpec
         (Mask::Masked, Mask::Unset | Mask::Unmasked) | (Mask::Unmasked, Mask::Unset) => both.mask = old.mask,
         (Mask::Unset, _) | (_, Mask::Masked) | (Mask::Unmasked, Mask::Unmasked) => {}
     }
-    if new.enablement == Enablement::Preset {
+    // A unit that is masked says nothing of the ones that were enabled with it.
+    if new.enablement == Enablement::Preset || new.mask == Mask::Masked {
         both.enablement = old.enablement;
     }
     (both != held).then_some(both)

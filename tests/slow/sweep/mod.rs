@@ -9,6 +9,7 @@ pub mod play;
 pub mod random;
 pub mod real;
 pub mod tree;
+pub mod ways;
 
 /// A directory for hosts: in memory where that is possible, because a SIGKILL leaves the page cache as it is, and a
 /// disk would only make the sweep slow.

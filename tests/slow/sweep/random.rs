@@ -17,7 +17,7 @@ const CONFIGS_OF_A_HOST: usize = 50;
 /// One config is there after so many runs, however often it is killed and rebooted.
 const RUNS: u32 = 16;
 
-const CONTENTS: [&str; 6] = [
+pub(super) const CONTENTS: [&str; 6] = [
     "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n",
     "[Service]\nExecStart=/bin/false\n[Install]\nWantedBy=a.target\n",
     "[Service]\nExecStart=/bin/true\n",
@@ -25,7 +25,8 @@ const CONTENTS: [&str; 6] = [
     "[Install]\nWantedBy=multi-user.target\nAlias=alias.service\n",
     "[Install]\nWantedBy=multi-user.target\nAlso=other.socket\n",
 ];
-const DROPINS: [&str; 3] = ["[Service]\nNice=1\n", "[Install]\nWantedBy=b.target\n", "[Service]\nNice=2\n"];
+pub(super) const DROPINS: [&str; 3] =
+    ["[Service]\nNice=1\n", "[Install]\nWantedBy=b.target\n", "[Service]\nNice=2\n"];
 const FILES: [(&str, bool); 8] = [
     ("etc/motd", false),
     ("etc/app.conf", false),
@@ -218,8 +219,7 @@ impl Player {
                 }
                 FAILED if self.is_held_by_robbery(&wish, &ran) => {
                     self.counts.forced += 1;
-                    fs::create_dir_all(self.dir.join("root/run")).unwrap();
-                    fs::write(self.dir.join(FORCE), "").unwrap();
+                    self.force();
                 }
                 _ => return Err(self.wrong(&wish, &ran, "failed")),
             }
@@ -228,6 +228,11 @@ impl Player {
             }
         }
         self.arrived(wish, kills)
+    }
+
+    fn force(&self) {
+        fs::create_dir_all(self.dir.join("root/run")).unwrap();
+        fs::write(self.dir.join(FORCE), "").unwrap();
     }
 
     /// Every other time a point to die at.
@@ -370,71 +375,16 @@ pub fn play(home: &Path, seed: u64, configs: usize, attacked: u64) -> (Counts, O
     (counts, None)
 }
 
-/// Plays one way over some configs on a host of its own; each is compared and verified.
-pub fn along(home: &Path, name: &str, ways: &[Wish]) -> Result<(), String> {
-    let mut player = Player::new(home.join(name), Chance(1))?;
+/// Plays one way over some configs on a host of its own; each is compared and verified. An administrator who forces each
+/// config arrives at the same.
+pub fn along(home: &Path, name: &str, ways: &[Wish], is_forced: bool) -> Result<(), String> {
+    let name = if is_forced { format!("{name}-forced") } else { name.to_owned() };
+    let mut player = Player::new(home.join(&name), Chance(1))?;
     for wish in ways {
+        if is_forced {
+            player.force();
+        }
         player.play(wish.clone(), Kills::None).map_err(|why| format!("{name}: {why}"))?;
     }
     Ok(())
-}
-
-/// Ways over units that once left something behind.
-pub fn ways() -> Vec<(&'static str, Vec<Wish>)> {
-    let wish = |name: &'static str, unit: Unit| Wish { units: [(name, unit)].into(), ..Wish::default() };
-    let masked = || Unit { mask: Some(true), ..Unit::default() };
-    let unmasked = || Unit { mask: Some(false), ..Unit::default() };
-    let turned = |on| Unit { enabled: Some(on), ..Unit::default() };
-    let of = |contents, enabled| Unit { contents: Some(contents), enabled, ..Unit::default() };
-    let dropin = |text| Unit { dropins: [("20-y.conf", text)].into(), ..Unit::default() };
-    let [install, other, bare, .., also] = CONTENTS;
-    let none = Wish::default;
-    vec![
-        ("own-masked", vec![wish("own.service", masked()), none()]),
-        ("own-masked-then-named", vec![wish("own.service", masked()), wish("own.service", turned(true))]),
-        ("held-masked", vec![none(), wish(MASKED, masked()), none()]),
-        ("held-masked-then-named", vec![none(), wish(MASKED, masked()), wish(MASKED, turned(false)), none()]),
-        ("held-contents", vec![wish(MASKED, of(install, Some(true))), wish(MASKED, turned(false))]),
-        (
-            "held-contents-unmasked",
-            vec![wish(MASKED, of(install, Some(true))), wish(MASKED, unmasked()), none()],
-        ),
-        ("held-unmasked", vec![wish(MASKED, unmasked()), none()]),
-        ("held-unmasked-masked", vec![wish(MASKED, unmasked()), wish(MASKED, masked()), none()]),
-        ("held-masked-unmasked", vec![none(), wish(MASKED, masked()), wish(MASKED, unmasked()), none()]),
-        ("also-enabled", vec![wish("with.service", turned(true)), none()]),
-        ("also-enabled-masked", vec![wish("with.service", turned(true)), wish("with.service", masked())]),
-        ("also-contents-enabled", vec![wish("ours.service", of(also, Some(true))), none()]),
-        ("also-disabled", vec![wish("ours.service", of(also, Some(false))), none()]),
-        (
-            "also-leaves-contents",
-            vec![wish("ours.service", of(also, Some(false))), wish("ours.service", of(install, Some(false)))],
-        ),
-        (
-            "own-unmasked-contents",
-            vec![wish("own.service", unmasked()), wish("own.service", of(bare, None)), none()],
-        ),
-        ("own-unmasked-masked", vec![wish("own.service", unmasked()), wish("own.service", masked()), none()]),
-        (
-            "mask-contents",
-            vec![wish("ours.service", masked()), wish("ours.service", of(install, None)), none()],
-        ),
-        ("disabled-masked", vec![wish("os.service", turned(false)), wish("os.service", masked()), none()]),
-        ("enabled-masked", vec![wish("off.service", turned(true)), wish("off.service", masked()), none()]),
-        (
-            "without-install",
-            vec![wish("ours.service", of(install, Some(true))), wish("ours.service", of(bare, Some(true)))],
-        ),
-        ("contents-over-vendor", vec![wish("os.service", of(other, Some(false))), none()]),
-        ("contents-go", vec![wish("os.service", of(other, Some(true))), wish("os.service", turned(true))]),
-        (
-            "contents-of-nothing-go",
-            vec![wish("ours.service", of(other, Some(true))), wish("ours.service", turned(true))],
-        ),
-        ("own-install-hidden", vec![wish("own.service", dropin(DROPINS[0])), none()]),
-        (
-            "install-comes",
-            vec![wish("os.service", dropin(DROPINS[1])), wish("os.service", dropin(DROPINS[0]))],
-        ),
-    ]
 }
