@@ -56,6 +56,14 @@ impl Down {
         Self::Asked { begun: false, until: now + BEGIN_PATIENCE }
     }
 
+    /// Takes a shutdown that somebody else has begun for the one that is needed: what is asked of a machine that goes down
+    /// fails.
+    pub fn join(&mut self, shutdown: Shutdown, now: Duration) {
+        if *self == Self::Up && shutdown.preparing && shutdown.was_begun {
+            *self = Self::Asked { begun: true, until: now + REBOOT_PATIENCE };
+        }
+    }
+
     /// Says whether a reboot that was asked for is not answered for yet: only then what logind says is needed.
     pub fn is_asked(&self) -> bool {
         matches!(self, Self::Asked { .. })
@@ -115,6 +123,18 @@ mod tests {
         let mut down = Down::asked(Duration::ZERO);
         assert_eq!(down.look(TAKEN_BACK, seconds(1)), Look::InVain("was taken back"));
         let mut down = Down::asked(Duration::ZERO);
+        assert_eq!(down.look(BEGUN, seconds(1)), Look::Wait(REBOOT_PATIENCE));
+        assert_eq!(down.look(NOTHING, seconds(2)), Look::InVain("was taken back"));
+    }
+
+    #[test]
+    fn shutdown_of_somebody_else_is_waited_for() {
+        let mut down = Down::Up;
+        for shutdown in [NOTHING, TAKEN_BACK, Shutdown { preparing: true, was_begun: false }] {
+            down.join(shutdown, seconds(1));
+            assert_eq!(down, Down::Up, "{shutdown:?}");
+        }
+        down.join(BEGUN, seconds(1));
         assert_eq!(down.look(BEGUN, seconds(1)), Look::Wait(REBOOT_PATIENCE));
         assert_eq!(down.look(NOTHING, seconds(2)), Look::InVain("was taken back"));
     }

@@ -242,6 +242,8 @@ pub(super) fn on_its_way(answer: Option<Shutdown>, memory: &mut Memory, now: Dur
 
 /// The way to the reboot.
 fn reboot(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
+    let Some(shutdown) = inputs.answers.shutdown else { return Action::Ask(Question::Shutdown) };
+    memory.down.join(shutdown, inputs.now);
     if let Some(action) =
         on_its_way(inputs.answers.shutdown, memory, inputs.now).or_else(|| drained(inputs, record))
     {
