@@ -43,7 +43,7 @@ pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts,
             chosen(&paths, "the local changes", |path| differs_from_image(root, path, seen.files.get(path)))?
         }
     };
-    let unmanaged_soon = from.managed();
+    let (restorable, own_masks) = originals(root, &from.managed())?;
     Ok(Facts {
         carries,
         pull_secret: credentials.map(|credentials| credentials.path),
@@ -51,16 +51,29 @@ pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts,
         under_var: chosen(&paths, "the directories", |path| {
             Ok(root.real_path(path.as_str())?.starts_with("/var/"))
         })?,
-        restorable: chosen(&unmanaged_soon, "the originals", |path| {
-            saved::original(root, path).map(|original| original.is_some())
-        })?,
-        own_masks: chosen(&unmanaged_soon, "the originals", |path| {
-            saved::original(root, path).map(|original| original.is_some_and(|original| original.is_mask()))
-        })?,
+        restorable,
+        own_masks,
         companions: companions(root, from, to)?,
         fips: fips(root)?,
         seen,
     })
+}
+
+/// Returns which of the paths have an original to put back, and where that is a mask.
+fn originals(
+    root: &Root,
+    paths: &BTreeSet<ManagedPath>,
+) -> Result<(BTreeSet<ManagedPath>, BTreeSet<ManagedPath>), ObserveError> {
+    let (mut restorable, mut own_masks) = (BTreeSet::new(), BTreeSet::new());
+    for path in paths {
+        let original = saved::original(root, path).map_err(ObserveError::of("the originals"))?;
+        let Some(original) = original else { continue };
+        restorable.insert(path.clone());
+        if original.is_mask() {
+            own_masks.insert(path.clone());
+        }
+    }
+    Ok((restorable, own_masks))
 }
 
 /// Looks at the units that are enabled and disabled together with those of the configs.
