@@ -8,9 +8,9 @@ use hyper::body::{Body, Bytes, Frame};
 use tokio::time::{Instant, Sleep};
 use tower::BoxError;
 
-use super::connection::text;
 use super::error::KubeError;
 use super::patience::Patience;
+use crate::model::text::chain;
 
 /// The largest answer, and the largest line of a watch: etcd's objects end at 1.5 MiB, and a server that sends more
 /// without end is cut off.
@@ -90,7 +90,7 @@ where
             }
             Some(Err(error)) => {
                 let error: BoxError = error.into();
-                Some(Err(this.away(text(&*error))))
+                Some(Err(this.away(chain(&*error))))
             }
             Some(Ok(frame)) if frame.data_ref().is_none_or(|data| this.count(data)) => Some(Ok(frame)),
             Some(Ok(_)) => {

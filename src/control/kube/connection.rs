@@ -18,6 +18,7 @@ use super::identity::{Access, Identity};
 use super::tls::{Connection, Place, connect};
 use super::traffic::Traffic;
 use crate::model::Sha256;
+use crate::model::text::chain;
 
 /// The user agent, as the audit log shows it.
 const USER_AGENT: HeaderValue =
@@ -150,11 +151,11 @@ async fn send_on(open: &Open, parts: &http::request::Parts, body: Body) -> Resul
     }
     let request = request.body(body).map_err(|error| unsent(error.to_string()))?;
     let mut sender = open.connection.sender.clone();
-    sender.ready().await.map_err(|error| unsent(text(&error)))?;
+    sender.ready().await.map_err(|error| unsent(chain(&error)))?;
     sender
         .try_send_request(request)
         .await
-        .map_err(|error| Lost { unsent: error.message().is_some(), cause: text(error.error()) })
+        .map_err(|error| Lost { unsent: error.message().is_some(), cause: chain(error.error()) })
 }
 
 fn bearer(access: &Access) -> Result<Option<HeaderValue>, KubeError> {
@@ -166,15 +167,4 @@ fn bearer(access: &Access) -> Result<Option<HeaderValue>, KubeError> {
     })?;
     value.set_sensitive(true);
     Ok(Some(value))
-}
-
-/// Returns an error with its causes: hyper's own text is one word.
-pub(super) fn text(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(source) = cause {
-        text += &format!(": {source}");
-        cause = source.source();
-    }
-    text
 }
