@@ -11,7 +11,7 @@ use crate::update::ending::what_ends;
 use crate::update::{Fault, Record};
 
 impl<C: ControlPlane> Agent<C> {
-    /// Tells an error. While the machine goes down on the agent's own request, what it asks goes away: that is no fault.
+    /// Tells an error. While a reboot is on its way, what the agent asks goes away with the machine: that is no fault.
     pub(super) async fn tell_error(&mut self, error: &AgentError, fault: Fault, goes_down: bool) {
         let why = chain(error);
         if goes_down {

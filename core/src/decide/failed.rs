@@ -25,24 +25,19 @@ pub struct Failed<'a> {
     pub now: Duration,
 }
 
-/// Says what follows an error of a pass. While the machine goes down on the agent's own request, what it asks goes away:
-/// the end of this boot is waited for then.
+/// Says what follows an error of a pass. While a reboot is on its way, what the agent asks goes away with the machine: the
+/// end of this boot is waited for then.
 pub fn failed(error: &Failed<'_>, memory: &mut Memory) -> Action {
-    if memory.down.is_asked()
-        && let Some(mut action) = on_its_way(error.shutdown, memory, error.now)
-    {
-        if let Action::Wait(wait) = &mut action {
-            wait.fit(error.until, error.is_unwatched);
-        }
-        return action;
-    }
-    let left = match error.fault {
-        None => Some(memory.backoff.next_wait()),
-        Some(fault) => Ending::of(fault).longest().map(|longest| memory.backoff.next_wait_up_to(longest)),
-    };
-    let mut wait = Wait::plain(left);
-    wait.fit(error.until, error.is_unwatched);
-    Action::Wait(wait)
+    let leaving = memory.down.is_asked().then(|| on_its_way(error.shutdown, memory, error.now)).flatten();
+    let mut action = leaving.unwrap_or_else(|| {
+        let left = match error.fault {
+            None => Some(memory.backoff.next_wait()),
+            Some(fault) => Ending::of(fault).longest().map(|longest| memory.backoff.next_wait_up_to(longest)),
+        };
+        Action::Wait(Wait::plain(left))
+    });
+    action.fit(error.until, error.is_unwatched);
+    action
 }
 
 /// Says how long the next wait is put off after one that failed: what it failed with would end the next one, too.

@@ -22,9 +22,7 @@ const UNDOING: &str = "; undoing it failed too: ";
 /// action the next pass begins with no answers.
 pub fn decide(inputs: &Inputs<'_>, memory: &mut Memory) -> Action {
     let mut action = next(inputs, memory);
-    if let Action::Wait(wait) = &mut action {
-        wait.fit(inputs.until, inputs.is_unwatched);
-    }
+    action.fit(inputs.until, inputs.is_unwatched);
     action
 }
 
@@ -33,12 +31,15 @@ impl Wait {
     pub(super) fn plain(left: Option<Duration>) -> Self {
         Self { left, meanwhile: Meanwhile::Nothing, ends: false }
     }
+}
 
-    /// Fits it to the way the agent is run, and to a host that can't be watched.
+impl Action {
+    /// Fits a wait to the way the agent is run, and to a host that can't be watched.
     pub(super) fn fit(&mut self, until: Until, is_unwatched: bool) {
-        self.ends = !until.is_lasting();
+        let Self::Wait(wait) = self else { return };
+        wait.ends = !until.is_lasting();
         if is_unwatched {
-            self.left = sooner(self.left, Some(SOON));
+            wait.left = sooner(wait.left, Some(SOON));
         }
     }
 }
