@@ -28,8 +28,7 @@ impl<C: ControlPlane> Agent<C> {
             Transition::Drain | Transition::Apply { .. } => self.leave_staging(&record, event).await,
             Transition::Verify => self.journal.note(|record| record.waiting = None)?,
             Transition::Reboot { .. } => {
-                info!(MESSAGE_ID = message::PHASE, MCA_UPDATE = %record.id, MCA_PHASE = "rebooting", MCA_CONFIG = %record.to.config,
-                    MCA_IMAGE = record.to.image.as_ref().map(tracing::field::display), "update {} to {}: somebody else rebooted the machine, as it was to be", record.id, record.to.config);
+                self.tell_edge("rebooting", "somebody else rebooted the machine, as it was to be");
                 return Ok(self.journal.step(event, self.host.clock.now())?);
             }
             Transition::Stage
@@ -48,10 +47,17 @@ impl<C: ControlPlane> Agent<C> {
     }
 
     pub(super) fn tell_phase(&self) {
+        let Some(phase) = self.journal.record().map(|record| record.phase.word()) else { return };
+        self.tell_edge(phase, phase);
+    }
+
+    /// Tells that the update comes to a phase.
+    pub(super) fn tell_edge(&self, phase: &str, words: &str) {
         let Some(record) = self.journal.record() else { return };
-        let phase = record.phase.word();
-        info!(MESSAGE_ID = message::PHASE, MCA_UPDATE = %record.id, MCA_PHASE = phase, MCA_CONFIG = %record.to.config,
-            MCA_IMAGE = record.to.image.as_ref().map(tracing::field::display), "update {} to {}: {phase}", record.id, record.to.config);
+        let (id, config) = (&record.id, &record.to.config);
+        let image = record.to.image.as_ref().map(tracing::field::display);
+        info!(MESSAGE_ID = message::PHASE, MCA_UPDATE = %id, MCA_PHASE = phase, MCA_CONFIG = %config,
+            MCA_IMAGE = image, "update {id} to {config}: {words}");
     }
 
     /// Carries out the batch that stages.

@@ -83,11 +83,7 @@ impl<C: ControlPlane> Agent<C> {
 
     /// Undoes an update that is no longer wanted.
     pub(super) fn supersede(&mut self) -> Result<(), AgentError> {
-        if let Some(record) = self.journal.record() {
-            let (id, config) = (&record.id, &record.to.config);
-            info!(MESSAGE_ID = message::PHASE, MCA_UPDATE = %id, MCA_PHASE = "rolling-back", MCA_CONFIG = %config,
-                MCA_IMAGE = record.to.image.as_ref().map(tracing::field::display), "update {id} to {config}: rolling back, since another target is desired");
-        }
+        self.tell_edge("rolling-back", "rolling back, since another target is desired");
         self.answered();
         Ok(self.journal.step(&Transition::RollBack, self.host.clock.now())?)
     }
