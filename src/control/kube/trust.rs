@@ -144,7 +144,7 @@ impl Eye for TrustEye {
     fn seen(&mut self, event: WatchEvent<Object>) -> Seen {
         match event {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                let version = object.metadata.resource_version.clone();
+                let version = object.metadata.resource_version.clone().unwrap_or_default();
                 self.sender.put(Some(object.into()));
                 Seen::At(version)
             }
@@ -155,7 +155,7 @@ impl Eye for TrustEye {
                     "{OBJECT} was deleted; what it said stays on the host"
                 );
                 self.sender.put(None);
-                Seen::At(object.metadata.resource_version)
+                Seen::At(object.metadata.resource_version.unwrap_or_default())
             }
             WatchEvent::Bookmark(bookmark) => Seen::At(bookmark.metadata.resource_version),
             WatchEvent::Error(status) => broken(OBJECT, *status).map_or(Seen::Expired, Seen::Failed),
@@ -186,21 +186,18 @@ impl Eye for TrustEye {
 #[derive(Clone, Deserialize)]
 pub(super) struct Object {
     metadata: Metadata,
-    #[serde(default)]
-    spec: Spec,
+    spec: Option<Spec>,
 }
 
 #[derive(Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Metadata {
-    #[serde(default)]
-    resource_version: String,
-    #[serde(default)]
-    annotations: BTreeMap<String, String>,
+    resource_version: Option<String>,
+    annotations: Option<BTreeMap<String, String>>,
 }
 
 #[derive(Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(rename_all = "camelCase")]
 struct Spec {
     #[serde(rename = "kubeAPIServerServingCAData")]
     kubelet_ca: Option<Base64>,
@@ -245,21 +242,23 @@ fn contents(bytes: Option<Base64>) -> Option<Contents> {
 
 impl From<Object> for ClusterTrust {
     fn from(object: Object) -> Self {
-        let rotate = object.metadata.annotations.get(&format!("{PREFIX}service-ca-rotate"));
-        let on = rotate.is_some_and(|rotate| rotate == "true");
+        let annotations = object.metadata.annotations.unwrap_or_default();
+        let on =
+            annotations.get(&format!("{PREFIX}service-ca-rotate")).is_some_and(|rotate| rotate == "true");
+        let spec = object.spec.unwrap_or_default();
         let mut registries = Registries::default();
-        let bundles = [object.spec.image_registry_bundle_data, object.spec.image_registry_bundle_user_data];
+        let bundles = [spec.image_registry_bundle_data, spec.image_registry_bundle_user_data];
         for bundle in bundles.into_iter().flatten().flatten() {
             let data = bundle.data.map(|data| data.0).unwrap_or_default();
             registries.add(&bundle.file, Contents::new(data));
         }
         Self {
-            version: object.metadata.resource_version,
+            version: object.metadata.resource_version.unwrap_or_default(),
             rotation: if on { ServerCaRotation::On } else { ServerCaRotation::Off },
-            kubelet_ca: contents(object.spec.kubelet_ca),
-            cloud_ca: contents(object.spec.cloud_ca),
+            kubelet_ca: contents(spec.kubelet_ca),
+            cloud_ca: contents(spec.cloud_ca),
             registries,
-            pull_secret: contents(object.spec.internal_registry_pull_secret),
+            pull_secret: contents(spec.internal_registry_pull_secret),
         }
     }
 }
@@ -303,6 +302,18 @@ mod tests {
             read(r#"{"metadata":{"resourceVersion":"1"},"spec":{"kubeAPIServerServingCAData":"Cg=="}}"#);
         assert_eq!((trust.kubelet_ca, trust.pull_secret), (None, None));
         assert_eq!(trust.rotation, ServerCaRotation::Off);
+    }
+
+    #[test]
+    fn a_null_is_nothing() {
+        let read_of = |object: &str| format!("{:?}", read(object));
+        let empty = read_of(r#"{"metadata":{}}"#);
+        for nulls in [
+            r#"{"metadata":{"resourceVersion":null,"annotations":null},"spec":null,"status":null}"#,
+            r#"{"metadata":{},"spec":{"imageRegistryBundleData":null,"internalRegistryPullSecret":null}}"#,
+        ] {
+            assert_eq!(read_of(nulls), empty, "{nulls}");
+        }
     }
 
     #[test]
