@@ -107,9 +107,6 @@ const NAMESPACE: &str = "openshift-machine-config-operator";
 /// to do after a reboot does not wait for an API server that is away.
 const FIRST_TRY: Duration = Duration::from_secs(2);
 
-/// How long a reboot or the end waits for the last events: a busy API server takes them in that time.
-const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
-
 /// Who has the workload leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DrainBy {
@@ -363,8 +360,7 @@ impl ControlPlane for Cluster {
     }
 
     async fn flush(&mut self) {
-        // What is left then can't be told.
-        drop(tokio::time::timeout(FLUSH_TIMEOUT, self.outbox.sent()).await);
+        self.outbox.flush().await;
     }
 
     async fn publish(&mut self, report: &NodeReport) -> Result<(), ControlError> {

@@ -1,12 +1,14 @@
 //! The MachineConfigNode and the Events: written in order by a task of their own, so that no update waits for them.
 //!
 //! The Node's annotations are what controllers act on; they are written where the work stands. What is queued here is
-//! for people and dashboards. Invariant: all of it was sent, or can't be sent now, when [`Outbox::sent`] returns; that
-//! is waited for before a reboot and before the end.
+//! for people and dashboards. Invariant: all of it was sent, or can't be sent now, when [`Outbox::flush`] returns; a
+//! reboot and the end wait for that, not for long.
+
+use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tracing::warn;
 
 use super::error::KubeError;
@@ -20,6 +22,9 @@ use crate::report::{Event, NodeReport};
 
 /// How many writes may wait: an update makes about ten. Whoever adds another one waits for the first to be sent.
 const MAX_QUEUED: usize = 64;
+
+/// How long a reboot or the end waits for the last of them: a busy API server takes them in that time.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Something to write.
 #[derive(Debug)]
@@ -107,8 +112,26 @@ impl Outbox {
         tokio::time::sleep_until(due).await;
     }
 
+    /// Waits until everything that was queued is sent or could not be, at most [`FLUSH_TIMEOUT`]; returns how many writes are
+    /// left then.
+    pub(super) async fn flush(&mut self) -> u64 {
+        // What is left then can't be told.
+        let left = timeout(FLUSH_TIMEOUT, self.sent())
+            .await
+            .map_or_else(|_| self.queued.saturating_sub(self.progress.borrow().written), |()| 0);
+        if left > 0 {
+            warn!(
+                MESSAGE_ID = message::NOT_PUBLISHED,
+                "{left} events and reports for the API server were not sent in {} s: nobody waits for them any longer; the \
+                 journal has what they say",
+                FLUSH_TIMEOUT.as_secs()
+            );
+        }
+        left
+    }
+
     /// Waits until everything that was queued is sent, or could not be.
-    pub(super) async fn sent(&mut self) {
+    async fn sent(&mut self) {
         let queued = self.queued;
         drop(self.progress.wait_for(|progress| progress.written >= queued).await);
     }
@@ -190,8 +213,6 @@ fn untold(event: &Event, error: &KubeError) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::super::client::Link;
     use super::super::identity::Identity;
     use super::*;
@@ -223,17 +244,23 @@ mod tests {
         let mut outbox = Outbox::start(mcn, events, sight, "w");
         let node = NodeView::parse(br#"{"metadata":{"name":"w","uid":"u"}}"#, "Node w").unwrap();
         let began = Instant::now();
-        outbox.report(node.clone(), report(None, &LoopState::default())).await;
+        for _ in 0..2 {
+            outbox.report(node.clone(), report(None, &LoopState::default())).await;
+        }
         outbox.event(node.clone(), Event::Cordon).await;
         assert_eq!(began.elapsed(), Duration::ZERO);
         assert_eq!(outbox.progress.borrow().written, 0);
+        let left = outbox.flush().await;
+        assert_eq!(began.elapsed(), FLUSH_TIMEOUT);
+        assert!(left > 0, "the server never answers");
         outbox.sent().await;
-        assert_eq!(outbox.progress.borrow().written, 2);
+        assert_eq!(outbox.progress.borrow().written, 3);
+        assert_eq!(outbox.flush().await, 0);
         assert!(began.elapsed() >= Duration::from_secs(10));
         // The report failed: it is due again after a wait, once.
         outbox.due().await;
         outbox.report(node, report(None, &LoopState::default())).await;
         outbox.sent().await;
-        assert_eq!(outbox.progress.borrow().failures, 2);
+        assert_eq!(outbox.progress.borrow().failures, 3);
     }
 }
