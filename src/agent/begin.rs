@@ -1,5 +1,7 @@
 //! From a wanted target to a record: nothing on the host is touched here but the agent's own state.
 
+use std::rc::Rc;
+
 use tracing::{info, warn};
 
 use super::{Agent, AgentError};
@@ -61,17 +63,12 @@ impl<C: ControlPlane> Agent<C> {
         }
         let Some(target) = self.health.wanted.clone() else { return Ok(()) };
         let (machine_config, policy) = self.control.config_and_policy(&target.config).await?;
-        let stored = Stored::new(machine_config, target.image.clone(), self.host.clock.now());
         // What the control plane gives is not the agent's own state: what is wrong with it waits for a correction.
-        let to = stored.machine_config().spec(target.image.clone())?;
+        let to = Stored::new(machine_config, target.image.clone(), self.host.clock.now()).decode()?;
         let policy = policy?;
-        let mut origin = self.journal.origin_spec()?;
         let forced = self.is_forced()?;
-        if forced {
-            // Its removal is a step like any other: it is planned, recorded and undone, and it costs a drain and a reboot.
-            origin.files.insert(ManagedPath::new(FORCE_FILE)?, FileSpec::of_unit(Contents::new(Vec::new())));
-        }
-        let facts = facts(&self.host, &origin, &to).await.inspect_err(|error| {
+        let origin = self.origin(forced)?;
+        let facts = facts(&self.host, &origin, to.spec()).await.inspect_err(|error| {
             if matches!(error, ObserveError::Image { .. }) {
                 self.telemetry.metrics.switched(Worked::No);
             }
@@ -82,21 +79,22 @@ impl<C: ControlPlane> Agent<C> {
                 "forced by {FORCE_FILE}: what the host should have been is not looked at, all that differs is written"
             );
             // What only an installation can change is refused all the same.
-            plan(&origin, &to, &facts, &policy)?;
+            plan(&origin, to.spec(), &facts, &policy)?;
         }
         let trusted = !(origin.is_unmanaged() || recovering || forced);
-        let from = if trusted { origin.clone() } else { seen_origin(&origin, &to, &facts.seen) };
-        let plan = plan(&from, &to, &facts, &policy)?;
+        let from =
+            if trusted { Rc::clone(&origin) } else { Rc::new(seen_origin(&origin, to.spec(), &facts.seen)) };
+        let plan = plan(&from, to.spec(), &facts, &policy)?;
         if !from.is_unmanaged() {
             // When the drift is put right, the next pass begins after all.
             self.watch_over(&from)?;
-            undrifted(&from, &to, &facts, &plan)?;
+            undrifted(&from, to.spec(), &facts, &plan)?;
         }
         self.health.drift.clear();
         if plan.is_empty() {
-            as_wanted(&to, &facts)?;
-            self.journal.keep_originals(&origin, &to)?;
-            return self.adopt(stored);
+            as_wanted(to.spec(), &facts)?;
+            self.journal.keep_originals(&origin, to.spec())?;
+            return self.adopt(to.into_stored());
         }
         let now = self.host.clock.now();
         let booted = facts.seen.os.booted().map(|os| os.deployment.clone());
@@ -105,15 +103,25 @@ impl<C: ControlPlane> Agent<C> {
         record.attempts = self.journal.wrong_boots(&target)?;
         tell(&record, &target);
         let changes = os_changes(&record.plan);
-        // The journal reads both specs for itself: a large config is not held twice meanwhile.
-        drop((origin, from, to, facts));
+        drop((origin, from, facts));
         self.unwatch();
-        self.journal.begin(record, &stored)?;
+        self.journal.begin(record, to)?;
         self.answered();
         if let Some(changes) = changes {
             self.control.tell(&Event::OsUpdateStarted { changes }).await;
         }
         Ok(())
+    }
+
+    /// Returns what the plan starts from.
+    fn origin(&self, forced: bool) -> Result<Rc<HostSpec>, AgentError> {
+        let mut origin = self.journal.origin_spec()?;
+        if forced {
+            // Its removal is a step like any other: it is planned, recorded and undone, and it costs a drain and a reboot.
+            let file = FileSpec::of_unit(Contents::new(Vec::new()));
+            Rc::make_mut(&mut origin).files.insert(ManagedPath::new(FORCE_FILE)?, file);
+        }
+        Ok(origin)
     }
 
     /// Says whether an administrator forces the update, as with MCD: a file in `/run`, which the reboot takes away.

@@ -19,7 +19,6 @@ use crate::decide::inputs::Rest;
 use crate::host::accounts::Accounts;
 use crate::host::watch::{Watch, WatchSet};
 use crate::host::{HostError, Root, keys};
-use crate::journal::{Stored, state};
 use crate::model::ids::UNIT_DIR;
 use crate::model::text::chain;
 use crate::model::users::CORE;
@@ -192,11 +191,7 @@ impl<C: ControlPlane> Agent<C> {
         for ((_, difference), why) in chosen.iter_mut().zip(decided.left) {
             difference.unrepaired = why;
         }
-        let (Some(plan), Some(stored)) =
-            (decided.plan, Stored::load(&self.host.root, &state("current.json"))?)
-        else {
-            return Ok(false);
-        };
+        let Some(plan) = decided.plan else { return Ok(false) };
         let booted = seen.os.booted().map(|os| os.deployment.clone());
         let begun = self.host.clock.now();
         let record = Record::new(update_id(begun)?, plan, seen.boot_id.clone(), booted, begun);
@@ -206,7 +201,7 @@ impl<C: ControlPlane> Agent<C> {
             self.monitor.memory.repaired(path.clone(), now);
         }
         self.unwatch();
-        self.journal.begin(record, &stored)?;
+        self.journal.begin_repair(record)?;
         Ok(true)
     }
 

@@ -97,8 +97,8 @@ fn fault(error: &DutyError) -> Fault {
 /// Lists what configs write: the committed one, and both of an update. `None` when that can't be read: the pass that
 /// follows tells why.
 fn managed(journal: &Journal) -> Option<BTreeSet<ManagedPath>> {
-    let mut managed: BTreeSet<ManagedPath> = journal.origin_spec().ok()?.files.into_keys().collect();
-    managed.extend(journal.committed_spec().ok()?.files.into_keys());
+    let mut managed: BTreeSet<ManagedPath> = journal.origin_spec().ok()?.files.keys().cloned().collect();
+    managed.extend(journal.committed_spec().ok()?.files.keys().cloned());
     managed.extend(journal.target_spec().into_iter().flat_map(|spec| spec.files.keys().cloned()));
     Some(managed)
 }

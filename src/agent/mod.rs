@@ -301,6 +301,7 @@ impl<C: ControlPlane> Agent<C> {
     /// Waits for an event.
     async fn wait(&mut self, delay: Option<Duration>) -> Result<(), AgentError> {
         self.memory.retry.answered();
+        self.journal.release_decoded();
         let drift = async {
             match &mut self.monitor.watch {
                 Some(watch) => watch.changed().await,

@@ -6,7 +6,7 @@ mod desk;
 #[path = "../../tests/support/plain_host.rs"]
 mod plain_host;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -18,13 +18,16 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 
 use self::desk::Desk;
 use self::desk::os::{Played, image};
-use super::{Agent, End};
-use crate::control::Drained;
+use super::{Agent, End, Reread};
+use crate::control::{Drained, trust_feed};
 use crate::host::systemd::tests::double::Double;
 use crate::host::systemd::tests::peers;
 use crate::host::{FailPoints, Host, HostError, Root};
+use crate::model::certificates::{Registries, ServerCaRotation};
 use crate::model::observation::{Booted, EmbeddedConfig, LocalPackages, ObservedOs};
-use crate::model::{ConfigName, FaultClass, Target, message};
+use crate::model::{
+    ClusterTrust, ConfigName, Contents, FaultClass, ManagedPath, NodeSettings, Target, message,
+};
 use crate::report::{NodeReport, NodeState};
 
 /// Far longer than any of this takes.
@@ -246,6 +249,20 @@ impl Lines {
         tracing::subscriber::set_default(tracing_subscriber::registry().with(self.clone()))
     }
 
+    /// What each pass has decoded: a pass begins with the look at the target.
+    fn decoded(&self) -> Vec<Vec<String>> {
+        let mut passes = vec![Vec::new()];
+        for line in std::mem::take(&mut *self.0.lock().unwrap()) {
+            let message = line.get("message").map_or("", String::as_str);
+            if message == "asked for the target" {
+                passes.push(Vec::new());
+            } else if let Some(config) = message.strip_prefix("Decoded ") {
+                passes.last_mut().unwrap().push(config.to_owned());
+            }
+        }
+        passes
+    }
+
     /// The phases that were told, each line with what everybody filters by.
     fn phases(&self, config: &str, image: Option<&str>) -> Vec<String> {
         let lines = std::mem::take(&mut *self.0.lock().unwrap());
@@ -321,4 +338,61 @@ async fn a_phase_of_files_names_no_image() {
     lines.0.lock().unwrap().clear();
     until(&scene.desk, &mut scene.agent, "the file", is_done("rendered-b")).await;
     assert_eq!(lines.phases("rendered-b", None), ["planned", "applying", "verifying"]);
+}
+
+/// Every config that a pass needs is decoded once in it, whoever needs it: a plan, a repair, certificates, drift.
+#[tokio::test(flavor = "current_thread")]
+async fn each_pass_decodes_a_config_once() {
+    let lines = Lines::default();
+    let _guard = lines.taken();
+    let dir = tempfile::tempdir().unwrap();
+    plain_host::bare(dir.path());
+    let (file, ca) = (dir.path().join("etc/none"), dir.path().join("etc/kubernetes/kubelet-ca.crt"));
+    let (sender, trust) = trust_feed();
+    let desk = Desk { trust, ..Desk::wanting("rendered-a", None) };
+    desk.policy(POLICY);
+    for (name, contents) in [("rendered-a", "a"), ("rendered-b", "b")] {
+        let text = format!(
+            r#"{{"kind":"MachineConfig","metadata":{{"name":"{name}"}},"spec":{{"config":{{"ignition":{{"version":"3.4.0"}},
+            "storage":{{"files":[{{"path":"/etc/none","contents":{{"source":"data:,{contents}"}}}}]}}}}}}}}"#
+        );
+        desk.config(name, &text);
+    }
+    let node_settings = || NodeSettings {
+        repair: [ManagedPath::new("/etc/none").unwrap()].into(),
+        ..NodeSettings::default()
+    };
+    let host = Host::in_directory(Root::open(dir.path()).unwrap(), FailPoints::off());
+    let mut agent = desk.agent(host).governed(Reread::new(move || Ok(node_settings())));
+    until(&desk, &mut agent, "the first config", is_done("rendered-a")).await;
+    lines.decoded();
+
+    *desk.wanted.borrow_mut() = target("rendered-b");
+    desk.nudge.notify_one();
+    until(&desk, &mut agent, "the update", is_done("rendered-b")).await;
+    let update = lines.decoded();
+    assert!(update.contains(&vec!["rendered-b".to_owned(), "rendered-a".to_owned()]), "{update:?}");
+
+    // Certificates, which ask what the configs write, come with a look at the host; a drift, with its repair.
+    let trust = ClusterTrust {
+        version: "1".to_owned(),
+        rotation: ServerCaRotation::Off,
+        kubelet_ca: Some(Contents::new(b"CA".as_slice())),
+        cloud_ca: None,
+        registries: Registries::default(),
+        pull_secret: None,
+    };
+    sender.put(Some(trust));
+    until(&desk, &mut agent, "the certificate", |_| ca.exists()).await;
+    std::fs::write(&file, "x").unwrap();
+    let repaired = |report: &NodeReport| {
+        report.state == NodeState::Done && std::fs::read_to_string(&file).unwrap() == "b"
+    };
+    until(&desk, &mut agent, "the repair", repaired).await;
+    let rest = lines.decoded();
+    assert!(rest.iter().filter(|pass| !pass.is_empty()).count() > 2, "{rest:?}");
+    for pass in update.iter().chain(&rest) {
+        let names: BTreeSet<&String> = pass.iter().collect();
+        assert_eq!(names.len(), pass.len(), "a config was decoded twice in one pass: {pass:?}");
+    }
 }

@@ -23,6 +23,10 @@ mod error;
 #[cfg(test)]
 mod tests;
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
 use crate::host::durable;
 use crate::host::failpoint::FailPoints;
 use crate::host::root::{LockFile, Root};
@@ -35,7 +39,7 @@ pub use error::{AdvanceError, JournalError};
 pub use history::{Entry, Outcome};
 pub use intent::{Intent, Numbers, Work};
 pub use originals::Originals;
-pub use stored::Stored;
+pub use stored::{Decoded, Stored};
 
 /// The journal, open: its lock is held.
 #[derive(Debug)]
@@ -44,6 +48,8 @@ pub struct Journal {
     points: FailPoints,
     record: Option<Open>,
     committed: Option<Target>,
+    /// What was decoded since the agent waited last, or changed a file of the state. While it waits, none is kept in memory.
+    decoded: RefCell<BTreeMap<&'static str, Decoding>>,
     /// Set while a change is written and after one that failed: nobody knows what a power cut would leave.
     in_doubt: bool,
     _lock: LockFile,
@@ -53,9 +59,31 @@ pub struct Journal {
 #[derive(Debug)]
 struct Open {
     record: Record,
-    from: HostSpec,
-    to: HostSpec,
+    from: Rc<HostSpec>,
+    to: Rc<HostSpec>,
 }
+
+/// A stored config, decoded.
+#[derive(Debug, Clone)]
+struct Decoding {
+    target: Target,
+    spec: Rc<HostSpec>,
+}
+
+impl Decoding {
+    /// Reads a file of the state; `None` when there is none.
+    fn load(root: &Root, name: &str) -> Result<Option<Self>, JournalError> {
+        let path = state(name);
+        let Some(stored) = Stored::load(root, &path)? else { return Ok(None) };
+        let spec = stored.spec().map_err(|source| JournalError::Invalid { path, source })?;
+        Ok(Some(Self { target: stored.target, spec: Rc::new(spec) }))
+    }
+}
+
+/// The committed config.
+const CURRENT: &str = "current.json";
+/// The config that the next update comes from, when that is another one.
+const FROM: &str = "from.json";
 
 /// A path of the state directory.
 pub(crate) fn state(name: &str) -> String {
@@ -75,17 +103,20 @@ impl Journal {
         if record.is_none() {
             collect(&root)?;
         }
-        Ok(Self { root, points, record, committed, in_doubt: false, _lock: lock })
+        let decoded = RefCell::default();
+        Ok(Self { root, points, record, committed, decoded, in_doubt: false, _lock: lock })
     }
 
     fn reopen(root: &Root, record: Record) -> Result<Open, JournalError> {
-        let target = Stored::load(root, &state("target.json"))?
-            .filter(|stored| stored.target == record.to)
-            .ok_or_else(|| JournalError::Lost {
-            path: state("target.json"),
-            config: record.to.config.clone(),
-        })?;
-        Ok(Open { from: from_spec(root)?, to: named(&state("target.json"), target.spec())?, record })
+        let target =
+            Decoding::load(root, "target.json")?.filter(|decoding| decoding.target == record.to).ok_or_else(
+                || JournalError::Lost { path: state("target.json"), config: record.to.config.clone() },
+            )?;
+        let from = match Decoding::load(root, FROM)? {
+            Some(from) => Some(from),
+            None => Decoding::load(root, CURRENT)?,
+        };
+        Ok(Open { from: spec_or_unmanaged(from)?, to: target.spec, record })
     }
 
     /// Returns the update in progress.
@@ -100,30 +131,45 @@ impl Journal {
 
     /// Returns the spec that the update in progress leads to.
     pub fn target_spec(&self) -> Option<&HostSpec> {
-        self.record.as_ref().map(|open| &open.to)
+        self.record.as_ref().map(|open| &*open.to)
     }
 
-    /// Reads the committed spec, or the unmanaged one. It is not kept in memory.
-    pub fn committed_spec(&self) -> Result<HostSpec, JournalError> {
-        Stored::load(&self.root, &state("current.json"))?
-            .map_or_else(|| Ok(unmanaged()?), |stored| named(&state("current.json"), stored.spec()))
+    /// Returns the committed spec, or the unmanaged one.
+    pub fn committed_spec(&self) -> Result<Rc<HostSpec>, JournalError> {
+        spec_or_unmanaged(self.decoded(CURRENT)?)
     }
 
-    /// Reads the spec that the next update comes from: the committed one, or that of an update which ended wrong and
+    /// Returns the spec that the next update comes from: the committed one, or that of an update which ended wrong and
     /// whose effects stayed.
-    pub fn origin_spec(&self) -> Result<HostSpec, JournalError> {
-        from_spec(&self.root)
+    pub fn origin_spec(&self) -> Result<Rc<HostSpec>, JournalError> {
+        self.decoded(FROM)?.map_or_else(|| self.committed_spec(), |from| Ok(from.spec))
     }
 
     /// Says whether an update ended wrong and its effects stayed: the next one trusts only what is seen.
     pub fn is_recovering(&self) -> Result<bool, JournalError> {
-        Ok(self.root.read(&state("from.json"))?.is_some())
+        Ok(self.decoded(FROM)?.is_some())
     }
 
     /// Returns true if an update to something else than what is committed ended wrong and its effects stayed.
     pub fn has_left_effects(&self) -> Result<bool, JournalError> {
-        let left = Stored::load(&self.root, &state("from.json"))?;
-        Ok(left.is_some_and(|left| Some(&left.target) != self.committed.as_ref()))
+        Ok(self.decoded(FROM)?.is_some_and(|left| Some(&left.target) != self.committed.as_ref()))
+    }
+
+    /// Decodes a file of the state, unless that was done already.
+    fn decoded(&self, name: &'static str) -> Result<Option<Decoding>, JournalError> {
+        if let Some(decoding) = self.decoded.borrow().get(name) {
+            return Ok(Some(decoding.clone()));
+        }
+        let decoding = Decoding::load(&self.root, name)?;
+        if let Some(decoding) = &decoding {
+            self.decoded.borrow_mut().insert(name, decoding.clone());
+        }
+        Ok(decoding)
+    }
+
+    /// Frees the memory of what was decoded. Whoever needs it again reads it again.
+    pub fn release_decoded(&self) {
+        self.decoded.borrow_mut().clear();
     }
 
     /// Counts how often, at the end of the history, this target was given up with its effects in place. The order is that
@@ -135,12 +181,30 @@ impl Journal {
     }
 
     /// Opens an update: the target first, the record last.
-    pub fn begin(&mut self, record: Record, target: &Stored) -> Result<(), JournalError> {
-        let to = target.spec()?;
+    pub fn begin(&mut self, record: Record, target: Decoded) -> Result<(), JournalError> {
+        let Decoded { stored, spec } = target;
+        self.open_update(record, Rc::new(spec), |root| stored.save(root, &state("target.json")))
+    }
+
+    /// Opens an update to what is committed already: a repair.
+    pub fn begin_repair(&mut self, record: Record) -> Result<(), JournalError> {
+        let to = self.committed_spec()?;
+        self.open_update(record, to, |root| {
+            let bytes = root.read(&state(CURRENT))?.unwrap_or_default();
+            Ok(root.replace(&state("target.json"), &bytes, STATE_MODE)?)
+        })
+    }
+
+    fn open_update(
+        &mut self,
+        record: Record,
+        to: Rc<HostSpec>,
+        save: impl FnOnce(&Root) -> Result<(), JournalError>,
+    ) -> Result<(), JournalError> {
         self.change(|journal| {
-            target.save(&journal.root, &state("target.json"))?;
+            save(&journal.root)?;
             journal.points.hit("target-saved");
-            let from = from_spec(&journal.root)?;
+            let from = journal.origin_spec()?;
             journal.store(Open { record, from, to })
         })
     }
@@ -217,7 +281,9 @@ impl Journal {
     ) -> Result<(), JournalError> {
         self.settle()?;
         self.in_doubt = true;
-        work(self)?;
+        let done = work(self);
+        self.release_decoded();
+        done?;
         self.in_doubt = false;
         Ok(())
     }
@@ -398,33 +464,12 @@ fn apply_work(plan: &crate::plan::Plan, index: usize) -> Option<Work<'_>> {
     steps.first().map(|step| Work::Apply { batch: step.op.batch(), steps })
 }
 
-fn from_spec(root: &Root) -> Result<HostSpec, JournalError> {
-    for name in ["from.json", "current.json"] {
-        if let Some(stored) = Stored::load(root, &state(name))? {
-            return named(&state(name), stored.spec());
-        }
+/// Returns the spec, or that of a host that no config manages.
+fn spec_or_unmanaged(decoding: Option<Decoding>) -> Result<Rc<HostSpec>, JournalError> {
+    match decoding {
+        Some(decoding) => Ok(decoding.spec),
+        None => Ok(Rc::new(HostSpec::empty(ConfigName::new(HostSpec::UNMANAGED)?))),
     }
-    Ok(unmanaged()?)
-}
-
-/// Puts the file's path into the error of a config that was stored there.
-fn named(path: &str, spec: Result<HostSpec, JournalError>) -> Result<HostSpec, JournalError> {
-    spec.map_err(|error| match error {
-        JournalError::Model(source) => JournalError::Invalid { path: path.to_owned(), source },
-        other @ (JournalError::Host(_)
-        | JournalError::Unreadable { .. }
-        | JournalError::Invalid { .. }
-        | JournalError::Mcd(_)
-        | JournalError::Newer { .. }
-        | JournalError::Lost { .. }
-        | JournalError::Locked { .. }
-        | JournalError::Edge(_)
-        | JournalError::NoUpdate { .. }) => other,
-    })
-}
-
-fn unmanaged() -> Result<HostSpec, crate::model::ModelError> {
-    Ok(HostSpec::empty(ConfigName::new(HostSpec::UNMANAGED)?))
 }
 
 /// What only root may read: configs carry secrets.

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use tracing::debug;
 
 use super::{JournalError, STATE_MODE, state};
 use crate::host::root::Root;
@@ -18,6 +19,25 @@ pub struct Stored {
     /// When it was written.
     pub at: Timestamp,
     machine_config: MachineConfig,
+}
+
+/// A stored config with its spec.
+#[derive(Debug)]
+pub struct Decoded {
+    pub(super) stored: Stored,
+    pub(super) spec: HostSpec,
+}
+
+impl Decoded {
+    /// Returns the spec.
+    pub fn spec(&self) -> &HostSpec {
+        &self.spec
+    }
+
+    /// Returns the config as it is stored.
+    pub fn into_stored(self) -> Stored {
+        self.stored
+    }
 }
 
 #[derive(Serialize)]
@@ -46,8 +66,14 @@ impl Stored {
     }
 
     /// Returns the validated spec.
-    pub fn spec(&self) -> Result<HostSpec, JournalError> {
-        Ok(self.machine_config.spec(self.target.image.clone())?)
+    pub fn spec(&self) -> Result<HostSpec, ModelError> {
+        debug!("Decoded {}", self.target.config);
+        self.machine_config.spec(self.target.image.clone())
+    }
+
+    /// Decodes it; the spec and what it is decoded from can't be mixed up from then on.
+    pub fn decode(self) -> Result<Decoded, ModelError> {
+        Ok(Decoded { spec: self.spec()?, stored: self })
     }
 
     /// Returns the MachineConfig.

@@ -40,6 +40,11 @@ fn record(id: &str, from: &HostSpec, to: &Stored) -> Record {
     Record::new(UpdateId::new(id).unwrap(), plan, BootId::new("boot-1").unwrap(), None, Timestamp::default())
 }
 
+/// Begins that update.
+fn begin(journal: &mut Journal, id: &str, from: &HostSpec, to: &Stored) -> Result<(), JournalError> {
+    journal.begin(record(id, from, to), to.clone().decode().unwrap())
+}
+
 impl Desk {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
@@ -59,7 +64,7 @@ impl Desk {
         let mut journal = self.open();
         let b = config("b");
         let from = journal.origin_spec().unwrap();
-        journal.begin(record("update-1", &from, &b), &b).unwrap();
+        begin(&mut journal, "update-1", &from, &b).unwrap();
         journal
     }
 
@@ -147,14 +152,14 @@ fn update_that_could_not_begin_leaves_no_record() {
     let from = journal.origin_spec().unwrap();
     // Of target.json, its directory, record.json, its directory.
     fsync::failing::at(4);
-    journal.begin(record("update-1", &from, &b), &b).unwrap_err();
+    begin(&mut journal, "update-1", &from, &b).unwrap_err();
     assert_eq!(phase(&journal), None);
     assert!(desk.phase_on_disk().is_some(), "the name is there, and may be gone after a power cut");
     // The record of b must not meet the target c, should the next write end between the two.
     fsync::failing::at(1);
-    journal.begin(record("update-2", &from, &c), &c).unwrap_err();
+    begin(&mut journal, "update-2", &from, &c).unwrap_err();
     assert_eq!(phase(&journal), None);
-    journal.begin(record("update-3", &from, &c), &c).unwrap();
+    begin(&mut journal, "update-3", &from, &c).unwrap();
     drop(journal);
     assert_eq!(desk.open().record().map(|record| record.to.clone()), Some(c.target));
 }
@@ -214,14 +219,14 @@ fn wrong_boots_are_counted_in_order_of_writing() {
     let mut journal = desk.open();
     let b = config("b");
     let from = journal.origin_spec().unwrap();
-    journal.begin(record("20261120-000000-000000", &from, &b), &b).unwrap();
+    begin(&mut journal, "20261120-000000-000000", &from, &b).unwrap();
     journal.commit(now()).unwrap();
     // The battery of the clock is empty: each boot begins ten years back.
     let c = config("c");
     for (number, id) in ["20161120-000000-000001", "20161120-000000-000000"].into_iter().enumerate() {
         assert_eq!(journal.wrong_boots(&c.target).unwrap(), u32::try_from(number).unwrap());
         let from = journal.origin_spec().unwrap();
-        journal.begin(record(id, &from, &c), &c).unwrap();
+        begin(&mut journal, id, &from, &c).unwrap();
         journal.give_up(fault("NotAsPlanned"), now()).unwrap();
     }
     assert_eq!(journal.wrong_boots(&c.target).unwrap(), 2);
@@ -250,11 +255,11 @@ fn damaged_past_update_stops_no_update() {
         damage(&last);
         let from = journal.origin_spec().unwrap();
         assert_eq!(journal.wrong_boots(&c.target).unwrap(), u32::try_from(number).unwrap(), "{what}");
-        journal.begin(record(&format!("update-{what}").replace(' ', "-"), &from, &c), &c).unwrap();
+        begin(&mut journal, &format!("update-{what}").replace(' ', "-"), &from, &c).unwrap();
         journal.give_up(fault("NotAsPlanned"), now()).unwrap();
         assert!(last.exists(), "{what}");
     }
-    journal.begin(record("update-b", &b.spec().unwrap(), &c), &c).unwrap();
+    begin(&mut journal, "update-b", &b.spec().unwrap(), &c).unwrap();
     drop(journal);
     let mut journal = desk.open();
     fs::remove_dir(&last).unwrap();
@@ -300,7 +305,7 @@ fn full_history_forgets_the_oldest_written() {
     let mut journal = desk.open();
     let b = config("b");
     let from = journal.origin_spec().unwrap();
-    journal.begin(record("20161120-000000-000000", &from, &b), &b).unwrap();
+    begin(&mut journal, "20161120-000000-000000", &from, &b).unwrap();
     journal.commit(now()).unwrap();
     let entry = fs::read(desk.state("history/entry-0000000001.json")).unwrap();
     for number in 0..KEPT - 1 {
@@ -311,7 +316,7 @@ fn full_history_forgets_the_oldest_written() {
     let ids = || load(&desk.root).unwrap().entries.into_iter().map(|entry| entry.id).collect::<Vec<_>>();
     assert_eq!((ids().len(), ids()[KEPT - 1].as_str()), (KEPT, "20161120-000000-000000"));
     let c = config("c");
-    journal.begin(record("20161120-000000-000009", &from, &c), &c).unwrap();
+    begin(&mut journal, "20161120-000000-000009", &from, &c).unwrap();
     journal.commit(now()).unwrap();
     assert_eq!(ids().len(), KEPT);
     assert_eq!(ids()[KEPT - 2..], ["20161120-000000-000000", "20161120-000000-000009"]);
@@ -327,7 +332,7 @@ fn repeated_failures_are_one_entry() {
     let from = journal.origin_spec().unwrap();
     let mut fail = |number: usize, name: &str, reason: &str| {
         let target = config(name);
-        journal.begin(record(&format!("update-{number:03}"), &from, &target), &target).unwrap();
+        begin(&mut journal, &format!("update-{number:03}"), &from, &target).unwrap();
         journal.fail(fault(reason), Some(&Transition::RollBack), now()).unwrap();
         journal.archive(Outcome::RolledBack, now()).unwrap();
     };

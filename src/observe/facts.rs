@@ -11,7 +11,7 @@ use crate::model::image::Transport;
 use crate::model::observation::{Booted, EmbeddedConfig, ObservedFips, ObservedOs, ObservedUnit};
 use crate::model::{Facts, HostSpec, ImageRef, ManagedPath, ObservedFile, UnitName};
 
-use super::{ObserveError, observe, paths};
+use super::{ObserveError, machine, managed_with, paths, unit_links};
 
 const FIPS: &str = "/proc/sys/crypto/fips_enabled";
 
@@ -19,7 +19,9 @@ const FIPS: &str = "/proc/sys/crypto/fips_enabled";
 pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts, ObserveError> {
     let root = &host.root;
     let specs = [from, to];
-    let seen = observe(host, &specs).await?;
+    let machine = machine(host).await?;
+    let links = unit_links(host)?;
+    let seen = managed_with(host, machine, &specs, &links)?;
     let paths = paths(&specs);
     let pulls = to.effective_image().is_some_and(|image| image.transport() == Transport::Registry);
     let place = host.os.auth_file().filter(|_| pulls);
@@ -53,7 +55,7 @@ pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts,
         })?,
         restorable,
         own_masks,
-        companions: companions(root, from, to)?,
+        companions: companions(&links, from, to)?,
         fips: fips(root)?,
         seen,
     })
@@ -78,15 +80,13 @@ fn originals(
 
 /// Looks at the units that are enabled and disabled together with those of the configs.
 fn companions(
-    root: &Root,
+    links: &UnitLinks<'_>,
     from: &HostSpec,
     to: &HostSpec,
 ) -> Result<BTreeMap<UnitName, BTreeMap<UnitName, ObservedUnit>>, ObserveError> {
-    let failed = || ObserveError::of("the units");
-    let links = UnitLinks::load(root).map_err(failed())?;
     let mut found = BTreeMap::new();
     for name in from.units.keys().chain(to.units.keys()) {
-        let companions = links.companions(name).map_err(failed())?;
+        let companions = links.companions(name).map_err(ObserveError::of("the units"))?;
         if !companions.is_empty() {
             found.insert(name.clone(), companions);
         }

@@ -45,14 +45,26 @@ pub async fn machine(host: &Host) -> Result<Observation, ObserveError> {
 
 /// Observes everything that the specs manage, beside what was seen of the machine.
 pub fn managed(host: &Host, machine: Observation, specs: &[&HostSpec]) -> Result<Observation, ObserveError> {
+    managed_with(host, machine, specs, &unit_links(host)?)
+}
+
+fn unit_links(host: &Host) -> Result<UnitLinks<'_>, ObserveError> {
+    UnitLinks::load(&host.root).map_err(ObserveError::of("the units"))
+}
+
+fn managed_with(
+    host: &Host,
+    machine: Observation,
+    specs: &[&HostSpec],
+    links: &UnitLinks<'_>,
+) -> Result<Observation, ObserveError> {
     let root = &host.root;
     let accounts = Accounts::load(root).map_err(ObserveError::of("the accounts"))?;
     let (user_ids, group_ids) = ids(&accounts, specs);
-    let links = UnitLinks::load(root).map_err(ObserveError::of("the units"))?;
     Ok(Observation {
         files: files(root, &paths(specs))?,
-        units: units(&links, specs)?,
-        stray_links: stray_links(&links, specs)?,
+        units: units(links, specs)?,
+        stray_links: stray_links(links, specs)?,
         core: core(root, &accounts)?,
         user_ids,
         group_ids,

@@ -202,3 +202,33 @@ async fn an_image_that_can_not_be_had_is_told_before_a_plan() {
     let error = facts(&host, &from, &to).await.unwrap_err();
     assert_eq!((error.class(), error.reason()), (FaultClass::Retry, "TimedOut"));
 }
+
+/// What is observed of the units and what is enabled together with them comes from one look at their links.
+#[tokio::test(flavor = "current_thread")]
+async fn facts_read_the_unit_links_once() {
+    use rustix::fs::inotify;
+    let dir = tempfile::tempdir().unwrap();
+    let host = host(dir.path());
+    write(dir.path(), "usr/lib/systemd/system/a.service", "[Install]\nWantedBy=b.target\nAlso=c.service\n");
+    fs::create_dir_all(dir.path().join("etc/systemd/system/b.target.wants")).unwrap();
+    let (from, mut to) = (spec("rendered-a", &[]), spec("rendered-b", &[]));
+    let unit = UnitSpec {
+        contents: None,
+        dropins: BTreeMap::new(),
+        enablement: Enablement::Enabled,
+        mask: Mask::Unset,
+    };
+    to.units.insert(UnitName::new("a.service").unwrap(), unit);
+
+    let watch = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
+    let links = dir.path().join("etc/systemd/system/b.target.wants");
+    inotify::add_watch(&watch, &links, inotify::WatchFlags::OPEN).unwrap();
+    let facts = facts(&host, &from, &to).await.unwrap();
+    assert_eq!(facts.companions.len(), 1);
+    let (mut buffer, mut looks) = ([std::mem::MaybeUninit::uninit(); 4096], 0);
+    let mut reader = inotify::Reader::new(&watch, &mut buffer);
+    while reader.next().is_ok() {
+        looks += 1;
+    }
+    assert_eq!(looks, 1, "times that the directory of links was opened");
+}

@@ -148,6 +148,7 @@ impl ControlPlane for Desk {
     }
 
     async fn wanted(&mut self) -> Result<Option<Target>, ControlError> {
+        tracing::trace!("asked for the target");
         Ok(Some(self.wanted.borrow().clone()))
     }
 
