@@ -9,10 +9,10 @@
     reason = "a benchmark prints, and ends at the first surprise"
 )]
 
+#[path = "../core/tests/support/model_host.rs"]
+mod model_host;
 #[path = "../tests/support/plain_host.rs"]
 mod plain_host;
-#[path = "../core/tests/support/world.rs"]
-mod world;
 
 use std::time::{Duration, Instant};
 
@@ -48,7 +48,7 @@ fn main() {
     let (old, parsed) = (parse(&old), parse(&new));
     let spec = |config: &MachineConfig| config.spec(None).expect("the config has a spec");
     let (from, to): (HostSpec, HostSpec) = (spec(&old), spec(&parsed));
-    let facts = world::World::holding(&from).facts(&from, &to, EmbeddedConfig::Unknown);
+    let facts = model_host::ModelHost::holding(&from).facts(&from, &to, EmbeddedConfig::Unknown);
     let policy = DisruptionPolicy::defaults();
     assert_eq!(plan(&from, &to, &facts, &policy).expect("there is a plan").steps().len(), 180);
     println!(

@@ -20,7 +20,7 @@
 //!                                   |
 //!                 reboot, if the plan needs it ~~~~~~~~ the machine goes down ~~~~~~~~
 //!                                   |
-//!            start, always: resume(record, committed, seen, wanted) -> Decision        pure
+//!            start, always: resume(record, committed, seen, desired) -> Decision        pure
 //!                                   |
 //!                 verify: differences(spec, seen) is empty                             pure; drift asks the same
 //!                                   |
@@ -65,10 +65,10 @@ pub mod agent;
 pub mod apply;
 pub mod cli;
 pub mod control;
-pub mod duties;
 pub mod host;
 pub mod journal;
 pub mod observe;
+pub mod reconcilers;
 #[cfg(feature = "backend-ostree")]
 pub mod sandbox;
 pub mod settings;

@@ -43,7 +43,7 @@ async fn call(args: &[&str]) -> Value {
             Err(error) => return failed(&error),
         },
         ["choose"] => {
-            let choice = Root::open(Path::new("/")).and_then(|root| Choice::of(&root, Asked::Auto));
+            let choice = Root::open(Path::new("/")).and_then(|root| Choice::detect(&root, Asked::Auto));
             return match choice {
                 Ok(choice) => json!({"ok": [format!("{:?}", choice.kind), choice.because]}),
                 Err(error) => failed(&error),
@@ -84,7 +84,7 @@ async fn call(args: &[&str]) -> Value {
         ["fall-back", deployment] => backend.set_default_deployment(deployment).await.map(|()| Value::Null),
         ["drop-rollback"] => backend.drop_rollback().await.map(|()| Value::Null),
         ["soft-reboot"] => backend.soft_reboot().await.map(|soft| json!(format!("{soft:?}"))),
-        ["finalise"] => backend.ensure_finalizable().await.map(|()| Value::Null),
+        ["finalize"] => backend.ensure_finalizable().await.map(|()| Value::Null),
         _ => return json!({"error": "usage"}),
     };
     match result {
@@ -96,7 +96,7 @@ async fn call(args: &[&str]) -> Value {
 /// The stand-in, where a test has put one, else the real program.
 fn bootc(worker: Worker) -> Result<BootcBackend, HostError> {
     let root = Root::open(Path::new("/"))?;
-    let backend = BootcBackend::new(worker, Systemd::of(&root)?, root.clone());
+    let backend = BootcBackend::new(worker, Systemd::detect(&root)?, root.clone());
     let double = "/run/doubles/bootc";
     Ok(if root.exists(double)? { backend.at(double) } else { backend })
 }
@@ -117,5 +117,5 @@ fn request(image: &str, kargs: &[&str]) -> Result<StageRequest, machine_config_a
 
 fn failed(error: &HostError) -> Value {
     let source = std::error::Error::source(error).map(|source| format!(": {source}")).unwrap_or_default();
-    json!({"error": format!("{error}{source}"), "reason": error.reason(), "class": error.class().word(), "next": error.next()})
+    json!({"error": format!("{error}{source}"), "reason": error.reason(), "class": error.class().as_str(), "next": error.next()})
 }

@@ -82,16 +82,16 @@ async fn install(
     Ok(state.map_err(|e| format!("{e:#}"))?.merge_commit.clone())
 }
 
-fn make_default(sysroot: &str, wanted: &str) -> Answer {
+fn make_default(sysroot: &str, desired: &str) -> Answer {
     let sysroot = Sysroot::new(Some(&File::for_path(sysroot)));
     sysroot.load(Cancellable::NONE)?;
     let name = |one: &Deployment| format!("{}-{}.{}", one.osname(), one.csum(), one.deployserial());
     let (mut order, others): (Vec<_>, Vec<_>) =
-        sysroot.deployments().into_iter().partition(|one| name(one) == wanted);
+        sysroot.deployments().into_iter().partition(|one| name(one) == desired);
     if order.is_empty() {
-        return Err(format!("there is no deployment {wanted}").into());
+        return Err(format!("there is no deployment {desired}").into());
     }
     order.extend(others);
     sysroot.write_deployments(&order, Cancellable::NONE)?;
-    Ok(wanted.to_owned())
+    Ok(desired.to_owned())
 }

@@ -1,4 +1,4 @@
-//! From a wanted target to a record: nothing on the host is touched here but the agent's own state.
+//! From a desired target to a record: nothing on the host is touched here but the agent's own state.
 
 use std::rc::Rc;
 
@@ -22,8 +22,8 @@ use crate::update::ending::what_ends;
 
 impl<C: ControlPlane> Agent<C> {
     /// Takes a node over that MCD managed: what MCD committed is what is committed.
-    pub(super) fn take_over(&mut self) -> Result<(), AgentError> {
-        if self.journal.committed().is_some() || self.journal.record().is_some() {
+    pub(super) fn import_mcd_state(&mut self) -> Result<(), AgentError> {
+        if self.journal.current().is_some() || self.journal.record().is_some() {
             return Ok(());
         }
         let Some(stored) = mcd::read(&self.host.root)? else { return Ok(()) };
@@ -37,10 +37,10 @@ impl<C: ControlPlane> Agent<C> {
     }
 
     /// Tells what an earlier start has left, so that the journal of this boot alone says why the node is as it is.
-    pub(super) fn tell_record(&self) {
+    pub(super) fn log_record(&self) {
         let Some(record) = self.journal.record() else { return };
         let (id, config) = (&record.id, &record.to.config);
-        let phase = if record.is_undone() { "undone" } else { record.phase.word() };
+        let phase = if record.is_undone() { "undone" } else { record.phase.as_str() };
         match &record.fault {
             None => {
                 info!(MESSAGE_ID = message::RESUMED, MCA_UPDATE = %id, MCA_CONFIG = %config, MCA_PHASE = phase,
@@ -49,19 +49,19 @@ impl<C: ControlPlane> Agent<C> {
             Some(fault) => warn!(
                 MESSAGE_ID = message::FAULT, MCA_UPDATE = %id, MCA_CONFIG = %config, MCA_PHASE = phase,
                 MCA_FAULT = fault.reason, MCA_CAUSE = fault.message, MCA_NEXT = fault.next,
-                MCA_ENDED_BY = what_ends(fault, Some(record), self.until.is_lasting()),
+                MCA_ENDED_BY = what_ends(fault, Some(record), self.mode.is_daemon()),
                 "update {id} to {config} failed before this start ({phase}): {fault}"
             ),
         }
     }
 
-    /// Plans the way to the wanted target and writes it down.
+    /// Plans the way to the desired target and writes it down.
     pub(super) async fn begin(&mut self) -> Result<(), AgentError> {
         if self.journal.record().is_some() {
-            // The record holds a node that came up wrong; another target is wanted now.
+            // The record holds a node that came up wrong; another target is desired now.
             self.journal.archive(crate::journal::Outcome::Faulted, self.host.clock.now())?;
         }
-        let Some(target) = self.health.wanted.clone() else { return Ok(()) };
+        let Some(target) = self.health.desired.clone() else { return Ok(()) };
         let (machine_config, policy) = self.control.config_and_policy(&target.config).await?;
         // What the control plane gives is not the agent's own state: what is wrong with it waits for a correction.
         let to = Stored::new(machine_config, target.image.clone(), self.host.clock.now()).decode()?;
@@ -88,18 +88,18 @@ impl<C: ControlPlane> Agent<C> {
         if !from.is_unmanaged() {
             // When the drift is put right, the next pass begins after all.
             self.watch_over(&from)?;
-            undrifted(&from, to.spec(), &facts, &plan)?;
+            ensure_no_drift(&from, to.spec(), &facts, &plan)?;
         }
         self.health.drift.clear();
         if plan.is_empty() {
-            as_wanted(to.spec(), &facts)?;
+            ensure_in_sync(to.spec(), &facts)?;
             self.journal.keep_originals(&origin, to.spec())?;
             return self.adopt(to.into_stored());
         }
         let now = self.host.clock.now();
         let booted = facts.seen.os.booted().map(|os| os.deployment.clone());
         let mut record = Record::new(update_id(now)?, plan, facts.seen.boot_id.clone(), booted, now);
-        record.forced = forced || self.journal.committed() == Some(&target);
+        record.forced = forced || self.journal.current() == Some(&target);
         record.attempts = self.journal.wrong_boots(&target)?;
         tell(&record, &target);
         let changes = os_changes(&record.plan);
@@ -108,7 +108,7 @@ impl<C: ControlPlane> Agent<C> {
         self.journal.begin(record, to)?;
         self.answered();
         if let Some(changes) = changes {
-            self.control.tell(&Event::OsUpdateStarted { changes }).await;
+            self.control.emit(&Event::OsUpdateStarted { changes }).await;
         }
         Ok(())
     }
@@ -144,7 +144,7 @@ impl<C: ControlPlane> Agent<C> {
 }
 
 /// Refuses to build on a host that drifted in something that the update leaves as it is and the target wants otherwise.
-fn undrifted(from: &HostSpec, to: &HostSpec, facts: &Facts, plan: &Plan) -> Result<(), AgentError> {
+fn ensure_no_drift(from: &HostSpec, to: &HostSpec, facts: &Facts, plan: &Plan) -> Result<(), AgentError> {
     let left = unresolved(from, to, &facts.seen, plan);
     if left.is_empty() {
         return Ok(());
@@ -153,7 +153,7 @@ fn undrifted(from: &HostSpec, to: &HostSpec, facts: &Facts, plan: &Plan) -> Resu
 }
 
 /// Refuses to record a host as being what it is not, although no step would change it.
-fn as_wanted(to: &HostSpec, facts: &Facts) -> Result<(), AgentError> {
+fn ensure_in_sync(to: &HostSpec, facts: &Facts) -> Result<(), AgentError> {
     let left = differences(to, &facts.seen);
     if left.is_empty() {
         return Ok(());
@@ -175,7 +175,7 @@ fn tell(record: &Record, target: &Target) {
 /// Lists what the plan changes of the OS, when it does.
 fn os_changes(plan: &Plan) -> Option<String> {
     let os = plan.steps().iter().filter(|step| step.op.batch() == Batch::Os);
-    let words: Vec<String> = os.map(|step| format!("{} {}", step.op.word(), step.op.target())).collect();
+    let words: Vec<String> = os.map(|step| format!("{} {}", step.op.as_str(), step.op.target())).collect();
     (!words.is_empty()).then(|| words.join("; "))
 }
 

@@ -23,27 +23,27 @@ impl<C: ControlPlane> Agent<C> {
     /// Has the boots of a new deployment counted.
     pub(super) fn count_boots(&self, record: &Record) {
         let new = record.staged_os() != StagedOs::None && !matches!(record.phase, Phase::FallingBack { .. });
-        if new && self.counted(|counter| counter.arm()) {
+        if new && self.with_counter(|counter| counter.arm()) {
             info!("the boot loader counts the boots of the new deployment");
         }
     }
 
     /// Ends the count: what runs is good, or is left by the agent itself.
     pub(super) fn end_count(&self) {
-        self.counted(|counter| counter.end());
+        self.with_counter(|counter| counter.end());
     }
 
     /// Makes the deployment that the boot loader went back to the first of its menu.
     pub(super) async fn stay(&self, seen: &Observation) -> Result<(), AgentError> {
         let (BootCount::FellBack, Some(booted)) = (seen.boots, seen.os.booted()) else { return Ok(()) };
-        self.counted(|counter| counter.arm());
+        self.with_counter(|counter| counter.arm());
         self.host.os.set_default_deployment(&booted.deployment).await?;
         self.end_count();
         Ok(())
     }
 
     /// Does something with the counter; says whether there is one and it was done.
-    fn counted(&self, what: impl Fn(BootCounter<'_>) -> Result<(), HostError>) -> bool {
+    fn with_counter(&self, what: impl Fn(BootCounter<'_>) -> Result<(), HostError>) -> bool {
         let Ok(Some(counter)) = BootCounter::find(&self.host.root) else { return false };
         let done = what(counter);
         if let Err(error) = &done {

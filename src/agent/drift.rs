@@ -10,7 +10,7 @@ use std::time::Duration;
 use tracing::{info, warn};
 
 use super::begin::update_id;
-use super::hold::log_fault;
+use super::errors::log_fault;
 use super::monitor::{Last, Look};
 use super::{Agent, AgentError};
 use crate::control::ControlPlane;
@@ -45,7 +45,7 @@ impl<C: ControlPlane> Agent<C> {
         machine: &Observation,
         last: Option<Last>,
     ) -> Result<Rest, AgentError> {
-        let spec = self.journal.committed_spec()?;
+        let spec = self.journal.current_spec()?;
         if spec.is_unmanaged() {
             return Ok(self.idle(false, None));
         }
@@ -57,7 +57,7 @@ impl<C: ControlPlane> Agent<C> {
     }
 
     fn idle(&self, is_repaired: bool, again: Option<Duration>) -> Rest {
-        Rest { is_as_wanted: self.health.drift.is_empty(), is_repaired, again }
+        Rest { is_as_desired: self.health.drift.is_empty(), is_repaired, again }
     }
 
     /// Looks at what changed, if that is all there is to look at for now, else at everything.
@@ -87,23 +87,23 @@ impl<C: ControlPlane> Agent<C> {
         seen: &Observation,
     ) -> Result<(bool, Option<Duration>), AgentError> {
         // An `apply` answers for its config; what else was done to the host is a daemon's news.
-        let mut found = if self.until.is_lasting() { drift(spec, seen) } else { differences(spec, seen) };
+        let mut found = if self.mode.is_daemon() { drift(spec, seen) } else { differences(spec, seen) };
         let is_repaired = self.repair(spec, seen, &mut found).await?;
         let now = self.host.clock.monotonic();
-        with_diffs(&self.host.root, spec, seen, &mut found);
+        add_diffs(&self.host.root, spec, seen, &mut found);
         if found == self.health.drift {
             return Ok((is_repaired, None));
         }
         let later = self.monitor.memory.held_back(&self.health.drift, &found, now).filter(|_| !is_repaired);
         if later.is_none() {
-            self.tell_drift(&found).await;
+            self.report_drift_change(&found).await;
             self.monitor.memory.told(now);
             self.health.drift = found;
         }
         Ok((is_repaired, later))
     }
 
-    async fn tell_drift(&mut self, drift: &[Difference]) {
+    async fn report_drift_change(&mut self, drift: &[Difference]) {
         for difference in drift.iter().take(LINES) {
             let diff =
                 difference.diff.as_ref().map(|diff| format!("\n{}", diff.trim_end())).unwrap_or_default();
@@ -114,19 +114,19 @@ impl<C: ControlPlane> Agent<C> {
             return;
         }
         // Contents stay on the node: more people read events than files of nodes.
-        self.control.tell(&Event::Drift { cause: listed(drift) }).await;
+        self.control.emit(&Event::Drift { cause: listed(drift) }).await;
     }
 
     /// Watches everything of a spec that can drift, before the host is looked at for it. Returns true if the watch is new.
     pub(super) fn watch_over(&mut self, spec: &HostSpec) -> Result<bool, AgentError> {
-        if !self.until.is_lasting() {
+        if !self.mode.is_daemon() {
             return Ok(false);
         }
-        let wanted = watched(spec, &self.host.root, self.host.os.name())?;
-        if self.monitor.watch.as_ref().map(Watch::wanted) == Some(&wanted) {
+        let desired = watched(spec, &self.host.root, self.host.os.name())?;
+        if self.monitor.watch.as_ref().map(Watch::watch_set) == Some(&desired) {
             return Ok(false);
         }
-        match Watch::of(&self.host.root, wanted) {
+        match Watch::from_set(&self.host.root, desired) {
             Ok(watch) => {
                 if self.monitor.watch.is_none() {
                     info!("Config Drift Monitor started, watching against {}", spec.name);
@@ -140,7 +140,7 @@ impl<C: ControlPlane> Agent<C> {
                 self.monitor.watch = None;
                 let fault = AgentError::from(error).fault();
                 if self.health.unwatched.as_ref() != Some(&fault) {
-                    log_fault(&fault, None, self.until);
+                    log_fault(&fault, None, self.mode);
                 }
                 self.health.unwatched = Some(fault);
                 Ok(false)
@@ -167,7 +167,7 @@ impl<C: ControlPlane> Agent<C> {
         let mut chosen = Vec::new();
         for difference in found.iter_mut() {
             let path = difference.path().filter(|path| self.node_settings.repairs(path));
-            let Some(path) = path.filter(|_| self.until.is_lasting()) else { continue };
+            let Some(path) = path.filter(|_| self.mode.is_daemon()) else { continue };
             difference.unrepaired = self.monitor.memory.gives_up(&path, now);
             if difference.unrepaired.is_none() {
                 chosen.push((path, difference));
@@ -245,7 +245,7 @@ pub(crate) fn watched(spec: &HostSpec, root: &Root, backend: &str) -> Result<Wat
 
 /// Adds what may be shown of the contents that differ. Only bytes that were seen are shown: what was put there
 /// meanwhile, a link to a secret say, is not.
-pub(crate) fn with_diffs(root: &Root, spec: &HostSpec, seen: &Observation, found: &mut [Difference]) {
+pub(crate) fn add_diffs(root: &Root, spec: &HostSpec, seen: &Observation, found: &mut [Difference]) {
     if found.is_empty() {
         return;
     }
@@ -255,15 +255,15 @@ pub(crate) fn with_diffs(root: &Root, spec: &HostSpec, seen: &Observation, found
     };
     for difference in found.iter_mut().filter(contents).take(LINES) {
         let Some(path) = difference.path() else { continue };
-        let (Some(wanted), Some(there)) = (written.get(&path), seen.files.get(&path)) else { continue };
+        let (Some(desired), Some(there)) = (written.get(&path), seen.files.get(&path)) else { continue };
         let ObservedFile::Regular { sha256, len, .. } = there else { continue };
         if *len > LARGEST {
             continue;
         }
         // A directory in its place can't be read; the next look says so.
         let bytes = root.read(path.as_str()).ok().flatten().unwrap_or_default();
-        if Sha256::of(&bytes) == *sha256 {
-            difference.diff = Some(diff(path.as_str(), wanted, there, &bytes));
+        if Sha256::digest(&bytes) == *sha256 {
+            difference.diff = Some(diff(path.as_str(), desired, there, &bytes));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use tracing::{info, warn};
 
-use super::hold::log_fault;
+use super::errors::log_fault;
 use super::{Agent, AgentError};
 use crate::control::ControlPlane;
 use crate::journal::Outcome;
@@ -26,7 +26,7 @@ impl<C: ControlPlane> Agent<C> {
         self.journal.commit(now)?;
         // Only what is committed is told as done, and once.
         if let Some(record) = &record {
-            self.tell_services(record).await;
+            self.emit_services(record).await;
             let seconds = now.since(record.started).as_secs_f64();
             info!(MESSAGE_ID = message::COMMITTED, MCA_UPDATE = %record.id, MCA_CONFIG = %record.to.config,
                 "update {} to {} is done: {}, {}, {seconds:.1} s", record.id, record.to.config,
@@ -39,13 +39,13 @@ impl<C: ControlPlane> Agent<C> {
     }
 
     /// Tells what was done in place of a reboot.
-    async fn tell_services(&mut self, record: &Record) {
+    async fn emit_services(&mut self, record: &Record) {
         match record.plan.after().clone() {
             PostActions::Nothing if record.is_repair() => {}
-            PostActions::Nothing => self.control.tell(&Event::SkipReboot).await,
+            PostActions::Nothing => self.control.emit(&Event::SkipReboot).await,
             PostActions::Services { actions } => {
                 for action in actions {
-                    self.control.tell(&Event::Service { action }).await;
+                    self.control.emit(&Event::Service { action }).await;
                 }
             }
             PostActions::Reboot { .. } => {}
@@ -68,7 +68,7 @@ impl<C: ControlPlane> Agent<C> {
         Ok(())
     }
 
-    /// Ends an undone update: its target is no longer the wanted one, or its next try is due.
+    /// Ends an undone update: its target is no longer the desired one, or its next try is due.
     pub(super) fn archive(&mut self) -> Result<(), AgentError> {
         let faulted = self.journal.record().is_some_and(|record| record.fault.is_some());
         let outcome = if faulted { Outcome::RolledBack } else { Outcome::Superseded };
@@ -81,9 +81,9 @@ impl<C: ControlPlane> Agent<C> {
         Ok(())
     }
 
-    /// Undoes an update that is no longer wanted.
+    /// Undoes an update that is no longer desired.
     pub(super) fn supersede(&mut self) -> Result<(), AgentError> {
-        self.tell_edge("rolling-back", "rolling back, since another target is desired");
+        self.log_transition("rolling-back", "rolling back, since another target is desired");
         self.answered();
         Ok(self.journal.step(&Transition::RollBack, self.host.clock.now())?)
     }
@@ -101,18 +101,18 @@ impl<C: ControlPlane> Agent<C> {
             fault.message =
                 format!("{}; it is still the first of its menu: {}", fault.message, chain(&error));
         }
-        log_fault(&fault, self.journal.record(), self.until);
-        self.tell_failed_service(&fault).await;
+        log_fault(&fault, self.journal.record(), self.mode);
+        self.emit_failed_service(&fault).await;
         // At once: a fault alone would hold the node where it is.
         self.journal.fail(fault, way, self.host.clock.now())?;
         if way.is_some() {
-            self.tell_phase();
+            self.log_phase();
         }
         Ok(())
     }
 
     /// Tells that a service failed, when that is where the update stands.
-    async fn tell_failed_service(&mut self, fault: &Fault) {
+    async fn emit_failed_service(&mut self, fault: &Fault) {
         let Some(record) = self.journal.record() else { return };
         let Phase::Applying { next } = record.phase else { return };
         let Some(step) = record.plan.batch(next).and_then(<[_]>::first) else { return };
@@ -122,13 +122,13 @@ impl<C: ControlPlane> Agent<C> {
             } else {
                 ServiceVerb::Reload
             };
-            self.control.tell(&Event::FailedService { verb, cause: fault.message.clone() }).await;
+            self.control.emit(&Event::FailedService { verb, cause: fault.message.clone() }).await;
         }
     }
 
     /// Counts an update that has ended.
     fn count_end(&self, record: &Record, outcome: Outcome) {
-        self.telemetry.metrics.ended(outcome.word(), &record.durations);
+        self.telemetry.metrics.ended(outcome.as_str(), &record.durations);
         if record.staged_os() != StagedOs::None {
             let worked = if outcome == Outcome::Committed { Worked::Yes } else { Worked::No };
             self.telemetry.metrics.switched(worked);

@@ -27,10 +27,10 @@ pub enum AgentError {
     /// A step.
     #[error(transparent)]
     Apply(#[from] ApplyError),
-    /// The wanted config can't be reached.
+    /// The desired config can't be reached.
     #[error(transparent)]
     Irreconcilable(#[from] Irreconcilable),
-    /// The wanted config is not valid.
+    /// The desired config is not valid.
     #[error(transparent)]
     Config(#[from] ModelError),
     /// The host drifted where the update does not go: it is not built upon.
@@ -96,7 +96,7 @@ impl AgentError {
 
     /// Returns the fault for the record or the report.
     pub fn fault(&self) -> Fault {
-        Fault::of(self.class(), self.reason(), self, &self.next())
+        Fault::from_error(self.class(), self.reason(), self, &self.next())
     }
 }
 

@@ -4,43 +4,43 @@
 //!
 //! | file | does |
 //! |---|---|
-//! | `parts` | the agent's parts, and what it remembers |
-//! | `drift` | the idle host, watched, compared and, where it is asked for, repaired |
-//! | `begin` | from a wanted target to a record: take-over, drift check, plan |
-//! | `carry` | an open update: its batches, its edges, its verification |
-//! | `end` | the ends of an update: committed, archived, planned for once more, failed |
-//! | `hold` | an error of a pass or of a wait, told |
-//! | `reboot` | its reboot: what holds it back, and what takes it back |
-//! | `bring_over` | what the merge of `/etc` in that shutdown leaves behind |
-//! | `trial` | the proof of a new deployment, and the way back to the one before |
-//! | `rollback` | the deployment before is given up |
+//! | `parts` | the agent's parts, and its memory |
+//! | `drift` | watches the idle host, compares it, and repairs it where the settings say so |
+//! | `begin` | from a desired target to a record: import from MCD, drift check, plan |
+//! | `execute` | an open update: its batches, transitions and verification |
+//! | `end` | the ends of an update: committed, archived, replanned, failed |
+//! | `errors` | logs and reports the errors of a pass or of a wait |
+//! | `reboot` | the reboot: what delays it, and what cancels it |
+//! | `etc_carry_over` | files that the merge of `/etc` would drop in that shutdown |
+//! | `trial` | the health trial of a new deployment, and the way back to the previous one |
+//! | `rollback` | removes the previous deployment |
 //! | `boot_count` | the boot loader's counter |
-//! | `workload` | its leave and its return |
-//! | `service` | its settings, its report, and the hint at a login |
-//! | `duties` | certificates and the pull secret, beside all of these |
-//! | `stop` | SIGTERM, SIGINT and SIGHUP as events |
+//! | `workload` | drain and uncordon |
+//! | `service` | settings, report, and the hint at a login |
+//! | `trust` | certificates and the pull secret, beside all of these |
+//! | `signals` | SIGTERM, SIGINT and SIGHUP as events |
 //!
-//! `monitor`, `listening`, `reread` and `dated` are what these remember or are given.
+//! `monitor`, `shutdown_listener`, `settings_loader` and `fault_times` hold what these remember or are given.
 
 mod begin;
 mod boot_count;
-mod bring_over;
-mod carry;
-mod dated;
 pub(crate) mod drift;
-mod duties;
 mod end;
 mod error;
-mod hold;
-mod listening;
+mod errors;
+mod etc_carry_over;
+mod execute;
+mod fault_times;
 mod monitor;
 mod parts;
 mod reboot;
-mod reread;
 mod rollback;
 mod service;
-mod stop;
+mod settings_loader;
+mod shutdown_listener;
+mod signals;
 mod trial;
+mod trust;
 mod workload;
 
 use std::time::Duration;
@@ -52,7 +52,7 @@ use crate::decide::action::{Action, Question, Wait};
 use crate::decide::decide;
 use crate::decide::failed::{Failed, failed, pause};
 use crate::decide::inputs::{Answers, Inputs};
-pub use crate::decide::mode::{End, Reboots, Until};
+pub use crate::decide::mode::{ExitReason, Reboots, RunMode};
 use crate::model::{FaultClass, message};
 use crate::update::ending::Ask;
 use crate::update::resume::held;
@@ -60,41 +60,41 @@ use crate::update::resume::held;
 pub use error::AgentError;
 pub use parts::Agent;
 use parts::{Next, Pass};
-pub use reread::Reread;
-pub use stop::Stop;
-use stop::Word;
+pub use settings_loader::SettingsLoader;
+pub use signals::ProcessSignals;
+use signals::SignalKind;
 
 /// What the loop does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Turn {
+enum LoopAction {
     /// Another decision in this pass.
     Decide,
     /// Another pass at once.
-    Again,
+    Requeue,
     /// Wait for an event, or for the given time.
     Wait(Option<Duration>),
-    /// End.
-    End(End),
+    /// Leave the loop.
+    Exit(ExitReason),
 }
 
-impl From<Next> for Turn {
+impl From<Next> for LoopAction {
     fn from(next: Next) -> Self {
         match next {
             Next::Decide => Self::Decide,
-            Next::LookAgain => Self::Again,
+            Next::LookAgain => Self::Requeue,
         }
     }
 }
 
 impl<C: ControlPlane> Agent<C> {
     /// Runs until the end. An error is one of the agent's own state: nothing was touched.
-    pub async fn run(&mut self) -> Result<End, AgentError> {
+    pub async fn run(&mut self) -> Result<ExitReason, AgentError> {
         let end = self.run_to_end().await;
         self.control.flush().await;
         end
     }
 
-    async fn run_to_end(&mut self) -> Result<End, AgentError> {
+    async fn run_to_end(&mut self) -> Result<ExitReason, AgentError> {
         info!(
             MESSAGE_ID = message::STARTED,
             MCA_NODE = self.health.node,
@@ -102,58 +102,58 @@ impl<C: ControlPlane> Agent<C> {
             env!("CARGO_PKG_VERSION"),
             self.health.node,
             self.host.os.name(),
-            self.host.os_because
+            self.host.backend_reason
         );
-        self.take_over()?;
-        self.tell_record();
+        self.import_mcd_state()?;
+        self.log_record();
         loop {
-            let turn = match Box::pin(self.pass()).await {
-                Ok(turn) => {
-                    self.told_away = None;
-                    turn
+            let next = match Box::pin(self.pass()).await {
+                Ok(next) => {
+                    self.logged_away = None;
+                    next
                 }
                 // A stop ends the workers of this service, too: the next process looks anew.
-                Err(_) if self.stop.is_asked() => Turn::Again,
-                Err(error) => self.bear(error).await?,
+                Err(_) if self.signals.is_stopping() => LoopAction::Requeue,
+                Err(error) => self.handle_error(error).await?,
             };
             self.publish().await;
-            match turn {
-                Turn::Decide | Turn::Again => {}
-                Turn::End(end) => return Ok(end),
-                Turn::Wait(delay) => {
+            match next {
+                LoopAction::Decide | LoopAction::Requeue => {}
+                LoopAction::Exit(end) => return Ok(end),
+                LoopAction::Wait(delay) => {
                     if let Err(error) = self.wait(delay).await {
-                        Box::pin(self.bear_in_wait(error)).await?;
+                        Box::pin(self.handle_wait_error(error)).await?;
                     }
                 }
             }
-            if self.stop.is_asked() {
+            if self.signals.is_stopping() {
                 info!(MESSAGE_ID = message::STOPPED, "Stopped by a signal; the next start resumes");
-                return Ok(End::Stopped);
+                return Ok(ExitReason::Stopped);
             }
         }
     }
 
     /// One look at the target and the machine, then decisions until there is nothing left to ask, and one deed.
-    async fn pass(&mut self) -> Result<Turn, AgentError> {
-        self.read_wanted().await;
-        self.on_duty.attend(&self.host, &self.journal, &mut self.health);
+    async fn pass(&mut self) -> Result<LoopAction, AgentError> {
+        self.read_desired().await;
+        self.trust.reconcile(&self.host, &self.journal, &mut self.health);
         let seen = self.look_at_machine().await?;
-        self.health.committed = self.journal.committed().cloned();
+        self.health.current = self.journal.current().cloned();
         let is_forced = self.is_due()?;
         let last = self.monitor.take_last();
         let mut pass = Pass { seen, is_forced, last, answers: Answers::default() };
         loop {
             let action = self.decided(&pass);
-            let turn = if let Action::Ask(question) = action {
+            let next = if let Action::Ask(question) = action {
                 self.answer(question, &mut pass).await?.into()
             } else {
                 self.act(action, &mut pass).await?
             };
-            if turn != Turn::Decide {
+            if next != LoopAction::Decide {
                 if pass.answers.shutdown.is_none() && pass.answers.is_blocked.is_none() {
-                    self.listening.end();
+                    self.shutdown_listener.end();
                 }
-                return Ok(turn);
+                return Ok(next);
             }
         }
     }
@@ -168,16 +168,16 @@ impl<C: ControlPlane> Agent<C> {
 
     fn decided(&mut self, pass: &Pass) -> Action {
         let inputs = Inputs {
-            until: self.until,
+            mode: self.mode,
             reboots: self.reboots,
             record: self.journal.record(),
-            committed: self.journal.committed(),
-            wanted: self.health.wanted.as_ref(),
+            current: self.journal.current(),
+            desired: self.health.desired.as_ref(),
             seen: &pass.seen,
             is_forced: pass.is_forced,
             is_refused: self.health.fault.is_some(),
             is_unwatched: self.health.unwatched.is_some(),
-            drains: self.control.drains(),
+            can_drain: self.control.can_drain(),
             node_settings: &self.node_settings,
             answers: &pass.answers,
             now: self.host.clock.monotonic(),
@@ -193,22 +193,22 @@ impl<C: ControlPlane> Agent<C> {
                 self.end_count();
                 answers.is_count_over = true;
             }
-            Question::Shutdown => answers.shutdown = Some(self.listening.shutdown().await),
+            Question::Shutdown => answers.shutdown = Some(self.shutdown_listener.shutdown().await),
             Question::Blocks => answers.is_blocked = Some(self.is_blocked().await?),
-            Question::Drained => answers.drained = Some(self.ask_to_leave().await?),
-            Question::Released => answers.released = Some(self.ask_back().await?),
+            Question::Drained => answers.drained = Some(self.request_drain().await?),
+            Question::Uncordoned => answers.uncordoned = Some(self.request_uncordon().await?),
             Question::Staged => return self.stage(pass).await,
             Question::Armed => {
                 self.arm(seen).await?;
                 answers.is_armed = true;
             }
-            Question::Finalisation => answers.finalisation = Some(self.inquire(seen).await?),
+            Question::Finalization => answers.finalization = Some(self.check_finalization(seen).await?),
             Question::Differences => answers.differences = Some(self.compare(seen.clone())?),
             Question::WatchSet => {
                 self.watch_target()?;
                 answers.is_watched = true;
             }
-            Question::Trial => return self.prove(pass).await,
+            Question::Trial => return self.run_trial(pass).await,
             Question::FallenBack => return self.fall_back(pass).await,
             Question::Rest => {
                 let last = pass.last.take();
@@ -219,7 +219,7 @@ impl<C: ControlPlane> Agent<C> {
     }
 
     /// Carries out one action.
-    async fn act(&mut self, action: Action, pass: &mut Pass) -> Result<Turn, AgentError> {
+    async fn act(&mut self, action: Action, pass: &mut Pass) -> Result<LoopAction, AgentError> {
         match action {
             // It has been asked.
             Action::Ask(_) | Action::LookAgain => {}
@@ -227,11 +227,11 @@ impl<C: ControlPlane> Agent<C> {
             Action::Resume => {
                 let boot_id = pass.seen.boot_id.clone();
                 self.journal.note(|record| record.boot_id = boot_id)?;
-                return Ok(Turn::Decide);
+                return Ok(LoopAction::Decide);
             }
             Action::Move(event) => self.move_along(&event).await?,
             Action::Supersede => self.supersede()?,
-            Action::TakeBack => self.take_back_there()?,
+            Action::TakeBack => self.undo_after_fallback()?,
             Action::CarryOut => return Ok(self.carry_out(pass).await?.into()),
             Action::Restage => self.restage(pass).await?,
             Action::Fail(fault, way) => self.fail(fault, way.as_ref(), &pass.seen).await?,
@@ -242,24 +242,26 @@ impl<C: ControlPlane> Agent<C> {
             Action::Forgive => self.journal.note(|record| record.fault = None)?,
             Action::LeaveReboot(event) => {
                 self.leave_reboot(event.as_ref(), &pass.seen)?;
-                return Ok(Turn::End(End::Reboot));
+                return Ok(LoopAction::Exit(ExitReason::Reboot));
             }
-            Action::Reboot => return Ok(self.reboot(&pass.seen).await?.map_or(Turn::Again, Turn::End)),
+            Action::Reboot => {
+                return Ok(self.reboot(&pass.seen).await?.map_or(LoopAction::Requeue, LoopAction::Exit));
+            }
             Action::RebootInVain { how, again } => self.reboot_in_vain(how, again)?,
             Action::DropRollback => self.drop_rollback().await,
             Action::Wait(wait) => return self.begin_wait(wait).await,
-            Action::EndForReboot => return Ok(Turn::End(End::Reboot)),
+            Action::EndForReboot => return Ok(LoopAction::Exit(ExitReason::Reboot)),
         }
-        Ok(Turn::Again)
+        Ok(LoopAction::Requeue)
     }
 
-    async fn begin_wait(&mut self, wait: Wait) -> Result<Turn, AgentError> {
+    async fn begin_wait(&mut self, wait: Wait) -> Result<LoopAction, AgentError> {
         self.meanwhile(wait.meanwhile).await?;
-        Ok(if wait.ends { Turn::End(End::Settled) } else { Turn::Wait(wait.left) })
+        Ok(if wait.ends { LoopAction::Exit(ExitReason::Settled) } else { LoopAction::Wait(wait.left) })
     }
 
     /// Takes an error: a broken state ends the agent, all else is told and waited out.
-    async fn bear(&mut self, error: AgentError) -> Result<Turn, AgentError> {
+    async fn handle_error(&mut self, error: AgentError) -> Result<LoopAction, AgentError> {
         let fault = error.fault();
         if fault.class == FaultClass::Fatal {
             return Err(error);
@@ -268,30 +270,30 @@ impl<C: ControlPlane> Agent<C> {
         let mut shutdown = None;
         let action = loop {
             let fault = (!error.is_away()).then_some(&fault);
-            let (until, is_unwatched) = (self.until, self.health.unwatched.is_some());
-            let error = Failed { until, is_unwatched, shutdown, fault, now: self.host.clock.monotonic() };
+            let (mode, is_unwatched) = (self.mode, self.health.unwatched.is_some());
+            let error = Failed { mode, is_unwatched, shutdown, fault, now: self.host.clock.monotonic() };
             let action = failed(&error, &mut self.memory);
             if !matches!(action, Action::Ask(_)) {
                 break action;
             }
-            shutdown = Some(self.listening.shutdown().await);
+            shutdown = Some(self.shutdown_listener.shutdown().await);
         };
-        self.tell_error(&error, fault, goes_down).await;
+        self.report_error(&error, fault, goes_down).await;
         if let Action::RebootInVain { how, again } = action {
             self.reboot_in_vain(how, again)?;
         }
-        let Action::Wait(wait) = action else { return Ok(Turn::Again) };
+        let Action::Wait(wait) = action else { return Ok(LoopAction::Requeue) };
         self.begin_wait(wait).await
     }
 
     /// Takes an error of a wait: what it came from would end the next wait, too, so it is paused for.
-    async fn bear_in_wait(&mut self, error: AgentError) -> Result<(), AgentError> {
-        self.bear(error).await?;
+    async fn handle_wait_error(&mut self, error: AgentError) -> Result<(), AgentError> {
+        self.handle_error(error).await?;
         self.publish().await;
         let pause = pause(&mut self.memory);
         tokio::select! {
             // Each only waits. The pause has an end of its own, so it is a sign of life.
-            word = self.stop.heard() => if word == Word::Reload { self.reload()? },
+            signal = self.signals.recv() => if signal == SignalKind::Reload { self.reload()? },
             () = self.telemetry.notify.idle() => {}
             () = tokio::time::sleep(pause) => {}
         }
@@ -316,7 +318,7 @@ impl<C: ControlPlane> Agent<C> {
         };
         tokio::select! {
             // Each arm only waits; what it waited for is read anew in the next pass, so losing an arm loses nothing.
-            word = self.stop.heard() => if word == Word::Reload { self.reload()? },
+            signal = self.signals.recv() => if signal == SignalKind::Reload { self.reload()? },
             () = self.telemetry.notify.idle() => {}
             changed = self.control.changed() => {
                 changed?;
@@ -332,8 +334,8 @@ impl<C: ControlPlane> Agent<C> {
                     Err(_) => self.monitor.watch = None,
                 }
             }
-            () = self.on_duty.changed() => {}
-            () = self.listening.changed() => {}
+            () = self.trust.changed() => {}
+            () = self.shutdown_listener.changed() => {}
             () = timer => {}
         }
         Ok(())

@@ -3,7 +3,7 @@
 
 use crate::control::ControlPlane;
 use crate::decide::inputs::{Answers, Memory};
-use crate::decide::mode::{Reboots, Until};
+use crate::decide::mode::{Reboots, RunMode};
 use crate::host::Host;
 use crate::journal::Journal;
 use crate::model::{HostSpec, NodeSettings, Observation};
@@ -11,13 +11,13 @@ use crate::observe::{machine, managed};
 use crate::report::LoopState;
 use crate::telemetry::Telemetry;
 
-use super::dated::Dated;
-use super::duties::OnDuty;
 use super::error::AgentError;
-use super::listening::Listening;
+use super::fault_times::FaultTimes;
 use super::monitor::{Last, Monitor};
-use super::reread::Reread;
-use super::stop::Stop;
+use super::settings_loader::SettingsLoader;
+use super::shutdown_listener::ShutdownListener;
+use super::signals::ProcessSignals;
+use super::trust::TrustTask;
 
 /// The agent of one node.
 #[derive(Debug)]
@@ -27,21 +27,21 @@ pub struct Agent<C> {
     pub(super) control: C,
     pub(super) telemetry: Telemetry,
     pub(super) monitor: Monitor,
-    pub(super) stop: Stop,
-    pub(super) until: Until,
+    pub(super) signals: ProcessSignals,
+    pub(super) mode: RunMode,
     pub(super) reboots: Reboots,
     pub(super) health: LoopState,
     pub(super) node_settings: NodeSettings,
-    pub(super) settings: Reread,
+    pub(super) settings: SettingsLoader,
     pub(super) hinted: Option<String>,
     pub(super) memory: Memory,
-    pub(super) on_duty: OnDuty,
-    pub(super) listening: Listening,
-    pub(super) told_late: bool,
-    pub(super) told_fault: Option<String>,
+    pub(super) trust: TrustTask,
+    pub(super) shutdown_listener: ShutdownListener,
+    pub(super) emitted_late: bool,
+    pub(super) emitted_fault: Option<String>,
     /// Why the control plane could not be asked, as it was logged.
-    pub(super) told_away: Option<String>,
-    pub(super) dated: Dated,
+    pub(super) logged_away: Option<String>,
+    pub(super) fault_times: FaultTimes,
 }
 
 /// What one pass of the loop knows.
@@ -73,7 +73,7 @@ impl<C: ControlPlane> Agent<C> {
         journal: Journal,
         control: C,
         telemetry: Telemetry,
-        stop: Stop,
+        signals: ProcessSignals,
         node: &str,
     ) -> Self {
         let since = host.clock.now();
@@ -81,31 +81,31 @@ impl<C: ControlPlane> Agent<C> {
         Self {
             host,
             journal,
-            on_duty: OnDuty::new(control.trust(), node),
+            trust: TrustTask::new(control.trust(), node),
             control,
             telemetry,
             monitor: Monitor::default(),
-            stop,
-            until: Until::Stopped,
+            signals,
+            mode: RunMode::Daemon,
             reboots: Reboots::Asked,
             health,
             node_settings: NodeSettings::default(),
-            settings: Reread::default(),
+            settings: SettingsLoader::default(),
             hinted: None,
-            memory: Memory::new(Until::Stopped, node),
-            listening: Listening::default(),
-            told_late: false,
-            told_fault: None,
-            told_away: None,
-            dated: Dated::default(),
+            memory: Memory::new(RunMode::Daemon, node),
+            shutdown_listener: ShutdownListener::default(),
+            emitted_late: false,
+            emitted_fault: None,
+            logged_away: None,
+            fault_times: FaultTimes::default(),
         }
     }
 
     /// Sets how long the loop lives and what becomes of reboots.
     #[must_use]
-    pub fn with(self, until: Until, reboots: Reboots) -> Self {
-        let memory = Memory::new(until, &self.health.node);
-        Self { until, reboots, memory, ..self }
+    pub fn with(self, mode: RunMode, reboots: Reboots) -> Self {
+        let memory = Memory::new(mode, &self.health.node);
+        Self { mode, reboots, memory, ..self }
     }
 
     /// Returns what is known beside the record; `apply` tells its caller.

@@ -1,4 +1,4 @@
-//! The reboot of an update: the finalisation is armed, whoever blocks the shutdown is waited for and named, the record
+//! The reboot of an update: the finalization is armed, whoever blocks the shutdown is waited for and named, the record
 //! says that the machine goes down, logind is asked; a shutdown that was taken back is asked for again.
 //!
 //! Nothing here is polled: logind tells when a block comes or goes, and when a shutdown begins or is taken back.
@@ -17,8 +17,8 @@ use tracing::{info, warn};
 use super::{Agent, AgentError};
 use crate::control::ControlPlane;
 use crate::decide::down::Down;
-use crate::decide::mode::End;
-use crate::host::finalisation::FINALISER;
+use crate::decide::mode::ExitReason;
+use crate::host::finalization::FINALIZER;
 use crate::host::os::SoftReboot;
 use crate::host::power::{Inhibitor, RebootKind, Rebooting};
 use crate::host::systemd::ServiceOutcome;
@@ -33,11 +33,11 @@ const NEXT_ROOT: &str = "/run/nextroot/usr";
 
 impl<C: ControlPlane> Agent<C> {
     /// Asks for the reboot: first in the record, then of the machine. Returns how the loop ends, if it does.
-    pub(super) async fn reboot(&mut self, seen: &Observation) -> Result<Option<End>, AgentError> {
+    pub(super) async fn reboot(&mut self, seen: &Observation) -> Result<Option<ExitReason>, AgentError> {
         let Some(record) = self.journal.record().cloned() else { return Ok(None) };
         self.journal.note(|record| record.waiting = None)?;
-        self.write_down(&record, &Transition::Reboot { boot_id: seen.boot_id.clone() })?;
-        self.go_down(&record, seen).await
+        self.record_reboot(&record, &Transition::Reboot { boot_id: seen.boot_id.clone() })?;
+        self.request_reboot(&record, seen).await
     }
 
     /// Leaves the reboot to a person: no process but this one ends this boot.
@@ -50,19 +50,19 @@ impl<C: ControlPlane> Agent<C> {
         self.journal.note(|record| record.reboot_left = Some(seen.boot_id.clone()))?;
         let Some(event) = event else { return Ok(()) };
         self.journal.note(|record| record.waiting = None)?;
-        self.write_down(&record, event)
+        self.record_reboot(&record, event)
     }
 
-    fn write_down(&mut self, record: &Record, event: &Transition) -> Result<(), AgentError> {
+    fn record_reboot(&mut self, record: &Record, event: &Transition) -> Result<(), AgentError> {
         self.journal.step(event, self.host.clock.now())?;
         if !matches!(record.phase, Phase::Rebooting { .. }) {
-            self.tell_phase();
+            self.log_phase();
         }
         Ok(())
     }
 
     /// Notes that the reboot is in a person's hands, who did not leave it to this process.
-    pub(super) fn leave_to_person(&mut self) -> Result<(), AgentError> {
+    pub(super) fn note_reboot_left(&mut self) -> Result<(), AgentError> {
         let waiting = "a reboot by hand: `apply --no-reboot` left it to you".to_owned();
         if self.journal.record().is_some_and(|record| record.waiting.as_ref() != Some(&waiting)) {
             info!(MESSAGE_ID = message::WAITING, "Waiting for {waiting} (systemctl reboot)");
@@ -73,31 +73,31 @@ impl<C: ControlPlane> Agent<C> {
 
     /// Tells of a shutdown that came to nothing, and when it is asked for again.
     pub(super) fn reboot_in_vain(&mut self, how: &str, again: Duration) -> Result<(), AgentError> {
-        self.listening.end();
+        self.shutdown_listener.end();
         warn!(
             MESSAGE_ID = message::REBOOT_ABORTED,
             "the reboot that was asked for {how}: it is asked for again in {} s",
             again.as_secs()
         );
         self.telemetry.metrics.reboot_failed();
-        self.again_because(&format!("it {how}"))
+        self.note_retry(&format!("it {how}"))
     }
 
     /// Writes down why the reboot is asked for once more: the last fault tells it, too.
-    fn again_because(&mut self, cause: &str) -> Result<(), AgentError> {
+    fn note_retry(&mut self, cause: &str) -> Result<(), AgentError> {
         let waiting = format!("another try of the reboot: {cause}");
         Ok(self.journal.note(|record| record.waiting = Some(waiting))?)
     }
 
-    /// Makes sure that the shutdown will finalise what is staged, or refuses to reboot.
+    /// Makes sure that the shutdown will finalize what is staged, or refuses to reboot.
     pub(super) async fn arm(&self, seen: &Observation) -> Result<(), AgentError> {
         self.host.os.ensure_finalizable().await?;
         if let Some(staged) = seen.os.staged() {
-            let unit = UnitName::new(FINALISER)?;
+            let unit = UnitName::new(FINALIZER)?;
             if self.host.systemd.stopped_by_shutdown(&unit).await? == ServiceOutcome::NoSystemd {
-                info!("no systemd runs for this host: who reboots it finalises what is staged");
+                info!("no systemd runs for this host: who reboots it finalizes what is staged");
             }
-            self.bring_over(&staged.deployment, seen).await;
+            self.carry_over_etc(&staged.deployment, seen).await;
         }
         Ok(())
     }
@@ -105,7 +105,7 @@ impl<C: ControlPlane> Agent<C> {
     /// Says whether somebody blocks the shutdown, and names them. From here on the reboot is left to nobody else.
     pub(super) async fn is_blocked(&mut self) -> Result<bool, AgentError> {
         self.journal.note(|record| record.reboot_left = None)?;
-        let blockers = self.listening.blockers(&self.host).await;
+        let blockers = self.shutdown_listener.blockers(&self.host).await;
         if blockers.is_empty() {
             return Ok(false);
         }
@@ -122,7 +122,11 @@ impl<C: ControlPlane> Agent<C> {
     }
 
     /// Tells everybody, then asks for the reboot.
-    async fn go_down(&mut self, record: &Record, seen: &Observation) -> Result<Option<End>, AgentError> {
+    async fn request_reboot(
+        &mut self,
+        record: &Record,
+        seen: &Observation,
+    ) -> Result<Option<ExitReason>, AgentError> {
         let config = &record.to.config;
         let why = if matches!(record.phase, Phase::FallingBack { .. }) {
             format!("Node will reboot into its deployment before: config {config} failed in the new one")
@@ -131,7 +135,7 @@ impl<C: ControlPlane> Agent<C> {
         };
         info!(MESSAGE_ID = message::REBOOT, MCA_UPDATE = %record.id, MCA_CONFIG = %config, "{why}");
         self.publish().await;
-        self.control.tell(&Event::Reboot { why: why.clone() }).await;
+        self.control.emit(&Event::Reboot { why: why.clone() }).await;
         self.control.flush().await;
         let kind = self.kind(record, seen).await?;
         if kind == RebootKind::Whole {
@@ -140,10 +144,10 @@ impl<C: ControlPlane> Agent<C> {
         let asked = self.host.power.reboot(kind, &why).await;
         if let Err(error) = &asked {
             self.telemetry.metrics.reboot_failed();
-            self.again_because(&chain(error))?;
+            self.note_retry(&chain(error))?;
         }
         match asked? {
-            Rebooting::Exit => Ok(Some(End::Reboot)),
+            Rebooting::Exit => Ok(Some(ExitReason::Reboot)),
             Rebooting::Asked => {
                 self.memory.down = Down::asked(self.host.clock.monotonic());
                 // What logind said meanwhile is looked at in the next pass.

@@ -2,8 +2,8 @@
 
 use tracing::{info, warn};
 
-use super::hold::log_fault;
-use super::{Agent, AgentError, Reread};
+use super::errors::log_fault;
+use super::{Agent, AgentError, SettingsLoader};
 use crate::control::ControlPlane;
 use crate::model::{FileMode, message};
 use crate::report::{LinkDown, NodeReport, NodeState, report};
@@ -18,7 +18,7 @@ impl<C: ControlPlane> Agent<C> {
     /// Sets where the settings come from, and reads them. Settings that can't be used leave what is: a node does its
     /// work without them.
     #[must_use]
-    pub fn governed(self, settings: Reread) -> Self {
+    pub fn with_settings(self, settings: SettingsLoader) -> Self {
         let mut agent = Self { settings, ..self };
         agent.read_settings();
         agent
@@ -32,7 +32,7 @@ impl<C: ControlPlane> Agent<C> {
         }
         self.telemetry.notify.reloaded();
         self.memory.retry.ask(Ask::Person);
-        self.prove_again()
+        self.restart_trial()
     }
 
     fn read_settings(&mut self) -> bool {
@@ -58,17 +58,17 @@ impl<C: ControlPlane> Agent<C> {
     }
 
     /// Reads the target. When it can't be read, the old one stays and the report says why.
-    pub(super) async fn read_wanted(&mut self) {
+    pub(super) async fn read_desired(&mut self) {
         let before = self.health.fault.take();
         self.health.awaited = None;
-        match self.control.wanted().await {
-            Ok(wanted) if wanted != self.health.wanted => {
-                if let Some(target) = &wanted {
+        match self.control.desired().await {
+            Ok(desired) if desired != self.health.desired => {
+                if let Some(target) = &desired {
                     let image =
                         target.image.as_ref().map(|image| format!(" with image {image}")).unwrap_or_default();
-                    info!(MESSAGE_ID = message::TARGET, MCA_CONFIG = %target.config, "wanted: {}{image}", target.config);
+                    info!(MESSAGE_ID = message::TARGET, MCA_CONFIG = %target.config, "desired: {}{image}", target.config);
                 }
-                self.health.wanted = wanted;
+                self.health.desired = desired;
                 self.memory.backoff.reset();
             }
             Ok(_) => {}
@@ -77,7 +77,7 @@ impl<C: ControlPlane> Agent<C> {
                 let fault = AgentError::from(error).fault();
                 // Each pass reads it again: told once.
                 if before.as_ref() != Some(&fault) {
-                    log_fault(&fault, None, self.until);
+                    log_fault(&fault, None, self.mode);
                 }
                 self.health.fault = Some(fault);
             }
@@ -87,7 +87,7 @@ impl<C: ControlPlane> Agent<C> {
     /// Publishes what is written down. A control plane that is away does not stop the work.
     pub(super) async fn publish(&mut self) {
         self.health.link_down = self.control.link_down();
-        self.dated.date(&mut self.health, self.host.clock.now());
+        self.fault_times.date(&mut self.health, self.host.clock.now());
         let report = report(self.journal.record(), &self.health);
         // Before `status` shows the same.
         self.hint(&report);
@@ -107,28 +107,28 @@ impl<C: ControlPlane> Agent<C> {
 
     /// Leaves a hint for who logs in to a node that is at fault, and takes it away when it is not.
     fn hint(&mut self, report: &NodeReport) {
-        let wanted = hint(report);
+        let desired = hint(report);
         // Who runs `apply` reads its answer.
-        if !self.until.is_lasting() || self.hinted.as_ref() == Some(&wanted) {
+        if !self.mode.is_daemon() || self.hinted.as_ref() == Some(&desired) {
             return;
         }
         let root = &self.host.root;
-        let done = if wanted.is_empty() {
+        let done = if desired.is_empty() {
             root.remove(HINT)
         } else {
-            root.replace(HINT, wanted.as_bytes(), FileMode::DEFAULT)
+            root.replace(HINT, desired.as_bytes(), FileMode::DEFAULT)
         };
         if let Err(error) = done {
             let error = AgentError::from(error).fault();
             warn!("the hint for logins can't be changed: {}", error.message);
         }
-        self.hinted = Some(wanted);
+        self.hinted = Some(desired);
     }
 }
 
 /// Returns the hint of a node whose access to the cluster is wrong: an API server that is away is nobody's fault here.
 fn link_hint(report: &NodeReport) -> String {
-    let wrong = |down: &&LinkDown| down.reason != "ApiServerAway";
+    let wrong = |down: &&LinkDown| down.reason != "ApiServerUnreachable";
     report.link_down.as_ref().filter(wrong).map_or_else(String::new, |down| {
         let why: String = down.message.chars().take(HINT_LIMIT).collect();
         format!(

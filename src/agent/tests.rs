@@ -1,8 +1,8 @@
 //! The loop beside a systemd, an OS and a control plane that a test plays: what is asked of services, and what is told.
 #![expect(clippy::disallowed_methods, reason = "a test looks at the host from outside")]
 
-#[path = "../../tests/support/desk/mod.rs"]
-mod desk;
+#[path = "../../tests/support/fake_control_plane/mod.rs"]
+mod fake_control_plane;
 #[path = "../../tests/support/plain_host.rs"]
 mod plain_host;
 
@@ -16,10 +16,10 @@ use std::time::Duration;
 use tracing::field::{Field, Visit};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 
-use self::desk::Desk;
-use self::desk::os::{Played, image};
-use super::{Agent, End, Reread};
-use crate::control::{Drained, trust_feed};
+use self::fake_control_plane::FakeControlPlane;
+use self::fake_control_plane::os::{Played, image};
+use super::{Agent, ExitReason, SettingsLoader};
+use crate::control::{DrainStatus, trust_channel};
 use crate::host::systemd::tests::double::Double;
 use crate::host::systemd::tests::peers;
 use crate::host::{FailPoints, Host, HostError, Root};
@@ -45,7 +45,12 @@ fn target(config: &str) -> Target {
 }
 
 /// Lets the agent live until it has reported what is meant.
-async fn until(desk: &Desk, agent: &mut Agent<Desk>, what: &str, meant: impl Fn(&NodeReport) -> bool) {
+async fn until(
+    desk: &FakeControlPlane,
+    agent: &mut Agent<FakeControlPlane>,
+    what: &str,
+    meant: impl Fn(&NodeReport) -> bool,
+) {
     let seen = async {
         loop {
             desk.published.notified().await;
@@ -75,9 +80,9 @@ fn is_done(config: &'static str) -> impl Fn(&NodeReport) -> bool {
 /// A host with `rendered-a`, on which `rendered-b` brings one file.
 struct Scene {
     dir: tempfile::TempDir,
-    desk: Desk,
+    desk: FakeControlPlane,
     double: Double,
-    agent: Agent<Desk>,
+    agent: Agent<FakeControlPlane>,
     _server: zbus::Connection,
 }
 
@@ -86,7 +91,7 @@ impl Scene {
         let dir = tempfile::tempdir().unwrap();
         plain_host::bare(dir.path());
         let double = Double::new("252");
-        let mut desk = Desk::wanting("rendered-a", None);
+        let mut desk = FakeControlPlane::wanting("rendered-a", None);
         desk.policy(POLICY);
         // A service that failed does its work again once that is told.
         let (reports, mended) = (Rc::clone(&desk.reports), double.clone());
@@ -106,7 +111,7 @@ impl Scene {
         until(&desk, &mut agent, "the first config", is_done("rendered-a")).await;
         assert_eq!(double.state().asked, Vec::<String>::new());
         desk.told.take();
-        *desk.wanted.borrow_mut() = target("rendered-b");
+        *desk.desired.borrow_mut() = target("rendered-b");
         desk.nudge.notify_one();
         Self { dir, desk, double, agent, _server: server }
     }
@@ -169,9 +174,9 @@ async fn a_service_that_fails_takes_the_update_back() {
         until(&scene.desk, &mut scene.agent, "the old config", back).await;
         let told = scene.told();
         assert!(told.len() == 1 && told[0].0 == reason && told[0].1.contains(&cause), "{told:?}");
-        assert_eq!(scene.agent.journal().committed(), Some(&target("rendered-a")));
+        assert_eq!(scene.agent.journal().current(), Some(&target("rendered-a")));
         // Nothing is left in the way of a corrected target.
-        *scene.desk.wanted.borrow_mut() = target("rendered-a");
+        *scene.desk.desired.borrow_mut() = target("rendered-a");
         scene.desk.nudge.notify_one();
         until(&scene.desk, &mut scene.agent, "the way back", is_done("rendered-a")).await;
     }
@@ -184,7 +189,7 @@ async fn old_target_after_a_held_update_is_carried_out() {
     let dir = tempfile::tempdir().unwrap();
     plain_host::bare(dir.path());
     let file = dir.path().join("etc/reboots");
-    let desk = Desk::wanting("rendered-a", None);
+    let desk = FakeControlPlane::wanting("rendered-a", None);
     let text = r#"{"kind":"MachineConfig","metadata":{"name":"rendered-b"},"spec":{"config":{"ignition":{"version":"3.4.0"},
         "storage":{"files":[{"path":"/etc/reboots","contents":{"source":"data:,b"}}]}}}}"#;
     desk.config("rendered-b", text);
@@ -192,21 +197,22 @@ async fn old_target_after_a_held_update_is_carried_out() {
     let rebooted = async |boot| {
         let mut agent = agent();
         let end = tokio::time::timeout(LIMIT, Box::pin(agent.run())).await.unwrap().unwrap();
-        assert_eq!(end, End::Reboot, "before boot {boot}");
+        assert_eq!(end, ExitReason::Reboot, "before boot {boot}");
         drop(agent);
         plain_host::boot(dir.path(), boot);
     };
     until(&desk, &mut agent(), "the first config", is_done("rendered-a")).await;
-    *desk.wanted.borrow_mut() = target("rendered-b");
+    *desk.desired.borrow_mut() = target("rendered-b");
     for boot in [2, 3] {
         rebooted(boot).await;
         std::fs::write(&file, "x").unwrap();
     }
     let held = |report: &NodeReport| {
-        report.phase == "Idle" && report.fault.as_ref().is_some_and(|fault| fault.reason == "NotAsPlanned")
+        report.phase == "Idle"
+            && report.fault.as_ref().is_some_and(|fault| fault.reason == "VerificationFailed")
     };
     until(&desk, &mut agent(), "the held update", held).await;
-    *desk.wanted.borrow_mut() = target("rendered-a");
+    *desk.desired.borrow_mut() = target("rendered-a");
     rebooted(4).await;
     until(&desk, &mut agent(), "the old config", is_done("rendered-a")).await;
     assert!(!file.exists());
@@ -286,9 +292,9 @@ async fn every_phase_is_a_line_of_the_journal() {
     let _guard = lines.taken();
     let dir = tempfile::tempdir().unwrap();
     plain_host::bare(dir.path());
-    let wanted = image("b");
-    let desk = Desk::wanting("rendered-b", Some(wanted.clone()));
-    desk.drained.borrow_mut().push(Drained::Yes);
+    let desired = image("b");
+    let desk = FakeControlPlane::wanting("rendered-b", Some(desired.clone()));
+    desk.drained.borrow_mut().push(DrainStatus::Yes);
     let agent = |os: Played| {
         let root = Root::open(dir.path()).unwrap();
         desk.agent(Host { os: Box::new(os), ..Host::in_directory(root, FailPoints::off()) })
@@ -302,15 +308,15 @@ async fn every_phase_is_a_line_of_the_journal() {
         Played { pulled: Box::new(move || Box::pin(async move { failed() })), ..Played::running(image("a")) };
     let degraded = |report: &NodeReport| report.state == NodeState::Degraded && report.phase == "Idle";
     until(&desk, &mut agent(os), "the failed pull", degraded).await;
-    let image_text = wanted.to_string();
+    let image_text = desired.to_string();
     assert_eq!(lines.phases("rendered-b", Some(&image_text)), ["planned", "staging", "rolling-back"]);
 
     // Another config with the same image goes through to its commit.
-    desk.config("rendered-c", &Desk::empty("rendered-c"));
-    *desk.wanted.borrow_mut() = Target { image: Some(wanted.clone()), ..target("rendered-c") };
+    desk.config("rendered-c", &FakeControlPlane::empty("rendered-c"));
+    *desk.desired.borrow_mut() = Target { image: Some(desired.clone()), ..target("rendered-c") };
     let mut first = agent(Played::running(image("a")));
     let end = tokio::time::timeout(LIMIT, Box::pin(first.run())).await.unwrap().unwrap();
-    assert_eq!(end, End::Reboot);
+    assert_eq!(end, ExitReason::Reboot);
     drop(first);
     assert_eq!(
         lines.phases("rendered-c", Some(&image_text)),
@@ -319,7 +325,7 @@ async fn every_phase_is_a_line_of_the_journal() {
     plain_host::boot(dir.path(), 2);
     let os = Played::running(image("a"));
     let booted = Booted {
-        image: Some(wanted.clone()),
+        image: Some(desired.clone()),
         deployment: "os-2.0".to_owned(),
         carries: EmbeddedConfig::Unknown,
         local: LocalPackages::default(),
@@ -348,8 +354,8 @@ async fn each_pass_decodes_a_config_once() {
     let dir = tempfile::tempdir().unwrap();
     plain_host::bare(dir.path());
     let (file, ca) = (dir.path().join("etc/none"), dir.path().join("etc/kubernetes/kubelet-ca.crt"));
-    let (sender, trust) = trust_feed();
-    let desk = Desk { trust, ..Desk::wanting("rendered-a", None) };
+    let (sender, trust) = trust_channel();
+    let desk = FakeControlPlane { trust, ..FakeControlPlane::wanting("rendered-a", None) };
     desk.policy(POLICY);
     for (name, contents) in [("rendered-a", "a"), ("rendered-b", "b")] {
         let text = format!(
@@ -363,11 +369,11 @@ async fn each_pass_decodes_a_config_once() {
         ..NodeSettings::default()
     };
     let host = Host::in_directory(Root::open(dir.path()).unwrap(), FailPoints::off());
-    let mut agent = desk.agent(host).governed(Reread::new(move || Ok(node_settings())));
+    let mut agent = desk.agent(host).with_settings(SettingsLoader::new(move || Ok(node_settings())));
     until(&desk, &mut agent, "the first config", is_done("rendered-a")).await;
     lines.decoded();
 
-    *desk.wanted.borrow_mut() = target("rendered-b");
+    *desk.desired.borrow_mut() = target("rendered-b");
     desk.nudge.notify_one();
     until(&desk, &mut agent, "the update", is_done("rendered-b")).await;
     let update = lines.decoded();

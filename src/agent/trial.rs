@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::parts::{Next, Pass};
-use super::stop::Word;
+use super::signals::SignalKind;
 use super::{Agent, AgentError};
 use crate::control::ControlPlane;
 use crate::host::Host;
@@ -41,22 +41,22 @@ const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 const SHORTEST_CHECK: Duration = Duration::from_secs(10);
 
 /// What is not healthy, in words.
-type Ill = Vec<String>;
+type FailedChecks = Vec<String>;
 
 /// How the attempts ended.
-enum Ended {
+enum TrialResult {
     Healthy,
-    Ill(Ill),
-    Heard(Word),
+    Failed(FailedChecks),
+    Signal(SignalKind),
 }
 
 impl<C: ControlPlane> Agent<C> {
     /// Has the new deployment prove itself.
-    pub(super) async fn prove(&mut self, pass: &mut Pass) -> Result<Next, AgentError> {
+    pub(super) async fn run_trial(&mut self, pass: &mut Pass) -> Result<Next, AgentError> {
         let Some(record) = self.journal.record().cloned() else { return Ok(Next::LookAgain) };
         let seen = &pass.seen;
         let rules = self.node_settings.health.clone();
-        let demands = match HealthChecks::of(&self.host.root, rules.units.as_ref()) {
+        let demands = match HealthChecks::load(&self.host.root, rules.units.as_ref()) {
             Ok(list) if list.is_empty() => {
                 pass.answers.trial = Some(Ok(()));
                 return Ok(Next::Decide);
@@ -72,15 +72,15 @@ impl<C: ControlPlane> Agent<C> {
         };
         let spent = self.spent(&record, seen, &rules, &demands)?;
         let ended = self.watch_trial(&rules, rules.within.saturating_sub(spent)).await?;
-        if let Ended::Heard(word) = ended {
-            if word == Word::Reload {
+        if let TrialResult::Signal(signal) = ended {
+            if signal == SignalKind::Reload {
                 self.reload()?;
             }
             return Ok(Next::LookAgain);
         }
         self.journal.note(|record| record.waiting = None)?;
         let config = &record.to.config;
-        let Ended::Ill(ill) = ended else {
+        let TrialResult::Failed(ill) = ended else {
             info!(MESSAGE_ID = message::TRIAL_PASSED, MCA_UPDATE = %record.id, MCA_CONFIG = %config,
                 "Health trial of the new deployment of {config} passed: {demands}");
             // A unit or a check may have written where the config says something.
@@ -115,8 +115,8 @@ impl<C: ControlPlane> Agent<C> {
     }
 
     /// Makes attempts until one succeeds or the time is over, and tells meanwhile what is waited for.
-    async fn watch_trial(&mut self, rules: &HealthRules, left: Duration) -> Result<Ended, AgentError> {
-        let Self { host, journal, control, health, stop, telemetry, on_duty, .. } = self;
+    async fn watch_trial(&mut self, rules: &HealthRules, left: Duration) -> Result<TrialResult, AgentError> {
+        let Self { host, journal, control, health, signals, telemetry, trust, .. } = self;
         let (sender, mut waits) = tokio::sync::watch::channel(None::<String>);
         let tell = |what: String| {
             sender.send_if_modified(|told| told.replace(what.clone()).as_ref() != Some(&what));
@@ -127,11 +127,11 @@ impl<C: ControlPlane> Agent<C> {
         loop {
             tokio::select! {
                 // The same future is polled until it ends, or left for a signal: a check that runs then is begun again.
-                ended = &mut work => return Ok(ended.map_or_else(Ended::Ill, |()| Ended::Healthy)),
+                ended = &mut work => return Ok(ended.map_or_else(TrialResult::Failed, |()| TrialResult::Healthy)),
                 // Cancel-safe: what is not taken stays in its pipe.
-                word = stop.heard() => return Ok(Ended::Heard(word)),
+                signal = signals.recv() => return Ok(TrialResult::Signal(signal)),
                 // Cancel-safe: what was not returned comes again.
-                () = on_duty.changed() => on_duty.attend_meanwhile(host, health),
+                () = trust.changed() => trust.reconcile_meanwhile(host, health),
                 // Cancel-safe: it only waits. The trial has an end of its own, so waiting for it is a sign of life.
                 () = telemetry.notify.idle() => {}
                 // Cancel-safe: the last value stays.
@@ -153,7 +153,7 @@ impl<C: ControlPlane> Agent<C> {
         let Some(origin) = &record.origin else { return Ok(Next::LookAgain) };
         match self.host.os.set_default_deployment(origin).await {
             Ok(()) => {
-                self.host.points.hit("fallen-back");
+                self.host.fail_points.hit("fallen-back");
                 self.end_count();
                 pass.answers.has_fallen_back = true;
             }
@@ -177,13 +177,13 @@ impl<C: ControlPlane> Agent<C> {
     }
 
     /// Undoes what the update had written in the deployment that the node is back in.
-    pub(super) fn take_back_there(&mut self) -> Result<(), AgentError> {
+    pub(super) fn undo_after_fallback(&mut self) -> Result<(), AgentError> {
         info!("the node runs its deployment before again: what was done there is undone");
         self.step(&Transition::RollBack)
     }
 
     /// Lets a deployment that is held for its health prove itself again, when a person asks for it.
-    pub(super) fn prove_again(&mut self) -> Result<(), AgentError> {
+    pub(super) fn restart_trial(&mut self) -> Result<(), AgentError> {
         if !self.journal.record().is_some_and(is_unproven) {
             return Ok(());
         }
@@ -203,7 +203,7 @@ async fn attempts(
     deadline: Instant,
     mut backoff: Backoff,
     tell: &dyn Fn(String),
-) -> Result<(), Ill> {
+) -> Result<(), FailedChecks> {
     let mut first = true;
     loop {
         // Later, what failed last is told until the next attempt has ended.
@@ -234,10 +234,10 @@ async fn attempt(
     deadline: Instant,
     tell: &dyn Fn(String),
     begun: &dyn Fn(String),
-) -> Result<(), Ill> {
+) -> Result<(), FailedChecks> {
     let left = || deadline.saturating_duration_since(Instant::now());
     let broken = |what: &str, error: &dyn std::error::Error| vec![format!("{what}: {}", chain(error))];
-    let list = HealthChecks::of(&host.root, units).map_err(|error| broken("the health checks", &error))?;
+    let list = HealthChecks::load(&host.root, units).map_err(|error| broken("the health checks", &error))?;
     let down = host.systemd.active(&list.units, left(), tell).await;
     let down = down.map_err(|error| broken("the states of units", &error))?;
     if !down.is_empty() {

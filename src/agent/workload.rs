@@ -5,11 +5,11 @@
 
 use tracing::info;
 
-use super::hold::log_fault;
+use super::errors::log_fault;
 use super::{Agent, AgentError};
-use crate::control::{ControlPlane, Drained, Released};
+use crate::control::{ControlPlane, DrainStatus, UncordonStatus};
 use crate::decide::action::Meanwhile;
-use crate::decide::answer::Answer;
+use crate::decide::answer::WorkloadRequest;
 use crate::model::message;
 use crate::plan::Drain;
 use crate::report::Event;
@@ -23,21 +23,21 @@ impl<C: ControlPlane> Agent<C> {
         }
         if record.first_applied() > 0 {
             let image = record.to.image.clone();
-            self.control.tell(&Event::OsUpdateStaged { image }).await;
+            self.control.emit(&Event::OsUpdateStaged { image }).await;
         }
         if *event == Transition::Drain {
-            self.control.tell(&Event::Cordon).await;
-            self.control.tell(&Event::Drain).await;
+            self.control.emit(&Event::Cordon).await;
+            self.control.emit(&Event::Drain).await;
         } else if record.plan.drain() != Drain::NotNeeded {
-            self.control.tell(&Event::DrainSkipped).await;
+            self.control.emit(&Event::DrainSkipped).await;
         }
     }
 
     /// Asks the workload to leave; writes down since when it is waited for, and for what.
-    pub(super) async fn ask_to_leave(&mut self) -> Result<Drained, AgentError> {
-        let Some(record) = self.journal.record().cloned() else { return Ok(Drained::NotAsked) };
+    pub(super) async fn request_drain(&mut self) -> Result<DrainStatus, AgentError> {
+        let Some(record) = self.journal.record().cloned() else { return Ok(DrainStatus::NotAsked) };
         let drained = self.control.drain(&record.to).await?;
-        let Drained::Waiting { why } = &drained else {
+        let DrainStatus::Waiting { why } = &drained else {
             self.journal.note(|record| (record.waiting, record.draining) = (None, None))?;
             self.answered();
             return Ok(drained);
@@ -49,21 +49,21 @@ impl<C: ControlPlane> Agent<C> {
             record.waiting = Some(why.clone());
             record.draining = Some(begun);
         })?;
-        self.unanswered(why);
+        self.note_pending(why);
         Ok(drained)
     }
 
     /// Asks for the workload to come back.
-    pub(super) async fn ask_back(&mut self) -> Result<Released, AgentError> {
-        let Some(committed) = self.journal.committed().cloned() else { return Ok(Released::Yes) };
-        let released = self.control.release(&committed).await?;
+    pub(super) async fn request_uncordon(&mut self) -> Result<UncordonStatus, AgentError> {
+        let Some(committed) = self.journal.current().cloned() else { return Ok(UncordonStatus::Yes) };
+        let released = self.control.uncordon(&committed).await?;
         match &released {
-            Released::Yes => self.answered(),
-            Released::Again => {
-                self.control.tell(&Event::Uncordon { config: committed.config }).await;
+            UncordonStatus::Yes => self.answered(),
+            UncordonStatus::Again => {
+                self.control.emit(&Event::Uncordon { config: committed.config }).await;
                 self.answered();
             }
-            Released::Waiting { why } => self.unanswered(why),
+            UncordonStatus::Waiting { why } => self.note_pending(why),
         }
         Ok(released)
     }
@@ -71,11 +71,11 @@ impl<C: ControlPlane> Agent<C> {
     /// Ends a wait, with its answer or without one: the next wait is told anew.
     pub(super) fn answered(&mut self) {
         self.health.waiting = None;
-        self.told_late = false;
+        self.emitted_late = false;
     }
 
     /// Tells what is waited for, once.
-    fn unanswered(&mut self, why: &str) {
+    fn note_pending(&mut self, why: &str) {
         if self.health.waiting.as_deref() != Some(why) {
             info!(MESSAGE_ID = message::WAITING, "waiting: {why}");
         }
@@ -89,25 +89,25 @@ impl<C: ControlPlane> Agent<C> {
             Meanwhile::Late(answer, fault) => {
                 let cause = fault.message.clone();
                 self.health.fault = Some(fault);
-                self.tell_late(&match answer {
-                    Answer::Drain => Event::FailedToDrain { cause },
-                    Answer::Release => Event::FailedToUncordon { cause },
+                self.emit_late(&match answer {
+                    WorkloadRequest::Drain => Event::FailedToDrain { cause },
+                    WorkloadRequest::Uncordon => Event::FailedToUncordon { cause },
                 })
                 .await;
             }
-            Meanwhile::LeftToPerson => self.leave_to_person()?,
+            Meanwhile::LeftToPerson => self.note_reboot_left()?,
             Meanwhile::Undoing(fault) => self.journal.fault(fault, self.host.clock.now())?,
         }
         Ok(())
     }
 
     /// Tells once that an answer is late.
-    async fn tell_late(&mut self, event: &Event) {
-        if !std::mem::replace(&mut self.told_late, true) {
+    async fn emit_late(&mut self, event: &Event) {
+        if !std::mem::replace(&mut self.emitted_late, true) {
             if let Some(fault) = &self.health.fault {
-                log_fault(fault, None, self.until);
+                log_fault(fault, None, self.mode);
             }
-            self.control.tell(event).await;
+            self.control.emit(event).await;
         }
     }
 }

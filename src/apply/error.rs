@@ -15,7 +15,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    fn words(self) -> &'static str {
+    fn as_str(self) -> &'static str {
         match self {
             Self::Stall => "made no progress for",
             Self::Total => "was not done within",
@@ -45,10 +45,10 @@ pub enum ApplyError {
         source: HostError,
     },
     /// The backend staged something else.
-    #[error("{wanted} was to be staged, but {staged} is")]
+    #[error("{desired} was to be staged, but {staged} is")]
     WrongImage {
         /// What was asked for.
-        wanted: ImageRef,
+        desired: ImageRef,
         /// What is staged.
         staged: String,
     },
@@ -64,7 +64,7 @@ pub enum ApplyError {
     /// The backend took too long.
     #[error(
         "failed to update OS to {object}: it {} {} s; the last that was told is: {last}{}",
-        .limit.words(), .after.as_secs(),
+        .limit.as_str(), .after.as_secs(),
         if *.ended { "" } else { "; what was begun can't be ended either" }
     )]
     Late {

@@ -49,8 +49,8 @@ pub(super) fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> R
     let changes: Vec<Change<'_>> = outcomes.iter().map(|(path, outcome)| change(path, outcome)).collect();
     let run =
         intent.originals().save(&host.root, &changes, None).map_err(ApplyError::originals("the files"))?;
-    host.points.hit("originals-saved");
-    let done = durable::apply_changes(&host.root, &changes, run, &host.points);
+    host.fail_points.hit("originals-saved");
+    let done = durable::apply_changes(&host.root, &changes, run, &host.fail_points);
     done.map(|_| ()).map_err(ApplyError::host("the files"))
 }
 

@@ -30,12 +30,12 @@ pub async fn apply(
     host: &Host,
     progress: &dyn Fn(OsProgress),
 ) -> Result<(), ApplyError> {
-    host.points.hit("begin");
+    host.fail_points.hit("begin");
     let done = match intent.work() {
         Work::Apply { batch, steps } => apply_batch(intent, host, batch, steps, progress).await,
         Work::Undo { undo, steps } => undo::apply_batch(intent, host, undo, steps).await,
     };
-    host.points.hit("end");
+    host.fail_points.hit("end");
     done
 }
 
@@ -54,11 +54,11 @@ async fn apply_batch(
         Batch::Links => together(numbers, steps, "", units::apply_batch(intent, host, steps)).await,
         Batch::Services => {
             for (index, step) in steps.iter().enumerate() {
-                let place = Place::of(numbers, index, steps);
+                let place = Place::new(numbers, index, steps);
                 // A service may take minutes to restart: each begun is a sign of progress.
                 progress(OsProgress { text: step.op.target(), percent: None });
                 run_step(step, place, services::apply_batch(host, step)).await?;
-                host.points.hit("service");
+                host.fail_points.hit("service");
             }
             Ok(())
         }
@@ -78,7 +78,7 @@ struct Place {
 }
 
 impl Place {
-    fn of(Numbers { before, of }: Numbers, index: usize, steps: &[Step]) -> Self {
+    fn new(Numbers { before, of }: Numbers, index: usize, steps: &[Step]) -> Self {
         Self { number: before + index + 1, of, each: steps.len() <= TOLD_EACH }
     }
 }
@@ -97,7 +97,7 @@ async fn together(
     prefix: &str,
     work: impl Future<Output = Result<(), ApplyError>>,
 ) -> Result<(), ApplyError> {
-    let places = || steps.iter().enumerate().map(|(index, step)| (step, Place::of(numbers, index, steps)));
+    let places = || steps.iter().enumerate().map(|(index, step)| (step, Place::new(numbers, index, steps)));
     for (step, place) in places() {
         started(step, place, prefix);
     }
@@ -130,7 +130,7 @@ async fn run_step(
 }
 
 fn started(step: &Step, Place { number, of, each }: Place, prefix: &str) {
-    let (op, on) = (step.op.word(), step.op.target());
+    let (op, on) = (step.op.as_str(), step.op.target());
     told!(
         each,
         MESSAGE_ID = message::STEP_STARTED,
@@ -144,7 +144,7 @@ fn started(step: &Step, Place { number, of, each }: Place, prefix: &str) {
 
 fn ended(step: &Step, place: Place, prefix: &str, since: Instant, error: Option<&ApplyError>) {
     let Place { number, of, each } = place;
-    let (op, on) = (step.op.word(), step.op.target());
+    let (op, on) = (step.op.as_str(), step.op.target());
     let micros = micros(since);
     match error {
         None => told!(

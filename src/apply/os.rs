@@ -34,7 +34,7 @@ pub(super) async fn apply_batch(
             Op::LinkPullSecret { .. } => {
                 let found = credentials(host, to).map_err(ApplyError::host(step.to_string()))?;
                 request.credentials = found.map(|found| found.json);
-                host.points.hit("pull-secret");
+                host.fail_points.hit("pull-secret");
             }
             Op::StageOs { image } => request.image = Some(image.clone()),
             Op::SetKargs { delete, append } => {
@@ -82,7 +82,7 @@ pub(super) async fn apply_batch(
 fn credentials(host: &Host, to: &HostSpec) -> Result<Option<Credentials>, HostError> {
     let Some(place) = host.os.auth_file() else { return Ok(None) };
     let found = Credentials::pick(&host.root, to, place)?;
-    found.iter().try_for_each(|found| found.link(&host.root, place, &host.points))?;
+    found.iter().try_for_each(|found| found.link(&host.root, place, &host.fail_points))?;
     Ok(found)
 }
 
@@ -105,13 +105,13 @@ async fn stage(
             return Err(late.left(matches!(abandoned, Ok(Ok(())))));
         }
     };
-    host.points.hit("os-staged");
-    let Some(wanted) = &request.image else { return Ok(()) };
+    host.fail_points.hit("os-staged");
+    let Some(desired) = &request.image else { return Ok(()) };
     match staged.image {
-        Some(image) if image.digest() == wanted.digest() => Ok(()),
+        Some(image) if image.digest() == desired.digest() => Ok(()),
         other => {
             let staged = other.map_or(staged.deployment, |image| image.to_string());
-            Err(ApplyError::WrongImage { wanted: wanted.clone(), staged })
+            Err(ApplyError::WrongImage { desired: desired.clone(), staged })
         }
     }
 }

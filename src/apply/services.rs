@@ -37,7 +37,7 @@ pub(super) async fn apply_batch(host: &Host, step: &Step) -> Result<(), ApplyErr
     match asked.map_err(ApplyError::host(step.to_string()))? {
         ServiceOutcome::Done => {}
         ServiceOutcome::NoSystemd => {
-            tracing::info!(op = step.op.word(), "Skipped {step}: no systemd runs for this root");
+            tracing::info!(op = step.op.as_str(), "Skipped {step}: no systemd runs for this root");
         }
     }
     Ok(())

@@ -36,9 +36,9 @@ pub(super) async fn apply_batch(
             for (index, step) in steps.iter().enumerate() {
                 // The files are back, which matters most; a service that fails now also failed on the way, and its
                 // error is in the log.
-                let place = Place::of(intent.numbers(), index, steps);
+                let place = Place::new(intent.numbers(), index, steps);
                 drop(run_step(step, place, services::apply_batch(host, step)).await);
-                host.points.hit("service");
+                host.fail_points.hit("service");
             }
             Ok(())
         }
@@ -62,11 +62,11 @@ fn put_back(intent: &Intent<'_>, host: &Host) -> Result<(), ApplyError> {
             Some(obstacle) => super::left_as_it_is(change.path(), &obstacle),
         }
     }
-    durable::apply_changes(&host.root, &changes, Attempt::Again, &host.points).map_err(failed())?;
+    durable::apply_changes(&host.root, &changes, Attempt::Again, &host.fail_points).map_err(failed())?;
     if let Some(hash) = &preimages.password
         && accounts::password(&host.root, CORE).map_err(failed())?.is_some()
     {
-        accounts::set_password(&host.root, CORE, hash, Attempt::Again, &host.points).map_err(failed())?;
+        accounts::set_password(&host.root, CORE, hash, Attempt::Again, &host.fail_points).map_err(failed())?;
     }
     refused.map_or(Ok(()), |obstacle| Err(failed()(obstacle)))
 }

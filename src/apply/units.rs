@@ -15,31 +15,31 @@ pub(super) async fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]
     let failed = || ApplyError::host("the links of units");
     let originals = || ApplyError::originals("the links of units");
     let mut links = UnitLinks::load(&host.root).map_err(failed())?;
-    let mut wanted = Vec::new();
+    let mut desired = Vec::new();
     for step in steps {
         let (verb, unit) = verb(step).ok_or_else(|| super::files::not_in(step, intent.to()))?;
-        wanted.push((verb, unit, step));
+        desired.push((verb, unit, step));
     }
-    wanted.sort_by_key(|(verb, unit, _)| (*verb, links.is_preset(unit)));
-    for (verb, unit, step) in wanted {
+    desired.sort_by_key(|(verb, unit, _)| (*verb, links.is_preset(unit)));
+    for (verb, unit, step) in desired {
         links.make(verb, unit).map_err(ApplyError::host(step.to_string()))?;
     }
     let earlier = intent.originals().load(&host.root).map_err(originals())?;
     let earlier: Vec<String> = earlier.into_iter().flat_map(|all| all.paths).map(|one| one.path).collect();
     let changes = links.changes(&earlier);
     let run = intent.originals().save(&host.root, &changes, None).map_err(originals())?;
-    host.points.hit("originals-saved");
+    host.fail_points.hit("originals-saved");
     match host.systemd.make_links(links.calls()).await.map_err(failed())? {
         ServiceOutcome::NoSystemd => {
-            durable::apply_changes(&host.root, &changes, run, &host.points).map_err(failed())?;
+            durable::apply_changes(&host.root, &changes, run, &host.fail_points).map_err(failed())?;
         }
         ServiceOutcome::Done => {
-            host.points.hit("links-made");
+            host.fail_points.hit("links-made");
             let after = UnitLinks::load(&host.root).map_err(failed())?;
             let settled = links.settled(&after, &earlier);
             intent.originals().add(&host.root, settled.unforeseen).map_err(originals())?;
             let run = durable::Attempt::Again;
-            durable::apply_changes(&host.root, &settled.changes, run, &host.points).map_err(failed())?;
+            durable::apply_changes(&host.root, &settled.changes, run, &host.fail_points).map_err(failed())?;
             // systemd makes and removes directories of links in it.
             durable::sync_directory(&host.root, UNIT_DIR).map_err(failed())?;
         }

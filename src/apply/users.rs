@@ -51,7 +51,7 @@ pub(super) fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> R
     if !changes.is_empty() {
         // Before the originals are saved: what is moved aside here is not what a write would replace.
         keys::prepare(&host.root, user.home.trim_end_matches('/'), user).map_err(failed())?;
-        host.points.hit("keys-directory");
+        host.fail_points.hit("keys-directory");
     }
     let found = match password {
         Some(_) => accounts::password(&host.root, CORE).map_err(failed())?,
@@ -59,7 +59,7 @@ pub(super) fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> R
     };
     let saved = intent.originals().save(&host.root, &changes, found.as_ref());
     let run = saved.map_err(ApplyError::originals("the account core"))?;
-    host.points.hit("originals-saved");
+    host.fail_points.hit("originals-saved");
     apply_changes(host, &changes, password.as_ref(), run).map_err(failed())
 }
 
@@ -70,10 +70,10 @@ fn apply_changes(
     run: durable::Attempt,
 ) -> Result<(), HostError> {
     if !changes.is_empty() {
-        durable::apply_changes(&host.root, changes, run, &host.points)?;
+        durable::apply_changes(&host.root, changes, run, &host.fail_points)?;
     }
     match password {
-        Some(hash) => accounts::set_password(&host.root, CORE, hash, run, &host.points),
+        Some(hash) => accounts::set_password(&host.root, CORE, hash, run, &host.fail_points),
         None => Ok(()),
     }
 }

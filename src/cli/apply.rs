@@ -7,14 +7,14 @@ use super::output::print;
 use super::settings::SettingsFlags;
 use super::telemetry::telemetry;
 use super::{CliError, input, last_report};
-use crate::agent::{Agent, End, Reboots, Reread, Stop, Until};
+use crate::agent::{Agent, ExitReason, ProcessSignals, Reboots, RunMode, SettingsLoader};
 use crate::control::ControlPlane;
 use crate::control::oneshot::OneShot;
-use crate::decide::ended::{Attempt, Ended, ended};
+use crate::decide::ended::{Attempt, RunResult, ended};
 use crate::host::machine_name;
 use crate::journal::Journal;
 use crate::model::Target;
-use crate::settings::Settings;
+use crate::settings::Environment;
 use crate::telemetry::LastReport;
 use crate::telemetry::log::{self, Format};
 
@@ -47,29 +47,30 @@ pub(super) struct Arguments {
 }
 
 /// Carries the plan out.
-pub(super) fn run(arguments: &Arguments, settings: &Settings) -> Result<u8, CliError> {
+pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8, CliError> {
     if !arguments.yes {
         confirm(arguments)?;
     }
-    log::start(if settings.journal { Format::Journal } else { Format::Text });
+    log::start(if environment.journal { Format::Journal } else { Format::Text });
     let image = input::image(arguments.to_image.as_deref())?;
     let machine_config = input::machine_config(&arguments.to)?;
     let target = Target { config: machine_config.name().clone(), image: image.clone() };
     let control = OneShot::new(machine_config, image, input::policy(arguments.policy.as_deref())?);
     let reboots = if arguments.no_reboot { Reboots::Left } else { Reboots::Asked };
     runtime()?.block_on(async {
-        let points = settings.points.clone();
-        let host = arguments.host.open(arguments.reboot_by, points.clone())?;
-        let journal = Journal::open(host.root.clone(), points.clone())?;
+        let fail_points = environment.fail_points.clone();
+        let host = arguments.host.open(arguments.reboot_by, fail_points.clone())?;
+        let journal = Journal::open(host.root.clone(), fail_points.clone())?;
         last_report::mark_stopped(&host.root);
-        let telemetry = telemetry(settings, &host, Vec::new(), LastReport::default())?;
+        let telemetry = telemetry(environment, &host, Vec::new(), LastReport::default())?;
         let node_settings = arguments.node_settings.open()?.read(&host.root)?;
-        let settings = Reread::new(move || Ok(node_settings.clone()));
-        let mut agent = Agent::new(host, journal, control, telemetry, Stop::never(), &machine_name())
-            .with(Until::Settled, reboots)
-            .governed(settings);
+        let settings = SettingsLoader::new(move || Ok(node_settings.clone()));
+        let mut agent =
+            Agent::new(host, journal, control, telemetry, ProcessSignals::never(), &machine_name())
+                .with(RunMode::OneShot, reboots)
+                .with_settings(settings);
         let end = Box::pin(agent.run()).await?;
-        if let Some(count) = points.counted() {
+        if let Some(count) = fail_points.counted() {
             print(&format!("fail points: {count}"))?;
         }
         conclude(&agent, end, &target, reboots)
@@ -79,7 +80,7 @@ pub(super) fn run(arguments: &Arguments, settings: &Settings) -> Result<u8, CliE
 /// Tells how it ended, and returns the exit code.
 fn conclude<C: ControlPlane>(
     agent: &Agent<C>,
-    end: End,
+    end: ExitReason,
     target: &Target,
     reboots: Reboots,
 ) -> Result<u8, CliError> {
@@ -89,39 +90,39 @@ fn conclude<C: ControlPlane>(
         reboots,
         target,
         record: journal.record(),
-        committed: journal.committed(),
+        current: journal.current(),
         fault: health.fault.as_ref(),
         drift: &health.drift,
     };
     let failed = |why: &str| drop(writeln!(std::io::stderr(), "error: {why}"));
     match ended(&run) {
-        Ended::Done => print(&format!("the host is as {} says", target.config))?,
-        Ended::RebootLeft => print(
+        RunResult::Done => print(&format!("the host is as {} says", target.config))?,
+        RunResult::RebootLeft => print(
             "applied; the node has to reboot: `systemctl reboot`, then the same `apply` again verifies it",
         )?,
-        Ended::GoesDown => {
+        RunResult::GoesDown => {
             print("applied; the node is going down, and the next `apply`, or the daemon, verifies it")?;
         }
-        Ended::GoesBack => {
+        RunResult::GoesBack => {
             print(
                 "not healthy; `systemctl reboot` goes back to the deployment before, the next `apply` undoes the rest",
             )?;
             return Ok(4);
         }
-        Ended::RebootPlayed => return Ok(super::host::REBOOT_WANTED),
-        Ended::Failed(fault) => {
+        RunResult::RebootPlayed => return Ok(super::host::REBOOT_WANTED),
+        RunResult::Failed(fault) => {
             failed(&format!("{}\nNext: {}", fault.message, fault.next));
             return Ok(fault.class.exit_code());
         }
-        Ended::Waits(what) => {
+        RunResult::Waits(what) => {
             failed(&format!("it waits for {what}. The next `apply` goes on"));
             return Ok(4);
         }
-        Ended::Unfinished => {
+        RunResult::Unfinished => {
             failed(&format!("the host is not as {} says yet. The next `apply` goes on", target.config));
             return Ok(4);
         }
-        Ended::Differs(difference) => {
+        RunResult::Differs(difference) => {
             failed(&format!("the host is not as {} says: {difference}", target.config));
             return Ok(4);
         }

@@ -11,7 +11,7 @@ use super::last_report::{self, Follows};
 use super::output::Output;
 use super::settings::{SettingsFile, SettingsFlags};
 use super::telemetry::{ListenFlags, telemetry};
-use crate::agent::{Agent, End, Stop};
+use crate::agent::{Agent, ExitReason, ProcessSignals};
 use crate::control::directory::Directory;
 use crate::control::kube::{Cluster, DrainBy, Identity};
 use crate::control::{ControlError, ControlPlane};
@@ -19,7 +19,7 @@ use crate::host::{ContainerHandles, Host, Root, machine_name};
 use crate::journal::Journal;
 use crate::model::message;
 use crate::model::text::chain;
-use crate::settings::Settings;
+use crate::settings::Environment;
 use crate::telemetry::listen::Reviewer;
 use crate::telemetry::log::{self, Format};
 use crate::telemetry::metrics::Reading;
@@ -78,20 +78,20 @@ enum Source {
 }
 
 /// Runs the agent until it is stopped.
-pub(super) fn run(arguments: &Arguments, settings: &Settings) -> Result<u8, CliError> {
+pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8, CliError> {
     log::start(match arguments.log_format {
         Output::Json => Format::Json,
-        Output::Text if settings.journal => Format::Journal,
+        Output::Text if environment.journal => Format::Journal,
         Output::Text => Format::Text,
     });
     runtime()?.block_on(async {
-        let (source, node) = named(source(arguments, settings)?, arguments, settings);
+        let (source, node) = named(source(arguments, environment)?, arguments, environment);
         // Opened before: the certificate of the listener is a file of the container.
         let own = Root::open(Path::new("/"))?;
         let node_settings = arguments.node_settings.open()?;
         let entered = arguments.root_mount.as_deref().map(enter).transpose()?.unwrap_or_default();
-        let host = arguments.host.open_entered(arguments.reboot_by, settings.points.clone(), entered)?;
-        let setting = Setting { arguments, settings, node_settings: &node_settings, node: &node, own: &own };
+        let host = arguments.host.open_entered(arguments.reboot_by, environment.fail_points.clone(), entered)?;
+        let setting = Setting { arguments, environment, node_settings: &node_settings, node: &node, own: &own };
         match source {
             Source::Directory(path) => {
                 let control = Directory::open(&path)?;
@@ -106,8 +106,8 @@ pub(super) fn run(arguments: &Arguments, settings: &Settings) -> Result<u8, CliE
                 let renamed = known.renamed();
                 let cluster = Cluster::start(identity, &node, host.root.clone(), drain_by)?;
                 let readings = super::telemetry::of_link(&cluster.traffic());
-                let judge = Box::new(super::telemetry::Judge(cluster.reviews()));
-                let follow = Box::pin(setting.follow(host, cluster, readings, Some(judge)));
+                let authorizer = Box::new(super::telemetry::ClusterAuthorizer(cluster.reviews()));
+                let follow = Box::pin(setting.follow(host, cluster, readings, Some(authorizer)));
                 tokio::select! {
                     ended = follow => ended,
                     // Whatever was under way goes on from its record, as after a kill.
@@ -125,7 +125,7 @@ pub(super) fn run(arguments: &Arguments, settings: &Settings) -> Result<u8, CliE
 #[derive(Clone, Copy)]
 struct Setting<'a> {
     arguments: &'a Arguments,
-    settings: &'a Settings,
+    environment: &'a Environment,
     node_settings: &'a SettingsFile,
     node: &'a str,
     /// The file system that the process was started in.
@@ -141,20 +141,22 @@ impl Setting<'_> {
         readings: Vec<Reading>,
         reviewer: Option<Box<dyn Reviewer>>,
     ) -> Result<u8, CliError> {
-        let journal = Journal::open(host.root.clone(), self.settings.points.clone())?;
-        let stop = Stop::signals().map_err(|source| CliError::Setup { what: "register signals", source })?;
-        let reread = self.node_settings.reread(&host.root);
+        let journal = Journal::open(host.root.clone(), self.environment.fail_points.clone())?;
+        let stop = ProcessSignals::register()
+            .map_err(|source| CliError::Setup { what: "register signals", source })?;
+        let settings_loader = self.node_settings.settings_loader(&host.root);
         last_report::mark_stopped(&host.root);
         let last = last_report::keeper(&host.root, &follows(self.arguments));
-        let telemetry = telemetry(self.settings, &host, readings, last)?;
+        let telemetry = telemetry(self.environment, &host, readings, last)?;
         self.arguments.listen.serve(&telemetry, reviewer, self.own.clone()).await?;
         let root = host.root.clone();
-        let mut agent = Agent::new(host, journal, control, telemetry, stop, self.node).governed(reread);
+        let mut agent =
+            Agent::new(host, journal, control, telemetry, stop, self.node).with_settings(settings_loader);
         let end = agent.run().await?;
         last_report::mark_stopped(&root);
         match end {
-            End::Stopped | End::Settled => Ok(0),
-            End::Reboot => Ok(super::host::REBOOT_WANTED),
+            ExitReason::Stopped | ExitReason::Settled => Ok(0),
+            ExitReason::Reboot => Ok(super::host::REBOOT_WANTED),
         }
     }
 }
@@ -179,14 +181,14 @@ fn follows(arguments: &Arguments) -> Follows {
     }
 }
 
-fn source(arguments: &Arguments, settings: &Settings) -> Result<Source, CliError> {
+fn source(arguments: &Arguments, environment: &Environment) -> Result<Source, CliError> {
     if let Some(path) = &arguments.directory {
         return Ok(Source::Directory(path.clone()));
     }
     if let Some(path) = &arguments.kubeconfig {
         return Ok(Source::Cluster(Identity::kubeconfig(path).map_err(ControlError::from)?));
     }
-    let mounted = match &settings.kubernetes {
+    let mounted = match &environment.kubernetes {
         Some((host, port)) => Identity::service_account(host, port).map_err(ControlError::from)?,
         None => None,
     };
@@ -199,8 +201,8 @@ fn source(arguments: &Arguments, settings: &Settings) -> Result<Source, CliError
 
 /// Returns the node's name beside the source. An access that can't be read yet is told and tried again by the agent, and
 /// what is to be done on this host does not wait for it: the machine's name serves until then.
-fn named(source: Source, arguments: &Arguments, settings: &Settings) -> (Source, String) {
-    let said = arguments.node_name.clone().or_else(|| settings.node_name.clone());
+fn named(source: Source, arguments: &Arguments, environment: &Environment) -> (Source, String) {
+    let said = arguments.node_name.clone().or_else(|| environment.node_name.clone());
     match (said, source) {
         (Some(name), source) => (source, name),
         (None, Source::Directory(path)) => (Source::Directory(path), machine_name()),

@@ -8,7 +8,7 @@ use crate::model::text::chain;
 use crate::model::{FaultClass, ModelError};
 use crate::observe::ObserveError;
 use crate::plan::Irreconcilable;
-use crate::settings::SettingsError;
+use crate::settings::EnvironmentError;
 
 /// Added to the exit codes of the daemon: systemd shows 2 to 7 with the names that LSB gives them, `4/NOPERMISSION`.
 const OF_DAEMON: u8 = 100;
@@ -21,14 +21,14 @@ pub enum CliError {
     Usage(String),
     /// The environment does not make sense.
     #[error(transparent)]
-    Settings(#[from] SettingsError),
+    Environment(#[from] EnvironmentError),
     /// The loop ended with an error.
     #[error(transparent)]
     Agent(#[from] AgentError),
     /// An input is not valid.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// The wanted config can't be reached.
+    /// The desired config can't be reached.
     #[error(transparent)]
     Irreconcilable(#[from] Irreconcilable),
     /// The host could not be looked at.
@@ -71,7 +71,7 @@ impl CliError {
     /// Returns the exit code of `interfaces.md`.
     pub(super) fn exit_code(&self) -> u8 {
         match self {
-            Self::Usage(_) | Self::Settings(_) | Self::Input { .. } => 2,
+            Self::Usage(_) | Self::Environment(_) | Self::Input { .. } => 2,
             Self::Irreconcilable(_) => FaultClass::Unreconcilable.exit_code(),
             Self::Agent(error) => error.class().exit_code(),
             Self::Journal(error) => error.class().exit_code(),
@@ -97,7 +97,7 @@ impl CliError {
             | Self::Journal(JournalError::Host(error))
             | Self::Observe(ObserveError::Host { source: error, .. }) => error.is_denied(),
             Self::Usage(_)
-            | Self::Settings(_)
+            | Self::Environment(_)
             | Self::Agent(_)
             | Self::Model(_)
             | Self::Irreconcilable(_)
@@ -114,7 +114,7 @@ impl CliError {
     /// Returns a bounded word.
     pub(super) fn reason(&self) -> &'static str {
         match self {
-            Self::Usage(_) | Self::Settings(_) | Self::Input { .. } => "InvalidArguments",
+            Self::Usage(_) | Self::Environment(_) | Self::Input { .. } => "InvalidArguments",
             Self::Agent(error) => error.reason(),
             Self::Model(error) => error.reason(),
             Self::Irreconcilable(_) => "FailedToReconcile",
@@ -149,7 +149,7 @@ impl CliError {
             Self::Input { .. } => Some("Name a file that can be read.".to_owned()),
             // These name the next step themselves.
             Self::Usage(_)
-            | Self::Settings(_)
+            | Self::Environment(_)
             | Self::Irreconcilable(_)
             | Self::Output(_)
             | Self::Setup { .. }

@@ -44,7 +44,7 @@ fn text(entries: &[Entry]) -> String {
         let took: u64 = entry.durations.values().sum();
         let took = Duration::from_micros(took).as_secs_f64();
         let Entry { started, to, steps, reboots, .. } = entry;
-        let outcome = entry.outcome.word();
+        let outcome = entry.outcome.as_str();
         let attempts =
             if entry.attempts == 1 { String::new() } else { format!(", {} attempts", entry.attempts) };
         let held = if entry.held { ", held" } else { "" };

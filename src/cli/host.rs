@@ -71,34 +71,34 @@ pub(super) struct HostFlags {
 
 impl HostFlags {
     /// Opens the host.
-    pub(super) fn open(&self, reboot_by: RebootBy, points: FailPoints) -> Result<Host, CliError> {
-        self.open_entered(reboot_by, points, ContainerHandles::default())
+    pub(super) fn open(&self, reboot_by: RebootBy, fail_points: FailPoints) -> Result<Host, CliError> {
+        self.open_entered(reboot_by, fail_points, ContainerHandles::default())
     }
 
     /// Opens the host that this process may have entered.
     pub(super) fn open_entered(
         &self,
         reboot_by: RebootBy,
-        points: FailPoints,
+        fail_points: FailPoints,
         entered: ContainerHandles,
     ) -> Result<Host, CliError> {
-        let root = Root::open(&self.root)?.with_points(&points).with_entered(entered.clone());
+        let root = Root::open(&self.root)?.with_fail_points(&fail_points).with_entered(entered.clone());
         let power: Box<dyn Power> = match reboot_by {
             RebootBy::Logind => Box::new(Logind::new(&root)),
             RebootBy::Supervisor => Box::new(Supervised::new(&root)),
         };
-        let choice = Choice::of(&root, self.os_backend.asked())?;
-        let systemd = Systemd::of(&root)?;
+        let choice = Choice::detect(&root, self.os_backend.asked())?;
+        let systemd = Systemd::detect(&root)?;
         Ok(Host {
             os: backend(choice.kind, &root, &systemd, Worker::new(&self.root, entered)),
-            os_because: choice.because,
+            backend_reason: choice.because,
             limits: OsLimits::default(),
             soft_reboot: SoftReboot::default(),
             spent: std::time::Duration::ZERO,
             systemd,
             clock: Clock::system(),
             power,
-            points,
+            fail_points,
             root,
         })
     }

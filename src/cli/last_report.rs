@@ -79,7 +79,7 @@ pub(super) fn mark_stopped(root: &Root) {
 
 /// A crash test counts the writes of an update, not these.
 fn quiet(root: &Root) -> Root {
-    root.clone().with_points(&FailPoints::off())
+    root.clone().with_fail_points(&FailPoints::off())
 }
 
 fn write(root: &Root, left: &Left) -> Result<(), HostError> {

@@ -22,7 +22,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::model::message;
-use crate::settings::Settings;
+use crate::settings::Environment;
 use crate::telemetry::log::{self, Format};
 pub use error::CliError;
 
@@ -74,12 +74,12 @@ pub fn main() -> ExitCode {
     };
     let is_daemon = matches!(arguments.verb, Verb::Daemon(_));
     let outcome =
-        Settings::read().map_err(CliError::from).and_then(|settings| run(arguments.verb, &settings));
+        Environment::read().map_err(CliError::from).and_then(|environment| run(arguments.verb, &environment));
     match outcome {
         Ok(code) => ExitCode::from(code),
         Err(error) if is_daemon => {
             // Where the log has started already this changes nothing.
-            log::start(if Settings::under_journal() { Format::Journal } else { Format::Text });
+            log::start(if Environment::under_journal() { Format::Journal } else { Format::Text });
             log_end(&error);
             ExitCode::from(error.daemon_exit_code())
         }
@@ -97,7 +97,7 @@ fn log_end(error: &CliError) {
 
 /// Prints the help, or what is wrong with the command line: with its priority where standard error is the journal.
 fn unparsed(error: &clap::Error) -> ExitCode {
-    if error.use_stderr() && Settings::under_journal() {
+    if error.use_stderr() && Environment::under_journal() {
         log::start(Format::Journal);
         let text = error.to_string();
         let text = text.trim_end().strip_prefix("error: ").unwrap_or(&text).trim_end();
@@ -109,16 +109,16 @@ fn unparsed(error: &clap::Error) -> ExitCode {
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }
 
-fn run(verb: Verb, settings: &Settings) -> Result<u8, CliError> {
+fn run(verb: Verb, environment: &Environment) -> Result<u8, CliError> {
     crate::host::limits::raise_open_files();
     match verb {
-        Verb::Daemon(arguments) => daemon::run(&arguments, settings),
+        Verb::Daemon(arguments) => daemon::run(&arguments, environment),
         Verb::Plan(arguments) => plan::run(&arguments),
-        Verb::Apply(arguments) => apply::run(&arguments, settings),
+        Verb::Apply(arguments) => apply::run(&arguments, environment),
         Verb::Verify(arguments) => verify::run(&arguments),
         Verb::Status(arguments) => status::run(&arguments),
         Verb::History(arguments) => history::run(&arguments),
         #[cfg(feature = "backend-ostree")]
-        Verb::Sandbox(arguments) => sandbox::run(&arguments, settings),
+        Verb::Sandbox(arguments) => sandbox::run(&arguments, environment),
     }
 }

@@ -78,7 +78,7 @@ async fn decide(arguments: &Arguments) -> Result<Decided, CliError> {
         (None, Some(directory)) => directory.policy().await?,
         (path, _) => input::policy(path.as_deref())?,
     };
-    let to = wanted(arguments, control.as_mut()).await?;
+    let to = desired(arguments, control.as_mut()).await?;
     let (from, mut facts) = if arguments.from == "current" {
         looked_at(arguments, &to).await?
     } else {
@@ -107,7 +107,7 @@ fn directory(arguments: &Arguments) -> Result<Option<PathBuf>, CliError> {
     }))
 }
 
-async fn wanted(arguments: &Arguments, control: Option<&mut Directory>) -> Result<HostSpec, CliError> {
+async fn desired(arguments: &Arguments, control: Option<&mut Directory>) -> Result<HostSpec, CliError> {
     let image = input::image(arguments.to_image.as_deref())?;
     if arguments.to != "desired" {
         return Ok(input::machine_config(&arguments.to)?.spec(image)?);
@@ -115,7 +115,7 @@ async fn wanted(arguments: &Arguments, control: Option<&mut Directory>) -> Resul
     let usage = |text: &str| CliError::Usage(format!("--to desired: {text}"));
     let control = control.ok_or_else(|| usage("no agent of this host follows a directory; name one with --directory DIR, or a file with --to FILE"))?;
     let none = "the directory has no target.yaml; write one, or name a file with --to";
-    let target = control.wanted().await?.ok_or_else(|| usage(none))?;
+    let target = control.desired().await?.ok_or_else(|| usage(none))?;
     let machine_config = control.machine_config(&target.config).await?;
     Ok(machine_config.spec(image.or(target.image))?)
 }

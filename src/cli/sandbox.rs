@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use super::CliError;
 use super::host::runtime;
-use crate::sandbox::story::{Style, play};
+use crate::sandbox::demo::{Style, play};
 use crate::sandbox::{SandboxError, scratch};
-use crate::settings::Settings;
+use crate::settings::Environment;
 
 /// Flags of `sandbox`.
 #[derive(Debug, clap::Args)]
@@ -23,10 +23,10 @@ pub(super) struct Arguments {
 }
 
 /// Plays the story; 0 only when every check held.
-pub(super) fn run(arguments: &Arguments, settings: &Settings) -> Result<u8, CliError> {
+pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8, CliError> {
     let told = |error: SandboxError| CliError::Sandbox(crate::model::text::chain(&error));
     let style =
-        if settings.plain || !std::io::stdout().is_terminal() { Style::Plain } else { Style::Terminal };
+        if environment.plain || !std::io::stdout().is_terminal() { Style::Plain } else { Style::Terminal };
     let agent =
         std::env::current_exe().map_err(|source| CliError::Setup { what: "find the agent", source })?;
     let (directory, made) = scratch(arguments.directory.as_deref()).map_err(told)?;

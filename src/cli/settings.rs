@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::CliError;
-use crate::agent::Reread;
+use crate::agent::SettingsLoader;
 use crate::host::Root;
 use crate::model::NodeSettings;
 use crate::settings::file::{self, FileError, PLACE};
@@ -52,10 +52,10 @@ impl SettingsFile {
     }
 
     /// Returns what reads them, for an agent that is asked to do so again.
-    pub(super) fn reread(&self, root: &Root) -> Reread {
+    pub(super) fn settings_loader(&self, root: &Root) -> SettingsLoader {
         let read = self.reader(root);
-        Reread::new(move || {
-            read().map_err(|error| Fault::of(error.class(), error.reason(), &error, &error.next()))
+        SettingsLoader::new(move || {
+            read().map_err(|error| Fault::from_error(error.class(), error.reason(), &error, &error.next()))
         })
     }
 

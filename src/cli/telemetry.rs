@@ -13,7 +13,7 @@ use crate::control::kube::{Access, Reviews, Traffic};
 use crate::host::Host;
 use crate::host::meter::{Meter, resident};
 use crate::host::root::Root;
-use crate::settings::Settings;
+use crate::settings::Environment;
 use crate::telemetry::listen::{Guard, ListenError, Listener, Review, Reviewer};
 use crate::telemetry::metrics::{HostLabels, Kind, Metrics, Reading};
 use crate::telemetry::notify::Notify;
@@ -94,7 +94,7 @@ fn source(own: Root, chain: PathBuf, key: PathBuf) -> crate::telemetry::listen::
 
 /// Returns what a running agent tells, beside what `readings` know of the control plane.
 pub(super) fn telemetry(
-    settings: &Settings,
+    environment: &Environment,
     host: &Host,
     readings: Vec<Reading>,
     last: LastReport,
@@ -105,7 +105,7 @@ pub(super) fn telemetry(
     let mut all = of_process(host.root.meter());
     all.extend(readings);
     Ok(Telemetry {
-        notify: Notify::new(settings.notify.clone(), settings.watchdog),
+        notify: Notify::new(environment.notify.clone(), environment.watchdog),
         metrics: Metrics::new(labels, all),
         readiness: Readiness::default(),
         last,
@@ -113,9 +113,9 @@ pub(super) fn telemetry(
 }
 
 /// Asks the cluster who may read.
-pub(super) struct Judge(pub(super) Reviews);
+pub(super) struct ClusterAuthorizer(pub(super) Reviews);
 
-impl Reviewer for Judge {
+impl Reviewer for ClusterAuthorizer {
     fn review<'a>(
         &'a self,
         token: &'a str,

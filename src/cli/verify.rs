@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::host::{HostFlags, runtime};
 use super::output::{Output, print, print_json};
 use super::{CliError, input};
-use crate::agent::drift::with_diffs;
+use crate::agent::drift::add_diffs;
 use crate::host::Host;
 use crate::journal::state;
 use crate::journal::stored::{Stored, load_record};
@@ -55,7 +55,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, CliError> {
             print_json(&Verified { schema_version: 1, config: spec.name.as_str(), differences: &found })?;
         }
         Output::Text => {
-            with_diffs(&host.root, &spec, &seen, &mut found);
+            add_diffs(&host.root, &spec, &seen, &mut found);
             print(&text(&spec, &found))?;
         }
     }

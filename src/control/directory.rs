@@ -20,7 +20,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::{ControlError, ControlPlane, Drained, Released};
+use super::{ControlError, ControlPlane, DrainStatus, UncordonStatus};
 use crate::host::HostError;
 use crate::host::root::Root;
 use crate::host::watch::{Watch, WatchSet};
@@ -64,7 +64,7 @@ impl Directory {
         if !root.exists(&path)? {
             return Err(failed(ErrorKind::NotFound.into()).into());
         }
-        let watch = Watch::of(&root, watched(&root, &path)?)?;
+        let watch = Watch::from_set(&root, watched(&root, &path)?)?;
         Ok(Self { root, path, watch, published: None })
     }
 
@@ -152,8 +152,8 @@ impl ControlPlane for Directory {
     async fn changed(&mut self) -> Result<(), ControlError> {
         self.watch.changed().await?;
         let now = watched(&self.root, &self.path)?;
-        if now != *self.watch.wanted() {
-            self.watch = Watch::of(&self.root, now)?;
+        if now != *self.watch.watch_set() {
+            self.watch = Watch::from_set(&self.root, now)?;
         }
         // Another directory may stand there, without the report.
         if !self.root.exists(&self.document("/report.json"))? {
@@ -167,7 +167,7 @@ impl ControlPlane for Directory {
         true
     }
 
-    async fn wanted(&mut self) -> Result<Option<Target>, ControlError> {
+    async fn desired(&mut self) -> Result<Option<Target>, ControlError> {
         self.read_target()
     }
 
@@ -179,19 +179,19 @@ impl ControlPlane for Directory {
         self.read_policy()
     }
 
-    fn drains(&self) -> bool {
+    fn can_drain(&self) -> bool {
         false
     }
 
-    async fn drain(&mut self, _target: &Target) -> Result<Drained, ControlError> {
-        Ok(Drained::NotAsked)
+    async fn drain(&mut self, _target: &Target) -> Result<DrainStatus, ControlError> {
+        Ok(DrainStatus::NotAsked)
     }
 
-    async fn release(&mut self, _committed: &Target) -> Result<Released, ControlError> {
-        Ok(Released::Yes)
+    async fn uncordon(&mut self, _committed: &Target) -> Result<UncordonStatus, ControlError> {
+        Ok(UncordonStatus::Yes)
     }
 
-    async fn tell(&mut self, _event: &Event) {}
+    async fn emit(&mut self, _event: &Event) {}
 
     async fn publish(&mut self, report: &NodeReport) -> Result<(), ControlError> {
         self.write_report(report)

@@ -19,7 +19,7 @@ pub enum ControlError {
         #[source]
         source: ModelError,
     },
-    /// The wanted MachineConfig is not there.
+    /// The desired MachineConfig is not there.
     #[error("MachineConfig {config} is not there: {place} has neither {config}.yaml nor {config}.json")]
     Missing {
         /// The config.
@@ -37,7 +37,7 @@ pub enum ControlError {
         /// The name it holds.
         found: ConfigName,
     },
-    /// The wanted MachineConfig is not in the cluster.
+    /// The desired MachineConfig is not in the cluster.
     #[error("MachineConfig {config} is not in the cluster")]
     NotInCluster {
         /// The config.
@@ -45,7 +45,7 @@ pub enum ControlError {
     },
     /// An object that may still come or become ready.
     #[error("waiting for {object}: {why}")]
-    Awaited {
+    WaitingForObject {
         /// The object.
         object: String,
         /// What is missing.
@@ -75,7 +75,7 @@ impl ControlError {
     pub fn is_away(&self) -> bool {
         match self {
             Self::Kube(error) => error.is_away(),
-            Self::Awaited { .. } => true,
+            Self::WaitingForObject { .. } => true,
             Self::Host(_)
             | Self::Invalid { .. }
             | Self::Missing { .. }
@@ -95,7 +95,7 @@ impl ControlError {
             Self::Missing { .. } | Self::Misnamed { .. } => FaultClass::Degraded,
             // Its coming is not watched: it is asked for again.
             Self::NotInCluster { .. }
-            | Self::Awaited { .. }
+            | Self::WaitingForObject { .. }
             | Self::NotCordoned { .. }
             | Self::PolicyNotReady { .. } => FaultClass::Retry,
         }
@@ -107,7 +107,7 @@ impl ControlError {
             Self::Host(error) => error.reason(),
             Self::Invalid { source, .. } => source.reason(),
             Self::Missing { .. } | Self::NotInCluster { .. } => "ConfigNotFound",
-            Self::Awaited { .. } => "Awaited",
+            Self::WaitingForObject { .. } => "WaitingForObject",
             Self::PolicyNotReady { .. } => "PolicyNotReady",
             Self::NotCordoned { .. } => "FailedToDrain",
             Self::Kube(error) => error.reason(),
@@ -130,7 +130,7 @@ impl ControlError {
                     "Create MachineConfig {config}, or change the Node's desiredConfig; the agent asks again."
                 )
             }
-            Self::Awaited { object, .. } => format!("Wait for {object}; the agent asks again."),
+            Self::WaitingForObject { object, .. } => format!("Wait for {object}; the agent asks again."),
             Self::PolicyNotReady { object } => {
                 format!("See what keeps the operator from merging {object}; the agent asks again.")
             }

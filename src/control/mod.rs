@@ -15,9 +15,9 @@ use crate::model::policy::DisruptionPolicy;
 use crate::model::{ConfigName, Target};
 use crate::report::{Event, LinkDown, NodeReport};
 
-pub use crate::decide::answer::{Drained, Released};
+pub use crate::decide::answer::{DrainStatus, UncordonStatus};
 pub use error::ControlError;
-pub use trust::{TrustFeed, TrustSender, trust_feed};
+pub use trust::{TrustReceiver, TrustSender, trust_channel};
 
 /// A MachineConfig, and the policy or why it can't be read.
 pub type ConfigAndPolicy = (MachineConfig, Result<DisruptionPolicy, ControlError>);
@@ -33,8 +33,8 @@ pub trait ControlPlane {
         false
     }
 
-    /// Reads the target, both halves from one version of their source; `None` when nothing is wanted.
-    fn wanted(&mut self) -> impl Future<Output = Result<Option<Target>, ControlError>>;
+    /// Reads the target, both halves from one version of their source; `None` when nothing is desired.
+    fn desired(&mut self) -> impl Future<Output = Result<Option<Target>, ControlError>>;
 
     /// Fetches a MachineConfig by name.
     fn machine_config(
@@ -57,8 +57,8 @@ pub trait ControlPlane {
     }
 
     /// Returns where the cluster's trust is found; it changes beside the target. None by default.
-    fn trust(&self) -> TrustFeed {
-        TrustFeed::default()
+    fn trust(&self) -> TrustReceiver {
+        TrustReceiver::default()
     }
 
     /// Returns why the control plane can't be reached. That it changed is a change. None by default.
@@ -67,17 +67,17 @@ pub trait ControlPlane {
     }
 
     /// Says whether a drain can be asked for.
-    fn drains(&self) -> bool;
+    fn can_drain(&self) -> bool;
 
     /// Sees to it that the workload leaves, and says how far that is. Asked again at every change, and once more
     /// before a reboot: a node that takes workload again is to be drained again.
-    fn drain(&mut self, target: &Target) -> impl Future<Output = Result<Drained, ControlError>>;
+    fn drain(&mut self, target: &Target) -> impl Future<Output = Result<DrainStatus, ControlError>>;
 
     /// Sees to it that the node takes workload again, once it runs what it should.
-    fn release(&mut self, committed: &Target) -> impl Future<Output = Result<Released, ControlError>>;
+    fn uncordon(&mut self, committed: &Target) -> impl Future<Output = Result<UncordonStatus, ControlError>>;
 
     /// Tells what happened. Nobody waits until it has reached whom it is for: see [`ControlPlane::flush`].
-    fn tell(&mut self, event: &Event) -> impl Future<Output = ()>;
+    fn emit(&mut self, event: &Event) -> impl Future<Output = ()>;
 
     /// Waits until what was told has reached whom it is for, or can't now. Bounded in time. Nothing is queued by default.
     fn flush(&mut self) -> impl Future<Output = ()> {

@@ -1,6 +1,6 @@
 //! The control plane of `apply`: one target from files, a report that goes nowhere.
 
-use super::{ControlError, ControlPlane, Drained, Released};
+use super::{ControlError, ControlPlane, DrainStatus, UncordonStatus};
 use crate::model::machineconfig::MachineConfig;
 use crate::model::policy::DisruptionPolicy;
 use crate::model::{ConfigName, ImageRef, Target};
@@ -26,7 +26,7 @@ impl ControlPlane for OneShot {
         std::future::pending().await
     }
 
-    async fn wanted(&mut self) -> Result<Option<Target>, ControlError> {
+    async fn desired(&mut self) -> Result<Option<Target>, ControlError> {
         Ok(Some(Target { config: self.machine_config.name().clone(), image: self.image.clone() }))
     }
 
@@ -41,19 +41,19 @@ impl ControlPlane for OneShot {
         Ok(self.policy.clone())
     }
 
-    fn drains(&self) -> bool {
+    fn can_drain(&self) -> bool {
         false
     }
 
-    async fn drain(&mut self, _target: &Target) -> Result<Drained, ControlError> {
-        Ok(Drained::NotAsked)
+    async fn drain(&mut self, _target: &Target) -> Result<DrainStatus, ControlError> {
+        Ok(DrainStatus::NotAsked)
     }
 
-    async fn release(&mut self, _committed: &Target) -> Result<Released, ControlError> {
-        Ok(Released::Yes)
+    async fn uncordon(&mut self, _committed: &Target) -> Result<UncordonStatus, ControlError> {
+        Ok(UncordonStatus::Yes)
     }
 
-    async fn tell(&mut self, _event: &Event) {}
+    async fn emit(&mut self, _event: &Event) {}
 
     async fn publish(&mut self, _report: &NodeReport) -> Result<(), ControlError> {
         Ok(())

@@ -24,14 +24,14 @@ pub struct TrustSender {
 
 /// Where the newest trust is found.
 #[derive(Debug, Clone, Default)]
-pub struct TrustFeed {
+pub struct TrustReceiver {
     receiver: Option<Receiver<Known>>,
 }
 
 /// Makes a feed and its source.
-pub fn trust_feed() -> (TrustSender, TrustFeed) {
+pub fn trust_channel() -> (TrustSender, TrustReceiver) {
     let (sender, receiver) = channel(Known::default());
-    (TrustSender { sender }, TrustFeed { receiver: Some(receiver) })
+    (TrustSender { sender }, TrustReceiver { receiver: Some(receiver) })
 }
 
 impl TrustSender {
@@ -54,7 +54,7 @@ impl TrustSender {
     }
 }
 
-impl TrustFeed {
+impl TrustReceiver {
     /// Returns the newest trust; it is no news from then on.
     pub fn now(&mut self) -> Option<Arc<ClusterTrust>> {
         self.receiver.as_mut()?.borrow_and_update().trust.clone()

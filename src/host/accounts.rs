@@ -96,7 +96,7 @@ pub fn set_password(
     user: &str,
     hash: &PasswordHash,
     run: Attempt,
-    points: &FailPoints,
+    fail_points: &FailPoints,
 ) -> Result<(), HostError> {
     if run == Attempt::First && password(root, user)?.as_ref() == Some(hash) {
         return Ok(());
@@ -110,7 +110,7 @@ pub fn set_password(
     let bytes = [before.unwrap_or_default(), hash.as_str().as_bytes(), after.unwrap_or_default()].concat();
     let (mode, uid, gid) = root.dress_of(SHADOW)?.ok_or_else(missing)?;
     let change = Change::new(SHADOW, uid, DesiredPath::file(&bytes, mode, uid, gid));
-    let done = durable::apply_changes(root, std::slice::from_ref(&change), run, points);
+    let done = durable::apply_changes(root, std::slice::from_ref(&change), run, fail_points);
     drop(lock);
     done.map(|_| ())
 }

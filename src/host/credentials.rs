@@ -121,13 +121,13 @@ impl Credentials {
     }
 
     /// Links the secret's file where the backend looks: switched at once, and untouched when it is right.
-    pub fn link(&self, root: &Root, place: AuthFile, points: &FailPoints) -> Result<(), HostError> {
+    pub fn link(&self, root: &Root, place: AuthFile, fail_points: &FailPoints) -> Result<(), HostError> {
         for at in place.up_to() {
             // Another backend's link, or MCD's, would hide this one.
             let hides = *at != place && matches!(root.seen(at.path())?, ObservedFile::Symlink { .. });
             if *at == place || hides {
                 let change = Change::new(at.path(), 0, DesiredPath::Link { target: self.path.to_string() });
-                durable::apply_changes(root, std::slice::from_ref(&change), Attempt::First, points)?;
+                durable::apply_changes(root, std::slice::from_ref(&change), Attempt::First, fail_points)?;
             }
         }
         Ok(())

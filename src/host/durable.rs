@@ -44,13 +44,13 @@ pub fn apply_changes(
     root: &Root,
     changes: &[Change<'_>],
     run: Attempt,
-    points: &FailPoints,
+    fail_points: &FailPoints,
 ) -> Result<Done, HostError> {
     let mut batch =
         Batch { root, run, labels: None, places: Vec::new(), known: HashMap::new(), made: Vec::new() };
     let wrong = batch.wrong(changes)?;
     let mut drafts = Vec::new();
-    let done = batch.apply_changes(&wrong, &mut drafts, points);
+    let done = batch.apply_changes(&wrong, &mut drafts, fail_points);
     if done.is_err() {
         batch.withdraw(&drafts);
     }
@@ -140,7 +140,7 @@ impl Batch<'_> {
         &mut self,
         wrong: &[PendingChange<'a>],
         drafts: &mut Vec<TempFile<'a>>,
-        points: &FailPoints,
+        fail_points: &FailPoints,
     ) -> Result<(), HostError> {
         for wrong in wrong.iter().filter(|wrong| !matches!(wrong.change.want, DesiredPath::Absent)) {
             drafts.extend(self.temp_file(wrong)?);
@@ -152,11 +152,11 @@ impl Batch<'_> {
         let dir = |temp_file: &TempFile<'_>| places.get(temp_file.place).map(|place| &place.dir);
         for window in drafts.chunks(WINDOW) {
             sync::each(window, |temp_file| dir(temp_file).map_or(Ok(()), |dir| temp_file.write(dir)))?;
-            points.hit("staged");
+            fail_points.hit("staged");
             let began = Instant::now();
             sync::each(window, TempFile::sync)?;
             self.root.meter().synced(window.len(), began);
-            points.hit("synced");
+            fail_points.hit("synced");
         }
         let mut by_place: BTreeMap<usize, Vec<&TempFile<'_>>> = BTreeMap::new();
         for temp_file in &*drafts {
@@ -167,18 +167,18 @@ impl Batch<'_> {
         sync::each(&by_place, |drafts| {
             for temp_file in drafts {
                 dir(temp_file).map_or(Ok(()), |dir| temp_file.rename_into_place(dir))?;
-                points.hit("renamed");
+                fail_points.hit("renamed");
             }
             Ok(())
         })?;
         for wrong in wrong.iter().filter(|wrong| matches!(wrong.change.want, DesiredPath::Absent)) {
             self.remove(wrong.change)?;
-            points.hit("removed");
+            fail_points.hit("removed");
         }
         self.sync_directories()?;
         self.root.meter().changed(wrong.len());
         if !wrong.is_empty() || self.run != Attempt::First {
-            points.hit("directories-synced");
+            fail_points.hit("directories-synced");
         }
         Ok(())
     }

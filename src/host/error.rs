@@ -114,7 +114,7 @@ pub enum HostError {
         result: String,
     },
     /// A unit that does its work when it is stopped, and that the shutdown would not stop.
-    #[error("no reboot: {unit} would not finalise the staged deployment: {cause}")]
+    #[error("no reboot: {unit} would not finalize the staged deployment: {cause}")]
     NotStopped {
         /// The unit.
         unit: String,
@@ -160,7 +160,7 @@ impl HostError {
     /// Returns the class.
     pub fn class(&self) -> FaultClass {
         match self {
-            Self::Io { action, source, .. } => match OsErrorKind::of(action, source) {
+            Self::Io { action, source, .. } => match OsErrorKind::from_io(action, source) {
                 OsErrorKind::Full | OsErrorKind::Watches | OsErrorKind::Passing => FaultClass::Retry,
                 OsErrorKind::ReadOnly | OsErrorKind::Lasting => FaultClass::Degraded,
             },
@@ -188,7 +188,7 @@ impl HostError {
     /// Returns a bounded word for events and metric labels.
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::Io { action, source, .. } => match OsErrorKind::of(action, source) {
+            Self::Io { action, source, .. } => match OsErrorKind::from_io(action, source) {
                 OsErrorKind::Full => "DiskFull",
                 OsErrorKind::Watches => "TooManyWatches",
                 OsErrorKind::ReadOnly => "ReadOnlyFilesystem",
@@ -204,7 +204,7 @@ impl HostError {
             Self::Command { .. } => "CommandFailed",
             Self::Bus { .. } => "BusCallFailed",
             Self::Job { .. } => "JobFailed",
-            Self::NotStopped { .. } => "FinalisationNotArmed",
+            Self::NotStopped { .. } => "FinalizationNotReady",
             Self::Timeout { .. } => "TimedOut",
             Self::NoBackend { .. } => "NotImageBased",
             Self::Os { reason, .. } => reason,
@@ -214,7 +214,7 @@ impl HostError {
     /// Returns what a person does next.
     pub fn next(&self) -> String {
         match self {
-            Self::Io { action, path, source } => match OsErrorKind::of(action, source) {
+            Self::Io { action, path, source } => match OsErrorKind::from_io(action, source) {
                 OsErrorKind::Watches => "Find who watches so much (find /proc/*/fd -lname anon_inode:inotify), or raise \
                      fs.inotify.max_user_instances and max_user_watches (sysctl); it is tried again by itself."
                     .to_owned(),
@@ -336,7 +336,7 @@ enum OsErrorKind {
 }
 
 impl OsErrorKind {
-    fn of(action: &str, source: &io::Error) -> Self {
+    fn from_io(action: &str, source: &io::Error) -> Self {
         use io::ErrorKind as Kind;
         let kind = source.kind();
         // inotify(7) says "no space left" and "too many files" of its own limits, not of a disk's.

@@ -2,10 +2,10 @@
 //!
 //! The merge takes into the new deployment what differs from the old image's `/usr/etc`. A file or a link that the old
 //! image had brought is no difference: it stays behind, also when the config wants it and the new image has it not. Which
-//! these are is written down before the reboot; a unit that the shutdown stops after the finalisation copies them.
+//! these are is written down before the reboot; a unit that the shutdown stops after the finalization copies them.
 //!
 //! # Decisions
-//! 1. After libostree's finalisation, in the same shutdown, and not by an earlier one: what services write to `/etc` until
+//! 1. After libostree's finalization, in the same shutdown, and not by an earlier one: what services write to `/etc` until
 //!    they stop is merged as ever, and an update that is taken back before has changed nothing that boots.
 //! 2. Nothing depends on it. What is not brought over (a power cut just then, a host without this program) is missing in
 //!    the new boot, seen by the verification, and written there.
@@ -20,9 +20,9 @@ use std::process::ExitCode;
 use serde::{Deserialize, Serialize};
 
 use super::durable::{self, Attempt, Change, Done};
-use super::finalisation::FINALISER;
+use super::finalization::FINALIZER;
 use super::saved::PathSnapshot;
-use super::systemd::{LastProgram, ServiceOutcome, Systemd, UnitLinks, known};
+use super::systemd::{ServiceOutcome, ShutdownHook, Systemd, UnitLinks, known};
 use super::{HostError, Root, mounts};
 use crate::model::{FileMode, ManagedPath, ObservedFile, UnitName};
 
@@ -94,13 +94,13 @@ impl UnmergedPaths {
 pub async fn arm(root: &Root, systemd: &Systemd) -> Result<ServiceOutcome, HostError> {
     let program = root.entered().worker_on_host(root.base(), OWN_PROGRAM)?;
     let command = [program.clone(), BRING_OVER_VERB.to_owned()];
-    let (own, finaliser) = (known(UNIT)?, known(FINALISER)?);
-    let last = LastProgram {
+    let (own, finalizer) = (known(UNIT)?, known(FINALIZER)?);
+    let last = ShutdownHook {
         unit: &own,
         description: "Files that the merge of /etc leaves behind (for machine-config-agent)",
         command: &command,
         log_name: "machine-config-agent",
-        after: &finaliser,
+        after: &finalizer,
         mounts: &[SYSROOT, &program],
     };
     systemd.at_shutdown(&last).await
@@ -125,7 +125,7 @@ fn is_left(root: &Root, deployment: &str, path: &ManagedPath) -> Result<bool, Ho
         && root.seen(&format!("{deployment}/usr/etc/{below}"))? != live)
 }
 
-/// Copies what was written down into the deployment that was finalised; a deployment that was not is left alone.
+/// Copies what was written down into the deployment that was finalized; a deployment that was not is left alone.
 pub fn bring_over(root: &Root) -> Result<Done, HostError> {
     let Some(bytes) = root.read(LIST)? else { return Ok(Done::default()) };
     let list: UnmergedPaths = serde_json::from_slice(&bytes).map_err(|error| malformed(&error))?;
@@ -143,7 +143,7 @@ pub fn bring_over(root: &Root) -> Result<Done, HostError> {
     }
     let changes: Vec<Change<'_>> =
         found.iter().map(|(path, attributes, live)| live.put_back(path.as_str(), 0, attributes)).collect();
-    durable::apply_changes(&new, &changes, Attempt::First, root.points())
+    durable::apply_changes(&new, &changes, Attempt::First, root.fail_points())
 }
 
 /// Runs the second executable's verb: in the shutdown, in a mount namespace of its own.
@@ -262,14 +262,14 @@ mod tests {
 
     /// Bytes, modes, owners and links; what is gone meanwhile stays away; once more changes nothing.
     #[test]
-    fn it_is_brought_into_a_finalised_deployment_only() {
+    fn it_is_brought_into_a_finalized_deployment_only() {
         let (dir, root) = host();
         let new = dir.path().join(NEW);
         assert_eq!(bring_over(&root).unwrap(), Done::default(), "nothing is written down");
         let left = find(&root);
         assert_eq!(left.note(&root).unwrap().changed, 1);
         assert_eq!(left.note(&root).unwrap().changed, 0, "it is written down already");
-        assert_eq!(bring_over(&root).unwrap(), Done::default(), "it is not finalised");
+        assert_eq!(bring_over(&root).unwrap(), Done::default(), "it is not finalized");
         assert!(!new.join("etc").exists());
 
         put(&new, "etc/other-in-new", "3");

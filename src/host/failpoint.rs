@@ -85,10 +85,10 @@ mod tests {
         for bad in ["", "kill", "kill:", "counts", "die:3"] {
             assert!(FailPoints::parse(bad).is_none(), "{bad:?}");
         }
-        let points = FailPoints::parse("kill:elsewhere").unwrap();
-        points.hit("here");
-        points.hit("there");
-        assert_eq!(points.count(), 2);
+        let fail_points = FailPoints::parse("kill:elsewhere").unwrap();
+        fail_points.hit("here");
+        fail_points.hit("there");
+        assert_eq!(fail_points.count(), 2);
         let off = FailPoints::off();
         off.hit("here");
         assert_eq!(off.count(), 0);

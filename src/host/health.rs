@@ -58,7 +58,7 @@ pub struct HealthChecks {
 
 impl HealthChecks {
     /// Reads what has to be shown: these units, or the kubelet where it is enabled, and all checks.
-    pub fn of(root: &Root, units: Option<&BTreeSet<UnitName>>) -> Result<Self, HostError> {
+    pub fn load(root: &Root, units: Option<&BTreeSet<UnitName>>) -> Result<Self, HostError> {
         let units = match units {
             Some(units) => units.iter().cloned().collect(),
             None => kubelet(root)?.into_iter().collect(),
@@ -225,12 +225,12 @@ mod tests {
     fn executables_are_checks_in_their_order_and_nothing_else_is() {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::open(dir.path()).unwrap();
-        assert!(HealthChecks::of(&root, None).unwrap().is_empty());
+        assert!(HealthChecks::load(&root, None).unwrap().is_empty());
         for (name, mode) in [("20-b", 0o755), ("10-a", 0o500), ("README", 0o644)] {
             put(dir.path(), &format!("{CHECKS}/{name}"), mode, "");
         }
         std::fs::create_dir(dir.path().join(CHECKS.trim_start_matches('/')).join("old")).unwrap();
-        let list = HealthChecks::of(&root, None).unwrap();
+        let list = HealthChecks::load(&root, None).unwrap();
         assert_eq!(list.checks, ["10-a", "20-b"]);
         assert_eq!(list.ignored, ["README", "old"]);
     }
@@ -241,13 +241,13 @@ mod tests {
         let root = Root::open(dir.path()).unwrap();
         let unit = "/etc/systemd/system/kubelet.service";
         put(dir.path(), unit, 0o644, "[Service]\nExecStart=x\n[Install]\nWantedBy=multi-user.target\n");
-        assert!(HealthChecks::of(&root, None).unwrap().is_empty());
+        assert!(HealthChecks::load(&root, None).unwrap().is_empty());
         let wants = dir.path().join("etc/systemd/system/multi-user.target.wants");
         std::fs::create_dir(&wants).unwrap();
         std::os::unix::fs::symlink(unit, wants.join("kubelet.service")).unwrap();
-        assert_eq!(HealthChecks::of(&root, None).unwrap().units, [known(KUBELET).unwrap()]);
+        assert_eq!(HealthChecks::load(&root, None).unwrap().units, [known(KUBELET).unwrap()]);
         let other = BTreeSet::from([known("crio.service").unwrap()]);
-        assert_eq!(HealthChecks::of(&root, Some(&other)).unwrap().units, [known("crio.service").unwrap()]);
+        assert_eq!(HealthChecks::load(&root, Some(&other)).unwrap().units, [known("crio.service").unwrap()]);
     }
 
     #[tokio::test(flavor = "current_thread")]

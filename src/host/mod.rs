@@ -15,7 +15,7 @@ pub mod durable;
 pub mod error;
 pub mod etc_merge;
 pub mod failpoint;
-pub mod finalisation;
+pub mod finalization;
 pub mod health;
 pub mod keys;
 pub mod limits;
@@ -73,7 +73,7 @@ pub struct Host {
     /// The OS behind the configuration.
     pub os: Box<dyn OsBackend>,
     /// Why it is this backend.
-    pub os_because: String,
+    pub backend_reason: String,
     /// How long its work may take.
     pub limits: OsLimits,
     /// Whether a reboot may leave the kernel running.
@@ -85,22 +85,22 @@ pub struct Host {
     /// The running systemd.
     pub systemd: Systemd,
     /// Where a test has the process die.
-    pub points: FailPoints,
+    pub fail_points: FailPoints,
 }
 
 impl Host {
     /// Puts together the host in a directory: no image, no systemd, and whoever started the process plays the reboot.
-    pub fn in_directory(root: Root, points: FailPoints) -> Self {
+    pub fn in_directory(root: Root, fail_points: FailPoints) -> Self {
         Self {
             clock: Clock::system(),
             os: Box::new(NotImageBased),
-            os_because: String::new(),
+            backend_reason: String::new(),
             limits: OsLimits::default(),
             soft_reboot: SoftReboot::default(),
             spent: Duration::ZERO,
             power: Box::new(Supervised::new(&root)),
             systemd: Systemd::absent(),
-            points,
+            fail_points,
             root,
         }
     }

@@ -99,7 +99,7 @@ pub struct Attribute {
 impl PathSnapshot {
     /// Reads what is at a path, a link at its end not followed: for looking only.
     pub fn read(root: &Root, path: &str) -> Result<Self, HostError> {
-        Self::of(Entry::at(root, path)?, path)
+        Self::from_entry(Entry::at(root, path)?, path)
     }
 
     /// Reads what a write to this path would replace. What the write would refuse is an error here, so nothing is touched.
@@ -110,10 +110,10 @@ impl PathSnapshot {
         let Some(directory) = walked.map_err(|error| super::durable::named(error, path))? else {
             return Ok(Self::Absent);
         };
-        Self::of(Entry::open(&directory, name, path)?, path)
+        Self::from_entry(Entry::open(&directory, name, path)?, path)
     }
 
-    fn of(found: Entry, path: &str) -> Result<Self, HostError> {
+    fn from_entry(found: Entry, path: &str) -> Result<Self, HostError> {
         match found {
             Entry::Absent => Ok(Self::Absent),
             Entry::Link { target } => Ok(Self::Link { target }),
@@ -191,7 +191,7 @@ impl PathSnapshot {
 pub fn kept_path(path: &ManagedPath) -> String {
     let name = path.as_str().replace('%', "%25").replace('/', "%2F");
     // NAME_MAX is 255; the digest stands for a longer one.
-    let name = if name.len() <= 240 { name } else { Sha256::of(path.as_str().as_bytes()).to_string() };
+    let name = if name.len() <= 240 { name } else { Sha256::digest(path.as_str().as_bytes()).to_string() };
     format!("{PREIMAGES}/{KEPT}/{name}.json")
 }
 

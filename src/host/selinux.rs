@@ -30,20 +30,20 @@ impl Labels {
     /// Returns the label of a new regular file, as the kernel stores it.
     pub(in crate::host) fn of_file(&mut self, path: &str, mode: u32) -> Result<Option<Vec<u8>>, HostError> {
         const REGULAR: u32 = 0o100_000;
-        self.of(path, REGULAR | mode)
+        self.lookup(path, REGULAR | mode)
     }
 
     /// Labels a directory that was made.
     pub(in crate::host) fn apply_to_directory(&mut self, fd: impl AsFd, path: &str) -> Result<(), HostError> {
         const DIRECTORY: u32 = 0o040_000;
-        let Some(label) = self.of(path, DIRECTORY | 0o755)? else { return Ok(()) };
+        let Some(label) = self.lookup(path, DIRECTORY | 0o755)? else { return Ok(()) };
         match rustix::fs::fsetxattr(fd, "security.selinux", &label, XattrFlags::empty()) {
             Ok(()) | Err(Errno::NOTSUP) => Ok(()),
             Err(errno) => Err(HostError::io("label", path, errno)),
         }
     }
 
-    fn of(&mut self, path: &str, mode: u32) -> Result<Option<Vec<u8>>, HostError> {
+    fn lookup(&mut self, path: &str, mode: u32) -> Result<Option<Vec<u8>>, HostError> {
         let Some(labeller) = &mut self.labeller else { return Ok(None) };
         // The kernel stores the terminating NUL with it.
         Ok(labeller.ask(path, mode)?.map(|label| [label.as_bytes(), b"\0"].concat()))

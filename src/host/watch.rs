@@ -83,7 +83,7 @@ pub struct Watch {
     root: Root,
     inotify: AsyncFd<OwnedFd>,
     mounts: Option<Mounts>,
-    wanted: WatchSet,
+    watched: WatchSet,
     /// By watch descriptor.
     held: BTreeMap<i32, InodeWatch>,
     /// The descriptor of each path's inode.
@@ -127,11 +127,11 @@ impl Watch {
     ) -> Result<Self, HostError> {
         let paths = files.into_iter().map(str::to_owned).collect();
         let directories = directories.into_iter().map(str::to_owned).collect();
-        Self::of(root, WatchSet { paths, directories, trees: BTreeSet::new() })
+        Self::from_set(root, WatchSet { paths, directories, trees: BTreeSet::new() })
     }
 
-    /// Watches what is wanted.
-    pub fn of(root: &Root, wanted: WatchSet) -> Result<Self, HostError> {
+    /// Watches a set of paths.
+    pub fn from_set(root: &Root, watched: WatchSet) -> Result<Self, HostError> {
         let failed = |source: io::Error| HostError::io("watch", root.base().display().to_string(), source);
         let fd = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)
             .map_err(|errno| failed(errno.into()))?;
@@ -144,7 +144,7 @@ impl Watch {
             root: root.clone(),
             inotify,
             mounts: Mounts::open(root),
-            wanted,
+            watched,
             held: BTreeMap::new(),
             inodes: BTreeMap::new(),
             ways: BTreeMap::new(),
@@ -166,8 +166,8 @@ impl Watch {
     }
 
     /// Returns what is watched.
-    pub fn wanted(&self) -> &WatchSet {
-        &self.wanted
+    pub fn watch_set(&self) -> &WatchSet {
+        &self.watched
     }
 
     /// Waits until something changed and it is quiet again (see [`Watch::prompt`]); returns the paths, those in
@@ -241,7 +241,7 @@ impl Watch {
     /// Notes what an event is about.
     fn take(&mut self, event: &Event, due: &mut Due) {
         if event.flags.intersects(ReadFlags::QUEUE_OVERFLOW | ReadFlags::UNMOUNT) {
-            let WatchSet { paths, directories, trees } = &self.wanted;
+            let WatchSet { paths, directories, trees } = &self.watched;
             self.changed.extend(paths.iter().chain(directories).chain(trees).cloned());
             (due.ours, due.survey) = (true, true);
             return;
@@ -296,7 +296,7 @@ impl Watch {
         (!moved.is_empty()).then_some(())
     }
 
-    /// Finds the ways to everything that is wanted, and watches them. What is on none any more is let go of.
+    /// Finds the ways to everything in the set, and watches them. What is on none any more is let go of.
     fn survey(&mut self) -> Result<(), HostError> {
         // First the mounts: one that comes while the ways are found differs from this and is told.
         self.moved();
@@ -306,14 +306,14 @@ impl Watch {
         self.ways.clear();
         self.inside.clear();
         self.tops.clear();
-        let Self { root, inotify, held, wanted, .. } = &mut *self;
+        let Self { root, inotify, held, watched, .. } = &mut *self;
         let enter = |directory: &str| hold_directory(root, inotify, held, directory, NAMES);
         let mut finder = Finder::new(root, enter);
         let mut routes = Vec::new();
         for (paths, last) in [
-            (&wanted.paths, Last::Kept),
-            (&wanted.directories, Last::Followed),
-            (&wanted.trees, Last::Followed),
+            (&watched.paths, Last::Kept),
+            (&watched.directories, Last::Followed),
+            (&watched.trees, Last::Followed),
         ] {
             for path in paths {
                 routes.push((path.clone(), last, finder.find(path, last)?));
@@ -354,8 +354,8 @@ impl Watch {
             | FileType::Unknown => None,
         };
         let standing = self.root.standing(real)?;
-        let wanted = standing.and_then(|standing| Some((flags(standing.kind)?, standing.name)));
-        let now = wanted.map(|(flags, name)| add(&self.inotify, path, &name, flags)).transpose()?;
+        let watched = standing.and_then(|standing| Some((flags(standing.kind)?, standing.name)));
+        let now = watched.map(|(flags, name)| add(&self.inotify, path, &name, flags)).transpose()?;
         let before = match now {
             Some(watch) => self.inodes.insert(path.to_owned(), watch),
             None => self.inodes.remove(path),
@@ -376,7 +376,7 @@ impl Watch {
     /// Watches what is in a directory.
     fn hold_inside(&mut self, path: &str, real: String) -> Result<(), HostError> {
         let shown = path.trim_end_matches('/');
-        let tree = self.wanted.trees.contains(path);
+        let tree = self.watched.trees.contains(path);
         let flags = if tree { NAMES } else { CONTENTS };
         hold_directory(&self.root, &self.inotify, &mut self.held, &real, flags)?;
         if tree {

@@ -34,7 +34,7 @@ pub enum Outcome {
     Committed,
     /// It was undone after a fault.
     RolledBack,
-    /// It was undone because another target was wanted.
+    /// It was undone because another target was desired.
     Superseded,
     /// It ended with a fault and its effects stayed.
     Faulted,
@@ -42,7 +42,7 @@ pub enum Outcome {
 
 impl Outcome {
     /// Returns the outcome's word.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Committed => "committed",
             Self::RolledBack => "rolled-back",
@@ -96,10 +96,10 @@ fn is_once(attempts: &u32) -> bool {
 
 impl Entry {
     /// Sums up a record.
-    pub(super) fn of(record: &Record, outcome: Outcome, now: Timestamp) -> Self {
+    pub(super) fn new(record: &Record, outcome: Outcome, now: Timestamp) -> Self {
         let mut durations = record.durations.clone();
         let last = u64::try_from(now.since(record.since).as_micros()).unwrap_or(u64::MAX);
-        *durations.entry(record.phase.word().to_owned()).or_default() += last;
+        *durations.entry(record.phase.as_str().to_owned()).or_default() += last;
         Self {
             id: record.id.to_string(),
             from: record.from.clone(),
@@ -125,7 +125,7 @@ impl Entry {
             (false, true) => Outcome::Faulted,
             (false, false) => return None,
         };
-        Some(Self { held: true, ..Self::of(record, outcome, record.since) })
+        Some(Self { held: true, ..Self::new(record, outcome, record.since) })
     }
 
     /// Writes the entry, and forgets the oldest beyond [`KEPT`]. It may be repeated.

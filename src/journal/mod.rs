@@ -45,9 +45,9 @@ pub use stored::{Decoded, Stored};
 #[derive(Debug)]
 pub struct Journal {
     root: Root,
-    points: FailPoints,
+    fail_points: FailPoints,
     record: Option<Open>,
-    committed: Option<Target>,
+    current: Option<Target>,
     /// What was decoded since the agent waited last, or changed a file of the state. While it waits, none is kept in memory.
     decoded: RefCell<BTreeMap<&'static str, Decoding>>,
     /// Set while a change is written and after one that failed: nobody knows what a power cut would leave.
@@ -93,18 +93,18 @@ pub(crate) fn state(name: &str) -> String {
 impl Journal {
     /// Takes the lock and reads what is there. A record that can't be read, or is newer than this agent, is an error
     /// and nothing is touched.
-    pub fn open(root: Root, points: FailPoints) -> Result<Self, JournalError> {
+    pub fn open(root: Root, fail_points: FailPoints) -> Result<Self, JournalError> {
         root.create_dir(STATE_DIR, STATE_DIR_MODE)?;
         let lock = root.lock(&state("lock"))?.ok_or(JournalError::Locked { path: state("lock") })?;
         // The process before may have died between a new name and its sync: what is read is durable first.
         durable::sync_directory(&root, STATE_DIR)?;
-        let committed = Stored::load(&root, &state("current.json"))?.map(|stored| stored.target);
+        let current = Stored::load(&root, &state("current.json"))?.map(|stored| stored.target);
         let record = stored::load_record(&root)?.map(|record| Self::reopen(&root, record)).transpose()?;
         if record.is_none() {
             collect(&root)?;
         }
         let decoded = RefCell::default();
-        Ok(Self { root, points, record, committed, decoded, in_doubt: false, _lock: lock })
+        Ok(Self { root, fail_points, record, current, decoded, in_doubt: false, _lock: lock })
     }
 
     fn reopen(root: &Root, record: Record) -> Result<Open, JournalError> {
@@ -125,8 +125,8 @@ impl Journal {
     }
 
     /// Returns the committed pair.
-    pub fn committed(&self) -> Option<&Target> {
-        self.committed.as_ref()
+    pub fn current(&self) -> Option<&Target> {
+        self.current.as_ref()
     }
 
     /// Returns the spec that the update in progress leads to.
@@ -135,14 +135,14 @@ impl Journal {
     }
 
     /// Returns the committed spec, or the unmanaged one.
-    pub fn committed_spec(&self) -> Result<Rc<HostSpec>, JournalError> {
+    pub fn current_spec(&self) -> Result<Rc<HostSpec>, JournalError> {
         spec_or_unmanaged(self.decoded(CURRENT)?)
     }
 
     /// Returns the spec that the next update comes from: the committed one, or that of an update which ended wrong and
     /// whose effects stayed.
     pub fn origin_spec(&self) -> Result<Rc<HostSpec>, JournalError> {
-        self.decoded(FROM)?.map_or_else(|| self.committed_spec(), |from| Ok(from.spec))
+        self.decoded(FROM)?.map_or_else(|| self.current_spec(), |from| Ok(from.spec))
     }
 
     /// Says whether an update ended wrong and its effects stayed: the next one trusts only what is seen.
@@ -152,7 +152,7 @@ impl Journal {
 
     /// Returns true if an update to something else than what is committed ended wrong and its effects stayed.
     pub fn has_left_effects(&self) -> Result<bool, JournalError> {
-        Ok(self.decoded(FROM)?.is_some_and(|left| Some(&left.target) != self.committed.as_ref()))
+        Ok(self.decoded(FROM)?.is_some_and(|left| Some(&left.target) != self.current.as_ref()))
     }
 
     /// Decodes a file of the state, unless that was done already.
@@ -188,7 +188,7 @@ impl Journal {
 
     /// Opens an update to what is committed already: a repair.
     pub fn begin_repair(&mut self, record: Record) -> Result<(), JournalError> {
-        let to = self.committed_spec()?;
+        let to = self.current_spec()?;
         self.open_update(record, to, |root| {
             let bytes = root.read(&state(CURRENT))?.unwrap_or_default();
             Ok(root.replace(&state("target.json"), &bytes, STATE_MODE)?)
@@ -203,7 +203,7 @@ impl Journal {
     ) -> Result<(), JournalError> {
         self.change(|journal| {
             save(&journal.root)?;
-            journal.points.hit("target-saved");
+            journal.fail_points.hit("target-saved");
             let from = journal.origin_spec()?;
             journal.store(Open { record, from, to })
         })
@@ -233,7 +233,7 @@ impl Journal {
         now: Timestamp,
         change: impl FnOnce(&mut Record),
     ) -> Result<(), JournalError> {
-        let open = self.record.as_ref().ok_or(JournalError::NoUpdate { what: event.word() })?;
+        let open = self.record.as_ref().ok_or(JournalError::NoUpdate { what: event.as_str() })?;
         let mut record = open.record.moved(event, now)?;
         change(&mut record);
         self.update(record)
@@ -262,7 +262,7 @@ impl Journal {
             if let Some(open) = &mut journal.record {
                 open.record = record;
             }
-            journal.points.hit("recorded");
+            journal.fail_points.hit("recorded");
             Ok(())
         })
     }
@@ -270,7 +270,7 @@ impl Journal {
     fn store(&mut self, open: Open) -> Result<(), JournalError> {
         stored::save_record(&self.root, &open.record)?;
         self.record = Some(open);
-        self.points.hit("recorded");
+        self.fail_points.hit("recorded");
         Ok(())
     }
 
@@ -313,7 +313,7 @@ impl Journal {
         let open = self.record.as_ref().ok_or(JournalError::NoUpdate { what: "advance" })?;
         let intent = open.intent()?;
         run(&intent).await.map_err(AdvanceError::Effect)?;
-        self.points.hit("ran");
+        self.fail_points.hit("ran");
         let event = match open.record.phase {
             Phase::Applying { .. } => Transition::BatchDone,
             Phase::RollingBack { .. } => Transition::UndoDone,
@@ -340,11 +340,11 @@ impl Journal {
             config: record.to.config.clone(),
         })?;
         originals::promote(&self.root, Some(&record.id), from, to)?;
-        self.points.hit("originals-kept");
+        self.fail_points.hit("originals-kept");
         let target = target.committed(now);
         target.save(&self.root, &state("current.json"))?;
-        self.committed = Some(target.target.clone());
-        self.points.hit("committed");
+        self.current = Some(target.target.clone());
+        self.fail_points.hit("committed");
         mcd::write(&self.root, &target)?;
         self.root.remove(&state("from.json"))?;
         self.end(Outcome::Committed, None, now)
@@ -362,14 +362,14 @@ impl Journal {
         self.change(|journal| {
             // MCD's files first: once it is committed, nothing would come back to write them.
             mcd::write(&journal.root, &target)?;
-            journal.points.hit("adopting");
+            journal.fail_points.hit("adopting");
             let target = target.committed(now);
             if recovering {
                 // The host is as this one says. Cut off before its removal, it says the same as what is committed.
                 target.save(&journal.root, &state("from.json"))?;
             }
             target.save(&journal.root, &state("current.json"))?;
-            journal.committed = Some(target.target);
+            journal.current = Some(target.target);
             Ok(journal.root.remove(&state("from.json"))?)
         })
     }
@@ -392,9 +392,9 @@ impl Journal {
         {
             // What the distribution had outlives this update, as its effects do.
             originals::promote(&self.root, Some(&open.record.id), &open.from, &open.to)?;
-            self.points.hit("originals-kept");
+            self.fail_points.hit("originals-kept");
             target.save(&self.root, &state("from.json"))?;
-            self.points.hit("from-saved");
+            self.fail_points.hit("from-saved");
         }
         self.end(outcome, fault, now)
     }
@@ -409,12 +409,12 @@ impl Journal {
     fn end(&mut self, outcome: Outcome, fault: Option<Fault>, now: Timestamp) -> Result<(), JournalError> {
         let Some(open) = &self.record else { return Ok(()) };
         let id = open.record.id.clone();
-        let mut entry = Entry::of(&open.record, outcome, now);
+        let mut entry = Entry::new(&open.record, outcome, now);
         entry.fault = fault.or(entry.fault);
         entry.save(&self.root)?;
-        self.points.hit("archived");
+        self.fail_points.hit("archived");
         self.root.remove(&state("record.json"))?;
-        self.points.hit("record-removed");
+        self.fail_points.hit("record-removed");
         self.record = None;
         self.root.remove(&state("target.json"))?;
         Ok(originals::discard(&self.root, &id)?)
@@ -434,7 +434,7 @@ impl Open {
             | Phase::Verifying
             | Phase::FallingBack { .. } => (None, 0),
         };
-        let work = work.ok_or(JournalError::NoUpdate { what: self.record.phase.word() })?;
+        let work = work.ok_or(JournalError::NoUpdate { what: self.record.phase.as_str() })?;
         let before = plan.batches().iter().take(batch).map(|batch| batch.len()).sum();
         let numbers = Numbers { before, of: plan.steps().len() };
         Ok(Intent::new(work, &self.from, &self.to, Originals::new(self.record.id.clone(), batch), numbers))

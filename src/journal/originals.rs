@@ -173,7 +173,7 @@ pub fn promote(
     let dropped =
         before.difference(&after).map(|path| Change::new(saved::kept_path(path), user, DesiredPath::Absent));
     changes.extend(dropped);
-    durable::apply_changes(root, &changes, Attempt::Again, root.points()).map(|_| ())
+    durable::apply_changes(root, &changes, Attempt::Again, root.fail_points()).map(|_| ())
 }
 
 /// Returns true if a config only wants no mask there: what it found it may have left.

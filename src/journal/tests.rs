@@ -17,7 +17,7 @@ use crate::plan::plan;
 use crate::unlocked;
 use crate::update::{Fault, Phase, Record, Transition};
 
-struct Desk {
+struct StateDir {
     dir: tempfile::TempDir,
     root: Root,
 }
@@ -45,7 +45,7 @@ fn begin(journal: &mut Journal, id: &str, from: &HostSpec, to: &Stored) -> Resul
     journal.begin(record(id, from, to), to.clone().decode().unwrap())
 }
 
-impl Desk {
+impl StateDir {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::open(dir.path()).unwrap();
@@ -108,14 +108,14 @@ async fn lent(journal: &mut Journal) -> bool {
 /// Promise 2 of the design: what could not be recorded has not happened, and no effect follows.
 #[tokio::test(flavor = "current_thread")]
 async fn memory_stays_as_the_disk_when_record_cannot_be_written() {
-    let desk = Desk::new();
-    let mut journal = desk.begun();
-    let obstacle = desk.obstacle("record.json");
+    let dir = StateDir::new();
+    let mut journal = dir.begun();
+    let obstacle = dir.obstacle("record.json");
     let error = journal.step(&Transition::Apply { first: 0 }, now()).unwrap_err();
     assert!(matches!(error, JournalError::Host(_)), "{error}");
     assert_eq!(phase(&journal), Some(Phase::Planned));
     assert!(!lent(&mut journal).await, "an effect without a record");
-    let fault = Fault::of(crate::model::FaultClass::Retry, "Test", &error, "nothing");
+    let fault = Fault::from_error(crate::model::FaultClass::Retry, "Test", &error, "nothing");
     journal.fail(fault.clone(), Some(&Transition::RollBack), now()).unwrap_err();
     journal.note(|record| record.fault = Some(fault)).unwrap_err();
     assert_eq!(journal.record().and_then(|record| record.fault.clone()), None);
@@ -123,77 +123,77 @@ async fn memory_stays_as_the_disk_when_record_cannot_be_written() {
     fs::remove_dir(obstacle).unwrap();
     journal.step(&Transition::Apply { first: 0 }, now()).unwrap();
     assert!(lent(&mut journal).await);
-    assert_eq!(phase(&journal), desk.phase_on_disk());
+    assert_eq!(phase(&journal), dir.phase_on_disk());
 }
 
 /// After a sync that failed nobody knows which record a power cut would leave: it is written once more before any effect.
 #[tokio::test(flavor = "current_thread")]
 async fn record_in_doubt_is_rewritten_before_an_intent_is_lent() {
-    let desk = Desk::new();
-    let mut journal = desk.begun();
+    let dir = StateDir::new();
+    let mut journal = dir.begun();
     journal.step(&Transition::Apply { first: 0 }, now()).unwrap();
     // The second sync of a write is that of its directory: the new name is there, and may be gone after a power cut.
     fsync::failing::at(2);
     journal.step(&Transition::Verify, now()).unwrap_err();
     assert_eq!(phase(&journal), Some(Phase::Applying { next: 0 }));
-    let obstacle = desk.obstacle("record.json");
+    let obstacle = dir.obstacle("record.json");
     assert!(!lent(&mut journal).await, "an effect while nobody knows what is on disk");
     fs::remove_dir(obstacle).unwrap();
     assert!(lent(&mut journal).await);
-    assert_eq!(desk.phase_on_disk(), Some(Phase::Applying { next: 0 }));
+    assert_eq!(dir.phase_on_disk(), Some(Phase::Applying { next: 0 }));
 }
 
 /// A record that could not be begun is not on disk when the next one begins, whatever became of its write.
 #[test]
 fn update_that_could_not_begin_leaves_no_record() {
-    let desk = Desk::new();
-    let mut journal = desk.open();
+    let dir = StateDir::new();
+    let mut journal = dir.open();
     let (b, c) = (config("b"), config("c"));
     let from = journal.origin_spec().unwrap();
     // Of target.json, its directory, record.json, its directory.
     fsync::failing::at(4);
     begin(&mut journal, "update-1", &from, &b).unwrap_err();
     assert_eq!(phase(&journal), None);
-    assert!(desk.phase_on_disk().is_some(), "the name is there, and may be gone after a power cut");
+    assert!(dir.phase_on_disk().is_some(), "the name is there, and may be gone after a power cut");
     // The record of b must not meet the target c, should the next write end between the two.
     fsync::failing::at(1);
     begin(&mut journal, "update-2", &from, &c).unwrap_err();
     assert_eq!(phase(&journal), None);
     begin(&mut journal, "update-3", &from, &c).unwrap();
     drop(journal);
-    assert_eq!(desk.open().record().map(|record| record.to.clone()), Some(c.target));
+    assert_eq!(dir.open().record().map(|record| record.to.clone()), Some(c.target));
 }
 
 /// A commit that is cut off anywhere by an error says committed as soon as the disk does, and can be repeated.
 #[test]
 fn commit_that_fails_at_any_sync_is_repeated() {
     for sync in 1.. {
-        let desk = Desk::new();
-        let mut journal = desk.begun();
+        let dir = StateDir::new();
+        let mut journal = dir.begun();
         journal.step(&Transition::Apply { first: 0 }, now()).unwrap();
         journal.step(&Transition::Verify, now()).unwrap();
         fsync::failing::at(sync);
         let done = journal.commit(now());
         let over = !fsync::failing::hit();
-        let on_disk = Stored::load(&desk.root, "/var/lib/machine-config-agent/current.json").unwrap();
+        let on_disk = Stored::load(&dir.root, "/var/lib/machine-config-agent/current.json").unwrap();
         if done.is_ok() {
             assert!(over, "sync {sync} failed, and the commit says that all is well");
         } else {
             let open = phase(&journal) == Some(Phase::Verifying);
             // The last one is of what the update left, when its record is gone.
-            assert!(open || desk.phase_on_disk().is_none(), "sync {sync}");
+            assert!(open || dir.phase_on_disk().is_none(), "sync {sync}");
             assert!(
-                on_disk.is_some() || journal.committed().is_none(),
+                on_disk.is_some() || journal.current().is_none(),
                 "sync {sync}: only the memory is committed"
             );
             journal.commit(now()).unwrap();
         }
         assert_eq!(phase(&journal), None);
-        assert_eq!(journal.committed().unwrap().config.as_str(), "b");
+        assert_eq!(journal.current().unwrap().config.as_str(), "b");
         drop(journal);
-        let entries = super::history::load(&desk.root).unwrap().entries;
+        let entries = super::history::load(&dir.root).unwrap().entries;
         assert_eq!(entries.len(), 1, "sync {sync}");
-        assert_eq!(desk.open().committed().unwrap().config.as_str(), "b");
+        assert_eq!(dir.open().current().unwrap().config.as_str(), "b");
         if over {
             assert!(sync > 6, "{sync}");
             break;
@@ -204,8 +204,8 @@ fn commit_that_fails_at_any_sync_is_repeated() {
 /// A fault that goes into the history alone is not in the record, neither on disk nor in memory, when that fails.
 #[test]
 fn giving_up_changes_nothing_when_it_fails() {
-    let desk = Desk::new();
-    let mut journal = desk.begun();
+    let dir = StateDir::new();
+    let mut journal = dir.begun();
     let before = journal.record().cloned();
     fsync::failing::at(1);
     journal.give_up(fault("Test"), now()).unwrap_err();
@@ -215,8 +215,8 @@ fn giving_up_changes_nothing_when_it_fails() {
 /// The loop breaker counts what was written last, whatever the clock says meanwhile.
 #[test]
 fn wrong_boots_are_counted_in_order_of_writing() {
-    let desk = Desk::new();
-    let mut journal = desk.open();
+    let dir = StateDir::new();
+    let mut journal = dir.open();
     let b = config("b");
     let from = journal.origin_spec().unwrap();
     begin(&mut journal, "20261120-000000-000000", &from, &b).unwrap();
@@ -227,7 +227,7 @@ fn wrong_boots_are_counted_in_order_of_writing() {
         assert_eq!(journal.wrong_boots(&c.target).unwrap(), u32::try_from(number).unwrap());
         let from = journal.origin_spec().unwrap();
         begin(&mut journal, id, &from, &c).unwrap();
-        journal.give_up(fault("NotAsPlanned"), now()).unwrap();
+        journal.give_up(fault("VerificationFailed"), now()).unwrap();
     }
     assert_eq!(journal.wrong_boots(&c.target).unwrap(), 2);
     assert_eq!(journal.wrong_boots(&b.target).unwrap(), 0);
@@ -237,11 +237,11 @@ fn wrong_boots_are_counted_in_order_of_writing() {
 #[test]
 fn damaged_past_update_stops_no_update() {
     type Damage = fn(&PathBuf);
-    let desk = Desk::new();
+    let dir = StateDir::new();
     let (b, c) = (config("b"), config("c"));
-    let mut journal = desk.begun();
+    let mut journal = dir.begun();
     journal.commit(now()).unwrap();
-    let last = desk.state("history/entry-0000000001.json");
+    let last = dir.state("history/entry-0000000001.json");
     let good = fs::read(&last).unwrap();
     let damage: [(&str, Damage); 3] = [
         ("half", |at| fs::write(at, "{\"id\": \"20261120").unwrap()),
@@ -256,28 +256,28 @@ fn damaged_past_update_stops_no_update() {
         let from = journal.origin_spec().unwrap();
         assert_eq!(journal.wrong_boots(&c.target).unwrap(), u32::try_from(number).unwrap(), "{what}");
         begin(&mut journal, &format!("update-{what}").replace(' ', "-"), &from, &c).unwrap();
-        journal.give_up(fault("NotAsPlanned"), now()).unwrap();
+        journal.give_up(fault("VerificationFailed"), now()).unwrap();
         assert!(last.exists(), "{what}");
     }
     begin(&mut journal, "update-b", &b.spec().unwrap(), &c).unwrap();
     drop(journal);
-    let mut journal = desk.open();
+    let mut journal = dir.open();
     fs::remove_dir(&last).unwrap();
     fs::write(&last, good).unwrap();
     // One that is damaged after it was written is not written over.
-    let newest = desk.state("history/entry-0000000004.json");
+    let newest = dir.state("history/entry-0000000004.json");
     fs::write(&newest, "").unwrap();
     journal.commit(now()).unwrap();
     assert_eq!(fs::read(&newest).unwrap(), b"");
-    assert!(desk.state("history/entry-0000000005.json").exists());
+    assert!(dir.state("history/entry-0000000005.json").exists());
 }
 
 /// A process that died as it kept an original has left a draft of it: what was replaced may be a secret.
 #[test]
 fn drafts_of_kept_originals_are_removed() {
-    let desk = Desk::new();
-    let mut journal = desk.begun();
-    let kept = desk.state("preimages/kept");
+    let dir = StateDir::new();
+    let mut journal = dir.begun();
+    let kept = dir.state("preimages/kept");
     let draft = || {
         fs::create_dir_all(&kept).unwrap();
         fs::write(kept.join(".%2Fetc%2Fother.json.mca-new"), "secret").unwrap();
@@ -293,7 +293,7 @@ fn drafts_of_kept_originals_are_removed() {
     assert_eq!(left(), 0, "at the end of an update");
     draft();
     drop(journal);
-    drop(desk.open());
+    drop(dir.open());
     assert_eq!(left(), 0, "at a start");
     assert!(kept.join("%2Fetc%2Fanother.json").exists());
 }
@@ -301,19 +301,19 @@ fn drafts_of_kept_originals_are_removed() {
 /// A full history forgets what was written first, not what has the oldest time. Files of older agents come first.
 #[test]
 fn full_history_forgets_the_oldest_written() {
-    let desk = Desk::new();
-    let mut journal = desk.open();
+    let dir = StateDir::new();
+    let mut journal = dir.open();
     let b = config("b");
     let from = journal.origin_spec().unwrap();
     begin(&mut journal, "20161120-000000-000000", &from, &b).unwrap();
     journal.commit(now()).unwrap();
-    let entry = fs::read(desk.state("history/entry-0000000001.json")).unwrap();
+    let entry = fs::read(dir.state("history/entry-0000000001.json")).unwrap();
     for number in 0..KEPT - 1 {
         let id = format!("20261120-000000-{number:06}");
         let old = String::from_utf8(entry.clone()).unwrap().replace("20161120-000000-000000", &id);
-        fs::write(desk.state(&format!("history/{id}.json")), old).unwrap();
+        fs::write(dir.state(&format!("history/{id}.json")), old).unwrap();
     }
-    let ids = || load(&desk.root).unwrap().entries.into_iter().map(|entry| entry.id).collect::<Vec<_>>();
+    let ids = || load(&dir.root).unwrap().entries.into_iter().map(|entry| entry.id).collect::<Vec<_>>();
     assert_eq!((ids().len(), ids()[KEPT - 1].as_str()), (KEPT, "20161120-000000-000000"));
     let c = config("c");
     begin(&mut journal, "20161120-000000-000009", &from, &c).unwrap();
@@ -326,8 +326,8 @@ fn full_history_forgets_the_oldest_written() {
 /// An update that is tried again all day is one entry; another reason, or another target, is another one.
 #[test]
 fn repeated_failures_are_one_entry() {
-    let desk = Desk::new();
-    let mut journal = desk.begun();
+    let dir = StateDir::new();
+    let mut journal = dir.begun();
     journal.commit(now()).unwrap();
     let from = journal.origin_spec().unwrap();
     let mut fail = |number: usize, name: &str, reason: &str| {
@@ -342,10 +342,10 @@ fn repeated_failures_are_one_entry() {
     fail(500, "c", "Io");
     fail(501, "d", "Io");
     fail(502, "d", "Io");
-    let entries = load(&desk.root).unwrap().entries;
+    let entries = load(&dir.root).unwrap().entries;
     let shown: Vec<_> = entries
         .iter()
-        .map(|entry| (entry.to.config.as_str(), entry.outcome.word(), entry.attempts, entry.id.as_str()))
+        .map(|entry| (entry.to.config.as_str(), entry.outcome.as_str(), entry.attempts, entry.id.as_str()))
         .collect();
     assert_eq!(
         shown,
@@ -361,21 +361,21 @@ fn repeated_failures_are_one_entry() {
 /// What failed and is held has ended for people, although its record is open.
 #[test]
 fn held_update_is_in_the_history() {
-    let desk = Desk::new();
-    let mut journal = desk.begun();
-    assert_eq!(load_with_held(&desk.root).unwrap().entries.len(), 0, "under way");
+    let dir = StateDir::new();
+    let mut journal = dir.begun();
+    assert_eq!(load_with_held(&dir.root).unwrap().entries.len(), 0, "under way");
     journal.fail(fault("Io"), Some(&Transition::RollBack), now()).unwrap();
-    let entries = load_with_held(&desk.root).unwrap().entries;
+    let entries = load_with_held(&dir.root).unwrap().entries;
     assert_eq!(entries.len(), 1);
     assert_eq!((entries[0].held, entries[0].outcome), (true, Outcome::RolledBack));
     assert_eq!(entries[0].fault.as_ref().unwrap().reason, "Io");
     journal.archive(Outcome::RolledBack, now()).unwrap();
-    let entries = load_with_held(&desk.root).unwrap().entries;
+    let entries = load_with_held(&dir.root).unwrap().entries;
     assert_eq!((entries.len(), entries[0].held), (1, false));
 }
 
 fn fault(reason: &str) -> Fault {
-    Fault::of(crate::model::FaultClass::Degraded, reason, &fmt_error(), "nothing")
+    Fault::from_error(crate::model::FaultClass::Degraded, reason, &fmt_error(), "nothing")
 }
 
 fn fmt_error() -> std::fmt::Error {

@@ -36,7 +36,7 @@ pub enum ObserveError {
 }
 
 impl ObserveError {
-    pub(super) fn of(object: &'static str) -> impl Fn(HostError) -> Self + Copy {
+    pub(super) fn wrap(object: &'static str) -> impl Fn(HostError) -> Self + Copy {
         move |source| Self::Host { object, source }
     }
 

@@ -26,12 +26,12 @@ pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts,
     let pulls = to.effective_image().is_some_and(|image| image.transport() == Transport::Registry);
     let place = host.os.auth_file().filter(|_| pulls);
     let credentials = place.map_or(Ok(None), |place| Credentials::pick(root, to, place));
-    let credentials = credentials.map_err(ObserveError::of("the pull secret"))?;
+    let credentials = credentials.map_err(ObserveError::wrap("the pull secret"))?;
     let asked = match (to.effective_image(), seen.os.booted()) {
-        (Some(wanted), Some(booted)) if !runs(booted, wanted) => {
-            let asked = preflight(host, wanted, credentials.as_ref()).await;
+        (Some(desired), Some(booted)) if !runs(booted, desired) => {
+            let asked = preflight(host, desired, credentials.as_ref()).await;
             let asked = asked.map_err(|error| Credentials::explain(error, root, to, place));
-            Some(asked.map_err(ObserveError::image(wanted))?.carries)
+            Some(asked.map_err(ObserveError::image(desired))?.carries)
         }
         (Some(_) | None, _) => None,
     };
@@ -68,7 +68,7 @@ fn originals(
 ) -> Result<(BTreeSet<ManagedPath>, BTreeSet<ManagedPath>), ObserveError> {
     let (mut restorable, mut own_masks) = (BTreeSet::new(), BTreeSet::new());
     for path in paths {
-        let original = saved::original(root, path).map_err(ObserveError::of("the originals"))?;
+        let original = saved::original(root, path).map_err(ObserveError::wrap("the originals"))?;
         let Some(original) = original else { continue };
         restorable.insert(path.clone());
         if original.is_mask() {
@@ -86,7 +86,7 @@ fn companions(
 ) -> Result<BTreeMap<UnitName, BTreeMap<UnitName, ObservedUnit>>, ObserveError> {
     let mut found = BTreeMap::new();
     for name in from.units.keys().chain(to.units.keys()) {
-        let companions = links.companions(name).map_err(ObserveError::of("the units"))?;
+        let companions = links.companions(name).map_err(ObserveError::wrap("the units"))?;
         if !companions.is_empty() {
             found.insert(name.clone(), companions);
         }
@@ -94,8 +94,8 @@ fn companions(
     Ok(found)
 }
 
-fn runs(booted: &Booted, wanted: &ImageRef) -> bool {
-    booted.image.as_ref().is_some_and(|one| one.digest() == wanted.digest())
+fn runs(booted: &Booted, desired: &ImageRef) -> bool {
+    booted.image.as_ref().is_some_and(|one| one.digest() == desired.digest())
 }
 
 /// Asks what the image is, so that one that can't be had or booted is told before anything is changed.
@@ -118,7 +118,7 @@ fn chosen(
 ) -> Result<BTreeSet<ManagedPath>, ObserveError> {
     let mut chosen = BTreeSet::new();
     for path in paths {
-        if is(path).map_err(ObserveError::of(object))? {
+        if is(path).map_err(ObserveError::wrap(object))? {
             chosen.insert(path.clone());
         }
     }
@@ -137,7 +137,7 @@ fn differs_from_image(
 }
 
 fn fips(root: &Root) -> Result<ObservedFips, ObserveError> {
-    let text = root.read_text(FIPS).map_err(ObserveError::of("the FIPS mode"))?;
+    let text = root.read_text(FIPS).map_err(ObserveError::wrap("the FIPS mode"))?;
     Ok(match text.as_deref().map(str::trim) {
         Some("1") => ObservedFips::On,
         Some("0") => ObservedFips::Off,

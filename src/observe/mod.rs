@@ -30,9 +30,9 @@ pub async fn observe(host: &Host, specs: &[&HostSpec]) -> Result<Observation, Ob
 pub async fn machine(host: &Host) -> Result<Observation, ObserveError> {
     let root = &host.root;
     Ok(Observation {
-        boot_id: host.power.boot_id().map_err(ObserveError::of("the boot"))?,
-        boots: BootCounter::seen(root).map_err(ObserveError::of("the boot loader's counter"))?,
-        os: host.os.observe().await.map_err(ObserveError::of("the OS"))?,
+        boot_id: host.power.boot_id().map_err(ObserveError::wrap("the boot"))?,
+        boots: BootCounter::seen(root).map_err(ObserveError::wrap("the boot loader's counter"))?,
+        os: host.os.observe().await.map_err(ObserveError::wrap("the OS"))?,
         kargs: kargs(root)?,
         files: BTreeMap::new(),
         units: BTreeMap::new(),
@@ -49,7 +49,7 @@ pub fn managed(host: &Host, machine: Observation, specs: &[&HostSpec]) -> Result
 }
 
 fn unit_links(host: &Host) -> Result<UnitLinks<'_>, ObserveError> {
-    UnitLinks::load(&host.root).map_err(ObserveError::of("the units"))
+    UnitLinks::load(&host.root).map_err(ObserveError::wrap("the units"))
 }
 
 fn managed_with(
@@ -59,7 +59,7 @@ fn managed_with(
     links: &UnitLinks<'_>,
 ) -> Result<Observation, ObserveError> {
     let root = &host.root;
-    let accounts = Accounts::load(root).map_err(ObserveError::of("the accounts"))?;
+    let accounts = Accounts::load(root).map_err(ObserveError::wrap("the accounts"))?;
     let (user_ids, group_ids) = ids(&accounts, specs);
     Ok(Observation {
         files: files(root, &paths(specs))?,
@@ -95,7 +95,7 @@ fn files(
     paths: &BTreeSet<ManagedPath>,
 ) -> Result<BTreeMap<ManagedPath, ObservedFile>, ObserveError> {
     let seen = |path: &ManagedPath| {
-        let seen = root.seen(path.as_str()).map_err(ObserveError::of("the files"))?;
+        let seen = root.seen(path.as_str()).map_err(ObserveError::wrap("the files"))?;
         Ok((path.clone(), seen))
     };
     paths.iter().map(seen).collect()
@@ -107,7 +107,7 @@ fn units(
 ) -> Result<BTreeMap<UnitName, crate::model::observation::ObservedUnit>, ObserveError> {
     let names: BTreeSet<&UnitName> = specs.iter().flat_map(|spec| spec.units.keys()).collect();
     let seen = |name: &UnitName| {
-        let seen = links.seen(name).map_err(ObserveError::of("the units"))?;
+        let seen = links.seen(name).map_err(ObserveError::wrap("the units"))?;
         Ok((name.clone(), seen))
     };
     names.into_iter().map(seen).collect()
@@ -119,7 +119,7 @@ fn stray_links(
 ) -> Result<BTreeMap<UnitName, Vec<ManagedPath>>, ObserveError> {
     let mut stray = BTreeMap::new();
     for name in specs.iter().flat_map(|spec| spec.units.keys()) {
-        let found = links.stray(name).map_err(ObserveError::of("the units"))?;
+        let found = links.stray(name).map_err(ObserveError::wrap("the units"))?;
         if !found.is_empty() {
             stray.insert(name.clone(), found);
         }
@@ -128,13 +128,13 @@ fn stray_links(
 }
 
 fn kargs(root: &Root) -> Result<Vec<Karg>, ObserveError> {
-    let line = root.read_text("/proc/cmdline").map_err(ObserveError::of("the kernel arguments"))?;
+    let line = root.read_text("/proc/cmdline").map_err(ObserveError::wrap("the kernel arguments"))?;
     Ok(Karg::split(&line.unwrap_or_default()))
 }
 
 fn core(root: &Root, accounts: &Accounts) -> Result<ObservedCore, ObserveError> {
     let Some(user) = accounts.user(CORE) else { return Ok(ObservedCore::NoAccount) };
-    let failed = || ObserveError::of("the account core");
+    let failed = || ObserveError::wrap("the account core");
     let keys_file = format!("{}/{KEYS_FILE}", user.home.trim_end_matches('/'));
     let keys_path = ManagedPath::new(keys_file).map_err(ObserveError::home(&user.home))?;
     Ok(ObservedCore::Account {

@@ -63,7 +63,7 @@ async fn sees_files_units_the_account_and_the_kernel() {
     assert_eq!(seen.kargs.iter().map(Karg::as_str).collect::<Vec<_>>(), ["root=/dev/vda", "a=\"b c\""]);
     let motd = &seen.files[&ManagedPath::new("/etc/motd").unwrap()];
     assert!(
-        matches!(motd, ObservedFile::Regular { sha256, len: 5, .. } if *sha256 == Sha256::of(b"hello")),
+        matches!(motd, ObservedFile::Regular { sha256, len: 5, .. } if *sha256 == Sha256::digest(b"hello")),
         "{motd:?}"
     );
     assert_eq!(seen.files[&ManagedPath::new("/etc/none").unwrap()], ObservedFile::Absent);

@@ -129,7 +129,7 @@ fn read(layout: &Path, digest: Sha256) -> Result<Value, SandboxError> {
 }
 
 fn write(layout: &Path, bytes: &[u8]) -> Result<Sha256, SandboxError> {
-    let digest = Sha256::of(bytes);
+    let digest = Sha256::digest(bytes);
     let path = layout.join("blobs/sha256").join(digest.to_string());
     fs::write(&path, bytes).map_err(|e| SandboxError::io("write", path, e))?;
     Ok(digest)

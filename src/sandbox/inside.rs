@@ -17,7 +17,7 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::machine::Sysroot;
-use super::{AGENT, CONTROL, IMAGES, MACHINE_VERB, STATEROOT, SandboxError, WORKER, namespaces, world};
+use super::{AGENT, CONTROL, IMAGES, MACHINE_VERB, STATEROOT, SandboxError, WORKER, host, namespaces};
 use crate::host::mounts;
 
 /// Runs the verb; the arguments are those after it.
@@ -30,13 +30,13 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         ["create", dir, labels @ ..] => {
             let labels = labels.iter().filter_map(|label| label.split_once('='));
             let labels: BTreeMap<_, _> = labels.map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
-            world::build(Path::new(dir), labels).map(|()| ExitCode::SUCCESS)
+            host::build(Path::new(dir), labels).map(|()| ExitCode::SUCCESS)
         }
         ["run", ..] => enter(args.iter().skip(1)),
         ["init", dir, boot, sysroot, program, ..] => {
             let machine = Machine { dir: Path::new(dir), boot: Path::new(dir).join("run").join(boot) };
             machine
-                .mount(*sysroot == Sysroot::Finalising.word())
+                .mount(*sysroot == Sysroot::Finalizing.as_str())
                 .and_then(|()| run(program, args.iter().skip(5)))
         }
         _ => Err(SandboxError::Child {
@@ -125,14 +125,14 @@ struct Machine<'a> {
 
 impl Machine<'_> {
     /// Mounts what an ostree host has and makes the deployment the root.
-    fn mount(&self, finalising: bool) -> Result<(), SandboxError> {
+    fn mount(&self, finalizing: bool) -> Result<(), SandboxError> {
         bind_to_parent()?;
         let sysroot = self.dir.join("sysroot");
         let root = sysroot.join(self.read("deployment")?);
         place("show", &root, mount_bind(&root, &root))?;
         let usr = root.join("usr");
         place("show", &usr, mounts::bind_read_only(&usr, &usr))?;
-        self.boxes(&root, &sysroot, finalising)?;
+        self.boxes(&root, &sysroot, finalizing)?;
         devices(&root)?;
         self.kernel(&root)?;
         place("enter", &root, chdir(&root))?;
@@ -147,7 +147,7 @@ impl Machine<'_> {
     }
 
     /// The directories of the sandbox: sysroot, boot, var, run and what is seen in it.
-    fn boxes(&self, root: &Path, sysroot: &Path, finalising: bool) -> Result<(), SandboxError> {
+    fn boxes(&self, root: &Path, sysroot: &Path, finalizing: bool) -> Result<(), SandboxError> {
         // Not `/proc/self/exe`: in a chroot it names a path from outside.
         let (agent, worker) = (PathBuf::from(self.read("agent")?), PathBuf::from(self.read("worker")?));
         let writable = [
@@ -163,7 +163,7 @@ impl Machine<'_> {
         for (from, to) in &guarded {
             let to = below(root, to);
             place("show", &to, mount_bind(from, &to))?;
-            if !finalising {
+            if !finalizing {
                 place("protect", &to, mounts::make_read_only(&to))?;
             }
         }

@@ -1,4 +1,4 @@
-//! The machine: a boot, processes in it, and its shutdown with libostree's own finalisation.
+//! The machine: a boot, processes in it, and its shutdown with libostree's own finalization.
 //!
 //! Invariant: `/run` and the boot id live exactly as long as the boot, whatever the processes in it do; what is
 //! staged is lost if the boot ends without [`Booted::shutdown`], as after a power cut.
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::process::{complaint, process};
-use super::{CONTROL, IMAGES, STATEROOT, SandboxError, WORKER, World, inside};
+use super::{CONTROL, IMAGES, STATEROOT, SandboxError, SandboxHost, WORKER, inside};
 use crate::host::etc_merge::BRING_OVER_VERB;
 use crate::model::BootId;
 
@@ -21,14 +21,14 @@ pub(super) enum Sysroot {
     /// Read-only.
     Running,
     /// Writable.
-    Finalising,
+    Finalizing,
 }
 
 impl Sysroot {
-    pub(super) fn word(self) -> &'static str {
+    pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Running => "running",
-            Self::Finalising => "finalising",
+            Self::Finalizing => "finalizing",
         }
     }
 }
@@ -36,13 +36,13 @@ impl Sysroot {
 /// One boot of the machine.
 #[derive(Debug)]
 pub struct Booted {
-    world: World,
+    host: SandboxHost,
     id: BootId,
     deployment: String,
     kargs: String,
 }
 
-impl World {
+impl SandboxHost {
     /// Boots what the boot entries say.
     pub fn boot(&self) -> Result<Booted, SandboxError> {
         Booted::new(self)
@@ -51,15 +51,15 @@ impl World {
 
 impl Booted {
     /// Reads the boot entries as a boot loader does, and takes the first.
-    pub(super) fn new(world: &World) -> Result<Self, SandboxError> {
-        let sysroot = world.dir().join("sysroot");
+    pub(super) fn new(host: &SandboxHost) -> Result<Self, SandboxError> {
+        let sysroot = host.dir().join("sysroot");
         let kargs = default_entry(&sysroot.join("boot/loader/entries"))?;
         let deployment = deployment(&sysroot, &kargs)?;
         let text = "/proc/sys/kernel/random/uuid";
         let uuid = fs::read_to_string(text).map_err(|e| SandboxError::io("read", text, e))?;
         let id = BootId::new(uuid.trim())
             .map_err(|e| SandboxError::Damaged { path: text.into(), cause: e.to_string() })?;
-        let booted = Self { world: world.clone(), id, deployment, kargs };
+        let booted = Self { host: host.clone(), id, deployment, kargs };
         booted.write_run()?;
         Ok(booted)
     }
@@ -75,8 +75,8 @@ impl Booted {
             ("run/ostree-booted", String::new()),
             ("run/host/bin/machine-config-agent", String::new()),
             ("run/host/bin/machine-config-agent-ostree", String::new()),
-            ("agent", text_of(self.world.agent())?.to_owned()),
-            ("worker", text_of(self.world.worker())?.to_owned()),
+            ("agent", text_of(self.host.agent())?.to_owned()),
+            ("worker", text_of(self.host.worker())?.to_owned()),
             ("deployment", self.deployment.clone()),
             ("cmdline", format!("{}\n", self.kargs)),
             ("boot_id", format!("{}\n", self.id)),
@@ -89,7 +89,7 @@ impl Booted {
     }
 
     fn dir(&self) -> PathBuf {
-        self.world.dir().join("run").join(self.id.as_str())
+        self.host.dir().join("run").join(self.id.as_str())
     }
 
     /// Returns the boot id.
@@ -104,7 +104,7 @@ impl Booted {
 
     /// Returns the booted deployment's directory, as seen from outside.
     pub fn root(&self) -> PathBuf {
-        self.world.dir().join("sysroot").join(&self.deployment)
+        self.host.dir().join("sysroot").join(&self.deployment)
     }
 
     /// Returns the boot's `/run`, as seen from outside.
@@ -119,19 +119,19 @@ impl Booted {
     }
 
     fn prepare<S: AsRef<OsStr>>(&self, sysroot: Sysroot, argv: impl IntoIterator<Item = S>) -> Command {
-        let mut command = process(self.world.worker());
-        command.arg("run").arg(self.world.dir()).args([self.id.as_str(), sysroot.word()]).args(argv);
+        let mut command = process(self.host.worker());
+        command.arg("run").arg(self.host.dir()).args([self.id.as_str(), sysroot.as_str()]).args(argv);
         command
     }
 
-    /// Shuts down as systemd would: libostree finalises what is staged, then the boot is over.
+    /// Shuts down as systemd would: libostree finalizes what is staged, then the boot is over.
     pub fn shutdown(self) -> Result<(), SandboxError> {
         if self.run_dir().join("ostree/staged-deployment").exists() {
             let output = self
-                .prepare(Sysroot::Finalising, ["ostree", "admin", "finalize-staged"])
+                .prepare(Sysroot::Finalizing, ["ostree", "admin", "finalize-staged"])
                 .stdin(Stdio::null())
                 .output()
-                .map_err(|e| SandboxError::io("start", self.world.worker(), e))?;
+                .map_err(|e| SandboxError::io("start", self.host.worker(), e))?;
             if !output.status.success() {
                 return Err(SandboxError::Child {
                     what: "ostree admin finalize-staged",
@@ -143,13 +143,13 @@ impl Booted {
         self.power_cut()
     }
 
-    /// Plays the unit that the agent has the shutdown stop after the finalisation. It does nothing where it was not asked for.
+    /// Plays the unit that the agent has the shutdown stop after the finalization. It does nothing where it was not asked for.
     fn bring_over(&self) -> Result<(), SandboxError> {
         let output = self
-            .prepare(Sysroot::Finalising, [WORKER, BRING_OVER_VERB])
+            .prepare(Sysroot::Finalizing, [WORKER, BRING_OVER_VERB])
             .stdin(Stdio::null())
             .output()
-            .map_err(|e| SandboxError::io("start", self.world.worker(), e))?;
+            .map_err(|e| SandboxError::io("start", self.host.worker(), e))?;
         if output.status.success() {
             return Ok(());
         }

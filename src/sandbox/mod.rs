@@ -2,7 +2,7 @@
 //! machine.
 //!
 //! What is real: the sysroot, its repository, deployments, boot entries, the staged deployment, libostree's own
-//! finalisation with its merge of `/etc`, OCI images, skopeo, and the agent. What is not: the kernel and its initramfs
+//! finalization with its merge of `/etc`, OCI images, skopeo, and the agent. What is not: the kernel and its initramfs
 //! are dummy files, nothing runs as PID 1 that manages services, and a "boot" is a new set of namespaces with an
 //! empty `/run`, a new boot id and the kernel command line of the boot entry.
 //!
@@ -24,20 +24,20 @@
     reason = "the sandbox builds a machine out of files and processes; it is the other side of the wall"
 )]
 
+pub mod demo;
 mod error;
+mod host;
 mod images;
 mod inside;
 pub mod machine;
 mod namespaces;
 mod process;
-pub mod story;
 mod tree;
-mod world;
 
 pub use error::SandboxError;
+pub use host::{Privilege, SandboxHost};
 pub use images::LayerFile;
 pub use machine::Booted;
-pub use world::{Privilege, World};
 
 /// The verb of the worker's executable that builds worlds and runs machines.
 pub const MACHINE_VERB: &str = "sandbox-machine";
@@ -58,8 +58,8 @@ pub const AGENT: &str = "/run/host/bin/machine-config-agent";
 const WORKER: &str = "/run/host/bin/machine-config-agent-ostree";
 
 /// Returns the directory to build in, and whether it is a temporary one that was made for it.
-pub fn scratch(wanted: Option<&std::path::Path>) -> Result<(std::path::PathBuf, bool), SandboxError> {
-    if let Some(dir) = wanted {
+pub fn scratch(desired: Option<&std::path::Path>) -> Result<(std::path::PathBuf, bool), SandboxError> {
+    if let Some(dir) = desired {
         return Ok((dir.to_owned(), false));
     }
     let uuid = std::fs::read_to_string("/proc/sys/kernel/random/uuid")

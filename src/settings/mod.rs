@@ -11,7 +11,7 @@ use crate::host::failpoint::FailPoints;
 
 /// What the environment says.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct Environment {
     /// Standard error is connected to the journal (`JOURNAL_STREAM`, systemd.exec(5)).
     pub journal: bool,
     /// Where systemd waits for readiness and status (`NOTIFY_SOCKET`, `sd_notify(3)`).
@@ -19,7 +19,7 @@ pub struct Settings {
     /// How often systemd wants a sign of life (`WATCHDOG_USEC`, for the process of `WATCHDOG_PID`).
     pub watchdog: Option<Duration>,
     /// Where a crash test wants the process to die (`MCA_FAIL_POINT`: `count`, `kill:K` or `kill:NAME`).
-    pub points: FailPoints,
+    pub fail_points: FailPoints,
     /// Standard output wants plain text (`NO_COLOR`, or `TERM=dumb`).
     pub plain: bool,
     /// Where a pod reaches the API server: host and port (`KUBERNETES_SERVICE_HOST`, `KUBERNETES_SERVICE_PORT`).
@@ -31,13 +31,13 @@ pub struct Settings {
 /// A variable that can't be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{name}={value:?} is not understood: {rule}")]
-pub struct SettingsError {
+pub struct EnvironmentError {
     name: &'static str,
     value: String,
     rule: &'static str,
 }
 
-impl Settings {
+impl Environment {
     /// Returns true if standard error is connected to the journal. A terminal inherits the variable from the service
     /// that started it, so the stream is compared.
     pub fn under_journal() -> bool {
@@ -45,10 +45,10 @@ impl Settings {
     }
 
     /// Reads the environment.
-    pub fn read() -> Result<Self, SettingsError> {
-        let points = match variable("MCA_FAIL_POINT") {
+    pub fn read() -> Result<Self, EnvironmentError> {
+        let fail_points = match variable("MCA_FAIL_POINT") {
             None => FailPoints::off(),
-            Some(value) => FailPoints::parse(&value).ok_or(SettingsError {
+            Some(value) => FailPoints::parse(&value).ok_or(EnvironmentError {
                 name: "MCA_FAIL_POINT",
                 value,
                 rule: "it is count, kill:NUMBER or kill:NAME; unset it outside of crash tests",
@@ -58,7 +58,7 @@ impl Settings {
             journal: Self::under_journal(),
             notify: variable("NOTIFY_SOCKET").map(PathBuf::from),
             watchdog: watchdog(),
-            points,
+            fail_points,
             plain: variable("NO_COLOR").is_some() || variable("TERM").is_some_and(|term| term == "dumb"),
             kubernetes: variable("KUBERNETES_SERVICE_HOST")
                 .map(|host| (host, variable("KUBERNETES_SERVICE_PORT").unwrap_or_else(|| "443".to_owned()))),

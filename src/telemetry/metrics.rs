@@ -107,7 +107,7 @@ impl Metrics {
     /// Sets what a report says.
     pub fn report(&self, report: &NodeReport, now: Timestamp) {
         let at = seconds(now);
-        let state = vec![("state", format!("{:?}", report.state)), ("reason", word(report))];
+        let state = vec![("state", format!("{:?}", report.state)), ("reason", reason(report))];
         only(&self.state, &state, at);
         only(&self.phase, &vec![("phase", report.phase.clone())], 1);
         let drifted = report.fault.as_ref().is_some_and(|fault| fault.reason == "ConfigDrift");
@@ -208,7 +208,7 @@ fn only(family: &Family<Labels, SecondsGauge>, labels: &Labels, value: i64) {
 }
 
 /// A bounded word: the text of a reason would make a series of each cause.
-fn word(report: &NodeReport) -> String {
+fn reason(report: &NodeReport) -> String {
     report.fault.as_ref().map(|fault| fault.reason.clone()).unwrap_or_default()
 }
 

@@ -4,13 +4,13 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 
-use crate::drifting::Scene;
-use crate::drifting::mutations::{
+use crate::drift_env::Scene;
+use crate::drift_env::mutations::{
     APP, APP_TEXT, INNER, KEYS, MANAGED_UNITS, Mutation, UNIT, of_files, of_links, of_os, of_units, of_users,
     put_back, scene, section, spec,
 };
-use crate::node;
-use machine_config_agent::agent::End;
+use crate::test_host;
+use machine_config_agent::agent::ExitReason;
 use machine_config_agent::report::{NodeReport, NodeState};
 use serde_json::json;
 
@@ -305,13 +305,14 @@ async fn what_is_to_be_repaired_is_repaired() {
             ];
             for (name, change) in changes {
                 scene.pass_time(1);
-                let updates = fs::read_dir(scene.at(&format!("{}/history", node::STATE))).unwrap().count();
+                let updates =
+                    fs::read_dir(scene.at(&format!("{}/history", test_host::STATE))).unwrap().count();
                 change(scene);
                 scene
                     .until(name, |report| report.update.is_some() && report.state == NodeState::Working)
                     .await;
                 scene.until_done("rendered-a").await;
-                let now = fs::read_dir(scene.at(&format!("{}/history", node::STATE))).unwrap().count();
+                let now = fs::read_dir(scene.at(&format!("{}/history", test_host::STATE))).unwrap().count();
                 assert_eq!(now, updates + 1, "{name}: a repair is an update in the history");
             }
             assert_eq!(scene.text(INNER), "inner");
@@ -389,7 +390,7 @@ async fn an_update_with_a_reboot_still_ends_in_one() {
     next["config"]["storage"]["files"][3]["contents"]["source"] = json!("data:,other");
     scene.config("rendered-b", &next);
     scene.want("rendered-b");
-    assert_eq!(Box::pin(scene.end()).await, End::Reboot);
+    assert_eq!(Box::pin(scene.end()).await, ExitReason::Reboot);
     scene.reboot(2);
     scene.live(async |scene| scene.until_done("rendered-b").await).await;
 }

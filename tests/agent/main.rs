@@ -11,25 +11,25 @@
     reason = "tests: they stop at the first surprise, and play the host"
 )]
 
-#[path = "../support/desk/mod.rs"]
-mod desk;
-#[path = "../../core/tests/support/made.rs"]
-mod made;
-#[path = "../support/node.rs"]
-mod node;
+#[path = "../support/fake_control_plane/mod.rs"]
+mod fake_control_plane;
 #[path = "../support/plain_host.rs"]
 mod plain_host;
 #[path = "../support/program.rs"]
 mod program;
 #[path = "../support/ran.rs"]
 mod ran;
+#[path = "../support/test_host.rs"]
+mod test_host;
 #[path = "../support/unlocked.rs"]
 mod unlocked;
+#[path = "../../core/tests/support/update_fixtures.rs"]
+mod update_fixtures;
 
 mod drift;
-mod drifting;
-mod duties_meanwhile;
+mod drift_env;
 mod pulls;
+mod reconcilers_meanwhile;
 mod rollback_kept;
 mod trial;
 mod waits;

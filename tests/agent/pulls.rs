@@ -4,17 +4,17 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::desk::Desk;
-use crate::desk::os::{Ended, Played, image};
+use crate::fake_control_plane::FakeControlPlane;
+use crate::fake_control_plane::os::{Played, StageResult, image};
 use crate::plain_host;
-use machine_config_agent::agent::End;
+use machine_config_agent::agent::ExitReason;
 use machine_config_agent::host::power::{RebootKind, Rebooting, ShutdownMonitor, Supervised};
 use machine_config_agent::host::{BoxFuture, FailPoints, Host, HostError, Power, Root};
 use machine_config_agent::model::{BootId, FaultClass};
 use machine_config_agent::report::NodeState;
 
 /// Fails for this cause, and for none after it.
-fn once(cause: &'static str) -> impl Fn() -> Ended {
+fn once(cause: &'static str) -> impl Fn() -> StageResult {
     let left = RefCell::new(Some(cause));
     move || {
         let Some(cause) = left.take() else { return Ok(()) };
@@ -45,7 +45,7 @@ async fn a_pull_that_fails_is_tried_again_with_its_cause_in_the_report() {
     };
     let root = Root::open(dir.path()).unwrap();
     let host = Host { os: Box::new(os), ..Host::in_directory(root, FailPoints::off()) };
-    let desk = Desk::wanting("rendered-b", Some(image("b")));
+    let desk = FakeControlPlane::wanting("rendered-b", Some(image("b")));
     // The count of failures at the time of each report.
     let counts: Rc<RefCell<Vec<String>>> = Rc::default();
     let (metrics, counted) = (desk.metrics.clone(), Rc::clone(&counts));
@@ -54,10 +54,10 @@ async fn a_pull_that_fails_is_tried_again_with_its_cause_in_the_report() {
         let count = text.lines().find_map(|line| line.strip_prefix("mcd_pivot_errors_total "));
         counted.borrow_mut().push(count.unwrap().to_owned());
     });
-    let desk = Desk { at_report, ..desk };
+    let desk = FakeControlPlane { at_report, ..desk };
     let mut agent = desk.agent(host);
     let end = tokio::time::timeout(Duration::from_secs(120), Box::pin(agent.run())).await.unwrap();
-    assert_eq!(end.unwrap(), End::Reboot);
+    assert_eq!(end.unwrap(), ExitReason::Reboot);
 
     let (reports, counts) = (desk.reports.borrow(), counts.borrow());
     for (cause, count) in [("StatusCode: 429", "1"), ("unexpected EOF", "1")] {
@@ -112,7 +112,7 @@ async fn services_that_end_in_the_own_shutdown_are_no_fault() {
     let power = GoesDown { boot: Supervised::new(&root), gone: Rc::clone(&gone) };
     let host =
         Host { os: Box::new(os), power: Box::new(power), ..Host::in_directory(root, FailPoints::off()) };
-    let desk = Desk::wanting("rendered-b", Some(image("b")));
+    let desk = FakeControlPlane::wanting("rendered-b", Some(image("b")));
     let mut agent = desk.agent(host);
     let ended = tokio::time::timeout(Duration::from_secs(300), Box::pin(agent.run())).await;
     assert!(ended.is_err() && gone.get(), "it waits for the end: {ended:?}");

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::drifting;
-use crate::drifting::Scene;
-use crate::node::ignition;
+use crate::drift_env;
+use crate::drift_env::Scene;
+use crate::test_host::ignition;
 use serde_json::{Value, json};
 
 const APP: &str = "/etc/app.conf";
@@ -12,7 +12,7 @@ const APP: &str = "/etc/app.conf";
 fn spec() -> Value {
     let file = json!({"path": APP, "mode": 0o644, "contents": {"source": "data:,x"}});
     let mut spec = ignition(json!({"storage": {"files": [file]}}));
-    spec["osImageURL"] = json!(drifting::IMAGE);
+    spec["osImageURL"] = json!(drift_env::IMAGE);
     spec
 }
 

@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::desk::Desk;
-use crate::desk::os::{Played, image};
+use crate::fake_control_plane::FakeControlPlane;
+use crate::fake_control_plane::os::{Played, image};
 use crate::plain_host;
 use crate::program::make_program;
-use machine_config_agent::agent::{Agent, End, Reboots, Reread, Until};
+use machine_config_agent::agent::{Agent, ExitReason, Reboots, RunMode, SettingsLoader};
 use machine_config_agent::host::{FailPoints, Host, HostError, Root};
 use machine_config_agent::model::node_settings::{HealthRules, RollBack};
 use machine_config_agent::model::observation::ObservedOs;
@@ -26,7 +26,7 @@ const ORIGIN: &str = "os-1.0";
 /// A node in its first deployment, about to be switched to another image.
 struct Story {
     dir: tempfile::TempDir,
-    desk: Desk,
+    desk: FakeControlPlane,
     os: Rc<RefCell<ObservedOs>>,
     rules: HealthRules,
     /// What was made the next boot's.
@@ -40,7 +40,7 @@ impl Story {
         let dir = tempfile::tempdir().unwrap();
         plain_host::bare(dir.path());
         let story = Self {
-            desk: Desk::wanting("rendered-b", Some(image("b"))),
+            desk: FakeControlPlane::wanting("rendered-b", Some(image("b"))),
             os: Played::running(image("a")).seen,
             rules: HealthRules { within, ..HealthRules::default() },
             back: Rc::default(),
@@ -62,7 +62,7 @@ impl Story {
         std::fs::write(self.at(path), text).unwrap();
     }
 
-    fn agent(&self) -> Agent<Desk> {
+    fn agent(&self) -> Agent<FakeControlPlane> {
         let (back, gone) = (Rc::clone(&self.back), Rc::clone(&self.gone));
         let os = Played {
             seen: Rc::clone(&self.os),
@@ -78,12 +78,12 @@ impl Story {
         let root = Root::open(self.dir.path()).unwrap();
         let host = Host { os: Box::new(os), ..Host::in_directory(root, FailPoints::off()) };
         let node_settings = NodeSettings { health: self.rules.clone(), ..NodeSettings::default() };
-        let reread = Reread::new(move || Ok(node_settings.clone()));
-        self.desk.agent(host).with(Until::Settled, Reboots::Asked).governed(reread)
+        let settings_loader = SettingsLoader::new(move || Ok(node_settings.clone()));
+        self.desk.agent(host).with(RunMode::OneShot, Reboots::Asked).with_settings(settings_loader)
     }
 
     /// Runs a process of the agent to its end.
-    async fn run(&self) -> End {
+    async fn run(&self) -> ExitReason {
         let mut agent = self.agent();
         let ended = tokio::time::timeout(Duration::from_secs(120), Box::pin(agent.run())).await;
         ended.unwrap().unwrap()
@@ -115,7 +115,7 @@ impl Story {
 
     /// Switches to the other image, up to the first look in it.
     async fn switch(&self) {
-        assert_eq!(self.run().await, End::Reboot);
+        assert_eq!(self.run().await, ExitReason::Reboot);
         self.boot(2, "b", "os-2.0");
     }
 
@@ -131,7 +131,7 @@ impl Story {
     /// The node is Degraded with the cause, works on nothing, and asks for nothing more.
     async fn holds(&self, words: &[&str]) {
         for _ in 0..2 {
-            assert_eq!(self.run().await, End::Settled);
+            assert_eq!(self.run().await, ExitReason::Settled);
             let report = self.report();
             assert_eq!((report.state, report.phase.as_str()), (NodeState::Degraded, "Idle"), "{report:#?}");
             assert!(report.reason.starts_with("HealthCheckFailed: "), "{}", report.reason);
@@ -149,7 +149,7 @@ async fn a_healthy_deployment_is_committed() {
     let story = Story::new(Duration::from_secs(60));
     story.put(UP, "");
     story.switch().await;
-    assert_eq!(story.run().await, End::Settled);
+    assert_eq!(story.run().await, ExitReason::Settled);
     assert_eq!(story.report().state, NodeState::Done);
     assert!(story.record().is_none() && story.back.borrow().is_empty());
 }
@@ -158,7 +158,7 @@ async fn a_healthy_deployment_is_committed() {
 async fn one_that_does_not_prove_itself_is_left_for_the_one_before() {
     let story = Story::new(Duration::from_millis(50));
     story.switch().await;
-    assert_eq!(story.run().await, End::Reboot);
+    assert_eq!(story.run().await, ExitReason::Reboot);
     assert_eq!(*story.back.borrow(), [ORIGIN]);
     let record = story.record().unwrap();
     assert!(matches!(record.phase, Phase::FallingBack { .. }) && record.fallbacks == 1);
@@ -174,11 +174,11 @@ async fn one_that_does_not_prove_itself_is_left_for_the_one_before() {
 
     // A corrected target is taken by itself.
     let config = ConfigName::new("rendered-b").unwrap();
-    *story.desk.wanted.borrow_mut() = Target { config, image: Some(image("c")) };
-    assert_eq!(story.run().await, End::Reboot);
+    *story.desk.desired.borrow_mut() = Target { config, image: Some(image("c")) };
+    assert_eq!(story.run().await, ExitReason::Reboot);
     story.boot(4, "c", "os-3.0");
     story.put(UP, "");
-    assert_eq!(story.run().await, End::Settled);
+    assert_eq!(story.run().await, ExitReason::Settled);
     assert_eq!(story.report().state, NodeState::Done);
 }
 
@@ -194,7 +194,7 @@ async fn a_restart_in_the_middle_goes_on_with_the_same_time() {
     }
     assert_eq!(begun.first(), begun.last());
     story.put(UP, "");
-    assert_eq!(story.run().await, End::Settled);
+    assert_eq!(story.run().await, ExitReason::Settled);
     assert!(story.desk.reports.borrow().iter().all(|report| report.fault.is_none()));
     assert_eq!(story.report().state, NodeState::Done);
 }
@@ -205,7 +205,7 @@ async fn an_attempt_is_made_in_any_case() {
     let story = Story::new(Duration::ZERO);
     story.put(UP, "");
     story.switch().await;
-    assert_eq!(story.run().await, End::Settled);
+    assert_eq!(story.run().await, ExitReason::Settled);
     assert_eq!(story.report().state, NodeState::Done);
 }
 
@@ -237,7 +237,7 @@ async fn a_node_that_does_not_come_back_is_held_where_it_is() {
     let story = Story::new(Duration::from_millis(50));
     story.switch().await;
     for boot in 3..6 {
-        assert_eq!(story.run().await, End::Reboot);
+        assert_eq!(story.run().await, ExitReason::Reboot);
         story.boot(boot, "b", "os-2.0");
     }
     story.holds(&[CAUSE, "it was tried 3 times; the node did not come up in it"]).await;

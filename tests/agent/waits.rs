@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::desk::Desk;
-use crate::desk::os::{Ended, Played, image};
-use crate::made::Made;
+use crate::fake_control_plane::FakeControlPlane;
+use crate::fake_control_plane::os::{Played, StageResult, image};
 use crate::plain_host;
-use machine_config_agent::agent::{Agent, AgentError, End, Reboots, Until};
+use crate::update_fixtures::Made;
+use machine_config_agent::agent::{Agent, AgentError, ExitReason, Reboots, RunMode};
 use machine_config_agent::host::{BoxFuture, Clock, FailPoints, Host, HostError, Root};
 use machine_config_agent::model::{BootId, ConfigName, FaultClass, Target, Timestamp};
 use machine_config_agent::report::{LoopState, NodeReport, NodeState, report};
@@ -27,7 +27,7 @@ const LONG: Duration = Duration::from_secs(24 * 3600);
 /// A libostree host whose pulls fail with a fault for as long as it is broken, and how often it was asked.
 struct Broken {
     dir: tempfile::TempDir,
-    desk: Desk,
+    desk: FakeControlPlane,
     mended: Rc<Cell<bool>>,
     tries: Rc<Cell<u32>>,
 }
@@ -36,19 +36,19 @@ impl Broken {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         plain_host::bare(dir.path());
-        let desk = Desk::wanting("rendered-b", Some(image("b")));
+        let desk = FakeControlPlane::wanting("rendered-b", Some(image("b")));
         Self { dir, desk, mended: Rc::default(), tries: Rc::default() }
     }
 
     /// A process of the agent.
-    fn agent(&self, class: FaultClass, reason: &'static str) -> Agent<Desk> {
+    fn agent(&self, class: FaultClass, reason: &'static str) -> Agent<FakeControlPlane> {
         let (mended, tries) = (Rc::clone(&self.mended), Rc::clone(&self.tries));
         let pulled = move || {
             tries.set(tries.get() + 1);
             let (object, cause) = (image("b").to_string(), "it is a test".to_owned());
             let failed = HostError::Os { object, cause, class, reason, next: "Wait.".to_owned() };
             let ended = if mended.get() { Ok(()) } else { Err(failed) };
-            let ended: BoxFuture<'static, Ended> = Box::pin(async { ended });
+            let ended: BoxFuture<'static, StageResult> = Box::pin(async { ended });
             ended
         };
         let os = Played { pulled: Box::new(pulled), ..Played::running(image("a")) };
@@ -57,7 +57,10 @@ impl Broken {
     }
 
     /// Lets the agent live for some time; `None` when it is still there after it.
-    async fn live(agent: &mut Agent<Desk>, time: Duration) -> Option<Result<End, AgentError>> {
+    async fn live(
+        agent: &mut Agent<FakeControlPlane>,
+        time: Duration,
+    ) -> Option<Result<ExitReason, AgentError>> {
         tokio::time::timeout(time, Box::pin(agent.run())).await.ok()
     }
 
@@ -70,8 +73,8 @@ fn fault(class: FaultClass, reason: &str) -> Fault {
     Fault { class, reason: reason.to_owned(), message: "m".to_owned(), next: "n".to_owned() }
 }
 
-fn endings(wanted: &[Ending]) -> impl Iterator<Item = (&'static str, Ending)> {
-    ENDINGS.iter().copied().filter(|(_, ending)| wanted.contains(ending))
+fn endings(desired: &[Ending]) -> impl Iterator<Item = (&'static str, Ending)> {
+    ENDINGS.iter().copied().filter(|(_, ending)| desired.contains(ending))
 }
 
 /// A fault without an ending would hold a node for good: the words are those of the page that lists every fault, which
@@ -117,7 +120,7 @@ async fn what_may_be_mended_is_tried_again_by_itself() {
         assert!((4..=5).contains(&tries), "{word}: {tries} tries");
         broken.mend();
         let end = Broken::live(&mut agent, ending.longest().unwrap() * 2).await;
-        assert_eq!(end.expect(word).unwrap(), End::Reboot, "{word}");
+        assert_eq!(end.expect(word).unwrap(), ExitReason::Reboot, "{word}");
         assert_eq!(broken.tries.get(), tries + 1, "{word}");
     }
 }
@@ -153,7 +156,7 @@ async fn a_clock_that_jumps_breaks_no_try() {
             let (class, reason, next) = (FaultClass::Retry, "ImagePullFailed", "Wait.".to_owned());
             let failed = HostError::Os { object, cause, class, reason, next };
             let ended = if mended.get() { Ok(()) } else { Err(failed) };
-            let ended: BoxFuture<'static, Ended> = Box::pin(async { ended });
+            let ended: BoxFuture<'static, StageResult> = Box::pin(async { ended });
             ended
         };
         let os = Played { pulled: Box::new(pulled), ..Played::running(image("a")) };
@@ -167,7 +170,7 @@ async fn a_clock_that_jumps_breaks_no_try() {
         assert!((4..=5).contains(&tries), "{tries} tries with jumps of {jump}");
         broken.mend();
         let end = Broken::live(&mut agent, SOON * 2).await;
-        assert_eq!(end.expect("a try comes").unwrap(), End::Reboot);
+        assert_eq!(end.expect("a try comes").unwrap(), ExitReason::Reboot);
         assert_eq!(broken.tries.get(), tries + 1);
     }
 }
@@ -186,7 +189,7 @@ async fn what_needs_somebody_waits_for_who_comes() {
         if ending == Ending::Target {
             assert!(end.is_none() && broken.tries.get() == 1, "{word}: it needs another target");
         } else {
-            assert_eq!(end.expect(word).unwrap(), End::Reboot, "{word}: the agent was started again");
+            assert_eq!(end.expect(word).unwrap(), ExitReason::Reboot, "{word}: the agent was started again");
         }
 
         for ask in ["another target", "the same once more"] {
@@ -197,16 +200,20 @@ async fn what_needs_somebody_waits_for_who_comes() {
                 assert_eq!(broken.tries.get(), 1, "{word}");
                 broken.mend();
                 if ask == "another target" {
-                    broken.desk.config("rendered-c", &Desk::empty("rendered-c"));
+                    broken.desk.config("rendered-c", &FakeControlPlane::empty("rendered-c"));
                     let config = ConfigName::new("rendered-c").unwrap();
-                    *broken.desk.wanted.borrow_mut() = Target { config, image: Some(image("b")) };
+                    *broken.desk.desired.borrow_mut() = Target { config, image: Some(image("b")) };
                 } else {
                     broken.desk.rewritten.set(true);
                 }
                 broken.desk.nudge.notify_one();
             };
             let (end, ()) = tokio::join!(Broken::live(&mut agent, 2 * LONG), act);
-            assert_eq!(end.unwrap_or_else(|| panic!("{word}: {ask}")).unwrap(), End::Reboot, "{word}: {ask}");
+            assert_eq!(
+                end.unwrap_or_else(|| panic!("{word}: {ask}")).unwrap(),
+                ExitReason::Reboot,
+                "{word}: {ask}"
+            );
         }
     }
 }
@@ -239,7 +246,7 @@ async fn what_stands_in_the_way_is_noticed_when_it_goes() {
         let dir = tempfile::tempdir().unwrap();
         plain_host::bare(dir.path());
         block(dir.path());
-        let desk = Desk::wanting("rendered-b", None);
+        let desk = FakeControlPlane::wanting("rendered-b", None);
         desk.config("rendered-b", FILE);
         desk.policy(POLICY);
         let root = Root::open(dir.path()).unwrap();
@@ -331,7 +338,7 @@ fn who_asks_decides_on_a_hold() {
     for (word, expected) in [
         ("DiskFull", [Try::Within(SOON), now, now, now, now]),
         ("Io", [Try::Within(LATER), now, now, now, now]),
-        ("NotAsPlanned", [never, now, now, now, now]),
+        ("VerificationFailed", [never, now, now, now, now]),
         ("JobFailed", [never, never, now, now, now]),
         ("ImageNotBootable", [never, never, never, now, now]),
         ("WordOfAnOldAgent", [never, never, now, now, now]),
@@ -362,7 +369,7 @@ async fn an_error_of_a_wait_is_borne() {
     broken.desk.deaf.set(true);
     let mut agent = broken.agent(FaultClass::Retry, "ImagePullFailed");
     // The first target is what runs: the node is idle.
-    *broken.desk.wanted.borrow_mut() =
+    *broken.desk.desired.borrow_mut() =
         Target { config: ConfigName::new("rendered-b").unwrap(), image: Some(image("a")) };
     let act = async {
         tokio::time::sleep(LONG).await;
@@ -371,11 +378,11 @@ async fn an_error_of_a_wait_is_borne() {
         let reports = broken.desk.reports.borrow().len();
         assert!(reports < 2 * 24 * 60 + 60, "{reports} reports in a day");
         // A change is found without being told.
-        *broken.desk.wanted.borrow_mut() =
+        *broken.desk.desired.borrow_mut() =
             Target { config: ConfigName::new("rendered-b").unwrap(), image: Some(image("b")) };
     };
     let (end, ()) = tokio::join!(Broken::live(&mut agent, LONG + SOON * 2), act);
-    assert_eq!(end.expect("the change was not found").unwrap(), End::Reboot);
+    assert_eq!(end.expect("the change was not found").unwrap(), ExitReason::Reboot);
 }
 
 /// What systemd was told since the last look.
@@ -391,7 +398,7 @@ fn told(systemd: &UnixDatagram) -> Vec<String> {
 /// A host that stages without an end, in silence.
 struct Staging {
     dir: tempfile::TempDir,
-    desk: Desk,
+    desk: FakeControlPlane,
     systemd: UnixDatagram,
     abandoned: Rc<Cell<u32>>,
     hand: Arc<AtomicU64>,
@@ -405,12 +412,15 @@ impl Staging {
         let systemd = UnixDatagram::bind(&socket).unwrap();
         systemd.set_nonblocking(true).unwrap();
         let watchdog = Some((socket, Duration::from_secs(30 * 60)));
-        let desk = Desk { systemd: watchdog, ..Desk::wanting("rendered-b", Some(image("b"))) };
+        let desk = FakeControlPlane {
+            systemd: watchdog,
+            ..FakeControlPlane::wanting("rendered-b", Some(image("b")))
+        };
         let hand = Arc::new(AtomicU64::new(1_000_000_000_000));
         Self { dir, desk, systemd, abandoned: Rc::default(), hand }
     }
 
-    fn agent(&self, says: Option<&'static str>) -> Agent<Desk> {
+    fn agent(&self, says: Option<&'static str>) -> Agent<FakeControlPlane> {
         let os = Played {
             silent: true,
             says,
@@ -474,7 +484,7 @@ async fn the_time_of_a_staging_counts_over_restarts() {
 async fn another_target_ends_a_staging() {
     let staging = Staging::new();
     let desk = &staging.desk;
-    desk.config("rendered-c", &Desk::empty("rendered-c"));
+    desk.config("rendered-c", &FakeControlPlane::empty("rendered-c"));
     let mut agent = staging.agent(None);
     let act = async {
         for _ in 0..3 {
@@ -485,7 +495,7 @@ async fn another_target_ends_a_staging() {
         assert_eq!(desk.reports.borrow().last().unwrap().phase, "Staging");
         assert_eq!(staging.abandoned.get(), 0);
         let config = ConfigName::new("rendered-c").unwrap();
-        *desk.wanted.borrow_mut() = Target { config, image: Some(image("a")) };
+        *desk.desired.borrow_mut() = Target { config, image: Some(image("a")) };
         desk.nudge.notify_one();
         tokio::time::sleep(Duration::from_secs(5)).await;
         desk.reports.borrow().last().unwrap().clone()
@@ -542,7 +552,7 @@ async fn an_undoing_that_fails_again_and_again_tells_what_began_it() {
         ..Played::running(image("a"))
     };
     let root = Root::open(dir.path()).unwrap();
-    let desk = Desk::wanting("rendered-b", Some(image("b")));
+    let desk = FakeControlPlane::wanting("rendered-b", Some(image("b")));
     let mut agent = desk.agent(Host { os: Box::new(os), ..Host::in_directory(root, FailPoints::off()) });
     assert!(Broken::live(&mut agent, Duration::from_secs(60)).await.is_none());
     let reports = desk.reports.borrow();
@@ -578,7 +588,7 @@ fn the_newest_fault_is_told_and_since_when() {
 #[tokio::test(start_paused = true)]
 async fn degraded_since_is_the_time_of_the_fault() {
     let staging = Staging::new();
-    *staging.desk.wanted.borrow_mut() =
+    *staging.desk.desired.borrow_mut() =
         Target { config: ConfigName::new("rendered-b").unwrap(), image: Some(image("a")) };
     let mut agent = staging.agent(None);
     let act = async {
@@ -587,7 +597,7 @@ async fn degraded_since_is_the_time_of_the_fault() {
         assert_eq!(done.state, NodeState::Done);
         let later = staging.hand.fetch_add(3_600_000_000, Ordering::Relaxed) + 3_600_000_000;
         staging.desk.config("rendered-c", "{");
-        staging.desk.wanted.borrow_mut().config = ConfigName::new("rendered-c").unwrap();
+        staging.desk.desired.borrow_mut().config = ConfigName::new("rendered-c").unwrap();
         for _ in 0..2 {
             staging.desk.nudge.notify_one();
             tokio::time::sleep(Duration::from_secs(60)).await;
@@ -610,8 +620,8 @@ async fn degraded_since_is_the_time_of_the_fault() {
 async fn a_reboot_that_was_left_to_a_person_is_not_asked_for() {
     let broken = Broken::new();
     broken.mend();
-    let mut apply = broken.agent(FaultClass::Retry, "Io").with(Until::Settled, Reboots::Left);
-    assert_eq!(Broken::live(&mut apply, LONG).await.unwrap().unwrap(), End::Reboot);
+    let mut apply = broken.agent(FaultClass::Retry, "Io").with(RunMode::OneShot, Reboots::Left);
+    assert_eq!(Broken::live(&mut apply, LONG).await.unwrap().unwrap(), ExitReason::Reboot);
     drop(apply);
     for _ in 0..2 {
         assert!(
@@ -623,8 +633,8 @@ async fn a_reboot_that_was_left_to_a_person_is_not_asked_for() {
         assert!(report.waiting.unwrap().contains("apply --no-reboot"));
     }
     // Whoever applies it once more without the flag has changed their mind.
-    let mut apply = broken.agent(FaultClass::Retry, "Io").with(Until::Settled, Reboots::Asked);
-    assert_eq!(Broken::live(&mut apply, LONG).await.unwrap().unwrap(), End::Reboot);
+    let mut apply = broken.agent(FaultClass::Retry, "Io").with(RunMode::OneShot, Reboots::Asked);
+    assert_eq!(Broken::live(&mut apply, LONG).await.unwrap().unwrap(), ExitReason::Reboot);
     drop(apply);
     // Somebody rebooted: the daemon goes on.
     plain_host::boot(broken.dir.path(), 2);

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::desk::Desk;
+use crate::fake_control_plane::FakeControlPlane;
 use crate::plain_host;
-use machine_config_agent::control::{Drained, Released};
+use machine_config_agent::control::{DrainStatus, UncordonStatus};
 use machine_config_agent::host::{Clock, FailPoints, Host, Root};
 use machine_config_agent::report::{NodeReport, NodeState};
 use tokio::sync::Notify;
@@ -30,8 +30,8 @@ struct Day {
     minutes: u64,
     /// So many minutes the wall clock is ahead.
     ahead: u64,
-    drained: Vec<Drained>,
-    released: Released,
+    drained: Vec<DrainStatus>,
+    released: UncordonStatus,
     /// How many minutes each wait takes, last first.
     waits: Vec<u64>,
     /// By how many minutes somebody sets the wall clock in each wait, last first.
@@ -40,7 +40,7 @@ struct Day {
 
 impl Default for Day {
     fn default() -> Self {
-        let (drained, released) = (vec![Drained::Yes], Released::Yes);
+        let (drained, released) = (vec![DrainStatus::Yes], UncordonStatus::Yes);
         Self { minutes: 0, ahead: 0, drained, released, waits: Vec::new(), sets: Vec::new() }
     }
 }
@@ -53,7 +53,7 @@ async fn live(dir: &Path, day: Day) -> (NodeReport, Vec<String>) {
     let host = Host { clock, ..Host::in_directory(Root::open(dir).unwrap(), FailPoints::off()) };
     let (waits, sets, last) = (RefCell::new(day.waits), RefCell::new(day.sets), Rc::new(Notify::new()));
     let ends = Rc::clone(&last);
-    let desk = Desk {
+    let desk = FakeControlPlane {
         drained: Rc::new(RefCell::new(day.drained)),
         released: day.released,
         waited_for: Rc::new(move || {
@@ -66,7 +66,7 @@ async fn live(dir: &Path, day: Day) -> (NodeReport, Vec<String>) {
             wall.fetch_add(minutes.wrapping_add(set).wrapping_mul(MINUTE), Ordering::Relaxed);
             true
         }),
-        ..Desk::wanting("rendered-b", None)
+        ..FakeControlPlane::wanting("rendered-b", None)
     };
     desk.config("rendered-b", CONFIG);
     desk.policy(POLICY);
@@ -85,7 +85,12 @@ async fn live(dir: &Path, day: Day) -> (NodeReport, Vec<String>) {
 }
 
 /// As [`live`], without anything happening meanwhile.
-async fn run(dir: &Path, minutes: u64, drained: Drained, released: Released) -> (NodeReport, Vec<String>) {
+async fn run(
+    dir: &Path,
+    minutes: u64,
+    drained: DrainStatus,
+    released: UncordonStatus,
+) -> (NodeReport, Vec<String>) {
     live(dir, Day { minutes, drained: vec![drained], released, ..Day::default() }).await
 }
 
@@ -104,15 +109,15 @@ fn waiting() -> String {
 #[tokio::test]
 async fn a_drain_that_is_not_answered_is_told_after_an_hour() {
     let dir = host();
-    let still = || Drained::Waiting { why: waiting() };
-    let (report, told) = run(dir.path(), 10, still(), Released::Yes).await;
+    let still = || DrainStatus::Waiting { why: waiting() };
+    let (report, told) = run(dir.path(), 10, still(), UncordonStatus::Yes).await;
     assert_eq!((report.state, report.phase.as_str()), (NodeState::Working, "Draining"));
     assert_eq!(report.waiting, Some(waiting()));
     assert_eq!(told, ["Cordon", "Drain"]);
-    let (report, told) = run(dir.path(), 69, still(), Released::Yes).await;
+    let (report, told) = run(dir.path(), 69, still(), UncordonStatus::Yes).await;
     assert_eq!((report.state, report.reason.as_str()), (NodeState::Working, ""));
     assert!(told.is_empty(), "{told:?}");
-    let (report, told) = run(dir.path(), 71, still(), Released::Yes).await;
+    let (report, told) = run(dir.path(), 71, still(), UncordonStatus::Yes).await;
     assert_eq!(report.state, NodeState::Degraded);
     assert!(
         report.reason.starts_with("FailedToDrain") && report.reason.contains(&waiting()),
@@ -121,7 +126,7 @@ async fn a_drain_that_is_not_answered_is_told_after_an_hour() {
     );
     assert_eq!(told, ["FailedToDrain"]);
     assert!(!dir.path().join("etc/drained").exists());
-    let (report, told) = run(dir.path(), 72, Drained::Yes, Released::Yes).await;
+    let (report, told) = run(dir.path(), 72, DrainStatus::Yes, UncordonStatus::Yes).await;
     assert_eq!((report.state, report.reason.as_str(), report.waiting), (NodeState::Done, "", None));
     assert!(told.iter().all(|reason| reason != "FailedToDrain"), "{told:?}");
     assert_eq!(std::fs::read_to_string(dir.path().join("etc/drained")).unwrap(), "b");
@@ -131,13 +136,13 @@ async fn a_drain_that_is_not_answered_is_told_after_an_hour() {
 #[tokio::test]
 async fn a_node_that_is_not_uncordoned_is_not_done() {
     let dir = host();
-    let still = || Released::Waiting { why: waiting() };
-    let (report, _) = run(dir.path(), 10, Drained::Yes, still()).await;
+    let still = || UncordonStatus::Waiting { why: waiting() };
+    let (report, _) = run(dir.path(), 10, DrainStatus::Yes, still()).await;
     assert_eq!((report.state, report.phase.as_str()), (NodeState::Working, "Idle"));
     assert_eq!(report.current_config.unwrap().as_str(), "rendered-b");
     let late = Day {
         minutes: 10,
-        drained: vec![Drained::Yes],
+        drained: vec![DrainStatus::Yes],
         released: still(),
         waits: vec![1, 6, 4],
         ..Day::default()
@@ -146,7 +151,7 @@ async fn a_node_that_is_not_uncordoned_is_not_done() {
     assert_eq!(report.state, NodeState::Degraded);
     assert!(report.reason.starts_with("FailedToUncordon") && report.reason.contains(&waiting()));
     assert_eq!(told, ["FailedToUncordon"], "told once, however long it takes");
-    let (report, told) = run(dir.path(), 11, Drained::Yes, Released::Again).await;
+    let (report, told) = run(dir.path(), 11, DrainStatus::Yes, UncordonStatus::Again).await;
     assert_eq!(report.state, NodeState::Done);
     assert_eq!(told, ["Uncordon"]);
     assert_eq!(std::fs::read_to_string(dir.path().join("etc/drained")).unwrap(), "b");
@@ -156,9 +161,9 @@ async fn a_node_that_is_not_uncordoned_is_not_done() {
 #[tokio::test]
 async fn each_late_answer_is_told() {
     let dir = host();
-    let late = |why: &str| Drained::Waiting { why: why.to_owned() };
-    let drained = vec![late("first"), late("second"), Drained::Yes];
-    let released = Released::Waiting { why: waiting() };
+    let late = |why: &str| DrainStatus::Waiting { why: why.to_owned() };
+    let drained = vec![late("first"), late("second"), DrainStatus::Yes];
+    let released = UncordonStatus::Waiting { why: waiting() };
     // An hour for the drain, then its answer, then ten minutes for the release.
     let day = Day { minutes: 10, drained, released, waits: vec![11, 1, 61], ..Day::default() };
     let (report, told) = live(dir.path(), day).await;
@@ -177,15 +182,15 @@ const BACK: u64 = 0_u64.wrapping_sub(YEAR);
 async fn a_clock_that_is_set_makes_no_answer_late() {
     for set in [YEAR, BACK] {
         let dir = host();
-        let waiting = || Drained::Waiting { why: waiting() };
+        let waiting = || DrainStatus::Waiting { why: waiting() };
         let day = Day { minutes: 10, ahead: 56 * YEAR, ..Day::default() };
-        let drained = vec![waiting(), waiting(), waiting(), Drained::Yes];
+        let drained = vec![waiting(), waiting(), waiting(), DrainStatus::Yes];
         let first = Day { drained, waits: vec![1, 1, 1], sets: vec![0, set, 0], ..day.clone() };
         let (report, told) = live(dir.path(), first).await;
         assert_eq!((report.state, report.reason.as_str()), (NodeState::Done, ""), "{told:?}");
         assert_eq!(told, ["Cordon", "Drain", "SkipReboot"]);
         assert_eq!(std::fs::read_to_string(dir.path().join("etc/drained")).unwrap(), "b");
-        let released = Released::Waiting { why: self::waiting() };
+        let released = UncordonStatus::Waiting { why: self::waiting() };
         let second = Day { released, waits: vec![1, 1, 1], sets: vec![0, set, 0], ..day };
         let (report, told) = live(dir.path(), second).await;
         assert_eq!((report.state, report.reason.as_str()), (NodeState::Working, ""), "{told:?}");
@@ -196,7 +201,7 @@ async fn a_clock_that_is_set_makes_no_answer_late() {
 #[tokio::test]
 async fn a_clock_that_is_set_back_hides_no_late_answer() {
     let dir = host();
-    let waiting = Drained::Waiting { why: waiting() };
+    let waiting = DrainStatus::Waiting { why: waiting() };
     let day = Day { minutes: 10, ahead: 56 * YEAR, drained: vec![waiting], ..Day::default() };
     let (report, _) = live(dir.path(), day.clone()).await;
     assert_eq!((report.state, report.phase.as_str()), (NodeState::Working, "Draining"));
@@ -205,8 +210,8 @@ async fn a_clock_that_is_set_back_hides_no_late_answer() {
         (report.state, told.as_slice()),
         (NodeState::Degraded, ["FailedToDrain".to_owned()].as_slice())
     );
-    let released = Released::Waiting { why: self::waiting() };
-    let drained = vec![Drained::Yes];
+    let released = UncordonStatus::Waiting { why: self::waiting() };
+    let drained = vec![DrainStatus::Yes];
     let day = Day { drained, released, waits: vec![1, 11], sets: vec![0, BACK], ..day };
     let (_, told) = live(dir.path(), day).await;
     assert_eq!(told.last().unwrap(), "FailedToUncordon", "{told:?}");

@@ -22,7 +22,7 @@ const IMPORTS: [(&str, &[&str]); 17] = [
     // The control plane as a directory is read through the wall.
     ("control", &["model", "decide", "report", "host"]),
     ("telemetry", &["model", "report"]),
-    ("duties", &["model", "host", "control"]),
+    ("reconcilers", &["model", "host", "control"]),
     ("sandbox", &["model", "plan", "host", "control"]),
     // A verb of the binary for the tests of the OS backends.
     ("os_call", &["model", "host"]),
@@ -43,7 +43,7 @@ const ALL: [&str; 16] = [
     "apply",
     "control",
     "telemetry",
-    "duties",
+    "reconcilers",
     "sandbox",
     "agent",
     "cli",

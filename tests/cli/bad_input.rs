@@ -3,8 +3,8 @@
 
 use std::io::Write as _;
 
-use crate::node::{self, Node, STATE, apply, config, files, ignition};
 use crate::ran;
+use crate::test_host::{self, Node, STATE, apply, config, files, ignition};
 use base64::Engine as _;
 use serde_json::{Value, json};
 
@@ -320,7 +320,7 @@ fn a_batch_of_many_new_directories_fits_below_the_soft_limit_of_files() {
     let all: Vec<(&str, &str)> = paths.iter().map(|path| (path.as_str(), "x")).collect();
     node.put("good.json", config("rendered-worker-b", &files(&all)));
     let words = apply("good.json").map(str::to_owned).join(" ");
-    let script = format!("ulimit -Sn 1024 && exec '{}' {words}", node::BINARY);
+    let script = format!("ulimit -Sn 1024 && exec '{}' {words}", test_host::BINARY);
     let output = std::process::Command::new("sh").args(["-c", &script]).current_dir(node.dir.path()).output();
     let output = output.unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -355,7 +355,7 @@ fn on_mount(options: &str, told: &[&str]) {
          look() {{ find root/etc -printf '%P %i %m\\n' | sort; find root/etc -type f -printf '%P %T@\\n' | sort; \
          find root/etc -type f -exec sha256sum {{}} + | sort; }}\n\
          look >before; set +e; '{}' {}; code=$?; look >after; cmp before after >&2 || exit 99; exit $code",
-        node::BINARY,
+        test_host::BINARY,
         apply("big.json").join(" ")
     );
     let output = std::process::Command::new("unshare")

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::node::{Node, apply, config, files};
+use crate::test_host::{Node, apply, config, files};
 use machine_config_agent::model::message;
 
 const CATALOG: &str = "dist/machine-config-agent.catalog";

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use crate::followed::Daemon;
-use crate::node::{self, Node, QUIET, config, files};
+use crate::daemon_process::Daemon;
 use crate::ran;
+use crate::test_host::{self, Node, QUIET, config, files};
 use machine_config_agent::host::root::Root;
 use machine_config_agent::host::watch::Watch;
 use serde_json::{Value, json};
@@ -107,7 +107,7 @@ struct Refusals {
 impl Refusals {
     const FILE: &str = "root/run/machine-config-agent/report.json";
 
-    fn of(node: &Node) -> Self {
+    fn new(node: &Node) -> Self {
         let root = Root::open(node.dir.path()).unwrap();
         Self { watch: Watch::new(&root, [format!("/{}", Self::FILE).as_str()], []).unwrap() }
     }
@@ -144,7 +144,7 @@ fn ask(daemon: &Daemon, name: &str, spoil: impl FnOnce(&Node)) {
 #[tokio::test(flavor = "current_thread")]
 async fn what_others_may_change_is_refused_until_it_is_mended() {
     let mut daemon = Daemon::start(Node::new());
-    let mut refusals = Refusals::of(&daemon.node);
+    let mut refusals = Refusals::new(&daemon.node);
     daemon.put("policy.yaml", QUIET);
     daemon.put("machineconfigs/rendered-worker-0.yaml", &motd("rendered-worker-0", "0"));
     daemon.put("target.yaml", "config: rendered-worker-0\n");
@@ -200,7 +200,7 @@ async fn what_others_may_change_is_refused_until_it_is_mended() {
 #[tokio::test(flavor = "current_thread")]
 async fn links_are_followed_from_safe_hands_only() {
     let mut daemon = Daemon::start(Node::new());
-    let mut refusals = Refusals::of(&daemon.node);
+    let mut refusals = Refusals::new(&daemon.node);
     daemon.put("policy.yaml", QUIET);
     for name in ["a", "b", "c"] {
         let name = format!("rendered-worker-{name}");
@@ -235,7 +235,7 @@ async fn links_are_followed_from_safe_hands_only() {
 #[tokio::test(flavor = "current_thread")]
 async fn a_directory_that_is_renamed_and_made_anew_is_followed() {
     let mut daemon = Daemon::start(Node::new());
-    let mut refusals = Refusals::of(&daemon.node);
+    let mut refusals = Refusals::new(&daemon.node);
     daemon.put("policy.yaml", QUIET);
     daemon.put("machineconfigs/rendered-worker-a.yaml", &motd("rendered-worker-a", "a"));
     daemon.put("target.yaml", "config: rendered-worker-a\n");
@@ -338,7 +338,7 @@ async fn drift_is_told_and_its_end_too() {
     assert!(!log.contains("INFO"), "lines for people begin with their message: {log}");
 }
 
-fn told(node: &Node, more: &[&str]) -> node::Ran {
+fn told(node: &Node, more: &[&str]) -> test_host::Ran {
     node.run(&[&["status", "--root", "root", "--os-backend", "none"], more].concat())
 }
 
@@ -436,7 +436,7 @@ async fn status_without_root_says_what_it_may_not_read() {
     let anyone = |node: &Node| {
         // The checkout may be in a directory of root's own, so the binary comes as a descriptor would: by a copy.
         let copy = node.path("agent");
-        std::fs::copy(node::BINARY, &copy).unwrap();
+        std::fs::copy(test_host::BINARY, &copy).unwrap();
         let mut command = std::process::Command::new(copy);
         let output = command.args(words).current_dir(node.dir.path()).uid(65534).gid(65534).output().unwrap();
         (
@@ -466,7 +466,7 @@ fn status_beside_a_failed_commit_names_the_open_update() {
     node.put("a.yaml", motd("rendered-worker-a", "a"));
     node.put("policy.yaml", QUIET);
     // No original can be kept there.
-    node.put(&format!("root/{}/preimages/kept", node::STATE), "in the way");
+    node.put(&format!("root/{}/preimages/kept", test_host::STATE), "in the way");
     let to = ["apply", "--to", "a.yaml", "--policy", "policy.yaml", "--yes"];
     let ran = node.run(&[&to[..], &["--root", "root", "--os-backend", "none"]].concat());
     assert_eq!(ran.code, 4, "{}{}", ran.out, ran.err);
@@ -477,7 +477,7 @@ fn status_beside_a_failed_commit_names_the_open_update() {
     assert!(message.starts_with("nobody goes on with update "), "{status}");
     assert_eq!(told(&node, &["--exit-code"]).code, 4);
     // The cause is mended, and the same command goes on.
-    std::fs::remove_file(node.path(&format!("root/{}/preimages/kept", node::STATE))).unwrap();
+    std::fs::remove_file(node.path(&format!("root/{}/preimages/kept", test_host::STATE))).unwrap();
     let ran = node.run(&[&to[..], &["--root", "root", "--os-backend", "none"]].concat());
     assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
     assert_eq!(told(&node, &["--exit-code"]).code, 0);

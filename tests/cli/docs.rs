@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use crate::node;
+use crate::test_host;
 
 fn below(directory: &Path, suffix: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
@@ -136,8 +136,8 @@ fn the_reference_names_every_event_and_every_metric() {
     let listed: BTreeSet<&str> = page.split('`').skip(1).step_by(2).collect();
     let source = std::fs::read_to_string("core/src/report/event.rs").unwrap();
     let reasons = source.split("fn reason(").nth(1).unwrap().split_once("\n    }\n").unwrap().0;
-    let mut wanted: Vec<String> = quoted(reasons).map(str::to_owned).collect();
-    assert!(wanted.len() > 15, "{wanted:?}");
+    let mut desired: Vec<String> = quoted(reasons).map(str::to_owned).collect();
+    assert!(desired.len() > 15, "{desired:?}");
     let mut metrics = 0;
     for file in ["src/telemetry/metrics.rs", "src/cli/telemetry.rs"] {
         let source = std::fs::read_to_string(file).unwrap();
@@ -147,12 +147,12 @@ fn the_reference_names_every_event_and_every_metric() {
         }) {
             let listed_so = [name.to_owned(), format!("{name}_total")];
             let found = listed_so.iter().find(|name| listed.contains(name.as_str()));
-            wanted.push(found.cloned().unwrap_or_else(|| name.to_owned()));
+            desired.push(found.cloned().unwrap_or_else(|| name.to_owned()));
             metrics += 1;
         }
     }
     assert!(metrics > 14, "{metrics}");
-    let missing: Vec<&String> = wanted.iter().filter(|name| !listed.contains(name.as_str())).collect();
+    let missing: Vec<&String> = desired.iter().filter(|name| !listed.contains(name.as_str())).collect();
     assert!(missing.is_empty(), "docs/reference.md does not name {missing:?}");
 }
 
@@ -295,7 +295,7 @@ fn block(text: &str, mark: &str) -> String {
 #[test]
 fn the_example_of_the_control_directory_works() {
     let text = std::fs::read_to_string("docs/install.md").unwrap();
-    let node = node::Node::new();
+    let node = test_host::Node::new();
     for file in ["target.yaml", "machineconfigs/rendered-worker-1.yaml", "policy.yaml"] {
         let example = block(&text, &format!("`/etc/machine-config-agent/{file}`"));
         node.put(&format!("control/{file}"), example);

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::followed::Daemon;
-use crate::node::{Node, STATE, config};
+use crate::daemon_process::Daemon;
+use crate::test_host::{Node, STATE, config};
 use rustix::process::Signal;
 use serde_json::json;
 

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::node::{Node, QUIET, Ran, apply, config, files, ignition};
+use crate::test_host::{Node, QUIET, Ran, apply, config, files, ignition};
 use serde_json::{Value, json};
 
 /// Lines of a terminal that a help may take.

@@ -13,8 +13,6 @@
     reason = "tests: they stop at the first surprise, and look at files and processes from outside"
 )]
 
-#[path = "../support/node.rs"]
-mod node;
 #[path = "../support/plain_host.rs"]
 mod plain_host;
 #[path = "../support/program.rs"]
@@ -23,14 +21,16 @@ mod program;
 mod ran;
 #[path = "../support/rendered.rs"]
 mod rendered;
+#[path = "../support/test_host.rs"]
+mod test_host;
 
 mod architecture;
 mod bad_input;
 mod catalog;
 mod conformance;
 mod control_directory;
+mod daemon_process;
 mod docs;
-mod followed;
 mod force_file;
 mod import_graph;
 mod interfaces;

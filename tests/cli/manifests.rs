@@ -230,7 +230,7 @@ fn the_daemonset_is_as_the_contract_has_it() {
         let pod = |pointer: &str| {
             set.pointer(&format!("/spec/template/spec{pointer}")).cloned().unwrap_or_default()
         };
-        let wanted = [
+        let desired = [
             ("/hostPID", json!(true)),
             ("/hostNetwork", json!(true)),
             ("/priorityClassName", json!("system-node-critical")),
@@ -245,7 +245,7 @@ fn the_daemonset_is_as_the_contract_has_it() {
             ("/containers/0/readinessProbe/httpGet/path", json!("/readyz")),
             ("/containers/1", Value::Null),
         ];
-        for (pointer, value) in wanted {
+        for (pointer, value) in desired {
             assert_eq!(pod(pointer), value, "{directory}: {pointer}");
         }
         let mounts = pod("/containers/0/volumeMounts");

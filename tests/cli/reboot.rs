@@ -1,9 +1,9 @@
 //! The reboot, asked of logind by the real agent over a real bus: who blocks it is named and waited for, what was taken
 //! back or refused is asked for again, and told.
 
-use crate::followed::Daemon;
+use crate::daemon_process::Daemon;
 use crate::logind::{Comes, Logind, Row, block};
-use crate::node::{self, Node, config, files};
+use crate::test_host::{self, Node, config, files};
 use serde_json::Value;
 
 /// The flag by which logind refuses while somebody blocks, root too.
@@ -15,8 +15,8 @@ async fn rebooting(blocks: Vec<Row>, comes: Vec<Comes>) -> (Daemon, Logind) {
     node.put("root/etc/lab.conf", "before\n");
     let logind = Logind::start(&node.path("root"), blocks, comes).await;
     let daemon = Daemon::start_with(node, &["--reboot-by", "logind"], &[]);
-    let wanted = config("rendered-worker-a", &files(&[("/etc/lab.conf", "after")]));
-    daemon.put("machineconfigs/rendered-worker-a.yaml", &wanted);
+    let desired = config("rendered-worker-a", &files(&[("/etc/lab.conf", "after")]));
+    daemon.put("machineconfigs/rendered-worker-a.yaml", &desired);
     daemon.put("target.yaml", "config: rendered-worker-a\n");
     (daemon, logind)
 }
@@ -56,9 +56,9 @@ async fn another_target_ends_the_wait() {
     let (mut daemon, logind) = rebooting(vec![block("backup", "nightly run")], vec![]).await;
     daemon.until("the block", |report| report["waiting"].is_string()).await;
     assert_eq!(daemon.node.read("root/etc/lab.conf"), "after");
-    daemon.put("policy.yaml", node::QUIET);
-    let wanted = config("rendered-worker-b", &files(&[("/etc/other.conf", "b")]));
-    daemon.put("machineconfigs/rendered-worker-b.yaml", &wanted);
+    daemon.put("policy.yaml", test_host::QUIET);
+    let desired = config("rendered-worker-b", &files(&[("/etc/other.conf", "b")]));
+    daemon.put("machineconfigs/rendered-worker-b.yaml", &desired);
     daemon.put("target.yaml", "config: rendered-worker-b\n");
     daemon.until_done("rendered-worker-b").await;
     assert_eq!(daemon.node.read("root/etc/lab.conf"), "before\n");

@@ -4,8 +4,8 @@
 use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, Instant};
 
-use crate::followed::Daemon;
-use crate::node::{self, Node, QUIET, config, files};
+use crate::daemon_process::Daemon;
+use crate::test_host::{self, Node, QUIET, config, files};
 use rustix::process::Signal;
 
 const SETTINGS: &str = "root/etc/machine-config-agent/settings.toml";
@@ -46,8 +46,8 @@ fn started(node: Node, variables: &[(&str, &str)]) -> (Daemon, Manager) {
 
 fn follow(daemon: &Daemon, name: &str, text: &str) {
     daemon.put("policy.yaml", QUIET);
-    let wanted = config(name, &files(&[("/etc/lab.conf", text)]));
-    daemon.put(&format!("machineconfigs/{name}.yaml"), &wanted);
+    let desired = config(name, &files(&[("/etc/lab.conf", text)]));
+    daemon.put(&format!("machineconfigs/{name}.yaml"), &desired);
     daemon.put("target.yaml", &format!("config: {name}\n"));
 }
 
@@ -176,7 +176,7 @@ async fn a_broken_settings_file_does_not_keep_a_node_without_its_agent() {
     let node = Node::new();
     node.put("own.toml", "soft-reboot = 'sometimes'\n");
     node.put("a.json", config("a", &files(&[("/etc/lab.conf", "a")])));
-    let words = [&node::apply("a.json")[..], &["--settings", "own.toml"]].concat();
+    let words = [&test_host::apply("a.json")[..], &["--settings", "own.toml"]].concat();
     let ran = node.run(&words);
     assert_eq!(ran.code, 2, "{}", ran.err);
     assert!(
@@ -212,7 +212,7 @@ fn start_up_fault_is_logged_as_error_with_message_id() {
     };
     ends(&[], 102, "InvalidArguments");
     ends(&["--directory", "nowhere"], 104, "Io");
-    node.put(&format!("root/{}/record.json", node::STATE), "rubbish");
+    node.put(&format!("root/{}/record.json", test_host::STATE), "rubbish");
     ends(&["--directory", "control"], 105, "StateUnreadable");
     // A one-shot verb keeps the codes of the documents, and its text.
     let ran = node.run(&["status", "--root", "root", "--os-backend", "none"]);

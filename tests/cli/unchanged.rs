@@ -1,4 +1,4 @@
-//! A config that is committed costs nothing when it is wanted again: no write, no rename, no process, and one sync of
+//! A config that is committed costs nothing when it is desired again: no write, no rename, no process, and one sync of
 //! the journal's directory at the start. The kernel is asked, through strace; where it is not installed the test says so.
 
 use std::fs;
@@ -105,7 +105,7 @@ fn the_daemon_answers_an_equal_target_by_looking_only() {
         .spawn()
         .unwrap();
     let mut told = BufReader::new(daemon.stderr.take().unwrap()).lines();
-    told.find(|line| line.as_ref().is_ok_and(|line| line.contains("wanted: rendered-a"))).unwrap().unwrap();
+    told.find(|line| line.as_ref().is_ok_and(|line| line.contains("desired: rendered-a"))).unwrap().unwrap();
     let looks = || fs::read_to_string(&log).unwrap_or_default().matches("target.yaml\"").count();
     let until = |what: &str, reached: &dyn Fn() -> bool| {
         let since = std::time::Instant::now();

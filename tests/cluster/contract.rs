@@ -203,7 +203,7 @@ async fn metrics_tell_the_state() {
         agent = scene.agent(&[]);
         agent.line("connected", |line| line.contains("connected to the API server")).await;
         scene.done("a").await;
-        agent.line("ready", |line| line.contains("wanted:")).await;
+        agent.line("ready", |line| line.contains("desired:")).await;
         scene.updated("a").await;
     }
 }

@@ -11,10 +11,10 @@ use crate::cluster::{
     Behaviour, Bench, Connections, DrainController, Fault, Gates, Identity, Request, annotation, create_node,
     key, node_api, node_until, object_api, own_only, retarget, within,
 };
-use crate::desk::os::{Ended, Played, image};
+use crate::fake_control_plane::os::{Played, StageResult, image};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, Patch, PatchParams};
-use machine_config_agent::agent::{Agent, End, Stop};
+use machine_config_agent::agent::{Agent, ExitReason, ProcessSignals};
 use machine_config_agent::control::kube::{Cluster, DrainBy, Identity as Access};
 use machine_config_agent::host::{BoxFuture, FailPoints, Host, Root};
 use machine_config_agent::journal::Journal;
@@ -432,7 +432,7 @@ async fn a_policy_is_waited_for_until_it_is_merged() {
 }
 
 /// A node whose OS a test plays, with the agent's loop in this process, until the loop ends or the node is Done and all is told.
-async fn lived(scene: &Scene<'_>, os: Played, letter: &str) -> Option<End> {
+async fn lived(scene: &Scene<'_>, os: Played, letter: &str) -> Option<ExitReason> {
     let root = Root::open(scene.host.path()).unwrap();
     let host = Host { os: Box::new(os), ..Host::in_directory(root, FailPoints::off()) };
     let access = Access::kubeconfig(&scene.kubeconfig).unwrap();
@@ -444,7 +444,7 @@ async fn lived(scene: &Scene<'_>, os: Played, letter: &str) -> Option<End> {
         readiness: Readiness::default(),
         last: LastReport::default(),
     };
-    let mut agent = Agent::new(host, journal, cluster, telemetry, Stop::never(), &scene.name);
+    let mut agent = Agent::new(host, journal, cluster, telemetry, ProcessSignals::never(), &scene.name);
     tokio::select! {
         end = Box::pin(agent.run()) => Some(end.unwrap()),
         _ = scene.settled(letter) => None,
@@ -457,8 +457,8 @@ async fn lived(scene: &Scene<'_>, os: Played, letter: &str) -> Option<End> {
 async fn a_provisioned_image_is_switched_to_before_the_file_goes() {
     let bench = Bench::shared();
     let scene = Scene::set(bench, "link-first-image", &[]).await;
-    let (runs, wanted) = (image("a"), image("b"));
-    scene.builder("first", "a", "a").os_image_url(&wanted.to_string()).create(&scene.client).await;
+    let (runs, desired) = (image("a"), image("b"));
+    scene.builder("first", "a", "a").os_image_url(&desired.to_string()).create(&scene.client).await;
     node_api(&scene.client).delete(&scene.name, &DeleteParams::default()).await.unwrap();
     // The controllers' word, not the file's: the policy for kubelets refuses it from the agent.
     create_node(&scene.client, &scene.name, &SINGLE).await;
@@ -474,11 +474,11 @@ async fn a_provisioned_image_is_switched_to_before_the_file_goes() {
     let counted = Rc::clone(&pulled);
     let pull = move || {
         counted.set(counted.get() + 1);
-        let done: BoxFuture<'static, Ended> = Box::pin(async { Ok(()) });
+        let done: BoxFuture<'static, StageResult> = Box::pin(async { Ok(()) });
         done
     };
     let os = Played { pulled: Box::new(pull), ..Played::running(runs) };
-    assert_eq!(Box::pin(within("the reboot", lived(&scene, os, "first"))).await, Some(End::Reboot));
+    assert_eq!(Box::pin(within("the reboot", lived(&scene, os, "first"))).await, Some(ExitReason::Reboot));
     assert_eq!(pulled.get(), 1);
     assert!(pending.exists() && !kept.exists(), "it is needed until the node runs the image");
     let node = node_api(&scene.client).get(&scene.name).await.unwrap();
@@ -486,9 +486,9 @@ async fn a_provisioned_image_is_switched_to_before_the_file_goes() {
     assert_ne!(annotation(&node, "state"), Some("Done"));
 
     scene.boot(2);
-    let os = Played::running(wanted.clone());
+    let os = Played::running(desired.clone());
     let booted = Booted {
-        image: Some(wanted),
+        image: Some(desired),
         deployment: "os-2.0".to_owned(),
         carries: EmbeddedConfig::Unknown,
         local: LocalPackages::default(),

@@ -13,8 +13,8 @@
 
 #[path = "../support/cluster/mod.rs"]
 mod cluster;
-#[path = "../support/desk/mod.rs"]
-mod desk;
+#[path = "../support/fake_control_plane/mod.rs"]
+mod fake_control_plane;
 #[path = "../support/plain_host.rs"]
 mod plain_host;
 #[path = "../support/ran.rs"]
@@ -26,10 +26,10 @@ mod unlocked;
 
 mod apiserver;
 mod contract;
-mod duties;
 mod link;
+mod mcn_asserts;
 mod outage;
 mod permissions;
+mod reconcilers;
 mod root_mount;
 mod status;
-mod told;

@@ -108,7 +108,7 @@ async fn an_awaited_config_and_a_lost_link_are_told() {
     assert!(!status.contains("waits"), "{status}");
     bench.stop();
     let status = scene.status(|text| text.contains("link     down since")).await;
-    assert!(status.contains("ApiServerAway") && status.contains("is Done"), "{status}");
+    assert!(status.contains("ApiServerUnreachable") && status.contains("is Done"), "{status}");
     bench.start();
     scene.status(|text| !text.contains("link     down")).await;
 }

@@ -83,9 +83,9 @@ async fn steal(directory: &str) {
     let client = applied.client(&token).await;
 
     let mark = applied.bench.mark().await;
-    let wanted = everyday("worker-a", "first");
-    let count = wanted.len();
-    check(&client, &all_done(wanted)).await;
+    let desired = everyday("worker-a", "first");
+    let count = desired.len();
+    check(&client, &all_done(desired)).await;
     let logged = applied.bench.requests_since(mark).await;
     let own: Vec<_> = logged.iter().filter(|request| request.user == applied.user()).collect();
     assert_eq!(own.len(), count);

@@ -7,7 +7,7 @@ use crate::cluster::{
     self, Behaviour, Bench, DisruptionController, DrainController, Gates, Kubelet, annotation, call,
     create_object, key, node_api, node_until, retarget, running_pod,
 };
-use crate::told::{APPLY, MCN, in_order, lines, scene, statuses};
+use crate::mcn_asserts::{APPLY, MCN, in_order, lines, scene, statuses};
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
@@ -75,11 +75,13 @@ async fn a_rebooting_update_passes_every_condition() {
     scene.want("b").await;
     assert_eq!(agent.end().await.code(), Some(133));
     let before = scene.requests(mark).await;
-    let event = |wanted: &str| {
+    let event = |desired: &str| {
         let events =
             before.iter().filter(|request| request.resource == "events" && request.code == Some(201));
         let mut bodies = events.map(|request| request.body.clone().unwrap());
-        bodies.find(|body| body["reason"] == wanted).unwrap_or_else(|| panic!("{wanted}: {}", lines(&before)))
+        bodies
+            .find(|body| body["reason"] == desired)
+            .unwrap_or_else(|| panic!("{desired}: {}", lines(&before)))
     };
     for reason in ["Cordon", "Drain", "Reboot"] {
         let event = event(reason);
@@ -184,10 +186,10 @@ async fn the_form_is_that_of_the_crd() {
             ["AppliedFiles", "AppliedOSImage", "ImagePulledFromRegistry"].map(|kind| status(&mcn, kind));
         assert_eq!(finer, if split { ["False"; 3] } else { [""; 3] });
         assert_eq!(status(&mcn, "AppliedFilesAndOS"), if split { "" } else { "False" });
-        // A host without an image can't be switched to one: it is wanted, and told as wanted.
+        // A host without an image can't be switched to one: it is desired, and told as desired.
         retarget(&scene.client, &scene.name, &scene.config("b"), Some(&image)).await;
         let told = |mcn: &Value| status(mcn, "NodeDegraded") == "True";
-        let mcn = scene.mcn("an image is wanted", told).await;
+        let mcn = scene.mcn("an image is desired", told).await;
         let desired = mcn.pointer("/status/configImage/desiredImage").and_then(Value::as_str);
         assert_eq!(desired, split.then_some(image.as_str()), "{mcn}");
         let asked = |one: &cluster::Request| one.uri.contains("dryRun=All");
@@ -257,8 +259,8 @@ async fn what_repeats_is_counted() {
     let agent = scene.agent(&[]);
     scene.done("a").await;
     let path = format!("etc/mca-quiet/{}", scene.name);
-    let state = async |wanted: &'static str| {
-        node_until(&scene.client, &scene.name, wanted, |node| annotation(node, "state") == Some(wanted))
+    let state = async |desired: &'static str| {
+        node_until(&scene.client, &scene.name, desired, |node| annotation(node, "state") == Some(desired))
             .await;
     };
     for _ in 0..2 {

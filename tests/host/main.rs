@@ -11,13 +11,13 @@
     reason = "tests: they stop at the first surprise, and look at the machine from outside"
 )]
 
-#[path = "../support/node.rs"]
-mod node;
 #[path = "../support/ran.rs"]
 mod ran;
+#[path = "../support/test_host.rs"]
+mod test_host;
 
 mod enablement;
+mod idempotence;
 mod no_write;
 mod root_attack;
 mod trace;
-mod twice;

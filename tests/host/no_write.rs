@@ -11,7 +11,7 @@ use machine_config_agent::host::{FailPoints, Root};
 use machine_config_agent::model::UnitName;
 use serde_json::{Value, json};
 
-use crate::node::{self, BINARY, Node, STATE};
+use crate::test_host::{self, BINARY, Node, STATE};
 use crate::trace::{self, Did, calls, faults, unnoticed};
 
 const DIRECTORY: &str = "MCA_TEST_DIRECTORY";
@@ -97,7 +97,7 @@ impl Traced {
     /// One process; returns its exit code, or `None` where it was killed.
     fn run(&mut self, config: &str, fail_point: Option<&str>) -> Option<i32> {
         let log = self.node.path("strace.log");
-        let plain = self.node.command(&node::apply(config));
+        let plain = self.node.command(&test_host::apply(config));
         let mut traced = Command::new("strace");
         traced.args(["-f", "-y", "-qq", "-s", "0", "-e", trace::CALLS, "-o"]).arg(&log).arg(BINARY);
         traced.args(plain.get_args()).current_dir(self.node.dir.path());
@@ -139,7 +139,7 @@ fn with_configs() -> Traced {
     let core = |key: &str, hash: &str| json!({"users": [{"name": "core", "sshAuthorizedKeys": [key], "passwordHash": hash}]});
     let put = |name: &str, spec: &Value| {
         let spec = json!({"config": spec});
-        traced.node.put(&format!("{name}.json"), node::config(name, &spec));
+        traced.node.put(&format!("{name}.json"), test_host::config(name, &spec));
     };
     put(
         "a",

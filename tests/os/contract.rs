@@ -8,7 +8,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::oslab::{self, Backend, Lab, Machine, WORKER, call, file, lab, lab_of, labels, ok, staged, told};
+use crate::backend_env::{
+    self, Backend, Lab, Machine, WORKER, call, file, lab, lab_of, labels, ok, staged, told,
+};
 use crate::ran;
 use machine_config_agent::model::ImageRef;
 use machine_config_agent::sandbox::IMAGES;
@@ -31,7 +33,7 @@ macro_rules! contract {
 contract! {
     /// OST-004, OST-009: what is staged is what was asked for, by digest, and boots with its arguments (MCD-192).
     #[test]
-    an_update_is_staged_finalised_and_booted;
+    an_update_is_staged_finalized_and_booted;
     #[test]
     an_unchanged_host_is_looked_at_once;
     /// CRA-003: what was pulled or staged once is not pulled again.
@@ -61,7 +63,7 @@ contract! {
     another_pending_deployment_makes_room;
 }
 
-fn an_update_is_staged_finalised_and_booted(backend: Backend) {
+fn an_update_is_staged_finalized_and_booted(backend: Backend) {
     let lab = lab(backend);
     let Lab { v1, v2, .. } = &lab;
     let first = lab.boot();
@@ -83,7 +85,7 @@ fn an_update_is_staged_finalised_and_booted(backend: Backend) {
     assert_eq!(answer["ok"]["image"], v2_name, "{answer:#}");
     assert_eq!(answer["ok"]["kargs"], serde_json::json!(["rw", "a=1", "console=tty0", "a=1"]));
     assert_eq!(staged(&first), answer["ok"]);
-    ok(&first, &["finalise"]);
+    ok(&first, &["finalize"]);
     let id = first.id().clone();
     first.shutdown();
 
@@ -228,14 +230,14 @@ fn a_locked_deployment_is_not_rebooted_into(backend: Backend) {
     let lab = lab(backend);
     let Lab { v2, .. } = &lab;
     let boot = lab.boot();
-    ok(&boot, &["finalise"]);
+    ok(&boot, &["finalize"]);
     ok(&boot, &["stage", &v2.to_string()]);
     fs::write(boot.run_dir().join("ostree/staged-deployment-locked"), "").unwrap();
-    let answer = call(&boot, &["finalise"]);
+    let answer = call(&boot, &["finalize"]);
     assert_eq!(answer["reason"], "DeploymentLocked", "{answer:#}");
     // Staging the same again unlocks it.
     ok(&boot, &["stage", &v2.to_string()]);
-    ok(&boot, &["finalise"]);
+    ok(&boot, &["finalize"]);
 }
 
 fn wrong_images_are_refused_and_nothing_is_staged(backend: Backend) {
@@ -372,19 +374,19 @@ fn without_reboots(call: &dyn Fn(&[&str]) -> Value, image: &str) {
     ok(&["unstage"]);
     let before = ok(&["seen"]);
     assert_eq!(before["deployments"]["staged"], Value::Null, "{before:#}");
-    let wanted = ["stage", image, "+mca.contract=1", "+mca.contract=\"a b\"", "+mca.contract=1"];
-    let staged = ok(&wanted);
+    let desired = ["stage", image, "+mca.contract=1", "+mca.contract=\"a b\"", "+mca.contract=1"];
+    let staged = ok(&desired);
     assert_eq!(ok(&["seen"])["deployments"]["staged"], staged);
     let kargs: Vec<_> = staged["kargs"].as_array().unwrap().iter().rev().take(3).rev().cloned().collect();
     assert_eq!(kargs, ["mca.contract=1", "mca.contract=\"a b\"", "mca.contract=1"]);
     let expected = if image == "-" { &before["deployments"]["booted"]["image"] } else { &Value::from(image) };
     assert_eq!(staged["image"], *expected);
-    let again = call(&wanted);
+    let again = call(&desired);
     assert_eq!(again["ok"], staged, "{again:#}");
     assert!(!told(&again).contains("Fetching") && !told(&again).contains("pulling"), "{again:#}");
     let line = ok(&["stage", image, "+mca.contract=2"]);
     assert_eq!(line["kargs"].as_array().unwrap().last(), Some(&Value::from("mca.contract=2")), "{line:#}");
-    ok(&["finalise"]);
+    ok(&["finalize"]);
     let absent = call(&["stage", &format!("127.0.0.1:9/os@sha256:{}", "2".repeat(64))]);
     assert_eq!(absent["reason"], "ImagePullFailed", "{absent:#}");
     ok(&["unstage"]);
@@ -452,7 +454,7 @@ fn real_host() {
     };
     let (backend, image) = asked.split_once(',').unwrap_or((&asked, "-"));
     let dir = tempfile::tempdir().unwrap();
-    let agent = oslab::agent(dir.path());
+    let agent = backend_env::agent(dir.path());
     let call = |args: &[&str]| -> Value {
         let words = ["os-call", "--backend", backend];
         let output = Command::new(&agent).args(words).args(args).output().unwrap();

@@ -17,8 +17,8 @@ mod plain_host;
 #[path = "../support/ran.rs"]
 mod ran;
 
+mod backend_env;
 mod contract;
-mod oslab;
 mod pull;
 mod rpm_ostree;
 mod second_executable;

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use crate::oslab::{Backend, Lab, call, file, lab, labels, ok, staged, told};
+use crate::backend_env::{Backend, Lab, call, file, lab, labels, ok, staged, told};
 use machine_config_agent::model::{ImageRef, Sha256};
-use machine_config_agent::sandbox::{Booted, IMAGES, LayerFile, SandboxError, World};
+use machine_config_agent::sandbox::{Booted, IMAGES, LayerFile, SandboxError, SandboxHost};
 use serde_json::Value;
 
 /// What a pull leaves that was cut off before a layer was verified: the layer's name, and the file that says so.
@@ -70,7 +70,7 @@ fn the_backend_is_chosen_by_what_is_installed() {
 }
 
 /// Makes an image of another one whose config was changed.
-fn reconfigured(world: &World, image: &ImageRef, change: impl FnOnce(&mut Value)) -> ImageRef {
+fn reconfigured(world: &SandboxHost, image: &ImageRef, change: impl FnOnce(&mut Value)) -> ImageRef {
     let layout = world.dir().join("images");
     let blobs = layout.join("blobs/sha256");
     let read = |digest: &str| -> Value {
@@ -78,7 +78,7 @@ fn reconfigured(world: &World, image: &ImageRef, change: impl FnOnce(&mut Value)
     };
     let write = |value: &Value| {
         let text = value.to_string();
-        let digest = Sha256::of(text.as_bytes()).to_string();
+        let digest = Sha256::digest(text.as_bytes()).to_string();
         fs::write(blobs.join(&digest), &text).unwrap();
         (format!("sha256:{digest}"), text.len())
     };
@@ -200,14 +200,14 @@ fn a_kernel_that_does_not_fit_into_boot_is_refused() {
 
     // Another base: the estimate is the booted kernel's size, which is small here.
     let other = tempfile::tempdir().unwrap();
-    World::create(other.path(), &lab.agent, &labels("rendered-worker-z"), &|_| {}).unwrap();
+    SandboxHost::create(other.path(), &lab.agent, &labels("rendered-worker-z"), &|_| {}).unwrap();
     let (from, to) = (other.path().join("images"), world.dir().join("images"));
     for blob in fs::read_dir(from.join("blobs/sha256")).unwrap() {
         let blob = blob.unwrap();
         fs::copy(blob.path(), to.join("blobs/sha256").join(blob.file_name())).unwrap();
     }
     fs::copy(from.join("index.json"), to.join("index.json")).unwrap();
-    let foreign = World::open(other.path(), &lab.agent).unwrap().image("v1").unwrap().to_string();
+    let foreign = SandboxHost::open(other.path(), &lab.agent).unwrap().image("v1").unwrap().to_string();
     let answer = with_boot_of(&boot, "100k", &["preflight", &foreign]);
     assert_eq!(answer["reason"], "BootFull", "{answer:#}");
     assert!(answer["error"].as_str().unwrap().contains("about 1.0 MiB are needed in /boot"), "{answer:#}");
@@ -332,7 +332,7 @@ fn errors_name_the_cause_and_the_next_step() {
         assert_eq!(answer["reason"], "NotBooted", "{answer:#}");
     }
     assert!(matches!(
-        World::create(world.dir(), &lab.agent, &labels("a"), &|_| {}),
+        SandboxHost::create(world.dir(), &lab.agent, &labels("a"), &|_| {}),
         Err(SandboxError::NotEmpty(_))
     ));
 }

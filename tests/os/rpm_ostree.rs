@@ -57,7 +57,7 @@ fn double(root: &Path, deployments: &Value) -> Child {
 }
 
 impl Bench {
-    fn of(deployments: &Value) -> Self {
+    fn new(deployments: &Value) -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("run/dbus")).unwrap();
         let socket = dir.path().join("run/dbus/system_bus_socket");
@@ -186,8 +186,8 @@ fn wants(digit: char) -> StageRequest {
 async fn stage(backend: &RpmOstreeBackend, request: &StageRequest) -> Result<Vec<String>, HostError> {
     let told = RefCell::new(Vec::new());
     let staged = backend.stage(request, &|step: OsProgress| told.borrow_mut().push(step.text)).await?;
-    if let Some(wanted) = &request.image {
-        assert_eq!(staged.image.map(|image| image.digest()), Some(wanted.digest()));
+    if let Some(desired) = &request.image {
+        assert_eq!(staged.image.map(|image| image.digest()), Some(desired.digest()));
     }
     Ok(told.take())
 }
@@ -200,7 +200,7 @@ async fn staged(backend: &RpmOstreeBackend) -> Option<ImageRef> {
 /// digest. MCD-192: the line is replaced as a whole.
 #[tokio::test(flavor = "current_thread")]
 async fn an_update_is_two_transactions() {
-    let bench = Bench::of(&json!([booted('1')]));
+    let bench = Bench::new(&json!([booted('1')]));
     let backend = bench.backend();
     let request = StageRequest {
         delete_kargs: Karg::split("quiet"),
@@ -230,7 +230,7 @@ async fn an_update_is_two_transactions() {
 /// The daemon reads all deployments at each look: before the transaction, and once after it.
 #[tokio::test(flavor = "current_thread")]
 async fn switch_reads_deployments_once_after_its_transaction() {
-    let bench = Bench::of(&json!([booted('1')]));
+    let bench = Bench::new(&json!([booted('1')]));
     fs::create_dir_all(bench.dir.path().join("ostree/deploy")).unwrap();
     let backend = bench.backend();
     assert_eq!(staged(&backend).await, None);
@@ -247,7 +247,7 @@ async fn switch_reads_deployments_once_after_its_transaction() {
 /// CRA-003: the agent ended between the image and its arguments: the image is not pulled again.
 #[tokio::test(flavor = "current_thread")]
 async fn an_update_goes_on_where_it_was() {
-    let bench = Bench::of(&json!([with('2', json!({"staged": true})), booted('1')]));
+    let bench = Bench::new(&json!([with('2', json!({"staged": true})), booted('1')]));
     let request = StageRequest { append_kargs: Karg::split("a=1"), ..wants('2') };
     stage(&bench.backend(), &request).await.unwrap();
     assert_eq!(bench.log().await, ["KernelArgs"]);
@@ -256,7 +256,7 @@ async fn an_update_goes_on_where_it_was() {
 /// MCD-191: the booted image is not asked for, also when a mirror's name is given (OST-009).
 #[tokio::test(flavor = "current_thread")]
 async fn the_booted_image_is_not_staged() {
-    let bench = Bench::of(&json!([booted('1')]));
+    let bench = Bench::new(&json!([booted('1')]));
     let mirror = image('1').to_string().replace("r.test", "mirror.test");
     let request = StageRequest { image: Some(ImageRef::parse(&mirror).unwrap()), ..StageRequest::default() };
     stage(&bench.backend(), &request).await.unwrap();
@@ -266,7 +266,7 @@ async fn the_booted_image_is_not_staged() {
 /// OST-007, MCD-187: what is pending from an earlier attempt goes first.
 #[tokio::test(flavor = "current_thread")]
 async fn other_pending_deployments_are_dropped_first() {
-    let bench = Bench::of(&json!([with('3', json!({"staged": true})), booted('1')]));
+    let bench = Bench::new(&json!([with('3', json!({"staged": true})), booted('1')]));
     stage(&bench.backend(), &wants('2')).await.unwrap();
     assert_eq!(bench.log().await, ["Cleanup", "UpdateDeployment"]);
     bench.backend().unstage().await.unwrap();
@@ -278,7 +278,7 @@ async fn other_pending_deployments_are_dropped_first() {
 /// OST-002: a transaction of another client is waited for and named; then the agent goes on.
 #[tokio::test(flavor = "current_thread")]
 async fn other_transactions_are_waited_for() {
-    let bench = Bench::of(&json!([booted('1')]));
+    let bench = Bench::new(&json!([booted('1')]));
     bench.faults(json!({"hold": true})).await;
     let _client = bench.foreign().await;
     bench.faults(json!({})).await;
@@ -307,7 +307,7 @@ async fn other_transactions_are_waited_for() {
 async fn a_lost_daemon_is_noticed() {
     for fault in ["die", "drop-name", "die-after"] {
         let deployments = json!([booted('1')]);
-        let mut bench = Bench::of(&deployments);
+        let mut bench = Bench::new(&deployments);
         bench.faults(json!({fault: true, "hold": fault == "drop-name"})).await;
         let backend = bench.backend();
         let error = stage(&backend, &wants('2')).await.unwrap_err();
@@ -322,10 +322,10 @@ async fn a_lost_daemon_is_noticed() {
     }
 }
 
-/// OST-004: another image than the wanted one is staged: an error, and it is dropped.
+/// OST-004: another image than the desired one is staged: an error, and it is dropped.
 #[tokio::test(flavor = "current_thread")]
 async fn the_staged_digest_is_checked() {
-    let bench = Bench::of(&json!([booted('1')]));
+    let bench = Bench::new(&json!([booted('1')]));
     bench.faults(json!({"wrong": reference('5')})).await;
     let error = stage(&bench.backend(), &wants('2')).await.unwrap_err();
     assert_eq!((error.reason(), error.class()), ("WrongImageStaged", FaultClass::Retry), "{error}");
@@ -337,7 +337,7 @@ async fn the_staged_digest_is_checked() {
 /// OST-005: what the daemon says is in the error, sorted by kind. MCD-190: by class it is tried again.
 #[tokio::test(flavor = "current_thread")]
 async fn failures_are_told_in_the_daemons_words() {
-    let bench = Bench::of(&json!([booted('1')]));
+    let bench = Bench::new(&json!([booted('1')]));
     for (text, reason, class) in [
         (
             "reading manifest v1 in r.test/os: authentication required",
@@ -370,7 +370,7 @@ async fn failures_are_told_in_the_daemons_words() {
 /// MCD-187: a failure after the image was staged leaves nothing pending.
 #[tokio::test(flavor = "current_thread")]
 async fn a_failed_step_drops_what_was_staged() {
-    let bench = Bench::of(&json!([booted('1')]));
+    let bench = Bench::new(&json!([booted('1')]));
     bench.faults(json!({"fail": "no", "fail-only": "KernelArgs"})).await;
     let request = StageRequest { append_kargs: Karg::split("a=1"), ..wants('2') };
     stage(&bench.backend(), &request).await.unwrap_err();
@@ -378,10 +378,10 @@ async fn a_failed_step_drops_what_was_staged() {
     assert_eq!(staged(&bench.backend()).await, None);
 }
 
-/// OST-011: what was begun and is not wanted any more is cancelled, and nothing is left pending.
+/// OST-011: what was begun and is not desired any more is cancelled, and nothing is left pending.
 #[tokio::test(flavor = "current_thread")]
 async fn abandoned_work_is_cancelled() {
-    let bench = Bench::of(&json!([booted('1')]));
+    let bench = Bench::new(&json!([booted('1')]));
     bench.faults(json!({"hold": true})).await;
     begun(&bench).await;
     bench.backend().abandon().await.unwrap();
@@ -414,7 +414,7 @@ async fn begun(bench: &Bench) {
 /// OST-011: transactions of others are none of the agent's business.
 #[tokio::test(flavor = "current_thread")]
 async fn abandoning_leaves_others_alone() {
-    let bench = Bench::of(&json!([booted('1')]));
+    let bench = Bench::new(&json!([booted('1')]));
     bench.faults(json!({"hold": true})).await;
     let _client = bench.foreign().await;
     bench.backend().abandon().await.unwrap();
@@ -431,13 +431,13 @@ async fn abandoning_leaves_others_alone() {
     };
     let (done, ()) = tokio::join!(backend.stage(&request, &progress), release);
     assert_eq!(done.unwrap().image, Some(image('9')));
-    assert_eq!(bench.log().await, ["UpdateDeployment"], "what the other one staged is what is wanted");
+    assert_eq!(bench.log().await, ["UpdateDeployment"], "what the other one staged is what is desired");
 }
 
 /// OST-001, CRA-003: an agent that ends in the middle stops nothing, and the next one joins.
 #[tokio::test(flavor = "current_thread")]
 async fn the_next_agent_joins() {
-    let bench = Bench::of(&json!([booted('1')]));
+    let bench = Bench::new(&json!([booted('1')]));
     bench.faults(json!({"hold": true})).await;
     begun(&bench).await;
     let (backend, request) = (bench.backend(), wants('2'));
@@ -455,7 +455,7 @@ async fn the_next_agent_joins() {
 /// The daemon leaves the bus when it is idle: greeted once more, it is there; one that never answers is an error.
 #[tokio::test(flavor = "current_thread")]
 async fn a_leaving_daemon_is_greeted_again() {
-    let bench = Bench::of(&json!([booted('1')]));
+    let bench = Bench::new(&json!([booted('1')]));
     bench.faults(json!({"no-reply": 1})).await;
     stage(&bench.backend(), &wants('2')).await.unwrap();
     bench.faults(json!({"no-reply": 9})).await;
@@ -471,7 +471,7 @@ async fn a_leaving_daemon_is_greeted_again() {
 /// bootc or ostree holds the sysroot: the daemon says so when it is asked.
 #[tokio::test(flavor = "current_thread")]
 async fn a_held_sysroot_is_told() {
-    let bench = Bench::of(&json!([booted('1')]));
+    let bench = Bench::new(&json!([booted('1')]));
     bench.faults(json!({"sysroot-busy": true})).await;
     let error = stage(&bench.backend(), &wants('2')).await.unwrap_err();
     assert_eq!((error.reason(), error.class()), ("SysrootBusy", FaultClass::Retry), "{error}");
@@ -479,7 +479,7 @@ async fn a_held_sysroot_is_told() {
 
 #[tokio::test(flavor = "current_thread")]
 async fn a_talkative_transaction_is_heard_to_its_end() {
-    let bench = Bench::of(&json!([booted('1')]));
+    let bench = Bench::new(&json!([booted('1')]));
     bench.faults(json!({"chatter": 2000})).await;
     let told = stage(&bench.backend(), &wants('2')).await.unwrap();
     assert_eq!(told.iter().filter(|text| text.starts_with("remark")).count(), 2000);
@@ -492,7 +492,7 @@ fn layers(kernel: KernelType, extensions: &[&str]) -> Layers {
 /// MCD-195, MCD-199: image, kernel and extensions are one transaction. MCD-198: back to the image's kernel is a reset.
 #[tokio::test(flavor = "current_thread")]
 async fn kernel_and_extensions_come_with_the_image() {
-    let bench = Bench::of(&json!([booted('1')]));
+    let bench = Bench::new(&json!([booted('1')]));
     bench.repository();
     let layered = StageRequest { layers: Some(layers(KernelType::Realtime, &["usbguard"])), ..wants('2') };
     stage(&bench.backend(), &layered).await.unwrap();
@@ -504,7 +504,7 @@ async fn kernel_and_extensions_come_with_the_image() {
         "booted": true, "packages": ["kernel-rt-core", "kernel-rt-modules", "kernel-rt-modules-extra", "vim"],
         "removals": ["kernel", "kernel-core", "kernel-modules", "kernel-modules-core", "kernel-modules-extra"],
     });
-    let bench = Bench::of(&json!([with('1', switched)]));
+    let bench = Bench::new(&json!([with('1', switched)]));
     bench.repository();
     let back = StageRequest { layers: Some(layers(KernelType::Default, &[])), ..StageRequest::default() };
     stage(&bench.backend(), &back).await.unwrap();
@@ -536,7 +536,7 @@ fn packages(root: &Path) -> ImageRef {
 /// MCD-203: rpm-ostree finds the packages while it works; after success and after failure they are gone.
 #[tokio::test(flavor = "current_thread")]
 async fn packages_are_there_while_they_are_needed() {
-    let bench = Bench::of(&json!([booted('1')]));
+    let bench = Bench::new(&json!([booted('1')]));
     let repository = bench.dir.path().join("etc/yum.repos.d/coreos-extensions.repo");
     let extensions_image = Some(packages(bench.dir.path()));
     let layers = Some(layers(KernelType::Default, &["usbguard"]));
@@ -558,7 +558,7 @@ async fn packages_are_there_while_they_are_needed() {
 /// MCD-201: a package that was asked for is not in the staged deployment: an error, and it is dropped.
 #[tokio::test(flavor = "current_thread")]
 async fn missing_packages_are_noticed() {
-    let bench = Bench::of(&json!([booted('1')]));
+    let bench = Bench::new(&json!([booted('1')]));
     bench.faults(json!({"forget-packages": true})).await;
     let request = StageRequest { layers: Some(layers(KernelType::Default, &["usbguard"])), ..wants('2') };
     let error = stage(&bench.backend(), &request).await.unwrap_err();
@@ -574,7 +574,7 @@ async fn missing_packages_are_noticed() {
 async fn image_mode_drops_requests_of_extensions() {
     for held in [&["usbguard"][..], &[]] {
         let extended = with('1', json!({"booted": true, "packages": ["usbguard"]}));
-        let bench = Bench::of(&json!([extended]));
+        let bench = Bench::new(&json!([extended]));
         bench.faults(json!({"images": {reference('2'): held}})).await;
         let into = StageRequest { layers: Some(layers(KernelType::Default, &[])), ..wants('2') };
         stage(&bench.backend(), &into).await.unwrap();
@@ -588,7 +588,7 @@ async fn image_mode_drops_requests_of_extensions() {
 #[tokio::test(flavor = "current_thread")]
 async fn requests_that_stay_fail_as_in_rpm_ostree() {
     let extended = with('1', json!({"booted": true, "packages": ["usbguard"]}));
-    let bench = Bench::of(&json!([extended]));
+    let bench = Bench::new(&json!([extended]));
     let error = stage(&bench.backend(), &wants('2')).await.unwrap_err();
     assert_eq!((error.reason(), error.class()), ("NoRepositories", FaultClass::Retry), "{error}");
     assert!(error.to_string().contains("No enabled repositories"), "{error}");
@@ -602,7 +602,7 @@ async fn requests_that_stay_fail_as_in_rpm_ostree() {
 /// A masked daemon has not ended: it is named, with what unmasks it.
 #[tokio::test(flavor = "current_thread")]
 async fn a_masked_daemon_is_named() {
-    let bench = Bench::of(&json!([booted('1')]));
+    let bench = Bench::new(&json!([booted('1')]));
     bench.faults(json!({"masked": true})).await;
     let error = stage(&bench.backend(), &wants('2')).await.unwrap_err();
     assert_eq!((error.reason(), error.class()), ("RpmOstreeMasked", FaultClass::Retry), "{error}");
@@ -613,11 +613,11 @@ async fn a_masked_daemon_is_named() {
 /// OST-012: the old deployment goes when it is asked to, and only where there is one.
 #[tokio::test(flavor = "current_thread")]
 async fn the_rollback_is_kept_until_it_is_dropped() {
-    let bench = Bench::of(&json!([booted('2'), deployment('1')]));
+    let bench = Bench::new(&json!([booted('2'), deployment('1')]));
     stage(&bench.backend(), &wants('3')).await.unwrap();
     assert_eq!(bench.log().await, ["UpdateDeployment"], "staging keeps it");
     bench.backend().drop_rollback().await.unwrap();
-    assert_eq!(bench.log().await, Vec::<String>::new(), "the finalisation will");
+    assert_eq!(bench.log().await, Vec::<String>::new(), "the finalization will");
     bench.backend().unstage().await.unwrap();
     bench.log().await;
     bench.backend().drop_rollback().await.unwrap();
@@ -633,7 +633,7 @@ async fn changes_by_hand_are_seen() {
         '2',
         json!({"booted": true, "packages": ["vim"], "local-packages": [local], "removals": ["nano"]}),
     );
-    let bench = Bench::of(&json!([deployment('1'), changed]));
+    let bench = Bench::new(&json!([deployment('1'), changed]));
     let ObservedOs::Deployments { booted, staged: None, next: Some(next) } =
         bench.backend().observe().await.unwrap()
     else {

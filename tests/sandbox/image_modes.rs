@@ -1,9 +1,9 @@
 //! The image-mode table on a real libostree host: one test per row, from the target to the verified boot.
 
-use crate::played::{Ended, Played, config, layer};
+use crate::sandbox_node::{Played, VerbResult, config, layer};
 use serde_json::{Value, json};
 
-fn ends(ended: &Ended, code: i32) {
+fn ends(ended: &VerbResult, code: i32) {
     assert_eq!(ended.code, code, "{}", ended.text);
 }
 
@@ -57,7 +57,11 @@ fn a_node_that_comes_up_wrong_twice_is_held_until_the_target_changes() {
     let spoil = |node: &Played| std::fs::remove_file(node.path("/etc/app.conf")).unwrap();
     let ended = node.apply(&config("rendered-b", &[("/etc/app.conf", "b")], None), Some(&image), spoil);
     ends(&ended, 4);
-    assert!(ended.text.contains("NotAsPlanned") && ended.text.contains("/etc/app.conf"), "{}", ended.text);
+    assert!(
+        ended.text.contains("VerificationFailed") && ended.text.contains("/etc/app.conf"),
+        "{}",
+        ended.text
+    );
     let boots = node.boots;
     // Held: asked again, nothing is tried.
     ends(&node.apply(&config("rendered-b", &[("/etc/app.conf", "b")], None), Some(&image), spoil), 4);
@@ -120,7 +124,7 @@ fn leaving_image_mode_goes_to_the_image_of_the_config() {
     assert!(!history.contains("faulted"), "{history}");
 }
 
-/// The power fails between the finalisation and what follows it: the file is missing in the new boot, seen, and written there.
+/// The power fails between the finalization and what follows it: the file is missing in the new boot, seen, and written there.
 #[test]
 fn what_is_not_brought_over_is_written_in_the_new_boot() {
     let mut node = Played::new();

@@ -15,7 +15,7 @@
 #[path = "../support/ran.rs"]
 mod ran;
 
+mod demo;
 mod image_modes;
-mod played;
 mod registry;
-mod story;
+mod sandbox_node;

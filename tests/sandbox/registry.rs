@@ -8,8 +8,8 @@ mod server;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
-use crate::played::{Ended, Played, config, layer};
 use crate::ran;
+use crate::sandbox_node::{Played, VerbResult, config, layer};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use faulty::{Fault, Faulty};
@@ -26,12 +26,12 @@ fn is_installed(test: &str) -> bool {
     here
 }
 
-fn ends(ended: &Ended, code: i32) {
+fn ends(ended: &VerbResult, code: i32) {
     assert_eq!(ended.code, code, "{}", ended.text);
 }
 
 /// Says that the text has all the parts.
-fn says(ended: &Ended, parts: &[&str]) {
+fn says(ended: &VerbResult, parts: &[&str]) {
     for part in parts {
         assert!(ended.text.contains(part), "no {part} in: {}", ended.text);
     }
@@ -107,7 +107,7 @@ fn with_secret(secret: &str) -> String {
 }
 
 /// Neither the password nor its encoded form is shown.
-fn keeps_the_secret(ended: &Ended, auth: &str) {
+fn keeps_the_secret(ended: &VerbResult, auth: &str) {
     assert!(!ended.text.contains(PASSWORD) && !ended.text.contains(auth), "{}", ended.text);
 }
 

@@ -167,9 +167,9 @@ class PowerHost(Followed, machine.Machine):
 
 
 def label(report, goal):
-    """Returns the word for what an agent does: its phase, or that it is Done; the shutdown finalises what was staged."""
+    """Returns the word for what an agent does: its phase, or that it is Done; the shutdown finalizes what was staged."""
     if report["phase"] == "Rebooting":
-        return "finalising"
+        return "finalizing"
     if report["state"] != "Done":
         return report["phase"]
     if goal is None:

@@ -22,7 +22,7 @@ AFTER = 2
 SAID = re.compile(rb"machine-config-agent\[[0-9]+\]: (?:update \S+ to \S+(?:: (staging|applying|verifying)| is (planned):)"
                   rb"|Node will (reboot) into|Config Drift Monitor started, watching against (\S+))")
 LABELS = {b"staging": "Staging", b"applying": "Applying", b"verifying": "Verifying", b"planned": "Planned",
-          b"reboot": "finalising"}
+          b"reboot": "finalizing"}
 
 
 class PowerMachine(Followed, qemu.Machine):

@@ -11,7 +11,7 @@ from .power_update import ask, is_done, recover, wrong
 # Cuts also shortly after Done: what was told has to be there.
 AFTER = 0.3
 # Where libostree and the agent write most; so large a share of the cuts is drawn from these phases alone.
-BUSY, SHARE = ("Staging", "finalising"), 0.45
+BUSY, SHARE = ("Staging", "finalizing"), 0.45
 # One cut in so many is of an update without a reboot, which is short.
 FILES_EACH = 4
 

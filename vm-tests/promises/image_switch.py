@@ -1,4 +1,4 @@
-"""Promise: an image that carries the new config is staged, finalised at the shutdown, booted, verified, and Done.
+"""Promise: an image that carries the new config is staged, finalized at the shutdown, booted, verified, and Done.
 
 Boots: 2
 Minutes: 0.2; in a machine 2
@@ -25,7 +25,7 @@ def play(lab):
     lab.same(VERSION, machine.read(VERSION), "1\n")
     agent.want(second, image)
 
-    # Boot 2: libostree finalised what was staged; the file came with the image, the other one was kept.
+    # Boot 2: libostree finalized what was staged; the file came with the image, the other one was kept.
     machine.next_boot()
     status = agent.done(SECOND, image)
     lab.same("booted image", status["booted"]["digest"], digest)
@@ -34,5 +34,5 @@ def play(lab):
     lab.same(BROUGHT, machine.read(BROUGHT), "from = image\n")
     lab.same(PATH, machine.read(PATH), "version = 1\n")
     lab.same("faults in the journal", agent.logged("FAULT"), [])
-    finalised = machine.run("journalctl", "--no-pager", "--output=cat", "--boot=-1", "--unit=ostree-finalize-staged")
-    lab.same("libostree finalised at the shutdown", "Finalizing staged deployment" in finalised, True)
+    finalized = machine.run("journalctl", "--no-pager", "--output=cat", "--boot=-1", "--unit=ostree-finalize-staged")
+    lab.same("libostree finalized at the shutdown", "Finalizing staged deployment" in finalized, True)

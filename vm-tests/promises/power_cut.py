@@ -1,7 +1,7 @@
 """Promise: the power fails in every phase of an image switch; each time the host comes up in the old or the new deployment, goes
 on by itself, and is Done with that image.
 
-Boots: 17, or 16 when the cut in the finalisation came late
+Boots: 17, or 16 when the cut in the finalization came late
 Minutes: 0.6; in a machine 19
 """
 
@@ -47,7 +47,7 @@ class Side:
 
 
 def faults(lab):
-    """Returns the faults in the journal, but for what a cut of the finalisation is told as."""
+    """Returns the faults in the journal, but for what a cut of the finalization is told as."""
     return [line["MESSAGE"] for line in lab.agent.logged("FAULT", "RESTAGED") if "the machine went down without it" not in line["MESSAGE"]]
 
 

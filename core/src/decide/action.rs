@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::answer::Answer;
+use super::answer::WorkloadRequest;
 use crate::update::{Fault, Transition};
 
 /// The one thing to do next.
@@ -12,13 +12,13 @@ pub enum Action {
     Ask(Question),
     /// Look anew: an answer has changed what there is to do.
     LookAgain,
-    /// Plan the way to the wanted target, and write it down.
+    /// Plan the way to the desired target, and write it down.
     Begin,
     /// Note that the update goes on in this boot, and decide again.
     Resume,
     /// Move the record along an edge.
     Move(Transition),
-    /// Undo an update that is no longer wanted.
+    /// Undo an update that is no longer desired.
     Supersede,
     /// Undo, in the deployment that the node is back in, what the update had written there.
     TakeBack,
@@ -53,7 +53,7 @@ pub enum Action {
     DropRollback,
     /// Wait for an event, or until a time has passed.
     Wait(Wait),
-    /// End: the reboot is somebody else's.
+    /// End: somebody else reboots.
     EndForReboot,
 }
 
@@ -74,7 +74,7 @@ pub enum Meanwhile {
     /// Nothing.
     Nothing,
     /// The fault of an answer that is late.
-    Late(Answer, Fault),
+    Late(WorkloadRequest, Fault),
     /// The reboot is left to a person.
     LeftToPerson,
     /// What the undoing failed with.
@@ -93,13 +93,13 @@ pub enum Question {
     /// Whether the workload has left; it is asked to.
     Drained,
     /// Whether the workload may come back; it is asked to.
-    Released,
+    Uncordoned,
     /// Stage what the record's first batch says, if it is not.
     Staged,
-    /// That the shutdown finalises what is staged; it is seen to.
+    /// That the shutdown finalizes what is staged; it is seen to.
     Armed,
-    /// What became of the finalisation; the record counts it.
-    Finalisation,
+    /// What became of the finalization; the record counts it.
+    Finalization,
     /// What differs from the record's new spec.
     Differences,
     /// That the host is watched for what the failed update is about; it is seen to.
@@ -108,6 +108,6 @@ pub enum Question {
     Trial,
     /// That the deployment before is the next boot's; it is made so.
     FallenBack,
-    /// What differs on the idle host; it is told, and repaired where that is wanted.
+    /// What differs on the idle host; it is told, and repaired where that is desired.
     Rest,
 }

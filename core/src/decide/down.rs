@@ -5,10 +5,10 @@ use std::time::Duration;
 
 /// How long a reboot that was asked for may take to end this process. The longest shutdown a node is allowed
 /// (`ostree-finalize-staged` alone has five minutes), and then some.
-pub const REBOOT_PATIENCE: Duration = Duration::from_secs(600);
+pub const REBOOT_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// How long logind may take to say that the shutdown begins: it says so before it answers.
-pub const BEGIN_PATIENCE: Duration = Duration::from_secs(30);
+pub const BEGIN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How far the end of this boot is, as far as this process knows. Times are since the boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -53,14 +53,14 @@ pub enum Look {
 impl Down {
     /// Says that a reboot was asked for.
     pub fn asked(now: Duration) -> Self {
-        Self::Asked { begun: false, until: now + BEGIN_PATIENCE }
+        Self::Asked { begun: false, until: now + BEGIN_TIMEOUT }
     }
 
     /// Takes a shutdown that somebody else has begun for the one that is needed: what is asked of a machine that goes down
     /// fails.
     pub fn join(&mut self, shutdown: Shutdown, now: Duration) {
         if *self == Self::Up && shutdown.preparing && shutdown.was_begun {
-            *self = Self::Asked { begun: true, until: now + REBOOT_PATIENCE };
+            *self = Self::Asked { begun: true, until: now + REBOOT_TIMEOUT };
         }
     }
 
@@ -81,7 +81,7 @@ impl Down {
             Self::Asked { begun, until } => (begun, until),
         };
         if shutdown.preparing && !*begun {
-            *until = now + REBOOT_PATIENCE;
+            *until = now + REBOOT_TIMEOUT;
         }
         *begun |= shutdown.preparing || shutdown.was_begun;
         match (shutdown.preparing, *begun, now < *until) {
@@ -108,11 +108,11 @@ mod tests {
     #[test]
     fn a_shutdown_has_half_a_minute_to_begin_and_ten_minutes_to_end() {
         let mut down = Down::asked(seconds(100));
-        assert_eq!(down.look(NOTHING, seconds(100)), Look::Wait(BEGIN_PATIENCE));
+        assert_eq!(down.look(NOTHING, seconds(100)), Look::Wait(BEGIN_TIMEOUT));
         assert_eq!(down.look(NOTHING, seconds(129)), Look::Wait(seconds(1)));
         let mut never = down;
         assert_eq!(never.look(NOTHING, seconds(130)), Look::InVain("was not begun"));
-        assert_eq!(down.look(BEGUN, seconds(129)), Look::Wait(REBOOT_PATIENCE));
+        assert_eq!(down.look(BEGUN, seconds(129)), Look::Wait(REBOOT_TIMEOUT));
         assert_eq!(down.look(BEGUN, seconds(728)), Look::Wait(seconds(1)));
         assert_eq!(down.look(BEGUN, seconds(729)), Look::InVain("has not ended this boot in ten minutes"));
     }
@@ -123,7 +123,7 @@ mod tests {
         let mut down = Down::asked(Duration::ZERO);
         assert_eq!(down.look(TAKEN_BACK, seconds(1)), Look::InVain("was taken back"));
         let mut down = Down::asked(Duration::ZERO);
-        assert_eq!(down.look(BEGUN, seconds(1)), Look::Wait(REBOOT_PATIENCE));
+        assert_eq!(down.look(BEGUN, seconds(1)), Look::Wait(REBOOT_TIMEOUT));
         assert_eq!(down.look(NOTHING, seconds(2)), Look::InVain("was taken back"));
     }
 
@@ -135,7 +135,7 @@ mod tests {
             assert_eq!(down, Down::Up, "{shutdown:?}");
         }
         down.join(BEGUN, seconds(1));
-        assert_eq!(down.look(BEGUN, seconds(1)), Look::Wait(REBOOT_PATIENCE));
+        assert_eq!(down.look(BEGUN, seconds(1)), Look::Wait(REBOOT_TIMEOUT));
         assert_eq!(down.look(NOTHING, seconds(2)), Look::InVain("was taken back"));
     }
 

@@ -1,6 +1,6 @@
 //! How a run of `apply` ended: what is told to who ran it.
 
-use super::mode::{End, Reboots};
+use super::mode::{ExitReason, Reboots};
 use crate::model::Target;
 use crate::plan::differences::Difference;
 use crate::update::{Fault, Phase, Record};
@@ -9,7 +9,7 @@ use crate::update::{Fault, Phase, Record};
 #[derive(Debug, Clone, Copy)]
 pub struct Attempt<'a> {
     /// Why the loop ended.
-    pub end: End,
+    pub end: ExitReason,
     /// What became of reboots.
     pub reboots: Reboots,
     /// The target that was given.
@@ -17,7 +17,7 @@ pub struct Attempt<'a> {
     /// The open update.
     pub record: Option<&'a Record>,
     /// What is committed.
-    pub committed: Option<&'a Target>,
+    pub current: Option<&'a Target>,
     /// What is wrong beside the update.
     pub fault: Option<&'a Fault>,
     /// What differs from what is committed.
@@ -26,7 +26,7 @@ pub struct Attempt<'a> {
 
 /// How it ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ended<'a> {
+pub enum RunResult<'a> {
     /// The host is as the target says.
     Done,
     /// All is written, and a person reboots.
@@ -48,28 +48,28 @@ pub enum Ended<'a> {
 }
 
 /// Says how a run ended.
-pub fn ended<'a>(run: &Attempt<'a>) -> Ended<'a> {
+pub fn ended<'a>(run: &Attempt<'a>) -> RunResult<'a> {
     let is_in = |meant: fn(&Phase) -> bool| run.record.is_some_and(|record| meant(&record.phase));
     match (run.end, run.reboots) {
-        (End::Reboot, Reboots::Left) if is_in(|phase| matches!(phase, Phase::FallingBack { .. })) => {
-            return Ended::GoesBack;
+        (ExitReason::Reboot, Reboots::Left) if is_in(|phase| matches!(phase, Phase::FallingBack { .. })) => {
+            return RunResult::GoesBack;
         }
-        (End::Reboot, Reboots::Left) => return Ended::RebootLeft,
-        (End::Reboot, Reboots::Asked) => return Ended::RebootPlayed,
-        (End::Stopped | End::Settled, _) => {}
+        (ExitReason::Reboot, Reboots::Left) => return RunResult::RebootLeft,
+        (ExitReason::Reboot, Reboots::Asked) => return RunResult::RebootPlayed,
+        (ExitReason::Stopped | ExitReason::Settled, _) => {}
     }
     if let Some(fault) = run.record.and_then(|record| record.fault.as_ref()).or(run.fault) {
-        return Ended::Failed(fault);
+        return RunResult::Failed(fault);
     }
-    if run.committed != Some(run.target) {
+    if run.current != Some(run.target) {
         let waits = run.record.and_then(|record| record.waiting.as_deref());
         return match waits {
-            Some(what) => Ended::Waits(what),
-            None if is_in(|phase| matches!(phase, Phase::Rebooting { .. })) => Ended::GoesDown,
-            None => Ended::Unfinished,
+            Some(what) => RunResult::Waits(what),
+            None if is_in(|phase| matches!(phase, Phase::Rebooting { .. })) => RunResult::GoesDown,
+            None => RunResult::Unfinished,
         };
     }
-    run.drift.first().map_or(Ended::Done, Ended::Differs)
+    run.drift.first().map_or(RunResult::Done, RunResult::Differs)
 }
 
 #[cfg(test)]
@@ -80,23 +80,26 @@ mod tests {
     #[test]
     fn a_run_is_done_only_when_its_target_is_committed_and_nothing_is_wrong() {
         let target = |name: &str| Target { config: ConfigName::new(name).unwrap(), image: None };
-        let (wanted, old) = (target("rendered-b"), target("rendered-a"));
+        let (desired, old) = (target("rendered-b"), target("rendered-a"));
         let text = |text: &str| text.to_owned();
         let fault =
             Fault { class: FaultClass::Degraded, reason: text("Io"), message: text("m"), next: text("n") };
         let run = Attempt {
-            end: End::Settled,
+            end: ExitReason::Settled,
             reboots: Reboots::Asked,
-            target: &wanted,
+            target: &desired,
             record: None,
-            committed: Some(&wanted),
+            current: Some(&desired),
             fault: None,
             drift: &[],
         };
-        assert_eq!(ended(&run), Ended::Done);
-        assert_eq!(ended(&Attempt { committed: Some(&old), ..run }), Ended::Unfinished);
-        assert_eq!(ended(&Attempt { fault: Some(&fault), ..run }), Ended::Failed(&fault));
-        assert_eq!(ended(&Attempt { end: End::Reboot, ..run }), Ended::RebootPlayed);
-        assert_eq!(ended(&Attempt { end: End::Reboot, reboots: Reboots::Left, ..run }), Ended::RebootLeft);
+        assert_eq!(ended(&run), RunResult::Done);
+        assert_eq!(ended(&Attempt { current: Some(&old), ..run }), RunResult::Unfinished);
+        assert_eq!(ended(&Attempt { fault: Some(&fault), ..run }), RunResult::Failed(&fault));
+        assert_eq!(ended(&Attempt { end: ExitReason::Reboot, ..run }), RunResult::RebootPlayed);
+        assert_eq!(
+            ended(&Attempt { end: ExitReason::Reboot, reboots: Reboots::Left, ..run }),
+            RunResult::RebootLeft
+        );
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::action::{Action, Wait};
 use super::down::Shutdown;
 use super::inputs::Memory;
-use super::mode::Until;
+use super::mode::RunMode;
 use super::next::on_its_way;
 use crate::update::ending::SOON;
 use crate::update::{Ending, Fault};
@@ -14,7 +14,7 @@ use crate::update::{Ending, Fault};
 #[derive(Debug, Clone, Copy)]
 pub struct Failed<'a> {
     /// How long the agent lives.
-    pub until: Until,
+    pub mode: RunMode,
     /// The host can't be watched.
     pub is_unwatched: bool,
     /// What logind says of a shutdown, once it was asked.
@@ -32,11 +32,13 @@ pub fn failed(error: &Failed<'_>, memory: &mut Memory) -> Action {
     let mut action = leaving.unwrap_or_else(|| {
         let left = match error.fault {
             None => Some(memory.backoff.next_wait()),
-            Some(fault) => Ending::of(fault).longest().map(|longest| memory.backoff.next_wait_up_to(longest)),
+            Some(fault) => {
+                Ending::from_fault(fault).longest().map(|longest| memory.backoff.next_wait_up_to(longest))
+            }
         };
         Action::Wait(Wait::plain(left))
     });
-    action.fit(error.until, error.is_unwatched);
+    action.fit(error.mode, error.is_unwatched);
     action
 }
 
@@ -59,7 +61,7 @@ mod tests {
 
     fn at(fault: Option<&Fault>) -> Failed<'_> {
         let now = Duration::from_secs(100);
-        Failed { until: Until::Stopped, is_unwatched: false, shutdown: None, fault, now }
+        Failed { mode: RunMode::Daemon, is_unwatched: false, shutdown: None, fault, now }
     }
 
     fn left(action: Action) -> Option<Duration> {
@@ -69,20 +71,20 @@ mod tests {
 
     #[test]
     fn an_error_is_waited_out_as_long_as_what_ends_it_says() {
-        let mut memory = Memory::new(Until::Stopped, "worker-0");
+        let mut memory = Memory::new(RunMode::Daemon, "worker-0");
         let refused = fault("InvalidConfig");
         let first = left(failed(&at(None), &mut memory)).unwrap();
         assert_eq!(left(failed(&at(Some(&fault("TimedOut"))), &mut memory)), Some(first * 2));
         assert_eq!(left(failed(&at(Some(&refused)), &mut memory)), None);
         let unwatched = Failed { is_unwatched: true, ..at(Some(&refused)) };
         assert_eq!(left(failed(&unwatched, &mut memory)), Some(SOON));
-        let settled = Failed { until: Until::Settled, ..at(None) };
+        let settled = Failed { mode: RunMode::OneShot, ..at(None) };
         assert!(matches!(failed(&settled, &mut memory), Action::Wait(Wait { ends: true, .. })));
     }
 
     #[test]
     fn an_error_while_the_machine_goes_down_is_waited_out_with_it() {
-        let mut memory = Memory::new(Until::Stopped, "worker-0");
+        let mut memory = Memory::new(RunMode::Daemon, "worker-0");
         memory.down = Down::asked(Duration::from_secs(99));
         assert_eq!(failed(&at(None), &mut memory), Action::Ask(Question::Shutdown));
         let told = |preparing| Failed { shutdown: Some(Shutdown { preparing, was_begun: true }), ..at(None) };

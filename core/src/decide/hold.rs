@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::mode::Until;
+use super::mode::RunMode;
 use crate::model::backoff::Backoff;
 use crate::update::Record;
 use crate::update::ending::{Ask, Try, next_try};
@@ -59,13 +59,13 @@ impl Retry {
     }
 
     /// Looks at a hold, which begins with the first look.
-    pub fn look(&mut self, record: &Record, until: Until, backoff: &mut Backoff, now: Duration) -> Next {
+    pub fn look(&mut self, record: &Record, mode: RunMode, backoff: &mut Backoff, now: Duration) -> Next {
         let ask = std::mem::take(&mut self.ask);
         let hold = self.hold.get_or_insert(Hold { since: now, due: None });
-        let held = match until {
-            Until::Stopped => now.saturating_sub(hold.since),
+        let held = match mode {
+            RunMode::Daemon => now.saturating_sub(hold.since),
             // A person waits for the end of `apply`: each run is a try, and no program that never rests.
-            Until::Settled => Duration::MAX,
+            RunMode::OneShot => Duration::MAX,
         };
         let next = next_try(record, ask, held);
         if next == Try::Now || hold.due.is_some_and(|due| due <= now) {
@@ -123,7 +123,7 @@ mod tests {
     fn passes_in_between_do_not_move_the_next_try() {
         let (record, mut retry, mut backoff) =
             (failed("Io"), Retry::default(), Backoff::for_work("worker-0"));
-        let mut look = |now| retry.look(&record, Until::Stopped, &mut backoff, now);
+        let mut look = |now| retry.look(&record, RunMode::Daemon, &mut backoff, now);
         let Next::Wait(Some(first)) = look(seconds(100)) else { panic!("no time is set") };
         assert!(first <= LATER + LATER / 4, "{first:?}");
         let half = first / 2;
@@ -139,17 +139,17 @@ mod tests {
             retry.end();
             for now in [0, 4] {
                 retry.ask(ask);
-                let next = retry.look(&record, Until::Stopped, &mut backoff, seconds(now));
+                let next = retry.look(&record, RunMode::Daemon, &mut backoff, seconds(now));
                 assert_eq!(next, Next::Wait(Some(SHORTEST_HOLD.saturating_sub(seconds(now)))), "{ask:?}");
             }
-            assert_eq!(retry.look(&record, Until::Stopped, &mut backoff, SHORTEST_HOLD), Next::Try);
+            assert_eq!(retry.look(&record, RunMode::Daemon, &mut backoff, SHORTEST_HOLD), Next::Try);
         }
         retry.end();
         retry.ask(Ask::Rewritten);
-        assert_eq!(retry.look(&record, Until::Settled, &mut backoff, seconds(0)), Next::Try);
+        assert_eq!(retry.look(&record, RunMode::OneShot, &mut backoff, seconds(0)), Next::Try);
         retry.end();
         retry.ask(Ask::Person);
-        assert_eq!(retry.look(&record, Until::Stopped, &mut backoff, seconds(0)), Next::Try);
+        assert_eq!(retry.look(&record, RunMode::Daemon, &mut backoff, seconds(0)), Next::Try);
     }
 
     #[test]
@@ -158,6 +158,6 @@ mod tests {
         let mut backoff = Backoff::for_work("worker-0");
         retry.ask(Ask::Person);
         retry.answered();
-        assert_eq!(retry.look(&record, Until::Stopped, &mut backoff, seconds(0)), Next::Wait(None));
+        assert_eq!(retry.look(&record, RunMode::Daemon, &mut backoff, seconds(0)), Next::Wait(None));
     }
 }

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use super::answer::{Drained, Released};
+use super::answer::{DrainStatus, UncordonStatus};
 use super::down::{Down, Shutdown};
 use super::hold::Retry;
 use super::kept::Kept;
-use super::mode::{Reboots, Until};
+use super::mode::{Reboots, RunMode};
 use crate::model::backoff::Backoff;
-use crate::model::observation::Finalisation;
+use crate::model::observation::Finalization;
 use crate::model::{NodeSettings, Observation, Target};
 use crate::plan::differences::Difference;
 use crate::update::ending::Ask;
@@ -18,7 +18,7 @@ use crate::update::{Fault, Record};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rest {
     /// It is as its config says.
-    pub is_as_wanted: bool,
+    pub is_as_desired: bool,
     /// A repair was begun.
     pub is_repaired: bool,
     /// It is to be looked at again then, whatever happens.
@@ -34,9 +34,9 @@ pub struct Answers {
     /// Whether somebody blocks the shutdown.
     pub is_blocked: Option<bool>,
     /// Whether the workload has left.
-    pub drained: Option<Drained>,
+    pub drained: Option<DrainStatus>,
     /// Whether it may come back.
-    pub released: Option<Released>,
+    pub uncordoned: Option<UncordonStatus>,
     /// The boot loader counts no boots any more.
     pub is_count_over: bool,
     /// What the deed of this pass failed with: a batch, an undo step, the way to the deployment before.
@@ -45,10 +45,10 @@ pub struct Answers {
     pub is_staged: bool,
     /// The host is watched for what the failed update is about.
     pub is_watched: bool,
-    /// The shutdown will finalise what is staged.
+    /// The shutdown will finalize what is staged.
     pub is_armed: bool,
-    /// What became of the finalisation, which the record has counted.
-    pub finalisation: Option<Finalisation>,
+    /// What became of the finalization, which the record has counted.
+    pub finalization: Option<Finalization>,
     /// What differs from the record's new spec.
     pub differences: Option<Vec<Difference>>,
     /// Whether the new deployment proved itself.
@@ -69,22 +69,22 @@ pub struct Memory {
     /// How long the deployment before is kept.
     pub kept: Kept,
     /// Since when the release is waited for.
-    pub released_since: Option<Duration>,
+    pub uncordon_since: Option<Duration>,
     /// How the waits grow.
     pub backoff: Backoff,
 }
 
 impl Memory {
     /// Creates what a process begins with.
-    pub fn new(until: Until, node: &str) -> Self {
+    pub fn new(mode: RunMode, node: &str) -> Self {
         let mut retry = Retry::default();
         // Who runs `apply` once more does not wait for the time of the next try. It may be a script at each boot.
-        retry.ask(if until == Until::Settled { Ask::Rewritten } else { Ask::Start });
+        retry.ask(if mode == RunMode::OneShot { Ask::Rewritten } else { Ask::Start });
         Self {
             retry,
             down: Down::default(),
             kept: Kept::default(),
-            released_since: None,
+            uncordon_since: None,
             backoff: Backoff::for_work(node),
         }
     }
@@ -102,15 +102,15 @@ impl Memory {
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Inputs<'a> {
     /// How long the agent lives.
-    pub until: Until,
+    pub mode: RunMode,
     /// What becomes of reboots.
     pub reboots: Reboots,
     /// The open update.
     pub record: Option<&'a Record>,
     /// What is committed.
-    pub committed: Option<&'a Target>,
-    /// What is wanted.
-    pub wanted: Option<&'a Target>,
+    pub current: Option<&'a Target>,
+    /// What is desired.
+    pub desired: Option<&'a Target>,
     /// What is seen of the machine.
     pub seen: &'a Observation,
     /// An update is due although its target is committed: an administrator forces it, or another one ended wrong and its
@@ -121,7 +121,7 @@ pub struct Inputs<'a> {
     /// The host can't be watched: it is looked at from time to time.
     pub is_unwatched: bool,
     /// A drain can be asked for.
-    pub drains: bool,
+    pub can_drain: bool,
     /// The settings of this node.
     pub node_settings: &'a NodeSettings,
     /// The answers of this pass.

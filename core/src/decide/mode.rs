@@ -1,38 +1,38 @@
-//! How the agent is run: what is otherwise in the daemon and in `apply`.
+//! How the agent runs. Only here the daemon and `apply` differ.
 
-/// How long the agent lives.
+/// How long the agent runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Until {
-    /// Until it is stopped: the daemon.
-    Stopped,
-    /// Until nothing is left to do by itself: `apply`.
-    Settled,
+pub enum RunMode {
+    /// The daemon: runs until it is stopped.
+    Daemon,
+    /// `apply`: runs until nothing is left to do by itself.
+    OneShot,
 }
 
-impl Until {
-    /// Returns true if the agent is there when something changes later: it watches the host, repairs drift where that is
-    /// wanted, and leaves a hint for logins. Who runs `apply` reads its answer.
-    pub fn is_lasting(self) -> bool {
-        self == Self::Stopped
+impl RunMode {
+    /// Returns true for the daemon. Only the daemon watches the host, repairs drift and leaves a hint for logins: who runs
+    /// `apply` reads its output.
+    pub fn is_daemon(self) -> bool {
+        self == Self::Daemon
     }
 }
 
 /// What happens when an update needs a reboot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reboots {
-    /// It is asked for.
+    /// The agent requests it.
     Asked,
-    /// It is left to the caller; the record waits for the next boot.
+    /// The caller reboots; the record waits for the next boot.
     Left,
 }
 
 /// Why the agent's loop ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    /// It was stopped.
+pub enum ExitReason {
+    /// A signal stopped it.
     Stopped,
     /// Nothing is left to do by itself.
     Settled,
-    /// The machine is to reboot, and somebody else plays it.
+    /// The machine has to reboot, and the caller or a supervisor does it.
     Reboot,
 }

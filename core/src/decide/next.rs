@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use super::action::{Action, Meanwhile, Question, Wait};
-use super::answer::{Answer, Drained, Released, Unanswered};
+use super::answer::{DrainStatus, Unanswered, UncordonStatus, WorkloadRequest};
 use super::down::{Down, Look, Shutdown};
 use super::hold::Next;
 use super::inputs::{Inputs, Memory};
 use super::kept::Due;
-use super::mode::{Reboots, Until};
+use super::mode::{Reboots, RunMode};
 use crate::model::observation::BootCount;
 use crate::plan::{Drain, PostActions};
 use crate::update::ending::{SOON, is_retried_on_change};
@@ -22,7 +22,7 @@ const UNDOING: &str = "; undoing it failed too: ";
 /// action the next pass begins with no answers.
 pub fn decide(inputs: &Inputs<'_>, memory: &mut Memory) -> Action {
     let mut action = next(inputs, memory);
-    action.fit(inputs.until, inputs.is_unwatched);
+    action.fit(inputs.mode, inputs.is_unwatched);
     action
 }
 
@@ -35,9 +35,9 @@ impl Wait {
 
 impl Action {
     /// Fits a wait to the way the agent is run, and to a host that can't be watched.
-    pub(super) fn fit(&mut self, until: Until, is_unwatched: bool) {
+    pub(super) fn fit(&mut self, mode: RunMode, is_unwatched: bool) {
         let Self::Wait(wait) = self else { return };
-        wait.ends = !until.is_lasting();
+        wait.ends = !mode.is_daemon();
         if is_unwatched {
             wait.left = sooner(wait.left, Some(SOON));
         }
@@ -48,7 +48,7 @@ fn next(inputs: &Inputs<'_>, memory: &mut Memory) -> Action {
     if let (Some(fault), Some(record)) = (&inputs.answers.failed, inputs.record) {
         return failed_deed(inputs, memory, record, fault);
     }
-    let decision = resume(inputs.record, inputs.committed, inputs.seen, inputs.wanted);
+    let decision = resume(inputs.record, inputs.current, inputs.seen, inputs.desired);
     if !matches!(decision, Decision::Reboot | Decision::FallBack | Decision::Continue) {
         memory.down = Down::Up;
     }
@@ -59,7 +59,7 @@ fn next(inputs: &Inputs<'_>, memory: &mut Memory) -> Action {
         return if decision == Decision::Begin { Action::Begin } else { rest(inputs, memory) };
     };
     // What is asked for after an update is another request.
-    memory.released_since = None;
+    memory.uncordon_since = None;
     match decision {
         Decision::Idle => rest(inputs, memory),
         Decision::Begin => Action::Begin,
@@ -136,9 +136,9 @@ fn failed_deed(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record, fault:
 }
 
 /// Waits for an answer that was asked for at `since`.
-fn unanswered(answer: Answer, since: Duration, now: Duration, why: &str) -> Wait {
+fn unanswered(answer: WorkloadRequest, since: Duration, now: Duration, why: &str) -> Wait {
     match answer.unanswered(since, now, why) {
-        Unanswered::Patient(left) => Wait::plain(Some(left)),
+        Unanswered::Pending(left) => Wait::plain(Some(left)),
         Unanswered::Late(fault) => {
             Wait { left: None, meanwhile: Meanwhile::Late(answer, fault), ends: false }
         }
@@ -147,17 +147,17 @@ fn unanswered(answer: Answer, since: Duration, now: Duration, why: &str) -> Wait
 
 /// The idle node: its workload comes back, it is watched over, and the deployment before is given up in time.
 fn rest(inputs: &Inputs<'_>, memory: &mut Memory) -> Action {
-    if inputs.wanted.is_some() && inputs.is_forced {
+    if inputs.desired.is_some() && inputs.is_forced {
         return Action::Begin;
     }
     let mut waits = Wait::plain(None);
-    if inputs.committed.is_some() && !inputs.is_refused {
-        match &inputs.answers.released {
-            None => return Action::Ask(Question::Released),
-            Some(Released::Yes | Released::Again) => memory.released_since = None,
-            Some(Released::Waiting { why }) => {
-                let since = *memory.released_since.get_or_insert(inputs.now);
-                waits = unanswered(Answer::Release, since, inputs.now, why);
+    if inputs.current.is_some() && !inputs.is_refused {
+        match &inputs.answers.uncordoned {
+            None => return Action::Ask(Question::Uncordoned),
+            Some(UncordonStatus::Yes | UncordonStatus::Again) => memory.uncordon_since = None,
+            Some(UncordonStatus::Waiting { why }) => {
+                let since = *memory.uncordon_since.get_or_insert(inputs.now);
+                waits = unanswered(WorkloadRequest::Uncordon, since, inputs.now, why);
             }
         }
     }
@@ -165,7 +165,7 @@ fn rest(inputs: &Inputs<'_>, memory: &mut Memory) -> Action {
     if rest.is_repaired {
         return Action::LookAgain;
     }
-    let is_healthy = rest.is_as_wanted && !inputs.is_refused && waits.meanwhile == Meanwhile::Nothing;
+    let is_healthy = rest.is_as_desired && !inputs.is_refused && waits.meanwhile == Meanwhile::Nothing;
     let kept = match memory.kept.look(inputs.node_settings.keep_rollback, is_healthy, inputs.now) {
         Due::Now => return Action::DropRollback,
         Due::In(left) => Some(left),
@@ -205,7 +205,7 @@ fn go_on(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
 
 /// To the drain where the plan needs one and somebody can be asked, else to the steps.
 fn leave_staging(inputs: &Inputs<'_>, record: &Record) -> Action {
-    if record.plan.drain() == Drain::NotNeeded || !inputs.drains {
+    if record.plan.drain() == Drain::NotNeeded || !inputs.can_drain {
         return Action::Move(Transition::Apply { first: record.first_applied() });
     }
     Action::Move(Transition::Drain)
@@ -218,11 +218,11 @@ fn drained(inputs: &Inputs<'_>, record: &Record) -> Option<Action> {
     }
     match &inputs.answers.drained {
         None => Some(Action::Ask(Question::Drained)),
-        Some(Drained::Yes | Drained::NotAsked) => None,
-        Some(Drained::Waiting { why }) => {
+        Some(DrainStatus::Yes | DrainStatus::NotAsked) => None,
+        Some(DrainStatus::Waiting { why }) => {
             let begun = record.draining.as_ref().filter(|begun| begun.boot_id == inputs.seen.boot_id);
             let since = begun.map_or(inputs.now, |begun| Duration::from_micros(begun.since));
-            Some(Action::Wait(unanswered(Answer::Drain, since, inputs.now, why)))
+            Some(Action::Wait(unanswered(WorkloadRequest::Drain, since, inputs.now, why)))
         }
     }
 }
@@ -256,7 +256,7 @@ fn reboot(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
     let is_left = record.reboot_left.as_ref() == Some(&inputs.seen.boot_id);
     match inputs.reboots {
         // A person has left it to no process but `apply`.
-        Reboots::Asked if is_left && inputs.until == Until::Stopped => {
+        Reboots::Asked if is_left && inputs.mode == RunMode::Daemon => {
             Action::Wait(Wait { left: None, meanwhile: Meanwhile::LeftToPerson, ends: false })
         }
         Reboots::Asked => match inputs.answers.is_blocked {
@@ -277,7 +277,7 @@ fn reboot(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
 
 /// A node that came up in its old deployment.
 fn inquire(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
-    let Some(ended) = &inputs.answers.finalisation else { return Action::Ask(Question::Finalisation) };
+    let Some(ended) = &inputs.answers.finalization else { return Action::Ask(Question::Finalization) };
     if let Decision::Fault(fault) = not_finalized(record, ended) {
         return fail(inputs, memory, record, fault);
     }
@@ -331,7 +331,7 @@ fn hold(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
         return Action::Ask(Question::WatchSet);
     }
     let Memory { retry, backoff, .. } = memory;
-    match retry.look(record, inputs.until, backoff, inputs.now) {
+    match retry.look(record, inputs.mode, backoff, inputs.now) {
         Next::Try => {
             retry.end();
             Action::Archive
@@ -342,7 +342,7 @@ fn hold(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
 
 /// A node that came up wrong is looked at again whenever something changes there.
 fn hold_as_it_came_up(inputs: &Inputs<'_>, record: &Record) -> Action {
-    if inputs.wanted.is_some() && inputs.is_forced {
+    if inputs.desired.is_some() && inputs.is_forced {
         return Action::Begin;
     }
     if is_unproven(record) {

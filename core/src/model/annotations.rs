@@ -15,7 +15,7 @@ pub const DESIRED_IMAGE: [&str; 3] = [
     "machineconfiguration.openshift.io/desiredOSimage",
 ];
 
-/// Reads the target; `None` when no config is wanted yet. Keys that disagree are an error with both values: a wrong
+/// Reads the target; `None` when no config is desired yet. Keys that disagree are an error with both values: a wrong
 /// guess would reboot the node into the wrong OS.
 pub fn target(annotations: &BTreeMap<String, String>) -> Result<Option<Target>, ModelError> {
     let value = |key: &str| annotations.get(key).map(String::as_str).filter(|value| !value.is_empty());

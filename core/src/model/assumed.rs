@@ -151,7 +151,7 @@ fn core_seen(spec: &HostSpec) -> Result<ObservedCore, ModelError> {
     let keys = core.map_or(ObservedFile::Absent, |core| {
         let text = core.keys_text();
         ObservedFile::Regular {
-            sha256: Sha256::of(text.as_bytes()),
+            sha256: Sha256::digest(text.as_bytes()),
             len: u64::try_from(text.len()).unwrap_or(u64::MAX),
             mode: 0o600,
             uid: CORE_ID,

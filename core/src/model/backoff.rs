@@ -102,7 +102,7 @@ impl Backoff {
 
 /// Derives a number below `limit` from a text.
 fn number(text: &str, limit: u64) -> u64 {
-    let digest = Sha256::of(text.as_bytes()).to_string();
+    let digest = Sha256::digest(text.as_bytes()).to_string();
     let number = digest.get(..8).and_then(|hex| u64::from_str_radix(hex, 16).ok()).unwrap_or_default();
     number % limit.max(1)
 }

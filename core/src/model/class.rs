@@ -27,7 +27,7 @@ impl FaultClass {
     }
 
     /// Returns the word.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Retry => "retry",
             Self::Degraded => "degraded",

@@ -16,7 +16,7 @@ pub struct Sha256([u8; 32]);
 
 impl Sha256 {
     /// Digests bytes.
-    pub fn of(bytes: &[u8]) -> Self {
+    pub fn digest(bytes: &[u8]) -> Self {
         Self(sha2::Sha256::digest(bytes).into())
     }
 
@@ -81,7 +81,7 @@ impl Contents {
     /// Takes bytes and digests them once.
     pub fn new(bytes: impl Into<Arc<[u8]>>) -> Self {
         let bytes = bytes.into();
-        Self { sha256: Sha256::of(&bytes), bytes }
+        Self { sha256: Sha256::digest(&bytes), bytes }
     }
 
     /// Returns the bytes.

@@ -131,12 +131,12 @@ fn unpacking(error: &io::Error) -> String {
 
 fn verify(hash: &str, bytes: &[u8]) -> Result<(), String> {
     let hex = |digest: &[u8]| digest.iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"));
-    let (found, wanted) = match hash.split_once('-') {
-        Some(("sha256", wanted)) => (hex(&sha2::Sha256::digest(bytes)), wanted),
-        Some(("sha512", wanted)) => (hex(&sha2::Sha512::digest(bytes)), wanted),
+    let (found, desired) = match hash.split_once('-') {
+        Some(("sha256", desired)) => (hex(&sha2::Sha256::digest(bytes)), desired),
+        Some(("sha512", desired)) => (hex(&sha2::Sha512::digest(bytes)), desired),
         _ => return Err("its verification.hash is neither sha256-<hex> nor sha512-<hex>".to_owned()),
     };
-    if found.eq_ignore_ascii_case(wanted) {
+    if found.eq_ignore_ascii_case(desired) {
         Ok(())
     } else {
         Err("its contents do not match verification.hash; correct one of them".to_owned())

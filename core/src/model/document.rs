@@ -31,7 +31,7 @@ struct Header {
 }
 
 /// Turns a document into compact JSON and checks that it is of the kind.
-pub(super) fn canonical(bytes: &[u8], document: &str, wanted: Kind) -> Result<String, ModelError> {
+pub(super) fn canonical(bytes: &[u8], document: &str, desired: Kind) -> Result<String, ModelError> {
     if bytes.len() > MAX_DOCUMENT {
         return Err(refused(document, "it is larger than 8 MiB; the API server stores at most 1.5 MiB"));
     }
@@ -40,12 +40,12 @@ pub(super) fn canonical(bytes: &[u8], document: &str, wanted: Kind) -> Result<St
         return Err(refused(document, "it is empty"));
     }
     let (json, header) = compact(text, document)?;
-    let differs = |found: Option<String>, name: &str, wanted: &str| {
-        let found = found.filter(|found| !found.is_empty() && found != wanted)?;
-        Some(format!("its {name} is {:?}; a document with {name} {wanted} is needed", short(&found, 100)))
+    let differs = |found: Option<String>, name: &str, desired: &str| {
+        let found = found.filter(|found| !found.is_empty() && found != desired)?;
+        Some(format!("its {name} is {:?}; a document with {name} {desired} is needed", short(&found, 100)))
     };
-    let wrong = differs(header.kind, "kind", wanted.kind)
-        .or_else(|| differs(header.api_version, "apiVersion", wanted.group_version));
+    let wrong = differs(header.kind, "kind", desired.kind)
+        .or_else(|| differs(header.api_version, "apiVersion", desired.group_version));
     wrong.map_or(Ok(json), |wrong| Err(refused(document, &wrong)))
 }
 

@@ -1,4 +1,4 @@
-//! Kernel and extensions as packages: what has to be asked of a deployment so that it has the wanted ones.
+//! Kernel and extensions as packages: what has to be asked of a deployment so that it has the desired ones.
 //!
 //! Invariant: only packages of the two tables, and other kernels, are ever taken away: what an administrator layered
 //! by hand stays.
@@ -102,7 +102,7 @@ impl Layers {
         Ok(extensions.chain(self.kernel.packages()).map(|name| (*name).to_owned()).collect())
     }
 
-    /// Returns which of the wanted packages a deployment was not asked for.
+    /// Returns which of the desired packages a deployment was not asked for.
     pub fn missing(&self, local: &LocalPackages) -> Result<BTreeSet<String>, ModelError> {
         let mut missing = self.packages()?;
         missing.retain(|name| !local.requested.contains(name) && !OPTIONAL.contains(&name.as_str()));
@@ -131,7 +131,7 @@ impl Layers {
             let cause = "64k-pages is only supported for aarch64 architecture".to_owned();
             return Err(ModelError::Layers { cause });
         }
-        let wanted = self.packages()?;
+        let desired = self.packages()?;
         let gap: BTreeSet<String> = self.kernel.gap().iter().map(|name| (*name).to_owned()).collect();
         let mut own: BTreeSet<&str> =
             EXTENSIONS.iter().flat_map(|(_, packages)| *packages).copied().collect();
@@ -142,10 +142,10 @@ impl Layers {
         if switched {
             own.extend(kernels);
         }
-        let surplus = |name: &&String| own.contains(name.as_str()) && !wanted.contains(*name);
+        let surplus = |name: &&String| own.contains(name.as_str()) && !desired.contains(*name);
         let back = removed.into_iter().filter(|name| switched && !gap.contains(*name));
         Ok(LayerChange {
-            install: wanted.difference(&local.requested).cloned().collect(),
+            install: desired.difference(&local.requested).cloned().collect(),
             uninstall: local.requested.iter().filter(surplus).cloned().collect(),
             remove: gap.difference(&local.removed).cloned().collect(),
             reset: back.cloned().collect(),
@@ -196,21 +196,21 @@ mod tests {
         LocalPackages { requested: set(requested), removed: set(removed), ..LocalPackages::default() }
     }
 
-    fn change(wanted: &Layers, local: &LocalPackages) -> LayerChange {
-        wanted.change(local, Architecture::Arm64).unwrap()
+    fn change(desired: &Layers, local: &LocalPackages) -> LayerChange {
+        desired.change(local, Architecture::Arm64).unwrap()
     }
 
     /// MCD-199: the smallest sets, sorted; of what is there only managed packages go.
     #[test]
     fn extensions_are_the_smallest_change() {
-        let wanted = layers(KernelType::Default, &["usbguard", "kerberos"]);
+        let desired = layers(KernelType::Default, &["usbguard", "kerberos"]);
         let there = local(&["vim", "sysstat", "usbguard", "pcs"], &[]);
-        let found = change(&wanted, &there);
+        let found = change(&desired, &there);
         assert_eq!(found.install.iter().collect::<Vec<_>>(), ["krb5-workstation", "libkadm5"]);
         assert_eq!(found.uninstall.iter().collect::<Vec<_>>(), ["pcs", "sysstat"]);
         assert!(found.remove.is_empty() && found.reset.is_empty());
         assert!(
-            change(&wanted, &local(&["usbguard", "krb5-workstation", "libkadm5", "vim"], &[])).is_empty()
+            change(&desired, &local(&["usbguard", "krb5-workstation", "libkadm5", "vim"], &[])).is_empty()
         );
         assert!(change(&layers(KernelType::Default, &[]), &local(&["vim"], &["nano"])).is_empty());
     }
@@ -244,8 +244,8 @@ mod tests {
     /// MCD-196: there is no such kernel elsewhere.
     #[test]
     fn large_pages_are_for_arm() {
-        let wanted = layers(KernelType::Pages64k, &[]);
-        let error = wanted.change(&local(&[], &[]), Architecture::Other).unwrap_err();
+        let desired = layers(KernelType::Pages64k, &[]);
+        let error = desired.change(&local(&[], &[]), Architecture::Other).unwrap_err();
         assert!(error.to_string().contains("64k-pages is only supported for aarch64"), "{error}");
     }
 
@@ -266,10 +266,10 @@ mod tests {
 
     #[test]
     fn what_nobody_asked_for_is_told_from_the_config() {
-        let wanted = layers(KernelType::Realtime, &["usbguard"]);
+        let desired = layers(KernelType::Realtime, &["usbguard"]);
         let mut there = local(&["usbguard", "kernel-rt-core", "vim"], &["kernel", "kernel-core", "nano"]);
         there.replaced = set(&["podman"]);
-        let found = wanted.beyond(&there);
+        let found = desired.beyond(&there);
         assert_eq!(
             (found.requested, found.removed, found.replaced),
             (set(&["vim"]), set(&["nano"]), set(&["podman"]))
@@ -278,8 +278,8 @@ mod tests {
 
     #[test]
     fn older_sets_of_packages_are_whole() {
-        let wanted = layers(KernelType::Realtime, &["ipsec"]);
+        let desired = layers(KernelType::Realtime, &["ipsec"]);
         let there = local(&["libreswan", "NetworkManager-libreswan", "kernel-rt-core"], &[]);
-        assert_eq!(wanted.missing(&there).unwrap(), set(&["kernel-rt-modules", "kernel-rt-modules-extra"]));
+        assert_eq!(desired.missing(&there).unwrap(), set(&["kernel-rt-modules", "kernel-rt-modules-extra"]));
     }
 }

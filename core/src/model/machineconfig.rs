@@ -1,7 +1,7 @@
 //! A rendered MachineConfig as a document: its name, its canonical text, and the way to a [`HostSpec`].
 //!
 //! The document is kept as one compact JSON text and never as a tree: a config of 1.5 MB costs its own size, and
-//! its Ignition part is read straight from that text when a spec is wanted. Invariant: the text of a value that
+//! its Ignition part is read straight from that text when a spec is desired. Invariant: the text of a value that
 //! exists is valid JSON with a valid name; its sections are judged by [`MachineConfig::spec`].
 
 use std::fmt;

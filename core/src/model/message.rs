@@ -30,9 +30,9 @@ pub const REBOOT_BLOCKED: &str = "076b8c24afa742329639cbaa1594c65e";
 pub const REBOOT_ABORTED: &str = "17b30ccabf774a8daefd4c4bf3e12a33";
 /// Logged when the update's config is the committed one.
 pub const COMMITTED: &str = "5df6f817b0994bcfa0ec6db25097c040";
-/// Logged when a host that is as wanted was taken over.
+/// Logged when a host that is as desired was taken over.
 pub const ADOPTED: &str = "8c3f846cc6a942d383f84c485e5c4176";
-/// Logged when another target is wanted.
+/// Logged when another target is desired.
 pub const TARGET: &str = "3af9f30c5a664477bda9d8c096d38ff5";
 /// Logged when the settings were read again.
 pub const RELOADED: &str = "fa833a7a160e46d987760ffe7956e3f3";

@@ -79,8 +79,8 @@ impl Default for OsLimits {
 impl NodeSettings {
     /// Says whether drift of a path is to be repaired.
     pub fn repairs(&self, path: &ManagedPath) -> bool {
-        self.repair.iter().any(|wanted| {
-            let below = path.as_str().strip_prefix(wanted.as_str());
+        self.repair.iter().any(|desired| {
+            let below = path.as_str().strip_prefix(desired.as_str());
             below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         })
     }

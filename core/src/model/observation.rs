@@ -216,9 +216,9 @@ pub enum BootCount {
     FellBack,
 }
 
-/// What became of the finalisation of a staged deployment, on a node that came up in its old one.
+/// What became of the finalization of a staged deployment, on a node that came up in its old one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Finalisation {
+pub enum Finalization {
     /// libostree could not: its own words.
     Failed {
         /// What it said.
@@ -233,7 +233,7 @@ pub enum Finalisation {
     },
 }
 
-impl fmt::Display for Finalisation {
+impl fmt::Display for Finalization {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Failed { said } => f.write_str(said),
@@ -309,9 +309,9 @@ pub enum ObservedFips {
 
 impl ObservedFile {
     /// Says whether the path is a regular file with exactly these bits.
-    pub fn has_mode(&self, wanted: FileMode) -> bool {
+    pub fn has_mode(&self, desired: FileMode) -> bool {
         match self {
-            Self::Regular { mode, .. } => *mode == wanted.bits(),
+            Self::Regular { mode, .. } => *mode == desired.bits(),
             Self::Absent | Self::Symlink { .. } | Self::Directory | Self::Special => false,
         }
     }

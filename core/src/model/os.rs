@@ -30,7 +30,7 @@ impl KernelType {
     }
 
     /// Returns the word of `spec.kernelType`.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Default => "default",
             Self::Realtime => "realtime",
@@ -42,9 +42,9 @@ impl KernelType {
 /// What is layered on an image outside image mode.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Layers {
-    /// The wanted kernel.
+    /// The desired kernel.
     pub kernel: KernelType,
-    /// The wanted extensions, by name.
+    /// The desired extensions, by name.
     pub extensions: BTreeSet<String>,
 }
 
@@ -57,7 +57,7 @@ impl Layers {
 
 impl fmt::Display for Layers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "kernel {}", self.kernel.word())?;
+        write!(f, "kernel {}", self.kernel.as_str())?;
         let names: Vec<&str> = self.extensions.iter().map(String::as_str).collect();
         if names.is_empty() {
             f.write_str(", no extensions")

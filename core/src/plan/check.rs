@@ -24,7 +24,7 @@ fn ordered(steps: &[Step]) -> Result<(), String> {
 
 fn unique(steps: &[Step]) -> Result<(), String> {
     let mut seen = BTreeSet::new();
-    let twice = steps.iter().find(|step| !seen.insert((step.op.word(), step.op.target())));
+    let twice = steps.iter().find(|step| !seen.insert((step.op.as_str(), step.op.target())));
     twice.map_or(Ok(()), |step| Err(format!("`{step}` is there twice")))?;
     let mut paths = BTreeSet::new();
     let files = steps.iter().filter(|step| step.op.batch() == Batch::Files);
@@ -36,7 +36,7 @@ fn unique(steps: &[Step]) -> Result<(), String> {
 fn services(plan: &Plan) -> Result<(), String> {
     let steps: Vec<&Op> =
         plan.steps.iter().map(|step| &step.op).filter(|op| op.batch() == Batch::Services).collect();
-    let wanted: Vec<Step> = match &plan.after {
+    let desired: Vec<Step> = match &plan.after {
         PostActions::Nothing | PostActions::Reboot { .. } => Vec::new(),
         PostActions::Services { actions } if actions.is_empty() => {
             return Err("it ends in services, but in none".to_owned());
@@ -45,7 +45,7 @@ fn services(plan: &Plan) -> Result<(), String> {
             actions.iter().filter_map(|action| service_step(action, StepReason::Policy)).collect()
         }
     };
-    if steps.iter().copied().eq(wanted.iter().map(|step| &step.op)) {
+    if steps.iter().copied().eq(desired.iter().map(|step| &step.op)) {
         Ok(())
     } else {
         Err("its service steps are not what follows it".to_owned())
@@ -72,7 +72,7 @@ fn os(plan: &Plan, to: &HostSpec) -> Result<(), String> {
         .filter_map(|step| if let Op::StageOs { image } = &step.op { Some(image) } else { None })
         .collect();
     if staged.iter().any(|image| to.effective_image() != Some(*image)) {
-        return Err("it stages another image than the wanted one".to_owned());
+        return Err("it stages another image than the desired one".to_owned());
     }
     let switches = !staged.is_empty();
     let fits = match plan.mode {

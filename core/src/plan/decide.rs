@@ -35,7 +35,7 @@ pub fn plan(
         Ok(()) => Ok(plan),
         Err(broken) => {
             let next = "this is a bug of the planner: nothing was touched, report it with the two configs";
-            Err(Irreconcilable::of("plan", format!("{broken}; {next}")))
+            Err(Irreconcilable::new("plan", format!("{broken}; {next}")))
         }
     }
 }

@@ -176,9 +176,9 @@ fn held_unit(name: &UnitName, unit: &UnitSpec, seen: &Observation) -> Option<Uni
     (!nothing).then_some(UnitSpec { contents, dropins, enablement: Enablement::Preset, mask: Mask::Unset })
 }
 
-/// Says whether a path is as wanted.
-pub(super) fn holds(wanted: &FileSpec, found: &ObservedFile, seen: &Observation) -> bool {
-    compare(wanted, found, seen).is_none()
+/// Says whether a path is as desired.
+pub(super) fn holds(desired: &FileSpec, found: &ObservedFile, seen: &Observation) -> bool {
+    compare(desired, found, seen).is_none()
 }
 
 /// Says whether two entries ask for the same file: names of owners count as the ids they stand for here.
@@ -197,11 +197,11 @@ pub(super) fn mask_seen(seen: ObservedUnit) -> bool {
     seen.mask == Mask::Masked
 }
 
-/// Says whether the keys file is as wanted; no file is as good as an empty one.
-pub(super) fn keys_hold(wanted: &Core, seen: &ObservedCore) -> bool {
+/// Says whether the keys file is as desired; no file is as good as an empty one.
+pub(super) fn keys_hold(desired: &Core, seen: &ObservedCore) -> bool {
     match seen {
         ObservedCore::NoAccount => true,
-        ObservedCore::Account { keys: ObservedFile::Absent, .. } => wanted.keys.is_empty(),
+        ObservedCore::Account { keys: ObservedFile::Absent, .. } => desired.keys.is_empty(),
         ObservedCore::Account {
             keys: ObservedFile::Regular { sha256, mode, uid, gid, .. },
             uid: own,
@@ -209,21 +209,21 @@ pub(super) fn keys_hold(wanted: &Core, seen: &ObservedCore) -> bool {
             foreign: None,
             ..
         } => {
-            let text = Contents::new(wanted.keys_text().into_bytes());
+            let text = Contents::new(desired.keys_text().into_bytes());
             *sha256 == text.sha256() && *mode == 0o600 && (uid, gid) == (own, group)
         }
         ObservedCore::Account { .. } => false,
     }
 }
 
-/// Says whether the password is as wanted; every field that starts with `!` or `*` is a locked password.
-pub(super) fn password_holds(wanted: &Core, seen: &ObservedCore) -> bool {
+/// Says whether the password is as desired; every field that starts with `!` or `*` is a locked password.
+pub(super) fn password_holds(desired: &Core, seen: &ObservedCore) -> bool {
     let locked = |hash: Option<&PasswordHash>| hash.is_none_or(|hash| hash.as_str().starts_with(['!', '*']));
     match seen {
         ObservedCore::NoAccount => true,
         ObservedCore::Account { password, .. } => {
-            password.as_ref() == Some(&wanted.password)
-                || (locked(Some(&wanted.password)) && locked(password.as_ref()))
+            password.as_ref() == Some(&desired.password)
+                || (locked(Some(&desired.password)) && locked(password.as_ref()))
         }
     }
 }
@@ -248,18 +248,18 @@ pub(super) fn difference(
 }
 
 fn image(spec: &HostSpec, os: &ObservedOs) -> Option<Difference> {
-    let wanted = spec.effective_image()?;
+    let desired = spec.effective_image()?;
     let found = match os {
         ObservedOs::NotImageBased => {
             spec.image.is_some().then(|| "a host that does not boot images".to_owned())?
         }
         ObservedOs::Deployments { booted, .. } => match &booted.image {
-            Some(image) if image.digest() == wanted.digest() => return None,
+            Some(image) if image.digest() == desired.digest() => return None,
             Some(image) => image.to_string(),
             None => format!("deployment {}, which comes from no image", booted.deployment),
         },
     };
-    Some(difference(Kind::Image, &"os", DifferenceKind::Value, wanted, &found))
+    Some(difference(Kind::Image, &"os", DifferenceKind::Value, desired, &found))
 }
 
 /// Packages of the kernel and of extensions that the booted deployment was not asked for (MCD-202). In image mode they
@@ -270,8 +270,8 @@ fn packages(spec: &HostSpec, booted: &Booted) -> Vec<Difference> {
     missing.map(|name| difference(Kind::Package, &name, DifferenceKind::Missing, &name, found)).collect()
 }
 
-/// Says of each wanted argument whether the command line holds it; one that is wanted twice must be there twice.
-fn kargs_held(wanted: &[Karg], found: &[Karg]) -> Vec<bool> {
+/// Says of each desired argument whether the command line holds it; one that is desired twice must be there twice.
+fn kargs_held(desired: &[Karg], found: &[Karg]) -> Vec<bool> {
     let mut left: BTreeMap<&Karg, usize> = BTreeMap::new();
     for karg in found {
         *left.entry(karg).or_default() += 1;
@@ -283,26 +283,26 @@ fn kargs_held(wanted: &[Karg], found: &[Karg]) -> Vec<bool> {
         }
         Some(_) | None => false,
     };
-    wanted.iter().map(&mut take).collect()
+    desired.iter().map(&mut take).collect()
 }
 
 fn file_difference(
     kind: Kind,
     path: &ManagedPath,
-    wanted: &FileSpec,
+    desired: &FileSpec,
     seen: &Observation,
 ) -> Option<Difference> {
     let found = seen.files.get(path).unwrap_or(&ObservedFile::Absent);
-    let (what, expected, found) = compare(wanted, found, seen)?;
+    let (what, expected, found) = compare(desired, found, seen)?;
     Some(difference(kind, path, what, &expected, &found))
 }
 
 fn compare(
-    wanted: &FileSpec,
+    desired: &FileSpec,
     found: &ObservedFile,
     seen: &Observation,
 ) -> Option<(DifferenceKind, String, String)> {
-    let regular = || format!("a file of {}", counted(wanted.contents.len(), "byte"));
+    let regular = || format!("a file of {}", counted(desired.contents.len(), "byte"));
     let (sha256, len, mode, uid, gid) = match found {
         ObservedFile::Absent => return Some((DifferenceKind::Missing, regular(), "nothing".to_owned())),
         ObservedFile::Symlink { target } => {
@@ -317,17 +317,17 @@ fn compare(
         }
         ObservedFile::Regular { sha256, len, mode, uid, gid } => (*sha256, *len, *mode, *uid, *gid),
     };
-    if sha256 != wanted.contents.sha256() {
+    if sha256 != desired.contents.sha256() {
         let shown = |sha256: Sha256, len: String| {
-            if wanted.is_secret() { len } else { format!("{len}, sha256:{sha256}") }
+            if desired.is_secret() { len } else { format!("{len}, sha256:{sha256}") }
         };
-        let expected = shown(wanted.contents.sha256(), counted(wanted.contents.len(), "byte"));
+        let expected = shown(desired.contents.sha256(), counted(desired.contents.len(), "byte"));
         return Some((DifferenceKind::Content, expected, shown(sha256, counted(len, "byte"))));
     }
-    if mode != wanted.mode.bits() {
-        return Some((DifferenceKind::Mode, wanted.mode.to_string(), format!("{mode:04o}")));
+    if mode != desired.mode.bits() {
+        return Some((DifferenceKind::Mode, desired.mode.to_string(), format!("{mode:04o}")));
     }
-    let owner = (id_of(&wanted.owner.user, &seen.user_ids), id_of(&wanted.owner.group, &seen.group_ids));
+    let owner = (id_of(&desired.owner.user, &seen.user_ids), id_of(&desired.owner.group, &seen.group_ids));
     if owner == (Some(uid), Some(gid)) {
         return None;
     }
@@ -335,7 +335,7 @@ fn compare(
         Principal::Id(id) => id.to_string(),
         Principal::Name(name) => name.clone(),
     };
-    let expected = format!("{}:{}", shown(&wanted.owner.user), shown(&wanted.owner.group));
+    let expected = format!("{}:{}", shown(&desired.owner.user), shown(&desired.owner.group));
     Some((DifferenceKind::Owner, expected, format!("{uid}:{gid}")))
 }
 

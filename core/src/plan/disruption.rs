@@ -37,7 +37,7 @@ enum Touched {
 }
 
 impl Touched {
-    fn word(&self) -> String {
+    fn name(&self) -> String {
         match self {
             Self::Path(path) => path.to_string(),
             Self::Unit(unit) => unit.to_string(),
@@ -82,7 +82,7 @@ pub(super) fn judge(input: &PlanInput<'_>, steps: &[Step], policy: &DisruptionPo
     for touched in
         touched(steps).into_iter().flat_map(|touched| owners(input, touched)).collect::<BTreeSet<_>>()
     {
-        let word = touched.word();
+        let word = touched.name();
         let is_unit = match &touched {
             Touched::Path(path) => path.is_below(UNIT_DIR),
             Touched::Unit(_) => true,

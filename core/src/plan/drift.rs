@@ -17,8 +17,8 @@ pub fn drift(spec: &HostSpec, seen: &Observation) -> Vec<Difference> {
     let mut found = differences(spec, seen);
     for (name, unit) in &spec.units {
         let link = |link| {
-            let (wanted, found) = ("no link but those it asks for", format!("the link {link}"));
-            difference(Kind::Unit, name, DifferenceKind::Enablement, &wanted, &found)
+            let (desired, found) = ("no link but those it asks for", format!("the link {link}"));
+            difference(Kind::Unit, name, DifferenceKind::Enablement, &desired, &found)
         };
         found.extend(strays(name, unit, seen).iter().map(link));
     }
@@ -42,18 +42,18 @@ pub fn drift(spec: &HostSpec, seen: &Observation) -> Vec<Difference> {
 /// Returns the drift that an update would build on: the new config does not want it either, and no step of the plan
 /// goes there. What a user of the node took away must not keep a config from letting it go.
 pub fn unresolved(from: &HostSpec, to: &HostSpec, seen: &Observation, plan: &Plan) -> Vec<Difference> {
-    let wanted = differences(to, seen);
+    let desired = differences(to, seen);
     let stays = |drift: &Difference| {
         let same = |other: &Difference| {
             (other.kind, &other.target, other.what) == (drift.kind, &drift.target, drift.what)
         };
-        wanted.iter().any(same) && !plan.mends(drift)
+        desired.iter().any(same) && !plan.mends(drift)
     };
     differences(from, seen).into_iter().filter(stays).collect()
 }
 
 /// Returns what may be shown of contents that differ: a bounded unified diff; of secrets only the lengths.
-pub fn diff(path: &str, wanted: &FileSpec, found: &ObservedFile, bytes: &[u8]) -> String {
+pub fn diff(path: &str, desired: &FileSpec, found: &ObservedFile, bytes: &[u8]) -> String {
     let private = match found {
         ObservedFile::Regular { mode, .. } => mode & 0o004 == 0,
         ObservedFile::Absent
@@ -65,10 +65,10 @@ pub fn diff(path: &str, wanted: &FileSpec, found: &ObservedFile, bytes: &[u8]) -
         let text = String::from_utf8_lossy(bytes);
         SECRETS.iter().any(|mark| text.contains(mark))
     };
-    let secret = wanted.is_secret()
+    let secret = desired.is_secret()
         || private
         || PULL_SECRETS.contains(&path)
-        || looks_secret(wanted.contents.bytes())
+        || looks_secret(desired.contents.bytes())
         || looks_secret(bytes);
-    text_diff(wanted.contents.bytes(), bytes, secret)
+    text_diff(desired.contents.bytes(), bytes, secret)
 }

@@ -37,7 +37,7 @@ fn mode_sentence(mode: Mode) -> &'static str {
             "the image does not carry the config; it is switched to, and all that differs is written"
         }
         Mode::LeaveImage => "the node leaves image mode; the config's own OS image and files are brought",
-        Mode::Adopt => "the wanted image runs already; it is recorded, only what differs is written",
+        Mode::Adopt => "the desired image runs already; it is recorded, only what differs is written",
     }
 }
 
@@ -143,11 +143,11 @@ fn steps_text(steps: &[Step]) -> String {
     // A digest or a long path would push the reasons off the screen: those lines just run over.
     let width =
         targets.iter().map(|target| target.chars().count()).filter(|width| *width <= 48).max().unwrap_or(0);
-    let words = steps.iter().map(|step| step.op.word().len()).max().unwrap_or(0);
+    let words = steps.iter().map(|step| step.op.as_str().len()).max().unwrap_or(0);
     let digits = steps.len().to_string().len();
     let mut text = "Steps\n".to_owned();
     for (place, (step, target)) in steps.iter().zip(&targets).enumerate() {
-        let (word, because) = (step.op.word(), because_sentence(step.because));
+        let (word, because) = (step.op.as_str(), because_sentence(step.because));
         writeln!(text, "  {:>digits$}. {word:<words$}  {target:<width$}  {because}", place + 1)
             .unwrap_or_default();
     }
@@ -206,9 +206,9 @@ pub fn json<'a>(
         }
     };
     let line = |step: &'a Step| StepLine {
-        op: step.op.word(),
+        op: step.op.as_str(),
         target: step.op.target(),
-        because: step.because.word(),
+        because: step.because.as_str(),
     };
     let steps = steps.iter().map(line).collect();
     Document { schema_version: 1, from, to, mode, irreconcilable, steps, drain, after }

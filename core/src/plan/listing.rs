@@ -8,8 +8,8 @@ use super::differences::{Difference, DifferenceKind, Kind};
 const NAMED: usize = 5;
 
 impl Kind {
-    /// Returns the kind's word, as in the JSON of `verify`.
-    pub fn word(self) -> &'static str {
+    /// Returns the name of the kind, as in the JSON of `verify`.
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Image => "image",
             Self::Package => "package",
@@ -24,7 +24,7 @@ impl Kind {
 
 impl DifferenceKind {
     /// Returns what is the matter, as it follows the object.
-    pub fn words(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Missing => "is missing",
             Self::Unexpected => "is something else",
@@ -75,7 +75,7 @@ impl fmt::Display for Difference {
                 | DifferenceKind::Mask
                 | DifferenceKind::Value,
             ) => {
-                let (kind, what) = (kind.word(), what.words());
+                let (kind, what) = (kind.as_str(), what.as_str());
                 write!(f, "{kind} {target} {what} (expected {expected}, found {found})")?;
             }
         }

@@ -7,12 +7,12 @@ use super::Mode;
 use crate::model::observation::{EmbeddedConfig, ObservedOs};
 use crate::model::{Facts, HostSpec, ImageRef};
 
-/// How the wanted image stands to the host.
+/// How the desired image stands to the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Image {
-    /// None is wanted and none was.
+    /// None is desired and none was.
     Absent,
-    /// None is wanted any more.
+    /// None is desired any more.
     Left,
     /// It is booted and recorded.
     Recorded,
@@ -22,7 +22,7 @@ pub(super) enum Image {
     Another,
 }
 
-/// Whether the wanted image was built for the wanted config.
+/// Whether the desired image was built for the desired config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Built {
     /// It carries this config.
@@ -59,8 +59,8 @@ pub(super) fn image(from: &HostSpec, to: &HostSpec, os: &ObservedOs) -> Image {
     match (digest(from), digest(to)) {
         (None, None) => Image::Absent,
         (Some(_), None) => Image::Left,
-        (recorded, wanted @ Some(_)) if wanted == booted => {
-            if recorded == wanted {
+        (recorded, desired @ Some(_)) if desired == booted => {
+            if recorded == desired {
                 Image::Recorded
             } else {
                 Image::Unrecorded

@@ -63,11 +63,11 @@ fn with_leftovers(held: Option<&UnitSpec>, old: &UnitSpec, new: Option<&UnitSpec
 
 /// Returns the arguments of the old config that the new one lacks and the command line has.
 fn dropped_kargs(old: &HostSpec, to: &HostSpec, line: &[Karg]) -> Vec<Karg> {
-    let (mut wanted, mut left) = (to.kargs.clone(), line.to_vec());
+    let (mut desired, mut left) = (to.kargs.clone(), line.to_vec());
     for karg in &to.kargs {
         take(&mut left, karg);
     }
-    old.kargs.iter().filter(|karg| !take(&mut wanted, karg) && take(&mut left, karg)).cloned().collect()
+    old.kargs.iter().filter(|karg| !take(&mut desired, karg) && take(&mut left, karg)).cloned().collect()
 }
 
 /// Takes one instance out; returns true if there was one.

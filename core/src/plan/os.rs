@@ -42,15 +42,15 @@ fn dropped(input: &PlanInput<'_>, local: &LocalPackages, steps: &[Step]) -> Vec<
         return Vec::new();
     }
     // Names that nobody knows are refused where they are to be layered.
-    let wanted = to.host_layers();
-    let change = wanted.change(local, Architecture::HERE).unwrap_or_default();
+    let desired = to.host_layers();
+    let change = desired.change(local, Architecture::HERE).unwrap_or_default();
     let because = if to.image.is_some() { StepReason::InImage } else { StepReason::Removed };
-    let planned = |word: &str| steps.iter().any(|step| step.op.word() == word);
-    let kernel = change.resets_kernel().then_some(Op::SwitchKernel { kernel: wanted.kernel });
+    let planned = |word: &str| steps.iter().any(|step| step.op.as_str() == word);
+    let kernel = change.resets_kernel().then_some(Op::SwitchKernel { kernel: desired.kernel });
     let extensions = change
         .drops_extensions()
-        .then(|| Op::InstallExtensions { extensions: wanted.extensions.into_iter().collect() });
-    let ops = kernel.into_iter().chain(extensions).filter(|op| !planned(op.word()));
+        .then(|| Op::InstallExtensions { extensions: desired.extensions.into_iter().collect() });
+    let ops = kernel.into_iter().chain(extensions).filter(|op| !planned(op.as_str()));
     ops.map(|op| Step { op, because }).collect()
 }
 

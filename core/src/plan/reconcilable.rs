@@ -62,7 +62,7 @@ impl Irreconcilable {
         }
     }
 
-    pub(super) fn of(field: impl Into<String>, message: impl Into<String>) -> Self {
+    pub(super) fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self { reasons: vec![unreachable(field, message)] }
     }
 }
@@ -137,13 +137,13 @@ fn fixed(from: &HostSpec, to: &HostSpec, policy: &DisruptionPolicy) -> Vec<Unrea
     let (old, new) = (&from.fixed.sections, &to.fixed.sections);
     let names: std::collections::BTreeSet<_> = old.keys().chain(new.keys()).copied().collect();
     let overridden = |name: &str| {
-        let wanted = match name {
+        let desired = match name {
             "storage.disks" => StorageOverride::Disks,
             "storage.filesystems" => StorageOverride::FileSystems,
             "storage.raid" => StorageOverride::Raid,
             _ => return false,
         };
-        policy.overrides.contains(&wanted)
+        policy.overrides.contains(&desired)
     };
     let refused = |name: &&'static str| {
         let links_removed = *name == "storage.links" && !new.contains_key(name);

@@ -97,9 +97,9 @@ fn keeps(old: &Registry, new: &Registry) -> bool {
         && old.location == new.location
         && old.blocked == new.blocked
         && old.insecure == new.insecure;
-    let find = |list: &[Mirror], wanted: &Mirror| {
+    let find = |list: &[Mirror], desired: &Mirror| {
         list.iter()
-            .find(|mirror| mirror.location == wanted.location)
+            .find(|mirror| mirror.location == desired.location)
             .map(|mirror| mirror.pull_from_mirror.clone())
     };
     let removed = old.mirror.iter().any(|mirror| find(&new.mirror, mirror).is_none());

@@ -102,8 +102,8 @@ fn op(spec: &HostSpec, difference: &Difference) -> Option<Op> {
     match difference.kind {
         Kind::Image | Kind::Karg | Kind::Package | Kind::User => None,
         Kind::File => Some(Op::WriteFile { path }),
-        Kind::Dropin => spec.units.iter().find_map(|(unit, wanted)| {
-            let name = wanted.dropins.keys().find(|name| unit.dropin_path(name) == path)?;
+        Kind::Dropin => spec.units.iter().find_map(|(unit, desired)| {
+            let name = desired.dropins.keys().find(|name| unit.dropin_path(name) == path)?;
             Some(Op::WriteDropin { unit: unit.clone(), name: name.clone() })
         }),
         Kind::Unit if difference.target.starts_with('/') => {
@@ -118,7 +118,7 @@ fn op(spec: &HostSpec, difference: &Difference) -> Option<Op> {
 fn with_links(spec: &HostSpec, step: Step) -> Vec<Step> {
     let Op::WriteUnit { unit } = &step.op else { return vec![step] };
     let because = step.because;
-    let op = spec.units.get(unit).and_then(|wanted| match wanted.enablement {
+    let op = spec.units.get(unit).and_then(|desired| match desired.enablement {
         Enablement::Enabled => Some(Op::EnableUnit { unit: unit.clone() }),
         Enablement::Disabled => Some(Op::DisableUnit { unit: unit.clone() }),
         Enablement::Preset => None,
@@ -128,11 +128,11 @@ fn with_links(spec: &HostSpec, step: Step) -> Vec<Step> {
 
 fn links(spec: &HostSpec, difference: &Difference) -> Option<Op> {
     let unit = UnitName::new(&*difference.target).ok()?;
-    let wanted = spec.units.get(&unit)?;
+    let desired = spec.units.get(&unit)?;
     match difference.what {
-        DifferenceKind::Mask if wanted.mask == Mask::Masked => Some(Op::MaskUnit { unit }),
+        DifferenceKind::Mask if desired.mask == Mask::Masked => Some(Op::MaskUnit { unit }),
         DifferenceKind::Mask => Some(Op::UnmaskUnit { unit }),
-        DifferenceKind::Enablement => match wanted.enablement {
+        DifferenceKind::Enablement => match desired.enablement {
             Enablement::Enabled => Some(Op::EnableUnit { unit }),
             Enablement::Disabled => Some(Op::DisableUnit { unit }),
             Enablement::Preset => None,

@@ -54,12 +54,12 @@ pub enum Op {
     },
     /// Layers and removes extension packages. A second run finds the request right.
     InstallExtensions {
-        /// Names of the wanted extensions.
+        /// Names of the desired extensions.
         extensions: Vec<String>,
     },
     /// Switches the kernel. A second run finds it right.
     SwitchKernel {
-        /// The wanted kernel.
+        /// The desired kernel.
         kernel: crate::model::os::KernelType,
     },
     /// Writes a file of the new config. A second run finds bytes, mode and owner right and writes nothing.
@@ -213,8 +213,8 @@ impl Op {
         }
     }
 
-    /// Returns the step's word, as in the JSON of `plan`.
-    pub fn word(&self) -> &'static str {
+    /// Returns the name of the step, as in the JSON of `plan`.
+    pub fn as_str(&self) -> &'static str {
         match self {
             Self::LinkPullSecret { .. } => "link-pull-secret",
             Self::StageOs { .. } => "stage-os",
@@ -256,7 +256,7 @@ impl Op {
             }
             Self::InstallExtensions { extensions } if extensions.is_empty() => "none".to_owned(),
             Self::InstallExtensions { extensions } => extensions.join(" "),
-            Self::SwitchKernel { kernel } => kernel.word().to_owned(),
+            Self::SwitchKernel { kernel } => kernel.as_str().to_owned(),
             Self::WriteDropin { unit, name } | Self::RemoveDropin { unit, name } => {
                 unit.dropin_path(name).to_string()
             }
@@ -306,13 +306,13 @@ impl Op {
 
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.op.word(), self.op.target())
+        write!(f, "{} {}", self.op.as_str(), self.op.target())
     }
 }
 
 impl StepReason {
     /// Returns the reason's word, as in the JSON of `plan`.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Added => "added",
             Self::Changed => "changed",

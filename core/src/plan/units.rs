@@ -1,7 +1,7 @@
 //! The steps of units: unit files and drop-ins, then masks and enablement.
 //!
 //! Links follow the unit: they are made anew when what they are made of changes (its file, a mask, the `[Install]` of
-//! a drop-in), and else only where the host is not already as wanted. What the links were before must not matter: a unit
+//! a drop-in), and else only where the host is not already as desired. What the links were before must not matter: a unit
 //! that leaves the config has those of the presets, whatever it had. A unit that the host does not know and the config does not bring is skipped (MCD-151).
 
 use super::differences::{mask_seen, strays};

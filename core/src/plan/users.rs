@@ -27,8 +27,8 @@ pub(super) fn steps(input: &PlanInput<'_>) -> Vec<Step> {
     }
     // A config that lists no user any more leaves no key and no password behind.
     let none = Core { keys: Vec::new(), password: PasswordHash::locked() };
-    let wanted = new.unwrap_or(&none);
-    let keys = (!keys_hold(wanted, &input.facts.seen.core)).then_some(Op::SetSshKeys);
-    let password = (!password_holds(wanted, &input.facts.seen.core)).then_some(Op::SetPassword);
+    let desired = new.unwrap_or(&none);
+    let keys = (!keys_hold(desired, &input.facts.seen.core)).then_some(Op::SetSshKeys);
+    let password = (!password_holds(desired, &input.facts.seen.core)).then_some(Op::SetPassword);
     keys.into_iter().chain(password).map(|op| Step { op, because }).collect()
 }

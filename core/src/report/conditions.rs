@@ -98,7 +98,7 @@ impl Stage {
 
     /// Says whether a plan has such work at all. Every update passes its parents, and what is not the OS is files.
     fn in_plan(self, plan: &Plan) -> bool {
-        let has = |wanted: fn(Batch) -> bool| plan.steps().iter().any(|step| wanted(step.op.batch()));
+        let has = |desired: fn(Batch) -> bool| plan.steps().iter().any(|step| desired(step.op.batch()));
         match self {
             Self::Prepared | Self::PostAction => true,
             Self::ImagePulled | Self::OsImage => has(is_os),
@@ -143,9 +143,9 @@ pub(super) fn conditions(
 
 /// Without an update: why none was begun, or how far the return of the workload is.
 fn at_rest(health: &LoopState, fault: Option<&Fault>) -> Vec<Condition> {
-    let Some(wanted) = &health.wanted else { return Vec::new() };
-    let config = &wanted.config;
-    if health.committed.as_ref() != Some(wanted) {
+    let Some(desired) = &health.desired else { return Vec::new() };
+    let config = &desired.config;
+    if health.current.as_ref() != Some(desired) {
         let unprepared =
             |fault| condition("UpdatePrepared", Status::Unknown, "UpdatePrepared", &reason(fault));
         return fault.map(unprepared).into_iter().collect();
@@ -186,9 +186,9 @@ fn in_update(record: &Record, health: &LoopState, fault: Option<&Fault>) -> Vec<
 
 /// The table: what is done, and what is under way.
 fn reached(record: &Record) -> (Stage, Vec<Stage>) {
-    let left = |wanted: fn(Batch) -> bool, from: usize| {
+    let left = |desired: fn(Batch) -> bool, from: usize| {
         let left = record.plan.batches().into_iter().skip(from).filter_map(<[_]>::first);
-        left.map(|step| step.op.batch()).any(wanted)
+        left.map(|step| step.op.batch()).any(desired)
     };
     match &record.phase {
         Phase::Planned | Phase::Staging => (Stage::Prepared, next_of(Stage::Prepared, &record.plan)),
@@ -220,7 +220,7 @@ fn next_of(done: Stage, plan: &Plan) -> Vec<Stage> {
 
 /// What is undone was neither done nor left alone.
 fn broken_off(record: &Record) -> (Stage, Vec<Stage>) {
-    let touched = |wanted: fn(&Undo) -> bool| record.undo.iter().any(wanted);
+    let touched = |desired: fn(&Undo) -> bool| record.undo.iter().any(desired);
     let mut open = Vec::new();
     if touched(|undo| matches!(undo, Undo::RestoreOriginals { .. })) {
         open.push(Stage::Files);

@@ -15,7 +15,7 @@ pub enum Severity {
 /// One thing that happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// The wanted config can't be reached.
+    /// The desired config can't be reached.
     FailedToReconcile {
         /// Why.
         cause: String,
@@ -80,7 +80,7 @@ pub enum Event {
         /// Why.
         why: String,
     },
-    /// The staged deployment was not finalised in the last shutdown.
+    /// The staged deployment was not finalized in the last shutdown.
     FailedFinalization {
         /// What was seen.
         cause: String,

@@ -30,7 +30,7 @@ pub enum NodeState {
     Working,
     /// Something is wrong; the reason says what and what to do.
     Degraded,
-    /// The wanted config can't be reached from the current one.
+    /// The desired config can't be reached from the current one.
     Unreconcilable,
 }
 
@@ -68,9 +68,9 @@ pub struct LoopState {
     /// The node's name.
     pub node: String,
     /// What is committed.
-    pub committed: Option<Target>,
+    pub current: Option<Target>,
     /// What the control plane wants.
-    pub wanted: Option<Target>,
+    pub desired: Option<Target>,
     /// What on the host is not as committed.
     pub drift: Vec<Difference>,
     /// What is wrong with the input or the agent's surroundings, when no update is open.
@@ -111,11 +111,11 @@ pub struct NodeReport {
     pub reason: String,
     /// The committed config.
     pub current_config: Option<ConfigName>,
-    /// The wanted config.
+    /// The desired config.
     pub desired_config: Option<ConfigName>,
     /// The committed image.
     pub current_image: Option<ImageRef>,
-    /// The wanted image.
+    /// The desired image.
     pub desired_image: Option<ImageRef>,
     /// The phase's name, `Idle` without an update.
     pub phase: String,

@@ -17,17 +17,17 @@ pub fn report(record: Option<&Record>, health: &LoopState) -> NodeReport {
     let beside = || fault.as_ref().and(health.beside_since);
     let since =
         faulted.flatten().or_else(beside).unwrap_or(record.map_or(health.since, |record| record.since));
-    let committed = health.committed.as_ref();
-    let wanted = health.wanted.as_ref().or(record.map(|record| &record.to));
+    let committed = health.current.as_ref();
+    let desired = health.desired.as_ref().or(record.map(|record| &record.to));
     NodeReport {
         schema_version: 1,
         node: health.node.clone(),
         state,
         reason: fault.as_ref().map(reason).unwrap_or_default(),
         current_config: committed.map(|target| target.config.clone()),
-        desired_config: wanted.map(|target| target.config.clone()),
+        desired_config: desired.map(|target| target.config.clone()),
         current_image: committed.and_then(|target| target.image.clone()),
-        desired_image: wanted.and_then(|target| target.image.clone()),
+        desired_image: desired.and_then(|target| target.image.clone()),
         phase: phase(record).to_owned(),
         update: record.map(|record| record.id.to_string()),
         conditions: conditions::conditions(record, health, [own.as_ref(), fault.as_ref()], state),
@@ -71,8 +71,8 @@ fn state(record: Option<&Record>, health: &LoopState, fault: Option<&Fault>) -> 
         None if record.is_some() => NodeState::Working,
         // A node that is still to be uncordoned is not done.
         None if health.waiting.is_none()
-            && health.committed.is_some()
-            && (health.wanted.is_none() || health.wanted == health.committed) =>
+            && health.current.is_some()
+            && (health.desired.is_none() || health.desired == health.current) =>
         {
             NodeState::Done
         }

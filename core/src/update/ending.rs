@@ -53,9 +53,9 @@ pub const ENDINGS: &[(&str, Ending)] = {
         ("AgentDefect", Start),
         ("AgentNotRunning", Start),
         ("AmbiguousImage", Target),
-        ("ApiServerAway", Soon),
+        ("ApiServerUnreachable", Soon),
         ("ApiServerRefused", Soon),
-        ("Awaited", Soon),
+        ("WaitingForObject", Soon),
         ("BootFailed", Target),
         ("BootFull", Soon),
         ("BootcFailed", Soon),
@@ -70,15 +70,15 @@ pub const ENDINGS: &[(&str, Ending)] = {
         ("CredentialsUnusable", Soon),
         ("DeploymentGone", Target),
         ("DeploymentLocked", Soon),
-        ("DeploymentNotFinalised", Target),
+        ("DeploymentNotFinalized", Target),
         ("DiskFull", Soon),
         ("FailedToDrain", Event),
         ("FailedToReconcile", Target),
         ("FailedToUncordon", Event),
         ("FileTooLarge", Later),
-        ("FinalisationNotArmed", Soon),
+        ("FinalizationNotReady", Soon),
         ("Forbidden", Soon),
-        ("ForeignImage", Event),
+        ("UnexpectedImage", Event),
         ("HealthCheckFailed", Target),
         ("HomeDirectory", Later),
         ("ImageCorrupted", Soon),
@@ -102,7 +102,7 @@ pub const ENDINGS: &[(&str, Ending)] = {
         ("MalformedFile", Later),
         ("NoNamespaces", Start),
         ("NoRepositories", Soon),
-        ("NotAsPlanned", Event),
+        ("VerificationFailed", Event),
         ("NotBooted", Later),
         ("NotEmpty", Start),
         ("NotFound", Soon),
@@ -178,7 +178,7 @@ pub enum Try {
 
 impl Ending {
     /// Returns what ends a fault. One of an older agent may have a word that is not known any more.
-    pub fn of(fault: &Fault) -> Self {
+    pub fn from_fault(fault: &Fault) -> Self {
         let known = ENDINGS.iter().find(|(word, _)| *word == fault.reason).map(|(_, ending)| *ending);
         match (fault.class, known) {
             // Of the errors of one word, those that pass by themselves have their own class.
@@ -191,7 +191,7 @@ impl Ending {
     }
 
     /// Returns what ends the fault, for people.
-    fn words(self) -> &'static str {
+    fn as_str(self) -> &'static str {
         match self {
             Self::Soon => "a retry by itself, within 1 min of the repair",
             Self::Later => {
@@ -219,7 +219,7 @@ impl Ending {
 /// Returns what ends a fault, in words; `update`: the update that has failed with it; `is_lasting`: the agent stays, and
 /// tries again itself. After `apply` nobody does.
 pub fn what_ends(fault: &Fault, update: Option<&Record>, is_lasting: bool) -> &'static str {
-    let ending = Ending::of(fault);
+    let ending = Ending::from_fault(fault);
     let tried_by_itself = ending.longest().is_some();
     if tried_by_itself && update.is_some_and(|record| has_rebooted_by(record, Some(fault))) {
         return "another target or `systemctl reload machine-config-agent`; no retry by itself, it would reboot again";
@@ -228,9 +228,9 @@ pub fn what_ends(fault: &Fault, update: Option<&Record>, is_lasting: bool) -> &'
         Ending::Soon | Ending::Later | Ending::Event | Ending::Asked if !is_lasting => {
             "another run of `apply`, or the start of the daemon, once the cause is mended; no retry by itself"
         }
-        Ending::Soon if update.is_some_and(has_touched_services) => Ending::Later.words(),
+        Ending::Soon if update.is_some_and(has_touched_services) => Ending::Later.as_str(),
         Ending::Soon | Ending::Later | Ending::Event | Ending::Asked | Ending::Target | Ending::Start => {
-            ending.words()
+            ending.as_str()
         }
     }
 }
@@ -239,7 +239,7 @@ pub fn what_ends(fault: &Fault, update: Option<&Record>, is_lasting: bool) -> &'
 pub fn next_try(record: &Record, ask: Ask, held: Duration) -> Try {
     // Its target was replaced and has come back.
     let Some(fault) = &record.fault else { return Try::Now };
-    let ending = Ending::of(fault);
+    let ending = Ending::from_fault(fault);
     let (rebooted, services) = (has_rebooted(record), has_touched_services(record));
     let asked = match ask {
         Ask::Nobody => false,
@@ -264,7 +264,7 @@ pub fn next_try(record: &Record, ask: Ask, held: Duration) -> Try {
 
 /// Returns true if a change of the host has a held update tried again: the host is watched for it.
 pub fn is_retried_on_change(record: &Record) -> bool {
-    let ends = |fault| matches!(Ending::of(fault), Ending::Soon | Ending::Later | Ending::Event);
+    let ends = |fault| matches!(Ending::from_fault(fault), Ending::Soon | Ending::Later | Ending::Event);
     let disturbed = has_rebooted(record) || has_touched_services(record);
     record.fault.as_ref().is_none_or(|fault| ends(fault) && !disturbed)
 }
@@ -300,6 +300,6 @@ mod tests {
             let words = what_ends(&fault, None, false);
             assert!(words.contains("`apply`") && words.ends_with("no retry by itself"), "{reason}: {words}");
         }
-        assert_eq!(what_ends(&fault("InvalidConfig"), None, false), Ending::Target.words());
+        assert_eq!(what_ends(&fault("InvalidConfig"), None, false), Ending::Target.as_str());
     }
 }

@@ -4,6 +4,7 @@
 
 pub mod ending;
 pub mod phase;
+mod reason;
 pub mod record;
 pub mod resume;
 

@@ -160,13 +160,13 @@ pub fn next(phase: &Phase, transition: &Transition) -> Result<Phase, IllegalTran
             | Transition::FallBack { .. }
             | Transition::RollBack
             | Transition::UndoDone,
-        ) => Err(IllegalTransition { phase: phase.word(), transition: transition.word() }),
+        ) => Err(IllegalTransition { phase: phase.as_str(), transition: transition.as_str() }),
     }
 }
 
 impl Phase {
     /// Returns the phase's word, as in the picture.
-    pub fn word(&self) -> &'static str {
+    pub fn as_str(&self) -> &'static str {
         match self {
             Self::Planned => "planned",
             Self::Staging => "staging",
@@ -196,7 +196,7 @@ impl Phase {
 
 impl Transition {
     /// Returns the transition's word, as in the picture.
-    pub fn word(&self) -> &'static str {
+    pub fn as_str(&self) -> &'static str {
         match self {
             Self::Stage => "stage",
             Self::Drain => "drain",
@@ -250,8 +250,8 @@ mod tests {
         for phase in phases() {
             for transition in transitions() {
                 if let Ok(to) = next(&phase, &transition) {
-                    let arrow = format!("--{}-->", transition.word());
-                    edges += &format!("//! {:<12} {arrow:<16} {}\n", phase.word(), to.word());
+                    let arrow = format!("--{}-->", transition.as_str());
+                    edges += &format!("//! {:<12} {arrow:<16} {}\n", phase.as_str(), to.as_str());
                 }
             }
         }

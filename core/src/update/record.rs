@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::phase::{IllegalTransition, Phase, Transition, next};
-use crate::model::observation::Finalisation;
+use super::reason;
+use crate::model::observation::Finalization;
 use crate::model::text::chain;
 use crate::model::{BootId, FaultClass, Target, Timestamp, UpdateId};
 use crate::plan::{Batch, Op, Plan, Step, Undo};
@@ -20,7 +21,8 @@ pub const SCHEMA: u32 = 1;
 pub struct Fault {
     /// What it means for the node.
     pub class: FaultClass,
-    /// A bounded word for events and metric labels.
+    /// The reason, one of a bounded set, for conditions, events and metric labels.
+    #[serde(deserialize_with = "reason::read")]
     pub reason: String,
     /// Object and cause. Never a content.
     pub message: String,
@@ -29,8 +31,8 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// Takes an error apart: its class and word, its text with every cause once, and what a person does next.
-    pub fn of(class: FaultClass, reason: &str, error: &dyn std::error::Error, next: &str) -> Self {
+    /// Creates a fault from an error: its text names every cause once.
+    pub fn from_error(class: FaultClass, reason: &str, error: &dyn std::error::Error, next: &str) -> Self {
         Self { class, reason: reason.to_owned(), message: chain(error), next: next.to_owned() }
     }
 }
@@ -155,7 +157,7 @@ impl Record {
         let mut record = self.clone();
         record.phase = next(&self.phase, event)?;
         let spent = u64::try_from(now.since(self.since).as_micros()).unwrap_or(u64::MAX);
-        *record.durations.entry(self.phase.word().to_owned()).or_default() += spent;
+        *record.durations.entry(self.phase.as_str().to_owned()).or_default() += spent;
         record.since = now;
         match event {
             Transition::RollBack => {
@@ -185,14 +187,14 @@ impl Record {
     }
 
     /// Counts a boot in which the node came up in its old deployment, once.
-    pub fn came_back(&mut self, ended: &Finalisation, boot_id: &BootId) {
+    pub fn came_back(&mut self, ended: &Finalization, boot_id: &BootId) {
         if self.boot_id == *boot_id {
             return;
         }
         self.boot_id = boot_id.clone();
         match ended {
-            Finalisation::Failed { .. } | Finalisation::Untold { .. } => self.failed_finalizations += 1,
-            Finalisation::CutShort => self.interrupted_finalizations += 1,
+            Finalization::Failed { .. } | Finalization::Untold { .. } => self.failed_finalizations += 1,
+            Finalization::CutShort => self.interrupted_finalizations += 1,
         }
     }
 

@@ -21,7 +21,7 @@ use std::time::Duration;
 use super::phase::{Phase, Transition};
 use super::record::{Fault, Record, StagedOs};
 use crate::model::node_settings::RollBack;
-use crate::model::observation::{BootCount, Finalisation};
+use crate::model::observation::{BootCount, Finalization};
 use crate::model::{FaultClass, Observation, Target};
 use crate::plan::differences::Difference;
 use crate::plan::listing::listed;
@@ -41,8 +41,8 @@ pub const WRONG_BOOTS: u32 = 2;
 /// short (a watchdog, a host that gives its guests no time) would reboot for ever.
 pub const OLD_BOOTS: u32 = 5;
 
-/// The fault of a staged deployment that no shutdown finalised.
-pub const NOT_FINALISED: &str = "DeploymentNotFinalised";
+/// The fault of a staged deployment that no shutdown finalized.
+pub const NOT_FINALIZED: &str = "DeploymentNotFinalized";
 
 /// The fault of a new deployment that did not prove itself.
 pub const HEALTH_CHECK_FAILED: &str = "HealthCheckFailed";
@@ -53,9 +53,9 @@ pub const BOOT_FAILED: &str = "BootFailed";
 /// What happens next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// No update is open and none is wanted: compare the host with the committed spec, report, touch nothing.
+    /// No update is open and none is desired: compare the host with the committed spec, report, touch nothing.
     Idle,
-    /// No update is open and another target is wanted: plan.
+    /// No update is open and another target is desired: plan.
     Begin,
     /// Carry on where the record stands; every step is idempotent.
     Continue,
@@ -63,7 +63,7 @@ pub enum Decision {
     Supersede,
     /// A staged deployment is gone with its boot: stage it again and go through the batches once more.
     Restage,
-    /// The node came up in its old deployment: find out what became of the finalisation.
+    /// The node came up in its old deployment: find out what became of the finalization.
     Inquire,
     /// Ask for the reboot again.
     Reboot,
@@ -79,7 +79,7 @@ pub enum Decision {
     Fault(Fault),
     /// All is undone and the target is still the one that failed: wait for another, or for the next try.
     Hold,
-    /// All is undone and another target is wanted: archive the record, then plan.
+    /// All is undone and another target is desired: archive the record, then plan.
     Archive,
     /// The host is as the spec says: the new spec is the committed one.
     Commit,
@@ -90,10 +90,10 @@ pub fn resume(
     record: Option<&Record>,
     committed: Option<&Target>,
     seen: &Observation,
-    wanted: Option<&Target>,
+    desired: Option<&Target>,
 ) -> Decision {
     let Some(record) = record else {
-        return if wanted.is_none_or(|wanted| Some(wanted) == committed) {
+        return if desired.is_none_or(|desired| Some(desired) == committed) {
             Decision::Idle
         } else {
             Decision::Begin
@@ -103,7 +103,7 @@ pub fn resume(
         // The process died between the commit and the end of the record: only that is left to do.
         return Decision::Commit;
     }
-    let superseded = wanted.is_some_and(|wanted| *wanted != record.to);
+    let superseded = desired.is_some_and(|desired| *desired != record.to);
     let same_boot = record.boot_id == seen.boot_id;
     match &record.phase {
         Phase::RollingBack { .. } if record.is_undone() => {
@@ -153,33 +153,33 @@ pub fn after_verification(record: &Record, differences: &[Difference]) -> Decisi
     Decision::Fault(fault)
 }
 
-/// Decides on what became of the finalisation. `record` has counted this boot.
-pub fn not_finalized(record: &Record, ended: &Finalisation) -> Decision {
+/// Decides on what became of the finalization. `record` has counted this boot.
+pub fn not_finalized(record: &Record, ended: &Finalization) -> Decision {
     let (failed, all) =
         (record.failed_finalizations, record.failed_finalizations + record.interrupted_finalizations);
     let (times, next) = match ended {
-        Finalisation::Failed { .. } | Finalisation::Untold { .. } if failed >= WRONG_BOOTS => (
-            format!("{all} times, as the staged one was not finalised"),
+        Finalization::Failed { .. } | Finalization::Untold { .. } if failed >= WRONG_BOOTS => (
+            format!("{all} times, as the staged one was not finalized"),
             "See `journalctl -b -1 -u ostree-finalize-staged`; free space in /boot, then change the target.",
         ),
-        Finalisation::Failed { .. } | Finalisation::CutShort | Finalisation::Untold { .. }
+        Finalization::Failed { .. } | Finalization::CutShort | Finalization::Untold { .. }
             if all >= OLD_BOOTS =>
         {
             (
                 format!(
-                    "{all} times, as the machine went down {} times before the staged one was finalised",
+                    "{all} times, as the machine went down {} times before the staged one was finalized",
                     record.interrupted_finalizations
                 ),
                 "Find what cuts the shutdown short (power, a watchdog, a limit of its time), then change the target.",
             )
         }
-        Finalisation::Failed { .. } | Finalisation::CutShort | Finalisation::Untold { .. } => {
+        Finalization::Failed { .. } | Finalization::CutShort | Finalization::Untold { .. } => {
             return Decision::Restage;
         }
     };
     Decision::Fault(Fault {
         class: FaultClass::Degraded,
-        reason: "DeploymentNotFinalised".to_owned(),
+        reason: NOT_FINALIZED.to_owned(),
         message: format!("the node came up in its old deployment {times}: {ended}"),
         next: next.to_owned(),
     })
@@ -266,7 +266,7 @@ pub fn can_take_back(record: &Record, seen: &Observation) -> bool {
 }
 
 /// Says whether the node runs the update's own deployment already: a shutdown between staging and the update's own
-/// reboot finalised it. Kernel arguments are changes of what runs, so staging once more would apply them twice.
+/// reboot finalized it. Kernel arguments are changes of what runs, so staging once more would apply them twice.
 pub fn os_in_place(record: &Record, seen: &Observation) -> bool {
     let Some(booted) = seen.os.booted() else { return false };
     let held = record.plan.steps().iter().all(|step| {
@@ -383,19 +383,19 @@ fn in_vain(record: &Record, seen: &Observation) -> Decision {
 fn foreign(record: &Record, running: &str) -> Fault {
     Fault {
         class: FaultClass::Degraded,
-        reason: "ForeignImage".to_owned(),
+        reason: "UnexpectedImage".to_owned(),
         message: format!(
             "the node came up in {running}, neither the old nor the new image of {}",
             record.to.config
         ),
-        next: "Somebody else switched the OS: boot the wanted deployment, or change the target.".to_owned(),
+        next: "Somebody else switched the OS: boot the desired deployment, or change the target.".to_owned(),
     }
 }
 
 fn wrong(record: &Record, differences: &[Difference]) -> Fault {
     Fault {
         class: FaultClass::Degraded,
-        reason: "NotAsPlanned".to_owned(),
+        reason: "VerificationFailed".to_owned(),
         message: format!(
             "after the update to {} the host is not as planned: {}",
             record.to.config,

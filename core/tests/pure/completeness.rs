@@ -51,14 +51,14 @@ fn kebab(name: &str) -> String {
     parts.collect::<String>().trim_start_matches('-').to_owned()
 }
 
-fn missing<'a>(wanted: impl IntoIterator<Item = &'a str>, shape: impl Fn(&str) -> String) -> Vec<String> {
+fn missing<'a>(desired: impl IntoIterator<Item = &'a str>, shape: impl Fn(&str) -> String) -> Vec<String> {
     let all = scenarios();
-    wanted.into_iter().map(shape).filter(|wanted| !all.contains(wanted.as_str())).collect()
+    desired.into_iter().map(shape).filter(|desired| !all.contains(desired.as_str())).collect()
 }
 
 #[test]
 fn every_step_has_a_scenario() {
-    let ops = words(item(STEP, "Returns the step's word", "\n    }\n"));
+    let ops = words(item(STEP, "Returns the name of the step", "\n    }\n"));
     assert_eq!(missing(ops, |word| format!(". {word} ")), Vec::<String>::new());
 }
 

@@ -12,7 +12,7 @@ use machine_config_core::plan::{
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::world::{self, Image, World};
+use crate::model_host::{self, Image, ModelHost};
 
 const FILES: [&str; 5] = [
     "/etc/a",
@@ -71,36 +71,36 @@ enum Wanted {
     Another,
 }
 
-fn wanted() -> impl Strategy<Value = Wanted> {
+fn desired() -> impl Strategy<Value = Wanted> {
     prop::sample::select(vec![Wanted::None, Wanted::Booted, Wanted::Another])
 }
 
 fn spec(name: &str, sections: &Value, image: Option<ImageRef>, url: Option<ImageRef>) -> HostSpec {
     let mut sections = sections.clone();
     sections["osImageURL"] = json!(url.map(|url| url.to_string()));
-    world::config(name, sections).spec(image).unwrap()
+    model_host::config(name, sections).spec(image).unwrap()
 }
 
-fn host(spec: &HostSpec) -> World {
-    let mut world = World::holding(spec);
+fn host(spec: &HostSpec) -> ModelHost {
+    let mut world = ModelHost::holding(spec);
     world.vendor = BTreeSet::from([UnitName::new("os.service").unwrap()]);
     world
 }
 
-fn decide(world: &World, from: &HostSpec, to: &HostSpec, carries: EmbeddedConfig) -> Plan {
+fn decide(world: &ModelHost, from: &HostSpec, to: &HostSpec, carries: EmbeddedConfig) -> Plan {
     plan(from, to, &world.facts(from, to, carries), &DisruptionPolicy::defaults()).unwrap()
 }
 
 /// Carries the plan out, over the reboot it asks for.
-fn bring(world: &mut World, plan: &Plan, to: &HostSpec, next: &Image) {
+fn bring(world: &mut ModelHost, plan: &Plan, to: &HostSpec, next: &Image) {
     world.carry(plan, to);
     if matches!(plan.after(), PostActions::Reboot { .. }) {
         world.reboot(next);
     }
 }
 
-/// The host is as wanted, and every way to ask says so.
-fn arrived(world: &World, to: &HostSpec) {
+/// The host is as desired, and every way to ask says so.
+fn arrived(world: &ModelHost, to: &HostSpec) {
     let seen = world.seen(&[to]);
     assert_eq!(differences(to, &seen), vec![], "after the plan");
     let carries = EmbeddedConfig::Config(to.name.clone());
@@ -132,7 +132,7 @@ fn plan_between_files_assumes_the_costlier_unit_state() {
         (json!([{"name": "os.service", "enabled": false}]), json!([]), "preset-unit os.service"),
     ];
     for (old, new, expected) in rows {
-        let a = Some(world::image('a'));
+        let a = Some(model_host::image('a'));
         let (from, to) = (
             spec("old", &json!({"units": old}), None, a.clone()),
             spec("new", &json!({"units": new}), None, a),
@@ -153,14 +153,14 @@ proptest! {
 
     #[test]
     fn what_holds_needs_no_plan(sections in sections(), in_image in any::<bool>()) {
-        let a = Some(world::image('a'));
+        let a = Some(model_host::image('a'));
         let spec = if in_image { spec("same", &sections, a, None) } else { spec("same", &sections, None, a) };
         arrived(&host(&spec), &spec);
     }
 
     #[test]
     fn files_arrive(old in sections(), new in sections(), switches in any::<bool>()) {
-        let url = |letter| Some(world::image(letter));
+        let url = |letter| Some(model_host::image(letter));
         let from = spec("old", &old, None, url('a'));
         let to = spec("new", &new, None, url(if switches { 'b' } else { 'a' }));
         let mut world = host(&from);
@@ -173,20 +173,20 @@ proptest! {
     /// A host that is forced, or came up wrong, ends where the update ends: nothing of the old config stays.
     #[test]
     fn seen_origin_leads_where_the_old_config_leads(
-        old in sections(), new in sections(), was_in_image in any::<bool>(), wanted in wanted(),
+        old in sections(), new in sections(), was_in_image in any::<bool>(), desired in desired(),
     ) {
-        let [a, b] = ['a', 'b'].map(|letter| Some(world::image(letter)));
+        let [a, b] = ['a', 'b'].map(|letter| Some(model_host::image(letter)));
         let from = if was_in_image { spec("old", &old, a.clone(), None) } else { spec("old", &old, None, a.clone()) };
-        let (to, next) = match wanted {
+        let (to, next) = match desired {
             Wanted::None => (spec("new", &new, None, if was_in_image { b } else { a }), Image::default()),
             Wanted::Booted => (spec("new", &new, a, None), Image::default()),
             Wanted::Another => {
                 let to = spec("new", &new, b, None);
-                let next = Image::of(&to);
+                let next = Image::new(&to);
                 (to, next)
             }
         };
-        let carries = if wanted == Wanted::Another { EmbeddedConfig::Config(to.name.clone()) } else { EmbeddedConfig::Unknown };
+        let carries = if desired == Wanted::Another { EmbeddedConfig::Config(to.name.clone()) } else { EmbeddedConfig::Unknown };
         let mut ends = Vec::new();
         for forced in [false, true] {
             let mut world = host(&from);
@@ -210,10 +210,10 @@ proptest! {
 
     #[test]
     fn a_host_that_was_never_managed_arrives(there in sections(), new in sections()) {
-        let mut world = host(&spec("there", &there, None, Some(world::image('a'))));
+        let mut world = host(&spec("there", &there, None, Some(model_host::image('a'))));
         // A mask that nobody of ours made stays: a config can't enable such a unit.
         world.masked.clear();
-        let to = spec("new", &new, None, Some(world::image('a')));
+        let to = spec("new", &new, None, Some(model_host::image('a')));
         let from = already_applied(&to, &world.seen(&[&to]));
         let plan = decide(&world, &from, &to, EmbeddedConfig::Unknown);
         prop_assert!(plan.from().is_none());
@@ -223,13 +223,13 @@ proptest! {
 
     #[test]
     fn an_image_that_carries_the_config_arrives(old in sections(), new in sections(), was_in_image in any::<bool>()) {
-        let a = Some(world::image('a'));
+        let a = Some(model_host::image('a'));
         let from = if was_in_image { spec("old", &old, a, None) } else { spec("old", &old, None, a) };
-        let to = spec("new", &new, Some(world::image('b')), None);
+        let to = spec("new", &new, Some(model_host::image('b')), None);
         let mut world = host(&from);
         let plan = decide(&world, &from, &to, EmbeddedConfig::Config(to.name.clone()));
         prop_assert_eq!(plan.mode(), Mode::Image);
-        bring(&mut world, &plan, &to, &Image::of(&to));
+        bring(&mut world, &plan, &to, &Image::new(&to));
         arrived(&world, &to);
     }
 
@@ -238,8 +238,8 @@ proptest! {
     /// the boot is planned from what is seen.
     #[test]
     fn an_image_without_the_config_arrives_in_two_rounds(old in sections(), new in sections(), leaves in any::<bool>()) {
-        let from = spec("old", &old, Some(world::image('a')), None);
-        let b = Some(world::image('b'));
+        let from = spec("old", &old, Some(model_host::image('a')), None);
+        let b = Some(model_host::image('b'));
         let to = if leaves { spec("new", &new, None, b) } else { spec("new", &new, b, None) };
         let mut world = host(&from);
         let plan = decide(&world, &from, &to, EmbeddedConfig::Unknown);

@@ -9,10 +9,10 @@
     reason = "tests: they stop at the first surprise, and read scenarios and sources"
 )]
 
-#[path = "../support/made.rs"]
-mod made;
-#[path = "../support/world.rs"]
-mod world;
+#[path = "../support/model_host.rs"]
+mod model_host;
+#[path = "../support/update_fixtures.rs"]
+mod update_fixtures;
 
 mod completeness;
 mod fixpoints;

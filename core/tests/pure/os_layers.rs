@@ -1,6 +1,6 @@
 //! What the planner makes of kernel, extensions and arguments: their steps, and how they are verified.
 
-use crate::world::{World, config, image};
+use crate::model_host::{ModelHost, config, image};
 use machine_config_core::model::observation::{EmbeddedConfig, ObservedOs};
 use machine_config_core::model::{DisruptionPolicy, HostSpec};
 use machine_config_core::plan::differences::{DifferenceKind, Kind, differences};
@@ -22,17 +22,17 @@ fn layered(name: &str) -> HostSpec {
 /// MCD-204: in image mode packages are the image's business.
 #[test]
 fn packages_are_verified() {
-    let wanted = layered("rendered-a");
-    let mut host = World::holding(&wanted);
-    assert_eq!(differences(&wanted, &host.seen(&[&wanted])), []);
+    let desired = layered("rendered-a");
+    let mut host = ModelHost::holding(&desired);
+    assert_eq!(differences(&desired, &host.seen(&[&desired])), []);
     host.packages.remove("usbguard");
     host.packages.remove("kernel-rt-modules");
-    let found = differences(&wanted, &host.seen(&[&wanted]));
+    let found = differences(&desired, &host.seen(&[&desired]));
     let found: Vec<_> = found.iter().map(|one| (one.kind, one.what, one.target.as_str())).collect();
     let missing = |name| (Kind::Package, DifferenceKind::Missing, name);
     assert_eq!(found, [missing("kernel-rt-modules"), missing("usbguard")]);
 
-    let mut in_image = wanted.clone();
+    let mut in_image = desired.clone();
     in_image.image = Some(image('a'));
     assert_eq!(differences(&in_image, &host.seen(&[&in_image])), []);
 }
@@ -42,7 +42,7 @@ fn packages_are_verified() {
 fn arguments_reboot() {
     let (from, to) =
         (spec("rendered-a", json!({})), spec("rendered-b", json!({"kernelArguments": ["nosmt"]})));
-    let facts = World::holding(&from).facts(&from, &to, EmbeddedConfig::Unknown);
+    let facts = ModelHost::holding(&from).facts(&from, &to, EmbeddedConfig::Unknown);
     let plan = plan(&from, &to, &facts, &DisruptionPolicy::defaults()).unwrap();
     let PostActions::Reboot { because, .. } = plan.after() else { panic!("{plan:?}") };
     assert_eq!(because, &["kernelArguments"]);
@@ -53,7 +53,7 @@ fn arguments_reboot() {
 fn hosts_without_images_are_left_alone() {
     let (from, mut to) = (spec("rendered-a", json!({})), layered("rendered-b"));
     to.kargs = machine_config_core::model::Karg::split("nosmt");
-    let mut facts = World::holding(&from).facts(&from, &to, EmbeddedConfig::Unknown);
+    let mut facts = ModelHost::holding(&from).facts(&from, &to, EmbeddedConfig::Unknown);
     facts.seen.os = ObservedOs::NotImageBased;
     let plan = plan(&from, &to, &facts, &DisruptionPolicy::defaults()).unwrap();
     assert!(plan.is_empty(), "{plan:?}");
@@ -64,16 +64,16 @@ fn hosts_without_images_are_left_alone() {
 fn packages_are_pulled_with_credentials() {
     let from = spec("rendered-a", json!({"osImageURL": image('a').to_string()}));
     let mut to = layered("rendered-b");
-    let mut facts = World::holding(&from).facts(&from, &to, EmbeddedConfig::Unknown);
+    let mut facts = ModelHost::holding(&from).facts(&from, &to, EmbeddedConfig::Unknown);
     let secret = machine_config_core::model::ManagedPath::new("/var/lib/kubelet/config.json").unwrap();
     facts.pull_secret = Some(secret.clone());
     let words = |to: &HostSpec| {
         let plan = plan(&from, to, &facts, &DisruptionPolicy::defaults()).unwrap();
-        plan.steps().iter().map(|step| step.op.word()).collect::<Vec<_>>()
+        plan.steps().iter().map(|step| step.op.as_str()).collect::<Vec<_>>()
     };
     assert_eq!(words(&to), ["switch-kernel", "install-extensions"]);
     to.extensions_image = Some(image('e'));
-    let link = Op::LinkPullSecret { path: secret }.word();
+    let link = Op::LinkPullSecret { path: secret }.as_str();
     assert_eq!(words(&to), [link, "switch-kernel", "install-extensions"]);
 }
 
@@ -84,15 +84,15 @@ fn image_mode_takes_kernel_and_extensions_from_the_image() {
     let from = layered("rendered-a");
     let mut to = from.clone();
     to.image = Some(image('b'));
-    let mut host = World::holding(&from);
-    let words = |host: &World, from: &HostSpec, to: &HostSpec, removed: &[&str]| {
+    let mut host = ModelHost::holding(&from);
+    let words = |host: &ModelHost, from: &HostSpec, to: &HostSpec, removed: &[&str]| {
         let mut facts = host.facts(from, to, EmbeddedConfig::Unknown);
         if let ObservedOs::Deployments { booted, .. } = &mut facts.seen.os {
             booted.local.requested.insert("vim".to_owned());
             booted.local.removed = removed.iter().map(|name| (*name).to_owned()).collect();
         }
         let plan = plan(from, to, &facts, &DisruptionPolicy::defaults()).unwrap();
-        let lines = plan.steps().iter().map(|step| format!("{step}: {}", step.because.word()));
+        let lines = plan.steps().iter().map(|step| format!("{step}: {}", step.because.as_str()));
         (lines.collect::<Vec<_>>(), plan)
     };
     let (lines, entered) = words(&host, &from, &to, &["kernel", "kernel-core"]);

@@ -1,6 +1,6 @@
 //! What is read from a `MachineConfig` and from a disruption policy, and what is refused with which words.
 
-use crate::world;
+use crate::model_host;
 use machine_config_core::model::disruption::Action;
 use machine_config_core::model::units::{Enablement, Mask};
 use machine_config_core::model::{
@@ -9,7 +9,7 @@ use machine_config_core::model::{
 use serde_json::{Value, json};
 
 fn read(sections: Value) -> Result<HostSpec, ModelError> {
-    world::config("rendered-a", sections).spec(None)
+    model_host::config("rendered-a", sections).spec(None)
 }
 
 fn refusal(sections: Value) -> String {
@@ -146,7 +146,7 @@ fn errors_and_debug_texts_hold_no_secret() {
     assert!(!error.contains(secret), "{error}");
     let error = refusal(json!({"units": [{"name": "a.service", "contents": [secret]}]}));
     assert!(!error.contains(secret), "{error}");
-    let config = world::config(
+    let config = model_host::config(
         "a",
         json!({"users": [{"name": "core", "passwordHash": secret, "sshAuthorizedKeys": [secret]}]}),
     );
@@ -241,7 +241,7 @@ fn a_large_config_is_read() {
     let files: Vec<Value> = (0..24)
         .map(|n| json!({"path": format!("/etc/large/{n}"), "contents": {"source": format!("data:,{body}")}}))
         .collect();
-    let config = world::config("rendered-a", json!({"files": files}));
+    let config = model_host::config("rendered-a", json!({"files": files}));
     assert!(config.json().len() > 1_400_000);
     assert_eq!(config.spec(None).unwrap().files.len(), 24);
 }

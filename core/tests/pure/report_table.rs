@@ -4,13 +4,13 @@ use machine_config_core::model::{BootId, FaultClass, Timestamp};
 use machine_config_core::report::{LoopState, NodeReport, NodeState, REASON_LIMIT, Status, report};
 use machine_config_core::update::{Fault, Record, Transition};
 
-use crate::made::Made;
+use crate::update_fixtures::Made;
 
 fn told(record: Option<&Record>, made: &Made) -> NodeReport {
     let health = LoopState {
         node: "worker-0".to_owned(),
-        committed: Some(made.from.target()),
-        wanted: Some(made.to.target()),
+        current: Some(made.from.target()),
+        desired: Some(made.to.target()),
         ..LoopState::default()
     };
     report(record, &health)
@@ -150,8 +150,8 @@ fn what_was_not_drained_and_what_was_broken_off() {
 fn without_an_update() {
     let made = Made::with_files();
     let mut health = LoopState {
-        committed: Some(made.from.target()),
-        wanted: Some(made.to.target()),
+        current: Some(made.from.target()),
+        desired: Some(made.to.target()),
         fault: Some(Fault {
             class: FaultClass::Unreconcilable,
             reason: "Unreconcilable".to_owned(),
@@ -165,7 +165,7 @@ fn without_an_update() {
     assert_eq!(status(&refused, "NodeDegraded"), Some(Status::True));
     health.fault = None;
     assert_eq!(report(None, &health).conditions.len(), 2, "what was told of the update stays as it was told");
-    health.committed.clone_from(&health.wanted);
+    health.current.clone_from(&health.desired);
     health.waiting = Some("the answer".to_owned());
     let waiting = report(None, &health);
     assert_eq!(status(&waiting, "Resumed"), Some(Status::True));
@@ -199,8 +199,8 @@ fn done_is_said_only_of_what_is_committed_and_wanted() {
     let working = told(None, &made);
     assert_eq!(working.state, NodeState::Working);
     let health = LoopState {
-        committed: Some(made.to.target()),
-        wanted: Some(made.to.target()),
+        current: Some(made.to.target()),
+        desired: Some(made.to.target()),
         ..LoopState::default()
     };
     let done = report(None, &health);
@@ -245,8 +245,8 @@ fn a_duty_that_fails_is_no_update_that_fails() {
     };
     let committed = Some(made.to.target());
     let mut health = LoopState {
-        committed: committed.clone(),
-        wanted: committed,
+        current: committed.clone(),
+        desired: committed,
         duty: Some(duty),
         ..LoopState::default()
     };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use machine_config_core::model::node_settings::RollBack;
 use machine_config_core::model::observation::LocalPackages;
-use machine_config_core::model::observation::{BootCount, Booted, EmbeddedConfig, Finalisation, ObservedOs};
+use machine_config_core::model::observation::{BootCount, Booted, EmbeddedConfig, Finalization, ObservedOs};
 use machine_config_core::model::{BootId, FaultClass, Observation, Target, Timestamp};
 use machine_config_core::plan::Undo;
 use machine_config_core::plan::differences::{Difference, DifferenceKind, Kind};
@@ -17,7 +17,7 @@ use machine_config_core::update::{
     Decision, Phase, Record, Transition, Trial, after_verification, not_finalized, resume,
 };
 
-use crate::made::{self, Made, NEW, OLD};
+use crate::update_fixtures::{self, Made, NEW, OLD};
 
 /// Moves a fresh record along the events.
 fn record(made: &Made, events: &[Transition]) -> Record {
@@ -49,11 +49,11 @@ fn seen(made: &Made, boot_id: &str, image: &str, deployment: &str) -> Observatio
     Observation { boot_id: boot(boot_id), os, ..made.seen.clone() }
 }
 
-fn ask(record: &Record, seen: &Observation, wanted: &Target) -> Decision {
-    resume(Some(record), record.from.as_ref(), seen, Some(wanted))
+fn ask(record: &Record, seen: &Observation, desired: &Target) -> Decision {
+    resume(Some(record), record.from.as_ref(), seen, Some(desired))
 }
 
-/// MCD-220: a target that changed during the reboot is begun; the workload is let back only by `Watch`, when all is as wanted.
+/// MCD-220: a target that changed during the reboot is begun; the workload is let back only by `Watch`, when all is as desired.
 #[test]
 fn without_a_record_the_target_alone_decides() {
     let made = Made::with_image();
@@ -73,8 +73,8 @@ fn a_record_whose_target_is_committed_only_has_to_end() {
         record(&made, &[Transition::Stage, Transition::Apply { first: 1 }, reboot(), Transition::Verify]);
     let there = seen(&made, "boot-2", NEW, "new");
     let new = made.to.target();
-    for wanted in [None, Some(&new), Some(&Made::other())] {
-        assert_eq!(resume(Some(&record), Some(&new), &there, wanted), Decision::Commit);
+    for desired in [None, Some(&new), Some(&Made::other())] {
+        assert_eq!(resume(Some(&record), Some(&new), &there, desired), Decision::Commit);
     }
 }
 
@@ -107,7 +107,7 @@ fn a_deployment_that_the_boot_loader_gave_up_is_not_tried_again() {
     assert_eq!(
         ask(&record, &back, &made.to.target()),
         Decision::Inquire,
-        "nobody counts: it was not finalised"
+        "nobody counts: it was not finalized"
     );
     back.boots = BootCount::Left(2);
     assert_eq!(
@@ -203,7 +203,7 @@ fn a_soft_reboot_shows_in_the_booted_deployment() {
 }
 
 /// CRA-004: a node that came up in its old deployment stages once more, and is Degraded the second time. The whole of it, with
-/// libostree failing at the shutdown: `vm-tests/promises/finalisation_fails.py`.
+/// libostree failing at the shutdown: `vm-tests/promises/finalization_fails.py`.
 #[test]
 fn what_the_node_came_up_in_decides_after_the_reboot() {
     let made = Made::with_image();
@@ -212,33 +212,33 @@ fn what_the_node_came_up_in_decides_after_the_reboot() {
     assert_eq!(ask(&rebooting, &seen(&made, "boot-2", NEW, "new"), &new), Decision::Verify);
     let fell_back = seen(&made, "boot-2", OLD, "origin");
     assert_eq!(ask(&rebooting, &fell_back, &new), Decision::Inquire);
-    let failed = Finalisation::Failed { said: "error: no space".to_owned() };
+    let failed = Finalization::Failed { said: "error: no space".to_owned() };
     rebooting.came_back(&failed, &boot("boot-2"));
     assert_eq!(not_finalized(&rebooting, &failed), Decision::Restage);
     rebooting.came_back(&failed, &boot("boot-3"));
     let Decision::Fault(fault) = not_finalized(&rebooting, &failed) else { panic!("no fault") };
-    assert_eq!(fault.reason, "DeploymentNotFinalised");
+    assert_eq!(fault.reason, "DeploymentNotFinalized");
     assert!(
         fault.message.contains("2 times") && fault.message.ends_with("error: no space"),
         "{}",
         fault.message
     );
     assert!(can_take_back(&rebooting, &fell_back));
-    let foreign = seen(&made, "boot-2", made::FOREIGN, "foreign");
+    let foreign = seen(&made, "boot-2", update_fixtures::FOREIGN, "foreign");
     let Decision::Fault(fault) = ask(&rebooting, &foreign, &new) else { panic!("no fault") };
-    assert_eq!(fault.reason, "ForeignImage");
+    assert_eq!(fault.reason, "UnexpectedImage");
     assert!(!can_take_back(&rebooting, &foreign));
 }
 
-/// CRA-004: a machine that went down in the finalisation is nobody's fault, so it does not count towards the two; all boots
-/// together have a bound. The whole of it, with two power cuts in one update: `vm-tests/promises/finalisation_cut.py`.
+/// CRA-004: a machine that went down in the finalization is nobody's fault, so it does not count towards the two; all boots
+/// together have a bound. The whole of it, with two power cuts in one update: `vm-tests/promises/finalization_cut.py`.
 #[test]
-fn a_finalisation_that_was_cut_short_is_not_one_that_failed() {
+fn a_finalization_that_was_cut_short_is_not_one_that_failed() {
     let made = Made::with_image();
     let fresh = record(&made, &[Transition::Stage, Transition::Apply { first: 1 }, reboot()]);
-    let failed = Finalisation::Failed { said: "error: no space".to_owned() };
-    let untold = Finalisation::Untold { why: "no journal".to_owned() };
-    let fault = |record: &Record, ended: &Finalisation| {
+    let failed = Finalization::Failed { said: "error: no space".to_owned() };
+    let untold = Finalization::Untold { why: "no journal".to_owned() };
+    let fault = |record: &Record, ended: &Finalization| {
         let decision = not_finalized(record, ended);
         if let Decision::Fault(fault) = decision {
             return Some(fault);
@@ -249,28 +249,28 @@ fn a_finalisation_that_was_cut_short_is_not_one_that_failed() {
     let mut cut = fresh.clone();
     for number in 1..OLD_BOOTS {
         let here = boot(&format!("boot-{number}-later"));
-        cut.came_back(&Finalisation::CutShort, &here);
+        cut.came_back(&Finalization::CutShort, &here);
         // The process died before it staged again: this boot is counted once.
-        cut.came_back(&Finalisation::CutShort, &here);
+        cut.came_back(&Finalization::CutShort, &here);
         assert_eq!((cut.interrupted_finalizations, cut.failed_finalizations), (number, 0));
-        assert_eq!(fault(&cut, &Finalisation::CutShort), None, "{number}");
+        assert_eq!(fault(&cut, &Finalization::CutShort), None, "{number}");
     }
-    cut.came_back(&Finalisation::CutShort, &boot("the-last"));
-    let bound = fault(&cut, &Finalisation::CutShort).unwrap();
-    assert_eq!((bound.reason.as_str(), bound.class), ("DeploymentNotFinalised", FaultClass::Degraded));
+    cut.came_back(&Finalization::CutShort, &boot("the-last"));
+    let bound = fault(&cut, &Finalization::CutShort).unwrap();
+    assert_eq!((bound.reason.as_str(), bound.class), ("DeploymentNotFinalized", FaultClass::Degraded));
     assert!(bound.message.contains("went down 5 times before") && bound.next.contains("power"), "{bound:?}");
 
     // What can't be known counts as a failure; cuts in between change nothing of the two.
     for second in [&failed, &untold] {
         let mut mixed = fresh.clone();
         mixed.came_back(&failed, &boot("boot-2"));
-        mixed.came_back(&Finalisation::CutShort, &boot("boot-3"));
-        assert_eq!(fault(&mixed, &Finalisation::CutShort), None);
+        mixed.came_back(&Finalization::CutShort, &boot("boot-3"));
+        assert_eq!(fault(&mixed, &Finalization::CutShort), None);
         mixed.came_back(second, &boot("boot-4"));
         assert_eq!((mixed.failed_finalizations, mixed.interrupted_finalizations), (WRONG_BOOTS, 1));
         let fault = fault(&mixed, second).unwrap();
         assert!(
-            fault.message.contains("3 times, as the staged one was not finalised: "),
+            fault.message.contains("3 times, as the staged one was not finalized: "),
             "{}",
             fault.message
         );
@@ -306,7 +306,7 @@ fn verification_commits_tries_once_more_or_holds() {
     assert_eq!(ask(&record, &there, &Made::other()), Decision::Verify);
     assert_eq!(after_verification(&record, &[]), Decision::Commit);
     assert!(matches!(after_verification(&record, std::slice::from_ref(&wrong)), Decision::Replan(_)));
-    // A failed finalisation before is another matter.
+    // A failed finalization before is another matter.
     record.failed_finalizations = 1;
     assert!(matches!(after_verification(&record, std::slice::from_ref(&wrong)), Decision::Replan(_)));
     record.attempts = 1;
@@ -344,9 +344,9 @@ fn a_new_deployment_that_failed_is_left_for_the_one_before() {
     record = record.moved(&fall_back, Timestamp::default()).unwrap();
     for tries in 0..REBOOT_TRIES {
         assert_eq!(record.fallbacks, tries);
-        for wanted in [&new, &Made::other()] {
-            assert_eq!(ask(&record, &there, wanted), Decision::FallBack);
-            assert_eq!(ask(&record, &back, wanted), Decision::UndoAfterFallback);
+        for desired in [&new, &Made::other()] {
+            assert_eq!(ask(&record, &there, desired), Decision::FallBack);
+            assert_eq!(ask(&record, &back, desired), Decision::UndoAfterFallback);
         }
         record = record.moved(&reboot(), Timestamp::default()).unwrap();
     }

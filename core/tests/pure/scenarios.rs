@@ -1,4 +1,4 @@
-//! Scenarios of the planner, as text: what is given and wanted, and the plan a person reads.
+//! Scenarios of the planner, as text: what is given and desired, and the plan a person reads.
 //!
 //! `core/tests/scenarios/NAME.txt` holds sections that begin with `== `: `given NAME [IMAGE]` and `want NAME [IMAGE]` are
 //! configs with short sections, `policy` a `MachineConfiguration`, `facts` what differs on the host from
@@ -17,7 +17,7 @@ use machine_config_core::model::{
 };
 use machine_config_core::plan::{Undo, already_applied, explain, plan};
 
-use crate::world::{self, Image, World};
+use crate::model_host::{self, Image, ModelHost};
 
 struct Section<'a> {
     head: &'a str,
@@ -68,7 +68,7 @@ fn spec(section: &Section<'_>) -> HostSpec {
     let body = expand(&section.body);
     let sections: serde_json::Value =
         if body.trim().is_empty() { serde_json::json!({}) } else { serde_saphyr::from_str(&body).unwrap() };
-    world::config(section.words[0], sections).spec(image).unwrap()
+    model_host::config(section.words[0], sections).spec(image).unwrap()
 }
 
 fn fact(facts: &mut Facts, line: &str) {
@@ -133,10 +133,10 @@ fn run(text: &str) -> String {
     let given = find("given").expect("a given section");
     let (world, managed) = if given.words[0] == HostSpec::UNMANAGED {
         let booted = given.words.get(1).map(|text| ImageRef::parse(&expand(text)).unwrap());
-        (World::bare(booted, Image::default()), None)
+        (ModelHost::bare(booted, Image::default()), None)
     } else {
         let from = spec(given);
-        (World::holding(&from), Some(from))
+        (ModelHost::holding(&from), Some(from))
     };
     let from = managed.clone().unwrap_or_else(|| to.clone());
     let mut facts = world.facts(&from, &to, EmbeddedConfig::Unknown);

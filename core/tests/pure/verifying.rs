@@ -12,8 +12,8 @@ use machine_config_core::plan::drift::{drift, unresolved};
 use machine_config_core::plan::{differences, explain, plan};
 use serde_json::{Value, json};
 
-use crate::world;
-use crate::world::World;
+use crate::model_host;
+use crate::model_host::ModelHost;
 
 fn sections() -> Value {
     json!({
@@ -32,7 +32,7 @@ fn sections() -> Value {
 }
 
 fn spec() -> HostSpec {
-    world::config("rendered-a", sections()).spec(Some(world::image('a'))).unwrap()
+    model_host::config("rendered-a", sections()).spec(Some(model_host::image('a'))).unwrap()
 }
 
 fn path(text: &str) -> ManagedPath {
@@ -52,10 +52,10 @@ fn lines(spec: &HostSpec, seen: &Observation) -> Vec<String> {
 #[test]
 fn each_thing_that_differs_is_named_in_order() {
     let spec = spec();
-    let mut seen = World::holding(&spec).seen(&[&spec]);
+    let mut seen = ModelHost::holding(&spec).seen(&[&spec]);
     assert_eq!(lines(&spec, &seen), Vec::<String>::new());
     let ObservedOs::Deployments { booted, .. } = &mut seen.os else { panic!("image-based") };
-    booted.image = Some(world::image('b'));
+    booted.image = Some(model_host::image('b'));
     seen.kargs.pop();
     for (name, found) in [
         ("/etc/a", ObservedFile::Symlink { target: "/etc/b".to_owned() }),
@@ -78,7 +78,7 @@ fn each_thing_that_differs_is_named_in_order() {
     let ObservedCore::Account { keys, password, .. } = &mut seen.core else { panic!("an account") };
     *keys = ObservedFile::Absent;
     *password = PasswordHash::new("$6$x");
-    let wanted = [
+    let desired = [
         "image os value",
         "karg q missing",
         "file /etc/a unexpected",
@@ -91,7 +91,7 @@ fn each_thing_that_differs_is_named_in_order() {
         "user core content",
         "user core value",
     ];
-    assert_eq!(lines(&spec, &seen), wanted);
+    assert_eq!(lines(&spec, &seen), desired);
     seen.os = ObservedOs::NotImageBased;
     assert_eq!(lines(&spec, &seen)[..2], ["image os value", "file /etc/a unexpected"]);
 }
@@ -100,19 +100,19 @@ fn each_thing_that_differs_is_named_in_order() {
 #[test]
 fn the_words_are_those_of_mcd() {
     let spec = spec();
-    let mut seen = World::holding(&spec).seen(&[&spec]);
+    let mut seen = ModelHost::holding(&spec).seen(&[&spec]);
     let ObservedOs::Deployments { booted, .. } = &mut seen.os else { panic!("image-based") };
-    booted.image = Some(world::image('b'));
+    booted.image = Some(model_host::image('b'));
     seen.kargs = Karg::split("more q additional=1");
     let files = [("/etc/a", 0o644, "other"), ("/etc/systemd/system/a.service", 0o664, "x")];
     for (name, mode, text) in files {
-        let sha256 = machine_config_core::model::Sha256::of(text.as_bytes());
+        let sha256 = machine_config_core::model::Sha256::digest(text.as_bytes());
         let len = u64::try_from(text.len()).unwrap();
         seen.files.insert(path(name), ObservedFile::Regular { sha256, len, mode, uid: 0, gid: 0 });
     }
     let found: Vec<String> = differences(&spec, &seen).iter().map(ToString::to_string).collect();
-    let (wanted, other) = (world::image('a'), world::image('b'));
-    assert_eq!(found[0], format!("expected target osImageURL \"{wanted}\", have \"{other}\""));
+    let (desired, other) = (model_host::image('a'), model_host::image('b'));
+    assert_eq!(found[0], format!("expected target osImageURL \"{desired}\", have \"{other}\""));
     assert_eq!(found[1], "missing expected kernel arguments: [q]");
     assert!(found[2].starts_with("content mismatch for file \"/etc/a\" (expected 3 bytes, "), "{}", found[2]);
     let mode = "mode mismatch for file: \"/etc/systemd/system/a.service\"; expected: 0644; received: 0664";
@@ -123,8 +123,8 @@ fn the_words_are_those_of_mcd() {
 #[test]
 fn of_a_masked_unit_only_the_link_counts() {
     let units = json!([{"name": "a.service", "mask": true, "contents": "x"}]);
-    let spec = world::config("rendered-a", json!({ "units": units })).spec(None).unwrap();
-    let mut seen = World::holding(&spec).seen(&[&spec]);
+    let spec = model_host::config("rendered-a", json!({ "units": units })).spec(None).unwrap();
+    let mut seen = ModelHost::holding(&spec).seen(&[&spec]);
     assert_eq!(lines(&spec, &seen), Vec::<String>::new());
     let unit = seen.units.get_mut(&UnitName::new("a.service").unwrap()).unwrap();
     (unit.enabled, unit.mask) = (UnitFileState::Disabled, Mask::Unset);
@@ -136,7 +136,7 @@ fn of_a_masked_unit_only_the_link_counts() {
 #[test]
 fn a_host_that_was_changed_by_hand_is_named() {
     let plain = spec();
-    let mut seen = World::holding(&plain).seen(&[&plain]);
+    let mut seen = ModelHost::holding(&plain).seen(&[&plain]);
     let ObservedOs::Deployments { booted, staged, .. } = &mut seen.os else { panic!("image-based") };
     booted.local.requested.insert("strace".to_owned());
     booted.local.replaced.insert("kernel".to_owned());
@@ -146,9 +146,9 @@ fn a_host_that_was_changed_by_hand_is_named() {
         kargs: Karg::split("debug"),
     });
     assert_eq!(drift(&plain, &seen), []);
-    let mut seen = World::holding(&plain).seen(&[&plain]);
+    let mut seen = ModelHost::holding(&plain).seen(&[&plain]);
     let other = |name: &str| Staged {
-        image: Some(world::image('c')),
+        image: Some(model_host::image('c')),
         deployment: name.to_owned(),
         kargs: Vec::new(),
     };
@@ -157,7 +157,7 @@ fn a_host_that_was_changed_by_hand_is_named() {
     *next = Some(other("os-3.0"));
     assert_eq!(differences(&plain, &seen), []);
     let found: Vec<String> = drift(&plain, &seen).iter().map(ToString::to_string).collect();
-    let image = world::image('c');
+    let image = model_host::image('c');
     for (line, word) in found.iter().zip(["the staged deployment os-2.0", "the deployment os-3.0"]) {
         assert!(line.starts_with("image of the next boot is something else"), "{line}");
         assert!(line.contains(word) && line.contains(&image.to_string()), "{line}");
@@ -169,13 +169,13 @@ fn a_host_that_was_changed_by_hand_is_named() {
 #[test]
 fn bytes_mode_and_owner_are_compared_and_secrets_stay_secret() {
     let spec = spec();
-    let seen = World::holding(&spec).seen(&[&spec]);
+    let seen = ModelHost::holding(&spec).seen(&[&spec]);
     let changed = |name: &str, change: &dyn Fn(&mut ObservedFile)| {
         let mut seen = seen.clone();
         change(seen.files.get_mut(&path(name)).unwrap());
         serde_json::to_value(differences(&spec, &seen)).unwrap()
     };
-    let other = machine_config_core::model::Sha256::of(b"other");
+    let other = machine_config_core::model::Sha256::digest(b"other");
     let bytes = |file: &mut ObservedFile| {
         let ObservedFile::Regular { sha256, .. } = file else { panic!("a file") };
         *sha256 = other;
@@ -200,7 +200,7 @@ fn bytes_mode_and_owner_are_compared_and_secrets_stay_secret() {
 #[test]
 fn every_locked_password_is_locked() {
     let spec = spec();
-    let mut seen = World::holding(&spec).seen(&[&spec]);
+    let mut seen = ModelHost::holding(&spec).seen(&[&spec]);
     for hash in [None, PasswordHash::new("*"), PasswordHash::new("!!"), PasswordHash::new("!$6$x")] {
         let ObservedCore::Account { password, .. } = &mut seen.core else { panic!("an account") };
         *password = hash;
@@ -212,14 +212,14 @@ fn every_locked_password_is_locked() {
 #[test]
 fn an_unchanged_section_of_users_is_left_alone() {
     let users = json!([{"name": "core", "sshAuthorizedKeys": ["k1"], "passwordHash": "$6$x"}]);
-    let from = world::config("rendered-a", json!({"users": users})).spec(None).unwrap();
-    let to = |users: &Value| world::config("rendered-b", json!({"users": users})).spec(None).unwrap();
-    let mut world = World::holding(&from);
+    let from = model_host::config("rendered-a", json!({"users": users})).spec(None).unwrap();
+    let to = |users: &Value| model_host::config("rendered-b", json!({"users": users})).spec(None).unwrap();
+    let mut world = ModelHost::holding(&from);
     world.keys = Some("somebody's\n".to_owned());
     let steps = |to: &HostSpec| {
         let facts = world.facts(&from, to, EmbeddedConfig::Unknown);
         let plan = plan(&from, to, &facts, &DisruptionPolicy::defaults()).unwrap();
-        plan.steps().iter().map(|step| step.op.word()).collect::<Vec<_>>()
+        plan.steps().iter().map(|step| step.op.as_str()).collect::<Vec<_>>()
     };
     assert_eq!(steps(&to(&users)), Vec::<&str>::new());
     let other = json!([{"name": "core", "sshAuthorizedKeys": ["k2"], "passwordHash": "$6$x"}]);
@@ -247,8 +247,8 @@ fn only_drift_that_stays_blocks_an_update() {
         let mut next = sections();
         change(&mut next);
         let from = spec();
-        let to = world::config("rendered-b", next).spec(Some(world::image('a'))).unwrap();
-        let mut facts = World::holding(&from).facts(&from, &to, EmbeddedConfig::Unknown);
+        let to = model_host::config("rendered-b", next).spec(Some(model_host::image('a'))).unwrap();
+        let mut facts = ModelHost::holding(&from).facts(&from, &to, EmbeddedConfig::Unknown);
         drift(&mut facts.seen);
         let actions = json!([{"type": "Restart", "restart": {"serviceName": "c.service"}}]);
         let policy = json!({"apiVersion": "operator.openshift.io/v1", "kind": "MachineConfiguration",
@@ -283,14 +283,14 @@ fn only_drift_that_stays_blocks_an_update() {
 /// FIL-013.
 #[test]
 fn the_json_of_a_plan_is_as_promised() {
-    let from = world::config("rendered-a", json!({})).spec(None).unwrap();
+    let from = model_host::config("rendered-a", json!({})).spec(None).unwrap();
     let files = json!([{"path": "/etc/containers/policy.json", "contents": {"source": "data:,x"}}]);
-    let to = world::config("rendered-b", json!({"files": files})).spec(None).unwrap();
-    let facts = World::holding(&from).facts(&from, &to, EmbeddedConfig::Unknown);
+    let to = model_host::config("rendered-b", json!({"files": files})).spec(None).unwrap();
+    let facts = ModelHost::holding(&from).facts(&from, &to, EmbeddedConfig::Unknown);
     let (old, new) = (from.target(), to.target());
     let outcome = plan(&from, &to, &facts, &DisruptionPolicy::defaults());
     let shown = serde_json::to_value(explain::json(outcome.as_ref(), Some(&old), &new)).unwrap();
-    let wanted = json!({
+    let desired = json!({
         "schemaVersion": 1,
         "from": {"config": "rendered-a", "image": null},
         "to": {"config": "rendered-b", "image": null},
@@ -302,12 +302,12 @@ fn the_json_of_a_plan_is_as_promised() {
         "after": {"kind": "services", "because": [], "actions": [
             {"action": "reload", "unit": "crio.service", "because": ["/etc/containers/policy.json"]}]},
     });
-    assert_eq!(shown, wanted);
+    assert_eq!(shown, desired);
     let plan_again: machine_config_core::plan::Plan =
         serde_json::from_str(&serde_json::to_string(outcome.as_ref().unwrap()).unwrap()).unwrap();
     assert_eq!(&plan_again, outcome.as_ref().unwrap(), "a plan survives the journal");
 
-    let fips = world::config("rendered-c", json!({"fips": true})).spec(None).unwrap();
+    let fips = model_host::config("rendered-c", json!({"fips": true})).spec(None).unwrap();
     let refused = plan(&from, &fips, &facts, &DisruptionPolicy::defaults());
     let shown = serde_json::to_value(explain::json(refused.as_ref(), None, &fips.target())).unwrap();
     assert_eq!(

@@ -38,7 +38,7 @@ async fn dying_anywhere_does_no_harm() {
     let before = shapes(straight.path());
     let host_straight = host(straight.path(), FailPoints::parse("count").unwrap());
     carry_all(&host_straight).await;
-    let (after, count) = (shapes(straight.path()), host_straight.points.count());
+    let (after, count) = (shapes(straight.path()), host_straight.fail_points.count());
     assert!(count > 20, "{count}");
     for number in 1..=count {
         let dir = tempfile::tempdir().unwrap();

@@ -76,9 +76,9 @@ pub(super) fn fixture(at: &Path) {
         .unwrap();
 }
 
-pub(super) fn host(at: &Path, points: FailPoints) -> Host {
+pub(super) fn host(at: &Path, fail_points: FailPoints) -> Host {
     let root = Root::open(at).unwrap();
-    Host::in_directory(root, points)
+    Host::in_directory(root, fail_points)
 }
 
 pub(super) fn old() -> HostSpec {

@@ -78,7 +78,7 @@ fn specs(from: &[&str], to: &[&str]) -> (HostSpec, HostSpec) {
 /// Item 3: a batch that was refused because of one path is taken back, although that path is still in the way.
 #[tokio::test(flavor = "current_thread")]
 async fn refused_batch_is_taken_back() {
-    for (made, wanted, reason) in
+    for (made, desired, reason) in
         [("file", "/etc/foo/bar", "UnexpectedKind"), ("open directory", "/etc/open/x", "UnsafeDirectory")]
     {
         let dir = tempfile::tempdir().unwrap();
@@ -88,10 +88,10 @@ async fn refused_batch_is_taken_back() {
         fs::set_permissions(dir.path().join("etc/open"), fs::Permissions::from_mode(0o777)).unwrap();
         let before = shapes(dir.path());
         let host = host(dir.path(), FailPoints::off());
-        let (from, to) = specs(&["/etc/foo"], &["/etc/motd", wanted]);
+        let (from, to) = specs(&["/etc/foo"], &["/etc/motd", desired]);
         let steps = steps(vec![
             Op::WriteFile { path: path("/etc/motd") },
-            Op::WriteFile { path: path(wanted) },
+            Op::WriteFile { path: path(desired) },
             Op::RemoveFile { path: path("/etc/foo") },
         ]);
         let work = Work::Apply { batch: Batch::Files, steps: &steps };

@@ -103,7 +103,8 @@ impl AgentSeen {
         let failed = service.active == "failed" || service.sub == "auto-restart";
         let starts = service.active == "activating" && !failed;
         let expected = failed || starts || service.file == "enabled";
-        let text = if starts { "starting".to_owned() } else { format!("not running ({})", words(service)) };
+        let text =
+            if starts { "starting".to_owned() } else { format!("not running ({})", service_text(service)) };
         let since = service.since.filter(|_| !starts).map(|since| since.to_string());
         Self { running: Some(false), pid: None, expected, text, since }
     }
@@ -133,7 +134,7 @@ impl AgentSeen {
     }
 }
 
-fn words(service: &ServiceState) -> String {
+fn service_text(service: &ServiceState) -> String {
     let mut words =
         vec![if service.sub == "auto-restart" { "restarting" } else { service.active.as_str() }.to_owned()];
     if !["", "success", "exit-code", "signal"].contains(&service.result.as_str()) {

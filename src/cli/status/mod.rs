@@ -14,7 +14,7 @@ use super::CliError;
 use super::host::{HostFlags, runtime};
 use super::last_report::{self, Follows, Left};
 use super::output::{Output, print, print_json};
-use crate::agent::drift::{watched, with_diffs};
+use crate::agent::drift::{add_diffs, watched};
 use crate::control::ControlPlane as _;
 use crate::control::directory::Directory;
 use crate::host::watch::{Watch, WatchSet};
@@ -63,9 +63,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, CliError> {
         }
         let (mut last, mut watch) = (None, None::<Watch>);
         loop {
-            let wanted = watched_now(&host)?;
-            let Some(watch) = watch.as_mut().filter(|watch| *watch.wanted() == wanted) else {
-                watch = Some(Watch::of(&host.root, wanted)?);
+            let desired = watched_now(&host)?;
+            let Some(watch) = watch.as_mut().filter(|watch| *watch.watch_set() == desired) else {
+                watch = Some(Watch::from_set(&host.root, desired)?);
                 // What is to be watched may have become something else before the watch was there.
                 continue;
             };
@@ -88,19 +88,19 @@ fn show(status: &Status, output: Output) -> Result<(), CliError> {
 
 /// Names what may change the status: the state on disk, and on an idle host all that can drift.
 fn watched_now(host: &Host) -> Result<WatchSet, CliError> {
-    let mut wanted = match idle_spec(&host.root)? {
+    let mut desired = match idle_spec(&host.root)? {
         Some(spec) => watched(&spec, &host.root, host.os.name())?,
         None => WatchSet::default(),
     };
     // The end of the agent's process closes its lock.
     let own = [state("record.json"), state("current.json"), state("lock"), last_report::PLACE.to_owned()];
-    wanted.paths.extend(own);
+    desired.paths.extend(own);
     if let Some(Left { follows: Follows::Directory(path), .. }) = Left::load(&host.root)?
         && host.root.is_machine()
     {
-        wanted.paths.insert(format!("{path}/target.yaml"));
+        desired.paths.insert(format!("{path}/target.yaml"));
     }
-    Ok(wanted)
+    Ok(desired)
 }
 
 /// Reads what the host has to be like; `None` while an update is under way, and where nothing is committed.
@@ -156,7 +156,7 @@ async fn look(host: &Host) -> Result<Status, CliError> {
     let seen = or_unread(seen, left.is_some(), &mut unread)?;
     if let (Some(spec), Some(seen)) = (&spec, &seen) {
         health.drift = drift(spec, seen);
-        with_diffs(&host.root, spec, seen, &mut health.drift);
+        add_diffs(&host.root, spec, seen, &mut health.drift);
     }
     let told = match left.as_ref().filter(|left| is_its_word(left, &agent, &unread)) {
         Some(left) => left.report.clone(),
@@ -186,8 +186,8 @@ fn is_drift(report: &NodeReport) -> bool {
 
 /// Collects what is known without the agent.
 async fn health(disk: &Disk, left: Option<&Left>, unread: &mut Vec<String>) -> Result<LoopState, CliError> {
-    let committed = disk.stored.as_ref().map(|stored| stored.target.clone());
-    let mut wanted = match left.map(|left| &left.follows) {
+    let current = disk.stored.as_ref().map(|stored| stored.target.clone());
+    let mut desired = match left.map(|left| &left.follows) {
         Some(Follows::Directory(path)) => or_unread(target(Path::new(path)).await, true, unread)?,
         Some(Follows::Cluster(_)) | None => None,
     };
@@ -195,12 +195,12 @@ async fn health(disk: &Disk, left: Option<&Left>, unread: &mut Vec<String>) -> R
         let NodeReport { desired_config, desired_image, .. } = &left.report;
         Some(Target { config: desired_config.clone()?, image: desired_image.clone() })
     });
-    wanted = wanted.or(told).or_else(|| disk.record.as_ref().map(|record| record.to.clone()));
+    desired = desired.or(told).or_else(|| disk.record.as_ref().map(|record| record.to.clone()));
     Ok(LoopState {
         node: left.map_or_else(machine_name, |left| left.report.node.clone()),
-        wanted: wanted.or_else(|| committed.clone()),
+        desired: desired.or_else(|| current.clone()),
         since: disk.stored.as_ref().map(|stored| stored.at).unwrap_or_default(),
-        committed,
+        current,
         progress: disk.record.as_ref().and_then(progress),
         ..LoopState::default()
     })
@@ -209,7 +209,7 @@ async fn health(disk: &Disk, left: Option<&Left>, unread: &mut Vec<String>) -> R
 /// Reads the target of a directory. One that is not valid is the agent's to report.
 async fn target(directory: &Path) -> Result<Option<Target>, CliError> {
     match Directory::open(directory) {
-        Ok(mut directory) => Ok(directory.wanted().await.unwrap_or_default()),
+        Ok(mut directory) => Ok(directory.desired().await.unwrap_or_default()),
         Err(crate::control::ControlError::Host(error)) if error.is_denied() => Err(error.into()),
         Err(_) => Ok(None),
     }
@@ -254,7 +254,7 @@ fn status(report: NodeReport, os: &ObservedOs, host: &Host, layers: &Layers, aro
             image: booted.image.as_ref().map(ToString::to_string),
             digest: booted.image.as_ref().map(|image| format!("sha256:{}", image.digest())),
             backend: host.os.name(),
-            backend_because: host.os_because.clone(),
+            backend_because: host.backend_reason.clone(),
             deployment: booted.deployment.clone(),
             changed_by_hand: layers.beyond(&booted.local),
         }),
@@ -283,7 +283,7 @@ fn next_boot(os: &ObservedOs) -> Option<NextBoot> {
 
 fn progress(record: &Record) -> Option<Progress> {
     let (before, step) = record.under_way()?;
-    let (op, target) = (step.op.word().to_owned(), step.op.target());
+    let (op, target) = (step.op.as_str().to_owned(), step.op.target());
     Some(Progress { step: before + 1, of: record.plan.steps().len(), op, target, percent: None })
 }
 
@@ -304,8 +304,8 @@ mod tests {
     }
 
     fn host_at(dir: &std::path::Path) -> Host {
-        let os_because = "it is a test".to_owned();
-        Host { os_because, ..Host::in_directory(Root::open(dir).unwrap(), FailPoints::off()) }
+        let backend_reason = "it is a test".to_owned();
+        Host { backend_reason, ..Host::in_directory(Root::open(dir).unwrap(), FailPoints::off()) }
     }
 
     /// What drifts on an idle host is a change of the status, and nothing else would tell it.
@@ -370,7 +370,7 @@ mod tests {
         let layers = Layers { extensions: ["usbguard".to_owned()].into(), ..Layers::default() };
         let shown = |image: Option<ImageRef>| {
             let config = crate::model::ConfigName::new("rendered-a").unwrap();
-            let health = LoopState { committed: Some(Target { config, image }), ..LoopState::default() };
+            let health = LoopState { current: Some(Target { config, image }), ..LoopState::default() };
             let status =
                 status(report(None, &health), &ObservedOs::NotImageBased, &host, &layers, alone_here());
             text::text(&status)

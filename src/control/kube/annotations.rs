@@ -9,6 +9,7 @@ use super::node::PREFIX;
 use crate::model::annotations::DESIRED_IMAGE;
 use crate::model::certificates::ServerCaRotation;
 use crate::report::{NodeReport, NodeState, REASON_LIMIT};
+use crate::update::resume::NOT_FINALIZED;
 
 /// The config that the node runs.
 pub(super) const CURRENT_CONFIG: &str = "machineconfiguration.openshift.io/currentConfig";
@@ -20,7 +21,7 @@ pub(super) const STATE: &str = "machineconfiguration.openshift.io/state";
 pub(super) const REASON: &str = "machineconfiguration.openshift.io/reason";
 /// `Rebooting`, or empty.
 pub(super) const POST_CONFIG_ACTION: &str = "machineconfiguration.openshift.io/post-config-action";
-/// What kept the staged deployment from being finalised in the last shutdown.
+/// What kept the staged deployment from being finalized in the last shutdown.
 pub(super) const FINALIZE_FAILURE: &str = "machineconfiguration.openshift.io/ostree-finalize-staged-failure";
 /// The topology of the control plane, as the controllers know it.
 pub(super) const TOPOLOGY: &str = "machineconfiguration.openshift.io/controlPlaneTopology";
@@ -38,9 +39,6 @@ pub(super) const OBSERVED_ROTATION: &str = "machineconfiguration.openshift.io/la
 /// The only value of [`POST_CONFIG_ACTION`] that says something.
 const REBOOTING: &str = "Rebooting";
 
-/// The fault that [`FINALIZE_FAILURE`] tells.
-const NOT_FINALISED: &str = "DeploymentNotFinalised";
-
 /// Annotations, by key.
 pub(super) type Annotations = BTreeMap<String, String>;
 
@@ -49,9 +47,9 @@ pub(super) type Changes = BTreeMap<String, Option<String>>;
 
 /// Returns what a report changes. `Done` is one change as a whole: state, config, image and reason (ANN-004).
 pub(super) fn changes(now: &Annotations, report: &NodeReport) -> Changes {
-    let mut wanted = Changes::new();
+    let mut desired = Changes::new();
     let mut set = |key: &str, value: &str| {
-        wanted.insert(key.to_owned(), Some(value.to_owned()));
+        desired.insert(key.to_owned(), Some(value.to_owned()));
     };
     let failing = matches!(now.get(STATE).map(String::as_str), Some("Degraded" | "Unreconcilable"));
     let unknown = now.get(CURRENT_CONFIG).is_none_or(String::is_empty);
@@ -69,7 +67,7 @@ pub(super) fn changes(now: &Annotations, report: &NodeReport) -> Changes {
             set(REASON, "");
         }
     }
-    match report.fault.as_ref().filter(|fault| fault.reason == NOT_FINALISED) {
+    match report.fault.as_ref().filter(|fault| fault.reason == NOT_FINALIZED) {
         Some(fault) => set(FINALIZE_FAILURE, &cut(&fault.message)),
         None if now.contains_key(FINALIZE_FAILURE) => set(FINALIZE_FAILURE, ""),
         None => {}
@@ -87,12 +85,12 @@ pub(super) fn changes(now: &Annotations, report: &NodeReport) -> Changes {
         }
     }
     if report.state == NodeState::Done || unknown || is_done_but_for_a_duty(report) {
-        committed(&mut wanted, report);
+        committed(&mut desired, report);
     }
     if report.state == NodeState::Done && now.get(DESIRED_IMAGE[0]).is_some_and(String::is_empty) {
-        wanted.insert(DESIRED_IMAGE[0].to_owned(), None);
+        desired.insert(DESIRED_IMAGE[0].to_owned(), None);
     }
-    differing(now, wanted)
+    differing(now, desired)
 }
 
 /// Says whether the target is reached and only a duty is not done: whoever waits for the target is told of it (W-21).
@@ -106,10 +104,10 @@ fn is_done_but_for_a_duty(report: &NodeReport) -> bool {
 }
 
 /// Says what is committed, when something is: also on a Node that was created again (MCD-023).
-fn committed(wanted: &mut Changes, report: &NodeReport) {
+fn committed(desired: &mut Changes, report: &NodeReport) {
     let Some(config) = &report.current_config else { return };
-    wanted.insert(CURRENT_CONFIG.to_owned(), Some(config.to_string()));
-    wanted.insert(CURRENT_IMAGE.to_owned(), report.current_image.as_ref().map(ToString::to_string));
+    desired.insert(CURRENT_CONFIG.to_owned(), Some(config.to_string()));
+    desired.insert(CURRENT_IMAGE.to_owned(), report.current_image.as_ref().map(ToString::to_string));
 }
 
 /// Returns what the provisioning's annotations change of a Node that has none yet (MCD-022). Its state is `Done` before
@@ -120,9 +118,9 @@ pub(super) fn initial(now: &Annotations, provisioned: &Annotations) -> Changes {
 }
 
 /// Leaves what is as it should be (MCD-035).
-fn differing(now: &Annotations, mut wanted: Changes) -> Changes {
-    wanted.retain(|key, value| now.get(key) != value.as_ref());
-    wanted
+fn differing(now: &Annotations, mut desired: Changes) -> Changes {
+    desired.retain(|key, value| now.get(key) != value.as_ref());
+    desired
 }
 
 fn cut(text: &str) -> String {

@@ -8,8 +8,8 @@ use hyper::body::{Body, Bytes, Frame};
 use tokio::time::{Instant, Sleep};
 use tower::BoxError;
 
+use super::adaptive_timeout::AdaptiveTimeout;
 use super::error::KubeError;
-use super::patience::Patience;
 use crate::model::text::chain;
 
 /// The largest answer, and the largest line of a watch: etcd's objects end at 1.5 MiB, and a server that sends more
@@ -24,7 +24,7 @@ pub(super) struct Bounds {
     pub(super) server: String,
     /// The body is that of a watch: it has no end, but its lines have one.
     pub(super) watch: bool,
-    pub(super) patience: Arc<Patience>,
+    pub(super) timeout: Arc<AdaptiveTimeout>,
 }
 
 /// A body within its bounds.
@@ -39,7 +39,7 @@ pub(super) struct Bounded<B> {
 impl<B> Bounded<B> {
     /// Bounds a body. Its time begins now.
     pub(super) fn new(body: B, bounds: Bounds) -> Self {
-        let limit = bounds.patience.timeout();
+        let limit = bounds.timeout.timeout();
         let late = (!bounds.watch).then(|| Box::pin(tokio::time::sleep(limit)));
         Self { body: Box::pin(body), bounds, left: MAX_BYTES, began: Instant::now(), late }
     }
@@ -77,14 +77,14 @@ where
             && late.as_mut().poll(context).is_ready()
         {
             let took = this.began.elapsed().as_secs();
-            this.bounds.patience.exceeded();
+            this.bounds.timeout.exceeded();
             let cause = format!("no answer for {} within {took} s", this.bounds.object);
             return Poll::Ready(Some(Err(this.away(cause))));
         }
         Poll::Ready(match ready!(this.body.as_mut().poll_frame(context)) {
             None => {
                 if !this.bounds.watch {
-                    this.bounds.patience.answered(this.began.elapsed());
+                    this.bounds.timeout.answered(this.began.elapsed());
                 }
                 None
             }

@@ -3,7 +3,7 @@
 //! ```text
 //! kube::Client     requests of typed objects, watches
 //!   judged         an answer that is no success is an error that names its object
-//!   Retries        a busy API server is asked again, as late as it says (Retry-After)
+//!   RetryPolicy    a busy API server is asked again, as late as it says (Retry-After)
 //!   not_too_soon   nobody asks before that
 //!   bounded        bytes and time of an answer; lines of a watch
 //!   Decompression  gzip
@@ -11,7 +11,7 @@
 //!   Connector      credentials, one HTTP/2 connection, the counters
 //! ```
 //!
-//! Invariant: each try of a request ends within the limit of `patience`, and there are at most [`TRIES`].
+//! Invariant: each try of a request ends within the limit of `timeout`, and there are at most [`TRIES`].
 
 use std::future::{Ready, ready};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,12 +27,12 @@ use tower::{BoxError, Service, ServiceBuilder, service_fn};
 use tower_http::decompression::DecompressionLayer;
 use tracing::warn;
 
+use super::adaptive_timeout::AdaptiveTimeout;
 use super::body::{Bounded, Bounds};
-use super::call::{Purpose, is_busy, judge, retry_after};
 use super::connection::Connector;
 use super::error::KubeError;
 use super::identity::Identity;
-use super::patience::Patience;
+use super::request::{RequestInfo, error_from_status, is_busy, retry_after};
 use super::traffic::Traffic;
 use crate::model::message;
 
@@ -47,20 +47,21 @@ const SHORT_WAIT: Duration = Duration::from_millis(250);
 
 /// The API server as this agent's identity reaches it.
 #[derive(Clone)]
-pub(super) struct Link {
+pub(super) struct ApiClient {
     client: kube::Client,
     traffic: Arc<Traffic>,
 }
 
-impl Link {
+impl ApiClient {
     /// Takes an identity. Nothing is read or connected yet. Within a tokio runtime.
     pub(super) fn new(identity: Identity) -> Self {
         let connector = Arc::new(Connector::new(identity));
         let traffic = Arc::clone(&connector.traffic);
-        let (patience, busy) = (Arc::<Patience>::default(), Arc::new(Busy::new(Arc::clone(&connector))));
+        let (timeout, busy) =
+            (Arc::<AdaptiveTimeout>::default(), Arc::new(Busy::new(Arc::clone(&connector))));
         let exchange = service_fn(move |request| {
-            let (connector, patience) = (Arc::clone(&connector), Arc::clone(&patience));
-            async move { timed(&connector, patience, request).await }
+            let (connector, timeout) = (Arc::clone(&connector), Arc::clone(&timeout));
+            async move { timed(&connector, timeout, request).await }
         });
         Self { client: client(exchange, busy), traffic }
     }
@@ -86,9 +87,9 @@ impl Link {
     }
 }
 
-impl std::fmt::Debug for Link {
+impl std::fmt::Debug for ApiClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Link").finish_non_exhaustive()
+        f.debug_struct("ApiClient").finish_non_exhaustive()
     }
 }
 
@@ -102,12 +103,12 @@ where
 {
     let gate = Arc::clone(&busy);
     let not_too_soon = move |request: Request<Body>| {
-        let (busy, object) = (Arc::clone(&gate), Purpose::of(&request).object);
+        let (busy, object) = (Arc::clone(&gate), RequestInfo::from_request(&request).object);
         async move { busy.not_too_soon(object).await.map(|()| request) }
     };
     let service = ServiceBuilder::new()
         .and_then(judged)
-        .layer(RetryLayer::new(Retries { busy, tries: 1 }))
+        .layer(RetryLayer::new(RetryPolicy { busy, tries: 1 }))
         .filter_async(not_too_soon)
         .map_response(bounded)
         .layer(DecompressionLayer::new())
@@ -118,21 +119,21 @@ where
 /// Exchanges a request for the beginning of an answer, in time.
 async fn timed(
     connector: &Connector,
-    patience: Arc<Patience>,
+    limit: Arc<AdaptiveTimeout>,
     request: Request<Body>,
 ) -> Result<Response<Incoming>, KubeError> {
-    let purpose = Purpose::of(&request);
-    let (timeout, began) = (patience.timeout(), Instant::now());
+    let purpose = RequestInfo::from_request(&request);
+    let (timeout, began) = (limit.timeout(), Instant::now());
     let exchange = connector.exchange(request, &purpose);
     let Ok(exchanged) = tokio::time::timeout(timeout, exchange).await else {
-        patience.exceeded();
+        limit.exceeded();
         let cause = format!("no answer for {} within {} s", purpose.object, timeout.as_secs());
         return Err(KubeError::Away { server: connector.server()?, cause });
     };
     let (mut response, server) = exchanged?;
-    patience.answered(began.elapsed());
+    limit.answered(began.elapsed());
     let watch = purpose.watch && response.status().is_success();
-    let bounds = Bounds { object: purpose.object.clone(), server, watch, patience };
+    let bounds = Bounds { object: purpose.object.clone(), server, watch, timeout: limit };
     response.extensions_mut().insert(bounds);
     response.extensions_mut().insert(purpose);
     Ok(response)
@@ -155,9 +156,9 @@ where
         return Ok(Response::from_parts(parts, body));
     }
     let bytes = body.collect().await?.to_bytes();
-    let purpose = parts.extensions.get::<Purpose>().cloned().unwrap_or_default();
+    let purpose = parts.extensions.get::<RequestInfo>().cloned().unwrap_or_default();
     let server = parts.extensions.get::<Bounds>().map(|bounds| bounds.server.clone()).unwrap_or_default();
-    Err(judge(parts.status, &bytes, &purpose, server).into())
+    Err(error_from_status(parts.status, &bytes, &purpose, server).into())
 }
 
 /// What a busy API server asked for.
@@ -213,12 +214,12 @@ impl Busy {
 
 /// The tries of one request.
 #[derive(Clone)]
-struct Retries {
+struct RetryPolicy {
     busy: Arc<Busy>,
     tries: u32,
 }
 
-impl<B> Policy<Request<Body>, Response<B>, BoxError> for Retries {
+impl<B> Policy<Request<Body>, Response<B>, BoxError> for RetryPolicy {
     type Future = Ready<()>;
 
     fn retry(
@@ -227,7 +228,7 @@ impl<B> Policy<Request<Body>, Response<B>, BoxError> for Retries {
         result: &mut Result<Response<B>, BoxError>,
     ) -> Option<Ready<()>> {
         let response = result.as_ref().ok()?;
-        let purpose = Purpose::of(request);
+        let purpose = RequestInfo::from_request(request);
         if purpose.once || !is_busy(response.status(), response.headers()) {
             *self.busy.asked() = Asked::default();
             return None;
@@ -266,12 +267,12 @@ mod tests {
     ) -> kube::Client {
         let connector = Connector::new(Identity::kubeconfig(std::path::Path::new("/none")).unwrap());
         let busy = Arc::new(Busy::new(Arc::new(connector)));
-        let patience = Arc::<Patience>::default();
+        let timeout = Arc::<AdaptiveTimeout>::default();
         let exchange = service_fn(move |request: Request<Body>| {
             let mut response = answer().body(Full::new(Bytes::from(body.clone()))).unwrap();
-            let purpose = Purpose::of(&request);
+            let purpose = RequestInfo::from_request(&request);
             let (object, server) = (purpose.object.clone(), "https://api.test".to_owned());
-            let bounds = Bounds { object, server, watch: purpose.watch, patience: Arc::clone(&patience) };
+            let bounds = Bounds { object, server, watch: purpose.watch, timeout: Arc::clone(&timeout) };
             response.extensions_mut().insert(bounds);
             response.extensions_mut().insert(purpose);
             ready(Ok(response))

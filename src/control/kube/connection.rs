@@ -12,10 +12,10 @@ use kube::client::Body;
 use secrecy::ExposeSecret as _;
 use tokio::sync::Mutex;
 
-use super::call::Purpose;
 use super::error::KubeError;
-use super::identity::{Access, Identity};
-use super::tls::{Connection, Place, connect};
+use super::identity::{ApiCredentials, Identity};
+use super::request::RequestInfo;
+use super::tls::{Connection, Endpoint, connect};
 use super::traffic::Traffic;
 use crate::model::Sha256;
 use crate::model::text::chain;
@@ -36,8 +36,8 @@ pub(super) struct Connector {
 #[derive(Clone)]
 struct Open {
     connection: Connection,
-    place: Place,
-    print: Sha256,
+    endpoint: Endpoint,
+    fingerprint: Sha256,
     bearer: Option<HeaderValue>,
     number: u64,
 }
@@ -58,13 +58,13 @@ impl Connector {
     pub(super) async fn exchange(
         &self,
         request: Request<Body>,
-        purpose: &Purpose,
+        purpose: &RequestInfo,
     ) -> Result<(Response<Incoming>, String), KubeError> {
         let (parts, body) = request.into_parts();
         let mut first = true;
         loop {
             let open = self.open().await?;
-            let server = open.place.base.clone();
+            let server = open.endpoint.base.clone();
             self.traffic.sent();
             // Only an answer's body can't be had twice.
             let body = body.try_clone().unwrap_or_else(Body::empty);
@@ -97,11 +97,17 @@ impl Connector {
         if let Some(open) = open.as_ref().filter(|open| !open.connection.sender.is_closed()) {
             return Ok(open.clone());
         }
-        let access = self.identity.access()?;
-        let place = Place::parse(&access)?;
-        let connection = connect(&access, &place).await?;
+        let credentials = self.identity.credentials()?;
+        let endpoint = Endpoint::parse(&credentials)?;
+        let connection = connect(&credentials, &endpoint).await?;
         let number = self.opened.fetch_add(1, Ordering::Relaxed);
-        let made = Open { connection, place, print: access.print(), bearer: bearer(&access)?, number };
+        let made = Open {
+            connection,
+            endpoint,
+            fingerprint: credentials.fingerprint(),
+            bearer: bearer(&credentials)?,
+            number,
+        };
         *open = Some(made.clone());
         Ok(made)
     }
@@ -109,11 +115,11 @@ impl Connector {
     /// Reads the credentials after a refusal and says whether there are others now. A token is taken over; what the
     /// connection is made of makes another connection, and the old one ends with the watch on it.
     async fn renew(&self, old: &Open) -> Result<bool, KubeError> {
-        let access = self.identity.access()?;
-        let bearer = bearer(&access)?;
+        let credentials = self.identity.credentials()?;
+        let bearer = bearer(&credentials)?;
         let mut open = self.open.lock().await;
         let Some(current) = open.as_mut().filter(|open| open.number == old.number) else { return Ok(true) };
-        if current.print != access.print() {
+        if current.fingerprint != credentials.fingerprint() {
             current.connection.driver.abort();
             *open = None;
             return Ok(true);
@@ -141,7 +147,7 @@ impl std::fmt::Debug for Connector {
 async fn send_on(open: &Open, parts: &http::request::Parts, body: Body) -> Result<Response<Incoming>, Lost> {
     let unsent = |cause: String| Lost { unsent: true, cause };
     let path = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
-    let mut request = Request::builder().method(&parts.method).uri(format!("{}{path}", open.place.base));
+    let mut request = Request::builder().method(&parts.method).uri(format!("{}{path}", open.endpoint.base));
     if let Some(headers) = request.headers_mut() {
         headers.clone_from(&parts.headers);
         headers.insert(header::USER_AGENT, USER_AGENT);
@@ -158,11 +164,11 @@ async fn send_on(open: &Open, parts: &http::request::Parts, body: Body) -> Resul
         .map_err(|error| Lost { unsent: error.message().is_some(), cause: chain(error.error()) })
 }
 
-fn bearer(access: &Access) -> Result<Option<HeaderValue>, KubeError> {
-    let Some(token) = &access.token else { return Ok(None) };
+fn bearer(credentials: &ApiCredentials) -> Result<Option<HeaderValue>, KubeError> {
+    let Some(token) = &credentials.token else { return Ok(None) };
     let value = HeaderValue::from_str(&format!("Bearer {}", token.expose_secret()));
     let mut value = value.map_err(|_| KubeError::Config {
-        file: access.file.clone(),
+        file: credentials.file.clone(),
         cause: "its token is no token".into(),
     })?;
     value.set_sensitive(true);

@@ -118,7 +118,7 @@ impl KubeError {
     /// Returns a bounded word.
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::Away { .. } => "ApiServerAway",
+            Self::Away { .. } => "ApiServerUnreachable",
             Self::NotFound { .. } => "NotFound",
             Self::Refused { status: 401, .. } => "Unauthorized",
             Self::Refused { status: 403, .. } => "Forbidden",

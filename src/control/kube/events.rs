@@ -11,7 +11,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 
-use super::client::Link;
+use super::client::ApiClient;
 use super::error::KubeError;
 use super::node::{NodeView, unreadable};
 use crate::host::clock::Clock;
@@ -41,19 +41,19 @@ const FALLBACK: &str = "default";
 /// The events of one node.
 #[derive(Debug)]
 pub(super) struct Events {
-    link: Link,
+    api: ApiClient,
     node: String,
     namespace: String,
     /// The namespace is the one to take.
     chosen: bool,
     clock: Clock,
-    told: Vec<Told>,
+    told: Vec<SentEvent>,
     last: u64,
 }
 
 /// An event that is in the cluster.
 #[derive(Debug)]
-struct Told {
+struct SentEvent {
     uid: String,
     reason: &'static str,
     message: String,
@@ -64,9 +64,9 @@ struct Told {
 
 impl Events {
     /// Nothing is sent yet.
-    pub(super) fn new(link: Link, node: &str, namespace: &str) -> Self {
+    pub(super) fn new(api: ApiClient, node: &str, namespace: &str) -> Self {
         Self {
-            link,
+            api,
             node: node.to_owned(),
             namespace: namespace.to_owned(),
             chosen: false,
@@ -84,7 +84,7 @@ impl Events {
     ) -> Result<(), KubeError> {
         let message: String = occurrence.message().chars().take(MESSAGE_LIMIT).collect();
         self.told.retain(|told| told.sent.elapsed() < REPEATS);
-        let same = |told: &Told| {
+        let same = |told: &SentEvent| {
             (told.reason, &told.message, &told.uid) == (occurrence.reason(), &message, &node.uid)
         };
         if let Some(index) = self.told.iter().position(same) {
@@ -108,7 +108,7 @@ impl Events {
         });
         let Ok(review) = serde_json::from_value::<SelfSubjectAccessReview>(review) else { return };
         // Everybody may ask that for himself.
-        let answer = Api::all(self.link.client()).create(&PostParams::default(), &review).await;
+        let answer = Api::all(self.api.client()).create(&PostParams::default(), &review).await;
         if answer.is_ok_and(|review| review.status.is_some_and(|status| !status.allowed)) {
             FALLBACK.clone_into(&mut self.namespace);
         }
@@ -123,7 +123,7 @@ impl Events {
         }
         let patch = json!({ "count": told.count, "lastTimestamp": now });
         told.sent = Instant::now();
-        let events = Api::<Event>::namespaced(self.link.client(), &self.namespace);
+        let events = Api::<Event>::namespaced(self.api.client(), &self.namespace);
         let patched = events.patch_metadata(&told.name, &PatchParams::default(), &Patch::Merge(&patch)).await;
         patched.map(drop).map_err(KubeError::about("Event"))
     }
@@ -137,18 +137,25 @@ impl Events {
         self.choose().await;
         let name = self.name();
         let now = self.clock.now().to_string();
-        let place = Place { namespace: &self.namespace, name: &name, now: &now, message: &message };
+        let place = EventMeta { namespace: &self.namespace, name: &name, now: &now, message: &message };
         match self.create(event(node, occurrence, &place)?).await {
             Err(error) if is_elsewhere(&error) && self.namespace != FALLBACK => {
                 // Not an OpenShift cluster: there is no such namespace, or nothing is allowed in it.
                 FALLBACK.clone_into(&mut self.namespace);
-                let place = Place { namespace: FALLBACK, name: &name, now: &now, message: &message };
+                let place = EventMeta { namespace: FALLBACK, name: &name, now: &now, message: &message };
                 self.create(event(node, occurrence, &place)?).await?;
             }
             answer => answer?,
         }
         let reason = occurrence.reason();
-        self.told.push(Told { uid: node.uid.clone(), reason, message, name, count: 1, sent: Instant::now() });
+        self.told.push(SentEvent {
+            uid: node.uid.clone(),
+            reason,
+            message,
+            name,
+            count: 1,
+            sent: Instant::now(),
+        });
         if self.told.len() > REMEMBERED {
             self.told.remove(0);
         }
@@ -157,7 +164,7 @@ impl Events {
 
     async fn create(&self, event: Event) -> Result<(), KubeError> {
         let namespace = event.metadata.namespace.as_deref().unwrap_or_default();
-        let events = Api::namespaced(self.link.client(), namespace);
+        let events = Api::namespaced(self.api.client(), namespace);
         let created = events.create(&PostParams::default(), &event).await;
         created.map(drop).map_err(KubeError::about("Event"))
     }
@@ -173,14 +180,14 @@ fn is_elsewhere(error: &KubeError) -> bool {
     error.is_not_found() || matches!(error, KubeError::Refused { status: 403, .. })
 }
 
-struct Place<'a> {
+struct EventMeta<'a> {
     namespace: &'a str,
     name: &'a str,
     now: &'a str,
     message: &'a str,
 }
 
-fn event(node: &NodeView, occurrence: &report::Event, place: &Place<'_>) -> Result<Event, KubeError> {
+fn event(node: &NodeView, occurrence: &report::Event, place: &EventMeta<'_>) -> Result<Event, KubeError> {
     let mut about = json!({ "kind": "Node", "name": node.name, "uid": node.uid, "apiVersion": "v1" });
     // The API server wants it to agree with the event's own, but for the default one.
     if place.namespace != FALLBACK

@@ -20,12 +20,12 @@ use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use super::client::Link;
+use super::client::ApiClient;
 use super::error::KubeError;
 use super::node::{CordonedNode, nodes};
-use crate::control::{Drained, Released};
+use crate::control::{DrainStatus, UncordonStatus};
 
-use pods::{News, Pod, PodMetadata, Pods, Stand};
+use pods::{Change, EvictionState, Pod, PodMetadata, Pods};
 
 /// The Node's annotation while the agent keeps it cordoned.
 pub(super) const CORDONED_BY: &str = "machine-config-agent.io/cordoned-by";
@@ -48,7 +48,7 @@ type Events = BoxStream<'static, kube::Result<WatchEvent<PodMetadata>>>;
 
 /// The drain of one node.
 pub(super) struct Evictor {
-    link: Link,
+    api: ApiClient,
     node: String,
     pods: Pods,
     watch: Option<Events>,
@@ -65,9 +65,9 @@ impl std::fmt::Debug for Evictor {
 
 impl Evictor {
     /// Nothing is asked yet.
-    pub(super) fn new(link: Link, node: &str) -> Self {
+    pub(super) fn new(api: ApiClient, node: &str) -> Self {
         Self {
-            link,
+            api,
             node: node.to_owned(),
             pods: Pods::default(),
             watch: None,
@@ -78,7 +78,7 @@ impl Evictor {
     }
 
     /// Sees to it that the node is cordoned and its pods leave, and says how far that is.
-    pub(super) async fn drain(&mut self) -> Result<Drained, KubeError> {
+    pub(super) async fn drain(&mut self) -> Result<DrainStatus, KubeError> {
         self.released = false;
         if self.watch.is_none() || self.pods.left.is_empty() {
             // Begun, or seen as done: looked at as a whole.
@@ -89,18 +89,18 @@ impl Evictor {
         self.evict().await;
         if self.pods.left.is_empty() {
             self.watch = None;
-            return Ok(Drained::Yes);
+            return Ok(DrainStatus::Yes);
         }
         if self.watch.is_none() {
             self.follow().await?;
         }
-        Ok(Drained::Waiting { why: self.pods.why() })
+        Ok(DrainStatus::Waiting { why: self.pods.why() })
     }
 
     /// Uncordons the node if the agent had cordoned it. Looked up once, and again after each drain.
-    pub(super) async fn release(&mut self) -> Result<Released, KubeError> {
+    pub(super) async fn release(&mut self) -> Result<UncordonStatus, KubeError> {
         if self.released {
-            return Ok(Released::Yes);
+            return Ok(UncordonStatus::Yes);
         }
         (self.watch, self.look_again) = (None, None);
         self.pods = Pods::default();
@@ -113,7 +113,7 @@ impl Evictor {
             self.patch(&patch).await?;
         }
         self.released = true;
-        Ok(if ours { Released::Again } else { Released::Yes })
+        Ok(if ours { UncordonStatus::Again } else { UncordonStatus::Yes })
     }
 
     /// Waits until the drain is to be looked at: a pod left or came, or a refused one is due. Never returns while no
@@ -140,8 +140,8 @@ impl Evictor {
                 () = again => { self.look_again = None; return; }
             };
             match event.and_then(Result::ok).and_then(|event| self.pods.see(event)) {
-                Some(News::Nothing) => {}
-                Some(News::Changed) => return,
+                Some(Change::None) => {}
+                Some(Change::Changed) => return,
                 None => {
                     // The watch ended: the pods are listed again, and not at once where each watch ends at once.
                     self.watch = None;
@@ -161,12 +161,12 @@ impl Evictor {
     }
 
     async fn look(&self) -> Result<CordonedNode, KubeError> {
-        let node = nodes(self.link.client()).get(&self.node).await;
+        let node = nodes(self.api.client()).get(&self.node).await;
         node.map_err(KubeError::about(&self.object()))
     }
 
     async fn patch(&self, patch: &serde_json::Value) -> Result<(), KubeError> {
-        let (nodes, params) = (nodes(self.link.client()), PatchParams::default());
+        let (nodes, params) = (nodes(self.api.client()), PatchParams::default());
         let patched = nodes.patch_metadata(&self.node, &params, &Patch::Merge(patch)).await;
         patched.map(drop).map_err(KubeError::about(&self.object()))
     }
@@ -183,7 +183,7 @@ impl Evictor {
     }
 
     async fn list(&mut self) -> Result<(), KubeError> {
-        let pods = Api::<CorePod>::all(self.link.client());
+        let pods = Api::<CorePod>::all(self.api.client());
         let list = pods.list_metadata(&ListParams::default().fields(&self.selector())).await;
         let list = list.map_err(KubeError::about(&format!("the list of Node {}'s pods", self.node)))?;
         self.version = list.metadata.resource_version.unwrap_or_default();
@@ -192,11 +192,11 @@ impl Evictor {
     }
 
     async fn follow(&mut self) -> Result<(), KubeError> {
-        let pods = Api::<CorePod>::all(self.link.client());
+        let pods = Api::<CorePod>::all(self.api.client());
         let params = WatchParams::default().fields(&self.selector()).timeout(LASTS);
         let watch = pods.watch_metadata(&params, &self.version).await;
         let watch = watch.map_err(KubeError::about(&format!("Node {}'s pods", self.node)))?;
-        self.link.traffic().watching();
+        self.api.traffic().watching();
         self.watch = Some(watch.boxed());
         self.look_again = None;
         Ok(())
@@ -208,18 +208,18 @@ impl Evictor {
         for pods in self.pods.to_ask(Instant::now()).chunks(MAX_EVICTIONS) {
             let mut evictions = JoinSet::new();
             for pod in pods {
-                evictions.spawn(eviction(self.link.clone(), pod.clone()));
+                evictions.spawn(eviction(self.api.clone(), pod.clone()));
             }
             // A task of these ends with its answer; a panic ends the process.
-            while let Some(Ok((uid, stand))) = evictions.join_next().await {
-                self.pods.stands(&uid, stand);
+            while let Some(Ok((uid, state))) = evictions.join_next().await {
+                self.pods.stands(&uid, state);
             }
         }
     }
 }
 
 /// Requests the eviction of one pod; returns how it stands then, `None` when it is gone.
-async fn eviction(link: Link, pod: Pod) -> (String, Option<Stand>) {
+async fn eviction(api: ApiClient, pod: Pod) -> (String, Option<EvictionState>) {
     let object = json!({
         "apiVersion": "policy/v1",
         "kind": "Eviction",
@@ -227,19 +227,19 @@ async fn eviction(link: Link, pod: Pod) -> (String, Option<Stand>) {
         // Another pod of the same name is not meant.
         "deleteOptions": { "preconditions": { "uid": pod.uid } },
     });
-    let pods = Api::<CorePod>::namespaced(link.client(), &pod.namespace);
+    let pods = Api::<CorePod>::namespaced(api.client(), &pod.namespace);
     // Not `Api::evict`: see `super`.
     let answer = pods.create_subresource("eviction", &pod.name, &PostParams::default(), &object).await;
     let answer: Result<serde_json::Value, KubeError> = answer.map_err(KubeError::about("Pod"));
     let again = Instant::now() + RETRY;
-    let stand = match answer {
-        Ok(_) => Some(Stand::Leaving),
+    let state = match answer {
+        Ok(_) => Some(EvictionState::Leaving),
         Err(error) if error.is_not_found() => None,
         Err(KubeError::Refused { status, message, .. }) => {
-            Some(Stand::Refused { budget: status == 429, message, again })
+            Some(EvictionState::Refused { budget: status == 429, message, again })
         }
         // A webhook that does not answer; where it is the whole API server, nobody asks before it is back.
-        Err(error) => Some(Stand::Refused { budget: false, message: error.to_string(), again }),
+        Err(error) => Some(EvictionState::Refused { budget: false, message: error.to_string(), again }),
     };
-    (pod.uid, stand)
+    (pod.uid, state)
 }

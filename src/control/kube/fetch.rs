@@ -31,7 +31,7 @@ impl Cluster {
     async fn fetch(&self, path: &str, object: &str) -> Result<Vec<u8>, KubeError> {
         match self.away() {
             Some(away) => Err(away),
-            None => self.link.get(path, object).await.map(String::into_bytes),
+            None => self.api.get(path, object).await.map(String::into_bytes),
         }
     }
 
@@ -43,12 +43,12 @@ impl Cluster {
             Some((awaited, since)) if awaited == object => *since,
             Some(_) | None => {
                 self.awaited = Some((object.to_owned(), now));
-                self.awaited_pace.reset();
+                self.awaited_backoff.reset();
                 now
             }
         };
         let overdue = now.duration_since(since) >= grace;
-        let wait = self.awaited_pace.next_wait();
+        let wait = self.awaited_backoff.next_wait();
         self.due = Some(now + if overdue { wait * OVERDUE } else { wait });
         overdue
     }
@@ -71,7 +71,7 @@ impl Cluster {
                     return Err(ControlError::NotInCluster { config: name.clone() });
                 }
                 let why = format!("it is not there; waiting up to {} s", GRACE.as_secs());
-                Err(ControlError::Awaited { object: document, why })
+                Err(ControlError::WaitingForObject { object: document, why })
             }
             Err(error) if error.is_away() => Ok(self.cache.config(name)?.ok_or(error)?),
             Err(error) => Err(error.into()),
@@ -103,7 +103,7 @@ impl Cluster {
                 return Err(ControlError::PolicyNotReady { object });
             }
             let why = "the operator has not merged its last change yet".to_owned();
-            return Err(ControlError::Awaited { object, why });
+            return Err(ControlError::WaitingForObject { object, why });
         }
         let policy = DisruptionPolicy::parse(&bytes, document).map_err(|source| invalid(document, source))?;
         self.awaited = None;
@@ -210,7 +210,7 @@ mod tests {
         let late = loop {
             let error = cluster.take_policy(Ok(policy(1).into_bytes())).unwrap_err();
             assert!(cluster.due.is_some(), "nothing else tells that it came");
-            let ControlError::Awaited { why, .. } = &error else { break error };
+            let ControlError::WaitingForObject { why, .. } = &error else { break error };
             assert!(why.contains("the operator"), "{why}");
             tokio::time::advance(Duration::from_secs(1)).await;
             seconds += 1;
@@ -221,7 +221,7 @@ mod tests {
         cluster.take_policy(Ok(policy(2).into_bytes())).unwrap();
         // Another change has two minutes of its own.
         let again = cluster.take_policy(Ok(policy(1).into_bytes())).unwrap_err();
-        assert!(matches!(again, ControlError::Awaited { .. }), "{again}");
+        assert!(matches!(again, ControlError::WaitingForObject { .. }), "{again}");
     }
 
     /// MCD-094: the operator's status has to be of the object's last change.

@@ -20,12 +20,12 @@ const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// How the kubelet's user is named.
 const NODE_USER: &str = "system:node:";
 
-/// Where the access to the API server comes from.
+/// Where the credentials for the API server come from.
 #[derive(Debug, Clone)]
 pub struct Identity {
     root: Root,
     source: Source,
-    /// The node's name that was assumed while the access could not be read.
+    /// The node's name that was assumed while the credentials could not be read.
     assumed: Option<String>,
 }
 
@@ -35,8 +35,8 @@ enum Source {
     ServiceAccount { server: String },
 }
 
-/// One reading of the access. `Debug` shows no secret.
-pub(super) struct Access {
+/// The credentials as read once. `Debug` shows no secret.
+pub(super) struct ApiCredentials {
     /// The API server's URL.
     pub(super) server: String,
     /// The name in its certificate, when it is not the URL's.
@@ -81,13 +81,13 @@ impl Identity {
         named(&self.read()?)
     }
 
-    /// Assumes a name for a node whose access can't be read yet: no other node is ever connected as.
+    /// Assumes a name for a node whose credentials can't be read yet: no other node is ever connected as.
     #[must_use]
     pub fn assuming(self, node: &str) -> Self {
         Self { assumed: Some(node.to_owned()), ..self }
     }
 
-    /// Waits until the access can be read and names another node than was assumed; returns that name.
+    /// Waits until the credentials can be read and name another node than was assumed; returns that name.
     pub async fn renamed(&self) -> String {
         let Some(assumed) = &self.assumed else { return std::future::pending().await };
         let mut backoff = Backoff::for_requests(assumed);
@@ -100,25 +100,25 @@ impl Identity {
         }
     }
 
-    /// Reads the access to connect with.
-    pub(super) fn access(&self) -> Result<Access, KubeError> {
-        let access = self.read()?;
-        match (&self.assumed, named(&access)?) {
+    /// Reads the credentials to connect with.
+    pub(super) fn credentials(&self) -> Result<ApiCredentials, KubeError> {
+        let credentials = self.read()?;
+        match (&self.assumed, named(&credentials)?) {
             (Some(assumed), Some(name)) if *assumed != name => Err(wrong(
-                &access.file,
+                &credentials.file,
                 format!("it names node {name}, and {assumed} was assumed without it"),
             )),
-            _ => Ok(access),
+            _ => Ok(credentials),
         }
     }
 
     /// Reads the files.
-    pub(super) fn read(&self) -> Result<Access, KubeError> {
+    pub(super) fn read(&self) -> Result<ApiCredentials, KubeError> {
         match &self.source {
             Source::Kubeconfig(path) => self.read_kubeconfig(path),
             Source::ServiceAccount { server } => {
                 let token = self.token(Path::new(&format!("{SERVICE_ACCOUNT}/token")))?;
-                Ok(Access {
+                Ok(ApiCredentials {
                     server: server.clone(),
                     server_name: None,
                     authority: self.bytes(Path::new(&format!("{SERVICE_ACCOUNT}/ca.crt")))?,
@@ -131,15 +131,15 @@ impl Identity {
         }
     }
 
-    fn read_kubeconfig(&self, path: &Path) -> Result<Access, KubeError> {
+    fn read_kubeconfig(&self, path: &Path) -> Result<ApiCredentials, KubeError> {
         let wrong = |cause: String| wrong(&path.display(), cause);
         // The parser's text is left out: it quotes the document, and that may hold a key.
         let read =
             Kubeconfig::from_yaml(&self.text(path)?).map_err(|_| wrong("it is no kubeconfig".to_owned()))?;
         let missing = |what: &str, name: &str| wrong(format!("it has no {what} {name:?}"));
-        let wanted = read.current_context.unwrap_or_default();
-        let context = read.contexts.into_iter().find(|context| context.name == wanted);
-        let context = context.and_then(|named| named.context).ok_or_else(|| missing("context", &wanted))?;
+        let desired = read.current_context.unwrap_or_default();
+        let context = read.contexts.into_iter().find(|context| context.name == desired);
+        let context = context.and_then(|named| named.context).ok_or_else(|| missing("context", &desired))?;
         let cluster = read.clusters.into_iter().find(|cluster| cluster.name == context.cluster);
         let cluster =
             cluster.and_then(|named| named.cluster).ok_or_else(|| missing("cluster", &context.cluster))?;
@@ -166,7 +166,7 @@ impl Identity {
             let how = if plugin { "only by a plugin, which is not supported" } else { "by nothing" };
             return Err(wrong(format!("the user is known {how}; name a client certificate or a token")));
         }
-        Ok(Access {
+        Ok(ApiCredentials {
             server: cluster.server.ok_or_else(|| wrong("the cluster names no server".to_owned()))?,
             server_name: cluster.tls_server_name,
             authority,
@@ -202,7 +202,7 @@ impl Identity {
         Ok(SecretString::from(self.text(path)?.trim()))
     }
 
-    /// Returns what is given in place, or what is in the named file.
+    /// Returns what is given in endpoint, or what is in the named file.
     fn material(
         &self,
         kubeconfig: &Path,
@@ -240,30 +240,30 @@ impl Identity {
     }
 }
 
-impl Access {
+impl ApiCredentials {
     /// Returns a digest of all that a connection is made of; a token is sent with each request.
-    pub(super) fn print(&self) -> Sha256 {
+    pub(super) fn fingerprint(&self) -> Sha256 {
         let (certificate, key) = self.client.as_ref().map(|(a, b)| (&**a, &**b)).unwrap_or_default();
         let name = self.server_name.as_deref().unwrap_or_default();
         let parts: [&[u8]; 5] = [self.server.as_bytes(), name.as_bytes(), &self.authority, certificate, key];
-        let digests: String = parts.into_iter().map(|part| Sha256::of(part).to_string()).collect();
-        Sha256::of(digests.as_bytes())
+        let digests: String = parts.into_iter().map(|part| Sha256::digest(part).to_string()).collect();
+        Sha256::digest(digests.as_bytes())
     }
 }
 
-impl std::fmt::Debug for Access {
+impl std::fmt::Debug for ApiCredentials {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Access({}, from {})", self.server, self.file)
+        write!(f, "ApiCredentials({}, from {})", self.server, self.file)
     }
 }
 
-/// Returns the node that an access names: a kubelet's does.
-fn named(access: &Access) -> Result<Option<String>, KubeError> {
-    if let Some(name) = access.user.strip_prefix(NODE_USER) {
+/// Returns the node that the credentials name: a kubelet's does.
+fn named(credentials: &ApiCredentials) -> Result<Option<String>, KubeError> {
+    if let Some(name) = credentials.user.strip_prefix(NODE_USER) {
         return Ok(Some(name.to_owned()));
     }
-    let Some((certificate, _)) = &access.client else { return Ok(None) };
-    let ders = super::pem::certificates(certificate, &access.file)?;
+    let Some((certificate, _)) = &credentials.client else { return Ok(None) };
+    let ders = super::pem::certificates(certificate, &credentials.file)?;
     Ok(ders.first().and_then(|der| common_name(der)))
 }
 
@@ -327,8 +327,8 @@ mod tests {
         Identity::kubeconfig(&path).unwrap()
     }
 
-    fn token(access: &Access) -> Option<&str> {
-        access.token.as_ref().map(ExposeSecret::expose_secret)
+    fn token(credentials: &ApiCredentials) -> Option<&str> {
+        credentials.token.as_ref().map(ExposeSecret::expose_secret)
     }
 
     /// Files are named relative to the kubeconfig, as the kubelet's are, and are read anew each time.
@@ -344,9 +344,9 @@ mod tests {
         std::fs::write(directory.path().join("token"), "two\n").unwrap();
         let second = identity.read().unwrap();
         assert_eq!(token(&second), Some("two"));
-        assert_eq!(first.print(), second.print());
+        assert_eq!(first.fingerprint(), second.fingerprint());
         std::fs::write(directory.path().join("ca.crt"), "OTHER").unwrap();
-        assert_ne!(identity.read().unwrap().print(), second.print());
+        assert_ne!(identity.read().unwrap().fingerprint(), second.fingerprint());
         assert!(!format!("{second:?}").contains("two"));
     }
 

@@ -22,7 +22,7 @@ use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::{Value, json};
 use tracing::warn;
 
-use super::client::Link;
+use super::client::ApiClient;
 use super::error::KubeError;
 use super::node::NodeView;
 use crate::host::clock::Clock;
@@ -30,7 +30,7 @@ use crate::model::message;
 use crate::report::NodeReport;
 
 pub(super) use merge::Cordons;
-use merge::{Form, Words};
+use merge::{ConditionLayout, MergeInput};
 use stored::{MANAGER, Stored};
 
 /// Its API.
@@ -61,17 +61,17 @@ pub(super) struct Mcn {
     cordons: Cordons,
     clock: Clock,
     stored: Option<Stored>,
-    form: Option<(Form, Instant)>,
+    form: Option<(ConditionLayout, Instant)>,
     absent: Option<Instant>,
     refused: Option<String>,
 }
 
 impl Mcn {
     /// Nothing is read yet.
-    pub(super) fn new(link: &Link, node: &str) -> Self {
+    pub(super) fn new(api: &ApiClient, node: &str) -> Self {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(GROUP, VERSION, KIND));
         Self {
-            api: Api::all_with(link.client(), &resource),
+            api: Api::all_with(api.client(), &resource),
             node: node.to_owned(),
             object: format!("{KIND} {node}"),
             cordons: Cordons::Controllers,
@@ -147,8 +147,8 @@ impl Mcn {
     async fn write(&mut self, node: &NodeView, report: &NodeReport) -> Result<(), KubeError> {
         let Some(mut stored) = self.current(node, report).await? else { return Ok(()) };
         let now = self.clock.now().to_string();
-        let known = self.form.map_or(Form::Joint, |(form, _)| form);
-        let mut words = Words { report, form: known, cordons: self.cordons, now };
+        let known = self.form.map_or(ConditionLayout::Joint, |(form, _)| form);
+        let mut words = MergeInput { report, form: known, cordons: self.cordons, now };
         let begins = merge::spec(&stored, &node.labels, &words).is_some();
         words.form = self.form(&stored, begins).await?;
         if let Some(spec) = merge::spec(&stored, &node.labels, &words) {
@@ -231,10 +231,10 @@ impl Mcn {
     }
 
     /// Says which form the CRD has; asks when that is not known, or was asked long before this update began.
-    async fn form(&mut self, stored: &Stored, begins: bool) -> Result<Form, KubeError> {
+    async fn form(&mut self, stored: &Stored, begins: bool) -> Result<ConditionLayout, KubeError> {
         if stored.has_images() {
-            self.form = Some((Form::Split, Instant::now()));
-            return Ok(Form::Split);
+            self.form = Some((ConditionLayout::Split, Instant::now()));
+            return Ok(ConditionLayout::Split);
         }
         if let Some((form, asked)) = self.form
             && !(begins && asked.elapsed() >= LOOK_AGAIN)
@@ -246,10 +246,12 @@ impl Mcn {
         let params = PatchParams { dry_run: true, field_manager: manager, ..PatchParams::default() };
         let answer = self.api.patch(&self.node, &params, &Patch::Merge(&probe)).await;
         let form = match answer.map_err(KubeError::about(&self.object)) {
-            Ok(answer) if answer.data.pointer("/spec/configImage/desiredImage").is_some() => Form::Split,
+            Ok(answer) if answer.data.pointer("/spec/configImage/desiredImage").is_some() => {
+                ConditionLayout::Split
+            }
             Err(error) if error.is_away() || error.is_not_found() => return Err(error),
             // Who may not ask tells what every form takes.
-            Ok(_) | Err(_) => Form::Joint,
+            Ok(_) | Err(_) => ConditionLayout::Joint,
         };
         self.form = Some((form, Instant::now()));
         Ok(form)

@@ -1,34 +1,34 @@
 //! The control plane as a Kubernetes API server: the own Node is the desk where controllers and agent meet.
 //!
 //! ```text
-//!   own Node  --watch (metadata)-->  Sight  --> wanted(), changed(), drain(), release()      annotations in
-//!   report    --annotations, pure--> one merge patch of the Node --> Sight                   annotations out
-//!             --mcn-->  MachineConfigNode (server-side apply)       events --> Events        evict --> Pods
-//!   ControllerConfig --watch--> trust()                                                      certificates in
-//!   MachineConfig, MachineConfiguration: GET by name, kept on disk for the time nobody can be asked
+//!   own Node  --watch (metadata)-->  NodeSnapshot  --> desired(), changed(), drain(), uncordon()   annotations in
+//!   report    --annotations, pure--> one merge patch of the Node --> NodeSnapshot                  annotations out
+//!             --mcn-->  MachineConfigNode (server-side apply)       events --> Events              evict --> Pods
+//!   ControllerConfig --watch--> trust()                                                            certificates in
+//!   MachineConfig, MachineConfiguration: GET by name, cached on disk for outages of the API server
 //! ```
 //!
 //! | file | does |
 //! |---|---|
-//! | `identity` | who the agent is, read anew for each connection |
+//! | `identity` | credentials of the agent, read again for each connection |
 //! | `tls` | one connection: TCP, TLS, HTTP/2 |
-//! | `connection` | credentials, and the requests on that connection |
-//! | `call` | what requests are for, and what their answers mean; pure |
-//! | `body`, `patience` | how large an answer may be, and how long it may take |
+//! | `connection` | sends requests on that connection, with the credentials |
+//! | `request` | what a request is for, and what an answer means; pure |
+//! | `body`, `adaptive_timeout` | how large an answer may be, and how long it may take |
 //! | `client` | kube's client over the connection, with its layers |
-//! | `node` | reads the Node and the lines of its watch; pure |
-//! | `follow` | a watch of one object, and the way back to it |
-//! | `watch` | the Node's |
-//! | `trust` | the `ControllerConfig`'s, where the cluster has one |
+//! | `node` | reads the Node and the events of its watch; pure |
+//! | `reflector` | lists and watches one object |
+//! | `node_watch` | watches the Node |
+//! | `controller_config` | watches the `ControllerConfig`, where the cluster has one |
 //! | `annotations` | what a report changes of the Node; pure |
-//! | `handshake` | the drain controller; pure |
+//! | `drain_protocol` | requests to the drain controller and their answers; pure |
 //! | `publish` | writes the Node |
-//! | `workload` | has the workload leave and come back |
-//! | `bootstrap` | what the provisioning left for the first annotations |
-//! | `fetch` | MachineConfigs and the policy by name, when needed |
-//! | `objects` | the same on disk |
+//! | `workload`, `drain_retries` | drain and uncordon |
+//! | `bootstrap` | the first annotations, from the files that the provisioning left |
+//! | `fetch` | reads MachineConfigs and the policy by name, when needed |
+//! | `objects` | caches these on disk |
 //! | `review` | who may read the metrics |
-//! | `traffic` | counts what is sent |
+//! | `traffic` | counts requests and bytes |
 //! | `outbox` | writes the MachineConfigNode and the Events beside the work |
 //! | `mcn`, `events`, `evict` | the MachineConfigNode, the Events, the Pods |
 //!
@@ -44,36 +44,36 @@
 //! - Not `kube_runtime::watcher`: after a watch that the server ends it begins the next one at once and in silence, so an
 //!   API server or a proxy that ends each watch is asked without a pause, and the caller, which could wait, learns nothing
 //!   of it. Nor does it say that a watch began, by which the agent knows that the API server is back although nothing
-//!   changed. `follow` waits longer each time, and spreads renewals by node.
+//!   changed. `reflector` waits longer each time, and spreads renewals by node.
 //! - Not `Api::evict`: its body says `delete_options` where the API says `deleteOptions`, so the API server drops the
 //!   uid, and another pod of the same name would be evicted.
 
+mod adaptive_timeout;
 mod annotations;
 mod body;
 mod bootstrap;
-mod call;
 mod client;
 mod connection;
+mod controller_config;
+mod drain_protocol;
+mod drain_retries;
 mod error;
 mod events;
 mod evict;
 mod fetch;
-mod follow;
-mod handshake;
 mod identity;
 mod mcn;
 mod node;
+mod node_watch;
 mod objects;
 mod outbox;
-mod patience;
 mod pem;
 mod publish;
+mod reflector;
+mod request;
 mod review;
 mod tls;
 mod traffic;
-mod trust;
-mod unheld;
-mod watch;
 mod workload;
 
 use std::time::Duration;
@@ -81,7 +81,9 @@ use std::time::Duration;
 use tokio::sync::watch::Receiver;
 use tokio::time::Instant;
 
-use super::{ConfigAndPolicy, ControlError, ControlPlane, Drained, Released, TrustFeed, trust_feed};
+use super::{
+    ConfigAndPolicy, ControlError, ControlPlane, DrainStatus, TrustReceiver, UncordonStatus, trust_channel,
+};
 use crate::host::Root;
 use crate::model::backoff::Backoff;
 use crate::model::machineconfig::MachineConfig;
@@ -89,11 +91,11 @@ use crate::model::policy::DisruptionPolicy;
 use crate::model::{ConfigName, ModelError, Target};
 use crate::report::{Event, LinkDown, NodeReport};
 
-use client::Link;
+use client::ApiClient;
+use controller_config::ControllerConfigWatcher;
 use node::NodeView;
+use node_watch::{NodeSnapshot, NodeWatcher};
 use objects::Cache;
-use trust::TrustWatcher;
-use watch::{Sight, Watcher};
 
 pub use error::KubeError;
 pub use identity::Identity;
@@ -119,13 +121,13 @@ pub enum DrainBy {
 /// The cluster.
 #[derive(Debug)]
 pub struct Cluster {
-    link: Link,
+    api: ApiClient,
     node: String,
     root: Root,
-    watcher: Watcher,
-    sight: Receiver<Sight>,
-    _trust_watcher: TrustWatcher,
-    trust: TrustFeed,
+    watcher: NodeWatcher,
+    snapshot: Receiver<NodeSnapshot>,
+    _trust_watcher: ControllerConfigWatcher,
+    trust: TrustReceiver,
     /// What the loop knows of the Node and of the way to it.
     known: Known,
     cache: Cache,
@@ -133,13 +135,13 @@ pub struct Cluster {
     evictor: evict::Evictor,
     outbox: outbox::Outbox,
     /// Drains that were answered without a cordon.
-    unheld: unheld::Unheld,
+    drain_retries: drain_retries::DrainRetries,
     /// An object that is waited for, and since when.
     awaited: Option<(String, Instant)>,
     /// When that is asked for again.
-    awaited_pace: Backoff,
+    awaited_backoff: Backoff,
     /// The drain's end was asked for by this process.
-    release_asked: bool,
+    uncordon_requested: bool,
     /// What the provisioning left has not served yet.
     bootstrapping: bool,
     /// A report or a request is to be tried again.
@@ -157,11 +159,11 @@ struct Known {
 }
 
 impl Known {
-    fn of(sight: &Sight) -> Self {
-        let node = sight.node.as_ref();
+    fn new(snapshot: &NodeSnapshot) -> Self {
+        let node = snapshot.node.as_ref();
         Self {
-            up: sight.up,
-            down: sight.down.as_ref().map(KubeError::identity),
+            up: snapshot.up,
+            down: snapshot.down.as_ref().map(KubeError::identity),
             node: node.map(|node| (node.uid.clone(), node.deleting, node.annotations.clone())),
         }
     }
@@ -172,10 +174,10 @@ impl Known {
         (self.up && !before.up) || uid(self) != uid(before)
     }
 
-    /// Says whether a sight is a reason for another pass: also an API server that goes, so that the node itself can
+    /// Returns true if a snapshot is a reason for another pass: also an API server that goes, so that the node itself can
     /// tell it. It costs nobody else anything.
-    fn is_behind(&self, sight: &Sight) -> bool {
-        Self::of(sight) != *self
+    fn is_behind(&self, snapshot: &NodeSnapshot) -> bool {
+        Self::new(snapshot) != *self
     }
 }
 
@@ -187,33 +189,33 @@ impl Cluster {
         root: Root,
         drain_by: DrainBy,
     ) -> Result<Self, ControlError> {
-        let link = Link::new(identity);
-        let (watcher, sight) = Watcher::start(link.clone(), node);
-        let (sender, trust) = trust_feed();
-        let trust_watcher = TrustWatcher::start(link.clone(), node, sight.clone(), sender);
-        let mcn = mcn::Mcn::new(&link, node).with(match drain_by {
+        let api = ApiClient::new(identity);
+        let (watcher, snapshot) = NodeWatcher::start(api.clone(), node);
+        let (sender, trust) = trust_channel();
+        let trust_watcher = ControllerConfigWatcher::start(api.clone(), node, snapshot.clone(), sender);
+        let mcn = mcn::Mcn::new(&api, node).with(match drain_by {
             DrainBy::Controller => mcn::Cordons::Controllers,
             DrainBy::Agent => mcn::Cordons::Own,
         });
-        let events = events::Events::new(link.clone(), node, NAMESPACE);
+        let events = events::Events::new(api.clone(), node, NAMESPACE);
         Ok(Self {
             bootstrapping: bootstrap::is_pending(&root)?,
-            evictor: evict::Evictor::new(link.clone(), node),
-            outbox: outbox::Outbox::start(mcn, events, sight.clone(), node),
+            evictor: evict::Evictor::new(api.clone(), node),
+            outbox: outbox::Outbox::start(mcn, events, snapshot.clone(), node),
             cache: Cache::new(root.clone()),
-            link,
+            api,
             node: node.to_owned(),
             root,
             watcher,
-            sight,
+            snapshot,
             _trust_watcher: trust_watcher,
             trust,
             known: Known::default(),
             drain_by,
-            unheld: unheld::Unheld::new(node),
+            drain_retries: drain_retries::DrainRetries::new(node),
             awaited: None,
-            awaited_pace: Backoff::for_missing_object(node),
-            release_asked: false,
+            awaited_backoff: Backoff::for_missing_object(node),
+            uncordon_requested: false,
             due: None,
             backoff: Backoff::for_requests(node),
         })
@@ -221,19 +223,19 @@ impl Cluster {
 
     /// Returns what goes over the link.
     pub fn traffic(&self) -> std::sync::Arc<Traffic> {
-        std::sync::Arc::clone(self.link.traffic())
+        std::sync::Arc::clone(self.api.traffic())
     }
 
     /// Returns who decides on the readers of this agent's metrics.
     pub fn reviews(&self) -> Reviews {
-        Reviews::new(self.link.clone())
+        Reviews::new(self.api.clone())
     }
 
     /// Waits until the API server answered or did not, the first time, but not for long.
     async fn tried(&mut self) {
-        let (sight, trust) = (&mut self.sight, &self.trust);
+        let (snapshot, trust) = (&mut self.snapshot, &self.trust);
         let looked = async {
-            let there = sight.wait_for(|sight| sight.tried).await.is_ok_and(|sight| sight.up);
+            let there = snapshot.wait_for(|snapshot| snapshot.tried).await.is_ok_and(|snapshot| snapshot.up);
             // The pull secret comes with it, and is to be there before the first pull.
             if there {
                 trust.looked().await;
@@ -245,17 +247,17 @@ impl Cluster {
 
     /// Returns the Node as it may be written, or `None`.
     fn present(&self) -> Option<NodeView> {
-        self.sight.borrow().node.clone().filter(|node| !node.deleting)
+        self.snapshot.borrow().node.clone().filter(|node| !node.deleting)
     }
 
     /// Returns why the API server can't be asked now.
     fn away(&self) -> Option<KubeError> {
-        let sight = self.sight.borrow();
-        if sight.up {
+        let snapshot = self.snapshot.borrow();
+        if snapshot.up {
             return None;
         }
         let (server, cause) = ("of this node".to_owned(), "not connected yet".to_owned());
-        Some(sight.down.clone().unwrap_or(KubeError::Away { server, cause }))
+        Some(snapshot.down.clone().unwrap_or(KubeError::Away { server, cause }))
     }
 
     /// Waits for the time of the next try.
@@ -266,10 +268,10 @@ impl Cluster {
         }
     }
 
-    /// Waits for a sight that is a reason for another pass.
-    async fn seen(sight: &mut Receiver<Sight>, known: &Known) {
+    /// Waits for a snapshot that is a reason for another pass.
+    async fn seen(snapshot: &mut Receiver<NodeSnapshot>, known: &Known) {
         // An error means that the watching task is gone, which only the end of the runtime does.
-        if sight.wait_for(|sight| known.is_behind(sight)).await.is_err() {
+        if snapshot.wait_for(|snapshot| known.is_behind(snapshot)).await.is_err() {
             std::future::pending::<()>().await;
         }
     }
@@ -285,9 +287,9 @@ impl ControlPlane for Cluster {
             self.evictor.changed().await;
         };
         tokio::select! {
-            // Each arm only waits: what was seen stays in the channel until a pass takes it in `wanted`, a time that
+            // Each arm only waits: what was seen stays in the channel until a pass takes it in `desired`, a time that
             // has come stays come, and the evictor and the outbox keep their own.
-            () = Self::seen(&mut self.sight, &self.known) => {}
+            () = Self::seen(&mut self.snapshot, &self.known) => {}
             () = Self::due(self.due) => {}
             () = evictor => {}
             () = self.outbox.due() => {}
@@ -295,17 +297,17 @@ impl ControlPlane for Cluster {
         Ok(())
     }
 
-    async fn wanted(&mut self) -> Result<Option<Target>, ControlError> {
+    async fn desired(&mut self) -> Result<Option<Target>, ControlError> {
         self.tried().await;
-        let sight = self.sight.borrow_and_update().clone();
-        let known = Known::of(&sight);
+        let snapshot = self.snapshot.borrow_and_update().clone();
+        let known = Known::new(&snapshot);
         if known.is_another(&self.known) {
             self.outbox.reread().await;
         }
         self.known = known;
         // A pass is about to do what was due.
         self.due = None;
-        let Some(node) = sight.node.filter(|node| !node.deleting) else { return Ok(None) };
+        let Some(node) = snapshot.node.filter(|node| !node.deleting) else { return Ok(None) };
         let target = crate::model::annotations::target(&node.annotations);
         target.map_err(|source| invalid(&format!("Node {}", self.node), source))
     }
@@ -322,36 +324,36 @@ impl ControlPlane for Cluster {
         Box::pin(self.fetch_both(name)).await
     }
 
-    fn trust(&self) -> TrustFeed {
+    fn trust(&self) -> TrustReceiver {
         self.trust.clone()
     }
 
     fn link_down(&self) -> Option<LinkDown> {
-        let sight = self.sight.borrow();
-        sight.down.as_ref().map(|error| LinkDown {
+        let snapshot = self.snapshot.borrow();
+        snapshot.down.as_ref().map(|error| LinkDown {
             reason: error.reason().to_owned(),
             message: error.to_string(),
             next: error.next(),
-            since: sight.since.to_string(),
+            since: snapshot.since.to_string(),
         })
     }
 
-    fn drains(&self) -> bool {
-        let sight = self.sight.borrow();
-        let topology = sight.node.as_ref().and_then(|node| node.annotations.get(annotations::TOPOLOGY));
+    fn can_drain(&self) -> bool {
+        let snapshot = self.snapshot.borrow();
+        let topology = snapshot.node.as_ref().and_then(|node| node.annotations.get(annotations::TOPOLOGY));
         // Unknown and missing topologies are like a highly available one (MCD-054).
         topology.is_none_or(|topology| topology != "SingleReplica")
     }
 
-    async fn drain(&mut self, target: &Target) -> Result<Drained, ControlError> {
-        self.see_off(target).await
+    async fn drain(&mut self, target: &Target) -> Result<DrainStatus, ControlError> {
+        self.drain_node(target).await
     }
 
-    async fn release(&mut self, committed: &Target) -> Result<Released, ControlError> {
-        self.welcome(committed).await
+    async fn uncordon(&mut self, committed: &Target) -> Result<UncordonStatus, ControlError> {
+        self.uncordon_node(committed).await
     }
 
-    async fn tell(&mut self, event: &Event) {
+    async fn emit(&mut self, event: &Event) {
         let Some(node) = self.present() else { return };
         if self.away().is_some() {
             return;
@@ -364,7 +366,7 @@ impl ControlPlane for Cluster {
     }
 
     async fn publish(&mut self, report: &NodeReport) -> Result<(), ControlError> {
-        self.put_up(report).await
+        self.publish_report(report).await
     }
 }
 
@@ -376,30 +378,30 @@ fn invalid(document: &str, source: ModelError) -> ControlError {
 mod tests {
     use super::*;
 
-    fn sight(up: bool, uid: &str, annotation: &str) -> Sight {
+    fn snapshot(up: bool, uid: &str, annotation: &str) -> NodeSnapshot {
         let text = format!(
             r#"{{"metadata":{{"name":"a","uid":"{uid}","resourceVersion":"1","annotations":
             {{"machineconfiguration.openshift.io/desiredConfig":"{annotation}"}}}}}}"#
         );
         let node = NodeView::parse(text.as_bytes(), "Node a").unwrap();
         let down = (!up).then(|| KubeError::Away { server: String::new(), cause: String::new() });
-        Sight { tried: true, up, down, node: Some(node), ..Sight::default() }
+        NodeSnapshot { tried: true, up, down, node: Some(node), ..NodeSnapshot::default() }
     }
 
     /// ANN-001: a heartbeat is no reason for a pass; an API server that goes away is one, once.
     #[test]
     fn what_is_a_reason_for_another_pass() {
-        let known = Known::of(&sight(true, "u", "a"));
-        let mut heartbeat = sight(true, "u", "a");
+        let known = Known::new(&snapshot(true, "u", "a"));
+        let mut heartbeat = snapshot(true, "u", "a");
         if let Some(node) = &mut heartbeat.node {
             node.resource_version = "2".to_owned();
         }
         assert!(!known.is_behind(&heartbeat));
-        assert!(known.is_behind(&sight(false, "u", "a")));
-        assert!(!Known::of(&sight(false, "u", "a")).is_behind(&sight(false, "u", "a")));
-        assert!(known.is_behind(&sight(true, "u", "b")));
-        assert!(known.is_behind(&sight(true, "other", "a")));
-        assert!(known.is_behind(&Sight { node: None, ..sight(true, "u", "a") }));
-        assert!(Known::of(&sight(false, "u", "a")).is_behind(&sight(true, "u", "a")));
+        assert!(known.is_behind(&snapshot(false, "u", "a")));
+        assert!(!Known::new(&snapshot(false, "u", "a")).is_behind(&snapshot(false, "u", "a")));
+        assert!(known.is_behind(&snapshot(true, "u", "b")));
+        assert!(known.is_behind(&snapshot(true, "other", "a")));
+        assert!(known.is_behind(&NodeSnapshot { node: None, ..snapshot(true, "u", "a") }));
+        assert!(Known::new(&snapshot(false, "u", "a")).is_behind(&snapshot(true, "u", "a")));
     }
 }

@@ -9,7 +9,7 @@ use crate::model::{ConfigName, FileMode};
 /// Where they are kept.
 const PLACE: &str = "/var/lib/machine-config-agent/cache";
 
-/// So many MachineConfigs are kept: the one that runs, the one that is wanted, and the one before.
+/// So many MachineConfigs are kept: the one that runs, the one that is desired, and the one before.
 const KEPT: usize = 3;
 
 /// Where the policy is kept; empty when the cluster has none.

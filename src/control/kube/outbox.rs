@@ -15,7 +15,7 @@ use super::error::KubeError;
 use super::events::Events;
 use super::mcn::Mcn;
 use super::node::NodeView;
-use super::watch::Sight;
+use super::node_watch::NodeSnapshot;
 use crate::model::backoff::Backoff;
 use crate::model::message;
 use crate::report::{Event, NodeReport};
@@ -63,10 +63,15 @@ pub(super) struct Outbox {
 
 impl Outbox {
     /// Begins. Within a tokio runtime.
-    pub(super) fn start(mcn: Mcn, events: Events, sight: watch::Receiver<Sight>, node: &str) -> Self {
+    pub(super) fn start(
+        mcn: Mcn,
+        events: Events,
+        snapshot: watch::Receiver<NodeSnapshot>,
+        node: &str,
+    ) -> Self {
         let (writes, queue) = mpsc::channel(MAX_QUEUED);
         let (done, progress) = watch::channel(Progress::default());
-        let task = tokio::spawn(Writer { mcn, events, sight, done }.run(queue)).abort_handle();
+        let task = tokio::spawn(Writer { mcn, events, snapshot, done }.run(queue)).abort_handle();
         let backoff = Backoff::for_requests(&format!("{node}/outbox"));
         Self { writes, progress, queued: 0, failures: 0, due: None, backoff, task }
     }
@@ -148,7 +153,7 @@ impl Drop for Outbox {
 struct Writer {
     mcn: Mcn,
     events: Events,
-    sight: watch::Receiver<Sight>,
+    snapshot: watch::Receiver<NodeSnapshot>,
     done: watch::Sender<Progress>,
 }
 
@@ -169,7 +174,7 @@ impl Writer {
 
     /// Writes one; says of a report whether it was written.
     async fn write(&mut self, write: Write) -> Option<bool> {
-        let up = self.sight.borrow().up;
+        let up = self.snapshot.borrow().up;
         match write {
             Write::Report(report) => {
                 let (node, report) = *report;
@@ -214,14 +219,14 @@ fn untold(event: &Event, error: &KubeError) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::client::Link;
+    use super::super::client::ApiClient;
     use super::super::identity::Identity;
     use super::*;
     use crate::report::{LoopState, report};
 
     /// An API server that takes connections and never answers.
     #[expect(clippy::disallowed_methods, reason = "a test: it writes the files of a kubeconfig")]
-    fn silent(directory: &std::path::Path, listener: &std::net::TcpListener) -> Link {
+    fn silent(directory: &std::path::Path, listener: &std::net::TcpListener) -> ApiClient {
         let authority = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap().cert.pem();
         std::fs::write(directory.join("ca.crt"), authority).unwrap();
         std::fs::write(directory.join("token"), "secret").unwrap();
@@ -232,17 +237,18 @@ mod tests {
              users: [{{name: u, user: {{tokenFile: token}}}}]\n"
         );
         std::fs::write(directory.join("kubeconfig"), text).unwrap();
-        Link::new(Identity::kubeconfig(&directory.join("kubeconfig")).unwrap())
+        ApiClient::new(Identity::kubeconfig(&directory.join("kubeconfig")).unwrap())
     }
 
     #[tokio::test(start_paused = true)]
     async fn update_does_not_wait_for_events_but_reboot_does() {
         let directory = tempfile::tempdir().unwrap();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let link = silent(directory.path(), &listener);
-        let (_sender, sight) = watch::channel(Sight { tried: true, up: true, ..Sight::default() });
-        let (mcn, events) = (Mcn::new(&link, "w"), Events::new(link, "w", "default"));
-        let mut outbox = Outbox::start(mcn, events, sight, "w");
+        let api = silent(directory.path(), &listener);
+        let (_sender, snapshot) =
+            watch::channel(NodeSnapshot { tried: true, up: true, ..NodeSnapshot::default() });
+        let (mcn, events) = (Mcn::new(&api, "w"), Events::new(api, "w", "default"));
+        let mut outbox = Outbox::start(mcn, events, snapshot, "w");
         let node = NodeView::parse(br#"{"metadata":{"name":"w","uid":"u"}}"#, "Node w").unwrap();
         let began = Instant::now();
         for _ in 0..2 {

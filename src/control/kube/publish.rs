@@ -16,13 +16,13 @@ use annotations::Changes;
 
 impl Cluster {
     /// Publishes a report, or says at once that nobody can be told. What failed is due again.
-    pub(super) async fn put_up(&mut self, report: &NodeReport) -> Result<(), ControlError> {
+    pub(super) async fn publish_report(&mut self, report: &NodeReport) -> Result<(), ControlError> {
         if let Some(away) = self.away() {
             // Its return is a change, and the newest report goes out then.
             return Err(away.into());
         }
         let Some(node) = self.present() else { return Ok(()) };
-        match self.put_up_at(&node, report).await {
+        match self.publish_to(&node, report).await {
             Ok(()) => {
                 self.backoff.reset();
                 Ok(())
@@ -34,7 +34,7 @@ impl Cluster {
         }
     }
 
-    async fn put_up_at(&mut self, node: &NodeView, report: &NodeReport) -> Result<(), ControlError> {
+    async fn publish_to(&mut self, node: &NodeView, report: &NodeReport) -> Result<(), ControlError> {
         if self.initialise(node).await? {
             // What it says is read first; the report of that pass follows.
             return Ok(());
@@ -76,7 +76,7 @@ impl Cluster {
     async fn done(&mut self, report: &NodeReport, now: bool) -> Result<(), ControlError> {
         let Some(config) = report.current_config.clone() else { return Ok(()) };
         if now {
-            self.tell(&Event::NodeDone { node: self.node.clone(), config }).await;
+            self.emit(&Event::NodeDone { node: self.node.clone(), config }).await;
         }
         if self.bootstrapping {
             bootstrap::retire(&self.root)?;
@@ -93,7 +93,7 @@ impl Cluster {
         changes: &Changes,
     ) -> Result<NodeView, ControlError> {
         let patch = json!({ "metadata": { "uid": node.uid, "annotations": changes } });
-        let (api, params) = (nodes(self.link.client()), PatchParams::default());
+        let (api, params) = (nodes(self.api.client()), PatchParams::default());
         let written = api.patch_metadata(&self.node, &params, &Patch::Merge(&patch)).await;
         let written = written.map_err(KubeError::about(&format!("Node {}", self.node)))?;
         let written = NodeView::from(written.metadata);

@@ -13,7 +13,7 @@ use k8s_openapi::api::authorization::v1::{
 use kube::Api;
 use kube::api::PostParams;
 
-use super::client::Link;
+use super::client::ApiClient;
 use super::error::KubeError;
 use crate::model::Sha256;
 
@@ -36,7 +36,7 @@ pub enum Access {
 
 /// Asks the API server.
 pub struct Reviews {
-    link: Link,
+    api: ApiClient,
     known: Mutex<HashMap<Sha256, (Instant, Access)>>,
 }
 
@@ -48,13 +48,13 @@ impl std::fmt::Debug for Reviews {
 
 impl Reviews {
     /// Asks over this link.
-    pub(super) fn new(link: Link) -> Self {
-        Self { link, known: Mutex::default() }
+    pub(super) fn new(api: ApiClient) -> Self {
+        Self { api, known: Mutex::default() }
     }
 
     /// Decides whether the token's owner may get the path; an error when the API server could not be asked.
     pub async fn ask(&self, token: &str, path: &str) -> Result<Access, KubeError> {
-        let key = Sha256::of(format!("{path} {token}").as_bytes());
+        let key = Sha256::digest(format!("{path} {token}").as_bytes());
         if let Some(access) = self.remembered(&key) {
             return Ok(access);
         }
@@ -75,7 +75,7 @@ impl Reviews {
     async fn review(&self, token: &str, path: &str) -> Result<Access, KubeError> {
         let spec = TokenReviewSpec { token: token.to_owned(), ..TokenReviewSpec::default() };
         let review = TokenReview { spec, ..TokenReview::default() };
-        let answer = Api::all(self.link.client()).create(&PostParams::default(), &review).await;
+        let answer = Api::all(self.api.client()).create(&PostParams::default(), &review).await;
         let status = answer.map_err(KubeError::about("TokenReview"))?.status.unwrap_or_default();
         if !status.authenticated.unwrap_or_default() {
             return Ok(Access::Unauthenticated);
@@ -91,7 +91,7 @@ impl Reviews {
             ..SubjectAccessReviewSpec::default()
         };
         let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
-        let answer = Api::all(self.link.client()).create(&PostParams::default(), &review).await;
+        let answer = Api::all(self.api.client()).create(&PostParams::default(), &review).await;
         let answer = answer.map_err(KubeError::about("SubjectAccessReview"))?;
         Ok(if answer.status.is_some_and(|status| status.allowed) {
             Access::Allowed

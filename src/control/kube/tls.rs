@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
 use super::error::KubeError;
-use super::identity::Access;
+use super::identity::ApiCredentials;
 use super::pem::certificates;
 
 /// How often an idle connection is tried. A half-open one, of a load balancer that forgot it, would keep the node from
@@ -35,37 +35,40 @@ pub(super) struct Connection {
 
 /// Where the API server is.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(super) struct Endpoint {
     /// Host and port, as they are connected to.
     pub(super) address: (String, u16),
     /// The beginning of each request's URI.
     pub(super) base: String,
 }
 
-impl Place {
+impl Endpoint {
     /// Reads the server's URL.
-    pub(super) fn parse(access: &Access) -> Result<Self, KubeError> {
+    pub(super) fn parse(credentials: &ApiCredentials) -> Result<Self, KubeError> {
         let wrong = |cause: &str| KubeError::Config {
-            file: access.file.clone(),
-            cause: format!("its server {:?} {cause}", access.server),
+            file: credentials.file.clone(),
+            cause: format!("its server {:?} {cause}", credentials.server),
         };
-        let uri: Uri = access.server.parse().map_err(|_| wrong("is no URL"))?;
+        let uri: Uri = credentials.server.parse().map_err(|_| wrong("is no URL"))?;
         if uri.scheme_str() != Some("https") {
             return Err(wrong("is not https"));
         }
         let host = uri.host().ok_or_else(|| wrong("has no host"))?;
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        let base = access.server.trim_end_matches('/').to_owned();
+        let base = credentials.server.trim_end_matches('/').to_owned();
         Ok(Self { address: (host, uri.port_u16().unwrap_or(443)), base })
     }
 }
 
 /// Connects.
-pub(super) async fn connect(access: &Access, place: &Place) -> Result<Connection, KubeError> {
-    let away = |cause: String| KubeError::Away { server: access.server.clone(), cause };
-    let config = Arc::new(client_config(access)?);
-    let (host, port) = &place.address;
-    let name = access.server_name.clone().unwrap_or_else(|| host.clone());
+pub(super) async fn connect(
+    credentials: &ApiCredentials,
+    endpoint: &Endpoint,
+) -> Result<Connection, KubeError> {
+    let away = |cause: String| KubeError::Away { server: credentials.server.clone(), cause };
+    let config = Arc::new(client_config(credentials)?);
+    let (host, port) = &endpoint.address;
+    let name = credentials.server_name.clone().unwrap_or_else(|| host.clone());
     let name = ServerName::try_from(name).map_err(|error| away(error.to_string()))?;
     let tcp = TcpStream::connect((host.as_str(), *port)).await.map_err(|error| away(error.to_string()))?;
     tcp.set_nodelay(true).map_err(|error| away(error.to_string()))?;
@@ -87,10 +90,10 @@ pub(super) async fn connect(access: &Access, place: &Place) -> Result<Connection
     Ok(Connection { sender, driver })
 }
 
-fn client_config(access: &Access) -> Result<ClientConfig, KubeError> {
-    let wrong = |cause: String| KubeError::Config { file: access.file.clone(), cause };
+fn client_config(credentials: &ApiCredentials) -> Result<ClientConfig, KubeError> {
+    let wrong = |cause: String| KubeError::Config { file: credentials.file.clone(), cause };
     let mut roots = RootCertStore::empty();
-    for certificate in certificates(&access.authority, &access.file)? {
+    for certificate in certificates(&credentials.authority, &credentials.file)? {
         roots.add(certificate).map_err(|error| wrong(format!("its certificate-authority: {error}")))?;
     }
     if roots.is_empty() {
@@ -99,10 +102,10 @@ fn client_config(access: &Access) -> Result<ClientConfig, KubeError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let builder = builder.map_err(|error| wrong(error.to_string()))?.with_root_certificates(roots);
-    let mut config = match &access.client {
+    let mut config = match &credentials.client {
         None => builder.with_no_client_auth(),
         Some((certificate, key)) => {
-            let chain = certificates(certificate, &access.file)?;
+            let chain = certificates(certificate, &credentials.file)?;
             let key = PrivateKeyDer::from_pem_slice(key)
                 .map_err(|_| wrong("its client key is no PEM key".to_owned()))?;
             let config = builder.with_client_auth_cert(chain, key);

@@ -5,22 +5,22 @@
 use tokio::time::Instant;
 use tracing::warn;
 
+use super::drain_protocol::{self, DrainAction};
 use super::error::KubeError;
-use super::handshake::{self, Move};
 use super::node::{NodeView, nodes};
 use super::{Cluster, DrainBy, annotations};
-use crate::control::{ControlError, Drained, Released};
+use crate::control::{ControlError, DrainStatus, UncordonStatus};
 use crate::model::{ConfigName, Target, message};
 
 /// How many drains may end with a schedulable node before the node says so: one is an administrator's hand, and this
 /// many in a row are a controller that does not cordon.
-const MAX_UNHELD: u32 = 3;
+const MAX_DRAIN_RETRIES: u32 = 3;
 
 impl Cluster {
     /// Sees to it that the workload leaves.
-    pub(super) async fn see_off(&mut self, target: &Target) -> Result<Drained, ControlError> {
+    pub(super) async fn drain_node(&mut self, target: &Target) -> Result<DrainStatus, ControlError> {
         if let Some(why) = self.nobody() {
-            return Ok(Drained::Waiting { why });
+            return Ok(DrainStatus::Waiting { why });
         }
         match self.drain_by {
             DrainBy::Agent => Ok(self.evictor.drain().await?),
@@ -29,12 +29,12 @@ impl Cluster {
     }
 
     /// Sees to it that the node takes workload again.
-    pub(super) async fn welcome(&mut self, committed: &Target) -> Result<Released, ControlError> {
-        let Some(node) = self.present() else { return Ok(Released::Yes) };
+    pub(super) async fn uncordon_node(&mut self, committed: &Target) -> Result<UncordonStatus, ControlError> {
+        let Some(node) = self.present() else { return Ok(UncordonStatus::Yes) };
         match self.drain_by {
-            DrainBy::Controller => self.ask_release(&node, &committed.config).await,
+            DrainBy::Controller => self.request_uncordon(&node, &committed.config).await,
             DrainBy::Agent => match self.nobody() {
-                Some(why) => Ok(Released::Waiting { why }),
+                Some(why) => Ok(UncordonStatus::Waiting { why }),
                 None => Ok(self.evictor.release().await?),
             },
         }
@@ -48,32 +48,32 @@ impl Cluster {
         self.present().is_none().then(|| format!("Node {} to be in the cluster", self.node))
     }
 
-    async fn ask_drain(&mut self, config: &ConfigName) -> Result<Drained, ControlError> {
-        let Some(node) = self.present() else { return Ok(Drained::NotAsked) };
-        let request = match handshake::drain(&node.annotations, config) {
-            Move::Ask(request) => request,
-            Move::Answered | Move::NotAsked => {
+    async fn ask_drain(&mut self, config: &ConfigName) -> Result<DrainStatus, ControlError> {
+        let Some(node) = self.present() else { return Ok(DrainStatus::NotAsked) };
+        let request = match drain_protocol::drain(&node.annotations, config) {
+            DrainAction::Ask(request) => request,
+            DrainAction::Answered | DrainAction::NotAsked => {
                 if self.is_cordoned().await? {
-                    self.unheld.forget();
-                    return Ok(Drained::Yes);
+                    self.drain_retries.forget();
+                    return Ok(DrainStatus::Yes);
                 }
-                match self.unheld(config)? {
-                    Some(why) => return Ok(Drained::Waiting { why }),
-                    None => handshake::again(config),
+                match self.drain_retries(config)? {
+                    Some(why) => return Ok(DrainStatus::Waiting { why }),
+                    None => drain_protocol::again(config),
                 }
             }
-            Move::Wait => return Ok(Drained::Waiting { why: answer_to(&node) }),
+            DrainAction::Wait => return Ok(DrainStatus::Waiting { why: answer_to(&node) }),
         };
         let node = self.ask(&node, request).await?;
-        Ok(Drained::Waiting { why: answer_to(&node) })
+        Ok(DrainStatus::Waiting { why: answer_to(&node) })
     }
 
     /// Returns why the next drain is not requested yet; an error once this happened too often.
-    fn unheld(&mut self, config: &ConfigName) -> Result<Option<String>, ControlError> {
+    fn drain_retries(&mut self, config: &ConfigName) -> Result<Option<String>, ControlError> {
         let now = Instant::now();
-        let begun = self.unheld.due.is_none();
-        let due = self.unheld.count(config, now);
-        let drains = self.unheld.drains;
+        let begun = self.drain_retries.due.is_none();
+        let due = self.drain_retries.count(config, now);
+        let drains = self.drain_retries.drains;
         if begun {
             let after = due.duration_since(now).as_secs();
             warn!(
@@ -84,32 +84,38 @@ impl Cluster {
             );
         }
         if due <= now {
-            self.unheld.due = None;
+            self.drain_retries.due = None;
             return Ok(None);
         }
         self.due = Some(due);
-        if drains > MAX_UNHELD {
+        if drains > MAX_DRAIN_RETRIES {
             let (node, config) = (self.node.clone(), config.clone());
             return Err(ControlError::NotCordoned { node, config });
         }
         Ok(Some(format!("Node {} to be cordoned: its drain was answered, but it is schedulable", self.node)))
     }
 
-    async fn ask_release(&mut self, node: &NodeView, config: &ConfigName) -> Result<Released, ControlError> {
-        match handshake::release(&node.annotations, config) {
-            Move::Answered if std::mem::take(&mut self.release_asked) => Ok(Released::Again),
-            Move::Answered | Move::NotAsked => Ok(Released::Yes),
-            Move::Wait => {
-                self.release_asked = true;
-                Ok(Released::Waiting { why: answer_to(node) })
+    async fn request_uncordon(
+        &mut self,
+        node: &NodeView,
+        config: &ConfigName,
+    ) -> Result<UncordonStatus, ControlError> {
+        match drain_protocol::release(&node.annotations, config) {
+            DrainAction::Answered if std::mem::take(&mut self.uncordon_requested) => {
+                Ok(UncordonStatus::Again)
             }
-            Move::Ask(request) => {
+            DrainAction::Answered | DrainAction::NotAsked => Ok(UncordonStatus::Yes),
+            DrainAction::Wait => {
+                self.uncordon_requested = true;
+                Ok(UncordonStatus::Waiting { why: answer_to(node) })
+            }
+            DrainAction::Ask(request) => {
                 if let Some(why) = self.nobody() {
-                    return Ok(Released::Waiting { why });
+                    return Ok(UncordonStatus::Waiting { why });
                 }
                 let node = self.ask(node, request).await?;
-                self.release_asked = true;
-                Ok(Released::Waiting { why: answer_to(&node) })
+                self.uncordon_requested = true;
+                Ok(UncordonStatus::Waiting { why: answer_to(&node) })
             }
         }
     }
@@ -121,7 +127,7 @@ impl Cluster {
 
     /// Looks at the live Node: what the watch shows is its metadata only.
     async fn is_cordoned(&self) -> Result<bool, ControlError> {
-        let node = nodes(self.link.client()).get(&self.node).await;
+        let node = nodes(self.api.client()).get(&self.node).await;
         let node = node.map_err(KubeError::about(&format!("Node {}", self.node)))?;
         Ok(node.spec.unschedulable)
     }

@@ -40,6 +40,6 @@ impl Root {
     }
 
     fn settle(&self, change: &Change<'_>, run: Attempt) -> Result<Done, HostError> {
-        apply_changes(self, std::slice::from_ref(change), run, self.points())
+        apply_changes(self, std::slice::from_ref(change), run, self.fail_points())
     }
 }

@@ -109,7 +109,7 @@ pub(super) fn temporary(name: &str) -> String {
     if name.len() + DRAFT_SUFFIX.len() < 255 {
         format!(".{name}{DRAFT_SUFFIX}")
     } else {
-        format!(".{}{DRAFT_SUFFIX}", crate::model::Sha256::of(name.as_bytes()))
+        format!(".{}{DRAFT_SUFFIX}", crate::model::Sha256::digest(name.as_bytes()))
     }
 }
 

@@ -47,7 +47,7 @@ const RPM_OSTREE: &str = "/usr/share/dbus-1/system-services/org.projectatomic.rp
 
 impl Choice {
     /// Chooses for a host.
-    pub fn of(root: &Root, asked: Asked) -> Result<Self, HostError> {
+    pub fn detect(root: &Root, asked: Asked) -> Result<Self, HostError> {
         let chosen = |kind, because: &str| Ok(Self { kind, because: because.to_owned() });
         match asked {
             Asked::For(kind) => chosen(kind, "set by --os-backend"),

@@ -145,7 +145,7 @@ pub trait OsBackend: fmt::Debug {
     /// Drops the staged deployment; none is no error.
     fn unstage(&self) -> BoxFuture<'_, Result<(), HostError>>;
 
-    /// Makes sure that the reboot will finalise the staged deployment; none is no error.
+    /// Makes sure that the reboot will finalize the staged deployment; none is no error.
     fn ensure_finalizable(&self) -> BoxFuture<'_, Result<(), HostError>>;
 
     /// Gives up the deployment that ran before the booted one; none is no error.

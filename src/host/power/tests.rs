@@ -1,4 +1,4 @@
-//! logind's words against a peer that plays logind; the finalisation against one that plays systemd.
+//! logind's words against a peer that plays logind; the finalization against one that plays systemd.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,7 +7,7 @@ use zbus::zvariant::{OwnedObjectPath, OwnedValue};
 
 use super::RebootKind;
 use super::logind::reboot;
-use crate::host::systemd::{LastProgram, ServiceOutcome};
+use crate::host::systemd::{ServiceOutcome, ShutdownHook};
 use crate::host::{HostError, Systemd};
 use crate::model::{FaultClass, UnitName};
 
@@ -75,14 +75,14 @@ const UNIT: &str = "/org/freedesktop/systemd1/unit/ostree_2dfinalize_2dstaged_2e
 
 /// A unit, and what starting it makes of it.
 #[derive(Clone)]
-struct Finaliser {
+struct Finalizer {
     state: Arc<Mutex<&'static str>>,
     started: &'static str,
     conflicts: &'static str,
 }
 
 #[zbus::interface(name = "org.freedesktop.systemd1.Unit")]
-impl Finaliser {
+impl Finalizer {
     #[zbus(property)]
     fn active_state(&self) -> String {
         (*self.state.lock().unwrap()).to_owned()
@@ -94,7 +94,7 @@ impl Finaliser {
     }
 }
 
-struct Manager(Finaliser);
+struct Manager(Finalizer);
 
 #[zbus::interface(name = "org.freedesktop.systemd1.Manager")]
 impl Manager {
@@ -123,10 +123,10 @@ impl Manager {
     }
 }
 
-/// CRA-007, MCD-212: a reboot is asked for only when the unit that finalises the staged deployment is active and is
+/// CRA-007, MCD-212: a reboot is asked for only when the unit that finalizes the staged deployment is active and is
 /// stopped by the shutdown; one that is not active is started.
 #[tokio::test(flavor = "current_thread")]
-async fn the_finalisation_is_ordered_before_the_shutdown_or_there_is_no_reboot() {
+async fn the_finalization_is_ordered_before_the_shutdown_or_there_is_no_reboot() {
     for (state, started, conflicts, cause) in [
         ("active", "failed", "final.target", None),
         ("inactive", "active", "final.target", None),
@@ -140,7 +140,7 @@ async fn the_finalisation_is_ordered_before_the_shutdown_or_there_is_no_reboot()
             Some("it conflicts neither with shutdown.target nor with final.target"),
         ),
     ] {
-        let unit = Finaliser { state: Arc::new(Mutex::new(state)), started, conflicts };
+        let unit = Finalizer { state: Arc::new(Mutex::new(state)), started, conflicts };
         let (server, bus) = peer("/org/freedesktop/systemd1", Manager(unit.clone())).await;
         server.object_server().at(UNIT, unit).await.unwrap();
         let name = UnitName::new("ostree-finalize-staged.service").unwrap();
@@ -149,7 +149,7 @@ async fn the_finalisation_is_ordered_before_the_shutdown_or_there_is_no_reboot()
             (Err(error @ HostError::NotStopped { .. }), Some(cause)) => {
                 assert!(error.to_string().starts_with("no reboot: ostree-finalize-staged.service would not"));
                 assert!(error.to_string().ends_with(cause), "{error}");
-                assert_eq!((error.class(), error.reason()), (FaultClass::Retry, "FinalisationNotArmed"));
+                assert_eq!((error.class(), error.reason()), (FaultClass::Retry, "FinalizationNotReady"));
             }
             (outcome, cause) => panic!("{state}, {started}: {outcome:?}, not {cause:?}"),
         }
@@ -194,15 +194,15 @@ enum Refused {
     UnitExists(String),
 }
 
-/// OCL-018: the program runs once the finalisation has ended, and the shutdown waits for it. The whole of it:
+/// OCL-018: the program runs once the finalization has ended, and the shutdown waits for it. The whole of it:
 /// `vm-tests/promises/leave_image_mode.py`.
 #[tokio::test(flavor = "current_thread")]
-async fn a_program_of_the_shutdown_runs_after_the_finalisation() {
+async fn a_program_of_the_shutdown_runs_after_the_finalization() {
     let started = Started::default();
     let (_server, bus) = peer("/org/freedesktop/systemd1", started.clone()).await;
     let name = |name: &str| UnitName::new(name).unwrap();
     let command = ["/usr/bin/x".to_owned(), "y".to_owned()];
-    let last = LastProgram {
+    let last = ShutdownHook {
         unit: &name("last.service"),
         description: "last",
         command: &command,

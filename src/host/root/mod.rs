@@ -37,7 +37,7 @@ const RESOLVE_TRIES: u32 = 128;
 pub struct Root {
     base: PathBuf,
     fd: Arc<OwnedFd>,
-    points: FailPoints,
+    fail_points: FailPoints,
     meter: Arc<Meter>,
     entered: ContainerHandles,
 }
@@ -49,14 +49,14 @@ impl Root {
         let fd = rustix::fs::open(path, flags, Mode::empty())
             .map_err(|errno| HostError::io("open the root", path.display().to_string(), errno))?;
         let (base, fd) = (path.to_owned(), Arc::new(fd));
-        let (points, entered) = (FailPoints::off(), ContainerHandles::default());
-        Ok(Self { base, fd, points, meter: Arc::default(), entered })
+        let (fail_points, entered) = (FailPoints::off(), ContainerHandles::default());
+        Ok(Self { base, fd, fail_points, meter: Arc::default(), entered })
     }
 
     /// Has the root's own writes pass fail points, too.
     #[must_use]
-    pub fn with_points(self, points: &FailPoints) -> Self {
-        Self { points: points.named("state-"), ..self }
+    pub fn with_fail_points(self, fail_points: &FailPoints) -> Self {
+        Self { fail_points: fail_points.named("state-"), ..self }
     }
 
     /// Tells the root what is kept open from before it was entered.
@@ -76,8 +76,8 @@ impl Root {
     }
 
     /// Returns the fail points of the root's own writes.
-    pub(crate) fn points(&self) -> &FailPoints {
-        &self.points
+    pub(crate) fn fail_points(&self) -> &FailPoints {
+        &self.fail_points
     }
 
     /// Makes a root of a directory below this one that is open.

@@ -63,12 +63,12 @@ impl Root {
         let trusted = rustix::process::geteuid().as_raw();
         let Some(parent) = self.walk(above, trusted, Missing::Leave, &mut Vec::new())? else { return Ok(()) };
         match open_own_raw(&parent, name) {
-            Ok(fd) => empty(&fd, 0, &self.points).map_err(failed)?,
+            Ok(fd) => empty(&fd, 0, &self.fail_points).map_err(failed)?,
             Err(Errno::NOENT) => return Ok(()),
             Err(errno) => return Err(failed(errno)),
         }
         rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR).map_err(failed)?;
-        self.points.hit("tree-removed");
+        self.fail_points.hit("tree-removed");
         fsync(&parent).map_err(failed)
     }
 
@@ -179,7 +179,7 @@ fn open_own(parent: &Dir, name: &str, path: &str) -> Result<OwnedFd, HostError> 
     })
 }
 
-fn empty(fd: &OwnedFd, depth: u32, points: &FailPoints) -> Result<(), Errno> {
+fn empty(fd: &OwnedFd, depth: u32, fail_points: &FailPoints) -> Result<(), Errno> {
     if depth > MAX_DEPTH {
         return Err(Errno::LOOP);
     }
@@ -193,12 +193,12 @@ fn empty(fd: &OwnedFd, depth: u32, points: &FailPoints) -> Result<(), Errno> {
         let stat = rustix::fs::statat(fd, name, AtFlags::SYMLINK_NOFOLLOW)?;
         if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            empty(&rustix::fs::openat(fd, name, flags, Mode::empty())?, depth + 1, points)?;
+            empty(&rustix::fs::openat(fd, name, flags, Mode::empty())?, depth + 1, fail_points)?;
             rustix::fs::unlinkat(fd, name, AtFlags::REMOVEDIR)?;
         } else {
             rustix::fs::unlinkat(fd, name, AtFlags::empty())?;
         }
-        points.hit("emptied");
+        fail_points.hit("emptied");
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use zbus::zvariant::OwnedObjectPath;
 use super::LINKS_LIMIT;
 use super::bus::Systemd;
 use super::call::{SERVICE_UNIT, UNIT, bus_error, call, property, subscribe, within};
-use super::signals::{Signals, Told};
+use super::signals::{ManagerSignal, Signals};
 use crate::host::redact::redact;
 use crate::host::{HostError, command};
 use crate::model::UnitName;
@@ -47,7 +47,7 @@ impl Systemd {
         let mut lines = Vec::new();
         for (unit, state) in found {
             let last = if self.is_machine() { last_line(&unit).await } else { None };
-            lines.push(told(&unit, &state, last.as_deref()));
+            lines.push(describe(&unit, &state, last.as_deref()));
         }
         lines
     }
@@ -64,7 +64,7 @@ async fn last_line(unit: &str) -> Option<String> {
     Some(command::last_words(&redact(&text))).filter(|line| !line.is_empty())
 }
 
-fn told(unit: &str, state: &str, last: Option<&str>) -> String {
+fn describe(unit: &str, state: &str, last: Option<&str>) -> String {
     match last {
         Some(last) => format!("{unit} is {state}; its last line: {last}"),
         None => format!("{unit} is {state}"),
@@ -97,9 +97,9 @@ async fn comes_up(bus: &Connection, unit: &UnitName, tell: &Tell<'_>) -> Result<
         }
         loop {
             match signals.next().await? {
-                Told::Changed => break,
-                Told::Ended(end) if end.unit == unit.as_str() => break,
-                Told::Ended(_) => {}
+                ManagerSignal::UnitChanged => break,
+                ManagerSignal::JobRemoved(end) if end.unit == unit.as_str() => break,
+                ManagerSignal::JobRemoved(_) => {}
             }
         }
     }
@@ -143,18 +143,18 @@ async fn state(bus: &Connection, path: &OwnedObjectPath) -> Result<Option<String
 
 #[cfg(test)]
 mod tests {
-    use super::told;
+    use super::describe;
 
     /// The unit's own words say more than the state of the unit.
     #[test]
     fn unit_is_named_with_its_last_line() {
         assert_eq!(
-            told("kubelet.service", "failed (exit-code)", None),
+            describe("kubelet.service", "failed (exit-code)", None),
             "kubelet.service is failed (exit-code)"
         );
         let last = Some("failed to load kubelet config file");
         assert_eq!(
-            told("kubelet.service", "failed", last),
+            describe("kubelet.service", "failed", last),
             "kubelet.service is failed; its last line: failed to load kubelet config file"
         );
     }

@@ -20,7 +20,7 @@ const STOP_LIMIT_USEC: u64 = 60_000_000;
 
 /// A program for the shutdown.
 #[derive(Debug)]
-pub struct LastProgram<'a> {
+pub struct ShutdownHook<'a> {
     /// The name of its unit.
     pub unit: &'a UnitName,
     /// What it does, for people.
@@ -37,7 +37,7 @@ pub struct LastProgram<'a> {
 
 impl Systemd {
     /// Has the shutdown run a program. One of this name that is there already stays.
-    pub async fn at_shutdown(&self, program: &LastProgram<'_>) -> Result<ServiceOutcome, HostError> {
+    pub async fn at_shutdown(&self, program: &ShutdownHook<'_>) -> Result<ServiceOutcome, HostError> {
         let Some(bus) = self.connect().await? else { return Ok(ServiceOutcome::NoSystemd) };
         let unit = program.unit;
         let none: Vec<(&str, Vec<(&str, Value<'_>)>)> = Vec::new();
@@ -54,7 +54,7 @@ impl Systemd {
 }
 
 /// A unit that is active without a process. What starts before another is stopped after it.
-fn properties<'a>(program: &LastProgram<'a>) -> Vec<(&'static str, Value<'a>)> {
+fn properties<'a>(program: &ShutdownHook<'a>) -> Vec<(&'static str, Value<'a>)> {
     let path = program.command.first().cloned().unwrap_or_default();
     vec![
         ("Description", Value::from(program.description)),

@@ -9,7 +9,7 @@ use zbus::Connection;
 use zbus::zvariant::{OwnedObjectPath, Type};
 
 use super::call::{SERVICE_UNIT, UNIT, bus_error, call, property, refusal, subscribe, unit_path, within};
-use super::signals::{Ended, Signals, Told};
+use super::signals::{JobResult, ManagerSignal, Signals};
 use super::{CA_TRUST_LIMIT, JOB_LIMIT, RELOAD_LIMIT, SETTLING};
 use crate::host::root::Root;
 use crate::host::{HostError, command};
@@ -57,7 +57,7 @@ pub(in crate::host) async fn system(root: &Root) -> Result<Connection, HostError
 
 impl Systemd {
     /// Finds out whether systemd runs for the root: only for the machine's own, and only when it booted the machine.
-    pub fn of(root: &Root) -> Result<Self, HostError> {
+    pub fn detect(root: &Root) -> Result<Self, HostError> {
         let runs = root.is_machine() && root.exists("/run/systemd/system")?;
         Ok(Self { way: if runs { Way::Machine(root.clone()) } else { Way::None } })
     }
@@ -167,7 +167,7 @@ pub(super) async fn run_job<B>(
     bus: &Connection,
     method: &'static str,
     arguments: &B,
-) -> Result<Ended, HostError>
+) -> Result<JobResult, HostError>
 where
     B: serde::Serialize + Type,
 {
@@ -214,12 +214,12 @@ async fn failed_at_once(bus: &Connection, unit: &UnitName) -> Result<Option<Stri
     let fails = async {
         loop {
             match signals.next().await? {
-                Told::Changed => {
+                ManagerSignal::UnitChanged => {
                     if let Some(result) = failed(bus, &path).await? {
                         return Ok(Some(result));
                     }
                 }
-                Told::Ended(_) => {}
+                ManagerSignal::JobRemoved(_) => {}
             }
         }
     };

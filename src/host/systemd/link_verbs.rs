@@ -21,7 +21,7 @@ pub enum LinkVerb {
 
 impl LinkVerb {
     /// Returns the verb as `systemctl` has it.
-    pub(super) fn word(self) -> &'static str {
+    pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Unmask => "unmask",
             Self::Preset => "preset",

@@ -107,7 +107,7 @@ impl<'a> UnitLinks<'a> {
     /// (MCD-150).
     pub(super) fn preset(&mut self, unit: &UnitName) -> Result<bool, HostError> {
         let found = self.find(unit.as_str())?;
-        match (self.presets.of(unit.as_str()), found) {
+        match (self.presets.lookup(unit.as_str()), found) {
             (_, Found::Masked) | (Preset::Ignore, _) => Ok(false),
             (_, Found::Nothing) => self.disable(unit).map(|()| true),
             (Preset::Disable, Found::At { .. }) => {
@@ -175,7 +175,7 @@ impl<'a> UnitLinks<'a> {
             Found::Nothing => UnitFileState::NotFound,
             Found::At { name, path } => self.enabled(&name, &path)?,
         };
-        let preset = match (self.presets.of(unit.as_str()), enabled) {
+        let preset = match (self.presets.lookup(unit.as_str()), enabled) {
             (Preset::Enable, _) | (Preset::Ignore, UnitFileState::Enabled) => UnitFilePreset::Enable,
             (Preset::Disable | Preset::Ignore, _) => UnitFilePreset::Disable,
         };
@@ -235,7 +235,7 @@ impl<'a> UnitLinks<'a> {
 
     /// Returns true if the presets enable a unit: systemd makes those links after it has taken others away.
     pub(crate) fn is_preset(&self, unit: &UnitName) -> bool {
-        self.presets.of(unit.as_str()) == Preset::Enable
+        self.presets.lookup(unit.as_str()) == Preset::Enable
     }
 
     fn enabled(&self, name: &str, path: &str) -> Result<UnitFileState, HostError> {

@@ -20,7 +20,7 @@ use std::time::Duration;
 use super::HostError;
 use crate::model::UnitName;
 
-pub use at_shutdown::LastProgram;
+pub use at_shutdown::ShutdownHook;
 pub use bus::{ServiceOutcome, Systemd};
 pub use link_verbs::{Calls, LinkVerb};
 pub use links::UnitLinks;

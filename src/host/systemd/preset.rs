@@ -61,7 +61,7 @@ impl Presets {
     }
 
     /// Returns what the first rule that matches says.
-    pub(super) fn of(&self, unit: &str) -> Preset {
+    pub(super) fn lookup(&self, unit: &str) -> Preset {
         let matching = self.0.iter().find(|rule| rule.is_for(unit));
         matching.map_or(Preset::Enable, |rule| rule.verdict)
     }
@@ -212,8 +212,8 @@ mod tests {
             ("getty@tty3.service", Preset::Disable),
             ("other.service", Preset::Disable),
         ] {
-            assert_eq!(presets.of(unit), expected, "{unit}");
+            assert_eq!(presets.lookup(unit), expected, "{unit}");
         }
-        assert_eq!(Presets::default().of("other.service"), Preset::Enable);
+        assert_eq!(Presets::default().lookup("other.service"), Preset::Enable);
     }
 }

@@ -22,16 +22,16 @@ const PROPERTIES: &str = "org.freedesktop.DBus.Properties";
 
 /// One thing that was told.
 #[derive(Debug)]
-pub(super) enum Told {
+pub(super) enum ManagerSignal {
     /// A job ended.
-    Ended(Ended),
+    JobRemoved(JobResult),
     /// The unit that was listened to has changed.
-    Changed,
+    UnitChanged,
 }
 
 /// A job that ended.
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(super) struct JobResult {
     /// The job.
     pub(super) job: OwnedObjectPath,
     /// Its unit.
@@ -81,7 +81,7 @@ impl Signals {
     }
 
     /// Returns what is told next. Cancel-safe: a message is taken from its queue only when it is returned.
-    pub(super) async fn next(&mut self) -> Result<Told, HostError> {
+    pub(super) async fn next(&mut self) -> Result<ManagerSignal, HostError> {
         let method = self.method;
         let failed = |source: zbus::Error| bus_error(method, source);
         poll_fn(|context| self.poll(context)).await.map_err(failed)
@@ -91,8 +91,8 @@ impl Signals {
     pub(super) async fn end_of(
         &mut self,
         job: &OwnedObjectPath,
-        early: Vec<Told>,
-    ) -> Result<Ended, HostError> {
+        early: Vec<ManagerSignal>,
+    ) -> Result<JobResult, HostError> {
         let mut early = early.into_iter();
         loop {
             let told = match early.next() {
@@ -100,20 +100,20 @@ impl Signals {
                 None => self.next().await?,
             };
             match told {
-                Told::Ended(end) if end.job == *job => return Ok(end),
-                Told::Ended(_) | Told::Changed => {}
+                ManagerSignal::JobRemoved(end) if end.job == *job => return Ok(end),
+                ManagerSignal::JobRemoved(_) | ManagerSignal::UnitChanged => {}
             }
         }
     }
 
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<zbus::Result<Told>> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<zbus::Result<ManagerSignal>> {
         if let Poll::Ready(message) = Pin::new(&mut self.jobs).poll_next(context) {
             return Poll::Ready(present(message).and_then(|message| ended(&message)));
         }
         if let Some(changes) = &mut self.changes
             && let Poll::Ready(message) = Pin::new(changes).poll_next(context)
         {
-            return Poll::Ready(present(message).map(|_| Told::Changed));
+            return Poll::Ready(present(message).map(|_| ManagerSignal::UnitChanged));
         }
         while let Poll::Ready(message) = Pin::new(&mut self.owner).poll_next(context) {
             match present(message).and_then(|message| left(&message)) {
@@ -131,9 +131,9 @@ fn present(message: Option<zbus::Result<Message>>) -> zbus::Result<Message> {
     message.ok_or_else(closed).and_then(|message| message)
 }
 
-fn ended(message: &Message) -> zbus::Result<Told> {
+fn ended(message: &Message) -> zbus::Result<ManagerSignal> {
     let (_, job, unit, result): (u32, OwnedObjectPath, String, String) = message.body().deserialize()?;
-    Ok(Told::Ended(Ended { job, unit, result }))
+    Ok(ManagerSignal::JobRemoved(JobResult { job, unit, result }))
 }
 
 /// Says whether systemd has left; what had never an owner, or gets a new one, is another matter.

@@ -429,7 +429,7 @@ impl Drop for Bus {
 #[tokio::test(flavor = "current_thread")]
 async fn without_systemd_nothing_is_asked() {
     let (_dir, root) = host();
-    let systemd = Systemd::of(&root).unwrap();
+    let systemd = Systemd::detect(&root).unwrap();
     assert_eq!(systemd.restart(&unit("crio.service")).await.unwrap(), ServiceOutcome::NoSystemd);
     assert_eq!(systemd.daemon_reload().await.unwrap(), ServiceOutcome::NoSystemd);
 }

@@ -15,7 +15,7 @@ use super::call::{
     MANAGER, OBJECT, SERVICE_UNIT, UNIT, bus_error, call, error_name, property, refusal, subscribe,
     unit_path, within,
 };
-use super::signals::{Signals, Told};
+use super::signals::{ManagerSignal, Signals};
 use super::{JOB_LIMIT, LINKS_LIMIT};
 use crate::host::HostError;
 use crate::model::UnitName;
@@ -54,21 +54,21 @@ pub(in crate::host) struct Program<'a> {
 
 /// How a program ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::host) struct Ended {
+pub(in crate::host) struct ProgramResult {
     /// systemd's word: `success`, `exit-code`, `signal`, `timeout`, `oom-kill`.
     pub(in crate::host) result: String,
     /// The exit code, or the number of the signal.
     pub(in crate::host) status: i32,
 }
 
-impl Ended {
+impl ProgramResult {
     /// Says whether it did what it was to do.
     pub(in crate::host) fn is_success(&self) -> bool {
         self.result == "success"
     }
 }
 
-impl std::fmt::Display for Ended {
+impl std::fmt::Display for ProgramResult {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.result.as_str() {
             "exit-code" => write!(f, "exit code {}", self.status),
@@ -114,14 +114,14 @@ impl Transients {
 
     /// Runs a program to its end. It goes on when the future is dropped. A unit of this name that is there already is an
     /// error of systemd (`UnitExists`), and nothing is started.
-    pub(in crate::host) async fn run(&self, program: Program<'_>) -> Result<Ended, HostError> {
+    pub(in crate::host) async fn run(&self, program: Program<'_>) -> Result<ProgramResult, HostError> {
         let properties = properties(&program);
         let none: Vec<(&str, Vec<Property<'_>>)> = Vec::new();
         let arguments = (program.unit.as_str(), "fail", properties, none);
         let end = run_job(&self.bus, "StartTransientUnit", &arguments).await?;
         match end.result.as_str() {
             "done" | "failed" => self.wait(program.unit).await,
-            result => Ok(Ended { result: result.to_owned(), status: 0 }),
+            result => Ok(ProgramResult { result: result.to_owned(), status: 0 }),
         }
     }
 
@@ -134,7 +134,7 @@ impl Transients {
     }
 
     /// Waits for the end of a unit, which may be of an earlier start.
-    pub(in crate::host) async fn wait(&self, unit: &UnitName) -> Result<Ended, HostError> {
+    pub(in crate::host) async fn wait(&self, unit: &UnitName) -> Result<ProgramResult, HostError> {
         let Some(path) = self.path(unit).await? else { return Ok(unloaded()) };
         let mut signals = Signals::listen(&self.bus, "GetUnit", Some(&path)).await?;
         subscribe(&self.bus).await?;
@@ -146,9 +146,9 @@ impl Transients {
             }
             loop {
                 match signals.next().await? {
-                    Told::Changed => break,
-                    Told::Ended(end) if end.unit == unit.as_str() => break,
-                    Told::Ended(_) => {}
+                    ManagerSignal::UnitChanged => break,
+                    ManagerSignal::JobRemoved(end) if end.unit == unit.as_str() => break,
+                    ManagerSignal::JobRemoved(_) => {}
                 }
             }
         }
@@ -180,7 +180,7 @@ impl Transients {
         }
     }
 
-    async fn ended(&self, path: &OwnedObjectPath) -> Result<Ended, HostError> {
+    async fn ended(&self, path: &OwnedObjectPath) -> Result<ProgramResult, HostError> {
         let mut result = property::<String>(&self.bus, path, SERVICE_UNIT, "Result").await?;
         let status = property(&self.bus, path, SERVICE_UNIT, "ExecMainStatus").await?;
         // A daemon that SIGTERM ends did well, for systemd; a program that was to do something did not do it.
@@ -189,7 +189,7 @@ impl Transients {
         {
             "signal".clone_into(&mut result);
         }
-        Ok(Ended { result, status })
+        Ok(ProgramResult { result, status })
     }
 }
 
@@ -204,8 +204,8 @@ pub(in crate::host) fn refused(error: HostError) -> Result<String, HostError> {
 }
 
 /// What has no unit any more was ended and forgotten by somebody else.
-fn unloaded() -> Ended {
-    Ended { result: "the unit is gone".to_owned(), status: 0 }
+fn unloaded() -> ProgramResult {
+    ProgramResult { result: "the unit is gone".to_owned(), status: 0 }
 }
 
 fn is_unknown(error: &HostError) -> bool {

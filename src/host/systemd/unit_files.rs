@@ -41,7 +41,7 @@ impl Systemd {
                     LinkVerb::Mask => call(&bus, "MaskUnitFiles", &(units, runtime, force)).await,
                 }
             };
-            let done = within(format!("{} of units", verb.word()), LINKS_LIMIT, asked).await;
+            let done = within(format!("{} of units", verb.as_str()), LINKS_LIMIT, asked).await;
             if let Err(error) = done {
                 let cause = refusal(error)?;
                 let unit = units.join(" ");
@@ -51,7 +51,7 @@ impl Systemd {
                 } else if *verb == LinkVerb::Enable {
                     return Err(HostError::Unit { unit, cause });
                 } else {
-                    return Err(HostError::Job { action: verb.word(), unit, result: cause });
+                    return Err(HostError::Job { action: verb.as_str(), unit, result: cause });
                 }
             }
         }

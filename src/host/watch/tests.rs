@@ -132,8 +132,8 @@ async fn links_in_a_tree_are_told_and_so_are_its_new_directories() {
     let at = |path: &str| dir.path().join(path);
     fs::create_dir_all(at("units")).unwrap();
     let root = Root::open(dir.path()).unwrap();
-    let wanted = WatchSet { trees: BTreeSet::from(["/units".to_owned()]), ..WatchSet::default() };
-    let mut watch = Watch::of(&root, wanted).unwrap();
+    let watched = WatchSet { trees: BTreeSet::from(["/units".to_owned()]), ..WatchSet::default() };
+    let mut watch = Watch::from_set(&root, watched).unwrap();
     assert_eq!(told(&mut watch, || fs::create_dir(at("units/x.wants")).unwrap()).await, ["/units/x.wants"]);
     let linked = told(&mut watch, || std::os::unix::fs::symlink("/a", at("units/x.wants/a")).unwrap()).await;
     assert_eq!(linked, ["/units/x.wants/a"]);

@@ -73,7 +73,7 @@ pub(crate) async fn check(client: &Client, calls: &[(Call, Answer)]) {
             Answer::Forbidden(words) => code == 403 && message.contains(words),
         };
         if !right {
-            wrong.push(format!("{} ({}): {code} {message}, wanted {answer:?}", call.what, call.path));
+            wrong.push(format!("{} ({}): {code} {message}, desired {answer:?}", call.what, call.path));
         }
     }
     assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));

@@ -115,7 +115,7 @@ impl Registry {
             .collect();
         let index = "application/vnd.oci.image.index.v1+json";
         let list = json!({"schemaVersion": 2, "mediaType": index, "manifests": entries}).to_string();
-        let digest = Sha256::of(list.as_bytes());
+        let digest = Sha256::digest(list.as_bytes());
         let headers = format!("Content-Type: {index}\r\nContent-Length: {}\r\n\r\n{list}", list.len());
         self.ask("PUT", &format!("manifests/sha256:{digest}"), &headers);
         ImageRef::parse(&format!("{}/os/sandbox@sha256:{digest}", self.address)).unwrap()

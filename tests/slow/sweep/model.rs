@@ -224,8 +224,8 @@ pub fn looks(installed: &Tree, wish: &Wish) -> Tree {
 
 /// Makes the links that a unit's `[Install]` asks for.
 fn link(tree: &mut Tree, name: &str) {
-    let wanted = installs(tree, name, "WantedBy").into_iter().map(|target| format!("{target}.wants/{name}"));
-    for link in wanted.chain(installs(tree, name, "Alias")) {
+    let desired = installs(tree, name, "WantedBy").into_iter().map(|target| format!("{target}.wants/{name}"));
+    for link in desired.chain(installs(tree, name, "Alias")) {
         tree.insert(format!("{UNITS}/{link}"), Entry::Link(name.to_owned()));
     }
 }

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use machine_config_agent::sandbox::{AGENT as INSIDE, Booted, CONTROL, World};
+use machine_config_agent::sandbox::{AGENT as INSIDE, Booted, CONTROL, SandboxHost};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::tree::{Tree, boot, changed, read};
@@ -34,7 +34,7 @@ pub enum Kind {
 /// How a boot ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Down {
-    /// As systemd does it: what is staged is finalised.
+    /// As systemd does it: what is staged is finalized.
     Orderly,
     /// At once.
     PowerCut,
@@ -67,7 +67,7 @@ impl Place {
     fn up(&mut self) -> Result<(), String> {
         self.boots += 1;
         if self.kind == Kind::Machine {
-            let world = World::open(&self.dir, Path::new(AGENT)).map_err(|error| error.to_string())?;
+            let world = SandboxHost::open(&self.dir, Path::new(AGENT)).map_err(|error| error.to_string())?;
             self.booted = Some(world.boot().map_err(|error| error.to_string())?);
         } else {
             let id = format!("00000000-0000-4000-8000-{:012}\n", self.boots + 100 * std::process::id());

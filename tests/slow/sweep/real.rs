@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use machine_config_agent::model::ImageRef;
-use machine_config_agent::sandbox::{LayerFile, World};
+use machine_config_agent::sandbox::{LayerFile, SandboxHost};
 
 use super::config::{Config, policy};
 use super::place::{AGENT, Down, Kind, Place};
@@ -38,8 +38,8 @@ struct Made {
 impl Made {
     fn new(home: &Path) -> Result<Self, String> {
         let dir = home.join("world");
-        let world =
-            World::create(&dir, Path::new(AGENT), &BTreeMap::new(), &|_| {}).map_err(|e| e.to_string())?;
+        let world = SandboxHost::create(&dir, Path::new(AGENT), &BTreeMap::new(), &|_| {})
+            .map_err(|e| e.to_string())?;
         let first = world.image("v1").unwrap();
         let layer =
             |path: &str, text: &str| LayerFile { path: path.to_owned(), mode: 0o644, contents: text.into() };

@@ -89,20 +89,20 @@ pub fn read(at: &Path, prefix: &str, skip: &dyn Fn(&str) -> bool, tree: &mut Tre
 }
 
 /// Every path is exactly as in the tree.
-pub fn exactly(found: &Tree, wanted: &Tree) -> Result<(), String> {
-    one_of(found, &[wanted])
+pub fn exactly(found: &Tree, desired: &Tree) -> Result<(), String> {
+    one_of(found, &[desired])
 }
 
 /// Every path is exactly as in one of the trees. New versions that wait beside their place are not looked at, unless
-/// one tree is wanted.
+/// one tree is desired.
 pub fn one_of(found: &Tree, allowed: &[&Tree]) -> Result<(), String> {
     let mut wrong = Vec::new();
     let paths = found.keys().chain(allowed.iter().flat_map(|tree| tree.keys()));
     for path in paths.collect::<std::collections::BTreeSet<_>>() {
         let waiting = allowed.len() > 1 && path.ends_with(".mca-new");
         if !waiting && allowed.iter().all(|tree| tree.get(path) != found.get(path)) {
-            let wanted: Vec<_> = allowed.iter().map(|tree| tree.get(path)).collect();
-            wrong.push(format!("{path}: {:?}, not one of {wanted:?}", found.get(path)));
+            let desired: Vec<_> = allowed.iter().map(|tree| tree.get(path)).collect();
+            wrong.push(format!("{path}: {:?}, not one of {desired:?}", found.get(path)));
         }
     }
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n  ")) }

@@ -82,10 +82,10 @@ impl Agent {
     }
 
     /// Waits for a line of its standard error.
-    pub async fn line(&mut self, what: &str, mut wanted: impl FnMut(&str) -> bool) -> String {
+    pub async fn line(&mut self, what: &str, mut desired: impl FnMut(&str) -> bool) -> String {
         let mut found = None;
         let seen = self.lines.wait_for(|all| {
-            found = all.iter().find(|line| wanted(line)).cloned();
+            found = all.iter().find(|line| desired(line)).cloned();
             found.is_some()
         });
         // The sender goes with the process.

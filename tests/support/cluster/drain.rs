@@ -106,48 +106,48 @@ impl Controller {
     }
 
     async fn look(&mut self, node: &Node) {
-        let Some(wanted) = annotation(node, "desiredDrain") else { return };
+        let Some(desired) = annotation(node, "desiredDrain") else { return };
         // A watch tells also of the controller's own writes, and of states between them.
-        let answered = annotation(node, "lastAppliedDrain") == Some(wanted);
-        let known = self.tell.borrow().last().is_some_and(|last| last == wanted);
+        let answered = annotation(node, "lastAppliedDrain") == Some(desired);
+        let known = self.tell.borrow().last().is_some_and(|last| last == desired);
         if answered || known {
             return;
         }
-        let wanted = wanted.to_owned();
-        if wanted.starts_with("drain-") {
+        let desired = desired.to_owned();
+        if desired.starts_with("drain-") {
             self.patch(json!({ "spec": { "unschedulable": true } })).await;
-            self.tell.send_modify(|all| all.push(wanted.clone()));
-            self.drain(wanted).await;
+            self.tell.send_modify(|all| all.push(desired.clone()));
+            self.drain(desired).await;
         } else {
-            self.tell.send_modify(|all| all.push(wanted.clone()));
-            let answer = json!({ "spec": { "unschedulable": null }, "metadata": answer(&wanted) });
+            self.tell.send_modify(|all| all.push(desired.clone()));
+            let answer = json!({ "spec": { "unschedulable": null }, "metadata": answer(&desired) });
             self.patch(answer).await;
         }
     }
 
-    async fn drain(&mut self, wanted: String) {
+    async fn drain(&mut self, desired: String) {
         match self.behaviour {
-            Behaviour::Echo => self.answer(&wanted).await,
+            Behaviour::Echo => self.answer(&desired).await,
             Behaviour::Delay => {
                 self.let_go().await;
-                self.answer(&wanted).await;
+                self.answer(&desired).await;
             }
             Behaviour::Refuse => {}
             Behaviour::Stale => {
                 self.answer("drain-rendered-of-another-time").await;
                 self.let_go().await;
-                self.answer(&wanted).await;
+                self.answer(&desired).await;
             }
             Behaviour::Late => match self.held.take() {
-                None => self.held = Some(wanted),
+                None => self.held = Some(desired),
                 Some(old) => {
                     self.answer(&old).await;
-                    self.answer(&wanted).await;
+                    self.answer(&desired).await;
                 }
             },
             Behaviour::AdminUncordons => {
                 // One patch, so that there is no moment at which the agent sees one without the other.
-                self.patch(json!({ "spec": { "unschedulable": null }, "metadata": answer(&wanted) })).await;
+                self.patch(json!({ "spec": { "unschedulable": null }, "metadata": answer(&desired) })).await;
             }
         }
     }

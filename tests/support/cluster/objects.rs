@@ -49,7 +49,7 @@ pub async fn create_node(client: &Client, name: &str, annotations: &[(&str, &str
     node_api(client).create(&PostParams::default(), &node).await.unwrap()
 }
 
-/// What the node controller does: the wanted config and image of a node in one patch.
+/// What the node controller does: the desired config and image of a node in one patch.
 pub async fn retarget(client: &Client, node: &str, config: &str, image: Option<&str>) -> Node {
     let patch = json!({ "metadata": { "annotations": { key("desiredConfig"): config, key("desiredImage"): image } } });
     node_api(client).patch(node, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap()
@@ -120,13 +120,13 @@ where
     Ok(stream::iter(listed.items.into_iter().map(|object| (object, Presence::There))).chain(later))
 }
 
-/// Waits until a node is as wanted.
-pub async fn node_until(client: &Client, name: &str, what: &str, wanted: impl FnMut(&Node) -> bool) -> Node {
-    object_until(&node_api(client), name, what, wanted).await
+/// Waits until a node is as desired.
+pub async fn node_until(client: &Client, name: &str, what: &str, desired: impl FnMut(&Node) -> bool) -> Node {
+    object_until(&node_api(client), name, what, desired).await
 }
 
-/// Waits until an object is as wanted, by a watch.
-pub async fn object_until<K>(api: &Api<K>, name: &str, what: &str, mut wanted: impl FnMut(&K) -> bool) -> K
+/// Waits until an object is as desired, by a watch.
+pub async fn object_until<K>(api: &Api<K>, name: &str, what: &str, mut desired: impl FnMut(&K) -> bool) -> K
 where
     K: Clone + Debug + DeserializeOwned + Send + 'static,
 {
@@ -137,7 +137,7 @@ where
             let mut changes = pin!(changes(api, &which).await.unwrap());
             // A watch that ends is begun again: a test may cut connections.
             while let Some((object, presence)) = changes.next().await {
-                if presence == Presence::There && wanted(&object) {
+                if presence == Presence::There && desired(&object) {
                     return object;
                 }
                 last = Some((object, presence));

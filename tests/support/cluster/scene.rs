@@ -22,7 +22,7 @@ pub const QUIET: &str = "/etc/mca-quiet";
 pub const DRAINED: &str = "/etc/mca-drained";
 pub const REBOOTED: &str = "/etc/mca-rebooted";
 
-/// A node. Its configs are named `rendered-NODE-LETTER`; `a` is wanted at first, and the host is as it says.
+/// A node. Its configs are named `rendered-NODE-LETTER`; `a` is desired at first, and the host is as it says.
 pub struct Scene<'b> {
     pub bench: &'b Bench,
     pub client: Client,
@@ -94,8 +94,8 @@ impl<'b> Scene<'b> {
         Agent::start(&more.iter().fold(options, |options, word| options.arg(word)))
     }
 
-    /// Waits until `status` is as wanted; returns its text.
-    pub async fn status(&self, wanted: impl Fn(&str) -> bool) -> String {
+    /// Waits until `status` is as desired; returns its text.
+    pub async fn status(&self, desired: impl Fn(&str) -> bool) -> String {
         let command = |more: &[&str]| {
             let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_machine-config-agent"));
             command.args(["status", "--os-backend", "none", "--root"]).arg(self.host.path()).args(more);
@@ -111,7 +111,7 @@ impl<'b> Scene<'b> {
                 if line.starts_with("Node ") {
                     let output = command(&[]).output().await.unwrap();
                     text = String::from_utf8(output.stdout).unwrap();
-                    if wanted(&text) {
+                    if desired(&text) {
                         return text;
                     }
                 }
@@ -130,8 +130,8 @@ impl<'b> Scene<'b> {
         node_api(&self.client).patch(&self.name, &params, &Patch::Merge(patch)).await.unwrap();
     }
 
-    pub async fn until(&self, what: &str, wanted: impl FnMut(&Node) -> bool) -> Node {
-        node_until(&self.client, &self.name, what, wanted).await
+    pub async fn until(&self, what: &str, desired: impl FnMut(&Node) -> bool) -> Node {
+        node_until(&self.client, &self.name, what, desired).await
     }
 
     pub async fn done(&self, letter: &str) -> Node {
@@ -154,10 +154,10 @@ impl<'b> Scene<'b> {
         object_api(&self.client, "machineconfignodes")
     }
 
-    /// Waits until the MachineConfigNode is as wanted.
-    pub async fn mcn(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    /// Waits until the MachineConfigNode is as desired.
+    pub async fn mcn(&self, what: &str, desired: impl Fn(&Value) -> bool) -> Value {
         let read = |object: &DynamicObject| serde_json::to_value(object).unwrap();
-        read(&object_until(&self.mcns(), &self.name, what, |object| wanted(&read(object))).await)
+        read(&object_until(&self.mcns(), &self.name, what, |object| desired(&read(object))).await)
     }
 
     /// Waits until the MachineConfigNode says that the node is updated to a config.

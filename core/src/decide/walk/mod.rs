@@ -11,8 +11,8 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::action::{Action, Question};
-use super::answer::Drained;
-use super::mode::{Reboots, Until};
+use super::answer::DrainStatus;
+use super::mode::{Reboots, RunMode};
 use crate::model::NodeSettings;
 use crate::model::policy::DisruptionPolicy;
 use crate::plan::PostActions;
@@ -34,14 +34,14 @@ const MAX_REBOOTS: u32 = 12;
 
 fn holds(world: &World, action: &Action) {
     let Some(record) = &world.record else { return };
-    let is_wanted = record.to == spec(world.wanted).target();
+    let is_desired = record.to == spec(world.desired).target();
     if let Action::CarryOut = action {
         let is_undo = matches!(record.phase, Phase::RollingBack { .. });
         assert!(is_undo || matches!(record.phase, Phase::Applying { .. }), "no effect without a record");
-        assert!(is_undo || is_wanted, "a superseded target wins");
+        assert!(is_undo || is_desired, "a superseded target wins");
     }
     if let Action::Ask(Question::Staged) = action {
-        assert!(is_wanted, "a superseded target wins");
+        assert!(is_desired, "a superseded target wins");
     }
     if let Action::Commit = action {
         assert!(world.is_content(), "no Done without content: {record:#?}");
@@ -52,11 +52,11 @@ fn holds(world: &World, action: &Action) {
         let planned = matches!(record.plan.after(), PostActions::Reboot { .. });
         let is_back = matches!(record.phase, Phase::FallingBack { .. });
         assert!(planned || is_back, "no reboot without a reason");
-        assert!(is_wanted || !matches!(record.phase, Phase::Applying { .. }), "a superseded target wins");
+        assert!(is_desired || !matches!(record.phase, Phase::Applying { .. }), "a superseded target wins");
         assert!(world.reboots < MAX_REBOOTS, "bounded reboots: {:?} {}", record.fault, world.key());
-        let has_left = world.answers.drained == Some(Drained::Yes);
+        let has_left = world.answers.drained == Some(DrainStatus::Yes);
         assert!(has_left || !record.drained, "no reboot under a workload that came back");
-        assert!(world.answers.is_armed, "no reboot without finalisation");
+        assert!(world.answers.is_armed, "no reboot without finalization");
         let leads_on = record.staged_os() == StagedOs::None || world.staged.is_some();
         assert!(leads_on || is_back || world.is_image(), "no reboot into the old deployment");
     }
@@ -101,20 +101,20 @@ fn comes_to_rest(world: &World, rules: &Rules, known: &mut HashSet<String>) {
 /// Done, or held with a fault that says what ends it.
 fn is_rest(world: &World, rules: &Rules, actions: &[String]) {
     let Some(record) = &world.record else {
-        assert_eq!(world.committed, world.wanted, "{actions:#?}");
+        assert_eq!(world.current, world.desired, "{actions:#?}");
         // What differs from what is committed is drift, which is told.
-        let is_left = world.left.is_some_and(|left| left != world.committed);
+        let is_left = world.left.is_some_and(|left| left != world.current);
         assert!(!is_left, "the effects of an update that ended wrong stay: {actions:#?}");
         return;
     };
     let fault = record.fault.as_ref().unwrap_or_else(|| panic!("no fault: {record:#?} {actions:#?}"));
     assert!(held(record) || record.is_undone(), "{record:#?}");
-    assert_eq!(record.to, spec(world.wanted).target(), "held for a target that nobody wants: {actions:#?}");
-    let ending = Ending::of(fault);
+    assert_eq!(record.to, spec(world.desired).target(), "held for a target that nobody wants: {actions:#?}");
+    let ending = Ending::from_fault(fault);
     assert!(ending != Ending::Start, "{fault}");
     assert!(ending.longest().is_none() || has_rebooted(record), "nothing tries {fault} again: {actions:#?}");
     let is_mended = held(record) && !is_unproven(record) && world.is_content() && rules.curse.is_none();
-    assert!(!is_mended, "held although it is as wanted: {actions:#?}");
+    assert!(!is_mended, "held although it is as desired: {actions:#?}");
 }
 
 /// What a walk has come by.
@@ -134,7 +134,7 @@ impl Walk {
 
 fn walk(rules: &Rules, unlucky: u32, changes: u32) -> Walk {
     let (mut seen, mut known, mut edges) = (HashSet::new(), HashSet::new(), BTreeSet::new());
-    let mut open = vec![World::new(rules.until, unlucky, changes)];
+    let mut open = vec![World::new(rules.mode, unlucky, changes)];
     while let Some(mut world) = open.pop() {
         if !seen.insert(world.key()) {
             continue;
@@ -143,7 +143,7 @@ fn walk(rules: &Rules, unlucky: u32, changes: u32) -> Walk {
         open.extend(misfortunes(&world));
         let action = world.decide(rules);
         holds(&world, &action);
-        let (from, by) = (picture::state(&world), picture::word(&action));
+        let (from, by) = (picture::state(&world), picture::name(&action));
         let next = follow(&world, &action, rules);
         edges.extend(next.iter().map(|next| (from, picture::state(next), by)));
         open.extend(next);
@@ -157,15 +157,18 @@ const NO_REBOOT: &str = r#"{"apiVersion":"operator.openshift.io/v1","kind":"Mach
 /// All ways to run the agent, with so many misfortunes and changes of the target; says how many states there are.
 #[expect(clippy::print_stdout, reason = "the number of states is for who runs the test")]
 fn walk_all(curse: Option<Curse>, misfortunes: u32, changes: u32) -> Walk {
-    let modes =
-        [(Until::Stopped, Reboots::Asked), (Until::Settled, Reboots::Asked), (Until::Settled, Reboots::Left)];
+    let modes = [
+        (RunMode::Daemon, Reboots::Asked),
+        (RunMode::OneShot, Reboots::Asked),
+        (RunMode::OneShot, Reboots::Left),
+    ];
     let runs = modes.iter().flat_map(|mode| ["", NO_REBOOT].map(|policy| (*mode, policy)));
-    let walks = runs.map(|((until, reboots), text)| {
+    let walks = runs.map(|((mode, reboots), text)| {
         let policy = match text {
             "" => DisruptionPolicy::defaults(),
             text => DisruptionPolicy::parse(text.as_bytes(), "the policy").unwrap(),
         };
-        let rules = Rules { until, reboots, policy, node_settings: NodeSettings::default(), curse };
+        let rules = Rules { mode, reboots, policy, node_settings: NodeSettings::default(), curse };
         walk(&rules, misfortunes, changes)
     });
     let all = walks.fold(Walk::default(), Walk::and);
@@ -182,7 +185,7 @@ const CURSES: [Curse; 9] = [
     Curse::Undo,
     Curse::TakenBack,
     Curse::CutShort,
-    Curse::NotFinalised,
+    Curse::NotFinalized,
     Curse::Otherwise,
     Curse::Ill,
     Curse::NoWayBack,

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use super::world::{Content, Curse, NODE, Rules, TARGETS, World, fault, spec};
 use crate::decide::action::{Action, Meanwhile, Question, Wait};
-use crate::decide::answer::{Drained, Released};
+use crate::decide::answer::{DrainStatus, UncordonStatus};
 use crate::decide::down::{Down, Shutdown};
 use crate::decide::inputs::{Answers, Memory, Rest};
-use crate::model::observation::Finalisation;
+use crate::model::observation::Finalization;
 use crate::model::{Facts, FaultClass, Timestamp, UpdateId};
 use crate::plan::differences::differences;
 use crate::plan::plan;
@@ -19,9 +19,9 @@ use crate::update::{Begun, Phase, Record, StagedOs, Transition, Trial};
 pub(super) fn misfortunes(world: &World) -> Vec<World> {
     let mut all = Vec::new();
     if world.changes > 0 {
-        for wanted in TARGETS.into_iter().filter(|wanted| *wanted != world.wanted) {
+        for desired in TARGETS.into_iter().filter(|desired| *desired != world.desired) {
             let mut other =
-                World { wanted, changes: world.changes - 1, reboots: 0, wrong: 0, ..world.clone() };
+                World { desired, changes: world.changes - 1, reboots: 0, wrong: 0, ..world.clone() };
             other.memory.backoff.reset();
             other.answers = Answers::default();
             all.push(other);
@@ -37,10 +37,10 @@ pub(super) fn misfortunes(world: &World) -> Vec<World> {
     let Some(left) = world.misfortunes.checked_sub(1) else { return all };
     let world = World { misfortunes: left, ..world.clone() };
     // The agent dies.
-    let memory = Memory::new(world.until, NODE);
+    let memory = Memory::new(world.mode, NODE);
     all.push(World { memory, answers: Answers::default(), ..world.clone() });
     // The power fails; somebody reboots by hand.
-    all.push(world.clone().boot(Some(Finalisation::CutShort)));
+    all.push(world.clone().boot(Some(Finalization::CutShort)));
     all.push(world.boot(None));
     all
 }
@@ -88,7 +88,7 @@ fn outcomes(world: &World, action: Action, rules: &Rules) -> Vec<Outcome> {
             good.record = None;
         }
         Action::Commit => {
-            (good.committed, good.left, good.wrong) = (good.target(), None, 0);
+            (good.current, good.left, good.wrong) = (good.target(), None, 0);
             good.record = None;
             good.memory.backoff.reset();
         }
@@ -122,25 +122,25 @@ fn begin(mut world: World, rules: &Rules) -> World {
     if world.record.take().is_some() {
         world.left = Some(world.there);
     }
-    let (from, to) = (spec(world.left.map_or(world.committed, |_| world.there)), spec(world.wanted));
+    let (from, to) = (spec(world.left.map_or(world.current, |_| world.there)), spec(world.desired));
     let facts = Facts { seen: world.seen(), ..Facts::assumed(&from, &to).unwrap() };
     let plan = plan(&from, &to, &facts, &rules.policy).unwrap();
     world.answers = Answers::default();
     if plan.is_empty() {
-        (world.committed, world.left) = (world.wanted, None);
+        (world.current, world.left) = (world.desired, None);
         return world;
     }
     let origin = Some(format!("deployment-{}", world.deployment));
     let id = UpdateId::new("1").unwrap();
     let mut record = Record::new(id, plan, world.boot_id(), origin, Timestamp::default());
     record.attempts = world.wrong;
-    record.forced = world.committed == world.wanted;
+    record.forced = world.current == world.desired;
     world.record = Some(record);
     world
 }
 
 fn carry_out(mut good: World, bad: Option<World>) -> Vec<Outcome> {
-    let (from, to) = (good.left.unwrap_or(good.committed), good.target());
+    let (from, to) = (good.left.unwrap_or(good.current), good.target());
     let record = good.record.as_ref().unwrap();
     let is_undo = matches!(record.phase, Phase::RollingBack { .. });
     if is_undo {
@@ -166,7 +166,7 @@ fn carry_out(mut good: World, bad: Option<World>) -> Vec<Outcome> {
     all
 }
 
-/// The machine goes down and comes up; or its staged deployment is not finalised; or the shutdown is taken back.
+/// The machine goes down and comes up; or its staged deployment is not finalized; or the shutdown is taken back.
 fn reboot(mut good: World, bad: Option<World>) -> Vec<Outcome> {
     let asked = |world: &mut World| {
         let boot_id = world.boot_id();
@@ -180,11 +180,11 @@ fn reboot(mut good: World, bad: Option<World>) -> Vec<Outcome> {
     let mut all = vec![(None, good.boot(None))];
     if let Some(mut bad) = bad {
         asked(&mut bad);
-        let failed = Finalisation::Failed { said: "s".to_owned() };
+        let failed = Finalization::Failed { said: "s".to_owned() };
         all.push((Some(Curse::TakenBack), bad.clone()));
         bad.reboots += 1;
-        all.push((Some(Curse::CutShort), bad.clone().boot(Some(Finalisation::CutShort))));
-        all.push((Some(Curse::NotFinalised), bad.clone().boot(Some(failed))));
+        all.push((Some(Curse::CutShort), bad.clone().boot(Some(Finalization::CutShort))));
+        all.push((Some(Curse::NotFinalized), bad.clone().boot(Some(failed))));
         // It comes up otherwise than the config says.
         let mut other = bad.boot(None);
         other.there.files = 'x';
@@ -201,9 +201,9 @@ fn wait(mut good: World, mut bad: Option<World>, how: Wait) -> Vec<Outcome> {
             world.record.as_mut().unwrap().blame(fault.clone(), Timestamp::default());
         }
     }
-    let Answers { drained, released, is_blocked, .. } = &good.answers;
-    let pending = matches!(drained, Some(Drained::Waiting { .. }))
-        || matches!(released, Some(Released::Waiting { .. }))
+    let Answers { drained, uncordoned, is_blocked, .. } = &good.answers;
+    let pending = matches!(drained, Some(DrainStatus::Waiting { .. }))
+        || matches!(uncordoned, Some(UncordonStatus::Waiting { .. }))
         || *is_blocked == Some(true);
     good.memory.retry.answered();
     good.answers = Answers::default();
@@ -231,10 +231,10 @@ fn answered(mut world: World, question: Question) -> World {
         Question::Shutdown => world.answers.shutdown = Some(Shutdown { preparing: false, was_begun: true }),
         Question::Blocks => world.answers.is_blocked = Some(false),
         Question::Drained => {
-            world.answers.drained = Some(Drained::Yes);
+            world.answers.drained = Some(DrainStatus::Yes);
             world.record.as_mut().unwrap().draining = None;
         }
-        Question::Released => world.answers.released = Some(Released::Yes),
+        Question::Uncordoned => world.answers.uncordoned = Some(UncordonStatus::Yes),
         Question::WatchSet => world.answers.is_watched = true,
         Question::CountOver => world.answers.is_count_over = true,
         Question::Staged => {
@@ -242,11 +242,11 @@ fn answered(mut world: World, question: Question) -> World {
             world.answers.is_staged = true;
         }
         Question::Armed => world.answers.is_armed = true,
-        Question::Finalisation => {
-            let ended = world.finalisation.clone().unwrap_or(Finalisation::CutShort);
+        Question::Finalization => {
+            let ended = world.finalization.clone().unwrap_or(Finalization::CutShort);
             let boot_id = world.boot_id();
             world.record.as_mut().unwrap().came_back(&ended, &boot_id);
-            world.answers.finalisation = Some(ended);
+            world.answers.finalization = Some(ended);
         }
         Question::Differences => {
             world.answers.differences = Some(differences(&spec(world.target()), &world.seen()));
@@ -258,12 +258,12 @@ fn answered(mut world: World, question: Question) -> World {
         Question::FallenBack => {
             let origin = world.record.as_ref().unwrap().origin.clone().unwrap();
             let number = origin.trim_start_matches("deployment-").parse().unwrap();
-            world.back = Some((world.committed.image, number));
+            world.back = Some((world.current.image, number));
             world.answers.has_fallen_back = true;
         }
         Question::Rest => {
-            let is_as_wanted = world.there == world.committed;
-            world.answers.rest = Some(Rest { is_as_wanted, is_repaired: false, again: None });
+            let is_as_desired = world.there == world.current;
+            world.answers.rest = Some(Rest { is_as_desired, is_repaired: false, again: None });
         }
     }
     world
@@ -279,16 +279,16 @@ fn ill_answered(mut world: World, question: Question) -> Vec<Outcome> {
         Question::Blocks => world.answers.is_blocked = Some(true),
         Question::Drained => {
             let begun = Begun { boot_id: world.boot_id(), since: micros(world.now) };
-            world.answers.drained = Some(Drained::Waiting { why: why() });
+            world.answers.drained = Some(DrainStatus::Waiting { why: why() });
             world.record.as_mut().unwrap().draining.get_or_insert(begun);
         }
-        Question::Released => world.answers.released = Some(Released::Waiting { why: why() }),
+        Question::Uncordoned => world.answers.uncordoned = Some(UncordonStatus::Waiting { why: why() }),
         Question::Staged => {
             let faults = [(FaultClass::Retry, "ImagePullFailed"), (FaultClass::Degraded, "ImageNotBootable")];
             let failed = |(class, reason)| world.clone().failed(fault(class, reason));
             return faults.map(|fault| (Some(Curse::Pull), failed(fault))).into();
         }
-        Question::Finalisation | Question::CountOver => return Vec::new(),
+        Question::Finalization | Question::CountOver => return Vec::new(),
         Question::Armed | Question::Differences | Question::WatchSet | Question::Rest => world = world.bear(),
         Question::Trial => {
             world.begin_trial();

@@ -28,11 +28,11 @@ pub(super) fn state(world: &World) -> &'static str {
 }
 
 /// Returns what the agent does, where that may lead to another state.
-pub(super) fn word(action: &Action) -> &'static str {
+pub(super) fn name(action: &Action) -> &'static str {
     match action {
         Action::Ask(_) | Action::LookAgain | Action::Wait(_) | Action::Resume => "look",
         Action::Begin => "begin",
-        Action::Move(event) => event.word(),
+        Action::Move(event) => event.as_str(),
         Action::Supersede => "supersede",
         Action::TakeBack => "take back",
         Action::CarryOut => "carry out",

@@ -8,10 +8,10 @@ use crate::decide::action::Action;
 use crate::decide::down::Down;
 use crate::decide::failed::{Failed, failed};
 use crate::decide::inputs::{Answers, Inputs, Memory};
-use crate::decide::mode::{Reboots, Until};
+use crate::decide::mode::{Reboots, RunMode};
 use crate::decide::next::decide;
 use crate::model::machineconfig::MachineConfig;
-use crate::model::observation::{Booted, EmbeddedConfig, Finalisation, LocalPackages, ObservedOs, Staged};
+use crate::model::observation::{Booted, EmbeddedConfig, Finalization, LocalPackages, ObservedOs, Staged};
 use crate::model::policy::DisruptionPolicy;
 use crate::model::{BootId, FaultClass, HostSpec, ImageRef, NodeSettings, Observation, Timestamp};
 use crate::update::{Fault, Phase, Record, Transition};
@@ -68,8 +68,8 @@ pub(super) enum Curse {
     TakenBack,
     /// Each shutdown is cut short.
     CutShort,
-    /// libostree finalises nothing.
-    NotFinalised,
+    /// libostree finalizes nothing.
+    NotFinalized,
     /// Something changes a file in each boot.
     Otherwise,
     /// No new deployment is healthy.
@@ -81,7 +81,7 @@ pub(super) enum Curse {
 /// How the agent is run, and what a change of a file costs.
 #[derive(Debug, Clone)]
 pub(super) struct Rules {
-    pub(super) until: Until,
+    pub(super) mode: RunMode,
     pub(super) reboots: Reboots,
     pub(super) policy: DisruptionPolicy,
     pub(super) node_settings: NodeSettings,
@@ -90,12 +90,12 @@ pub(super) struct Rules {
 
 #[derive(Debug, Clone)]
 pub(super) struct World {
-    pub(super) until: Until,
+    pub(super) mode: RunMode,
     pub(super) record: Option<Record>,
-    pub(super) committed: Content,
+    pub(super) current: Content,
     /// What an update that ended wrong has left.
     pub(super) left: Option<Content>,
-    pub(super) wanted: Content,
+    pub(super) desired: Content,
     pub(super) boot: u32,
     /// What is there, and the running deployment.
     pub(super) there: Content,
@@ -103,8 +103,8 @@ pub(super) struct World {
     pub(super) staged: Option<char>,
     /// The deployment before, which the next boot takes.
     pub(super) back: Option<(char, u32)>,
-    /// What became of the last finalisation.
-    pub(super) finalisation: Option<Finalisation>,
+    /// What became of the last finalization.
+    pub(super) finalization: Option<Finalization>,
     pub(super) memory: Memory,
     pub(super) answers: Answers,
     pub(super) now: Duration,
@@ -121,21 +121,21 @@ pub(super) fn fault(class: FaultClass, reason: &str) -> Fault {
 }
 
 impl World {
-    pub(super) fn new(until: Until, misfortunes: u32, changes: u32) -> Self {
+    pub(super) fn new(mode: RunMode, misfortunes: u32, changes: u32) -> Self {
         let [a, b, _] = TARGETS;
         Self {
-            until,
+            mode,
             record: None,
-            committed: a,
+            current: a,
             left: None,
-            wanted: b,
+            desired: b,
             boot: 0,
             there: a,
             deployment: 0,
             staged: None,
             back: None,
-            finalisation: None,
-            memory: Memory::new(until, NODE),
+            finalization: None,
+            memory: Memory::new(mode, NODE),
             answers: Answers::default(),
             now: Duration::from_secs(100),
             misfortunes,
@@ -168,19 +168,19 @@ impl World {
     }
 
     pub(super) fn decide(&mut self, rules: &Rules) -> Action {
-        let (seen, committed, wanted) =
-            (self.seen(), spec(self.committed).target(), spec(self.wanted).target());
+        let (seen, committed, desired) =
+            (self.seen(), spec(self.current).target(), spec(self.desired).target());
         let inputs = Inputs {
-            until: rules.until,
+            mode: rules.mode,
             reboots: rules.reboots,
             record: self.record.as_ref(),
-            committed: Some(&committed),
-            wanted: Some(&wanted),
+            current: Some(&committed),
+            desired: Some(&desired),
             seen: &seen,
-            is_forced: self.record.is_none() && self.left.is_some_and(|left| left != self.committed),
+            is_forced: self.record.is_none() && self.left.is_some_and(|left| left != self.current),
             is_refused: false,
             is_unwatched: false,
-            drains: true,
+            can_drain: true,
             node_settings: &rules.node_settings,
             answers: &self.answers,
             now: self.now,
@@ -193,8 +193,8 @@ impl World {
         self.record = Some(record.moved(event, Timestamp::default()).unwrap());
     }
 
-    /// The machine goes down and comes up: with what was staged where that was finalised.
-    pub(super) fn boot(mut self, ended: Option<Finalisation>) -> Self {
+    /// The machine goes down and comes up: with what was staged where that was finalized.
+    pub(super) fn boot(mut self, ended: Option<Finalization>) -> Self {
         let staged = self.staged.take();
         if let Some((image, deployment)) = self.back.take() {
             (self.there.image, self.deployment) = (image, deployment);
@@ -202,10 +202,10 @@ impl World {
             self.there.image = image;
             self.deployment += 1;
         }
-        self.finalisation = ended;
+        self.finalization = ended;
         self.boot += 1;
         self.answers = Answers::default();
-        self.memory = Memory::new(self.until, NODE);
+        self.memory = Memory::new(self.mode, NODE);
         self
     }
 
@@ -213,7 +213,7 @@ impl World {
     pub(super) fn bear(mut self) -> Self {
         let fault = fault(FaultClass::Retry, "TimedOut");
         let error = Failed {
-            until: self.until,
+            mode: self.mode,
             is_unwatched: false,
             shutdown: None,
             fault: Some(&fault),
@@ -263,9 +263,9 @@ impl World {
             let flags = (record.drained, record.draining.is_some(), trial, record.undo.len());
             let names =
                 (record.from.as_ref().map(|from| from.config.to_string()), record.to.config.to_string());
-            (record.phase.word(), phase, ids, counts, fault, flags, names)
+            (record.phase.as_str(), phase, ids, counts, fault, flags, names)
         });
-        let Memory { retry, down, released_since, backoff, kept: _ } = &self.memory;
+        let Memory { retry, down, uncordon_since, backoff, kept: _ } = &self.memory;
         let ago = |at: &Duration| self.now.saturating_sub(*at).as_secs();
         let until = |at: &Duration| at.saturating_sub(self.now).as_secs();
         let down = match down {
@@ -273,9 +273,9 @@ impl World {
             Down::Asked { begun, until: at } => (1 + u64::from(*begun), until(at)),
             Down::Later { at } => (3, until(at)),
         };
-        let times = (retry.key(self.now), down, released_since.as_ref().map(ago));
-        let host = (self.committed, self.left, self.wanted, self.there, self.staged, self.back.is_some());
+        let times = (retry.key(self.now), down, uncordon_since.as_ref().map(ago));
+        let host = (self.current, self.left, self.desired, self.there, self.staged, self.back.is_some());
         let rest = (self.misfortunes, self.changes, self.reboots, self.wrong, backoff.is_failing());
-        format!("{record:?} {times:?} {host:?} {rest:?} {:?} {:?}", self.finalisation, self.answers)
+        format!("{record:?} {times:?} {host:?} {rest:?} {:?} {:?}", self.finalization, self.answers)
     }
 }

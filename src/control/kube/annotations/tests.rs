@@ -123,9 +123,9 @@ fn rebooting() {
 
 /// MCD-045, OST-010: the failure is told, then emptied; never created empty.
 #[test]
-fn finalisation() {
+fn finalization() {
     let now = [("currentConfig", "a"), ("state", "Working")];
-    let failed = faulty(NodeState::Degraded, "DeploymentNotFinalised", "old deployment");
+    let failed = faulty(NodeState::Degraded, "DeploymentNotFinalized", "old deployment");
     assert!(told(&now, &failed).contains("ostree-finalize-staged-failure=old deployment"));
     let told_once = [now.as_slice(), &[("ostree-finalize-staged-failure", "x")]].concat();
     assert_eq!(told(&told_once, &report(NodeState::Working)), "ostree-finalize-staged-failure=");
@@ -207,7 +207,7 @@ fn other_keys_are_left_alone() {
         DESIRED_IMAGE[0],
     ];
     for state in [NodeState::Done, NodeState::Working, NodeState::Degraded, NodeState::Unreconcilable] {
-        let changed = changes(&node(&others), &faulty(state, "DeploymentNotFinalised", "x"));
+        let changed = changes(&node(&others), &faulty(state, "DeploymentNotFinalized", "x"));
         assert!(changed.keys().all(|key| ours.contains(&key.as_str())), "{changed:?}");
         assert!(!changed.contains_key(DESIRED_IMAGE[0]), "{changed:?}");
     }

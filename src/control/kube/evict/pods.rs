@@ -19,7 +19,7 @@ fn stays(pod: &ObjectMeta) -> bool {
 
 /// How a pod stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Stand {
+pub(super) enum EvictionState {
     /// It was not asked to leave yet.
     There,
     /// It is on its way.
@@ -33,13 +33,13 @@ pub(super) struct Pod {
     pub(super) namespace: String,
     pub(super) name: String,
     pub(super) uid: String,
-    pub(super) stand: Stand,
+    pub(super) state: EvictionState,
 }
 
 /// What an event of the watch means for the drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum News {
-    Nothing,
+pub(super) enum Change {
+    None,
     Changed,
 }
 
@@ -55,24 +55,24 @@ impl Pods {
         let mut old = std::mem::take(&mut self.left);
         for metadata in list.filter(|metadata| !stays(metadata)) {
             let uid = metadata.uid.as_deref().unwrap_or_default();
-            let stand = match old.remove(uid).map(|pod| pod.stand) {
-                _ if metadata.deletion_timestamp.is_some() => Stand::Leaving,
-                Some(refused @ Stand::Refused { .. }) => refused,
-                Some(Stand::There | Stand::Leaving) | None => Stand::There,
+            let state = match old.remove(uid).map(|pod| pod.state) {
+                _ if metadata.deletion_timestamp.is_some() => EvictionState::Leaving,
+                Some(refused @ EvictionState::Refused { .. }) => refused,
+                Some(EvictionState::There | EvictionState::Leaving) | None => EvictionState::There,
             };
-            self.put(metadata, stand);
+            self.put(metadata, state);
         }
     }
 
-    pub(super) fn put(&mut self, metadata: ObjectMeta, stand: Stand) {
+    pub(super) fn put(&mut self, metadata: ObjectMeta, state: EvictionState) {
         let ObjectMeta { name, namespace, uid, .. } = metadata;
         let (name, namespace) = (name.unwrap_or_default(), namespace.unwrap_or_default());
         let uid = uid.unwrap_or_default();
-        self.left.insert(uid.clone(), Pod { namespace, name, uid, stand });
+        self.left.insert(uid.clone(), Pod { namespace, name, uid, state });
     }
 
     /// Takes an event of the watch; `None` when it ends the watch.
-    pub(super) fn see(&mut self, event: WatchEvent<PodMetadata>) -> Option<News> {
+    pub(super) fn see(&mut self, event: WatchEvent<PodMetadata>) -> Option<Change> {
         let before = self.told().map(|pod| pod.uid.clone());
         let mut came = false;
         match event {
@@ -82,41 +82,41 @@ impl Pods {
                 if !stays(&metadata) =>
             {
                 if metadata.deletion_timestamp.is_some() {
-                    self.put(metadata, Stand::Leaving);
+                    self.put(metadata, EvictionState::Leaving);
                 } else if !self.left.contains_key(metadata.uid.as_deref().unwrap_or_default()) {
                     came = true;
-                    self.put(metadata, Stand::There);
+                    self.put(metadata, EvictionState::There);
                 }
             }
             WatchEvent::Added(_) | WatchEvent::Modified(_) | WatchEvent::Bookmark(_) => {}
             WatchEvent::Error(_) => return None,
         }
         let same = !came && self.told().map(|pod| pod.uid.clone()) == before;
-        Some(if same { News::Nothing } else { News::Changed })
+        Some(if same { Change::None } else { Change::Changed })
     }
 
-    pub(super) fn stands(&mut self, uid: &str, stand: Option<Stand>) {
-        match (self.left.get_mut(uid), stand) {
-            (Some(pod), Some(stand)) => pod.stand = stand,
+    pub(super) fn stands(&mut self, uid: &str, state: Option<EvictionState>) {
+        match (self.left.get_mut(uid), state) {
+            (Some(pod), Some(state)) => pod.state = state,
             (Some(_), None) => drop(self.left.remove(uid)),
             (None, _) => {}
         }
     }
 
     pub(super) fn to_ask(&self, now: Instant) -> Vec<Pod> {
-        let due = |pod: &&Pod| match &pod.stand {
-            Stand::There => true,
-            Stand::Leaving => false,
-            Stand::Refused { again, .. } => *again <= now,
+        let due = |pod: &&Pod| match &pod.state {
+            EvictionState::There => true,
+            EvictionState::Leaving => false,
+            EvictionState::Refused { again, .. } => *again <= now,
         };
         self.left.values().filter(due).cloned().collect()
     }
 
     /// When the next refused pod is to be asked again.
     pub(super) fn due(&self) -> Option<Instant> {
-        let again = |pod: &Pod| match &pod.stand {
-            Stand::Refused { again, .. } => Some(*again),
-            Stand::There | Stand::Leaving => None,
+        let again = |pod: &Pod| match &pod.state {
+            EvictionState::Refused { again, .. } => Some(*again),
+            EvictionState::There | EvictionState::Leaving => None,
         };
         self.left.values().filter_map(again).min()
     }
@@ -124,7 +124,7 @@ impl Pods {
     /// The pod that is named: one that may not leave before one that is about to.
     pub(super) fn told(&self) -> Option<&Pod> {
         let rank = |pod: &&Pod| {
-            let moving = !matches!(pod.stand, Stand::Refused { .. });
+            let moving = !matches!(pod.state, EvictionState::Refused { .. });
             (moving, pod.namespace.clone(), pod.name.clone(), pod.uid.clone())
         };
         self.left.values().min_by_key(rank)
@@ -133,12 +133,14 @@ impl Pods {
     pub(super) fn why(&self) -> String {
         let Some(pod) = self.told() else { return "the node's pods are leaving".to_owned() };
         let name = format!("pod {}/{}", pod.namespace, pod.name);
-        match &pod.stand {
-            Stand::There | Stand::Leaving => format!("{name} is leaving"),
-            Stand::Refused { budget: true, message, .. } => {
+        match &pod.state {
+            EvictionState::There | EvictionState::Leaving => format!("{name} is leaving"),
+            EvictionState::Refused { budget: true, message, .. } => {
                 format!("{name} is kept by its PodDisruptionBudget: {message}")
             }
-            Stand::Refused { budget: false, message, .. } => format!("{name} can't be evicted: {message}"),
+            EvictionState::Refused { budget: false, message, .. } => {
+                format!("{name} can't be evicted: {message}")
+            }
         }
     }
 }
@@ -168,8 +170,8 @@ mod tests {
             (r#","ownerReferences":[{"kind":"DaemonSet"}]"#, false),
             (r#","ownerReferences":[{"kind":"ReplicaSet","controller":true}]"#, false),
         ];
-        for (more, wanted) in table {
-            assert_eq!(stays(&metadata("a", more)), wanted, "{more}");
+        for (more, desired) in table {
+            assert_eq!(stays(&metadata("a", more)), desired, "{more}");
         }
     }
 
@@ -179,26 +181,26 @@ mod tests {
         let mut pods = Pods::default();
         pods.replace(["a", "b", "c"].into_iter().map(|name| metadata(name, "")));
         let later = Instant::now() + RETRY;
-        let refused = Stand::Refused { budget: true, message: "no".to_owned(), again: later };
+        let refused = EvictionState::Refused { budget: true, message: "no".to_owned(), again: later };
         for uid in ["u-a", "u-c"] {
-            pods.stands(uid, Some(Stand::Leaving));
+            pods.stands(uid, Some(EvictionState::Leaving));
         }
         pods.stands("u-b", Some(refused));
         assert_eq!(pods.why(), "pod shop/b is kept by its PodDisruptionBudget: no");
         assert_eq!((pods.due(), pods.to_ask(Instant::now()).len()), (Some(later), 0));
         assert_eq!(pods.to_ask(later).len(), 1);
-        assert_eq!(pods.see(line("DELETED", "a", "")), Some(News::Nothing));
+        assert_eq!(pods.see(line("DELETED", "a", "")), Some(Change::None));
         assert_eq!(
             pods.see(line("MODIFIED", "c", r#","deletionTimestamp":"2026-01-01T00:00:00Z""#)),
-            Some(News::Nothing)
+            Some(Change::None)
         );
-        assert_eq!(pods.see(line("ADDED", "d", "")), Some(News::Changed));
-        assert_eq!(pods.see(line("ADDED", "d", "")), Some(News::Nothing));
-        assert_eq!(pods.see(line("DELETED", "b", "")), Some(News::Changed));
+        assert_eq!(pods.see(line("ADDED", "d", "")), Some(Change::Changed));
+        assert_eq!(pods.see(line("ADDED", "d", "")), Some(Change::None));
+        assert_eq!(pods.see(line("DELETED", "b", "")), Some(Change::Changed));
         assert_eq!(pods.why(), "pod shop/c is leaving");
         assert_eq!(pods.see(line("ERROR", "", "")), None);
         pods.see(line("DELETED", "c", "")).unwrap();
-        assert_eq!(pods.see(line("DELETED", "d", "")), Some(News::Changed));
+        assert_eq!(pods.see(line("DELETED", "d", "")), Some(Change::Changed));
         assert_eq!(pods.told(), None);
     }
 
@@ -207,7 +209,7 @@ mod tests {
         let mut pods = Pods::default();
         pods.replace(["a", "b"].into_iter().map(|name| metadata(name, "")));
         let again = Instant::now();
-        pods.stands("u-a", Some(Stand::Refused { budget: false, message: "why".to_owned(), again }));
+        pods.stands("u-a", Some(EvictionState::Refused { budget: false, message: "why".to_owned(), again }));
         pods.replace(
             [metadata("a", ""), metadata("c", r#","deletionTimestamp":"2026-01-01T00:00:00Z""#)].into_iter(),
         );

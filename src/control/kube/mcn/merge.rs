@@ -16,7 +16,7 @@ pub(super) const NOT_SET: &str = "not-yet-set";
 
 /// How a CRD tells what was applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum ConditionLayout {
     /// `AppliedFilesAndOS`, and no images.
     Joint,
     /// `AppliedFiles`, `AppliedOSImage`, `ImagePulledFromRegistry`, and `configImage`.
@@ -33,9 +33,9 @@ pub(in super::super) enum Cordons {
 }
 
 /// What a write is made of besides what is stored.
-pub(super) struct Words<'a> {
+pub(super) struct MergeInput<'a> {
     pub(super) report: &'a NodeReport,
-    pub(super) form: Form,
+    pub(super) form: ConditionLayout,
     pub(super) cordons: Cordons,
     /// RFC 3339 with seconds, in UTC: such times compare as text.
     pub(super) now: String,
@@ -60,7 +60,7 @@ const CORDONS: [&str; 2] = ["Cordoned", "Uncordoned"];
 const OTHERS: [&str; 4] =
     ["Updated", "NodeDegraded", "PinnedImageSetsProgressing", "PinnedImageSetsDegraded"];
 
-impl Form {
+impl ConditionLayout {
     fn applied(self) -> &'static [&'static str] {
         match self {
             Self::Joint => &JOINT,
@@ -79,7 +79,7 @@ impl Form {
 type List = BTreeMap<String, Held>;
 
 /// Returns the lists of conditions to write, one after the other.
-pub(super) fn lists(stored: &Stored, words: &Words<'_>) -> Vec<List> {
+pub(super) fn lists(stored: &Stored, words: &MergeInput<'_>) -> Vec<List> {
     let times = stored.conditions.iter().filter(|held| !held.kind.starts_with("Pinned"));
     let newest = times.map(|held| held.last_transition_time.clone()).max().unwrap_or_default();
     // A clock that was set back does not take the order of events back.
@@ -95,7 +95,7 @@ pub(super) fn lists(stored: &Stored, words: &Words<'_>) -> Vec<List> {
 }
 
 /// What is stored, completed by what was not entered yet.
-fn base(stored: &Stored, form: Form, at: &str) -> List {
+fn base(stored: &Stored, form: ConditionLayout, at: &str) -> List {
     let kinds = PASSED.iter().chain(form.applied()).chain(&CORDONS).chain(&OTHERS);
     let mut list: List = kinds.map(|kind| ((*kind).to_owned(), held(&not_yet(kind), at))).collect();
     let kept = stored.conditions.iter().filter(|held| !form.other().contains(&held.kind.as_str()));
@@ -143,9 +143,9 @@ fn laid_over(base: &List, told: &[Condition], at: &str) -> List {
 }
 
 /// The report's conditions in the form of the CRD.
-fn shaped(words: &Words<'_>) -> Vec<Condition> {
+fn shaped(words: &MergeInput<'_>) -> Vec<Condition> {
     let mut told = words.report.conditions.clone();
-    if words.form == Form::Joint {
+    if words.form == ConditionLayout::Joint {
         let parts: Vec<Condition> =
             told.extract_if(.., |condition| SPLIT.contains(&condition.kind.as_str())).collect();
         let applied = |status| {
@@ -185,7 +185,7 @@ fn joined(part: &Condition) -> Condition {
 }
 
 /// What an update that is committed has passed, however little of it was told meanwhile.
-fn ended(base: &List, words: &Words<'_>, at: &str) -> List {
+fn ended(base: &List, words: &MergeInput<'_>, at: &str) -> List {
     let status = |kind: &str| base.get(kind).map(|held| held.status);
     if status("UpdatePrepared") != Some(Status::True) {
         return base.clone();
@@ -201,13 +201,13 @@ fn ended(base: &List, words: &Words<'_>, at: &str) -> List {
     laid_over(base, &told, at)
 }
 
-fn passed(kind: &str, base: &List, words: &Words<'_>) -> Condition {
+fn passed(kind: &str, base: &List, words: &MergeInput<'_>) -> Condition {
     let before = base.get(kind).map(|held| held.reason.clone()).filter(|reason| reason != NOT_YET);
     let reason = match (kind, words.form) {
         ("UpdateComplete", _) => "Uncordoned",
         ("Uncordoned", _) => "UpdateCompleteUncordoned",
-        ("UpdateExecuted", Form::Joint) => "AppliedFilesAndOS",
-        ("UpdateExecuted", Form::Split) => "AppliedFiles",
+        ("UpdateExecuted", ConditionLayout::Joint) => "AppliedFilesAndOS",
+        ("UpdateExecuted", ConditionLayout::Split) => "AppliedFiles",
         (other, _) => other,
     };
     Condition {
@@ -219,7 +219,7 @@ fn passed(kind: &str, base: &List, words: &Words<'_>) -> Condition {
 }
 
 /// Begins anew: what was reached is told as a thing of the past. The cordon's conditions count on it, too.
-fn reset(ended: &List, words: &Words<'_>, at: &str) -> List {
+fn reset(ended: &List, words: &MergeInput<'_>, at: &str) -> List {
     let mut list = ended.clone();
     let prefix = format!("Action during update to {}: ", target(words.report));
     for kind in PASSED.iter().chain(words.form.applied()).chain(&CORDONS) {
@@ -238,11 +238,11 @@ fn target(report: &NodeReport) -> String {
 }
 
 /// Returns the status to apply, or `None` when it is what is stored.
-pub(super) fn status(stored: &Stored, list: &List, words: &Words<'_>) -> Option<Value> {
+pub(super) fn status(stored: &Stored, list: &List, words: &MergeInput<'_>) -> Option<Value> {
     let configs = configs(list, words.report);
     let images = match words.form {
-        Form::Joint => Pair::default(),
-        Form::Split => Pair {
+        ConditionLayout::Joint => Pair::default(),
+        ConditionLayout::Split => Pair {
             desired: image(words.report.desired_image.as_ref()),
             current: image(words.report.current_image.as_ref()),
         },
@@ -270,7 +270,7 @@ pub(super) fn status(stored: &Stored, list: &List, words: &Words<'_>) -> Option<
 }
 
 /// Says whether a condition is the agent's alone.
-fn written(kind: &str, words: &Words<'_>) -> bool {
+fn written(kind: &str, words: &MergeInput<'_>) -> bool {
     let own = PASSED.contains(&kind) || words.form.applied().contains(&kind);
     own || ["Updated", "NodeDegraded"].contains(&kind)
 }
@@ -288,7 +288,7 @@ fn object(pair: &Pair, names: [&str; 2]) -> Value {
         .collect()
 }
 
-/// The wanted config shows once the update to it is prepared (MCD-250).
+/// The desired config shows once the update to it is prepared (MCD-250).
 fn configs(list: &List, report: &NodeReport) -> Pair {
     let prepared = list.get("UpdatePrepared").is_some_and(|held| held.status == Status::True);
     let desired = report.desired_config.as_ref().filter(|_| prepared || is_reached(report));
@@ -307,21 +307,25 @@ fn is_reached(report: &NodeReport) -> bool {
 }
 
 /// Returns the spec to apply, or `None` when it is what is stored.
-pub(super) fn spec(stored: &Stored, labels: &BTreeMap<String, String>, words: &Words<'_>) -> Option<Value> {
+pub(super) fn spec(
+    stored: &Stored,
+    labels: &BTreeMap<String, String>,
+    words: &MergeInput<'_>,
+) -> Option<Value> {
     let report = words.report;
     let prepared =
         |condition: &Condition| condition.kind == "UpdatePrepared" && condition.status == Status::True;
     let known = is_reached(report) || report.conditions.iter().any(prepared);
     let desired = report.desired_config.as_ref().filter(|_| known).map(|config| name(config.as_str()));
     let desired = desired.unwrap_or_else(|| stored.desired.clone());
-    let wanted = match words.form {
-        Form::Joint => None,
-        Form::Split if known => image(report.desired_image.as_ref()),
-        Form::Split => stored.image.clone(),
+    let desired_image = match words.form {
+        ConditionLayout::Joint => None,
+        ConditionLayout::Split if known => image(report.desired_image.as_ref()),
+        ConditionLayout::Split => stored.image.clone(),
     };
     let pool = pool(labels, report.desired_config.as_ref().map(ConfigName::as_str), &stored.pool);
-    let same = desired == stored.desired && wanted == stored.image && pool == stored.pool;
-    (!same).then(|| spec_of(&report.node, &pool, &desired, wanted.as_deref()))
+    let same = desired == stored.desired && desired_image == stored.image && pool == stored.pool;
+    (!same).then(|| spec_of(&report.node, &pool, &desired, desired_image.as_deref()))
 }
 
 /// The spec of an object that is to be created.

@@ -31,10 +31,10 @@ pub(super) struct Held {
     pub(super) observed_generation: Option<u64>,
 }
 
-/// The current and the wanted one of configs or images.
+/// The current and the desired one of configs or images.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Pair {
-    /// What is wanted.
+    /// What is desired.
     pub(super) desired: Option<String>,
     /// What is in use.
     pub(super) current: Option<String>,

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::merge::{Cordons, Form, Words, lists, name, pool, spec, status};
+use super::merge::{ConditionLayout, Cordons, MergeInput, lists, name, pool, spec, status};
 use super::stored::Stored;
 use crate::report::{NodeReport, Status};
 
@@ -22,8 +22,8 @@ fn report(desired: &str, conditions: &[(&str, &str, &str)]) -> NodeReport {
     serde_json::from_value(report).unwrap()
 }
 
-fn words(report: &NodeReport, form: Form) -> Words<'_> {
-    Words { report, form, cordons: Cordons::Controllers, now: NOW.to_owned() }
+fn words(report: &NodeReport, form: ConditionLayout) -> MergeInput<'_> {
+    MergeInput { report, form, cordons: Cordons::Controllers, now: NOW.to_owned() }
 }
 
 /// The object that results from a write: as the API server merges it, with one manager.
@@ -46,7 +46,7 @@ fn after(stored: &Stored, status: &Value) -> Stored {
 }
 
 /// Writes a report as `Mcn` does; returns the statuses and what is stored in the end.
-fn write(stored: &Stored, words: &Words<'_>) -> (Vec<Value>, Stored) {
+fn write(stored: &Stored, words: &MergeInput<'_>) -> (Vec<Value>, Stored) {
     let (mut stored, mut written) = (stored.clone(), Vec::new());
     for list in lists(&stored, words) {
         if let Some(next) = status(&stored, &list, words) {
@@ -72,7 +72,9 @@ const FINE: (&str, &str, &str) = ("NodeDegraded", "False", "NodeDegraded");
 #[test]
 fn the_first_write_has_every_condition() {
     let report = report("rendered-worker-b", &[PREPARED, NOT_UPDATED, FINE]);
-    for (form, count, has) in [(Form::Joint, 14, "AppliedFilesAndOS"), (Form::Split, 16, "AppliedOSImage")] {
+    for (form, count, has) in
+        [(ConditionLayout::Joint, 14, "AppliedFilesAndOS"), (ConditionLayout::Split, 16, "AppliedOSImage")]
+    {
         let (written, stored) = write(&Stored { generation: 3, ..Stored::default() }, &words(&report, form));
         assert_eq!(written.len(), 1);
         assert_eq!(stored.conditions.len(), count, "{form:?}");
@@ -100,7 +102,7 @@ fn the_joint_form_joins_what_was_applied() {
         told_of.extend(files.map(|status| ("AppliedFiles", status, "UpdateExecutedAppliedFiles")));
         told_of.extend(os.map(|status| ("AppliedOSImage", status, "UpdateExecutedAppliedOSImage")));
         let report = report("rendered-worker-b", &told_of);
-        let (written, _) = write(&Stored::default(), &words(&report, Form::Joint));
+        let (written, _) = write(&Stored::default(), &words(&report, ConditionLayout::Joint));
         assert_eq!(told(&written[0], "AppliedFilesAndOS").unwrap(), joined);
         assert_eq!(told(&written[0], "UpdateExecuted").unwrap(), "Unknown AppliedFilesAndOS");
         assert_eq!(told(&written[0], "AppliedFiles"), None);
@@ -114,10 +116,10 @@ fn an_update_ends_in_two_writes() {
         "rendered-worker-b",
         &[PREPARED, ("RebootedNode", "Unknown", "UpdatePostActionCompleteRebootedNode"), NOT_UPDATED, FINE],
     );
-    let (_, stored) = write(&Stored::default(), &words(&begun, Form::Joint));
+    let (_, stored) = write(&Stored::default(), &words(&begun, ConditionLayout::Joint));
     let mut done = report("rendered-worker-b", &[UPDATED, FINE]);
     done.current_config.clone_from(&done.desired_config);
-    let (written, stored) = write(&stored, &words(&done, Form::Joint));
+    let (written, stored) = write(&stored, &words(&done, ConditionLayout::Joint));
     assert_eq!(written.len(), 2);
     for kind in ["UpdateExecuted", "UpdatePostActionComplete", "RebootedNode", "Resumed", "UpdateComplete"] {
         assert!(told(&written[0], kind).unwrap().starts_with("True "), "{kind}");
@@ -131,7 +133,7 @@ fn an_update_ends_in_two_writes() {
     let rebooted = stored.conditions.iter().find(|held| held.kind == "RebootedNode").unwrap();
     let message = "Action during update to rendered-worker-b: update to rendered-worker-b: done";
     assert_eq!(rebooted.message, message);
-    assert_eq!(write(&stored, &words(&done, Form::Joint)).0, Vec::<Value>::new());
+    assert_eq!(write(&stored, &words(&done, ConditionLayout::Joint)).0, Vec::<Value>::new());
 }
 
 /// MCD-250: an update that is not prepared does not show its config.
@@ -139,16 +141,16 @@ fn an_update_ends_in_two_writes() {
 fn the_wanted_config_shows_once_it_is_prepared() {
     let refused =
         report("rendered-worker-b", &[("UpdatePrepared", "Unknown", "UpdatePrepared"), NOT_UPDATED]);
-    let (written, _) = write(&Stored::default(), &words(&refused, Form::Joint));
+    let (written, _) = write(&Stored::default(), &words(&refused, ConditionLayout::Joint));
     let versions = json!({ "desired": "not-yet-set", "current": "rendered-worker-a" });
     assert_eq!(written[0]["configVersion"], versions);
     assert_eq!(told(&written[0], "UpdatePrepared").unwrap(), "Unknown UpdatePrepared");
     let before =
         Stored { desired: "rendered-worker-a".to_owned(), pool: "worker".to_owned(), ..Stored::default() };
     let labels = [("node-role.kubernetes.io/worker".to_owned(), String::new())].into();
-    assert_eq!(spec(&before, &labels, &words(&refused, Form::Joint)), None);
+    assert_eq!(spec(&before, &labels, &words(&refused, ConditionLayout::Joint)), None);
     let prepared = report("rendered-worker-b", &[PREPARED]);
-    let next = spec(&before, &labels, &words(&prepared, Form::Joint)).unwrap();
+    let next = spec(&before, &labels, &words(&prepared, ConditionLayout::Joint)).unwrap();
     assert_eq!(next["configVersion"]["desired"], "rendered-worker-b");
 }
 
@@ -171,7 +173,7 @@ fn what_others_wrote_is_kept() {
     });
     let stored = Stored::read(&object);
     let report = report("rendered-worker-b", &[PREPARED, NOT_UPDATED, FINE]);
-    let (written, _) = write(&stored, &words(&report, Form::Joint));
+    let (written, _) = write(&stored, &words(&report, ConditionLayout::Joint));
     assert_eq!(told(&written[0], "Cordoned").unwrap(), "True Other");
     assert_eq!(told(&written[0], "Theirs"), None);
     assert_eq!(told(&written[0], "AppliedFiles"), None, "the other form's goes");
@@ -184,11 +186,11 @@ fn what_others_wrote_is_kept() {
 #[test]
 fn times_only_go_on() {
     let begun = report("rendered-worker-b", &[PREPARED, NOT_UPDATED, FINE]);
-    let early = Words { now: THEN.to_owned(), ..words(&begun, Form::Joint) };
+    let early = MergeInput { now: THEN.to_owned(), ..words(&begun, ConditionLayout::Joint) };
     let (_, mut stored) = write(&Stored::default(), &early);
     let degraded =
         report("rendered-worker-b", &[PREPARED, NOT_UPDATED, ("NodeDegraded", "True", "DiskFull")]);
-    let (_, later) = write(&stored, &words(&degraded, Form::Joint));
+    let (_, later) = write(&stored, &words(&degraded, ConditionLayout::Joint));
     let time = |stored: &Stored, kind: &str| {
         stored.conditions.iter().find(|held| held.kind == kind).unwrap().last_transition_time.clone()
     };
@@ -196,7 +198,7 @@ fn times_only_go_on() {
     for held in &mut stored.conditions {
         held.last_transition_time = "2027-01-01T00:00:00Z".to_owned();
     }
-    let (_, back) = write(&stored, &words(&degraded, Form::Joint));
+    let (_, back) = write(&stored, &words(&degraded, ConditionLayout::Joint));
     assert_eq!(time(&back, "NodeDegraded"), "2027-01-01T00:00:00Z");
 }
 
@@ -204,13 +206,14 @@ fn times_only_go_on() {
 #[test]
 fn who_cordons_tells() {
     let draining = report("rendered-worker-b", &[PREPARED, ("Drained", "Unknown", "UpdateExecutedDrained")]);
-    let own = Words { cordons: Cordons::Own, ..words(&draining, Form::Joint) };
+    let own = MergeInput { cordons: Cordons::Own, ..words(&draining, ConditionLayout::Joint) };
     let (written, stored) = write(&Stored::default(), &own);
     assert_eq!(told(&written[0], "Cordoned").unwrap(), "True UpdateExecutedCordoned");
-    let (written, _) = write(&Stored::default(), &words(&draining, Form::Joint));
+    let (written, _) = write(&Stored::default(), &words(&draining, ConditionLayout::Joint));
     assert_eq!(told(&written[0], "Cordoned").unwrap(), "False NotYetOccurred");
     let done = report("rendered-worker-b", &[UPDATED, FINE]);
-    let (written, _) = write(&stored, &Words { cordons: Cordons::Own, ..words(&done, Form::Joint) });
+    let (written, _) =
+        write(&stored, &MergeInput { cordons: Cordons::Own, ..words(&done, ConditionLayout::Joint) });
     assert_eq!(told(&written[0], "Uncordoned").unwrap(), "True UpdateCompleteUncordoned");
     assert_eq!(told(&written[1], "Cordoned").unwrap(), "False UpdateExecutedCordoned");
 }
@@ -228,10 +231,10 @@ fn images_are_told_in_the_split_form() {
     for (image, fits) in rows {
         let mut report = report("rendered-worker-b", &[PREPARED, NOT_UPDATED]);
         report.desired_image = Some(crate::model::ImageRef::parse(&image).unwrap());
-        let (written, _) = write(&Stored::default(), &words(&report, Form::Split));
+        let (written, _) = write(&Stored::default(), &words(&report, ConditionLayout::Split));
         let told = written[0].pointer("/configImage/desiredImage");
         assert_eq!(told.and_then(Value::as_str), fits.then_some(image.as_str()), "{image}");
-        let (written, _) = write(&Stored::default(), &words(&report, Form::Joint));
+        let (written, _) = write(&Stored::default(), &words(&report, ConditionLayout::Joint));
         assert_eq!(written[0].get("configImage"), None);
     }
 }

@@ -28,7 +28,7 @@ struct Note {
 }
 
 impl Note {
-    fn of(request: &StageRequest, staged: &Staged) -> Self {
+    fn new(request: &StageRequest, staged: &Staged) -> Self {
         Self {
             image: request.image.clone(),
             delete: request.delete_kargs.clone(),
@@ -49,7 +49,7 @@ impl StageRecord {
         // One that can't be read is of no use, and is written anew.
         let Ok(note) = serde_json::from_slice::<Note>(&bytes) else { return Ok(false) };
         let digest = |image: &Option<ImageRef>| image.as_ref().map(ImageRef::digest);
-        let wanted = Note::of(request, staged);
+        let wanted = Note::new(request, staged);
         Ok(digest(&note.image) == digest(&wanted.image)
             && Note { image: wanted.image.clone(), ..note } == wanted)
     }
@@ -57,7 +57,7 @@ impl StageRecord {
     /// Notes what was staged.
     pub(super) fn note(&self, request: &StageRequest, staged: &Staged) -> Result<(), HostError> {
         // A note that can't be written is done without: the same is staged again then.
-        match serde_json::to_vec(&Note::of(request, staged)) {
+        match serde_json::to_vec(&Note::new(request, staged)) {
             Ok(json) => self.root.replace(PATH, &json, FileMode::PRIVATE),
             Err(_) => Ok(()),
         }

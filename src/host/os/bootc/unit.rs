@@ -18,7 +18,7 @@ use super::super::error::{OsError, OsErrorKind};
 use super::progress;
 use crate::host::command::{Lines, last_words};
 use crate::host::lock_holder;
-use crate::host::systemd::transient::{self, Ended, FIRST_DESCRIPTOR, Found, Program, Transients};
+use crate::host::systemd::transient::{self, FIRST_DESCRIPTOR, Found, Program, ProgramResult, Transients};
 use crate::host::systemd::{Systemd, known};
 use crate::host::{HostError, Root};
 use crate::model::image::Transport;
@@ -72,18 +72,18 @@ struct Run {
 
 impl Run {
     fn switch() -> Result<Self, HostError> {
-        Self::of("machine-config-agent-bootc")
+        Self::new("machine-config-agent-bootc")
     }
 
     fn status() -> Result<Self, HostError> {
-        Self::of("machine-config-agent-bootc-status")
+        Self::new("machine-config-agent-bootc-status")
     }
 
     fn rollback() -> Result<Self, HostError> {
-        Self::of("machine-config-agent-bootc-rollback")
+        Self::new("machine-config-agent-bootc-rollback")
     }
 
-    fn of(stem: &'static str) -> Result<Self, HostError> {
+    fn new(stem: &'static str) -> Result<Self, HostError> {
         Ok(Self { unit: known(&format!("{stem}.service"))?, stem })
     }
 
@@ -95,7 +95,7 @@ impl Run {
 /// How a run of bootc ended.
 #[derive(Debug)]
 pub(super) struct Ran {
-    pub(super) ended: Ended,
+    pub(super) ended: ProgramResult,
     /// The end of its standard error.
     pub(super) words: String,
 }
@@ -216,7 +216,7 @@ impl Bootc {
             return Ok(());
         }
         let (units, run) =
-            (self.units(NEXT_ROOT.to_owned()).await?, Run::of("machine-config-agent-next-root")?);
+            (self.units(NEXT_ROOT.to_owned()).await?, Run::new("machine-config-agent-next-root")?);
         units.stop(&run.unit).await?;
         self.root.replace(&run.file("stderr"), b"", FileMode::PRIVATE)?;
         let command: Vec<String> = ["/usr/bin/umount", "--recursive", NEXT_ROOT].map(str::to_owned).into();
@@ -246,7 +246,7 @@ impl Bootc {
         command: &[String],
         image: &str,
         progress: &(dyn Fn(OsProgress) + '_),
-    ) -> Result<Ended, HostError> {
+    ) -> Result<ProgramResult, HostError> {
         self.root.replace(&run.file("stderr"), b"", FileMode::PRIVATE)?;
         let description = format!("Switch the OS to {image} (for machine-config-agent)");
         let fields = [format!("MCA_TARGET={image}")];
@@ -333,7 +333,7 @@ impl Bootc {
     }
 
     /// Puts its words into the journal, and forgets the unit.
-    async fn over(&self, units: &Transients, run: &Run, ended: Ended) -> Result<Ran, HostError> {
+    async fn over(&self, units: &Transients, run: &Run, ended: ProgramResult) -> Result<Ran, HostError> {
         let path = run.file("stderr");
         let bytes = self.root.read_tail(&path, MAX_WORDS_BYTES)?.unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes).into_owned();

@@ -192,7 +192,7 @@ struct Source {
 }
 
 impl Source {
-    fn of(image: &ImageRef, credentials: Option<&Secret>) -> Result<Self, OsError> {
+    fn new(image: &ImageRef, credentials: Option<&Secret>) -> Result<Self, OsError> {
         match image.transport() {
             Transport::Registry => {
                 let proxy = registry_proxy(credentials).map_err(|e| {
@@ -202,7 +202,7 @@ impl Source {
                 Ok(Self { reference: reference(image), proxy, view: None })
             }
             Transport::OciDirectory => {
-                let view = View::of(image)?;
+                let view = View::new(image)?;
                 let name = view.path().display().to_string();
                 let reference = unverified(ImageReference { transport: From::OciDir, name });
                 Ok(Self { reference, proxy: local_proxy(), view: Some(view) })
@@ -214,7 +214,7 @@ impl Source {
 /// Finds out what an image without an ostree commit in it is. That it has the marks of a bootable one, and is for this
 /// machine, was asked for before.
 async fn plain(image: &ImageRef, credentials: Option<&Secret>) -> Result<Preflight, OsError> {
-    let source = Source::of(image, credentials)?;
+    let source = Source::new(image, credentials)?;
     let name = source.reference.imgref.to_string();
     let proxy = ImageProxy::new_with_config(source.proxy).await.map_err(|e| pull_failed(image, e))?;
     let open = proxy.open_image(&name).await.map_err(|e| pull_failed(image, e))?;
@@ -238,7 +238,7 @@ impl Pull {
         image: &ImageRef,
         credentials: Option<&Secret>,
     ) -> Result<Self, OsError> {
-        let Source { reference: source, proxy, view } = Source::of(image, credentials)?;
+        let Source { reference: source, proxy, view } = Source::new(image, credentials)?;
         let mut importer =
             ImageImporter::new(repo, &source, proxy).await.map_err(|e| pull_failed(image, e))?;
         importer.require_bootable();

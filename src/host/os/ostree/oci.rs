@@ -21,7 +21,7 @@ pub(super) struct View(PathBuf);
 
 impl View {
     /// Makes the view of an `oci:` image.
-    pub(super) fn of(image: &ImageRef) -> Result<Self, OsError> {
+    pub(super) fn new(image: &ImageRef) -> Result<Self, OsError> {
         let layout = Path::new(image.name());
         let descriptor = descriptor(layout, image)?;
         let place = Path::new(VIEWS).join(format!("{}-{}", std::process::id(), image.digest()));

@@ -52,7 +52,7 @@ fn serve() -> Result<WorkerReply, OsError> {
     }
     let Request { sysroot, work, .. } = serde_json::from_slice(&request).map_err(unclear)?;
     let access = match work {
-        WorkerCommand::See | WorkerCommand::Preflight { .. } | WorkerCommand::Finalise => Access::Read,
+        WorkerCommand::See | WorkerCommand::Preflight { .. } | WorkerCommand::Finalize => Access::Read,
         WorkerCommand::Stage { .. }
         | WorkerCommand::Kargs { .. }
         | WorkerCommand::Unstage
@@ -115,6 +115,6 @@ async fn perform(path: &Path, access: Access, work: WorkerCommand) -> Result<Wor
             let lock = sysroot::lock(sysroot, path, &progress).await?;
             stage::unstage(&lock, path).map(|()| WorkerReply::Nothing)
         }
-        WorkerCommand::Finalise => stage::finalisable(&sysroot).map(|()| WorkerReply::Nothing),
+        WorkerCommand::Finalize => stage::finalizable(&sysroot).map(|()| WorkerReply::Nothing),
     }
 }

@@ -1,5 +1,5 @@
 //! Free space: whether an image fits into `/sysroot` before it is pulled, and its kernel into `/boot` before it is
-//! staged. A finalisation that lacks space in `/boot` fails while the machine goes down: the node comes up in its old
+//! staged. A finalization that lacks space in `/boot` fails while the machine goes down: the node comes up in its old
 //! deployment, after a drain for nothing.
 //!
 //! Invariant: an image that is refused here was not pulled, or not staged; needed and free bytes are in the cause.
@@ -51,7 +51,7 @@ struct Space {
 
 impl Space {
     /// Root may use what is reserved for root: libostree counts so, too.
-    fn of(path: &Path) -> Result<Self, OsError> {
+    fn load(path: &Path) -> Result<Self, OsError> {
         let stat =
             statvfs(path).map_err(|e| failed(format!("{} can't be looked at: {e}", path.display())))?;
         let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
@@ -69,7 +69,7 @@ pub(super) fn before_pull(
 ) -> Result<(), OsError> {
     let missing = prepared.all_layers().filter(|layer| layer.commit.is_none());
     let needed = missing.map(|layer| unpacked(layer.layer())).sum();
-    let space = Space::of(&path.join("ostree/repo"))?;
+    let space = Space::load(&path.join("ostree/repo"))?;
     let free = space.free.saturating_sub(kept_free(&sysroot.repo().config(), space.total));
     if needed > free {
         let cause = format!(
@@ -101,7 +101,7 @@ pub(super) fn before_staging(
     image: &ImageRef,
     commit: &str,
 ) -> Result<(), OsError> {
-    let wanted = Kernel::of(&sysroot.repo(), commit)?;
+    let wanted = Kernel::load(&sysroot.repo(), commit)?;
     let deployed = deployed(sysroot)?;
     if deployed.iter().any(|(_, kernel)| kernel.files == wanted.files) {
         return Ok(());
@@ -119,7 +119,7 @@ struct Kernel {
 
 impl Kernel {
     /// Finds it in a commit: beside its modules, or where older trees have it.
-    fn of(repo: &Repo, commit: &str) -> Result<Self, OsError> {
+    fn load(repo: &Repo, commit: &str) -> Result<Self, OsError> {
         let (root, _) = repo.read_commit(commit, Cancellable::NONE).map_err(failed)?;
         let mut found = Self::default();
         for (version, kind, _) in listed(&root.resolve_relative_path(MODULES)) {
@@ -181,7 +181,7 @@ fn deployed(sysroot: &Sysroot) -> Result<Vec<(Deployment, Kernel)>, OsError> {
     let repo = sysroot.repo();
     let real = sysroot.deployments().into_iter().filter(|deployment| !deployment.is_staged());
     real.map(|deployment| {
-        let kernel = Kernel::of(&repo, &deployment.csum())?;
+        let kernel = Kernel::load(&repo, &deployment.csum())?;
         Ok((deployment, kernel))
     })
     .collect()
@@ -200,7 +200,7 @@ fn room_in_boot(
     about: &str,
 ) -> Result<(), OsError> {
     let boot = path.join("boot");
-    let (needed, free) = (kernel + BOOT_SLACK, Space::of(&boot)?.free);
+    let (needed, free) = (kernel + BOOT_SLACK, Space::load(&boot)?.free);
     if needed <= free {
         return Ok(());
     }
@@ -219,7 +219,7 @@ fn room_in_boot(
     Err(OsError::new(OsErrorKind::BootFull, image.to_string(), cause))
 }
 
-/// Returns the size of the kernels that go with the deployments which the finalisation gives up: those of the booted
+/// Returns the size of the kernels that go with the deployments which the finalization gives up: those of the booted
 /// stateroot that are neither booted nor pinned.
 fn given_up(sysroot: &Sysroot, deployed: &[(Deployment, Kernel)]) -> u64 {
     let Some(booted) = sysroot.booted_deployment() else { return 0 };
@@ -233,8 +233,8 @@ fn given_up(sysroot: &Sysroot, deployed: &[(Deployment, Kernel)]) -> u64 {
     gone.iter().filter(|(bootcsum, _)| !kept.contains(*bootcsum)).map(|(_, size)| size).sum()
 }
 
-/// Says whether the finalisation gives up old kernels before it writes the new one. It is `ostree` itself that
-/// finalises, and only where `/boot` is a file system of its own.
+/// Says whether the finalization gives up old kernels before it writes the new one. It is `ostree` itself that
+/// finalizes, and only where `/boot` is a file system of its own.
 fn frees_first(boot: &Path, repo: &Path) -> bool {
     let device = |path: &Path| std::fs::metadata(path).map(|found| found.dev()).ok();
     if device(boot) == device(repo) {

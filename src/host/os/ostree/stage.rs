@@ -181,7 +181,7 @@ fn verified(path: &Path, commit: &str, kargs: &[Karg]) -> Result<Staged, OsError
 }
 
 /// Drops names of images that no deployment uses any more. Their objects go when libostree cleans up at the next
-/// finalisation; walking the whole repository here would only cost time.
+/// finalization; walking the whole repository here would only cost time.
 fn forget_old_images(sysroot: &Locked) -> Result<(), OsError> {
     let lock = SysrootLock::from_assumed_locked(sysroot);
     remove_undeployed_images(&lock).map_err(failed)?;
@@ -211,7 +211,7 @@ pub(super) fn drop_rollback(sysroot: &Locked) -> Result<(), OsError> {
     let all = sysroot.deployments();
     let kept: Vec<_> = all.into_iter().filter(|d| !d.is_staged() && !d.equal(&rollback)).collect();
     if sysroot.staged_deployment().is_some() {
-        // Writing deployments would drop what is staged; the finalisation gives the rollback up anyway.
+        // Writing deployments would drop what is staged; the finalization gives the rollback up anyway.
         return Ok(());
     }
     sysroot.write_deployments(&kept, Cancellable::NONE).map_err(failed)?;
@@ -238,8 +238,8 @@ pub(super) fn fall_back(sysroot: &Locked, path: &Path, deployment: &str) -> Resu
     Err(failed(format!("libostree reported success, but {deployment} does not boot next")))
 }
 
-/// Makes sure that the shutdown will finalise what is staged: it silently drops a locked deployment.
-pub(super) fn finalisable(sysroot: &Sysroot) -> Result<(), OsError> {
+/// Makes sure that the shutdown will finalize what is staged: it silently drops a locked deployment.
+pub(super) fn finalizable(sysroot: &Sysroot) -> Result<(), OsError> {
     if sysroot.staged_deployment().is_some() && locked() {
         let cause = "the staged deployment is locked: the reboot would drop it and boot the old one";
         return Err(OsError::new(OsErrorKind::Locked, SYSROOT, cause));

@@ -109,7 +109,7 @@ impl Daemon {
         let booted_line = self.line(false).await?;
         let next_line = self.line(true).await?;
         Ok(State {
-            deployments: dictionaries.iter().map(Deployment::of).collect(),
+            deployments: dictionaries.iter().map(Deployment::from_dictionary).collect(),
             booted_kargs: kargs(&booted_line),
             next_kargs: kargs(&next_line),
             next_line,

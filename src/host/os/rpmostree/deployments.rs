@@ -49,7 +49,7 @@ pub(super) struct State {
 
 impl Deployment {
     /// Reads one dictionary.
-    pub(super) fn of(dictionary: &Dictionary) -> Self {
+    pub(super) fn from_dictionary(dictionary: &Dictionary) -> Self {
         let text = |key: &str| dictionary.get(key).and_then(text);
         let flag = |key: &str| dictionary.get(key).is_some_and(|value| matches!(**value, Value::Bool(true)));
         let manifest = text("container-image-reference-digest").as_deref().and_then(digest);
@@ -223,13 +223,13 @@ mod tests {
     #[test]
     fn images_are_compared_by_digest() {
         let reference = format!("ostree-unverified-registry:mirror.test/copy/os@sha256:{HEX}");
-        let found = Deployment::of(&texts(&[("container-image-reference", &reference)]));
+        let found = Deployment::from_dictionary(&texts(&[("container-image-reference", &reference)]));
         assert!(found.is_of(&ImageRef::parse(&format!("r.test/os@sha256:{HEX}")).unwrap()));
         assert!(!found.is_of(&ImageRef::parse(&format!("r.test/os@sha256:{}", "0".repeat(64))).unwrap()));
         // Named by a list: the manifest's own digest counts too.
         let list = format!("ostree-unverified-registry:r.test/os@sha256:{}", "1".repeat(64));
         let own = format!("sha256:{HEX}");
-        let found = Deployment::of(&texts(&[
+        let found = Deployment::from_dictionary(&texts(&[
             ("container-image-reference", &list),
             ("container-image-reference-digest", &own),
         ]));
@@ -239,10 +239,10 @@ mod tests {
 
     #[test]
     fn odd_dictionaries_are_read_as_far_as_they_go() {
-        assert_eq!(Deployment::of(&Dictionary::new()), Deployment::default());
+        assert_eq!(Deployment::from_dictionary(&Dictionary::new()), Deployment::default());
         let mut odd = texts(&[("booted", "yes"), ("requested-packages", "vim"), ("base-commit-meta", "{}")]);
         odd.insert("id".to_owned(), value(7));
-        assert_eq!(Deployment::of(&odd), Deployment::default());
+        assert_eq!(Deployment::from_dictionary(&odd), Deployment::default());
     }
 
     #[test]
@@ -254,7 +254,7 @@ mod tests {
         found.insert("booted".to_owned(), value(true));
         found.insert("requested-packages".to_owned(), value(vec!["vim", "usbguard"]));
         found.insert("requested-base-removals".to_owned(), value(vec!["nano"]));
-        let state = State { deployments: vec![Deployment::of(&found)], ..State::default() };
+        let state = State { deployments: vec![Deployment::from_dictionary(&found)], ..State::default() };
         let Some(ObservedOs::Deployments { booted, staged: None, next: None }) = state.seen(None) else {
             panic!()
         };

@@ -20,7 +20,7 @@ use super::deployments::State;
 use super::extensions;
 use super::messages::next as next_message;
 use super::request::{self, Next, OURS, Update};
-use super::transaction::{Ended, Peer};
+use super::transaction::{Peer, TransactionResult};
 
 /// How often a transaction is asked for while others come in between. Each round waits for one of them; who meets this
 /// many has another program that never ends.
@@ -139,7 +139,7 @@ pub(super) async fn unstage(root: &Root, progress: &Tell<'_>) -> Result<(), Host
     clean(root, "pending-deploy", progress).await
 }
 
-/// Drops the deployment that ran before. With one staged the finalisation does that.
+/// Drops the deployment that ran before. With one staged the finalization does that.
 pub(super) async fn drop_rollback(root: &Root) -> Result<(), HostError> {
     clean(root, "rollback-deploy", &|_| {}).await
 }
@@ -305,10 +305,12 @@ where
     let ended = peer.run(&mut owners, progress).await;
     peer.close().await;
     let failure = match ended.map_err(CallError::Failed)? {
-        Ended::Done => return Ok(()),
-        Ended::Failed(text) if text.contains("Old and new refs are equal") => return Err(CallError::Same),
-        Ended::Failed(text) => OsError::told(object, &text, OsErrorKind::RpmOstree),
-        Ended::Lost(how) => {
+        TransactionResult::Done => return Ok(()),
+        TransactionResult::Failed(text) if text.contains("Old and new refs are equal") => {
+            return Err(CallError::Same);
+        }
+        TransactionResult::Failed(text) => OsError::told(object, &text, OsErrorKind::RpmOstree),
+        TransactionResult::Lost(how) => {
             let cause = format!("the daemon of rpm-ostree ended in the middle of {method}: {how}");
             return Err(CallError::Gone(OsError::new(OsErrorKind::DaemonLost, object, cause).into_error()));
         }

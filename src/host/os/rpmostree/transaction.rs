@@ -16,7 +16,7 @@ const INTERFACE: &str = "org.projectatomic.rpmostree1.Transaction";
 
 /// How a transaction ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Ended {
+pub(super) enum TransactionResult {
     /// It did its work.
     Done,
     /// It did not, and said why.
@@ -54,7 +54,7 @@ impl Peer {
         &mut self,
         owners: &mut MessageStream,
         progress: &(dyn Fn(OsProgress) + '_),
-    ) -> Result<Ended, HostError> {
+    ) -> Result<TransactionResult, HostError> {
         let connection = self.connection.clone();
         let start = connection.call_method(None::<&str>, "/", Some(INTERFACE), "Start", &());
         tokio::pin!(start);
@@ -65,16 +65,16 @@ impl Peer {
                 // Cancel-safe: a message is taken from the queue only when it is returned.
                 message = next(&mut self.messages) => match message {
                     Some(Ok(message)) => if let Some(ended) = told(&message, progress) { return Ok(ended) },
-                    Some(Err(source)) => return Ok(Ended::Lost(format!("its transaction socket: {source}"))),
-                    None => return Ok(Ended::Lost("its transaction socket was closed".to_owned())),
+                    Some(Err(source)) => return Ok(TransactionResult::Lost(format!("its transaction socket: {source}"))),
+                    None => return Ok(TransactionResult::Lost("its transaction socket was closed".to_owned())),
                 },
                 // Cancel-safe, as above.
                 message = next(owners) => match message {
                     Some(Ok(message)) if is_loss(&message) => {
-                        return Ok(Ended::Lost("its name has left the bus".to_owned()));
+                        return Ok(TransactionResult::Lost("its name has left the bus".to_owned()));
                     }
                     Some(_) => {}
-                    None => return Ok(Ended::Lost("the bus closed the connection".to_owned())),
+                    None => return Ok(TransactionResult::Lost("the bus closed the connection".to_owned())),
                 },
                 // Not cancelled: the same future is polled until it ends.
                 reply = &mut start, if !started => {
@@ -119,7 +119,7 @@ impl Peer {
 }
 
 /// Passes progress on; returns the end.
-fn told(message: &Message, progress: &(dyn Fn(OsProgress) + '_)) -> Option<Ended> {
+fn told(message: &Message, progress: &(dyn Fn(OsProgress) + '_)) -> Option<TransactionResult> {
     let header = message.header();
     if message.message_type() != zbus::message::Type::Signal || header.interface()?.as_str() != INTERFACE {
         return None;
@@ -129,9 +129,9 @@ fn told(message: &Message, progress: &(dyn Fn(OsProgress) + '_)) -> Option<Ended
         "Finished" => {
             let ended = body.deserialize::<(bool, String)>();
             return Some(match ended {
-                Ok((true, _)) => Ended::Done,
-                Ok((false, text)) => Ended::Failed(text),
-                Err(error) => Ended::Failed(format!("its end can't be read: {error}")),
+                Ok((true, _)) => TransactionResult::Done,
+                Ok((false, text)) => TransactionResult::Failed(text),
+                Err(error) => TransactionResult::Failed(format!("its end can't be read: {error}")),
             });
         }
         "Message" | "TaskBegin" => {

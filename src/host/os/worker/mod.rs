@@ -84,7 +84,7 @@ impl Worker {
         credentials: Option<&Contents>,
         without_commit: WithoutCommit,
     ) -> Result<Preflight, HostError> {
-        let credentials = credentials.and_then(Secret::of);
+        let credentials = credentials.and_then(Secret::from_json);
         let work = WorkerCommand::Preflight { image: image.clone(), credentials, without_commit };
         match self.quietly(work.clone()).await? {
             WorkerReply::Preflight(found) => Ok(found),
@@ -101,7 +101,7 @@ impl Worker {
         self.staged(
             WorkerCommand::Stage {
                 image: request.image.clone(),
-                credentials: request.credentials.as_ref().and_then(Secret::of),
+                credentials: request.credentials.as_ref().and_then(Secret::from_json),
                 delete: request.delete_kargs.clone(),
                 append: request.append_kargs.clone(),
             },
@@ -141,12 +141,12 @@ impl Worker {
         self.quietly(WorkerCommand::FallBack { deployment: deployment.to_owned() }).await.map(drop)
     }
 
-    /// Makes sure that the reboot will finalise what is staged. Where nothing says that it is locked no worker is started.
+    /// Makes sure that the reboot will finalize what is staged. Where nothing says that it is locked no worker is started.
     pub(super) async fn ensure_finalizable(&self) -> Result<(), HostError> {
         if !may_be_locked(&self.sysroot) {
             return Ok(());
         }
-        self.quietly(WorkerCommand::Finalise).await.map(drop)
+        self.quietly(WorkerCommand::Finalize).await.map(drop)
     }
 
     fn executable(&self) -> Result<Arc<Executable>, HostError> {
@@ -263,7 +263,7 @@ mod tests {
 
     /// A worker costs a tenth of a second: what the files say needs none.
     #[tokio::test(flavor = "current_thread")]
-    async fn finalisation_starts_no_worker_unless_locked() {
+    async fn finalization_starts_no_worker_unless_locked() {
         let dir = tempfile::tempdir().unwrap();
         let worker = Worker::new(dir.path(), ContainerHandles::default());
         worker.ensure_finalizable().await.unwrap();

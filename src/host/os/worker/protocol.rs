@@ -66,8 +66,9 @@ pub(in crate::host::os) enum WorkerCommand {
     DropRollback,
     /// Make a deployment the next boot's.
     FallBack { deployment: String },
-    /// Check that the reboot will finalise what is staged.
-    Finalise,
+    /// Check that the reboot will finalize what is staged.
+    #[serde(rename = "finalise")]
+    Finalize,
 }
 
 impl WorkerCommand {
@@ -78,7 +79,7 @@ impl WorkerCommand {
             | Self::Kargs { .. }
             | Self::Unstage
             | Self::DropRollback
-            | Self::Finalise
+            | Self::Finalize
             | Self::Stage { image: None, .. } => SYSROOT.to_owned(),
             Self::FallBack { deployment } => deployment.clone(),
             Self::Preflight { image, .. } | Self::Stage { image: Some(image), .. } => image.to_string(),
@@ -93,7 +94,7 @@ pub(in crate::host::os) struct Secret(String);
 
 impl Secret {
     /// Takes JSON, which is text.
-    pub(in crate::host::os) fn of(json: &Contents) -> Option<Self> {
+    pub(in crate::host::os) fn from_json(json: &Contents) -> Option<Self> {
         std::str::from_utf8(json.bytes()).ok().map(|text| Self(text.to_owned()))
     }
 

@@ -6,7 +6,7 @@ use crate::program::make_program;
 /// Tells the child what its error begins with.
 const TRUST: &str = "MCA_TEST_TRUST";
 
-/// MCD-107: a unit that fails is made up for by the program itself, whose failure is told; of another unit it is not
+/// MCD-107: a unit that fails is made up for by the program itself, whose failure is describe; of another unit it is not
 /// begun. In a process of its own: the program is found by the path.
 #[test]
 fn trust_store_is_built_without_its_unit() {

@@ -1,0 +1,82 @@
+//! An error of a pass or of a wait, told; and a fault, as a line of the journal.
+
+use tracing::{error, info, warn};
+
+use super::{Agent, AgentError, RunMode};
+use crate::control::{ControlError, ControlPlane};
+use crate::model::text::chain;
+use crate::model::{ModelError, message};
+use crate::report::Event;
+use crate::update::ending::what_ends;
+use crate::update::{Fault, Record};
+
+impl<C: ControlPlane> Agent<C> {
+    /// Tells an error. While a reboot is on its way, what the agent asks goes away with the machine: that is no fault.
+    pub(super) async fn report_error(&mut self, error: &AgentError, fault: Fault, goes_down: bool) {
+        let why = chain(error);
+        if goes_down {
+            info!("The machine is going down, so this is no fault: {why}");
+        } else if error.is_away() {
+            // The node is none the worse for it: what needs the control plane waits, and its return is a change. Each
+            // try says the same.
+            if self.logged_away.as_ref() != Some(&why) {
+                warn!(MESSAGE_ID = message::WAITING, MCA_FAULT = fault.reason, "{why}");
+                self.logged_away = Some(why.clone());
+            }
+            self.health.awaited = Some(why);
+        } else {
+            log_fault(&fault, None, self.mode);
+            self.emit_refusal(error).await;
+            self.health.fault = Some(fault);
+        }
+    }
+
+    /// Tells why an update was not begun: once for each cause.
+    async fn emit_refusal(&mut self, error: &AgentError) {
+        let cause = chain(error);
+        let event = match error {
+            AgentError::Irreconcilable(_) | AgentError::Config(ModelError::Unreachable { .. }) => {
+                Event::FailedToReconcile { cause: cause.clone() }
+            }
+            AgentError::Drifted { .. } => Event::PreflightDrift { cause: cause.clone() },
+            AgentError::Control(ControlError::NotCordoned { .. }) => {
+                Event::FailedToDrain { cause: cause.clone() }
+            }
+            AgentError::Journal(_)
+            | AgentError::Observe(_)
+            | AgentError::Control(_)
+            | AgentError::Host(_)
+            | AgentError::Apply(_)
+            | AgentError::Config(_) => return,
+        };
+        if self.emitted_fault.as_ref() != Some(&cause) {
+            self.control.emit(&event).await;
+            self.emitted_fault = Some(cause);
+        }
+    }
+
+    /// Watches what a failed update is about: its change on the host is a reason for another look.
+    pub(super) fn watch_target(&mut self) -> Result<(), AgentError> {
+        let Some(spec) = self.journal.target_spec().cloned() else { return Ok(()) };
+        self.watch_over(&spec)?;
+        Ok(())
+    }
+}
+
+/// Logs a fault; `update`: the update that has failed with it. The catalog's text needs each of the fields.
+pub(super) fn log_fault(fault: &Fault, update: Option<&Record>, mode: RunMode) {
+    let ends = what_ends(fault, update, mode.is_daemon());
+    macro_rules! line {
+        ($level:ident) => {
+            $level!(
+                MESSAGE_ID = message::FAULT,
+                MCA_FAULT = fault.reason,
+                MCA_CAUSE = fault.message,
+                MCA_ENDED_BY = ends,
+                MCA_NEXT = fault.next,
+                "{fault}"
+            )
+        };
+    }
+    if update.is_some() { line!(error) } else { line!(warn) }
+}

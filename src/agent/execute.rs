@@ -1,0 +1,252 @@
+//! An open update: its edges, its batches, its verification.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+use tracing::{info, warn};
+
+use super::parts::{Next, Pass};
+use super::{Agent, AgentError};
+use crate::apply::apply;
+use crate::control::ControlPlane;
+use crate::host::finalization;
+use crate::host::os::OsProgress;
+use crate::journal::JournalError;
+use crate::model::observation::Finalization;
+use crate::model::text::chain;
+use crate::model::{Observation, message};
+use crate::plan::differences::{Difference, differences};
+use crate::report::{Event, LoopState, Progress, report};
+use crate::update::resume::NOT_FINALIZED;
+use crate::update::{Begun, Phase, Record, Transition};
+
+impl<C: ControlPlane> Agent<C> {
+    /// Moves the record along an edge, and tells it.
+    pub(super) async fn move_along(&mut self, event: &Transition) -> Result<(), AgentError> {
+        let Some(record) = self.journal.record().cloned() else { return Ok(()) };
+        match event {
+            Transition::Drain | Transition::Apply { .. } => self.leave_staging(&record, event).await,
+            Transition::Verify => self.journal.note(|record| record.waiting = None)?,
+            Transition::Reboot { .. } => {
+                self.log_transition("rebooting", "somebody else rebooted the machine, as it was to be");
+                return Ok(self.journal.step(event, self.host.clock.now())?);
+            }
+            Transition::Stage
+            | Transition::BatchDone
+            | Transition::FallBack { .. }
+            | Transition::RollBack
+            | Transition::UndoDone => {}
+        }
+        self.step(event)
+    }
+
+    pub(super) fn step(&mut self, event: &Transition) -> Result<(), AgentError> {
+        self.journal.step(event, self.host.clock.now())?;
+        self.log_phase();
+        Ok(())
+    }
+
+    pub(super) fn log_phase(&self) {
+        let Some(phase) = self.journal.record().map(|record| record.phase.as_str()) else { return };
+        self.log_transition(phase, phase);
+    }
+
+    /// Tells that the update comes to a phase.
+    pub(super) fn log_transition(&self, phase: &str, words: &str) {
+        let Some(record) = self.journal.record() else { return };
+        let (id, config) = (&record.id, &record.to.config);
+        let image = record.to.image.as_ref().map(tracing::field::display);
+        info!(MESSAGE_ID = message::PHASE, MCA_UPDATE = %id, MCA_PHASE = phase, MCA_CONFIG = %config,
+            MCA_IMAGE = image, "update {id} to {config}: {words}");
+    }
+
+    /// Carries out the batch that stages.
+    pub(super) async fn stage(&mut self, pass: &mut Pass) -> Result<Next, AgentError> {
+        self.begin_staging(&pass.seen)?;
+        self.carry_out(pass).await
+    }
+
+    /// Carries out the batch or the undo step that the record stands at. What it failed with is an answer.
+    pub(super) async fn carry_out(&mut self, pass: &mut Pass) -> Result<Next, AgentError> {
+        let Some(record) = self.journal.record().cloned() else { return Ok(Next::LookAgain) };
+        match self.advance(&record).await {
+            Ok(Carried::Out) if record.phase == Phase::Staging => {
+                pass.answers.is_staged = true;
+                Ok(Next::Decide)
+            }
+            Ok(Carried::Out | Carried::Not | Carried::Superseded) => {
+                self.log_undone(&pass.seen);
+                Ok(Next::LookAgain)
+            }
+            Err(AgentError::Apply(error)) => {
+                pass.answers.failed = Some(AgentError::from(error).fault());
+                Ok(Next::Decide)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn log_undone(&self, seen: &Observation) {
+        if let Some(record) = self.journal.record().filter(|record| record.is_undone()) {
+            warn!(MESSAGE_ID = message::ROLLED_BACK, MCA_UPDATE = %record.id, MCA_CONFIG = %record.to.config,
+                "what update {} to {} had done is undone (boot {})", record.id, record.to.config, seen.boot_id);
+        }
+    }
+
+    /// Writes down when the staging began, and counts what earlier processes have spent on it: its limit is one of the
+    /// work, not of a process.
+    fn begin_staging(&mut self, seen: &Observation) -> Result<(), AgentError> {
+        let now = self.host.clock.monotonic_micros();
+        let begun = self.journal.record().and_then(|record| record.staging.clone());
+        let begun = begun.filter(|begun| begun.boot_id == seen.boot_id);
+        self.host.spent =
+            Duration::from_micros(now.saturating_sub(begun.as_ref().map_or(now, |begun| begun.since)));
+        if begun.is_none() {
+            let begun = Begun { boot_id: seen.boot_id.clone(), since: now };
+            self.journal.note(|record| record.staging = Some(begun))?;
+        }
+        Ok(())
+    }
+
+    /// Runs the batch inside the journal, and publishes its progress meanwhile. A staging is left for another target.
+    async fn advance(&mut self, record: &Record) -> Result<Carried, AgentError> {
+        let done = self.advance_meanwhile(record).await;
+        self.health.progress = None;
+        self.health.waiting = None;
+        if !matches!(done, Ok(Carried::Superseded)) {
+            return done;
+        }
+        info!(MCA_CONFIG = %record.to.config, "Left the staging for {}: another target is desired", record.to.config);
+        tokio::select! {
+            // What it left running is ended; what can't be ended now is met by the undoing that follows.
+            ended = timeout(self.host.limits.stall, self.host.os.abandon()) => {
+                if let Ok(Err(error)) = ended {
+                    warn!("what the staging left running can't be ended: {}", chain(&error));
+                }
+            }
+            () = self.signals.stopped() => {}
+        }
+        Ok(Carried::Not)
+    }
+
+    async fn advance_meanwhile(&mut self, record: &Record) -> Result<Carried, AgentError> {
+        let staging = record.phase == Phase::Staging;
+        let mut followed = staging;
+        let Self { journal, host, control, health, signals, telemetry, trust, .. } = self;
+        let (sender, mut progress) = tokio::sync::watch::channel(None::<OsProgress>);
+        let told = |step: OsProgress| drop(sender.send_replace(Some(step)));
+        let work = journal.advance(|| host.clock.now(), async |intent| apply(intent, host, &told).await);
+        tokio::pin!(work);
+        loop {
+            tokio::select! {
+                // The work is polled until it ends; only a pull, which can be begun again, is left for a signal.
+                done = &mut work => {
+                    // A stop ends the workers of this service, too: that they failed is no fault then.
+                    if done.is_err() && signals.is_stopping() {
+                        return Ok(Carried::Not);
+                    }
+                    done?;
+                    break;
+                }
+                () = signals.stopped(), if staging => return Ok(Carried::Not),
+                // Cancel-safe: it only waits. The staging has limits of its own, so waiting for it is a sign of life:
+                // bootc tells nothing where systemd passes no pipe.
+                () = telemetry.notify.idle(), if staging => {}
+                // Cancel-safe: what was not returned comes again.
+                changed = control.changed(), if followed => {
+                    // One that can't be followed now is looked at after the batch.
+                    followed = changed.is_ok();
+                    if control.desired().await.is_ok_and(|desired| desired.is_some_and(|desired| desired != record.to)) {
+                        return Ok(Carried::Superseded);
+                    }
+                    // What was due, and the change may have been that.
+                    drop(control.publish(&report(Some(record), health)).await);
+                }
+                () = trust.changed() => trust.reconcile_meanwhile(host, health),
+                changed = progress.changed() => {
+                    if changed.is_ok() {
+                        let step = progress.borrow_and_update().clone();
+                        health.progress = step.as_ref().map(|step| shown(record, step));
+                        note_wait(health, step.as_ref().and_then(OsProgress::waits_for));
+                        let report = report(Some(record), health);
+                        telemetry.progress(&report);
+                        // A report that can't be published now is published after the batch.
+                        drop(control.publish(&report).await);
+                    }
+                }
+            }
+        }
+        Ok(Carried::Out)
+    }
+
+    /// Stages once more and goes through the batches again: they find most of their work done.
+    pub(super) async fn restage(&mut self, pass: &Pass) -> Result<(), AgentError> {
+        if let (Some(ended), Some(record)) = (&pass.answers.finalization, self.journal.record()) {
+            let config = &record.to.config;
+            let cause = format!("the node came up in its old deployment, not in {config}'s: {ended}");
+            warn!(
+                MESSAGE_ID = message::RESTAGED,
+                MCA_FAULT = NOT_FINALIZED,
+                MCA_CONFIG = %config,
+                "{cause}; staging it again"
+            );
+            self.control.emit(&Event::FailedFinalization { cause }).await;
+        }
+        let boot_id = pass.seen.boot_id.clone();
+        self.journal.note(|record| record.boot_id = boot_id)?;
+        self.step(&Transition::Stage)
+    }
+
+    /// Finds out why the node came up in its old deployment, and counts it.
+    pub(super) async fn check_finalization(
+        &mut self,
+        seen: &Observation,
+    ) -> Result<Finalization, AgentError> {
+        let ended = finalization::outcome(&self.host.root).await;
+        self.journal.note(|record| record.came_back(&ended, &seen.boot_id))?;
+        Ok(ended)
+    }
+
+    /// Compares the host with the new spec; a repair answers for what it was to mend.
+    pub(super) fn compare(&self, machine: Observation) -> Result<Vec<Difference>, AgentError> {
+        let (Some(spec), Some(record)) = (self.journal.target_spec(), self.journal.record()) else {
+            return Err(JournalError::NoUpdate { what: "verify" }.into());
+        };
+        let mut found = differences(spec, &self.look(spec, machine)?);
+        if record.is_repair() {
+            found.retain(|difference| record.plan.mends(difference));
+        }
+        Ok(found)
+    }
+}
+
+/// Whether a batch came to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Carried {
+    /// It is done and on disk.
+    Out,
+    /// It failed, or was left for a signal.
+    Not,
+    /// It was left for another target.
+    Superseded,
+}
+
+/// Tells what the batch under way waits for, once.
+fn note_wait(health: &mut LoopState, what: Option<&str>) {
+    if let Some(what) = what.filter(|what| health.waiting.as_deref() != Some(what)) {
+        info!(MESSAGE_ID = message::WAITING, "Waiting for {what}");
+    }
+    health.waiting = what.map(str::to_owned);
+}
+
+/// Shows the progress of the batch under way.
+fn shown(record: &Record, step: &OsProgress) -> Progress {
+    let (before, op) = record.under_way().map_or((0, ""), |(before, step)| (before, step.op.as_str()));
+    Progress {
+        step: before + 1,
+        of: record.plan.steps().len(),
+        op: op.to_owned(),
+        target: step.text.clone(),
+        percent: step.percent,
+    }
+}

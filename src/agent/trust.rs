@@ -1,0 +1,104 @@
+//! The trust reconciler beside the updates: when it runs, and what becomes of its errors.
+
+use std::collections::BTreeSet;
+
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use crate::control::TrustReceiver;
+use crate::host::Host;
+use crate::journal::Journal;
+use crate::model::backoff::Backoff;
+use crate::model::{ManagedPath, message};
+use crate::reconcilers::{ReconcileError, Reconciled, TrustReconciler};
+use crate::report::LoopState;
+use crate::update::Fault;
+
+/// The reconciler, with the time of its next retry.
+#[derive(Debug)]
+pub(super) struct TrustTask {
+    reconciler: TrustReconciler,
+    backoff: Backoff,
+    /// Something failed: this is when it is tried again. The times of updates are others.
+    due: Option<Instant>,
+}
+
+impl TrustTask {
+    /// Creates the task. Nothing is done yet.
+    pub(super) fn new(feed: TrustReceiver, node: &str) -> Self {
+        Self { reconciler: TrustReconciler::new(feed), backoff: Backoff::for_work(node), due: None }
+    }
+
+    /// Waits for a reason to reconcile. Cancel-safe: what was not returned comes again, and a time that has come stays.
+    pub(super) async fn changed(&mut self) {
+        let Self { reconciler, due, .. } = self;
+        let due = async {
+            match due {
+                Some(due) => tokio::time::sleep_until(*due).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            // Each arm only waits for what lasts.
+            () = reconciler.changed() => {}
+            () = due => {}
+        }
+    }
+
+    /// Reconciles between two steps of an update, or without one: also what needs to know the configs.
+    pub(super) fn reconcile(&mut self, host: &Host, journal: &Journal, health: &mut LoopState) {
+        let reconciled = self.reconciler.reconcile(host, || managed(journal));
+        self.account(reconciled, health);
+    }
+
+    /// Reconciles what it can while a step owns the journal.
+    pub(super) fn reconcile_meanwhile(&mut self, host: &Host, health: &mut LoopState) {
+        let reconciled = self.reconciler.reconcile(host, || None);
+        self.account(reconciled, health);
+    }
+
+    fn account(&mut self, reconciled: Reconciled, health: &mut LoopState) {
+        if reconciled.synced.is_some() {
+            health.trust = reconciled.synced;
+        }
+        let fault = reconciled.error.as_ref().map(fault);
+        if fault != health.duty {
+            self.backoff.reset();
+            self.due = None;
+        }
+        // A pass before the time is another try, and no reason to wait longer for the next one.
+        let over = self.due.is_none_or(|due| due <= Instant::now());
+        if over && reconciled.error.as_ref().is_some_and(ReconcileError::may_pass) {
+            self.due = Some(Instant::now() + self.backoff.next_wait());
+        }
+        if fault != health.duty {
+            tell(fault.as_ref());
+        }
+        health.duty = fault;
+    }
+}
+
+fn tell(fault: Option<&Fault>) {
+    if let Some(fault) = fault {
+        let Fault { reason, message: text, next, .. } = fault;
+        warn!(MESSAGE_ID = message::TRUST_FAILED, MCA_FAULT = reason, "{reason}: {text}. Next: {next}");
+    } else {
+        info!(
+            MESSAGE_ID = message::TRUST_RESTORED,
+            "certificates and the pull secret are as the cluster says again"
+        );
+    }
+}
+
+fn fault(error: &ReconcileError) -> Fault {
+    Fault::from_error(error.class(), error.reason(), error, &error.next())
+}
+
+/// Lists what configs write: the committed one, and both of an update. `None` when that can't be read: the pass that
+/// follows tells why.
+fn managed(journal: &Journal) -> Option<BTreeSet<ManagedPath>> {
+    let mut managed: BTreeSet<ManagedPath> = journal.origin_spec().ok()?.files.keys().cloned().collect();
+    managed.extend(journal.current_spec().ok()?.files.keys().cloned());
+    managed.extend(journal.target_spec().into_iter().flat_map(|spec| spec.files.keys().cloned()));
+    Some(managed)
+}

@@ -1,0 +1,333 @@
+//! The `ControllerConfig`, as much of it as concerns trust: the second and last object that is watched.
+//!
+//! A cluster without its kind has none, which is no error: it is asked for again ever less often, at once when the
+//! API server was away or a controller gives the Node another target.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use base64::Engine as _;
+use kube::core::{ObjectList, WatchEvent};
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _, Visitor};
+use tokio::sync::watch::Receiver;
+use tokio::task::AbortHandle;
+use tracing::{info, warn};
+
+use super::client::ApiClient;
+use super::error::KubeError;
+use super::node::{PREFIX, broken};
+use super::node_watch::NodeSnapshot;
+use super::reflector::{Reflector, Requests, WatchHandler, WatchStep};
+use crate::control::trust::TrustSender;
+use crate::model::annotations::DESIRED_CONFIG;
+use crate::model::backoff::Backoff;
+use crate::model::certificates::{Registries, ServerCaRotation};
+use crate::model::{ClusterTrust, Contents, message};
+
+/// Where it is.
+const PATH: &str = "/apis/machineconfiguration.openshift.io/v1/controllerconfigs";
+
+/// Its name.
+const NAME: &str = "machine-config-controller";
+
+/// How it is named for people.
+const OBJECT: &str = "ControllerConfig machine-config-controller";
+
+/// After a refusal it takes somebody to mend the permissions or the object, and a look an hour costs nobody anything.
+const LOOK_AGAIN: Duration = Duration::from_secs(3600);
+
+/// The task that follows it. Dropped, it ends.
+#[derive(Debug)]
+pub(super) struct ControllerConfigWatcher {
+    task: AbortHandle,
+}
+
+impl ControllerConfigWatcher {
+    /// Begins, once the Node is seen. Within a tokio runtime.
+    pub(super) fn start(
+        api: ApiClient,
+        node: &str,
+        snapshot: Receiver<NodeSnapshot>,
+        sender: TrustSender,
+    ) -> Self {
+        let absent = Backoff::for_missing_kind(&format!("{node}/trust"));
+        let mut handler = ControllerConfigHandler { sender, snapshot, told: None, known: false, absent };
+        // Spread otherwise than the Node's: the two do not come at once.
+        let backoff = Backoff::for_requests(&format!("{node}/trust"));
+        let task = tokio::spawn(async move {
+            handler.until_up().await;
+            Reflector { api, handler, backoff }.run().await;
+        });
+        Self { task: task.abort_handle() }
+    }
+}
+
+impl Drop for ControllerConfigWatcher {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+struct ControllerConfigHandler {
+    sender: TrustSender,
+    snapshot: Receiver<NodeSnapshot>,
+    /// What was told last of what is wrong.
+    told: Option<&'static str>,
+    /// The cluster has the kind.
+    known: bool,
+    /// When a kind that it does not have is looked for again.
+    absent: Backoff,
+}
+
+impl ControllerConfigHandler {
+    async fn until_up(&mut self) {
+        // The Node's watch is gone with the process only.
+        drop(self.snapshot.wait_for(|snapshot| snapshot.up).await);
+    }
+
+    /// Waits until the API server went away and came back.
+    async fn reconnected(&mut self) {
+        drop(self.snapshot.wait_for(|snapshot| !snapshot.up).await);
+        self.until_up().await;
+    }
+
+    /// Waits until a controller gave the Node another target: where one works, its kinds are there.
+    async fn retargeted(&self) {
+        let desired = |snapshot: &NodeSnapshot| {
+            snapshot.node.as_ref().and_then(|node| node.annotations.get(DESIRED_CONFIG).cloned())
+        };
+        let mut snapshot = self.snapshot.clone();
+        let before = desired(&snapshot.borrow());
+        drop(snapshot.wait_for(|snapshot| desired(snapshot) != before).await);
+    }
+
+    /// Waits for the time to look again for a kind that the cluster does not have.
+    async fn looked_for_again(&mut self) {
+        let wait = self.absent.next_wait();
+        let mut reconnected = self.snapshot.clone();
+        tokio::select! {
+            // Each arm only waits, and each end means another look.
+            () = tokio::time::sleep(wait) => {}
+            () = self.retargeted() => {}
+            _ = reconnected.wait_for(|snapshot| !snapshot.up) => {}
+        }
+        self.until_up().await;
+    }
+
+    fn tell(&mut self, error: &KubeError) {
+        if self.told.replace(error.reason()) != Some(error.reason()) {
+            warn!(
+                MESSAGE_ID = message::TRUST_FAILED,
+                MCA_FAULT = error.reason(),
+                "certificates and the merged pull secret are not followed: {error}. Next: {}",
+                error.next()
+            );
+        }
+    }
+}
+
+impl WatchHandler for ControllerConfigHandler {
+    type Object = Object;
+
+    fn requests(&self) -> Requests {
+        Requests { path: PATH, name: NAME.to_owned(), metadata: false }
+    }
+
+    fn object(&self) -> &str {
+        OBJECT
+    }
+
+    fn on_list(&mut self, list: ObjectList<Object>) -> String {
+        (self.told, self.known) = (None, true);
+        self.absent.reset();
+        self.sender.put(list.items.into_iter().next().map(ClusterTrust::from));
+        list.metadata.resource_version.unwrap_or_default()
+    }
+
+    fn on_event(&mut self, event: WatchEvent<Object>) -> WatchStep {
+        match event {
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                let version = object.metadata.resource_version.clone().unwrap_or_default();
+                self.sender.put(Some(object.into()));
+                WatchStep::At(version)
+            }
+            WatchEvent::Deleted(object) => {
+                // What was trusted is not taken back by the want of somebody to say it.
+                info!(
+                    MESSAGE_ID = message::TRUST_SOURCE_DELETED,
+                    "{OBJECT} was deleted; what it said stays on the host"
+                );
+                self.sender.put(None);
+                WatchStep::At(object.metadata.resource_version.unwrap_or_default())
+            }
+            WatchEvent::Bookmark(bookmark) => WatchStep::At(bookmark.metadata.resource_version),
+            WatchEvent::Error(status) => {
+                broken(OBJECT, *status).map_or(WatchStep::Expired, WatchStep::Failed)
+            }
+        }
+    }
+
+    async fn on_error(&mut self, error: KubeError, wait: Duration) {
+        self.sender.looked();
+        match &error {
+            // The Node's watch tells it.
+            KubeError::Away { .. } | KubeError::Config { .. } => {
+                tokio::time::sleep(wait).await;
+                self.until_up().await;
+            }
+            // There is no such kind here, or not yet.
+            KubeError::NotFound { .. } if !self.known => self.looked_for_again().await,
+            // A kind that was there is gone, or a server that starts does not know it yet.
+            KubeError::NotFound { .. } | KubeError::Refused { .. } | KubeError::Invalid { .. } => {
+                self.tell(&error);
+                // The time that is over is no loss: both ends mean another look.
+                drop(tokio::time::timeout(LOOK_AGAIN, self.reconnected()).await);
+            }
+        }
+    }
+}
+
+/// The object without what is read by others: of its hundreds of fields six.
+#[derive(Clone, Deserialize)]
+pub(super) struct Object {
+    metadata: Metadata,
+    spec: Option<Spec>,
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    resource_version: Option<String>,
+    annotations: Option<BTreeMap<String, String>>,
+}
+
+#[derive(Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Spec {
+    #[serde(rename = "kubeAPIServerServingCAData")]
+    kubelet_ca: Option<Base64>,
+    #[serde(rename = "cloudProviderCAData")]
+    cloud_ca: Option<Base64>,
+    image_registry_bundle_data: Option<Vec<Bundle>>,
+    image_registry_bundle_user_data: Option<Vec<Bundle>>,
+    internal_registry_pull_secret: Option<Base64>,
+}
+
+#[derive(Clone, Deserialize)]
+struct Bundle {
+    file: String,
+    data: Option<Base64>,
+}
+
+/// Bytes as JSON carries them.
+#[derive(Clone)]
+struct Base64(Vec<u8>);
+
+impl<'de> Deserialize<'de> for Base64 {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+        impl Visitor<'_> for Text {
+            type Value = Base64;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("base64")
+            }
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Base64, E> {
+                // The decoder's words quote a byte: they are left out.
+                let decoded = base64::engine::general_purpose::STANDARD.decode(text);
+                decoded.map(Base64).map_err(|_| E::custom("no base64"))
+            }
+        }
+        deserializer.deserialize_str(Text).map_err(D::Error::custom)
+    }
+}
+
+fn contents(bytes: Option<Base64>) -> Option<Contents> {
+    bytes.filter(|bytes| !bytes.0.trim_ascii().is_empty()).map(|bytes| Contents::new(bytes.0))
+}
+
+impl From<Object> for ClusterTrust {
+    fn from(object: Object) -> Self {
+        let annotations = object.metadata.annotations.unwrap_or_default();
+        let on =
+            annotations.get(&format!("{PREFIX}service-ca-rotate")).is_some_and(|rotate| rotate == "true");
+        let spec = object.spec.unwrap_or_default();
+        let mut registries = Registries::default();
+        let bundles = [spec.image_registry_bundle_data, spec.image_registry_bundle_user_data];
+        for bundle in bundles.into_iter().flatten().flatten() {
+            let data = bundle.data.map(|data| data.0).unwrap_or_default();
+            registries.add(&bundle.file, Contents::new(data));
+        }
+        Self {
+            version: object.metadata.resource_version.unwrap_or_default(),
+            rotation: if on { ServerCaRotation::On } else { ServerCaRotation::Off },
+            kubelet_ca: contents(spec.kubelet_ca),
+            cloud_ca: contents(spec.cloud_ca),
+            registries,
+            pull_secret: contents(spec.internal_registry_pull_secret),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(object: &str) -> ClusterTrust {
+        serde_json::from_str::<Object>(object).unwrap().into()
+    }
+
+    fn text(contents: Option<&Contents>) -> Option<&str> {
+        contents.map(|contents| std::str::from_utf8(contents.bytes()).unwrap())
+    }
+
+    #[test]
+    fn reads_what_concerns_trust() {
+        let trust = read(
+            r#"{"metadata":{"name":"machine-config-controller","resourceVersion":"7","annotations":
+            {"machineconfiguration.openshift.io/service-ca-rotate":"true"},"managedFields":[{"a":1}]},
+            "spec":{"kubeAPIServerServingCAData":"a3ViZWxldA==","cloudProviderCAData":null,"images":{"a":"b"},
+            "imageRegistryBundleData":[{"file":"reg.test..5000","data":"b25l"},{"file":"a.test","data":"YQ=="}],
+            "imageRegistryBundleUserData":[{"file":"reg.test..5000","data":"dHdv"},{"file":"../x","data":"eA=="}],
+            "internalRegistryPullSecret":"e30="},"status":{"x":1}}"#,
+        );
+        assert_eq!((trust.version.as_str(), trust.rotation), ("7", ServerCaRotation::On));
+        assert_eq!(text(trust.kubelet_ca.as_ref()), Some("kubelet"));
+        assert_eq!(trust.cloud_ca, None);
+        assert_eq!(text(trust.pull_secret.as_ref()), Some("{}"));
+        let registries: Vec<(&str, &[u8])> =
+            trust.registries.bundles.iter().map(|(name, data)| (name.as_str(), data.bytes())).collect();
+        assert_eq!(registries, [("a.test", &b"a"[..]), ("reg.test:5000", b"two")]);
+        assert_eq!(trust.registries.refused.len(), 1);
+        assert!(!format!("{trust:?}").contains("kubelet\""), "{trust:?}");
+    }
+
+    #[test]
+    fn what_is_not_said_is_nothing() {
+        let trust =
+            read(r#"{"metadata":{"resourceVersion":"1"},"spec":{"kubeAPIServerServingCAData":"Cg=="}}"#);
+        assert_eq!((trust.kubelet_ca, trust.pull_secret), (None, None));
+        assert_eq!(trust.rotation, ServerCaRotation::Off);
+    }
+
+    #[test]
+    fn a_null_is_nothing() {
+        let read_of = |object: &str| format!("{:?}", read(object));
+        let empty = read_of(r#"{"metadata":{}}"#);
+        for nulls in [
+            r#"{"metadata":{"resourceVersion":null,"annotations":null},"spec":null,"status":null}"#,
+            r#"{"metadata":{},"spec":{"imageRegistryBundleData":null,"internalRegistryPullSecret":null}}"#,
+        ] {
+            assert_eq!(read_of(nulls), empty, "{nulls}");
+        }
+    }
+
+    #[test]
+    fn an_error_quotes_nothing() {
+        let secret = r#"{"metadata":{},"spec":{"internalRegistryPullSecret":"geheim!"}}"#;
+        let error = serde_json::from_str::<Object>(secret).err().unwrap();
+        let told = KubeError::new(&kube::Error::SerdeError(error), OBJECT).to_string();
+        assert!(told.contains(OBJECT) && !told.contains("geheim"), "{told}");
+    }
+}

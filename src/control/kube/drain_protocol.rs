@@ -1,0 +1,129 @@
+//! The hand-shake with the drain controller: a request in one annotation, its answer in another
+//! (docs/contract.md, "Drain protocol").
+//!
+//! Pure: it says what to do with what the Node shows, and remembers nothing. The controller answers a request by
+//! repeating it, and never answers one that it has answered last.
+
+use super::annotations::{APPLIED_DRAIN, Annotations, DESIRED_DRAIN};
+use crate::model::ConfigName;
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum DrainAction {
+    /// The answer is there. For a drain: if the node is still cordoned.
+    Answered,
+    /// Nothing was asked.
+    NotAsked,
+    /// This is to be asked.
+    Ask(String),
+    /// The answer is to be waited for.
+    Wait,
+}
+
+/// Returns the next move of a drain.
+pub(super) fn drain(now: &Annotations, config: &ConfigName) -> DrainAction {
+    let want = format!("drain-{config}");
+    let (asked, answered) = both(now);
+    if answered == Some(want.as_str()) {
+        // An answer that is there already is taken (MCD-049). But while another request is on its way, asking for what
+        // was answered last would stay without an answer.
+        return if asked.is_none() || asked == answered { DrainAction::Answered } else { DrainAction::Wait };
+    }
+    if asked == Some(want.as_str()) { DrainAction::Wait } else { DrainAction::Ask(want) }
+}
+
+/// Returns the request that makes another drain answerable, after somebody uncordoned the node meanwhile (W-8).
+pub(super) fn again(config: &ConfigName) -> String {
+    format!("uncordon-{config}")
+}
+
+/// Returns the next move of the drain's end. Nothing is asked of a node that nothing was asked of: what an administrator
+/// cordoned stays cordoned.
+pub(super) fn release(now: &Annotations, config: &ConfigName) -> DrainAction {
+    let (asked, answered) = both(now);
+    let Some(asked) = asked else { return DrainAction::NotAsked };
+    let want = format!("uncordon-{config}");
+    if asked.starts_with("uncordon-") {
+        return match answered {
+            Some(answered) if answered == asked => DrainAction::Answered,
+            // Any uncordon will do: the controller looks at the verb only.
+            Some(_) | None => DrainAction::Wait,
+        };
+    }
+    // What was answered last would stay without an answer, and the node cordoned.
+    let known = answered == Some(want.as_str());
+    DrainAction::Ask(if known { format!("{want}-again") } else { want })
+}
+
+fn both(now: &Annotations) -> (Option<&str>, Option<&str>) {
+    let value = |key: &str| now.get(key).map(String::as_str).filter(|value| !value.is_empty());
+    (value(DESIRED_DRAIN), value(APPLIED_DRAIN))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(asked: &str, answered: &str) -> Annotations {
+        let pairs = [(DESIRED_DRAIN, asked), (APPLIED_DRAIN, answered)];
+        let given = pairs.into_iter().filter(|(_, value)| *value != "-");
+        given.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+    }
+
+    fn ask(value: &str) -> DrainAction {
+        DrainAction::Ask(value.to_owned())
+    }
+
+    /// MCD-048, MCD-049, MCD-050, MCD-058, W-8: every pair of request and answer.
+    #[test]
+    fn the_table_of_the_drain() {
+        let config = ConfigName::new("b").unwrap();
+        let table = [
+            ("-", "-", ask("drain-b")),
+            ("", "", ask("drain-b")),
+            ("uncordon-a", "uncordon-a", ask("drain-b")),
+            ("drain-b", "uncordon-a", DrainAction::Wait),
+            ("drain-b", "-", DrainAction::Wait),
+            ("drain-b", "drain-b", DrainAction::Answered),
+            ("-", "drain-b", DrainAction::Answered),
+            // The old target's request: its answer is not ours.
+            ("drain-a", "drain-a", ask("drain-b")),
+            ("drain-a", "uncordon-a", ask("drain-b")),
+            ("drain-b", "drain-a", DrainAction::Wait),
+            // Asked again after an uncordon by somebody else.
+            ("uncordon-b", "drain-b", DrainAction::Wait),
+            ("uncordon-b", "uncordon-b", ask("drain-b")),
+            ("drain-b", "uncordon-b", DrainAction::Wait),
+            // The old target's request after the new one's answer: first its answer.
+            ("drain-a", "drain-b", DrainAction::Wait),
+        ];
+        for (asked, answered, desired) in table {
+            assert_eq!(drain(&node(asked, answered), &config), desired, "{asked} {answered}");
+        }
+        assert_eq!(again(&config), "uncordon-b");
+    }
+
+    /// MCD-055, MCD-056, MCD-057: every pair of request and answer.
+    #[test]
+    fn the_table_of_the_release() {
+        let config = ConfigName::new("b").unwrap();
+        let table = [
+            ("-", "-", DrainAction::NotAsked),
+            ("", "drain-b", DrainAction::NotAsked),
+            ("drain-b", "drain-b", ask("uncordon-b")),
+            ("drain-b", "uncordon-a", ask("uncordon-b")),
+            ("uncordon-b", "drain-b", DrainAction::Wait),
+            ("uncordon-b", "-", DrainAction::Wait),
+            ("uncordon-a", "uncordon-a", DrainAction::Answered),
+            ("uncordon-b", "uncordon-b", DrainAction::Answered),
+            // A drain that was taken back before its answer: the last uncordon is not answered twice.
+            ("drain-c", "uncordon-b", ask("uncordon-b-again")),
+            ("uncordon-b-again", "uncordon-b", DrainAction::Wait),
+            ("uncordon-b-again", "uncordon-b-again", DrainAction::Answered),
+            ("drain-c", "uncordon-b-again", ask("uncordon-b")),
+        ];
+        for (asked, answered, desired) in table {
+            assert_eq!(release(&node(asked, answered), &config), desired, "{asked} {answered}");
+        }
+    }
+}

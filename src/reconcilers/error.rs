@@ -1,0 +1,57 @@
+//! What can keep a duty from its end.
+
+use crate::host::HostError;
+use crate::model::{FaultClass, ModelError};
+
+/// A duty that is not done. It is tried again; nothing else waits for it.
+#[derive(Debug, thiserror::Error)]
+pub enum ReconcileError {
+    /// A certificate can't be written, or a stale one not removed.
+    #[error("the cluster's certificates are not all on this node")]
+    Certificates(#[source] HostError),
+    /// A bundle whose name is no registry's.
+    #[error("a registry's bundle of ControllerConfig machine-config-controller is left out")]
+    Registry(#[source] ModelError),
+    /// The merged pull secret can't be written, or not linked.
+    #[error("the cluster's merged pull secret is not on this node")]
+    PullSecret(#[source] HostError),
+}
+
+impl ReconcileError {
+    /// Returns the class.
+    pub fn class(&self) -> FaultClass {
+        match self {
+            Self::Certificates(error) | Self::PullSecret(error) => error.class(),
+            Self::Registry(error) => error.class(),
+        }
+    }
+
+    /// Says whether it may pass without another word of the cluster: when somebody mends the host.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::Certificates(_) | Self::PullSecret(_) => true,
+            Self::Registry(_) => false,
+        }
+    }
+
+    /// Returns a bounded word.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Certificates(_) => "CertificatesNotWritten",
+            Self::Registry(_) => "RegistryNameRefused",
+            Self::PullSecret(_) => "PullSecretNotWritten",
+        }
+    }
+
+    /// Returns what a person does next.
+    pub fn next(&self) -> String {
+        match self {
+            Self::Certificates(error) | Self::PullSecret(error) => error.next(),
+            Self::Registry(_) => {
+                "Name the registry HOST or HOST..PORT in the ConfigMap that image.config.openshift.io \
+                                  cluster names in additionalTrustedCA."
+                    .to_owned()
+            }
+        }
+    }
+}

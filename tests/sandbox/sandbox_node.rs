@@ -1,0 +1,132 @@
+//! A played node for tests: a real sysroot, booted in namespaces, on which `apply` runs until nothing is left to do.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use machine_config_agent::model::ImageRef;
+use machine_config_agent::sandbox::{AGENT, Booted, CONTROL, LayerFile, SandboxHost};
+use serde_json::{Value, json};
+
+/// With this exit code the agent asks its supervisor for the reboot.
+const REBOOT_WANTED: i32 = 133;
+
+/// More boots than any update may need.
+const BOOTS: usize = 8;
+
+pub struct Played {
+    // The directory is removed with it.
+    _dir: tempfile::TempDir,
+    pub world: SandboxHost,
+    pub booted: Option<Booted>,
+    pub boots: usize,
+    /// What happens to the host just before each shutdown.
+    pub going_down: fn(&Self),
+}
+
+/// How `apply` ended, at last.
+pub struct VerbResult {
+    pub code: i32,
+    pub text: String,
+}
+
+/// A config with files by path.
+pub fn config(name: &str, files: &[(&str, &str)], os_image_url: Option<&ImageRef>) -> String {
+    let files: Vec<Value> = files
+        .iter()
+        .map(|(path, text)| json!({"path": path, "contents": {"source": format!("data:,{text}")}}))
+        .collect();
+    let url = os_image_url.map(ToString::to_string).unwrap_or_default();
+    json!({
+        "apiVersion": "machineconfiguration.openshift.io/v1",
+        "kind": "MachineConfig",
+        "metadata": {"name": name},
+        "spec": {
+            "osImageURL": url,
+            "config": {"ignition": {"version": "3.5.0"}, "storage": {"files": files}},
+        },
+    })
+    .to_string()
+}
+
+pub fn layer(path: &str, text: &str) -> LayerFile {
+    LayerFile { path: path.to_owned(), mode: 0o644, contents: text.as_bytes().to_vec() }
+}
+
+pub fn labels(carries: Option<&str>) -> BTreeMap<String, String> {
+    carries.map(|name| ("machineconfig".to_owned(), name.to_owned())).into_iter().collect()
+}
+
+impl Played {
+    /// A node that runs image `v1`, which carries no config.
+    pub fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let agent = Path::new(env!("CARGO_BIN_EXE_machine-config-agent"));
+        let world = SandboxHost::create(dir.path(), agent, &BTreeMap::new(), &|_| {}).unwrap();
+        let booted = Some(world.boot().unwrap());
+        Self { _dir: dir, world, booted, boots: 1, going_down: |_| {} }
+    }
+
+    pub fn v1(&self) -> ImageRef {
+        self.world.image("v1").unwrap()
+    }
+
+    pub fn derive(&self, tag: &str, files: &[LayerFile], carries: Option<&str>) -> ImageRef {
+        self.world.derive(&self.v1(), tag, files, &labels(carries)).unwrap()
+    }
+
+    pub fn path(&self, path: &str) -> PathBuf {
+        self.booted.as_ref().unwrap().root().join(path.trim_start_matches('/'))
+    }
+
+    pub fn read(&self, path: &str) -> Option<String> {
+        std::fs::read_to_string(self.path(path)).ok()
+    }
+
+    /// Runs a verb in the machine.
+    pub fn verb(&self, arguments: &[&str]) -> VerbResult {
+        let argv = std::iter::once(AGENT).chain(arguments.iter().copied());
+        let output = self.booted.as_ref().unwrap().command(argv).stdin(Stdio::null()).output().unwrap();
+        let text =
+            String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        VerbResult { code: output.status.code().unwrap_or(-1), text }
+    }
+
+    /// Applies a config until nothing is left to do; `after_boot` is what happens to the host at each boot.
+    pub fn apply(
+        &mut self,
+        config: &str,
+        image: Option<&ImageRef>,
+        after_boot: impl Fn(&Self),
+    ) -> VerbResult {
+        std::fs::write(self.world.control().join("to.json"), config).unwrap();
+        let to = format!("{CONTROL}/to.json");
+        let image = image.map(ToString::to_string).unwrap_or_default();
+        let mut text = String::new();
+        for _ in 0..BOOTS {
+            let arguments = [
+                "apply",
+                "--yes",
+                "--to",
+                &to,
+                "--to-image",
+                &image,
+                "--reboot-by",
+                "supervisor",
+                "--os-backend",
+                "ostree",
+            ];
+            let ended = self.verb(&arguments);
+            text += &ended.text;
+            if ended.code != REBOOT_WANTED {
+                return VerbResult { text, ..ended };
+            }
+            (self.going_down)(self);
+            self.booted.take().unwrap().shutdown().unwrap();
+            self.booted = Some(self.world.boot().unwrap());
+            self.boots += 1;
+            after_boot(self);
+        }
+        VerbResult { code: -1, text }
+    }
+}

@@ -1,0 +1,148 @@
+//! The OS tooling as a test plays it: a libostree host, whose registry does what the test says.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::rc::Rc;
+
+use machine_config_agent::host::os::Preflight;
+use machine_config_agent::host::{AuthFile, BoxFuture, HostError, OsBackend, OsProgress, StageRequest};
+use machine_config_agent::model::observation::{Booted, EmbeddedConfig, LocalPackages, ObservedOs, Staged};
+use machine_config_agent::model::{Contents, ImageRef};
+
+/// How a request ended.
+pub type StageResult = Result<(), HostError>;
+
+/// What is asked for by others than the test is done, and is nothing.
+pub struct Played {
+    pub seen: Rc<RefCell<ObservedOs>>,
+    pub auth_file: AuthFile,
+    /// At each question about an image.
+    pub asked: Box<dyn Fn() -> StageResult>,
+    /// Whether it tells no progress, as bootc under an old systemd.
+    pub silent: bool,
+    /// Told at each staging, before it begins.
+    pub says: Option<&'static str>,
+    /// How often what a staging left was ended.
+    pub abandoned: Rc<Cell<u32>>,
+    /// When a staged deployment is dropped.
+    pub unstaged: Box<dyn Fn() -> StageResult>,
+    /// At each staging, until its end.
+    pub pulled: Box<dyn Fn() -> BoxFuture<'static, StageResult>>,
+    /// When the deployment before the booted one is given up.
+    pub dropped: Box<dyn Fn()>,
+    /// Whether what is asked of the host goes away, as services do while it shuts down.
+    pub gone: Rc<Cell<bool>>,
+    /// When a deployment is to boot next.
+    pub back: Box<dyn Fn(&str) -> StageResult>,
+}
+
+/// Names an image by one digit of its digest.
+pub fn image(digit: &str) -> ImageRef {
+    ImageRef::parse(&format!("registry.test/os@sha256:{}", digit.repeat(64))).unwrap()
+}
+
+impl Played {
+    /// A host that runs an image; all that is asked for succeeds.
+    pub fn running(image: ImageRef) -> Self {
+        let booted = Booted {
+            image: Some(image),
+            deployment: "os-1.0".to_owned(),
+            carries: EmbeddedConfig::Unknown,
+            local: LocalPackages::default(),
+        };
+        Self {
+            seen: Rc::new(RefCell::new(ObservedOs::Deployments { booted, staged: None, next: None })),
+            auth_file: AuthFile::Run,
+            silent: false,
+            says: None,
+            abandoned: Rc::default(),
+            unstaged: Box::new(|| Ok(())),
+            asked: Box::new(|| Ok(())),
+            pulled: Box::new(|| Box::pin(async { Ok(()) })),
+            dropped: Box::new(|| {}),
+            gone: Rc::default(),
+            back: Box::new(|_| Ok(())),
+        }
+    }
+}
+
+impl fmt::Debug for Played {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl OsBackend for Played {
+    fn name(&self) -> &'static str {
+        "played"
+    }
+
+    fn auth_file(&self) -> Option<AuthFile> {
+        Some(self.auth_file)
+    }
+
+    fn tells_progress(&self) -> bool {
+        !self.silent
+    }
+
+    fn abandon(&self) -> BoxFuture<'_, StageResult> {
+        Box::pin(async {
+            self.abandoned.set(self.abandoned.get() + 1);
+            Ok(())
+        })
+    }
+
+    fn observe(&self) -> BoxFuture<'_, Result<ObservedOs, HostError>> {
+        Box::pin(async {
+            if !self.gone.get() {
+                return Ok(self.seen.borrow().clone());
+            }
+            let source = "the service ended".into();
+            Err(HostError::Bus { call: "Reload".to_owned(), source })
+        })
+    }
+
+    fn preflight<'a>(
+        &'a self,
+        _image: &'a ImageRef,
+        _credentials: Option<&'a Contents>,
+    ) -> BoxFuture<'a, Result<Preflight, HostError>> {
+        Box::pin(async {
+            (self.asked)().map(|()| Preflight { carries: EmbeddedConfig::Unknown, download: None })
+        })
+    }
+
+    fn stage<'a>(
+        &'a self,
+        request: &'a StageRequest,
+        progress: &'a (dyn Fn(OsProgress) + 'a),
+    ) -> BoxFuture<'a, Result<Staged, HostError>> {
+        Box::pin(async {
+            if let Some(text) = self.says {
+                progress(OsProgress { text: text.to_owned(), percent: None });
+            }
+            (self.pulled)().await?;
+            let image = request.image.clone();
+            Ok(Staged { image, deployment: "os-2.0".to_owned(), kargs: Vec::new() })
+        })
+    }
+
+    fn unstage(&self) -> BoxFuture<'_, StageResult> {
+        Box::pin(async { (self.unstaged)() })
+    }
+
+    fn ensure_finalizable(&self) -> BoxFuture<'_, StageResult> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn set_default_deployment<'a>(&'a self, deployment: &'a str) -> BoxFuture<'a, StageResult> {
+        Box::pin(async move { (self.back)(deployment) })
+    }
+
+    fn drop_rollback(&self) -> BoxFuture<'_, StageResult> {
+        Box::pin(async {
+            (self.dropped)();
+            Ok(())
+        })
+    }
+}
