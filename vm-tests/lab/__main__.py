@@ -8,13 +8,17 @@ import time
 
 from . import cluster, disk, image, machine, worker
 from .place import EMULATOR, PROMISES, WORK, LabError, need_packages
-from .promise import TIERS, load, minutes
+from .promise import TIERS, load, minutes, text
 
 
 def main():
     """Builds what is missing, plays, tells."""
     known = sorted(path.stem for path in PROMISES.glob("*.py"))
     options = arguments(known)
+    if options.list:
+        for name in options.promise or known:
+            print(f"{name:<20} {text(load(name))}")
+        return 0
     promises = {name: load(name) for name in options.promise or known}
     WORK.mkdir(parents=True, exist_ok=True)
     with open(WORK / "lock", "wb") as lock:
@@ -33,6 +37,7 @@ def arguments(known):
     """Reads the command line."""
     parser = argparse.ArgumentParser(prog="vm-tests/run", description="Plays promises on hosts that really boot.")
     parser.add_argument("promise", nargs="*", help=f"of: {', '.join(known)} (default: all)")
+    parser.add_argument("--list", action="store_true", help="print what each promise says, and end")
     parser.add_argument("--tier", choices=TIERS, default="container", help="with a kernel of its own: machine")
     parser.add_argument("--file-system", choices=disk.FILE_SYSTEMS, default=disk.FILE_SYSTEMS[0],
                         help=f"of the root (default: {disk.FILE_SYSTEMS[0]})")

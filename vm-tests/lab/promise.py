@@ -15,7 +15,7 @@ from .registry import Registry
 # The same disk and the same promises: with a kernel of its own, or without.
 TIERS = {"container": machine.Machine, "machine": qemu.Machine}
 # How each promise begins: what is promised, how often the host boots, how long that takes.
-HEAD = re.compile(r"Promise: .*\n\nBoots: \d+.*\nMinutes: (\d+(?:\.\d+)?)", re.DOTALL)
+HEAD = re.compile(r"Promise: (.*)\n\nBoots: \d+.*\nMinutes: (\d+(?:\.\d+)?)", re.DOTALL)
 
 
 class Lab:
@@ -77,7 +77,12 @@ def play(name, promise, images, options):
 
 def minutes(promise):
     """Returns how long a promise says that it takes in a container."""
-    return float(HEAD.match(promise.__doc__)[1])
+    return float(HEAD.match(promise.__doc__)[2])
+
+
+def text(promise):
+    """Returns what a promise says, in one line."""
+    return " ".join(HEAD.match(promise.__doc__)[1].split())
 
 
 def keep(name, promise, images, options):

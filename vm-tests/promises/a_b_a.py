@@ -1,4 +1,4 @@
-"""Promise: from one image and its files to another and back, again and again: each boot ends in Done with what was wanted, and
+"""Promise: from one image and its files to another and back, again and again: each boot ends in Done with the desired config, and
 nothing grows: no deployments, no state, no boot entries, no memory.
 
 Boots: 65, or one more than `--reboots` says

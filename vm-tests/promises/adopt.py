@@ -1,4 +1,4 @@
-"""Promise: when the wanted image is the booted one it is recorded, without a reboot and without a drain, and of the config only
+"""Promise: when the desired image is the booted one it is recorded, without a reboot and without a drain, and of the config only
 what differs is written, with the action of that file alone.
 
 Boots: 1
