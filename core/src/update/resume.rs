@@ -179,7 +179,7 @@ pub fn not_finalized(record: &Record, ended: &Finalization) -> Decision {
     };
     Decision::Fault(Fault {
         class: FaultClass::Degraded,
-        reason: NOT_FINALIZED.to_owned(),
+        reason: "DeploymentNotFinalized".to_owned(),
         message: format!("the node came up in its old deployment {times}: {ended}"),
         next: next.to_owned(),
     })

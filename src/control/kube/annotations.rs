@@ -9,7 +9,6 @@ use super::node::PREFIX;
 use crate::model::annotations::DESIRED_IMAGE;
 use crate::model::certificates::ServerCaRotation;
 use crate::report::{NodeReport, NodeState, REASON_LIMIT};
-use crate::update::resume::NOT_FINALIZED;
 
 /// The config that the node runs.
 pub(super) const CURRENT_CONFIG: &str = "machineconfiguration.openshift.io/currentConfig";
@@ -38,6 +37,9 @@ pub(super) const OBSERVED_ROTATION: &str = "machineconfiguration.openshift.io/la
 
 /// The only value of [`POST_CONFIG_ACTION`] that says something.
 const REBOOTING: &str = "Rebooting";
+
+/// The fault that [`FINALIZE_FAILURE`] reports.
+const NOT_FINALIZED: &str = "DeploymentNotFinalized";
 
 /// Annotations, by key.
 pub(super) type Annotations = BTreeMap<String, String>;
