@@ -61,7 +61,9 @@ impl Deployment {
             is_booted: flag("booted"),
             is_staged: flag("staged"),
             is_pinned: flag("pinned"),
-            image: text("container-image-reference").and_then(|reference| named(&reference, manifest)),
+            image: text("container-image-reference")
+                .and_then(|reference| named(&reference, manifest))
+                .or_else(|| dictionary.get("custom-origin").and_then(pivoted)),
             manifest,
             local: LocalPackages {
                 requested: names(&["requested-packages", "requested-local-packages"]),
@@ -138,6 +140,15 @@ pub(super) fn text(value: &OwnedValue) -> Option<String> {
 fn names(value: &OwnedValue) -> BTreeSet<String> {
     let entries = Vec::<String>::try_from(value.clone()).unwrap_or_default();
     entries.iter().map(|entry| LocalPackages::name_in(entry).to_owned()).collect()
+}
+
+/// Reads the image of an origin that MCD's `pivot` wrote, before rpm-ostree pulled images itself: URL and description.
+fn pivoted(origin: &OwnedValue) -> Option<ImageRef> {
+    let words = match <(String, String)>::try_from(origin.clone()) {
+        Ok((url, _)) => url,
+        Err(_) => Vec::<String>::try_from(origin.clone()).ok()?.into_iter().next()?,
+    };
+    ImageRef::parse(words.strip_prefix("pivot://")?).ok()
 }
 
 fn digest(text: &str) -> Option<Sha256> {
@@ -235,6 +246,26 @@ mod tests {
         ]));
         assert!(found.is_of(&ImageRef::parse(&format!("r.test/os@sha256:{HEX}")).unwrap()));
         assert!(found.is_of(&ImageRef::parse(&format!("r.test/os@sha256:{}", "1".repeat(64))).unwrap()));
+    }
+
+    /// MCD-019: the origin of an old `pivot` names the image, unless rpm-ostree's own reference does.
+    #[test]
+    fn pivot_origin_names_the_image() {
+        let name = format!("r.test/os@sha256:{HEX}");
+        let pivot = (format!("pivot://{name}"), "Managed by machine-config-operator".to_owned());
+        let mut found = Dictionary::new();
+        found.insert("custom-origin".to_owned(), value(pivot.clone()));
+        assert_eq!(Deployment::from_dictionary(&found).image.unwrap().to_string(), name);
+        found.insert("custom-origin".to_owned(), value(vec![pivot.0, pivot.1]));
+        assert_eq!(Deployment::from_dictionary(&found).image.unwrap().to_string(), name);
+        let other = format!("r.test/other@sha256:{HEX}");
+        let reference = format!("ostree-unverified-registry:{other}");
+        found.insert("container-image-reference".to_owned(), value(reference));
+        assert_eq!(Deployment::from_dictionary(&found).image.unwrap().to_string(), other);
+        for odd in [value("pivot://x"), value(7), value(("pivot://no-digest".to_owned(), String::new()))] {
+            found = Dictionary::from([("custom-origin".to_owned(), odd)]);
+            assert_eq!(Deployment::from_dictionary(&found).image, None);
+        }
     }
 
     #[test]
