@@ -84,6 +84,7 @@ async fn call(args: &[&str]) -> Value {
         ["fall-back", deployment] => backend.set_default_deployment(deployment).await.map(|()| Value::Null),
         ["drop-rollback"] => backend.drop_rollback().await.map(|()| Value::Null),
         ["soft-reboot"] => backend.soft_reboot().await.map(|soft| json!(format!("{soft:?}"))),
+        ["per-object-fsync"] => backend.ensure_per_object_fsync().await.map(|()| Value::Null),
         ["finalize"] => backend.ensure_finalizable().await.map(|()| Value::Null),
         _ => return json!({"error": "usage"}),
     };

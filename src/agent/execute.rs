@@ -96,6 +96,7 @@ impl<C: ControlPlane> Agent<C> {
     /// Writes down when the staging began, and counts what earlier processes have spent on it: its limit is one of the
     /// work, not of a process.
     fn begin_staging(&mut self, seen: &Observation) -> Result<(), AgentError> {
+        self.host.per_object_fsync = self.control.is_control_plane();
         let now = self.host.clock.monotonic_micros();
         let begun = self.journal.record().and_then(|record| record.staging.clone());
         let begun = begun.filter(|begun| begun.boot_id == seen.boot_id);

@@ -387,6 +387,8 @@ async fn each_pass_decodes_a_config_once() {
         cloud_ca: None,
         registries: Registries::default(),
         pull_secret: None,
+        server_ca: None,
+        proxy: Ok(crate::model::ProxySettings::default()),
     };
     sender.put(Some(trust));
     until(&desk, &mut agent, "the certificate", |_| ca.exists()).await;

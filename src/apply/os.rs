@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::host::{Credentials, Host, HostError, OsProgress, StageRequest, etc_merge};
+use crate::host::{Credentials, Host, HostError, OsProgress, StageRequest, boot_loader, etc_merge};
 use crate::model::HostSpec;
 use crate::model::node_settings::SoftReboot;
 use crate::model::observation::Staged;
@@ -94,6 +94,10 @@ async fn stage(
 ) -> Result<(), ApplyError> {
     // What was to be brought into another deployment.
     etc_merge::forget(&host.root).map_err(ApplyError::host(object(request)))?;
+    if host.per_object_fsync && request.image.is_some() {
+        let set = host.os.ensure_per_object_fsync().await;
+        set.map_err(|source| ApplyError::Stage { object: object(request), source })?;
+    }
     let staged = match in_time(host, request, progress).await {
         Ok(staged) => staged.map_err(|source| {
             let source = Credentials::explain(source, &host.root, to, host.os.auth_file());
@@ -107,6 +111,8 @@ async fn stage(
     };
     host.fail_points.hit("os-staged");
     let Some(desired) = &request.image else { return Ok(()) };
+    // Not before: each try of a pull would update it once more.
+    boot_loader::update(host).await;
     match staged.image {
         Some(image) if image.digest() == desired.digest() => Ok(()),
         other => {

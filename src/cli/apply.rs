@@ -11,7 +11,7 @@ use crate::agent::{Agent, ExitReason, ProcessSignals, Reboots, RunMode, Settings
 use crate::control::ControlPlane;
 use crate::control::oneshot::OneShot;
 use crate::decide::ended::{Attempt, RunResult, ended};
-use crate::host::machine_name;
+use crate::host::{Proxies, Root, machine_name};
 use crate::journal::Journal;
 use crate::model::Target;
 use crate::settings::Environment;
@@ -22,9 +22,12 @@ use crate::telemetry::log::{self, Format};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  machine-config-agent apply --to rendered-worker-b.yaml --no-reboot")]
 pub(super) struct Arguments {
-    /// The MachineConfig's file, or `-`
-    #[arg(long, value_name = "FILE")]
+    /// A MachineConfig or an Ignition config: its file, its URL, or `-`
+    #[arg(long, value_name = "FILE|URL")]
     to: String,
+    /// The digest that it must have, as `sha256:HEX`; an http URL needs one
+    #[arg(long, value_name = "DIGEST")]
+    digest: Option<String>,
     /// OS image that goes with it
     #[arg(long, value_name = "IMAGE")]
     to_image: Option<String>,
@@ -53,13 +56,16 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
     }
     log::start(if environment.journal { Format::Journal } else { Format::Text });
     let image = input::image(arguments.to_image.as_deref())?;
-    let machine_config = input::machine_config(&arguments.to)?;
+    let machine_config = input::checked_config(&arguments.to, arguments.digest.as_deref(), || {
+        let proxies = Proxies::new(Root::open(&arguments.host.root)?, environment.proxy.clone());
+        Ok(proxies.for_pulls()?)
+    })?;
     let target = Target { config: machine_config.name().clone(), image: image.clone() };
     let control = OneShot::new(machine_config, image, input::policy(arguments.policy.as_deref())?);
     let reboots = if arguments.no_reboot { Reboots::Left } else { Reboots::Asked };
     runtime()?.block_on(async {
         let fail_points = environment.fail_points.clone();
-        let host = arguments.host.open(arguments.reboot_by, fail_points.clone())?;
+        let host = arguments.host.open(arguments.reboot_by, environment)?;
         let journal = Journal::open(host.root.clone(), fail_points.clone())?;
         last_report::mark_stopped(&host.root);
         let telemetry = telemetry(environment, &host, Vec::new(), LastReport::default())?;

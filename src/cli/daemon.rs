@@ -90,7 +90,7 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
         let own = Root::open(Path::new("/"))?;
         let node_settings = arguments.node_settings.open()?;
         let entered = arguments.root_mount.as_deref().map(enter).transpose()?.unwrap_or_default();
-        let host = arguments.host.open_entered(arguments.reboot_by, environment.fail_points.clone(), entered)?;
+        let host = arguments.host.open_entered(arguments.reboot_by, environment, entered)?;
         let setting = Setting { arguments, environment, node_settings: &node_settings, node: &node, own: &own };
         match source {
             Source::Directory(path) => {
@@ -102,6 +102,7 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
                     DrainFlag::Controller => DrainBy::Controller,
                     DrainFlag::Agent => DrainBy::Agent,
                 };
+                let identity = identity.through(host.proxies.clone());
                 let known = identity.clone();
                 let renamed = known.renamed();
                 let cluster = Cluster::start(identity, &node, host.root.clone(), drain_by)?;

@@ -16,8 +16,10 @@ use crate::host::os::{NotImageBased, OsBackend};
 use crate::host::power::{Logind, Power, Supervised};
 use crate::host::root::Root;
 use crate::host::systemd::Systemd;
-use crate::host::{ContainerHandles, Host};
+use crate::host::{ContainerHandles, Host, Proxies};
+use crate::model::ProxySettings;
 use crate::model::node_settings::{OsLimits, SoftReboot};
+use crate::settings::Environment;
 
 /// The exit code that tells a supervisor to play the reboot (as `systemd-nspawn` does for a guest's).
 pub(super) const REBOOT_WANTED: u8 = 133;
@@ -71,15 +73,35 @@ pub(super) struct HostFlags {
 
 impl HostFlags {
     /// Opens the host.
-    pub(super) fn open(&self, reboot_by: RebootBy, fail_points: FailPoints) -> Result<Host, CliError> {
-        self.open_entered(reboot_by, fail_points, ContainerHandles::default())
+    pub(super) fn open(&self, reboot_by: RebootBy, environment: &Environment) -> Result<Host, CliError> {
+        self.open_entered(reboot_by, environment, ContainerHandles::default())
     }
 
     /// Opens the host that this process may have entered.
     pub(super) fn open_entered(
         &self,
         reboot_by: RebootBy,
+        environment: &Environment,
+        entered: ContainerHandles,
+    ) -> Result<Host, CliError> {
+        self.assemble(reboot_by, environment.fail_points.clone(), environment.proxy.clone(), entered)
+    }
+
+    /// Opens a host that is only looked at.
+    pub(super) fn observe(&self) -> Result<Host, CliError> {
+        self.observe_through(ProxySettings::default())
+    }
+
+    /// Opens a host that is only looked at; images are looked at through these proxies.
+    pub(super) fn observe_through(&self, proxy: ProxySettings) -> Result<Host, CliError> {
+        self.assemble(RebootBy::Supervisor, FailPoints::off(), proxy, ContainerHandles::default())
+    }
+
+    fn assemble(
+        &self,
+        reboot_by: RebootBy,
         fail_points: FailPoints,
+        proxy: ProxySettings,
         entered: ContainerHandles,
     ) -> Result<Host, CliError> {
         let root = Root::open(&self.root)?.with_fail_points(&fail_points).with_entered(entered.clone());
@@ -89,32 +111,41 @@ impl HostFlags {
         };
         let choice = Choice::detect(&root, self.os_backend.asked())?;
         let systemd = Systemd::detect(&root)?;
+        let proxies = Proxies::new(root.clone(), proxy);
+        let worker = Worker::new(&self.root, entered).through(proxies.clone());
         Ok(Host {
-            os: backend(choice.kind, &root, &systemd, Worker::new(&self.root, entered)),
+            os: backend(choice.kind, &root, &systemd, worker, &proxies),
             backend_reason: choice.because,
             limits: OsLimits::default(),
+            per_object_fsync: false,
             soft_reboot: SoftReboot::default(),
             spent: std::time::Duration::ZERO,
             systemd,
             clock: Clock::system(),
             power,
             fail_points,
+            proxies,
             root,
         })
-    }
-
-    /// Opens a host that is only looked at.
-    pub(super) fn observe(&self) -> Result<Host, CliError> {
-        self.open(RebootBy::Supervisor, FailPoints::off())
     }
 }
 
 /// Makes the backend that was chosen.
-fn backend(kind: Kind, root: &Root, systemd: &Systemd, worker: Worker) -> Box<dyn OsBackend> {
+fn backend(
+    kind: Kind,
+    root: &Root,
+    systemd: &Systemd,
+    worker: Worker,
+    proxies: &Proxies,
+) -> Box<dyn OsBackend> {
     match kind {
         Kind::Ostree => Box::new(OstreeBackend::new(worker)),
-        Kind::RpmOstree => Box::new(RpmOstreeBackend::new(root, worker)),
-        Kind::Bootc => Box::new(BootcBackend::new(worker, systemd.clone(), root.clone())),
+        Kind::RpmOstree => {
+            Box::new(RpmOstreeBackend::new(root, worker).through(proxies.clone(), systemd.clone()))
+        }
+        Kind::Bootc => {
+            Box::new(BootcBackend::new(worker, systemd.clone(), root.clone()).through(proxies.clone()))
+        }
         Kind::None => Box::new(NotImageBased),
     }
 }

@@ -4,15 +4,50 @@ use std::io::Read as _;
 use std::path::Path;
 
 use super::CliError;
+use super::host::runtime;
+use crate::control::download::{download, is_url};
 use crate::host::HostError;
 use crate::host::root::Root;
-use crate::model::ImageRef;
 use crate::model::machineconfig::{self, MachineConfig};
 use crate::model::policy::{self, DisruptionPolicy};
+use crate::model::{ImageRef, ProxySettings, Sha256};
 
-/// Reads a MachineConfig.
+/// Reads a MachineConfig, or an Ignition config.
 pub(super) fn machine_config(path: &str) -> Result<MachineConfig, CliError> {
-    Ok(MachineConfig::parse(&bytes(path, machineconfig::MAX_BYTES)?, path)?)
+    Ok(MachineConfig::parse_or_wrap(&bytes(path, machineconfig::MAX_BYTES)?, path)?)
+}
+
+/// Reads a MachineConfig, or an Ignition config, from a file or a web server; it has to be of the digest.
+pub(super) fn checked_config(
+    from: &str,
+    digest: Option<&str>,
+    proxies: impl FnOnce() -> Result<ProxySettings, CliError>,
+) -> Result<MachineConfig, CliError> {
+    let wanted = digest.map(|digest| {
+        let hex = digest.strip_prefix("sha256:").and_then(|hex| Sha256::parse(hex).ok());
+        hex.ok_or_else(|| CliError::Usage(format!("--digest {digest:?}: give sha256: and 64 hex digits")))
+    });
+    let wanted = wanted.transpose()?;
+    if from.starts_with("http://") && wanted.is_none() {
+        let cause = "without TLS nobody knows who sent it; pass --digest sha256:HEX, or name it by https";
+        return Err(CliError::Usage(format!("--to with http: {cause}")));
+    }
+    let limit = machineconfig::MAX_BYTES;
+    let (bytes, shown) = if is_url(from) {
+        let bytes = runtime()?.block_on(download(from, &proxies()?, limit));
+        let shown = from.split('?').next().unwrap_or_default().rsplit('@').next().unwrap_or_default();
+        (bytes.map_err(|error| CliError::Input { path: error.url, cause: error.cause })?, shown)
+    } else {
+        (bytes(from, limit)?, from)
+    };
+    if let Some(wanted) = wanted {
+        let found = Sha256::digest(&bytes);
+        if found != wanted {
+            let cause = format!("its digest is sha256:{found}, and sha256:{wanted} was asked for");
+            return Err(CliError::Input { path: shown.to_owned(), cause });
+        }
+    }
+    Ok(MachineConfig::parse_or_wrap(&bytes, shown)?)
 }
 
 /// Reads a disruption policy; the default table without a file.

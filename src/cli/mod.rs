@@ -113,7 +113,7 @@ fn run(verb: Verb, environment: &Environment) -> Result<u8, CliError> {
     crate::host::limits::raise_open_files();
     match verb {
         Verb::Daemon(arguments) => daemon::run(&arguments, environment),
-        Verb::Plan(arguments) => plan::run(&arguments),
+        Verb::Plan(arguments) => plan::run(&arguments, environment),
         Verb::Apply(arguments) => apply::run(&arguments, environment),
         Verb::Verify(arguments) => verify::run(&arguments),
         Verb::Status(arguments) => status::run(&arguments),

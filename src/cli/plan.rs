@@ -16,6 +16,7 @@ use crate::model::{ConfigName, Facts, HostSpec, Target};
 use crate::observe::facts;
 use crate::plan::differences::already_applied;
 use crate::plan::{Irreconcilable, Plan, explain, plan};
+use crate::settings::Environment;
 
 /// Flags of `plan`.
 #[derive(Debug, clap::Args)]
@@ -54,8 +55,8 @@ pub(super) struct Arguments {
 }
 
 /// Prints the plan.
-pub(super) fn run(arguments: &Arguments) -> Result<u8, CliError> {
-    let (from, to, outcome) = runtime()?.block_on(decide(arguments))?;
+pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8, CliError> {
+    let (from, to, outcome) = runtime()?.block_on(decide(arguments, environment))?;
     match arguments.output {
         Output::Json => print_json(&explain::json(outcome.as_ref(), from.as_ref(), &to))?,
         Output::Text => match &outcome {
@@ -72,7 +73,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, CliError> {
 
 type Decided = (Option<Target>, Target, Result<Plan, Irreconcilable>);
 
-async fn decide(arguments: &Arguments) -> Result<Decided, CliError> {
+async fn decide(arguments: &Arguments, environment: &Environment) -> Result<Decided, CliError> {
     let mut control = directory(arguments)?.as_deref().map(Directory::open).transpose()?;
     let policy = match (&arguments.policy, &mut control) {
         (None, Some(directory)) => directory.policy().await?,
@@ -80,7 +81,7 @@ async fn decide(arguments: &Arguments) -> Result<Decided, CliError> {
     };
     let to = desired(arguments, control.as_mut()).await?;
     let (from, mut facts) = if arguments.from == "current" {
-        looked_at(arguments, &to).await?
+        looked_at(arguments, environment, &to).await?
     } else {
         let image = input::image(arguments.from_image.as_deref())?;
         let from = input::machine_config(&arguments.from)?.spec(image)?;
@@ -120,8 +121,12 @@ async fn desired(arguments: &Arguments, control: Option<&mut Directory>) -> Resu
     Ok(machine_config.spec(image.or(target.image))?)
 }
 
-async fn looked_at(arguments: &Arguments, to: &HostSpec) -> Result<(HostSpec, Facts), CliError> {
-    let host = arguments.host.observe()?;
+async fn looked_at(
+    arguments: &Arguments,
+    environment: &Environment,
+    to: &HostSpec,
+) -> Result<(HostSpec, Facts), CliError> {
+    let host = arguments.host.observe_through(environment.proxy.clone())?;
     let origin = match Stored::load(&host.root, &state("current.json"))? {
         Some(stored) => stored.spec()?,
         None => match crate::journal::mcd::read(&host.root)? {

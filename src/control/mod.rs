@@ -4,6 +4,7 @@
 //! A half pair, a half-written file, an object that is not there yet: an error, and the old target stays.
 
 pub mod directory;
+pub mod download;
 pub mod kube;
 pub mod oneshot;
 pub mod trust;
@@ -64,6 +65,11 @@ pub trait ControlPlane {
     /// Returns why the control plane can't be reached. That it changed is a change. None by default.
     fn link_down(&self) -> Option<LinkDown> {
         None
+    }
+
+    /// Returns true if the node is of the control plane. False where nobody says it.
+    fn is_control_plane(&self) -> bool {
+        false
     }
 
     /// Says whether a drain can be asked for.

@@ -12,6 +12,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader};
 use tokio::process::Command;
 
 use super::HostError;
+use crate::model::ProxySettings;
 
 /// So much of the end of a failed program's output goes into the error: enough for its last words, not a flood.
 const KEPT: usize = 600;
@@ -27,12 +28,26 @@ const MAX_LINE_BYTES: usize = 1 << 20;
 
 /// Runs a program to its end. Its failure, and its taking longer than `limit`, are errors; it is killed then.
 pub async fn run(program: &str, arguments: &[&str], limit: Duration) -> Result<(), HostError> {
-    run_to_end(program, arguments, limit, Stdio::null()).await.map(drop)
+    run_with(program, arguments, limit, &ProxySettings::default()).await
+}
+
+/// Runs a program as [`run`] does, that reaches others through these proxies.
+pub async fn run_with(
+    program: &str,
+    arguments: &[&str],
+    limit: Duration,
+    proxies: &ProxySettings,
+) -> Result<(), HostError> {
+    let mut command = Command::new(program);
+    command.args(arguments).envs(proxies.variables()).stdout(Stdio::null());
+    run_to_end(program, command, limit).await.map(drop)
 }
 
 /// Runs a program as [`run`] does, and returns its standard output. More of it than a MiB is an error.
 pub async fn output(program: &str, arguments: &[&str], limit: Duration) -> Result<String, HostError> {
-    let bytes = run_to_end(program, arguments, limit, Stdio::piped()).await?;
+    let mut command = Command::new(program);
+    command.args(arguments).stdout(Stdio::piped());
+    let bytes = run_to_end(program, command, limit).await?;
     if bytes.len() > MAX_OUTPUT_BYTES {
         let cause = format!("it printed more than {MAX_OUTPUT_BYTES} bytes");
         return Err(HostError::Command { program: program.to_owned(), cause });
@@ -40,15 +55,9 @@ pub async fn output(program: &str, arguments: &[&str], limit: Duration) -> Resul
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-async fn run_to_end(
-    program: &str,
-    arguments: &[&str],
-    limit: Duration,
-    stdout: Stdio,
-) -> Result<Vec<u8>, HostError> {
+async fn run_to_end(program: &str, mut command: Command, limit: Duration) -> Result<Vec<u8>, HostError> {
     let failed = |cause: String| HostError::Command { program: program.to_owned(), cause };
-    let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::null()).stdout(stdout).stderr(Stdio::piped()).kill_on_drop(true);
+    command.stdin(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
     let ended = async {
         let mut child = command.spawn().map_err(|error| failed(format!("it can't be started: {error}")))?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());

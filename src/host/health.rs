@@ -134,6 +134,7 @@ async fn as_unit(
         log_fields: &[],
         output: None,
         errors: root.base().join(ERRORS.trim_start_matches('/')),
+        environment: None,
         pipe: None,
         seconds: Some(limit.as_secs().max(1)),
     }));

@@ -7,6 +7,7 @@
 
 pub mod accounts;
 pub mod boot_counter;
+pub mod boot_loader;
 pub mod chroot;
 pub mod clock;
 pub mod command;
@@ -22,6 +23,7 @@ pub mod limits;
 pub mod meter;
 pub mod os;
 pub mod power;
+pub mod proxy;
 pub mod root;
 pub mod saved;
 pub mod systemd;
@@ -45,9 +47,11 @@ pub use failpoint::FailPoints;
 pub use future::BoxFuture;
 pub use os::{OsBackend, OsProgress, StageRequest};
 pub use power::{Power, Rebooting};
+pub use proxy::Proxies;
 pub use root::Root;
 pub use systemd::Systemd;
 
+use crate::model::ProxySettings;
 use crate::model::node_settings::{OsLimits, SoftReboot};
 
 use os::NotImageBased;
@@ -76,6 +80,8 @@ pub struct Host {
     pub backend_reason: String,
     /// How long its work may take.
     pub limits: OsLimits,
+    /// Whether pulls sync each object by itself.
+    pub per_object_fsync: bool,
     /// Whether a reboot may leave the kernel running.
     pub soft_reboot: SoftReboot,
     /// How much of that an earlier process has spent on the work that is under way.
@@ -84,6 +90,8 @@ pub struct Host {
     pub power: Box<dyn Power>,
     /// The running systemd.
     pub systemd: Systemd,
+    /// Through which proxies others are reached.
+    pub proxies: Proxies,
     /// Where a test has the process die.
     pub fail_points: FailPoints,
 }
@@ -96,11 +104,13 @@ impl Host {
             os: Box::new(NotImageBased),
             backend_reason: String::new(),
             limits: OsLimits::default(),
+            per_object_fsync: false,
             soft_reboot: SoftReboot::default(),
             spent: Duration::ZERO,
             power: Box::new(Supervised::new(&root)),
             systemd: Systemd::absent(),
             fail_points,
+            proxies: Proxies::new(root.clone(), ProxySettings::default()),
             root,
         }
     }

@@ -144,6 +144,7 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     use super::*;
+    use crate::model::ProxySettings;
     use crate::model::certificates::{Registries, ServerCaRotation};
 
     fn contents(text: &str) -> Contents {
@@ -158,10 +159,12 @@ mod tests {
         ClusterTrust {
             version: "1".to_owned(),
             rotation: ServerCaRotation::Off,
+            server_ca: None,
             kubelet_ca: kubelet.map(contents),
             cloud_ca: cloud.map(contents),
             registries: all,
             pull_secret: None,
+            proxy: Ok(ProxySettings::default()),
         }
     }
 

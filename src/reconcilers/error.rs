@@ -12,6 +12,12 @@ pub enum ReconcileError {
     /// A bundle whose name is no registry's.
     #[error("a registry's bundle of ControllerConfig machine-config-controller is left out")]
     Registry(#[source] ModelError),
+    /// The API server's new CA is not in each kubeconfig, or the kubelet has not read it.
+    #[error("the API server's new CA is not known to this node's kubelet")]
+    ServerCa(#[source] HostError),
+    /// A proxy that can't be used.
+    #[error("spec.proxy of ControllerConfig machine-config-controller is left out")]
+    Proxy(#[source] ModelError),
     /// The merged pull secret can't be written, or not linked.
     #[error("the cluster's merged pull secret is not on this node")]
     PullSecret(#[source] HostError),
@@ -21,16 +27,16 @@ impl ReconcileError {
     /// Returns the class.
     pub fn class(&self) -> FaultClass {
         match self {
-            Self::Certificates(error) | Self::PullSecret(error) => error.class(),
-            Self::Registry(error) => error.class(),
+            Self::Certificates(error) | Self::PullSecret(error) | Self::ServerCa(error) => error.class(),
+            Self::Registry(error) | Self::Proxy(error) => error.class(),
         }
     }
 
     /// Says whether it may pass without another word of the cluster: when somebody mends the host.
     pub fn may_pass(&self) -> bool {
         match self {
-            Self::Certificates(_) | Self::PullSecret(_) => true,
-            Self::Registry(_) => false,
+            Self::Certificates(_) | Self::PullSecret(_) | Self::ServerCa(_) => true,
+            Self::Registry(_) | Self::Proxy(_) => false,
         }
     }
 
@@ -39,6 +45,8 @@ impl ReconcileError {
         match self {
             Self::Certificates(_) => "CertificatesNotWritten",
             Self::Registry(_) => "RegistryNameRefused",
+            Self::Proxy(_) => "ProxyUnusable",
+            Self::ServerCa(_) => "ServerCaNotRotated",
             Self::PullSecret(_) => "PullSecretNotWritten",
         }
     }
@@ -46,7 +54,8 @@ impl ReconcileError {
     /// Returns what a person does next.
     pub fn next(&self) -> String {
         match self {
-            Self::Certificates(error) | Self::PullSecret(error) => error.next(),
+            Self::Certificates(error) | Self::PullSecret(error) | Self::ServerCa(error) => error.next(),
+            Self::Proxy(_) => "Correct proxy.config.openshift.io cluster.".to_owned(),
             Self::Registry(_) => {
                 "Name the registry HOST or HOST..PORT in the ConfigMap that image.config.openshift.io \
                                   cluster names in additionalTrustedCA."

@@ -8,6 +8,9 @@
 //! |---|---|
 //! | `certificates` | the kubelet's CA, the cloud provider's CA, the CAs of registries |
 //! | `pull_secret` | the merged pull secret, and the link to it |
+//! | `server_ca` | the API server's CA in the kubeconfigs, while it is rotated, and the kubelet's restart |
+//!
+//! The proxies of the cluster are handed to what pulls.
 //!
 //! Invariant: a file is replaced at once, never removed first; what keeps one from being written keeps no other.
 
@@ -16,7 +19,9 @@ pub mod pull_secret;
 
 mod error;
 mod file;
+mod server_ca;
 
+use std::cell::LazyCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -27,6 +32,7 @@ use crate::host::{Host, HostError};
 use crate::model::certificates::{ServerCaRotation, TrustSynced};
 use crate::model::{ClusterTrust, ManagedPath, message};
 use file::write;
+use server_ca::{Restart, Rotated};
 
 pub use error::ReconcileError;
 pub use file::Wanted;
@@ -48,18 +54,22 @@ pub struct TrustReconciler {
     trust: Option<Arc<ClusterTrust>>,
     /// Files whose mode was told.
     loose: BTreeSet<ManagedPath>,
-    rotation_told: ServerCaRotation,
+    restart: Restart,
 }
 
 impl TrustReconciler {
     /// Follows a feed.
     pub fn new(feed: TrustReceiver) -> Self {
-        Self { feed, trust: None, loose: BTreeSet::new(), rotation_told: ServerCaRotation::Off }
+        Self { feed, trust: None, loose: BTreeSet::new(), restart: Restart::default() }
     }
 
     /// Waits for another word of the cluster. Cancel-safe: one that was not returned comes again.
     pub async fn changed(&mut self) {
-        self.feed.changed().await;
+        tokio::select! {
+            // Each arm only waits for what lasts.
+            () = self.feed.changed() => {}
+            () = self.restart.over() => {}
+        }
     }
 
     /// Brings the host to what the cluster says. `managed` names what configs write; it is asked only when something
@@ -73,14 +83,19 @@ impl TrustReconciler {
             self.trust = Some(trust);
         }
         let Some(trust) = self.trust.clone() else { return Reconciled::default() };
-        self.tell_rotation(trust.rotation);
+        let proxy = trust.proxy.clone().map(|proxy| host.proxies.set_cluster(proxy));
         let secret = self.follow_secret(host, &trust);
-        let certificates = certificates::follow(&host.root, &trust, managed);
+        let managed = LazyCell::new(managed);
+        let certificates = certificates::follow(&host.root, &trust, || managed.clone());
+        let rotated = self.follow_rotation(host, &trust, || managed.clone());
         let refused = trust.registries.refused.first().cloned().map(ReconcileError::Registry);
         let whole = matches!(certificates, Ok(certificates::Followed::Whole));
         let error = secret.err().map(ReconcileError::PullSecret);
         let error = error.or(certificates.err().map(ReconcileError::Certificates)).or(refused);
-        let synced = TrustSynced { version: trust.version.clone(), rotation: trust.rotation };
+        let error = error.or(proxy.err().map(ReconcileError::Proxy));
+        let rotation = *rotated.as_ref().unwrap_or(&trust.rotation);
+        let error = error.or(rotated.err().map(ReconcileError::ServerCa));
+        let synced = TrustSynced { version: trust.version.clone(), rotation };
         Reconciled { synced: (whole && error.is_none()).then_some(synced), error }
     }
 
@@ -102,17 +117,22 @@ impl TrustReconciler {
         Ok(())
     }
 
-    /// Tells once that the API server's CA is being rotated.
-    fn tell_rotation(&mut self, rotation: ServerCaRotation) {
-        if rotation == ServerCaRotation::On && self.rotation_told != rotation {
-            warn!(
-                MESSAGE_ID = message::CA_ROTATION,
-                MCA_TARGET = "/etc/kubernetes/kubeconfig",
-                "the cluster rotates its API server's CA (service-ca-rotate): this agent leaves \
-                 /etc/kubernetes/kubeconfig and /var/lib/kubelet/kubeconfig as they are. Next: bring the new CA to \
-                 them and restart kubelet.service"
-            );
-        }
-        self.rotation_told = rotation;
+    /// Brings the API server's new CA while it is rotated; returns how far that is.
+    fn follow_rotation(
+        &mut self,
+        host: &Host,
+        trust: &ClusterTrust,
+        managed: impl FnOnce() -> Option<BTreeSet<ManagedPath>>,
+    ) -> Result<ServerCaRotation, HostError> {
+        let Some(authority) = trust.server_ca.as_ref().filter(|_| trust.rotation == ServerCaRotation::On)
+        else {
+            return Ok(trust.rotation);
+        };
+        // What configs write is known again when the step that is under way is over.
+        let Some(managed) = managed() else { return Ok(trust.rotation) };
+        Ok(match server_ca::follow(host, authority, &managed, &mut self.restart)? {
+            Rotated::Done => ServerCaRotation::Brought,
+            Rotated::Restarting => ServerCaRotation::On,
+        })
     }
 }

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::host::failpoint::FailPoints;
+use crate::model::ProxySettings;
 
 /// What the environment says.
 #[derive(Debug, Clone)]
@@ -24,6 +25,8 @@ pub struct Environment {
     pub plain: bool,
     /// Where a pod reaches the API server: host and port (`KUBERNETES_SERVICE_HOST`, `KUBERNETES_SERVICE_PORT`).
     pub kubernetes: Option<(String, String)>,
+    /// Through which proxies others are reached (`HTTP_PROXY`, `HTTPS_PROXY`, `NO_PROXY`, or in lower case).
+    pub proxy: ProxySettings,
     /// The node's name, as a DaemonSet hands it to its pod (`NODE_NAME`).
     pub node_name: Option<String>,
 }
@@ -62,6 +65,11 @@ impl Environment {
             plain: variable("NO_COLOR").is_some() || variable("TERM").is_some_and(|term| term == "dumb"),
             kubernetes: variable("KUBERNETES_SERVICE_HOST")
                 .map(|host| (host, variable("KUBERNETES_SERVICE_PORT").unwrap_or_else(|| "443".to_owned()))),
+            proxy: ProxySettings::from_variables(variable).map_err(|_| EnvironmentError {
+                name: "HTTPS_PROXY",
+                value: "(not shown)".to_owned(),
+                rule: "HTTP_PROXY, HTTPS_PROXY and NO_PROXY must not hold control characters",
+            })?,
             node_name: variable("NODE_NAME"),
         })
     }

@@ -14,7 +14,7 @@ use machine_config_agent::control::{TrustSender, trust_channel};
 use machine_config_agent::host::watch::Watch;
 use machine_config_agent::host::{AuthFile, FailPoints, Host, Root};
 use machine_config_agent::model::certificates::{Registries, ServerCaRotation};
-use machine_config_agent::model::{ClusterTrust, Contents};
+use machine_config_agent::model::{ClusterTrust, Contents, ProxySettings};
 
 const KUBELET_CA: &str = "/etc/kubernetes/kubelet-ca.crt";
 const MERGED: &str = "/etc/mco/internal-registry-pull-secret.json";
@@ -26,7 +26,9 @@ fn trust(version: &str, pull_secret: &str) -> ClusterTrust {
         kubelet_ca: Some(Contents::new(format!("CA {version}").into_bytes())),
         cloud_ca: None,
         registries: Registries::default(),
+        server_ca: None,
         pull_secret: Some(Contents::new(pull_secret.as_bytes())),
+        proxy: Ok(ProxySettings::default()),
     }
 }
 

@@ -50,11 +50,12 @@ const ALL: [&str; 16] = [
 ];
 
 /// What `core/` may be built with: parsers, serializers, digests. None of them reaches a machine.
-const CORE_BUILT_WITH: [&str; 11] = [
+const CORE_BUILT_WITH: [&str; 12] = [
     "base64",
     "data-url",
     "flate2",
     "ignition-config",
+    "ipnet",
     "serde",
     "serde_json",
     "serde-saphyr",
@@ -68,7 +69,7 @@ const CORE_BUILT_WITH: [&str; 11] = [
 const BASES: [&str; 2] = ["src", "core/src"];
 
 /// What is said only in these folders.
-const ONLY_IN: [(&str, &[&str]); 18] = [
+const ONLY_IN: [(&str, &[&str]); 19] = [
     ("rustix::", &["host", "sandbox"]),
     ("ostree::", &["host"]),
     ("ostree_ext::", &["host"]),
@@ -79,6 +80,7 @@ const ONLY_IN: [(&str, &[&str]); 18] = [
     ("http::", &["control", "telemetry"]),
     ("hyper::", &["control", "telemetry"]),
     ("hyper_util::", &["control", "telemetry"]),
+    ("reqwest::", &["control"]),
     ("rustls::", &["control"]),
     ("tokio_rustls::", &["control", "telemetry"]),
     ("tower::", &["control"]),

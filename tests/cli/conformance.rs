@@ -10,7 +10,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 /// The ids of one family, from the first to the last.
-const FAMILIES: [(&str, u32, u32); 18] = [
+const FAMILIES: [(&str, u32, u32); 22] = [
     ("MCD", 22, 67),
     // MCD-183 needs a machine with firmware and a boot loader.
     ("MCD", 118, 182),
@@ -27,7 +27,11 @@ const FAMILIES: [(&str, u32, u32); 18] = [
     ("MCD", 94, 95),
     ("MCD", 105, 108),
     ("MCD", 110, 111),
+    ("MCD", 16, 17),
+    ("MCD", 19, 19),
     ("MCD", 228, 228),
+    ("MCD", 238, 240),
+    ("MCD", 257, 257),
     ("OCL", 9, 9),
     ("OCL", 11, 11),
     ("OCL", 28, 28),
@@ -225,5 +229,5 @@ fn the_scan_sees_what_it_has_to_see() {
         (name.to_owned(), ids.iter().map(|id| (*id).to_owned()).collect::<Vec<_>>())
     };
     assert_eq!(found, [is("a", &["ANN-001"]), is("b", &["DRN-004", "MCN-003"]), is("c", &[])]);
-    assert_eq!(ids().len(), 46 + 65 + 38 + 12 + 6 + 7 + 7 + 12 + 12 + 14 + 10 + 3);
+    assert_eq!(ids().len(), 46 + 65 + 38 + 12 + 6 + 7 + 7 + 12 + 12 + 14 + 17 + 3);
 }

@@ -15,6 +15,8 @@
 mod cluster;
 #[path = "../support/fake_control_plane/mod.rs"]
 mod fake_control_plane;
+#[path = "../support/forward_proxy.rs"]
+mod forward_proxy;
 #[path = "../support/plain_host.rs"]
 mod plain_host;
 #[path = "../support/ran.rs"]
@@ -30,6 +32,7 @@ mod link;
 mod mcn_asserts;
 mod outage;
 mod permissions;
+mod proxy;
 mod reconcilers;
 mod root_mount;
 mod status;

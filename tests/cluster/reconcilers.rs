@@ -9,8 +9,8 @@ use std::thread::JoinHandle;
 
 use crate::cluster::scene::{DRAINED, QUIET, Scene};
 use crate::cluster::{
-    Behaviour, Bench, Connections, DrainController, Fault, Gates, Request, annotation, create_object, key,
-    object_api, own_only,
+    Behaviour, Bench, Connections, DrainController, Fault, Gates, Request, annotation, call, create_object,
+    key, object_api, own_only,
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -283,6 +283,57 @@ async fn what_is_not_said_takes_nothing_away() {
     let version = node.create("b", &[]).await;
     node.synced(&version).await;
     node.holds("b");
+}
+
+/// The certificate of a CA.
+fn authority() -> String {
+    let mut params = rcgen::CertificateParams::default();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().pem()
+}
+
+/// MCD-238: while the cluster rotates the API server's CA it comes from its `ConfigMap`, also when that is late; the Node
+/// says when the kubeconfig has it.
+#[tokio::test]
+async fn server_ca_comes_from_its_config_map() {
+    if !own_only("server_ca_comes_from_its_config_map") {
+        return;
+    }
+    let bench = Bench::private(Gates::Default);
+    let node = Trusting::set(&bench, "server-ca", &[]).await;
+    let (old, new) = (authority(), authority());
+    let kubeconfig =
+        |pem: &str| format!("clusters: [{{cluster: {{certificate-authority-data: {}}}}}]\n", base64(pem));
+    let path = "/var/lib/kubelet/kubeconfig";
+    std::fs::create_dir_all(node.scene.path("/var/lib/kubelet")).unwrap();
+    node.scene.write(path, &kubeconfig(&old));
+    let _agent = node.scene.agent(&[]);
+    let version = node.create("a", &[]).await;
+    node.synced(&version).await;
+    let rotates = json!({ "metadata": { "annotations": { key("service-ca-rotate"): "true" } } });
+    let version = node.say(rotates).await;
+    node.synced(&version).await;
+    assert_eq!(node.read(path), Some(kubeconfig(&old)));
+
+    let bundle = old.clone() + &new;
+    let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "kubeconfig-data" },
+        "data": { "ca-bundle.crt": base64(&bundle) } });
+    let maps = "/api/v1/namespaces/openshift-machine-config-operator/configmaps";
+    let (code, answer) = call(&node.scene.client, "POST", maps, Some(("application/json", map))).await;
+    assert!((200..300).contains(&code), "{answer}");
+    let observed = |node: &Node| annotation(node, "lastObservedServerCAAnnotation") == Some("true");
+    node.scene.until("the rotation is done", observed).await;
+    let text = node.read(path).unwrap();
+    let data = text.rsplit(' ').next().unwrap().trim_end_matches(['}', ']', '\n']);
+    let trusted = String::from_utf8(STANDARD.decode(data).unwrap()).unwrap();
+    let without_space = |text: &str| text.split_ascii_whitespace().collect::<String>();
+    assert_eq!(without_space(&trusted), without_space(&bundle));
+
+    let over = json!({ "metadata": { "annotations": { key("service-ca-rotate"): "false" } } });
+    let version = node.say(over).await;
+    let told = node.synced(&version).await;
+    assert_eq!(annotation(&told, "lastObservedServerCAAnnotation"), Some("false"));
+    assert_eq!(node.read(path), Some(text));
 }
 
 fn asked(requests: &[Request]) -> Vec<String> {

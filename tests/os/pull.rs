@@ -44,6 +44,22 @@ fn a_layer_that_was_not_verified_is_pulled_again() {
     assert!(!ostree.join("machine-config-agent-unverified").exists());
 }
 
+/// MCD-257: pulls of a control plane's node sync each object; asked twice, the repository's file is written once.
+#[test]
+fn per_object_fsync_is_set_once() {
+    let lab = lab(Backend::Ostree);
+    let boot = lab.boot();
+    let config = lab.world.dir().join("sysroot/ostree/repo/config");
+    assert!(!fs::read_to_string(&config).unwrap().contains("per-object-fsync"));
+    ok(&boot, &["per-object-fsync"]);
+    let text = fs::read_to_string(&config).unwrap();
+    assert!(text.lines().any(|line| line == "per-object-fsync=true"), "{text}");
+    let written = fs::metadata(&config).unwrap().modified().unwrap();
+    ok(&boot, &["per-object-fsync"]);
+    assert_eq!(fs::metadata(&config).unwrap().modified().unwrap(), written);
+    assert_eq!(fs::read_to_string(&config).unwrap(), text);
+}
+
 /// Which backend works is found out from what the booted image has installed. MCD-207: none where no image is booted.
 #[test]
 fn the_backend_is_chosen_by_what_is_installed() {

@@ -12,6 +12,8 @@
     reason = "tests: they stop at the first surprise, and look at the host from outside"
 )]
 
+#[path = "../support/forward_proxy.rs"]
+mod forward_proxy;
 #[path = "../support/ran.rs"]
 mod ran;
 

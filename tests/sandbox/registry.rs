@@ -8,6 +8,7 @@ mod server;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
+use crate::forward_proxy::{self, ForwardProxy};
 use crate::ran;
 use crate::sandbox_node::{Played, VerbResult, config, layer};
 use base64::Engine as _;
@@ -89,6 +90,36 @@ fn an_image_is_pulled_booted_and_verified() {
     ends(&node.verb(&["verify", "--os-backend", "ostree"]), 0);
     let current = node.read("/etc/machine-config-daemon/currentimage").unwrap();
     assert_eq!(current.trim(), image.to_string());
+}
+
+/// BOOT-010: a proxy is the only way to the registry, for the preflight and the pull, and no line shows its password.
+#[test]
+fn proxy_is_the_only_way_to_the_registry() {
+    if !is_installed("proxy_is_the_only_way_to_the_registry") {
+        return;
+    }
+    let (registry, proxy) = (Registry::start(false), ForwardProxy::start(std::net::Ipv4Addr::LOCALHOST));
+    let mut node = node(&registry);
+    let image = pushed(&node, &registry, "v2", "v2");
+    let name = registry.address.replace("127.0.0.1", "registry.mca.test");
+    reaches(&node, "named", &format!("location = \"{name}\"\ninsecure = true\n"));
+    let image = ImageRef::parse(&image.to_string().replace(&registry.address, &name)).unwrap();
+    let lost = node.apply(&plain(), Some(&image), |_| {});
+    ends(&lost, 4);
+    untouched(&node);
+
+    let file = node.path("/etc/mco/proxy.env");
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    let url = proxy.url();
+    std::fs::write(file, format!("HTTP_PROXY={url}\nHTTPS_PROXY='{url}'\nNO_PROXY=.svc\n")).unwrap();
+    let ended = node.apply(&plain(), Some(&image), |_| {});
+    ends(&ended, 0);
+    assert_eq!((node.boots, node.read("/usr/share/v2").unwrap().as_str()), (2, "v2"));
+    let asked = proxy.asked();
+    assert!(asked.iter().any(|line| line.contains(&name)), "{asked:?}");
+    for text in [lost.text, ended.text] {
+        assert!(!text.contains(forward_proxy::PASSWORD), "{text}");
+    }
 }
 
 fn secret(registry: &Registry) -> (String, String) {

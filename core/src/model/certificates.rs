@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::contents::Contents;
 use super::error::ModelError;
+use super::proxy::ProxySettings;
 use super::text::short;
 
 /// Whether the cluster rotates the CA that signs the API server's certificate (`service-ca-rotate`).
@@ -18,6 +19,8 @@ pub enum ServerCaRotation {
     Off,
     /// It does.
     On,
+    /// It does, and this node has the new CA.
+    Brought,
 }
 
 /// The trust of one version of the cluster's object. `Debug` shows no content.
@@ -27,12 +30,16 @@ pub struct ClusterTrust {
     pub version: String,
     /// Whether the API server's CA is being rotated.
     pub rotation: ServerCaRotation,
+    /// The API server's new CA, PEM, while it is rotated; `None` as long as it is not read.
+    pub server_ca: Option<Contents>,
     /// Whom the kubelet lets in; `None` when nothing is said.
     pub kubelet_ca: Option<Contents>,
     /// Whom the cloud provider's clients trust; `None` when nothing is said.
     pub cloud_ca: Option<Contents>,
     /// Whom to trust for a registry.
     pub registries: Registries,
+    /// Through which proxies images are pulled; an error where that can't be used.
+    pub proxy: Result<ProxySettings, ModelError>,
     /// The cluster's pull secret, merged with that of its own registry; `None` when nothing is said.
     pub pull_secret: Option<Contents>,
 }

@@ -7,6 +7,7 @@
 use std::fmt;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use super::document::{self, Kind};
@@ -14,7 +15,7 @@ use super::error::ModelError;
 use super::ignition;
 use super::os::KernelType;
 use super::text::short;
-use super::{ConfigName, HostSpec, ImageRef, Karg};
+use super::{ConfigName, HostSpec, ImageRef, Karg, Sha256};
 
 /// A rendered MachineConfig. `Debug` shows its name and size only: it is full of secrets.
 #[derive(Clone, PartialEq, Eq)]
@@ -37,6 +38,42 @@ struct Object<'a> {
 #[derive(Deserialize)]
 struct Metadata {
     name: String,
+}
+
+/// What tells an Ignition config from a MachineConfig.
+#[derive(Deserialize)]
+struct Plain {
+    #[serde(default)]
+    ignition: Option<PlainIgnition>,
+    #[serde(default)]
+    metadata: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct PlainIgnition {
+    #[serde(default)]
+    config: Option<OtherConfigs>,
+}
+
+#[derive(Deserialize)]
+struct OtherConfigs {
+    #[serde(default)]
+    merge: Vec<IgnoredAny>,
+    #[serde(default)]
+    replace: Option<Replace>,
+}
+
+/// Empty where Go wrote it.
+#[derive(Deserialize)]
+struct Replace {
+    #[serde(default)]
+    source: Option<String>,
+}
+
+impl OtherConfigs {
+    fn are_named(&self) -> bool {
+        !self.merge.is_empty() || self.replace.as_ref().is_some_and(|replace| replace.source.is_some())
+    }
 }
 
 #[derive(Deserialize)]
@@ -72,6 +109,26 @@ impl MachineConfig {
         let wrong = |error: serde_json::Error| document::refused(document, &document::cause(&error));
         let object: Object<'_> = serde_json::from_str(&json).map_err(wrong)?;
         Ok(Self { name: ConfigName::new(object.metadata.name)?, json })
+    }
+
+    /// Reads a MachineConfig, or an Ignition config: that becomes one whose name is of its digest.
+    pub fn parse_or_wrap(bytes: &[u8], document: &str) -> Result<Self, ModelError> {
+        let kind = Kind { kind: "MachineConfig", group_version: "machineconfiguration.openshift.io/v1" };
+        let json = document::canonical(bytes, document, kind)?;
+        let wrong = |error: serde_json::Error| document::refused(document, &document::cause(&error));
+        let plain: Plain = serde_json::from_str(&json).map_err(wrong)?;
+        let (Some(ignition), None) = (plain.ignition, plain.metadata) else {
+            return Self::parse(bytes, document);
+        };
+        if ignition.config.is_some_and(|config| config.are_named()) {
+            let cause = "its ignition.config names other configs, which are not fetched; merge them into one";
+            return Err(document::refused(document, cause));
+        }
+        let digest = Sha256::digest(json.as_bytes()).to_string();
+        let name = ConfigName::new(format!("ignition-{}", digest.get(..16).unwrap_or_default()))?;
+        let header = r#"{"apiVersion":"machineconfiguration.openshift.io/v1","kind":"MachineConfig""#;
+        let json = format!(r#"{header},"metadata":{{"name":"{name}"}},"spec":{{"config":{json}}}}}"#);
+        Ok(Self { name, json })
     }
 
     /// Returns the name.
@@ -136,5 +193,36 @@ fn is_extension(name: &str) -> bool {
 impl fmt::Debug for MachineConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "MachineConfig({}, {} bytes)", self.name, self.json.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// MCD-3.35: an Ignition config alone is a config, named by what it says; one that names others is not all of it.
+    #[test]
+    fn ignition_config_becomes_a_machine_config() {
+        let text = br#"{"ignition": {"version": "3.2.0", "config": {"replace": {"verification": {}}}},
+            "storage": {"files": [{"path": "/etc/a", "contents": {"source": "data:,a"}}]}}"#;
+        let config = MachineConfig::parse_or_wrap(text, "a.ign").unwrap();
+        assert!(config.name().as_str().starts_with("ignition-") && config.name().as_str().len() == 25);
+        assert_eq!(config.spec(None).unwrap().files.len(), 1);
+        let again = MachineConfig::parse_or_wrap(config.json().as_bytes(), "x").unwrap();
+        assert_eq!(again, config);
+        let yaml = b"ignition: {version: 3.2.0}\nstorage: {files: []}\n";
+        assert_ne!(MachineConfig::parse_or_wrap(yaml, "a.bu").unwrap().name(), config.name());
+        for other in
+            [r#""merge": [{"source": "https://a.test"}]"#, r#""replace": {"source": "https://a.test"}"#]
+        {
+            let text = format!(r#"{{"ignition": {{"version": "3.2.0", "config": {{{other}}}}}}}"#);
+            let error = MachineConfig::parse_or_wrap(text.as_bytes(), "a.ign").unwrap_err().to_string();
+            assert!(error.contains("a.ign") && error.contains("names other configs"), "{error}");
+        }
+        // Neither one nor the other, and the version that is not read any more.
+        assert!(MachineConfig::parse_or_wrap(b"{}", "x").is_err());
+        let old = MachineConfig::parse_or_wrap(br#"{"ignition": {"version": "2.2.0"}}"#, "x").unwrap();
+        let error = old.spec(None).unwrap_err().to_string();
+        assert!(error.contains("2.2.0") && error.contains("convert the config"), "{error}");
     }
 }

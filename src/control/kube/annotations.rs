@@ -81,9 +81,11 @@ pub(super) fn changes(now: &Annotations, report: &NodeReport) -> Changes {
     }
     if let Some(trust) = &report.trust {
         set(SYNCED_TRUST, &trust.version);
-        // `true` would tell MCD that the kubeconfigs have the new CA, should the node go back to it.
-        if trust.rotation == ServerCaRotation::Off {
-            set(OBSERVED_ROTATION, "false");
+        // `true` tells MCD that the kubeconfigs have the new CA, should the node go back to it.
+        match trust.rotation {
+            ServerCaRotation::Off => set(OBSERVED_ROTATION, "false"),
+            ServerCaRotation::Brought => set(OBSERVED_ROTATION, "true"),
+            ServerCaRotation::On => {}
         }
     }
     if report.state == NodeState::Done || unknown || is_done_but_for_a_duty(report) {

@@ -91,14 +91,23 @@ impl Connector {
         Ok(self.identity.read()?.server)
     }
 
+    /// Reads the credentials, and the proxy that leads to its server.
+    fn credentials(&self) -> Result<(ApiCredentials, Endpoint), KubeError> {
+        let mut credentials = self.identity.credentials()?;
+        let endpoint = Endpoint::parse(&credentials)?;
+        if credentials.proxy.is_none() {
+            credentials.proxy = self.identity.proxy_to(&endpoint.address)?;
+        }
+        Ok((credentials, endpoint))
+    }
+
     /// Returns the connection, a new one when there is none or it is closed. The credentials are read for each.
     async fn open(&self) -> Result<Open, KubeError> {
         let mut open = self.open.lock().await;
         if let Some(open) = open.as_ref().filter(|open| !open.connection.sender.is_closed()) {
             return Ok(open.clone());
         }
-        let credentials = self.identity.credentials()?;
-        let endpoint = Endpoint::parse(&credentials)?;
+        let (credentials, endpoint) = self.credentials()?;
         let connection = connect(&credentials, &endpoint).await?;
         let number = self.opened.fetch_add(1, Ordering::Relaxed);
         let made = Open {
@@ -115,7 +124,7 @@ impl Connector {
     /// Reads the credentials after a refusal and says whether there are others now. A token is taken over; what the
     /// connection is made of makes another connection, and the old one ends with the watch on it.
     async fn renew(&self, old: &Open) -> Result<bool, KubeError> {
-        let credentials = self.identity.credentials()?;
+        let (credentials, _) = self.credentials()?;
         let bearer = bearer(&credentials)?;
         let mut open = self.open.lock().await;
         let Some(current) = open.as_mut().filter(|open| open.number == old.number) else { return Ok(true) };

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -20,11 +21,12 @@ use super::error::KubeError;
 use super::node::{PREFIX, broken};
 use super::node_watch::NodeSnapshot;
 use super::reflector::{Reflector, Requests, WatchHandler, WatchStep};
+use super::server_ca::ServerCa;
 use crate::control::trust::TrustSender;
 use crate::model::annotations::DESIRED_CONFIG;
 use crate::model::backoff::Backoff;
 use crate::model::certificates::{Registries, ServerCaRotation};
-use crate::model::{ClusterTrust, Contents, message};
+use crate::model::{ClusterTrust, Contents, ProxySettings, message};
 
 /// Where it is.
 const PATH: &str = "/apis/machineconfiguration.openshift.io/v1/controllerconfigs";
@@ -53,7 +55,8 @@ impl ControllerConfigWatcher {
         sender: TrustSender,
     ) -> Self {
         let absent = Backoff::for_missing_kind(&format!("{node}/trust"));
-        let mut handler = ControllerConfigHandler { sender, snapshot, told: None, known: false, absent };
+        let authority = ServerCa::new(api.clone(), Arc::new(sender), node);
+        let mut handler = ControllerConfigHandler { authority, snapshot, told: None, known: false, absent };
         // Spread otherwise than the Node's: the two do not come at once.
         let backoff = Backoff::for_requests(&format!("{node}/trust"));
         let task = tokio::spawn(async move {
@@ -71,7 +74,8 @@ impl Drop for ControllerConfigWatcher {
 }
 
 struct ControllerConfigHandler {
-    sender: TrustSender,
+    /// Where the trust goes: with the API server's new CA, while it is rotated.
+    authority: ServerCa,
     snapshot: Receiver<NodeSnapshot>,
     /// What was told last of what is wrong.
     told: Option<&'static str>,
@@ -142,7 +146,7 @@ impl WatchHandler for ControllerConfigHandler {
     fn on_list(&mut self, list: ObjectList<Object>) -> String {
         (self.told, self.known) = (None, true);
         self.absent.reset();
-        self.sender.put(list.items.into_iter().next().map(ClusterTrust::from));
+        self.authority.put(list.items.into_iter().next().map(ClusterTrust::from));
         list.metadata.resource_version.unwrap_or_default()
     }
 
@@ -150,7 +154,7 @@ impl WatchHandler for ControllerConfigHandler {
         match event {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                 let version = object.metadata.resource_version.clone().unwrap_or_default();
-                self.sender.put(Some(object.into()));
+                self.authority.put(Some(object.into()));
                 WatchStep::At(version)
             }
             WatchEvent::Deleted(object) => {
@@ -159,7 +163,7 @@ impl WatchHandler for ControllerConfigHandler {
                     MESSAGE_ID = message::TRUST_SOURCE_DELETED,
                     "{OBJECT} was deleted; what it said stays on the host"
                 );
-                self.sender.put(None);
+                self.authority.put(None);
                 WatchStep::At(object.metadata.resource_version.unwrap_or_default())
             }
             WatchEvent::Bookmark(bookmark) => WatchStep::At(bookmark.metadata.resource_version),
@@ -170,7 +174,7 @@ impl WatchHandler for ControllerConfigHandler {
     }
 
     async fn on_error(&mut self, error: KubeError, wait: Duration) {
-        self.sender.looked();
+        self.authority.looked();
         match &error {
             // The Node's watch tells it.
             KubeError::Away { .. } | KubeError::Config { .. } => {
@@ -189,7 +193,7 @@ impl WatchHandler for ControllerConfigHandler {
     }
 }
 
-/// The object without what is read by others: of its hundreds of fields six.
+/// The object without what is read by others: of its hundreds of fields seven.
 #[derive(Clone, Deserialize)]
 pub(super) struct Object {
     metadata: Metadata,
@@ -213,6 +217,18 @@ struct Spec {
     image_registry_bundle_data: Option<Vec<Bundle>>,
     image_registry_bundle_user_data: Option<Vec<Bundle>>,
     internal_registry_pull_secret: Option<Base64>,
+    proxy: Option<Proxy>,
+}
+
+#[derive(Clone, Default, Deserialize)]
+#[serde(default)]
+struct Proxy {
+    #[serde(rename = "httpProxy")]
+    http: Option<String>,
+    #[serde(rename = "httpsProxy")]
+    https: Option<String>,
+    #[serde(rename = "noProxy")]
+    exceptions: Option<String>,
 }
 
 #[derive(Clone, Deserialize)]
@@ -259,13 +275,16 @@ impl From<Object> for ClusterTrust {
             let data = bundle.data.map(|data| data.0).unwrap_or_default();
             registries.add(&bundle.file, Contents::new(data));
         }
+        let Proxy { http, https, exceptions } = spec.proxy.unwrap_or_default();
         Self {
             version: object.metadata.resource_version.unwrap_or_default(),
             rotation: if on { ServerCaRotation::On } else { ServerCaRotation::Off },
+            server_ca: None,
             kubelet_ca: contents(spec.kubelet_ca),
             cloud_ca: contents(spec.cloud_ca),
             registries,
             pull_secret: contents(spec.internal_registry_pull_secret),
+            proxy: ProxySettings::new(http, https, exceptions),
         }
     }
 }
@@ -290,7 +309,8 @@ mod tests {
             "spec":{"kubeAPIServerServingCAData":"a3ViZWxldA==","cloudProviderCAData":null,"images":{"a":"b"},
             "imageRegistryBundleData":[{"file":"reg.test..5000","data":"b25l"},{"file":"a.test","data":"YQ=="}],
             "imageRegistryBundleUserData":[{"file":"reg.test..5000","data":"dHdv"},{"file":"../x","data":"eA=="}],
-            "internalRegistryPullSecret":"e30="},"status":{"x":1}}"#,
+            "internalRegistryPullSecret":"e30=","proxy":{"httpsProxy":"http://u:geheim@p.test:3128",
+            "noProxy":".a.test"}},"status":{"x":1}}"#,
         );
         assert_eq!((trust.version.as_str(), trust.rotation), ("7", ServerCaRotation::On));
         assert_eq!(text(trust.kubelet_ca.as_ref()), Some("kubelet"));
@@ -301,6 +321,10 @@ mod tests {
         assert_eq!(registries, [("a.test", &b"a"[..]), ("reg.test:5000", b"two")]);
         assert_eq!(trust.registries.refused.len(), 1);
         assert!(!format!("{trust:?}").contains("kubelet\""), "{trust:?}");
+        let proxy = trust.proxy.as_ref().unwrap();
+        assert_eq!(proxy.for_https("b.test", 443), Some("http://u:geheim@p.test:3128"));
+        assert_eq!(proxy.for_https("b.a.test", 443), None);
+        assert!(!format!("{trust:?}").contains("geheim"), "{trust:?}");
     }
 
     #[test]

@@ -10,9 +10,11 @@ use kube::config::{AuthInfo, Kubeconfig};
 use secrecy::{ExposeSecret, SecretString};
 
 use super::error::KubeError;
-use crate::host::Root;
+use crate::host::proxy::PROXY_FILE;
+use crate::host::{Proxies, Root};
 use crate::model::Sha256;
 use crate::model::backoff::Backoff;
+use crate::model::text::chain;
 
 /// Where a pod finds its service account.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -27,6 +29,8 @@ pub struct Identity {
     source: Source,
     /// The node's name that was assumed while the credentials could not be read.
     assumed: Option<String>,
+    /// What says through which proxy the server is reached.
+    proxies: Option<Proxies>,
 }
 
 #[derive(Debug, Clone)]
@@ -47,6 +51,8 @@ pub(super) struct ApiCredentials {
     pub(super) client: Option<(Vec<u8>, Vec<u8>)>,
     /// The token.
     pub(super) token: Option<SecretString>,
+    /// The URL of the proxy that leads to the server.
+    pub(super) proxy: Option<String>,
     /// The name of the user in the kubeconfig.
     user: String,
     /// The file that names all others, for errors.
@@ -61,7 +67,7 @@ impl Identity {
     pub fn kubeconfig(path: &Path) -> Result<Self, KubeError> {
         let absolute =
             std::path::absolute(path).map_err(|error| wrong(&path.display(), error.to_string()))?;
-        Ok(Self { root: machine()?, source: Source::Kubeconfig(absolute), assumed: None })
+        Ok(Self { root: machine()?, source: Source::Kubeconfig(absolute), assumed: None, proxies: None })
     }
 
     /// Takes the service account of the pod; `None` when none is mounted.
@@ -73,7 +79,7 @@ impl Identity {
         }
         let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
         let server = format!("https://{host}:{port}");
-        Ok(Some(Self { root, source: Source::ServiceAccount { server }, assumed: None }))
+        Ok(Some(Self { root, source: Source::ServiceAccount { server }, assumed: None, proxies: None }))
     }
 
     /// Returns the node's name, where the identity says it: a kubelet's does.
@@ -85,6 +91,19 @@ impl Identity {
     #[must_use]
     pub fn assuming(self, node: &str) -> Self {
         Self { assumed: Some(node.to_owned()), ..self }
+    }
+
+    /// Takes what says through which proxy the server is reached, where the kubeconfig does not.
+    #[must_use]
+    pub fn through(self, proxies: Proxies) -> Self {
+        Self { proxies: Some(proxies), ..self }
+    }
+
+    /// Returns the URL of the proxy to a server that the credentials name no proxy to.
+    pub(super) fn proxy_to(&self, (host, port): &(String, u16)) -> Result<Option<String>, KubeError> {
+        let Some(proxies) = &self.proxies else { return Ok(None) };
+        let settings = proxies.for_cluster().map_err(|error| wrong(&PROXY_FILE, chain(&error)))?;
+        Ok(settings.for_https(host, *port).map(str::to_owned))
     }
 
     /// Waits until the credentials can be read and name another node than was assumed; returns that name.
@@ -124,6 +143,7 @@ impl Identity {
                     authority: self.bytes(Path::new(&format!("{SERVICE_ACCOUNT}/ca.crt")))?,
                     client: None,
                     token: Some(token),
+                    proxy: None,
                     user: String::new(),
                     file: SERVICE_ACCOUNT.to_owned(),
                 })
@@ -149,12 +169,6 @@ impl Identity {
         if cluster.insecure_skip_tls_verify.unwrap_or_default() {
             return Err(wrong("insecure-skip-tls-verify is set; name a certificate-authority".to_owned()));
         }
-        if let Some(proxy) = cluster.proxy_url.as_deref().filter(|proxy| !proxy.is_empty()) {
-            // Without what may be a password in it.
-            let place = proxy.rsplit('@').next().unwrap_or_default();
-            let cause = "the agent connects to the API server itself; remove it, or name a server that the node reaches";
-            return Err(wrong(format!("proxy-url is set ({place}): {cause}")));
-        }
         let data = cluster.certificate_authority_data.as_deref();
         let file = cluster.certificate_authority.as_deref();
         let authority = self.material(path, "certificate-authority", data, file)?;
@@ -172,6 +186,7 @@ impl Identity {
             authority,
             client,
             token,
+            proxy: cluster.proxy_url.filter(|proxy| !proxy.is_empty()),
             user: name,
             file: path.display().to_string(),
         })
@@ -245,7 +260,9 @@ impl ApiCredentials {
     pub(super) fn fingerprint(&self) -> Sha256 {
         let (certificate, key) = self.client.as_ref().map(|(a, b)| (&**a, &**b)).unwrap_or_default();
         let name = self.server_name.as_deref().unwrap_or_default();
-        let parts: [&[u8]; 5] = [self.server.as_bytes(), name.as_bytes(), &self.authority, certificate, key];
+        let proxy = self.proxy.as_deref().unwrap_or_default();
+        let (server, name, proxy) = (self.server.as_bytes(), name.as_bytes(), proxy.as_bytes());
+        let parts: [&[u8]; 6] = [server, name, proxy, &self.authority, certificate, key];
         let digests: String = parts.into_iter().map(|part| Sha256::digest(part).to_string()).collect();
         Sha256::digest(digests.as_bytes())
     }
@@ -369,8 +386,6 @@ mod tests {
         let path = directory.path().join("gone/ca.crt").display().to_string();
         assert!(missing.contains(&format!("its certificate-authority {path} does not exist")), "{missing}");
         assert!(missing.contains("kubeconfig can't be used"), "{missing}");
-        let proxy = cause("token: geheim", &format!("{ca}, proxy-url: 'http://user:geheim@proxy.test:3128'"));
-        assert!(proxy.contains("proxy-url is set (proxy.test:3128)") && !proxy.contains("geheim"), "{proxy}");
         let broken = cause("token: geheim, token: [", ca);
         assert!(broken.contains("kubeconfig") && !broken.contains("geheim"), "{broken}");
     }

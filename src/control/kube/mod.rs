@@ -12,6 +12,7 @@
 //! |---|---|
 //! | `identity` | credentials of the agent, read again for each connection |
 //! | `tls` | one connection: TCP, TLS, HTTP/2 |
+//! | `proxy` | the way to it through an HTTP proxy |
 //! | `connection` | sends requests on that connection, with the credentials |
 //! | `request` | what a request is for, and what an answer means; pure |
 //! | `body`, `adaptive_timeout` | how large an answer may be, and how long it may take |
@@ -20,6 +21,7 @@
 //! | `reflector` | lists and watches one object |
 //! | `node_watch` | watches the Node |
 //! | `controller_config` | watches the `ControllerConfig`, where the cluster has one |
+//! | `server_ca` | reads the API server's new CA while it is rotated |
 //! | `annotations` | what a report changes of the Node; pure |
 //! | `drain_protocol` | requests to the drain controller and their answers; pure |
 //! | `publish` | writes the Node |
@@ -68,10 +70,12 @@ mod node_watch;
 mod objects;
 mod outbox;
 mod pem;
+mod proxy;
 mod publish;
 mod reflector;
 mod request;
 mod review;
+mod server_ca;
 mod tls;
 mod traffic;
 mod workload;
@@ -336,6 +340,11 @@ impl ControlPlane for Cluster {
             next: error.next(),
             since: snapshot.since.to_string(),
         })
+    }
+
+    fn is_control_plane(&self) -> bool {
+        let snapshot = self.snapshot.borrow();
+        snapshot.node.as_ref().is_some_and(NodeView::is_control_plane)
     }
 
     fn can_drain(&self) -> bool {

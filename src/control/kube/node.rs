@@ -79,7 +79,15 @@ impl From<ObjectMeta> for NodeView {
     }
 }
 
+/// The labels of nodes of the control plane.
+const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
+
 impl NodeView {
+    /// Returns true if the node is of the control plane.
+    pub(super) fn is_control_plane(&self) -> bool {
+        CONTROL_PLANE.iter().any(|label| self.labels.contains_key(*label))
+    }
+
     /// Reads one Node.
     #[cfg(test)]
     pub(super) fn parse(bytes: &[u8], object: &str) -> Result<Self, KubeError> {
@@ -142,6 +150,9 @@ mod tests {
         let NodeEvent::Now(view) = event("MODIFIED", object) else { panic!("no view") };
         assert_eq!(view.annotations.len(), 1);
         assert_eq!(view.labels.len(), 1);
+        assert!(!view.is_control_plane());
+        let master = r#"{"metadata":{"name":"a","labels":{"node-role.kubernetes.io/master":""}}}"#;
+        assert!(NodeView::parse(master.as_bytes(), "Node a").unwrap().is_control_plane());
         assert!(!view.deleting);
         assert_eq!(event("DELETED", object), NodeEvent::Gone("7".into()));
         let bookmark = r#"{"kind":"Node","apiVersion":"v1","metadata":{"resourceVersion":"9","creationTimestamp":null}}"#;

@@ -16,6 +16,7 @@ use tokio::task::AbortHandle;
 use super::error::KubeError;
 use super::identity::ApiCredentials;
 use super::pem::certificates;
+use super::proxy::Proxy;
 
 /// How often an idle connection is tried. A half-open one, of a load balancer that forgot it, would keep the node from
 /// its next target: half a minute, with the patience below, is about what a kubelet takes to notice. A ping is 17 bytes.
@@ -70,7 +71,10 @@ pub(super) async fn connect(
     let (host, port) = &endpoint.address;
     let name = credentials.server_name.clone().unwrap_or_else(|| host.clone());
     let name = ServerName::try_from(name).map_err(|error| away(error.to_string()))?;
-    let tcp = TcpStream::connect((host.as_str(), *port)).await.map_err(|error| away(error.to_string()))?;
+    let tcp = match &credentials.proxy {
+        Some(url) => Proxy::parse(url, &credentials.file)?.connect(&endpoint.address).await.map_err(away)?,
+        None => TcpStream::connect((host.as_str(), *port)).await.map_err(|error| away(error.to_string()))?,
+    };
     tcp.set_nodelay(true).map_err(|error| away(error.to_string()))?;
     let tls = tokio_rustls::TlsConnector::from(config).connect(name, tcp).await;
     let tls = tls.map_err(|error| away(error.to_string()))?;

@@ -96,6 +96,15 @@ impl Systemd {
         }
     }
 
+    /// Starts a unit and waits for its end, where it is installed; returns whether it is.
+    pub async fn start_installed(&self, unit: &UnitName) -> Result<bool, HostError> {
+        let Some(state) = self.service(unit).await? else { return Ok(false) };
+        if state.load != "loaded" {
+            return Ok(false);
+        }
+        Box::pin(self.job("StartUnit", "start", unit)).await.map(|outcome| outcome == ServiceOutcome::Done)
+    }
+
     /// Makes sure that a unit is active, and that the shutdown stops it: what it does when it is stopped is then done
     /// before the machine goes down.
     pub async fn stopped_by_shutdown(&self, unit: &UnitName) -> Result<ServiceOutcome, HostError> {

@@ -307,6 +307,7 @@ async fn a_program_is_waited_for_and_a_signal_is_no_good_end() {
             log_fields: &[],
             output: None,
             errors: dir.path().join("stderr"),
+            environment: None,
             pipe: None,
             seconds: None,
         };

@@ -46,6 +46,8 @@ pub(in crate::host) struct Program<'a> {
     pub(in crate::host) output: Option<PathBuf>,
     /// The file for its standard error, which is there already.
     pub(in crate::host) errors: PathBuf,
+    /// A file of variables for its environment: properties of a unit are no place for secrets.
+    pub(in crate::host) environment: Option<PathBuf>,
     /// The end of a pipe that it gets as [`FIRST_DESCRIPTOR`].
     pub(in crate::host) pipe: Option<OwnedFd>,
     /// After how many seconds systemd ends it; none is never.
@@ -244,6 +246,9 @@ fn properties<'a>(program: &'a Program<'_>) -> Vec<Property<'a>> {
         Some(path) => ("StandardOutputFileToAppend", file(path)),
         None => ("StandardOutput", Value::from("journal")),
     });
+    if let Some(path) = &program.environment {
+        properties.push(("EnvironmentFiles", Value::from(vec![(path.display().to_string(), false)])));
+    }
     if let Some(seconds) = program.seconds {
         properties.push(("RuntimeMaxUSec", Value::from(seconds * 1_000_000)));
     }

@@ -259,6 +259,19 @@ impl Double {
         Ok(self.play(bus, unit).await)
     }
 
+    async fn start_unit(
+        &self,
+        unit: String,
+        mode: String,
+        #[zbus(connection)] bus: &Connection,
+    ) -> Result<OwnedObjectPath, Refusal> {
+        self.state().asked.push(format!("start {unit} {mode}"));
+        if !self.state().units.contains_key(&unit) {
+            return Err(Refusal::NoSuchUnit(format!("Unit {unit} not found.")));
+        }
+        Ok(self.play(bus, unit).await)
+    }
+
     async fn reload_unit(
         &self,
         unit: String,

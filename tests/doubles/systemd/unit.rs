@@ -63,6 +63,13 @@ impl Unit {
             command.args(argv.get(1..).unwrap_or_default());
             command
         };
+        let files =
+            value("EnvironmentFiles").map(|list| Vec::<(String, bool)>::try_from(list.clone()).unwrap());
+        for (path, _) in files.unwrap_or_default() {
+            let text = std::fs::read_to_string(path).unwrap();
+            let pairs = text.lines().filter_map(|line| line.split_once('='));
+            command.envs(pairs.map(|(name, value)| (name, value.trim_matches('"'))));
+        }
         command.stdin(Stdio::null()).stdout(append("StandardOutputFileToAppend"));
         let child = command.stderr(append("StandardErrorFileToAppend")).spawn().unwrap();
         let (active, sub) = ("active".to_owned(), "running".to_owned());
@@ -125,6 +132,12 @@ type Command = (String, Vec<String>, bool, u64, u64, u64, u64, u32, i32, i32);
 
 #[zbus::interface(name = "org.freedesktop.systemd1.Unit")]
 impl UnitView {
+    #[zbus(property)]
+    fn load_state(&self) -> String {
+        let known = self.double.state().units.contains_key(&self.name);
+        if known { "loaded" } else { "not-found" }.to_owned()
+    }
+
     #[zbus(property)]
     fn active_state(&self) -> String {
         self.double.state().units.get(&self.name).map(|unit| unit.active.clone()).unwrap_or_default()

@@ -133,7 +133,7 @@ fn finalization() {
     assert_eq!(told(&emptied, &report(NodeState::Working)), "");
 }
 
-/// MCD-235: the version that is on the host; a rotation that is on is not told as done.
+/// MCD-235, MCD-238: the version that is on the host; a rotation that is on is told when the node has the new CA.
 #[test]
 fn trust_that_is_synced() {
     let now = [("currentConfig", "b"), ("state", "Done"), ("reason", "")];
@@ -148,6 +148,8 @@ fn trust_that_is_synced() {
     assert_eq!(told(&after, &seven), "");
     assert_eq!(told(&after, &report(NodeState::Done)), "");
     assert_eq!(told(&after, &synced("8", ServerCaRotation::On)), format!("{version}=8"));
+    let brought = told(&after, &synced("8", ServerCaRotation::Brought));
+    assert_eq!(brought, format!("lastObservedServerCAAnnotation=true {version}=8"));
 }
 
 /// W-21: the target's end is told in spite of a duty's fault, and of no other.

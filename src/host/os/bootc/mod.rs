@@ -23,7 +23,7 @@ mod unit;
 
 use super::super::command::with_words;
 use super::super::credentials::AuthFile;
-use super::super::{BoxFuture, HostError, Root, Systemd};
+use super::super::{BoxFuture, HostError, Proxies, Root, Systemd};
 use super::error::{OsError, OsErrorKind, SYSROOT};
 use super::sysroot_cache::SysrootCache;
 use super::worker::Worker;
@@ -51,6 +51,12 @@ impl BootcBackend {
     pub fn new(worker: Worker, systemd: Systemd, root: Root) -> Self {
         let (last, stage_record) = (SysrootCache::default(), StageRecord::new(root.clone()));
         Self { worker, last, stage_record, bootc: Bootc::new(systemd, root) }
+    }
+
+    /// Takes what says through which proxies it pulls.
+    #[must_use]
+    pub fn through(self, proxies: Proxies) -> Self {
+        Self { bootc: self.bootc.through(proxies), ..self }
     }
 
     /// Takes another place of the program than `/usr/bin`.
@@ -268,6 +274,10 @@ impl OsBackend for BootcBackend {
 
     fn ensure_finalizable(&self) -> BoxFuture<'_, Result<(), HostError>> {
         Box::pin(self.worker.ensure_finalizable())
+    }
+
+    fn ensure_per_object_fsync(&self) -> BoxFuture<'_, Result<(), HostError>> {
+        Box::pin(self.worker.ensure_per_object_fsync())
     }
 
     fn drop_rollback(&self) -> BoxFuture<'_, Result<(), HostError>> {

@@ -12,7 +12,7 @@ use tokio::net::unix::pipe::{OpenOptions, Receiver, Sender};
 
 use crate::host::systemd::tests::double::Double;
 use crate::host::systemd::tests::peers;
-use crate::model::FaultClass;
+use crate::model::{FaultClass, ProxySettings};
 use crate::program::make_program;
 
 const HEX: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
@@ -63,6 +63,20 @@ async fn the_end_and_the_last_words_are_captured() {
     // Nothing is left: neither units nor files.
     assert!(double.state().units.is_empty(), "{:?}", double.state().units);
     assert_eq!(std::fs::read_dir(dir.path().join("run")).unwrap().count(), 0);
+}
+
+/// BOOT-010: the unit gets the proxies by a file, and no property of it shows them.
+#[tokio::test(flavor = "current_thread")]
+async fn proxies_reach_bootc_by_a_file() {
+    let Scene { dir, double, bootc, .. } = &scene("252", "echo \"$HTTPS_PROXY $NO_PROXY\" >$here/env").await;
+    let url = "http://user:geheim@proxy.test:3128";
+    let settings = ProxySettings::new(None, Some(url.to_owned()), Some(".svc".to_owned())).unwrap();
+    let root = Root::open(dir.path()).unwrap();
+    let bootc = bootc.clone().through(Proxies::new(root, settings));
+    let ran = bootc.switch(&image("os"), NextRoot::Left, &quiet).await.unwrap();
+    assert!(ran.ended.is_success(), "{ran:?}");
+    assert_eq!(std::fs::read_to_string(dir.path().join("env")).unwrap(), format!("{url} .svc\n"));
+    assert!(!format!("{:?}", double.state()).contains("geheim"));
 }
 
 #[tokio::test(flavor = "current_thread")]

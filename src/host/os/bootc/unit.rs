@@ -20,7 +20,7 @@ use crate::host::command::{Lines, last_words};
 use crate::host::lock_holder;
 use crate::host::systemd::transient::{self, FIRST_DESCRIPTOR, Found, Program, ProgramResult, Transients};
 use crate::host::systemd::{Systemd, known};
-use crate::host::{HostError, Root};
+use crate::host::{HostError, Proxies, Root};
 use crate::model::image::Transport;
 use crate::model::{FileMode, ImageRef, UnitName};
 
@@ -60,6 +60,8 @@ pub(super) struct Bootc {
     systemd: Systemd,
     root: Root,
     program: String,
+    /// What says through which proxies it pulls; none leaves it to systemd's `DefaultEnvironment=`.
+    proxies: Option<Proxies>,
     /// Whether the switch that runs has told progress: an old systemd passes no pipe, and one that is found again has none.
     told: Arc<AtomicBool>,
 }
@@ -102,11 +104,15 @@ pub(super) struct Ran {
 
 impl Bootc {
     pub(super) fn new(systemd: Systemd, root: Root) -> Self {
-        Self { systemd, root, program: BOOTC.to_owned(), told: Arc::default() }
+        Self { systemd, root, program: BOOTC.to_owned(), proxies: None, told: Arc::default() }
     }
 
     pub(super) fn at(self, program: &str) -> Self {
         Self { program: program.to_owned(), ..self }
+    }
+
+    pub(super) fn through(self, proxies: Proxies) -> Self {
+        Self { proxies: Some(proxies), ..self }
     }
 
     pub(super) fn tells_progress(&self) -> bool {
@@ -248,17 +254,21 @@ impl Bootc {
         progress: &(dyn Fn(OsProgress) + '_),
     ) -> Result<ProgramResult, HostError> {
         self.root.replace(&run.file("stderr"), b"", FileMode::PRIVATE)?;
+        let environment = self.proxies.as_ref().map(Proxies::unit_file).transpose()?.flatten();
+        let environment = environment.map(|file| self.outside(file));
         let description = format!("Switch the OS to {image} (for machine-config-agent)");
         let fields = [format!("MCA_TARGET={image}")];
         if !units.takes_descriptors().await? {
-            return units.run(self.program(run, command, &description, &fields)).await;
+            let program = self.program(run, command, &description, &fields);
+            return units.run(Program { environment, ..program }).await;
         }
         let failed = |error: std::io::Error| HostError::io("make", "a pipe for the progress of bootc", error);
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).map_err(|errno| failed(errno.into()))?;
         let mut command = command.to_vec();
         // Behind the verb: the image stays the last word.
         command.splice(2..2, ["--progress-fd".to_owned(), FIRST_DESCRIPTOR.to_string()]);
-        let program = Program { pipe: Some(writer), ..self.program(run, &command, &description, &fields) };
+        let program =
+            Program { pipe: Some(writer), environment, ..self.program(run, &command, &description, &fields) };
         let reader = Receiver::from_owned_fd(reader).map_err(failed)?;
         let mut lines = Lines::new(reader);
         let mut ended = std::pin::pin!(units.run(program));
@@ -307,6 +317,7 @@ impl Bootc {
             log_fields: fields,
             output: None,
             errors: self.outside(&run.file("stderr")),
+            environment: None,
             pipe: None,
             seconds: None,
         }
@@ -359,7 +370,7 @@ pub(super) enum NextRoot {
     Left,
 }
 
-/// The command line. Its proxies are those of systemd's `DefaultEnvironment=`, as for every service of the host.
+/// The command line. Its proxies are those of [`Proxies`], else of systemd's `DefaultEnvironment=`, as for every service.
 fn switch_command(bootc: &str, image: &ImageRef, next_root: NextRoot) -> Vec<String> {
     let named = image.to_string();
     let (transport, target) = match image.transport() {

@@ -100,6 +100,10 @@ impl OsBackend for OstreeBackend {
         Box::pin(self.worker.ensure_finalizable())
     }
 
+    fn ensure_per_object_fsync(&self) -> BoxFuture<'_, Result<(), HostError>> {
+        Box::pin(self.worker.ensure_per_object_fsync())
+    }
+
     fn drop_rollback(&self) -> BoxFuture<'_, Result<(), HostError>> {
         Box::pin(self.worker.drop_rollback())
     }

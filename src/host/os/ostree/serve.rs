@@ -55,6 +55,7 @@ fn serve() -> Result<WorkerReply, OsError> {
         WorkerCommand::See | WorkerCommand::Preflight { .. } | WorkerCommand::Finalize => Access::Read,
         WorkerCommand::Stage { .. }
         | WorkerCommand::Kargs { .. }
+        | WorkerCommand::PerObjectFsync
         | WorkerCommand::Unstage
         | WorkerCommand::DropRollback
         | WorkerCommand::FallBack { .. } => Access::Write,
@@ -102,6 +103,9 @@ async fn perform(path: &Path, access: Access, work: WorkerCommand) -> Result<Wor
         WorkerCommand::Kargs { delete, append } => {
             let lock = sysroot::lock(sysroot, path, &progress).await?;
             stage::kargs(&lock, path, &delete, &append).map(WorkerReply::Staged)
+        }
+        WorkerCommand::PerObjectFsync => {
+            sysroot::set_per_object_fsync(&sysroot).map(|()| WorkerReply::Nothing)
         }
         WorkerCommand::DropRollback => {
             let lock = sysroot::lock(sysroot, path, &progress).await?;

@@ -43,6 +43,14 @@ pub(super) fn load(path: &Path, access: Access) -> Result<Sysroot, OsError> {
     Ok(sysroot)
 }
 
+/// Has pulls into the repository sync each object by itself.
+pub(super) fn set_per_object_fsync(sysroot: &Sysroot) -> Result<(), OsError> {
+    let repo = sysroot.repo();
+    let config = repo.copy_config();
+    config.set_boolean("core", "per-object-fsync", true);
+    repo.write_config(&config).map_err(failed)
+}
+
 /// A sysroot that is ours until dropped.
 #[derive(Debug)]
 pub(super) struct Locked(Sysroot);

@@ -14,7 +14,7 @@ use crate::host::os::error::{OsError, OsErrorKind};
 use crate::host::{HostError, Root, command};
 use crate::model::ids::STATE_DIR;
 use crate::model::image::Transport;
-use crate::model::{Contents, FileMode, ImageRef};
+use crate::model::{Contents, FileMode, ImageRef, ProxySettings};
 
 /// Where they are, below [`STATE_DIR`]: on disk, since they are a gigabyte, and /run is memory.
 const PLACE: &str = "extensions";
@@ -39,13 +39,21 @@ struct Layer {
     digest: String,
 }
 
+/// Where the packages come from.
+#[derive(Debug)]
+pub(super) struct Source<'a> {
+    pub(super) image: &'a ImageRef,
+    pub(super) credentials: Option<&'a Contents>,
+    pub(super) proxies: ProxySettings,
+}
+
 /// Brings the packages to the host, unless they are there.
 pub(super) async fn provide(
     root: &Root,
-    image: &ImageRef,
-    credentials: Option<&Contents>,
+    source: &Source<'_>,
     progress: &(dyn Fn(OsProgress) + '_),
 ) -> Result<(), HostError> {
+    let image = source.image;
     let place = format!("{STATE_DIR}/{PLACE}");
     let whole = format!("{place}/image");
     if root.read_text(&whole)? != Some(image.to_string()) {
@@ -54,7 +62,7 @@ pub(super) async fn provide(
         let tree = format!("{place}/tree");
         root.create_dir(&tree, FileMode::DIRECTORY)?;
         progress(OsProgress { text: format!("fetching the packages of {image}"), percent: None });
-        let layers = layers(root, &place, image, credentials).await?;
+        let layers = layers(root, &place, source).await?;
         progress(OsProgress { text: "unpacking the packages".to_owned(), percent: None });
         for layer in &layers {
             unpack(root, layer, &tree).await?;
@@ -81,12 +89,8 @@ pub(super) fn withdraw(root: &Root) -> Result<(), HostError> {
 }
 
 /// Finds the layers, as files below the root.
-async fn layers(
-    root: &Root,
-    place: &str,
-    image: &ImageRef,
-    credentials: Option<&Contents>,
-) -> Result<Vec<String>, HostError> {
+async fn layers(root: &Root, place: &str, source: &Source<'_>) -> Result<Vec<String>, HostError> {
+    let image = source.image;
     let (manifest, blobs) = match image.transport() {
         Transport::OciDirectory => {
             let blobs = format!("{}/blobs/sha256", image.name());
@@ -94,7 +98,7 @@ async fn layers(
         }
         Transport::Registry => {
             let copy = format!("{place}/image.d");
-            fetch(root, place, &copy, image, credentials).await?;
+            fetch(root, place, &copy, source).await?;
             (format!("{copy}/manifest.json"), copy)
         }
     };
@@ -109,23 +113,18 @@ async fn layers(
 }
 
 /// Copies an image from its registry. The credentials are in a file while that takes.
-async fn fetch(
-    root: &Root,
-    place: &str,
-    copy: &str,
-    image: &ImageRef,
-    credentials: Option<&Contents>,
-) -> Result<(), HostError> {
+async fn fetch(root: &Root, place: &str, copy: &str, source: &Source<'_>) -> Result<(), HostError> {
+    let image = source.image;
     let authfile = format!("{place}/auth.json");
     let (from, to) = (format!("docker://{image}"), format!("dir:{}", outside(root, copy)));
     let mut arguments = vec!["copy".to_owned(), "--quiet".to_owned()];
-    if let Some(json) = credentials {
+    if let Some(json) = source.credentials {
         root.replace(&authfile, json.bytes(), FileMode::PRIVATE)?;
         arguments.extend(["--src-authfile".to_owned(), outside(root, &authfile)]);
     }
     arguments.extend([from, to]);
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let copied = command::run("skopeo", &arguments, LIMIT).await;
+    let copied = command::run_with("skopeo", &arguments, LIMIT, &source.proxies).await;
     root.remove(&authfile)?;
     match copied {
         Err(HostError::Command { cause, .. }) => {
@@ -176,6 +175,10 @@ mod tests {
         dir.join(STATE_DIR.trim_start_matches('/')).join(PLACE)
     }
 
+    fn plain(image: &ImageRef) -> Source<'_> {
+        Source { image, credentials: None, proxies: ProxySettings::default() }
+    }
+
     /// An image of two layers, one with packages.
     async fn image(dir: &Path, packages: bool) -> ImageRef {
         let (tree, blobs) = (dir.join("made"), dir.join("images/blobs/sha256"));
@@ -207,7 +210,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::open(dir.path()).unwrap();
         let image = image(dir.path(), true).await;
-        provide(&root, &image, None, &|_| {}).await.unwrap();
+        provide(&root, &plain(&image), &|_| {}).await.unwrap();
         let text = fs::read_to_string(dir.path().join("etc/yum.repos.d/coreos-extensions.repo")).unwrap();
         let base = text.lines().find_map(|line| line.strip_prefix("baseurl=file:///")).unwrap();
         assert_eq!(fs::read_to_string(dir.path().join(base).join("usbguard.rpm")).unwrap(), "a package");
@@ -215,7 +218,7 @@ mod tests {
 
         // An agent that comes back finds them: the source may be gone.
         fs::remove_dir_all(dir.path().join("images")).unwrap();
-        provide(&root, &image, None, &|_| {}).await.unwrap();
+        provide(&root, &plain(&image), &|_| {}).await.unwrap();
         withdraw(&root).unwrap();
         withdraw(&root).unwrap();
         assert!(!dir.path().join("etc/yum.repos.d/coreos-extensions.repo").exists());
@@ -227,10 +230,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::open(dir.path()).unwrap();
         let image = image(dir.path(), false).await;
-        let error = provide(&root, &image, None, &|_| {}).await.unwrap_err();
+        let error = provide(&root, &plain(&image), &|_| {}).await.unwrap_err();
         assert_eq!(error.reason(), "PackageNotStaged", "{error}");
         assert!(!dir.path().join("etc/yum.repos.d/coreos-extensions.repo").exists());
         let absent = ImageRef::parse(&format!("oci:/images@sha256:{}", "0".repeat(64))).unwrap();
-        assert_eq!(provide(&root, &absent, None, &|_| {}).await.unwrap_err().reason(), "ImageNotFound");
+        assert_eq!(provide(&root, &plain(&absent), &|_| {}).await.unwrap_err().reason(), "ImageNotFound");
     }
 }

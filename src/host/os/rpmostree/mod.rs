@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `request` | deciding what to ask for next (pure) |
 //! | `deployments` | the daemon's dictionaries, read into the agent's words (pure) |
+//! | `environment` | the proxies that the daemon is started with |
 //! | `daemon` | calls on the system bus, properties, the loss of the daemon |
 //! | `messages` | what comes over a bus unasked |
 //! | `transaction` | the socket of one transaction: start, progress, end, cancel |
@@ -15,6 +16,7 @@
 
 mod daemon;
 mod deployments;
+mod environment;
 mod extensions;
 mod messages;
 mod request;
@@ -26,7 +28,7 @@ use super::sysroot_cache::SysrootCache;
 use super::worker::Worker;
 use super::worker::protocol::WithoutCommit;
 use super::{OsBackend, OsProgress, Preflight, StageRequest};
-use crate::host::{BoxFuture, HostError, Root};
+use crate::host::{BoxFuture, HostError, Proxies, Root, Systemd};
 use crate::model::observation::{ObservedOs, Staged};
 use crate::model::{ConfigName, Contents, ImageRef};
 use daemon::Daemon;
@@ -41,12 +43,20 @@ pub struct RpmOstreeBackend {
     root: Root,
     worker: Worker,
     last: SysrootCache,
+    /// The systemd that starts the daemon, and what says through which proxies it pulls.
+    proxies: Option<(Systemd, Proxies)>,
 }
 
 impl RpmOstreeBackend {
     /// Takes the host's root, below whose `/run` the bus is, and what asks the worker.
     pub fn new(root: &Root, worker: Worker) -> Self {
-        Self { root: root.clone(), worker, last: SysrootCache::default() }
+        Self { root: root.clone(), worker, last: SysrootCache::default(), proxies: None }
+    }
+
+    /// Takes what says through which proxies is pulled, and the systemd that hands them to the daemon.
+    #[must_use]
+    pub fn through(self, proxies: Proxies, systemd: Systemd) -> Self {
+        Self { proxies: Some((systemd, proxies)), ..self }
     }
 
     async fn look(&self) -> Result<ObservedOs, HostError> {
@@ -62,6 +72,9 @@ impl RpmOstreeBackend {
         request: &StageRequest,
         progress: &(dyn Fn(OsProgress) + '_),
     ) -> Result<Staged, HostError> {
+        if let Some((systemd, proxies)) = &self.proxies {
+            environment::provide(&self.root, systemd, proxies).await?;
+        }
         let Brought { staged, look } = stage::stage(&self.root, &self.worker, request, progress).await?;
         if let Some((stamp, state)) = look
             && let Some(seen) = state.seen(self.embedded()?)
@@ -119,6 +132,10 @@ impl OsBackend for RpmOstreeBackend {
 
     fn set_default_deployment<'a>(&'a self, deployment: &'a str) -> BoxFuture<'a, Result<(), HostError>> {
         Box::pin(stage::fall_back(&self.root, deployment))
+    }
+
+    fn ensure_per_object_fsync(&self) -> BoxFuture<'_, Result<(), HostError>> {
+        Box::pin(self.worker.ensure_per_object_fsync())
     }
 
     fn drop_rollback(&self) -> BoxFuture<'_, Result<(), HostError>> {

@@ -17,7 +17,7 @@ use crate::model::{Karg, ModelError};
 
 use super::daemon::{CallError, Daemon};
 use super::deployments::State;
-use super::extensions;
+use super::extensions::{self, Source};
 use super::messages::next as next_message;
 use super::request::{self, Next, OURS, Update};
 use super::transaction::{Peer, TransactionResult};
@@ -82,7 +82,7 @@ async fn bring(
             return Err(unlike(&daemon, request).await);
         }
         if matches!(next, Next::Update(_)) {
-            packages(root, request, progress).await?;
+            packages(root, worker, request, progress).await?;
         }
         // Once: a daemon that does not see it does it its own way.
         if !std::mem::replace(&mut in_place, matches!(next, Next::Kargs { .. }))
@@ -120,10 +120,17 @@ async fn changed_in_place(worker: &Worker, state: &State, next: &Next) -> bool {
 }
 
 /// Brings the packages that are layered, or fitted to another image.
-async fn packages(root: &Root, request: &StageRequest, progress: &Tell<'_>) -> Result<(), HostError> {
+async fn packages(
+    root: &Root,
+    worker: &Worker,
+    request: &StageRequest,
+    progress: &Tell<'_>,
+) -> Result<(), HostError> {
     match (&request.layers, &request.extensions_image) {
         (Some(layers), Some(image)) if !layers.is_empty() => {
-            extensions::provide(root, image, request.credentials.as_ref(), progress).await
+            let source =
+                Source { image, credentials: request.credentials.as_ref(), proxies: worker.proxies()? };
+            extensions::provide(root, &source, progress).await
         }
         _ => Ok(()),
     }

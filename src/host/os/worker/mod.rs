@@ -26,9 +26,9 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child, ChildStdout};
 
 use crate::host::command::{Lines, TAIL_BYTES, last_words, tail, with_words};
-use crate::host::{ContainerHandles, HostError};
+use crate::host::{ContainerHandles, HostError, Proxies};
 use crate::model::observation::{ObservedOs, Staged};
-use crate::model::{Contents, ImageRef, Karg};
+use crate::model::{Contents, ImageRef, Karg, ProxySettings};
 
 use super::error::{OsError, OsErrorKind};
 use super::{OsProgress, Preflight, StageRequest};
@@ -47,6 +47,12 @@ const LOCKED: &str = "run/ostree/staged-deployment-locked";
 /// That key.
 const LOCKED_KEY: &[u8] = b"locked";
 
+/// The configuration of libostree's repository.
+const REPOSITORY_CONFIG: &str = "ostree/repo/config";
+
+/// The line in it that [`WorkerCommand::PerObjectFsync`] brings.
+const PER_OBJECT_FSYNC: &str = "per-object-fsync=true";
+
 /// What asks the worker.
 #[derive(Debug, Clone)]
 pub struct Worker {
@@ -54,17 +60,30 @@ pub struct Worker {
     /// Found when the first worker is needed: without one nothing was seen, so nothing can be changed.
     executable: Arc<Mutex<Option<Arc<Executable>>>>,
     entered: ContainerHandles,
+    /// What says through which proxies it pulls; none leaves it to the environment.
+    proxies: Option<Proxies>,
 }
 
 impl Worker {
     /// Takes the root of the host, and what is kept open from before it was entered.
     pub fn new(root: &Path, entered: ContainerHandles) -> Self {
-        Self { sysroot: root.to_owned(), executable: Arc::default(), entered }
+        Self { sysroot: root.to_owned(), executable: Arc::default(), entered, proxies: None }
+    }
+
+    /// Takes what says through which proxies it pulls.
+    #[must_use]
+    pub fn through(self, proxies: Proxies) -> Self {
+        Self { proxies: Some(proxies), ..self }
     }
 
     /// Returns the sysroot that is worked on.
     pub(super) fn sysroot(&self) -> &Path {
         &self.sysroot
+    }
+
+    /// Returns the proxies to pull through.
+    pub(super) fn proxies(&self) -> Result<ProxySettings, HostError> {
+        Ok(self.proxies.as_ref().map(Proxies::for_pulls).transpose()?.unwrap_or_default())
     }
 
     /// Looks at what is booted and what is staged.
@@ -149,6 +168,15 @@ impl Worker {
         self.quietly(WorkerCommand::Finalize).await.map(drop)
     }
 
+    /// Has pulls sync each object by itself. Where the repository says so already no worker is started.
+    pub(super) async fn ensure_per_object_fsync(&self) -> Result<(), HostError> {
+        let config = std::fs::read_to_string(self.sysroot.join(REPOSITORY_CONFIG)).unwrap_or_default();
+        if config.lines().any(|line| line.trim() == PER_OBJECT_FSYNC) {
+            return Ok(());
+        }
+        self.quietly(WorkerCommand::PerObjectFsync).await.map(drop)
+    }
+
     fn executable(&self) -> Result<Arc<Executable>, HostError> {
         let mut known = self.executable.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(executable) = &*known {
@@ -175,8 +203,9 @@ impl Worker {
         let object = work.object();
         let failed = |cause: String| OsError::new(OsErrorKind::Worker, object.clone(), cause).into_error();
         let executable = self.executable()?;
-        let mut child =
-            spawn(&executable).map_err(|e| failed(format!("the worker process can't be started: {e}")))?;
+        let proxies = if work.pulls() { self.proxies()? } else { ProxySettings::default() };
+        let mut child = spawn(&executable, &proxies)
+            .map_err(|e| failed(format!("the worker process can't be started: {e}")))?;
         let request = Request { version: VERSION.to_owned(), sysroot: self.sysroot.clone(), work };
         let request =
             serde_json::to_vec(&request).map_err(|e| failed(format!("the request can't be written: {e}")))?;
@@ -213,9 +242,10 @@ fn may_be_locked(sysroot: &Path) -> bool {
     !(unmarked && unlocked)
 }
 
-fn spawn(executable: &Executable) -> std::io::Result<Child> {
+fn spawn(executable: &Executable, proxies: &ProxySettings) -> std::io::Result<Child> {
     tokio::process::Command::new(executable.path())
         .arg(WORKER_VERB)
+        .envs(proxies.variables())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -60,6 +60,8 @@ pub(in crate::host::os) enum WorkerCommand {
     Stage { image: Option<ImageRef>, credentials: Option<Secret>, delete: Vec<Karg>, append: Vec<Karg> },
     /// Change the kernel arguments of what is staged, or else of what is booted.
     Kargs { delete: Vec<Karg>, append: Vec<Karg> },
+    /// Have pulls sync each object by itself.
+    PerObjectFsync,
     /// Drop the staged deployment.
     Unstage,
     /// Give up the deployment that ran before the booted one.
@@ -72,11 +74,17 @@ pub(in crate::host::os) enum WorkerCommand {
 }
 
 impl WorkerCommand {
+    /// Returns true if it may reach out to a registry.
+    pub(in crate::host::os) fn pulls(&self) -> bool {
+        matches!(self, Self::Preflight { .. } | Self::Stage { image: Some(_), .. })
+    }
+
     /// Names the object of an error that has none of its own.
     pub(in crate::host::os) fn object(&self) -> String {
         match self {
             Self::See
             | Self::Kargs { .. }
+            | Self::PerObjectFsync
             | Self::Unstage
             | Self::DropRollback
             | Self::Finalize

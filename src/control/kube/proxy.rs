@@ -1,0 +1,194 @@
+//! The way to the API server through an HTTP proxy: a `CONNECT`, and TLS to the API server within it.
+//!
+//! Only the proxy's host and port are ever shown: its URL may hold a password.
+
+use http::{HeaderValue, Method, Request, StatusCode, Uri, header};
+use http_body_util::Empty;
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper_util::client::proxy::matcher::Matcher;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+
+use super::error::KubeError;
+use crate::model::text::chain;
+
+/// The largest head of an answer: a proxy's has some hundred bytes.
+const MAX_HEAD_BYTES: usize = 16 << 10;
+
+/// A proxy.
+#[derive(Debug, Clone)]
+pub(super) struct Proxy {
+    address: (String, u16),
+    authorization: Option<HeaderValue>,
+}
+
+impl Proxy {
+    /// Reads a proxy's URL, which `source` names.
+    pub(super) fn parse(url: &str, source: &str) -> Result<Self, KubeError> {
+        let wrong = |cause: &str| KubeError::Config {
+            file: source.to_owned(),
+            cause: format!("{cause} (proxy-url, HTTPS_PROXY or /etc/mco/proxy.env)"),
+        };
+        let any = Uri::from_static("https://any.invalid/");
+        let known = Matcher::builder().all(url.to_owned()).build().intercept(&any);
+        let known =
+            known.ok_or_else(|| wrong("the proxy to its server is no URL of the form http://HOST:PORT"))?;
+        if known.uri().scheme_str() != Some("http") {
+            return Err(wrong(
+                "the proxy to its server is not an http:// one, and no other leads to the API server; name such a proxy, or add the \
+                 API server to NO_PROXY",
+            ));
+        }
+        let named = known.uri().host().unwrap_or_default();
+        let host = named.trim_start_matches('[').trim_end_matches(']');
+        if host.is_empty() {
+            return Err(wrong("the proxy to its server has no host"));
+        }
+        let port = match known.uri().port_u16() {
+            Some(port) => port,
+            None if known.uri().authority().is_some_and(|authority| authority.as_str() == named) => 80,
+            None => return Err(wrong("the proxy to its server has a port that is no number")),
+        };
+        let authorization = known.basic_auth().cloned();
+        Ok(Self { address: (host.to_owned(), port), authorization })
+    }
+
+    /// Connects to a server through the proxy.
+    pub(super) async fn connect(&self, (host, port): &(String, u16)) -> Result<TcpStream, String> {
+        let failed = |cause: String| format!("the proxy {self}: {cause}");
+        let (proxy, proxy_port) = &self.address;
+        let tcp = TcpStream::connect((proxy.as_str(), *proxy_port)).await;
+        let tcp = tcp.map_err(|error| failed(error.to_string()))?;
+        let server = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+        let request = Request::builder().method(Method::CONNECT).uri(&server).header(header::HOST, &server);
+        let request = match &self.authorization {
+            Some(value) => request.header(header::PROXY_AUTHORIZATION, value),
+            None => request,
+        };
+        let request = request.body(Empty::<Bytes>::new()).map_err(|error| failed(error.to_string()))?;
+        let handshake = http1::Builder::new().max_buf_size(MAX_HEAD_BYTES).handshake(TokioIo::new(tcp));
+        let (mut sender, connection) = handshake.await.map_err(|error| failed(chain(&error)))?;
+        let driver = tokio::spawn(connection.with_upgrades());
+        let answer = sender.send_request(request).await;
+        let answer = match answer {
+            Ok(answer) if answer.status().is_success() => answer,
+            other => {
+                driver.abort();
+                return Err(failed(match other {
+                    Ok(answer) if answer.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED => {
+                        "it wants a user and a password: 407; name them in the proxy's URL".to_owned()
+                    }
+                    Ok(answer) => format!("it does not connect to {server}: {}", answer.status()),
+                    Err(error) => chain(&error),
+                }));
+            }
+        };
+        let upgraded = hyper::upgrade::on(answer).await.map_err(|error| failed(chain(&error)))?;
+        let parts = upgraded.downcast::<TokioIo<TcpStream>>();
+        let parts = parts.map_err(|_| failed("the connection is lost".to_owned()))?;
+        if parts.read_buf.is_empty() {
+            Ok(parts.io.into_inner())
+        } else {
+            Err(failed("it sends bytes before the API server can".to_owned()))
+        }
+    }
+}
+
+impl std::fmt::Display for Proxy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (host, port) = &self.address;
+        write!(f, "{host}:{port}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// A proxy that gives this answer to one request; returns its address, and what it was asked when it is over.
+    async fn answering(answer: Vec<u8>) -> (u16, tokio::task::JoinHandle<String>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let task = tokio::spawn(async move {
+            let (mut tcp, _) = listener.accept().await.unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(tcp.read_u8().await.unwrap());
+            }
+            // The other end may have left in the middle of it.
+            drop(tcp.write_all(&answer).await);
+            drop(tcp.read(&mut [0]).await);
+            String::from_utf8(head).unwrap()
+        });
+        (port, task)
+    }
+
+    fn target() -> (String, u16) {
+        ("api.test".to_owned(), 6443)
+    }
+
+    #[tokio::test]
+    async fn connect_names_server_and_user() {
+        let (port, task) = answering(b"HTTP/1.1 200 Connection established\r\n\r\n".to_vec()).await;
+        let proxy =
+            Proxy::parse(&format!("http://us%65r:ge%40heim@127.0.0.1:{port}/"), "kubeconfig").unwrap();
+        drop(proxy.connect(&target()).await.unwrap());
+        let head = task.await.unwrap().to_lowercase();
+        assert!(head.starts_with("connect api.test:6443 http/1.1\r\n"), "{head}");
+        // user:ge@heim
+        assert!(head.contains("proxy-authorization: basic dxnlcjpnzubozwlt\r\n"), "{head}");
+        assert!(head.contains("host: api.test:6443\r\n"), "{head}");
+        assert!(!format!("{proxy:?} {proxy}").contains("heim"));
+    }
+
+    #[tokio::test]
+    async fn refusals_name_proxy_and_cause_without_password() {
+        let flood = [&b"HTTP/1.1 200 OK\r\nA: "[..], &vec![b'a'; 1 << 20]].concat();
+        let rows: [(Vec<u8>, &str); 6] = [
+            (b"HTTP/1.1 407 Auth\r\n\r\n".to_vec(), "407"),
+            (
+                b"HTTP/1.1 403 Forbidden\r\n\r\n".to_vec(),
+                "it does not connect to api.test:6443: 403 Forbidden",
+            ),
+            (b"HTTP/1.1 200 OK\r\n\r\nhello".to_vec(), "before the API server can"),
+            (b"SSH-2.0-OpenSSH\r\n\r\n".to_vec(), "127.0.0.1"),
+            (flood, "too large"),
+            (Vec::new(), ""),
+        ];
+        for (answer, expected) in rows {
+            let is_end = answer.is_empty();
+            let (port, task) = answering(answer).await;
+            if is_end {
+                task.abort();
+            }
+            let proxy = Proxy::parse(&format!("http://user:geheim@127.0.0.1:{port}"), "kubeconfig").unwrap();
+            let error = proxy.connect(&target()).await.unwrap_err();
+            assert!(error.contains(&format!("the proxy 127.0.0.1:{port}: ")), "{error}");
+            assert!(error.contains(expected) && !error.contains("geheim"), "{error}");
+        }
+    }
+
+    #[test]
+    fn urls_of_proxies() {
+        let read = |url: &str| Proxy::parse(url, "/f").map(|proxy| proxy.to_string());
+        assert_eq!(read("http://proxy.test:3128").unwrap(), "proxy.test:3128");
+        assert_eq!(read("proxy.test:3128").unwrap(), "proxy.test:3128");
+        assert_eq!(read("http://proxy.test").unwrap(), "proxy.test:80");
+        assert_eq!(read("http://[fd00::1]:3128/").unwrap(), "fd00::1:3128");
+        for url in [
+            "https://u:geheim@p:1",
+            "socks5://u:geheim@p:1",
+            "http://",
+            "u:geheim",
+            "http://u:geheim@:1",
+            "ftp://p",
+        ] {
+            let error = read(url).unwrap_err().to_string();
+            assert!(error.starts_with("/f can't be used") && !error.contains("geheim"), "{url}: {error}");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Through which proxies this host reaches others, and who says so.
+//!
+//! The first that names a proxy counts, for all three variables: the agent's own environment, the cluster's
+//! `ControllerConfig` (for pulls: what says how to reach the cluster can't come from it), `/etc/mco/proxy.env`.
+//! The file is read for each pull and each connection, so that a change needs no restart.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::{HostError, Root};
+use crate::model::{FileMode, ProxySettings};
+
+/// The file that MCO's units take their proxies from.
+pub const PROXY_FILE: &str = "/etc/mco/proxy.env";
+
+/// The agent's own for the units that it starts: a secret, so it is in no property of a unit, which everybody may read.
+pub(in crate::host) const UNIT_FILE: &str = "/run/machine-config-agent-proxy.env";
+
+/// The longest file that is read: a `NO_PROXY` of a large cluster has some KiB.
+const MAX_BYTES: u64 = 64 << 10;
+
+/// What says through which proxies others are reached. Clones share what the cluster says.
+#[derive(Debug, Clone)]
+pub struct Proxies(Arc<Sources>);
+
+#[derive(Debug)]
+struct Sources {
+    root: Root,
+    environment: ProxySettings,
+    cluster: Mutex<ProxySettings>,
+}
+
+impl Proxies {
+    /// Takes the host's root, and what the environment of the process says.
+    pub fn new(root: Root, environment: ProxySettings) -> Self {
+        Self(Arc::new(Sources { root, environment, cluster: Mutex::default() }))
+    }
+
+    /// Takes what the cluster says.
+    pub fn set_cluster(&self, settings: ProxySettings) {
+        *self.0.cluster.lock().unwrap_or_else(PoisonError::into_inner) = settings;
+    }
+
+    /// Returns the proxies to pull through.
+    pub fn for_pulls(&self) -> Result<ProxySettings, HostError> {
+        if !self.0.environment.is_empty() {
+            return Ok(self.0.environment.clone());
+        }
+        let cluster = self.0.cluster.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if cluster.is_empty() { self.file() } else { Ok(cluster) }
+    }
+
+    /// Returns the proxies to reach the cluster through.
+    pub fn for_cluster(&self) -> Result<ProxySettings, HostError> {
+        if self.0.environment.is_empty() { self.file() } else { Ok(self.0.environment.clone()) }
+    }
+
+    /// Writes the proxies to pull through for units of systemd; returns [`UNIT_FILE`], or `None` where there are none.
+    pub(in crate::host) fn unit_file(&self) -> Result<Option<&'static str>, HostError> {
+        let settings = self.for_pulls()?;
+        if settings.is_empty() {
+            self.0.root.remove(UNIT_FILE)?;
+            return Ok(None);
+        }
+        self.0.root.bring(UNIT_FILE, settings.to_environment_file().as_bytes(), FileMode::PRIVATE)?;
+        Ok(Some(UNIT_FILE))
+    }
+
+    fn file(&self) -> Result<ProxySettings, HostError> {
+        let Some(bytes) = self.0.root.read_trusted(PROXY_FILE, MAX_BYTES)? else {
+            return Ok(ProxySettings::default());
+        };
+        let wrong = |cause: String| HostError::Malformed {
+            path: PROXY_FILE.to_owned(),
+            format: "a file of environment variables",
+            cause,
+        };
+        let text = String::from_utf8(bytes).map_err(|_| wrong("it is not UTF-8".to_owned()))?;
+        ProxySettings::parse_environment_file(&text).map_err(|error| wrong(error.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(https: &str) -> ProxySettings {
+        ProxySettings::new(None, Some(https.to_owned()), None).unwrap()
+    }
+
+    #[test]
+    fn environment_comes_before_cluster_and_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::open(directory.path()).unwrap();
+        let proxies = Proxies::new(root.clone(), ProxySettings::default());
+        assert!(proxies.for_pulls().unwrap().is_empty());
+        root.replace(PROXY_FILE, b"HTTPS_PROXY=http://file\n", FileMode::DEFAULT).unwrap();
+        assert_eq!(proxies.for_pulls().unwrap(), settings("http://file"));
+        let clone = proxies.clone();
+        clone.set_cluster(settings("http://cluster"));
+        assert_eq!(proxies.for_pulls().unwrap(), settings("http://cluster"));
+        assert_eq!(proxies.for_cluster().unwrap(), settings("http://file"));
+        let own = Proxies::new(root.clone(), settings("http://own"));
+        own.set_cluster(settings("http://cluster"));
+        assert_eq!(own.for_pulls().unwrap(), settings("http://own"));
+        assert_eq!(own.for_cluster().unwrap(), settings("http://own"));
+        let file = own.unit_file().unwrap().unwrap();
+        assert_eq!(root.read_text(file).unwrap().as_deref(), Some("HTTPS_PROXY=\"http://own\"\n"));
+    }
+
+    #[test]
+    fn no_proxy_leaves_no_secret_behind() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::open(directory.path()).unwrap();
+        Proxies::new(root.clone(), settings("http://u:p@own")).unit_file().unwrap();
+        assert!(root.exists(UNIT_FILE).unwrap());
+        let none = Proxies::new(root.clone(), ProxySettings::default());
+        assert_eq!(none.unit_file().unwrap(), None);
+        assert!(!root.exists(UNIT_FILE).unwrap());
+    }
+
+    #[test]
+    fn unusable_file_is_named_and_not_quoted() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::open(directory.path()).unwrap();
+        let proxies = Proxies::new(root.clone(), ProxySettings::default());
+        for bytes in [&b"HTTPS_PROXY=http://u:geheim\x07@p\n"[..], b"HTTPS_PROXY=http://u:geheim@\xff\n"] {
+            root.replace(PROXY_FILE, bytes, FileMode::DEFAULT).unwrap();
+            let error = proxies.for_cluster().unwrap_err();
+            let text = format!("{error} {}", error.next());
+            assert!(text.contains(PROXY_FILE) && !text.contains("geheim"), "{text}");
+        }
+    }
+}

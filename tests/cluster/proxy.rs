@@ -1,0 +1,79 @@
+//! A node whose only way to the API server is a forward proxy.
+
+use crate::cluster::scene::{QUIET, Scene};
+use crate::cluster::{Agent, AgentOptions, Bench};
+use crate::forward_proxy::{ForwardProxy, PASSWORD};
+
+/// Gives the API server a name that only the proxy knows; `more` goes into the kubeconfig's cluster.
+fn behind(scene: &mut Scene<'_>, bench: &Bench, more: &[(&str, &str)]) {
+    let text = std::fs::read_to_string(&scene.kubeconfig).unwrap();
+    let mut kubeconfig: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let port = bench.url().rsplit(':').next().unwrap().trim_end_matches('/').to_owned();
+    let cluster = kubeconfig.pointer_mut("/clusters/0/cluster").unwrap();
+    cluster["server"] = format!("https://api.mca.test:{port}").into();
+    cluster["tls-server-name"] = "localhost".into();
+    for (key, value) in more {
+        cluster[*key] = (*value).into();
+    }
+    scene.kubeconfig = scene.host.path().join("kubeconfig");
+    std::fs::write(&scene.kubeconfig, kubeconfig.to_string()).unwrap();
+}
+
+/// Starts a proxy that leads to the API server.
+fn in_front_of(bench: &Bench) -> ForwardProxy {
+    let url = bench.url();
+    let host = url.trim_start_matches("https://").split(':').next().unwrap();
+    ForwardProxy::start(host.parse().unwrap())
+}
+
+fn started(scene: &Scene<'_>, env: &[(&str, &str)]) -> Agent {
+    let options = AgentOptions::new(&scene.kubeconfig, &scene.name, scene.host.path());
+    Agent::start(&env.iter().fold(options, |options, (name, value)| options.env(name, value)))
+}
+
+/// From the environment, from `/etc/mco/proxy.env`, from the kubeconfig's `proxy-url`: each leads to the API server, and
+/// no line shows the password.
+#[tokio::test]
+async fn proxy_is_the_only_way_to_the_api_server() {
+    let bench = Bench::shared();
+    for (name, source) in [("proxy-env", "env"), ("proxy-file", "file"), ("proxy-url", "url")] {
+        let proxy = in_front_of(bench);
+        let url = proxy.url();
+        let mut scene = Scene::with_drained(bench, name, &[("controlPlaneTopology", "SingleReplica")]).await;
+        let named = [("proxy-url", url.as_str())];
+        behind(&mut scene, bench, if source == "url" { &named } else { &[] });
+        if source == "file" {
+            std::fs::create_dir_all(scene.path("/etc/mco")).unwrap();
+            scene.write("/etc/mco/proxy.env", &format!("HTTPS_PROXY={url}\nNO_PROXY=.svc,10.0.0.0/8\n"));
+        }
+        let set = [("https_proxy", url.as_str())];
+        let agent = started(&scene, if source == "env" { &set } else { &[] });
+        scene.settled("a").await;
+        scene.want("b").await;
+        scene.settled("b").await;
+        assert_eq!(scene.on_disk(QUIET).as_deref(), Some("b"));
+        let asked = proxy.asked();
+        assert!(asked.iter().all(|line| line.starts_with("CONNECT api.mca.test:")), "{source}: {asked:?}");
+        assert!(!asked.is_empty() && asked.len() <= 2, "{source}: one connection at a time: {asked:?}");
+        let lines = agent.lines().join("\n");
+        assert!(!lines.contains(PASSWORD), "{lines}");
+    }
+}
+
+/// A proxy that is refused, or can't be read, is named with its cause; the correction needs no restart.
+#[tokio::test]
+async fn unusable_proxy_is_named_and_its_correction_is_noticed() {
+    let bench = Bench::shared();
+    let proxy = in_front_of(bench);
+    let mut scene = Scene::set(bench, "proxy-wrong", &[]).await;
+    behind(&mut scene, bench, &[]);
+    std::fs::create_dir_all(scene.path("/etc/mco")).unwrap();
+    let wrong = format!("http://user:other-geheim@127.0.0.1:{}", proxy.port);
+    scene.write("/etc/mco/proxy.env", &format!("HTTPS_PROXY={wrong}\n"));
+    let mut agent = started(&scene, &[]);
+    agent.line("the refusal", |line| line.contains("407") && line.contains("127.0.0.1:")).await;
+    scene.write("/etc/mco/proxy.env", &format!("HTTPS_PROXY={}\n", proxy.url()));
+    scene.settled("a").await;
+    let lines = agent.lines().join("\n");
+    assert!(!lines.contains("geheim"), "{lines}");
+}
