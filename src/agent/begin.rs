@@ -50,7 +50,7 @@ impl<C: ControlPlane> Agent<C> {
                 MESSAGE_ID = message::FAULT, MCA_UPDATE = %id, MCA_CONFIG = %config, MCA_PHASE = phase,
                 MCA_FAULT = fault.reason, MCA_CAUSE = fault.message, MCA_NEXT = fault.next,
                 MCA_ENDED_BY = what_ends(fault, Some(record), self.mode.is_daemon()),
-                "update {id} to {config} failed before this start ({phase}): {fault}"
+                "Update {id} to {config} failed before this start ({phase}): {fault}"
             ),
         }
     }
@@ -134,7 +134,7 @@ impl<C: ControlPlane> Agent<C> {
         info!(
             MESSAGE_ID = message::ADOPTED,
             MCA_CONFIG = %stored.target.config,
-            "the host is already as {} says: nothing to do", stored.target.config
+            "Host is in sync with {}; nothing to do", stored.target.config
         );
         self.journal.adopt(stored, now)?;
         self.health.since = now;

@@ -24,7 +24,7 @@ impl<C: ControlPlane> Agent<C> {
     pub(super) fn count_boots(&self, record: &Record) {
         let new = record.staged_os() != StagedOs::None && !matches!(record.phase, Phase::FallingBack { .. });
         if new && self.with_counter(|counter| counter.arm()) {
-            info!("the boot loader counts the boots of the new deployment");
+            info!("Boot loader counts the boots of the new deployment");
         }
     }
 
@@ -47,7 +47,7 @@ impl<C: ControlPlane> Agent<C> {
         let Ok(Some(counter)) = BootCounter::find(&self.host.root) else { return false };
         let done = what(counter);
         if let Err(error) = &done {
-            warn!("the boot loader's counter can't be written: {}", chain(error));
+            warn!("Failed to write the boot loader's counter: {}", chain(error));
         }
         done.is_ok()
     }

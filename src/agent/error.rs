@@ -33,7 +33,7 @@ pub enum AgentError {
     /// The desired config is not valid.
     #[error(transparent)]
     Config(#[from] ModelError),
-    /// The host drifted where the update does not go: it is not built upon.
+    /// The host drifted outside of the plan, so no update starts.
     #[error("the host is not as {config} says, so no update is begun: {differences}")]
     Drifted {
         /// The committed config.

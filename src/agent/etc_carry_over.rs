@@ -19,7 +19,7 @@ impl<C: ControlPlane> Agent<C> {
     /// reboot: the verification sees what is missing in the new boot.
     pub(super) async fn carry_over_etc(&self, deployment: &str, machine: &Observation) {
         if let Err(error) = self.arm_etc_carry_over(deployment, machine.clone()).await {
-            warn!("what the merge of /etc leaves behind is not brought over: {}", chain(&error));
+            warn!("Failed to arrange the copy of what the merge of /etc leaves behind: {}", chain(&error));
         }
     }
 

@@ -89,7 +89,7 @@ impl<C: ControlPlane> Agent<C> {
     fn log_undone(&self, seen: &Observation) {
         if let Some(record) = self.journal.record().filter(|record| record.is_undone()) {
             warn!(MESSAGE_ID = message::ROLLED_BACK, MCA_UPDATE = %record.id, MCA_CONFIG = %record.to.config,
-                "what update {} to {} had done is undone (boot {})", record.id, record.to.config, seen.boot_id);
+                "Rolled back update {} to {} (boot {})", record.id, record.to.config, seen.boot_id);
         }
     }
 
@@ -122,7 +122,7 @@ impl<C: ControlPlane> Agent<C> {
             // What it left running is ended; what can't be ended now is met by the undoing that follows.
             ended = timeout(self.host.limits.stall, self.host.os.abandon()) => {
                 if let Ok(Err(error)) = ended {
-                    warn!("what the staging left running can't be ended: {}", chain(&error));
+                    warn!("Failed to end what the staging left running: {}", chain(&error));
                 }
             }
             () = self.signals.stopped() => {}

@@ -114,7 +114,7 @@ impl<C: ControlPlane> Agent<C> {
         if self.journal.record().is_some_and(|record| record.waiting.as_ref() != Some(&waiting)) {
             info!(
                 MESSAGE_ID = message::REBOOT_BLOCKED,
-                "waiting for {waiting}. It goes on when the block ends"
+                "Waiting for {waiting}; continues when the block ends"
             );
             self.journal.note(|record| record.waiting = Some(waiting))?;
         }
@@ -170,7 +170,7 @@ impl<C: ControlPlane> Agent<C> {
             }
             SoftReboot::Capable => return Ok(RebootKind::Soft),
         };
-        info!("no soft reboot: {why}");
+        info!("No soft reboot: {why}");
         Ok(RebootKind::Whole)
     }
 }

@@ -66,7 +66,7 @@ impl<C: ControlPlane> Agent<C> {
                 if let Some(target) = &desired {
                     let image =
                         target.image.as_ref().map(|image| format!(" with image {image}")).unwrap_or_default();
-                    info!(MESSAGE_ID = message::TARGET, MCA_CONFIG = %target.config, "desired: {}{image}", target.config);
+                    info!(MESSAGE_ID = message::TARGET, MCA_CONFIG = %target.config, "Target changed, desired: {}{image}", target.config);
                 }
                 self.health.desired = desired;
                 self.memory.backoff.reset();
@@ -99,7 +99,7 @@ impl<C: ControlPlane> Agent<C> {
             warn!(
                 MESSAGE_ID = message::NOT_PUBLISHED,
                 MCA_FAULT = fault.reason,
-                "the report can't be published: {}",
+                "Failed to publish the report: {}",
                 fault.message
             );
         }
@@ -120,7 +120,7 @@ impl<C: ControlPlane> Agent<C> {
         };
         if let Err(error) = done {
             let error = AgentError::from(error).fault();
-            warn!("the hint for logins can't be changed: {}", error.message);
+            warn!("Failed to change the hint for logins: {}", error.message);
         }
         self.hinted = Some(desired);
     }

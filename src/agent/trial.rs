@@ -40,10 +40,10 @@ const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 /// What a check may take in any case: one that is begun shortly before the end is not failed by that.
 const SHORTEST_CHECK: Duration = Duration::from_secs(10);
 
-/// What is not healthy, in words.
+/// Messages of the failed health checks.
 type FailedChecks = Vec<String>;
 
-/// How the attempts ended.
+/// Result of the attempts.
 enum TrialResult {
     Healthy,
     Failed(FailedChecks),
@@ -51,7 +51,7 @@ enum TrialResult {
 }
 
 impl<C: ControlPlane> Agent<C> {
-    /// Has the new deployment prove itself.
+    /// Runs the health trial of the new deployment.
     pub(super) async fn run_trial(&mut self, pass: &mut Pass) -> Result<Next, AgentError> {
         let Some(record) = self.journal.record().cloned() else { return Ok(Next::LookAgain) };
         let seen = &pass.seen;
@@ -63,7 +63,7 @@ impl<C: ControlPlane> Agent<C> {
             }
             Ok(list) => {
                 if !list.ignored.is_empty() {
-                    info!("no health checks, as they are no executable files: {}", list.ignored.join(", "));
+                    info!("Ignored health checks that are not executable files: {}", list.ignored.join(", "));
                 }
                 named(&list)
             }
@@ -178,11 +178,11 @@ impl<C: ControlPlane> Agent<C> {
 
     /// Undoes what the update had written in the deployment that the node is back in.
     pub(super) fn undo_after_fallback(&mut self) -> Result<(), AgentError> {
-        info!("the node runs its deployment before again: what was done there is undone");
+        info!("Node booted its previous deployment; undoing the update there");
         self.step(&Transition::RollBack)
     }
 
-    /// Lets a deployment that is held for its health prove itself again, when a person asks for it.
+    /// Restarts the trial of a deployment that is held for its health, at a person's request.
     pub(super) fn restart_trial(&mut self) -> Result<(), AgentError> {
         if !self.journal.record().is_some_and(is_unproven) {
             return Ok(());

@@ -35,7 +35,7 @@ pub fn trust_channel() -> (TrustSender, TrustReceiver) {
 }
 
 impl TrustSender {
-    /// Puts what is trusted now; `None` when there is nobody to say it. The same once more is no news.
+    /// Sends the trust; `None` when no source exists. Sending an equal value does not wake receivers.
     pub fn put(&self, trust: Option<ClusterTrust>) {
         self.sender.send_if_modified(|known| {
             let news = known.trust.as_deref() != trust.as_ref();

@@ -3,7 +3,7 @@
 //! What is right already is left alone. The rest is written beside its place under a name that a rerun finds and
 //! clears, gets owner, mode and attributes on the descriptor, and is synced in parallel; only then are the names
 //! switched, and each directory that changed is synced once. Invariant: until the first name is switched nothing has
-//! changed, and a name never shows a file that is not whole. No file system is ever synced as a whole.
+//! changed, and a name never shows a file that is not whole. The agent never calls sync or syncfs.
 //!
 //! | file | does |
 //! |---|---|

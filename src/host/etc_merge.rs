@@ -106,7 +106,7 @@ pub async fn arm(root: &Root, systemd: &Systemd) -> Result<ServiceOutcome, HostE
     systemd.at_shutdown(&last).await
 }
 
-/// Forgets what was written down; nothing is no error.
+/// Deletes the list; a missing list is ignored.
 pub fn forget(root: &Root) -> Result<(), HostError> {
     root.remove(LIST)
 }

@@ -76,7 +76,7 @@ pub struct Host {
     pub clock: Clock,
     /// The OS behind the configuration.
     pub os: Box<dyn OsBackend>,
-    /// Why it is this backend.
+    /// Why this backend was selected.
     pub backend_reason: String,
     /// How long its work may take.
     pub limits: OsLimits,

@@ -1,4 +1,4 @@
-//! What can go wrong with the agent's own state.
+//! Errors of the journal's state files.
 
 use crate::host::HostError;
 use crate::model::{ConfigName, FaultClass, ModelError};

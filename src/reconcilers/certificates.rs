@@ -13,11 +13,11 @@ use crate::host::{HostError, Root};
 use crate::model::certificates::RegistryName;
 use crate::model::{ClusterTrust, Contents, FileMode, ManagedPath, ObservedFile, message};
 
-/// Whom the kubelet lets in.
+/// The kubelet's client CA.
 pub const KUBELET_CA: &str = "/etc/kubernetes/kubelet-ca.crt";
-/// Whom the cloud provider's clients trust.
+/// The CA of the cloud provider's API.
 pub const CLOUD_CA: &str = "/etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem";
-/// Whom container tools trust for a registry: a directory for each.
+/// CAs of registries for container tools: a directory for each.
 pub const REGISTRIES: &str = "/etc/docker/certs.d";
 
 /// How far the certificates are.

@@ -32,9 +32,9 @@ pub struct ClusterTrust {
     pub rotation: ServerCaRotation,
     /// The API server's new CA, PEM, while it is rotated; `None` as long as it is not read.
     pub server_ca: Option<Contents>,
-    /// Whom the kubelet lets in; `None` when nothing is said.
+    /// The kubelet's client CA, if set.
     pub kubelet_ca: Option<Contents>,
-    /// Whom the cloud provider's clients trust; `None` when nothing is said.
+    /// The CA of the cloud provider's API, if set.
     pub cloud_ca: Option<Contents>,
     /// Whom to trust for a registry.
     pub registries: Registries,

@@ -69,7 +69,7 @@ pub enum ModelError {
         /// What is wrong and what to do.
         cause: String,
     },
-    /// An entry of the Ignition config that can't be brought to the host.
+    /// An entry of the Ignition config that can't be applied.
     #[error("{field} in MachineConfig {config}: {cause}")]
     Field {
         /// The config.

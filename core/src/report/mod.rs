@@ -125,7 +125,7 @@ pub struct NodeReport {
     pub fault: Option<Fault>,
     /// How far the step under way is.
     pub progress: Option<Progress>,
-    /// What is waited for: the drain, the end of it, or an object of the cluster.
+    /// What the node waits for: a drain, an uncordon, or an object of the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<String>,
     /// Why the control plane can't be reached; nobody there reads it, `status` does.

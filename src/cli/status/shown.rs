@@ -32,7 +32,7 @@ pub(super) struct Status {
     /// `None` on a host that was never managed: nothing has begun there.
     pub(super) since: Option<String>,
     pub(super) progress: Option<Progress>,
-    /// What is waited for: the drain, and what stands in its way.
+    /// What the node waits for: the drain, and what delays it.
     pub(super) waiting: Option<String>,
     /// Why the control plane can't be reached, as the agent saw it last.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -62,7 +62,7 @@ pub(super) struct BootedOs {
     pub(super) image: Option<String>,
     pub(super) digest: Option<String>,
     pub(super) backend: &'static str,
-    /// Why it is this backend.
+    /// Why this backend was selected.
     pub(super) backend_because: String,
     pub(super) deployment: String,
     /// What was changed on top of the image, and by no config.

@@ -7,20 +7,20 @@
 use super::annotations::{APPLIED_DRAIN, Annotations, DESIRED_DRAIN};
 use crate::model::ConfigName;
 
-/// What is to be done.
+/// Next action of the drain protocol.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum DrainAction {
-    /// The answer is there. For a drain: if the node is still cordoned.
+    /// The controller answered. For a drain: if the node is still cordoned.
     Answered,
-    /// Nothing was asked.
+    /// No request was made.
     NotAsked,
-    /// This is to be asked.
+    /// Make this request.
     Ask(String),
-    /// The answer is to be waited for.
+    /// Wait for the answer.
     Wait,
 }
 
-/// Returns the next move of a drain.
+/// Returns the next action of a drain.
 pub(super) fn drain(now: &Annotations, config: &ConfigName) -> DrainAction {
     let want = format!("drain-{config}");
     let (asked, answered) = both(now);
@@ -37,7 +37,7 @@ pub(super) fn again(config: &ConfigName) -> String {
     format!("uncordon-{config}")
 }
 
-/// Returns the next move of the drain's end. Nothing is asked of a node that nothing was asked of: what an administrator
+/// Returns the next action of an uncordon. A node that was not drained requests no uncordon: what an administrator
 /// cordoned stays cordoned.
 pub(super) fn release(now: &Annotations, config: &ConfigName) -> DrainAction {
     let (asked, answered) = both(now);

@@ -5,7 +5,7 @@ use crate::model::FaultClass;
 /// A request that did not do what it should.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KubeError {
-    /// Nobody answered, or the answer was to come back later.
+    /// The API server is unreachable or overloaded.
     #[error("the API server {server} can't be reached: {cause}")]
     Away {
         /// Where it should be.

@@ -1,7 +1,7 @@
-//! Following one object: a list, then a watch from there, and the way back to it.
+//! Lists and watches one object, and starts over when the watch breaks.
 //!
 //! While nothing happens nothing is sent but the watch's renewal. Whatever ends a watch before its time ends in another
-//! list, after a wait that differs by node. What is seen, and what a failure means, is the [`WatchHandler`]'s.
+//! list, after a wait that differs by node. What is seen, and what a failure means, is up to the [`WatchHandler`].
 
 use std::pin::pin;
 use std::time::Duration;
@@ -23,7 +23,7 @@ const WATCH_SECONDS: u32 = 1800;
 /// A watch that ends sooner was not ended by its time.
 const MIN_WATCH_TIME: Duration = Duration::from_secs(5);
 
-/// Who looks at the object.
+/// Handles what the reflector reads.
 pub(super) trait WatchHandler: Send + 'static {
     /// What is decoded.
     type Object: Clone + DeserializeOwned + Send + 'static;
@@ -104,7 +104,7 @@ enum WatchEnd {
     Broken(KubeError),
 }
 
-/// Following, for as long as it is polled.
+/// Lists and watches one object until dropped.
 pub(super) struct Reflector<E> {
     pub(super) api: ApiClient,
     pub(super) handler: E,

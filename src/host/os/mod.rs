@@ -137,7 +137,7 @@ pub trait OsBackend: fmt::Debug {
         progress: &'a (dyn Fn(OsProgress) + 'a),
     ) -> BoxFuture<'a, Result<Staged, HostError>>;
 
-    /// Ends what a `stage` whose future was dropped has left running; nothing is no error.
+    /// Ends what a `stage` whose future was dropped has left running; none is ignored.
     fn abandon(&self) -> BoxFuture<'_, Result<(), HostError>> {
         Box::pin(async { Ok(()) })
     }

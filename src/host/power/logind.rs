@@ -98,7 +98,7 @@ fn is_cut(error: &HostError) -> bool {
     matches!(source.downcast_ref::<zbus::Error>(), Some(zbus::Error::InputOutput(_)))
 }
 
-/// Somebody who blocks the shutdown.
+/// A logind block inhibitor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inhibitor {
     who: String,

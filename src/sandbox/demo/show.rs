@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::sandbox::Privilege;
 
-/// What came of it.
+/// Result of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outcome {
     /// Checks that held.
