@@ -17,7 +17,7 @@ use machine_config_agent::host::os::choice::{Asked, Choice};
 use machine_config_agent::host::os::ostree::OstreeBackend;
 use machine_config_agent::host::os::rpmostree::RpmOstreeBackend;
 use machine_config_agent::host::os::worker::Worker;
-use machine_config_agent::host::os::{OsBackend, OsProgress, StageRequest};
+use machine_config_agent::host::os::{OsBackend, OsProgress, PrefetchRequest, StageRequest};
 use machine_config_agent::host::{ContainerHandles, HostError, Root, Systemd};
 use machine_config_agent::model::{ImageRef, Karg};
 use serde_json::{Value, json};
@@ -79,6 +79,7 @@ async fn call(args: &[&str]) -> Value {
             Ok(request) => backend.stage(&request, &progress).await.map(|staged| json!(staged)),
             Err(error) => return json!({"error": error.to_string(), "reason": "Refused"}),
         },
+        ["prefetch", image] => return prefetch(backend.as_ref(), image).await,
         ["unstage"] => backend.unstage().await.map(|()| Value::Null),
         ["abandon"] => backend.abandon().await.map(|()| Value::Null),
         ["fall-back", deployment] => backend.set_default_deployment(deployment).await.map(|()| Value::Null),
@@ -100,6 +101,19 @@ fn bootc(worker: Worker) -> Result<BootcBackend, HostError> {
     let backend = BootcBackend::new(worker, Systemd::detect(&root)?, root.clone());
     let double = "/run/doubles/bootc";
     Ok(if root.exists(double)? { backend.at(double) } else { backend })
+}
+
+async fn prefetch(backend: &dyn OsBackend, image: &str) -> Value {
+    let image = if image == "-" { Ok(None) } else { ImageRef::parse(image).map(Some) };
+    let request = match image {
+        Ok(image) => PrefetchRequest { image, ..PrefetchRequest::default() },
+        Err(error) => return json!({"error": error.to_string(), "reason": "Refused"}),
+    };
+    let (sender, _progress) = tokio::sync::watch::channel(None);
+    match backend.prefetch(request, sender).await {
+        Ok(done) => json!({"ok": done.free}),
+        Err(error) => failed(&error),
+    }
 }
 
 fn request(image: &str, kargs: &[&str]) -> Result<StageRequest, machine_config_agent::model::ModelError> {

@@ -13,6 +13,7 @@
 //! | `reboot` | the reboot: what delays it, and what cancels it |
 //! | `etc_carry_over` | files that the merge of `/etc` would drop in that shutdown |
 //! | `trial` | the health trial of a new deployment, and the way back to the previous one |
+//! | `prefetch` | an image is downloaded ahead of its update |
 //! | `rollback` | removes the previous deployment |
 //! | `boot_count` | the boot loader's counter |
 //! | `workload` | drain and uncordon |
@@ -20,10 +21,11 @@
 //! | `trust` | certificates and the pull secret, beside all of these |
 //! | `signals` | SIGTERM, SIGINT and SIGHUP as events |
 //!
-//! `monitor`, `shutdown_listener`, `settings_loader` and `fault_times` hold what these remember or are given.
+//! `monitor`, `download`, `shutdown_listener`, `settings_loader` and `fault_times` hold what these remember or are given.
 
 mod begin;
 mod boot_count;
+mod download;
 pub(crate) mod drift;
 mod end;
 mod error;
@@ -33,6 +35,7 @@ mod execute;
 mod fault_times;
 mod monitor;
 mod parts;
+mod prefetch;
 mod reboot;
 mod rollback;
 mod service;
@@ -136,6 +139,7 @@ impl<C: ControlPlane> Agent<C> {
     /// One look at the target and the machine, then decisions until there is nothing left to ask, and one deed.
     async fn pass(&mut self) -> Result<LoopAction, AgentError> {
         self.read_desired().await;
+        self.read_prefetch();
         self.trust.reconcile(&self.host, &self.journal, &mut self.health);
         let seen = self.look_at_machine().await?;
         self.health.current = self.journal.current().cloned();
@@ -180,6 +184,7 @@ impl<C: ControlPlane> Agent<C> {
             can_drain: self.control.can_drain(),
             node_settings: &self.node_settings,
             answers: &pass.answers,
+            prefetch: self.prefetching.requested.as_ref(),
             now: self.host.clock.monotonic(),
         };
         decide(&inputs, &mut self.memory)
@@ -248,6 +253,8 @@ impl<C: ControlPlane> Agent<C> {
                 return Ok(self.reboot(&pass.seen).await?.map_or(LoopAction::Requeue, LoopAction::Exit));
             }
             Action::RebootInVain { how, again } => self.reboot_in_vain(how, again)?,
+            Action::Prefetch(image) => self.begin_prefetch(image)?,
+            Action::EndPrefetch => self.end_prefetch(),
             Action::DropRollback => self.drop_rollback().await,
             Action::Wait(wait) => return self.begin_wait(wait).await,
             Action::EndForReboot => return Ok(LoopAction::Exit(ExitReason::Reboot)),
@@ -316,6 +323,9 @@ impl<C: ControlPlane> Agent<C> {
                 None => std::future::pending().await,
             }
         };
+        let stall = self.host.limits.stall;
+        let prefetched =
+            self.prefetching.ended(stall, &self.journal, &mut self.health, &mut self.telemetry.last);
         tokio::select! {
             // Each arm only waits; what it waited for is read anew in the next pass, so losing an arm loses nothing.
             signal = self.signals.recv() => if signal == SignalKind::Reload { self.reload()? },
@@ -335,6 +345,7 @@ impl<C: ControlPlane> Agent<C> {
                 }
             }
             () = self.trust.changed() => {}
+            () = prefetched => {}
             () = self.shutdown_listener.changed() => {}
             () = timer => {}
         }

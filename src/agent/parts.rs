@@ -11,6 +11,7 @@ use crate::observe::{machine, managed};
 use crate::report::LoopState;
 use crate::telemetry::Telemetry;
 
+use super::download::Prefetching;
 use super::error::AgentError;
 use super::fault_times::FaultTimes;
 use super::monitor::{Last, Monitor};
@@ -35,6 +36,7 @@ pub struct Agent<C> {
     pub(super) settings: SettingsLoader,
     pub(super) hinted: Option<String>,
     pub(super) memory: Memory,
+    pub(super) prefetching: Prefetching,
     pub(super) trust: TrustTask,
     pub(super) shutdown_listener: ShutdownListener,
     pub(super) emitted_late: bool,
@@ -93,6 +95,7 @@ impl<C: ControlPlane> Agent<C> {
             settings: SettingsLoader::default(),
             hinted: None,
             memory: Memory::new(RunMode::Daemon, node),
+            prefetching: Prefetching::default(),
             shutdown_listener: ShutdownListener::default(),
             emitted_late: false,
             emitted_fault: None,

@@ -72,6 +72,11 @@ pub trait ControlPlane {
         false
     }
 
+    /// Returns the image that is to be downloaded before it is wanted, as it was requested. None by default.
+    fn prefetch(&self) -> Option<String> {
+        None
+    }
+
     /// Says whether a drain can be asked for.
     fn can_drain(&self) -> bool;
 

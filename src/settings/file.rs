@@ -7,6 +7,7 @@
 //! [os]
 //! stall = "15m"
 //! total = "2h"
+//! prefetch-bandwidth = "20M"
 //! [health]
 //! units = ["kubelet.service"]
 //! within = "10m"
@@ -38,6 +39,9 @@ pub const PLACE: &str = "/etc/machine-config-agent/settings.toml";
 const LONGEST_STALL: Duration = Duration::from_secs(25 * 60);
 /// The shortest one: a percent of a large image takes that long on a slow line.
 const SHORTEST_STALL: Duration = Duration::from_secs(60);
+
+/// The slowest prefetch, in bytes per second: a gigabyte takes three hours.
+const SLOWEST_PREFETCH: u64 = 100_000;
 
 /// The shortest trial of a new deployment: a service needs some seconds to come up.
 const SHORTEST_TRIAL: Duration = Duration::from_secs(10);
@@ -114,10 +118,11 @@ struct Document {
 }
 
 #[derive(Debug, Deserialize, Default)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Limits {
     stall: Option<String>,
     total: Option<String>,
+    prefetch_bandwidth: Option<String>,
 }
 
 #[derive(Debug, Deserialize, Default)]
@@ -169,6 +174,7 @@ pub fn parse(text: &str, file: &str) -> Result<NodeSettings, FileError> {
             Wish::WhereCapable => SoftReboot::WhereCapable,
         },
         os: keys.limits(&document.os)?,
+        prefetch_bandwidth: keys.bandwidth(document.os.prefetch_bandwidth.as_ref())?,
         keep_rollback: keys.duration("keep-rollback", document.keep_rollback.as_ref())?,
         health: keys.health(&document.health)?,
     })
@@ -208,6 +214,13 @@ impl Keys<'_> {
         Ok(limits)
     }
 
+    fn bandwidth(&self, text: Option<&String>) -> Result<Option<u64>, FileError> {
+        let Some(text) = text else { return Ok(None) };
+        let rule = "it is a number of bytes per second with K, M or G, such as \"20M\", and at least 100K";
+        let found = rate(text).filter(|rate| *rate >= SLOWEST_PREFETCH);
+        found.map(Some).ok_or_else(|| self.wrong("os.prefetch-bandwidth", text, rule))
+    }
+
     fn health(&self, health: &Health) -> Result<HealthRules, FileError> {
         let unit = |name: &String| {
             UnitName::new(name).map_err(|error| self.wrong("health.units", name, &error.to_string()))
@@ -237,6 +250,15 @@ fn placed(text: &str, error: &toml::de::Error) -> String {
     }
 }
 
+/// Reads bytes per second, with systemd's suffixes of thousands: `500K`, `20M`, `1G`.
+fn rate(text: &str) -> Option<u64> {
+    let suffixes = [('K', 1000), ('M', 1_000_000), ('G', 1_000_000_000)];
+    let (suffix, factor) = suffixes.into_iter().find(|(suffix, _)| text.ends_with(*suffix))?;
+    let digits = text.strip_suffix(suffix)?;
+    let number = digits.chars().all(|digit| digit.is_ascii_digit()).then(|| digits.parse::<u64>().ok())??;
+    number.checked_mul(factor)
+}
+
 /// Reads a span of time: `90s`, `15m`, `1h30m`, `2d`.
 fn span(text: &str) -> Option<Duration> {
     let mut rest = text;
@@ -262,7 +284,7 @@ mod tests {
     use super::*;
 
     const FULL: &str = "repair = ['/etc/chrony.conf', '/etc/NetworkManager']\nsoft-reboot = 'where-capable'\n\
-        keep-rollback = '1d12h'\n[os]\nstall = '90s'\ntotal = '3h'\n\
+        keep-rollback = '1d12h'\n[os]\nstall = '90s'\ntotal = '3h'\nprefetch-bandwidth = '20M'\n\
         [health]\nunits = ['kubelet.service', 'crio.service']\nwithin = '90s'\nroll-back = 'never'\n";
 
     #[test]
@@ -274,6 +296,7 @@ mod tests {
         assert_eq!(node_settings.keep_rollback, Some(Duration::from_secs(36 * 3600)));
         assert_eq!(node_settings.os.stall, Duration::from_secs(90));
         assert_eq!(node_settings.os.total, Duration::from_secs(3 * 3600));
+        assert_eq!(node_settings.prefetch_bandwidth, Some(20_000_000));
         let units: Vec<&str> = node_settings.health.units.iter().flatten().map(UnitName::as_str).collect();
         assert_eq!(units, ["crio.service", "kubelet.service"]);
         assert_eq!(node_settings.health.within, Duration::from_secs(90));
@@ -299,6 +322,12 @@ mod tests {
             ("\nsoft-reboot = 'always'", "/f is not understood: line 2: unknown variant `always`"),
             ("keep-rollback = 'soon'", "/f: keep-rollback = \"soon\": it is a number with s, m, h or d"),
             ("keep-rollback = ''", "/f: keep-rollback = \"\": "),
+            (
+                "[os]\nprefetch-bandwidth = '20'",
+                "/f: os.prefetch-bandwidth = \"20\": it is a number of bytes",
+            ),
+            ("[os]\nprefetch-bandwidth = '99K'", "/f: os.prefetch-bandwidth = \"99K\": "),
+            ("[os]\nprefetch-bandwidth = '-1M'", "/f: os.prefetch-bandwidth = \"-1M\": "),
             ("keep-rollback = '15'", "/f: keep-rollback = \"15\": "),
             ("keep-rollback = 15", "/f is not understood: line 1: invalid type: integer"),
             ("keep-rollback = '999999999999999999999d'", "/f: keep-rollback"),

@@ -44,7 +44,7 @@ impl LastReport {
         Self(Some(Box::new(keep)))
     }
 
-    fn keep(&mut self, report: &NodeReport) {
+    pub(crate) fn keep(&mut self, report: &NodeReport) {
         if let Some(keep) = &mut self.0 {
             keep(report);
         }

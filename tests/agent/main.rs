@@ -28,6 +28,7 @@ mod update_fixtures;
 
 mod drift;
 mod drift_env;
+mod prefetch;
 mod pulls;
 mod reconcilers_meanwhile;
 mod rollback_kept;

@@ -166,7 +166,7 @@ fn policies_agree_on_controllers_annotations() {
         list.split(',').map(|key| key.trim().to_owned()).collect::<BTreeSet<_>>()
     };
     assert_eq!(keys(of_agent), keys(of_kubelet));
-    assert_eq!(keys(of_agent).len(), 7);
+    assert_eq!(keys(of_agent).len(), 8);
 }
 
 /// The account of the DaemonSet, of the bindings and of the policies is the same, and everything is in its namespace.

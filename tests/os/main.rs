@@ -19,6 +19,7 @@ mod ran;
 
 mod backend_env;
 mod contract;
+mod prefetch;
 mod pull;
 mod rpm_ostree;
 mod second_executable;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::answer::WorkloadRequest;
+use crate::model::ImageRef;
 use crate::update::{Fault, Transition};
 
 /// The one thing to do next.
@@ -51,10 +52,27 @@ pub enum Action {
     },
     /// Give the deployment before the booted one up.
     DropRollback,
+    /// Begin to download an image without staging it, beside the waits that follow; `None` drops what was downloaded so.
+    Prefetch(Option<ImageRef>),
+    /// End the download that runs.
+    EndPrefetch,
     /// Wait for an event, or until a time has passed.
     Wait(Wait),
     /// End: somebody else reboots.
     EndForReboot,
+}
+
+impl Action {
+    /// Returns true if a prefetch may go on beside it: it changes neither the OS nor the record.
+    pub(super) fn suits_prefetch(&self) -> bool {
+        matches!(
+            self,
+            Self::Wait(Wait { ends: false, .. })
+                | Self::LookAgain
+                | Self::EndPrefetch
+                | Self::Ask(Question::Uncordoned | Question::Rest | Question::CountOver)
+        )
+    }
 }
 
 /// A wait for an event.

@@ -7,9 +7,10 @@ use super::down::{Down, Shutdown};
 use super::hold::Retry;
 use super::kept::Kept;
 use super::mode::{Reboots, RunMode};
+use super::prefetch::Prefetch;
 use crate::model::backoff::Backoff;
 use crate::model::observation::Finalization;
-use crate::model::{NodeSettings, Observation, Target};
+use crate::model::{ImageRef, NodeSettings, Observation, Target};
 use crate::plan::differences::Difference;
 use crate::update::ending::Ask;
 use crate::update::{Fault, Record};
@@ -72,6 +73,8 @@ pub struct Memory {
     pub uncordon_since: Option<Duration>,
     /// How the waits grow.
     pub backoff: Backoff,
+    /// How far the prefetch is.
+    pub prefetch: Prefetch,
 }
 
 impl Memory {
@@ -86,6 +89,7 @@ impl Memory {
             kept: Kept::default(),
             uncordon_since: None,
             backoff: Backoff::for_work(node),
+            prefetch: Prefetch::default(),
         }
     }
 
@@ -126,6 +130,8 @@ pub struct Inputs<'a> {
     pub node_settings: &'a NodeSettings,
     /// The answers of this pass.
     pub answers: &'a Answers,
+    /// The image that is to be there before it is wanted.
+    pub prefetch: Option<&'a ImageRef>,
     /// The time since the boot.
     pub now: Duration,
 }

@@ -10,6 +10,7 @@
 //! | [`drift`] | when drift is told or repaired once more, and how much is looked at for it |
 //! | [`hold`] | when an update that failed is tried once more |
 //! | [`kept`] | how long the deployment before is kept |
+//! | [`prefetch`] | when an image is downloaded ahead of its update, and how often that is tried |
 //!
 //! [`inputs`] and [`mode`] have what a decision is made from, [`action`] what it says. Every function takes the time, the time since the
 //! boot by the clock that nobody sets; none takes wall time. What is remembered between two calls is a value of the caller:
@@ -29,6 +30,7 @@ pub mod inputs;
 pub mod kept;
 pub mod mode;
 pub mod next;
+pub mod prefetch;
 #[cfg(test)]
 mod walk;
 

@@ -7,8 +7,9 @@ use super::answer::{DrainStatus, Unanswered, UncordonStatus, WorkloadRequest};
 use super::down::{Down, Look, Shutdown};
 use super::hold::Next;
 use super::inputs::{Inputs, Memory};
-use super::kept::Due;
+use super::kept;
 use super::mode::{Reboots, RunMode};
+use super::prefetch::Due;
 use crate::model::observation::BootCount;
 use crate::plan::{Drain, PostActions};
 use crate::update::ending::{SOON, is_retried_on_change};
@@ -22,6 +23,10 @@ const UNDOING: &str = "; undoing it failed too: ";
 /// action the next pass begins with no answers.
 pub fn decide(inputs: &Inputs<'_>, memory: &mut Memory) -> Action {
     let mut action = next(inputs, memory);
+    // What comes next may need the repository, or the line.
+    if memory.prefetch.is_running() && !action.suits_prefetch() {
+        action = Action::EndPrefetch;
+    }
     action.fit(inputs.mode, inputs.is_unwatched);
     action
 }
@@ -60,6 +65,9 @@ fn next(inputs: &Inputs<'_>, memory: &mut Memory) -> Action {
     };
     // What is asked for after an update is another request.
     memory.uncordon_since = None;
+    if !memory.prefetch.is_running() {
+        memory.prefetch.interrupt();
+    }
     match decision {
         Decision::Idle => rest(inputs, memory),
         Decision::Begin => Action::Begin,
@@ -167,11 +175,23 @@ fn rest(inputs: &Inputs<'_>, memory: &mut Memory) -> Action {
     }
     let is_healthy = rest.is_as_desired && !inputs.is_refused && waits.meanwhile == Meanwhile::Nothing;
     let kept = match memory.kept.look(inputs.node_settings.keep_rollback, is_healthy, inputs.now) {
-        Due::Now => return Action::DropRollback,
-        Due::In(left) => Some(left),
-        Due::Nothing => None,
+        kept::Due::Now => return Action::DropRollback,
+        kept::Due::In(left) => Some(left),
+        kept::Due::Nothing => None,
     };
     waits.left = sooner(waits.left, sooner(rest.again, kept));
+    prefetch(inputs, memory, waits)
+}
+
+/// Downloads ahead what is requested, when nothing else is to be done.
+fn prefetch(inputs: &Inputs<'_>, memory: &Memory, mut waits: Wait) -> Action {
+    let is_free = waits.meanwhile == Meanwhile::Nothing && inputs.mode.is_daemon();
+    match memory.prefetch.look(inputs.prefetch, inputs.now) {
+        Due::End => return Action::EndPrefetch,
+        Due::Now if is_free => return Action::Prefetch(inputs.prefetch.cloned()),
+        Due::In(left) if is_free => waits.left = sooner(waits.left, Some(left)),
+        Due::Now | Due::In(_) | Due::Nothing => {}
+    }
     Action::Wait(waits)
 }
 

@@ -15,6 +15,12 @@ pub const DESIRED_IMAGE: [&str; 3] = [
     "machineconfiguration.openshift.io/desiredOSimage",
 ];
 
+/// The image that a controller wants on the node before it is desired.
+pub const PREFETCH_IMAGE: &str = "machine-config-agent.io/prefetch-image";
+
+/// How far that is, written by the agent.
+pub const PREFETCH_STATUS: &str = "machine-config-agent.io/prefetch-status";
+
 /// Reads the target; `None` when no config is desired yet. Keys that disagree are an error with both values: a wrong
 /// guess would reboot the node into the wrong OS.
 pub fn target(annotations: &BTreeMap<String, String>) -> Result<Option<Target>, ModelError> {

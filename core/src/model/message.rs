@@ -87,8 +87,15 @@ pub const RESUMED: &str = "c1d7a0f2b85c4f0e9a3670d2d7a5be14";
 /// Logged when a roll-back leaves a path, since it is out of reach.
 pub const NOT_RESTORED: &str = "f0a84f1c3e4b4b7c9d15a6c2b7e93d08";
 
+/// Logged when the download of an image ahead of its update starts.
+pub const PREFETCH_STARTED: &str = "5b0a3c7d9e214f6d8f7a4c1be06d2a91";
+/// Logged when an image is on the node ahead of its update.
+pub const PREFETCHED: &str = "d7c6e1f0a94b4c5f9a3d82e75b18c604";
+/// Logged when an image can't be downloaded ahead of its update.
+pub const PREFETCH_FAILED: &str = "8f2d5a6b1c3e47d09b6e0a4f7c9d3e15";
+
 /// Every id with its name, for the catalog's test.
-pub const ALL: [(&str, &str); 42] = [
+pub const ALL: [(&str, &str); 45] = [
     ("STARTED", STARTED),
     ("PHASE", PHASE),
     ("STEP_STARTED", STEP_STARTED),
@@ -131,4 +138,7 @@ pub const ALL: [(&str, &str); 42] = [
     ("PROVISIONED", PROVISIONED),
     ("RESUMED", RESUMED),
     ("NOT_RESTORED", NOT_RESTORED),
+    ("PREFETCH_STARTED", PREFETCH_STARTED),
+    ("PREFETCHED", PREFETCHED),
+    ("PREFETCH_FAILED", PREFETCH_FAILED),
 ];

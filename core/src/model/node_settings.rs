@@ -19,6 +19,8 @@ pub struct NodeSettings {
     /// How long a node has to be healthy in its new deployment before the old one is given up; `None` keeps it:
     /// an administrator may want to go back at any time.
     pub keep_rollback: Option<Duration>,
+    /// How much of the line a prefetch takes at most, in bytes per second.
+    pub prefetch_bandwidth: Option<u64>,
     /// Rules of the health trial.
     pub health: HealthRules,
 }

@@ -49,6 +49,45 @@ pub struct Progress {
     pub percent: Option<u8>,
 }
 
+/// How a prefetch of an image stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PrefetchStatus {
+    /// The image, as it was requested.
+    pub image: String,
+    /// How far it is.
+    pub state: PrefetchState,
+    /// How much of it is downloaded, while it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub percent: Option<u8>,
+    /// What is free in the file system of the images, in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub free_bytes: Option<u64>,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<Fault>,
+}
+
+/// How far a prefetch is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PrefetchState {
+    /// It begins when the node has nothing else to do.
+    Waiting,
+    /// It is under way.
+    Downloading,
+    /// The image is on the node.
+    Done,
+    /// It failed and is tried again.
+    Failed,
+}
+
+impl PrefetchStatus {
+    /// Creates the status of an image in a state.
+    pub fn new(image: impl Into<String>, state: PrefetchState) -> Self {
+        Self { image: image.into(), state, percent: None, free_bytes: None, fault: None }
+    }
+}
+
 /// Why the control plane can't be reached.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkDown {
@@ -93,6 +132,8 @@ pub struct LoopState {
     pub duty: Option<Fault>,
     /// Why changes of the host are not noticed at once; it is looked at from time to time, and no update waits for it.
     pub unwatched: Option<Fault>,
+    /// The image that is to be on the node before it is wanted.
+    pub prefetch: Option<PrefetchStatus>,
     /// When the state was reached, when no update is open.
     pub since: Timestamp,
 }
@@ -137,6 +178,9 @@ pub struct NodeReport {
     /// What keeps a duty from its end. Where nothing else is wrong it is the fault, too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duty: Option<Fault>,
+    /// The image that is to be on the node before it is wanted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefetch: Option<PrefetchStatus>,
     /// The MachineConfigNode's conditions.
     pub conditions: Vec<Condition>,
     /// When the phase or state began, RFC 3339.

@@ -34,6 +34,7 @@ pub fn report(record: Option<&Record>, health: &LoopState) -> NodeReport {
         progress: record.and(health.progress.clone()),
         trust: health.trust.clone(),
         duty,
+        prefetch: health.prefetch.clone(),
         waiting: waiting(record, health),
         link_down: health.link_down.clone(),
         fault,

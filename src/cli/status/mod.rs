@@ -264,6 +264,7 @@ fn status(report: NodeReport, os: &ObservedOs, host: &Host, layers: &Layers, aro
         fault: report.fault,
         progress: report.progress,
         waiting: report.waiting,
+        prefetch: report.prefetch,
         link_down: report.link_down,
         agent: around.agent,
         follows: around.follows,

@@ -8,7 +8,7 @@ use crate::cli::last_report::Follows;
 use crate::model::observation::LocalPackages;
 use crate::model::{ImageRef, Target};
 use crate::plan::differences::Difference;
-use crate::report::{LinkDown, NodeState, Progress};
+use crate::report::{LinkDown, NodeState, PrefetchStatus, Progress};
 use crate::update::Fault;
 
 #[derive(Debug, PartialEq, Serialize)]
@@ -34,6 +34,9 @@ pub(super) struct Status {
     pub(super) progress: Option<Progress>,
     /// What the node waits for: the drain, and what delays it.
     pub(super) waiting: Option<String>,
+    /// The image that is to be on the node before it is wanted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) prefetch: Option<PrefetchStatus>,
     /// Why the control plane can't be reached, as the agent saw it last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) link_down: Option<LinkDown>,

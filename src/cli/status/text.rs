@@ -4,7 +4,7 @@ use super::shown::Status;
 use crate::cli::last_report::Follows;
 use crate::model::Target;
 use crate::model::observation::LocalPackages;
-use crate::report::NodeState;
+use crate::report::{NodeState, PrefetchStatus};
 
 /// How many diffs of drifted contents are shown: a screen; `verify` shows all.
 const DIFFS: usize = 1;
@@ -30,6 +30,13 @@ fn head(status: &Status) -> String {
 /// What was layered, removed or replaced on top of the image.
 fn by_hand(local: &LocalPackages) -> impl Iterator<Item = String> {
     local.listed().map(|(word, names)| format!("  by hand  packages {word}: {names}"))
+}
+
+/// Says how the prefetch of an image stands.
+fn prefetch(prefetch: &PrefetchStatus) -> String {
+    let percent = prefetch.percent.map(|percent| format!(", {percent} %")).unwrap_or_default();
+    let why = prefetch.fault.as_ref().map(|fault| format!(": {fault}")).unwrap_or_default();
+    format!("  prefetch {:?}{percent}: {}{why}", prefetch.state, prefetch.image)
 }
 
 pub(super) fn text(status: &Status) -> String {
@@ -72,6 +79,7 @@ pub(super) fn text(status: &Status) -> String {
     if let Some(waiting) = &status.waiting {
         lines.push(format!("  waits    for {waiting}"));
     }
+    lines.extend(status.prefetch.iter().map(prefetch));
     if let Some(down) = &status.link_down {
         lines.push(format!("  link     down since {}: {}: {}", down.since, down.reason, down.message));
         lines.push(format!("  next     {}", down.next));

@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 
 use super::node::PREFIX;
-use crate::model::annotations::DESIRED_IMAGE;
+use crate::model::annotations::{DESIRED_IMAGE, PREFETCH_STATUS};
 use crate::model::certificates::ServerCaRotation;
-use crate::report::{NodeReport, NodeState, REASON_LIMIT};
+use crate::report::{NodeReport, NodeState, PrefetchStatus, REASON_LIMIT};
 
 /// The config that the node runs.
 pub(super) const CURRENT_CONFIG: &str = "machineconfiguration.openshift.io/currentConfig";
@@ -94,7 +94,15 @@ pub(super) fn changes(now: &Annotations, report: &NodeReport) -> Changes {
     if report.state == NodeState::Done && now.get(DESIRED_IMAGE[0]).is_some_and(String::is_empty) {
         desired.insert(DESIRED_IMAGE[0].to_owned(), None);
     }
+    if report.prefetch.is_some() || now.contains_key(PREFETCH_STATUS) {
+        desired.insert(PREFETCH_STATUS.to_owned(), report.prefetch.as_ref().and_then(prefetch));
+    }
     differing(now, desired)
+}
+
+/// Returns the status of a prefetch without its percentage, which would be a write for each percent and node.
+fn prefetch(status: &PrefetchStatus) -> Option<String> {
+    serde_json::to_string(&PrefetchStatus { percent: None, ..status.clone() }).ok()
 }
 
 /// Says whether the target is reached and only a duty is not done: whoever waits for the target is told of it (W-21).

@@ -89,6 +89,7 @@ use super::{
     ConfigAndPolicy, ControlError, ControlPlane, DrainStatus, TrustReceiver, UncordonStatus, trust_channel,
 };
 use crate::host::Root;
+use crate::model::annotations::PREFETCH_IMAGE;
 use crate::model::backoff::Backoff;
 use crate::model::machineconfig::MachineConfig;
 use crate::model::policy::DisruptionPolicy;
@@ -345,6 +346,11 @@ impl ControlPlane for Cluster {
     fn is_control_plane(&self) -> bool {
         let snapshot = self.snapshot.borrow();
         snapshot.node.as_ref().is_some_and(NodeView::is_control_plane)
+    }
+
+    fn prefetch(&self) -> Option<String> {
+        let (_, deleting, annotations) = self.known.node.as_ref()?;
+        annotations.get(PREFETCH_IMAGE).filter(|image| !deleting && !image.is_empty()).cloned()
     }
 
     fn can_drain(&self) -> bool {

@@ -9,8 +9,9 @@ use kube::core::{ApiResource, NotUsed, Object, ObjectMeta, PartialObjectMeta, St
 use serde::{Deserialize, Serialize};
 
 use super::error::KubeError;
+use crate::model::annotations::{PREFETCH_IMAGE, PREFETCH_STATUS};
 
-/// The prefix of all annotations that the agent reads or writes.
+/// The prefix of the annotations that the agent reads or writes, but for its own.
 pub(super) const PREFIX: &str = "machineconfiguration.openshift.io/";
 
 /// What of the Node is read: from one version of it.
@@ -67,7 +68,8 @@ pub(super) enum NodeEvent {
 impl From<ObjectMeta> for NodeView {
     fn from(metadata: ObjectMeta) -> Self {
         let mut annotations = metadata.annotations.unwrap_or_default();
-        annotations.retain(|key, _| key.starts_with(PREFIX));
+        let own = [PREFETCH_IMAGE, PREFETCH_STATUS];
+        annotations.retain(|key, _| key.starts_with(PREFIX) || own.contains(&key.as_str()));
         Self {
             name: metadata.name.unwrap_or_default(),
             uid: metadata.uid.unwrap_or_default(),

@@ -130,6 +130,8 @@ pub(in crate::host) enum OsErrorKind {
     DeploymentGone,
     /// The backend can't change packages.
     CannotLayer,
+    /// The backend can't download an image without staging it.
+    CannotPrefetch,
     /// Packages were changed on this host, and the backend would drop that.
     LocalPackages,
     /// bootc keeps the OS where libostree does not see it.
@@ -186,6 +188,7 @@ impl OsErrorKind {
             | Self::WrongArchitecture
             | Self::DeploymentGone
             | Self::CannotLayer
+            | Self::CannotPrefetch
             | Self::LocalPackages
             | Self::Composefs
             | Self::WrongLayers
@@ -212,7 +215,7 @@ impl OsErrorKind {
             Self::MissingTool => "ToolMissing",
             Self::Locked => "DeploymentLocked",
             Self::DeploymentGone => "DeploymentGone",
-            Self::CannotLayer => "UnsupportedByBackend",
+            Self::CannotLayer | Self::CannotPrefetch => "UnsupportedByBackend",
             Self::LocalPackages => "LocalPackages",
             Self::Composefs => "ComposefsHost",
             Self::Bootc => "BootcFailed",
@@ -243,6 +246,7 @@ impl OsErrorKind {
             Self::WrongArchitecture => next::WRONG_ARCHITECTURE,
             Self::BootFull => next::BOOT_FULL,
             Self::CannotLayer => next::CANNOT_LAYER,
+            Self::CannotPrefetch => next::CANNOT_PREFETCH,
             Self::LocalPackages => next::LOCAL_PACKAGES,
             Self::Composefs => next::COMPOSEFS,
             Self::Bootc => next::BOOTC,

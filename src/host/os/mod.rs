@@ -21,6 +21,7 @@ use crate::model::os::Layers;
 use crate::model::{Contents, ImageRef, Karg};
 
 use super::{AuthFile, BoxFuture, HostError};
+use error::{OsError, OsErrorKind};
 
 /// What the next boot is to run, in one deployment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -81,6 +82,27 @@ pub struct OsProgress {
     pub percent: Option<u8>,
 }
 
+/// What is to be on the host before an update wants it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PrefetchRequest {
+    /// The image; `None` drops what was prefetched.
+    pub image: Option<ImageRef>,
+    /// Registry credentials; `None` leaves them to the host's tooling.
+    pub credentials: Option<Contents>,
+    /// How many bytes per second are downloaded at most, over the time of a layer.
+    pub bandwidth: Option<u64>,
+}
+
+/// What a prefetch came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Prefetched {
+    /// What is free in the file system of the images, in bytes, where that is known.
+    pub free: Option<u64>,
+}
+
+/// Where a prefetch tells its progress.
+pub type ProgressSender = tokio::sync::watch::Sender<Option<OsProgress>>;
+
 /// The longest text of a progress line: tooling may tell anything.
 const MAX_PROGRESS_CHARS: usize = 200;
 
@@ -140,6 +162,20 @@ pub trait OsBackend: fmt::Debug {
     /// Ends what a `stage` whose future was dropped has left running; none is ignored.
     fn abandon(&self) -> BoxFuture<'_, Result<(), HostError>> {
         Box::pin(async { Ok(()) })
+    }
+
+    /// Downloads an image without staging it, at the lowest priority. Its future may be dropped at any time: what was
+    /// downloaded stays until another prefetch or staging.
+    fn prefetch(
+        &self,
+        request: PrefetchRequest,
+        _progress: ProgressSender,
+    ) -> BoxFuture<'static, Result<Prefetched, HostError>> {
+        let refused = request.image.map(|image| {
+            let cause = format!("the backend {} can't download an image without staging it", self.name());
+            OsError::new(OsErrorKind::CannotPrefetch, image.to_string(), cause).into_error()
+        });
+        Box::pin(async { refused.map_or(Ok(Prefetched { free: None }), Err) })
     }
 
     /// Drops the staged deployment; none is no error.

@@ -124,6 +124,7 @@ pub(crate) fn at_the_controllers_annotations() -> Vec<Call> {
         annotation("answer the own drain", "lastAppliedDrain", json!("drain-x")),
         annotation("forget the own drain", "lastAppliedDrain", Value::Null),
         own("become new", annotations(&anew)),
+        own("prefetch", annotations(&json!({ "machine-config-agent.io/prefetch-image": "x" }))),
     ];
     for name in [
         "desiredImage",

@@ -62,6 +62,8 @@ pub struct FakeControlPlane {
     pub systemd: Option<(PathBuf, Duration)>,
     /// Whether the next change is somebody's who writes the same once more.
     pub rewritten: Rc<Cell<bool>>,
+    /// The image that is to be prefetched.
+    pub prefetch: Rc<RefCell<Option<String>>>,
     /// Whether changes can't be waited for.
     pub deaf: Rc<Cell<bool>>,
 }
@@ -87,6 +89,7 @@ impl FakeControlPlane {
             metrics: Metrics::new(HostLabels::default(), Vec::new()),
             systemd: None,
             rewritten: Rc::default(),
+            prefetch: Rc::default(),
             deaf: Rc::default(),
         }
     }
@@ -165,6 +168,10 @@ impl ControlPlane for FakeControlPlane {
 
     fn trust(&self) -> TrustReceiver {
         self.trust.clone()
+    }
+
+    fn prefetch(&self) -> Option<String> {
+        self.prefetch.borrow().clone()
     }
 
     fn can_drain(&self) -> bool {

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::Rc;
 
-use machine_config_agent::host::os::Preflight;
+use machine_config_agent::host::os::{PrefetchRequest, Prefetched, Preflight, ProgressSender};
 use machine_config_agent::host::{AuthFile, BoxFuture, HostError, OsBackend, OsProgress, StageRequest};
 use machine_config_agent::model::observation::{Booted, EmbeddedConfig, LocalPackages, ObservedOs, Staged};
 use machine_config_agent::model::{Contents, ImageRef};
@@ -28,6 +28,8 @@ pub struct Played {
     pub unstaged: Box<dyn Fn() -> StageResult>,
     /// At each staging, until its end.
     pub pulled: Box<dyn Fn() -> BoxFuture<'static, StageResult>>,
+    /// At each prefetch, until its end.
+    pub prefetched: Box<dyn Fn(PrefetchRequest) -> BoxFuture<'static, Result<Prefetched, HostError>>>,
     /// When the deployment before the booted one is given up.
     pub dropped: Box<dyn Fn()>,
     /// Whether what is asked of the host goes away, as services do while it shuts down.
@@ -59,6 +61,7 @@ impl Played {
             unstaged: Box::new(|| Ok(())),
             asked: Box::new(|| Ok(())),
             pulled: Box::new(|| Box::pin(async { Ok(()) })),
+            prefetched: Box::new(|_| Box::pin(async { Ok(Prefetched { free: Some(1 << 30) }) })),
             dropped: Box::new(|| {}),
             gone: Rc::default(),
             back: Box::new(|_| Ok(())),
@@ -125,6 +128,14 @@ impl OsBackend for Played {
             let image = request.image.clone();
             Ok(Staged { image, deployment: "os-2.0".to_owned(), kargs: Vec::new() })
         })
+    }
+
+    fn prefetch(
+        &self,
+        request: PrefetchRequest,
+        _progress: ProgressSender,
+    ) -> BoxFuture<'static, Result<Prefetched, HostError>> {
+        (self.prefetched)(request)
     }
 
     fn unstage(&self) -> BoxFuture<'_, StageResult> {

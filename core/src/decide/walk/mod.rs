@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::action::{Action, Question};
 use super::answer::DrainStatus;
 use super::mode::{Reboots, RunMode};
+use super::prefetch::Prefetch;
 use crate::model::NodeSettings;
 use crate::model::policy::DisruptionPolicy;
 use crate::plan::PostActions;
@@ -21,7 +22,7 @@ use crate::update::resume::{held, is_on_trial, is_unproven};
 use crate::update::{Ending, Phase, StagedOs};
 use moves::{follow, misfortunes};
 use picture::Edge;
-use world::{Curse, Rules, World, spec};
+use world::{Curse, Rules, World, image, spec};
 
 /// So many actions lead to a rest, from anywhere.
 const MAX_ACTIONS: usize = 400;
@@ -33,6 +34,12 @@ const MAX_TRY: usize = 40;
 const MAX_REBOOTS: u32 = 12;
 
 fn holds(world: &World, action: &Action) {
+    if let Action::Prefetch(_) = action {
+        assert!(world.record.is_none() && world.current == world.desired, "a prefetch comes last");
+    }
+    if world.memory.prefetch.is_running() {
+        assert!(action.suits_prefetch(), "a prefetch disturbs nothing: {action:?}");
+    }
     let Some(record) = &world.record else { return };
     let is_desired = record.to == spec(world.desired).target();
     if let Action::CarryOut = action {
@@ -105,6 +112,8 @@ fn is_rest(world: &World, rules: &Rules, actions: &[String]) {
         // What differs from what is committed is drift, which is told.
         let is_left = world.left.is_some_and(|left| left != world.current);
         assert!(!is_left, "the effects of an update that ended wrong stay: {actions:#?}");
+        let prefetched = Prefetch::Settled(rules.prefetch.clone().filter(|_| rules.mode.is_daemon()));
+        assert_eq!(world.memory.prefetch, prefetched, "{actions:#?}");
         return;
     };
     let fault = record.fault.as_ref().unwrap_or_else(|| panic!("no fault: {record:#?} {actions:#?}"));
@@ -168,7 +177,8 @@ fn walk_all(curse: Option<Curse>, misfortunes: u32, changes: u32) -> Walk {
             "" => DisruptionPolicy::defaults(),
             text => DisruptionPolicy::parse(text.as_bytes(), "the policy").unwrap(),
         };
-        let rules = Rules { mode, reboots, policy, node_settings: NodeSettings::default(), curse };
+        let rules =
+            Rules { mode, reboots, policy, node_settings: NodeSettings::default(), curse, prefetch: None };
         walk(&rules, misfortunes, changes)
     });
     let all = walks.fold(Walk::default(), Walk::and);
@@ -226,6 +236,20 @@ fn what_goes_wrong_for_ever_is_bounded_and_told() {
 #[test]
 fn picture_of_the_states_is_the_walks() {
     picture::compare(&FORTUNES.edges.union(&CURSED.edges).copied().collect());
+}
+
+/// An image is downloaded ahead when the node is idle, and never beside an update.
+#[test]
+fn prefetch_gives_way_to_every_update() {
+    let rules = Rules {
+        mode: RunMode::Daemon,
+        reboots: Reboots::Asked,
+        policy: DisruptionPolicy::defaults(),
+        node_settings: NodeSettings::default(),
+        curse: None,
+        prefetch: Some(image('2')),
+    };
+    assert!(walk(&rules, 1, 1).states > 1000);
 }
 
 /// `cargo test -p machine-config-core larger_world -- --ignored --nocapture`

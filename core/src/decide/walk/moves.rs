@@ -100,6 +100,8 @@ fn outcomes(world: &World, action: Action, rules: &Rules) -> Vec<Outcome> {
         }
         Action::Forgive => good.record.as_mut().unwrap().fault = None,
         Action::RebootInVain { .. } => {}
+        Action::Prefetch(image) => good.memory.prefetch.begin(image),
+        Action::EndPrefetch => good.memory.prefetch.interrupt(),
         Action::LeaveReboot(event) => {
             if let Some(event) = event {
                 good.moved(&event);
@@ -207,7 +209,15 @@ fn wait(mut good: World, mut bad: Option<World>, how: Wait) -> Vec<Outcome> {
         || *is_blocked == Some(true);
     good.memory.retry.answered();
     good.answers = Answers::default();
-    if let Some(left) = how.left {
+    if good.memory.prefetch.is_running() {
+        all.extend(bad.clone().map(|mut world| {
+            world.memory.prefetch.fail(world.now);
+            world.answers = Answers::default();
+            (None, world)
+        }));
+        good.memory.prefetch.succeed();
+        all.insert(0, (None, good));
+    } else if let Some(left) = how.left {
         good.now += left.max(Duration::from_millis(1));
         all.push((None, good));
     } else if pending {

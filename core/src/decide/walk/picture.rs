@@ -45,6 +45,8 @@ pub(super) fn name(action: &Action) -> &'static str {
         Action::LeaveReboot(_) | Action::Reboot => "reboot",
         Action::RebootInVain { .. } | Action::EndForReboot => "wait for the reboot",
         Action::DropRollback => "give the old deployment up",
+        Action::Prefetch(_) => "prefetch",
+        Action::EndPrefetch => "end the prefetch",
     }
 }
 

@@ -10,6 +10,7 @@ use crate::decide::failed::{Failed, failed};
 use crate::decide::inputs::{Answers, Inputs, Memory};
 use crate::decide::mode::{Reboots, RunMode};
 use crate::decide::next::decide;
+use crate::decide::prefetch::Prefetch;
 use crate::model::machineconfig::MachineConfig;
 use crate::model::observation::{Booted, EmbeddedConfig, Finalization, LocalPackages, ObservedOs, Staged};
 use crate::model::policy::DisruptionPolicy;
@@ -86,6 +87,8 @@ pub(super) struct Rules {
     pub(super) policy: DisruptionPolicy,
     pub(super) node_settings: NodeSettings,
     pub(super) curse: Option<Curse>,
+    /// The image that is to be prefetched.
+    pub(super) prefetch: Option<ImageRef>,
 }
 
 #[derive(Debug, Clone)]
@@ -183,6 +186,7 @@ impl World {
             can_drain: true,
             node_settings: &rules.node_settings,
             answers: &self.answers,
+            prefetch: rules.prefetch.as_ref(),
             now: self.now,
         };
         decide(&inputs, &mut self.memory)
@@ -265,7 +269,7 @@ impl World {
                 (record.from.as_ref().map(|from| from.config.to_string()), record.to.config.to_string());
             (record.phase.as_str(), phase, ids, counts, fault, flags, names)
         });
-        let Memory { retry, down, uncordon_since, backoff, kept: _ } = &self.memory;
+        let Memory { retry, down, uncordon_since, backoff, prefetch, kept: _ } = &self.memory;
         let ago = |at: &Duration| self.now.saturating_sub(*at).as_secs();
         let until = |at: &Duration| at.saturating_sub(self.now).as_secs();
         let down = match down {
@@ -273,7 +277,12 @@ impl World {
             Down::Asked { begun, until: at } => (1 + u64::from(*begun), until(at)),
             Down::Later { at } => (3, until(at)),
         };
-        let times = (retry.key(self.now), down, uncordon_since.as_ref().map(ago));
+        let prefetch = match prefetch {
+            Prefetch::Settled(image) => (u64::from(image.is_some()), 0),
+            Prefetch::Running { failures, .. } => (2, u64::from(*failures)),
+            Prefetch::Again { at, failures, .. } => (3 + until(at), u64::from(*failures)),
+        };
+        let times = (prefetch, retry.key(self.now), down, uncordon_since.as_ref().map(ago));
         let host = (self.current, self.left, self.desired, self.there, self.staged, self.back.is_some());
         let rest = (self.misfortunes, self.changes, self.reboots, self.wrong, backoff.is_failing());
         format!("{record:?} {times:?} {host:?} {rest:?} {:?} {:?}", self.finalization, self.answers)

@@ -3,6 +3,7 @@
 use super::*;
 use crate::model::certificates::{ServerCaRotation, TrustSynced};
 use crate::model::{ConfigName, FaultClass, ImageRef};
+use crate::report::PrefetchState;
 use crate::update::Fault;
 
 fn image(digit: &str) -> String {
@@ -27,6 +28,7 @@ fn report(state: NodeState) -> NodeReport {
         waiting: None,
         trust: None,
         duty: None,
+        prefetch: None,
         conditions: Vec::new(),
         since: String::new(),
     }
@@ -224,4 +226,18 @@ fn provisioned() {
     let changed = initial(&node(&[]), &file);
     let keys: Vec<&str> = changed.keys().map(|key| key.strip_prefix(PREFIX).unwrap()).collect();
     assert_eq!(keys, ["currentConfig", "desiredConfig"]);
+}
+
+/// The percentage is the node's own: no write for each percent.
+#[test]
+fn prefetch_status_is_written_without_its_percentage_and_removed() {
+    let status = PrefetchStatus::new("reg.test/os@sha256:a", PrefetchState::Downloading);
+    let at = |percent| PrefetchStatus { percent, ..status.clone() };
+    let prefetching = |percent| NodeReport { prefetch: Some(at(percent)), ..report(NodeState::Done) };
+    let first = changes(&Annotations::new(), &prefetching(Some(1)));
+    let written = first.get(PREFETCH_STATUS).unwrap().clone().unwrap();
+    assert_eq!(written, r#"{"image":"reg.test/os@sha256:a","state":"Downloading"}"#);
+    let now = Annotations::from([(PREFETCH_STATUS.to_owned(), written)]);
+    assert!(!changes(&now, &prefetching(Some(2))).contains_key(PREFETCH_STATUS));
+    assert_eq!(changes(&now, &report(NodeState::Done)).get(PREFETCH_STATUS), Some(&None));
 }

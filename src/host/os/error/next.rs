@@ -33,6 +33,8 @@ pub(super) const WRONG_ARCHITECTURE: &str =
 pub(super) const BOOT_FULL: &str = "Free space in /boot (df -h /boot; ostree admin status; ostree admin undeploy 1, or rpm-ostree cleanup -r, gives up the old deployment); it is tried again.";
 pub(super) const CANNOT_LAYER: &str =
     "Install rpm-ostree in the OS image, or build kernel and extensions into the image.";
+pub(super) const CANNOT_PREFETCH: &str =
+    "Remove the annotation machine-config-agent.io/prefetch-image; the update downloads the image.";
 pub(super) const LOCAL_PACKAGES: &str =
     "Take the changes back (rpm-ostree reset, then a reboot), or build them into the image.";
 pub(super) const COMPOSEFS: &str =

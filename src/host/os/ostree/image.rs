@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Seek as _, Write as _};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use ostree_ext::container::store::{
     ImageImporter, ImageProxyConfig, ImportProgress, LayerProgress, LayeredImageState, PrepareResult,
@@ -27,6 +28,7 @@ use super::super::error::{OsError, OsErrorKind};
 use super::super::worker::protocol::{Secret, WithoutCommit};
 use super::failed::failed;
 use super::oci::View;
+use super::pace::Pace;
 use super::space;
 use super::unverified::{self, Unverified};
 use crate::model::image::Transport;
@@ -35,6 +37,12 @@ use crate::model::{ConfigName, ImageRef, Sha256};
 
 /// Where ostree-ext keeps the names of images.
 const IMAGE_REFS: &str = "ostree/container/image";
+
+/// The longest pause after a layer: a clock or a size that is wrong holds nothing up for good.
+const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
+
+/// How often a pause is told.
+const PAUSE_TOLD: Duration = Duration::from_secs(20);
 
 /// Keys of the metadata of an image's commit.
 const MANIFEST_DIGEST: &str = "ostree.manifest-digest";
@@ -227,6 +235,7 @@ async fn plain(image: &ImageRef, credentials: Option<&Secret>) -> Result<Preflig
 /// An image that is open at its source.
 pub(super) struct Pull {
     importer: ImageImporter,
+    image: ImageRef,
     /// Kept until the pull ends.
     _view: Option<View>,
 }
@@ -243,7 +252,7 @@ impl Pull {
             ImageImporter::new(repo, &source, proxy).await.map_err(|e| pull_failed(image, e))?;
         importer.require_bootable();
         importer.set_target(&reference(image));
-        Ok(Self { importer, _view: view })
+        Ok(Self { importer, image: image.clone(), _view: view })
     }
 
     /// Fetches manifest and config, and holds the manifest against the wanted digest. The importer asks for
@@ -269,14 +278,14 @@ impl Pull {
         self,
         repo: &Repo,
         path: &Path,
-        image: &ImageRef,
         prepared: Box<PreparedImport>,
+        bandwidth: Option<u64>,
         progress: &dyn Fn(String, Option<u8>),
     ) -> Result<Box<LayeredImageState>, OsError> {
         let missing = prepared.all_layers().filter(|layer| layer.commit.is_none());
         let names = missing.map(|layer| (layer.layer().digest().to_string(), layer.ostree_ref.clone()));
         let mut unverified = Unverified::begin(path, names)?;
-        match self.pull(image, prepared, &mut unverified, progress).await {
+        match self.pull(prepared, &mut unverified, Pace(bandwidth), progress).await {
             Ok(state) => unverified.end().map(|()| state),
             Err(failure) => unverified::forget(repo, path).and(Err(failure)),
         }
@@ -284,15 +293,16 @@ impl Pull {
 
     async fn pull(
         mut self,
-        image: &ImageRef,
         prepared: Box<PreparedImport>,
         unverified: &mut Unverified,
+        pace: Pace,
         progress: &dyn Fn(String, Option<u8>),
     ) -> Result<Box<LayeredImageState>, OsError> {
         let missing = prepared.all_layers().filter(|layer| layer.commit.is_none());
         let mut tally = Tally::new(missing.map(|layer| layer.layer().size()));
         let mut layers = self.importer.request_progress();
         let mut bytes = self.importer.request_layer_progress();
+        let began = Instant::now();
         let import = self.importer.import(prepared);
         tokio::pin!(import);
         loop {
@@ -304,15 +314,26 @@ impl Pull {
                         unverified.heard(&event);
                         tally.layer(&event, progress);
                     }
-                    return done.map_err(|e| pull_failed(image, e));
+                    return done.map_err(|e| pull_failed(&self.image, e));
                 }
                 Some(event) = layers.recv() => {
                     unverified.heard(&event);
                     tally.layer(&event, progress);
+                    // The importer is not polled meanwhile: it begins no further layer.
+                    rest(pace.pause(tally.done, began.elapsed()), tally.told, progress).await;
                 }
                 Ok(()) = bytes.changed() => tally.bytes(bytes.borrow_and_update().as_ref(), progress),
             }
         }
+    }
+}
+
+/// Pauses a pull, and says so again and again: silence would be taken for a stall.
+async fn rest(left: Duration, percent: Option<u8>, progress: &dyn Fn(String, Option<u8>)) {
+    let end = Instant::now() + left.min(LONGEST_PAUSE);
+    while let Some(left) = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
+        progress(format!("pausing {} s for the limit of the bandwidth", left.as_secs()), percent);
+        tokio::time::sleep(left.min(PAUSE_TOLD)).await;
     }
 }
 

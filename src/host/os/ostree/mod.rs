@@ -2,7 +2,7 @@
 //!
 //! | in the agent | in the worker |
 //! |---|---|
-//! | [`OstreeBackend`] | [`serve`], `sysroot`, `stage`, `space`, `image`, `unverified`, `oci`; `install`, for the sandbox |
+//! | [`OstreeBackend`] | [`serve`], `sysroot`, `stage`, `prefetch`, `pace`, `space`, `image`, `unverified`, `oci`; `install`, for the sandbox |
 //! | the asking half of labels | [`labels`], the answering half |
 //!
 //! Invariant: staging is all or nothing: a deployment with the wanted digest and arguments is staged, or none is.
@@ -26,6 +26,10 @@ mod image;
 #[cfg(feature = "backend-ostree")]
 mod oci;
 #[cfg(feature = "backend-ostree")]
+mod pace;
+#[cfg(feature = "backend-ostree")]
+mod prefetch;
+#[cfg(feature = "backend-ostree")]
 mod space;
 #[cfg(feature = "backend-ostree")]
 mod stage;
@@ -43,7 +47,9 @@ use super::error::{OsError, OsErrorKind};
 use super::sysroot_cache::SysrootCache;
 use super::worker::Worker;
 use super::worker::protocol::WithoutCommit;
-use super::{OsBackend, OsProgress, Preflight, SoftReboot, StageRequest};
+use super::{
+    OsBackend, OsProgress, PrefetchRequest, Prefetched, Preflight, ProgressSender, SoftReboot, StageRequest,
+};
 
 /// The libostree backend.
 #[derive(Debug, Clone)]
@@ -90,6 +96,14 @@ impl OsBackend for OstreeBackend {
             }
             self.worker.stage(request, progress).await
         })
+    }
+
+    fn prefetch(
+        &self,
+        request: PrefetchRequest,
+        progress: ProgressSender,
+    ) -> BoxFuture<'static, Result<Prefetched, HostError>> {
+        self.worker.prefetch(request, progress)
     }
 
     fn unstage(&self) -> BoxFuture<'_, Result<(), HostError>> {

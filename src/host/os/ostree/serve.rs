@@ -12,7 +12,7 @@ use super::super::error::{OsError, OsErrorKind, SYSROOT};
 use super::super::worker::executable::NAME;
 use super::super::worker::protocol::{Greeting, Line, Request, VERSION, WorkerCommand, WorkerReply};
 use super::sysroot::Access;
-use super::{image, stage, sysroot};
+use super::{image, prefetch, stage, sysroot};
 use crate::host::mounts;
 
 /// The longest request: kernel arguments, and a pull secret of as much as the cluster stores of one.
@@ -54,12 +54,16 @@ fn serve() -> Result<WorkerReply, OsError> {
     let access = match work {
         WorkerCommand::See | WorkerCommand::Preflight { .. } | WorkerCommand::Finalize => Access::Read,
         WorkerCommand::Stage { .. }
+        | WorkerCommand::Prefetch { .. }
         | WorkerCommand::Kargs { .. }
         | WorkerCommand::PerObjectFsync
         | WorkerCommand::Unstage
         | WorkerCommand::DropRollback
         | WorkerCommand::FallBack { .. } => Access::Write,
     };
+    if matches!(work, WorkerCommand::Prefetch { .. }) {
+        prefetch::yield_disk();
+    }
     if access == Access::Write {
         writable_namespace()
             .map_err(|e| broken(format!("/sysroot can't be made writable in an own mount namespace: {e}")))?;
@@ -99,6 +103,10 @@ async fn perform(path: &Path, access: Access, work: WorkerCommand) -> Result<Wor
             let lock = sysroot::lock(sysroot, path, &progress).await?;
             let wanted = stage::Wanted { image, credentials, delete, append };
             stage::stage(&lock, path, &wanted, &progress).await.map(WorkerReply::Staged)
+        }
+        WorkerCommand::Prefetch { image, credentials, bandwidth } => {
+            let wanted = prefetch::Wanted { image, credentials, bandwidth };
+            prefetch::prefetch(sysroot, path, &wanted, &progress).await.map(WorkerReply::Prefetched)
         }
         WorkerCommand::Kargs { delete, append } => {
             let lock = sysroot::lock(sysroot, path, &progress).await?;

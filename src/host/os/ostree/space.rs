@@ -59,6 +59,11 @@ impl Space {
     }
 }
 
+/// Returns what is free where images are, in bytes.
+pub(super) fn free(path: &Path) -> Result<u64, OsError> {
+    Space::load(&path.join("ostree/repo")).map(|space| space.free)
+}
+
 /// Makes sure that what is missing of an image fits into the repository, and, where it can be told already, its
 /// kernel into `/boot`.
 pub(super) fn before_pull(

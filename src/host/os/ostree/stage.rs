@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use ostree_ext::container::deploy::{ORIGIN_CONTAINER, remove_undeployed_images};
 use ostree_ext::container::store::{LayeredImageState, PrepareResult, gc_image_layers};
@@ -11,6 +11,8 @@ use ostree_ext::gio::Cancellable;
 use ostree_ext::glib::{Bytes, KeyFile, Variant};
 use ostree_ext::ostree::{Deployment, Sysroot, SysrootDeployTreeOpts};
 use ostree_ext::sysroot::SysrootLock;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 use super::super::error::{OsError, OsErrorKind, SYSROOT};
 use super::super::worker::protocol::Secret;
@@ -53,7 +55,7 @@ pub(super) async fn stage(
     let (commit, origin) = match &wanted.image {
         None => (booted.csum().to_string(), origin_of(&booted)),
         Some(image) => {
-            let state = obtain(sysroot, path, image, wanted.credentials.as_ref(), progress).await?;
+            let state = obtain(sysroot, path, image, wanted.credentials.as_ref(), None, progress).await?;
             space::before_staging(sysroot, path, image, &state.merge_commit)?;
             (state.merge_commit.clone(), new_origin(image))
         }
@@ -132,14 +134,16 @@ impl Made {
 }
 
 /// Returns the image's commit, pulling it only when no image with this digest is in the repository.
-async fn obtain(
+pub(super) async fn obtain(
     sysroot: &Sysroot,
     path: &Path,
     image: &ImageRef,
     credentials: Option<&Secret>,
+    bandwidth: Option<u64>,
     progress: &dyn Fn(String, Option<u8>),
 ) -> Result<Box<LayeredImageState>, OsError> {
     let repo = sysroot.repo();
+    let _alone = pull_lock(path, progress).await?;
     unverified::forget(&repo, path)?;
     if let Some(state) = image::present(&repo, image) {
         progress("the image is in the repository already".to_owned(), Some(100));
@@ -152,9 +156,31 @@ async fn obtain(
         PrepareResult::AlreadyPresent(state) => Ok(state),
         PrepareResult::Ready(prepared) => {
             space::before_pull(sysroot, path, image, &prepared)?;
-            pull.import(&repo, path, image, prepared, progress).await
+            pull.import(&repo, path, prepared, bandwidth, progress).await
         }
     }
+}
+
+/// Waits until no other pull of this agent runs, and keeps others away until dropped: a prefetch that was ended may need a
+/// moment for its end, and what it leaves is told from what is right by one file.
+async fn pull_lock(path: &Path, progress: &dyn Fn(String, Option<u8>)) -> Result<File, OsError> {
+    let directory = File::open(path.join("ostree")).map_err(failed)?;
+    let began = Instant::now();
+    let mut told = false;
+    while let Err(errno) = flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+        if errno != Errno::WOULDBLOCK {
+            return Err(failed(format!("{} can't be locked: {errno}", path.join("ostree").display())));
+        }
+        if began.elapsed() >= sysroot::LOCK_WAIT {
+            return Err(OsError::new(OsErrorKind::Busy, SYSROOT, "another pull of the agent does not end"));
+        }
+        if !told {
+            progress("waiting for another pull of the agent".to_owned(), None);
+            told = true;
+        }
+        tokio::time::sleep(sysroot::LOCK_POLL).await;
+    }
+    Ok(directory)
 }
 
 /// The origin file of a deployment made from an image.

@@ -17,10 +17,10 @@ use crate::model::observation::{Booted, LocalPackages, ObservedOs, Staged};
 use crate::model::{ImageRef, Karg};
 
 /// How long another program may hold the sysroot: rpm-ostree and bootc hold it while they pull.
-const LOCK_WAIT: Duration = Duration::from_secs(300);
+pub(super) const LOCK_WAIT: Duration = Duration::from_secs(300);
 
 /// How often the lock is tried: a file lock has no wait with a limit.
-const LOCK_POLL: Duration = Duration::from_millis(250);
+pub(super) const LOCK_POLL: Duration = Duration::from_millis(250);
 
 /// What the work does to the sysroot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -26,12 +26,12 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child, ChildStdout};
 
 use crate::host::command::{Lines, TAIL_BYTES, last_words, tail, with_words};
-use crate::host::{ContainerHandles, HostError, Proxies};
+use crate::host::{BoxFuture, ContainerHandles, HostError, Proxies};
 use crate::model::observation::{ObservedOs, Staged};
 use crate::model::{Contents, ImageRef, Karg, ProxySettings};
 
 use super::error::{OsError, OsErrorKind};
-use super::{OsProgress, Preflight, StageRequest};
+use super::{OsProgress, PrefetchRequest, Prefetched, Preflight, ProgressSender, StageRequest};
 use protocol::{Line, Request, Secret, VERSION, WithoutCommit, WorkerCommand, WorkerReply};
 
 use executable::Executable;
@@ -90,9 +90,10 @@ impl Worker {
     pub(super) async fn observe(&self) -> Result<ObservedOs, HostError> {
         match self.quietly(WorkerCommand::See).await? {
             WorkerReply::Seen(seen) => Ok(seen),
-            WorkerReply::Preflight(_) | WorkerReply::Staged(_) | WorkerReply::Nothing => {
-                Err(unasked(&WorkerCommand::See))
-            }
+            WorkerReply::Preflight(_)
+            | WorkerReply::Staged(_)
+            | WorkerReply::Prefetched(_)
+            | WorkerReply::Nothing => Err(unasked(&WorkerCommand::See)),
         }
     }
 
@@ -107,7 +108,10 @@ impl Worker {
         let work = WorkerCommand::Preflight { image: image.clone(), credentials, without_commit };
         match self.quietly(work.clone()).await? {
             WorkerReply::Preflight(found) => Ok(found),
-            WorkerReply::Seen(_) | WorkerReply::Staged(_) | WorkerReply::Nothing => Err(unasked(&work)),
+            WorkerReply::Seen(_)
+            | WorkerReply::Staged(_)
+            | WorkerReply::Prefetched(_)
+            | WorkerReply::Nothing => Err(unasked(&work)),
         }
     }
 
@@ -129,6 +133,28 @@ impl Worker {
         .await
     }
 
+    /// Pulls without staging, or drops what was pulled so.
+    pub(super) fn prefetch(
+        &self,
+        request: PrefetchRequest,
+        progress: ProgressSender,
+    ) -> BoxFuture<'static, Result<Prefetched, HostError>> {
+        let worker = self.clone();
+        let PrefetchRequest { image, credentials, bandwidth } = request;
+        let credentials = credentials.as_ref().and_then(Secret::from_json);
+        let work = WorkerCommand::Prefetch { image, credentials, bandwidth };
+        Box::pin(async move {
+            let told = |step| drop(progress.send_replace(Some(step)));
+            match worker.ask(work.clone(), &told).await? {
+                WorkerReply::Prefetched(free) => Ok(Prefetched { free: Some(free) }),
+                WorkerReply::Seen(_)
+                | WorkerReply::Preflight(_)
+                | WorkerReply::Staged(_)
+                | WorkerReply::Nothing => Err(unasked(&work)),
+            }
+        })
+    }
+
     /// Changes the kernel arguments of what is staged, or else of what is booted.
     pub async fn kargs(&self, delete: &[Karg], append: &[Karg]) -> Result<Staged, HostError> {
         self.staged(WorkerCommand::Kargs { delete: delete.to_vec(), append: append.to_vec() }, &|_| {}).await
@@ -141,7 +167,10 @@ impl Worker {
     ) -> Result<Staged, HostError> {
         match self.ask(work.clone(), progress).await? {
             WorkerReply::Staged(staged) => Ok(staged),
-            WorkerReply::Seen(_) | WorkerReply::Preflight(_) | WorkerReply::Nothing => Err(unasked(&work)),
+            WorkerReply::Seen(_)
+            | WorkerReply::Preflight(_)
+            | WorkerReply::Prefetched(_)
+            | WorkerReply::Nothing => Err(unasked(&work)),
         }
     }
 

@@ -58,6 +58,8 @@ pub(in crate::host::os) enum WorkerCommand {
     Preflight { image: ImageRef, credentials: Option<Secret>, without_commit: WithoutCommit },
     /// Pull and stage.
     Stage { image: Option<ImageRef>, credentials: Option<Secret>, delete: Vec<Karg>, append: Vec<Karg> },
+    /// Pull without staging, at the lowest priority; `None` drops what was pulled so.
+    Prefetch { image: Option<ImageRef>, credentials: Option<Secret>, bandwidth: Option<u64> },
     /// Change the kernel arguments of what is staged, or else of what is booted.
     Kargs { delete: Vec<Karg>, append: Vec<Karg> },
     /// Have pulls sync each object by itself.
@@ -88,9 +90,12 @@ impl WorkerCommand {
             | Self::Unstage
             | Self::DropRollback
             | Self::Finalize
+            | Self::Prefetch { image: None, .. }
             | Self::Stage { image: None, .. } => SYSROOT.to_owned(),
             Self::FallBack { deployment } => deployment.clone(),
-            Self::Preflight { image, .. } | Self::Stage { image: Some(image), .. } => image.to_string(),
+            Self::Preflight { image, .. }
+            | Self::Prefetch { image: Some(image), .. }
+            | Self::Stage { image: Some(image), .. } => image.to_string(),
         }
     }
 }
@@ -142,6 +147,8 @@ pub(in crate::host::os) enum WorkerReply {
     Preflight(Preflight),
     /// Of [`WorkerCommand::Stage`] and [`WorkerCommand::Kargs`].
     Staged(Staged),
+    /// Of [`WorkerCommand::Prefetch`]: the bytes that are free.
+    Prefetched(u64),
     /// Of the others.
     Nothing,
 }

@@ -1,0 +1,69 @@
+//! An image is pulled ahead of its update, on a real sysroot, as `tests/os/contract.rs`.
+
+use std::fs;
+use std::process::Command;
+
+use crate::backend_env::{Backend, Lab, call, file, lab, labels, ok, staged, told};
+
+/// The later switch pulls nothing: its source is away. Nothing is staged before.
+#[test]
+fn prefetched_image_is_staged_without_its_source() {
+    let lab = lab(Backend::Ostree);
+    let Lab { world, v2, .. } = &lab;
+    let boot = lab.boot();
+    let name = v2.to_string();
+    let free = ok(&boot, &["prefetch", &name]);
+    assert!(free.as_u64().unwrap() > 0, "{free}");
+    assert_eq!(staged(&boot), serde_json::Value::Null);
+    assert!(!world.dir().join("sysroot/ostree/machine-config-agent-unverified").exists());
+    let images = world.dir().join("images/index.json");
+    fs::rename(&images, images.with_extension("away")).unwrap();
+    // Once more, as after a restart of the agent.
+    ok(&boot, &["prefetch", &name]);
+    let answer = call(&boot, &["stage", &name]);
+    assert_eq!(answer["ok"]["image"], name, "{answer:#}");
+    assert!(!told(&answer).contains("pulling"), "{answer:#}");
+    // What is staged stays, whatever is prefetched or withdrawn.
+    ok(&boot, &["prefetch", "-"]);
+    assert_eq!(staged(&boot)["image"], name);
+}
+
+/// One prefetched image is kept at a time, and none when it is withdrawn; the booted one stays.
+#[test]
+fn prefetched_image_is_dropped_for_another_and_when_withdrawn() {
+    let lab = lab(Backend::Ostree);
+    let Lab { world, v1, v2, .. } = &lab;
+    let boot = lab.boot();
+    let v3 = world.derive(v1, "v3", &[file("etc/motd", "version 3\n")], &labels("c")).unwrap();
+    let repo = format!("--repo={}", world.dir().join("sysroot/ostree/repo").display());
+    let kept = || {
+        let output = Command::new("ostree").args(["refs", &repo]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let refs = String::from_utf8(output.stdout).unwrap();
+        let has = |image: &machine_config_agent::model::ImageRef| {
+            let digest = image.digest().to_string();
+            refs.lines().any(|line| line.starts_with("ostree/container/image/") && line.contains(&digest))
+        };
+        [has(v1), has(v2), has(&v3)]
+    };
+    ok(&boot, &["prefetch", &v2.to_string()]);
+    assert_eq!(kept(), [true, true, false]);
+    ok(&boot, &["prefetch", &v3.to_string()]);
+    assert_eq!(kept(), [true, false, true]);
+    ok(&boot, &["prefetch", "-"]);
+    assert_eq!(kept(), [true, false, false]);
+    ok(&boot, &["seen"]);
+}
+
+/// The others say so; the update downloads the image.
+#[test]
+fn other_backends_refuse_a_prefetch() {
+    for backend in [Backend::RpmOstree, Backend::Bootc] {
+        let lab = lab(backend);
+        let boot = lab.boot();
+        let answer = call(&boot, &["prefetch", &lab.v2.to_string()]);
+        assert_eq!(answer["reason"], "UnsupportedByBackend", "{answer:#}");
+        assert!(answer["next"].as_str().unwrap().contains("prefetch-image"), "{answer:#}");
+        ok(&boot, &["prefetch", "-"]);
+    }
+}
