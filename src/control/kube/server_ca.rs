@@ -84,6 +84,7 @@ async fn read_until_there(api: &ApiClient, mut backoff: Backoff) -> Contents {
         if !error.is_away() && told.replace(error.reason()) != Some(error.reason()) {
             warn!(
                 MESSAGE_ID = message::CA_ROTATION,
+                MCA_TARGET = OBJECT,
                 MCA_FAULT = error.reason(),
                 "The API server's new CA is not known: {error}. Next: {}",
                 error.next()
