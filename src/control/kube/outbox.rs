@@ -127,7 +127,7 @@ impl Outbox {
         if left > 0 {
             warn!(
                 MESSAGE_ID = message::NOT_PUBLISHED,
-                MCA_FAULT = "ApiServerAway",
+                MCA_FAULT = "ApiServerUnreachable",
                 "{left} events and reports for the API server were not sent in {} s: nobody waits for them any longer; the \
                  journal has what they say",
                 FLUSH_TIMEOUT.as_secs()
