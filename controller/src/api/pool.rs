@@ -1,0 +1,166 @@
+//! `MachineConfigPool`: nodes that are one config, and how they come to it.
+
+#![expect(clippy::duplicated_attributes, reason = "columns of one type")]
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::CustomResource;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+
+/// Which MachineConfigs and which nodes, and how many of them at a time.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[kube(
+    group = "machineconfiguration.openshift.io",
+    version = "v1",
+    kind = "MachineConfigPool",
+    shortname = "mcp",
+    status = "MachineConfigPoolStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    printcolumn(name = "Config", type_ = "string", json_path = ".status.configuration.name"),
+    printcolumn(
+        name = "Updated",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Updated")].status"#
+    ),
+    printcolumn(
+        name = "Updating",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Updating")].status"#
+    ),
+    printcolumn(
+        name = "Degraded",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Degraded")].status"#
+    ),
+    printcolumn(name = "MachineCount", type_ = "number", json_path = ".status.machineCount"),
+    printcolumn(name = "UpdatedMachineCount", type_ = "number", json_path = ".status.updatedMachineCount"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MachineConfigPoolSpec {
+    /// The target: the rendered config
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub configuration: Option<Configuration>,
+    /// MachineConfigs of the pool
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "selector")]
+    pub machine_config_selector: Option<LabelSelector>,
+    /// Nodes out of service at a time: a number, or a part in percent; default 1
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "number_or_percent")]
+    pub max_unavailable: Option<IntOrString>,
+    /// Nodes of the pool
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "selector")]
+    pub node_selector: Option<LabelSelector>,
+    /// No node is given another config
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub paused: Option<bool>,
+}
+
+/// A rendered config, and what it was rendered from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Configuration {
+    /// Name of the rendered MachineConfig
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The MachineConfigs that were merged, in their order
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<Vec<Reference>>,
+}
+
+/// An object by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Reference {
+    /// `apiVersion` of its kind
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api_version: Option<String>,
+    /// Its kind
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Its name
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+/// Where the pool is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MachineConfigPoolStatus {
+    /// The config that all nodes have
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub configuration: Option<Configuration>,
+    /// Nodes of the pool
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub machine_count: Option<i32>,
+    /// Nodes that have the target
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub updated_machine_count: Option<i32>,
+    /// Nodes that have the target and are ready
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ready_machine_count: Option<i32>,
+    /// Nodes out of service
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unavailable_machine_count: Option<i32>,
+    /// Nodes that failed
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub degraded_machine_count: Option<i32>,
+    /// Generation of the spec that this is about
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// What holds of it
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub conditions: Option<Vec<Condition>>,
+}
+
+/// One thing that holds of the pool, or does not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Condition {
+    /// Which
+    #[serde(rename = "type")]
+    pub type_: String,
+    /// `True`, `False` or `Unknown`
+    pub status: String,
+    /// When the status became this
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_transition_time: Option<String>,
+    /// A word for programs
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// A sentence for people
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+fn selector(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "nullable": true,
+        "properties": {
+            "matchLabels": { "type": "object", "nullable": true, "additionalProperties": { "type": "string" } },
+            "matchExpressions": {
+                "type": "array",
+                "nullable": true,
+                "items": {
+                    "type": "object",
+                    "required": ["key", "operator"],
+                    "properties": {
+                        "key": { "type": "string" },
+                        "operator": { "type": "string", "enum": ["In", "NotIn", "Exists", "DoesNotExist"] },
+                        "values": { "type": "array", "nullable": true, "items": { "type": "string" } }
+                    }
+                }
+            }
+        },
+        "x-kubernetes-map-type": "atomic"
+    })
+}
+
+fn number_or_percent(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "x-kubernetes-int-or-string": true, "nullable": true, "pattern": "^((100|[0-9]{1,2})%|[0-9]+)$" })
+}

@@ -1,0 +1,103 @@
+//! The verbs of `machine-config-controller`. They read files and print; none of them writes to a cluster.
+
+mod crds;
+mod plan;
+mod render;
+#[cfg(test)]
+mod tests;
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::manifests::ManifestError;
+use crate::render::RenderError;
+
+/// The cluster side of machine-config-agent
+#[derive(Debug, Parser)]
+#[command(name = "machine-config-controller", version, about, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    /// Print the definitions of the kinds, for `kubectl apply`
+    Crds,
+    /// Render the pools of a directory of manifests
+    Render(render::Arguments),
+    /// Say what a new or changed MachineConfig costs the nodes of a pool
+    Plan(plan::Arguments),
+}
+
+/// Where the objects come from.
+#[derive(Debug, clap::Args)]
+struct Input {
+    /// Directory with MachineConfigs, pools and the disruption policy
+    #[arg(long, value_name = "DIR")]
+    manifests: PathBuf,
+    /// OS image of pools whose MachineConfigs name none
+    #[arg(long, value_name = "IMAGE")]
+    os_image: Option<String>,
+}
+
+/// Why a verb ends.
+#[derive(Debug, thiserror::Error)]
+enum CliError {
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    #[error(transparent)]
+    Render(#[from] RenderError),
+    #[error("{0}")]
+    Usage(String),
+    #[error("the output can't be written: {0}")]
+    Output(std::io::Error),
+}
+
+/// What a verb says, whole: one that fails in the middle prints no half of it.
+#[derive(Debug)]
+struct Said {
+    text: String,
+    code: ExitCode,
+}
+
+impl Said {
+    fn done(text: String) -> Self {
+        Self { text, code: ExitCode::SUCCESS }
+    }
+}
+
+/// Runs the program; the exit status is 0 when it is done, 1 for an error, 3 for a change that nodes refuse.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let said = match &cli.verb {
+        Verb::Crds => crds::run(),
+        Verb::Render(arguments) => render::run(arguments),
+        Verb::Plan(arguments) => plan::run(arguments),
+    };
+    match said.and_then(|said| print(&said.text).map(|()| said.code)) {
+        Ok(code) => code,
+        // Who reads no further has what he wanted.
+        Err(CliError::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            let told = writeln!(std::io::stderr(), "machine-config-controller: {error}");
+            drop(told);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn print(text: &str) -> Result<(), CliError> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(CliError::Output)
+}
+
+/// Returns an object as a YAML document.
+fn yaml(object: &impl serde::Serialize) -> Result<String, CliError> {
+    let tree = serde_json::to_value(object).map_err(RenderError::from)?;
+    let text = serde_saphyr::to_string(&tree).map_err(|error| CliError::Usage(error.to_string()))?;
+    Ok(format!("---\n{text}"))
+}

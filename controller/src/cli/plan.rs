@@ -1,0 +1,77 @@
+//! `plan`: what a new or changed MachineConfig costs, before it is applied.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use super::render::pool;
+use super::{CliError, Input, Said};
+use crate::cost::cost;
+use crate::manifests::Manifests;
+use crate::model::policy::DisruptionPolicy;
+use crate::plan::explain;
+use crate::render::{Release, RenderError, render};
+
+/// The exit status for a change that nodes refuse, as of the agent's `plan`.
+const REFUSED: u8 = 3;
+
+/// Flags of `plan`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  machine-config-controller plan --manifests cluster/ --pool worker -f new.yaml\n\n\
+    The disruption policy is the MachineConfiguration object of the directory, else the default one."
+)]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    input: Input,
+    /// The pool
+    #[arg(long, value_name = "NAME")]
+    pool: String,
+    /// File with the new or changed objects
+    #[arg(long, short, value_name = "FILE")]
+    file: PathBuf,
+    /// How to print it
+    #[arg(long, short, value_enum, default_value_t = Output::Text)]
+    output: Output,
+}
+
+/// How to print it.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Output {
+    /// For people
+    Text,
+    /// For programs
+    Json,
+}
+
+/// Says what a node of the pool would do.
+pub(super) fn run(arguments: &Arguments) -> Result<Said, CliError> {
+    let mut manifests = Manifests::read(&arguments.input.manifests)?;
+    let release = Release { os_image: arguments.input.os_image.clone(), extensions_image: None };
+    let rendered = |manifests: &Manifests| {
+        let configs: Vec<_> = manifests.configs.values().cloned().collect();
+        Ok::<_, CliError>(render(pool(manifests, &arguments.pool)?, &configs, &release)?)
+    };
+    let from = rendered(&manifests)?;
+    manifests.replace_by_file(&arguments.file)?;
+    let to = rendered(&manifests)?;
+    let policy = manifests.policy.unwrap_or_else(DisruptionPolicy::defaults);
+    let outcome = cost(&from, &to, &policy)?;
+    let text = match (arguments.output, &outcome) {
+        (Output::Json, outcome) => {
+            let target = to.host_spec()?.target();
+            let origin = from.host_spec()?.target();
+            let json = explain::json(outcome.as_ref(), Some(&origin), &target);
+            serde_json::to_string_pretty(&json).map_err(RenderError::from)? + "\n"
+        }
+        (Output::Text, Ok(_)) if from.name() == to.name() => {
+            format!("the nodes of pool {} keep {}: it stays as it is\n", arguments.pool, from.name())
+        }
+        (Output::Text, Ok(plan)) => {
+            format!("a node of pool {} that has {}:\n{}", arguments.pool, from.name(), explain::text(plan))
+        }
+        (Output::Text, Err(refused)) => {
+            format!("a node of pool {} would refuse it: {refused}\n", arguments.pool)
+        }
+    };
+    Ok(Said { text, code: if outcome.is_err() { ExitCode::from(REFUSED) } else { ExitCode::SUCCESS } })
+}

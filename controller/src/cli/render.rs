@@ -1,0 +1,48 @@
+//! `render`: what the nodes of each pool get, from files alone.
+
+use super::{CliError, Input, Said, yaml};
+use crate::api::MachineConfigPool;
+use crate::manifests::Manifests;
+use crate::render::{Release, render};
+
+/// Flags of `render`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  machine-config-controller render --manifests cluster/ --pool worker")]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    input: Input,
+    /// Only this pool
+    #[arg(long, value_name = "NAME")]
+    pool: Option<String>,
+}
+
+/// Renders them.
+pub(super) fn run(arguments: &Arguments) -> Result<Said, CliError> {
+    let manifests = Manifests::read(&arguments.input.manifests)?;
+    let release = Release { os_image: arguments.input.os_image.clone(), extensions_image: None };
+    let configs: Vec<_> = manifests.configs.values().cloned().collect();
+    let mut text = String::new();
+    for pool in pools(&manifests, arguments.pool.as_deref())? {
+        text += &yaml(&render(pool, &configs, &release)?.object)?;
+    }
+    Ok(Said::done(text))
+}
+
+fn pools<'a>(manifests: &'a Manifests, name: Option<&str>) -> Result<Vec<&'a MachineConfigPool>, CliError> {
+    match name {
+        Some(name) => Ok(vec![pool(manifests, name)?]),
+        None if manifests.pools.is_empty() => {
+            Err(CliError::Usage("there is no MachineConfigPool in the directory; add one".to_owned()))
+        }
+        None => Ok(manifests.pools.values().collect()),
+    }
+}
+
+/// Returns the pool of this name.
+pub(super) fn pool<'a>(manifests: &'a Manifests, name: &str) -> Result<&'a MachineConfigPool, CliError> {
+    manifests.pools.get(name).ok_or_else(|| {
+        let known: Vec<&str> = manifests.pools.keys().map(String::as_str).collect();
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        CliError::Usage(format!("there is no MachineConfigPool {name} in the directory; it has {known}"))
+    })
+}

@@ -1,0 +1,115 @@
+//! The verbs over a directory of files, as a person runs them.
+
+use std::path::Path;
+
+use super::*;
+
+const POOL: &str = "apiVersion: machineconfiguration.openshift.io/v1
+kind: MachineConfigPool
+metadata: {name: worker}
+spec: {machineConfigSelector: {matchLabels: {machineconfiguration.openshift.io/role: worker}}}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: something-else}
+";
+
+fn machine_config(name: &str, spec: &str) -> String {
+    format!(
+        "apiVersion: machineconfiguration.openshift.io/v1\nkind: MachineConfig\nmetadata: {{name: {name}, labels: \
+         {{machineconfiguration.openshift.io/role: worker}}}}\nspec: {spec}\n"
+    )
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test: it writes the files that a person has")]
+fn write(directory: &Path, name: &str, text: &str) -> PathBuf {
+    let path = directory.join(name);
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+fn directory() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), "pool.yaml", POOL);
+    let base = "{config: {ignition: {version: 3.5.0}, storage: {files: [{path: /etc/a.conf, contents: {source: 'data:,1'}}]}}}";
+    write(directory.path(), "00-base.yml", &machine_config("00-base", base));
+    write(directory.path(), "notes.txt", "no manifest");
+    directory
+}
+
+fn run(arguments: &[&str]) -> Result<Said, CliError> {
+    let cli = Cli::parse_from([&["machine-config-controller"], arguments].concat());
+    match &cli.verb {
+        Verb::Crds => crds::run(),
+        Verb::Render(arguments) => render::run(arguments),
+        Verb::Plan(arguments) => plan::run(arguments),
+    }
+}
+
+#[test]
+fn renders_what_a_directory_holds() {
+    let directory = directory();
+    let path = directory.path().to_str().unwrap();
+    let said = run(&["render", "--manifests", path]).unwrap();
+    assert!(said.text.starts_with("---\n") && said.text.contains("name: rendered-worker-"), "{}", said.text);
+    assert_eq!(run(&["render", "--manifests", path, "--pool", "worker"]).unwrap().text, said.text);
+    let error = run(&["render", "--manifests", path, "--pool", "infra"]).unwrap_err().to_string();
+    assert_eq!(error, "there is no MachineConfigPool infra in the directory; it has worker");
+}
+
+#[test]
+fn says_what_a_change_costs_before_it_is_made() {
+    let directory = directory();
+    let path = directory.path().to_str().unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let plan = |text: &str| {
+        let file = write(elsewhere.path(), "new.yaml", text);
+        run(&["plan", "--manifests", path, "--pool", "worker", "-f", file.to_str().unwrap()]).unwrap()
+    };
+    let reboot = plan(&machine_config("50-args", "{kernelArguments: [quiet]}"));
+    assert!(reboot.text.contains("reboot") && reboot.text.contains("quiet"), "{}", reboot.text);
+    let changed = "{config: {ignition: {version: 3.5.0}, storage: {files: [{path: /etc/a.conf, contents: {source: 'data:,2'}}]}}}";
+    let file = plan(&machine_config("00-base", changed));
+    assert!(file.text.contains("/etc/a.conf"), "{}", file.text);
+    let refused = plan(&machine_config("50-fips", "{fips: true}"));
+    assert!(
+        refused.text.contains("would refuse it") && refused.code == ExitCode::from(3),
+        "{}",
+        refused.text
+    );
+    let nothing = plan(&machine_config("50-nothing", "{}")).text;
+    assert!(nothing.starts_with("the nodes of pool worker keep rendered-worker-"), "{nothing}");
+}
+
+#[test]
+fn errors_name_the_file_and_no_content() {
+    let directory = directory();
+    let path = directory.path().to_str().unwrap();
+    write(directory.path(), "01-twice.yaml", &machine_config("00-base", "{}"));
+    let error = run(&["render", "--manifests", path]).unwrap_err().to_string();
+    assert!(
+        error.ends_with("01-twice.yaml: MachineConfig 00-base is there already; keep one of the two"),
+        "{error}"
+    );
+    write(directory.path(), "01-twice.yaml", &machine_config("01-bad", "{kernelArguments: geheim}"));
+    let error = run(&["render", "--manifests", path]).unwrap_err().to_string();
+    assert!(error.contains("01-twice.yaml: 01-bad can't be read") && !error.contains("geheim"), "{error}");
+    let error = run(&["render", "--manifests", "/nowhere"]).unwrap_err().to_string();
+    assert!(error.starts_with("/nowhere: "), "{error}");
+}
+
+#[test]
+fn definitions_are_of_the_upstream_kinds() {
+    let text = run(&["crds"]).unwrap().text;
+    for name in [
+        "machineconfigs.machineconfiguration.openshift.io",
+        "machineconfigpools.machineconfiguration.openshift.io",
+    ] {
+        assert!(text.contains(&format!("name: {name}")), "{text}");
+    }
+    // A status is written apart from the spec, and Ignition's fields are kept.
+    assert!(
+        text.contains("subresources:") && text.contains("x-kubernetes-preserve-unknown-fields: true"),
+        "{text}"
+    );
+}

@@ -1,0 +1,19 @@
+//! The cluster side of machine-config-agent: what the Machine Config Operator's controllers do, for clusters without it.
+//!
+//! | module | holds | may import |
+//! |---|---|---|
+//! | [`api`] | the kinds, as the API server stores them | nothing |
+//! | [`render`] | merges the MachineConfigs of a pool; pure | `api` |
+//! | [`cost`] | what a rendered config costs a pool's nodes, from the agent's own planner; pure | `api render` |
+//! | [`manifests`] | reads the objects of a directory | `api` |
+//! | [`cli`] | the verbs | all |
+//!
+//! What a node makes of a config is decided in `machine-config-core`, for the agent and for this crate alike.
+
+pub mod api;
+pub mod cli;
+pub mod cost;
+pub mod manifests;
+pub mod render;
+
+pub use machine_config_core::{model, plan};

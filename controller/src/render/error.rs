@@ -1,0 +1,53 @@
+//! Why a pool can't be rendered.
+
+use crate::model::ModelError;
+
+/// Why a pool can't be rendered. Each names the object, the cause and the next step.
+#[derive(Debug, thiserror::Error)]
+pub enum RenderError {
+    /// Its selector takes none of the MachineConfigs.
+    #[error(
+        "pool {pool}: machineConfigSelector selects no MachineConfig; label one with \
+         machineconfiguration.openshift.io/role={pool}, or correct the selector"
+    )]
+    NoConfigs {
+        /// The pool.
+        pool: String,
+    },
+    /// It would take all of them.
+    #[error("pool {pool}: machineConfigSelector is empty; name the labels of the pool's MachineConfigs")]
+    EmptySelector {
+        /// The pool.
+        pool: String,
+    },
+    /// It can't be read.
+    #[error("pool {pool}: machineConfigSelector: {cause}; correct it")]
+    Selector {
+        /// The pool.
+        pool: String,
+        /// What is wrong.
+        cause: String,
+    },
+    /// The Ignition part of a MachineConfig can't be read.
+    #[error("MachineConfig {config}: spec.config: {cause}")]
+    Ignition {
+        /// The MachineConfig.
+        config: String,
+        /// What is wrong.
+        cause: String,
+    },
+    /// Nodes could not carry it out while they run.
+    #[error("{config} is refused before any node is told: {refused}")]
+    Irreconcilable {
+        /// The rendered config.
+        config: String,
+        /// Why, as a node would say it.
+        refused: String,
+    },
+    /// A field that no node could read.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// Not to be: an object is text.
+    #[error("an object can't be written as JSON: {0}")]
+    Json(#[from] serde_json::Error),
+}

@@ -1,0 +1,202 @@
+//! Merges Ignition configs (spec 3): the later one wins, field by field.
+//!
+//! The rules are Ignition's own (`config/merge` of github.com/coreos/ignition): objects are merged by field; the items of
+//! a list by what names them (a file by its path, a unit by its name); a few lists are appended. One rule is ours: contents
+//! with a source replace the contents before as a whole. Ignition keeps the compression and the digest of the old ones
+//! beside the new source, and the file can't be written then.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value};
+
+/// Lists that are appended, whatever they hold.
+const APPENDED: [&str; 3] = ["append", "mountOptions", "options"];
+
+/// Lists whose items are told apart across them: a path is a file, a directory or a link, never two of them.
+const SHARED: [&[&str]; 2] = [&["directories", "files", "links"], &["shouldExist", "shouldNotExist"]];
+
+/// What names an item of a list of objects.
+const KEYS: [(&str, &str); 15] = [
+    ("certificateAuthorities", "source"),
+    ("directories", "path"),
+    ("disks", "device"),
+    ("dropins", "name"),
+    ("files", "path"),
+    ("filesystems", "device"),
+    ("groups", "name"),
+    ("httpHeaders", "name"),
+    ("links", "path"),
+    ("luks", "name"),
+    ("merge", "source"),
+    ("raid", "name"),
+    ("tang", "url"),
+    ("units", "name"),
+    ("users", "name"),
+];
+
+/// Merges two objects; the second one wins.
+pub fn merged(mut first: Map<String, Value>, second: Map<String, Value>) -> Map<String, Value> {
+    take_over(&mut first, &second);
+    for (name, new) in second {
+        let value = match (first.remove(&name), new) {
+            (Some(old), Value::Null) => old,
+            (Some(Value::Object(_)), Value::Object(new)) if replaces(&name, &new) => Value::Object(new),
+            (Some(Value::Object(old)), Value::Object(new)) => Value::Object(merged(old, new)),
+            (Some(Value::Array(old)), Value::Array(new)) => Value::Array(merged_list(&name, old, new)),
+            (_, new) => new,
+        };
+        first.insert(name, value);
+    }
+    first
+}
+
+/// Says whether the contents of a file are others, and not only described otherwise.
+fn replaces(name: &str, new: &Map<String, Value>) -> bool {
+    name == "contents" && new.get("source").is_some_and(|source| !source.is_null())
+}
+
+/// Takes out of each list what the second config has in another list of the same kind.
+fn take_over(first: &mut Map<String, Value>, second: &Map<String, Value>) {
+    for lists in SHARED {
+        for name in lists {
+            let elsewhere = |item: &Value| {
+                let key = key(name, item);
+                lists.iter().filter(|other| *other != name).any(|other| {
+                    let items = second.get(*other).and_then(Value::as_array);
+                    items.is_some_and(|items| items.iter().any(|item| self::key(other, item) == key))
+                })
+            };
+            if let Some(Value::Array(items)) = first.get_mut(*name) {
+                items.retain(|item| !elsewhere(item));
+            }
+        }
+    }
+}
+
+fn merged_list(name: &str, old: Vec<Value>, new: Vec<Value>) -> Vec<Value> {
+    if APPENDED.contains(&name) {
+        return old.into_iter().chain(new).collect();
+    }
+    let known: BTreeSet<String> = old.iter().map(|item| key(name, item)).collect();
+    let by_key: BTreeMap<String, &Value> = new.iter().map(|item| (key(name, item), item)).collect();
+    let changed = old.into_iter().filter_map(|item| match (by_key.get(&key(name, &item)), item) {
+        // A header without a value takes the one before away.
+        (Some(new), _) if name == "httpHeaders" && new.get("value").is_none_or(Value::is_null) => None,
+        (Some(Value::Object(new)), Value::Object(old)) => Some(Value::Object(merged(old, new.clone()))),
+        (Some(new), _) => Some((*new).clone()),
+        (None, item) => Some(item),
+    });
+    let added = new.iter().filter(|item| !known.contains(&key(name, item))).cloned();
+    changed.chain(added).collect()
+}
+
+/// Returns what names the item among the others of its list; of an item without a name, nothing.
+fn key(list: &str, item: &Value) -> String {
+    if list == "partitions" {
+        let number = item.get("number").and_then(Value::as_u64).filter(|number| *number != 0);
+        let label = || item.get("label").and_then(Value::as_str).map(|label| format!("label:{label}"));
+        return number.map(|number| format!("number:{number}")).or_else(label).unwrap_or_default();
+    }
+    let field = KEYS.iter().find(|(name, _)| *name == list).and_then(|(_, field)| item.get(*field));
+    field.unwrap_or(item).as_str().unwrap_or_default().to_owned()
+}
+
+/// Drops what says nothing: nulls, and lists and objects without content. Equal meaning becomes equal text.
+pub fn tidied(value: Value) -> Option<Value> {
+    match value {
+        Value::Null => None,
+        Value::Object(fields) => {
+            let fields: Map<String, Value> =
+                fields.into_iter().filter_map(|(name, value)| Some((name, tidied(value)?))).collect();
+            (!fields.is_empty()).then_some(Value::Object(fields))
+        }
+        Value::Array(items) => {
+            let items: Vec<Value> = items.into_iter().filter_map(tidied).collect();
+            (!items.is_empty()).then_some(Value::Array(items))
+        }
+        value @ (Value::Bool(_) | Value::Number(_) | Value::String(_)) => Some(value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn both(first: Value, second: Value) -> Value {
+        let (Value::Object(first), Value::Object(second)) = (first, second) else { panic!("objects") };
+        Value::Object(merged(first, second))
+    }
+
+    /// Each line: what it shows; then the first config, the second, and both.
+    const ROWS: &str = r#"
+a file by its path, field by field
+{"files": [{"path": "/a", "mode": 420, "contents": {"source": "data:,a"}}, {"path": "/b"}]}
+{"files": [{"path": "/c"}, {"path": "/a", "mode": 384}]}
+{"files": [{"path": "/a", "mode": 384, "contents": {"source": "data:,a"}}, {"path": "/b"}, {"path": "/c"}]}
+new contents leave the compression and the digest of the old ones
+{"files": [{"path": "/a", "contents": {"source": "data:,x", "compression": "gzip", "verification": {"hash": "sha256-0"}}}]}
+{"files": [{"path": "/a", "contents": {"source": "data:,a"}}]}
+{"files": [{"path": "/a", "contents": {"source": "data:,a"}}]}
+another mode leaves the compression of contents that stay
+{"files": [{"path": "/a", "contents": {"source": "data:,x", "compression": "gzip"}}]}
+{"files": [{"path": "/a", "mode": 384}]}
+{"files": [{"path": "/a", "mode": 384, "contents": {"source": "data:,x", "compression": "gzip"}}]}
+what is appended to a file is appended
+{"files": [{"path": "/a", "append": [{"source": "data:,a"}]}]}
+{"files": [{"path": "/a", "append": [{"source": "data:,a"}]}]}
+{"files": [{"path": "/a", "append": [{"source": "data:,a"}, {"source": "data:,a"}]}]}
+a path becomes a link
+{"files": [{"path": "/a"}, {"path": "/b"}]}
+{"links": [{"path": "/a", "target": "b"}]}
+{"files": [{"path": "/b"}], "links": [{"path": "/a", "target": "b"}]}
+a unit by its name, a drop-in by its own
+{"units": [{"name": "a.service", "enabled": true, "dropins": [{"name": "1.conf", "contents": "x"}]}]}
+{"units": [{"name": "a.service", "enabled": false, "dropins": [{"name": "2.conf"}, {"name": "1.conf", "contents": "y"}]}]}
+{"units": [{"name": "a.service", "enabled": false, "dropins": [{"name": "1.conf", "contents": "y"}, {"name": "2.conf"}]}]}
+keys of a user once
+{"users": [{"name": "core", "sshAuthorizedKeys": ["a", "b"]}]}
+{"users": [{"name": "core", "sshAuthorizedKeys": ["c", "a"]}]}
+{"users": [{"name": "core", "sshAuthorizedKeys": ["a", "b", "c"]}]}
+a kernel argument is there or not
+{"shouldExist": ["a", "b"]}
+{"shouldNotExist": ["a"]}
+{"shouldExist": ["b"], "shouldNotExist": ["a"]}
+a header without a value goes
+{"httpHeaders": [{"name": "a", "value": "1"}, {"name": "b", "value": "2"}]}
+{"httpHeaders": [{"name": "a"}]}
+{"httpHeaders": [{"name": "b", "value": "2"}]}
+null says nothing
+{"a": 1, "b": {"c": 2}}
+{"a": null, "b": null}
+{"a": 1, "b": {"c": 2}}
+"#;
+
+    #[test]
+    fn later_config_wins_field_by_field() {
+        let lines: Vec<&str> = ROWS.trim().lines().collect();
+        for row in lines.chunks(4) {
+            let [first, second, expected] = [1, 2, 3].map(|line| serde_json::from_str(row[line]).unwrap());
+            assert_eq!(both(first, second), expected, "{}", row[0]);
+        }
+    }
+
+    /// Each line: two configs, and what Ignition's own code made of them (`tests/ignition-merge/make`).
+    #[test]
+    fn merges_as_ignition_does() {
+        let lines = include_str!("../../tests/ignition-merge/pairs.jsonl");
+        for line in lines.lines() {
+            let [first, second, expected] = serde_json::from_str::<[Value; 3]>(line).unwrap();
+            assert_eq!(tidied(both(first, second)), tidied(expected), "{line}");
+        }
+        assert!(lines.lines().count() > 50);
+    }
+
+    #[test]
+    fn empty_and_absent_are_the_same() {
+        let tidy = tidied(json!({"a": null, "b": [], "c": {"d": {}}, "e": [{"f": ""}], "g": false}));
+        assert_eq!(tidy, Some(json!({"e": [{"f": ""}], "g": false})));
+        assert_eq!(tidied(json!({"a": []})), None);
+    }
+}

@@ -1,0 +1,232 @@
+//! From the MachineConfigs of a pool to the one that its nodes get.
+//!
+//! Pure and deterministic: the same objects give the same name, offline and in the cluster, in whatever order they come.
+//! The rules are the Machine Config Operator's (`pkg/controller/common`): configs of the role `worker` first, then the
+//! others, each by name; Ignition is merged ([`merge`]), kernel arguments and extensions follow one another, and the last
+//! image that a person wrote wins.
+
+mod error;
+pub mod merge;
+
+use std::collections::BTreeMap;
+
+use kube::core::{ObjectMeta, Selector, SelectorExt as _};
+use machine_config_core::model::{HostSpec, Sha256};
+use machine_config_core::plan::{Irreconcilable, plan};
+use serde_json::{Map, Value, json};
+
+pub use error::RenderError;
+
+use crate::api::{GENERATED_BY, IMAGE_OVERRIDDEN, MachineConfig, MachineConfigPool, MachineConfigSpec, ROLE};
+use crate::model::policy::DisruptionPolicy;
+use crate::model::{Facts, machineconfig};
+
+/// The Ignition version of what is rendered.
+const IGNITION: &str = "3.5.0";
+
+/// The newest Ignition version that is read: 3.5.
+const NEWEST_MINOR: u32 = 5;
+
+/// Images that a cluster's release brings; none on plain Kubernetes.
+#[derive(Debug, Clone, Default)]
+pub struct Release {
+    /// OS image of nodes.
+    pub os_image: Option<String>,
+    /// Image with the packages of extensions.
+    pub extensions_image: Option<String>,
+}
+
+/// A rendered config.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rendered {
+    /// The object, without owner.
+    pub object: MachineConfig,
+    /// The MachineConfigs that it was rendered from, in their order.
+    pub sources: Vec<String>,
+}
+
+impl Rendered {
+    /// Returns its name.
+    pub fn name(&self) -> &str {
+        self.object.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    /// Returns what a node makes of it.
+    pub fn host_spec(&self) -> Result<HostSpec, RenderError> {
+        host_spec(&self.object)
+    }
+}
+
+/// Renders a pool.
+pub fn render(
+    pool: &MachineConfigPool,
+    configs: &[MachineConfig],
+    release: &Release,
+) -> Result<Rendered, RenderError> {
+    let pool_name = pool.metadata.name.as_deref().unwrap_or_default();
+    let chosen = selected(pool, configs)?;
+    if chosen.is_empty() {
+        return Err(RenderError::NoConfigs { pool: pool_name.to_owned() });
+    }
+    let spec = MachineConfigSpec {
+        extensions_image: last(&chosen, |spec| &spec.extensions_image)
+            .or_else(|| release.extensions_image.clone()),
+        config: Some(ignition(&chosen)?),
+        extensions: Some(joined(&chosen, |spec| &spec.extensions)),
+        fips: Some(chosen.iter().any(|config| config.spec.fips == Some(true))),
+        kernel_arguments: Some(joined(&chosen, |spec| &spec.kernel_arguments)),
+        kernel_type: Some(kernel_type(&chosen)),
+        os_image_url: last(&chosen, |spec| &spec.os_image_url).or_else(|| release.os_image.clone()),
+    };
+    let name = format!("rendered-{pool_name}-{}", digest(&spec)?);
+    let mut annotations = BTreeMap::from([(GENERATED_BY.to_owned(), env!("CARGO_PKG_VERSION").to_owned())]);
+    if spec.os_image_url.is_some() && spec.os_image_url != release.os_image {
+        annotations.insert(IMAGE_OVERRIDDEN.to_owned(), "true".to_owned());
+    }
+    let metadata = ObjectMeta { name: Some(name), annotations: Some(annotations), ..ObjectMeta::default() };
+    let object = MachineConfig { metadata, spec };
+    host_spec(&object).map_err(|error| blamed(error, &chosen))?;
+    Ok(Rendered { object, sources: chosen.iter().map(|config| name_of(config).to_owned()).collect() })
+}
+
+/// Says whether the pool's nodes can go from one config to another while they run.
+pub fn reconcilable(from: &HostSpec, to: &HostSpec, policy: &DisruptionPolicy) -> Result<(), RenderError> {
+    let facts = Facts::assumed(from, to)?;
+    plan(from, to, &facts, policy).map(drop).map_err(|refused: Irreconcilable| RenderError::Irreconcilable {
+        config: to.name.to_string(),
+        refused: refused.to_string(),
+    })
+}
+
+/// Returns the rendered configs that may go: of those that nobody uses, all but the `keep` newest. Each comes with its
+/// name and when it was made.
+pub fn surplus<'a, T: Ord>(unused: &[(&'a str, T)], keep: usize) -> Vec<&'a str> {
+    let mut newest_first: Vec<&(&'a str, T)> = unused.iter().collect();
+    newest_first.sort_by(|(name, made), (other, since)| since.cmp(made).then_with(|| name.cmp(other)));
+    newest_first.into_iter().skip(keep).map(|(name, _)| *name).collect()
+}
+
+/// Returns the MachineConfigs that the pool selects, in the order in which they are merged.
+fn selected<'a>(
+    pool: &MachineConfigPool,
+    configs: &'a [MachineConfig],
+) -> Result<Vec<&'a MachineConfig>, RenderError> {
+    let pool_name = || pool.metadata.name.clone().unwrap_or_default();
+    let selector = pool.spec.machine_config_selector.clone().unwrap_or_default();
+    let is_empty = selector.match_labels.as_ref().is_none_or(BTreeMap::is_empty)
+        && selector.match_expressions.as_ref().is_none_or(Vec::is_empty);
+    if is_empty {
+        return Err(RenderError::EmptySelector { pool: pool_name() });
+    }
+    let selector = Selector::try_from(selector)
+        .map_err(|error| RenderError::Selector { pool: pool_name(), cause: error.to_string() })?;
+    let nothing = BTreeMap::new();
+    let labels = |config: &'a MachineConfig| config.metadata.labels.as_ref();
+    let is_rendered = |config: &MachineConfig| {
+        config.metadata.owner_references.iter().flatten().any(|owner| owner.kind == "MachineConfigPool")
+    };
+    let mut chosen: Vec<&MachineConfig> = configs
+        .iter()
+        .filter(|config| !is_rendered(config) && selector.matches(labels(config).unwrap_or(&nothing)))
+        .collect();
+    // A custom pool's own configs win over those of the workers that it has as well.
+    let is_worker = |config: &'a MachineConfig| {
+        labels(config).and_then(|labels| labels.get(ROLE)).is_some_and(|role| role == "worker")
+    };
+    chosen.sort_by_key(|config| (!is_worker(config), name_of(config)));
+    Ok(chosen)
+}
+
+fn name_of(config: &MachineConfig) -> &str {
+    config.metadata.name.as_deref().unwrap_or_default()
+}
+
+/// Merges the Ignition parts.
+fn ignition(chosen: &[&MachineConfig]) -> Result<Value, RenderError> {
+    let mut config = Map::new();
+    for source in chosen {
+        let Some(part) = &source.spec.config else { continue };
+        let refused = |cause: String| RenderError::Ignition { config: name_of(source).to_owned(), cause };
+        let part = part.as_object().ok_or_else(|| refused("it is not an object".to_owned()))?;
+        if part.is_empty() {
+            continue;
+        }
+        readable(part).map_err(refused)?;
+        config = merge::merged(config, part.clone());
+    }
+    let Some(Value::Object(mut config)) = merge::tidied(Value::Object(config)).or_else(|| Some(json!({})))
+    else {
+        return Ok(json!({ "ignition": { "version": IGNITION } }));
+    };
+    let ignition = config.entry("ignition").or_insert_with(|| json!({}));
+    if let Some(ignition) = ignition.as_object_mut() {
+        ignition.insert("version".to_owned(), Value::from(IGNITION));
+    }
+    overwrite_files(&mut config);
+    Ok(Value::Object(config))
+}
+
+/// Says why a config of this version is not read.
+fn readable(part: &Map<String, Value>) -> Result<(), String> {
+    let version = part.get("ignition").and_then(|ignition| ignition.get("version")).and_then(Value::as_str);
+    let version = version.ok_or_else(|| "ignition.version is missing; write 3.5.0".to_owned())?;
+    let mut numbers = version.split('.').map(str::parse::<u32>);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(3)), Some(Ok(minor))) if minor <= NEWEST_MINOR => Ok(()),
+        (Some(Ok(2)), _) => Err(format!("ignition.version is {version:?}; convert it to version 3.5.0")),
+        _ => Err(format!("ignition.version is {version:?}; 3.0.0 to {IGNITION} are read")),
+    }
+}
+
+/// Ignition does not replace a file that an image has unless it is told to; the agent does. Both do the same so.
+fn overwrite_files(config: &mut Map<String, Value>) {
+    let files = config.get_mut("storage").and_then(|storage| storage.get_mut("files"));
+    for file in files.and_then(Value::as_array_mut).into_iter().flatten().filter_map(Value::as_object_mut) {
+        file.entry("overwrite").or_insert(Value::Bool(true));
+    }
+}
+
+fn joined(
+    chosen: &[&MachineConfig],
+    field: impl Fn(&MachineConfigSpec) -> &Option<Vec<String>>,
+) -> Vec<String> {
+    chosen.iter().flat_map(|config| field(&config.spec).iter().flatten().cloned()).collect()
+}
+
+/// Returns the last one that a person wrote: what a controller generated repeats the release.
+fn last(chosen: &[&MachineConfig], field: impl Fn(&MachineConfigSpec) -> &Option<String>) -> Option<String> {
+    let by_a_person = |config: &&&MachineConfig| {
+        let by = config.metadata.annotations.as_ref().and_then(|annotations| annotations.get(GENERATED_BY));
+        by.is_none_or(String::is_empty)
+    };
+    let written = chosen.iter().filter(by_a_person).filter_map(|config| field(&config.spec).clone());
+    written.filter(|text| !text.is_empty()).last()
+}
+
+fn kernel_type(chosen: &[&MachineConfig]) -> String {
+    let asked = chosen.iter().filter_map(|config| config.spec.kernel_type.as_deref());
+    asked.rev().find(|kind| !matches!(*kind, "" | "default")).unwrap_or("default").to_owned()
+}
+
+/// Returns what names a config by its content: as many digits as the operator's names have.
+fn digest(spec: &MachineConfigSpec) -> Result<String, RenderError> {
+    // A tree has its keys in order, whatever reads it.
+    let tree: BTreeMap<String, Value> = serde_json::from_value(serde_json::to_value(spec)?)?;
+    let digest = Sha256::digest(&serde_json::to_vec(&tree)?).to_string();
+    Ok(digest.chars().take(32).collect())
+}
+
+fn host_spec(object: &MachineConfig) -> Result<HostSpec, RenderError> {
+    let name = name_of(object).to_owned();
+    let document = machineconfig::MachineConfig::parse(&serde_json::to_vec(object)?, &name)?;
+    Ok(document.spec(None)?)
+}
+
+/// Names the MachineConfig that an error of the whole comes from, where one has it alone.
+fn blamed(error: RenderError, chosen: &[&MachineConfig]) -> RenderError {
+    let RenderError::Model(_) = &error else { return error };
+    chosen.iter().find_map(|config| host_spec(config).err()).unwrap_or(error)
+}
+
+#[cfg(test)]
+mod tests;

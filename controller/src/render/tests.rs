@@ -1,0 +1,224 @@
+//! Rendering: which configs, in which order, what comes of them, and what is refused.
+
+use serde_json::json;
+
+use super::*;
+
+#[expect(clippy::needless_pass_by_value, reason = "as json! makes it")]
+fn config(name: &str, role: &str, spec: Value) -> MachineConfig {
+    let object = json!({ "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
+        "metadata": { "name": name, "labels": { ROLE: role } }, "spec": spec });
+    serde_json::from_value(object).unwrap()
+}
+
+fn generated(mut config: MachineConfig) -> MachineConfig {
+    config.metadata.annotations.get_or_insert_default().insert(GENERATED_BY.to_owned(), "1".to_owned());
+    config
+}
+
+fn pool(name: &str, roles: &[&str]) -> MachineConfigPool {
+    let object = json!({ "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool",
+        "metadata": { "name": name }, "spec": { "machineConfigSelector": {
+            "matchExpressions": [{ "key": ROLE, "operator": "In", "values": roles }] } } });
+    serde_json::from_value(object).unwrap()
+}
+
+fn file(path: &str, text: &str) -> Value {
+    json!({ "config": { "ignition": { "version": "3.2.0" },
+        "storage": { "files": [{ "path": path, "contents": { "source": format!("data:,{text}") } }] } } })
+}
+
+fn source(rendered: &Rendered, path: &str) -> Option<String> {
+    let files = rendered.object.spec.config.as_ref()?.pointer("/storage/files")?.as_array()?;
+    let file = files.iter().find(|file| file["path"] == path)?;
+    file.pointer("/contents/source")?.as_str().map(str::to_owned)
+}
+
+fn image(digit: char) -> String {
+    format!("quay.io/a/os@sha256:{}", digit.to_string().repeat(64))
+}
+
+#[test]
+fn later_name_wins_and_custom_pools_win_over_workers() {
+    let configs = [
+        config("50-infra", "infra", file("/etc/a", "infra")),
+        config("99-worker", "worker", file("/etc/a", "worker")),
+        config("00-worker", "worker", file("/etc/b", "first")),
+        config("01-worker", "worker", file("/etc/b", "second")),
+        config("99-master", "master", file("/etc/c", "master")),
+    ];
+    let infra = render(&pool("infra", &["worker", "infra"]), &configs, &Release::default()).unwrap();
+    assert_eq!(infra.sources, ["00-worker", "01-worker", "99-worker", "50-infra"]);
+    assert_eq!(source(&infra, "/etc/a").as_deref(), Some("data:,infra"));
+    assert_eq!(source(&infra, "/etc/b").as_deref(), Some("data:,second"));
+    assert_eq!(source(&infra, "/etc/c"), None);
+    let worker = render(&pool("worker", &["worker"]), &configs, &Release::default()).unwrap();
+    assert_eq!(source(&worker, "/etc/a").as_deref(), Some("data:,worker"));
+}
+
+/// BOOT-015: the same objects give the same name, in whatever order and form they come.
+#[test]
+fn name_depends_on_the_content_alone() {
+    let configs = [
+        config("00-a", "worker", file("/etc/a", "1")),
+        config("01-b", "worker", json!({ "kernelArguments": ["quiet"], "kernelType": "" })),
+    ];
+    let name = |configs: &[MachineConfig], pool_name| {
+        render(&pool(pool_name, &["worker"]), configs, &Release::default()).unwrap().name().to_owned()
+    };
+    let first = name(&configs, "worker");
+    let hash = first.strip_prefix("rendered-worker-").unwrap();
+    assert!(hash.len() == 32 && hash.bytes().all(|b| b.is_ascii_hexdigit()), "{first}");
+    let [a, b] = configs.clone();
+    assert_eq!(name(&[b.clone(), a.clone()], "worker"), first);
+    // Empty and absent are the same; order of the file's fields is nobody's business.
+    let text = r#"{"storage":{"files":[{"contents":{"source":"data:,1"},"path":"/etc/a"}],"links":[]},
+        "ignition":{"version":"3.5.0"},"passwd":{}}"#;
+    let same = config("00-a", "worker", json!({ "config": serde_json::from_str::<Value>(text).unwrap() }));
+    assert_eq!(name(&[same, b.clone()], "worker"), first);
+    assert_ne!(name(&[a], "worker"), first);
+    assert_eq!(name(&configs, "other"), first.replace("worker", "other"));
+}
+
+#[test]
+fn arguments_follow_one_another_and_the_last_image_of_a_person_wins() {
+    let configs = [
+        generated(config(
+            "00-worker",
+            "worker",
+            json!({ "osImageURL": image('0'), "kernelArguments": ["a"] }),
+        )),
+        config(
+            "10-worker",
+            "worker",
+            json!({ "osImageURL": image('1'), "fips": true, "kernelType": "realtime" }),
+        ),
+        config(
+            "20-worker",
+            "worker",
+            json!({ "osImageURL": "", "kernelArguments": ["b", "a"], "extensions": ["usbguard"] }),
+        ),
+        generated(config(
+            "97-worker",
+            "worker",
+            json!({ "osImageURL": image('2'), "kernelType": "default" }),
+        )),
+    ];
+    let release = Release { os_image: Some(image('0')), extensions_image: Some(image('9')) };
+    let rendered = render(&pool("worker", &["worker"]), &configs, &release).unwrap();
+    let spec = &rendered.object.spec;
+    assert_eq!(spec.os_image_url, Some(image('1')));
+    assert_eq!(spec.kernel_arguments.as_deref(), Some(&["a".to_owned(), "b".to_owned(), "a".to_owned()][..]));
+    assert_eq!((spec.fips, spec.kernel_type.as_deref()), (Some(true), Some("realtime")));
+    assert_eq!(spec.extensions_image, Some(image('9')));
+    let annotations = rendered.object.metadata.annotations.clone().unwrap();
+    assert_eq!(annotations.get(IMAGE_OVERRIDDEN).map(String::as_str), Some("true"));
+    let own = render(&pool("worker", &["worker"]), &configs[..1], &release).unwrap();
+    assert_eq!(own.object.spec.os_image_url, Some(image('0')));
+    assert!(!own.object.metadata.annotations.unwrap().contains_key(IMAGE_OVERRIDDEN));
+}
+
+#[test]
+fn what_is_rendered_is_read_by_the_agent() {
+    let configs = [
+        config("00-a", "worker", file("/etc/a", "1")),
+        config(
+            "01-b",
+            "worker",
+            json!({ "config": { "ignition": { "version": "3.4.0" }, "systemd": { "units": [
+            { "name": "a.service", "enabled": true, "contents": "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n" }] } } }),
+        ),
+    ];
+    let rendered = render(&pool("worker", &["worker"]), &configs, &Release::default()).unwrap();
+    let spec = rendered.host_spec().unwrap();
+    assert_eq!((spec.files.len(), spec.units.len()), (1, 1));
+    assert_eq!(spec.name.to_string(), rendered.name());
+    let file = &rendered.object.spec.config.as_ref().unwrap()["storage"]["files"][0];
+    assert_eq!(file["overwrite"], json!(true), "Ignition would keep the image's own file");
+}
+
+#[test]
+fn refusals_name_the_object_the_cause_and_the_next_step() {
+    let one = |spec| vec![config("00-a", "worker", file("/etc/a", "1")), config("50-bad", "worker", spec)];
+    let ignition = |version: &str| json!({ "config": { "ignition": { "version": version } } });
+    let rows = [
+        (pool("infra", &["infra"]), one(json!({})), ["pool infra", "selects no MachineConfig", "label one"]),
+        (
+            MachineConfigPool::default(),
+            one(json!({})),
+            ["pool ", "machineConfigSelector is empty", "name the labels"],
+        ),
+        (
+            pool("worker", &["worker"]),
+            one(ignition("2.2.0")),
+            ["MachineConfig 50-bad", "\"2.2.0\"", "convert it"],
+        ),
+        (
+            pool("worker", &["worker"]),
+            one(ignition("3.6.0")),
+            ["MachineConfig 50-bad", "\"3.6.0\"", "3.0.0 to 3.5.0 are read"],
+        ),
+        (
+            pool("worker", &["worker"]),
+            one(json!({ "config": { "storage": {} } })),
+            ["50-bad", "version is missing", "write 3.5.0"],
+        ),
+        (
+            pool("worker", &["worker"]),
+            one(json!({ "config": "x" })),
+            ["50-bad", "spec.config", "not an object"],
+        ),
+        (
+            pool("worker", &["worker"]),
+            one(json!({ "osImageURL": "quay.io/a/os:latest" })),
+            ["quay.io/a/os:latest", "digest", ""],
+        ),
+        (
+            pool("worker", &["worker"]),
+            one(json!({ "extensions": ["Bad Name"] })),
+            ["50-bad", "spec.extensions", "correct it"],
+        ),
+    ];
+    for (pool, configs, parts) in rows {
+        let error = render(&pool, &configs, &Release::default()).unwrap_err().to_string();
+        assert!(parts.iter().all(|part| error.contains(part)), "{parts:?}: {error}");
+    }
+}
+
+#[test]
+fn what_running_nodes_would_refuse_is_refused_before_they_are_told() {
+    let pool = pool("worker", &["worker"]);
+    let rendered = |fips: bool| {
+        let configs = [config(
+            "00-a",
+            "worker",
+            json!({ "fips": fips, "config": { "ignition": { "version": "3.5.0" } } }),
+        )];
+        render(&pool, &configs, &Release::default()).unwrap().host_spec().unwrap()
+    };
+    let policy = DisruptionPolicy::defaults();
+    let refused = reconcilable(&rendered(false), &rendered(true), &policy).unwrap_err().to_string();
+    assert!(
+        refused.contains("refused before any node is told") && refused.to_lowercase().contains("fips"),
+        "{refused}"
+    );
+    reconcilable(&rendered(true), &rendered(true), &policy).unwrap();
+}
+
+#[test]
+fn unused_configs_are_kept_up_to_a_number() {
+    let unused = [("a", 3), ("b", 1), ("c", 2), ("d", 2)];
+    assert_eq!(surplus(&unused, 2), ["d", "b"]);
+    assert!(surplus(&unused, 9).is_empty());
+    assert_eq!(surplus(&unused, 0), ["a", "c", "d", "b"]);
+}
+
+#[test]
+fn a_rendered_config_is_no_source() {
+    let mut old = config("rendered-worker-1", "worker", file("/etc/old", "1"));
+    let owner = json!([{ "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool", "name": "worker", "uid": "1" }]);
+    old.metadata.owner_references = serde_json::from_value(owner).unwrap();
+    let configs = [old, config("00-a", "worker", file("/etc/a", "1"))];
+    let rendered = render(&pool("worker", &["worker"]), &configs, &Release::default()).unwrap();
+    assert_eq!(rendered.sources, ["00-a"]);
+}
