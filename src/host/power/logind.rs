@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use zbus::export::futures_core::Stream as _;
 use zbus::message::Type as Kind;
-use zbus::zvariant::{DynamicType, OwnedValue};
+use zbus::proxy::CacheProperties;
 use zbus::{Connection, MatchRule, Message, MessageStream};
 
 use super::{Power, RebootKind, Rebooting, read_boot_id};
@@ -17,8 +17,6 @@ use crate::model::BootId;
 
 const SERVICE: &str = "org.freedesktop.login1";
 const OBJECT: &str = "/org/freedesktop/login1";
-const MANAGER: &str = "org.freedesktop.login1.Manager";
-const PROPERTIES: &str = "org.freedesktop.DBus.Properties";
 /// logind answers at once; it only starts the reboot.
 const ANSWER: Duration = Duration::from_secs(30);
 /// Refuse when somebody blocks the shutdown, root or not: a block that was taken after we looked holds, too.
@@ -27,6 +25,30 @@ const CHECK_INHIBITORS: u64 = 1;
 const SOFT_REBOOT: u64 = 1 << 2;
 /// What can be waiting unread: a look is taken after any of them.
 const QUEUE: usize = 64;
+
+/// An inhibitor: what, who, why, mode, uid and pid.
+type Row = (String, String, String, String, u32, u32);
+
+/// What is asked of logind (org.freedesktop.login1(5)).
+#[zbus::proxy(
+    interface = "org.freedesktop.login1.Manager",
+    default_service = "org.freedesktop.login1",
+    default_path = "/org/freedesktop/login1",
+    gen_blocking = false
+)]
+trait Manager {
+    fn list_inhibitors(&self) -> zbus::Result<Vec<Row>>;
+    fn reboot(&self, interactive: bool) -> zbus::Result<()>;
+    fn reboot_with_flags(&self, flags: u64) -> zbus::Result<()>;
+    #[zbus(property)]
+    fn preparing_for_shutdown(&self) -> zbus::Result<bool>;
+}
+
+/// Nothing is remembered of its properties, and nothing asked before it is needed.
+async fn manager(bus: &Connection) -> Result<ManagerProxy<'static>, HostError> {
+    let made = ManagerProxy::builder(bus).cache_properties(CacheProperties::No).build().await;
+    made.map_err(|source| error("connecting to logind", source))
+}
 
 /// A machine with systemd's logind.
 #[derive(Debug)]
@@ -65,20 +87,22 @@ impl Power for Logind {
 
 /// Asks for the reboot, in the words that this logind knows.
 pub(super) async fn reboot(bus: &Connection, kind: RebootKind) -> Result<(), HostError> {
+    let manager = manager(bus).await?;
+    let with_flags = |flags| within("RebootWithFlags", manager.reboot_with_flags(flags));
     if kind == RebootKind::Soft {
-        match call(bus, MANAGER, "RebootWithFlags", &(CHECK_INHIBITORS | SOFT_REBOOT)).await {
+        match with_flags(CHECK_INHIBITORS | SOFT_REBOOT).await {
             Err(error) if is_unknown(&error) => {
                 tracing::info!(
                     "this systemd knows no soft reboot (254 or later does): the whole machine reboots"
                 );
             }
-            answer => return answer.map(drop),
+            answer => return answer,
         }
     }
-    match call(bus, MANAGER, "RebootWithFlags", &CHECK_INHIBITORS).await {
+    match with_flags(CHECK_INHIBITORS).await {
         // Not interactive: nobody is there to be asked for a password.
-        Err(error) if is_unknown(&error) => call(bus, MANAGER, "Reboot", &false).await.map(drop),
-        answer => answer.map(drop),
+        Err(error) if is_unknown(&error) => within("Reboot", manager.reboot(false)).await,
+        answer => answer,
     }
 }
 
@@ -115,7 +139,7 @@ impl fmt::Display for Inhibitor {
 
 /// What logind tells about shutdowns, from the moment on that it was made: what changes after a look is not missed.
 pub struct ShutdownMonitor {
-    bus: Connection,
+    manager: ManagerProxy<'static>,
     told: MessageStream,
     owners: MessageStream,
     begun: bool,
@@ -130,7 +154,7 @@ impl fmt::Debug for ShutdownMonitor {
 impl ShutdownMonitor {
     pub(super) async fn listen(bus: Connection) -> Result<Self, HostError> {
         let failed = |source| error("listening to logind", source);
-        let manager = MatchRule::builder().msg_type(Kind::Signal).path(OBJECT).map_err(failed)?.build();
+        let told = MatchRule::builder().msg_type(Kind::Signal).path(OBJECT).map_err(failed)?.build();
         // A logind that was started anew has not told what changed meanwhile.
         let owner = MatchRule::builder()
             .msg_type(Kind::Signal)
@@ -139,17 +163,14 @@ impl ShutdownMonitor {
             .and_then(|rule| rule.add_arg(SERVICE))
             .map_err(failed)?
             .build();
-        let told = MessageStream::for_match_rule(manager, &bus, Some(QUEUE)).await.map_err(failed)?;
+        let told = MessageStream::for_match_rule(told, &bus, Some(QUEUE)).await.map_err(failed)?;
         let owners = MessageStream::for_match_rule(owner, &bus, Some(QUEUE)).await.map_err(failed)?;
-        Ok(Self { bus, told, owners, begun: false })
+        Ok(Self { manager: manager(&bus).await?, told, owners, begun: false })
     }
 
     /// Returns who blocks the shutdown. Those who only delay it are logind's business.
     pub async fn blockers(&self) -> Result<Vec<Inhibitor>, HostError> {
-        type Row = (String, String, String, String, u32, u32);
-        let reply = call(&self.bus, MANAGER, "ListInhibitors", &()).await?;
-        let rows: Vec<Row> =
-            reply.body().deserialize().map_err(|source| error("login1.Manager.ListInhibitors", source))?;
+        let rows = within("ListInhibitors", self.manager.list_inhibitors()).await?;
         let blocks =
             |what: &str, mode: &str| mode == "block" && what.split(':').any(|word| word == "shutdown");
         Ok(rows
@@ -161,9 +182,7 @@ impl ShutdownMonitor {
 
     /// Says whether a shutdown was begun and not taken back.
     pub async fn preparing(&self) -> Result<bool, HostError> {
-        let reply = call(&self.bus, PROPERTIES, "Get", &(MANAGER, "PreparingForShutdown")).await?;
-        let value = reply.body().deserialize::<OwnedValue>().and_then(|value| Ok(bool::try_from(value)?));
-        value.map_err(|source| error("login1.Manager.PreparingForShutdown", source))
+        within("PreparingForShutdown", self.manager.preparing_for_shutdown()).await
     }
 
     /// Says whether logind has told that a shutdown begins; it may have been taken back since.
@@ -198,19 +217,10 @@ async fn next(stream: &mut MessageStream) -> zbus::Result<Message> {
     message.unwrap_or_else(|| Err(zbus::Error::Failure("the bus closed the connection".to_owned())))
 }
 
-async fn call<B>(
-    bus: &Connection,
-    interface: &'static str,
-    method: &'static str,
-    body: &B,
-) -> Result<Message, HostError>
-where
-    B: serde::Serialize + DynamicType,
-{
-    let name = || format!("login1: {method}");
-    match tokio::time::timeout(ANSWER, bus.call_method(Some(SERVICE), OBJECT, Some(interface), method, body))
-        .await
-    {
+/// Bounds a call in time, and names it in its error.
+async fn within<T>(call: &str, answer: impl Future<Output = zbus::Result<T>>) -> Result<T, HostError> {
+    let name = || format!("login1: {call}");
+    match tokio::time::timeout(ANSWER, answer).await {
         Ok(answer) => answer.map_err(|source| error(&name(), source)),
         Err(_) => Err(HostError::Timeout { object: name(), seconds: ANSWER.as_secs() }),
     }
