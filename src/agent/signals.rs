@@ -1,11 +1,11 @@
 //! SIGTERM, SIGINT and SIGHUP as events. During a batch they wait; a pull is interrupted, and the next process restarts it.
 
 use std::io;
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use tokio::signal::unix::{self, Signal, signal};
 
 /// The two kinds of signals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,20 +16,21 @@ pub(super) enum SignalKind {
     Reload,
 }
 
-/// The signals of this process, as the ends of pipes that their handlers write to.
+/// The signals of this process.
 #[derive(Debug)]
 pub struct ProcessSignals {
-    pipes: Option<Pipes>,
+    streams: Option<Streams>,
     asked: bool,
 }
 
 #[derive(Debug)]
-struct Pipes {
-    stop: tokio::net::UnixStream,
-    /// Set by the handler itself: a pipe is known to be readable only after the runtime has looked, and what else a stop
+struct Streams {
+    /// Set by the handler itself: a stream is known to be ready only after the runtime has looked, and what else a stop
     /// brings about may be seen before.
     stopped: Arc<AtomicBool>,
-    reload: tokio::net::UnixStream,
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
 }
 
 impl ProcessSignals {
@@ -39,68 +40,58 @@ impl ProcessSignals {
         for signal in [SIGTERM, SIGINT] {
             signal_hook::flag::register(signal, Arc::clone(&stopped))?;
         }
-        let pipes = Pipes { stop: pipe(&[SIGTERM, SIGINT])?, stopped, reload: pipe(&[SIGHUP])? };
-        Ok(Self { pipes: Some(pipes), asked: false })
+        let streams = Streams {
+            stopped,
+            terminate: signal(unix::SignalKind::terminate())?,
+            interrupt: signal(unix::SignalKind::interrupt())?,
+            hangup: signal(unix::SignalKind::hangup())?,
+        };
+        Ok(Self { streams: Some(streams), asked: false })
     }
 
     /// Creates a source without signals, for work that ends by itself.
     pub fn never() -> Self {
-        Self { pipes: None, asked: false }
+        Self { streams: None, asked: false }
     }
 
     /// Returns true if a stop was requested.
     pub(super) fn is_stopping(&mut self) -> bool {
-        let came = |pipes: &Pipes| came(&pipes.stop) || pipes.stopped.load(Ordering::Relaxed);
-        self.asked |= self.pipes.as_ref().is_some_and(came);
+        self.asked |= self.streams.as_ref().is_some_and(|streams| streams.stopped.load(Ordering::Relaxed));
         self.asked
     }
 
     /// Waits for a stop. Cancel-safe: a stop is remembered.
     pub(super) async fn stopped(&mut self) {
-        while !self.is_stopping() {
-            match &self.pipes {
-                // An error means that the pipe is broken: the next look says so by ending the wait.
-                Some(pipes) => self.asked |= pipes.stop.readable().await.is_err(),
-                None => std::future::pending().await,
-            }
+        if self.is_stopping() {
+            return;
         }
+        let Some(Streams { terminate, interrupt, .. }) = &mut self.streams else {
+            return std::future::pending().await;
+        };
+        tokio::select! {
+            // Cancel-safe, both: a signal that was not returned comes again.
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        self.asked = true;
     }
 
-    /// Waits for a signal. Cancel-safe: a signal that was not returned stays in its pipe.
+    /// Waits for a signal. Cancel-safe: a signal that was not returned comes again, and several of a kind are one.
     pub(super) async fn recv(&mut self) -> SignalKind {
-        loop {
-            if self.is_stopping() {
-                return SignalKind::Stop;
-            }
-            let Some(pipes) = &self.pipes else { return std::future::pending().await };
-            if came(&pipes.reload) {
-                return SignalKind::Reload;
-            }
-            tokio::select! {
-                // Cancel-safe, both: they only wait.
-                ready = pipes.stop.readable() => self.asked |= ready.is_err(),
-                ready = pipes.reload.readable() => self.asked |= ready.is_err(),
-            }
+        if self.is_stopping() {
+            return SignalKind::Stop;
         }
+        let Some(Streams { terminate, interrupt, hangup, .. }) = &mut self.streams else {
+            return std::future::pending().await;
+        };
+        tokio::select! {
+            biased;
+            // Cancel-safe, all three, as above.
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            _ = hangup.recv() => return SignalKind::Reload,
+        }
+        self.asked = true;
+        SignalKind::Stop
     }
-}
-
-fn pipe(signals: &[i32]) -> io::Result<tokio::net::UnixStream> {
-    let (reader, writer) = UnixStream::pair()?;
-    reader.set_nonblocking(true)?;
-    writer.set_nonblocking(true)?;
-    for signal in signals {
-        signal_hook::low_level::pipe::register(*signal, writer.try_clone()?)?;
-    }
-    tokio::net::UnixStream::from_std(reader)
-}
-
-/// Empties a pipe. Returns true if it held anything: signals that came together are one.
-fn came(reader: &tokio::net::UnixStream) -> bool {
-    let mut bytes = [0; 64];
-    let mut any = false;
-    while reader.try_read(&mut bytes).is_ok_and(|count| count > 0) {
-        any = true;
-    }
-    any
 }
