@@ -5,7 +5,8 @@
 //!    deployment of a node that is well.
 //! 2. After the boot loader went back, the new deployment is still the first of its menu. While the order is changed, boots
 //!    are counted anew: at every instant the next boot ends in a deployment that comes up.
-//! 3. A counter that can't be written keeps no update from its reboot: most boot loaders have none.
+//! 3. A count that is left over is ended only once the deployment that runs is the first of the menu.
+//! 4. A counter that can't be written keeps no update from its reboot: most boot loaders have none.
 
 use tracing::{info, warn};
 
@@ -14,7 +15,7 @@ use crate::control::ControlPlane;
 use crate::host::HostError;
 use crate::host::boot_counter::BootCounter;
 use crate::model::Observation;
-use crate::model::observation::BootCount;
+use crate::model::observation::{BootCount, ObservedOs};
 use crate::model::text::chain;
 use crate::update::record::StagedOs;
 use crate::update::{Phase, Record};
@@ -31,6 +32,22 @@ impl<C: ControlPlane> Agent<C> {
     /// Ends the count: what runs is good, or is left by the agent itself.
     pub(super) fn end_count(&self) {
         self.with_counter(|counter| counter.end());
+    }
+
+    /// Ends a count that no update needs any more. As long as another deployment than the one that runs is the first of the
+    /// menu, only the count brings a machine up on which that one does not: it is ended after that is changed.
+    pub(super) async fn end_stale_count(&self, seen: &Observation) {
+        if let ObservedOs::Deployments { booted, next: Some(next), .. } = &seen.os
+            && let Err(error) = self.host.os.set_default_deployment(&booted.deployment).await
+        {
+            let (booted, next) = (&booted.deployment, &next.deployment);
+            warn!(
+                "{booted} can't be made the default in place of {next}, so boots stay counted: {}",
+                chain(&error)
+            );
+            return;
+        }
+        self.end_count();
     }
 
     /// Makes the deployment that the boot loader went back to the first of its menu.

@@ -195,7 +195,7 @@ impl<C: ControlPlane> Agent<C> {
         let Pass { seen, answers, .. } = pass;
         match question {
             Question::CountOver => {
-                self.end_count();
+                self.end_stale_count(seen).await;
                 answers.is_count_over = true;
             }
             Question::Shutdown => answers.shutdown = Some(self.shutdown_listener.shutdown().await),

@@ -13,7 +13,7 @@ use crate::program::make_program;
 use machine_config_agent::agent::{Agent, ExitReason, Reboots, RunMode, SettingsLoader};
 use machine_config_agent::host::{FailPoints, Host, HostError, Root};
 use machine_config_agent::model::node_settings::{HealthRules, RollBack};
-use machine_config_agent::model::observation::ObservedOs;
+use machine_config_agent::model::observation::{ObservedOs, Staged};
 use machine_config_agent::model::{ConfigName, NodeSettings, Target};
 use machine_config_agent::report::{Event, NodeReport, NodeState};
 use machine_config_agent::update::{Phase, Record};
@@ -251,4 +251,37 @@ async fn a_node_that_was_taken_back_by_others_holds_the_target() {
     story.until_waiting_for(CAUSE).await;
     story.boot(3, "a", ORIGIN);
     story.holds(&["was on trial, and the node came up in its deployment before"]).await;
+}
+
+/// The boot loader's own way back leaves the deployment that does not come up first in its menu: as long as that can't be
+/// changed, the count is all that brings the machine up.
+#[tokio::test]
+async fn boots_are_counted_until_the_running_deployment_is_the_default() {
+    let story = Story::new(Duration::from_secs(60));
+    let block = |lines: &str| format!("{:#<1024}", format!("# GRUB Environment Block\n{lines}"));
+    story.put("/boot/grub2/grub.cfg", "if [ -n \"${boot_counter}\" ]; then\n");
+    story.put("/boot/grub2/grubenv", &block(""));
+    let counted =
+        |count: i32| block(&format!("boot_counter={count}\nboot_success=0\nmachine_config_agent=1\n"));
+    let grubenv = || std::fs::read_to_string(story.at("/boot/grub2/grubenv")).unwrap();
+    assert_eq!(story.run().await, ExitReason::Reboot);
+    assert_eq!(grubenv(), counted(3));
+
+    story.boot(2, "a", ORIGIN);
+    story.put("/boot/grub2/grubenv", &counted(-1));
+    if let ObservedOs::Deployments { next, .. } = &mut *story.os.borrow_mut() {
+        *next = Some(Staged { image: Some(image("b")), deployment: "os-2.0".to_owned(), kargs: Vec::new() });
+    }
+    story.gone.set(true);
+    for _ in 0..2 {
+        assert_eq!(story.run().await, ExitReason::Settled);
+        assert!(story.report().reason.starts_with("BootFailed: "), "{}", story.report().reason);
+        assert_eq!(grubenv(), counted(3));
+    }
+    story.gone.set(false);
+    assert_eq!(story.run().await, ExitReason::Settled);
+    assert_eq!(
+        (story.back.borrow().last().map(String::as_str), grubenv()),
+        (Some(ORIGIN), block("boot_success=1\n"))
+    );
 }
