@@ -37,6 +37,15 @@ pub struct Memory {
 }
 
 impl Memory {
+    /// Names what tells this state from others.
+    #[cfg(test)]
+    pub(super) fn key(&self, now: Duration) -> String {
+        let counts = |at: &&Duration| now.saturating_sub(**at) < REPAIRS_WITHIN;
+        let repairs: Vec<usize> =
+            self.repairs.values().map(|times| times.iter().filter(counts).count()).collect();
+        format!("{repairs:?} {}", self.failed.values().filter(|(at, _)| counts(&at)).count())
+    }
+
     /// Says how long what was found is held back, as it is what was told but for its details.
     pub fn held_back(&self, told: &[Difference], found: &[Difference], now: Duration) -> Option<Duration> {
         let since = now.saturating_sub(self.told);

@@ -1,7 +1,10 @@
 //! An exhaustive walk over a small world: two images, three configs, one node; the target changes, the agent dies, the
-//! power fails, somebody reboots by hand, steps and answers fail, at each point, up to so many misfortunes. Each state is
-//! visited once; invariants hold in each, and from each the node comes to rest by itself once the misfortunes are over.
+//! power fails, somebody reboots by hand, steps and answers fail, a file drifts, a deployment does not come up, at each
+//! point, up to so many misfortunes. Each state is visited once; invariants hold in each, and from each the node comes to
+//! rest by itself once the misfortunes are over.
 
+mod idle;
+mod loader;
 mod moves;
 mod picture;
 mod world;
@@ -15,6 +18,7 @@ use super::answer::DrainStatus;
 use super::mode::{Reboots, RunMode};
 use super::prefetch::Prefetch;
 use crate::model::NodeSettings;
+use crate::model::observation::BootCount;
 use crate::model::policy::DisruptionPolicy;
 use crate::plan::PostActions;
 use crate::update::ending::has_rebooted;
@@ -30,6 +34,9 @@ const MAX_ACTIONS: usize = 400;
 /// So many actions are one try of an update.
 const MAX_TRY: usize = 40;
 
+/// States of one walk: a key that tells times apart for ever is found out.
+const MAX_STATES: usize = 1_000_000;
+
 /// Reboots that the agent may ask for, for one target, whatever goes wrong.
 const MAX_REBOOTS: u32 = 12;
 
@@ -39,6 +46,15 @@ fn holds(world: &World, action: &Action) {
     }
     if world.memory.prefetch.is_running() {
         assert!(action.suits_prefetch(), "a prefetch disturbs nothing: {action:?}");
+    }
+    // Whoever reboots the machine now, it comes up.
+    let comes_up = world.first.is_none_or(|first| first.comes_up) || world.boots != BootCount::Off;
+    assert!(comes_up, "the machine does not come up: {}", world.key());
+    if let Action::DropRollback = action {
+        let is_well = world.record.is_none() && world.there == world.current;
+        // Only a daemon looks at what boots next.
+        let is_default = world.first.is_none() || !world.mode.is_daemon();
+        assert!(is_well && is_default, "no deployment is given up on a node that is not well");
     }
     let Some(record) = &world.record else { return };
     let is_desired = record.to == spec(world.desired).target();
@@ -107,6 +123,9 @@ fn comes_to_rest(world: &World, rules: &Rules, known: &mut HashSet<String>) {
 
 /// Done, or held with a fault that says what ends it.
 fn is_rest(world: &World, rules: &Rules, actions: &[String]) {
+    // What could not be ended is tried again at the next event.
+    let is_counted = world.boots != BootCount::Off && !world.answers.is_count_over;
+    assert!(!is_counted, "boots are counted for nobody: {actions:#?}");
     let Some(record) = &world.record else {
         assert_eq!(world.current, world.desired, "{actions:#?}");
         // What differs from what is committed is drift, which is told.
@@ -114,6 +133,9 @@ fn is_rest(world: &World, rules: &Rules, actions: &[String]) {
         assert!(!is_left, "the effects of an update that ended wrong stay: {actions:#?}");
         let prefetched = Prefetch::Settled(rules.prefetch.clone().filter(|_| rules.mode.is_daemon()));
         assert_eq!(world.memory.prefetch, prefetched, "{actions:#?}");
+        let mut again = world.clone();
+        again.rest(rules);
+        assert!(again.record.is_none(), "drift that is to be repaired stays: {actions:#?}");
         return;
     };
     let fault = record.fault.as_ref().unwrap_or_else(|| panic!("no fault: {record:#?} {actions:#?}"));
@@ -123,7 +145,7 @@ fn is_rest(world: &World, rules: &Rules, actions: &[String]) {
     assert!(ending != Ending::Start, "{fault}");
     assert!(ending.longest().is_none() || has_rebooted(record), "nothing tries {fault} again: {actions:#?}");
     let is_mended = held(record) && !is_unproven(record) && world.is_content() && rules.curse.is_none();
-    assert!(!is_mended, "held although it is as desired: {actions:#?}");
+    assert!(!is_mended, "held although it is as wanted: {actions:#?}");
 }
 
 /// What a walk has come by.
@@ -148,8 +170,9 @@ fn walk(rules: &Rules, unlucky: u32, changes: u32) -> Walk {
         if !seen.insert(world.key()) {
             continue;
         }
+        assert!(seen.len() < MAX_STATES, "the world is not small: {}", world.key());
         comes_to_rest(&world, rules, &mut known);
-        open.extend(misfortunes(&world));
+        open.extend(misfortunes(&world, rules));
         let action = world.decide(rules);
         holds(&world, &action);
         let (from, by) = (picture::state(&world), picture::name(&action));
@@ -163,9 +186,31 @@ fn walk(rules: &Rules, unlucky: u32, changes: u32) -> Walk {
 const NO_REBOOT: &str = r#"{"apiVersion":"operator.openshift.io/v1","kind":"MachineConfiguration","metadata":{"name":"cluster"},
     "spec":{"nodeDisruptionPolicy":{"files":[{"path":"/etc/motd","actions":[{"type":"None"}]}]}}}"#;
 
+/// What the node has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Node {
+    /// No more than it needs.
+    Plain,
+    /// A boot loader that counts, files that are repaired when they drift, and a deployment before that is given up.
+    Rich,
+}
+
+impl Node {
+    fn settings(self) -> NodeSettings {
+        match self {
+            Self::Plain => NodeSettings::default(),
+            Self::Rich => NodeSettings {
+                repair: [idle::repaired()].into(),
+                keep_rollback: Some(idle::KEEP_ROLLBACK),
+                ..NodeSettings::default()
+            },
+        }
+    }
+}
+
 /// All ways to run the agent, with so many misfortunes and changes of the target; says how many states there are.
 #[expect(clippy::print_stdout, reason = "the number of states is for who runs the test")]
-fn walk_all(curse: Option<Curse>, misfortunes: u32, changes: u32) -> Walk {
+fn walk_all(node: Node, curse: Option<Curse>, misfortunes: u32, changes: u32) -> Walk {
     let modes = [
         (RunMode::Daemon, Reboots::Asked),
         (RunMode::OneShot, Reboots::Asked),
@@ -177,19 +222,20 @@ fn walk_all(curse: Option<Curse>, misfortunes: u32, changes: u32) -> Walk {
             "" => DisruptionPolicy::defaults(),
             text => DisruptionPolicy::parse(text.as_bytes(), "the policy").unwrap(),
         };
-        let rules =
-            Rules { mode, reboots, policy, node_settings: NodeSettings::default(), curse, prefetch: None };
+        let counts = node == Node::Rich;
+        let (node_settings, prefetch) = (node.settings(), None);
+        let rules = Rules { mode, reboots, policy, node_settings, counts, curse, prefetch };
         walk(&rules, misfortunes, changes)
     });
     let all = walks.fold(Walk::default(), Walk::and);
     println!(
-        "{} states: {misfortunes} misfortunes, {changes} changes of the target, always {curse:?}",
+        "{} states of a {node:?} node: {misfortunes} misfortunes, {changes} changes of the target, always {curse:?}",
         all.states
     );
     all
 }
 
-const CURSES: [Curse; 9] = [
+const CURSES: [Curse; 11] = [
     Curse::Pull,
     Curse::Step,
     Curse::Undo,
@@ -199,15 +245,36 @@ const CURSES: [Curse; 9] = [
     Curse::Otherwise,
     Curse::Ill,
     Curse::NoWayBack,
+    Curse::NeverUp,
+    Curse::Drifts,
 ];
 
-/// Walks under each curse, on all processors.
-#[expect(clippy::disallowed_methods, reason = "a test: its walks have nothing in common")]
+/// The node, what goes wrong for ever, misfortunes and changes of the target.
+type Part = (Node, Option<Curse>, u32, u32);
+
+fn walk_fortunes() -> Walk {
+    in_parallel(&[
+        (Node::Plain, None, 2, 1),
+        (Node::Rich, None, 2, 0),
+        (Node::Rich, None, 1, 1),
+        (Node::Plain, None, 1, 2),
+    ])
+}
+
 fn walk_under_curses() -> Walk {
+    in_parallel(&CURSES.map(|curse| (Node::Rich, Some(curse), 1, 1)))
+}
+
+/// Walks on all processors.
+#[expect(clippy::disallowed_methods, reason = "a test: its walks have nothing in common")]
+fn in_parallel(parts: &[Part]) -> Walk {
     let next = AtomicUsize::new(0);
     let some = || {
-        let curse = || CURSES.get(next.fetch_add(1, Ordering::Relaxed));
-        std::iter::from_fn(curse).fold(Walk::default(), |all, curse| all.and(walk_all(Some(*curse), 1, 1)))
+        let part = || parts.get(next.fetch_add(1, Ordering::Relaxed));
+        let walks = std::iter::from_fn(part);
+        walks.fold(Walk::default(), |all, (node, curse, misfortunes, changes)| {
+            all.and(walk_all(*node, *curse, *misfortunes, *changes))
+        })
     };
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
@@ -217,7 +284,7 @@ fn walk_under_curses() -> Walk {
 }
 
 /// What goes well, and what goes wrong now and then.
-static FORTUNES: LazyLock<Walk> = LazyLock::new(|| walk_all(None, 2, 1).and(walk_all(None, 1, 2)));
+static FORTUNES: LazyLock<Walk> = LazyLock::new(walk_fortunes);
 
 /// What goes wrong for ever.
 static CURSED: LazyLock<Walk> = LazyLock::new(walk_under_curses);
@@ -246,6 +313,7 @@ fn prefetch_gives_way_to_every_update() {
         reboots: Reboots::Asked,
         policy: DisruptionPolicy::defaults(),
         node_settings: NodeSettings::default(),
+        counts: false,
         curse: None,
         prefetch: Some(image('2')),
     };
@@ -256,5 +324,6 @@ fn prefetch_gives_way_to_every_update() {
 #[test]
 #[ignore = "minutes"]
 fn every_state_of_a_larger_world_does_too() {
-    assert!(walk_all(None, 3, 2).states > 100_000);
+    assert!(walk_all(Node::Plain, None, 3, 2).states > 100_000);
+    assert!(walk_all(Node::Rich, None, 2, 2).states > 100_000);
 }

@@ -2,21 +2,22 @@
 
 use std::time::Duration;
 
-use super::world::{Content, Curse, NODE, Rules, TARGETS, World, fault, spec};
+use super::idle;
+use super::world::{Content, Curse, Rules, TARGETS, World, fault, name, spec};
 use crate::decide::action::{Action, Meanwhile, Question, Wait};
 use crate::decide::answer::{DrainStatus, UncordonStatus};
 use crate::decide::down::{Down, Shutdown};
-use crate::decide::inputs::{Answers, Memory, Rest};
-use crate::model::observation::Finalization;
+use crate::decide::inputs::Answers;
+use crate::model::observation::{BootCount, Finalization};
 use crate::model::{Facts, FaultClass, Timestamp, UpdateId};
 use crate::plan::differences::differences;
 use crate::plan::plan;
 use crate::update::ending::Ask;
-use crate::update::resume::unproven;
-use crate::update::{Begun, Phase, Record, StagedOs, Transition, Trial};
+use crate::update::resume::{BOOT_FAILED, unproven};
+use crate::update::{Begun, Fault, Phase, Record, StagedOs, Transition, Trial};
 
 /// What may happen to a world besides the agent's own next action.
-pub(super) fn misfortunes(world: &World) -> Vec<World> {
+pub(super) fn misfortunes(world: &World, rules: &Rules) -> Vec<World> {
     let mut all = Vec::new();
     if world.changes > 0 {
         for desired in TARGETS.into_iter().filter(|desired| *desired != world.desired) {
@@ -37,8 +38,12 @@ pub(super) fn misfortunes(world: &World) -> Vec<World> {
     let Some(left) = world.misfortunes.checked_sub(1) else { return all };
     let world = World { misfortunes: left, ..world.clone() };
     // The agent dies.
-    let memory = Memory::new(world.mode, NODE);
-    all.push(World { memory, answers: Answers::default(), ..world.clone() });
+    let mut started = world.clone();
+    started.start();
+    all.push(started);
+    if world.record.is_none() && world.there.files != 'x' && !rules.node_settings.repair.is_empty() {
+        all.push(world.clone().drifts());
+    }
     // The power fails; somebody reboots by hand.
     all.push(world.clone().boot(Some(Finalization::CutShort)));
     all.push(world.boot(None));
@@ -60,7 +65,7 @@ pub(super) fn follow(world: &World, action: &Action, rules: &Rules) -> Vec<World
 }
 
 /// A world that may follow, and the curse that would always bring it about.
-type Outcome = (Option<Curse>, World);
+pub(super) type Outcome = (Option<Curse>, World);
 
 fn outcomes(world: &World, action: Action, rules: &Rules) -> Vec<Outcome> {
     let mut good = world.clone();
@@ -68,11 +73,11 @@ fn outcomes(world: &World, action: Action, rules: &Rules) -> Vec<Outcome> {
     match action {
         Action::Ask(question) => {
             let ill = bad.map(|bad| ill_answered(bad, question)).unwrap_or_default();
-            return std::iter::once((None, answered(good, question))).chain(ill).collect();
+            return std::iter::once((None, answered(good, question, rules))).chain(ill).collect();
         }
         Action::Begin => return either((None, begin(good, rules)), bad.map(|bad| (None, bad.bear()))),
         Action::CarryOut => return carry_out(good, bad),
-        Action::Reboot => return reboot(good, bad),
+        Action::Reboot => return reboot(good, bad, rules),
         Action::Wait(how) => return wait(good, bad, how),
         Action::Resume => good.record.as_mut().unwrap().boot_id = world.boot_id(),
         Action::Move(event) => good.moved(&event),
@@ -81,17 +86,16 @@ fn outcomes(world: &World, action: Action, rules: &Rules) -> Vec<Outcome> {
             good.record.as_mut().unwrap().boot_id = world.boot_id();
             good.moved(&Transition::Stage);
         }
+        Action::Fail(fault, way) if fault.reason == BOOT_FAILED => {
+            return boot_failed(&good, bad, &fault, way.as_ref());
+        }
         Action::Fail(fault, way) => good.fail(fault, way.as_ref()),
         Action::Replan(_) => {
             good.left = Some(good.target());
             good.wrong += 1;
             good.record = None;
         }
-        Action::Commit => {
-            (good.current, good.left, good.wrong) = (good.target(), None, 0);
-            good.record = None;
-            good.memory.backoff.reset();
-        }
+        Action::Commit => return commit(good, bad),
         Action::Archive => {
             if !good.record.as_ref().unwrap().is_undone() {
                 good.left = Some(good.target());
@@ -99,7 +103,7 @@ fn outcomes(world: &World, action: Action, rules: &Rules) -> Vec<Outcome> {
             good.record = None;
         }
         Action::Forgive => good.record.as_mut().unwrap().fault = None,
-        Action::RebootInVain { .. } => {}
+        Action::RebootInVain { .. } | Action::LookAgain => {}
         Action::Prefetch(image) => good.memory.prefetch.begin(image),
         Action::EndPrefetch => good.memory.prefetch.interrupt(),
         Action::LeaveReboot(event) => {
@@ -109,10 +113,42 @@ fn outcomes(world: &World, action: Action, rules: &Rules) -> Vec<Outcome> {
             good.record.as_mut().unwrap().reboot_left = Some(world.boot_id());
         }
         Action::EndForReboot => good = good.boot(None),
-        Action::LeaveDrift | Action::DropRollback | Action::LookAgain => panic!("not of this world"),
+        Action::LeaveDrift => good.leave_drift(),
+        Action::DropRollback => return idle::drop_rollback(good, bad),
     }
     good.answers = Answers::default();
     vec![(None, good)]
+}
+
+fn commit(mut good: World, bad: Option<World>) -> Vec<Outcome> {
+    let record = good.record.as_ref().unwrap();
+    let is_repair = record.is_repair();
+    if record.staged_os() != StagedOs::None {
+        good.boots = BootCount::Off;
+    }
+    (good.current, good.left, good.wrong) = (good.target(), None, 0);
+    good.record = None;
+    good.memory.backoff.reset();
+    let good = good.asked_nothing();
+    if is_repair { idle::repair_done(good, bad) } else { vec![(None, good)] }
+}
+
+/// The deployment that runs is made the first of the menu, which may fail; or the agent dies in between.
+fn boot_failed(good: &World, bad: Option<World>, fault: &Fault, way: Option<&Transition>) -> Vec<Outcome> {
+    let failed = |world: &World, does: fn(&mut World)| {
+        let mut world = world.clone();
+        does(&mut world);
+        world.fail(fault.clone(), way);
+        world
+    };
+    let mut all = vec![(None, failed(good, World::stay))];
+    if let Some(mut bad) = bad {
+        all.push((Some(Curse::NoWayBack), failed(&bad, World::arm_count)));
+        bad.stay();
+        bad.start();
+        all.push((None, bad));
+    }
+    all
 }
 
 fn either(good: Outcome, bad: Option<Outcome>) -> Vec<Outcome> {
@@ -132,7 +168,7 @@ fn begin(mut world: World, rules: &Rules) -> World {
         (world.current, world.left) = (world.desired, None);
         return world;
     }
-    let origin = Some(format!("deployment-{}", world.deployment));
+    let origin = Some(name(world.deployment));
     let id = UpdateId::new("1").unwrap();
     let mut record = Record::new(id, plan, world.boot_id(), origin, Timestamp::default());
     record.attempts = world.wrong;
@@ -147,8 +183,11 @@ fn carry_out(mut good: World, bad: Option<World>) -> Vec<Outcome> {
     let is_undo = matches!(record.phase, Phase::RollingBack { .. });
     if is_undo {
         good.moved(&Transition::UndoDone);
-        if good.record.as_ref().unwrap().is_undone() {
-            (good.there.files, good.staged) = (from.files, None);
+        let record = good.record.as_ref().unwrap();
+        if record.is_undone() {
+            // What was repaired is put back as it was.
+            let files = if record.is_repair() { 'x' } else { from.files };
+            (good.there.files, good.staged) = (files, None);
         }
     } else {
         good.there.files = to.files;
@@ -169,9 +208,15 @@ fn carry_out(mut good: World, bad: Option<World>) -> Vec<Outcome> {
 }
 
 /// The machine goes down and comes up; or its staged deployment is not finalized; or the shutdown is taken back.
-fn reboot(mut good: World, bad: Option<World>) -> Vec<Outcome> {
+fn reboot(mut good: World, bad: Option<World>, rules: &Rules) -> Vec<Outcome> {
     let asked = |world: &mut World| {
         let boot_id = world.boot_id();
+        let record = world.record.as_ref().unwrap();
+        let is_new =
+            record.staged_os() != StagedOs::None && !matches!(record.phase, Phase::FallingBack { .. });
+        if rules.counts && is_new {
+            world.arm_count();
+        }
         world.record.as_mut().unwrap().reboot_left = None;
         world.moved(&Transition::Reboot { boot_id });
         world.memory.down = Down::asked(world.now);
@@ -187,6 +232,9 @@ fn reboot(mut good: World, bad: Option<World>) -> Vec<Outcome> {
         bad.reboots += 1;
         all.push((Some(Curse::CutShort), bad.clone().boot(Some(Finalization::CutShort))));
         all.push((Some(Curse::NotFinalized), bad.clone().boot(Some(failed))));
+        if rules.counts && bad.staged.is_some() {
+            all.push((Some(Curse::NeverUp), bad.clone().boot_into_broken()));
+        }
         // It comes up otherwise than the config says.
         let mut other = bad.boot(None);
         other.there.files = 'x';
@@ -236,7 +284,7 @@ fn wait(mut good: World, mut bad: Option<World>, how: Wait) -> Vec<Outcome> {
 }
 
 /// The answer as it is when all goes well, with what asking does.
-fn answered(mut world: World, question: Question) -> World {
+fn answered(mut world: World, question: Question, rules: &Rules) -> World {
     match question {
         Question::Shutdown => world.answers.shutdown = Some(Shutdown { preparing: false, was_begun: true }),
         Question::Blocks => world.answers.is_blocked = Some(false),
@@ -246,7 +294,10 @@ fn answered(mut world: World, question: Question) -> World {
         }
         Question::Uncordoned => world.answers.uncordoned = Some(UncordonStatus::Yes),
         Question::WatchSet => world.answers.is_watched = true,
-        Question::CountOver => world.answers.is_count_over = true,
+        Question::CountOver => {
+            world.stay();
+            world.answers.is_count_over = true;
+        }
         Question::Staged => {
             world.staged = Some(world.target().image);
             world.answers.is_staged = true;
@@ -266,14 +317,13 @@ fn answered(mut world: World, question: Question) -> World {
             world.answers.trial = Some(Ok(()));
         }
         Question::FallenBack => {
-            let origin = world.record.as_ref().unwrap().origin.clone().unwrap();
-            let number = origin.trim_start_matches("deployment-").parse().unwrap();
-            world.back = Some((world.current.image, number));
+            let before = world.before.expect("the deployment before was given up too early");
+            assert_eq!(world.record.as_ref().unwrap().origin, Some(name(before.number)));
+            (world.first, world.boots) = (Some(before), BootCount::Off);
             world.answers.has_fallen_back = true;
         }
         Question::Rest => {
-            let is_as_desired = world.there == world.current;
-            world.answers.rest = Some(Rest { is_as_desired, is_repaired: false, again: None });
+            world.rest(rules);
         }
     }
     world
@@ -298,7 +348,12 @@ fn ill_answered(mut world: World, question: Question) -> Vec<Outcome> {
             let failed = |(class, reason)| world.clone().failed(fault(class, reason));
             return faults.map(|fault| (Some(Curse::Pull), failed(fault))).into();
         }
-        Question::Finalization | Question::CountOver => return Vec::new(),
+        Question::Finalization => return Vec::new(),
+        Question::CountOver => {
+            // What ends the count is done after what makes it needless.
+            world.answers.is_count_over = true;
+            return vec![(Some(Curse::NoWayBack), world)];
+        }
         Question::Armed | Question::Differences | Question::WatchSet | Question::Rest => world = world.bear(),
         Question::Trial => {
             world.begin_trial();

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::world::World;
-use crate::decide::action::Action;
+use crate::decide::action::{Action, Question};
 use crate::update::resume::held;
 
 /// An arrow: from, to, and by what.
@@ -30,6 +30,7 @@ pub(super) fn state(world: &World) -> &'static str {
 /// Returns what the agent does, where that may lead to another state.
 pub(super) fn name(action: &Action) -> &'static str {
     match action {
+        Action::Ask(Question::Rest) => "repair",
         Action::Ask(_) | Action::LookAgain | Action::Wait(_) | Action::Resume => "look",
         Action::Begin => "begin",
         Action::Move(event) => event.as_str(),

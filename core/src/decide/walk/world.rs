@@ -4,15 +4,21 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::time::Duration;
 
+use super::idle::KEEP_ROLLBACK;
+use super::loader::Deployment;
 use crate::decide::action::Action;
 use crate::decide::down::Down;
+use crate::decide::drift;
 use crate::decide::failed::{Failed, failed};
 use crate::decide::inputs::{Answers, Inputs, Memory};
+use crate::decide::kept::Kept;
 use crate::decide::mode::{Reboots, RunMode};
 use crate::decide::next::decide;
 use crate::decide::prefetch::Prefetch;
 use crate::model::machineconfig::MachineConfig;
-use crate::model::observation::{Booted, EmbeddedConfig, Finalization, LocalPackages, ObservedOs, Staged};
+use crate::model::observation::{
+    BootCount, Booted, EmbeddedConfig, Finalization, LocalPackages, ObservedOs, Staged,
+};
 use crate::model::policy::DisruptionPolicy;
 use crate::model::{BootId, FaultClass, HostSpec, ImageRef, NodeSettings, Observation, Timestamp};
 use crate::update::{Fault, Phase, Record, Transition};
@@ -75,8 +81,12 @@ pub(super) enum Curse {
     Otherwise,
     /// No new deployment is healthy.
     Ill,
-    /// The deployment before can't be made the next boot's.
+    /// No other deployment can be made the next boot's.
     NoWayBack,
+    /// No new deployment comes up.
+    NeverUp,
+    /// Something changes a file after each repair.
+    Drifts,
 }
 
 /// How the agent is run, and what a change of a file costs.
@@ -86,6 +96,8 @@ pub(super) struct Rules {
     pub(super) reboots: Reboots,
     pub(super) policy: DisruptionPolicy,
     pub(super) node_settings: NodeSettings,
+    /// The boot loader counts boots.
+    pub(super) counts: bool,
     pub(super) curse: Option<Curse>,
     /// The image that is to be prefetched.
     pub(super) prefetch: Option<ImageRef>,
@@ -104,11 +116,19 @@ pub(super) struct World {
     pub(super) there: Content,
     pub(super) deployment: u32,
     pub(super) staged: Option<char>,
-    /// The deployment before, which the next boot takes.
-    pub(super) back: Option<(char, u32)>,
+    /// The first deployment of the boot loader's menu, when it is not the one that runs.
+    pub(super) first: Option<Deployment>,
+    /// The deployment before the one that runs.
+    pub(super) before: Option<Deployment>,
+    /// The number of the newest deployment.
+    pub(super) newest: u32,
+    /// What the boot loader counts.
+    pub(super) boots: BootCount,
     /// What became of the last finalization.
     pub(super) finalization: Option<Finalization>,
     pub(super) memory: Memory,
+    /// What the agent remembers of drift.
+    pub(super) drift: drift::Memory,
     pub(super) answers: Answers,
     pub(super) now: Duration,
     /// Misfortunes and changes of the target that may still come.
@@ -121,6 +141,11 @@ pub(super) struct World {
 
 pub(super) fn fault(class: FaultClass, reason: &str) -> Fault {
     Fault { class, reason: reason.to_owned(), message: "m".to_owned(), next: "n".to_owned() }
+}
+
+/// Names a deployment.
+pub(super) fn name(number: u32) -> String {
+    format!("deployment-{number}")
 }
 
 impl World {
@@ -136,9 +161,13 @@ impl World {
             there: a,
             deployment: 0,
             staged: None,
-            back: None,
+            first: None,
+            before: None,
+            newest: 0,
+            boots: BootCount::Off,
             finalization: None,
             memory: Memory::new(mode, NODE),
+            drift: drift::Memory::default(),
             answers: Answers::default(),
             now: Duration::from_secs(100),
             misfortunes,
@@ -155,18 +184,21 @@ impl World {
     pub(super) fn seen(&self) -> Observation {
         let mut seen = Observation::as_specified(&spec(self.there)).unwrap();
         seen.boot_id = self.boot_id();
-        let staged = self.staged.map(|letter| Staged {
+        seen.boots = self.boots;
+        let next_boot = |letter: char, name: &str| Staged {
             image: Some(image(letter)),
-            deployment: "staged".to_owned(),
+            deployment: name.to_owned(),
             kargs: Vec::new(),
-        });
+        };
+        let staged = self.staged.map(|letter| next_boot(letter, "staged"));
+        let next = self.first.map(|first| next_boot(first.image, &name(first.number)));
         let booted = Booted {
             image: Some(image(self.there.image)),
-            deployment: format!("deployment-{}", self.deployment),
+            deployment: name(self.deployment),
             carries: EmbeddedConfig::Unknown,
             local: LocalPackages::default(),
         };
-        seen.os = ObservedOs::Deployments { booted, staged, next: None };
+        seen.os = ObservedOs::Deployments { booted, staged, next };
         seen
     }
 
@@ -197,19 +229,16 @@ impl World {
         self.record = Some(record.moved(event, Timestamp::default()).unwrap());
     }
 
-    /// The machine goes down and comes up: with what was staged where that was finalized.
-    pub(super) fn boot(mut self, ended: Option<Finalization>) -> Self {
-        let staged = self.staged.take();
-        if let Some((image, deployment)) = self.back.take() {
-            (self.there.image, self.deployment) = (image, deployment);
-        } else if let (Some(image), None) = (staged, &ended) {
-            self.there.image = image;
-            self.deployment += 1;
-        }
-        self.finalization = ended;
-        self.boot += 1;
-        self.answers = Answers::default();
+    /// Another process of the agent starts.
+    pub(super) fn start(&mut self) {
         self.memory = Memory::new(self.mode, NODE);
+        self.drift = drift::Memory::default();
+        self.answers = Answers::default();
+    }
+
+    /// The next pass begins.
+    pub(super) fn asked_nothing(mut self) -> Self {
+        self.answers = Answers::default();
         self
     }
 
@@ -253,7 +282,7 @@ impl World {
                 Phase::Applying { next } | Phase::RollingBack { next } => u32::try_from(*next).unwrap(),
                 Phase::Planned | Phase::Staging | Phase::Draining | Phase::Verifying => 0,
             };
-            let is_back = record.origin.as_deref() == Some(&*format!("deployment-{}", self.deployment));
+            let is_back = record.origin.as_ref() == Some(&name(self.deployment));
             let ids = (this(&record.boot_id), record.reboot_left.as_ref().is_some_and(this), is_back);
             let trial = record.trial.as_ref().is_some_and(|trial| this(&trial.boot_id));
             let counts = (
@@ -269,7 +298,7 @@ impl World {
                 (record.from.as_ref().map(|from| from.config.to_string()), record.to.config.to_string());
             (record.phase.as_str(), phase, ids, counts, fault, flags, names)
         });
-        let Memory { retry, down, uncordon_since, backoff, prefetch, kept: _ } = &self.memory;
+        let Memory { retry, down, uncordon_since, backoff, prefetch, kept } = &self.memory;
         let ago = |at: &Duration| self.now.saturating_sub(*at).as_secs();
         let until = |at: &Duration| at.saturating_sub(self.now).as_secs();
         let down = match down {
@@ -282,8 +311,25 @@ impl World {
             Prefetch::Running { failures, .. } => (2, u64::from(*failures)),
             Prefetch::Again { at, failures, .. } => (3 + until(at), u64::from(*failures)),
         };
-        let times = (prefetch, retry.key(self.now), down, uncordon_since.as_ref().map(ago));
-        let host = (self.current, self.left, self.desired, self.there, self.staged, self.back.is_some());
+        let kept = match kept {
+            Kept::Unknown => None,
+            Kept::HealthySince(since) => Some(ago(since).min(KEEP_ROLLBACK.as_secs())),
+            Kept::Given => Some(u64::MAX),
+        };
+        let times = (
+            prefetch,
+            retry.key(self.now),
+            down,
+            uncordon_since.as_ref().map(ago),
+            kept,
+            self.drift.key(self.now),
+        );
+        let menu = (
+            self.first.map(|first| (first.image, first.comes_up)),
+            self.before.map(|before| before.image),
+            self.boots,
+        );
+        let host = (self.current, self.left, self.desired, self.there, self.staged, menu);
         let rest = (self.misfortunes, self.changes, self.reboots, self.wrong, backoff.is_failing());
         format!("{record:?} {times:?} {host:?} {rest:?} {:?} {:?}", self.finalization, self.answers)
     }

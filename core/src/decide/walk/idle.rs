@@ -1,0 +1,73 @@
+//! The idle node of the small world: drift, repairs, and the deployment before.
+
+use std::time::Duration;
+
+use super::moves::Outcome;
+use super::world::{Curse, Rules, World, name, spec};
+use crate::decide::inputs::Rest;
+use crate::decide::kept::Kept;
+use crate::model::{ManagedPath, Timestamp, UpdateId};
+use crate::plan::differences::differences;
+use crate::plan::drift::drift;
+use crate::plan::repair::repair;
+use crate::update::Record;
+
+/// How long a healthy node keeps the deployment before.
+pub(super) const KEEP_ROLLBACK: Duration = Duration::from_secs(60);
+
+pub(super) fn repaired() -> ManagedPath {
+    ManagedPath::new("/etc/motd").unwrap()
+}
+
+impl World {
+    /// Compares the idle node with what is committed, and begins to repair it where that is wanted and can be done.
+    pub(super) fn rest(&mut self, rules: &Rules) {
+        let (committed, seen) = (spec(self.current), self.seen());
+        let is_daemon = rules.mode.is_daemon();
+        let mut found = if is_daemon { drift(&committed, &seen) } else { differences(&committed, &seen) };
+        let is_as_desired = found.is_empty();
+        found.retain(|one| one.path().is_some_and(|path| rules.node_settings.repairs(&path)));
+        let mut is_repaired = false;
+        if is_daemon
+            && !found.is_empty()
+            && self.drift.gives_up(&repaired(), self.now).is_none()
+            && let Some(plan) = repair(&committed, &seen, &found, &rules.policy).plan
+        {
+            let (id, origin) = (UpdateId::new("1").unwrap(), Some(name(self.deployment)));
+            self.record = Some(Record::new(id, plan, self.boot_id(), origin, Timestamp::default()));
+            self.drift.repaired(repaired(), self.now);
+            // Two repairs at one time count as one.
+            self.now += Duration::from_secs(1);
+            is_repaired = true;
+        }
+        self.answers.rest = Some(Rest { is_as_desired, is_repaired, again: None });
+    }
+
+    /// Something changes a file of the idle node.
+    pub(super) fn drifts(mut self) -> Self {
+        self.there.files = 'x';
+        self.asked_nothing()
+    }
+
+    /// A repair failed and is taken back: its path stays as it is.
+    pub(super) fn leave_drift(&mut self) {
+        let why = self.record.take().unwrap().fault.unwrap().message;
+        self.drift.failed(repaired(), self.now, why);
+    }
+}
+
+/// A repair is done; something may write there once more.
+pub(super) fn repair_done(good: World, bad: Option<World>) -> Vec<Outcome> {
+    let again = bad.map(|bad| World { misfortunes: bad.misfortunes, ..good.clone().drifts() });
+    std::iter::once((None, good)).chain(again.map(|again| (Some(Curse::Drifts), again))).collect()
+}
+
+/// The deployment before is given up, or can't be for now.
+pub(super) fn drop_rollback(mut good: World, bad: Option<World>) -> Vec<Outcome> {
+    (good.before, good.memory.kept) = (None, Kept::Given);
+    let bad = bad.map(|mut bad| {
+        bad.memory.kept = Kept::Unknown;
+        (None, bad)
+    });
+    std::iter::once((None, good)).chain(bad).map(|(why, world)| (why, world.asked_nothing())).collect()
+}
