@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use crate::table;
 use crate::test_host::{Node, apply, config, files};
 use machine_config_agent::model::message;
 
@@ -25,8 +26,9 @@ fn every_message_has_its_text_and_every_text_its_message() {
     let entries = entries();
     let texts: BTreeSet<&str> = entries.keys().map(String::as_str).collect();
     let ids: BTreeSet<&str> = message::ALL.iter().map(|(_, id)| *id).collect();
-    assert_eq!(texts, ids);
     assert_eq!(ids.len(), message::ALL.len(), "two messages share an id");
+    let update = "Each id of core/src/model/message.rs has an entry `-- ID` there.";
+    table::compare(CATALOG, texts, "core/src/model/message.rs", ids, update);
     for (id, entry) in &entries {
         for part in ["Subject: ", "Defined-By: machine-config-agent", "\nAbout: ", "\nNext: "] {
             assert!(entry.contains(part), "{part:?} is missing in {id}: {entry}");

@@ -121,11 +121,16 @@ fn every_id_is_tested_or_is_a_difference() {
     let (tested, (differs, missing)) = (tested(), page());
     let known = |id: &String| tested.contains_key(id) || differs.contains(id) || missing.contains(id);
     let left: Vec<String> = ids().into_iter().filter(|id| !known(id)).collect();
-    assert!(left.is_empty(), "neither a test nor a difference names: {}", left.join(" "));
+    assert!(
+        left.is_empty(),
+        "neither a test nor a difference names: {}. A doc comment of a test names what it shows; what the agent does \
+         otherwise has a row in docs/differences-from-mcd.md",
+        left.join(" ")
+    );
     let known = ids();
     let partly = |id: &String| ["MCD-", "OCL-"].iter().any(|family| id.starts_with(family));
     let stray: Vec<&String> = tested.keys().filter(|id| !known.contains(*id) && !partly(id)).collect();
-    assert!(stray.is_empty(), "no such id: {stray:?}");
+    assert!(stray.is_empty(), "tests name ids that are in no family: {stray:?}. FAMILIES lists them");
     // What is missing is missing, and no difference.
     let both: Vec<&String> =
         missing.iter().filter(|id| tested.contains_key(*id) || differs.contains(*id)).collect();

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use crate::test_host;
+use crate::{table, test_host};
 
 fn below(directory: &Path, suffix: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
@@ -68,8 +68,10 @@ fn every_fault_reason_is_documented_once() {
         entries.iter().filter_map(|entry| Some(entry.lines().next()?.to_owned())).collect();
     let words = words_of_code();
     assert!(words.len() > 40, "the code was not scanned: {words:?}");
-    assert_eq!(documented, words);
-    assert_eq!(entries.len(), documented.len(), "a reason is documented twice");
+    let count = documented.len();
+    let update = "Each is a heading `### Reason` with its class, its cause and a fix.";
+    table::compare("docs/troubleshoot.md, section Reasons,", documented, "the code", words, update);
+    assert_eq!(entries.len(), count, "a reason is documented twice");
     for entry in entries {
         let paragraphs: Vec<&str> = entry.trim().split("\n\n").collect();
         let [_, cause, fix] = paragraphs[..] else { panic!("not three paragraphs: {entry}") };

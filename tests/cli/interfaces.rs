@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use crate::test_host::{Node, QUIET, Ran, apply, config, files, ignition};
+use machine_config_agent::plan::explain::text_diff;
 use serde_json::{Value, json};
 
 /// Lines of a terminal that a help may take.
@@ -20,7 +21,8 @@ fn golden(name: &str, got: &str) {
         std::fs::write(&path, got).unwrap();
     }
     let kept = std::fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(got, kept, "tests/goldens/{name} (right) is not what is printed (left). {UPDATE}");
+    let lines = text_diff(kept.as_bytes(), got.as_bytes(), false);
+    assert!(got == kept, "tests/goldens/{name} (-) is not what is printed (+):\n{lines}\n{UPDATE}");
 }
 
 /// Replaces what is another in each run: ids, times, durations, the node's name.

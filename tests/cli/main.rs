@@ -39,4 +39,5 @@ mod manifests;
 mod old_records;
 mod reboot;
 mod service;
+mod table;
 mod unchanged;

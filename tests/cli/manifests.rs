@@ -7,6 +7,7 @@ use std::process::Command;
 
 use crate::program::make_program;
 use crate::rendered::{account, file, manifests, of_kind, render, text};
+use crate::table;
 use serde_json::{Value, json};
 
 /// All that somebody can apply.
@@ -63,7 +64,12 @@ fn every_file_parses_and_is_named_by_its_kustomization() {
             .map(|name| directory.join(name))
             .collect();
         let there = files(&directory);
-        assert_eq!(there.iter().cloned().collect::<BTreeSet<_>>(), named, "{}", directory.display());
+        let paths = |paths: &mut dyn Iterator<Item = &PathBuf>| -> Vec<String> {
+            paths.map(|path| path.display().to_string()).collect()
+        };
+        let (named, files) = (paths(&mut named.iter()), paths(&mut there.iter()));
+        let place = format!("{}/kustomization.yaml", directory.display());
+        table::compare(&place, named, "the directory", files, "Name the file there.");
         for path in there {
             for document in file(&path) {
                 for field in ["/apiVersion", "/kind", "/metadata/name"] {
@@ -116,7 +122,14 @@ fn every_permission_is_in_the_document_with_its_reason() {
         assert!(why.trim().len() > 15, "no reason: {row}");
         assert!(explained.insert(format!("{rule}|")), "twice: {row}");
     }
-    assert_eq!(explained, granted());
+    let update = "Copy the new row into it and write the reason into its last cell.";
+    table::compare(
+        "docs/permissions.md, section Permissions,",
+        explained,
+        "dist/kubernetes",
+        granted(),
+        update,
+    );
 }
 
 /// Holds whatever the document says.

@@ -277,3 +277,18 @@ fn states_are_those_of_systemctl() {
         assert_eq!(seen.seen(&UnitName::new(unit).unwrap()).unwrap().enabled, expected, "{unit}");
     }
 }
+
+/// Why the agent works out links itself, beside asking systemd where it runs: `systemctl` tells what it makes only by making
+/// it, syncs nothing, and refuses a list for one unit that is not there.
+#[test]
+fn systemctl_answers_only_by_writing() {
+    if !is_there() {
+        return;
+    }
+    let (dry, refused) = (host(), host());
+    let before = links(dry.path());
+    assert!(systemctl(dry.path(), &["--dry-run", "enable", "wanted.service"]).status.success());
+    assert_ne!(links(dry.path()), before, "systemctl has learned a dry run: docs/architecture.md");
+    assert!(!systemctl(refused.path(), &["enable", "nowhere.service", "wanted.service"]).status.success());
+    assert_eq!(links(refused.path()), before);
+}
