@@ -19,22 +19,22 @@ pub mod mcd;
 pub mod originals;
 pub mod stored;
 
+mod decoding;
 mod error;
 #[cfg(test)]
 mod tests;
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use crate::host::durable;
 use crate::host::failpoint::FailPoints;
 use crate::host::root::{LockFile, Root};
 use crate::model::ids::STATE_DIR;
-use crate::model::{ConfigName, FileMode, HostSpec, Target, Timestamp};
+use crate::model::{FileMode, HostSpec, Target, Timestamp};
 use crate::plan::Undo;
 use crate::update::{Fault, Phase, Record, Transition};
 
+use decoding::{CURRENT, Decoding, Decodings, FROM, spec_or_unmanaged};
 pub use error::{AdvanceError, JournalError};
 pub use history::{Entry, Outcome};
 pub use intent::{Intent, Numbers, Work};
@@ -49,7 +49,7 @@ pub struct Journal {
     record: Option<Open>,
     current: Option<Target>,
     /// What was decoded since the agent waited last, or changed a file of the state. While it waits, none is kept in memory.
-    decoded: RefCell<BTreeMap<&'static str, Decoding>>,
+    decoded: Decodings,
     /// Set while a change is written and after one that failed: nobody knows what a power cut would leave.
     in_doubt: bool,
     _lock: LockFile,
@@ -62,28 +62,6 @@ struct Open {
     from: Rc<HostSpec>,
     to: Rc<HostSpec>,
 }
-
-/// A stored config, decoded.
-#[derive(Debug, Clone)]
-struct Decoding {
-    target: Target,
-    spec: Rc<HostSpec>,
-}
-
-impl Decoding {
-    /// Reads a file of the state; `None` when there is none.
-    fn load(root: &Root, name: &str) -> Result<Option<Self>, JournalError> {
-        let path = state(name);
-        let Some(stored) = Stored::load(root, &path)? else { return Ok(None) };
-        let spec = stored.spec().map_err(|source| JournalError::Invalid { path, source })?;
-        Ok(Some(Self { target: stored.target, spec: Rc::new(spec) }))
-    }
-}
-
-/// The committed config.
-const CURRENT: &str = "current.json";
-/// The config that the next update comes from, when that is another one.
-const FROM: &str = "from.json";
 
 /// A path of the state directory.
 pub(crate) fn state(name: &str) -> String {
@@ -103,7 +81,7 @@ impl Journal {
         if record.is_none() {
             collect(&root)?;
         }
-        let decoded = RefCell::default();
+        let decoded = Decodings::default();
         Ok(Self { root, fail_points, record, current, decoded, in_doubt: false, _lock: lock })
     }
 
@@ -136,40 +114,29 @@ impl Journal {
 
     /// Returns the committed spec, or the unmanaged one.
     pub fn current_spec(&self) -> Result<Rc<HostSpec>, JournalError> {
-        spec_or_unmanaged(self.decoded(CURRENT)?)
+        spec_or_unmanaged(self.decoded.of(&self.root, CURRENT)?)
     }
 
     /// Returns the spec that the next update comes from: the committed one, or that of an update which ended wrong and
     /// whose effects stayed.
     pub fn origin_spec(&self) -> Result<Rc<HostSpec>, JournalError> {
-        self.decoded(FROM)?.map_or_else(|| self.current_spec(), |from| Ok(from.spec))
+        self.decoded.of(&self.root, FROM)?.map_or_else(|| self.current_spec(), |from| Ok(from.spec))
     }
 
     /// Says whether an update ended wrong and its effects stayed: the next one trusts only what is seen.
     pub fn is_recovering(&self) -> Result<bool, JournalError> {
-        Ok(self.decoded(FROM)?.is_some())
+        Ok(self.decoded.of(&self.root, FROM)?.is_some())
     }
 
     /// Returns true if an update to something else than what is committed ended wrong and its effects stayed.
     pub fn has_left_effects(&self) -> Result<bool, JournalError> {
-        Ok(self.decoded(FROM)?.is_some_and(|left| Some(&left.target) != self.current.as_ref()))
-    }
-
-    /// Decodes a file of the state, unless that was done already.
-    fn decoded(&self, name: &'static str) -> Result<Option<Decoding>, JournalError> {
-        if let Some(decoding) = self.decoded.borrow().get(name) {
-            return Ok(Some(decoding.clone()));
-        }
-        let decoding = Decoding::load(&self.root, name)?;
-        if let Some(decoding) = &decoding {
-            self.decoded.borrow_mut().insert(name, decoding.clone());
-        }
-        Ok(decoding)
+        let left = self.decoded.of(&self.root, FROM)?;
+        Ok(left.is_some_and(|left| Some(&left.target) != self.current.as_ref()))
     }
 
     /// Frees the memory of what was decoded. Whoever needs it again reads it again.
     pub fn release_decoded(&self) {
-        self.decoded.borrow_mut().clear();
+        self.decoded.clear();
     }
 
     /// Counts how often, at the end of the history, this target was given up with its effects in place. The order is that
@@ -462,14 +429,6 @@ fn collect(root: &Root) -> Result<(), JournalError> {
 fn apply_work(plan: &crate::plan::Plan, index: usize) -> Option<Work<'_>> {
     let steps = plan.batch(index)?;
     steps.first().map(|step| Work::Apply { batch: step.op.batch(), steps })
-}
-
-/// Returns the spec, or that of a host that no config manages.
-fn spec_or_unmanaged(decoding: Option<Decoding>) -> Result<Rc<HostSpec>, JournalError> {
-    match decoding {
-        Some(decoding) => Ok(decoding.spec),
-        None => Ok(Rc::new(HostSpec::empty(ConfigName::new(HostSpec::UNMANAGED)?))),
-    }
 }
 
 /// What only root may read: configs carry secrets.

@@ -1,0 +1,62 @@
+//! The configs of the state, decoded: each once, however many ask, until the memory is freed.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use super::{JournalError, Stored, state};
+use crate::host::root::Root;
+use crate::model::{ConfigName, HostSpec, Target};
+
+/// The committed config.
+pub(super) const CURRENT: &str = "current.json";
+/// The config that the next update comes from, when that is another one.
+pub(super) const FROM: &str = "from.json";
+
+/// A stored config, decoded.
+#[derive(Debug, Clone)]
+pub(super) struct Decoding {
+    pub(super) target: Target,
+    pub(super) spec: Rc<HostSpec>,
+}
+
+impl Decoding {
+    /// Reads a file of the state; `None` when there is none.
+    pub(super) fn load(root: &Root, name: &str) -> Result<Option<Self>, JournalError> {
+        let path = state(name);
+        let Some(stored) = Stored::load(root, &path)? else { return Ok(None) };
+        let spec = stored.spec().map_err(|source| JournalError::Invalid { path, source })?;
+        Ok(Some(Self { target: stored.target, spec: Rc::new(spec) }))
+    }
+}
+
+/// What was decoded, by the names of the files.
+#[derive(Debug, Default)]
+pub(super) struct Decodings(RefCell<BTreeMap<&'static str, Decoding>>);
+
+impl Decodings {
+    /// Decodes a file of the state, unless that was done already.
+    pub(super) fn of(&self, root: &Root, name: &'static str) -> Result<Option<Decoding>, JournalError> {
+        if let Some(decoding) = self.0.borrow().get(name) {
+            return Ok(Some(decoding.clone()));
+        }
+        let decoding = Decoding::load(root, name)?;
+        if let Some(decoding) = &decoding {
+            self.0.borrow_mut().insert(name, decoding.clone());
+        }
+        Ok(decoding)
+    }
+
+    /// Frees the memory.
+    pub(super) fn clear(&self) {
+        self.0.borrow_mut().clear();
+    }
+}
+
+/// Returns the spec, or that of a host that no config manages.
+pub(super) fn spec_or_unmanaged(decoding: Option<Decoding>) -> Result<Rc<HostSpec>, JournalError> {
+    match decoding {
+        Some(decoding) => Ok(decoding.spec),
+        None => Ok(Rc::new(HostSpec::empty(ConfigName::new(HostSpec::UNMANAGED)?))),
+    }
+}
