@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use tracing::{info, warn};
 
+use super::fields::image;
 use super::{Agent, AgentError};
 use crate::control::ControlPlane;
 use crate::journal::{Stored, mcd};
@@ -30,6 +31,7 @@ impl<C: ControlPlane> Agent<C> {
         info!(
             MESSAGE_ID = message::IMPORTED,
             MCA_CONFIG = %stored.target.config,
+            MCA_IMAGE = image(&stored.target),
             "Imported the state of machine-config-daemon: {} is committed", stored.target.config
         );
         self.journal.adopt(stored, self.host.clock.now())?;
@@ -44,11 +46,11 @@ impl<C: ControlPlane> Agent<C> {
         match &record.fault {
             None => {
                 info!(MESSAGE_ID = message::RESUMED, MCA_UPDATE = %id, MCA_CONFIG = %config, MCA_PHASE = phase,
-                    "Resuming update {id} to {config} in phase {phase}");
+                    MCA_IMAGE = image(&record.to), "Resuming update {id} to {config} in phase {phase}");
             }
             Some(fault) => warn!(
                 MESSAGE_ID = message::FAULT, MCA_UPDATE = %id, MCA_CONFIG = %config, MCA_PHASE = phase,
-                MCA_FAULT = fault.reason, MCA_CAUSE = fault.message, MCA_NEXT = fault.next,
+                MCA_IMAGE = image(&record.to), MCA_FAULT = fault.reason, MCA_CAUSE = fault.message, MCA_NEXT = fault.next,
                 MCA_ENDED_BY = what_ends(fault, Some(record), self.mode.is_daemon()),
                 "Update {id} to {config} failed before this start ({phase}): {fault}"
             ),
@@ -134,6 +136,7 @@ impl<C: ControlPlane> Agent<C> {
         info!(
             MESSAGE_ID = message::ADOPTED,
             MCA_CONFIG = %stored.target.config,
+            MCA_IMAGE = image(&stored.target),
             "Host is in sync with {}; nothing to do", stored.target.config
         );
         self.journal.adopt(stored, now)?;
@@ -167,7 +170,7 @@ fn tell(record: &Record, target: &Target) {
         MCA_UPDATE = %record.id,
         MCA_PHASE = "planned",
         MCA_CONFIG = %target.config,
-        MCA_IMAGE = target.image.as_ref().map(tracing::field::display),
+        MCA_IMAGE = image(target),
         "update {} to {} is planned:\n{}", record.id, target.config, explain::text(&record.plan).trim_end()
     );
 }

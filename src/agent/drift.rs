@@ -11,6 +11,7 @@ use tracing::{info, warn};
 
 use super::begin::update_id;
 use super::errors::log_fault;
+use super::fields::image;
 use super::monitor::{Last, Look};
 use super::{Agent, AgentError};
 use crate::control::ControlPlane;
@@ -197,7 +198,7 @@ impl<C: ControlPlane> Agent<C> {
         let record = Record::new(update_id(begun)?, plan, seen.boot_id.clone(), booted, begun);
         for (path, difference) in chosen.iter().filter(|(_, difference)| difference.unrepaired.is_none()) {
             info!(MESSAGE_ID = message::REPAIR, MCA_TARGET = difference.target, MCA_UPDATE = %record.id,
-                MCA_CONFIG = %spec.name, "repairing: {difference}");
+                MCA_CONFIG = %spec.name, MCA_IMAGE = image(&record.to), "repairing: {difference}");
             self.monitor.memory.repaired(path.clone(), now);
         }
         self.unwatch();

@@ -3,6 +3,7 @@
 use tracing::{info, warn};
 
 use super::errors::log_fault;
+use super::fields::image;
 use super::{Agent, AgentError};
 use crate::control::ControlPlane;
 use crate::journal::Outcome;
@@ -29,7 +30,7 @@ impl<C: ControlPlane> Agent<C> {
             self.emit_services(record).await;
             let seconds = now.since(record.started).as_secs_f64();
             info!(MESSAGE_ID = message::COMMITTED, MCA_UPDATE = %record.id, MCA_CONFIG = %record.to.config,
-                "update {} to {} is done: {}, {}, {seconds:.1} s", record.id, record.to.config,
+                MCA_IMAGE = image(&record.to), "update {} to {} is done: {}, {}, {seconds:.1} s", record.id, record.to.config,
                 counted(record.plan.steps().len(), "step"), counted(record.reboots, "reboot"));
             self.count_end(record, Outcome::Committed);
         }
@@ -54,13 +55,16 @@ impl<C: ControlPlane> Agent<C> {
 
     /// Ends the update with its effects in place; the next pass plans from what is seen.
     pub(super) fn replan(&mut self, fault: Fault) -> Result<(), AgentError> {
+        let record = self.journal.record().cloned();
         warn!(
             MESSAGE_ID = message::REPLANNED,
+            MCA_UPDATE = record.as_ref().map(|record| display(&record.id)),
+            MCA_CONFIG = record.as_ref().map(|record| display(&record.to.config)),
+            MCA_IMAGE = record.as_ref().and_then(|record| image(&record.to)),
             MCA_FAULT = fault.reason,
             "{}; replanning from the observed state",
             fault.message
         );
-        let record = self.journal.record().cloned();
         self.journal.give_up(fault, self.host.clock.now())?;
         if let Some(record) = &record {
             self.count_end(record, Outcome::Faulted);

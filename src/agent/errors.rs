@@ -2,6 +2,7 @@
 
 use tracing::{error, info, warn};
 
+use super::fields::image;
 use super::{Agent, AgentError, RunMode};
 use crate::control::{ControlError, ControlPlane};
 use crate::model::text::chain;
@@ -70,6 +71,9 @@ pub(super) fn log_fault(fault: &Fault, update: Option<&Record>, mode: RunMode) {
         ($level:ident) => {
             $level!(
                 MESSAGE_ID = message::FAULT,
+                MCA_UPDATE = update.map(|record| display(&record.id)),
+                MCA_CONFIG = update.map(|record| display(&record.to.config)),
+                MCA_IMAGE = update.and_then(|record| image(&record.to)),
                 MCA_FAULT = fault.reason,
                 MCA_CAUSE = fault.message,
                 MCA_ENDED_BY = ends,

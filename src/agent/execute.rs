@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
+use super::fields::image;
 use super::parts::{Next, Pass};
 use super::{Agent, AgentError};
 use crate::apply::apply;
@@ -55,9 +56,8 @@ impl<C: ControlPlane> Agent<C> {
     pub(super) fn log_transition(&self, phase: &str, words: &str) {
         let Some(record) = self.journal.record() else { return };
         let (id, config) = (&record.id, &record.to.config);
-        let image = record.to.image.as_ref().map(tracing::field::display);
         info!(MESSAGE_ID = message::PHASE, MCA_UPDATE = %id, MCA_PHASE = phase, MCA_CONFIG = %config,
-            MCA_IMAGE = image, "update {id} to {config}: {words}");
+            MCA_IMAGE = image(&record.to), "update {id} to {config}: {words}");
     }
 
     /// Carries out the batch that stages.
@@ -89,7 +89,7 @@ impl<C: ControlPlane> Agent<C> {
     fn log_undone(&self, seen: &Observation) {
         if let Some(record) = self.journal.record().filter(|record| record.is_undone()) {
             warn!(MESSAGE_ID = message::ROLLED_BACK, MCA_UPDATE = %record.id, MCA_CONFIG = %record.to.config,
-                "Rolled back update {} to {} (boot {})", record.id, record.to.config, seen.boot_id);
+                MCA_IMAGE = image(&record.to), "Rolled back update {} to {} (boot {})", record.id, record.to.config, seen.boot_id);
         }
     }
 
@@ -188,7 +188,9 @@ impl<C: ControlPlane> Agent<C> {
             warn!(
                 MESSAGE_ID = message::RESTAGED,
                 MCA_FAULT = NOT_FINALIZED,
+                MCA_UPDATE = %record.id,
                 MCA_CONFIG = %config,
+                MCA_IMAGE = image(&record.to),
                 "{cause}; staging it again"
             );
             self.control.emit(&Event::FailedFinalization { cause }).await;

@@ -33,6 +33,7 @@ mod errors;
 mod etc_carry_over;
 mod execute;
 mod fault_times;
+mod fields;
 mod monitor;
 mod parts;
 mod prefetch;

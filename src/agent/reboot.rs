@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use tracing::{info, warn};
 
+use super::fields::image;
 use super::{Agent, AgentError};
 use crate::control::ControlPlane;
 use crate::decide::down::Down;
@@ -74,8 +75,12 @@ impl<C: ControlPlane> Agent<C> {
     /// Tells of a shutdown that came to nothing, and when it is asked for again.
     pub(super) fn reboot_in_vain(&mut self, how: &str, again: Duration) -> Result<(), AgentError> {
         self.shutdown_listener.end();
+        let record = self.journal.record();
         warn!(
             MESSAGE_ID = message::REBOOT_ABORTED,
+            MCA_UPDATE = record.map(|record| display(&record.id)),
+            MCA_CONFIG = record.map(|record| display(&record.to.config)),
+            MCA_IMAGE = record.and_then(|record| image(&record.to)),
             "the reboot that was asked for {how}: it is asked for again in {} s",
             again.as_secs()
         );
@@ -111,9 +116,13 @@ impl<C: ControlPlane> Agent<C> {
         }
         let names: Vec<String> = blockers.iter().map(Inhibitor::to_string).collect();
         let waiting = format!("the reboot, which is blocked by {}", names.join("; "));
-        if self.journal.record().is_some_and(|record| record.waiting.as_ref() != Some(&waiting)) {
+        if let Some(record) = self.journal.record().filter(|record| record.waiting.as_ref() != Some(&waiting))
+        {
             info!(
                 MESSAGE_ID = message::REBOOT_BLOCKED,
+                MCA_UPDATE = %record.id,
+                MCA_CONFIG = %record.to.config,
+                MCA_IMAGE = image(&record.to),
                 "Waiting for {waiting}; continues when the block ends"
             );
             self.journal.note(|record| record.waiting = Some(waiting))?;
@@ -133,7 +142,8 @@ impl<C: ControlPlane> Agent<C> {
         } else {
             format!("Node will reboot into config {config}")
         };
-        info!(MESSAGE_ID = message::REBOOT, MCA_UPDATE = %record.id, MCA_CONFIG = %config, "{why}");
+        info!(MESSAGE_ID = message::REBOOT, MCA_UPDATE = %record.id, MCA_CONFIG = %config,
+            MCA_IMAGE = image(&record.to), "{why}");
         self.publish().await;
         self.control.emit(&Event::Reboot { why: why.clone() }).await;
         self.control.flush().await;

@@ -3,6 +3,7 @@
 use tracing::{info, warn};
 
 use super::errors::log_fault;
+use super::fields::image;
 use super::{Agent, AgentError, SettingsLoader};
 use crate::control::ControlPlane;
 use crate::model::{FileMode, message};
@@ -64,9 +65,10 @@ impl<C: ControlPlane> Agent<C> {
         match self.control.desired().await {
             Ok(desired) if desired != self.health.desired => {
                 if let Some(target) = &desired {
-                    let image =
+                    let with =
                         target.image.as_ref().map(|image| format!(" with image {image}")).unwrap_or_default();
-                    info!(MESSAGE_ID = message::TARGET, MCA_CONFIG = %target.config, "Target changed, desired: {}{image}", target.config);
+                    info!(MESSAGE_ID = message::TARGET, MCA_CONFIG = %target.config, MCA_IMAGE = image(target),
+                        "Target changed, desired: {}{with}", target.config);
                 }
                 self.health.desired = desired;
                 self.memory.backoff.reset();

@@ -272,6 +272,12 @@ impl Lines {
     /// The phases that were told, each line with what everybody filters by.
     fn phases(&self, config: &str, image: Option<&str>) -> Vec<String> {
         let lines = std::mem::take(&mut *self.0.lock().unwrap());
+        for line in
+            lines.iter().filter(|line| line.contains_key("MCA_UPDATE") || line.contains_key("MCA_STEP"))
+        {
+            assert!(line.contains_key("MCA_UPDATE") && line.contains_key("MCA_CONFIG"), "{line:?}");
+            assert_eq!(line.get("MCA_IMAGE").map(String::as_str), image, "{line:?}");
+        }
         let phases =
             lines.iter().filter(|line| line.get("MESSAGE_ID").is_some_and(|id| id == message::PHASE));
         let told = |line: &BTreeMap<String, String>| {

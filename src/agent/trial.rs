@@ -20,6 +20,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
+use super::fields::image;
 use super::parts::{Next, Pass};
 use super::signals::SignalKind;
 use super::{Agent, AgentError};
@@ -82,7 +83,7 @@ impl<C: ControlPlane> Agent<C> {
         let config = &record.to.config;
         let TrialResult::Failed(ill) = ended else {
             info!(MESSAGE_ID = message::TRIAL_PASSED, MCA_UPDATE = %record.id, MCA_CONFIG = %config,
-                "Health trial of the new deployment of {config} passed: {demands}");
+                MCA_IMAGE = image(&record.to), "Health trial of the new deployment of {config} passed: {demands}");
             // A unit or a check may have written where the config says something.
             pass.answers.differences = Some(self.compare(self.look_at_machine().await?)?);
             pass.answers.trial = Some(Ok(()));
@@ -90,7 +91,7 @@ impl<C: ControlPlane> Agent<C> {
         };
         pass.answers.trial = Some(Err(unproven(&record, seen, &ill, rules.within)));
         warn!(MESSAGE_ID = message::TRIAL_FAILED, MCA_UPDATE = %record.id, MCA_CONFIG = %config,
-            "Health trial of the new deployment of {config} failed");
+            MCA_IMAGE = image(&record.to), "Health trial of the new deployment of {config} failed");
         Ok(Next::Decide)
     }
 
@@ -110,7 +111,7 @@ impl<C: ControlPlane> Agent<C> {
         self.journal.note(|record| record.trial = Some(trial))?;
         let (seconds, config) = (rules.within.as_secs(), &record.to.config);
         info!(MESSAGE_ID = message::TRIAL_STARTED, MCA_UPDATE = %record.id, MCA_CONFIG = %config,
-            "Health trial of the new deployment of {config} started: {seconds} s for {demands}");
+            MCA_IMAGE = image(&record.to), "Health trial of the new deployment of {config} started: {seconds} s for {demands}");
         Ok(Duration::ZERO)
     }
 
@@ -160,6 +161,9 @@ impl<C: ControlPlane> Agent<C> {
             Err(error) if error.class() == FaultClass::Retry => {
                 warn!(
                     MESSAGE_ID = message::FALL_BACK_FAILED,
+                    MCA_UPDATE = %record.id,
+                    MCA_CONFIG = %record.to.config,
+                    MCA_IMAGE = image(&record.to),
                     MCA_FAULT = error.reason(),
                     "{origin} can't be made the next boot's: {}",
                     chain(&error)

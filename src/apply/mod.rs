@@ -46,15 +46,14 @@ async fn apply_batch(
     steps: &[Step],
     progress: &dyn Fn(OsProgress),
 ) -> Result<(), ApplyError> {
-    let numbers = intent.numbers();
     match batch {
-        Batch::Os => together(numbers, steps, "", os::apply_batch(host, intent.to(), steps, progress)).await,
-        Batch::Files => together(numbers, steps, "", async { files::apply_batch(intent, host, steps) }).await,
-        Batch::Users => together(numbers, steps, "", async { users::apply_batch(intent, host, steps) }).await,
-        Batch::Links => together(numbers, steps, "", units::apply_batch(intent, host, steps)).await,
+        Batch::Os => together(intent, steps, "", os::apply_batch(host, intent.to(), steps, progress)).await,
+        Batch::Files => together(intent, steps, "", async { files::apply_batch(intent, host, steps) }).await,
+        Batch::Users => together(intent, steps, "", async { users::apply_batch(intent, host, steps) }).await,
+        Batch::Links => together(intent, steps, "", units::apply_batch(intent, host, steps)).await,
         Batch::Services => {
             for (index, step) in steps.iter().enumerate() {
-                let place = Place::new(numbers, index, steps);
+                let place = Place::new(intent, index, steps);
                 // A service may take minutes to restart: each begun is a sign of progress.
                 progress(OsProgress { text: step.op.target(), percent: None });
                 run_step(step, place, services::apply_batch(host, step)).await?;
@@ -71,39 +70,53 @@ const TOLD_EACH: usize = 8;
 
 /// Where a step is in its plan, and whether it is told by itself.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct Place<'a> {
+    intent: &'a Intent<'a>,
     number: usize,
     of: usize,
     each: bool,
 }
 
-impl Place {
-    fn new(Numbers { before, of }: Numbers, index: usize, steps: &[Step]) -> Self {
-        Self { number: before + index + 1, of, each: steps.len() <= TOLD_EACH }
+impl<'a> Place<'a> {
+    fn new(intent: &'a Intent<'a>, index: usize, steps: &[Step]) -> Self {
+        let Numbers { before, of } = intent.numbers();
+        Self { intent, number: before + index + 1, of, each: steps.len() <= TOLD_EACH }
     }
+}
+
+/// Logs a line with what all lines of an update have.
+macro_rules! line {
+    ($level:ident, $intent:expr, $($line:tt)+) => {
+        tracing::$level!(
+            MCA_UPDATE = %$intent.update(),
+            MCA_CONFIG = %$intent.to().name,
+            MCA_IMAGE = $intent.to().image.as_ref().map(tracing::field::display),
+            $($line)+
+        )
+    };
 }
 
 /// Logs a line for people, or for those who ask.
 macro_rules! told {
-    ($each:expr, $($line:tt)+) => {
-        if $each { tracing::info!($($line)+) } else { tracing::debug!($($line)+) }
+    ($place:expr, $($line:tt)+) => {
+        if $place.each { line!(info, $place.intent, $($line)+) } else { line!(debug, $place.intent, $($line)+) }
     };
 }
 
 /// Runs steps that are carried out side by side, and logs them.
 async fn together(
-    numbers: Numbers,
+    intent: &Intent<'_>,
     steps: &[Step],
     prefix: &str,
     work: impl Future<Output = Result<(), ApplyError>>,
 ) -> Result<(), ApplyError> {
-    let places = || steps.iter().enumerate().map(|(index, step)| (step, Place::new(numbers, index, steps)));
+    let places = || steps.iter().enumerate().map(|(index, step)| (step, Place::new(intent, index, steps)));
     for (step, place) in places() {
         started(step, place, prefix);
     }
     let many = steps.len() > TOLD_EACH;
     if many {
-        batch_started(steps, prefix);
+        batch_started(intent, steps, prefix);
     }
     let since = Instant::now();
     let done = work.await;
@@ -111,7 +124,7 @@ async fn together(
         ended(step, place, prefix, since, done.as_ref().err());
     }
     if many {
-        batch_ended(steps, prefix, since, done.as_ref().err());
+        batch_ended(intent, steps, prefix, since, done.as_ref().err());
     }
     done
 }
@@ -119,7 +132,7 @@ async fn together(
 /// Runs one step and logs it.
 async fn run_step(
     step: &Step,
-    place: Place,
+    place: Place<'_>,
     work: impl Future<Output = Result<(), ApplyError>>,
 ) -> Result<(), ApplyError> {
     started(step, place, "");
@@ -129,10 +142,11 @@ async fn run_step(
     done
 }
 
-fn started(step: &Step, Place { number, of, each }: Place, prefix: &str) {
+fn started(step: &Step, place: Place<'_>, prefix: &str) {
+    let Place { number, of, .. } = place;
     let (op, on) = (step.op.as_str(), step.op.target());
     told!(
-        each,
+        place,
         MESSAGE_ID = message::STEP_STARTED,
         MCA_STEP = op,
         MCA_TARGET = on,
@@ -142,13 +156,13 @@ fn started(step: &Step, Place { number, of, each }: Place, prefix: &str) {
     );
 }
 
-fn ended(step: &Step, place: Place, prefix: &str, since: Instant, error: Option<&ApplyError>) {
-    let Place { number, of, each } = place;
+fn ended(step: &Step, place: Place<'_>, prefix: &str, since: Instant, error: Option<&ApplyError>) {
+    let Place { number, of, each, .. } = place;
     let (op, on) = (step.op.as_str(), step.op.target());
     let micros = micros(since);
     match error {
         None => told!(
-            each,
+            place,
             MESSAGE_ID = message::STEP_DONE,
             MCA_STEP = op,
             MCA_TARGET = on,
@@ -160,13 +174,17 @@ fn ended(step: &Step, place: Place, prefix: &str, since: Instant, error: Option<
         ),
         // What failed a batch of many is told once, with the batch.
         Some(_) if !each => {
-            tracing::debug!(
+            line!(
+                debug,
+                place.intent,
                 MCA_STEP = op,
                 MCA_TARGET = on,
                 "step {number} of {of}: {prefix}{step}: not done"
             );
         }
-        Some(error) => tracing::error!(
+        Some(error) => line!(
+            error,
+            place.intent,
             MESSAGE_ID = message::STEP_FAILED,
             MCA_STEP = op,
             MCA_TARGET = on,
@@ -180,8 +198,10 @@ fn ended(step: &Step, place: Place, prefix: &str, since: Instant, error: Option<
 }
 
 /// Tells of a path that is not put back: it is out of reach, in directories of another user.
-fn left_as_it_is(path: &str, obstacle: &crate::host::HostError) {
-    tracing::warn!(
+fn left_as_it_is(intent: &Intent<'_>, path: &str, obstacle: &crate::host::HostError) {
+    line!(
+        warn,
+        intent,
         MESSAGE_ID = message::NOT_RESTORED,
         MCA_TARGET = path,
         MCA_FAULT = obstacle.reason(),
@@ -189,9 +209,11 @@ fn left_as_it_is(path: &str, obstacle: &crate::host::HostError) {
     );
 }
 
-fn batch_started(steps: &[Step], prefix: &str) {
+fn batch_started(intent: &Intent<'_>, steps: &[Step], prefix: &str) {
     let (batch, on) = (batch_word(steps), counted(steps.len(), "step"));
-    tracing::info!(
+    line!(
+        info,
+        intent,
         MESSAGE_ID = message::STEP_STARTED,
         MCA_STEP = batch,
         MCA_TARGET = on,
@@ -199,10 +221,18 @@ fn batch_started(steps: &[Step], prefix: &str) {
     );
 }
 
-fn batch_ended(steps: &[Step], prefix: &str, since: Instant, error: Option<&ApplyError>) {
+fn batch_ended(
+    intent: &Intent<'_>,
+    steps: &[Step],
+    prefix: &str,
+    since: Instant,
+    error: Option<&ApplyError>,
+) {
     let (batch, on, micros) = (batch_word(steps), counted(steps.len(), "step"), micros(since));
     match error {
-        None => tracing::info!(
+        None => line!(
+            info,
+            intent,
             MESSAGE_ID = message::STEP_DONE,
             MCA_STEP = batch,
             MCA_TARGET = on,
@@ -210,7 +240,9 @@ fn batch_ended(steps: &[Step], prefix: &str, since: Instant, error: Option<&Appl
             "{prefix}{batch}: {on} done in {} ms",
             micros / 1000
         ),
-        Some(error) => tracing::error!(
+        Some(error) => line!(
+            error,
+            intent,
             MESSAGE_ID = message::STEP_FAILED,
             MCA_STEP = batch,
             MCA_TARGET = on,

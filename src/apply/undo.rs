@@ -27,16 +27,16 @@ pub(super) async fn apply_batch(
                 host.os.unstage().await.map_err(failed())?;
                 etc_merge::forget(&host.root).map_err(failed())
             };
-            together(intent.numbers(), steps, "taking back ", dropped).await
+            together(intent, steps, "taking back ", dropped).await
         }
         Undo::RestoreOriginals { .. } => {
-            together(intent.numbers(), steps, "taking back ", async { put_back(intent, host) }).await
+            together(intent, steps, "taking back ", async { put_back(intent, host) }).await
         }
         Undo::RepeatServices { .. } => {
             for (index, step) in steps.iter().enumerate() {
                 // The files are back, which matters most; a service that fails now also failed on the way, and its
                 // error is in the log.
-                let place = Place::new(intent.numbers(), index, steps);
+                let place = Place::new(intent, index, steps);
                 drop(run_step(step, place, services::apply_batch(host, step)).await);
                 host.fail_points.hit("service");
             }
@@ -59,7 +59,7 @@ fn put_back(intent: &Intent<'_>, host: &Host) -> Result<(), ApplyError> {
             None => changes.push(change),
             Some(_) if durable::looks_right(&host.root, &change).unwrap_or(false) => {}
             Some(obstacle) if change.trusted() == 0 => refused = Some(obstacle),
-            Some(obstacle) => super::left_as_it_is(change.path(), &obstacle),
+            Some(obstacle) => super::left_as_it_is(intent, change.path(), &obstacle),
         }
     }
     durable::apply_changes(&host.root, &changes, Attempt::Again, &host.fail_points).map_err(failed())?;

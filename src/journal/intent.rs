@@ -1,7 +1,7 @@
 //! The permission to touch the host. Only `Journal::advance` makes one, after the record is on disk, and takes it
 //! back when the work ends: an effect without a record does not compile.
 
-use crate::model::HostSpec;
+use crate::model::{HostSpec, UpdateId};
 use crate::plan::{Batch, Step, Undo};
 
 use super::originals::Originals;
@@ -58,6 +58,11 @@ impl<'a> Intent<'a> {
     /// Returns where the work is in its plan.
     pub fn numbers(&self) -> Numbers {
         self.numbers
+    }
+
+    /// Returns the update that it is a part of.
+    pub fn update(&self) -> &UpdateId {
+        self.originals.update()
     }
 
     /// Returns what is to be carried out.

@@ -57,6 +57,11 @@ pub struct Preimages {
 }
 
 impl Originals {
+    /// Returns the update that they are of.
+    pub(super) fn update(&self) -> &UpdateId {
+        &self.update
+    }
+
     /// Names the originals of a batch, by its place in the plan of an update.
     pub fn new(update: UpdateId, batch: usize) -> Self {
         Self { update, batch }

@@ -82,6 +82,43 @@ fn each_line_with_a_fault_has_an_id() {
     assert_eq!(with_id, of_faults);
 }
 
+/// OBS-001: who filters by an update, its config or its image finds each of its lines. Those of steps get the fields in
+/// one place (`line!` in src/apply/mod.rs).
+#[test]
+fn each_line_of_an_update_names_its_config_and_image() {
+    let of_updates = [
+        "COMMITTED",
+        "FALL_BACK_FAILED",
+        "PHASE",
+        "REBOOT",
+        "REBOOT_ABORTED",
+        "REBOOT_BLOCKED",
+        "REPAIR",
+        "REPLANNED",
+        "RESTAGED",
+        "RESUMED",
+        "ROLLED_BACK",
+        "TRIAL_FAILED",
+        "TRIAL_PASSED",
+        "TRIAL_STARTED",
+    ];
+    let statements = statements();
+    for name in of_updates {
+        for (field, statement) in ["MCA_UPDATE =", "MCA_CONFIG ="]
+            .iter()
+            .flat_map(|field| statements[name].iter().map(move |one| (field, one)))
+        {
+            assert!(statement.contains(field), "{name} has no {field}: {statement}");
+        }
+    }
+    // The drain controller answers for a config alone.
+    let targets =
+        statements.iter().filter(|(name, _)| *name != "WAITING").flat_map(|(_, statements)| statements);
+    for statement in targets.filter(|one| one.contains("MCA_CONFIG =") || one.contains("MCA_UPDATE =")) {
+        assert!(statement.contains("MCA_IMAGE ="), "no MCA_IMAGE: {statement}");
+    }
+}
+
 #[test]
 fn every_message_is_logged_somewhere() {
     let statements = statements();
