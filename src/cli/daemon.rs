@@ -177,7 +177,7 @@ fn enter(directory: &Path) -> Result<ContainerHandles, CliError> {
 fn follows(arguments: &Arguments) -> Follows {
     match (&arguments.directory, &arguments.kubeconfig) {
         (Some(path), _) => last_report::directory(path),
-        (None, Some(path)) => Follows::Cluster(path.display().to_string()),
+        (None, Some(path)) => last_report::kubeconfig(path),
         (None, None) => Follows::Cluster("the pod's service account".to_owned()),
     }
 }
@@ -189,15 +189,17 @@ fn source(arguments: &Arguments, environment: &Environment) -> Result<Source, Cl
     if let Some(path) = &arguments.kubeconfig {
         return Ok(Source::Cluster(Identity::kubeconfig(path).map_err(ControlError::from)?));
     }
-    let mounted = match &environment.kubernetes {
-        Some((host, port)) => Identity::service_account(host, port).map_err(ControlError::from)?,
-        None => None,
-    };
-    mounted.map(Source::Cluster).ok_or_else(|| {
+    service_account(environment)?.map(Source::Cluster).ok_or_else(|| {
         CliError::Usage(
             "name --kubeconfig FILE or --directory DIR: this is no pod with a service account".to_owned(),
         )
     })
+}
+
+/// Returns the service account of this pod, if it is one.
+pub(super) fn service_account(environment: &Environment) -> Result<Option<Identity>, CliError> {
+    let Some((host, port)) = &environment.kubernetes else { return Ok(None) };
+    Ok(Identity::service_account(host, port).map_err(ControlError::from)?)
 }
 
 /// Returns the node's name beside the source. An access that can't be read yet is told and tried again by the agent, and

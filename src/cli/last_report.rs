@@ -99,5 +99,14 @@ fn tell(done: Result<(), HostError>) {
 
 /// Names the directory so that another process finds it.
 pub(super) fn directory(path: &Path) -> Follows {
-    Follows::Directory(std::path::absolute(path).as_deref().unwrap_or(path).display().to_string())
+    Follows::Directory(absolute(path))
+}
+
+/// Names the kubeconfig so that another process finds it.
+pub(super) fn kubeconfig(path: &Path) -> Follows {
+    Follows::Cluster(absolute(path))
+}
+
+fn absolute(path: &Path) -> String {
+    std::path::absolute(path).as_deref().unwrap_or(path).display().to_string()
 }

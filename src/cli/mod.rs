@@ -2,6 +2,7 @@
 
 mod apply;
 mod daemon;
+mod desired;
 mod error;
 mod history;
 mod host;

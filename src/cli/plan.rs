@@ -1,9 +1,7 @@
 //! `plan`: what going from one config to another would do. Touches nothing.
 
-use std::path::PathBuf;
-
+use super::desired::{self, Desired};
 use super::host::{HostFlags, runtime};
-use super::last_report::{Follows, Left};
 use super::output::{Output, print, print_json};
 use super::{CliError, input};
 use crate::control::ControlPlane as _;
@@ -12,6 +10,7 @@ use crate::host::Root;
 use crate::journal::state;
 use crate::journal::stored::Stored;
 use crate::model::observation::EmbeddedConfig;
+use crate::model::policy::DisruptionPolicy;
 use crate::model::{ConfigName, Facts, HostSpec, Target};
 use crate::observe::facts;
 use crate::plan::differences::already_applied;
@@ -26,7 +25,7 @@ pub(super) struct Arguments {
     /// Where it starts: a MachineConfig's file, `-`, or `current`
     #[arg(long, value_name = "FILE|current", default_value = "current")]
     from: String,
-    /// Where it leads: a MachineConfig's file, `-`, or `desired`, as the control directory says
+    /// Where it leads: a MachineConfig's file, `-`, or `desired`, as the Node or the directory says
     #[arg(long, value_name = "FILE|desired", default_value = "desired")]
     to: String,
     /// OS image that goes with --from
@@ -41,9 +40,8 @@ pub(super) struct Arguments {
     /// A MachineConfiguration object with the disruption policy
     #[arg(long, value_name = "FILE")]
     policy: Option<String>,
-    /// The control directory that `desired` and the policy are read from (default: the one that the agent follows)
-    #[arg(long, value_name = "DIR")]
-    directory: Option<PathBuf>,
+    #[command(flatten)]
+    control: desired::Flags,
     #[command(flatten)]
     host: HostFlags,
     /// Exit with 1 when there is something to do
@@ -56,7 +54,7 @@ pub(super) struct Arguments {
 
 /// Prints the plan.
 pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8, CliError> {
-    let (from, to, outcome) = runtime()?.block_on(decide(arguments, environment))?;
+    let (from, to, outcome) = runtime()?.block_on(Box::pin(decide(arguments, environment)))?;
     match arguments.output {
         Output::Json => print_json(&explain::json(outcome.as_ref(), from.as_ref(), &to))?,
         Output::Text => match &outcome {
@@ -74,12 +72,7 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
 type Decided = (Option<Target>, Target, Result<Plan, Irreconcilable>);
 
 async fn decide(arguments: &Arguments, environment: &Environment) -> Result<Decided, CliError> {
-    let mut control = directory(arguments)?.as_deref().map(Directory::open).transpose()?;
-    let policy = match (&arguments.policy, &mut control) {
-        (None, Some(directory)) => directory.policy().await?,
-        (path, _) => input::policy(path.as_deref())?,
-    };
-    let to = desired(arguments, control.as_mut()).await?;
+    let (to, policy) = destination(arguments, environment).await?;
     let (from, mut facts) = if arguments.from == "current" {
         looked_at(arguments, environment, &to).await?
     } else {
@@ -96,29 +89,24 @@ async fn decide(arguments: &Arguments, environment: &Environment) -> Result<Deci
     Ok((origin, to.target(), outcome))
 }
 
-/// Returns the directory that is named; where neither it nor a target is, the one that the agent of this host follows.
-fn directory(arguments: &Arguments) -> Result<Option<PathBuf>, CliError> {
-    if arguments.directory.is_some() || arguments.to != "desired" {
-        return Ok(arguments.directory.clone());
-    }
-    let left = Left::load(&Root::open(&arguments.host.root)?)?;
-    Ok(left.and_then(|left| match left.follows {
-        Follows::Directory(path) => Some(PathBuf::from(path)),
-        Follows::Cluster(_) => None,
-    }))
-}
-
-async fn desired(arguments: &Arguments, control: Option<&mut Directory>) -> Result<HostSpec, CliError> {
+/// Returns what it leads to, and the policy that goes with it.
+async fn destination(
+    arguments: &Arguments,
+    environment: &Environment,
+) -> Result<(HostSpec, DisruptionPolicy), CliError> {
     let image = input::image(arguments.to_image.as_deref())?;
+    let named = arguments.policy.as_deref();
     if arguments.to != "desired" {
-        return Ok(input::machine_config(&arguments.to)?.spec(image)?);
+        let policy = match (&arguments.control.directory, named) {
+            (Some(directory), None) => Directory::open(directory)?.policy().await?,
+            (Some(_) | None, named) => input::policy(named)?,
+        };
+        return Ok((input::machine_config(&arguments.to)?.spec(image)?, policy));
     }
-    let usage = |text: &str| CliError::Usage(format!("--to desired: {text}"));
-    let control = control.ok_or_else(|| usage("no agent of this host follows a directory; name one with --directory DIR, or a file with --to FILE"))?;
-    let none = "the directory has no target.yaml; write one, or name a file with --to";
-    let target = control.desired().await?.ok_or_else(|| usage(none))?;
-    let machine_config = control.machine_config(&target.config).await?;
-    Ok(machine_config.spec(image.or(target.image))?)
+    let source = desired::source(&arguments.control, &Root::open(&arguments.host.root)?, environment)?;
+    let Desired { target, machine_config, policy } = source.read().await?;
+    let policy = if named.is_some() { input::policy(named)? } else { policy };
+    Ok((machine_config.spec(image.or(target.image))?, policy))
 }
 
 async fn looked_at(

@@ -32,6 +32,7 @@ mod link;
 mod mcn_asserts;
 mod outage;
 mod permissions;
+mod plan;
 mod proxy;
 mod reconcilers;
 mod root_mount;

@@ -18,10 +18,10 @@ const GRACE: Duration = Duration::from_secs(60);
 const POLICY_GRACE: Duration = Duration::from_secs(120);
 
 /// Where the policy is.
-const POLICY_PATH: &str = "/apis/operator.openshift.io/v1/machineconfigurations/cluster";
+pub(super) const POLICY_PATH: &str = "/apis/operator.openshift.io/v1/machineconfigurations/cluster";
 
 /// How it is named for people.
-const POLICY_OBJECT: &str = "MachineConfiguration cluster";
+pub(super) const POLICY_OBJECT: &str = "MachineConfiguration cluster";
 
 /// How many times longer the waits are for what is overdue: it takes somebody to create it.
 const OVERDUE: u32 = 3;
@@ -97,15 +97,14 @@ impl Cluster {
             self.cache.keep_policy(&bytes)?;
             return Ok(DisruptionPolicy::defaults());
         }
-        if !is_observed(&bytes) {
+        let Some(policy) = parse_policy(&bytes)? else {
             let object = document.to_owned();
             if self.is_overdue(document, POLICY_GRACE) {
                 return Err(ControlError::PolicyNotReady { object });
             }
             let why = "the operator has not merged its last change yet".to_owned();
             return Err(ControlError::WaitingForObject { object, why });
-        }
-        let policy = DisruptionPolicy::parse(&bytes, document).map_err(|source| invalid(document, source))?;
+        };
         self.awaited = None;
         self.cache.keep_policy(&bytes)?;
         Ok(policy)
@@ -137,25 +136,41 @@ impl Cluster {
         answer: Result<Vec<u8>, KubeError>,
     ) -> Result<MachineConfig, ControlError> {
         let bytes = self.config_text(name, answer)?;
-        let document = format!("MachineConfig {name}");
-        let config = MachineConfig::parse(&bytes, &document).map_err(|source| invalid(&document, source))?;
-        if config.name() != name {
-            let found = config.name().clone();
-            return Err(ControlError::Misnamed { document, config: name.clone(), found });
-        }
+        let config = parse_config(name, &bytes)?;
         if let Err(error) = self.cache.keep_config(name, &bytes) {
             // It is there to be used: what was fetched is not refused for want of a place to keep it.
             warn!(
                 MESSAGE_ID = message::NOT_CACHED,
                 MCA_FAULT = error.reason(),
-                "{document} is not kept: {error}"
+                "MachineConfig {name} is not kept: {error}"
             );
         }
         Ok(config)
     }
 }
 
-fn config_path(name: &ConfigName) -> String {
+/// Reads a MachineConfig, which has to be the one that was asked for.
+pub(super) fn parse_config(name: &ConfigName, bytes: &[u8]) -> Result<MachineConfig, ControlError> {
+    let document = format!("MachineConfig {name}");
+    let config = MachineConfig::parse(bytes, &document).map_err(|source| invalid(&document, source))?;
+    if config.name() != name {
+        let found = config.name().clone();
+        return Err(ControlError::Misnamed { document, config: name.clone(), found });
+    }
+    Ok(config)
+}
+
+/// Reads the policy; `None` while the operator has not merged its last change.
+pub(super) fn parse_policy(bytes: &[u8]) -> Result<Option<DisruptionPolicy>, ControlError> {
+    if !is_observed(bytes) {
+        return Ok(None);
+    }
+    let policy = DisruptionPolicy::parse(bytes, POLICY_OBJECT);
+    policy.map(Some).map_err(|source| invalid(POLICY_OBJECT, source))
+}
+
+/// Where a MachineConfig is.
+pub(super) fn config_path(name: &ConfigName) -> String {
     format!("/apis/machineconfiguration.openshift.io/v1/machineconfigs/{name}")
 }
 

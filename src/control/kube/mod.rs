@@ -29,6 +29,7 @@
 //! | `bootstrap` | the first annotations, from the files that the provisioning left |
 //! | `fetch` | reads MachineConfigs and the policy by name, when needed |
 //! | `objects` | caches these on disk |
+//! | `desired` | all of these once, for `plan` |
 //! | `review` | who may read the metrics |
 //! | `traffic` | counts requests and bytes |
 //! | `outbox` | writes the MachineConfigNode and the Events beside the work |
@@ -57,6 +58,7 @@ mod bootstrap;
 mod client;
 mod connection;
 mod controller_config;
+mod desired;
 mod drain_protocol;
 mod drain_retries;
 mod error;
@@ -102,6 +104,7 @@ use node::NodeView;
 use node_watch::{NodeSnapshot, NodeWatcher};
 use objects::Cache;
 
+pub use desired::{Desired, desired};
 pub use error::KubeError;
 pub use identity::Identity;
 pub use review::{Access, Reviews};

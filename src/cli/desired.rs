@@ -1,0 +1,92 @@
+//! What this host's control plane desires, for `plan` and `collect`: read once, without a write.
+
+use std::path::PathBuf;
+
+use super::CliError;
+use super::daemon::service_account;
+use super::last_report::{Follows, Left};
+use crate::control::directory::Directory;
+use crate::control::kube::{Identity, desired};
+use crate::control::{ControlError, ControlPlane as _};
+use crate::host::{Root, machine_name};
+use crate::settings::Environment;
+
+pub(super) use crate::control::kube::Desired;
+
+/// Where `desired` is read from. Without any of these, where the agent of this host reads it.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(super) struct Flags {
+    /// Control directory to read `desired` and the policy from (default: what the agent follows)
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["kubeconfig", "node_name"])]
+    pub(super) directory: Option<PathBuf>,
+    /// Kubeconfig to read `desired` and the policy with (default: what the agent follows)
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Name of this node in the cluster (default: as the agent finds it)
+    #[arg(long, value_name = "NAME")]
+    node_name: Option<String>,
+}
+
+/// A control plane that was found.
+#[derive(Debug)]
+pub(super) enum Source {
+    /// A directory.
+    Directory(PathBuf),
+    /// A cluster, and the node's name in it.
+    Cluster(Identity, String),
+}
+
+/// Finds the control plane: what the flags name, else what the agent of this host follows, else this pod's cluster.
+pub(super) fn source(flags: &Flags, root: &Root, environment: &Environment) -> Result<Source, CliError> {
+    let left = Left::load(root)?;
+    if let Some(path) = &flags.directory {
+        return Ok(Source::Directory(path.clone()));
+    }
+    let followed = left.as_ref().map(|left| &left.follows);
+    let identity = match (&flags.kubeconfig, followed) {
+        (Some(path), _) => Some(Identity::kubeconfig(path).map_err(ControlError::from)?),
+        (None, Some(Follows::Directory(path))) => return Ok(Source::Directory(PathBuf::from(path))),
+        // Else it is the service account of a pod.
+        (None, Some(Follows::Cluster(path))) if path.starts_with('/') => {
+            Some(Identity::kubeconfig(path.as_ref()).map_err(ControlError::from)?)
+        }
+        (None, Some(Follows::Cluster(_)) | None) => service_account(environment)?,
+    };
+    let identity = identity.ok_or_else(|| {
+        usage("it is not known what the agent of this host follows; name --kubeconfig FILE or --directory DIR, or a file with --to FILE")
+    })?;
+    let known = flags.node_name.clone().or_else(|| environment.node_name.clone());
+    let node = if let Some(name) = known {
+        name
+    } else {
+        let named = identity.node_name().map_err(ControlError::from)?;
+        named.or_else(|| left.map(|left| left.report.node)).unwrap_or_else(machine_name)
+    };
+    Ok(Source::Cluster(identity, node))
+}
+
+impl Source {
+    /// Reads what is desired.
+    pub(super) async fn read(&self) -> Result<Desired, CliError> {
+        match self {
+            Self::Directory(path) => {
+                let mut directory = Directory::open(path)?;
+                let policy = directory.policy().await?;
+                let none = "the directory has no target.yaml; write one, or name a file with --to";
+                let target = directory.desired().await?.ok_or_else(|| usage(none))?;
+                let machine_config = directory.machine_config(&target.config).await?;
+                Ok(Desired { target, machine_config, policy })
+            }
+            Self::Cluster(identity, node) => {
+                let desired = desired(identity.clone(), node).await?;
+                desired.ok_or_else(|| {
+                    usage(&format!("Node {node} has no desiredConfig; a controller has to write it, or name a file with --to"))
+                })
+            }
+        }
+    }
+}
+
+fn usage(text: &str) -> CliError {
+    CliError::Usage(format!("--to desired: {text}"))
+}
