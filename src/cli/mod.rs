@@ -1,6 +1,7 @@
 //! The command line: one file per verb, no logic there. Parsed with clap, which also makes `--help`.
 
 mod apply;
+mod completions;
 mod daemon;
 mod desired;
 mod error;
@@ -8,6 +9,7 @@ mod history;
 mod host;
 mod input;
 mod last_report;
+mod man;
 mod output;
 mod plan;
 #[cfg(feature = "backend-ostree")]
@@ -20,7 +22,7 @@ mod verify;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::model::message;
 use crate::settings::Environment;
@@ -31,7 +33,7 @@ pub use error::CliError;
 #[derive(Debug, Parser)]
 #[command(
     name = "machine-config-agent",
-    version,
+    version = env!("MCA_VERSION"),
     max_term_width = 100,
     disable_help_subcommand = true,
     disable_help_flag = true
@@ -62,6 +64,10 @@ enum Verb {
     Status(status::Arguments),
     /// Show past updates
     History(history::Arguments),
+    /// Print the completions of a shell
+    Completions(completions::Arguments),
+    /// Print the manual pages
+    Man(man::Arguments),
     /// Show the main job on a throwaway libostree host in a directory
     #[cfg(feature = "backend-ostree")]
     Sandbox(sandbox::Arguments),
@@ -119,6 +125,8 @@ fn run(verb: Verb, environment: &Environment) -> Result<u8, CliError> {
         Verb::Verify(arguments) => verify::run(&arguments),
         Verb::Status(arguments) => status::run(&arguments),
         Verb::History(arguments) => history::run(&arguments),
+        Verb::Completions(arguments) => completions::run(&arguments, Arguments::command()),
+        Verb::Man(arguments) => man::run(&arguments, Arguments::command()),
         #[cfg(feature = "backend-ostree")]
         Verb::Sandbox(arguments) => sandbox::run(&arguments, environment),
     }

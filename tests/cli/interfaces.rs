@@ -73,7 +73,8 @@ fn rich(word: &str) -> Value {
 #[test]
 fn each_help_is_a_golden_and_fits_on_a_screen() {
     let node = Node::new();
-    let mut verbs = vec!["daemon", "plan", "apply", "verify", "status", "history"];
+    let mut verbs =
+        vec!["daemon", "plan", "apply", "verify", "status", "history", "completions", "man"];
     if cfg!(feature = "backend-ostree") {
         verbs.push("sandbox");
         // Without libostree the list of verbs is another.
@@ -92,6 +93,60 @@ fn each_help_is_a_golden_and_fits_on_a_screen() {
         assert_eq!(ran.out, node.run(&[name, "-h"]).out);
         golden(&format!("help-{name}.txt"), &ran.out);
     }
+}
+
+/// Each shell's script and each page are made from the parser, so they can't lack a verb; they have to be what shell and
+/// man(1) understand.
+#[test]
+fn completions_and_pages_know_every_verb() {
+    let node = Node::new();
+    for (shell, verb) in [("bash", "history)"), ("zsh", "'history:"), ("fish", "-a \"history\"")] {
+        let ran = node.run(&["completions", shell]);
+        assert!(ran.code == 0 && ran.out.contains(verb), "{shell}: {}", ran.out);
+    }
+    node.put("script", node.run(&["completions", "bash"]).out);
+    let bash = "set -u; . ./script; COMP_WORDS=(machine-config-agent hist); COMP_CWORD=1; f=$(complete -p machine-config-agent); f=${f#*-F }; ${f%% *} machine-config-agent hist machine-config-agent; echo ${COMPREPLY[*]}";
+    let completed =
+        std::process::Command::new("bash").args(["-c", bash]).current_dir(node.dir.path()).output().unwrap();
+    assert_eq!(
+        String::from_utf8_lossy(&completed.stdout),
+        "history\n",
+        "{}",
+        String::from_utf8_lossy(&completed.stderr)
+    );
+    std::fs::create_dir(node.path("man")).unwrap();
+    assert_eq!(node.run(&["man", "--directory", "man"]).code, 0);
+    let mut pages: Vec<String> = std::fs::read_dir(node.path("man"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    pages.sort();
+    let help = node.run(&["--help"]).out;
+    let verbs =
+        help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let mut expected: Vec<String> = verbs
+        .map(|line| format!("machine-config-agent-{}.8", line.split_whitespace().next().unwrap()))
+        .collect();
+    expected.push("machine-config-agent.8".to_owned());
+    expected.sort();
+    assert_eq!(pages, expected);
+    let page = node.run(&["man", "plan"]).out;
+    assert_eq!(page.trim_end(), node.read("man/machine-config-agent-plan.8").trim_end());
+    assert!(page.contains(".TH machine-config-agent-plan 8") && page.contains("\\-\\-kubeconfig"), "{page}");
+    let ran = node.run(&["man", "none"]);
+    assert!(ran.code == 2 && ran.err.contains("there is no verb none"), "{}", ran.err);
+    let ran = node.run(&["man", "--directory", "none"]);
+    assert!(ran.code == 4 && ran.err.contains("--directory"), "{}", ran.err);
+}
+
+/// The commit is named where it is known: a debug build knows it from `MCA_COMMIT` alone (build.rs).
+#[test]
+fn version_is_the_package_version() {
+    let ran = Node::new().run(&["--version"]);
+    let version =
+        ran.out.trim_end().strip_prefix(concat!("machine-config-agent ", env!("CARGO_PKG_VERSION")));
+    let commit = version.unwrap_or_else(|| panic!("{}", ran.out));
+    assert!(commit.is_empty() || (commit.starts_with(" (") && commit.ends_with(')')), "{commit}");
 }
 
 #[test]
