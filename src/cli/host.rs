@@ -61,7 +61,7 @@ pub(super) enum RebootBy {
 }
 
 /// The flags that name the host, the same in every verb.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub(super) struct HostFlags {
     /// Root of the host
     #[arg(long, value_name = "DIR", default_value = "/")]

@@ -1,6 +1,7 @@
 //! The command line: one file per verb, no logic there. Parsed with clap, which also makes `--help`.
 
 mod apply;
+mod collect;
 mod completions;
 mod daemon;
 mod desired;
@@ -64,6 +65,8 @@ enum Verb {
     Status(status::Arguments),
     /// Show past updates
     History(history::Arguments),
+    /// Write a bundle for a support case, without secrets
+    Collect(collect::Arguments),
     /// Print the completions of a shell
     Completions(completions::Arguments),
     /// Print the manual pages
@@ -125,6 +128,7 @@ fn run(verb: Verb, environment: &Environment) -> Result<u8, CliError> {
         Verb::Verify(arguments) => verify::run(&arguments),
         Verb::Status(arguments) => status::run(&arguments),
         Verb::History(arguments) => history::run(&arguments),
+        Verb::Collect(arguments) => collect::run(&arguments, environment),
         Verb::Completions(arguments) => completions::run(&arguments, Arguments::command()),
         Verb::Man(arguments) => man::run(&arguments, Arguments::command()),
         #[cfg(feature = "backend-ostree")]

@@ -69,6 +69,29 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
     })
 }
 
+/// Returns the document of `plan` without other flags than these.
+pub(super) async fn to_desired(
+    host: &HostFlags,
+    control: &desired::Flags,
+    environment: &Environment,
+) -> Result<serde_json::Value, CliError> {
+    let arguments = Arguments {
+        from: "current".to_owned(),
+        to: "desired".to_owned(),
+        from_image: None,
+        to_image: None,
+        image_config: None,
+        policy: None,
+        control: control.clone(),
+        host: host.clone(),
+        exit_code: false,
+        output: Output::Json,
+    };
+    let (from, to, outcome) = decide(&arguments, environment).await?;
+    let document = explain::json(outcome.as_ref(), from.as_ref(), &to);
+    serde_json::to_value(document).map_err(|error| CliError::Output(error.into()))
+}
+
 type Decided = (Option<Target>, Target, Result<Plan, Irreconcilable>);
 
 async fn decide(arguments: &Arguments, environment: &Environment) -> Result<Decided, CliError> {

@@ -6,14 +6,17 @@ use super::host::{HostFlags, runtime};
 use super::output::{Output, print, print_json};
 use super::{CliError, input};
 use crate::agent::drift::add_diffs;
-use crate::host::Host;
+use crate::host::{Host, Root};
 use crate::journal::state;
 use crate::journal::stored::{Stored, load_record};
-use crate::model::HostSpec;
 use crate::model::text::counted;
+use crate::model::{HostSpec, Observation};
 use crate::observe::observe;
 use crate::plan::differences::{Difference, differences};
 use crate::plan::drift::drift;
+
+/// The word for what is committed.
+const CURRENT: &str = "current";
 
 /// Flags of `verify`.
 #[derive(Debug, clap::Args)]
@@ -45,11 +48,9 @@ struct Verified<'a> {
 /// Compares and prints.
 pub(super) fn run(arguments: &Arguments) -> Result<u8, CliError> {
     let host = arguments.host.observe()?;
-    let spec = spec(arguments, &host)?;
+    let spec = spec(arguments, &host.root)?;
     let seen = runtime()?.block_on(observe(&host, &[&spec]))?;
-    // While an update is under way, what is staged is its own.
-    let idle = arguments.config == "current" && load_record(&host.root)?.is_none();
-    let mut found = if idle { drift(&spec, &seen) } else { differences(&spec, &seen) };
+    let mut found = compared(arguments.config == CURRENT, &spec, &seen, &host.root)?;
     match arguments.output {
         Output::Json => {
             print_json(&Verified { schema_version: 1, config: spec.name.as_str(), differences: &found })?;
@@ -62,16 +63,40 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, CliError> {
     Ok(u8::from(!found.is_empty()))
 }
 
-fn spec(arguments: &Arguments, host: &Host) -> Result<HostSpec, CliError> {
-    if arguments.config != "current" {
+/// Returns the document of `verify` without flags.
+pub(super) async fn current(host: &Host) -> Result<serde_json::Value, CliError> {
+    let spec = committed(&host.root)?;
+    let seen = observe(host, &[&spec]).await?;
+    let found = compared(true, &spec, &seen, &host.root)?;
+    let document = Verified { schema_version: 1, config: spec.name.as_str(), differences: &found };
+    serde_json::to_value(document).map_err(|error| CliError::Output(error.into()))
+}
+
+fn compared(
+    is_current: bool,
+    spec: &HostSpec,
+    seen: &Observation,
+    root: &Root,
+) -> Result<Vec<Difference>, CliError> {
+    // While an update is under way, what is staged is its own.
+    let idle = is_current && load_record(root)?.is_none();
+    Ok(if idle { drift(spec, seen) } else { differences(spec, seen) })
+}
+
+fn spec(arguments: &Arguments, root: &Root) -> Result<HostSpec, CliError> {
+    if arguments.config != CURRENT {
         let image = input::image(arguments.image.as_deref())?;
         return Ok(input::machine_config(&arguments.config)?.spec(image)?);
     }
+    committed(root)
+}
+
+fn committed(root: &Root) -> Result<HostSpec, CliError> {
     let none =
         || CliError::Usage("nothing is committed on this host yet; name a file with --config".to_owned());
-    let stored = match Stored::load(&host.root, &state("current.json"))? {
+    let stored = match Stored::load(root, &state("current.json"))? {
         Some(stored) => stored,
-        None => crate::journal::mcd::read(&host.root)?.ok_or_else(none)?,
+        None => crate::journal::mcd::read(root)?.ok_or_else(none)?,
     };
     Ok(stored.spec()?)
 }

@@ -24,6 +24,7 @@ pub mod meter;
 pub mod os;
 pub mod power;
 pub mod proxy;
+pub mod redact;
 pub mod root;
 pub mod saved;
 pub mod systemd;
@@ -33,7 +34,6 @@ pub(crate) mod fsync;
 mod future;
 mod lock_holder;
 pub(crate) mod mounts;
-mod redact;
 mod selinux;
 
 use std::fmt;

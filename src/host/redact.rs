@@ -4,7 +4,7 @@
 //! recognised, so who writes a check still prints none.
 
 /// What stands for it.
-const MASK: &str = "***";
+pub const MASK: &str = "***";
 
 /// Names of values that are secrets: a word ends with one of these before its `=` or `:`.
 const NAMES: [&str; 12] = [
@@ -29,7 +29,7 @@ const SCHEMES: [&str; 2] = ["bearer", "basic"];
 const MARKS: [&str; 6] = ["PRIVATE KEY", "$y$", "$6$", "$5$", "$2b$", "eyJ"];
 
 /// Masks what may be a secret in each line.
-pub(in crate::host) fn redact(text: &str) -> String {
+pub fn redact(text: &str) -> String {
     let mut within_key = false;
     let mut lines = Vec::new();
     for line in text.lines() {
@@ -76,6 +76,11 @@ fn redact_word(word: &str) -> String {
         }
     }
     word.to_owned()
+}
+
+/// Says whether a value of this name is a secret.
+pub fn is_secret_name(name: &str) -> bool {
+    is_name(name)
 }
 
 fn is_name(word: &str) -> bool {

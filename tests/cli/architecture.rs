@@ -70,7 +70,7 @@ const CORE_BUILT_WITH: [&str; 12] = [
 const BASES: [&str; 2] = ["src", "core/src"];
 
 /// What is said only in these folders.
-const ONLY_IN: [(&str, &[&str]); 21] = [
+const ONLY_IN: [(&str, &[&str]); 22] = [
     ("rustix::", &["host", "sandbox"]),
     ("ostree::", &["host"]),
     ("ostree_ext::", &["host"]),
@@ -89,6 +89,7 @@ const ONLY_IN: [(&str, &[&str]); 21] = [
     ("clap::", &["cli"]),
     ("clap_complete::", &["cli"]),
     ("clap_mangen::", &["cli"]),
+    ("tar::", &["cli"]),
     ("std::fs", &["host", "sandbox"]),
     ("process::Command", &["host", "sandbox"]),
     ("env::var", &["settings"]),

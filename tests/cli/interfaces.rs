@@ -74,7 +74,7 @@ fn rich(word: &str) -> Value {
 fn each_help_is_a_golden_and_fits_on_a_screen() {
     let node = Node::new();
     let mut verbs =
-        vec!["daemon", "plan", "apply", "verify", "status", "history", "completions", "man"];
+        vec!["daemon", "plan", "apply", "verify", "status", "history", "collect", "completions", "man"];
     if cfg!(feature = "backend-ostree") {
         verbs.push("sandbox");
         // Without libostree the list of verbs is another.
@@ -100,17 +100,17 @@ fn each_help_is_a_golden_and_fits_on_a_screen() {
 #[test]
 fn completions_and_pages_know_every_verb() {
     let node = Node::new();
-    for (shell, verb) in [("bash", "history)"), ("zsh", "'history:"), ("fish", "-a \"history\"")] {
+    for (shell, verb) in [("bash", "collect)"), ("zsh", "'collect:"), ("fish", "-a \"collect\"")] {
         let ran = node.run(&["completions", shell]);
         assert!(ran.code == 0 && ran.out.contains(verb), "{shell}: {}", ran.out);
     }
     node.put("script", node.run(&["completions", "bash"]).out);
-    let bash = "set -u; . ./script; COMP_WORDS=(machine-config-agent hist); COMP_CWORD=1; f=$(complete -p machine-config-agent); f=${f#*-F }; ${f%% *} machine-config-agent hist machine-config-agent; echo ${COMPREPLY[*]}";
+    let bash = "set -u; . ./script; COMP_WORDS=(machine-config-agent col); COMP_CWORD=1; f=$(complete -p machine-config-agent); f=${f#*-F }; ${f%% *} machine-config-agent col machine-config-agent; echo ${COMPREPLY[*]}";
     let completed =
         std::process::Command::new("bash").args(["-c", bash]).current_dir(node.dir.path()).output().unwrap();
     assert_eq!(
         String::from_utf8_lossy(&completed.stdout),
-        "history\n",
+        "collect\n",
         "{}",
         String::from_utf8_lossy(&completed.stderr)
     );

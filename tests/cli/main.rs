@@ -27,6 +27,7 @@ mod test_host;
 mod architecture;
 mod bad_input;
 mod catalog;
+mod collect;
 mod conformance;
 mod control_directory;
 mod daemon_process;

@@ -79,6 +79,13 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, CliError> {
     })
 }
 
+/// Returns what is known, for people and for programs, without contents of files.
+pub(super) async fn collect(host: &Host) -> Result<(String, serde_json::Value), CliError> {
+    let status = Status { drift: Vec::new(), ..look(host).await? };
+    let document = serde_json::to_value(&status).map_err(|error| CliError::Output(error.into()))?;
+    Ok((text::text(&status), document))
+}
+
 fn show(status: &Status, output: Output) -> Result<(), CliError> {
     match output {
         Output::Json => print_json(status),
