@@ -38,6 +38,7 @@ mod interfaces;
 mod logind;
 mod manifests;
 mod old_records;
+mod packages;
 mod reboot;
 mod service;
 mod table;

@@ -1,0 +1,54 @@
+//! What the packages hold, as Cargo.toml lists it; that they install is shown by `tests/packages/run`.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use toml::{Table, Value};
+
+/// Source, destination without its first slash, and mode of each file of a package.
+fn assets(kind: &str) -> Vec<(String, String, String)> {
+    let manifest: Table = std::fs::read_to_string("Cargo.toml").unwrap().parse().unwrap();
+    let list = manifest["package"]["metadata"][kind]["assets"].as_array().unwrap().clone();
+    let text = |value: &Value| value.as_str().unwrap().trim_start_matches('/').to_owned();
+    let asset = |asset: &Value| {
+        if let Value::Array(words) = asset {
+            (text(&words[0]), text(&words[1]), text(&words[2]))
+        } else {
+            (text(&asset["source"]), text(&asset["dest"]), text(&asset["mode"]))
+        }
+    };
+    list.iter().map(asset).collect()
+}
+
+/// Both packages hold the same, but for what each distribution has its own place for; what is no product of `./package` is
+/// in the repository.
+#[test]
+fn both_packages_hold_the_same_files() {
+    let common = |kind: &str| -> BTreeSet<_> {
+        let own = |destination: &str| destination.contains("/zsh/") || destination.contains("/doc/");
+        assets(kind).into_iter().filter(|(_, to, _)| !own(to)).collect()
+    };
+    assert_eq!(common("deb"), common("generate-rpm"));
+    for (source, ..) in assets("generate-rpm") {
+        let known =
+            source.starts_with("target/package/") || source == "docs/*.md" || Path::new(&source).is_file();
+        assert!(known, "{source} is not there");
+    }
+}
+
+/// systemd reads units, presets and catalogs there; the executables are where the unit and the agent look for them.
+#[test]
+fn packages_put_files_where_docs_say() {
+    let install = std::fs::read_to_string("docs/install.md").unwrap();
+    for (source, to, mode) in assets("deb") {
+        let name = Path::new(&source).file_name().unwrap().to_str().unwrap().to_owned();
+        let is_program = source.starts_with("target/package/bin/");
+        assert_eq!(mode, if is_program { "755" } else { "644" }, "{source}");
+        if is_program || to.starts_with("usr/lib/systemd/") {
+            assert!(
+                install.contains(&format!("{name} /{to}")),
+                "docs/install.md does not copy {name} to /{to}"
+            );
+        }
+    }
+}
