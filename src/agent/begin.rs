@@ -5,7 +5,7 @@ use std::rc::Rc;
 use tracing::{info, warn};
 
 use super::fields::image;
-use super::{Agent, AgentError};
+use super::{Agent, AgentError, RunMode};
 use crate::control::ControlPlane;
 use crate::journal::{Stored, mcd};
 use crate::model::message;
@@ -51,7 +51,7 @@ impl<C: ControlPlane> Agent<C> {
             Some(fault) => warn!(
                 MESSAGE_ID = message::FAULT, MCA_UPDATE = %id, MCA_CONFIG = %config, MCA_PHASE = phase,
                 MCA_IMAGE = image(&record.to), MCA_FAULT = fault.reason, MCA_CAUSE = fault.message, MCA_NEXT = fault.next,
-                MCA_ENDED_BY = what_ends(fault, Some(record), self.mode.is_daemon()),
+                MCA_ENDED_BY = what_ends(fault, Some(record), self.mode.is_service()),
                 "Update {id} to {config} failed before this start ({phase}): {fault}"
             ),
         }
@@ -95,6 +95,10 @@ impl<C: ControlPlane> Agent<C> {
         self.health.drift.clear();
         if plan.is_empty() {
             ensure_in_sync(to.spec(), &facts)?;
+            if self.mode == RunMode::FirstBoot {
+                self.provisioned = Some(target);
+                return Ok(());
+            }
             self.journal.keep_originals(&origin, to.spec())?;
             return self.adopt(to.into_stored());
         }
@@ -102,6 +106,7 @@ impl<C: ControlPlane> Agent<C> {
         let booted = facts.seen.os.booted().map(|os| os.deployment.clone());
         let mut record = Record::new(update_id(now)?, plan, facts.seen.boot_id.clone(), booted, now);
         record.forced = forced || self.journal.current() == Some(&target);
+        record.provisioning = self.mode == RunMode::FirstBoot;
         record.attempts = self.journal.wrong_boots(&target)?;
         tell(&record, &target);
         let changes = os_changes(&record.plan);

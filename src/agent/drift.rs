@@ -88,7 +88,7 @@ impl<C: ControlPlane> Agent<C> {
         seen: &Observation,
     ) -> Result<(bool, Option<Duration>), AgentError> {
         // An `apply` answers for its config; what else was done to the host is a daemon's news.
-        let mut found = if self.mode.is_daemon() { drift(spec, seen) } else { differences(spec, seen) };
+        let mut found = if self.mode.is_service() { drift(spec, seen) } else { differences(spec, seen) };
         let is_repaired = self.repair(spec, seen, &mut found).await?;
         let now = self.host.clock.monotonic();
         add_diffs(&self.host.root, spec, seen, &mut found);
@@ -120,7 +120,7 @@ impl<C: ControlPlane> Agent<C> {
 
     /// Watches everything of a spec that can drift, before the host is looked at for it. Returns true if the watch is new.
     pub(super) fn watch_over(&mut self, spec: &HostSpec) -> Result<bool, AgentError> {
-        if !self.mode.is_daemon() {
+        if !self.mode.is_service() {
             return Ok(false);
         }
         let desired = watched(spec, &self.host.root, self.host.os.name())?;
@@ -168,7 +168,7 @@ impl<C: ControlPlane> Agent<C> {
         let mut chosen = Vec::new();
         for difference in found.iter_mut() {
             let path = difference.path().filter(|path| self.node_settings.repairs(path));
-            let Some(path) = path.filter(|_| self.mode.is_daemon()) else { continue };
+            let Some(path) = path.filter(|_| self.mode.is_service()) else { continue };
             difference.unrepaired = self.monitor.memory.gives_up(&path, now);
             if difference.unrepaired.is_none() {
                 chosen.push((path, difference));

@@ -4,7 +4,7 @@ use tracing::{info, warn};
 
 use super::errors::log_fault;
 use super::fields::image;
-use super::{Agent, AgentError};
+use super::{Agent, AgentError, RunMode};
 use crate::control::ControlPlane;
 use crate::journal::Outcome;
 use crate::model::text::{chain, counted};
@@ -25,6 +25,9 @@ impl<C: ControlPlane> Agent<C> {
             self.end_count();
         }
         self.journal.commit(now)?;
+        if self.mode == RunMode::FirstBoot {
+            self.provisioned = record.as_ref().map(|record| record.to.clone());
+        }
         // Only what is committed is told as done, and once.
         if let Some(record) = &record {
             self.emit_services(record).await;

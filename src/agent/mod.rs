@@ -176,7 +176,7 @@ impl<C: ControlPlane> Agent<C> {
             mode: self.mode,
             reboots: self.reboots,
             record: self.journal.record(),
-            current: self.journal.current(),
+            current: self.provisioned.as_ref().or_else(|| self.journal.current()),
             desired: self.health.desired.as_ref(),
             seen: &pass.seen,
             is_forced: pass.is_forced,

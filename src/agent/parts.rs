@@ -6,7 +6,7 @@ use crate::decide::inputs::{Answers, Memory};
 use crate::decide::mode::{Reboots, RunMode};
 use crate::host::Host;
 use crate::journal::Journal;
-use crate::model::{HostSpec, NodeSettings, Observation};
+use crate::model::{HostSpec, NodeSettings, Observation, Target};
 use crate::observe::{machine, managed};
 use crate::report::LoopState;
 use crate::telemetry::Telemetry;
@@ -44,6 +44,8 @@ pub struct Agent<C> {
     /// Why the control plane could not be asked, as it was logged.
     pub(super) logged_away: Option<String>,
     pub(super) fault_times: FaultTimes,
+    /// What a first boot has brought the host to.
+    pub(super) provisioned: Option<Target>,
 }
 
 /// What one pass of the loop knows.
@@ -101,6 +103,7 @@ impl<C: ControlPlane> Agent<C> {
             emitted_fault: None,
             logged_away: None,
             fault_times: FaultTimes::default(),
+            provisioned: None,
         }
     }
 

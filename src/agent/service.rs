@@ -111,7 +111,7 @@ impl<C: ControlPlane> Agent<C> {
     fn hint(&mut self, report: &NodeReport) {
         let desired = hint(report);
         // Who runs `apply` reads its answer.
-        if !self.mode.is_daemon() || self.hinted.as_ref() == Some(&desired) {
+        if !self.mode.is_service() || self.hinted.as_ref() == Some(&desired) {
             return;
         }
         let root = &self.host.root;

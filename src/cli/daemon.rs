@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::CliError;
 use super::host::{HostFlags, RebootBy, runtime};
@@ -13,10 +13,12 @@ use super::settings::{SettingsFile, SettingsFlags};
 use super::telemetry::{ListenFlags, telemetry};
 use crate::agent::{Agent, ExitReason, ProcessSignals};
 use crate::control::directory::Directory;
+use crate::control::encapsulated::{self, ENCAPSULATED};
 use crate::control::kube::{Cluster, DrainBy, Identity};
 use crate::control::{ControlError, ControlPlane};
 use crate::host::{ContainerHandles, Host, Root, machine_name};
 use crate::journal::Journal;
+use crate::model::ConfigName;
 use crate::model::message;
 use crate::model::text::chain;
 use crate::settings::Environment;
@@ -37,6 +39,9 @@ pub(super) struct Arguments {
     /// Directory that holds target.yaml and machineconfigs/, and gets report.json
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
+    /// The directory is what a bootstrap has rendered (machine-pools/, machine-configs/); the config is this pool's
+    #[arg(long, value_name = "NAME", requires = "directory", value_parser = |name: &str| ConfigName::new(name))]
+    pool: Option<ConfigName>,
     /// Name of this node (default: `NODE_NAME`, then the kubelet's certificate, then the host name)
     #[arg(long, value_name = "NAME")]
     node_name: Option<String>,
@@ -94,7 +99,10 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
         let setting = Setting { arguments, environment, node_settings: &node_settings, node: &node, own: &own };
         match source {
             Source::Directory(path) => {
-                let control = Directory::open(&path)?;
+                let control = match &arguments.pool {
+                    Some(pool) => Directory::rendered(&path, pool)?,
+                    None => Directory::open(&path)?,
+                };
                 Box::pin(setting.follow(host, control, Vec::new(), None)).await
             }
             Source::Cluster(identity) => {
@@ -147,6 +155,7 @@ impl Setting<'_> {
             .map_err(|source| CliError::Setup { what: "register signals", source })?;
         let settings_loader = self.node_settings.settings_loader(&host.root);
         last_report::mark_stopped(&host.root);
+        clear_leftovers(&host.root);
         let last = last_report::keeper(&host.root, &follows(self.arguments));
         let telemetry = telemetry(self.environment, &host, readings, last)?;
         self.arguments.listen.serve(&telemetry, reviewer, self.own.clone()).await?;
@@ -162,8 +171,26 @@ impl Setting<'_> {
     }
 }
 
+/// Clears away what the provisioning left: a node with its daemon has come further.
+fn clear_leftovers(root: &Root) {
+    match encapsulated::clear_leftovers(root) {
+        Ok(false) => {}
+        Ok(true) => warn!(
+            MESSAGE_ID = message::FIRST_BOOT,
+            "The first boot was not completed before the daemon started: renamed {ENCAPSULATED}"
+        ),
+        Err(error) => {
+            warn!(
+                "what the provisioning left can't be cleared away: {}. Next: {}",
+                chain(&error),
+                error.next()
+            );
+        }
+    }
+}
+
 /// Enters the host.
-fn enter(directory: &Path) -> Result<ContainerHandles, CliError> {
+pub(super) fn enter(directory: &Path) -> Result<ContainerHandles, CliError> {
     ContainerHandles::enter(directory).map_err(|error| {
         let (directory, cause) = (directory.display(), chain(&error));
         CliError::Usage(format!(

@@ -50,7 +50,7 @@ pub(super) fn source(flags: &Flags, root: &Root, environment: &Environment) -> R
         (None, Some(Follows::Cluster(path))) if path.starts_with('/') => {
             Some(Identity::kubeconfig(path.as_ref()).map_err(ControlError::from)?)
         }
-        (None, Some(Follows::Cluster(_)) | None) => service_account(environment)?,
+        (None, Some(Follows::Cluster(_) | Follows::FirstBoot(_)) | None) => service_account(environment)?,
     };
     let identity = identity.ok_or_else(|| {
         usage("it is not known what the agent of this host follows; name --kubeconfig FILE or --directory DIR, or a file with --to FILE")

@@ -24,6 +24,9 @@ use crate::settings::Environment;
 /// The exit code that tells a supervisor to play the reboot (as `systemd-nspawn` does for a guest's).
 pub(super) const REBOOT_WANTED: u8 = 133;
 
+/// The exit code of a first boot that was stopped before its end.
+pub(super) const STOPPED: u8 = 104;
+
 /// What switches the OS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Backend {

@@ -26,6 +26,8 @@ pub(super) enum Follows {
     Directory(String),
     /// A cluster, reached with this.
     Cluster(String),
+    /// The file that Ignition left for the first boot.
+    FirstBoot(String),
 }
 
 /// What is in the file.

@@ -6,11 +6,13 @@ mod completions;
 mod daemon;
 mod desired;
 mod error;
+mod firstboot;
 mod history;
 mod host;
 mod input;
 mod last_report;
 mod man;
+mod mcd;
 mod output;
 mod plan;
 #[cfg(feature = "backend-ostree")]
@@ -20,7 +22,9 @@ mod status;
 mod telemetry;
 mod verify;
 
+use std::ffi::OsString;
 use std::io::Write as _;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
@@ -41,7 +45,7 @@ pub use error::CliError;
 )]
 #[command(after_help = "Exit codes: 0 done or no differences, 1 differences, 2 usage, 3 irreconcilable,\n\
     4 failed (the node is as before, or the message says what is open), 5 the agent's own state can't be read.\n\
-    The daemon adds 100, since systemd has names of its own for the small ones.")]
+    The daemon and firstboot add 100, since systemd has names of its own for the small ones.")]
 struct Arguments {
     /// Print help
     #[arg(short, long, global = true, display_order = 1000, action = clap::ArgAction::HelpShort)]
@@ -59,6 +63,9 @@ enum Verb {
     Plan(plan::Arguments),
     /// Apply a config once, from files, without a cluster
     Apply(apply::Arguments),
+    /// Complete a first boot from the MachineConfig that Ignition left, before the kubelet
+    #[command(alias = "firstboot-complete-machineconfig")]
+    Firstboot(firstboot::Arguments),
     /// Compare the host with a config
     Verify(verify::Arguments),
     /// Show state, progress, fault and next step
@@ -78,16 +85,21 @@ enum Verb {
 
 /// Runs the verb of the command line.
 pub fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
-        Ok(arguments) => arguments,
+    let arguments = match parse() {
+        Ok(Parsed::Arguments(arguments)) => *arguments,
+        Ok(Parsed::Text(text)) => {
+            // There is nobody left to tell about a broken pipe.
+            drop(output::print(&text));
+            return ExitCode::SUCCESS;
+        }
         Err(error) => return unparsed(&error),
     };
-    let is_daemon = matches!(arguments.verb, Verb::Daemon(_));
+    let is_service = matches!(arguments.verb, Verb::Daemon(_) | Verb::Firstboot(_));
     let outcome =
         Environment::read().map_err(CliError::from).and_then(|environment| run(arguments.verb, &environment));
     match outcome {
         Ok(code) => ExitCode::from(code),
-        Err(error) if is_daemon => {
+        Err(error) if is_service => {
             // Where the log has started already this changes nothing.
             log::start(if Environment::under_journal() { Format::Journal } else { Format::Text });
             log_end(&error);
@@ -98,6 +110,28 @@ pub fn main() -> ExitCode {
             ExitCode::from(error.exit_code())
         }
     }
+}
+
+/// What a command line says.
+enum Parsed {
+    Arguments(Box<Arguments>),
+    Text(String),
+}
+
+/// Parses the command line, which is MCD's under MCD's name.
+fn parse() -> Result<Parsed, clap::Error> {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let own = if mcd::is_asked_for(words.first()) {
+        let node = Environment::node_name();
+        let is_directory = |path: &Path| crate::host::Root::open(path).is_ok();
+        match mcd::translate(words, node.as_deref(), is_directory)? {
+            mcd::Meaning::Words(own) => own,
+            mcd::Meaning::Text(text) => return Ok(Parsed::Text(text)),
+        }
+    } else {
+        words
+    };
+    Ok(Parsed::Arguments(Box::new(Arguments::try_parse_from(own)?)))
 }
 
 /// Logs what ended the agent.
@@ -125,6 +159,7 @@ fn run(verb: Verb, environment: &Environment) -> Result<u8, CliError> {
         Verb::Daemon(arguments) => daemon::run(&arguments, environment),
         Verb::Plan(arguments) => plan::run(&arguments, environment),
         Verb::Apply(arguments) => apply::run(&arguments, environment),
+        Verb::Firstboot(arguments) => firstboot::run(&arguments, environment),
         Verb::Verify(arguments) => verify::run(&arguments),
         Verb::Status(arguments) => status::run(&arguments),
         Verb::History(arguments) => history::run(&arguments),

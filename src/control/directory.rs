@@ -7,6 +7,15 @@
 //! DIR/report.json              written by the agent
 //! ```
 //!
+//! With the name of a pool it is what a bootstrap has rendered, which the machine-config-server serves from there, too:
+//!
+//! ```text
+//! DIR/machine-pools/POOL.yaml  MachineConfigPool: names the config
+//! DIR/machine-configs/NAME.yaml or .json
+//! ```
+//!
+//! Nothing is written there then: the journal says how the host is.
+//!
 //! Changes are noticed by inotify, the directory's own renaming and re-creation included. A drain is not asked for.
 //! Writers replace files atomically.
 //!
@@ -39,8 +48,58 @@ pub struct Directory {
     root: Root,
     /// Its absolute path.
     path: String,
+    layout: Layout,
     watch: Watch,
     published: Option<Vec<u8>>,
+}
+
+/// What is where below it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Layout {
+    /// Written for this agent.
+    Own,
+    /// Rendered by a bootstrap; the config is that of a pool.
+    Rendered {
+        /// The pool's file.
+        pool: String,
+    },
+}
+
+impl Layout {
+    fn target(&self) -> &str {
+        match self {
+            Self::Own => "/target.yaml",
+            Self::Rendered { pool } => pool,
+        }
+    }
+
+    fn configs(&self) -> &'static str {
+        match self {
+            Self::Own => "/machineconfigs",
+            Self::Rendered { .. } => "/machine-configs",
+        }
+    }
+}
+
+/// What is read of a MachineConfigPool.
+#[derive(Deserialize)]
+struct Pool {
+    #[serde(default)]
+    spec: PoolPart,
+    #[serde(default)]
+    status: PoolPart,
+}
+
+#[derive(Deserialize, Default)]
+struct PoolPart {
+    #[serde(default)]
+    configuration: Configuration,
+}
+
+#[derive(Deserialize, Default)]
+struct Configuration {
+    #[serde(default)]
+    name: String,
 }
 
 #[derive(Deserialize)]
@@ -54,6 +113,15 @@ struct TargetFile {
 impl Directory {
     /// Opens a directory and begins to watch it. `machineconfigs` may come later.
     pub fn open(path: &Path) -> Result<Self, ControlError> {
+        Self::laid_out(path, Layout::Own)
+    }
+
+    /// Opens what a bootstrap has rendered, for the nodes of a pool.
+    pub fn rendered(path: &Path, pool: &ConfigName) -> Result<Self, ControlError> {
+        Self::laid_out(path, Layout::Rendered { pool: format!("/machine-pools/{pool}.yaml") })
+    }
+
+    fn laid_out(path: &Path, layout: Layout) -> Result<Self, ControlError> {
         let shown = path.display().to_string();
         let failed = |source: std::io::Error| HostError::io("open the control directory", &*shown, source);
         let absolute = std::path::absolute(path).map_err(failed)?;
@@ -64,8 +132,8 @@ impl Directory {
         if !root.exists(&path)? {
             return Err(failed(ErrorKind::NotFound.into()).into());
         }
-        let watch = Watch::from_set(&root, watched(&root, &path)?)?;
-        Ok(Self { root, path, watch, published: None })
+        let watch = Watch::from_set(&root, watched(&root, &path, &layout)?)?;
+        Ok(Self { root, path, layout, watch, published: None })
     }
 
     fn document(&self, path: &str) -> String {
@@ -91,14 +159,22 @@ impl Directory {
     }
 
     fn read_target(&self) -> Result<Option<Target>, ControlError> {
-        let path = "/target.yaml";
+        let path = self.layout.target();
         let Some(bytes) = self.read(path, MAX_TARGET_BYTES)? else { return Ok(None) };
         let document = self.document(path);
         let invalid = self.invalid(path);
         let text = String::from_utf8_lossy(&bytes);
-        let refused = |cause| invalid(ModelError::Document { document, cause });
+        let refused = |cause| invalid(ModelError::Document { document: document.clone(), cause });
         if text.trim().is_empty() {
             return Err(refused("it is empty".to_owned()));
+        }
+        if let Layout::Rendered { .. } = self.layout {
+            let Pool { spec, status } =
+                serde_saphyr::from_str(&text).map_err(|error| refused(first_line(&error.to_string())))?;
+            let named = [spec.configuration.name, status.configuration.name];
+            let name = named.into_iter().find(|name| !name.is_empty());
+            let name = name.ok_or_else(|| refused("spec.configuration.name is missing".to_owned()))?;
+            return Ok(Some(Target { config: ConfigName::new(name).map_err(&invalid)?, image: None }));
         }
         let file: TargetFile =
             serde_saphyr::from_str(&text).map_err(|error| refused(first_line(&error.to_string())))?;
@@ -109,8 +185,9 @@ impl Directory {
     }
 
     fn read_config(&self, name: &ConfigName) -> Result<MachineConfig, ControlError> {
+        let configs = self.layout.configs();
         for suffix in ["yaml", "json"] {
-            let path = format!("/machineconfigs/{name}.{suffix}");
+            let path = format!("{configs}/{name}.{suffix}");
             let Some(bytes) = self.read(&path, machineconfig::MAX_BYTES)? else { continue };
             let document = self.document(&path);
             let config = MachineConfig::parse(&bytes, &document).map_err(self.invalid(&path))?;
@@ -120,7 +197,7 @@ impl Directory {
             }
             return Ok(config);
         }
-        Err(ControlError::Missing { config: name.clone(), place: self.document("/machineconfigs") })
+        Err(ControlError::Missing { config: name.clone(), place: self.document(configs) })
     }
 
     fn read_policy(&self) -> Result<DisruptionPolicy, ControlError> {
@@ -132,6 +209,9 @@ impl Directory {
     }
 
     fn write_report(&mut self, report: &NodeReport) -> Result<(), ControlError> {
+        if self.layout != Layout::Own {
+            return Ok(());
+        }
         let bytes = serde_json::to_vec_pretty(report).map_err(|error| HostError::Malformed {
             path: self.document("/report.json"),
             format: "JSON",
@@ -151,7 +231,7 @@ impl Directory {
 impl ControlPlane for Directory {
     async fn changed(&mut self) -> Result<(), ControlError> {
         self.watch.changed().await?;
-        let now = watched(&self.root, &self.path)?;
+        let now = watched(&self.root, &self.path, &self.layout)?;
         if now != *self.watch.watch_set() {
             self.watch = Watch::from_set(&self.root, now)?;
         }
@@ -200,12 +280,14 @@ impl ControlPlane for Directory {
 
 /// Returns what is watched: the files, and owner and mode of every directory on the way, by the name that was given and
 /// by the real one.
-fn watched(root: &Root, directory: &str) -> Result<WatchSet, HostError> {
-    let configs = format!("{directory}/machineconfigs");
-    let mut paths = BTreeSet::from([format!("{directory}/target.yaml"), format!("{directory}/policy.yaml")]);
-    let real = root.real_path(&format!("{directory}/target.yaml"))?;
+fn watched(root: &Root, directory: &str, layout: &Layout) -> Result<WatchSet, HostError> {
+    let configs = format!("{directory}{}", layout.configs());
+    let target = format!("{directory}{}", layout.target());
+    let real = root.real_path(&target)?;
+    let mut paths = BTreeSet::from([target.clone(), format!("{directory}/policy.yaml")]);
     let real = real.rsplit_once('/').map_or("", |(real, _)| real);
-    for way in [&*configs, real] {
+    let pools = target.rsplit_once('/').map_or("", |(pools, _)| pools);
+    for way in [&*configs, pools, real] {
         let parts = way.match_indices('/').skip(1).filter_map(|(end, _)| way.get(..end));
         paths.extend(parts.chain([way]).filter(|part| !part.is_empty()).map(str::to_owned));
     }

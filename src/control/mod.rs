@@ -5,6 +5,7 @@
 
 pub mod directory;
 pub mod download;
+pub mod encapsulated;
 pub mod kube;
 pub mod oneshot;
 pub mod trust;

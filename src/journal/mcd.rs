@@ -8,7 +8,8 @@ use crate::model::machineconfig::MachineConfig;
 use crate::model::{FileMode, ImageRef, Timestamp};
 
 const DIRECTORY: &str = "/etc/machine-config-daemon";
-const CONFIG: &str = "/etc/machine-config-daemon/currentconfig";
+/// What MCD committed last.
+pub const CONFIG: &str = "/etc/machine-config-daemon/currentconfig";
 const IMAGE: &str = "/etc/machine-config-daemon/currentimage";
 
 /// Reads what MCD last committed; `None` on a host it never managed.

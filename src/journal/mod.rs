@@ -309,6 +309,12 @@ impl Journal {
         originals::promote(&self.root, Some(&record.id), from, to)?;
         self.fail_points.hit("originals-kept");
         let target = target.committed(now);
+        if record.provisioning {
+            // The next update, to the whole config, comes from what is seen.
+            target.save(&self.root, &state("from.json"))?;
+            self.fail_points.hit("from-saved");
+            return self.end(Outcome::Committed, None, now);
+        }
         target.save(&self.root, &state("current.json"))?;
         self.current = Some(target.target.clone());
         self.fail_points.hit("committed");

@@ -13,6 +13,8 @@ use crate::model::{Facts, HostSpec, ImageRef, ManagedPath, ObservedFile, UnitNam
 
 use super::{ObserveError, machine, managed_with, paths, unit_links};
 
+/// How a live system of ostree says what it is.
+const LIVE: &str = "/run/ostree-live";
 const FIPS: &str = "/proc/sys/crypto/fips_enabled";
 
 /// Looks at the host, and asks the OS backend about the target image when it is not the one that runs.
@@ -55,6 +57,7 @@ pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts,
         })?,
         restorable,
         own_masks,
+        is_live: root.exists(LIVE).map_err(ObserveError::wrap("the media"))?,
         companions: companions(&links, from, to)?,
         fips: fips(root)?,
         seen,

@@ -47,6 +47,11 @@ impl Environment {
         variable("JOURNAL_STREAM").is_some_and(|stream| crate::host::is_stderr(&stream))
     }
 
+    /// Reads the node's name alone.
+    pub fn node_name() -> Option<String> {
+        variable("NODE_NAME")
+    }
+
     /// Reads the environment.
     pub fn read() -> Result<Self, EnvironmentError> {
         let fail_points = match variable("MCA_FAIL_POINT") {
@@ -70,7 +75,7 @@ impl Environment {
                 value: "(not shown)".to_owned(),
                 rule: "HTTP_PROXY, HTTPS_PROXY and NO_PROXY must not hold control characters",
             })?,
-            node_name: variable("NODE_NAME"),
+            node_name: Self::node_name(),
         })
     }
 }

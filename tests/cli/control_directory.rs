@@ -482,3 +482,26 @@ fn status_beside_a_failed_commit_names_the_open_update() {
     assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
     assert_eq!(told(&node, &["--exit-code"]).code, 0);
 }
+
+/// BOOT-012: what a bootstrap has rendered is followed without an API: the pool names the config, the journal tells, and nothing
+/// is written beside what the machine-config-server serves.
+#[tokio::test(flavor = "current_thread")]
+async fn bootstrap_rendering_is_followed_by_pool() {
+    let daemon = Daemon::start_with(Node::new(), &["--reboot-by", "supervisor", "--pool", "master"], &[]);
+    let pool = |name: &str| {
+        format!(
+            "apiVersion: machineconfiguration.openshift.io/v1\nkind: MachineConfigPool\nmetadata: {{name: master}}\n\
+             spec: {{paused: false, configuration: {{name: {name}, source: []}}}}\n"
+        )
+    };
+    daemon.put("policy.yaml", QUIET);
+    for name in ["rendered-master-a", "rendered-master-b"] {
+        daemon.put(&format!("machine-configs/{name}.yaml"), &motd(name, name));
+        daemon.put("machine-pools/master.yaml", &pool(name));
+        daemon.until_told(&[name, "is done"]).await;
+        assert_eq!(std::fs::read_to_string(daemon.node.path("root/etc/motd")).unwrap(), name);
+    }
+    assert!(daemon.report().is_none());
+    daemon.put("machine-pools/master.yaml", "kind: MachineConfigPool\n");
+    daemon.until_told(&["machine-pools/master.yaml", "spec.configuration.name is missing"]).await;
+}

@@ -32,6 +32,7 @@ mod conformance;
 mod control_directory;
 mod daemon_process;
 mod docs;
+mod firstboot;
 mod force_file;
 mod import_graph;
 mod interfaces;

@@ -18,6 +18,7 @@ mod forward_proxy;
 mod ran;
 
 mod demo;
+mod firstboot;
 mod image_modes;
 mod registry;
 mod sandbox_node;

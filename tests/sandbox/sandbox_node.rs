@@ -11,6 +11,9 @@ use serde_json::{Value, json};
 /// With this exit code the agent asks its supervisor for the reboot.
 const REBOOT_WANTED: i32 = 133;
 
+/// How long one verb may take: far above what it takes.
+const LIMIT_SECONDS: i64 = 180;
+
 /// More boots than any update may need.
 const BOOTS: usize = 8;
 
@@ -83,10 +86,42 @@ impl Played {
         std::fs::read_to_string(self.path(path)).ok()
     }
 
+    /// Writes a file, as somebody else than the agent does.
+    pub fn write(&self, path: &str, text: &str) {
+        std::fs::write(self.path(path), text).unwrap();
+    }
+
+    /// Shuts the machine down and boots it.
+    pub fn reboot(&mut self) {
+        (self.going_down)(self);
+        self.booted.take().unwrap().shutdown().unwrap();
+        self.booted = Some(self.world.boot().unwrap());
+        self.boots += 1;
+    }
+
     /// Runs a verb in the machine.
     pub fn verb(&self, arguments: &[&str]) -> VerbResult {
+        self.verb_at(arguments, "")
+    }
+
+    /// Runs a verb in the machine, with a fail point.
+    pub fn verb_at(&self, arguments: &[&str], point: &str) -> VerbResult {
         let argv = std::iter::once(AGENT).chain(arguments.iter().copied());
-        let output = self.booted.as_ref().unwrap().command(argv).stdin(Stdio::null()).output().unwrap();
+        let mut command = self.booted.as_ref().unwrap().command(argv);
+        if !point.is_empty() {
+            command.env("MCA_FAIL_POINT", point);
+        }
+        let child =
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        // A first boot that can't go on waits for ever.
+        let pid = rustix::process::Pid::from_child(&child);
+        let ended = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
+        let limit = rustix::event::Timespec { tv_sec: LIMIT_SECONDS, tv_nsec: 0 };
+        let mut poll = [rustix::event::PollFd::new(&ended, rustix::event::PollFlags::IN)];
+        if rustix::event::poll(&mut poll, Some(&limit)).unwrap() == 0 {
+            rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        }
+        let output = child.wait_with_output().unwrap();
         let text =
             String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
         VerbResult { code: output.status.code().unwrap_or(-1), text }
@@ -121,10 +156,7 @@ impl Played {
             if ended.code != REBOOT_WANTED {
                 return VerbResult { text, ..ended };
             }
-            (self.going_down)(self);
-            self.booted.take().unwrap().shutdown().unwrap();
-            self.booted = Some(self.world.boot().unwrap());
-            self.boots += 1;
+            self.reboot();
             after_boot(self);
         }
         VerbResult { code: -1, text }

@@ -19,6 +19,7 @@ from .place import CHECKOUT, TARGET, WORK, LabError, run
 FIRST = "registry.invalid/os"
 INSTALLED = {
     "usr/lib/systemd/system/machine-config-agent.service": "systemd/machine-config-agent.service",
+    "usr/lib/systemd/system/machine-config-agent-firstboot.service": "systemd/machine-config-agent-firstboot.service",
     "usr/lib/systemd/system-preset/90-machine-config-agent.preset": "systemd/90-machine-config-agent.preset",
     "usr/lib/systemd/catalog/machine-config-agent.catalog": "dist/machine-config-agent.catalog",
 }

@@ -63,7 +63,7 @@ impl Retry {
         let ask = std::mem::take(&mut self.ask);
         let hold = self.hold.get_or_insert(Hold { since: now, due: None });
         let held = match mode {
-            RunMode::Daemon => now.saturating_sub(hold.since),
+            RunMode::Daemon | RunMode::FirstBoot => now.saturating_sub(hold.since),
             // A person waits for the end of `apply`: each run is a try, and no program that never rests.
             RunMode::OneShot => Duration::MAX,
         };

@@ -7,13 +7,15 @@ pub enum RunMode {
     Daemon,
     /// `apply`: runs until nothing is left to do by itself.
     OneShot,
+    /// `firstboot`: runs until the host is as it should be, however long that takes.
+    FirstBoot,
 }
 
 impl RunMode {
-    /// Returns true for the daemon. Only the daemon watches the host, repairs drift and leaves a hint for logins: who runs
-    /// `apply` reads its output.
-    pub fn is_daemon(self) -> bool {
-        self == Self::Daemon
+    /// Returns true for all but `apply`. A service waits, watches the host, repairs drift and leaves a hint for logins: who
+    /// runs `apply` reads its output.
+    pub fn is_service(self) -> bool {
+        self != Self::OneShot
     }
 }
 

@@ -42,7 +42,7 @@ impl Action {
     /// Fits a wait to the way the agent is run, and to a host that can't be watched.
     pub(super) fn fit(&mut self, mode: RunMode, is_unwatched: bool) {
         let Self::Wait(wait) = self else { return };
-        wait.ends = !mode.is_daemon();
+        wait.ends |= !mode.is_service();
         if is_unwatched {
             wait.left = sooner(wait.left, Some(SOON));
         }
@@ -155,6 +155,10 @@ fn unanswered(answer: WorkloadRequest, since: Duration, now: Duration, why: &str
 
 /// The idle node: its workload comes back, it is watched over, and the deployment before is given up in time.
 fn rest(inputs: &Inputs<'_>, memory: &mut Memory) -> Action {
+    if inputs.mode == RunMode::FirstBoot {
+        // The file can't be used yet, or all is done: the idle host is the daemon's.
+        return Action::Wait(Wait { ends: !inputs.is_refused, ..Wait::plain(None) });
+    }
     if inputs.desired.is_some() && inputs.is_forced {
         return Action::Begin;
     }
@@ -185,7 +189,7 @@ fn rest(inputs: &Inputs<'_>, memory: &mut Memory) -> Action {
 
 /// Downloads ahead what is requested, when nothing else is to be done.
 fn prefetch(inputs: &Inputs<'_>, memory: &Memory, mut waits: Wait) -> Action {
-    let is_free = waits.meanwhile == Meanwhile::Nothing && inputs.mode.is_daemon();
+    let is_free = waits.meanwhile == Meanwhile::Nothing && inputs.mode.is_service();
     match memory.prefetch.look(inputs.prefetch, inputs.now) {
         Due::End => return Action::EndPrefetch,
         Due::Now if is_free => return Action::Prefetch(inputs.prefetch.cloned()),

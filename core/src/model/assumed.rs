@@ -38,6 +38,7 @@ impl Facts {
             under_var: under_var(from).into_iter().chain(under_var(to)).collect(),
             restorable: BTreeSet::new(),
             own_masks: BTreeSet::new(),
+            is_live: false,
             companions: BTreeMap::new(),
             fips,
         })

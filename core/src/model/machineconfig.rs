@@ -172,6 +172,19 @@ impl MachineConfig {
         Ok(spec)
     }
 
+    /// Refuses a kernel type that is none. On a node that runs, one counts as the default, as with MCD; on one that is being
+    /// provisioned it is a mistake that can still be corrected.
+    pub fn check_kernel_type(&self) -> Result<(), ModelError> {
+        let document: Specified<'_> = serde_json::from_str(&self.json)
+            .map_err(|error| self.field("spec", format!("it can't be read: {}", document::cause(&error))))?;
+        let word = document.spec.and_then(|spec| spec.kernel_type).unwrap_or_default();
+        if word.is_empty() || KernelType::parse(&word).as_str() == word {
+            return Ok(());
+        }
+        let cause = "it is default, realtime or 64k-pages; correct it in its MachineConfig";
+        Err(self.field(format!("spec.kernelType {:?}", short(&word, 64)), cause))
+    }
+
     fn kargs(&self, entries: &[String]) -> Result<Vec<Karg>, ModelError> {
         let broken = |entry: &&String| entry.contains('\0') || entry.matches('"').count() % 2 == 1;
         if let Some(entry) = entries.iter().find(broken) {

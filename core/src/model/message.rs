@@ -36,6 +36,8 @@ pub const ADOPTED: &str = "8c3f846cc6a942d383f84c485e5c4176";
 pub const TARGET: &str = "3af9f30c5a664477bda9d8c096d38ff5";
 /// Logged when the settings were read again.
 pub const RELOADED: &str = "fa833a7a160e46d987760ffe7956e3f3";
+/// Logged when a first boot is complete, or was left over.
+pub const FIRST_BOOT: &str = "5d0f5b3c8e6a4b1f9c27d6a0e3f4b812";
 /// Logged when the agent stopped.
 pub const STOPPED: &str = "baa2919c0ded47bbbec0c9226ed91f2e";
 /// Logged when the deployment before the booted one was given up.
@@ -95,7 +97,7 @@ pub const PREFETCHED: &str = "d7c6e1f0a94b4c5f9a3d82e75b18c604";
 pub const PREFETCH_FAILED: &str = "8f2d5a6b1c3e47d09b6e0a4f7c9d3e15";
 
 /// Every id with its name, for the catalog's test.
-pub const ALL: [(&str, &str); 45] = [
+pub const ALL: [(&str, &str); 46] = [
     ("STARTED", STARTED),
     ("PHASE", PHASE),
     ("STEP_STARTED", STEP_STARTED),
@@ -111,6 +113,7 @@ pub const ALL: [(&str, &str); 45] = [
     ("REBOOT_ABORTED", REBOOT_ABORTED),
     ("COMMITTED", COMMITTED),
     ("ADOPTED", ADOPTED),
+    ("FIRST_BOOT", FIRST_BOOT),
     ("TARGET", TARGET),
     ("RELOADED", RELOADED),
     ("STOPPED", STOPPED),

@@ -293,6 +293,8 @@ pub struct Facts {
     pub companions: BTreeMap<UnitName, BTreeMap<UnitName, ObservedUnit>>,
     /// Whether the kernel runs in FIPS mode.
     pub fips: ObservedFips,
+    /// Whether the host runs from live media: what is staged there is gone with the boot.
+    pub is_live: bool,
 }
 
 /// The kernel's FIPS state.

@@ -5,7 +5,7 @@
 
 use super::differences::id_of;
 use super::input::PlanInput;
-use super::{Mode, Op, Step};
+use super::{Batch, Mode, Op, Step};
 use crate::model::observation::{ObservedFips, ObservedOs, UnitFileState};
 use crate::model::policy::{DisruptionPolicy, StorageOverride};
 use crate::model::users::Unsupported;
@@ -130,7 +130,15 @@ pub(super) fn blocked(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable>
             None
         }
     };
-    steps.iter().filter_map(blocked).collect()
+    let live = live(input, steps);
+    steps.iter().filter_map(blocked).chain(live).collect()
+}
+
+/// A live system has no disk that a deployment could be written to.
+fn live(input: &PlanInput<'_>, steps: &[Step]) -> Option<Unreachable> {
+    let step = steps.iter().find(|step| input.facts.is_live && step.op.batch() == Batch::Os)?;
+    let message = "this host runs from live media (/run/ostree-live), where no OS can be staged; install it to a disk first";
+    Some(unreachable(format!("{} {}", step.op.as_str(), step.op.target()), message))
 }
 
 fn fixed(from: &HostSpec, to: &HostSpec, policy: &DisruptionPolicy) -> Vec<Unreachable> {

@@ -72,6 +72,7 @@ fn facts(seen: &Observation) -> Facts {
         under_var: std::collections::BTreeSet::new(),
         restorable: std::collections::BTreeSet::new(),
         own_masks: std::collections::BTreeSet::new(),
+        is_live: false,
         companions: std::collections::BTreeMap::new(),
         fips: ObservedFips::Unknown,
     }

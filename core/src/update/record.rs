@@ -107,6 +107,10 @@ pub struct Record {
     /// leads back from an update that ended wrong.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub forced: bool,
+    /// Whether it completes a first boot: what it leads to is only the part of the config that Ignition can't write, so it
+    /// is not committed as the whole.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub provisioning: bool,
     /// What it waits for: the drain, and what stands in its way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<String>,
@@ -145,6 +149,7 @@ impl Record {
             interrupted_finalizations: 0,
             drained: false,
             forced: false,
+            provisioning: false,
             waiting: None,
             started: now,
             since: now,

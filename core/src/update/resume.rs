@@ -185,9 +185,10 @@ pub fn not_finalized(record: &Record, ended: &Finalization) -> Decision {
     })
 }
 
-/// Says whether the boot has to be healthy before the commit: the update brought it a deployment of its own.
+/// Says whether the boot has to be healthy before the commit: the update brought it a deployment of its own. A node that
+/// is being provisioned has no deployment that is worth going back to, and most of its units wait for the end of that.
 pub fn is_on_trial(record: &Record) -> bool {
-    record.reboots > 0 && record.staged_os() != StagedOs::None
+    record.reboots > 0 && record.staged_os() != StagedOs::None && !record.provisioning
 }
 
 /// Says whether the record holds a deployment that did not prove itself.

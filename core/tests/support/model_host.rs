@@ -224,6 +224,7 @@ impl ModelHost {
             under_var: paths.iter().filter(|path| path.is_below("/var")).cloned().collect(),
             restorable: paths.iter().filter(|path| self.image.etc.contains_key(*path)).cloned().collect(),
             own_masks: BTreeSet::new(),
+            is_live: false,
             companions: BTreeMap::new(),
             fips: ObservedFips::Off,
             seen,

@@ -196,7 +196,7 @@ async fn health(disk: &Disk, left: Option<&Left>, unread: &mut Vec<String>) -> R
     let current = disk.stored.as_ref().map(|stored| stored.target.clone());
     let mut desired = match left.map(|left| &left.follows) {
         Some(Follows::Directory(path)) => or_unread(target(Path::new(path)).await, true, unread)?,
-        Some(Follows::Cluster(_)) | None => None,
+        Some(Follows::Cluster(_) | Follows::FirstBoot(_)) | None => None,
     };
     let told = left.and_then(|left| {
         let NodeReport { desired_config, desired_image, .. } = &left.report;

@@ -13,6 +13,7 @@ const DIFFS: usize = 1;
 fn agent(status: &Status) -> String {
     let since = status.agent.since.as_ref().map(|since| format!(" since {since}")).unwrap_or_default();
     let follows = match &status.follows {
+        Some(Follows::FirstBoot(path)) => format!("; it completes the first boot from {path}"),
         Some(Follows::Directory(path)) => format!("; it follows {path}"),
         Some(Follows::Cluster(access)) => format!("; it follows the Node object, with {access}"),
         None => String::new(),

@@ -23,12 +23,12 @@ impl World {
     /// Compares the idle node with what is committed, and begins to repair it where that is wanted and can be done.
     pub(super) fn rest(&mut self, rules: &Rules) {
         let (committed, seen) = (spec(self.current), self.seen());
-        let is_daemon = rules.mode.is_daemon();
-        let mut found = if is_daemon { drift(&committed, &seen) } else { differences(&committed, &seen) };
+        let is_service = rules.mode.is_service();
+        let mut found = if is_service { drift(&committed, &seen) } else { differences(&committed, &seen) };
         let is_as_desired = found.is_empty();
         found.retain(|one| one.path().is_some_and(|path| rules.node_settings.repairs(&path)));
         let mut is_repaired = false;
-        if is_daemon
+        if is_service
             && !found.is_empty()
             && self.drift.gives_up(&repaired(), self.now).is_none()
             && let Some(plan) = repair(&committed, &seen, &found, &rules.policy).plan

@@ -53,7 +53,7 @@ fn holds(world: &World, action: &Action) {
     if let Action::DropRollback = action {
         let is_well = world.record.is_none() && world.there == world.current;
         // Only a daemon looks at what boots next.
-        let is_default = world.first.is_none() || !world.mode.is_daemon();
+        let is_default = world.first.is_none() || !world.mode.is_service();
         assert!(is_well && is_default, "no deployment is given up on a node that is not well");
     }
     let Some(record) = &world.record else { return };
@@ -131,7 +131,7 @@ fn is_rest(world: &World, rules: &Rules, actions: &[String]) {
         // What differs from what is committed is drift, which is told.
         let is_left = world.left.is_some_and(|left| left != world.current);
         assert!(!is_left, "the effects of an update that ended wrong stay: {actions:#?}");
-        let prefetched = Prefetch::Settled(rules.prefetch.clone().filter(|_| rules.mode.is_daemon()));
+        let prefetched = Prefetch::Settled(rules.prefetch.clone().filter(|_| rules.mode.is_service()));
         assert_eq!(world.memory.prefetch, prefetched, "{actions:#?}");
         let mut again = world.clone();
         again.rest(rules);

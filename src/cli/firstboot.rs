@@ -1,0 +1,149 @@
+//! `firstboot`: completes a first boot before the kubelet starts.
+//!
+//! The encapsulated config is one target, and the loop is the daemon's: it plans, records, stages and reboots once, and it
+//! waits for what is missing as long as that takes. The file goes when the host has been seen to be as it says, in the new
+//! boot, so a power cut at any point leads back here. What is recorded then is no committed config: Ignition wrote the
+//! other part of it, which the daemon compares with the host before it takes it over.
+
+use std::path::PathBuf;
+
+use tracing::{info, warn};
+
+use super::CliError;
+use super::daemon::enter;
+use super::host::{HostFlags, REBOOT_WANTED, RebootBy, STOPPED, runtime};
+use super::last_report::{self, Follows};
+use super::output::print;
+use super::settings::SettingsFlags;
+use super::telemetry::telemetry;
+use crate::agent::{Agent, ExitReason, ProcessSignals, Reboots, RunMode, SettingsLoader};
+use crate::control::encapsulated::{ENCAPSULATED, Encapsulated, retire};
+use crate::host::console::Console;
+use crate::host::{Host, machine_name, nics};
+use crate::journal::{Journal, JournalError, mcd};
+use crate::model::backoff::Backoff;
+use crate::model::message;
+use crate::settings::Environment;
+use crate::telemetry::log::{self, Format};
+
+/// Flags of `firstboot`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  machine-config-agent firstboot\n\n\
+    It ends with 0 when nothing is left to do; 104 when it was stopped before.")]
+pub(super) struct Arguments {
+    /// The MachineConfig that Ignition left; without it nothing is done
+    #[arg(long, value_name = "FILE", default_value = ENCAPSULATED)]
+    machineconfig_file: String,
+    /// Only pin the names of network interfaces (nmstatectl persist-nic-names), before another OS may rename them
+    #[arg(long)]
+    persist_nics: bool,
+    /// Where a container has the host's root mounted, which is entered at the start
+    #[arg(long, value_name = "DIR", conflicts_with = "root")]
+    root_mount: Option<PathBuf>,
+    #[command(flatten)]
+    host: HostFlags,
+    #[command(flatten)]
+    node_settings: SettingsFlags,
+    /// Who reboots
+    #[arg(long, value_enum, default_value_t = RebootBy::Logind)]
+    reboot_by: RebootBy,
+}
+
+/// Completes the first boot.
+pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8, CliError> {
+    log::start(if environment.journal { Format::Journal } else { Format::Text });
+    runtime()?.block_on(async {
+        let node_settings = arguments.node_settings.open()?;
+        let entered = arguments.root_mount.as_deref().map(enter).transpose()?.unwrap_or_default();
+        let host = arguments.host.open_entered(arguments.reboot_by, environment, entered)?;
+        if arguments.persist_nics {
+            nics::persist(&host.root).await?;
+            return Ok(0);
+        }
+        let path = &arguments.machineconfig_file;
+        let Some(journal) = Box::pin(open(&host, path, environment)).await? else {
+            print(&format!("nothing to do: there is no {path}"))?;
+            return Ok(0);
+        };
+        if is_managed(&host, &journal)? {
+            return leave_to_daemon(&host, path);
+        }
+        let loader = node_settings.settings_loader(&host.root);
+        Box::pin(complete(host, journal, path, environment, loader)).await
+    })
+}
+
+/// Opens the journal as soon as nobody else has it; `None` when there is nothing to do, or not any more.
+async fn open(host: &Host, path: &str, environment: &Environment) -> Result<Option<Journal>, CliError> {
+    let mut backoff = Backoff::for_work(&machine_name());
+    loop {
+        if !host.root.exists(path)? {
+            return Ok(None);
+        }
+        match Journal::open(host.root.clone(), environment.fail_points.clone()) {
+            Err(JournalError::Locked { .. }) => {}
+            opened => return Ok(opened.map(Some)?),
+        }
+        // Whoever has it brings this host to its config, and puts the file away.
+        warn!(MESSAGE_ID = message::WAITING, "Waiting for another agent, which works on this host");
+        tokio::time::sleep(backoff.next_wait()).await;
+    }
+}
+
+/// Says whether this host has come further than its first boot.
+fn is_managed(host: &Host, journal: &Journal) -> Result<bool, CliError> {
+    Ok(journal.current().is_some() || (journal.record().is_none() && host.root.exists(mcd::CONFIG)?))
+}
+
+/// Leaves a host to its daemon: its config is more than an encapsulated one says.
+fn leave_to_daemon(host: &Host, path: &str) -> Result<u8, CliError> {
+    if path != ENCAPSULATED {
+        return Err(CliError::Usage(format!(
+            "{path}: this host has a committed config, so this is no first boot; nothing was touched, use `apply`"
+        )));
+    }
+    retire(&host.root, path)?;
+    info!(
+        MESSAGE_ID = message::FIRST_BOOT,
+        "This host has a committed config: renamed {path}, which was left over"
+    );
+    print(&format!("nothing to do: this host has a committed config, and {path} was renamed"))?;
+    Ok(0)
+}
+
+/// Runs the loop to its end.
+async fn complete(
+    host: Host,
+    journal: Journal,
+    path: &str,
+    environment: &Environment,
+    loader: SettingsLoader,
+) -> Result<u8, CliError> {
+    let root = host.root.clone();
+    last_report::mark_stopped(&root);
+    let control = Encapsulated::open(&root, path)?;
+    let last = last_report::keeper(&root, &Follows::FirstBoot(path.to_owned()));
+    let telemetry = telemetry(environment, &host, Vec::new(), last)?;
+    let stop =
+        ProcessSignals::register().map_err(|source| CliError::Setup { what: "register signals", source })?;
+    let mut agent = Agent::new(host, journal, control, telemetry, stop, &machine_name())
+        .with(RunMode::FirstBoot, Reboots::Asked)
+        .with_settings(loader);
+    let end = Box::pin(agent.run()).await?;
+    if let Some(count) = environment.fail_points.counted() {
+        print(&format!("fail points: {count}"))?;
+    }
+    match end {
+        ExitReason::Reboot => Ok(REBOOT_WANTED),
+        ExitReason::Stopped => Ok(STOPPED),
+        ExitReason::Settled => {
+            // The lock is still held.
+            retire(&root, path)?;
+            last_report::mark_stopped(&root);
+            info!(MESSAGE_ID = message::FIRST_BOOT, "The first boot is complete: renamed {path}");
+            Console::new(&root).say("the first boot is complete");
+            print(&format!("the first boot is complete, and {path} was renamed"))?;
+            Ok(0)
+        }
+    }
+}

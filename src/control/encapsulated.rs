@@ -1,0 +1,145 @@
+//! The control plane of a first boot: the MachineConfig that Ignition left on the host, in a file.
+//!
+//! The machine-config-server puts it there: the rendered config of the node's pool, of which Ignition could bring the files
+//! and units, but not the OS image, the kernel arguments, the kernel and the extensions. The file's end is the end of the
+//! first boot. A change of the file is noticed; who writes it is checked, as it is carried out as root.
+
+use std::collections::BTreeSet;
+
+use super::{ControlError, ControlPlane, DrainStatus, UncordonStatus};
+use crate::host::console::Console;
+use crate::host::watch::{Watch, WatchSet};
+use crate::host::{HostError, Root};
+use crate::model::machineconfig::{self, MachineConfig};
+use crate::model::policy::DisruptionPolicy;
+use crate::model::{ConfigName, FileMode, ModelError, Target};
+use crate::report::{Event, NodeReport, NodeState};
+
+/// Where Ignition puts it.
+pub const ENCAPSULATED: &str = "/etc/ignition-machine-config-encapsulated.json";
+
+/// What Ignition leaves to enable its units, MCD's name for it.
+const PRESET: &str = "/etc/systemd/system-preset/20-ignition.preset";
+
+/// The phase of a host that nothing is done to.
+const IDLE: &str = "Idle";
+
+/// The file, and who waits for what becomes of it.
+#[derive(Debug)]
+pub struct Encapsulated {
+    root: Root,
+    path: String,
+    watch: Watch,
+    console: Console,
+}
+
+impl Encapsulated {
+    /// Begins to watch the file. It need not be there: then nothing is wanted.
+    pub fn open(root: &Root, path: &str) -> Result<Self, ControlError> {
+        let watch = Watch::from_set(
+            root,
+            WatchSet { paths: BTreeSet::from([path.to_owned()]), ..WatchSet::default() },
+        )?;
+        Ok(Self { root: root.clone(), path: path.to_owned(), watch, console: Console::new(root) })
+    }
+
+    fn read(&self) -> Result<Option<MachineConfig>, ControlError> {
+        let Some(bytes) = self.root.read_trusted(&self.path, machineconfig::MAX_BYTES)? else {
+            return Ok(None);
+        };
+        let invalid = |source| ControlError::Invalid { document: self.path.clone(), source };
+        if bytes.iter().all(u8::is_ascii_whitespace) {
+            let cause = "it is empty".to_owned();
+            return Err(invalid(ModelError::Document { document: self.path.clone(), cause }));
+        }
+        let config = MachineConfig::parse(&bytes, &self.path).map_err(invalid)?;
+        // Told before anything is asked of the host.
+        config.spec(None).and_then(|_| config.check_kernel_type()).map_err(invalid)?;
+        Ok(Some(config))
+    }
+}
+
+/// Says that the first boot is complete: the file goes under MCD's other name for it. None is no error.
+pub fn retire(root: &Root, path: &str) -> Result<(), HostError> {
+    let Some(bytes) = root.read(path)? else { return Ok(()) };
+    root.replace(&format!("{path}.bak"), &bytes, FileMode::PRIVATE)?;
+    root.remove(path)
+}
+
+/// Clears away what a provisioning has left for a node that has joined its cluster: the file of a first boot that was not
+/// completed, and the preset by which Ignition enabled its units. Says whether the file was there.
+pub fn clear_leftovers(root: &Root) -> Result<bool, HostError> {
+    root.remove(PRESET)?;
+    let is_left = root.exists(ENCAPSULATED)?;
+    if is_left {
+        retire(root, ENCAPSULATED)?;
+    }
+    Ok(is_left)
+}
+
+impl ControlPlane for Encapsulated {
+    async fn changed(&mut self) -> Result<(), ControlError> {
+        self.watch.changed().await?;
+        Ok(())
+    }
+
+    fn rewritten(&self) -> bool {
+        true
+    }
+
+    async fn desired(&mut self) -> Result<Option<Target>, ControlError> {
+        // The image is a field of the config here: the node is in no image mode before its cluster says so.
+        Ok(self.read()?.map(|config| Target { config: config.name().clone(), image: None }))
+    }
+
+    async fn machine_config(&mut self, name: &ConfigName) -> Result<MachineConfig, ControlError> {
+        let missing = || ControlError::Missing { config: name.clone(), place: self.path.clone() };
+        self.read()?.filter(|config| config.name() == name).ok_or_else(missing)
+    }
+
+    async fn policy(&mut self) -> Result<DisruptionPolicy, ControlError> {
+        // Services that wait for the end of the first boot can't be restarted in it: whatever is changed costs the reboot.
+        Ok(DisruptionPolicy::none())
+    }
+
+    fn can_drain(&self) -> bool {
+        false
+    }
+
+    async fn drain(&mut self, _target: &Target) -> Result<DrainStatus, ControlError> {
+        Ok(DrainStatus::NotAsked)
+    }
+
+    async fn uncordon(&mut self, _committed: &Target) -> Result<UncordonStatus, ControlError> {
+        Ok(UncordonStatus::Yes)
+    }
+
+    async fn emit(&mut self, _event: &Event) {}
+
+    async fn publish(&mut self, report: &NodeReport) -> Result<(), ControlError> {
+        if let Some(line) = line(report) {
+            self.console.say(&line);
+        }
+        Ok(())
+    }
+}
+
+/// Returns what stands on the console: a host that is being provisioned has nobody who could log in.
+fn line(report: &NodeReport) -> Option<String> {
+    let config = report.desired_config.as_ref().map_or("a config", |config| config.as_str());
+    let waits = report.waiting.as_ref().map(|what| format!(", waiting for {what}")).unwrap_or_default();
+    match report.state {
+        NodeState::Done | NodeState::Working if report.phase == IDLE => None,
+        NodeState::Done | NodeState::Working => {
+            Some(format!("first boot to {config}: {}{waits}", report.phase))
+        }
+        NodeState::Degraded | NodeState::Unreconcilable => {
+            let next =
+                report.fault.as_ref().map(|fault| format!(". Next: {}", fault.next)).unwrap_or_default();
+            Some(format!(
+                "first boot to {config} is not complete, the kubelet waits: {}{next}",
+                report.reason
+            ))
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! `firstboot` on a bare host: when there is nothing to do, when the file can't be used, when it is not alone. What it does
+//! to a real deployment: `tests/sandbox/firstboot.rs`.
+
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use machine_config_agent::host::root::Root;
+use machine_config_agent::host::watch::Watch;
+use serde_json::{Value, json};
+
+use crate::test_host::{Node, STATE, config, files, ignition};
+
+const FILE: &str = "root/etc/ignition-machine-config-encapsulated.json";
+const KEPT: &str = "root/etc/ignition-machine-config-encapsulated.json.bak";
+const PATIENCE: Duration = Duration::from_secs(120);
+const WORDS: [&str; 7] = ["firstboot", "--root", "root", "--os-backend", "none", "--reboot-by", "supervisor"];
+
+/// A host that Ignition has left, with a console.
+fn provisioned(spec: &Value) -> Node {
+    let node = Node::new();
+    node.put("root/dev/console", "");
+    node.put(FILE, config("rendered-worker-a", spec));
+    node
+}
+
+/// What an encapsulated config is on most hosts: nothing of Ignition.
+fn empty() -> Value {
+    ignition(json!({}))
+}
+
+/// A first boot that is under way.
+struct Running<'a> {
+    node: &'a Node,
+    child: Child,
+}
+
+impl<'a> Running<'a> {
+    fn start(node: &'a Node, log: &str) -> Self {
+        let log = std::fs::File::create(node.path(log)).unwrap();
+        let child =
+            node.command(&WORDS).stdout(log.try_clone().unwrap()).stderr(Stdio::from(log)).spawn().unwrap();
+        Self { node, child }
+    }
+
+    /// Waits until a file holds all words.
+    async fn until(&self, path: &str, words: &[&str]) {
+        let root = Root::open(self.node.dir.path()).unwrap();
+        let mut watch = Watch::new(&root, [&*format!("/{path}")], []).unwrap();
+        let holds = || {
+            let text = std::fs::read_to_string(self.node.path(path)).unwrap_or_default();
+            words.iter().all(|word| text.contains(word))
+        };
+        while !holds() {
+            let changed = tokio::time::timeout(PATIENCE, watch.changed()).await;
+            assert!(changed.is_ok(), "{path} does not hold {words:?}: {}", self.node.read(path));
+            changed.unwrap().unwrap();
+        }
+    }
+
+    fn end(mut self) -> i32 {
+        self.child.wait().unwrap().code().unwrap()
+    }
+}
+
+/// Replaces the file as an administrator would.
+fn correct(node: &Node, spec: &Value) {
+    node.put("new", config("rendered-worker-a", spec));
+    std::fs::rename(node.path("new"), node.path(FILE)).unwrap();
+}
+
+/// BOOT-001: without the file nothing is done, not even the agent's own directory is touched.
+#[test]
+fn no_encapsulated_file_changes_nothing() {
+    let node = Node::new();
+    let before = node.listing("root");
+    let ran = node.run(&WORDS);
+    assert_eq!((ran.code, node.listing("root")), (0, before), "{}", ran.err);
+    assert!(ran.out.contains("nothing to do"), "{}", ran.out);
+}
+
+/// BOOT-002, BOOT-006: a host that is as the file says: the file is renamed, nothing is rebooted, a second run does nothing; what is
+/// committed is for the daemon to say, which knows the whole config.
+#[test]
+fn host_as_described_needs_no_reboot() {
+    let node = provisioned(&empty());
+    let ran = node.run(&WORDS);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    assert!(!node.path(FILE).exists());
+    assert_eq!(node.read(KEPT), config("rendered-worker-a", &empty()));
+    for committed in [&format!("root/{STATE}/current.json"), "root/etc/machine-config-daemon/currentconfig"] {
+        assert!(!node.path(committed).exists(), "{committed}");
+    }
+    let before = node.listing("root");
+    let again = node.run(&WORDS);
+    assert_eq!((again.code, node.listing("root")), (0, before));
+    // The daemon, in the place of which `apply` stands here, takes it over as it is.
+    node.put("root/etc/app.conf", "a");
+    let whole = files(&[("/etc/app.conf", "a")]);
+    node.commit("rendered-worker-a.json", &whole);
+    assert!(node.path(&format!("root/{STATE}/current.json")).exists());
+}
+
+/// A config that names files, too: what Ignition wrote is left, what differs is written, and it costs the reboot.
+#[test]
+fn whole_config_in_file_is_applied_with_one_reboot() {
+    let node = provisioned(&files(&[("/etc/a.conf", "a"), ("/etc/b.conf", "b")]));
+    node.put("root/etc/a.conf", "a");
+    let ran = node.run(&WORDS);
+    assert_eq!(ran.code, 133, "{}", ran.err);
+    assert!(node.path(FILE).exists(), "it is complete only in the next boot");
+    assert_eq!(node.read("root/etc/b.conf"), "b");
+    node.put("root/proc/sys/kernel/random/boot_id", "0f1e2d3c-4b5a-4978-8796-a5b4c3d2e1f1\n");
+    let ran = node.run(&WORDS);
+    assert_eq!((ran.code, node.path(FILE).exists()), (0, false), "{}", ran.err);
+}
+
+/// What can't be used is told on the console, in the log and by `status`, and tried again when the file changes; the process
+/// stays meanwhile, so the kubelet does not start.
+#[tokio::test(flavor = "current_thread")]
+async fn unusable_file_is_reported_and_retried_when_it_changes() {
+    let tagged =
+        json!({"osImageURL": "registry.example/os:latest", "config": {"ignition": {"version": "3.5.0"}}});
+    let kernel = json!({"kernelType": "turbo", "config": {"ignition": {"version": "3.5.0"}}});
+    let version = json!({"config": {"ignition": {"version": "9.0.0"}}});
+    let node = provisioned(&empty());
+    let broken = "{\"kind\": \"MachineConfig\", ".to_owned();
+    let named = |spec: &Value| config("rendered-worker-a", spec);
+    let cases = [
+        (broken, "encapsulated"),
+        (String::new(), "it is empty"),
+        (named(&tagged), "registry.example/os:latest"),
+        (named(&version), "9.0.0"),
+        (named(&kernel), "turbo"),
+    ];
+    for (number, (text, cause)) in cases.iter().enumerate() {
+        node.put("root/dev/console", "");
+        node.put(FILE, text);
+        let log = format!("log-{number}");
+        let running = Running::start(&node, &log);
+        running
+            .until("root/dev/console", &["machine-config-agent: ", cause, "the kubelet waits", "Next: "])
+            .await;
+        running.until(&log, &[cause, "Next: "]).await;
+        let status = node.run(&["status", "--root", "root", "--os-backend", "none"]);
+        assert!(status.out.contains(cause), "{}", status.out);
+        correct(&node, &empty());
+        assert_eq!(running.end(), 0, "{cause}: {}", node.read(&log));
+        assert!(node.path(KEPT).exists());
+    }
+}
+
+/// BOOT-018: what only an installation can change is refused as Unreconcilable, and waited for.
+#[tokio::test(flavor = "current_thread")]
+async fn fips_mismatch_is_refused() {
+    let node = provisioned(&json!({"fips": true, "config": {"ignition": {"version": "3.5.0"}}}));
+    node.put("root/proc/sys/crypto/fips_enabled", "0\n");
+    let running = Running::start(&node, "log");
+    running
+        .until(
+            "root/run/machine-config-agent/report.json",
+            &["\"Unreconcilable\"", "refusing to modify FIPS"],
+        )
+        .await;
+    running.until("root/dev/console", &["refusing to modify FIPS"]).await;
+    correct(&node, &empty());
+    assert_eq!(running.end(), 0);
+}
+
+/// BOOT-013: of two at once one acts; the other one waits, and ends with it.
+#[tokio::test(flavor = "current_thread")]
+async fn second_first_boot_waits_for_the_lock() {
+    let node = provisioned(&json!({"config": {"ignition": {"version": "9.0.0"}}}));
+    let first = Running::start(&node, "first");
+    first.until("root/dev/console", &["the kubelet waits"]).await;
+    let second = Running::start(&node, "second");
+    second.until("second", &["another agent"]).await;
+    correct(&node, &empty());
+    assert_eq!((first.end(), second.end()), (0, 0));
+    assert!(!node.read("second").contains("complete"), "{}", node.read("second"));
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn stopped_first_boot_fails_its_unit() {
+    let node = provisioned(&json!({"config": {"ignition": {"version": "9.0.0"}}}));
+    let running = Running::start(&node, "log");
+    running.until("root/dev/console", &["the kubelet waits"]).await;
+    let pid = rustix::process::Pid::from_child(&running.child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(running.end(), 104);
+    assert!(node.path(FILE).exists());
+}
+
+/// MCD-226: the file on a host that has a committed config is no order to take that config back.
+#[test]
+fn managed_host_is_left_to_its_daemon() {
+    let node = provisioned(&empty());
+    node.commit("rendered-worker-a.json", &files(&[("/etc/app.conf", "a")]));
+    let other = node.text(FILE).replace("encapsulated", "other");
+    std::fs::copy(node.path(FILE), &other).unwrap();
+    let ran = node.run(&WORDS);
+    assert_eq!((ran.code, node.path(FILE).exists()), (0, false), "{}", ran.err);
+    assert_eq!(node.read("root/etc/app.conf"), "a");
+    let named = other.strip_prefix(&node.text("root")).unwrap();
+    let ran = node.run(&[&WORDS[..], &["--machineconfig-file", named]].concat());
+    assert_eq!(ran.code, 102);
+    assert!(ran.err.contains("no first boot") && std::path::Path::new(&other).exists(), "{}", ran.err);
+}
+
+/// MCD-226, MCD-227: the daemon clears away what the provisioning left.
+#[tokio::test(flavor = "current_thread")]
+async fn daemon_clears_leftovers_of_provisioning() {
+    let node = provisioned(&empty());
+    let preset = "root/etc/systemd/system-preset/20-ignition.preset";
+    node.put(preset, "enable app.service\n");
+    let mut daemon = crate::daemon_process::Daemon::start(node);
+    daemon.until("its report", |report| report["state"] == "Done" || report["state"] == "Working").await;
+    assert!(!daemon.node.path(preset).exists() && !daemon.node.path(FILE).exists());
+    assert!(daemon.node.path(KEPT).exists());
+}
+
+/// MCD-007: installed under MCD's name, the binary takes MCD's words.
+#[test]
+fn binary_takes_mcds_words_under_its_name() {
+    let node = provisioned(&empty());
+    let program = node.path("machine-config-daemon");
+    std::os::unix::fs::symlink(crate::test_host::BINARY, &program).unwrap();
+    let run = |words: &[&str]| {
+        let output = std::process::Command::new(&program).args(words).env_clear().output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code().unwrap(), String::from_utf8(text).unwrap())
+    };
+    let (code, text) = run(&["version"]);
+    assert!(code == 0 && text.starts_with("MachineConfigDaemon 0."), "{text}");
+    let (code, text) = run(&["start", "--v=2"]);
+    assert!(code != 0 && text.contains("node-name is required"), "{text}");
+    let (code, text) =
+        run(&["start", "--node-name=worker-0", "--root-mount=/nowhere", "--kubeconfig=/nowhere"]);
+    assert!(code == 102 && text.contains("/nowhere"), "{code} {text}");
+}
