@@ -50,6 +50,9 @@ impl<C: ControlPlane> Agent<C> {
         if spec.is_unmanaged() {
             return Ok(self.idle(false, None));
         }
+        if let Some(booted) = machine.os.booted() {
+            self.telemetry.metrics.unsupported_packages(spec.layers().beyond(&booted.local).count());
+        }
         let look = self.look_again(&spec, machine, last).await?;
         let (is_repaired, later) = self.report_drift(&spec, &look.seen).await?;
         let settle = look.settle.map(|settle| settle.saturating_sub(self.host.clock.monotonic()));

@@ -1,6 +1,7 @@
 //! `daemon`: the agent.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::ValueEnum;
 use tracing::{info, warn};
@@ -22,6 +23,7 @@ use crate::model::ConfigName;
 use crate::model::message;
 use crate::model::text::chain;
 use crate::settings::Environment;
+use crate::telemetry::kubelet::KubeletProbe;
 use crate::telemetry::listen::Reviewer;
 use crate::telemetry::log::{self, Format};
 use crate::telemetry::metrics::Reading;
@@ -96,7 +98,7 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
         let node_settings = arguments.node_settings.open()?;
         let entered = arguments.root_mount.as_deref().map(enter).transpose()?.unwrap_or_default();
         let host = arguments.host.open_entered(arguments.reboot_by, environment, entered)?;
-        let setting = Setting { arguments, environment, node_settings: &node_settings, node: &node, own: &own };
+        let setting = Setting { arguments, environment, node_settings: &node_settings, node: &node, own: &own, kubelet: None };
         match source {
             Source::Directory(path) => {
                 let control = match &arguments.pool {
@@ -114,7 +116,10 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
                 let known = identity.clone();
                 let renamed = known.renamed();
                 let cluster = Cluster::start(identity, &node, host.root.clone(), drain_by)?;
-                let readings = super::telemetry::of_link(&cluster.traffic());
+                let kubelet = Arc::new(KubeletProbe::default());
+                let mut readings = super::telemetry::of_link(&cluster.traffic());
+                readings.push(super::telemetry::of_kubelet(&kubelet));
+                let setting = Setting { kubelet: Some(&kubelet), ..setting };
                 let authorizer = Box::new(super::telemetry::ClusterAuthorizer(cluster.reviews()));
                 let follow = Box::pin(setting.follow(host, cluster, readings, Some(authorizer)));
                 tokio::select! {
@@ -139,6 +144,8 @@ struct Setting<'a> {
     node: &'a str,
     /// The file system that the process was started in.
     own: &'a Root,
+    /// The kubelet, on a node of a cluster.
+    kubelet: Option<&'a Arc<KubeletProbe>>,
 }
 
 impl Setting<'_> {
@@ -157,7 +164,10 @@ impl Setting<'_> {
         last_report::mark_stopped(&host.root);
         clear_leftovers(&host.root);
         let last = last_report::keeper(&host.root, &follows(self.arguments));
-        let telemetry = telemetry(self.environment, &host, readings, last)?;
+        let mut telemetry = telemetry(self.environment, &host, readings, last)?;
+        if let Some(kubelet) = self.kubelet {
+            telemetry.metrics = telemetry.metrics.with_kubelet(Arc::clone(kubelet));
+        }
         self.arguments.listen.serve(&telemetry, reviewer, self.own.clone()).await?;
         let root = host.root.clone();
         let mut agent =

@@ -14,6 +14,7 @@ use crate::host::Host;
 use crate::host::meter::{Meter, resident};
 use crate::host::root::Root;
 use crate::settings::Environment;
+use crate::telemetry::kubelet::KubeletProbe;
 use crate::telemetry::listen::{Guard, ListenError, Listener, Review, Reviewer};
 use crate::telemetry::metrics::{HostLabels, Kind, Metrics, Reading};
 use crate::telemetry::notify::Notify;
@@ -152,6 +153,17 @@ pub(super) fn of_link(traffic: &Arc<Traffic>) -> Vec<Reading> {
             f64::from(u8::from(traffic.is_up()))
         }),
     ]
+}
+
+/// Returns what the kubelet's probe knows.
+pub(super) fn of_kubelet(kubelet: &Arc<KubeletProbe>) -> Reading {
+    let kubelet = Arc::clone(kubelet);
+    Reading {
+        name: "mcd_kubelet_state",
+        help: "Scrapes in a row, at most one in half a minute, at which the kubelet did not answer",
+        kind: Kind::Gauge,
+        read: Box::new(move || f64::from(kubelet.failures())),
+    }
 }
 
 fn of_process(meter: &Arc<Meter>) -> Vec<Reading> {

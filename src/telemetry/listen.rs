@@ -247,7 +247,10 @@ impl Shared {
             "/readyz" if self.readiness.is_ready() => plain(StatusCode::OK, "ok\n"),
             "/readyz" => plain(StatusCode::SERVICE_UNAVAILABLE, "the recovery is not done yet\n"),
             "/metrics" => match self.review(&request).await {
-                Review::Allowed => metrics(self.metrics.text()),
+                Review::Allowed => {
+                    self.metrics.refresh().await;
+                    metrics(self.metrics.text())
+                }
                 Review::Forbidden => {
                     plain(StatusCode::FORBIDDEN, "this identity may not get the nonResourceURL /metrics\n")
                 }

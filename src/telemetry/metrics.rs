@@ -14,6 +14,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;
 
+use super::kubelet::KubeletProbe;
 use crate::model::Timestamp;
 use crate::report::{NodeReport, NodeState};
 
@@ -52,6 +53,8 @@ pub struct Metrics {
     config_drift: SecondsGauge,
     reboots_failed: Counter,
     pivot_errors: SecondsGauge,
+    unsupported_packages: SecondsGauge,
+    kubelet: Option<Arc<KubeletProbe>>,
     phase: Family<Labels, SecondsGauge>,
     phase_seconds: Family<Labels, SecondsCounter>,
     updates: Family<Labels, Counter>,
@@ -68,6 +71,8 @@ impl Metrics {
             config_drift: Gauge::default(),
             reboots_failed: Counter::default(),
             pivot_errors: Gauge::default(),
+            unsupported_packages: Gauge::default(),
+            kubelet: None,
             phase: Family::default(),
             phase_seconds: Family::default(),
             updates: Family::default(),
@@ -93,6 +98,21 @@ impl Metrics {
         );
         let help = "OS switches that failed since the last one that succeeded";
         registry.register("mcd_pivot_errors_total", help, self.pivot_errors.clone());
+        let help = "Packages that were layered, removed or replaced on the host, and by no config";
+        registry.register("mcd_local_unsupported_packages", help, self.unsupported_packages.clone());
+    }
+
+    /// Adds the kubelet, which is asked at a scrape.
+    #[must_use]
+    pub fn with_kubelet(self, kubelet: Arc<KubeletProbe>) -> Self {
+        Self { kubelet: Some(kubelet), ..self }
+    }
+
+    /// Asks those who are to be asked before a scrape is answered.
+    pub async fn refresh(&self) {
+        if let Some(kubelet) = &self.kubelet {
+            kubelet.ask().await;
+        }
     }
 
     fn register_own(&self, registry: &mut Registry) {
@@ -141,6 +161,11 @@ impl Metrics {
             let spent = std::time::Duration::from_micros(*micros).as_secs_f64();
             self.phase_seconds.get_or_create(&vec![("phase", phase.clone())]).inc_by(spent);
         }
+    }
+
+    /// Sets how many packages were changed on the host, and by no config (MCD-258).
+    pub fn unsupported_packages(&self, count: usize) {
+        self.unsupported_packages.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     /// Counts a reboot that could not be asked for.

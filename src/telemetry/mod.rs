@@ -3,6 +3,7 @@
 //!
 //! Imports `model` and `report`. Nothing here decides anything, and a lost log line never stops an update.
 
+pub mod kubelet;
 pub mod listen;
 pub mod log;
 pub mod metrics;

@@ -116,6 +116,11 @@ impl LocalPackages {
         self.requested.is_empty() && self.removed.is_empty() && self.replaced.is_empty()
     }
 
+    /// Counts the packages.
+    pub fn count(&self) -> usize {
+        self.requested.len() + self.removed.len() + self.replaced.len()
+    }
+
     /// Lists what was done, in a word, and to which packages; what was not done is left out.
     pub fn listed(&self) -> impl Iterator<Item = (&'static str, String)> {
         let lists = [("layered", &self.requested), ("removed", &self.removed), ("replaced", &self.replaced)];

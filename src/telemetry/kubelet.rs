@@ -1,0 +1,114 @@
+//! Whether the kubelet answers its own health probe: asked while a scrape waits, so a node that nobody scrapes asks nothing.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use http_body_util::Empty;
+use hyper::Request;
+use hyper::body::Bytes;
+use hyper::header::HOST;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout};
+
+/// Where the kubelet listens by default.
+const PORT: u16 = 10248;
+
+/// How often it is asked at most: two scrapers count a failure once.
+const INTERVAL: Duration = Duration::from_secs(30);
+
+/// How long it may take: a scrape waits for it.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The kubelet's health, as MCD counts it (MCD-253).
+#[derive(Debug)]
+pub struct KubeletProbe {
+    endpoint: SocketAddr,
+    asked: Mutex<Option<Instant>>,
+    failures: AtomicU32,
+}
+
+impl Default for KubeletProbe {
+    fn default() -> Self {
+        Self::new(SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)))
+    }
+}
+
+impl KubeletProbe {
+    /// Takes where the kubelet listens. Nothing is asked yet.
+    pub fn new(endpoint: SocketAddr) -> Self {
+        Self { endpoint, asked: Mutex::default(), failures: AtomicU32::default() }
+    }
+
+    /// Returns how often in a row the kubelet gave no answer, as it was known last.
+    pub fn failures(&self) -> u32 {
+        self.failures.load(Ordering::Relaxed)
+    }
+
+    /// Asks it, unless it was asked just now. Any answer counts: what it says is for the kubelet's own probes.
+    pub async fn ask(&self) {
+        let mut asked = self.asked.lock().await;
+        if asked.is_some_and(|at| at.elapsed() < INTERVAL) {
+            return;
+        }
+        let has_answered = timeout(PROBE_TIMEOUT, probe(self.endpoint)).await.ok().flatten().is_some();
+        *asked = Some(Instant::now());
+        let failures = if has_answered { 0 } else { self.failures().saturating_add(1) };
+        self.failures.store(failures, Ordering::Relaxed);
+    }
+}
+
+async fn probe(endpoint: SocketAddr) -> Option<()> {
+    let stream = TcpStream::connect(endpoint).await.ok()?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.ok()?;
+    let request = Request::get("/healthz").header(HOST, "localhost").body(Empty::<Bytes>::new()).ok()?;
+    let answer = sender.send_request(request);
+    tokio::pin!(answer, connection);
+    tokio::select! {
+        // Both are only polled here; the connection ends with its answer, or with an error of its own.
+        biased;
+        answer = &mut answer => answer.ok().map(drop),
+        _ = &mut connection => (&mut answer).await.ok().map(drop),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// MCD-253: failures in a row are counted, at most one in half a minute; any answer of HTTP ends the count.
+    #[tokio::test(flavor = "current_thread")]
+    async fn failures_in_a_row_are_counted_until_an_answer() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let probe = KubeletProbe::new(listener.local_addr().unwrap());
+        let later = async |probe: &KubeletProbe| *probe.asked.lock().await = None;
+        // Closed without an answer.
+        for count in 1..=3 {
+            let ((), ()) = tokio::join!(probe.ask(), async { drop(listener.accept().await.unwrap()) });
+            assert_eq!(probe.failures(), count);
+            probe.ask().await;
+            assert_eq!(probe.failures(), count, "within the interval nobody is asked");
+            later(&probe).await;
+        }
+        let answer = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut head = [0; 1024];
+            let read = stream.read(&mut head).await.unwrap();
+            assert!(head[..read].starts_with(b"GET /healthz HTTP/1.1\r\n"));
+            let unwell = b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n";
+            stream.write_all(unwell).await.unwrap();
+            stream
+        };
+        let ((), _stream) = tokio::join!(probe.ask(), answer);
+        assert_eq!(probe.failures(), 0);
+        later(&probe).await;
+        drop(listener);
+        probe.ask().await;
+        assert_eq!(probe.failures(), 1);
+    }
+}
