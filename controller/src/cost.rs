@@ -16,3 +16,11 @@ pub fn cost(
     let facts = Facts::assumed(&from, &to)?;
     Ok(plan(&from, &to, &facts, policy))
 }
+
+/// Says whether the pool's nodes can go from one config to another while they run.
+pub fn reconcilable(from: &Rendered, to: &Rendered, policy: &DisruptionPolicy) -> Result<(), RenderError> {
+    cost(from, to, policy)?.map(drop).map_err(|refused| RenderError::Irreconcilable {
+        config: to.name().to_owned(),
+        refused: refused.to_string(),
+    })
+}

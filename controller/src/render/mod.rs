@@ -12,14 +12,12 @@ use std::collections::BTreeMap;
 
 use kube::core::{ObjectMeta, Selector, SelectorExt as _};
 use machine_config_core::model::{HostSpec, Sha256};
-use machine_config_core::plan::{Irreconcilable, plan};
 use serde_json::{Map, Value, json};
 
 pub use error::RenderError;
 
 use crate::api::{GENERATED_BY, IMAGE_OVERRIDDEN, MachineConfig, MachineConfigPool, MachineConfigSpec, ROLE};
-use crate::model::policy::DisruptionPolicy;
-use crate::model::{Facts, machineconfig};
+use crate::model::machineconfig;
 
 /// The Ignition version of what is rendered.
 const IGNITION: &str = "3.5.0";
@@ -87,15 +85,6 @@ pub fn render(
     let object = MachineConfig { metadata, spec };
     host_spec(&object).map_err(|error| blamed(error, &chosen))?;
     Ok(Rendered { object, sources: chosen.iter().map(|config| name_of(config).to_owned()).collect() })
-}
-
-/// Says whether the pool's nodes can go from one config to another while they run.
-pub fn reconcilable(from: &HostSpec, to: &HostSpec, policy: &DisruptionPolicy) -> Result<(), RenderError> {
-    let facts = Facts::assumed(from, to)?;
-    plan(from, to, &facts, policy).map(drop).map_err(|refused: Irreconcilable| RenderError::Irreconcilable {
-        config: to.name.to_string(),
-        refused: refused.to_string(),
-    })
 }
 
 /// Returns the rendered configs that may go: of those that nobody uses, all but the `keep` newest. Each comes with its

@@ -3,6 +3,8 @@
 use serde_json::json;
 
 use super::*;
+use crate::cost::reconcilable;
+use crate::model::policy::DisruptionPolicy;
 
 #[expect(clippy::needless_pass_by_value, reason = "as json! makes it")]
 fn config(name: &str, role: &str, spec: Value) -> MachineConfig {
@@ -194,7 +196,7 @@ fn what_running_nodes_would_refuse_is_refused_before_they_are_told() {
             "worker",
             json!({ "fips": fips, "config": { "ignition": { "version": "3.5.0" } } }),
         )];
-        render(&pool, &configs, &Release::default()).unwrap().host_spec().unwrap()
+        render(&pool, &configs, &Release::default()).unwrap()
     };
     let policy = DisruptionPolicy::defaults();
     let refused = reconcilable(&rendered(false), &rendered(true), &policy).unwrap_err().to_string();
