@@ -29,14 +29,14 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::{ControlError, ControlPlane, DrainStatus, UncordonStatus};
+use super::{ControlError, ControlPlane};
 use crate::host::HostError;
 use crate::host::root::Root;
 use crate::host::watch::{Watch, WatchSet};
 use crate::model::machineconfig::{self, MachineConfig};
 use crate::model::policy::{self, DisruptionPolicy};
 use crate::model::{ConfigName, FileMode, ImageRef, ModelError, Target, short};
-use crate::report::{Event, NodeReport};
+use crate::report::NodeReport;
 
 /// Two names and some comments.
 const MAX_TARGET_BYTES: u64 = 64 * 1024;
@@ -258,20 +258,6 @@ impl ControlPlane for Directory {
     async fn policy(&mut self) -> Result<DisruptionPolicy, ControlError> {
         self.read_policy()
     }
-
-    fn can_drain(&self) -> bool {
-        false
-    }
-
-    async fn drain(&mut self, _target: &Target) -> Result<DrainStatus, ControlError> {
-        Ok(DrainStatus::NotAsked)
-    }
-
-    async fn uncordon(&mut self, _committed: &Target) -> Result<UncordonStatus, ControlError> {
-        Ok(UncordonStatus::Yes)
-    }
-
-    async fn emit(&mut self, _event: &Event) {}
 
     async fn publish(&mut self, report: &NodeReport) -> Result<(), ControlError> {
         self.write_report(report)

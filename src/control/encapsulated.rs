@@ -6,14 +6,14 @@
 
 use std::collections::BTreeSet;
 
-use super::{ControlError, ControlPlane, DrainStatus, UncordonStatus};
+use super::{ControlError, ControlPlane};
 use crate::host::console::Console;
 use crate::host::watch::{Watch, WatchSet};
 use crate::host::{HostError, Root};
 use crate::model::machineconfig::{self, MachineConfig};
 use crate::model::policy::DisruptionPolicy;
 use crate::model::{ConfigName, FileMode, ModelError, Target};
-use crate::report::{Event, NodeReport, NodeState};
+use crate::report::{NodeReport, NodeState};
 
 /// Where Ignition puts it.
 pub const ENCAPSULATED: &str = "/etc/ignition-machine-config-encapsulated.json";
@@ -101,20 +101,6 @@ impl ControlPlane for Encapsulated {
         // Services that wait for the end of the first boot can't be restarted in it: whatever is changed costs the reboot.
         Ok(DisruptionPolicy::none())
     }
-
-    fn can_drain(&self) -> bool {
-        false
-    }
-
-    async fn drain(&mut self, _target: &Target) -> Result<DrainStatus, ControlError> {
-        Ok(DrainStatus::NotAsked)
-    }
-
-    async fn uncordon(&mut self, _committed: &Target) -> Result<UncordonStatus, ControlError> {
-        Ok(UncordonStatus::Yes)
-    }
-
-    async fn emit(&mut self, _event: &Event) {}
 
     async fn publish(&mut self, report: &NodeReport) -> Result<(), ControlError> {
         if let Some(line) = line(report) {

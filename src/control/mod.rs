@@ -78,18 +78,29 @@ pub trait ControlPlane {
         None
     }
 
-    /// Says whether a drain can be asked for.
-    fn can_drain(&self) -> bool;
+    /// Says whether a drain can be asked for. By default nobody drains: there is no workload to see off, and nobody to tell.
+    fn can_drain(&self) -> bool {
+        false
+    }
 
     /// Sees to it that the workload leaves, and says how far that is. Asked again at every change, and once more
     /// before a reboot: a node that takes workload again is to be drained again.
-    fn drain(&mut self, target: &Target) -> impl Future<Output = Result<DrainStatus, ControlError>>;
+    fn drain(&mut self, _target: &Target) -> impl Future<Output = Result<DrainStatus, ControlError>> {
+        async { Ok(DrainStatus::NotAsked) }
+    }
 
     /// Sees to it that the node takes workload again, once it runs what it should.
-    fn uncordon(&mut self, committed: &Target) -> impl Future<Output = Result<UncordonStatus, ControlError>>;
+    fn uncordon(
+        &mut self,
+        _committed: &Target,
+    ) -> impl Future<Output = Result<UncordonStatus, ControlError>> {
+        async { Ok(UncordonStatus::Yes) }
+    }
 
     /// Tells what happened. Nobody waits until it has reached whom it is for: see [`ControlPlane::flush`].
-    fn emit(&mut self, event: &Event) -> impl Future<Output = ()>;
+    fn emit(&mut self, _event: &Event) -> impl Future<Output = ()> {
+        async {}
+    }
 
     /// Waits until what was told has reached whom it is for, or can't now. Bounded in time. Nothing is queued by default.
     fn flush(&mut self) -> impl Future<Output = ()> {

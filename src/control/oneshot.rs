@@ -1,10 +1,10 @@
 //! The control plane of `apply`: one target from files, a report that goes nowhere.
 
-use super::{ControlError, ControlPlane, DrainStatus, UncordonStatus};
+use super::{ControlError, ControlPlane};
 use crate::model::machineconfig::MachineConfig;
 use crate::model::policy::DisruptionPolicy;
 use crate::model::{ConfigName, ImageRef, Target};
-use crate::report::{Event, NodeReport};
+use crate::report::NodeReport;
 
 /// One target.
 #[derive(Debug)]
@@ -40,20 +40,6 @@ impl ControlPlane for OneShot {
     async fn policy(&mut self) -> Result<DisruptionPolicy, ControlError> {
         Ok(self.policy.clone())
     }
-
-    fn can_drain(&self) -> bool {
-        false
-    }
-
-    async fn drain(&mut self, _target: &Target) -> Result<DrainStatus, ControlError> {
-        Ok(DrainStatus::NotAsked)
-    }
-
-    async fn uncordon(&mut self, _committed: &Target) -> Result<UncordonStatus, ControlError> {
-        Ok(UncordonStatus::Yes)
-    }
-
-    async fn emit(&mut self, _event: &Event) {}
 
     async fn publish(&mut self, _report: &NodeReport) -> Result<(), ControlError> {
         Ok(())
