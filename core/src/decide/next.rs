@@ -322,13 +322,12 @@ fn verify(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
     if let Decision::Fault(fault) = decision {
         return fail(inputs, memory, record, fault);
     }
-    if let Decision::Replan(fault) = decision {
-        return Action::Replan(fault);
-    }
-    match &inputs.answers.trial {
-        None if is_on_trial(record) => Action::Ask(Question::Trial),
-        Some(Err(fault)) => fail(inputs, memory, record, fault.clone()),
-        Some(Ok(())) | None => Action::Commit,
+    // Before a new plan, too: what that one leads to has no new deployment any more.
+    match (&inputs.answers.trial, decision) {
+        (None, _) if is_on_trial(record) => Action::Ask(Question::Trial),
+        (Some(Err(fault)), _) => fail(inputs, memory, record, fault.clone()),
+        (_, Decision::Replan(fault)) => Action::Replan(fault),
+        _ => Action::Commit,
     }
 }
 
