@@ -2,7 +2,7 @@
 
 use crate::model::Facts;
 use crate::model::policy::DisruptionPolicy;
-use crate::plan::{Irreconcilable, Plan, plan};
+use crate::plan::{Drain, Irreconcilable, Plan, PostActions, ServiceAction, ServiceVerb, plan};
 use crate::render::{RenderError, Rendered};
 
 /// Plans the way of a node from one rendered config to another. The host is assumed to be as the first one says; where
@@ -23,4 +23,39 @@ pub fn reconcilable(from: &Rendered, to: &Rendered, policy: &DisruptionPolicy) -
         config: to.name().to_owned(),
         refused: refused.to_string(),
     })
+}
+
+/// What a node does on its way from one rendered config to another, as far as a pool's status tells it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NodeCost {
+    /// It is drained.
+    pub drain: bool,
+    /// It reboots, because of these fields, paths and units; empty: it does not.
+    pub reboot_because: Vec<String>,
+    /// Services that are reloaded or restarted: the action, the unit, and what causes it.
+    pub services: Vec<(&'static str, Option<String>, Vec<String>)>,
+}
+
+impl NodeCost {
+    /// Reads it from the agent's own plan.
+    pub fn new(plan: &Plan) -> Self {
+        let drain = plan.drain() == Drain::Needed;
+        match plan.after() {
+            PostActions::Nothing => Self { drain, ..Self::default() },
+            PostActions::Reboot { because, .. } => {
+                Self { drain, reboot_because: because.clone(), ..Self::default() }
+            }
+            PostActions::Services { actions } => {
+                let service = |action: &ServiceAction| {
+                    let verb = match action.action {
+                        ServiceVerb::DaemonReload => "daemon-reload",
+                        ServiceVerb::Reload => "reload",
+                        ServiceVerb::Restart => "restart",
+                    };
+                    (verb, action.unit.as_ref().map(ToString::to_string), action.because.clone())
+                };
+                Self { drain, services: actions.iter().map(service).collect(), ..Self::default() }
+            }
+        }
+    }
 }

@@ -5,6 +5,7 @@
 //! | [`api`] | the kinds, as the API server stores them | nothing |
 //! | [`render`] | merges the MachineConfigs of a pool; pure | `api` |
 //! | [`cost`] | what a rendered config costs a pool's nodes, from the agent's own planner; pure | `api render` |
+//! | [`rollout`] | which node gets the target next, and what the pool's status says; pure | `api cost` |
 //! | [`manifests`] | reads the objects of a directory | `api` |
 //! | [`cli`] | the verbs | all |
 //!
@@ -15,5 +16,6 @@ pub mod cli;
 pub mod cost;
 pub mod manifests;
 pub mod render;
+pub mod rollout;
 
 pub use machine_config_core::{model, plan};

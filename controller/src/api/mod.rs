@@ -6,9 +6,11 @@
 
 pub mod machineconfig;
 pub mod pool;
+pub mod rollout_policy;
 
 pub use machineconfig::{MachineConfig, MachineConfigSpec};
 pub use pool::{MachineConfigPool, MachineConfigPoolSpec, MachineConfigPoolStatus};
+pub use rollout_policy::{RolloutPolicy, RolloutPolicySpec, RolloutPolicyStatus};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt as _;
@@ -23,6 +25,6 @@ pub const GENERATED_BY: &str = "machineconfiguration.openshift.io/generated-by-c
 pub const IMAGE_OVERRIDDEN: &str = "machineconfiguration.openshift.io/os-image-url-overridden";
 
 /// Returns the definitions of the kinds.
-pub fn definitions() -> [CustomResourceDefinition; 2] {
-    [MachineConfig::crd(), MachineConfigPool::crd()]
+pub fn definitions() -> [CustomResourceDefinition; 3] {
+    [MachineConfig::crd(), MachineConfigPool::crd(), RolloutPolicy::crd()]
 }

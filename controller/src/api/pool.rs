@@ -115,6 +115,47 @@ pub struct MachineConfigPoolStatus {
     /// What holds of it
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<Condition>>,
+    /// What the rest of the rollout costs; the operator's own definition does not have it
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plan: Option<PoolPlan>,
+}
+
+/// What the nodes that don't have the target yet will do, as the agent's planner says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PoolPlan {
+    /// The target
+    pub target: String,
+    /// Nodes that don't have it yet
+    pub nodes: i32,
+    /// Those that are drained
+    pub drains: i32,
+    /// Those that reboot
+    pub reboots: i32,
+    /// Those of which it is not known: their present config is gone, or they refuse the way
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unknown: Option<i32>,
+    /// What causes the reboots: fields, paths and units, at most 16
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reboot_because: Option<Vec<String>>,
+    /// Services that are reloaded or restarted without a reboot, at most 16
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub services: Option<Vec<ServicePlan>>,
+}
+
+/// A service that is reloaded or restarted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ServicePlan {
+    /// `reload`, `restart` or `daemon-reload`
+    pub action: String,
+    /// The unit
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unit: Option<String>,
+    /// On how many nodes
+    pub nodes: i32,
+    /// Paths and units whose change asks for it, at most 8
+    pub because: Vec<String>,
 }
 
 /// One thing that holds of the pool, or does not.

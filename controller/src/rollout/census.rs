@@ -1,0 +1,65 @@
+//! Where each node of the pool stands.
+
+use super::{Node, Pair, Seen};
+
+/// Where the nodes stand, each in one of the lists or `updated`.
+#[derive(Debug, Default)]
+pub(super) struct Census<'a> {
+    /// What the nodes are to get.
+    pub(super) target: Option<Pair>,
+    /// Without the target, and it may be given to them.
+    pub(super) waiting: Vec<&'a Node>,
+    /// Without the target, and out of service by themselves or by a person: hands off.
+    pub(super) blocked: Vec<&'a Node>,
+    /// Given the target, at work.
+    pub(super) at_work: Vec<&'a Node>,
+    /// Given the target, failing.
+    pub(super) failing: Vec<&'a Node>,
+    /// Have the target.
+    pub(super) updated: usize,
+    /// Have the target and take pods.
+    pub(super) ready: usize,
+    /// Are out of service, or may go so at any time.
+    pub(super) unavailable: usize,
+    /// Say Degraded or Unreconcilable, whatever they were given.
+    pub(super) degraded: Vec<&'a Node>,
+    /// Use up capacity: unavailable, or failing the target.
+    pub(super) occupied: usize,
+    /// Some of them are of the control plane.
+    pub(super) is_control_plane: bool,
+}
+
+impl<'a> Census<'a> {
+    /// Counts.
+    pub(super) fn new(seen: &Seen<'a>) -> Self {
+        let mut census = Self { target: seen.pool.target(), ..Self::default() };
+        for node in seen.nodes {
+            census.add(node);
+        }
+        census
+    }
+
+    fn add(&mut self, node: &'a Node) {
+        let is_unavailable = node.is_unavailable();
+        self.is_control_plane |= node.control_plane;
+        self.unavailable += usize::from(is_unavailable);
+        if node.is_degraded() {
+            self.degraded.push(node);
+        }
+        let is_given = self.target.as_ref() == Some(&node.desired);
+        let is_failing = is_given && node.is_failing();
+        self.occupied += usize::from(is_unavailable || is_failing);
+        if !is_given {
+            // One that is at work or failing is out of service already: a new target costs nothing.
+            let can_be_given = node.is_schedulable() || node.is_in_flight();
+            if can_be_given { &mut self.waiting } else { &mut self.blocked }.push(node);
+        } else if is_failing {
+            self.failing.push(node);
+        } else if node.is_done() {
+            self.updated += 1;
+            self.ready += usize::from(node.is_schedulable());
+        } else {
+            self.at_work.push(node);
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! A node, reduced to what a rollout decides by.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node as KubeNode, NodeCondition, Taint};
+use serde::Deserialize;
+
+use crate::model::annotations::{DESIRED_CONFIG, DESIRED_IMAGE, PREFETCH_IMAGE, PREFETCH_STATUS};
+
+/// The annotation with the config that a node has.
+pub const CURRENT_CONFIG: &str = "machineconfiguration.openshift.io/currentConfig";
+/// The annotation with the image that a node has.
+pub const CURRENT_IMAGE: &str = "machineconfiguration.openshift.io/currentImage";
+/// The annotation with the agent's state.
+pub const STATE: &str = "machineconfiguration.openshift.io/state";
+/// The annotation with the agent's error.
+pub const REASON: &str = "machineconfiguration.openshift.io/reason";
+/// The annotation that says when the node was given its target; written where a policy holds.
+pub const DESIRED_SINCE: &str = "machine-config-agent.io/desired-since";
+/// The annotation that says when the node was asked to prefetch.
+pub const PREFETCH_SINCE: &str = "machine-config-agent.io/prefetch-since";
+/// The taint of nodes that wait for an update.
+pub const UPDATE_IN_PROGRESS: &str = "UpdateInProgress";
+
+const ZONE: &str = "topology.kubernetes.io/zone";
+const CONTROL_PLANE: [&str; 3] = [
+    "node-role.kubernetes.io/master",
+    "node-role.kubernetes.io/control-plane",
+    "node-role.kubernetes.io/arbiter",
+];
+
+/// A config and, in image mode, an image: what a node has, or is to get. One value, written in one patch.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Pair {
+    /// The rendered config.
+    pub config: Option<String>,
+    /// The image; `None` outside of image mode.
+    pub image: Option<String>,
+}
+
+impl Pair {
+    /// Creates the pair of a rendered config and an image.
+    pub fn new(config: impl Into<String>, image: Option<String>) -> Self {
+        Self { config: Some(config.into()), image }
+    }
+}
+
+/// What the agent says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AgentState {
+    /// It has not said anything yet.
+    #[default]
+    Unknown,
+    /// `Done`.
+    Done,
+    /// `Working`.
+    Working,
+    /// `Degraded`.
+    Degraded,
+    /// `Unreconcilable`.
+    Unreconcilable,
+}
+
+/// How far the node's prefetch is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PrefetchProgress {
+    /// Not begun, or under way.
+    Running,
+    /// The image is on the node.
+    Done,
+    /// It failed; the agent tries again.
+    Failed,
+}
+
+/// A node, reduced to what a rollout decides by. The caller keeps these in place of whole objects.
+#[derive(Debug, Clone, PartialEq, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "facts of a node that don't exclude one another")]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+    /// The version of the object: the precondition of each patch.
+    pub resource_version: String,
+    /// Its zone.
+    pub zone: Option<String>,
+    /// When it was created.
+    pub created: Timestamp,
+    /// It takes pods: Ready, no disk pressure, a network.
+    pub ready: bool,
+    /// It is cordoned.
+    pub unschedulable: bool,
+    /// It belongs to the control plane.
+    pub control_plane: bool,
+    /// This controller runs on it. [`Node::from_node`] can't know; the caller sets it.
+    pub runs_controller: bool,
+    /// It runs Windows: no pool takes it.
+    pub windows: bool,
+    /// Its labels, by which pools select it.
+    pub labels: BTreeMap<String, String>,
+    /// All its taints: a patch replaces the list.
+    pub taints: Vec<Taint>,
+    /// What it has.
+    pub current: Pair,
+    /// What it is to get.
+    pub desired: Pair,
+    /// What the agent says.
+    pub state: AgentState,
+    /// The agent's error.
+    pub reason: Option<String>,
+    /// When it was given its target.
+    pub desired_since: Option<Timestamp>,
+    /// The image that it is asked to prefetch.
+    pub prefetch_image: Option<String>,
+    /// When it was asked.
+    pub prefetch_since: Option<Timestamp>,
+    /// How far it is with that image.
+    pub prefetch: Option<PrefetchProgress>,
+}
+
+impl Node {
+    /// Reduces a Node object.
+    pub fn from_node(node: &KubeNode) -> Self {
+        let meta = &node.metadata;
+        let labels = meta.labels.clone().unwrap_or_default();
+        let annotation = |key: &str| {
+            let value = meta.annotations.as_ref().and_then(|annotations| annotations.get(key));
+            value.filter(|value| !value.is_empty()).cloned()
+        };
+        let spec = node.spec.as_ref();
+        let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref());
+        let prefetch_image = annotation(PREFETCH_IMAGE);
+        Self {
+            name: meta.name.clone().unwrap_or_default(),
+            uid: meta.uid.clone().unwrap_or_default(),
+            resource_version: meta.resource_version.clone().unwrap_or_default(),
+            zone: labels.get(ZONE).cloned(),
+            created: meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
+            ready: is_ready(conditions.unwrap_or_default()),
+            unschedulable: spec.and_then(|spec| spec.unschedulable).unwrap_or(false),
+            control_plane: CONTROL_PLANE.iter().any(|label| labels.contains_key(*label)),
+            runs_controller: false,
+            windows: labels.get("kubernetes.io/os").is_some_and(|os| os == "windows"),
+            taints: spec.and_then(|spec| spec.taints.clone()).unwrap_or_default(),
+            current: Pair { config: annotation(CURRENT_CONFIG), image: annotation(CURRENT_IMAGE) },
+            desired: Pair {
+                config: annotation(DESIRED_CONFIG),
+                image: DESIRED_IMAGE.iter().find_map(|key| annotation(key)),
+            },
+            state: state(annotation(STATE).as_deref()),
+            reason: annotation(REASON),
+            desired_since: annotation(DESIRED_SINCE).and_then(|time| time.parse().ok()),
+            prefetch_since: annotation(PREFETCH_SINCE).and_then(|time| time.parse().ok()),
+            prefetch: annotation(PREFETCH_STATUS)
+                .and_then(|status| progress(&status, prefetch_image.as_deref())),
+            prefetch_image,
+            labels,
+        }
+    }
+
+    /// Returns true if it has what it was given, and says so.
+    pub fn is_done(&self) -> bool {
+        self.current.config.is_some() && self.current == self.desired && self.state == AgentState::Done
+    }
+
+    /// Returns true if the agent could not apply what it was given.
+    pub fn is_failing(&self) -> bool {
+        self.current != self.desired && self.is_degraded()
+    }
+
+    /// Returns true if the agent says Degraded or Unreconcilable.
+    pub fn is_degraded(&self) -> bool {
+        matches!(self.state, AgentState::Degraded | AgentState::Unreconcilable)
+    }
+
+    /// Returns true if it takes pods.
+    pub fn is_schedulable(&self) -> bool {
+        self.ready && !self.unschedulable
+    }
+
+    /// Returns true if it is out of service, or may go so at any time because its agent is at work. A node that was never
+    /// given anything serves.
+    pub fn is_unavailable(&self) -> bool {
+        !self.is_schedulable() || (self.desired.config.is_some() && !self.is_done() && !self.is_failing())
+    }
+
+    /// Returns true if it was given something that it does not have yet.
+    pub fn is_in_flight(&self) -> bool {
+        self.desired.config.is_some() && !self.is_done()
+    }
+
+    /// Returns true if it has the taint of nodes that wait for an update.
+    pub fn is_tainted(&self) -> bool {
+        self.taints.iter().any(|taint| taint.key == UPDATE_IN_PROGRESS && taint.effect == "PreferNoSchedule")
+    }
+}
+
+/// The Machine Config Operator's rule.
+fn is_ready(conditions: &[NodeCondition]) -> bool {
+    let is = |type_: &str, status: &str| {
+        conditions.iter().filter(|found| found.type_ == type_).all(|found| found.status == status)
+    };
+    let known = conditions.iter().any(|found| found.type_ == "Ready");
+    known && is("Ready", "True") && is("DiskPressure", "False") && is("NetworkUnavailable", "False")
+}
+
+fn state(text: Option<&str>) -> AgentState {
+    match text {
+        Some("Done") => AgentState::Done,
+        Some("Working") => AgentState::Working,
+        Some("Degraded") => AgentState::Degraded,
+        Some("Unreconcilable") => AgentState::Unreconcilable,
+        _ => AgentState::Unknown,
+    }
+}
+
+/// Reads the agent's prefetch status; that of another image says nothing.
+fn progress(status: &str, image: Option<&str>) -> Option<PrefetchProgress> {
+    #[derive(Deserialize)]
+    struct Status {
+        image: String,
+        state: String,
+    }
+    let status: Status = serde_json::from_str(status).ok()?;
+    (Some(&*status.image) == image).then_some(match &*status.state {
+        "Done" => PrefetchProgress::Done,
+        "Failed" => PrefetchProgress::Failed,
+        _ => PrefetchProgress::Running,
+    })
+}

@@ -1,0 +1,133 @@
+//! What is written to a node: one merge patch with everything.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Taint;
+use serde_json::{Map, Value, json};
+
+use super::node::{DESIRED_SINCE, Node, PREFETCH_SINCE, Pair, UPDATE_IN_PROGRESS};
+use crate::model::annotations::{DESIRED_CONFIG, DESIRED_IMAGE, PREFETCH_IMAGE, PREFETCH_STATUS};
+
+/// What is written to one node. Both halves of the pair are in one patch, or none.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct NodePatch {
+    /// The node.
+    pub node: String,
+    /// Its uid: another node of that name is refused.
+    pub uid: String,
+    /// The version that the decision was made by: the API server refuses the patch when the node changed since.
+    pub resource_version: String,
+    /// The target.
+    pub pair: Option<Pair>,
+    /// When the target was given, where a policy holds.
+    pub since: Option<Timestamp>,
+    /// The image to prefetch; `Some(None)` takes the request back.
+    pub prefetch: Option<Option<Prefetch>>,
+    /// The taints, all of them.
+    pub taints: Option<Vec<Taint>>,
+}
+
+/// A request to prefetch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prefetch {
+    /// The image.
+    pub image: String,
+    /// When it is requested.
+    pub since: Timestamp,
+}
+
+impl NodePatch {
+    /// Creates a patch that changes nothing.
+    pub(super) fn new(node: &Node) -> Self {
+        Self {
+            node: node.name.clone(),
+            uid: node.uid.clone(),
+            resource_version: node.resource_version.clone(),
+            ..Self::default()
+        }
+    }
+
+    /// Returns true if there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.pair.is_none() && self.since.is_none() && self.prefetch.is_none() && self.taints.is_none()
+    }
+
+    /// Adds or removes the taint of nodes that wait for an update.
+    pub(super) fn taint(&mut self, node: &Node, tainted: bool) {
+        if tainted == node.is_tainted() {
+            return;
+        }
+        let mut taints = node.taints.clone();
+        if tainted {
+            let taint = Taint {
+                key: UPDATE_IN_PROGRESS.to_owned(),
+                effect: "PreferNoSchedule".to_owned(),
+                ..Taint::default()
+            };
+            taints.push(taint);
+        } else {
+            taints.retain(|taint| !(taint.key == UPDATE_IN_PROGRESS && taint.effect == "PreferNoSchedule"));
+        }
+        self.taints = Some(taints);
+    }
+
+    /// Returns the JSON merge patch (`application/merge-patch+json`), with its preconditions.
+    pub fn body(&self) -> Value {
+        let mut annotations = Map::new();
+        if let Some(pair) = &self.pair {
+            annotations.insert(DESIRED_CONFIG.to_owned(), json!(pair.config));
+            let [image, aliases @ ..] = DESIRED_IMAGE;
+            annotations.insert(image.to_owned(), json!(pair.image));
+            // An alias that says otherwise would degrade the node.
+            annotations.extend(aliases.map(|alias| (alias.to_owned(), Value::Null)));
+        }
+        if let Some(since) = self.since {
+            annotations.insert(DESIRED_SINCE.to_owned(), json!(text(since)));
+        }
+        if let Some(prefetch) = &self.prefetch {
+            let image = prefetch.as_ref().map(|prefetch| &prefetch.image);
+            let since = prefetch.as_ref().map(|prefetch| text(prefetch.since));
+            annotations.insert(PREFETCH_IMAGE.to_owned(), json!(image));
+            annotations.insert(PREFETCH_SINCE.to_owned(), json!(since));
+            if image.is_none() {
+                annotations.insert(PREFETCH_STATUS.to_owned(), Value::Null);
+            }
+        }
+        let mut metadata = json!({ "uid": self.uid, "resourceVersion": self.resource_version });
+        if !annotations.is_empty()
+            && let Some(metadata) = metadata.as_object_mut()
+        {
+            metadata.insert("annotations".to_owned(), Value::Object(annotations));
+        }
+        match &self.taints {
+            Some(taints) => json!({ "metadata": metadata, "spec": { "taints": taints } }),
+            None => json!({ "metadata": metadata }),
+        }
+    }
+
+    /// Changes the reduced node as the patch changes the object. The caller does so after each write, unless it reads the
+    /// answer of the API server: the next decision must know the writes of the last one.
+    pub fn apply(&self, node: &mut Node) {
+        if let Some(pair) = &self.pair {
+            node.desired = pair.clone();
+        }
+        if let Some(since) = self.since {
+            node.desired_since = Some(since);
+        }
+        if let Some(prefetch) = &self.prefetch {
+            let image = prefetch.as_ref().map(|prefetch| prefetch.image.clone());
+            if image.is_none() || image != node.prefetch_image {
+                node.prefetch = None;
+            }
+            node.prefetch_image = image;
+            node.prefetch_since = prefetch.as_ref().map(|prefetch| prefetch.since);
+        }
+        if let Some(taints) = &self.taints {
+            node.taints.clone_from(taints);
+        }
+    }
+}
+
+/// Returns the time as Kubernetes writes it: to the second.
+pub(super) fn text(time: Timestamp) -> String {
+    Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
+}

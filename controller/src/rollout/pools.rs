@@ -1,0 +1,99 @@
+//! Which pool a node belongs to.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::core::{Selector, SelectorExt as _};
+
+use super::node::Node;
+use crate::api::MachineConfigPool;
+
+/// The pool of control plane nodes.
+pub const MASTER: &str = "master";
+/// The pool of all other nodes.
+pub const WORKER: &str = "worker";
+
+/// The node selectors of all pools, read once.
+#[derive(Debug, Default)]
+pub struct Selectors {
+    pools: Vec<(String, Result<Selector, SelectorError>)>,
+}
+
+/// Why a pool can't select nodes.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SelectorError {
+    /// It would select all of them.
+    #[error("nodeSelector is empty, so it selects no node; name the labels of the pool's nodes")]
+    Empty,
+    /// It can't be read.
+    #[error("nodeSelector: {0}; correct it")]
+    Invalid(String),
+}
+
+/// Where a node belongs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Membership<'a> {
+    /// No pool selects it, or it runs Windows.
+    None,
+    /// This pool.
+    Pool(&'a str),
+    /// Several custom pools: none of them updates it.
+    Conflict(Vec<&'a str>),
+}
+
+impl Selectors {
+    /// Reads the selectors.
+    pub fn new<'a>(pools: impl IntoIterator<Item = &'a MachineConfigPool>) -> Self {
+        let read = |pool: &MachineConfigPool| {
+            (pool.metadata.name.clone().unwrap_or_default(), selector(pool.spec.node_selector.clone()))
+        };
+        let mut pools: Vec<_> = pools.into_iter().map(read).collect();
+        pools.sort_by(|(one, _), (other, _)| one.cmp(other));
+        Self { pools }
+    }
+
+    /// Returns why a pool can't select nodes.
+    pub fn error(&self, pool: &str) -> Option<&SelectorError> {
+        self.pools.iter().find(|(name, _)| name == pool)?.1.as_ref().err()
+    }
+
+    /// Returns where a node belongs: a custom pool beats `worker`, and `master` beats both.
+    pub fn membership(&self, node: &Node) -> Membership<'_> {
+        if node.windows {
+            return Membership::None;
+        }
+        let selects = |selector: &Result<Selector, SelectorError>| {
+            selector.as_ref().is_ok_and(|selector| selector.matches(&node.labels))
+        };
+        let selecting = self.pools.iter().filter(|(_, selector)| selects(selector));
+        let names: Vec<&str> = selecting.map(|(name, _)| &**name).collect();
+        if names.contains(&MASTER) {
+            return Membership::Pool(MASTER);
+        }
+        let custom: Vec<&str> = names.iter().copied().filter(|name| *name != WORKER).collect();
+        match (&*custom, &*names) {
+            ([pool], _) | ([], [pool]) => Membership::Pool(pool),
+            ([], _) => Membership::None,
+            _ => Membership::Conflict(custom),
+        }
+    }
+}
+
+fn selector(selector: Option<LabelSelector>) -> Result<Selector, SelectorError> {
+    let selector = selector.unwrap_or_default();
+    let is_empty = selector.match_labels.as_ref().is_none_or(BTreeMap::is_empty)
+        && selector.match_expressions.as_ref().is_none_or(Vec::is_empty);
+    if is_empty {
+        return Err(SelectorError::Empty);
+    }
+    Selector::try_from(selector).map_err(|error| SelectorError::Invalid(error.to_string()))
+}
+
+/// A node that several custom pools select.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Conflict {
+    /// The node.
+    pub node: String,
+    /// The pools.
+    pub pools: Vec<String>,
+}

@@ -1,0 +1,183 @@
+//! The pool's status: counts and conditions.
+
+use super::census::Census;
+use super::{BuildState, Layering, Pool, Seen, patch};
+use crate::api::MachineConfigPoolStatus;
+use crate::api::pool::Condition;
+
+/// Nodes whose reasons are quoted; the number is always told.
+const MAX_QUOTED: usize = 10;
+
+/// A reason that is quoted is cut here.
+const MAX_REASON: usize = 500;
+
+/// Returns the whole status.
+pub(super) fn status(seen: &Seen<'_>, census: &Census<'_>) -> MachineConfigPoolStatus {
+    let pool = seen.pool;
+    let count = |number: usize| Some(i32::try_from(number).unwrap_or(i32::MAX));
+    let machines = seen.nodes.len();
+    let mut status = MachineConfigPoolStatus {
+        observed_generation: pool.generation,
+        machine_count: count(machines),
+        updated_machine_count: count(census.updated),
+        ready_machine_count: count(census.ready),
+        unavailable_machine_count: count(census.unavailable),
+        degraded_machine_count: count(census.degraded.len()),
+        ..pool.status.clone()
+    };
+    let mut conditions = Conditions { list: status.conditions.take().unwrap_or_default(), seen };
+    let is_updated = census.target.is_some()
+        && census.updated == machines
+        && census.ready == machines
+        && census.unavailable == 0;
+    updating(&mut conditions, pool, is_updated);
+    if is_updated {
+        status.configuration = Some(pool.configuration.clone());
+    }
+    degraded(&mut conditions, census);
+    status.conditions = Some(conditions.list);
+    status
+}
+
+/// Sets `Updated` and `Updating`, in the operator's own words.
+fn updating(conditions: &mut Conditions<'_>, pool: &Pool, is_updated: bool) {
+    let line = update_line(pool);
+    if is_updated {
+        conditions.set("Updated", true, "", format!("All nodes are updated with {line}"));
+        conditions.set("Updating", false, "", String::new());
+    } else if pool.paused {
+        conditions.set("Updated", false, "", String::new());
+        conditions.set("Updating", false, "", format!("Pool is paused; will not update to {line}"));
+    } else {
+        conditions.set("Updated", false, "", String::new());
+        conditions.set("Updating", true, "", format!("All nodes are updating to {line}"));
+    }
+    if let Some((is_updating, message)) = build(pool, is_updated) {
+        let is_degraded = !pool.paused && (conditions.is("RenderDegraded") || conditions.is("NodeDegraded"));
+        if is_degraded {
+            conditions.set("Updating", false, "", "Pool update paused due to degraded condition".to_owned());
+        } else {
+            conditions.set("Updating", is_updating, "", message);
+        }
+    }
+}
+
+fn update_line(pool: &Pool) -> String {
+    let config = pool.configuration.name.as_deref().unwrap_or_default();
+    match &pool.layering {
+        Layering::Build { state: BuildState::Built(image), .. } => {
+            format!("MachineConfig {config} / Image {image}")
+        }
+        Layering::None | Layering::Waiting { .. } | Layering::Build { .. } => {
+            format!("MachineConfig {config}")
+        }
+    }
+}
+
+/// Returns what the build of an image makes of `Updating`.
+fn build(pool: &Pool, is_updated: bool) -> Option<(bool, String)> {
+    let (machine_os_build, state) = match &pool.layering {
+        Layering::None => return None,
+        Layering::Waiting { machine_os_config } if pool.paused => {
+            let message = format!(
+                "Pool is paused; waiting for a new OS image build to start (mosc: {machine_os_config})"
+            );
+            return Some((true, message));
+        }
+        Layering::Waiting { machine_os_config } => {
+            let message =
+                format!("Pool is waiting for a new OS image build to start (mosc: {machine_os_config})");
+            return Some((true, message));
+        }
+        Layering::Build { machine_os_build, state } => (machine_os_build, state),
+    };
+    let (is_updating, text) = match (state, pool.paused) {
+        (BuildState::Initial, true) => {
+            (true, "Pool is paused; OS image build has been created but not yet started")
+        }
+        (BuildState::Prepared, true) => {
+            (true, "Pool is paused; OS image build has been prepared but will not rollout")
+        }
+        (BuildState::Building, true) => (true, "Pool is paused; OS image build in progress"),
+        (BuildState::Unpublished | BuildState::Built(_), true) => {
+            (false, "Pool is paused; OS image build completed successfully")
+        }
+        (BuildState::Failed, true) => (false, "Pool is paused; OS image build failed"),
+        (BuildState::Interrupted, true) => (false, "Pool is paused; OS image build was interrupted"),
+        (BuildState::Initial | BuildState::Prepared, false) => {
+            (true, "Pool is waiting for OS image build to start")
+        }
+        (BuildState::Building, false) => (true, "Pool is waiting for OS image build to complete"),
+        (BuildState::Built(_), false) if is_updated => return None,
+        (BuildState::Unpublished | BuildState::Built(_), false) => {
+            (true, "Pool is waiting for nodes to apply OS image")
+        }
+        (BuildState::Failed, false) => (false, "Pool update stopped due to OS image build failure"),
+        (BuildState::Interrupted, false) => {
+            (false, "Pool update stopped due to OS image build being interrupted")
+        }
+    };
+    Some((is_updating, format!("{text} (mosb: {machine_os_build})")))
+}
+
+/// Sets `NodeDegraded` and `Degraded`. `RenderDegraded` and `ImageBuildDegraded` are others' to set.
+fn degraded(conditions: &mut Conditions<'_>, census: &Census<'_>) {
+    let nodes = &census.degraded;
+    let mut message = String::new();
+    if nodes.is_empty() {
+        conditions.set("NodeDegraded", false, "", String::new());
+    } else {
+        let mut sorted: Vec<_> = nodes.iter().map(|node| (&*node.name, node.reason.as_deref())).collect();
+        sorted.sort_unstable();
+        let quoted = sorted.iter().take(MAX_QUOTED).map(|(name, reason)| {
+            let reason: String = reason.unwrap_or_default().chars().take(MAX_REASON).collect();
+            format!("Node {name} is reporting: {reason:?}")
+        });
+        message = quoted.collect::<Vec<_>>().join(", ");
+        if sorted.len() > MAX_QUOTED {
+            message.push_str(&format!(", and {} more", sorted.len() - MAX_QUOTED));
+        }
+        let reason = format!("{} nodes are reporting degraded status on sync", nodes.len());
+        conditions.set("NodeDegraded", true, &reason, message.clone());
+    }
+    let is_build_degraded = conditions.is("ImageBuildDegraded");
+    let is_degraded = !nodes.is_empty() || conditions.is("RenderDegraded") || is_build_degraded;
+    if nodes.is_empty() && is_build_degraded {
+        message.push_str("Custom OS image build failed");
+    }
+    conditions.set("Degraded", is_degraded, "", message);
+}
+
+/// The conditions of a pool; those of others stay.
+pub(super) struct Conditions<'a> {
+    list: Vec<Condition>,
+    seen: &'a Seen<'a>,
+}
+
+impl Conditions<'_> {
+    /// Returns true if a condition holds.
+    fn is(&self, type_: &str) -> bool {
+        self.list.iter().any(|condition| condition.type_ == type_ && condition.status == "True")
+    }
+
+    /// Sets a condition. Its time is that of the last change between True and False.
+    fn set(&mut self, type_: &str, status: bool, reason: &str, message: String) {
+        let status = if status { "True" } else { "False" };
+        let old = self.list.iter_mut().find(|condition| condition.type_ == type_);
+        let since = match &old {
+            Some(old) if old.status == status => old.last_transition_time.clone(),
+            _ => Some(patch::text(self.seen.now)),
+        };
+        let condition = Condition {
+            type_: type_.to_owned(),
+            status: status.to_owned(),
+            last_transition_time: since,
+            reason: Some(reason.to_owned()),
+            message: Some(message),
+        };
+        match old {
+            Some(old) => *old = condition,
+            None => self.list.push(condition),
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! Tables of the operator's rules.
+
+mod defaults;
+mod world;
