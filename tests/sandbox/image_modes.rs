@@ -99,7 +99,7 @@ fn the_booted_image_is_adopted_without_a_reboot() {
 }
 
 /// OCL-018: one reboot, also for what only the image had brought, at any depth and with its mode. The same on a host with systemd,
-/// and with units: `vm-tests/promises/leave_image_mode.py`.
+/// and with units: `vm-tests/tests/leave_image_mode.py`.
 #[test]
 fn leaving_image_mode_goes_to_the_image_of_the_config() {
     let mut node = Played::new();

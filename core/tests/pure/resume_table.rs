@@ -141,7 +141,7 @@ fn another_boot_in_the_middle_stages_again() {
     assert_eq!(ask(&applying, &there, &files.to.target()), Decision::Continue);
 }
 
-/// CRA-009: a reboot by hand when only the reboot is left is that reboot. The whole of it: `vm-tests/promises/reboot_by_hand.py`.
+/// CRA-009: a reboot by hand when only the reboot is left is that reboot. The whole of it: `vm-tests/tests/reboot_by_hand.py`.
 #[test]
 fn a_reboot_by_hand_when_all_is_done_is_the_updates_own() {
     let made = Made::with_image();
@@ -203,7 +203,7 @@ fn a_soft_reboot_shows_in_the_booted_deployment() {
 }
 
 /// CRA-004: a node that came up in its old deployment stages once more, and is Degraded the second time. The whole of it, with
-/// libostree failing at the shutdown: `vm-tests/promises/finalization_fails.py`.
+/// libostree failing at the shutdown: `vm-tests/tests/finalization_fails.py`.
 #[test]
 fn what_the_node_came_up_in_decides_after_the_reboot() {
     let made = Made::with_image();
@@ -231,7 +231,7 @@ fn what_the_node_came_up_in_decides_after_the_reboot() {
 }
 
 /// CRA-004: a machine that went down in the finalization is nobody's fault, so it does not count towards the two; all boots
-/// together have a bound. The whole of it, with two power cuts in one update: `vm-tests/promises/finalization_cut.py`.
+/// together have a bound. The whole of it, with two power cuts in one update: `vm-tests/tests/finalization_cut.py`.
 #[test]
 fn a_finalization_that_was_cut_short_is_not_one_that_failed() {
     let made = Made::with_image();

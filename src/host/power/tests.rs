@@ -195,7 +195,7 @@ enum Refused {
 }
 
 /// OCL-018: the program runs once the finalization has ended, and the shutdown waits for it. The whole of it:
-/// `vm-tests/promises/leave_image_mode.py`.
+/// `vm-tests/tests/leave_image_mode.py`.
 #[tokio::test(flavor = "current_thread")]
 async fn a_program_of_the_shutdown_runs_after_the_finalization() {
     let started = Started::default();
