@@ -108,7 +108,7 @@ impl<C: ControlPlane> Agent<C> {
         record.forced = forced || self.journal.current() == Some(&target);
         record.provisioning = self.mode == RunMode::FirstBoot;
         record.attempts = self.journal.wrong_boots(&target)?;
-        tell(&record, &target);
+        log_resumed(&record, &target);
         let changes = os_changes(&record.plan);
         drop((origin, from, facts));
         self.unwatch();
@@ -169,7 +169,7 @@ fn ensure_in_sync(to: &HostSpec, facts: &Facts) -> Result<(), AgentError> {
     Err(AgentError::Drifted { config: to.name.to_string(), differences: listed(&left) })
 }
 
-fn tell(record: &Record, target: &Target) {
+fn log_resumed(record: &Record, target: &Target) {
     info!(
         MESSAGE_ID = message::PHASE,
         MCA_UPDATE = %record.id,

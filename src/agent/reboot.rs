@@ -110,11 +110,11 @@ impl<C: ControlPlane> Agent<C> {
     /// Says whether somebody blocks the shutdown, and names them. From here on the reboot is left to nobody else.
     pub(super) async fn is_blocked(&mut self) -> Result<bool, AgentError> {
         self.journal.note(|record| record.reboot_left = None)?;
-        let blockers = self.shutdown_listener.blockers(&self.host).await;
-        if blockers.is_empty() {
+        let inhibitors = self.shutdown_listener.block_inhibitors(&self.host).await;
+        if inhibitors.is_empty() {
             return Ok(false);
         }
-        let names: Vec<String> = blockers.iter().map(Inhibitor::to_string).collect();
+        let names: Vec<String> = inhibitors.iter().map(Inhibitor::to_string).collect();
         let waiting = format!("the reboot, which is blocked by {}", names.join("; "));
         if let Some(record) = self.journal.record().filter(|record| record.waiting.as_ref() != Some(&waiting))
         {

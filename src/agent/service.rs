@@ -13,7 +13,7 @@ use crate::update::ending::Ask;
 /// The hint's file: `pam_motd(8)` shows what is in the directory at each login.
 const HINT: &str = "/run/motd.d/90-machine-config-agent.motd";
 /// More than this of a reason is for `status`.
-const HINT_LIMIT: usize = 300;
+const MAX_HINT_LENGTH: usize = 300;
 
 impl<C: ControlPlane> Agent<C> {
     /// Sets where the settings come from, and reads them. Settings that can't be used leave what is: a node does its
@@ -132,7 +132,7 @@ impl<C: ControlPlane> Agent<C> {
 fn link_hint(report: &NodeReport) -> String {
     let wrong = |down: &&LinkDown| down.reason != "ApiServerUnreachable";
     report.link_down.as_ref().filter(wrong).map_or_else(String::new, |down| {
-        let why: String = down.message.chars().take(HINT_LIMIT).collect();
+        let why: String = down.message.chars().take(MAX_HINT_LENGTH).collect();
         format!(
             "machine-config-agent: this node does not follow its cluster since {}. {why}\nNext: {}\n",
             down.since, down.next
@@ -147,7 +147,7 @@ fn hint(report: &NodeReport) -> String {
         NodeState::Degraded => "Degraded",
         NodeState::Unreconcilable => "Unreconcilable",
     };
-    let why: String = report.reason.chars().take(HINT_LIMIT).collect();
+    let why: String = report.reason.chars().take(MAX_HINT_LENGTH).collect();
     let cut = if why.len() < report.reason.len() { "..." } else { "" };
     format!("machine-config-agent: this node is {state}. {why}{cut}\nSee: machine-config-agent status\n")
 }

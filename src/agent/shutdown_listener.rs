@@ -27,14 +27,14 @@ impl ShutdownListener {
     }
 
     /// Returns who blocks the shutdown.
-    pub(super) async fn blockers(&mut self, host: &Host) -> Vec<Inhibitor> {
+    pub(super) async fn block_inhibitors(&mut self, host: &Host) -> Vec<Inhibitor> {
         if self.0.is_none() {
             // Listened to first, looked at then: a block that goes away in between is told. A bus that is away shows
             // in the request itself, which is counted, and which logind checks once more.
             self.0 = host.power.listen().await.unwrap_or_default();
         }
         match &self.0 {
-            Some(shutdowns) => shutdowns.blockers().await.unwrap_or_default(),
+            Some(shutdowns) => shutdowns.block_inhibitors().await.unwrap_or_default(),
             None => Vec::new(),
         }
     }

@@ -119,11 +119,11 @@ impl<C: ControlPlane> Agent<C> {
     async fn watch_trial(&mut self, rules: &HealthRules, left: Duration) -> Result<TrialResult, AgentError> {
         let Self { host, journal, control, health, signals, telemetry, trust, .. } = self;
         let (sender, mut waits) = tokio::sync::watch::channel(None::<String>);
-        let tell = |what: String| {
+        let on_wait = |what: String| {
             sender.send_if_modified(|told| told.replace(what.clone()).as_ref() != Some(&what));
         };
         let backoff = Backoff::for_work(&health.node);
-        let work = attempts(host, rules.units.as_ref(), Instant::now() + left, backoff, &tell);
+        let work = attempts(host, rules.units.as_ref(), Instant::now() + left, backoff, &on_wait);
         tokio::pin!(work);
         loop {
             tokio::select! {
@@ -206,23 +206,23 @@ async fn attempts(
     units: Option<&BTreeSet<UnitName>>,
     deadline: Instant,
     mut backoff: Backoff,
-    tell: &dyn Fn(String),
+    on_wait: &dyn Fn(String),
 ) -> Result<(), FailedChecks> {
     let mut first = true;
     loop {
         // Later, what failed last is told until the next attempt has ended.
         let begun = |check: String| {
             if first {
-                tell(check);
+                on_wait(check);
             }
         };
-        let Err(ill) = attempt(host, units, deadline, tell, &begun).await else { return Ok(()) };
+        let Err(ill) = attempt(host, units, deadline, on_wait, &begun).await else { return Ok(()) };
         first = false;
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(ill);
         }
-        tell(ill.join("; "));
+        on_wait(ill.join("; "));
         // Nothing tells that a program would end otherwise now.
         tokio::time::sleep(backoff.next_wait().min((left / 2).max(SHORTEST_WAIT))).await;
         if Instant::now() >= deadline {
@@ -236,13 +236,13 @@ async fn attempt(
     host: &Host,
     units: Option<&BTreeSet<UnitName>>,
     deadline: Instant,
-    tell: &dyn Fn(String),
+    on_wait: &dyn Fn(String),
     begun: &dyn Fn(String),
 ) -> Result<(), FailedChecks> {
     let left = || deadline.saturating_duration_since(Instant::now());
     let broken = |what: &str, error: &dyn std::error::Error| vec![format!("{what}: {}", chain(error))];
     let list = HealthChecks::load(&host.root, units).map_err(|error| broken("the health checks", &error))?;
-    let down = host.systemd.active(&list.units, left(), tell).await;
+    let down = host.systemd.active(&list.units, left(), on_wait).await;
     let down = down.map_err(|error| broken("the states of units", &error))?;
     if !down.is_empty() {
         return Err(down);

@@ -72,13 +72,13 @@ impl TrustTask {
             self.due = Some(Instant::now() + self.backoff.next_wait());
         }
         if fault != health.duty {
-            tell(fault.as_ref());
+            log_trust_fault(fault.as_ref());
         }
         health.duty = fault;
     }
 }
 
-fn tell(fault: Option<&Fault>) {
+fn log_trust_fault(fault: Option<&Fault>) {
     if let Some(fault) = fault {
         let Fault { reason, message: text, next, .. } = fault;
         warn!(MESSAGE_ID = message::TRUST_FAILED, MCA_FAULT = reason, "{reason}: {text}. Next: {next}");

@@ -53,7 +53,7 @@ async fn apply_batch(
         Batch::Links => together(intent, steps, "", units::apply_batch(intent, host, steps)).await,
         Batch::Services => {
             for (index, step) in steps.iter().enumerate() {
-                let place = Place::new(intent, index, steps);
+                let place = ApplyContext::new(intent, index, steps);
                 // A service may take minutes to restart: each begun is a sign of progress.
                 progress(OsProgress { text: step.op.target(), percent: None });
                 run_step(step, place, services::apply_batch(host, step)).await?;
@@ -70,14 +70,14 @@ const TOLD_EACH: usize = 8;
 
 /// Where a step is in its plan, and whether it is told by itself.
 #[derive(Debug, Clone, Copy)]
-struct Place<'a> {
+struct ApplyContext<'a> {
     intent: &'a Intent<'a>,
     number: usize,
     of: usize,
     each: bool,
 }
 
-impl<'a> Place<'a> {
+impl<'a> ApplyContext<'a> {
     fn new(intent: &'a Intent<'a>, index: usize, steps: &[Step]) -> Self {
         let Numbers { before, of } = intent.numbers();
         Self { intent, number: before + index + 1, of, each: steps.len() <= TOLD_EACH }
@@ -110,7 +110,8 @@ async fn together(
     prefix: &str,
     work: impl Future<Output = Result<(), ApplyError>>,
 ) -> Result<(), ApplyError> {
-    let places = || steps.iter().enumerate().map(|(index, step)| (step, Place::new(intent, index, steps)));
+    let places =
+        || steps.iter().enumerate().map(|(index, step)| (step, ApplyContext::new(intent, index, steps)));
     for (step, place) in places() {
         started(step, place, prefix);
     }
@@ -132,7 +133,7 @@ async fn together(
 /// Runs one step and logs it.
 async fn run_step(
     step: &Step,
-    place: Place<'_>,
+    place: ApplyContext<'_>,
     work: impl Future<Output = Result<(), ApplyError>>,
 ) -> Result<(), ApplyError> {
     started(step, place, "");
@@ -142,8 +143,8 @@ async fn run_step(
     done
 }
 
-fn started(step: &Step, place: Place<'_>, prefix: &str) {
-    let Place { number, of, .. } = place;
+fn started(step: &Step, place: ApplyContext<'_>, prefix: &str) {
+    let ApplyContext { number, of, .. } = place;
     let (op, on) = (step.op.as_str(), step.op.target());
     told!(
         place,
@@ -156,8 +157,8 @@ fn started(step: &Step, place: Place<'_>, prefix: &str) {
     );
 }
 
-fn ended(step: &Step, place: Place<'_>, prefix: &str, since: Instant, error: Option<&ApplyError>) {
-    let Place { number, of, each, .. } = place;
+fn ended(step: &Step, place: ApplyContext<'_>, prefix: &str, since: Instant, error: Option<&ApplyError>) {
+    let ApplyContext { number, of, each, .. } = place;
     let (op, on) = (step.op.as_str(), step.op.target());
     let micros = micros(since);
     match error {

@@ -11,7 +11,7 @@ use crate::journal::Intent;
 use crate::model::users::CORE;
 use crate::plan::{Step, Undo};
 
-use super::{ApplyError, Place, run_step, services, together};
+use super::{ApplyContext, ApplyError, run_step, services, together};
 
 /// Carries out one undo step; each may be repeated.
 pub(super) async fn apply_batch(
@@ -36,7 +36,7 @@ pub(super) async fn apply_batch(
             for (index, step) in steps.iter().enumerate() {
                 // The files are back, which matters most; a service that fails now also failed on the way, and its
                 // error is in the log.
-                let place = Place::new(intent, index, steps);
+                let place = ApplyContext::new(intent, index, steps);
                 drop(run_step(step, place, services::apply_batch(host, step)).await);
                 host.fail_points.hit("service");
             }

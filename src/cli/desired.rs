@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::CliError;
 use super::daemon::service_account;
-use super::last_report::{Follows, Left};
+use super::last_report::{Follows, SavedReport};
 use crate::control::directory::Directory;
 use crate::control::kube::{Identity, desired};
 use crate::control::{ControlError, ControlPlane as _};
@@ -38,7 +38,7 @@ pub(super) enum Source {
 
 /// Finds the control plane: what the flags name, else what the agent of this host follows, else this pod's cluster.
 pub(super) fn source(flags: &Flags, root: &Root, environment: &Environment) -> Result<Source, CliError> {
-    let left = Left::load(root)?;
+    let left = SavedReport::load(root)?;
     if let Some(path) = &flags.directory {
         return Ok(Source::Directory(path.clone()));
     }

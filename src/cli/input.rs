@@ -23,12 +23,12 @@ pub(super) fn checked_config(
     digest: Option<&str>,
     proxies: impl FnOnce() -> Result<ProxySettings, CliError>,
 ) -> Result<MachineConfig, CliError> {
-    let wanted = digest.map(|digest| {
+    let expected = digest.map(|digest| {
         let hex = digest.strip_prefix("sha256:").and_then(|hex| Sha256::parse(hex).ok());
         hex.ok_or_else(|| CliError::Usage(format!("--digest {digest:?}: give sha256: and 64 hex digits")))
     });
-    let wanted = wanted.transpose()?;
-    if from.starts_with("http://") && wanted.is_none() {
+    let expected = expected.transpose()?;
+    if from.starts_with("http://") && expected.is_none() {
         let cause = "without TLS nobody knows who sent it; pass --digest sha256:HEX, or name it by https";
         return Err(CliError::Usage(format!("--to with http: {cause}")));
     }
@@ -40,10 +40,10 @@ pub(super) fn checked_config(
     } else {
         (bytes(from, limit)?, from)
     };
-    if let Some(wanted) = wanted {
+    if let Some(expected) = expected {
         let found = Sha256::digest(&bytes);
-        if found != wanted {
-            let cause = format!("its digest is sha256:{found}, and sha256:{wanted} was asked for");
+        if found != expected {
+            let cause = format!("its digest is sha256:{found}, and sha256:{expected} was asked for");
             return Err(CliError::Input { path: shown.to_owned(), cause });
         }
     }

@@ -16,7 +16,7 @@ use crate::report::NodeReport;
 use crate::telemetry::LastReport;
 
 /// Where it is.
-pub(super) const PLACE: &str = "/run/machine-config-agent/report.json";
+pub(super) const REPORT_PATH: &str = "/run/machine-config-agent/report.json";
 
 /// Where an agent gets its targets from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,7 +33,7 @@ pub(super) enum Follows {
 /// What is in the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Left {
+pub(super) struct SavedReport {
     /// Where its targets come from.
     pub(super) follows: Follows,
     /// Whether it is of an agent that ended as it was asked to, or before the one that holds the lock.
@@ -43,25 +43,25 @@ pub(super) struct Left {
     pub(super) report: NodeReport,
 }
 
-impl Left {
+impl SavedReport {
     /// Reads what was left. What can't be understood is another version's, which replaces it.
     pub(super) fn load(root: &Root) -> Result<Option<Self>, HostError> {
-        Ok(root.read(PLACE)?.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
+        Ok(root.read(REPORT_PATH)?.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
     }
 }
 
 /// Returns what keeps the reports of an agent.
 pub(super) fn keeper(root: &Root, follows: &Follows) -> LastReport {
     let (root, follows) = (quiet(root), follows.clone());
-    let mut last = None::<Left>;
+    let mut last = None::<SavedReport>;
     let mut failed = false;
     LastReport::kept_by(move |report| {
-        let left = Left { follows: follows.clone(), stopped: false, report: report.clone() };
+        let left = SavedReport { follows: follows.clone(), stopped: false, report: report.clone() };
         if last.as_ref() != Some(&left) {
             let done = write(&root, &left);
             // Each report would say the same.
             if !std::mem::replace(&mut failed, done.is_err()) {
-                tell(done);
+                log_failure(done);
             }
             last = Some(left);
         }
@@ -72,8 +72,8 @@ pub(super) fn keeper(root: &Root, follows: &Follows) -> LastReport {
 /// rather than removed, since only a new file needs a label.
 pub(super) fn mark_stopped(root: &Root) {
     let root = quiet(root);
-    tell(match Left::load(&root) {
-        Ok(Some(left)) if !left.stopped => write(&root, &Left { stopped: true, ..left }),
+    log_failure(match SavedReport::load(&root) {
+        Ok(Some(left)) if !left.stopped => write(&root, &SavedReport { stopped: true, ..left }),
         Ok(_) => Ok(()),
         Err(error) => Err(error),
     });
@@ -84,16 +84,16 @@ fn quiet(root: &Root) -> Root {
     root.clone().with_fail_points(&FailPoints::off())
 }
 
-fn write(root: &Root, left: &Left) -> Result<(), HostError> {
+fn write(root: &Root, left: &SavedReport) -> Result<(), HostError> {
     let bytes = serde_json::to_vec(left).map_err(|error| HostError::Malformed {
-        path: PLACE.to_owned(),
+        path: REPORT_PATH.to_owned(),
         format: "JSON",
         cause: error.to_string(),
     })?;
-    root.replace(PLACE, &bytes, FileMode::DEFAULT)
+    root.replace(REPORT_PATH, &bytes, FileMode::DEFAULT)
 }
 
-fn tell(done: Result<(), HostError>) {
+fn log_failure(done: Result<(), HostError>) {
     if let Err(error) = done {
         warn!("The report for `status` was not updated: {}. Next: {}", chain(&error), error.next());
     }

@@ -6,7 +6,7 @@ use super::CliError;
 use crate::agent::SettingsLoader;
 use crate::host::Root;
 use crate::model::NodeSettings;
-use crate::settings::file::{self, FileError, PLACE};
+use crate::settings::file::{self, FileError, SETTINGS_PATH};
 use crate::update::Fault;
 
 /// Where the settings of this node are.
@@ -60,7 +60,8 @@ impl SettingsFile {
     }
 
     fn reader(&self, root: &Root) -> impl Fn() -> Result<NodeSettings, FileError> + use<> {
-        let usual = || Named { root: root.clone(), path: PLACE.to_owned(), shown: PLACE.to_owned() };
+        let usual =
+            || Named { root: root.clone(), path: SETTINGS_PATH.to_owned(), shown: SETTINGS_PATH.to_owned() };
         let Named { root, path, shown } = self.0.clone().unwrap_or_else(usual);
         move || file::read(&root, &path, &shown)
     }

@@ -17,7 +17,7 @@ use super::{HostError, mounts};
 use crate::model::observation::BootCount;
 
 /// Where the distributions keep it: Fedora and Red Hat, Debian.
-const PLACES: [&str; 2] = ["/boot/grub2", "/boot/grub"];
+const GRUB_DIRECTORIES: [&str; 2] = ["/boot/grub2", "/boot/grub"];
 const BLOCK: &str = "grubenv";
 const CONFIG: &str = "grub.cfg";
 /// The size that GRUB demands (grub-editenv(1)).
@@ -40,7 +40,7 @@ pub struct BootCounter<'a> {
 impl<'a> BootCounter<'a> {
     /// Looks for a boot loader that counts.
     pub fn find(root: &'a Root) -> Result<Option<Self>, HostError> {
-        for directory in PLACES {
+        for directory in GRUB_DIRECTORIES {
             let config = root.read_text(&format!("{directory}/{CONFIG}"))?;
             let counter = Self { root, directory };
             if config.is_some_and(|text| text.contains(COUNTER)) && root.exists(&counter.place())? {
@@ -52,7 +52,7 @@ impl<'a> BootCounter<'a> {
 
     /// Says what is counted on a host. A block with the agent's own variable is enough: each pass asks this.
     pub fn seen(root: &Root) -> Result<BootCount, HostError> {
-        for directory in PLACES {
+        for directory in GRUB_DIRECTORIES {
             let count = BootCounter { root, directory }.count()?;
             if count != BootCount::Off {
                 return Ok(count);

@@ -15,13 +15,13 @@ use super::HostError;
 use crate::model::ProxySettings;
 
 /// So much of the end of a failed program's output goes into the error: enough for its last words, not a flood.
-const KEPT: usize = 600;
+const MAX_TEXT_LENGTH: usize = 600;
 
 /// So much of an output is read where it is wanted: the messages of one unit in one boot are far less.
 const MAX_OUTPUT_BYTES: usize = 1 << 20;
 
 /// So much of the end of an output is kept where only its last words are wanted.
-pub(in crate::host) const TAIL_BYTES: usize = 4 * KEPT;
+pub(in crate::host) const TAIL_BYTES: usize = 4 * MAX_TEXT_LENGTH;
 
 /// The longest line that is kept of a program that tells as it goes; the rest of a longer one is dropped.
 const MAX_LINE_BYTES: usize = 1 << 20;
@@ -134,7 +134,7 @@ pub(in crate::host) fn with_words(how: &dyn Display, words: &str) -> String {
 /// Returns the last lines of a text in one, as many as fit.
 pub(in crate::host) fn last_words(text: &str) -> String {
     let text = text.trim();
-    let skipped = text.chars().count().saturating_sub(KEPT);
+    let skipped = text.chars().count().saturating_sub(MAX_TEXT_LENGTH);
     let end: String = text.chars().skip(skipped).collect();
     end.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
 }

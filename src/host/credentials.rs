@@ -253,8 +253,8 @@ mod tests {
         let found = Credentials::there(&host.root, AuthFile::Run).unwrap().unwrap();
         assert_eq!(found.loose(&host.root).unwrap(), None);
         for mode in [0o640, 0o604, 0o644] {
-            let wanted = std::fs::Permissions::from_mode(mode);
-            std::fs::set_permissions(host.path(KUBELET), wanted).unwrap();
+            let expected = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(host.path(KUBELET), expected).unwrap();
             assert_eq!(found.loose(&host.root).unwrap().map(FileMode::bits), Some(mode));
         }
     }

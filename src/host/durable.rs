@@ -100,7 +100,7 @@ pub fn sync_directory(root: &Root, directory: &str) -> Result<(), HostError> {
 }
 
 /// A directory in use.
-struct Place {
+struct Location {
     dir: Dir,
     /// The user whom the walk trusted.
     trusted: u32,
@@ -118,7 +118,7 @@ struct Batch<'a> {
     run: Attempt,
     /// Loaded when the first new file needs a label.
     labels: Option<Labels>,
-    places: Vec<Place>,
+    places: Vec<Location>,
     /// The place of a directory, as it was asked for, and of the user whom the walk trusted.
     known: HashMap<(String, u32), usize>,
     made: Vec<MadeDirectory>,
@@ -191,7 +191,7 @@ impl Batch<'_> {
         }
         let walked = self.root.walk(directory, change.trusted, missing, &mut self.made);
         let Some(dir) = walked.map_err(|error| named(error, &change.path))? else { return Ok(None) };
-        self.places.push(Place { dir, trusted: change.trusted, touched: self.run != Attempt::First });
+        self.places.push(Location { dir, trusted: change.trusted, touched: self.run != Attempt::First });
         self.known.insert(key, self.places.len() - 1);
         Ok(Some(self.places.len() - 1))
     }

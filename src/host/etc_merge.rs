@@ -52,7 +52,7 @@ impl UnmergedPaths {
     pub fn find(
         root: &Root,
         deployment: &str,
-        wanted: &BTreeSet<ManagedPath>,
+        desired: &BTreeSet<ManagedPath>,
         units: &BTreeSet<UnitName>,
     ) -> Result<Self, HostError> {
         let Some((stateroot, checkout)) = deployment.rsplit_once('-') else {
@@ -60,7 +60,7 @@ impl UnmergedPaths {
         };
         let deployment = format!("/ostree/deploy/{stateroot}/deploy/{checkout}");
         let links = UnitLinks::load(root)?;
-        let mut all = wanted.clone();
+        let mut all = desired.clone();
         for unit in units {
             all.extend(links.leading_to(unit)?);
         }
@@ -86,7 +86,7 @@ impl UnmergedPaths {
     /// Writes it down, and says whether that is new.
     pub fn note(&self, root: &Root) -> Result<Done, HostError> {
         let json = serde_json::to_vec(self).map_err(|error| malformed(&error))?;
-        root.bring(LIST, &json, FileMode::PRIVATE)
+        root.write_if_changed(LIST, &json, FileMode::PRIVATE)
     }
 }
 
@@ -136,7 +136,7 @@ pub fn bring_over(root: &Root) -> Result<Done, HostError> {
     let mut found = Vec::new();
     for path in &list.paths {
         let live = PathSnapshot::read(root, path.as_str())?;
-        // What somebody has taken away meanwhile is not wanted back.
+        // What somebody has taken away meanwhile is not put back.
         if live != PathSnapshot::Absent {
             found.push((path, live.attributes(), live));
         }

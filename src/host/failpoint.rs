@@ -49,7 +49,7 @@ impl FailPoints {
         let fatal = match &self.mode {
             Mode::Off | Mode::Count => false,
             Mode::At(number) => *number == passed,
-            Mode::Named(wanted) => wanted.strip_prefix(self.prefix) == Some(name),
+            Mode::Named(point) => point.strip_prefix(self.prefix) == Some(name),
         };
         if fatal
             && rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL)

@@ -16,12 +16,12 @@ pub const FINALIZER: &str = "ostree-finalize-staged.service";
 /// What libostree leaves behind.
 const STAMP: &str = "/boot/ostree/finalize-failure.stamp";
 /// The journal of one boot is read from the disk: seconds at most.
-const LIMIT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// More of a text is in the journal.
-const KEPT: usize = 400;
+const MAX_MESSAGE_LENGTH: usize = 400;
 
 /// Where the journal has libostree's words: the boot, and the unit.
-const PLACES: [[&str; 2]; 2] = [
+const UNITS: [[&str; 2]; 2] = [
     ["--boot=-1", "--unit=ostree-finalize-staged.service"],
     ["--boot=0", "--unit=ostree-boot-complete.service"],
 ];
@@ -37,8 +37,8 @@ pub async fn outcome(root: &Root) -> Finalization {
         return Finalization::Untold { why: format!("there is no {STAMP}, and no journal of this host") };
     }
     let mut missing = None;
-    for place in PLACES {
-        match told(place).await {
+    for boot_and_unit in UNITS {
+        match last_message(boot_and_unit).await {
             Ok(Some(said)) => return Finalization::Failed { said },
             Ok(None) => {}
             Err(error) => missing = Some(error),
@@ -47,14 +47,14 @@ pub async fn outcome(root: &Root) -> Finalization {
     missing.map_or(Finalization::CutShort, |error| Finalization::Untold { why: error.to_string() })
 }
 
-async fn told([boot, unit]: [&str; 2]) -> Result<Option<String>, HostError> {
+async fn last_message([boot, unit]: [&str; 2]) -> Result<Option<String>, HostError> {
     let words = ["--quiet", "--no-pager", "--output=cat", "_UID=0", boot, unit];
-    let text = command::output("journalctl", &words, LIMIT).await?;
+    let text = command::output("journalctl", &words, TIMEOUT).await?;
     Ok(text.lines().find(|line| line.starts_with("error:")).map(short))
 }
 
 fn short(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(KEPT).collect()
+    text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(MAX_MESSAGE_LENGTH).collect()
 }
 
 #[cfg(test)]
@@ -75,6 +75,6 @@ mod tests {
         let said = "error: mkdir(boot/loader.1): No space left on device".to_owned();
         assert_eq!(outcome(&root).await, Finalization::Failed { said });
         std::fs::write(&stamp, "x".repeat(5000)).unwrap();
-        assert_eq!(outcome(&root).await, Finalization::Failed { said: "x".repeat(KEPT) });
+        assert_eq!(outcome(&root).await, Finalization::Failed { said: "x".repeat(MAX_MESSAGE_LENGTH) });
     }
 }

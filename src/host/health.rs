@@ -123,7 +123,7 @@ async fn as_unit(
     let unit = known(UNIT)?;
     // One that an earlier start left says nothing of now.
     units.stop(&unit).await?;
-    let mut said = Said::open(root)?;
+    let mut said = Output::open(root)?;
     let description = format!("Health check {name} (for machine-config-agent)");
     let command = [program];
     let mut run = Box::pin(units.run(Program {
@@ -154,14 +154,14 @@ async fn as_unit(
 
 /// What a check writes to its standard error.
 #[derive(Debug)]
-struct Said {
+struct Output {
     pipe: Receiver,
     end: Vec<u8>,
     /// The beginning is gone.
     cut: bool,
 }
 
-impl Said {
+impl Output {
     fn open(root: &Root) -> Result<Self, HostError> {
         let pipe = Receiver::from_owned_fd(root.make_pipe(ERRORS)?).map_err(unread)?;
         Ok(Self { pipe, end: Vec::new(), cut: false })
@@ -275,7 +275,7 @@ mod tests {
         use std::io::Write as _;
         let dir = tempfile::tempdir().unwrap();
         let root = Root::open(dir.path()).unwrap();
-        let mut said = Said::open(&root).unwrap();
+        let mut said = Output::open(&root).unwrap();
         let path = dir.path().join(ERRORS.trim_start_matches('/'));
         let writer = std::thread::spawn(move || {
             let mut pipe = std::fs::OpenOptions::new().append(true).open(path).unwrap();
@@ -290,7 +290,7 @@ mod tests {
         }
         assert_eq!(said.last_words().unwrap(), "the port is closed");
         // A second run begins with an empty pipe.
-        assert_eq!(Said::open(&root).unwrap().last_words().unwrap(), "");
+        assert_eq!(Output::open(&root).unwrap().last_words().unwrap(), "");
     }
 
     #[tokio::test(flavor = "current_thread")]

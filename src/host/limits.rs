@@ -10,9 +10,9 @@ const MAX_OPEN_FILES: u64 = 65_536;
 /// be fails whole, and says so.
 pub fn raise_open_files() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    let wanted = maximum.map_or(MAX_OPEN_FILES, |hard| hard.min(MAX_OPEN_FILES));
-    if current.is_some_and(|soft| soft < wanted) {
+    let limit = maximum.map_or(MAX_OPEN_FILES, |hard| hard.min(MAX_OPEN_FILES));
+    if current.is_some_and(|soft| soft < limit) {
         // Below the hard limit nobody refuses it; where a sandbox does, the old limit holds.
-        setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum }).unwrap_or_default();
+        setrlimit(Resource::Nofile, Rlimit { current: Some(limit), maximum }).unwrap_or_default();
     }
 }

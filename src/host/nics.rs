@@ -13,7 +13,7 @@ use crate::model::text::chain;
 const NMSTATECTL: &str = "/usr/bin/nmstatectl";
 /// Where it writes the kernel arguments that pin names, if it wants any.
 const KARGS: &str = "/run/machine-config-agent/nic-kargs";
-const LIMIT: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// What is done for an OS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +24,7 @@ enum Pinning {
 }
 
 impl Pinning {
-    fn of(os_release: &str) -> Self {
+    fn new(os_release: &str) -> Self {
         let value = |key: &str| {
             let found = os_release.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
             found.unwrap_or_default().trim().trim_matches(['"', '\'']).to_owned()
@@ -48,7 +48,7 @@ impl Pinning {
 pub async fn persist(root: &Root) -> Result<(), HostError> {
     let text = ["/etc/os-release", "/usr/lib/os-release"].iter().find_map(|path| root.read(path).transpose());
     let text = text.transpose()?.unwrap_or_default();
-    let pinning = Pinning::of(&String::from_utf8_lossy(&text));
+    let pinning = Pinning::new(&String::from_utf8_lossy(&text));
     if pinning == Pinning::Nothing {
         info!("The names of network interfaces stay as they are: this OS pins none");
         return Ok(());
@@ -60,7 +60,7 @@ pub async fn persist(root: &Root) -> Result<(), HostError> {
     if pinning == Pinning::CleanUp {
         arguments.push("--cleanup");
     }
-    match command::run(&program, &arguments, LIMIT).await {
+    match command::run(&program, &arguments, TIMEOUT).await {
         Err(error) if pinning == Pinning::CleanUp => {
             info!("Nothing pinned the names of network interfaces: {}", chain(&error));
             return Ok(());

@@ -61,7 +61,11 @@ impl Proxies {
             self.0.root.remove(UNIT_FILE)?;
             return Ok(None);
         }
-        self.0.root.bring(UNIT_FILE, settings.to_environment_file().as_bytes(), FileMode::PRIVATE)?;
+        self.0.root.write_if_changed(
+            UNIT_FILE,
+            settings.to_environment_file().as_bytes(),
+            FileMode::PRIVATE,
+        )?;
         Ok(Some(UNIT_FILE))
     }
 

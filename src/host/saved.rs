@@ -19,7 +19,7 @@ use crate::model::{ManagedPath, Sha256};
 pub const PREIMAGES: &str = "/var/lib/machine-config-agent/preimages";
 
 /// The folder of those that outlive their update: the paths are managed now.
-pub const KEPT: &str = "kept";
+pub const SAVED_DIRECTORY: &str = "kept";
 
 /// The largest original that is kept: the largest file that a distribution has in `/etc` (`hwdb.bin`) is of 13 MB.
 const LARGEST: u64 = 16 * 1024 * 1024;
@@ -192,7 +192,7 @@ pub fn kept_path(path: &ManagedPath) -> String {
     let name = path.as_str().replace('%', "%25").replace('/', "%2F");
     // NAME_MAX is 255; the digest stands for a longer one.
     let name = if name.len() <= 240 { name } else { Sha256::digest(path.as_str().as_bytes()).to_string() };
-    format!("{PREIMAGES}/{KEPT}/{name}.json")
+    format!("{PREIMAGES}/{SAVED_DIRECTORY}/{name}.json")
 }
 
 /// Reads the kept original of a path.

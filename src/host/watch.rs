@@ -38,7 +38,7 @@ use route::{Finder, Last};
 /// quarter of the time that a person calls at once (100 ms): the rest is for looking and telling.
 const QUIET: Duration = Duration::from_millis(25);
 /// One that never rests is told all the same, so often that a full look each time stays within a percent of one core.
-const PATIENCE: Duration = Duration::from_millis(500);
+const SETTLE_TIME: Duration = Duration::from_millis(500);
 /// What is asked of a directory on the way: which names come and go.
 const NAMES: WatchFlags =
     WatchFlags::CREATE.union(WatchFlags::DELETE).union(WatchFlags::MOVED_FROM).union(WatchFlags::MOVED_TO);
@@ -178,15 +178,15 @@ impl Watch {
         while self.changed.is_empty() {
             self.wait().await?;
         }
-        let patience = Instant::now() + PATIENCE;
+        let settled = Instant::now() + SETTLE_TIME;
         let mut quiet = Instant::now() + QUIET;
         loop {
             let now = Instant::now();
             // Events without end are always ready, so that the time would never be asked for.
-            if now >= patience || (!self.unfinished && self.may_return_at_once(now)) {
+            if now >= settled || (!self.unfinished && self.may_return_at_once(now)) {
                 return Ok(self.take_changed());
             }
-            match tokio::time::timeout_at(quiet.min(patience), self.wait()).await {
+            match tokio::time::timeout_at(quiet.min(settled), self.wait()).await {
                 Ok(ours) => {
                     if ours? {
                         quiet = Instant::now() + QUIET;

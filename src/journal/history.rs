@@ -21,7 +21,7 @@ use crate::update::resume::held;
 use crate::update::{Fault, Record};
 
 /// How many past updates are kept. A node sees some ten a month: half a year, in under a mebibyte.
-pub const KEPT: usize = 64;
+pub const MAX_ENTRIES: usize = 64;
 
 /// What the names of entries begin with; it sorts behind the digits of the ids that older agents took.
 const PREFIX: &str = "entry-";
@@ -128,7 +128,7 @@ impl Entry {
         Some(Self { held: true, ..Self::new(record, outcome, record.since) })
     }
 
-    /// Writes the entry, and forgets the oldest beyond [`KEPT`]. It may be repeated.
+    /// Writes the entry, and forgets the oldest beyond [`MAX_ENTRIES`]. It may be repeated.
     pub(super) fn save(mut self, root: &Root) -> Result<(), JournalError> {
         let mut names = names(root)?;
         let last = match names.last() {
@@ -158,7 +158,7 @@ impl Entry {
             cause: error.to_string(),
         })?;
         root.replace(&path, &bytes, STATE_MODE)?;
-        for old in names.iter().take(names.len().saturating_sub(KEPT)) {
+        for old in names.iter().take(names.len().saturating_sub(MAX_ENTRIES)) {
             root.remove(&self::path(old))?;
         }
         Ok(())

@@ -24,10 +24,10 @@ pub fn read(root: &Root) -> Result<Option<Stored>, JournalError> {
 
 /// Writes what is committed as MCD does: the config first, then the image. Only what differs is written.
 pub(super) fn write(root: &Root, stored: &Stored) -> Result<(), JournalError> {
-    bring(root, stored).map_err(JournalError::Mcd)
+    write_files(root, stored).map_err(JournalError::Mcd)
 }
 
-fn bring(root: &Root, stored: &Stored) -> Result<(), HostError> {
+fn write_files(root: &Root, stored: &Stored) -> Result<(), HostError> {
     let image = stored.target.image.as_ref().map(ToString::to_string).unwrap_or_default();
     replace_if_changed(root, CONFIG, stored.machine_config().json().as_bytes(), STATE_MODE)?;
     replace_if_changed(root, IMAGE, image.as_bytes(), FileMode::DEFAULT)?;

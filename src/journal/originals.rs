@@ -225,7 +225,7 @@ fn own_masks(root: &Root, from: &HostSpec, to: &HostSpec) -> Result<Vec<ManagedP
 
 /// Forgets the originals of every update: none is open. What is kept for managed paths stays.
 pub fn discard_all(root: &Root) -> Result<(), HostError> {
-    for name in root.list(PREIMAGES)?.into_iter().filter(|name| name != saved::KEPT) {
+    for name in root.list(PREIMAGES)?.into_iter().filter(|name| name != saved::SAVED_DIRECTORY) {
         root.remove_tree(&format!("{PREIMAGES}/{name}"))?;
     }
     discard_drafts(root)
@@ -239,7 +239,7 @@ pub fn discard(root: &Root, update: &UpdateId) -> Result<(), HostError> {
 
 /// Removes what a process has left that died as it kept an original.
 fn discard_drafts(root: &Root) -> Result<(), HostError> {
-    let directory = format!("{PREIMAGES}/{}", saved::KEPT);
+    let directory = format!("{PREIMAGES}/{}", saved::SAVED_DIRECTORY);
     for name in root.list(&directory)?.into_iter().filter(|name| name.ends_with(durable::DRAFT_SUFFIX)) {
         root.remove(&format!("{directory}/{name}"))?;
     }

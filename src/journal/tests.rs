@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::fs;
 use std::path::PathBuf;
 
-use super::history::{KEPT, load, load_with_held};
+use super::history::{MAX_ENTRIES, load, load_with_held};
 use super::{AdvanceError, Journal, JournalError, Outcome, Stored};
 use crate::host::root::Root;
 use crate::host::{FailPoints, fsync};
@@ -308,18 +308,18 @@ fn full_history_forgets_the_oldest_written() {
     begin(&mut journal, "20161120-000000-000000", &from, &b).unwrap();
     journal.commit(now()).unwrap();
     let entry = fs::read(dir.state("history/entry-0000000001.json")).unwrap();
-    for number in 0..KEPT - 1 {
+    for number in 0..MAX_ENTRIES - 1 {
         let id = format!("20261120-000000-{number:06}");
         let old = String::from_utf8(entry.clone()).unwrap().replace("20161120-000000-000000", &id);
         fs::write(dir.state(&format!("history/{id}.json")), old).unwrap();
     }
     let ids = || load(&dir.root).unwrap().entries.into_iter().map(|entry| entry.id).collect::<Vec<_>>();
-    assert_eq!((ids().len(), ids()[KEPT - 1].as_str()), (KEPT, "20161120-000000-000000"));
+    assert_eq!((ids().len(), ids()[MAX_ENTRIES - 1].as_str()), (MAX_ENTRIES, "20161120-000000-000000"));
     let c = config("c");
     begin(&mut journal, "20161120-000000-000009", &from, &c).unwrap();
     journal.commit(now()).unwrap();
-    assert_eq!(ids().len(), KEPT);
-    assert_eq!(ids()[KEPT - 2..], ["20161120-000000-000000", "20161120-000000-000009"]);
+    assert_eq!(ids().len(), MAX_ENTRIES);
+    assert_eq!(ids()[MAX_ENTRIES - 2..], ["20161120-000000-000000", "20161120-000000-000009"]);
     assert_eq!(ids()[0], "20261120-000000-000001");
 }
 
@@ -336,7 +336,7 @@ fn repeated_failures_are_one_entry() {
         journal.fail(fault(reason), Some(&Transition::RollBack), now()).unwrap();
         journal.archive(Outcome::RolledBack, now()).unwrap();
     };
-    for number in 0..KEPT * 2 {
+    for number in 0..MAX_ENTRIES * 2 {
         fail(number, "c", "DiskFull");
     }
     fail(500, "c", "Io");

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tracing::info;
 
-use super::file::{Wanted, ended, write};
+use super::file::{DesiredFile, ended, write};
 use crate::host::{HostError, Root};
 use crate::model::certificates::RegistryName;
 use crate::model::{ClusterTrust, Contents, FileMode, ManagedPath, ObservedFile, message};
@@ -106,19 +106,19 @@ fn ca_of(directory: &str) -> String {
 }
 
 /// Decides what is to be there. A kubelet without any CA lets nobody in, so nothing said of it changes nothing.
-fn writes(trust: &ClusterTrust, there: &There) -> Vec<Wanted> {
+fn writes(trust: &ClusterTrust, there: &There) -> Vec<DesiredFile> {
     let kept_mode = |path: &'static str| there.modes.get(path).copied().unwrap_or(FileMode::DEFAULT);
-    let file = |path: &'static str, bytes: &[u8]| Wanted {
+    let file = |path: &'static str, bytes: &[u8]| DesiredFile {
         path: path.to_owned(),
         bytes: ended(bytes),
         mode: kept_mode(path),
     };
-    let mut writes: Vec<Wanted> =
+    let mut writes: Vec<DesiredFile> =
         trust.kubelet_ca.iter().map(|contents| file(KUBELET_CA, contents.bytes())).collect();
     let cloud = trust.cloud_ca.as_ref().map(Contents::bytes).unwrap_or_default();
     writes.push(file(CLOUD_CA, cloud));
     if there.registries.is_some() {
-        writes.extend(trust.registries.bundles.iter().map(|(name, contents)| Wanted {
+        writes.extend(trust.registries.bundles.iter().map(|(name, contents)| DesiredFile {
             path: ca_of(name.as_str()),
             bytes: contents.bytes().to_vec(),
             mode: FileMode::DEFAULT,

@@ -7,7 +7,7 @@ use crate::model::{FileMode, message};
 
 /// A file as it is to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub struct DesiredFile {
     /// Its path.
     pub path: String,
     /// Its bytes.
@@ -17,8 +17,8 @@ pub struct Wanted {
 }
 
 /// Brings one file, and tells when it was another one before.
-pub(super) fn write(root: &Root, desired: &Wanted) -> Result<(), HostError> {
-    let done = root.bring(&desired.path, &desired.bytes, desired.mode)?;
+pub(super) fn write(root: &Root, desired: &DesiredFile) -> Result<(), HostError> {
+    let done = root.write_if_changed(&desired.path, &desired.bytes, desired.mode)?;
     if done.changed > 0 {
         info!(
             MESSAGE_ID = message::TRUST,

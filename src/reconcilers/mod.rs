@@ -35,7 +35,7 @@ use file::write;
 use server_ca::{Restart, Rotated};
 
 pub use error::ReconcileError;
-pub use file::Wanted;
+pub use file::DesiredFile;
 
 /// How far the duties are.
 #[derive(Debug, Default)]

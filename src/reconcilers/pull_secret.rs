@@ -1,6 +1,6 @@
 //! The merged pull secret: the cluster's, and that of its own registry.
 
-use super::file::{Wanted, ended};
+use super::file::{DesiredFile, ended};
 use crate::host::credentials::is_json;
 use crate::host::{Credentials, Host, HostError, Root};
 use crate::model::image::PULL_SECRETS;
@@ -10,7 +10,7 @@ use crate::model::{ClusterTrust, Contents, FileMode};
 pub const PATH: &str = PULL_SECRETS[0];
 
 /// Returns the file as it is to be.
-pub(super) fn desired(root: &Root, trust: &ClusterTrust) -> Result<Wanted, HostError> {
+pub(super) fn desired(root: &Root, trust: &ClusterTrust) -> Result<DesiredFile, HostError> {
     // What is there matters only when the cluster says nothing.
     let there = match trust.pull_secret {
         Some(_) => None,
@@ -21,13 +21,13 @@ pub(super) fn desired(root: &Root, trust: &ClusterTrust) -> Result<Wanted, HostE
 
 /// Decides: the cluster's word; without one what is there and can be used, or else one newline as MCD's, which no
 /// registry client takes for credentials.
-fn decided(said: Option<&Contents>, there: Option<Contents>) -> Wanted {
+fn decided(said: Option<&Contents>, there: Option<Contents>) -> DesiredFile {
     let bytes = match (said, there.filter(is_json)) {
         (Some(said), _) => ended(said.bytes()),
         (None, Some(there)) => there.bytes().to_vec(),
         (None, None) => vec![b'\n'],
     };
-    Wanted { path: PATH.to_owned(), bytes, mode: FileMode::PRIVATE }
+    DesiredFile { path: PATH.to_owned(), bytes, mode: FileMode::PRIVATE }
 }
 
 /// Links what the OS backend pulls with; returns it.

@@ -99,7 +99,7 @@ pub(super) fn follow(
         let changed = with_authority(&text, authority.bytes()).map_err(|error| wrong(error.to_string()))?;
         let Some(changed) = changed else { continue };
         root.replace(RESTART_DUE, b"", FileMode::PRIVATE)?;
-        root.bring(path, changed.as_bytes(), mode_of(root, path)?)?;
+        root.write_if_changed(path, changed.as_bytes(), mode_of(root, path)?)?;
         info!(MESSAGE_ID = message::CA_ROTATION, MCA_TARGET = path, "{path} trusts the API server's new CA");
     }
     if !root.exists(RESTART_DUE)? {

@@ -33,7 +33,7 @@ const MAX_BYTES: u64 = 256 * 1024;
 const MAX_SHOWN_CHARS: usize = 100;
 
 /// Where the file is on a host.
-pub const PLACE: &str = "/etc/machine-config-agent/settings.toml";
+pub const SETTINGS_PATH: &str = "/etc/machine-config-agent/settings.toml";
 
 /// The longest silence of the work on a deployment. The unit's watchdog ends a silent agent after 30 minutes.
 const LONGEST_STALL: Duration = Duration::from_secs(25 * 60);

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::test_host::Node;
 
 /// How long a change may take to be in the report. Far above what it takes, far below what a person waits.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 pub struct Daemon {
     pub node: Node,
@@ -106,7 +106,7 @@ impl Daemon {
             if let Some(report) = report.as_ref().filter(|report| holds(report)) {
                 return report.clone();
             }
-            let changed = tokio::time::timeout(PATIENCE, self.watch.changed()).await;
+            let changed = tokio::time::timeout(TIMEOUT, self.watch.changed()).await;
             let late = || panic!("{what} is not reported: {report:#?}\n{}", self.log());
             drop(changed.unwrap_or_else(|_| late()).unwrap());
         }
@@ -134,7 +134,7 @@ impl Daemon {
         let root = Root::open(self.node.dir.path()).unwrap();
         let mut watch = Watch::new(&root, ["/log"], []).unwrap();
         while !self.log().lines().any(|line| words.iter().all(|word| line.contains(word))) {
-            let changed = tokio::time::timeout(PATIENCE, watch.changed()).await;
+            let changed = tokio::time::timeout(TIMEOUT, watch.changed()).await;
             assert!(changed.is_ok(), "no line has {words:?}:\n{}", self.log());
             changed.unwrap().unwrap();
         }

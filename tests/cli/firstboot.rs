@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use crate::test_host::{Node, STATE, config, files, ignition};
 
 const FILE: &str = "root/etc/ignition-machine-config-encapsulated.json";
-const KEPT: &str = "root/etc/ignition-machine-config-encapsulated.json.bak";
-const PATIENCE: Duration = Duration::from_secs(120);
+const RENAMED_CONFIG: &str = "root/etc/ignition-machine-config-encapsulated.json.bak";
+const TIMEOUT: Duration = Duration::from_secs(120);
 const WORDS: [&str; 7] = ["firstboot", "--root", "root", "--os-backend", "none", "--reboot-by", "supervisor"];
 
 /// A host that Ignition has left, with a console.
@@ -51,7 +51,7 @@ impl<'a> Running<'a> {
             words.iter().all(|word| text.contains(word))
         };
         while !holds() {
-            let changed = tokio::time::timeout(PATIENCE, watch.changed()).await;
+            let changed = tokio::time::timeout(TIMEOUT, watch.changed()).await;
             assert!(changed.is_ok(), "{path} does not hold {words:?}: {}", self.node.read(path));
             changed.unwrap().unwrap();
         }
@@ -86,7 +86,7 @@ fn host_as_described_needs_no_reboot() {
     let ran = node.run(&WORDS);
     assert_eq!(ran.code, 0, "{}", ran.err);
     assert!(!node.path(FILE).exists());
-    assert_eq!(node.read(KEPT), config("rendered-worker-a", &empty()));
+    assert_eq!(node.read(RENAMED_CONFIG), config("rendered-worker-a", &empty()));
     for committed in [&format!("root/{STATE}/current.json"), "root/etc/machine-config-daemon/currentconfig"] {
         assert!(!node.path(committed).exists(), "{committed}");
     }
@@ -145,7 +145,7 @@ async fn unusable_file_is_reported_and_retried_when_it_changes() {
         assert!(status.out.contains(cause), "{}", status.out);
         correct(&node, &empty());
         assert_eq!(running.end(), 0, "{cause}: {}", node.read(&log));
-        assert!(node.path(KEPT).exists());
+        assert!(node.path(RENAMED_CONFIG).exists());
     }
 }
 
@@ -215,7 +215,7 @@ async fn daemon_clears_leftovers_of_provisioning() {
     let mut daemon = crate::daemon_process::Daemon::start(node);
     daemon.until("its report", |report| report["state"] == "Done" || report["state"] == "Working").await;
     assert!(!daemon.node.path(preset).exists() && !daemon.node.path(FILE).exists());
-    assert!(daemon.node.path(KEPT).exists());
+    assert!(daemon.node.path(RENAMED_CONFIG).exists());
 }
 
 /// MCD-007: installed under MCD's name, the binary takes MCD's words.

@@ -171,6 +171,9 @@ fn core_seen(spec: &HostSpec) -> Result<ObservedCore, ModelError> {
 
 /// Directories of an image-based host that are links into `/var` or are `/var` itself.
 fn under_var(spec: &HostSpec) -> BTreeSet<ManagedPath> {
-    const PLACES: [&str; 7] = ["/var", "/home", "/root", "/opt", "/srv", "/mnt", "/usr/local"];
-    spec.written().into_keys().filter(|path| PLACES.iter().any(|place| path.is_below(place))).collect()
+    const STATE_DIRECTORIES: [&str; 7] = ["/var", "/home", "/root", "/opt", "/srv", "/mnt", "/usr/local"];
+    spec.written()
+        .into_keys()
+        .filter(|path| STATE_DIRECTORIES.iter().any(|place| path.is_below(place)))
+        .collect()
 }

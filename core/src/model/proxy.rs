@@ -155,12 +155,12 @@ fn matches_entry(entry: &str, host: &str, address: Option<IpAddr>, port: u16) ->
     if let Ok(network) = entry.parse::<IpNet>() {
         return address.is_some_and(|address| network.contains(&address.to_canonical()));
     }
-    let (name, wanted_port) = with_port(entry);
-    if wanted_port.is_some_and(|wanted| wanted != port.to_string()) {
+    let (name, listed_port) = with_port(entry);
+    if listed_port.is_some_and(|listed| listed != port.to_string()) {
         return false;
     }
-    if let Ok(wanted) = name.parse::<IpAddr>() {
-        return address.is_some_and(|address| address.to_canonical() == wanted.to_canonical());
+    if let Ok(listed) = name.parse::<IpAddr>() {
+        return address.is_some_and(|address| address.to_canonical() == listed.to_canonical());
     }
     // `.a.test` and `*.a.test` are what is below it, `a.test` is also that name itself.
     let (itself, below) = match name.strip_prefix("*.").or_else(|| name.strip_prefix('.')) {

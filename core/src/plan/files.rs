@@ -5,14 +5,14 @@ use super::{Op, Step};
 use crate::model::{ManagedPath, ObservedFile};
 
 /// Files that stay on the host when their config goes (MCD-137): others keep them up to date.
-const KEPT: [&str; 3] = [
+const PRESERVED: [&str; 3] = [
     "/etc/pki/ca-trust/source/anchors/openshift-config-user-ca-bundle.crt",
     KUBELET_CA,
     "/etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem",
 ];
 
 /// A directory whose files stay as well.
-const KEPT_DIR: &str = "/etc/docker/certs.d";
+const PRESERVED_DIRECTORY: &str = "/etc/docker/certs.d";
 
 /// The certificates are rotated by the cluster: the config's copy is only for a first boot (MCD-129).
 const KUBELET_CA: &str = "/etc/kubernetes/kubelet-ca.crt";
@@ -31,7 +31,7 @@ pub(super) fn writes(input: &PlanInput<'_>) -> Vec<Step> {
 
 /// Returns the removals.
 pub(super) fn removals(input: &PlanInput<'_>) -> Vec<Step> {
-    let kept = |path: &ManagedPath| KEPT.contains(&path.as_str()) || path.is_below(KEPT_DIR);
+    let kept = |path: &ManagedPath| PRESERVED.contains(&path.as_str()) || path.is_below(PRESERVED_DIRECTORY);
     let remove = |path: &ManagedPath| {
         let because = input.take_away(path)?;
         let path = path.clone();

@@ -19,7 +19,7 @@ pub use event::{Event, Severity};
 pub use project::report;
 
 /// The cut of the reason, as MCD's: the annotation is read by people in a terminal.
-pub const REASON_LIMIT: usize = 2000;
+pub const MAX_REASON_LENGTH: usize = 2000;
 
 /// The node's state, as in its annotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -148,7 +148,7 @@ pub struct NodeReport {
     pub node: String,
     /// Its state.
     pub state: NodeState,
-    /// Why; empty when Done. At most [`REASON_LIMIT`] characters.
+    /// Why; empty when Done. At most [`MAX_REASON_LENGTH`] characters.
     pub reason: String,
     /// The committed config.
     pub current_config: Option<ConfigName>,
@@ -189,5 +189,5 @@ pub struct NodeReport {
 
 /// Returns the text of a fault as the cluster gets it.
 fn reason(fault: &Fault) -> String {
-    fault.to_string().chars().take(REASON_LIMIT).collect()
+    fault.to_string().chars().take(MAX_REASON_LENGTH).collect()
 }

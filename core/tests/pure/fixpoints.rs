@@ -65,14 +65,14 @@ fn sections() -> impl Strategy<Value = Value> {
 
 /// The image that a node is to have: none, the booted one, or another one, which carries the config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wanted {
+enum Expected {
     None,
     Booted,
     Another,
 }
 
-fn desired() -> impl Strategy<Value = Wanted> {
-    prop::sample::select(vec![Wanted::None, Wanted::Booted, Wanted::Another])
+fn desired() -> impl Strategy<Value = Expected> {
+    prop::sample::select(vec![Expected::None, Expected::Booted, Expected::Another])
 }
 
 fn spec(name: &str, sections: &Value, image: Option<ImageRef>, url: Option<ImageRef>) -> HostSpec {
@@ -178,15 +178,15 @@ proptest! {
         let [a, b] = ['a', 'b'].map(|letter| Some(model_host::image(letter)));
         let from = if was_in_image { spec("old", &old, a.clone(), None) } else { spec("old", &old, None, a.clone()) };
         let (to, next) = match desired {
-            Wanted::None => (spec("new", &new, None, if was_in_image { b } else { a }), Image::default()),
-            Wanted::Booted => (spec("new", &new, a, None), Image::default()),
-            Wanted::Another => {
+            Expected::None => (spec("new", &new, None, if was_in_image { b } else { a }), Image::default()),
+            Expected::Booted => (spec("new", &new, a, None), Image::default()),
+            Expected::Another => {
                 let to = spec("new", &new, b, None);
                 let next = Image::new(&to);
                 (to, next)
             }
         };
-        let carries = if desired == Wanted::Another { EmbeddedConfig::Config(to.name.clone()) } else { EmbeddedConfig::Unknown };
+        let carries = if desired == Expected::Another { EmbeddedConfig::Config(to.name.clone()) } else { EmbeddedConfig::Unknown };
         let mut ends = Vec::new();
         for forced in [false, true] {
             let mut world = host(&from);

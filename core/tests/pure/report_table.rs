@@ -1,7 +1,7 @@
 //! One test row per row of the report table (`model-codebases.md` D5): the state and the conditions of each phase.
 
 use machine_config_core::model::{BootId, FaultClass, Timestamp};
-use machine_config_core::report::{LoopState, NodeReport, NodeState, REASON_LIMIT, Status, report};
+use machine_config_core::report::{LoopState, MAX_REASON_LENGTH, NodeReport, NodeState, Status, report};
 use machine_config_core::update::{Fault, Record, Transition};
 
 use crate::update_fixtures::Made;
@@ -188,7 +188,7 @@ fn the_class_of_a_fault_alone_makes_the_state() {
         record.fault = Some(Fault { class, reason: "Why".to_owned(), message, next: "do this".to_owned() });
         let report = told(Some(&record), &made);
         assert_eq!(report.state, state);
-        assert_eq!(report.reason.chars().count(), REASON_LIMIT);
+        assert_eq!(report.reason.chars().count(), MAX_REASON_LENGTH);
         assert_eq!(status(&report, "NodeDegraded"), Some(Status::True));
     }
 }

@@ -67,7 +67,7 @@ pub(super) async fn collect(
     root: &Root,
     now: Timestamp,
 ) -> Bundle {
-    let node = last_report::Left::load(root).ok().flatten().map(|left| left.report.node);
+    let node = last_report::SavedReport::load(root).ok().flatten().map(|left| left.report.node);
     let mut bundle = Bundle::new(Secrets::load(root), node.unwrap_or_else(machine_name));
     match from.host.observe() {
         Ok(host) => of_host(&mut bundle, from, environment, &host, now).await,
@@ -159,7 +159,8 @@ fn record(root: &Root) -> Result<Content, String> {
 
 /// The settings as they are understood: a comment may say anything.
 fn node_settings(root: &Root) -> Result<Content, String> {
-    let settings: NodeSettings = file::read(root, file::PLACE, file::PLACE).map_err(|error| chain(&error))?;
+    let settings: NodeSettings =
+        file::read(root, file::SETTINGS_PATH, file::SETTINGS_PATH).map_err(|error| chain(&error))?;
     let checks = root.list("/etc/machine-config-agent/health.d").unwrap_or_default();
     Ok(Content::Text(format!("{settings:#?}\nhealth.d: {}\n", checks.join(" "))))
 }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::super::last_report::Left;
+use super::super::last_report::SavedReport;
 use crate::host::root::Holder;
 use crate::host::systemd::ServiceState;
 use crate::host::{Host, HostError};
@@ -51,7 +51,7 @@ enum Lock {
 
 impl AgentSeen {
     /// Asks the lock and systemd.
-    pub(super) async fn ask(host: &Host, left: Option<&Left>) -> Result<Self, HostError> {
+    pub(super) async fn ask(host: &Host, left: Option<&SavedReport>) -> Result<Self, HostError> {
         let lock = match host.root.lock_holder(&state("lock")) {
             Err(error) if error.is_denied() => Lock::Unknown,
             other => other?.map_or(Lock::Free, Lock::Held),
@@ -70,7 +70,11 @@ impl AgentSeen {
         self.running == Some(true) || !self.expected
     }
 
-    fn known(lock: Lock, service: Result<Option<ServiceState>, HostError>, left: Option<&Left>) -> Self {
+    fn known(
+        lock: Lock,
+        service: Result<Option<ServiceState>, HostError>,
+        left: Option<&SavedReport>,
+    ) -> Self {
         if let Lock::Held(Holder { pid }) = lock {
             let text = pid.map_or("running".to_owned(), |pid| format!("running (pid {pid})"));
             return Self { running: Some(true), pid, expected: true, text, since: None };
@@ -83,7 +87,7 @@ impl AgentSeen {
             }
             Ok(_) => {
                 let why = match left {
-                    Some(Left { stopped: false, .. }) => "its process died",
+                    Some(SavedReport { stopped: false, .. }) => "its process died",
                     Some(_) => "it was stopped",
                     None => "no unit of systemd starts it",
                 };

@@ -12,7 +12,7 @@ use std::path::Path;
 
 use super::CliError;
 use super::host::{HostFlags, runtime};
-use super::last_report::{self, Follows, Left};
+use super::last_report::{self, Follows, SavedReport};
 use super::output::{Output, print, print_json};
 use crate::agent::drift::{add_diffs, watched};
 use crate::control::ControlPlane as _;
@@ -100,9 +100,10 @@ fn watched_now(host: &Host) -> Result<WatchSet, CliError> {
         None => WatchSet::default(),
     };
     // The end of the agent's process closes its lock.
-    let own = [state("record.json"), state("current.json"), state("lock"), last_report::PLACE.to_owned()];
+    let own =
+        [state("record.json"), state("current.json"), state("lock"), last_report::REPORT_PATH.to_owned()];
     desired.paths.extend(own);
-    if let Some(Left { follows: Follows::Directory(path), .. }) = Left::load(&host.root)?
+    if let Some(SavedReport { follows: Follows::Directory(path), .. }) = SavedReport::load(&host.root)?
         && host.root.is_machine()
     {
         desired.paths.insert(format!("{path}/target.yaml"));
@@ -149,7 +150,7 @@ fn or_unread<T: Default>(
 }
 
 async fn look(host: &Host) -> Result<Status, CliError> {
-    let left = Left::load(&host.root)?;
+    let left = SavedReport::load(&host.root)?;
     let agent = AgentSeen::ask(host, left.as_ref()).await?;
     let mut unread = Vec::new();
     let disk = or_unread(Disk::read(&host.root), left.is_some(), &mut unread)?;
@@ -165,7 +166,7 @@ async fn look(host: &Host) -> Result<Status, CliError> {
         health.drift = drift(spec, seen);
         add_diffs(&host.root, spec, seen, &mut health.drift);
     }
-    let told = match left.as_ref().filter(|left| is_its_word(left, &agent, &unread)) {
+    let told = match left.as_ref().filter(|left| is_agents_word(left, &agent, &unread)) {
         Some(left) => left.report.clone(),
         None => alone(report(disk.record.as_ref(), &health), &agent),
     };
@@ -183,7 +184,7 @@ async fn look(host: &Host) -> Result<Status, CliError> {
 }
 
 /// Returns true if the last report counts: its agent works, or nothing better may be read.
-fn is_its_word(left: &Left, agent: &AgentSeen, unread: &[String]) -> bool {
+fn is_agents_word(left: &SavedReport, agent: &AgentSeen, unread: &[String]) -> bool {
     (agent.running == Some(true) && !left.stopped) || !unread.is_empty()
 }
 
@@ -192,7 +193,11 @@ fn is_drift(report: &NodeReport) -> bool {
 }
 
 /// Collects what is known without the agent.
-async fn health(disk: &Disk, left: Option<&Left>, unread: &mut Vec<String>) -> Result<LoopState, CliError> {
+async fn health(
+    disk: &Disk,
+    left: Option<&SavedReport>,
+    unread: &mut Vec<String>,
+) -> Result<LoopState, CliError> {
     let current = disk.stored.as_ref().map(|stored| stored.target.clone());
     let mut desired = match left.map(|left| &left.follows) {
         Some(Follows::Directory(path)) => or_unread(target(Path::new(path)).await, true, unread)?,
@@ -322,7 +327,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let host = host_at(dir.path());
         let of_state: WatchSet = watched_now(&host).unwrap();
-        let own = [state("record.json"), state("current.json"), state("lock"), last_report::PLACE.to_owned()];
+        let own =
+            [state("record.json"), state("current.json"), state("lock"), last_report::REPORT_PATH.to_owned()];
         assert_eq!(of_state.paths, own.into());
         let file = r#"{"path": "/etc/app.conf", "contents": {"source": "data:,a"}}"#;
         let config = format!(

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use super::node::PREFIX;
 use crate::model::annotations::{DESIRED_IMAGE, PREFETCH_STATUS};
 use crate::model::certificates::ServerCaRotation;
-use crate::report::{NodeReport, NodeState, PrefetchStatus, REASON_LIMIT};
+use crate::report::{MAX_REASON_LENGTH, NodeReport, NodeState, PrefetchStatus};
 
 /// The config that the node runs.
 pub(super) const CURRENT_CONFIG: &str = "machineconfiguration.openshift.io/currentConfig";
@@ -136,7 +136,7 @@ fn differing(now: &Annotations, mut desired: Changes) -> Changes {
 }
 
 fn cut(text: &str) -> String {
-    text.chars().take(REASON_LIMIT).collect()
+    text.chars().take(MAX_REASON_LENGTH).collect()
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use super::annotations::Annotations;
 const FILE: &str = "/etc/machine-config-daemon/node-annotations.json";
 
 /// Where they are kept once they have served, under MCD's name for it.
-const KEPT: &str = "/etc/machine-config-daemon/node-annotation.json.bak";
+const ANNOTATIONS_PATH: &str = "/etc/machine-config-daemon/node-annotation.json.bak";
 
 /// Says whether they have not served yet.
 pub(super) fn is_pending(root: &Root) -> Result<bool, HostError> {
@@ -31,7 +31,7 @@ pub(super) fn read(root: &Root) -> Result<Option<Annotations>, ControlError> {
 /// Puts them away: what is committed is stored by now, and the name goes last (W-11).
 pub(super) fn retire(root: &Root) -> Result<(), HostError> {
     if let Some(bytes) = root.read(FILE)? {
-        root.replace(KEPT, &bytes, FileMode::DEFAULT)?;
+        root.replace(ANNOTATIONS_PATH, &bytes, FileMode::DEFAULT)?;
         root.remove(FILE)?;
     }
     Ok(())
@@ -54,7 +54,7 @@ mod tests {
         retire(&root).unwrap();
         retire(&root).unwrap();
         assert!(!is_pending(&root).unwrap());
-        assert!(root.read(KEPT).unwrap().is_some());
+        assert!(root.read(ANNOTATIONS_PATH).unwrap().is_some());
         root.replace(FILE, b"[]", FileMode::DEFAULT).unwrap();
         assert!(read(&root).unwrap_err().next().contains("node-annotations.json"));
     }

@@ -120,7 +120,7 @@ impl ControllerConfigHandler {
         self.until_up().await;
     }
 
-    fn tell(&mut self, error: &KubeError) {
+    fn log_error(&mut self, error: &KubeError) {
         if self.told.replace(error.reason()) != Some(error.reason()) {
             warn!(
                 MESSAGE_ID = message::TRUST_FAILED,
@@ -185,7 +185,7 @@ impl WatchHandler for ControllerConfigHandler {
             KubeError::NotFound { .. } if !self.known => self.looked_for_again().await,
             // A kind that was there is gone, or a server that starts does not know it yet.
             KubeError::NotFound { .. } | KubeError::Refused { .. } | KubeError::Invalid { .. } => {
-                self.tell(&error);
+                self.log_error(&error);
                 // The time that is over is no loss: both ends mean another look.
                 drop(tokio::time::timeout(LOOK_AGAIN, self.reconnected()).await);
             }

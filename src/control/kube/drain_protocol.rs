@@ -39,7 +39,7 @@ pub(super) fn again(config: &ConfigName) -> String {
 
 /// Returns the next action of an uncordon. A node that was not drained requests no uncordon: what an administrator
 /// cordoned stays cordoned.
-pub(super) fn release(now: &Annotations, config: &ConfigName) -> DrainAction {
+pub(super) fn uncordon(now: &Annotations, config: &ConfigName) -> DrainAction {
     let (asked, answered) = both(now);
     let Some(asked) = asked else { return DrainAction::NotAsked };
     let want = format!("uncordon-{config}");
@@ -123,7 +123,7 @@ mod tests {
             ("drain-c", "uncordon-b-again", ask("uncordon-b")),
         ];
         for (asked, answered, desired) in table {
-            assert_eq!(release(&node(asked, answered), &config), desired, "{asked} {answered}");
+            assert_eq!(uncordon(&node(asked, answered), &config), desired, "{asked} {answered}");
         }
     }
 }

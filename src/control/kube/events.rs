@@ -21,7 +21,7 @@ use crate::report::{self, Severity};
 const COMPONENT: &str = "machineconfigdaemon";
 
 /// The cut of a message: the API server refuses longer ones of the newer kind, and kubectl shows no more.
-const MESSAGE_LIMIT: usize = 1024;
+const MAX_MESSAGE_LENGTH: usize = 1024;
 
 /// How long a repetition is counted in the event of the first, as client-go does.
 const REPEATS: Duration = Duration::from_secs(600);
@@ -77,12 +77,12 @@ impl Events {
     }
 
     /// Tells what happened; it has reached the API server when this returns.
-    pub(super) async fn tell(
+    pub(super) async fn emit(
         &mut self,
         node: &NodeView,
         occurrence: &report::Event,
     ) -> Result<(), KubeError> {
-        let message: String = occurrence.message().chars().take(MESSAGE_LIMIT).collect();
+        let message: String = occurrence.message().chars().take(MAX_MESSAGE_LENGTH).collect();
         self.told.retain(|told| told.sent.elapsed() < REPEATS);
         let same = |told: &SentEvent| {
             (told.reason, &told.message, &told.uid) == (occurrence.reason(), &message, &node.uid)

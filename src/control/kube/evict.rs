@@ -98,7 +98,7 @@ impl Evictor {
     }
 
     /// Uncordons the node if the agent had cordoned it. Looked up once, and again after each drain.
-    pub(super) async fn release(&mut self) -> Result<UncordonStatus, KubeError> {
+    pub(super) async fn uncordon(&mut self) -> Result<UncordonStatus, KubeError> {
         if self.released {
             return Ok(UncordonStatus::Yes);
         }

@@ -7,10 +7,10 @@ use crate::host::{HostError, Root};
 use crate::model::{ConfigName, FileMode};
 
 /// Where they are kept.
-const PLACE: &str = "/var/lib/machine-config-agent/cache";
+const CACHE_PATH: &str = "/var/lib/machine-config-agent/cache";
 
 /// So many MachineConfigs are kept: the one that runs, the one that is desired, and the one before.
-const KEPT: usize = 3;
+const MAX_OBJECTS: usize = 3;
 
 /// Where the policy is kept; empty when the cluster has none.
 const POLICY: &str = "/var/lib/machine-config-agent/cache/policy.json";
@@ -50,7 +50,7 @@ impl Cache {
         self.root.replace(&entry.path(), object, FileMode::PRIVATE)?;
         let (same, others): (Vec<Entry>, Vec<Entry>) =
             entries.into_iter().partition(|old| old.config == name.as_str());
-        let surplus = (others.len() + 1).saturating_sub(KEPT);
+        let surplus = (others.len() + 1).saturating_sub(MAX_OBJECTS);
         for old in same.iter().chain(others.iter().take(surplus)) {
             self.root.remove(&old.path())?;
         }
@@ -72,7 +72,7 @@ impl Cache {
 
     /// Lists the MachineConfigs, the oldest first.
     fn entries(&self) -> Result<Vec<Entry>, HostError> {
-        let names = self.root.list(PLACE)?;
+        let names = self.root.list(CACHE_PATH)?;
         let mut entries: Vec<Entry> = names.iter().filter_map(|name| Entry::parse(name)).collect();
         entries.sort_unstable_by_key(|entry| entry.number);
         Ok(entries)
@@ -93,7 +93,7 @@ impl Entry {
     }
 
     fn path(&self) -> String {
-        format!("{PLACE}/{}_{}.json", self.number, self.config)
+        format!("{CACHE_PATH}/{}_{}.json", self.number, self.config)
     }
 }
 
@@ -110,12 +110,12 @@ mod tests {
         for config in ["a", "b", "c", "a", "d"] {
             cache.keep_config(&name(config), config.as_bytes()).unwrap();
         }
-        assert_eq!(cache.entries().unwrap().len(), KEPT);
+        assert_eq!(cache.entries().unwrap().len(), MAX_OBJECTS);
         assert_eq!(cache.config(&name("b")).unwrap(), None);
         assert_eq!(cache.config(&name("a")).unwrap().unwrap(), b"a");
         cache.keep_config(&name("a"), b"other").unwrap();
         assert_eq!(cache.config(&name("a")).unwrap().unwrap(), b"other");
-        assert_eq!(cache.entries().unwrap().len(), KEPT);
+        assert_eq!(cache.entries().unwrap().len(), MAX_OBJECTS);
     }
 
     #[test]

@@ -183,7 +183,7 @@ impl Writer {
             }
             Write::Event(event) => {
                 let (node, event) = *event;
-                if up && let Err(error) = self.events.tell(&node, &event).await {
+                if up && let Err(error) = self.events.emit(&node, &event).await {
                     untold(&event, &error);
                 }
                 None

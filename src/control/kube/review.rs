@@ -21,7 +21,7 @@ use crate::model::Sha256;
 const REMEMBERED: Duration = Duration::from_secs(60);
 
 /// How many answers are kept: the readers of a node's metrics are few.
-const KEPT: usize = 32;
+const MAX_CACHED: usize = 32;
 
 /// What the API server says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,7 +61,7 @@ impl Reviews {
         let access = self.review(token, path).await?;
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|_, (since, _)| since.elapsed() < REMEMBERED);
-        if known.len() < KEPT {
+        if known.len() < MAX_CACHED {
             known.insert(key, (Instant::now(), access));
         }
         Ok(access)

@@ -23,7 +23,7 @@ use super::proxy::Proxy;
 const PING: Duration = Duration::from_secs(20);
 
 /// How long a ping may stay unanswered: far more than any round trip of an API server that lives.
-const PATIENCE: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A connection, and the task that drives it.
 #[derive(Debug, Clone)]
@@ -84,7 +84,7 @@ pub(super) async fn connect(
     let (sender, connection) = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .keep_alive_interval(PING)
-        .keep_alive_timeout(PATIENCE)
+        .keep_alive_timeout(CONNECT_TIMEOUT)
         .keep_alive_while_idle(true)
         .handshake(TokioIo::new(tls))
         .await

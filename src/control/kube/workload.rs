@@ -35,7 +35,7 @@ impl Cluster {
             DrainBy::Controller => self.request_uncordon(&node, &committed.config).await,
             DrainBy::Agent => match self.nobody() {
                 Some(why) => Ok(UncordonStatus::Waiting { why }),
-                None => Ok(self.evictor.release().await?),
+                None => Ok(self.evictor.uncordon().await?),
             },
         }
     }
@@ -100,7 +100,7 @@ impl Cluster {
         node: &NodeView,
         config: &ConfigName,
     ) -> Result<UncordonStatus, ControlError> {
-        match drain_protocol::release(&node.annotations, config) {
+        match drain_protocol::uncordon(&node.annotations, config) {
             DrainAction::Answered if std::mem::take(&mut self.uncordon_requested) => {
                 Ok(UncordonStatus::Again)
             }

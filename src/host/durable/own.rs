@@ -8,11 +8,11 @@ impl Root {
     /// Writes a file durably: readers and the next boot see the old bytes or the new ones. Missing directories are
     /// made. A file that is right already is not touched.
     pub fn replace(&self, path: &str, bytes: &[u8], mode: FileMode) -> Result<(), HostError> {
-        self.bring(path, bytes, mode).map(|_| ())
+        self.write_if_changed(path, bytes, mode).map(|_| ())
     }
 
     /// As [`Root::replace`]; says whether the file was another one before.
-    pub fn bring(&self, path: &str, bytes: &[u8], mode: FileMode) -> Result<Done, HostError> {
+    pub fn write_if_changed(&self, path: &str, bytes: &[u8], mode: FileMode) -> Result<Done, HostError> {
         let owner = rustix::process::geteuid().as_raw();
         let group = rustix::process::getegid().as_raw();
         let want = DesiredPath::file(bytes, mode.bits(), owner, group);

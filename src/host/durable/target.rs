@@ -52,10 +52,10 @@ pub(super) fn compare(
         {
             Ok(Look::Right)
         }
-        (DesiredPath::File { bytes, mode, uid, gid, attributes: wanted }, Entry::File { file, stat }) => {
+        (DesiredPath::File { bytes, mode, uid, gid, attributes: desired }, Entry::File { file, stat }) => {
             let right = run != Attempt::Anew
                 && same_dress(&stat, *mode, *uid, *gid)
-                && same_attributes(&file, path, *wanted)?
+                && same_attributes(&file, path, *desired)?
                 && same_bytes(&file, &stat, bytes).map_err(|source| HostError::io("read", path, source))?;
             if right {
                 return Ok(Look::Right);
@@ -79,8 +79,8 @@ fn same_dress(stat: &Stat, mode: u32, uid: u32, gid: u32) -> bool {
     stat.st_mode & 0o7777 == mode && stat.st_uid == uid && stat.st_gid == gid
 }
 
-fn same_attributes(file: impl AsFd, path: &str, wanted: Attributes<'_>) -> Result<bool, HostError> {
-    let Attributes::Exactly(exactly) = wanted else { return Ok(true) };
+fn same_attributes(file: impl AsFd, path: &str, desired: Attributes<'_>) -> Result<bool, HostError> {
+    let Attributes::Exactly(exactly) = desired else { return Ok(true) };
     let mut found = attributes(file, path)?;
     let mut exactly = exactly.to_vec();
     found.sort();
@@ -90,8 +90,8 @@ fn same_attributes(file: impl AsFd, path: &str, wanted: Attributes<'_>) -> Resul
 
 fn same_bytes(mut file: &std::fs::File, stat: &Stat, bytes: &[u8]) -> std::io::Result<bool> {
     let size = u64::try_from(stat.st_size).unwrap_or_default();
-    let wanted = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-    if size != wanted {
+    let desired = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+    if size != desired {
         return Ok(false);
     }
     let mut buffer = vec![0_u8; CHUNK.min(bytes.len() + 1)];

@@ -15,61 +15,62 @@ use super::worker::protocol::VERSION;
 use crate::host::HostError;
 use crate::model::observation::ObservedOs;
 
-/// Where what was seen last is kept for other processes: `status` and the next agent of this boot start no worker.
-const KEPT: &str = "run/machine-config-agent/os.json";
+/// Where what was observed last is kept for other processes: `status` and the next agent of this boot start no worker.
+const CACHE_PATH: &str = "run/machine-config-agent/os.json";
 
-/// What was seen last, and the state of the sysroot before that look.
+/// What was observed last, and the state of the sysroot before that observation.
 #[derive(Debug, Clone, Default)]
-pub(super) struct SysrootCache(Arc<Mutex<Option<Look>>>);
+pub(super) struct SysrootCache(Arc<Mutex<Option<CachedSysroot>>>);
 
 /// One look at the sysroot.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Look {
+struct CachedSysroot {
     /// The version that looked: another one may write the rest in another form.
     version: String,
     stamp: Stamp,
-    seen: ObservedOs,
+    #[serde(rename = "seen")]
+    observed: ObservedOs,
 }
 
 impl SysrootCache {
-    /// Returns what was seen last where nothing was written since, else looks.
+    /// Returns what was observed last where nothing was written since, else looks.
     pub(super) async fn or_look(
         &self,
         sysroot: &Path,
-        look: impl Future<Output = Result<ObservedOs, HostError>>,
+        observation: impl Future<Output = Result<ObservedOs, HostError>>,
     ) -> Result<ObservedOs, HostError> {
         let stamp = Stamp::read(sysroot);
-        if let Some(seen) = stamp.as_ref().and_then(|stamp| self.known(sysroot, stamp)) {
-            return Ok(seen);
+        if let Some(observed) = stamp.as_ref().and_then(|stamp| self.known(sysroot, stamp)) {
+            return Ok(observed);
         }
-        let seen = look.await?;
-        self.keep(sysroot, stamp, seen.clone());
-        Ok(seen)
+        let observed = observation.await?;
+        self.keep(sysroot, stamp, observed.clone());
+        Ok(observed)
     }
 
-    /// Keeps what was seen. The stamp is older than the look: a change in between is looked at again.
-    pub(super) fn keep(&self, sysroot: &Path, stamp: Option<Stamp>, seen: ObservedOs) {
-        let look = stamp.map(|stamp| Look { version: VERSION.to_owned(), stamp, seen });
-        if let Some(look) = &look {
+    /// Keeps what was observed. The stamp is older than the observation: a change in between is looked at again.
+    pub(super) fn keep(&self, sysroot: &Path, stamp: Option<Stamp>, observed: ObservedOs) {
+        let observation = stamp.map(|stamp| CachedSysroot { version: VERSION.to_owned(), stamp, observed });
+        if let Some(observation) = &observation {
             // Only root can keep it; whoever can't looks again next time.
-            drop(look.keep(&sysroot.join(KEPT)));
+            drop(observation.keep(&sysroot.join(CACHE_PATH)));
         }
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = look;
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = observation;
     }
 
     fn known(&self, sysroot: &Path, stamp: &Stamp) -> Option<ObservedOs> {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if last.is_none() {
-            *last = Look::kept(&sysroot.join(KEPT));
+            *last = CachedSysroot::kept(&sysroot.join(CACHE_PATH));
         }
-        last.as_ref().filter(|last| last.stamp == *stamp).map(|last| last.seen.clone())
+        last.as_ref().filter(|last| last.stamp == *stamp).map(|last| last.observed.clone())
     }
 }
 
-impl Look {
+impl CachedSysroot {
     fn kept(path: &Path) -> Option<Self> {
-        let look: Self = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
-        (look.version == VERSION).then_some(look)
+        let observation: Self = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+        (observation.version == VERSION).then_some(observation)
     }
 
     /// Keeps it for this boot: a reader sees the old one or the new one.
@@ -140,24 +141,24 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("ostree/deploy")).unwrap();
         let looks = std::cell::Cell::new(0);
-        let look = async || {
+        let observation = async || {
             looks.set(looks.get() + 1);
             Ok(ObservedOs::NotImageBased)
         };
-        SysrootCache::default().or_look(dir.path(), look()).await.unwrap();
-        SysrootCache::default().or_look(dir.path(), look()).await.unwrap();
+        SysrootCache::default().or_look(dir.path(), observation()).await.unwrap();
+        SysrootCache::default().or_look(dir.path(), observation()).await.unwrap();
         assert_eq!(looks.get(), 1);
         fs::create_dir_all(dir.path().join("run/ostree")).unwrap();
         fs::write(dir.path().join("run/ostree/staged-deployment"), "1").unwrap();
-        SysrootCache::default().or_look(dir.path(), look()).await.unwrap();
+        SysrootCache::default().or_look(dir.path(), observation()).await.unwrap();
         assert_eq!(looks.get(), 2);
-        let kept = dir.path().join(KEPT);
+        let kept = dir.path().join(CACHE_PATH);
         let other = fs::read_to_string(&kept).unwrap().replace(VERSION, "0.0.0");
         fs::write(&kept, other).unwrap();
-        SysrootCache::default().or_look(dir.path(), look()).await.unwrap();
+        SysrootCache::default().or_look(dir.path(), observation()).await.unwrap();
         assert_eq!(looks.get(), 3);
         fs::write(&kept, "rubbish").unwrap();
-        SysrootCache::default().or_look(dir.path(), look()).await.unwrap();
+        SysrootCache::default().or_look(dir.path(), observation()).await.unwrap();
         assert_eq!(looks.get(), 4);
     }
 

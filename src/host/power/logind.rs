@@ -169,7 +169,7 @@ impl ShutdownMonitor {
     }
 
     /// Returns who blocks the shutdown. Those who only delay it are logind's business.
-    pub async fn blockers(&self) -> Result<Vec<Inhibitor>, HostError> {
+    pub async fn block_inhibitors(&self) -> Result<Vec<Inhibitor>, HostError> {
         let rows = within("ListInhibitors", self.manager.list_inhibitors()).await?;
         let blocks =
             |what: &str, mode: &str| mode == "block" && what.split(':').any(|word| word == "shutdown");

@@ -8,7 +8,7 @@ use std::time::Duration;
 use zbus::Connection;
 use zbus::zvariant::OwnedObjectPath;
 
-use super::LINKS_LIMIT;
+use super::LINKS_TIMEOUT;
 use super::bus::Systemd;
 use super::call::{SERVICE_UNIT, UNIT, bus_error, call, property, subscribe, within};
 use super::signals::{ManagerSignal, Signals};
@@ -17,7 +17,7 @@ use crate::host::{HostError, command};
 use crate::model::UnitName;
 
 /// What waits.
-type Tell<'a> = dyn Fn(String) + 'a;
+type OnWait<'a> = dyn Fn(String) + 'a;
 
 impl Systemd {
     /// Waits until all units are active at the same time, no longer than given; returns what is to be said of those that
@@ -26,17 +26,17 @@ impl Systemd {
         &self,
         units: &[UnitName],
         limit: Duration,
-        tell: &Tell<'_>,
+        on_wait: &OnWait<'_>,
     ) -> Result<Vec<String>, HostError> {
         if units.is_empty() {
             return Ok(Vec::new());
         }
         let Some(bus) = self.connect().await? else { return Ok(Vec::new()) };
-        if let Ok(done) = tokio::time::timeout(limit, all_active(&bus, units, tell)).await {
+        if let Ok(done) = tokio::time::timeout(limit, all_active(&bus, units, on_wait)).await {
             return done.map(|()| Vec::new());
         }
         // Looked at once in any case, also when no time was left at the start.
-        let found = within("the states of units".to_owned(), LINKS_LIMIT, inactive(&bus, units)).await?;
+        let found = within("the states of units".to_owned(), LINKS_TIMEOUT, inactive(&bus, units)).await?;
         Ok(self.with_last_lines(found).await)
     }
 }
@@ -72,12 +72,12 @@ fn describe(unit: &str, state: &str, last: Option<&str>) -> String {
 }
 
 /// One that was active may not be any more when the last one is: all are looked at again then.
-async fn all_active(bus: &Connection, units: &[UnitName], tell: &Tell<'_>) -> Result<(), HostError> {
+async fn all_active(bus: &Connection, units: &[UnitName], on_wait: &OnWait<'_>) -> Result<(), HostError> {
     subscribe(bus).await?;
     loop {
         let mut waited = false;
         for unit in units {
-            waited |= comes_up(bus, unit, tell).await?;
+            waited |= comes_up(bus, unit, on_wait).await?;
         }
         if !waited {
             return Ok(());
@@ -86,14 +86,14 @@ async fn all_active(bus: &Connection, units: &[UnitName], tell: &Tell<'_>) -> Re
 }
 
 /// Waits until a unit is active; says whether that took a change.
-async fn comes_up(bus: &Connection, unit: &UnitName, tell: &Tell<'_>) -> Result<bool, HostError> {
+async fn comes_up(bus: &Connection, unit: &UnitName, on_wait: &OnWait<'_>) -> Result<bool, HostError> {
     let path = loaded(bus, unit).await?;
     let mut signals = Signals::listen(bus, "LoadUnit", Some(&path)).await?;
     let mut waited = false;
     while state(bus, &path).await?.is_some() {
         if !std::mem::replace(&mut waited, true) {
             // Not with its state: one that is started again and again has another one each time.
-            tell(format!("{unit}, which is not active yet"));
+            on_wait(format!("{unit}, which is not active yet"));
         }
         loop {
             match signals.next().await? {

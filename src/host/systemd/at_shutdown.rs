@@ -5,7 +5,7 @@
 
 use zbus::zvariant::Value;
 
-use super::JOB_LIMIT;
+use super::JOB_TIMEOUT;
 use super::bus::{ServiceOutcome, Systemd, run_job};
 use super::call::{refusal, within};
 use super::transient::exists_already;
@@ -16,7 +16,7 @@ use crate::model::UnitName;
 /// its work then, too.
 const LATE: &str = "final.target";
 /// A few hundred small files and their sync: seconds, on a slow disk more.
-const STOP_LIMIT_USEC: u64 = 60_000_000;
+const STOP_TIMEOUT_USEC: u64 = 60_000_000;
 
 /// A program for the shutdown.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl Systemd {
         let arguments = (unit.as_str(), "fail", properties(program), none);
         let start = run_job(&bus, "StartTransientUnit", &arguments);
         let failed = |result| HostError::Job { action: "start", unit: unit.to_string(), result };
-        match within(format!("start of {unit}"), JOB_LIMIT, start).await {
+        match within(format!("start of {unit}"), JOB_TIMEOUT, start).await {
             Ok(end) if end.result == "done" => Ok(ServiceOutcome::Done),
             Ok(end) => Err(failed(end.result)),
             Err(error) if exists_already(&error) => Ok(ServiceOutcome::Done),
@@ -61,7 +61,7 @@ fn properties<'a>(program: &ShutdownHook<'a>) -> Vec<(&'static str, Value<'a>)> 
         ("Type", Value::from("oneshot")),
         ("RemainAfterExit", Value::from(true)),
         ("ExecStop", Value::from(vec![(path, program.command.to_vec(), false)])),
-        ("TimeoutStopUSec", Value::from(STOP_LIMIT_USEC)),
+        ("TimeoutStopUSec", Value::from(STOP_TIMEOUT_USEC)),
         ("SyslogIdentifier", Value::from(program.log_name)),
         // Those would stop it with the other services, before what it waits for.
         ("DefaultDependencies", Value::from(false)),

@@ -10,7 +10,7 @@ use zbus::zvariant::{OwnedObjectPath, Type};
 
 use super::call::{SERVICE_UNIT, UNIT, bus_error, call, property, refusal, subscribe, unit_path, within};
 use super::signals::{JobResult, ManagerSignal, Signals};
-use super::{CA_TRUST_LIMIT, JOB_LIMIT, RELOAD_LIMIT, SETTLING};
+use super::{CA_TRUST_TIMEOUT, JOB_TIMEOUT, RELOAD_TIMEOUT, SETTLING};
 use crate::host::root::Root;
 use crate::host::{HostError, command};
 use crate::model::UnitName;
@@ -75,7 +75,7 @@ impl Systemd {
     /// Has systemd read its unit files again.
     pub async fn daemon_reload(&self) -> Result<ServiceOutcome, HostError> {
         let Some(bus) = self.connect().await? else { return Ok(ServiceOutcome::NoSystemd) };
-        within("daemon-reload".to_owned(), RELOAD_LIMIT, call(&bus, "Reload", &())).await?;
+        within("daemon-reload".to_owned(), RELOAD_TIMEOUT, call(&bus, "Reload", &())).await?;
         Ok(ServiceOutcome::Done)
     }
 
@@ -90,7 +90,7 @@ impl Systemd {
         match done {
             Err(error) if unit.as_str() == CA_TRUST_UNIT => {
                 tracing::warn!(unit = %unit, "{error}; running update-ca-trust instead");
-                command::run("update-ca-trust", &[], CA_TRUST_LIMIT).await.map(|()| ServiceOutcome::Done)
+                command::run("update-ca-trust", &[], CA_TRUST_TIMEOUT).await.map(|()| ServiceOutcome::Done)
             }
             done => done,
         }
@@ -155,7 +155,7 @@ impl Systemd {
         let failed = |result: String| HostError::Job { action, unit: unit.to_string(), result };
         let arguments = (unit.as_str(), "replace");
         let run = run_job(&bus, method, &arguments);
-        let result = match within(format!("{action} of {unit}"), JOB_LIMIT, run).await {
+        let result = match within(format!("{action} of {unit}"), JOB_TIMEOUT, run).await {
             Ok(end) => end.result,
             Err(error) => return Err(refusal(error).map_or_else(|error| error, failed)),
         };
@@ -184,7 +184,7 @@ where
     subscribe(bus).await?;
     let mut early = Vec::new();
     // systemd answers as soon as the job is queued; at most it reads its unit files before.
-    let reply = within(format!("systemd ({method})"), RELOAD_LIMIT, call(bus, method, arguments));
+    let reply = within(format!("systemd ({method})"), RELOAD_TIMEOUT, call(bus, method, arguments));
     let mut reply = pin!(reply);
     let reply = loop {
         tokio::select! {

@@ -259,7 +259,7 @@ impl<'a> UnitLinks<'a> {
 
     fn enable_all(&mut self, unit: &str) -> Result<(), HostError> {
         // Everything is looked up before anything is changed: an error leaves the links as they were.
-        let mut wanted = BTreeMap::new();
+        let mut enabled_links = BTreeMap::new();
         let mut enabled = BTreeSet::new();
         for name in self.together(unit)? {
             match self.find(&name)? {
@@ -273,13 +273,13 @@ impl<'a> UnitLinks<'a> {
                     let links = self.install(&own, &path)?.links(&own)?;
                     if !links.is_empty() || name == unit && own == unit {
                         enabled.insert(own);
-                        wanted.extend(links.into_iter().map(|link| (link.at, path.clone())));
+                        enabled_links.extend(links.into_iter().map(|link| (link.at, path.clone())));
                     }
                 }
             }
         }
-        self.remove_links(enabled, &wanted.keys().cloned().collect(), Bringing::Stays);
-        for (at, path) in wanted {
+        self.remove_links(enabled, &enabled_links.keys().cloned().collect(), Bringing::Stays);
+        for (at, path) in enabled_links {
             if self.now.get(&at) == Some(&Node::File) {
                 let cause = format!("{UNIT_DIR}/{at} is a file, not the alias that it asks for");
                 return Err(HostError::Unit { unit: unit.to_owned(), cause });
@@ -358,15 +358,15 @@ impl<'a> UnitLinks<'a> {
 
     /// Looks a name up, and its template's; the second value is the name that a link gives it.
     fn look_up(&self, name: &str) -> Result<(Found, Option<String>), HostError> {
-        for wanted in [Some(name.to_owned()), template(name)].into_iter().flatten() {
-            let own = match self.now.get(&wanted) {
+        for unit in [Some(name.to_owned()), template(name)].into_iter().flatten() {
+            let own = match self.now.get(&unit) {
                 Some(Node::Link(target)) => Some((UNIT_DIR, Entry::Link { target: target.clone() })),
-                Some(Node::File) => Some((UNIT_DIR, Entry::at(self.root, &format!("{UNIT_DIR}/{wanted}"))?)),
+                Some(Node::File) => Some((UNIT_DIR, Entry::at(self.root, &format!("{UNIT_DIR}/{unit}"))?)),
                 None => None,
             };
             let vendor = VENDOR_DIRS
                 .iter()
-                .map(|dir| Ok::<_, HostError>((*dir, Entry::at(self.root, &format!("{dir}/{wanted}"))?)));
+                .map(|dir| Ok::<_, HostError>((*dir, Entry::at(self.root, &format!("{dir}/{unit}"))?)));
             for place in own.map(Ok).into_iter().chain(vendor) {
                 let (directory, entry) = place?;
                 match entry {
@@ -375,11 +375,10 @@ impl<'a> UnitLinks<'a> {
                     Entry::File { stat, .. } if stat.st_size == 0 => return Ok((Found::Masked, None)),
                     Entry::Link { target } if target == DEV_NULL => return Ok((Found::Masked, None)),
                     Entry::File { .. } => {
-                        let found =
-                            Found::At { name: name.to_owned(), path: format!("{directory}/{wanted}") };
+                        let found = Found::At { name: name.to_owned(), path: format!("{directory}/{unit}") };
                         return Ok((found, Some(name.to_owned())));
                     }
-                    Entry::Link { target } => return Ok(linked(name, &wanted, directory, &target)),
+                    Entry::Link { target } => return Ok(linked(name, &unit, directory, &target)),
                 }
             }
         }
@@ -413,11 +412,11 @@ impl<'a> UnitLinks<'a> {
 }
 
 /// Says what a link in a unit directory means: another name for a unit, or a unit file from elsewhere.
-fn linked(name: &str, wanted: &str, directory: &str, target: &str) -> (Found, Option<String>) {
+fn linked(name: &str, unit: &str, directory: &str, target: &str) -> (Found, Option<String>) {
     let path = if target.starts_with('/') { target.to_owned() } else { format!("{directory}/{target}") };
     let points_to = base(target);
     // The alias of a template keeps the instance.
-    let instance = name.split_once('@').filter(|_| wanted != name);
+    let instance = name.split_once('@').filter(|_| unit != name);
     let alias = match (instance, points_to.split_once("@.")) {
         (Some((_, rest)), Some((prefix, _))) => format!("{prefix}@{rest}"),
         (Some(_), None) | (None, _) => points_to.to_owned(),

@@ -28,13 +28,13 @@ pub use service::ServiceState;
 pub use unit_files::Settled;
 
 /// systemd's own limit for starting and stopping a unit is 90 s each; a restart does both, with some units after others.
-const JOB_LIMIT: Duration = Duration::from_secs(300);
+const JOB_TIMEOUT: Duration = Duration::from_secs(300);
 /// Reading all unit files again runs every generator: seconds, minutes on a host with many mounts.
-const RELOAD_LIMIT: Duration = Duration::from_secs(120);
+const RELOAD_TIMEOUT: Duration = Duration::from_secs(120);
 /// Building the trust store takes seconds.
-const CA_TRUST_LIMIT: Duration = Duration::from_secs(120);
+const CA_TRUST_TIMEOUT: Duration = Duration::from_secs(120);
 /// Reading all unit files and writing a few links: seconds on a slow disk.
-const LINKS_LIMIT: Duration = Duration::from_secs(60);
+const LINKS_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a service that counts as started may take to show that it can't run: its program is executed at once, and
 /// one that is missing, or that does not understand its options, ends within a few milliseconds.
 const SETTLING: Duration = Duration::from_millis(100);

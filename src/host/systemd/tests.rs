@@ -335,11 +335,11 @@ async fn a_unit_is_waited_for_by_what_systemd_tells() {
     let late = systemd.active(&kubelet, std::time::Duration::from_millis(20), &|_| {}).await.unwrap();
     assert_eq!(late, ["kubelet.service is failed (exit-code)"]);
     let told = tokio::sync::Notify::new();
-    let tell = |what: String| {
+    let on_wait = |what: String| {
         assert_eq!(what, "kubelet.service, which is not active yet");
         told.notify_one();
     };
-    let waits = systemd.active(&kubelet, std::time::Duration::from_secs(60), &tell);
+    let waits = systemd.active(&kubelet, std::time::Duration::from_secs(60), &on_wait);
     let story = async {
         told.notified().await;
         becomes("activating", "exit-code").await;

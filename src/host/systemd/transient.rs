@@ -16,7 +16,7 @@ use super::call::{
     unit_path, within,
 };
 use super::signals::{ManagerSignal, Signals};
-use super::{JOB_LIMIT, LINKS_LIMIT};
+use super::{JOB_TIMEOUT, LINKS_TIMEOUT};
 use crate::host::HostError;
 use crate::model::UnitName;
 
@@ -160,7 +160,7 @@ impl Transients {
     pub(in crate::host) async fn stop(&self, unit: &UnitName) -> Result<(), HostError> {
         let arguments = (unit.as_str(), "replace");
         let stop = run_job(&self.bus, "StopUnit", &arguments);
-        match within(format!("stop of {unit}"), JOB_LIMIT, stop).await {
+        match within(format!("stop of {unit}"), JOB_TIMEOUT, stop).await {
             Ok(_) => {}
             Err(error) if is_unknown(&error) => return Ok(()),
             Err(error) => return Err(error),
@@ -168,7 +168,7 @@ impl Transients {
         // A unit that failed stays until it is reset; one that ended well is gone by now.
         let arguments = (unit.as_str(),);
         let reset = call(&self.bus, "ResetFailedUnit", &arguments);
-        match within(format!("reset of {unit}"), LINKS_LIMIT, reset).await {
+        match within(format!("reset of {unit}"), LINKS_TIMEOUT, reset).await {
             Err(error) if !is_unknown(&error) => Err(error),
             Ok(_) | Err(_) => Ok(()),
         }

@@ -9,7 +9,7 @@ use super::bus::{ServiceOutcome, Systemd};
 use super::call::{call, refusal, within};
 use super::link_verbs::{Calls, LinkVerb};
 use super::links::Node;
-use super::{LINKS_LIMIT, UnitLinks};
+use super::{LINKS_TIMEOUT, UnitLinks};
 use crate::host::HostError;
 use crate::host::durable::{Change, DesiredPath};
 use crate::host::saved::PathSnapshot;
@@ -41,7 +41,7 @@ impl Systemd {
                     LinkVerb::Mask => call(&bus, "MaskUnitFiles", &(units, runtime, force)).await,
                 }
             };
-            let done = within(format!("{} of units", verb.as_str()), LINKS_LIMIT, asked).await;
+            let done = within(format!("{} of units", verb.as_str()), LINKS_TIMEOUT, asked).await;
             if let Err(error) = done {
                 let cause = refusal(error)?;
                 let unit = units.join(" ");
@@ -111,9 +111,9 @@ impl UnitLinks<'_> {
         }
         let change = |at: &String| {
             let made = after.before.get(at);
-            let wanted = self.now.get(at);
-            let same = !foretold.contains(at) || equivalent(made, wanted);
-            let want = match if same { made } else { wanted } {
+            let desired = self.now.get(at);
+            let same = !foretold.contains(at) || equivalent(made, desired);
+            let want = match if same { made } else { desired } {
                 Some(Node::Link(target)) => DesiredPath::Link { target: target.clone() },
                 Some(Node::File) => return None,
                 None => DesiredPath::Absent,

@@ -18,7 +18,7 @@ use crate::sandbox::{AGENT, Booted, CONTROL, SandboxError, SandboxHost};
 const REBOOT_WANTED: i32 = 133;
 
 /// How long a scene may take. The slowest needs some three seconds; a machine under load gets twenty times that.
-const PATIENCE: Duration = Duration::from_secs(60);
+const LINE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How the wait for the agent ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -152,7 +152,7 @@ impl Node {
                 self.drain_log(show, begun).await;
                 return Ok(AgentExit::Settled);
             }
-            if begun.elapsed() > PATIENCE {
+            if begun.elapsed() > LINE_TIMEOUT {
                 return Err(SandboxError::Story {
                     cause: format!("nothing settled; the last report: {}", self.report()),
                 });
@@ -161,7 +161,7 @@ impl Node {
             tokio::select! {
                 // A line that was read is shown at once; the other arms only wait.
                 line = agent.log.next_line() => match line {
-                    Ok(Some(line)) => tell(show, begun, &line),
+                    Ok(Some(line)) => print_line(show, begun, &line),
                     Ok(None) | Err(_) => {
                         if let Some(ended) = self.ended(show, begun).await? {
                             return Ok(ended);
@@ -169,7 +169,7 @@ impl Node {
                     }
                 },
                 changed = self.watch.changed() => drop(changed),
-                () = tokio::time::sleep(PATIENCE) => {}
+                () = tokio::time::sleep(LINE_TIMEOUT) => {}
             }
         }
     }
@@ -201,7 +201,7 @@ impl Node {
         let Some(agent) = &mut self.agent else { return };
         let quiet = Duration::from_millis(30);
         while let Ok(Ok(Some(line))) = tokio::time::timeout(quiet, agent.log.next_line()).await {
-            tell(show, begun, &line);
+            print_line(show, begun, &line);
         }
     }
 
@@ -229,7 +229,7 @@ pub(super) fn deployment(booted: &Booted) -> String {
 
 /// Shows one line of the agent's log, unless it is only for those who ask; a plan that comes with it is shown as a
 /// block.
-fn tell(show: &Show, begun: Instant, line: &str) {
+fn print_line(show: &Show, begun: Instant, line: &str) {
     let parsed: Value = serde_json::from_str(line).unwrap_or(Value::Null);
     if parsed.get("level").and_then(Value::as_str) == Some("DEBUG") {
         return;

@@ -24,7 +24,7 @@ use crate::fake_control_plane::os::Played;
 use crate::test_host::Node;
 
 /// Generous: only a miss waits so long.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 pub const IMAGE: &str =
     "registry.test/os@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
@@ -121,7 +121,7 @@ impl Scene {
     /// Runs an agent to its end.
     pub async fn end(&mut self) -> ExitReason {
         let mut agent = self.agent();
-        Box::pin(tokio::time::timeout(PATIENCE, agent.run())).await.unwrap().unwrap()
+        Box::pin(tokio::time::timeout(TIMEOUT, agent.run())).await.unwrap().unwrap()
     }
 
     fn agent(&self) -> Agent<FakeControlPlane> {
@@ -157,7 +157,7 @@ impl Scene {
 
     /// Waits for a report.
     pub async fn until(&mut self, what: &str, holds: impl Fn(&NodeReport) -> bool) -> NodeReport {
-        let deadline = tokio::time::Instant::now() + PATIENCE;
+        let deadline = tokio::time::Instant::now() + TIMEOUT;
         loop {
             if let Some(report) = self.desk.reports.borrow().get(self.at) {
                 if holds(report) {

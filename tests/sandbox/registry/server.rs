@@ -15,7 +15,7 @@ const PROGRAM: &str = "/usr/bin/docker-registry";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
 /// Far more than the registry takes for one line; a test that reaches it has failed.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 pub const USER: &str = "sandbox";
 pub const PASSWORD: &str = "sandbox-password";
@@ -84,8 +84,7 @@ impl Registry {
     fn lines_until(&self, mark: &str) -> Vec<String> {
         let mut lines = Vec::new();
         loop {
-            let line =
-                self.lines.recv_timeout(PATIENCE).unwrap_or_else(|e| panic!("{mark}: {e}: {lines:#?}"));
+            let line = self.lines.recv_timeout(TIMEOUT).unwrap_or_else(|e| panic!("{mark}: {e}: {lines:#?}"));
             lines.push(line);
             if lines.last().unwrap().contains(mark) {
                 return lines;

@@ -23,7 +23,7 @@ pub const FAILED: i32 = 4;
 pub const KILLED: i32 = 137;
 
 /// A run takes a tenth of a second to two seconds; what takes this long hangs.
-const PATIENCE: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -187,9 +187,9 @@ fn bounded(mut command: Command) -> Result<Ran, String> {
     let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
     let (send, receive) = mpsc::channel();
     let waiting = std::thread::spawn(move || drop(send.send(child.wait_with_output())));
-    let Ok(done) = receive.recv_timeout(PATIENCE) else {
+    let Ok(done) = receive.recv_timeout(TIMEOUT) else {
         kill_process(pid, Signal::KILL).unwrap_or_default();
-        return Err(format!("{command:?} hangs: it ran for {} s", PATIENCE.as_secs()));
+        return Err(format!("{command:?} hangs: it ran for {} s", TIMEOUT.as_secs()));
     };
     waiting.join().unwrap();
     let output = done.map_err(|error| error.to_string())?;

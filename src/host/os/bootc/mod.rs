@@ -302,8 +302,8 @@ enum Softly {
     Unknown,
 }
 
-fn deployments(seen: ObservedOs) -> Result<(Booted, Option<Staged>), HostError> {
-    match seen {
+fn deployments(observed: ObservedOs) -> Result<(Booted, Option<Staged>), HostError> {
+    match observed {
         ObservedOs::Deployments { booted, staged, .. } => Ok((booted, staged)),
         ObservedOs::NotImageBased => {
             let cause = "libostree sees no deployments here";

@@ -49,9 +49,9 @@ impl StageRecord {
         // One that can't be read is of no use, and is written anew.
         let Ok(note) = serde_json::from_slice::<Note>(&bytes) else { return Ok(false) };
         let digest = |image: &Option<ImageRef>| image.as_ref().map(ImageRef::digest);
-        let wanted = Note::new(request, staged);
-        Ok(digest(&note.image) == digest(&wanted.image)
-            && Note { image: wanted.image.clone(), ..note } == wanted)
+        let expected = Note::new(request, staged);
+        Ok(digest(&note.image) == digest(&expected.image)
+            && Note { image: expected.image.clone(), ..note } == expected)
     }
 
     /// Notes what was staged.

@@ -135,9 +135,9 @@ async fn a_switch_outlives_the_agent_and_is_found_again() {
     let Scene { dir, double, bootc, .. } = &scene("252", WAITING).await;
     let dir = dir.path();
     let mut fifos = Fifos::make(dir);
-    let wanted = image("os");
+    let target = image("os");
     {
-        let mut switch = std::pin::pin!(bootc.switch(&wanted, NextRoot::Left, &quiet));
+        let mut switch = std::pin::pin!(bootc.switch(&target, NextRoot::Left, &quiet));
         tokio::select! {
             ran = &mut switch => panic!("it ended: {ran:?}"),
             () = fifos.begun() => {}
@@ -156,7 +156,7 @@ async fn a_switch_outlives_the_agent_and_is_found_again() {
         waits.notified().await;
         fifos.go().await;
     };
-    let (ran, ()) = tokio::join!(bootc.switch(&wanted, NextRoot::Left, &progress), end);
+    let (ran, ()) = tokio::join!(bootc.switch(&target, NextRoot::Left, &progress), end);
     let ran = ran.unwrap();
     assert_eq!((ran.ended.to_string().as_str(), ran.words.as_str()), ("exit code 1", "error: late"));
     assert_eq!(told.take(), ["waiting for the bootc that was started before"]);

@@ -279,7 +279,7 @@ impl Bootc {
                     // Its last lines may be told after its end. Somebody it started may keep the pipe open.
                     let rest = async {
                         while let Ok(Some(line)) = lines.next().await {
-                            self.tell(&line, progress);
+                            self.report_line(&line, progress);
                         }
                     };
                     drop(timeout(LAST_LINES_TIMEOUT, rest).await);
@@ -287,7 +287,7 @@ impl Bootc {
                 }
                 // Cancel-safe: what was read of a line is kept in `lines`.
                 line = lines.next() => match line {
-                    Ok(Some(line)) => self.tell(&line, progress),
+                    Ok(Some(line)) => self.report_line(&line, progress),
                     // bootc has closed it; its end is told by systemd.
                     Ok(None) | Err(_) => return ended.await,
                 },
@@ -295,7 +295,7 @@ impl Bootc {
         }
     }
 
-    fn tell(&self, line: &str, progress: &(dyn Fn(OsProgress) + '_)) {
+    fn report_line(&self, line: &str, progress: &(dyn Fn(OsProgress) + '_)) {
         if let Some(step) = progress::parse(line) {
             self.told.store(true, Ordering::Relaxed);
             progress(step);
@@ -383,12 +383,12 @@ fn switch_command(bootc: &str, image: &ImageRef, next_root: NextRoot) -> Vec<Str
 }
 
 /// Says whether a command line is the same, whether its progress is told or not.
-fn is_same(found: &[String], wanted: &[String]) -> bool {
+fn is_same(found: &[String], expected: &[String]) -> bool {
     let mut rest = found.to_vec();
     if rest.get(2).is_some_and(|word| word == "--progress-fd") {
         rest.drain(2..4);
     }
-    rest == wanted
+    rest == expected
 }
 
 fn refused(image: &ImageRef, error: HostError) -> HostError {

@@ -379,17 +379,17 @@ impl Tally {
                 self.done += layer.size();
             }
         }
-        self.tell(0, progress);
+        self.report_progress(0, progress);
     }
 
     fn bytes(&mut self, layer: Option<&LayerProgress>, progress: &dyn Fn(String, Option<u8>)) {
         if let Some(layer) = layer {
-            self.tell(layer.fetched.min(layer.total), progress);
+            self.report_progress(layer.fetched.min(layer.total), progress);
         }
     }
 
     /// Says each percent once.
-    fn tell(&mut self, fetched: u64, progress: &dyn Fn(String, Option<u8>)) {
+    fn report_progress(&mut self, fetched: u64, progress: &dyn Fn(String, Option<u8>)) {
         let percent = ((self.done + fetched).min(self.total) * 100).checked_div(self.total);
         let percent = percent.and_then(|p| u8::try_from(p).ok());
         if percent > self.told {

@@ -1,7 +1,7 @@
 //! A local directory in OCI layout, narrowed to one manifest.
 //!
 //! A layout is addressed by tag, and a tag may move or be missing. What is pulled here is a view of the layout whose
-//! index holds the one manifest with the wanted digest: nothing else can be picked.
+//! index holds the one manifest with the expected digest: nothing else can be picked.
 
 use std::fs;
 use std::io;
@@ -68,11 +68,11 @@ fn descriptor(layout: &Path, image: &ImageRef) -> Result<Value, OsError> {
         .map_err(|e| missing(format!("{} can't be read, so there is no image: {e}", path.display())))?;
     let index: Value = serde_json::from_slice(&bytes)
         .map_err(|e| missing(format!("{} is not the index of an OCI layout: {e}", path.display())))?;
-    let wanted = format!("sha256:{}", image.digest());
+    let expected = format!("sha256:{}", image.digest());
     let found = index.get("manifests").and_then(Value::as_array).into_iter().flatten();
     let mut descriptor = found
         .into_iter()
-        .find(|entry| entry.get("digest").and_then(Value::as_str) == Some(&wanted))
+        .find(|entry| entry.get("digest").and_then(Value::as_str) == Some(&expected))
         .cloned()
         .ok_or_else(|| missing(format!("{} holds no manifest with this digest", path.display())))?;
     if let Some(entry) = descriptor.as_object_mut() {

@@ -22,7 +22,7 @@ use crate::model::ImageRef;
 
 /// What is to be prefetched.
 #[derive(Debug)]
-pub(super) struct Wanted {
+pub(super) struct PrefetchRequest {
     /// The image; `None` drops what was prefetched.
     pub(super) image: Option<ImageRef>,
     /// Credentials for its pull.
@@ -35,16 +35,16 @@ pub(super) struct Wanted {
 pub(super) async fn prefetch(
     sysroot: Sysroot,
     path: &Path,
-    wanted: &Wanted,
+    request: &PrefetchRequest,
     progress: &dyn Fn(String, Option<u8>),
 ) -> Result<u64, OsError> {
     sysroot::booted(&sysroot)?;
-    let Some(image) = &wanted.image else {
+    let Some(image) = &request.image else {
         drop_others(sysroot, path, None, progress).await?;
         return space::free(path);
     };
-    let credentials = wanted.credentials.as_ref();
-    let pulled = stage::obtain(&sysroot, path, image, credentials, wanted.bandwidth, progress).await;
+    let credentials = request.credentials.as_ref();
+    let pulled = stage::obtain(&sysroot, path, image, credentials, request.bandwidth, progress).await;
     let full = |error: &OsError| matches!(error.trouble, OsErrorKind::SysrootFull | OsErrorKind::NoSpace);
     match pulled {
         // An image that nobody wants any more makes room for the next try.

@@ -52,7 +52,7 @@ fn serve() -> Result<WorkerReply, OsError> {
     }
     let Request { sysroot, work, .. } = serde_json::from_slice(&request).map_err(unclear)?;
     let access = match work {
-        WorkerCommand::See | WorkerCommand::Preflight { .. } | WorkerCommand::Finalize => Access::Read,
+        WorkerCommand::Observe | WorkerCommand::Preflight { .. } | WorkerCommand::Finalize => Access::Read,
         WorkerCommand::Stage { .. }
         | WorkerCommand::Prefetch { .. }
         | WorkerCommand::Kargs { .. }
@@ -93,7 +93,7 @@ async fn perform(path: &Path, access: Access, work: WorkerCommand) -> Result<Wor
     };
     let sysroot = sysroot::load(path, access)?;
     match work {
-        WorkerCommand::See => sysroot::seen(&sysroot).map(WorkerReply::Seen),
+        WorkerCommand::Observe => sysroot::observe(&sysroot).map(WorkerReply::Observed),
         WorkerCommand::Preflight { image, credentials, without_commit } => {
             image::preflight(&sysroot, path, &image, credentials.as_ref(), without_commit)
                 .await
@@ -101,12 +101,12 @@ async fn perform(path: &Path, access: Access, work: WorkerCommand) -> Result<Wor
         }
         WorkerCommand::Stage { image, credentials, delete, append } => {
             let lock = sysroot::lock(sysroot, path, &progress).await?;
-            let wanted = stage::Wanted { image, credentials, delete, append };
-            stage::stage(&lock, path, &wanted, &progress).await.map(WorkerReply::Staged)
+            let request = stage::StageRequest { image, credentials, delete, append };
+            stage::stage(&lock, path, &request, &progress).await.map(WorkerReply::Staged)
         }
         WorkerCommand::Prefetch { image, credentials, bandwidth } => {
-            let wanted = prefetch::Wanted { image, credentials, bandwidth };
-            prefetch::prefetch(sysroot, path, &wanted, &progress).await.map(WorkerReply::Prefetched)
+            let request = prefetch::PrefetchRequest { image, credentials, bandwidth };
+            prefetch::prefetch(sysroot, path, &request, &progress).await.map(WorkerReply::Prefetched)
         }
         WorkerCommand::Kargs { delete, append } => {
             let lock = sysroot::lock(sysroot, path, &progress).await?;
@@ -121,7 +121,7 @@ async fn perform(path: &Path, access: Access, work: WorkerCommand) -> Result<Wor
         }
         WorkerCommand::FallBack { deployment } => {
             let lock = sysroot::lock(sysroot, path, &progress).await?;
-            stage::fall_back(&lock, path, &deployment).map(|()| WorkerReply::Nothing)
+            stage::set_default_deployment(&lock, path, &deployment).map(|()| WorkerReply::Nothing)
         }
         WorkerCommand::Unstage => {
             let lock = sysroot::lock(sysroot, path, &progress).await?;

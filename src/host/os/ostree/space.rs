@@ -106,12 +106,12 @@ pub(super) fn before_staging(
     image: &ImageRef,
     commit: &str,
 ) -> Result<(), OsError> {
-    let wanted = Kernel::load(&sysroot.repo(), commit)?;
+    let desired = Kernel::load(&sysroot.repo(), commit)?;
     let deployed = deployed(sysroot)?;
-    if deployed.iter().any(|(_, kernel)| kernel.files == wanted.files) {
+    if deployed.iter().any(|(_, kernel)| kernel.files == desired.files) {
         return Ok(());
     }
-    room_in_boot(sysroot, path, image, &deployed, wanted.size(), "")
+    room_in_boot(sysroot, path, image, &deployed, desired.size(), "")
 }
 
 /// A kernel with all that goes to `/boot` with it.

@@ -32,7 +32,7 @@ const LOCKED: &str = "/run/ostree/staged-deployment-locked";
 
 /// What is to be staged.
 #[derive(Debug)]
-pub(super) struct Wanted {
+pub(super) struct StageRequest {
     /// The image; `None` keeps the booted one.
     pub(super) image: Option<ImageRef>,
     /// Credentials for its pull.
@@ -47,15 +47,15 @@ pub(super) struct Wanted {
 pub(super) async fn stage(
     sysroot: &Locked,
     path: &Path,
-    wanted: &Wanted,
+    request: &StageRequest,
     progress: &dyn Fn(String, Option<u8>),
 ) -> Result<Staged, OsError> {
     let booted = sysroot::booted(sysroot)?;
-    let kargs = Karg::changed(sysroot::kargs(&booted), &wanted.delete, &wanted.append);
-    let (commit, origin) = match &wanted.image {
+    let kargs = Karg::changed(sysroot::kargs(&booted), &request.delete, &request.append);
+    let (commit, origin) = match &request.image {
         None => (booted.csum().to_string(), origin_of(&booted)),
         Some(image) => {
-            let state = obtain(sysroot, path, image, wanted.credentials.as_ref(), None, progress).await?;
+            let state = obtain(sysroot, path, image, request.credentials.as_ref(), None, progress).await?;
             space::before_staging(sysroot, path, image, &state.merge_commit)?;
             (state.merge_commit.clone(), new_origin(image))
         }
@@ -65,9 +65,9 @@ pub(super) async fn stage(
         return Ok(sysroot::staged(sysroot, &staged));
     }
     progress("staging the deployment".to_owned(), None);
-    let made = Made { commit, origin, kargs };
-    made.stage(sysroot, &booted)?;
-    let staged = verified(path, &made.commit, &made.kargs)?;
+    let new = NewDeployment { commit, origin, kargs };
+    new.stage(sysroot, &booted)?;
+    let staged = verified(path, &new.commit, &new.kargs)?;
     forget_old_images(sysroot)?;
     Ok(staged)
 }
@@ -85,23 +85,23 @@ pub(super) fn kargs(
     if base.is_staged() && sysroot::kargs(&base) == kargs && !locked() {
         return Ok(sysroot::staged(sysroot, &base));
     }
-    let made = Made { commit: base.csum().to_string(), origin: origin_of(&base), kargs };
+    let new = NewDeployment { commit: base.csum().to_string(), origin: origin_of(&base), kargs };
     // One that is staged has its arguments in a file: a second checkout of the same commit would take as long as the
     // first. A lock goes only with a new one.
-    if !base.is_staged() || locked() || made.change_in_place(sysroot, path, &base).is_err() {
-        made.stage(sysroot, &booted)?;
+    if !base.is_staged() || locked() || new.change_in_place(sysroot, path, &base).is_err() {
+        new.stage(sysroot, &booted)?;
     }
-    verified(path, &made.commit, &made.kargs)
+    verified(path, &new.commit, &new.kargs)
 }
 
 /// A deployment to be staged.
-struct Made {
+struct NewDeployment {
     commit: String,
     origin: KeyFile,
     kargs: Vec<Karg>,
 }
 
-impl Made {
+impl NewDeployment {
     /// Changes the arguments of what is staged. libostree replaces one file for that; the mark by which its programs
     /// notice changes is set here, since it leaves that out.
     fn change_in_place(&self, sysroot: &Locked, path: &Path, staged: &Deployment) -> Result<(), OsError> {
@@ -246,19 +246,19 @@ pub(super) fn drop_rollback(sysroot: &Locked) -> Result<(), OsError> {
 
 /// Makes a deployment the next boot's, as `ostree admin set-default` does: it comes first, and the others follow in their
 /// order. What is staged would come before it, so that goes.
-pub(super) fn fall_back(sysroot: &Locked, path: &Path, deployment: &str) -> Result<(), OsError> {
-    let is_wanted = |d: &Deployment| !d.is_staged() && sysroot::id(d) == deployment;
+pub(super) fn set_default_deployment(sysroot: &Locked, path: &Path, deployment: &str) -> Result<(), OsError> {
+    let is_desired = |d: &Deployment| !d.is_staged() && sysroot::id(d) == deployment;
     let all = sysroot.deployments();
-    let Some(wanted) = all.iter().find(|d| is_wanted(d)) else {
+    let Some(desired) = all.iter().find(|d| is_desired(d)) else {
         return Err(OsError::gone(deployment));
     };
-    if all.first().is_some_and(is_wanted) {
+    if all.first().is_some_and(is_desired) {
         return Ok(());
     }
-    let others = all.iter().filter(|d| !d.is_staged() && !is_wanted(d));
-    let order: Vec<Deployment> = std::iter::once(wanted).chain(others).cloned().collect();
+    let others = all.iter().filter(|d| !d.is_staged() && !is_desired(d));
+    let order: Vec<Deployment> = std::iter::once(desired).chain(others).cloned().collect();
     sysroot.write_deployments(&order, Cancellable::NONE).map_err(failed)?;
-    if sysroot::load(path, Access::Read)?.deployments().first().is_some_and(is_wanted) {
+    if sysroot::load(path, Access::Read)?.deployments().first().is_some_and(is_desired) {
         return Ok(());
     }
     Err(failed(format!("libostree reported success, but {deployment} does not boot next")))

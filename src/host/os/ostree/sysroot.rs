@@ -101,7 +101,7 @@ pub(super) fn booted(sysroot: &Sysroot) -> Result<Deployment, OsError> {
 }
 
 /// Says what is booted and what is staged.
-pub(super) fn seen(sysroot: &Sysroot) -> Result<ObservedOs, OsError> {
+pub(super) fn observe(sysroot: &Sysroot) -> Result<ObservedOs, OsError> {
     let deployment = booted(sysroot)?;
     let repo = sysroot.repo();
     let booted = Booted {

@@ -33,7 +33,7 @@ const GREETINGS: usize = 3;
 
 /// How long the daemon may take to start. The bus gives up after 25 s, while systemd goes on starting it: a greeting after
 /// that waits for the same start. Five minutes are the `TimeoutStartSec=` of its unit; systemd has given up by then, too.
-const START_PATIENCE: Duration = Duration::from_secs(300);
+const START_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Signals that wait until they are read: the daemon tells a change of its properties a few times a transaction.
 const QUEUE: usize = 64;
@@ -88,7 +88,7 @@ impl Daemon {
             match call(&bus, SYSROOT_OBJECT, SYSROOT_INTERFACE, "RegisterClient", &options).await {
                 Ok(_) => break,
                 Err(CallError::Gone(_)) if greeting < GREETINGS => greeting += 1,
-                Err(CallError::Starting(_)) if began.elapsed() < START_PATIENCE => {}
+                Err(CallError::Starting(_)) if began.elapsed() < START_TIMEOUT => {}
                 Err(refused) => return Err(refused.into_error()),
             }
         }

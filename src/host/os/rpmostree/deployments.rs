@@ -75,9 +75,9 @@ impl Deployment {
     }
 
     /// Says whether it was made from an image, whatever the name was (OST-009).
-    pub(super) fn is_of(&self, wanted: &ImageRef) -> bool {
-        self.manifest == Some(wanted.digest())
-            || self.image.as_ref().is_some_and(|image| image.digest() == wanted.digest())
+    pub(super) fn is_of(&self, expected: &ImageRef) -> bool {
+        self.manifest == Some(expected.digest())
+            || self.image.as_ref().is_some_and(|image| image.digest() == expected.digest())
     }
 }
 
@@ -108,7 +108,7 @@ impl State {
     }
 
     /// Says the same as an observation. `embedded` is the config in the booted tree, for images without the label.
-    pub(super) fn seen(&self, embedded: Option<ConfigName>) -> Option<ObservedOs> {
+    pub(super) fn observe(&self, embedded: Option<ConfigName>) -> Option<ObservedOs> {
         let booted = self.booted()?;
         let carries =
             booted.label.clone().or(embedded).map_or(EmbeddedConfig::Unknown, EmbeddedConfig::Config);
@@ -286,7 +286,7 @@ mod tests {
         found.insert("requested-packages".to_owned(), value(vec!["vim", "usbguard"]));
         found.insert("requested-base-removals".to_owned(), value(vec!["nano"]));
         let state = State { deployments: vec![Deployment::from_dictionary(&found)], ..State::default() };
-        let Some(ObservedOs::Deployments { booted, staged: None, next: None }) = state.seen(None) else {
+        let Some(ObservedOs::Deployments { booted, staged: None, next: None }) = state.observe(None) else {
             panic!()
         };
         assert_eq!(booted.carries, EmbeddedConfig::Config(ConfigName::new("rendered-worker-a").unwrap()));

@@ -42,7 +42,7 @@ pub(super) async fn provide(root: &Root, systemd: &Systemd, proxies: &Proxies) -
     }
     proxies.unit_file()?;
     let text = format!("[Service]\nEnvironmentFile=-{UNIT_FILE}\n");
-    root.bring(DROP_IN, text.as_bytes(), FileMode::DEFAULT)?;
+    root.write_if_changed(DROP_IN, text.as_bytes(), FileMode::DEFAULT)?;
     let digest = Sha256::digest(settings.to_environment_file().as_bytes()).to_string();
     if !left && root.read_text(APPLIED)?.as_deref() == Some(digest.as_str()) {
         return Ok(());

@@ -17,7 +17,7 @@ use crate::model::image::Transport;
 use crate::model::{Contents, FileMode, ImageRef, ProxySettings};
 
 /// Where they are, below [`STATE_DIR`]: on disk, since they are a gigabyte, and /run is memory.
-const PLACE: &str = "extensions";
+const EXTENSIONS_DIRECTORY: &str = "extensions";
 
 /// What rpm-ostree finds them by.
 const REPOSITORY: &str = "/etc/yum.repos.d/coreos-extensions.repo";
@@ -26,7 +26,7 @@ const REPOSITORY: &str = "/etc/yum.repos.d/coreos-extensions.repo";
 const INSIDE: &str = "usr/share/rpm-ostree/extensions";
 
 /// How long one program may take: a gigabyte over a slow line, and its unpacking on a slow disk.
-const LIMIT: Duration = Duration::from_secs(45 * 60);
+const TIMEOUT: Duration = Duration::from_secs(45 * 60);
 
 /// What is read of an image's manifest.
 #[derive(Deserialize)]
@@ -54,7 +54,7 @@ pub(super) async fn provide(
     progress: &(dyn Fn(OsProgress) + '_),
 ) -> Result<(), HostError> {
     let image = source.image;
-    let place = format!("{STATE_DIR}/{PLACE}");
+    let place = format!("{STATE_DIR}/{EXTENSIONS_DIRECTORY}");
     let whole = format!("{place}/image");
     if root.read_text(&whole)? != Some(image.to_string()) {
         root.remove_tree(&place)?;
@@ -85,7 +85,7 @@ pub(super) async fn provide(
 /// Takes the packages away again; none is no error.
 pub(super) fn withdraw(root: &Root) -> Result<(), HostError> {
     root.remove(REPOSITORY)?;
-    root.remove_tree(&format!("{STATE_DIR}/{PLACE}"))
+    root.remove_tree(&format!("{STATE_DIR}/{EXTENSIONS_DIRECTORY}"))
 }
 
 /// Finds the layers, as files below the root.
@@ -124,7 +124,7 @@ async fn fetch(root: &Root, place: &str, copy: &str, source: &Source<'_>) -> Res
     }
     arguments.extend([from, to]);
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let copied = command::run_with("skopeo", &arguments, LIMIT, &source.proxies).await;
+    let copied = command::run_with("skopeo", &arguments, TIMEOUT, &source.proxies).await;
     root.remove(&authfile)?;
     match copied {
         Err(HostError::Command { cause, .. }) => {
@@ -136,7 +136,7 @@ async fn fetch(root: &Root, place: &str, copy: &str, source: &Source<'_>) -> Res
 
 /// Unpacks what a layer has of the packages; most have nothing.
 async fn unpack(root: &Root, layer: &str, tree: &str) -> Result<(), HostError> {
-    let (layer, tree, wanted) = (outside(root, layer), outside(root, tree), format!("{INSIDE}/*"));
+    let (layer, tree, files) = (outside(root, layer), outside(root, tree), format!("{INSIDE}/*"));
     let arguments = [
         "--extract",
         "--no-same-owner",
@@ -146,9 +146,9 @@ async fn unpack(root: &Root, layer: &str, tree: &str) -> Result<(), HostError> {
         &tree,
         "--wildcards",
         "--no-anchored",
-        &wanted,
+        &files,
     ];
-    match command::run("tar", &arguments, LIMIT).await {
+    match command::run("tar", &arguments, TIMEOUT).await {
         Err(HostError::Command { cause, .. })
             if cause.contains("Not found in archive") && !cause.contains("Cannot") =>
         {
@@ -172,7 +172,7 @@ mod tests {
     use crate::model::Sha256;
 
     fn place(dir: &Path) -> PathBuf {
-        dir.join(STATE_DIR.trim_start_matches('/')).join(PLACE)
+        dir.join(STATE_DIR.trim_start_matches('/')).join(EXTENSIONS_DIRECTORY)
     }
 
     fn plain(image: &ImageRef) -> Source<'_> {
@@ -193,7 +193,7 @@ mod tests {
         for part in if packages { &["./etc", "./usr"][..] } else { &["./etc"] } {
             let made = dir.join("layer");
             let (made_at, tree_at) = (made.to_str().unwrap(), tree.to_str().unwrap());
-            command::run("tar", &["-czf", made_at, "-C", tree_at, part], LIMIT).await.unwrap();
+            command::run("tar", &["-czf", made_at, "-C", tree_at, part], TIMEOUT).await.unwrap();
             let digest = Contents::new(fs::read(&made).unwrap()).sha256();
             fs::rename(made, blobs.join(digest.to_string())).unwrap();
             layers.push(format!(r#"{{"digest":"sha256:{digest}"}}"#));
@@ -204,7 +204,7 @@ mod tests {
         ImageRef::parse(&format!("oci:/images@sha256:{digest}")).unwrap()
     }
 
-    /// MCD-203: the repository is there, with the packages, as long as it is wanted.
+    /// MCD-203: the repository is there, with the packages, as long as it is needed.
     #[tokio::test(flavor = "current_thread")]
     async fn packages_come_and_go() {
         let dir = tempfile::tempdir().unwrap();

@@ -61,9 +61,9 @@ impl RpmOstreeBackend {
 
     async fn look(&self) -> Result<ObservedOs, HostError> {
         let state = Daemon::open(&self.root).await?.state().await?;
-        let seen = state.seen(self.embedded()?);
+        let observed = state.observe(self.embedded()?);
         let cause = "rpm-ostree shows no booted deployment";
-        seen.ok_or_else(|| OsError::new(OsErrorKind::NotBooted, SYSROOT, cause).into_error())
+        observed.ok_or_else(|| OsError::new(OsErrorKind::NotBooted, SYSROOT, cause).into_error())
     }
 
     /// Stages, and keeps what the daemon said last: the next look is not asked for once more.
@@ -77,9 +77,9 @@ impl RpmOstreeBackend {
         }
         let Brought { staged, look } = stage::stage(&self.root, &self.worker, request, progress).await?;
         if let Some((stamp, state)) = look
-            && let Some(seen) = state.seen(self.embedded()?)
+            && let Some(observed) = state.observe(self.embedded()?)
         {
-            self.last.keep(self.worker.sysroot(), Some(stamp), seen);
+            self.last.keep(self.worker.sysroot(), Some(stamp), observed);
         }
         Ok(staged)
     }
@@ -131,7 +131,7 @@ impl OsBackend for RpmOstreeBackend {
     }
 
     fn set_default_deployment<'a>(&'a self, deployment: &'a str) -> BoxFuture<'a, Result<(), HostError>> {
-        Box::pin(stage::fall_back(&self.root, deployment))
+        Box::pin(stage::set_default_deployment(&self.root, deployment))
     }
 
     fn ensure_per_object_fsync(&self) -> BoxFuture<'_, Result<(), HostError>> {

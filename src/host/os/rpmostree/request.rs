@@ -1,4 +1,4 @@
-//! What to ask of rpm-ostree next: decided from what is wanted and what is there, and nothing else.
+//! What to ask of rpm-ostree next: decided from what is desired and what is there, and nothing else.
 //!
 //! Invariants: what is there already is not asked for again, so a request that was cut short goes on where it was; and
 //! the same request asks with the same words, so that a repeated call joins the transaction that runs.
@@ -19,9 +19,9 @@ pub(super) const OURS: &str = "machine-config-agent: ";
 /// The next transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Next {
-    /// None: what boots next is what is wanted.
+    /// None: what boots next is what is desired.
     Nothing,
-    /// What is pending is not what is wanted.
+    /// What is pending is not what is desired.
     DropPending,
     /// Image, kernel and extensions, in one.
     Update(Update),
@@ -29,8 +29,8 @@ pub(super) enum Next {
     Kargs {
         /// The line, as it stands.
         existing: String,
-        /// The line that is wanted.
-        wanted: String,
+        /// The line that is desired.
+        desired: String,
     },
 }
 
@@ -56,7 +56,7 @@ pub(super) fn next(request: &StageRequest, state: &State) -> Result<Next, ModelE
         return Ok(Next::DropPending);
     }
     let layers = change(request, first)?;
-    let refspec = request.image.as_ref().filter(|wanted| !first.is_of(wanted)).map(refspec);
+    let refspec = request.image.as_ref().filter(|desired| !first.is_of(desired)).map(refspec);
     if refspec.is_some() || !layers.is_empty() {
         return Ok(Next::Update(Update { title: title(request), refspec, layers }));
     }
@@ -64,13 +64,13 @@ pub(super) fn next(request: &StageRequest, state: &State) -> Result<Next, ModelE
         return Ok(Next::Nothing);
     }
     let words: Vec<&str> = line.iter().map(Karg::as_str).collect();
-    Ok(Next::Kargs { existing: state.next_line.clone(), wanted: words.join(" ") })
+    Ok(Next::Kargs { existing: state.next_line.clone(), desired: words.join(" ") })
 }
 
 /// Says whether a deployment has the image and the packages; kernel arguments are another matter.
 fn is_wanted(request: &StageRequest, booted: &Deployment, staged: &Deployment) -> Result<bool, ModelError> {
     let image = match &request.image {
-        Some(wanted) => staged.is_of(wanted),
+        Some(desired) => staged.is_of(desired),
         None => staged.base == booted.base,
     };
     let layers = match &request.layers {
@@ -85,7 +85,7 @@ fn change(request: &StageRequest, deployment: &Deployment) -> Result<LayerChange
     Ok(change.transpose()?.unwrap_or_default())
 }
 
-/// Returns the wanted packages that a deployment was not asked for (MCD-201).
+/// Returns the desired packages that a deployment was not asked for (MCD-201).
 pub(super) fn missing(
     request: &StageRequest,
     deployment: &Deployment,
@@ -183,9 +183,9 @@ mod tests {
     fn what_is_staged_already_is_kept() {
         let request = StageRequest { append_kargs: Karg::split("a=1"), ..wants('2') };
         let there = state(vec![staged('2', &[]), booted('1', &[])], "rw quiet");
-        let Next::Kargs { existing, wanted } = next(&request, &there).unwrap() else { panic!() };
+        let Next::Kargs { existing, desired } = next(&request, &there).unwrap() else { panic!() };
         assert_eq!(
-            (existing.as_str(), wanted.as_str()),
+            (existing.as_str(), desired.as_str()),
             ("rw quiet ostree=/ostree/boot.0/os/0/0", "rw quiet a=1")
         );
         let there = state(vec![staged('2', &[]), booted('1', &[])], "rw quiet a=1");
@@ -216,12 +216,12 @@ mod tests {
             append_kargs: Karg::split("b a=\"x y\" b"),
             ..StageRequest::default()
         };
-        let Next::Kargs { wanted, .. } =
+        let Next::Kargs { desired, .. } =
             next(&request, &state(vec![booted('1', &["vim"])], "rw quiet")).unwrap()
         else {
             panic!()
         };
-        assert_eq!(wanted, "rw b a=\"x y\" b");
+        assert_eq!(desired, "rw b a=\"x y\" b");
     }
 
     /// MCD-200: refused before anything is asked for.

@@ -1,4 +1,4 @@
-//! Staging: one transaction after the other until what boots next is what is wanted.
+//! Staging: one transaction after the other until what boots next is what is desired.
 //!
 //! Invariant: a transaction of ours that failed leaves nothing pending, and success is what the deployments say, not
 //! what the daemon said.
@@ -36,14 +36,14 @@ pub(super) struct Brought {
     pub(super) look: Option<(Stamp, State)>,
 }
 
-/// Brings what boots next to what is wanted. Packages are there for as long as that takes.
+/// Runs transactions until the next deployment is as desired. Packages are there for as long as that takes.
 pub(super) async fn stage(
     root: &Root,
     worker: &Worker,
     request: &StageRequest,
     progress: &Tell<'_>,
 ) -> Result<Brought, HostError> {
-    let done = bring(root, worker, request, progress).await;
+    let done = converge(root, worker, request, progress).await;
     put_away(root);
     done
 }
@@ -55,7 +55,7 @@ fn put_away(root: &Root) {
     }
 }
 
-async fn bring(
+async fn converge(
     root: &Root,
     worker: &Worker,
     request: &StageRequest,
@@ -106,11 +106,11 @@ async fn bring(
 /// rpm-ostree can't do both in one: `UpdateDeployment` has no modifier for kernel arguments, and `KernelArgs` deploys what
 /// is staged once more. libostree changes them where they are. Where the worker can't, rpm-ostree does it its way.
 async fn changed_in_place(worker: &Worker, state: &State, next: &Next) -> bool {
-    let Next::Kargs { wanted, .. } = next else { return false };
+    let Next::Kargs { desired, .. } = next else { return false };
     if !state.deployments.first().is_some_and(|first| first.is_staged) {
         return false;
     }
-    match worker.kargs(&state.next_kargs, &Karg::split(wanted)).await {
+    match worker.kargs(&state.next_kargs, &Karg::split(desired)).await {
         Ok(_) => true,
         Err(error) => {
             tracing::info!("Kernel arguments go into a deployment of their own: {error}");
@@ -153,7 +153,7 @@ pub(super) async fn drop_rollback(root: &Root) -> Result<(), HostError> {
 
 /// Has the other deployment boot next. A second `Rollback` would undo the first, so it is asked for only where that
 /// deployment does not come first already; and with one staged the daemon refuses it.
-pub(super) async fn fall_back(root: &Root, deployment: &str) -> Result<(), HostError> {
+pub(super) async fn set_default_deployment(root: &Root, deployment: &str) -> Result<(), HostError> {
     let daemon = Daemon::open(root).await?;
     let mut asked = false;
     for _ in 0..ROUNDS {
@@ -227,7 +227,7 @@ pub(super) async fn abandon(root: &Root) -> Result<(), HostError> {
     unstage(root, &|_| {}).await
 }
 
-/// A locked deployment would not survive the reboot: where another program locked what is wanted, the worker stages it
+/// A locked deployment would not survive the reboot: where another program locked what is desired, the worker stages it
 /// once more. rpm-ostree can't be asked: it does not see the lock, and unlocks only by rebooting.
 async fn unlocked(worker: &Worker, staged: Staged) -> Result<Staged, HostError> {
     match worker.ensure_finalizable().await {
@@ -252,11 +252,11 @@ async fn perform(
             let body = (modifiers(update), options(update));
             carry(daemon, "UpdateDeployment", &body, &object, progress).await
         }
-        Next::Kargs { existing, wanted } => {
+        Next::Kargs { existing, desired } => {
             let none: Vec<&str> = Vec::new();
             let title = format!("{OURS}kernel arguments");
             let options = BTreeMap::from([
-                ("final-kernel-args", Value::from(wanted.as_str())),
+                ("final-kernel-args", Value::from(desired.as_str())),
                 ("initiating-command-line", Value::from(title)),
             ]);
             let body = (existing.as_str(), &none, &none, &none, options);

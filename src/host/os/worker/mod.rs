@@ -88,12 +88,12 @@ impl Worker {
 
     /// Looks at what is booted and what is staged.
     pub(super) async fn observe(&self) -> Result<ObservedOs, HostError> {
-        match self.quietly(WorkerCommand::See).await? {
-            WorkerReply::Seen(seen) => Ok(seen),
+        match self.quietly(WorkerCommand::Observe).await? {
+            WorkerReply::Observed(observed) => Ok(observed),
             WorkerReply::Preflight(_)
             | WorkerReply::Staged(_)
             | WorkerReply::Prefetched(_)
-            | WorkerReply::Nothing => Err(unasked(&WorkerCommand::See)),
+            | WorkerReply::Nothing => Err(unasked(&WorkerCommand::Observe)),
         }
     }
 
@@ -108,7 +108,7 @@ impl Worker {
         let work = WorkerCommand::Preflight { image: image.clone(), credentials, without_commit };
         match self.quietly(work.clone()).await? {
             WorkerReply::Preflight(found) => Ok(found),
-            WorkerReply::Seen(_)
+            WorkerReply::Observed(_)
             | WorkerReply::Staged(_)
             | WorkerReply::Prefetched(_)
             | WorkerReply::Nothing => Err(unasked(&work)),
@@ -147,7 +147,7 @@ impl Worker {
             let told = |step| drop(progress.send_replace(Some(step)));
             match worker.ask(work.clone(), &told).await? {
                 WorkerReply::Prefetched(free) => Ok(Prefetched { free: Some(free) }),
-                WorkerReply::Seen(_)
+                WorkerReply::Observed(_)
                 | WorkerReply::Preflight(_)
                 | WorkerReply::Staged(_)
                 | WorkerReply::Nothing => Err(unasked(&work)),
@@ -167,7 +167,7 @@ impl Worker {
     ) -> Result<Staged, HostError> {
         match self.ask(work.clone(), progress).await? {
             WorkerReply::Staged(staged) => Ok(staged),
-            WorkerReply::Seen(_)
+            WorkerReply::Observed(_)
             | WorkerReply::Preflight(_)
             | WorkerReply::Prefetched(_)
             | WorkerReply::Nothing => Err(unasked(&work)),

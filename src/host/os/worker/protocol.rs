@@ -53,7 +53,8 @@ pub(in crate::host::os) enum WithoutCommit {
 #[serde(tag = "do", rename_all = "kebab-case")]
 pub(in crate::host::os) enum WorkerCommand {
     /// Look at what is booted and staged.
-    See,
+    #[serde(rename = "see")]
+    Observe,
     /// Find out what an image is, at its source or in the repository; no layer is pulled.
     Preflight { image: ImageRef, credentials: Option<Secret>, without_commit: WithoutCommit },
     /// Pull and stage.
@@ -84,7 +85,7 @@ impl WorkerCommand {
     /// Names the object of an error that has none of its own.
     pub(in crate::host::os) fn object(&self) -> String {
         match self {
-            Self::See
+            Self::Observe
             | Self::Kargs { .. }
             | Self::PerObjectFsync
             | Self::Unstage
@@ -141,8 +142,9 @@ pub(in crate::host::os) enum Line {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(in crate::host::os) enum WorkerReply {
-    /// Of [`WorkerCommand::See`].
-    Seen(ObservedOs),
+    /// Of [`WorkerCommand::Observe`].
+    #[serde(rename = "seen")]
+    Observed(ObservedOs),
     /// Of [`WorkerCommand::Preflight`].
     Preflight(Preflight),
     /// Of [`WorkerCommand::Stage`] and [`WorkerCommand::Kargs`].
