@@ -7,13 +7,19 @@
 //! | [`cost`] | what a rendered config costs a pool's nodes, from the agent's own planner; pure | `api render` |
 //! | [`rollout`] | which node gets the target next, and what the pool's status says; pure | `api cost` |
 //! | [`manifests`] | reads the objects of a directory | `api` |
+//! | [`drain`] | the next step of a node whose agent asked for a drain; pure | nothing |
+//! | [`lease`] | who of several replicas leads; pure | nothing |
+//! | [`controllers`] | watches, the Lease, and the writes: the process in the cluster | all but `cli` |
 //! | [`cli`] | the verbs | all |
 //!
 //! What a node makes of a config is decided in `machine-config-core`, for the agent and for this crate alike.
 
 pub mod api;
 pub mod cli;
+pub mod controllers;
 pub mod cost;
+pub mod drain;
+pub mod lease;
 pub mod manifests;
 pub mod render;
 pub mod rollout;

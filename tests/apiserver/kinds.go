@@ -5,6 +5,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -92,6 +93,11 @@ var kinds = []kind{
 		list: func() runtime.Object { return &corev1.ServiceAccountList{} },
 	},
 	{
+		group: coordinationv1.SchemeGroupVersion, name: "Lease", resource: "leases", singular: "lease", namespaced: true,
+		one:  func() runtime.Object { return &coordinationv1.Lease{} },
+		list: func() runtime.Object { return &coordinationv1.LeaseList{} },
+	},
+	{
 		group: policyv1.SchemeGroupVersion, name: "PodDisruptionBudget", resource: "poddisruptionbudgets", singular: "poddisruptionbudget", namespaced: true, status: true,
 		one:  func() runtime.Object { return &policyv1.PodDisruptionBudget{} },
 		list: func() runtime.Object { return &policyv1.PodDisruptionBudgetList{} },
@@ -101,6 +107,7 @@ var kinds = []kind{
 func init() {
 	utilruntime.Must(corev1.AddToScheme(scheme))
 	utilruntime.Must(policyv1.AddToScheme(scheme))
+	utilruntime.Must(coordinationv1.AddToScheme(scheme))
 	utilruntime.Must(authenticationv1.AddToScheme(scheme))
 	utilruntime.Must(authorizationv1.AddToScheme(scheme))
 	// The library keeps objects in an internal version and converts; here the internal version is v1's own types.

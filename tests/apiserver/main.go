@@ -7,7 +7,8 @@
 //
 // What this program adds:
 //
-//	kinds.go    namespaces, nodes, pods, events, secrets, configmaps, serviceaccounts, poddisruptionbudgets
+//	kinds.go    namespaces, nodes, pods, events, secrets, configmaps, serviceaccounts, leases,
+//	            poddisruptionbudgets
 //	evict.go    pods/eviction, judged by the status of the PodDisruptionBudgets
 //	reviews.go  TokenReview and SubjectAccessReview
 //	auth.go     users from certificates and tokens, and a file of rules in RBAC's place

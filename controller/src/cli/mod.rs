@@ -1,8 +1,9 @@
-//! The verbs of `machine-config-controller`. They read files and print; none of them writes to a cluster.
+//! The verbs of `machine-config-controller`. They read files and print; only `run` writes to a cluster.
 
 mod crds;
 mod plan;
 mod render;
+mod run;
 #[cfg(test)]
 mod tests;
 
@@ -29,6 +30,8 @@ enum Verb {
     Crds,
     /// Render the pools of a directory of manifests
     Render(render::Arguments),
+    /// Run the controllers in a cluster
+    Run(run::Arguments),
     /// Say what a new or changed MachineConfig costs the nodes of a pool
     Plan(plan::Arguments),
 }
@@ -49,6 +52,8 @@ struct Input {
 enum CliError {
     #[error(transparent)]
     Manifest(#[from] ManifestError),
+    #[error(transparent)]
+    Run(#[from] crate::controllers::RunError),
     #[error(transparent)]
     Render(#[from] RenderError),
     #[error("{0}")]
@@ -77,6 +82,7 @@ pub fn main() -> ExitCode {
         Verb::Crds => crds::run(),
         Verb::Render(arguments) => render::run(arguments),
         Verb::Plan(arguments) => plan::run(arguments),
+        Verb::Run(arguments) => run::run(arguments),
     };
     match said.and_then(|said| print(&said.text).map(|()| said.code)) {
         Ok(code) => code,

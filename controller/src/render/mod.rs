@@ -26,7 +26,7 @@ const IGNITION: &str = "3.5.0";
 const NEWEST_MINOR: u32 = 5;
 
 /// Images that a cluster's release brings; none on plain Kubernetes.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Release {
     /// OS image of nodes.
     pub os_image: Option<String>,

@@ -1,0 +1,66 @@
+//! `run`: the controllers, in a cluster.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use super::{CliError, Said};
+use crate::controllers::{self, Controller, Format, Options};
+
+/// Flags of `run`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  machine-config-controller run --kubeconfig ~/.kube/config --controllers render\n\n\
+    Any number of replicas may run: one at a time leads, the others wait."
+)]
+pub(super) struct Arguments {
+    /// Controllers to run
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "render,drain")]
+    controllers: Vec<Controller>,
+    /// Access to the API server [default: the pod's own, else that of $KUBECONFIG]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Namespace of the Lease
+    #[arg(long, value_name = "NAME", default_value = "openshift-machine-config-operator")]
+    namespace: String,
+    /// Name of the Lease; replicas that run other controllers need another one
+    #[arg(long, value_name = "NAME", default_value = "machine-config-agent-controller")]
+    lease: String,
+    /// How long a Lease that nobody renews keeps others away
+    #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=600))]
+    lease_duration: u64,
+    /// This replica's name, such as its pod's
+    #[arg(long, value_name = "NAME", default_value = "machine-config-controller")]
+    name: String,
+    /// Address of /metrics, /healthz and /readyz
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8798")]
+    metrics_listen: SocketAddr,
+    /// Form of log lines
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    log_format: Format,
+}
+
+/// Runs them.
+pub(super) fn run(arguments: &Arguments) -> Result<Said, CliError> {
+    let options = Options {
+        controllers: arguments.controllers.clone(),
+        kubeconfig: arguments.kubeconfig.clone(),
+        namespace: arguments.namespace.clone(),
+        lease: arguments.lease.clone(),
+        lease_duration: Duration::from_secs(arguments.lease_duration),
+        identity: identity(&arguments.name),
+        metrics_listen: arguments.metrics_listen,
+        log_format: arguments.log_format,
+    };
+    controllers::run(&options)?;
+    Ok(Said { text: String::new(), code: ExitCode::SUCCESS })
+}
+
+/// Returns a name that no other process has, also none before a restart.
+fn identity(name: &str) -> String {
+    use std::hash::{BuildHasher as _, Hasher as _};
+    // The standard library's hasher is seeded by the kernel.
+    let random = std::collections::hash_map::RandomState::new().build_hasher().finish();
+    format!("{name}_{random:016x}")
+}

@@ -1,0 +1,132 @@
+//! What the controllers have seen: reduced objects by name, and who wants to know that they changed.
+//!
+//! Invariant: an object never goes back to an older version. What a write answers is put here at once, so the next decision
+//! knows of the last one; the watch may be behind it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use kube::api::ObjectMeta;
+use tokio::sync::watch;
+
+use super::node::Node;
+use crate::api::{MachineConfig, MachineConfigPool};
+use crate::model::policy::DisruptionPolicy;
+use crate::render::Release;
+
+/// A kind that is watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    Definitions,
+    Pools,
+    Configs,
+    Nodes,
+    ControllerConfig,
+    Policy,
+}
+
+/// A rendered config: what is to be known of all of them. Their contents are read when they are needed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RenderedConfig {
+    pub(super) pool: String,
+    pub(super) uid: String,
+    pub(super) version: String,
+    pub(super) made: Option<k8s_openapi::jiff::Timestamp>,
+    /// It counts changes of the spec: a rendered config that somebody edited has another one than 1.
+    pub(super) generation: i64,
+}
+
+/// Everything that was seen.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    pub(super) synced: BTreeSet<Kind>,
+    /// Names of the definitions of kinds.
+    pub(super) definitions: BTreeSet<String>,
+    pub(super) pools: BTreeMap<String, Result<MachineConfigPool, String>>,
+    /// MachineConfigs that are rendered from; with their labels where they can't be read.
+    pub(super) configs: BTreeMap<String, MachineConfig>,
+    pub(super) unreadable: BTreeMap<String, (ObjectMeta, String)>,
+    pub(super) rendered: BTreeMap<String, RenderedConfig>,
+    pub(super) nodes: BTreeMap<String, Node>,
+    pub(super) release: Release,
+    pub(super) policy: Option<Result<DisruptionPolicy, String>>,
+}
+
+impl Seen {
+    /// Returns true if a kind is known in full: its list was read, or nothing defines it.
+    pub(super) fn knows(&self, kind: Kind) -> bool {
+        let undefined =
+            |name: &str| self.synced.contains(&Kind::Definitions) && !self.definitions.contains(name);
+        self.synced.contains(&kind) || kind.definition().is_some_and(undefined)
+    }
+
+    /// Returns the pools that can be read.
+    pub(super) fn readable_pools(&self) -> impl Iterator<Item = &MachineConfigPool> {
+        self.pools.values().filter_map(|pool| pool.as_ref().ok())
+    }
+}
+
+impl Kind {
+    /// Returns the name of its definition, unless the API server has it by itself.
+    pub(super) const fn definition(self) -> Option<&'static str> {
+        match self {
+            Self::Definitions | Self::Nodes => None,
+            Self::Pools => Some("machineconfigpools.machineconfiguration.openshift.io"),
+            Self::Configs => Some("machineconfigs.machineconfiguration.openshift.io"),
+            Self::ControllerConfig => Some("controllerconfigs.machineconfiguration.openshift.io"),
+            Self::Policy => Some("machineconfigurations.operator.openshift.io"),
+        }
+    }
+}
+
+/// A handle of what was seen; cheap to clone.
+#[derive(Debug, Clone)]
+pub(super) struct Cache {
+    seen: Arc<Mutex<Seen>>,
+    changed: watch::Sender<u64>,
+}
+
+impl Cache {
+    pub(super) fn new() -> Self {
+        Self { seen: Arc::default(), changed: watch::channel(0).0 }
+    }
+
+    /// Looks. Never across a wait.
+    pub(super) fn look(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes something; who waits is told if it says so.
+    pub(super) fn change(&self, change: impl FnOnce(&mut Seen) -> bool) {
+        let changed = change(&mut self.look());
+        if changed {
+            self.changed.send_modify(|count| *count = count.wrapping_add(1));
+        }
+    }
+
+    /// Returns what tells of changes.
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    /// Waits until something holds.
+    pub(super) async fn until(&self, mut holds: impl FnMut(&Seen) -> bool) {
+        let mut changes = self.changes();
+        loop {
+            changes.mark_unchanged();
+            if holds(&self.look()) {
+                return;
+            }
+            // The cache itself keeps the sender.
+            if changes.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Returns true if a version came before another one. The API server's versions are numbers that grow; of others nothing
+/// is known.
+pub(super) fn is_older(version: &str, than: &str) -> bool {
+    matches!((version.parse::<u64>(), than.parse::<u64>()), (Ok(one), Ok(other)) if one < other)
+}

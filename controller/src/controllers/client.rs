@@ -1,0 +1,159 @@
+//! kube's client, with a fence: what writes passes only while this process leads.
+//!
+//! The fence stands before every write, also one that was decided a moment before leadership ended: a process that was
+//! suspended and goes on finds its time over. The Lease itself passes, or nobody could take it.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use http::header::{HeaderValue, USER_AGENT};
+use http::{Method, Request};
+use kube::client::{Body, ClientBuilder};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use tokio::time::{Instant, timeout};
+use tower::BoxError;
+use tower::filter::FilterLayer;
+
+use super::RunError;
+
+/// How long a request may take that is no watch. Far less than a Lease is valid.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a connection may take to come about.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Returns how long this process runs, on the clock that nobody sets.
+pub(super) fn uptime() -> Duration {
+    static START: OnceLock<Instant> = OnceLock::new();
+    START.get_or_init(Instant::now).elapsed()
+}
+
+/// Until when writes pass.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Fence(Arc<AtomicU64>);
+
+impl Fence {
+    /// Lets writes pass until then.
+    pub(super) fn open_until(&self, until: Option<Duration>) {
+        let millis = until.map_or(0, |until| u64::try_from(until.as_millis()).unwrap_or(u64::MAX));
+        self.0.store(millis, Ordering::Relaxed);
+    }
+
+    fn is_open(&self) -> bool {
+        uptime() < Duration::from_millis(self.0.load(Ordering::Relaxed))
+    }
+
+    fn check(&self, request: Request<Body>) -> Result<Request<Body>, BoxError> {
+        let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+        let election = request.uri().path().starts_with("/apis/coordination.k8s.io/");
+        if reads || election || self.is_open() { Ok(request) } else { Err(NotLeading.into()) }
+    }
+}
+
+/// A write was kept back.
+#[derive(Debug, thiserror::Error)]
+#[error("this process does not lead any more")]
+struct NotLeading;
+
+/// Connects: with a kubeconfig, or as a pod.
+pub(super) async fn connect(kubeconfig: Option<&Path>, fence: &Fence) -> Result<Client, RunError> {
+    let config = config(kubeconfig).await?;
+    let fence = fence.clone();
+    let layer = FilterLayer::new(move |request: Request<Body>| fence.check(request));
+    let builder = ClientBuilder::try_from(config).map_err(|error| RunError::Client(error.to_string()))?;
+    Ok(builder.with_layer(&layer).build())
+}
+
+async fn config(kubeconfig: Option<&Path>) -> Result<Config, RunError> {
+    let mut config = match kubeconfig {
+        Some(path) => {
+            let unread = |cause: String| RunError::Kubeconfig { path: path.to_owned(), cause };
+            let file = Kubeconfig::read_from(path).map_err(|error| unread(error.to_string()))?;
+            let options = KubeConfigOptions::default();
+            Config::from_custom_kubeconfig(file, &options).await.map_err(|error| unread(error.to_string()))?
+        }
+        None => Config::infer().await.map_err(|error| RunError::Client(error.to_string()))?,
+    };
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    config.write_timeout = Some(REQUEST_TIMEOUT);
+    // Each caller has a rule of its own for a refusal; an eviction's says which budget.
+    config.default_retry = false;
+    let agent = concat!(env!("CARGO_PKG_NAME"), "/", env!("CARGO_PKG_VERSION"));
+    config.headers.push((USER_AGENT, HeaderValue::from_static(agent)));
+    Ok(config)
+}
+
+/// Why a request came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RequestError {
+    /// The API server says no.
+    #[error("{} ({})", .0.message, .0.code)]
+    Refused(Box<kube::core::Status>),
+    /// Nobody answered.
+    #[error("no answer within {} s", REQUEST_TIMEOUT.as_secs())]
+    Late,
+    /// The request did not arrive, or its answer can't be read.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl RequestError {
+    /// Returns the status of the answer, 0 without one.
+    pub(crate) fn code(&self) -> u16 {
+        match self {
+            Self::Refused(status) => status.code,
+            Self::Late | Self::Failed(_) => 0,
+        }
+    }
+}
+
+/// Waits for an answer, not for ever.
+pub(crate) async fn ask<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, RequestError> {
+    match timeout(REQUEST_TIMEOUT, request).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(kube::Error::Api(status))) => Err(RequestError::Refused(status)),
+        // Not what could not be read: it may hold secrets.
+        Ok(Err(kube::Error::SerdeError(error))) => {
+            Err(RequestError::Failed(format!("its answer can't be read, line {}", error.line())))
+        }
+        Ok(Err(error)) => Err(RequestError::Failed(chain(&error))),
+        Err(_) => Err(RequestError::Late),
+    }
+}
+
+/// Returns an error with its causes, each once.
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let words = error.to_string();
+        if !text.contains(&words) {
+            text = format!("{text}: {words}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn only_the_leader_writes() {
+        let fence = Fence::default();
+        let allowed = |fence: &Fence, method: Method, path: &str| {
+            fence.check(Request::builder().method(method).uri(path).body(Body::empty()).unwrap()).is_ok()
+        };
+        assert!(allowed(&fence, Method::GET, "/api/v1/nodes"));
+        assert!(!allowed(&fence, Method::PATCH, "/api/v1/nodes/a"));
+        assert!(allowed(&fence, Method::PUT, "/apis/coordination.k8s.io/v1/namespaces/a/leases/b"));
+        fence.open_until(Some(uptime() + Duration::from_secs(5)));
+        assert!(allowed(&fence, Method::PATCH, "/api/v1/nodes/a"));
+        tokio::time::advance(Duration::from_secs(6)).await;
+        assert!(!allowed(&fence, Method::POST, "/api/v1/namespaces/a/pods/b/eviction"));
+    }
+}

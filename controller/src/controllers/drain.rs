@@ -1,0 +1,430 @@
+//! The drain controller: the shell of [`crate::drain`], one task for each node whose agent asks for something.
+//!
+//! Each task looks at its Node in the cache, and at the pods of that node, which are watched while the drain lasts. Budgets are
+//! watched while any drain lasts.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::{Stream, StreamExt as _, stream};
+use k8s_openapi::api::core::v1::Pod as PodObject;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::PartialObjectMeta;
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client};
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{Instant, sleep, sleep_until};
+use tracing::{info, warn};
+
+use super::cache::{Cache, Kind};
+use super::client::uptime;
+use super::events::{About, warn_of};
+use super::evict::evict;
+use super::metrics::Metrics;
+use super::node::{Node, write};
+use crate::drain::pods::Blocked;
+use crate::drain::{Budgets, FAILED_AFTER, NodeView, Pod, Pods, Request, SLOW_AFTER, Step};
+use crate::drain::{blocked, lasts, next, request, retry};
+
+/// So many drains at once: a pool's maxUnavailable is less, or its nodes are few.
+const MAX_DRAINS: usize = 500;
+
+/// So many nodes at once that only take pods again.
+const MAX_UNCORDONS: usize = 50;
+
+/// So many evictions of one node at once.
+const MAX_EVICTIONS: usize = 8;
+
+/// When something that failed is tried again, if nothing changes before.
+const RETRY: Duration = Duration::from_secs(5);
+
+type PodEvents = Pin<Box<dyn Stream<Item = watcher::Result<Event<PartialObjectMeta<PodObject>>>> + Send>>;
+
+/// The cluster's budgets, while somebody wants to know.
+#[derive(Clone)]
+struct SharedBudgets {
+    budgets: Arc<Mutex<Budgets>>,
+    changed: watch::Sender<u64>,
+}
+
+impl SharedBudgets {
+    fn look(&self) -> MutexGuard<'_, Budgets> {
+        self.budgets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn follow(self, client: Client) {
+        let api = Api::<PodDisruptionBudget>::all(client);
+        let mut events = Box::pin(watcher(api, watcher::Config::default()).default_backoff());
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(Event::Init) => self.look().clear(),
+                Ok(Event::InitApply(budget)) => {
+                    self.look().put(budget);
+                    continue;
+                }
+                Ok(Event::Apply(budget)) => self.look().put(budget),
+                Ok(Event::Delete(budget)) => {
+                    let metadata = budget.metadata;
+                    self.look()
+                        .remove(&metadata.namespace.unwrap_or_default(), &metadata.name.unwrap_or_default());
+                }
+                Ok(Event::InitDone) => {}
+                Err(error) => {
+                    warn!("PodDisruptionBudgets can't be watched: {error}");
+                    continue;
+                }
+            }
+            self.changed.send_modify(|count| *count = count.wrapping_add(1));
+        }
+    }
+}
+
+/// Runs it. It has no end.
+pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics) {
+    cache.until(|seen| seen.knows(Kind::Nodes)).await;
+    info!("The drain controller runs");
+    let budgets = SharedBudgets { budgets: Arc::default(), changed: watch::channel(0).0 };
+    let mut controller = Controller {
+        context: Context { client, cache, metrics, budgets },
+        tasks: JoinSet::new(),
+        running: BTreeMap::new(),
+        refused: BTreeSet::new(),
+        budget_watch: None,
+    };
+    let mut changes = controller.context.cache.changes();
+    loop {
+        changes.mark_unchanged();
+        controller.start_tasks().await;
+        tokio::select! {
+            _ = changes.changed() => {}
+            Some(ended) = controller.tasks.join_next() => {
+                if let Ok(name) = ended {
+                    controller.running.remove(&name);
+                }
+            }
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Context {
+    client: Client,
+    cache: Cache,
+    metrics: Metrics,
+    budgets: SharedBudgets,
+}
+
+struct Controller {
+    context: Context,
+    tasks: JoinSet<String>,
+    running: BTreeMap<String, Request>,
+    /// Requests that can't be read, and that were told: node and value.
+    refused: BTreeSet<(String, String)>,
+    budget_watch: Option<AbortHandle>,
+}
+
+impl Controller {
+    /// Starts a task for each node that asks for something and has none.
+    async fn start_tasks(&mut self) {
+        let open: Vec<(Node, Request)> = {
+            let seen = self.context.cache.look();
+            let asks = |node: &Node| request(&NodeView::new(&node.annotations, node.unschedulable));
+            seen.nodes.values().filter_map(|node| Some((node.clone(), asks(node)?))).collect()
+        };
+        let mut refused = BTreeSet::new();
+        for (node, request) in open {
+            match request {
+                Request::Unknown => refused.insert(self.refuse(node).await),
+                Request::Drain | Request::Uncordon => self.start(node.name, request),
+            };
+        }
+        self.refused = refused;
+        let drains = self.count(Request::Drain);
+        self.context.metrics.draining(drains);
+        match (&self.budget_watch, drains) {
+            (None, 1..) => {
+                let watch = self.context.budgets.clone().follow(self.context.client.clone());
+                self.budget_watch = Some(tokio::spawn(watch).abort_handle());
+            }
+            (Some(_), 0) => {
+                if let Some(watch) = self.budget_watch.take() {
+                    watch.abort();
+                }
+            }
+            (Some(_), _) | (None, 0) => {}
+        }
+    }
+
+    fn count(&self, request: Request) -> usize {
+        self.running.values().filter(|running| **running == request).count()
+    }
+
+    fn start(&mut self, name: String, request: Request) -> bool {
+        let most = if request == Request::Drain { MAX_DRAINS } else { MAX_UNCORDONS };
+        if self.running.contains_key(&name) || self.count(request) >= most {
+            return false;
+        }
+        self.running.insert(name.clone(), request);
+        self.tasks.spawn(NodeTask::new(self.context.clone(), name).run());
+        true
+    }
+
+    async fn refuse(&self, node: Node) -> (String, String) {
+        let view = NodeView::new(&node.annotations, node.unschedulable);
+        let step = next(&view, None, jiff::Timestamp::now(), uptime());
+        let key = (node.name.clone(), view.desired.unwrap_or_default().to_owned());
+        if let (Step::Refuse(why), false) = (step, self.refused.contains(&key)) {
+            warn!("node {}: {why}", node.name);
+            let about = About::node(&node.name, &node.uid);
+            warn_of(&self.context.client, &about, "FailedToDrain", &why).await;
+        }
+        key
+    }
+}
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        if let Some(watch) = self.budget_watch.take() {
+            watch.abort();
+        }
+    }
+}
+
+/// The work for one node, until its agent's request is fulfilled or taken back.
+struct NodeTask {
+    context: Context,
+    name: String,
+    pods: Option<Pods>,
+    events: Option<PodEvents>,
+    /// A list that is being read: it counts once it is complete.
+    listing: Pods,
+    listed: BTreeSet<String>,
+    told: Told,
+}
+
+/// What was said of the drain, each once.
+#[derive(Default)]
+struct Told {
+    slow: bool,
+    failed: bool,
+    labels: Option<Vec<(&'static str, String)>>,
+}
+
+impl NodeTask {
+    fn new(context: Context, name: String) -> Self {
+        Self {
+            context,
+            name,
+            pods: None,
+            events: None,
+            listing: Pods::default(),
+            listed: BTreeSet::new(),
+            told: Told::default(),
+        }
+    }
+
+    async fn run(mut self) -> String {
+        let mut changes = self.context.cache.changes();
+        let mut budgets = self.context.budgets.changed.subscribe();
+        loop {
+            changes.mark_unchanged();
+            budgets.mark_unchanged();
+            let node = self.context.cache.look().nodes.get(&self.name).cloned();
+            let Some(node) = node else { break };
+            let (view, now) = (NodeView::new(&node.annotations, node.unschedulable), jiff::Timestamp::now());
+            if let Some(pods) = &mut self.pods {
+                pods.budgets_changed(&self.context.budgets.look());
+            }
+            let step = next(&view, self.pods.as_ref(), now, uptime());
+            let wait = match step {
+                Step::Nothing | Step::Refuse(_) => break,
+                Step::Cordon(patch) => {
+                    // What was listed before the node was cordoned says nothing of what came since.
+                    (self.pods, self.events) = (None, None);
+                    info!("Cordons node {} for {}", self.name, view.desired.unwrap_or_default());
+                    self.write(&node, &patch).await;
+                    continue;
+                }
+                Step::Acknowledge(patch) => {
+                    if self.write(&node, &patch).await {
+                        self.acknowledged(&view, now);
+                    }
+                    continue;
+                }
+                Step::Look => None,
+                Step::Evict { pods, again } => {
+                    let asked = !pods.is_empty();
+                    self.evict(pods, lasts(&view, now)).await;
+                    if asked {
+                        continue;
+                    }
+                    if !self.report(&node, &view, lasts(&view, now)).await {
+                        continue;
+                    }
+                    again
+                }
+            };
+            self.wait(&mut changes, &mut budgets, wait, lasts(&view, now)).await;
+        }
+        self.context.metrics.blocked(self.told.labels.as_ref(), None);
+        self.context.metrics.drain_failed(&self.name, false);
+        self.name
+    }
+
+    fn acknowledged(&self, view: &NodeView<'_>, now: jiff::Timestamp) {
+        info!("Node {}: {} is done", self.name, view.desired.unwrap_or_default());
+        if request(view) == Some(Request::Drain) {
+            self.context.metrics.drained(lasts(view, now).as_secs_f64());
+        }
+    }
+
+    /// Writes; true if it is written. What goes wrong is waited for a moment, so that nobody is asked all the time.
+    async fn write(&mut self, node: &Node, patch: &crate::drain::Patch) -> bool {
+        let written = write(&self.context.client, &self.context.cache, node, &patch_body(patch)).await;
+        match written {
+            Ok(true) => self.context.metrics.wrote("drain", "written"),
+            Ok(false) => self.context.metrics.wrote("drain", "conflict"),
+            Err(error) => {
+                warn!("node {}: {error}", self.name);
+                self.context.metrics.wrote("drain", "failed");
+                sleep(RETRY).await;
+                return false;
+            }
+        }
+        matches!(written, Ok(true))
+    }
+
+    async fn evict(&mut self, pods: Vec<Pod>, lasts: Duration) {
+        let (client, retry) = (&self.context.client, retry(lasts));
+        let mut answers = stream::iter(pods)
+            .map(|pod| async move {
+                let state = evict(client, &pod, retry).await;
+                (pod, state)
+            })
+            .buffer_unordered(MAX_EVICTIONS);
+        while let Some((pod, (outcome, state))) = answers.next().await {
+            self.context.metrics.evicted(outcome);
+            if outcome == "evicted" {
+                info!("Node {}: evicts pod {}/{}", self.name, pod.namespace, pod.name);
+            }
+            if let Some(pods) = &mut self.pods {
+                pods.answered(&pod.uid, state);
+            }
+        }
+    }
+
+    /// Says what the drain waits for: on the Node, as Events, as metrics. False if the Node was written to or is to be.
+    async fn report(&mut self, node: &Node, view: &NodeView<'_>, lasts: Duration) -> bool {
+        let found = self.pods.as_ref().and_then(|pods| pods.blocked(&self.context.budgets.look()));
+        self.measure(found.as_ref());
+        let why = found.map(|found| found.text);
+        if let Some(patch) = blocked(view, why.as_deref()) {
+            if let Some(why) = &why {
+                warn!("node {}: the drain waits: {why}", self.name);
+            }
+            self.write(node, &patch).await;
+            return false;
+        }
+        let about = About::node(&node.name, &node.uid);
+        let why = why.unwrap_or_else(|| "its pods are leaving".to_owned());
+        if lasts >= SLOW_AFTER && !std::mem::replace(&mut self.told.slow, true) {
+            let text = format!("Drain lasts for more than {} minutes: {why}", SLOW_AFTER.as_secs() / 60);
+            warn_of(&self.context.client, &about, "DrainThresholdExceeded", &text).await;
+        }
+        if lasts >= FAILED_AFTER && !std::mem::replace(&mut self.told.failed, true) {
+            self.context.metrics.drain_failed(&self.name, true);
+            let text = format!("Drain exceeded {} minutes and goes on: {why}", FAILED_AFTER.as_secs() / 60);
+            warn_of(&self.context.client, &about, "DrainFailed", &text).await;
+        }
+        true
+    }
+
+    fn measure(&mut self, found: Option<&Blocked>) {
+        let labels = found.map(|found| {
+            vec![("node", self.name.clone()), ("pod", found.pod.clone()), ("budget", found.budget.clone())]
+        });
+        if labels != self.told.labels {
+            self.context.metrics.blocked(self.told.labels.as_ref(), labels.as_ref());
+            self.told.labels = labels;
+        }
+    }
+
+    /// Waits until something is to be looked at: the Node, its pods, a budget, or a time.
+    async fn wait(
+        &mut self,
+        changes: &mut watch::Receiver<u64>,
+        budgets: &mut watch::Receiver<u64>,
+        again: Option<Duration>,
+        lasts: Duration,
+    ) {
+        let thresholds = [SLOW_AFTER, FAILED_AFTER].into_iter().filter(|threshold| *threshold > lasts);
+        let threshold = thresholds.min().map(|threshold| uptime() + threshold.saturating_sub(lasts));
+        let due = again.into_iter().chain(threshold).min();
+        let timer = async {
+            match due {
+                Some(due) => sleep_until(Instant::now() + due.saturating_sub(uptime())).await,
+                None => std::future::pending().await,
+            }
+        };
+        let mut timer = std::pin::pin!(timer);
+        loop {
+            let events = self.events.get_or_insert_with(|| watch_pods(&self.context.client, &self.name));
+            tokio::select! {
+                event = events.next() => match event {
+                    Some(Ok(event)) => if self.see(event) { return },
+                    Some(Err(error)) => warn!("node {}: its pods can't be watched: {error}", self.name),
+                    None => { self.events = None; return }
+                },
+                _ = changes.changed() => return,
+                _ = budgets.changed() => return,
+                () = &mut timer => return,
+            }
+        }
+    }
+
+    /// Takes an event of the pods' watch; true if it changes what is to be done.
+    fn see(&mut self, event: Event<PartialObjectMeta<PodObject>>) -> bool {
+        match event {
+            Event::Init => {
+                // What is known of pods that are there still stays known.
+                (self.listing, self.listed) = (self.pods.take().unwrap_or_default(), BTreeSet::new());
+                false
+            }
+            Event::InitApply(pod) => {
+                self.listed.insert(pod.metadata.uid.clone().unwrap_or_default());
+                self.listing.put(pod.metadata);
+                false
+            }
+            Event::InitDone => {
+                let mut pods = std::mem::take(&mut self.listing);
+                pods.retain(&std::mem::take(&mut self.listed));
+                self.pods = Some(pods);
+                true
+            }
+            Event::Apply(pod) => self.pods.as_mut().is_some_and(|pods| pods.put(pod.metadata)),
+            Event::Delete(pod) => {
+                let uid = pod.metadata.uid.unwrap_or_default();
+                self.pods.as_mut().is_some_and(|pods| pods.remove(&uid))
+            }
+        }
+    }
+}
+
+fn watch_pods(client: &Client, node: &str) -> PodEvents {
+    let running = format!("spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed");
+    let api = Api::<PartialObjectMeta<PodObject>>::all(client.clone());
+    Box::pin(watcher(api, watcher::Config::default().fields(&running)).default_backoff())
+}
+
+fn patch_body(patch: &crate::drain::Patch) -> serde_json::Value {
+    let mut body = serde_json::json!({ "metadata": { "annotations": patch.annotations } });
+    if let (Some(unschedulable), Some(body)) = (patch.unschedulable, body.as_object_mut()) {
+        let value = if unschedulable { serde_json::json!(true) } else { serde_json::Value::Null };
+        body.insert("spec".to_owned(), serde_json::json!({ "unschedulable": value }));
+    }
+    body
+}

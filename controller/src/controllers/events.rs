@@ -1,0 +1,77 @@
+//! Events of the cluster, as `kubectl describe` shows them. One that repeats is counted, and not written again.
+
+use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use machine_config_core::model::Sha256;
+use serde_json::json;
+use tracing::warn;
+
+use super::client::ask;
+
+/// The longest message that the API server takes.
+const MAX_MESSAGE: usize = 1024;
+
+/// What an Event is about.
+#[derive(Debug, Clone)]
+pub(super) struct About {
+    pub(super) kind: &'static str,
+    pub(super) api_version: &'static str,
+    pub(super) name: String,
+    pub(super) uid: String,
+}
+
+impl About {
+    pub(super) fn node(name: &str, uid: &str) -> Self {
+        Self { kind: "Node", api_version: "v1", name: name.to_owned(), uid: uid.to_owned() }
+    }
+
+    pub(super) fn pool(name: &str, uid: &str) -> Self {
+        let api_version = "machineconfiguration.openshift.io/v1";
+        Self { kind: "MachineConfigPool", api_version, name: name.to_owned(), uid: uid.to_owned() }
+    }
+}
+
+/// Writes a warning. What goes wrong with it stops nothing.
+pub(super) async fn warn_of(client: &Client, about: &About, reason: &str, message: &str) {
+    let digest = Sha256::digest(format!("{}/{reason}/{message}", about.uid).as_bytes()).to_string();
+    let name = format!("{}.{}", about.name, digest.chars().take(16).collect::<String>());
+    let api = Api::<Event>::namespaced(client.clone(), "default");
+    let now = Time(Timestamp::now());
+    let message: String = message.chars().take(MAX_MESSAGE).collect();
+    let event = Event {
+        metadata: ObjectMeta {
+            name: Some(name.clone()),
+            namespace: Some("default".to_owned()),
+            ..ObjectMeta::default()
+        },
+        involved_object: ObjectReference {
+            kind: Some(about.kind.to_owned()),
+            api_version: Some(about.api_version.to_owned()),
+            name: Some(about.name.clone()),
+            uid: Some(about.uid.clone()),
+            ..ObjectReference::default()
+        },
+        type_: Some("Warning".to_owned()),
+        reason: Some(reason.to_owned()),
+        message: Some(message),
+        source: Some(EventSource { component: Some("machine-config-controller".to_owned()), host: None }),
+        first_timestamp: Some(now.clone()),
+        last_timestamp: Some(now.clone()),
+        count: Some(1),
+        ..Event::default()
+    };
+    let written = match ask(api.create(&PostParams::default(), &event)).await {
+        Err(error) if error.code() == 409 => {
+            let old = ask(api.get(&name)).await.ok().and_then(|event| event.count).unwrap_or(1);
+            let patch = json!({ "count": old.saturating_add(1), "lastTimestamp": now });
+            ask(api.patch(&name, &PatchParams::default(), &Patch::Merge(patch))).await
+        }
+        written => written,
+    };
+    if let Err(error) = written {
+        warn!("Event {reason} of {} {} is not written: {error}", about.kind, about.name);
+    }
+}

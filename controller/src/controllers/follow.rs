@@ -1,0 +1,341 @@
+//! Watches, into the cache. An expired watch is a new list: what is not in it is gone.
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::pin::pin;
+
+use futures_util::StreamExt as _;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{DynamicObject, PartialObjectMeta};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+use tracing::{info, warn};
+
+use super::cache::{Cache, Kind, RenderedConfig, Seen, is_older};
+use super::lenient::Lenient;
+use super::node::{Node, NodeObject};
+use crate::api::{MachineConfig, MachineConfigPool};
+use crate::model::policy::DisruptionPolicy;
+use crate::render::Release;
+
+/// A kind of object that the cache keeps.
+pub(super) trait Kept: Resource + Clone + Debug + DeserializeOwned + Send + 'static {
+    const KIND: Kind;
+
+    /// Puts it into the cache; true if that is news.
+    fn put(self, seen: &mut Seen) -> bool;
+
+    /// Removes one; true if it was there.
+    fn remove(seen: &mut Seen, name: &str) -> bool;
+
+    /// The names of those that are there.
+    fn names(seen: &Seen) -> BTreeSet<String>;
+}
+
+/// Follows a kind for as long as it is polled. One that nothing defines is waited for.
+pub(super) async fn follow<K: Kept>(api: Api<K>, cache: Cache) {
+    if let Some(definition) = K::KIND.definition() {
+        let defined = |seen: &Seen| seen.definitions.contains(definition);
+        if !defined(&cache.look()) {
+            cache.until(defined).await;
+        }
+    }
+    let mut events = pin!(watcher(api, watcher::Config::default()).default_backoff());
+    let mut listed = BTreeSet::new();
+    let mut failing = false;
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(event) => {
+                if std::mem::take(&mut failing) {
+                    info!("{:?} are watched again", K::KIND);
+                }
+                apply(&cache, &mut listed, event);
+            }
+            Err(error) => {
+                // Not each try: a server that is away for an hour is one line.
+                if !std::mem::replace(&mut failing, true) {
+                    warn!("{:?} can't be watched: {}", K::KIND, reason(&error));
+                }
+            }
+        }
+    }
+}
+
+/// Returns the cause, without what could not be read: an object may hold secrets.
+fn reason(error: &watcher::Error) -> String {
+    match error {
+        watcher::Error::InitialListFailed(error)
+        | watcher::Error::WatchStartFailed(error)
+        | watcher::Error::WatchFailed(error) => cause(error),
+        watcher::Error::WatchError(_) | watcher::Error::NoResourceVersion => error.to_string(),
+    }
+}
+
+fn cause(error: &kube::Error) -> String {
+    if let kube::Error::Api(status) = error {
+        format!("{} ({})", status.message, status.code)
+    } else if let kube::Error::SerdeError(_) = error {
+        "its answer can't be read".to_owned()
+    } else {
+        super::client::chain(error)
+    }
+}
+
+fn apply<K: Kept>(cache: &Cache, listed: &mut BTreeSet<String>, event: Event<K>) {
+    let name = |object: &K| object.meta().name.clone().unwrap_or_default();
+    match event {
+        Event::Init => listed.clear(),
+        Event::InitApply(object) => {
+            listed.insert(name(&object));
+            // Before the first list is complete nobody decides on it.
+            cache.change(|seen| object.put(seen) && seen.synced.contains(&K::KIND));
+        }
+        Event::InitDone => cache.change(|seen| {
+            let gone: Vec<String> = K::names(seen).difference(listed).cloned().collect();
+            let lost = gone.iter().filter(|name| K::remove(seen, name)).count();
+            listed.clear();
+            seen.synced.insert(K::KIND) || lost > 0
+        }),
+        Event::Apply(object) => cache.change(|seen| object.put(seen)),
+        Event::Delete(object) => cache.change(|seen| K::remove(seen, &name(&object))),
+    }
+}
+
+/// Follows all kinds.
+pub(super) async fn all(client: Client, cache: Cache) {
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(follow(
+        Api::<PartialObjectMeta<CustomResourceDefinition>>::all(client.clone()),
+        cache.clone(),
+    ));
+    tasks.spawn(follow(Api::<Lenient<MachineConfigPool>>::all(client.clone()), cache.clone()));
+    tasks.spawn(follow(Api::<Lenient<MachineConfig>>::all(client.clone()), cache.clone()));
+    tasks.spawn(follow(Api::<NodeObject>::all(client.clone()), cache.clone()));
+    tasks.spawn(follow(Api::<ControllerConfig>::all(client.clone()), cache.clone()));
+    tasks.spawn(follow(Api::<MachineConfiguration>::all(client), cache));
+    // None of them ends.
+    while tasks.join_next().await.is_some() {}
+}
+
+impl Kept for PartialObjectMeta<CustomResourceDefinition> {
+    const KIND: Kind = Kind::Definitions;
+
+    fn put(self, seen: &mut Seen) -> bool {
+        seen.definitions.insert(self.metadata.name.unwrap_or_default())
+    }
+    fn remove(seen: &mut Seen, name: &str) -> bool {
+        seen.definitions.remove(name)
+    }
+    fn names(seen: &Seen) -> BTreeSet<String> {
+        seen.definitions.clone()
+    }
+}
+
+impl Kept for NodeObject {
+    const KIND: Kind = Kind::Nodes;
+
+    fn put(self, seen: &mut Seen) -> bool {
+        let node = Node::of(self);
+        let old = seen.nodes.get(&node.name);
+        if old.is_some_and(|old| old.uid == node.uid && is_older(&node.version, &old.version)) {
+            return false;
+        }
+        let news = old.is_none_or(|old| !old.is_same(&node));
+        seen.nodes.insert(node.name.clone(), node);
+        news
+    }
+    fn remove(seen: &mut Seen, name: &str) -> bool {
+        seen.nodes.remove(name).is_some()
+    }
+    fn names(seen: &Seen) -> BTreeSet<String> {
+        seen.nodes.keys().cloned().collect()
+    }
+}
+
+impl Kept for Lenient<MachineConfigPool> {
+    const KIND: Kind = Kind::Pools;
+
+    fn put(self, seen: &mut Seen) -> bool {
+        let name = self.metadata.name.unwrap_or_default();
+        let version = self.metadata.resource_version.unwrap_or_default();
+        if let (Some(Ok(old)), Ok(new)) = (seen.pools.get(&name), &self.object)
+            && old.metadata.uid == new.metadata.uid
+            && old.metadata.resource_version.as_deref().is_some_and(|old| is_older(&version, old))
+        {
+            return false;
+        }
+        let old = seen.pools.insert(name.clone(), self.object);
+        old.as_ref() != seen.pools.get(&name)
+    }
+    fn remove(seen: &mut Seen, name: &str) -> bool {
+        seen.pools.remove(name).is_some()
+    }
+    fn names(seen: &Seen) -> BTreeSet<String> {
+        seen.pools.keys().cloned().collect()
+    }
+}
+
+impl Kept for Lenient<MachineConfig> {
+    const KIND: Kind = Kind::Configs;
+
+    fn put(self, seen: &mut Seen) -> bool {
+        let name = self.metadata.name.clone().unwrap_or_default();
+        let owners = self.metadata.owner_references.iter().flatten();
+        let pool = owners
+            .into_iter()
+            .find(|owner| owner.kind == "MachineConfigPool")
+            .map(|owner| owner.name.clone());
+        if let Some(pool) = pool {
+            let rendered = RenderedConfig {
+                pool,
+                uid: self.metadata.uid.unwrap_or_default(),
+                version: self.metadata.resource_version.unwrap_or_default(),
+                made: self.metadata.creation_timestamp.map(|time| time.0),
+                generation: self.metadata.generation.unwrap_or(1),
+            };
+            return seen.rendered.insert(name, rendered.clone()) != Some(rendered);
+        }
+        match self.object {
+            Ok(config) => {
+                let lost = seen.unreadable.remove(&name).is_some();
+                let news = seen.configs.get(&name).is_none_or(|old| {
+                    (&old.spec, &old.metadata.labels, &old.metadata.annotations)
+                        != (&config.spec, &config.metadata.labels, &config.metadata.annotations)
+                });
+                seen.configs.insert(name, config);
+                news || lost
+            }
+            Err(why) => {
+                seen.configs.remove(&name);
+                let new = (self.metadata, why);
+                seen.unreadable.insert(name, new.clone()) != Some(new)
+            }
+        }
+    }
+    fn remove(seen: &mut Seen, name: &str) -> bool {
+        let config = seen.configs.remove(name).is_some();
+        let unreadable = seen.unreadable.remove(name).is_some();
+        seen.rendered.remove(name).is_some() || config || unreadable
+    }
+    fn names(seen: &Seen) -> BTreeSet<String> {
+        let all = seen.configs.keys().chain(seen.unreadable.keys()).chain(seen.rendered.keys());
+        all.cloned().collect()
+    }
+}
+
+/// The cluster's images, as far as they are read.
+#[derive(Debug, Clone)]
+pub(super) struct ControllerConfig(DynamicObject);
+
+/// The disruption policy.
+#[derive(Debug, Clone)]
+pub(super) struct MachineConfiguration(DynamicObject);
+
+impl Kept for ControllerConfig {
+    const KIND: Kind = Kind::ControllerConfig;
+
+    fn put(self, seen: &mut Seen) -> bool {
+        if self.0.metadata.name.as_deref() != Some("machine-config-controller") {
+            return false;
+        }
+        let field = |name: &str| {
+            let text = self.0.data.get("spec").and_then(|spec| spec.get(name)).and_then(|text| text.as_str());
+            text.filter(|text| !text.is_empty()).map(str::to_owned)
+        };
+        let release = Release {
+            os_image: field("baseOSContainerImage").or_else(|| field("osImageURL")),
+            extensions_image: field("baseOSExtensionsContainerImage"),
+        };
+        let news = seen.release != release;
+        seen.release = release;
+        news
+    }
+    fn remove(seen: &mut Seen, name: &str) -> bool {
+        name == "machine-config-controller" && std::mem::take(&mut seen.release) != Release::default()
+    }
+    fn names(_: &Seen) -> BTreeSet<String> {
+        BTreeSet::from(["machine-config-controller".to_owned()])
+    }
+}
+
+impl Kept for MachineConfiguration {
+    const KIND: Kind = Kind::Policy;
+
+    fn put(self, seen: &mut Seen) -> bool {
+        if self.0.metadata.name.as_deref() != Some("cluster") {
+            return false;
+        }
+        let bytes = serde_json::to_vec(&self.0).map_err(|error| error.to_string());
+        let policy = bytes.and_then(|bytes| {
+            DisruptionPolicy::parse(&bytes, "MachineConfiguration cluster").map_err(|error| error.to_string())
+        });
+        let news = seen.policy.as_ref() != Some(&policy);
+        seen.policy = Some(policy);
+        news
+    }
+    fn remove(seen: &mut Seen, name: &str) -> bool {
+        name == "cluster" && seen.policy.take().is_some()
+    }
+    fn names(_: &Seen) -> BTreeSet<String> {
+        BTreeSet::from(["cluster".to_owned()])
+    }
+}
+
+/// A kind without a type of its own, read as it is.
+macro_rules! untyped {
+    ($name:ident, $group:literal, $version:literal, $kind:literal, $plural:literal) => {
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                DynamicObject::deserialize(deserializer).map(Self)
+            }
+        }
+
+        impl Resource for $name {
+            type DynamicType = ();
+            type Scope = k8s_openapi::ClusterResourceScope;
+
+            fn kind((): &()) -> std::borrow::Cow<'_, str> {
+                $kind.into()
+            }
+            fn group((): &()) -> std::borrow::Cow<'_, str> {
+                $group.into()
+            }
+            fn version((): &()) -> std::borrow::Cow<'_, str> {
+                $version.into()
+            }
+            fn plural((): &()) -> std::borrow::Cow<'_, str> {
+                $plural.into()
+            }
+            fn meta(&self) -> &kube::api::ObjectMeta {
+                &self.0.metadata
+            }
+            fn meta_mut(&mut self) -> &mut kube::api::ObjectMeta {
+                &mut self.0.metadata
+            }
+        }
+    };
+}
+
+untyped!(
+    ControllerConfig,
+    "machineconfiguration.openshift.io",
+    "v1",
+    "ControllerConfig",
+    "controllerconfigs"
+);
+untyped!(
+    MachineConfiguration,
+    "operator.openshift.io",
+    "v1",
+    "MachineConfiguration",
+    "machineconfigurations"
+);
+
+/// Builds of OS images; nobody here keeps them.
+pub(super) fn builds(client: &Client) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk("machineconfiguration.openshift.io", "v1", "MachineOSBuild");
+    Api::all_with(client.clone(), &ApiResource::from_gvk_with_plural(&kind, "machineosbuilds"))
+}

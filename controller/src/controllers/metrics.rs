@@ -1,0 +1,133 @@
+//! What Prometheus reads. A number is set where it changes; idle costs nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64};
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+/// Pairs of a label's name and its value.
+type Labels = Vec<(&'static str, String)>;
+type Gauges = Family<Labels, Gauge<i64, AtomicI64>>;
+type Counters = Family<Labels, Counter<u64, AtomicU64>>;
+
+/// The controller's metrics; a handle that is cheap to clone.
+#[derive(Debug, Clone)]
+pub(super) struct Metrics {
+    registry: Arc<Registry>,
+    /// 1 while this process leads.
+    pub(super) leading: Gauge<i64, AtomicI64>,
+    writes: Counters,
+    render_degraded: Gauges,
+    drain_blocked: Gauges,
+    drain_failed: Gauges,
+    drains: Gauge<i64, AtomicI64>,
+    drain_seconds: Histogram,
+    evictions: Counters,
+}
+
+impl Metrics {
+    pub(super) const CONTENT_TYPE: &'static str =
+        "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+    pub(super) fn new() -> Self {
+        let mut metrics = Self {
+            registry: Arc::default(),
+            leading: Gauge::default(),
+            writes: Family::default(),
+            render_degraded: Family::default(),
+            drain_blocked: Family::default(),
+            drain_failed: Family::default(),
+            drains: Gauge::default(),
+            drain_seconds: Histogram::new(exponential_buckets(1.0, 2.0, 13)),
+            evictions: Family::default(),
+        };
+        metrics.registry = Arc::new(metrics.registered());
+        metrics
+    }
+
+    fn registered(&self) -> Registry {
+        let mut registry = Registry::default();
+        let name = |name: &str| format!("machine_config_controller_{name}");
+        registry.register(name("leading"), "1 while this process leads", self.leading.clone());
+        registry.register(
+            name("writes"),
+            "Writes to the API server by controller and outcome",
+            self.writes.clone(),
+        );
+        registry.register(
+            name("pool_render_degraded"),
+            "1 while a pool can't be rendered",
+            self.render_degraded.clone(),
+        );
+        registry.register(
+            name("drain_blocked"),
+            "1 for each node whose drain waits for a pod",
+            self.drain_blocked.clone(),
+        );
+        registry.register(name("drains"), "Nodes that are drained now", self.drains.clone());
+        registry.register(name("drain_duration_seconds"), "How long drains took", self.drain_seconds.clone());
+        registry.register(name("evictions"), "Evictions by outcome", self.evictions.clone());
+        // The Machine Config Operator's name: its alert works with either.
+        registry.register(
+            "mcc_drain_err",
+            "1 while a drain fails for over an hour",
+            self.drain_failed.clone(),
+        );
+        registry
+    }
+
+    /// Returns them as Prometheus reads them.
+    pub(super) fn text(&self) -> String {
+        let mut text = String::new();
+        match encode(&mut text, &self.registry) {
+            Ok(()) => text,
+            // Not to be: a String takes everything.
+            Err(_) => String::new(),
+        }
+    }
+
+    pub(super) fn wrote(&self, controller: &'static str, outcome: &'static str) {
+        let labels = vec![("controller", controller.to_owned()), ("outcome", outcome.to_owned())];
+        self.writes.get_or_create(&labels).inc();
+    }
+
+    pub(super) fn evicted(&self, outcome: &'static str) {
+        self.evictions.get_or_create(&vec![("outcome", outcome.to_owned())]).inc();
+    }
+
+    pub(super) fn rendered(&self, pool: &str, ok: bool) {
+        self.render_degraded.get_or_create(&vec![("pool", pool.to_owned())]).set(i64::from(!ok));
+    }
+
+    pub(super) fn draining(&self, nodes: usize) {
+        self.drains.set(i64::try_from(nodes).unwrap_or(i64::MAX));
+    }
+
+    /// Replaces what blocks the drain of a node.
+    pub(super) fn blocked(&self, old: Option<&Labels>, new: Option<&Labels>) {
+        if let Some(old) = old {
+            self.drain_blocked.remove(old);
+        }
+        if let Some(new) = new {
+            self.drain_blocked.get_or_create(new).set(1);
+        }
+    }
+
+    pub(super) fn drain_failed(&self, node: &str, failed: bool) {
+        let labels = vec![("node", node.to_owned())];
+        if failed {
+            self.drain_failed.get_or_create(&labels).set(1);
+        } else {
+            self.drain_failed.remove(&labels);
+        }
+    }
+
+    pub(super) fn drained(&self, seconds: f64) {
+        self.drain_seconds.observe(seconds);
+    }
+}

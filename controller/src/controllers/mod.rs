@@ -1,0 +1,185 @@
+//! The process in the cluster: watches, a Lease, and the writes that the pure functions decide.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `client.rs` | kube's client behind a fence: only the leader writes |
+//! | `leader.rs` | the shell of [`crate::lease`] |
+//! | `cache.rs`, `follow.rs` | what was seen, reduced; the watches that fill it |
+//! | `node.rs`, `lenient.rs` | objects as they are read |
+//! | `render.rs` | MachineConfigs and pools to rendered configs |
+//! | `drain.rs`, `evict.rs` | the shell of [`crate::drain`] |
+//! | `events.rs`, `metrics.rs`, `http.rs`, `log.rs` | what people and Prometheus see |
+//!
+//! Each controller waits for a change in the cache, decides with a pure function, and writes. Nothing polls. No state is only
+//! in memory: a process that is killed is replaced by one that reads the same objects and decides the same.
+
+mod cache;
+mod client;
+mod drain;
+mod events;
+mod evict;
+mod follow;
+mod http;
+mod leader;
+mod lenient;
+mod log;
+mod metrics;
+mod node;
+mod render;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tracing::info;
+
+use cache::{Cache, Kind};
+use client::Fence;
+use leader::{Candidacy, Leader};
+pub use log::Format;
+use metrics::Metrics;
+
+/// A controller of this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Controller {
+    /// Render the MachineConfigs of each pool
+    Render,
+    /// Drain nodes whose agents ask for it, and let them take pods again
+    Drain,
+}
+
+/// What the process is started with.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Which controllers.
+    pub controllers: Vec<Controller>,
+    /// How to reach the API server; the pod's own access where it is `None`.
+    pub kubeconfig: Option<PathBuf>,
+    /// Where the Lease is.
+    pub namespace: String,
+    /// The Lease's name.
+    pub lease: String,
+    /// How long a Lease that nobody renews keeps others away.
+    pub lease_duration: Duration,
+    /// This process's name in the Lease.
+    pub identity: String,
+    /// Where metrics and health are served.
+    pub metrics_listen: SocketAddr,
+    /// How lines are written.
+    pub log_format: Format,
+}
+
+/// Why the process ends.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The kubeconfig.
+    #[error("{path}: {cause}; name a readable kubeconfig with --kubeconfig")]
+    Kubeconfig {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong.
+        cause: String,
+    },
+    /// No way to the API server.
+    #[error("the API server can't be reached: {0}; run in a pod, or name a kubeconfig with --kubeconfig")]
+    Client(String),
+    /// The address is in use, or not this machine's.
+    #[error("can't listen on {address}: {source}; choose another one with --metrics-listen")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// No runtime, no signals.
+    #[error("can't start: {0}")]
+    Start(#[from] std::io::Error),
+    /// Somebody else leads.
+    #[error("Lease {0} is lost: somebody else leads, or the API server did not answer in time; start again")]
+    LeaseLost(String),
+    /// Not to be: a controller has no end.
+    #[error("a controller ended; start again")]
+    Ended,
+}
+
+/// Runs until a signal, or until somebody else leads.
+pub fn run(options: &Options) -> Result<(), RunError> {
+    log::start(options.log_format);
+    // The clock of the process begins.
+    client::uptime();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(run_until_signal(options))
+}
+
+async fn run_until_signal(options: &Options) -> Result<(), RunError> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let (fence, cache, metrics) = (Fence::default(), Cache::new(), Metrics::new());
+    let listener = http::bind(options.metrics_listen).await?;
+    let client = client::connect(options.kubeconfig.as_deref(), &fence).await?;
+    let candidacy = Candidacy {
+        namespace: options.namespace.clone(),
+        name: options.lease.clone(),
+        me: options.identity.clone(),
+        timing: crate::lease::Timing { duration: options.lease_duration },
+    };
+    let (mut leader, leading) = Leader::new(client.clone(), candidacy, fence);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(http::serve(listener, metrics.clone(), ready(cache.clone())));
+    tasks.spawn(follow::all(client.clone(), cache.clone()));
+    tasks.spawn(once_leading(options.controllers.clone(), client, cache, metrics, leading));
+    let ended = tokio::select! {
+        () = leader.run() => Err(RunError::LeaseLost(options.lease.clone())),
+        _ = terminate.recv() => Ok(()),
+        _ = interrupt.recv() => Ok(()),
+        _ = tasks.join_next() => Err(RunError::Ended),
+    };
+    // Nothing of this process writes any more when another one may lead.
+    tasks.shutdown().await;
+    if ended.is_ok() {
+        info!("Stopped by a signal");
+        leader.release().await;
+    }
+    ended
+}
+
+/// Runs the controllers as soon as this process leads. It ends with the process.
+async fn once_leading(
+    controllers: Vec<Controller>,
+    client: Client,
+    cache: Cache,
+    metrics: Metrics,
+    mut leading: watch::Receiver<bool>,
+) {
+    if leading.wait_for(|leading| *leading).await.is_err() {
+        return;
+    }
+    metrics.leading.set(1);
+    let mut tasks = JoinSet::new();
+    for controller in controllers {
+        let (client, cache, metrics) = (client.clone(), cache.clone(), metrics.clone());
+        match controller {
+            Controller::Render => tasks.spawn(render::run(client, cache, metrics)),
+            Controller::Drain => tasks.spawn(drain::run(client, cache, metrics)),
+        };
+    }
+    // None of them ends; one that does takes the process with it.
+    drop(tasks.join_next().await);
+}
+
+/// Ready is who has read what it decides on; whether it leads is no matter.
+fn ready(cache: Cache) -> http::Ready {
+    Arc::new(move || {
+        let seen = cache.look();
+        let missing = [Kind::Definitions, Kind::Pools, Kind::Configs, Kind::Nodes].into_iter();
+        let missing: Vec<String> =
+            missing.filter(|kind| !seen.synced.contains(kind)).map(|kind| format!("{kind:?}")).collect();
+        if missing.is_empty() { Ok(()) } else { Err(format!("not read yet: {}\n", missing.join(", "))) }
+    })
+}

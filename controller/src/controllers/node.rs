@@ -1,0 +1,138 @@
+//! A Node, as much of it as is read. What is kept of 5,000 of them has to fit.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{NodeCondition, Taint};
+use kube::api::{ObjectMeta, Patch, PatchParams};
+use kube::{Api, Client, Resource};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::cache::Cache;
+use super::client::{RequestError, ask};
+use super::follow::Kept as _;
+
+/// A Node as the API server sends it, without what nobody here reads.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct NodeObject {
+    pub(super) metadata: ObjectMeta,
+    pub(super) spec: NodeSpec,
+    pub(super) status: NodeStatus,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct NodeSpec {
+    pub(super) unschedulable: bool,
+    pub(super) taints: Vec<Taint>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct NodeStatus {
+    pub(super) conditions: Vec<NodeCondition>,
+}
+
+impl Resource for NodeObject {
+    type DynamicType = ();
+    type Scope = k8s_openapi::ClusterResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        "Node".into()
+    }
+    fn group((): &()) -> Cow<'_, str> {
+        "".into()
+    }
+    fn version((): &()) -> Cow<'_, str> {
+        "v1".into()
+    }
+    fn plural((): &()) -> Cow<'_, str> {
+        "nodes".into()
+    }
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+/// What is kept of a Node.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Node {
+    pub(super) name: String,
+    pub(super) uid: String,
+    /// Its version: what is written names it, so that nothing is written onto something else than what was seen.
+    pub(super) version: String,
+    pub(super) labels: BTreeMap<String, String>,
+    /// Those of the contract and of our own.
+    pub(super) annotations: BTreeMap<String, String>,
+    pub(super) unschedulable: bool,
+}
+
+/// Annotations that are kept.
+const PREFIXES: [&str; 2] = ["machineconfiguration.openshift.io/", "machine-config-agent.io/"];
+
+impl Node {
+    /// Takes what is needed of the object.
+    pub(super) fn of(object: NodeObject) -> Self {
+        let kept = |key: &str| PREFIXES.iter().any(|prefix| key.starts_with(prefix));
+        let mut annotations = object.metadata.annotations.unwrap_or_default();
+        annotations.retain(|key, _| kept(key));
+        Self {
+            name: object.metadata.name.unwrap_or_default(),
+            uid: object.metadata.uid.unwrap_or_default(),
+            version: object.metadata.resource_version.unwrap_or_default(),
+            labels: object.metadata.labels.unwrap_or_default(),
+            annotations,
+            unschedulable: object.spec.unschedulable,
+        }
+    }
+
+    /// Returns true if nothing differs but the version.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        let Self { name, uid, version: _, labels, annotations, unschedulable } = self;
+        (name, uid, labels, annotations, unschedulable)
+            == (&other.name, &other.uid, &other.labels, &other.annotations, &other.unschedulable)
+    }
+}
+
+/// Writes to a Node as it was seen: onto that version of that very Node, or not at all. True if it is written. Either way the
+/// cache has the Node as it is now.
+pub(super) async fn write(
+    client: &Client,
+    cache: &Cache,
+    node: &Node,
+    body: &Value,
+) -> Result<bool, RequestError> {
+    let mut body = body.clone();
+    if let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.insert("uid".to_owned(), json!(node.uid));
+        metadata.insert("resourceVersion".to_owned(), json!(node.version));
+    }
+    let nodes = Api::<NodeObject>::all(client.clone());
+    let (written, now) =
+        match ask(nodes.patch(&node.name, &PatchParams::default(), &Patch::Merge(&body))).await {
+            Ok(now) => (true, now),
+            Err(error) if error.code() == 409 => match ask(nodes.get(&node.name)).await {
+                Ok(now) => (false, now),
+                Err(error) if error.code() == 404 => return Ok(gone(cache, node)),
+                Err(error) => return Err(error),
+            },
+            Err(error) if error.code() == 404 => return Ok(gone(cache, node)),
+            Err(error) => return Err(error),
+        };
+    cache.change(|seen| now.put(seen));
+    Ok(written)
+}
+
+/// Forgets a node that is gone. One of the same name is another one.
+fn gone(cache: &Cache, node: &Node) -> bool {
+    cache.change(|seen| {
+        let same = seen.nodes.get(&node.name).is_some_and(|known| known.uid == node.uid);
+        same && seen.nodes.remove(&node.name).is_some()
+    });
+    false
+}

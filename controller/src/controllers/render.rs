@@ -1,0 +1,410 @@
+//! The render controller: the MachineConfigs of each pool become one, and the pool names it as its target.
+//!
+//! # Decisions
+//!
+//! - Changes that come together are rendered together: `kubectl apply` of a directory is one rollout and not one for each file.
+//!   [`SETTLE`] after the last change, at most [`SETTLE_AT_MOST`] after the first.
+//! - What a config is rendered to depends on the objects alone. Two replicas, a restart and another order of events give the
+//!   same name; a write that was made before is not made again.
+//! - A config that the pool's nodes could not reconcile is not made their target: the pool keeps the one it has. To compare
+//!   with the target is enough: what must not change is equal in all configs that ever became one.
+//! - Rendered configs that nobody uses are deleted but for the [`KEEP`] newest of each pool.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Api, Client};
+use serde_json::json;
+use tokio::time::{Instant, sleep_until};
+use tracing::{info, warn};
+
+use super::cache::{Cache, Kind, Seen};
+use super::client::{RequestError, ask};
+use super::events::{About, warn_of};
+use super::follow::{Kept, builds};
+use super::lenient::Lenient;
+use super::metrics::Metrics;
+use crate::api::pool::{Condition, Configuration, Reference};
+use crate::api::{MachineConfig, MachineConfigPool};
+use crate::cost::reconcilable;
+use crate::model::policy::DisruptionPolicy;
+use crate::render::{RenderError, Rendered, render, surplus};
+
+/// How long a pause has to be after the last change.
+const SETTLE: Duration = Duration::from_millis(200);
+
+/// How long the first change waits at most.
+const SETTLE_AT_MOST: Duration = Duration::from_secs(2);
+
+/// Rendered configs that nobody uses and that stay, by pool.
+const KEEP: usize = 10;
+
+/// When a write that failed is made again, if nothing changes before.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// What a pool's condition is about.
+const RENDER_DEGRADED: &str = "RenderDegraded";
+
+/// Runs it. It has no end.
+pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics) {
+    let needed =
+        [Kind::Definitions, Kind::Pools, Kind::Configs, Kind::Nodes, Kind::ControllerConfig, Kind::Policy];
+    cache.until(|seen| needed.iter().all(|kind| seen.knows(*kind))).await;
+    info!("The render controller runs");
+    let mut changes = cache.changes();
+    let controller = Controller { client, cache, metrics };
+    loop {
+        changes.mark_unchanged();
+        let done = controller.reconcile().await;
+        let retry = async {
+            match done {
+                Ok(()) => std::future::pending().await,
+                Err(()) => tokio::time::sleep(RETRY).await,
+            }
+        };
+        tokio::select! {
+            _ = changes.changed() => settled(&mut changes).await,
+            () = retry => {}
+        }
+    }
+}
+
+/// Waits for a pause in what changes.
+async fn settled(changes: &mut tokio::sync::watch::Receiver<u64>) {
+    let latest = Instant::now() + SETTLE_AT_MOST;
+    loop {
+        let pause = latest.min(Instant::now() + SETTLE);
+        tokio::select! {
+            _ = changes.changed() => {}
+            () = sleep_until(pause) => return,
+        }
+        if latest <= Instant::now() {
+            return;
+        }
+    }
+}
+
+struct Controller {
+    client: Client,
+    cache: Cache,
+    metrics: Metrics,
+}
+
+/// What is to be done for a pool.
+struct Outcome {
+    pool: MachineConfigPool,
+    rendered: Result<Rendered, String>,
+}
+
+impl Controller {
+    /// Brings all pools to where they should be; an error was told, and is tried again.
+    async fn reconcile(&self) -> Result<(), ()> {
+        let mut result = Ok(());
+        let outcomes = outcomes(&self.cache.look());
+        for outcome in outcomes {
+            let name = outcome.pool.metadata.name.clone().unwrap_or_default();
+            if let Err(error) = self.bring(outcome).await {
+                // A conflict is news that the watch brings.
+                if error.code() != 409 {
+                    warn!("pool {name}: {error}");
+                }
+                self.metrics.wrote("render", "failed");
+                result = Err(());
+            }
+        }
+        if let Err(error) = self.collect().await {
+            warn!("rendered configs that nobody uses are not deleted: {error}");
+            result = Err(());
+        }
+        result
+    }
+
+    async fn bring(&self, outcome: Outcome) -> Result<(), RequestError> {
+        let Outcome { pool, rendered } = outcome;
+        let rendered = match rendered {
+            Ok(rendered) => self.admissible(&pool, rendered).await?,
+            Err(why) => Err(why),
+        };
+        let name = pool.metadata.name.clone().unwrap_or_default();
+        self.metrics.rendered(&name, rendered.is_ok());
+        let (pool, degraded) = match rendered {
+            Ok(rendered) => {
+                self.create(&pool, &rendered).await?;
+                (self.target(pool, &rendered).await?, None)
+            }
+            Err(why) => (pool, Some(format!("Failed to render configuration for pool {name}: {why}"))),
+        };
+        self.condition(&pool, degraded).await
+    }
+
+    /// Refuses what nodes that have the pool's target could not reconcile.
+    async fn admissible(
+        &self,
+        pool: &MachineConfigPool,
+        rendered: Rendered,
+    ) -> Result<Result<Rendered, String>, RequestError> {
+        let target = pool.spec.configuration.as_ref().and_then(|target| target.name.clone());
+        let Some(target) = target.filter(|name| !name.is_empty() && name != rendered.name()) else {
+            return Ok(Ok(rendered));
+        };
+        let policy = match &self.cache.look().policy {
+            Some(Ok(policy)) => policy.clone(),
+            // It decides what a change does to nodes, not whether they can be changed.
+            None | Some(Err(_)) => DisruptionPolicy::defaults(),
+        };
+        let from = match ask(self.configs().get(&target)).await {
+            Ok(object) => Rendered { object, sources: Vec::new() },
+            // Nothing to compare with: somebody deleted it.
+            Err(error) if error.code() == 404 => return Ok(Ok(rendered)),
+            Err(error) => return Err(error),
+        };
+        Ok(match reconcilable(&from, &rendered, &policy) {
+            Err(error @ RenderError::Irreconcilable { .. }) => Err(error.to_string()),
+            // The old one can't be read: nodes did what they could with it.
+            Ok(()) | Err(_) => Ok(rendered),
+        })
+    }
+
+    fn configs(&self) -> Api<MachineConfig> {
+        Api::all(self.client.clone())
+    }
+
+    fn pools(&self) -> Api<MachineConfigPool> {
+        Api::all(self.client.clone())
+    }
+
+    /// Creates the rendered config where it is missing, and restores one that somebody edited.
+    async fn create(&self, pool: &MachineConfigPool, rendered: &Rendered) -> Result<(), RequestError> {
+        let known = self.cache.look().rendered.get(rendered.name()).cloned();
+        if known.as_ref().is_some_and(|known| known.generation == 1) {
+            return Ok(());
+        }
+        let mut object = rendered.object.clone();
+        object.metadata.owner_references = Some(vec![OwnerReference {
+            api_version: "machineconfiguration.openshift.io/v1".to_owned(),
+            kind: "MachineConfigPool".to_owned(),
+            name: pool.metadata.name.clone().unwrap_or_default(),
+            uid: pool.metadata.uid.clone().unwrap_or_default(),
+            controller: Some(true),
+            block_owner_deletion: Some(true),
+        }]);
+        if known.is_some() {
+            return self.restore(object).await;
+        }
+        match ask(self.configs().create(&PostParams::default(), &object)).await {
+            Ok(made) => {
+                info!("Rendered {} from {}", rendered.name(), rendered.sources.join(", "));
+                self.metrics.wrote("render", "created");
+                self.keep_config(made);
+                Ok(())
+            }
+            // Made before, and the watch is behind.
+            Err(error) if error.code() == 409 => self.restore(object).await,
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Gives a rendered config its content again: its name says what it holds.
+    async fn restore(&self, mut object: MachineConfig) -> Result<(), RequestError> {
+        let name = object.metadata.name.clone().unwrap_or_default();
+        let found = ask(self.configs().get(&name)).await?;
+        if found.spec == object.spec {
+            return Ok(());
+        }
+        object.metadata.resource_version = found.metadata.resource_version;
+        ask(self.configs().replace(&name, &PostParams::default(), &object)).await?;
+        warn!(
+            "MachineConfig {name} was edited; it holds again what its name says. Edit the MachineConfigs it is rendered from"
+        );
+        self.metrics.wrote("render", "restored");
+        Ok(())
+    }
+
+    fn keep_config(&self, made: MachineConfig) {
+        let lenient = Lenient { metadata: made.metadata.clone(), object: Ok(made) };
+        self.cache.change(|seen| lenient.put(seen));
+    }
+
+    /// Makes the rendered config the pool's target.
+    async fn target(
+        &self,
+        pool: MachineConfigPool,
+        rendered: &Rendered,
+    ) -> Result<MachineConfigPool, RequestError> {
+        let reference = |name: &String| Reference {
+            api_version: Some("machineconfiguration.openshift.io/v1".to_owned()),
+            kind: Some("MachineConfig".to_owned()),
+            name: Some(name.clone()),
+        };
+        let target = Configuration {
+            name: Some(rendered.name().to_owned()),
+            source: Some(rendered.sources.iter().map(reference).collect()),
+        };
+        if pool.spec.configuration.as_ref() == Some(&target) {
+            return Ok(pool);
+        }
+        let patch = json!({
+            "metadata": { "resourceVersion": pool.metadata.resource_version, "uid": pool.metadata.uid },
+            "spec": { "configuration": target },
+        });
+        let name = pool.metadata.name.clone().unwrap_or_default();
+        let patched = ask(self.pools().patch(&name, &PatchParams::default(), &Patch::Merge(patch))).await?;
+        self.metrics.wrote("render", "targeted");
+        if pool.spec.configuration.and_then(|old| old.name) != target.name {
+            info!("Pool {name} targets {}", rendered.name());
+        }
+        self.keep_pool(patched.clone());
+        Ok(patched)
+    }
+
+    fn keep_pool(&self, pool: MachineConfigPool) {
+        let lenient = Lenient { metadata: pool.metadata.clone(), object: Ok(pool) };
+        self.cache.change(|seen| lenient.put(seen));
+    }
+
+    async fn condition(
+        &self,
+        pool: &MachineConfigPool,
+        degraded: Option<String>,
+    ) -> Result<(), RequestError> {
+        let status = if degraded.is_some() { "True" } else { "False" };
+        let message = degraded.clone().unwrap_or_default();
+        let old = pool.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
+        let condition = Condition {
+            type_: RENDER_DEGRADED.to_owned(),
+            status: status.to_owned(),
+            reason: Some(String::new()),
+            message: Some(message.clone()),
+            last_transition_time: None,
+        };
+        let Some(conditions) = with_condition(&old, condition, jiff::Timestamp::now()) else { return Ok(()) };
+        let name = pool.metadata.name.clone().unwrap_or_default();
+        let patch = json!({
+            "metadata": { "resourceVersion": pool.metadata.resource_version, "uid": pool.metadata.uid },
+            "status": { "conditions": conditions },
+        });
+        let patched =
+            ask(self.pools().patch_status(&name, &PatchParams::default(), &Patch::Merge(patch))).await?;
+        self.metrics.wrote("render", "reported");
+        let about = About::pool(&name, patched.metadata.uid.as_deref().unwrap_or_default());
+        self.keep_pool(patched);
+        if degraded.is_some() {
+            warn!("{message}");
+            warn_of(&self.client, &about, RENDER_DEGRADED, &message).await;
+        }
+        Ok(())
+    }
+
+    /// Deletes rendered configs that nobody uses.
+    async fn collect(&self) -> Result<(), RequestError> {
+        let surplus = unused(&self.cache.look());
+        if surplus.is_empty() {
+            return Ok(());
+        }
+        let built: BTreeSet<String> = match ask(builds(&self.client).list(&ListParams::default())).await {
+            Ok(list) => list
+                .items
+                .iter()
+                .filter_map(|build| {
+                    build.data.pointer("/spec/machineConfig/name")?.as_str().map(str::to_owned)
+                })
+                .collect(),
+            Err(error) if error.code() == 404 => BTreeSet::new(),
+            Err(error) => return Err(error),
+        };
+        for (name, uid, version) in surplus.into_iter().filter(|(name, ..)| !built.contains(name)) {
+            let preconditions = Preconditions { uid: Some(uid), resource_version: Some(version) };
+            let how = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+            match ask(self.configs().delete(&name, &how)).await {
+                Ok(_) => {
+                    info!("Deleted {name}: no node and no pool uses it");
+                    self.metrics.wrote("render", "deleted");
+                    self.cache.change(|seen| <Lenient<MachineConfig> as Kept>::remove(seen, &name));
+                }
+                Err(error) if matches!(error.code(), 404 | 409) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns what each pool is rendered to.
+fn outcomes(seen: &Seen) -> Vec<Outcome> {
+    let configs: Vec<MachineConfig> = seen.configs.values().cloned().collect();
+    let pools = seen.readable_pools().filter(|pool| pool.metadata.deletion_timestamp.is_none());
+    let one = |pool: &MachineConfigPool| {
+        let rendered = match selected_unreadable(pool, seen) {
+            Some(why) => Err(why),
+            None => render(pool, &configs, &seen.release).map_err(|error| error.to_string()),
+        };
+        Outcome { pool: pool.clone(), rendered }
+    };
+    pools.map(one).collect()
+}
+
+/// A MachineConfig that the pool selects and that can't be read: to leave it out would take it from the nodes.
+fn selected_unreadable(pool: &MachineConfigPool, seen: &Seen) -> Option<String> {
+    use kube::core::SelectorExt as _;
+    let selector = pool.spec.machine_config_selector.clone().unwrap_or_default();
+    let selector = kube::core::Selector::try_from(selector).ok()?;
+    let nothing = BTreeMap::new();
+    seen.unreadable.iter().find_map(|(name, (metadata, why))| {
+        let selected = selector.matches(metadata.labels.as_ref().unwrap_or(&nothing));
+        selected.then(|| format!("MachineConfig {name} can't be read: {why}; correct it"))
+    })
+}
+
+/// Returns the conditions with one changed; `None` where it says the same already. The others stay as they are.
+pub(super) fn with_condition(
+    old: &[Condition],
+    new: Condition,
+    now: jiff::Timestamp,
+) -> Option<Vec<Condition>> {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let before = old.iter().find(|condition| condition.type_ == new.type_);
+    if before.is_some_and(|before| {
+        (&before.status, text(&before.reason), text(&before.message))
+            == (&new.status, text(&new.reason), text(&new.message))
+    }) {
+        return None;
+    }
+    let kept = before.filter(|before| before.status == new.status);
+    let now = now.round(jiff::Unit::Second).unwrap_or(now).to_string();
+    let since = kept.and_then(|before| before.last_transition_time.clone()).unwrap_or(now);
+    let new = Condition { last_transition_time: Some(since), ..new };
+    let mut all: Vec<Condition> = old.to_vec();
+    match all.iter_mut().find(|condition| condition.type_ == new.type_) {
+        Some(place) => *place = new,
+        None => all.push(new),
+    }
+    Some(all)
+}
+
+/// Returns rendered configs that nobody uses and that are too many: name, uid, version.
+fn unused(seen: &Seen) -> Vec<(String, String, String)> {
+    let mut used: BTreeSet<&str> = BTreeSet::new();
+    for pool in seen.readable_pools() {
+        let status = pool.status.as_ref().and_then(|status| status.configuration.as_ref());
+        let both = [pool.spec.configuration.as_ref(), status].into_iter().flatten();
+        used.extend(both.filter_map(|config| config.name.as_deref()));
+    }
+    for node in seen.nodes.values() {
+        used.extend(node.annotations.values().map(String::as_str));
+    }
+    let mut by_pool: BTreeMap<&str, Vec<(&str, Option<k8s_openapi::jiff::Timestamp>)>> = BTreeMap::new();
+    for (name, rendered) in &seen.rendered {
+        // A pool that can't be read may use it.
+        if !used.contains(name.as_str()) && !matches!(seen.pools.get(&rendered.pool), Some(Err(_))) {
+            by_pool.entry(&rendered.pool).or_default().push((name, rendered.made));
+        }
+    }
+    let names = by_pool.values().flat_map(|unused| surplus(unused, KEEP));
+    let all = names.filter_map(|name| {
+        let rendered = seen.rendered.get(name)?;
+        Some((name.to_owned(), rendered.uid.clone(), rendered.version.clone()))
+    });
+    all.collect()
+}

@@ -1,0 +1,234 @@
+//! The drain controller's half of the handshake: what an agent asks of its node, and the next write. Pure.
+//!
+//! The agent writes `desiredDrain` (`drain-<config>` or `uncordon-<config>`) and waits until `lastAppliedDrain` has the same
+//! value. All that a drain remembers is on the Node: since when it lasts, who cordoned, what blocks it. A controller that is
+//! killed is replaced by one that goes on.
+//!
+//! # Decisions
+//!
+//! - A node that somebody else had cordoned before the drain stays cordoned after it: [`CORDONED_BY`] says who did. The Machine
+//!   Config Operator uncordons it, also at each start of an agent.
+//! - `lastAppliedDrain` is written onto the version of the Node that was seen cordoned: whoever uncordons at the same time has
+//!   the write refused, and the node is cordoned again.
+//! - A pod whose eviction is refused is asked again when its budget or its pods change, not in a fixed rhythm; after a minute at
+//!   the latest, after five once the drain lasts ten minutes, as the Machine Config Operator does.
+
+pub mod budgets;
+pub mod pods;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+pub use budgets::{Budget, Budgets};
+pub use pods::{EvictionState, Pod, Pods};
+
+/// What the agent asks for.
+pub const DESIRED: &str = "machineconfiguration.openshift.io/desiredDrain";
+
+/// What was done last.
+pub const LAST_APPLIED: &str = "machineconfiguration.openshift.io/lastAppliedDrain";
+
+/// Who cordoned the node.
+pub const CORDONED_BY: &str = "machine-config-agent.io/cordoned-by";
+
+/// What is drained for, and since when: `<desiredDrain> <time>`.
+pub const SINCE: &str = "machine-config-agent.io/drain-since";
+
+/// The pod and the budget that the drain waits for.
+pub const BLOCKED: &str = "machine-config-agent.io/drain-blocked";
+
+/// The value of [`CORDONED_BY`] for this controller.
+const CONTROLLER: &str = "machine-config-controller";
+
+/// The value of [`CORDONED_BY`] for everybody else.
+const OTHER: &str = "other";
+
+/// When a drain is slow: its retries become rarer, and an Event says what blocks it.
+pub const SLOW_AFTER: Duration = Duration::from_secs(600);
+
+/// When a drain has failed: an alert is due. It goes on.
+pub const FAILED_AFTER: Duration = Duration::from_secs(3600);
+
+/// How long a refused eviction waits for a change at most.
+const RETRY: Duration = Duration::from_secs(60);
+
+/// The same, once the drain is slow.
+const SLOW_RETRY: Duration = Duration::from_secs(300);
+
+/// What of a Node is decided on.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NodeView<'a> {
+    /// [`DESIRED`].
+    pub desired: Option<&'a str>,
+    /// [`LAST_APPLIED`].
+    pub applied: Option<&'a str>,
+    /// [`CORDONED_BY`].
+    pub cordoned_by: Option<&'a str>,
+    /// [`SINCE`].
+    pub since: Option<&'a str>,
+    /// [`BLOCKED`].
+    pub blocked: Option<&'a str>,
+    /// `spec.unschedulable`.
+    pub unschedulable: bool,
+}
+
+impl<'a> NodeView<'a> {
+    /// Takes what is needed of the Node's annotations.
+    pub fn new(annotations: &'a BTreeMap<String, String>, unschedulable: bool) -> Self {
+        let get = |key: &str| annotations.get(key).map(String::as_str).filter(|value| !value.is_empty());
+        Self {
+            desired: get(DESIRED),
+            applied: get(LAST_APPLIED),
+            cordoned_by: get(CORDONED_BY),
+            since: get(SINCE),
+            blocked: get(BLOCKED),
+            unschedulable,
+        }
+    }
+}
+
+/// What an agent waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Request {
+    /// That the node is cordoned and its pods have left.
+    Drain,
+    /// That the node takes pods again.
+    Uncordon,
+    /// Nobody knows: the value has another form.
+    Unknown,
+}
+
+/// Returns what the agent waits for, if it does.
+pub fn request(node: &NodeView<'_>) -> Option<Request> {
+    let desired = node.desired.filter(|desired| node.applied != Some(desired))?;
+    Some(match desired.split_once('-') {
+        Some(("drain", config)) if !config.is_empty() => Request::Drain,
+        Some(("uncordon", config)) if !config.is_empty() => Request::Uncordon,
+        _ => Request::Unknown,
+    })
+}
+
+/// What is written to a Node, in one patch.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Patch {
+    /// Annotations; `None` removes one.
+    pub annotations: BTreeMap<&'static str, Option<String>>,
+    /// `spec.unschedulable`; `None` leaves it.
+    pub unschedulable: Option<bool>,
+}
+
+/// The next step of a node's request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing is asked.
+    Nothing,
+    /// The request can't be read; an agent that asks for something else is waited for.
+    Refuse(String),
+    /// Cordon: the drain begins, or somebody uncordoned in its middle.
+    Cordon(Patch),
+    /// The pods have to be seen before anything else.
+    Look,
+    /// Evict these; then wait for a change, at most so long.
+    Evict {
+        /// Pods to ask now.
+        pods: Vec<Pod>,
+        /// When the next one is to be asked.
+        again: Option<Duration>,
+    },
+    /// Say that it is done.
+    Acknowledge(Patch),
+}
+
+/// Decides. `pods` are those of the node once they were listed after it was cordoned; `uptime` is the clock of their retries.
+pub fn next(node: &NodeView<'_>, pods: Option<&Pods>, now: Timestamp, uptime: Duration) -> Step {
+    let Some(request) = request(node) else { return Step::Nothing };
+    let desired = node.desired.unwrap_or_default();
+    match request {
+        Request::Unknown => Step::Refuse(format!(
+            "desiredDrain is {desired:?}; drain-<config> or uncordon-<config> is expected"
+        )),
+        Request::Uncordon => Step::Acknowledge(uncordon(node, desired)),
+        Request::Drain if !node.unschedulable || since(node).is_none() => {
+            Step::Cordon(cordon(node, desired, now))
+        }
+        Request::Drain => match pods {
+            None => Step::Look,
+            Some(pods) if pods.is_empty() => Step::Acknowledge(drained(desired)),
+            Some(pods) => Step::Evict { pods: pods.to_ask(uptime), again: pods.due() },
+        },
+    }
+}
+
+/// Returns since when the request is worked on, if it is.
+pub fn since(node: &NodeView<'_>) -> Option<Timestamp> {
+    let (desired, time) = node.since?.split_once(' ')?;
+    if node.desired == Some(desired) { time.parse().ok() } else { None }
+}
+
+/// Returns how long the drain lasts. A clock that was set back makes none last less than nothing.
+pub fn lasts(node: &NodeView<'_>, now: Timestamp) -> Duration {
+    let since = since(node).map(|since| now.duration_since(since));
+    since.and_then(|lasts| Duration::try_from(lasts).ok()).unwrap_or_default()
+}
+
+/// Returns how long a refused eviction waits for a change at most.
+pub fn retry(lasts: Duration) -> Duration {
+    if lasts < SLOW_AFTER { RETRY } else { SLOW_RETRY }
+}
+
+/// Returns the patch that names what blocks the drain, unless the Node says so already.
+pub fn blocked(node: &NodeView<'_>, why: Option<&str>) -> Option<Patch> {
+    let why = why.map(|why| why.chars().take(MAX_BLOCKED).collect::<String>());
+    let annotations = BTreeMap::from([(BLOCKED, why.clone())]);
+    (node.blocked != why.as_deref()).then_some(Patch { annotations, unschedulable: None })
+}
+
+/// The longest text in an annotation.
+const MAX_BLOCKED: usize = 1000;
+
+fn cordon(node: &NodeView<'_>, desired: &str, now: Timestamp) -> Patch {
+    let now = now.round(jiff::Unit::Second).unwrap_or(now);
+    let begins = since(node).is_none();
+    let mut annotations = BTreeMap::new();
+    if begins {
+        annotations.insert(SINCE, Some(format!("{desired} {now}")));
+    }
+    // Who was first: a second config in the middle of a drain finds our own cordon.
+    match node.cordoned_by {
+        None if node.unschedulable && !left_cordoned(node) => {
+            annotations.insert(CORDONED_BY, Some(OTHER.to_owned()))
+        }
+        None => annotations.insert(CORDONED_BY, Some(CONTROLLER.to_owned())),
+        // Somebody uncordoned: what follows is ours.
+        Some(OTHER) if !node.unschedulable => annotations.insert(CORDONED_BY, Some(CONTROLLER.to_owned())),
+        Some(_) => None,
+    };
+    Patch { annotations, unschedulable: (!node.unschedulable).then_some(true) }
+}
+
+/// Returns true if another drain controller cordoned for an agent, and left its mark alone.
+fn left_cordoned(node: &NodeView<'_>) -> bool {
+    node.applied.is_some_and(|applied| applied.starts_with("drain-"))
+}
+
+fn drained(desired: &str) -> Patch {
+    let annotations =
+        BTreeMap::from([(LAST_APPLIED, Some(desired.to_owned())), (SINCE, None), (BLOCKED, None)]);
+    Patch { annotations, unschedulable: None }
+}
+
+fn uncordon(node: &NodeView<'_>, desired: &str) -> Patch {
+    let mut annotations = BTreeMap::from([(LAST_APPLIED, Some(desired.to_owned()))]);
+    let present = [(CORDONED_BY, node.cordoned_by), (SINCE, node.since), (BLOCKED, node.blocked)];
+    annotations.extend(present.into_iter().filter(|(_, value)| value.is_some()).map(|(key, _)| (key, None)));
+    let ours = match node.cordoned_by {
+        Some(by) => by != OTHER,
+        None => left_cordoned(node),
+    };
+    Patch { annotations, unschedulable: (ours && node.unschedulable).then_some(false) }
+}
+
+#[cfg(test)]
+mod tests;

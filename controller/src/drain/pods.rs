@@ -1,0 +1,178 @@
+//! Which pods are to leave a node, and how each of them stands. Pure.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::core::ObjectMeta;
+
+use super::budgets::Budgets;
+
+/// Returns true if a drain leaves the pod alone: the kubelet's own by file, and one that its DaemonSet would put back.
+fn stays(pod: &ObjectMeta) -> bool {
+    let owners = pod.owner_references.iter().flatten();
+    let daemon = |owner: &OwnerReference| owner.controller == Some(true) && owner.kind == "DaemonSet";
+    let mirror = |all: &BTreeMap<String, String>| all.contains_key("kubernetes.io/config.mirror");
+    pod.annotations.as_ref().is_some_and(mirror) || owners.into_iter().any(daemon)
+}
+
+/// How a pod stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EvictionState {
+    /// It was not asked to leave yet.
+    There,
+    /// It is on its way.
+    Leaving,
+    /// It may not leave.
+    Refused {
+        /// A budget, or several of them, refused it.
+        budget: bool,
+        /// What the API server said.
+        message: String,
+        /// When it is asked again, if nothing changes before.
+        again: Duration,
+    },
+}
+
+/// A pod that is to leave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pod {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its uid: another pod of the same name is not meant.
+    pub uid: String,
+    /// Its labels, which budgets select by.
+    pub labels: BTreeMap<String, String>,
+    /// How it stands.
+    pub state: EvictionState,
+}
+
+/// What a drain waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Blocked {
+    /// `namespace/name` of the pod.
+    pub pod: String,
+    /// `namespace/name` of the budget, of several with commas between; empty where none is the cause.
+    pub budget: String,
+    /// The whole, for people.
+    pub text: String,
+}
+
+/// The pods that are to leave, by uid.
+#[derive(Debug, Default)]
+pub struct Pods(BTreeMap<String, Pod>);
+
+impl Pods {
+    /// Returns true if none is left.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Takes a pod as it is now; true if that changes what is to be done.
+    pub fn put(&mut self, metadata: ObjectMeta) -> bool {
+        if stays(&metadata) {
+            return false;
+        }
+        let leaving = metadata.deletion_timestamp.is_some();
+        let uid = metadata.uid.unwrap_or_default();
+        let old = self.0.get(&uid).map(|pod| pod.state.clone());
+        let state = match &old {
+            _ if leaving => EvictionState::Leaving,
+            // The eviction was answered, and the watch is behind.
+            Some(known) => known.clone(),
+            None => EvictionState::There,
+        };
+        let news = old.as_ref() != Some(&state);
+        let pod = Pod {
+            namespace: metadata.namespace.unwrap_or_default(),
+            name: metadata.name.unwrap_or_default(),
+            uid: uid.clone(),
+            labels: metadata.labels.unwrap_or_default(),
+            state,
+        };
+        self.0.insert(uid, pod);
+        news
+    }
+
+    /// Forgets a pod that is gone; true if it was one that is to leave.
+    pub fn remove(&mut self, uid: &str) -> bool {
+        self.0.remove(uid).is_some()
+    }
+
+    /// Keeps the pods of a new list only.
+    pub fn retain(&mut self, listed: &std::collections::BTreeSet<String>) {
+        self.0.retain(|uid, _| listed.contains(uid));
+    }
+
+    /// Takes the answer to an eviction: how the pod stands, `None` if it is gone.
+    pub fn answered(&mut self, uid: &str, state: Option<EvictionState>) {
+        match (self.0.get_mut(uid), state) {
+            (Some(pod), Some(state)) => pod.state = state,
+            (Some(_), None) => drop(self.0.remove(uid)),
+            (None, _) => {}
+        }
+    }
+
+    /// Returns the pods that are to be asked to leave.
+    pub fn to_ask(&self, now: Duration) -> Vec<Pod> {
+        let due = |pod: &&Pod| match &pod.state {
+            EvictionState::There => true,
+            EvictionState::Leaving => false,
+            EvictionState::Refused { again, .. } => *again <= now,
+        };
+        self.0.values().filter(due).cloned().collect()
+    }
+
+    /// Returns when the next refused pod is to be asked again.
+    pub fn due(&self) -> Option<Duration> {
+        let again = |pod: &Pod| match &pod.state {
+            EvictionState::Refused { again, .. } => Some(*again),
+            EvictionState::There | EvictionState::Leaving => None,
+        };
+        self.0.values().filter_map(again).min()
+    }
+
+    /// Has refused pods asked again at once whose budgets let one go now; true if there is one.
+    pub fn budgets_changed(&mut self, budgets: &Budgets) -> bool {
+        let mut any = false;
+        for pod in self.0.values_mut() {
+            let EvictionState::Refused { budget: true, again, .. } = &mut pod.state else { continue };
+            let mut selecting = budgets.of(&pod.namespace, &pod.labels);
+            let first = selecting.next();
+            let free = first.is_none_or(|(_, budget)| budget.allowed > 0) && selecting.next().is_none();
+            if free && *again > Duration::ZERO {
+                *again = Duration::ZERO;
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// Returns what the drain waits for: a pod that may not leave before one that is about to.
+    pub fn blocked(&self, budgets: &Budgets) -> Option<Blocked> {
+        let refused = |pod: &&Pod| matches!(pod.state, EvictionState::Refused { .. });
+        let name = |pod: &&Pod| (pod.namespace.clone(), pod.name.clone(), pod.uid.clone());
+        let pod = self.0.values().filter(refused).min_by_key(name)?;
+        let EvictionState::Refused { budget, message, .. } = &pod.state else { return None };
+        let full = format!("{}/{}", pod.namespace, pod.name);
+        if !budget {
+            let text = format!("pod {full} can't be evicted: {message}");
+            return Some(Blocked { pod: full, budget: String::new(), text });
+        }
+        let names =
+            budgets.of(&pod.namespace, &pod.labels).map(|(name, _)| format!("{}/{name}", pod.namespace));
+        let names: Vec<String> = names.collect();
+        let text = match &names[..] {
+            [] => format!("pod {full} is kept by its PodDisruptionBudget: {message}"),
+            [one] => format!("pod {full} is kept by PodDisruptionBudget {one}: {message}"),
+            several => format!(
+                "pod {full} is kept by {} PodDisruptionBudgets, {}, and the API server evicts no such pod; leave it one",
+                several.len(),
+                several.join(" and ")
+            ),
+        };
+        Some(Blocked { pod: full, budget: names.join(","), text })
+    }
+}
