@@ -3,9 +3,11 @@
 #![expect(clippy::duplicated_attributes, reason = "columns of one type")]
 
 use kube::CustomResource;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use super::schema::anything;
 
 /// What of a node the config says.
 #[derive(CustomResource, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -61,9 +63,4 @@ impl std::fmt::Debug for MachineConfigSpec {
             .field("os_image_url", &self.os_image_url)
             .finish_non_exhaustive()
     }
-}
-
-/// An object whose fields are those of another standard, and are checked when it is rendered.
-fn anything(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "type": "object", "nullable": true, "x-kubernetes-preserve-unknown-fields": true })
 }

@@ -4,11 +4,20 @@
 //! machineconfiguration/v1), so that objects and programs work with either side. On OpenShift the cluster's own
 //! definitions are used; `machine-config-controller crds` prints these for a cluster without them.
 
+pub mod config_node;
+pub mod controller_config;
 pub mod machineconfig;
+pub mod os_build;
+pub mod os_config;
 pub mod pool;
 pub mod rollout_policy;
+mod schema;
 
+pub use config_node::{MachineConfigNode, MachineConfigNodeSpec, MachineConfigNodeStatus};
+pub use controller_config::{ControllerConfig, ControllerConfigSpec};
 pub use machineconfig::{MachineConfig, MachineConfigSpec};
+pub use os_build::{MachineOSBuild, MachineOSBuildSpec, MachineOSBuildStatus};
+pub use os_config::{MachineOSConfig, MachineOSConfigSpec, MachineOSConfigStatus};
 pub use pool::{MachineConfigPool, MachineConfigPoolSpec, MachineConfigPoolStatus};
 pub use rollout_policy::{RolloutPolicy, RolloutPolicySpec, RolloutPolicyStatus};
 
@@ -24,7 +33,22 @@ pub const GENERATED_BY: &str = "machineconfiguration.openshift.io/generated-by-c
 /// The annotation of a rendered MachineConfig whose OS image is not the cluster's own.
 pub const IMAGE_OVERRIDDEN: &str = "machineconfiguration.openshift.io/os-image-url-overridden";
 
+/// The annotation of a MachineOSConfig, and of the MachineConfig made from it, with the image that was built before the
+/// cluster.
+pub const PRE_BUILT_IMAGE: &str = "machineconfiguration.openshift.io/pre-built-image";
+
+/// The annotation of a MachineOSConfig that names its build.
+pub const CURRENT_BUILD: &str = "machineconfiguration.openshift.io/current-machine-os-build";
+
 /// Returns the definitions of the kinds.
-pub fn definitions() -> [CustomResourceDefinition; 3] {
-    [MachineConfig::crd(), MachineConfigPool::crd(), RolloutPolicy::crd()]
+pub fn definitions() -> Vec<CustomResourceDefinition> {
+    vec![
+        ControllerConfig::crd(),
+        MachineConfig::crd(),
+        MachineConfigNode::crd(),
+        MachineConfigPool::crd(),
+        MachineOSBuild::crd(),
+        MachineOSConfig::crd(),
+        RolloutPolicy::crd(),
+    ]
 }

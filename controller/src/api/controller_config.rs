@@ -1,0 +1,108 @@
+//! `ControllerConfig`: what a cluster tells the nodes and this program of itself; only what is read.
+
+use std::collections::BTreeMap;
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::schema::{anything, bytes};
+
+/// The name of the one object.
+pub const CONTROLLER_CONFIG: &str = "machine-config-controller";
+
+/// Certificates, images and the proxy of the cluster.
+#[derive(CustomResource, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[kube(
+    group = "machineconfiguration.openshift.io",
+    version = "v1",
+    kind = "ControllerConfig",
+    plural = "controllerconfigs",
+    derive = "Default",
+    derive = "PartialEq",
+    printcolumn(name = "OSImage", type_ = "string", json_path = ".spec.baseOSContainerImage"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ControllerConfigSpec {
+    /// Certificates that nodes trust besides, PEM
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "bytes")]
+    pub additional_trust_bundle: Option<String>,
+    /// OS image of the release
+    #[serde(rename = "baseOSContainerImage", skip_serializing_if = "Option::is_none")]
+    pub base_os_container_image: Option<String>,
+    /// Image with the packages of extensions
+    #[serde(rename = "baseOSExtensionsContainerImage", skip_serializing_if = "Option::is_none")]
+    pub base_os_extensions_container_image: Option<String>,
+    /// Authorities of the cloud, PEM
+    #[serde(rename = "cloudProviderCAData", skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "bytes")]
+    pub cloud_provider_ca_data: Option<String>,
+    /// Authorities of registries
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image_registry_bundle_data: Option<Vec<RegistryBundle>>,
+    /// Authorities of registries that a person added
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image_registry_bundle_user_data: Option<Vec<RegistryBundle>>,
+    /// Images of the release by name
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub images: Option<BTreeMap<String, String>>,
+    /// Pull secret of the cluster's own registry
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "bytes")]
+    pub internal_registry_pull_secret: Option<String>,
+    /// Authorities of the API server for kubelets, PEM
+    #[serde(rename = "kubeAPIServerServingCAData", skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "bytes")]
+    pub kube_api_server_serving_ca_data: Option<String>,
+    /// The cluster's description of its infrastructure
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "anything")]
+    pub infra: Option<Value>,
+    /// OS image of releases before `baseOSContainerImage`
+    #[serde(rename = "osImageURL", skip_serializing_if = "Option::is_none")]
+    pub os_image_url: Option<String>,
+    /// Proxy of the nodes
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<Proxy>,
+    /// The release
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub release_image: Option<String>,
+}
+
+/// It holds a pull secret: only what is no secret is shown.
+impl std::fmt::Debug for ControllerConfigSpec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ControllerConfigSpec")
+            .field("base_os_container_image", &self.base_os_container_image)
+            .field("release_image", &self.release_image)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The authority of a registry.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+pub struct RegistryBundle {
+    /// The registry; `..` stands for the colon before its port
+    pub file: String,
+    /// Certificates, PEM
+    #[schemars(schema_with = "bytes")]
+    pub data: Option<String>,
+}
+
+/// Proxy of the nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Proxy {
+    /// For HTTP
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub http_proxy: Option<String>,
+    /// For HTTPS
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub https_proxy: Option<String>,
+    /// What is reached without it
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub no_proxy: Option<String>,
+}
