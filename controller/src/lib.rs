@@ -10,6 +10,7 @@
 //! | [`drain`] | the next step of a node whose agent asked for a drain; pure | nothing |
 //! | [`lease`] | who of several replicas leads; pure | nothing |
 //! | [`controllers`] | watches, the Lease, and the writes: the process in the cluster | all but `cli` |
+//! | [`serve`] | Ignition for new nodes: the machine-config-server | `api` |
 //! | [`cli`] | the verbs | all |
 //!
 //! What a node makes of a config is decided in `machine-config-core`, for the agent and for this crate alike.
@@ -23,5 +24,6 @@ pub mod lease;
 pub mod manifests;
 pub mod render;
 pub mod rollout;
+pub mod serve;
 
 pub use machine_config_core::{model, plan};

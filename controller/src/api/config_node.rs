@@ -1,7 +1,5 @@
 //! `MachineConfigNode`: where the update of a node is, as its agent reports.
 
-#![expect(clippy::duplicated_attributes, reason = "columns of one type")]
-
 use kube::CustomResource;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};

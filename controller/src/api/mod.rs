@@ -33,11 +33,11 @@ pub const GENERATED_BY: &str = "machineconfiguration.openshift.io/generated-by-c
 /// The annotation of a rendered MachineConfig whose OS image is not the cluster's own.
 pub const IMAGE_OVERRIDDEN: &str = "machineconfiguration.openshift.io/os-image-url-overridden";
 
-/// The annotation of a MachineOSConfig, and of the MachineConfig made from it, with the image that was built before the
+/// The annotation of a `MachineOSConfig`, and of the MachineConfig made from it, with the image that was built before the
 /// cluster.
 pub const PRE_BUILT_IMAGE: &str = "machineconfiguration.openshift.io/pre-built-image";
 
-/// The annotation of a MachineOSConfig that names its build.
+/// The annotation of a `MachineOSConfig` that names its build.
 pub const CURRENT_BUILD: &str = "machineconfiguration.openshift.io/current-machine-os-build";
 
 /// Returns the definitions of the kinds.

@@ -114,9 +114,11 @@ impl MachineOSBuild {
     /// Returns the image, where the build has succeeded.
     pub fn image(&self) -> Option<&str> {
         let status = self.status.as_ref()?;
-        let succeeded = status.conditions.iter().flatten().any(|condition| {
-            condition.type_ == "Succeeded" && condition.status == "True"
-        });
+        let succeeded = status
+            .conditions
+            .iter()
+            .flatten()
+            .any(|condition| condition.type_ == "Succeeded" && condition.status == "True");
         status.digested_image_push_spec.as_deref().filter(|image| succeeded && !image.is_empty())
     }
 }

@@ -45,8 +45,7 @@ pub(super) fn subdomain(_: &mut SchemaGenerator) -> Schema {
 
 /// The image that a build pushes: by tag, in a registry with a dot in its name, or in the cluster's own one.
 pub(super) fn pushed_image(_: &mut SchemaGenerator) -> Schema {
-    let outside =
-        r"^([a-zA-Z0-9-]+\\.)+[a-zA-Z0-9-]+(:[0-9]{2,5})?(/[a-zA-Z0-9-_]{1,61})*/[a-zA-Z0-9-_.]+:[a-zA-Z0-9._-]+$";
+    let outside = r"^([a-zA-Z0-9-]+\\.)+[a-zA-Z0-9-]+(:[0-9]{2,5})?(/[a-zA-Z0-9-_]{1,61})*/[a-zA-Z0-9-_.]+:[a-zA-Z0-9._-]+$";
     let inside = r"^[^.]+\\.[^.]+\\.svc:\\d+\\/[^\\/]+\\/[^\\/]+:[^\\/]+$";
     json_schema!({
         "type": "string",

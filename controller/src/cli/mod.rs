@@ -4,6 +4,7 @@ mod crds;
 mod plan;
 mod render;
 mod run;
+mod serve;
 #[cfg(test)]
 mod tests;
 
@@ -34,6 +35,8 @@ enum Verb {
     Run(run::Arguments),
     /// Say what a new or changed MachineConfig costs the nodes of a pool
     Plan(plan::Arguments),
+    /// Serve Ignition configs to new nodes
+    Serve(serve::Arguments),
 }
 
 /// Where the objects come from.
@@ -83,6 +86,7 @@ pub fn main() -> ExitCode {
         Verb::Render(arguments) => render::run(arguments),
         Verb::Plan(arguments) => plan::run(arguments),
         Verb::Run(arguments) => run::run(arguments),
+        Verb::Serve(arguments) => serve::run(arguments),
     };
     match said.and_then(|said| print(&said.text).map(|()| said.code)) {
         Ok(code) => code,

@@ -43,7 +43,7 @@ fn run(arguments: &[&str]) -> Result<Said, CliError> {
         Verb::Crds => crds::run(),
         Verb::Render(arguments) => render::run(arguments),
         Verb::Plan(arguments) => plan::run(arguments),
-        Verb::Run(_) => panic!("it has no end"),
+        Verb::Run(_) | Verb::Serve(_) => panic!("it has no end"),
     }
 }
 

@@ -16,7 +16,7 @@ pub enum Format {
 }
 
 /// Starts logging; a second call changes nothing.
-pub(super) fn start(format: Format) {
+pub(crate) fn start(format: Format) {
     // Of the libraries only what goes wrong. kube's client logs an object that it can't read, which may hold secrets.
     let ours = Targets::new()
         .with_target("machine_config_controller", LevelFilter::INFO)

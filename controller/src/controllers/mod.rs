@@ -42,6 +42,7 @@ use cache::{Cache, Kind};
 use client::Fence;
 use leader::{Candidacy, Leader};
 pub use log::Format;
+pub(crate) use log::start as start_log;
 use metrics::Metrics;
 
 /// A controller of this process.

@@ -1,0 +1,236 @@
+//! Pools and rendered configs of a cluster.
+//!
+//! Pools, builds and the `ControllerConfig` are watched, reduced to what is read. A rendered config is fetched when a node asks
+//! for it; the last ones are kept for when the API server is away.
+
+use std::collections::VecDeque;
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use kube::api::Api;
+use kube::runtime::reflector::{Store, store};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Client, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
+use tokio::task::JoinSet;
+use tracing::{info, warn};
+
+use super::choice::{self, Images};
+use super::ignition::{CLOUD_CA, Joining, KUBELET_CA};
+use super::source::NoConfig;
+use crate::api::controller_config::CONTROLLER_CONFIG;
+use crate::api::{ControllerConfig, MachineConfig, MachineConfigPool, MachineOSBuild, MachineOSConfig};
+
+/// How long the API server may take for a config.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// The rendered configs that are kept.
+const MAX_KEPT: usize = 8;
+
+/// The cluster.
+pub struct Cluster {
+    client: Client,
+    pools: Watched<MachineConfigPool>,
+    os_configs: Watched<MachineOSConfig>,
+    builds: Watched<MachineOSBuild>,
+    controller_configs: Watched<ControllerConfig>,
+    kept: Mutex<VecDeque<MachineConfig>>,
+    /// The watches end with this.
+    _watches: JoinSet<()>,
+}
+
+impl Debug for Cluster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cluster").field("pools", &self.pools.objects.len()).finish_non_exhaustive()
+    }
+}
+
+impl Cluster {
+    /// Begins to watch. Within a tokio runtime.
+    pub fn watch(client: Client) -> Self {
+        let mut watches = JoinSet::new();
+        let pools = watched(&client, &mut watches, |pool: &mut MachineConfigPool| {
+            pool.spec.machine_config_selector = None;
+            pool.spec.node_selector = None;
+            if let Some(status) = &mut pool.status {
+                status.conditions = None;
+            }
+        });
+        let os_configs =
+            watched(&client, &mut watches, |os: &mut MachineOSConfig| os.spec.container_file = None);
+        let builds = watched(&client, &mut watches, |build: &mut MachineOSBuild| {
+            if let Some(status) = &mut build.status {
+                status.related_objects = None;
+            }
+        });
+        let controller_configs = watched(&client, &mut watches, |config: &mut ControllerConfig| {
+            let spec = std::mem::take(&mut config.spec);
+            config.spec.kube_api_server_serving_ca_data = spec.kube_api_server_serving_ca_data;
+            config.spec.cloud_provider_ca_data = spec.cloud_provider_ca_data;
+        });
+        let kept = Mutex::default();
+        Self { client, pools, os_configs, builds, controller_configs, kept, _watches: watches }
+    }
+
+    pub(super) fn is_ready(&self) -> bool {
+        self.pools.is_listed()
+            && self.os_configs.is_known()
+            && self.builds.is_known()
+            && self.controller_configs.is_known()
+    }
+
+    pub(super) async fn joining(&self, name: &str) -> Result<Joining, NoConfig> {
+        if !self.is_ready() {
+            return Err(NoConfig::NotYet("the API server has not listed the pools yet".to_owned()));
+        }
+        let Some(pool) = self.pools.objects.find(|pool| pool.name_any() == name) else {
+            // It may come: a node that was started too early asks again.
+            return Err(NoConfig::NotYet(format!("there is no MachineConfigPool {name} in the cluster")));
+        };
+        let config = choice::config(&pool);
+        let config =
+            config.ok_or_else(|| NoConfig::NotYet(format!("pool {name} has no rendered config yet")))?;
+        let (os_configs, builds) = (self.os_configs.objects.state(), self.builds.objects.state());
+        let images = Images {
+            configs: &os_configs.iter().map(AsRef::as_ref).collect::<Vec<_>>(),
+            builds: &builds.iter().map(AsRef::as_ref).collect::<Vec<_>>(),
+        };
+        let image = choice::image(&pool, config, &images).map(str::to_owned);
+        let mut joining = Joining { config: self.fetch(config).await?, image, ..Joining::default() };
+        if let Some(cluster) = self.controller_configs.objects.find(|one| one.name_any() == CONTROLLER_CONFIG)
+        {
+            let known = [
+                (KUBELET_CA, &cluster.spec.kube_api_server_serving_ca_data),
+                (CLOUD_CA, &cluster.spec.cloud_provider_ca_data),
+            ];
+            for (path, data) in known {
+                if let Some(text) = data.as_deref().and_then(decoded) {
+                    joining.authorities.insert(path, text);
+                }
+            }
+        }
+        Ok(joining)
+    }
+
+    /// Gets a rendered config: as the API server has it, or as it was last where that can't be reached.
+    async fn fetch(&self, name: &str) -> Result<MachineConfig, NoConfig> {
+        let api: Api<MachineConfig> = Api::all(self.client.clone());
+        match tokio::time::timeout(FETCH_TIMEOUT, api.get(name)).await {
+            Ok(Ok(config)) => {
+                self.keep(&config);
+                Ok(config)
+            }
+            Ok(Err(kube::Error::Api(status))) if status.code == 404 => {
+                Err(NoConfig::NotYet(format!("there is no MachineConfig {name} in the cluster")))
+            }
+            Ok(Err(_)) | Err(_) => {
+                let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+                let config = kept.iter().find(|config| config.name_any() == name).cloned();
+                config.ok_or_else(|| {
+                    NoConfig::NotYet(format!("the API server does not give MachineConfig {name}"))
+                })
+            }
+        }
+    }
+
+    fn keep(&self, config: &MachineConfig) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.retain(|other| other.name_any() != config.name_any());
+        kept.push_back(config.clone());
+        if kept.len() > MAX_KEPT {
+            kept.pop_front();
+        }
+    }
+}
+
+/// The objects of a kind.
+struct Watched<K: Resource<DynamicType = ()> + Clone + 'static> {
+    objects: Store<K>,
+    state: Arc<State>,
+}
+
+/// What a watch has come to.
+#[derive(Default)]
+struct State {
+    listed: AtomicBool,
+    /// The cluster has no such kind.
+    absent: AtomicBool,
+}
+
+impl<K: Resource<DynamicType = ()> + Clone + 'static> Watched<K> {
+    fn is_listed(&self) -> bool {
+        self.state.listed.load(Ordering::Relaxed)
+    }
+
+    /// Says whether it is known which objects there are.
+    fn is_known(&self) -> bool {
+        self.is_listed() || self.state.absent.load(Ordering::Relaxed)
+    }
+}
+
+fn watched<K>(client: &Client, watches: &mut JoinSet<()>, reduce: fn(&mut K)) -> Watched<K>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    K::DynamicType: Eq + Hash,
+{
+    let (objects, writer) = store();
+    let state = Arc::new(State::default());
+    let told = Arc::clone(&state);
+    let events = watcher(Api::<K>::all(client.clone()), watcher::Config::default())
+        .default_backoff()
+        .modify(move |object| {
+            object.managed_fields_mut().clear();
+            object.annotations_mut().clear();
+            reduce(object);
+        })
+        .reflect(writer);
+    watches.spawn(async move {
+        let mut events = std::pin::pin!(events);
+        let mut is_well = true;
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(event) => {
+                    if !is_well {
+                        info!("watching {} again", K::plural(&()));
+                    }
+                    is_well = true;
+                    if matches!(event, watcher::Event::InitDone) {
+                        told.listed.store(true, Ordering::Relaxed);
+                    }
+                }
+                Err(error) => {
+                    told.absent.store(is_absent(&error), Ordering::Relaxed);
+                    // Once for each outage; it is tried again until it works.
+                    if is_well {
+                        warn!("can't watch {}: {}", K::plural(&()), cause(&error));
+                    }
+                    is_well = false;
+                }
+            }
+        }
+    });
+    Watched { objects, state }
+}
+
+fn is_absent(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
+}
+
+/// Returns the last cause: it says most.
+fn cause(error: &watcher::Error) -> String {
+    let mut error: &dyn std::error::Error = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error.to_string()
+}
+
+/// Returns the text of bytes in base64, where there is one.
+fn decoded(data: &str) -> Option<String> {
+    let bytes: k8s_openapi::ByteString = serde_json::from_value(serde_json::Value::from(data)).ok()?;
+    String::from_utf8(bytes.0).ok().filter(|text| !text.trim().is_empty())
+}

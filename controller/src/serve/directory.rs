@@ -1,0 +1,70 @@
+//! Pools and rendered configs of a directory, in the layout that `bootstrap` writes.
+//!
+//! ```text
+//! DIR/machine-pools/POOL.yaml     names the config
+//! DIR/machine-configs/NAME.yaml
+//! ```
+//!
+//! It is read for each node, so another directory in its place is noticed.
+
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+
+use super::files;
+use super::ignition::Joining;
+use super::source::NoConfig;
+use crate::api::{MachineConfig, MachineConfigPool};
+
+/// The largest file: five times what the API server stores as one object.
+const MAX_BYTES: u64 = 8 << 20;
+
+/// The directory.
+#[derive(Debug, Clone)]
+pub struct Directory {
+    path: PathBuf,
+}
+
+impl Directory {
+    /// Names one. It need not be there yet.
+    pub fn new(path: &Path) -> Self {
+        Self { path: path.to_owned() }
+    }
+
+    pub(super) async fn joining(&self, pool: &str) -> Result<Joining, NoConfig> {
+        let (directory, pool) = (self.clone(), pool.to_owned());
+        let read = tokio::task::spawn_blocking(move || directory.read(&pool)).await;
+        read.unwrap_or_else(|_| Err(NoConfig::NotYet("the directory was not read to its end".to_owned())))
+    }
+
+    fn read(&self, name: &str) -> Result<Joining, NoConfig> {
+        let path = self.path.join("machine-pools").join(format!("{name}.yaml"));
+        if !is_there(&path) {
+            let place = self.path.display().to_string();
+            return Err(NoConfig::NoPool { pool: name.to_owned(), place });
+        }
+        let pool: MachineConfigPool = object(&path)?;
+        let status = pool.status.and_then(|status| status.configuration);
+        let named = [pool.spec.configuration, status].into_iter().flatten().filter_map(|config| config.name);
+        let config = named.into_iter().find(|name| !name.is_empty());
+        let Some(config) = config.filter(|name| super::is_name(name)) else {
+            let cause = format!("{}: spec.configuration.name names no config", path.display());
+            return Err(NoConfig::NotYet(cause));
+        };
+        let configs = self.path.join("machine-configs");
+        let yaml = configs.join(format!("{config}.yaml"));
+        let path = if is_there(&yaml) { yaml } else { configs.join(format!("{config}.json")) };
+        Ok(Joining { config: object::<MachineConfig>(&path)?, ..Joining::default() })
+    }
+}
+
+fn is_there(path: &Path) -> bool {
+    path.exists()
+}
+
+fn object<T: DeserializeOwned>(path: &Path) -> Result<T, NoConfig> {
+    let text = files::text(path, MAX_BYTES).map_err(NoConfig::NotYet)?;
+    // Without the parser's words: they may quote a secret.
+    serde_saphyr::from_str(&text)
+        .map_err(|_| NoConfig::NotYet(format!("{}: it can't be read as its kind", path.display())))
+}

@@ -1,0 +1,216 @@
+//! Connections: how many, how long, and what becomes of them at the end.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio_rustls::TlsAcceptor;
+use tracing::{info, warn};
+
+use super::answer::{Answers, Asked};
+use super::tls::{Tls, TlsFiles};
+
+/// So many connections at once: a rack of machines that is switched on.
+pub(super) const MAX_CONNECTIONS: usize = 256;
+
+/// How long a TLS handshake and the headers of a request may take.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a connection may last: the largest config over a slow line.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(180);
+
+/// How long downloads may go on when the server is told to end.
+const END_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// As much of a request is kept.
+const MAX_HEADER_BYTES: usize = 16 * 1024;
+
+/// Why there is no listener.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// The address is in use, or not this machine's.
+    #[error("can't listen on {address}: {source}; name another one by --listen")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Secrets would go over the network as they are.
+    #[error("{address} is not a loopback address: it is served only with --tls-cert and --tls-key")]
+    Plain {
+        /// The address.
+        address: SocketAddr,
+    },
+    /// The files of the certificate.
+    #[error("{0}; correct --tls-cert, --tls-key or --client-ca")]
+    Tls(String),
+}
+
+/// A listener that is bound.
+#[derive(Debug)]
+pub struct Listener {
+    socket: TcpListener,
+    address: SocketAddr,
+    tls: Option<Tls>,
+    answers: Answers,
+}
+
+impl Listener {
+    /// Binds the address. Within a tokio runtime.
+    pub async fn bind(
+        address: SocketAddr,
+        tls: Option<TlsFiles>,
+        answers: Answers,
+    ) -> Result<Self, ListenError> {
+        if tls.is_none() && !address.ip().is_loopback() {
+            return Err(ListenError::Plain { address });
+        }
+        let tls = tls.map(Tls::open).transpose().map_err(ListenError::Tls)?;
+        let bind = |source| ListenError::Bind { address, source };
+        let socket = TcpListener::bind(address).await.map_err(bind)?;
+        let address = socket.local_addr().map_err(bind)?;
+        info!("Serving new nodes on {address}");
+        if answers.is_open() {
+            warn!(
+                "Everybody who reaches {address} gets the configs with their secrets; guard them by --token-file or --client-ca"
+            );
+        }
+        Ok(Self { socket, address, tls, answers })
+    }
+
+    /// Returns the address.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until told to end, and then until the downloads end.
+    pub async fn serve(self, end: impl Future<Output = ()>) {
+        let Self { socket, tls, answers, .. } = self;
+        let shared = Arc::new(Shared { tls, answers });
+        let mut connections = Connections::default();
+        let mut end = std::pin::pin!(end);
+        loop {
+            let accepted = tokio::select! {
+                accepted = socket.accept() => accepted,
+                () = &mut end => break,
+            };
+            let Ok((stream, peer)) = accepted else {
+                // Out of descriptors, or the peer is gone: the next one may be luckier, but not at once.
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                continue;
+            };
+            let asked = Arc::new(AtomicBool::new(false));
+            connections.admit(Arc::clone(&shared).meet(stream, peer, Arc::clone(&asked)), asked);
+            // A request that is there already is read before the next connection may take its place.
+            tokio::task::yield_now().await;
+        }
+        drop(socket);
+        info!("Ending: {} connections are open", connections.len());
+        drop(tokio::time::timeout(END_TIMEOUT, connections.ended()).await);
+    }
+}
+
+/// The open connections, oldest first. All are closed when this is dropped.
+#[derive(Debug, Default)]
+struct Connections {
+    tasks: JoinSet<()>,
+    open: VecDeque<Connection>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    /// Its request was read.
+    asked: Arc<AtomicBool>,
+    task: AbortHandle,
+}
+
+impl Connections {
+    /// Serves one more connection; closes an older one if there are too many, one without a request first.
+    fn admit(&mut self, talk: impl Future<Output = ()> + Send + 'static, asked: Arc<AtomicBool>) {
+        while self.tasks.try_join_next().is_some() {}
+        self.open.retain(|connection| !connection.task.is_finished());
+        if self.open.len() >= MAX_CONNECTIONS {
+            let silent = self.open.iter().position(|connection| !connection.asked.load(Ordering::Relaxed));
+            if let Some(evicted) = self.open.remove(silent.unwrap_or_default()) {
+                evicted.task.abort();
+            }
+        }
+        let task = self.tasks.spawn(async {
+            drop(tokio::time::timeout(CONNECTION_TIMEOUT, talk).await);
+        });
+        self.open.push_back(Connection { asked, task });
+    }
+
+    fn len(&mut self) -> usize {
+        self.open.retain(|connection| !connection.task.is_finished());
+        self.open.len()
+    }
+
+    /// Waits for those whose request was read; the others end.
+    async fn ended(&mut self) {
+        for connection in self.open.drain(..) {
+            if !connection.asked.load(Ordering::Relaxed) {
+                connection.task.abort();
+            }
+        }
+        while self.tasks.join_next().await.is_some() {}
+    }
+}
+
+/// What every connection needs.
+#[derive(Debug)]
+struct Shared {
+    tls: Option<Tls>,
+    answers: Answers,
+}
+
+impl Shared {
+    async fn meet(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, asked: Arc<AtomicBool>) {
+        let Some(tls) = &self.tls else {
+            return self.talk(stream, peer, false, asked).await;
+        };
+        let handshake = TlsAcceptor::from(tls.current()).accept(stream);
+        if let Ok(Ok(stream)) = tokio::time::timeout(HEADER_TIMEOUT, handshake).await {
+            let is_certified = stream.get_ref().1.peer_certificates().is_some_and(|chain| !chain.is_empty());
+            self.talk(stream, peer, is_certified, asked).await;
+        }
+    }
+
+    async fn talk(
+        self: Arc<Self>,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        peer: SocketAddr,
+        is_certified: bool,
+        asked: Arc<AtomicBool>,
+    ) {
+        let service = service_fn(move |request: Request<Incoming>| {
+            let (shared, asked) = (Arc::clone(&self), Arc::clone(&asked));
+            async move {
+                asked.store(true, Ordering::Relaxed);
+                let (method, path, headers) = (request.method(), request.uri().path(), request.headers());
+                let answer = shared.answers.answer(Asked { method, path, headers, peer, is_certified }).await;
+                Ok::<_, Infallible>(answer)
+            }
+        });
+        let mut server = hyper::server::conn::http1::Builder::new();
+        server
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEADER_TIMEOUT)
+            .max_buf_size(MAX_HEADER_BYTES)
+            .keep_alive(false);
+        // A node that went away asks again.
+        drop(server.serve_connection(TokioIo::new(stream), service).await);
+    }
+}

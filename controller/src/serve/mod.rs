@@ -1,0 +1,59 @@
+//! The server of new nodes (machine-config-server): Ignition by pool, over TLS.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `accept` | which version a node gets; pure |
+//! | `downgrade` | an Ignition config in an older version; pure |
+//! | `ignition` | what a node of a pool gets; pure |
+//! | `choice` | which config and image a pool's new nodes get; pure |
+//! | `guard` | tokens; pure |
+//! | `source`, `cluster`, `directory` | where pools and configs come from |
+//! | `kubeconfig`, `files`, `tls` | what is in files that others renew |
+//! | `answer` | a request to its answer |
+//! | `listen` | connections: their number, their time, their end |
+//!
+//! # Decisions
+//!
+//! - Ignition asks again after a status of 500 and more, and fails the boot at one below. Whatever the administrator can
+//!   still mend (no pool yet, no config, no kubeconfig, a field that this node can't read) is a 5xx; what needs another image
+//!   or another first config is a 4xx.
+//! - An answer has a text that says why. Upstream's are empty, and the reason is in a log that who provisions can't read.
+//! - One request for each connection: a node asks once.
+
+mod accept;
+mod answer;
+mod choice;
+mod cluster;
+mod directory;
+mod downgrade;
+mod files;
+mod guard;
+pub mod ignition;
+mod kubeconfig;
+mod listen;
+mod source;
+mod tls;
+
+pub use accept::{NEWEST, NotServed, Version};
+pub use answer::Answers;
+pub use cluster::Cluster;
+pub use directory::Directory;
+pub use downgrade::Lost;
+pub use kubeconfig::Kubeconfig;
+pub use listen::{ListenError, Listener};
+pub use source::{NoConfig, Source};
+pub use tls::TlsFiles;
+
+/// Says whether this may be the name of an object: it also becomes the name of a file.
+fn is_name(name: &str) -> bool {
+    let is_word = |word: &str| {
+        !word.is_empty()
+            && !word.starts_with('-')
+            && !word.ends_with('-')
+            && word.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+    };
+    name.len() <= 253 && name.split('.').all(is_word)
+}
+
+#[cfg(test)]
+mod tests;

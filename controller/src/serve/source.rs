@@ -1,0 +1,48 @@
+//! Where pools and rendered configs come from: the cluster, or a directory that a bootstrap wrote.
+
+use super::cluster::Cluster;
+use super::directory::Directory;
+use super::ignition::Joining;
+
+/// Why a pool has no config now.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoConfig {
+    /// It will not come by itself.
+    #[error("there is no pool {pool} in {place}")]
+    NoPool {
+        /// The pool.
+        pool: String,
+        /// Where it was looked for.
+        place: String,
+    },
+    /// It may come: the node asks again.
+    #[error("{0}")]
+    NotYet(String),
+}
+
+/// Where they come from.
+#[derive(Debug)]
+pub enum Source {
+    /// A cluster.
+    Cluster(Box<Cluster>),
+    /// A directory.
+    Directory(Directory),
+}
+
+impl Source {
+    /// Returns what a node of the pool joins with, but for the kubeconfig.
+    pub(super) async fn joining(&self, pool: &str) -> Result<Joining, NoConfig> {
+        match self {
+            Self::Cluster(cluster) => cluster.joining(pool).await,
+            Self::Directory(directory) => directory.joining(pool).await,
+        }
+    }
+
+    /// Says whether pools are known.
+    pub(super) fn is_ready(&self) -> bool {
+        match self {
+            Self::Cluster(cluster) => cluster.is_ready(),
+            Self::Directory(_) => true,
+        }
+    }
+}
