@@ -38,6 +38,10 @@ pub(super) struct Arguments {
     /// Kubeconfig to reach the cluster with; in a pod, without this and --directory, its service account is used
     #[arg(long, value_name = "FILE", conflicts_with = "directory")]
     kubeconfig: Option<PathBuf>,
+    /// Kubeconfig of the host's kubelet, which writes the Node where the other account may not; a service account uses its
+    /// API server, too
+    #[arg(long, value_name = "FILE", conflicts_with = "directory")]
+    kubelet_kubeconfig: Option<PathBuf>,
     /// Directory that holds target.yaml and machineconfigs/, and gets report.json
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
@@ -108,14 +112,9 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
                 Box::pin(setting.follow(host, control, Vec::new(), None)).await
             }
             Source::Cluster(identity) => {
-                let drain_by = match arguments.drain {
-                    DrainFlag::Controller => DrainBy::Controller,
-                    DrainFlag::Agent => DrainBy::Agent,
-                };
-                let identity = identity.through(host.proxies.clone());
                 let known = identity.clone();
                 let renamed = known.renamed();
-                let cluster = Cluster::start(identity, &node, host.root.clone(), drain_by)?;
+                let cluster = connected(identity, arguments, &host, &node)?;
                 let kubelet = Arc::new(KubeletProbe::default());
                 let mut readings = super::telemetry::of_link(&cluster.traffic());
                 readings.push(super::telemetry::of_kubelet(&kubelet));
@@ -133,6 +132,26 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
             }
         }
     })
+}
+
+/// Returns the cluster as the arguments reach it.
+fn connected(
+    identity: Identity,
+    arguments: &Arguments,
+    host: &Host,
+    node: &str,
+) -> Result<Cluster, ControlError> {
+    let drain_by = match arguments.drain {
+        DrainFlag::Controller => DrainBy::Controller,
+        DrainFlag::Agent => DrainBy::Agent,
+    };
+    let identity = identity.through(host.proxies.clone());
+    let Some(path) = &arguments.kubelet_kubeconfig else {
+        return Cluster::start(identity, node, host.root.clone(), drain_by);
+    };
+    let kubelet = Identity::host_kubeconfig(&host.root, path).assuming(node).through(host.proxies.clone());
+    let identity = identity.at_server_of(kubelet.clone());
+    Ok(Cluster::start(identity, node, host.root.clone(), drain_by)?.writing_as(kubelet))
 }
 
 /// What the process was told.

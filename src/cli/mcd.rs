@@ -12,6 +12,9 @@ use clap::{ArgAction, CommandFactory as _, Parser, Subcommand};
 /// The name that this command line goes with.
 pub(super) const NAME: &str = "machine-config-daemon";
 
+/// What MCD writes its Node with, as a path of the host: its service account may not.
+const KUBELET_KUBECONFIG: &str = "/var/lib/kubelet/kubeconfig";
+
 /// Where MCD's pods have the host's root.
 const ROOT_MOUNT: &str = "/rootfs";
 
@@ -155,6 +158,7 @@ pub(super) fn translate(
             let name =
                 named.ok_or_else(|| refused("node-name is required: give --node-name or set NODE_NAME"))?;
             own.extend(["daemon".into(), "--node-name".into(), name.into()]);
+            own.extend(["--kubelet-kubeconfig".into(), KUBELET_KUBECONFIG.into()]);
             let flags = [("--kubeconfig", start.kubeconfig), ("--metrics-listen", start.metrics_url)];
             for (flag, value) in flags {
                 if let Some(value) = value.filter(|value| !value.is_empty()) {
@@ -207,10 +211,11 @@ mod tests {
         let pod = "start --payload-version=4.20.1 --v=2 --tls-cipher-suites=TLS_AES_128_GCM_SHA256,B --tls-min-version=VersionTLS12";
         assert_eq!(
             meant(pod, Some("worker-0"), true).unwrap(),
-            "daemon --node-name worker-0 --root-mount /rootfs"
+            "daemon --node-name worker-0 --kubelet-kubeconfig /var/lib/kubelet/kubeconfig --root-mount /rootfs"
         );
         let named = "start --node-name worker-1 --metrics-url 127.0.0.1:9999 --kubelet-healthz-enabled=false";
-        let own = "daemon --node-name worker-1 --metrics-listen 127.0.0.1:9999 --root-mount /rootfs";
+        let own = "daemon --node-name worker-1 --kubelet-kubeconfig /var/lib/kubelet/kubeconfig --metrics-listen \
+                   127.0.0.1:9999 --root-mount /rootfs";
         assert_eq!(meant(named, Some("worker-0"), true).unwrap(), own);
         for nameless in ["start", "start --node-name="] {
             assert!(meant(nameless, None, true).unwrap_err().contains("node-name is required"), "{nameless}");

@@ -26,6 +26,8 @@ const NAME: &str = "root-mount";
 const QUIET: &str = "etc/mca-root-mount";
 const ACCOUNT: &str = "system:serviceaccount:openshift-machine-config-operator:machine-config-agent";
 
+const MCD: &str = "system:serviceaccount:openshift-machine-config-operator:machine-config-daemon";
+
 /// What the kubelet does around a container, in a mount namespace of its own: the volume is where a pod has it, and the
 /// host's root is a mount. Arguments: the volume, the host's root, the command.
 const CONTAINER: &str = r#"set -e
@@ -193,6 +195,58 @@ async fn a_pod_enters_the_host_and_keeps_its_account() {
     let lines = agent.lines().join("\n");
     assert!(!lines.contains("geheim"), "{lines}");
     assert!(agent.terminate().await.success());
+}
+
+/// MCD's DaemonSet with only the image replaced: its command, its arguments, and its account, which reads all and may write
+/// no Node. The Node is written by the kubelet's credentials, whose files are the host's, at the kubelet's API server.
+#[tokio::test]
+async fn daemonset_of_mcd_runs_with_another_image() {
+    if !own_only("daemonset_of_mcd_runs_with_another_image") {
+        return;
+    }
+    let bench = Bench::private(Gates::Default);
+    let client = bench.client("test-mcd-pod").await;
+    cluster(&client).await;
+    bench.set_token("geheim-mcd", MCD, &["system:serviceaccounts:openshift-machine-config-operator"]);
+    let volume = Volume::new(&authority(&bench), "geheim-mcd");
+    let host = host();
+    fs::create_dir_all(host.path().join("var/lib/kubelet/pki")).unwrap();
+    let kubeconfig = bench.kubeconfig(&Identity::Kubelet(NAME.to_owned()));
+    let mut kubeconfig: Value = serde_json::from_slice(&fs::read(kubeconfig).unwrap()).unwrap();
+    // As the kubelet has it: the pair is in a file that its rotation replaces by a link.
+    let user = &mut kubeconfig["users"][0]["user"];
+    let pem = |data: &Value| STANDARD.decode(data.as_str().unwrap()).unwrap();
+    let pair = [pem(&user["client-certificate-data"]), pem(&user["client-key-data"])].concat();
+    let current = "/var/lib/kubelet/pki/kubelet-client-current.pem";
+    *user = json!({ "client-certificate": current, "client-key": current });
+    let host_path = |path: &str| host.path().join(path.trim_start_matches('/'));
+    fs::write(host_path("/var/lib/kubelet/pki/kubelet-client-1.pem"), pair).unwrap();
+    symlink("/var/lib/kubelet/pki/kubelet-client-1.pem", host_path(current)).unwrap();
+    fs::write(host_path("/var/lib/kubelet/kubeconfig"), kubeconfig.to_string()).unwrap();
+
+    let image = tempfile::tempdir().unwrap();
+    let program = image.path().join("machine-config-daemon");
+    symlink(AGENT, &program).unwrap();
+    let mark = bench.mark().await;
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-c", CONTAINER, "sh"]);
+    command.arg(volume.0.path()).arg(host.path()).arg(program);
+    command.args(["start", "--payload-version=4.20.1", "--v=2", "--tls-min-version=VersionTLS12"]);
+    command.args(["--tls-cipher-suites=TLS_AES_128_GCM_SHA256", "--metrics-url=127.0.0.1:0", "--root-mount"]);
+    // The cluster's network is not up: nobody answers at the address of its service.
+    command.arg(host.path()).env("NODE_NAME", NAME);
+    command.env("KUBERNETES_SERVICE_HOST", "127.0.0.1").env("KUBERNETES_SERVICE_PORT", "1");
+    let agent = Agent::run(NAME, command);
+    done(&client, "rendered-a").await;
+    assert!(agent.terminate().await.success());
+
+    let requests = bench.requests_since(mark).await;
+    let of = |user: &str| requests.iter().filter(|request| request.user == user).collect::<Vec<_>>();
+    let written = of(&format!("system:node:{NAME}"));
+    assert!(written.len() >= 2 && written.iter().all(|request| request.line().starts_with("patch nodes ")));
+    let read = of(MCD);
+    assert!(read.iter().any(|request| request.line() == "get machineconfigs rendered-a"));
+    assert!(!read.iter().any(|request| request.line().starts_with("patch nodes ")));
 }
 
 #[test]

@@ -55,7 +55,16 @@ pub(super) struct ApiClient {
 impl ApiClient {
     /// Takes an identity. Nothing is read or connected yet. Within a tokio runtime.
     pub(super) fn new(identity: Identity) -> Self {
-        let connector = Arc::new(Connector::new(identity));
+        Self::over(Connector::new(identity))
+    }
+
+    /// Takes another identity beside this one, with a connection of its own; both count together.
+    pub(super) fn beside(&self, identity: Identity) -> Self {
+        Self::over(Connector::new(identity).counting(&self.traffic))
+    }
+
+    fn over(connector: Connector) -> Self {
+        let connector = Arc::new(connector);
         let traffic = Arc::clone(&connector.traffic);
         let (timeout, busy) =
             (Arc::<AdaptiveTimeout>::default(), Arc::new(Busy::new(Arc::clone(&connector))));

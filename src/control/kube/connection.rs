@@ -54,6 +54,11 @@ impl Connector {
         Self { identity, open: Mutex::new(None), opened: AtomicU64::new(0), traffic: Arc::default() }
     }
 
+    /// Counts together with another connection.
+    pub(super) fn counting(self, traffic: &Arc<Traffic>) -> Self {
+        Self { traffic: Arc::clone(traffic), ..self }
+    }
+
     /// Sends a request, once more on another connection where the first was lost or its credentials were old.
     pub(super) async fn exchange(
         &self,

@@ -31,6 +31,8 @@ pub struct Identity {
     assumed: Option<String>,
     /// What says through which proxy the server is reached.
     proxies: Option<Proxies>,
+    /// Whose API server a service account uses, other than that of the pod's environment.
+    at: Option<Box<Identity>>,
 }
 
 #[derive(Debug, Clone)]
@@ -67,7 +69,16 @@ impl Identity {
     pub fn kubeconfig(path: &Path) -> Result<Self, KubeError> {
         let absolute =
             std::path::absolute(path).map_err(|error| wrong(&path.display(), error.to_string()))?;
-        Ok(Self { root: machine()?, source: Source::Kubeconfig(absolute), assumed: None, proxies: None })
+        Ok(Self::new(machine()?, Source::Kubeconfig(absolute)))
+    }
+
+    /// Takes a kubeconfig of the host, which a container may have entered.
+    pub fn host_kubeconfig(host: &Root, path: &Path) -> Self {
+        Self::new(host.clone(), Source::Kubeconfig(path.to_owned()))
+    }
+
+    fn new(root: Root, source: Source) -> Self {
+        Self { root, source, assumed: None, proxies: None, at: None }
     }
 
     /// Takes the service account of the pod; `None` when none is mounted.
@@ -79,7 +90,7 @@ impl Identity {
         }
         let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
         let server = format!("https://{host}:{port}");
-        Ok(Some(Self { root, source: Source::ServiceAccount { server }, assumed: None, proxies: None }))
+        Ok(Some(Self::new(root, Source::ServiceAccount { server })))
     }
 
     /// Returns the node's name, where the identity says it: a kubelet's does.
@@ -91,6 +102,13 @@ impl Identity {
     #[must_use]
     pub fn assuming(self, node: &str) -> Self {
         Self { assumed: Some(node.to_owned()), ..self }
+    }
+
+    /// Uses the API server of another identity, where this one is a service account: that of the pod's environment is
+    /// reached only once the cluster's network is up.
+    #[must_use]
+    pub fn at_server_of(self, other: Self) -> Self {
+        Self { at: Some(Box::new(other)), ..self }
     }
 
     /// Takes what says through which proxy the server is reached, where the kubeconfig does not.
@@ -137,13 +155,18 @@ impl Identity {
             Source::Kubeconfig(path) => self.read_kubeconfig(path),
             Source::ServiceAccount { server } => {
                 let token = self.token(Path::new(&format!("{SERVICE_ACCOUNT}/token")))?;
+                let other = self.at.as_ref().map(|other| other.read()).transpose()?;
+                let (server, server_name, proxy) = other.map_or_else(
+                    || (server.clone(), None, None),
+                    |other| (other.server, other.server_name, other.proxy),
+                );
                 Ok(ApiCredentials {
-                    server: server.clone(),
-                    server_name: None,
+                    server,
+                    server_name,
                     authority: self.bytes(Path::new(&format!("{SERVICE_ACCOUNT}/ca.crt")))?,
                     client: None,
                     token: Some(token),
-                    proxy: None,
+                    proxy,
                     user: String::new(),
                     file: SERVICE_ACCOUNT.to_owned(),
                 })

@@ -130,6 +130,8 @@ pub enum DrainBy {
 #[derive(Debug)]
 pub struct Cluster {
     api: ApiClient,
+    /// What the Node is written with.
+    writer: ApiClient,
     node: String,
     root: Root,
     watcher: NodeWatcher,
@@ -211,6 +213,7 @@ impl Cluster {
             evictor: evict::Evictor::new(api.clone(), node),
             outbox: outbox::Outbox::start(mcn, events, snapshot.clone(), node),
             cache: Cache::new(root.clone()),
+            writer: api.clone(),
             api,
             node: node.to_owned(),
             root,
@@ -227,6 +230,12 @@ impl Cluster {
             due: None,
             backoff: Backoff::for_requests(node),
         })
+    }
+
+    /// Writes the Node as another identity: the account of machine-config-daemon may not.
+    #[must_use]
+    pub fn writing_as(self, identity: Identity) -> Self {
+        Self { writer: self.api.beside(identity), ..self }
     }
 
     /// Returns what goes over the link.

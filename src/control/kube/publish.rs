@@ -93,7 +93,7 @@ impl Cluster {
         changes: &Changes,
     ) -> Result<NodeView, ControlError> {
         let patch = json!({ "metadata": { "uid": node.uid, "annotations": changes } });
-        let (api, params) = (nodes(self.api.client()), PatchParams::default());
+        let (api, params) = (nodes(self.writer.client()), PatchParams::default());
         let written = api.patch_metadata(&self.node, &params, &Patch::Merge(&patch)).await;
         let written = written.map_err(KubeError::about(&format!("Node {}", self.node)))?;
         let written = NodeView::from(written.metadata);
