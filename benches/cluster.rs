@@ -214,7 +214,7 @@ async fn one(bench: &Bench) {
     assert!(first.terminate().await.success());
     let began = Instant::now();
     let mut agent = agent_of(bench, "worker-0", dir.path());
-    agent.line("connected", |line| line.contains("connected to the API server")).await;
+    agent.line("connected", |line| line.contains("Connected to the API server")).await;
     let connected = began.elapsed().as_secs_f64();
     let small: Vec<String> = (1..=ROUNDS).map(|number| format!("rendered-worker-{number}")).collect();
     let update = updates(bench, &client, agent.pid(), &small).await;

@@ -78,7 +78,7 @@ impl<C: ControlPlane> Agent<C> {
         let recovering = self.journal.is_recovering()?;
         if forced {
             info!(
-                "forced by {FORCE_FILE}: what the host should have been is not looked at, all that differs is written"
+                "Forced by {FORCE_FILE}: writing every difference without comparing the host with its current config"
             );
             // What only an installation can change is refused all the same.
             plan(&origin, to.spec(), &facts, &policy)?;
@@ -176,7 +176,7 @@ fn log_resumed(record: &Record, target: &Target) {
         MCA_PHASE = "planned",
         MCA_CONFIG = %target.config,
         MCA_IMAGE = image(target),
-        "update {} to {} is planned:\n{}", record.id, target.config, explain::text(&record.plan).trim_end()
+        "Update {} to {} is planned:\n{}", record.id, target.config, explain::text(&record.plan).trim_end()
     );
 }
 

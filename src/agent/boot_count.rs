@@ -42,7 +42,7 @@ impl<C: ControlPlane> Agent<C> {
         {
             let (booted, next) = (&booted.deployment, &next.deployment);
             warn!(
-                "{booted} can't be made the default in place of {next}, so boots stay counted: {}",
+                "Failed to make {booted} the default instead of {next}; boots stay counted: {}",
                 chain(&error)
             );
             return;

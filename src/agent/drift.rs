@@ -111,10 +111,10 @@ impl<C: ControlPlane> Agent<C> {
         for difference in drift.iter().take(LINES) {
             let diff =
                 difference.diff.as_ref().map(|diff| format!("\n{}", diff.trim_end())).unwrap_or_default();
-            warn!(MESSAGE_ID = message::DRIFT, MCA_TARGET = difference.target, "drift: {difference}{diff}");
+            warn!(MESSAGE_ID = message::DRIFT, MCA_TARGET = difference.target, "Drift: {difference}{diff}");
         }
         if drift.is_empty() {
-            info!(MESSAGE_ID = message::DRIFT_GONE, "the host is as its config says again");
+            info!(MESSAGE_ID = message::DRIFT_GONE, "The host matches its config again");
             return;
         }
         // Contents stay on the node: more people read events than files of nodes.
@@ -201,7 +201,7 @@ impl<C: ControlPlane> Agent<C> {
         let record = Record::new(update_id(begun)?, plan, seen.boot_id.clone(), booted, begun);
         for (path, difference) in chosen.iter().filter(|(_, difference)| difference.unrepaired.is_none()) {
             info!(MESSAGE_ID = message::REPAIR, MCA_TARGET = difference.target, MCA_UPDATE = %record.id,
-                MCA_CONFIG = %spec.name, MCA_IMAGE = image(&record.to), "repairing: {difference}");
+                MCA_CONFIG = %spec.name, MCA_IMAGE = image(&record.to), "Repairing: {difference}");
             self.monitor.memory.repaired(path.clone(), now);
         }
         self.unwatch();

@@ -33,7 +33,7 @@ impl<C: ControlPlane> Agent<C> {
             self.emit_services(record).await;
             let seconds = now.since(record.started).as_secs_f64();
             info!(MESSAGE_ID = message::COMMITTED, MCA_UPDATE = %record.id, MCA_CONFIG = %record.to.config,
-                MCA_IMAGE = image(&record.to), "update {} to {} is done: {}, {}, {seconds:.1} s", record.id, record.to.config,
+                MCA_IMAGE = image(&record.to), "Update {} to {} is done: {}, {}, {seconds:.1} s", record.id, record.to.config,
                 counted(record.plan.steps().len(), "step"), counted(record.reboots, "reboot"));
             self.count_end(record, Outcome::Committed);
         }

@@ -37,10 +37,7 @@ impl<C: ControlPlane> Agent<C> {
             let some: Vec<String> = left.paths().take(NAMED).map(ToString::to_string).collect();
             let (count, more) = (counted(left.paths().count(), "file"), left.paths().count() - some.len());
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            info!(
-                "the shutdown brings over {count} that only the old image had brought: {}{more}",
-                some.join(", ")
-            );
+            info!("The shutdown carries over {count} that only the old image had: {}{more}", some.join(", "));
         }
         Ok(())
     }

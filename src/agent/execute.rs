@@ -57,7 +57,7 @@ impl<C: ControlPlane> Agent<C> {
         let Some(record) = self.journal.record() else { return };
         let (id, config) = (&record.id, &record.to.config);
         info!(MESSAGE_ID = message::PHASE, MCA_UPDATE = %id, MCA_PHASE = phase, MCA_CONFIG = %config,
-            MCA_IMAGE = image(&record.to), "update {id} to {config}: {words}");
+            MCA_IMAGE = image(&record.to), "Update {id} to {config}: {words}");
     }
 
     /// Carries out the batch that stages.
@@ -191,7 +191,7 @@ impl<C: ControlPlane> Agent<C> {
                 MCA_UPDATE = %record.id,
                 MCA_CONFIG = %config,
                 MCA_IMAGE = image(&record.to),
-                "{cause}; staging it again"
+                "{cause}; staging again"
             );
             self.control.emit(&Event::FailedFinalization { cause }).await;
         }

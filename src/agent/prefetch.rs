@@ -52,7 +52,7 @@ impl<C: ControlPlane> Agent<C> {
                 self.memory.prefetch.succeed();
                 if let (Some(image), Some(status)) = (image, &mut self.health.prefetch) {
                     let room = free.map(|free| format!("; {} MiB are free", free >> 20)).unwrap_or_default();
-                    info!(MESSAGE_ID = message::PREFETCHED, MCA_IMAGE = %image, "prefetched {image}{room}");
+                    info!(MESSAGE_ID = message::PREFETCHED, MCA_IMAGE = %image, "Prefetched {image}{room}");
                     let done = PrefetchStatus::new(&*status.image, PrefetchState::Done);
                     *status = PrefetchStatus { free_bytes: free, ..done };
                 }
@@ -80,7 +80,7 @@ impl<C: ControlPlane> Agent<C> {
             bandwidth: self.node_settings.prefetch_bandwidth,
         };
         if let Some(image) = &image {
-            info!(MESSAGE_ID = message::PREFETCH_STARTED, MCA_IMAGE = %image, "prefetching {image}");
+            info!(MESSAGE_ID = message::PREFETCH_STARTED, MCA_IMAGE = %image, "Prefetching {image}");
             let downloading = PrefetchStatus::new(image.to_string(), PrefetchState::Downloading);
             self.health.prefetch = Some(downloading);
         }
@@ -102,5 +102,5 @@ impl<C: ControlPlane> Agent<C> {
 }
 
 fn tell_failure(fault: &Fault) {
-    warn!(MESSAGE_ID = message::PREFETCH_FAILED, MCA_FAULT = fault.reason, "prefetch failed: {fault}");
+    warn!(MESSAGE_ID = message::PREFETCH_FAILED, MCA_FAULT = fault.reason, "Prefetch failed: {fault}");
 }

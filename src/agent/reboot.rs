@@ -81,7 +81,7 @@ impl<C: ControlPlane> Agent<C> {
             MCA_UPDATE = record.map(|record| display(&record.id)),
             MCA_CONFIG = record.map(|record| display(&record.to.config)),
             MCA_IMAGE = record.and_then(|record| image(&record.to)),
-            "the reboot that was asked for {how}: it is asked for again in {} s",
+            "The requested reboot {how}: requesting it again in {} s",
             again.as_secs()
         );
         self.telemetry.metrics.reboot_failed();
@@ -100,7 +100,7 @@ impl<C: ControlPlane> Agent<C> {
         if let Some(staged) = seen.os.staged() {
             let unit = UnitName::new(FINALIZER)?;
             if self.host.systemd.stopped_by_shutdown(&unit).await? == ServiceOutcome::NoSystemd {
-                info!("no systemd runs for this host: who reboots it finalizes what is staged");
+                info!("No systemd runs for this host: whoever reboots it finalizes the staged deployment");
             }
             self.carry_over_etc(&staged.deployment, seen).await;
         }

@@ -17,11 +17,11 @@ impl<C: ControlPlane> Agent<C> {
                 let seconds = self.node_settings.keep_rollback.unwrap_or_default().as_secs();
                 info!(
                     MESSAGE_ID = message::ROLLBACK_DROPPED,
-                    "the node was healthy for {seconds} s: the deployment before the booted one is given up"
+                    "Removed the previous deployment: the node was healthy for {seconds} s"
                 );
             }
             Err(error) => {
-                warn!("the deployment before the booted one can't be given up: {}", chain(&error));
+                warn!("Failed to remove the previous deployment: {}", chain(&error));
                 self.memory.kept = Kept::Unknown;
             }
         }

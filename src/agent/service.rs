@@ -29,7 +29,7 @@ impl<C: ControlPlane> Agent<C> {
     pub(super) fn reload(&mut self) -> Result<(), AgentError> {
         self.telemetry.notify.reloading(self.host.clock.monotonic_micros());
         if self.read_settings() {
-            info!(MESSAGE_ID = message::RELOADED, "the settings were read again: {:?}", self.node_settings);
+            info!(MESSAGE_ID = message::RELOADED, "Reloaded the settings: {:?}", self.node_settings);
         }
         self.telemetry.notify.reloaded();
         self.memory.retry.ask(Ask::Person);

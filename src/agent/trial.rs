@@ -165,7 +165,7 @@ impl<C: ControlPlane> Agent<C> {
                     MCA_CONFIG = %record.to.config,
                     MCA_IMAGE = image(&record.to),
                     MCA_FAULT = error.reason(),
-                    "{origin} can't be made the next boot's: {}",
+                    "Failed to make {origin} the default deployment: {}",
                     chain(&error)
                 );
                 self.journal.note(|record| {

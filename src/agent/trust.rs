@@ -85,7 +85,7 @@ fn log_trust_fault(fault: Option<&Fault>) {
     } else {
         info!(
             MESSAGE_ID = message::TRUST_RESTORED,
-            "certificates and the pull secret are as the cluster says again"
+            "Certificates and the pull secret match the cluster again"
         );
     }
 }

@@ -77,7 +77,7 @@ impl<C: ControlPlane> Agent<C> {
     /// Tells what is waited for, once.
     fn note_pending(&mut self, why: &str) {
         if self.health.waiting.as_deref() != Some(why) {
-            info!(MESSAGE_ID = message::WAITING, "waiting: {why}");
+            info!(MESSAGE_ID = message::WAITING, "Waiting: {why}");
         }
         self.health.waiting = Some(why.to_owned());
     }

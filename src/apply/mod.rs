@@ -153,7 +153,7 @@ fn started(step: &Step, place: ApplyContext<'_>, prefix: &str) {
         MCA_TARGET = on,
         step = number,
         of,
-        "step {number} of {of}: {prefix}{step}"
+        "Step {number} of {of}: {prefix}{step}"
     );
 }
 
@@ -170,7 +170,7 @@ fn ended(step: &Step, place: ApplyContext<'_>, prefix: &str, since: Instant, err
             MCA_DURATION_USEC = micros,
             step = number,
             of,
-            "step {number} of {of}: {prefix}{step}: done in {} ms",
+            "Step {number} of {of}: {prefix}{step}: done in {} ms",
             micros / 1000
         ),
         // What failed a batch of many is told once, with the batch.
@@ -180,7 +180,7 @@ fn ended(step: &Step, place: ApplyContext<'_>, prefix: &str, since: Instant, err
                 place.intent,
                 MCA_STEP = op,
                 MCA_TARGET = on,
-                "step {number} of {of}: {prefix}{step}: not done"
+                "Step {number} of {of}: {prefix}{step}: not done"
             );
         }
         Some(error) => line!(
@@ -193,7 +193,7 @@ fn ended(step: &Step, place: ApplyContext<'_>, prefix: &str, since: Instant, err
             MCA_FAULT = error.reason(),
             step = number,
             of,
-            "step {number} of {of}: {prefix}{step}: not done: {error}"
+            "Step {number} of {of}: {prefix}{step}: not done: {error}"
         ),
     }
 }

@@ -210,7 +210,7 @@ fn clear_leftovers(root: &Root) {
         ),
         Err(error) => {
             warn!(
-                "what the provisioning left can't be cleared away: {}. Next: {}",
+                "Failed to remove the files of the provisioning: {}. Next: {}",
                 chain(&error),
                 error.next()
             );

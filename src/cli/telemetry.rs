@@ -74,7 +74,7 @@ impl ListenFlags {
             Ok(listener) => drop(tokio::spawn(listener.serve())),
             Err(error @ ListenError::Unguarded { .. }) => return Err(CliError::Usage(error.to_string())),
             Err(error @ ListenError::Bind { .. }) => {
-                warn!("{error}; going on without, free the address and restart the agent");
+                warn!("{error}; continuing without it. Next: free the address and restart the agent");
             }
         }
         Ok(())

@@ -66,7 +66,7 @@ pub(super) fn follow(
         info!(
             MESSAGE_ID = message::TRUST,
             MCA_TARGET = ca_of(directory),
-            "{} is gone: the cluster names no such registry any more",
+            "Removed {}: the cluster no longer names this registry",
             ca_of(directory)
         );
     }

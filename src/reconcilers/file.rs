@@ -23,7 +23,7 @@ pub(super) fn write(root: &Root, desired: &DesiredFile) -> Result<(), HostError>
         info!(
             MESSAGE_ID = message::TRUST,
             MCA_TARGET = desired.path,
-            "{} is as the cluster says: {} bytes, mode {}",
+            "Wrote {} from the cluster: {} bytes, mode {}",
             desired.path,
             desired.bytes.len(),
             desired.mode

@@ -100,7 +100,11 @@ pub(super) fn follow(
         let Some(changed) = changed else { continue };
         root.replace(RESTART_DUE, b"", FileMode::PRIVATE)?;
         root.write_if_changed(path, changed.as_bytes(), mode_of(root, path)?)?;
-        info!(MESSAGE_ID = message::CA_ROTATION, MCA_TARGET = path, "{path} trusts the API server's new CA");
+        info!(
+            MESSAGE_ID = message::CA_ROTATION,
+            MCA_TARGET = path,
+            "Added the API server's new CA to {path}"
+        );
     }
     if !root.exists(RESTART_DUE)? {
         return Ok(Rotated::Done);

@@ -137,7 +137,7 @@ impl Listener {
         let socket =
             TcpListener::bind(address).await.map_err(|source| ListenError::Bind { address, source })?;
         let place = socket.local_addr().map_err(|source| ListenError::Bind { address, source })?;
-        info!("metrics and health on {place}");
+        info!("Serving metrics and health on {place}");
         Ok(Self { socket, metrics, readiness, guard })
     }
 
@@ -213,7 +213,7 @@ impl Shared {
                         Arc::clone(&self).talk(stream, busy).await;
                     }
                 }
-                Err(cause) => warn!("nobody can read the metrics: {cause}"),
+                Err(cause) => warn!("Metrics can't be read: {cause}"),
             },
         }
     }

@@ -121,7 +121,7 @@ fn plant_in_messages(node: &Node) {
             "__REALTIME_TIMESTAMP": "1767225600000000"})
     };
     let lines = [
-        line(&format!("drift: file /etc/app/open.conf differs\n-a\n+{PLANTED}-diff")),
+        line(&format!("Drift: file /etc/app/open.conf differs\n-a\n+{PLANTED}-diff")),
         line(&said),
         line(&format!("unit app failed: {{\"token\":\"{PLANTED}-json\"}} $6$salt${PLANTED}-hash")),
     ];
@@ -154,7 +154,7 @@ fn bundle_holds_state_and_no_secret() {
     let journal = std::fs::read_to_string(parts.join("journal.jsonl")).unwrap();
     assert_eq!(journal.lines().count(), 3);
     assert!(
-        journal.contains("drift: file /etc/app/open.conf differs") && journal.contains("2026-01-01T00:00:00"),
+        journal.contains("Drift: file /etc/app/open.conf differs") && journal.contains("2026-01-01T00:00:00"),
         "{journal}"
     );
     assert!(part(&parts, "versions.json")["agent"].as_str().unwrap().starts_with(env!("CARGO_PKG_VERSION")));

@@ -330,7 +330,7 @@ async fn drift_is_told_and_its_end_too() {
     daemon.node.put("root/etc/motd", "a");
     daemon.until_done("rendered-worker-a").await;
     let log = daemon.log();
-    assert!(log.contains("warning: drift: content mismatch for file \"/etc/motd\""), "{log}");
+    assert!(log.contains("warning: Drift: content mismatch for file \"/etc/motd\""), "{log}");
     assert!(log.contains("\n-a\n") && log.contains("\n+by hand\n"), "{log}");
     // What e2e tests of MCD wait for (MCD-185).
     let [started, over] = ["Config Drift Monitor started", "Config Drift Monitor has shut down"];

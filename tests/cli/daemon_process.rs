@@ -87,7 +87,7 @@ impl Daemon {
     pub fn metrics(&self) -> String {
         use std::io::{Read as _, Write as _};
         let log = self.log();
-        let at = log.lines().find_map(|line| line.strip_prefix("metrics and health on ")).unwrap();
+        let at = log.lines().find_map(|line| line.strip_prefix("Serving metrics and health on ")).unwrap();
         let mut stream = std::net::TcpStream::connect(at.trim_start_matches("http://")).unwrap();
         stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
         let mut text = String::new();

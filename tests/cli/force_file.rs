@@ -51,13 +51,13 @@ async fn a_drifted_node_is_brought_back_by_force() {
     assert_eq!(daemon.end(Duration::from_secs(120)).code(), Some(REBOOT), "{}", daemon.log());
     let log = daemon.log();
     for words in [
-        "forced by /run/machine-config-daemon-force",
+        "Forced by /run/machine-config-daemon-force",
         "Drain  yes: the node reboots",
         "After  reboot, because of /run/machine-config-daemon-force",
         "remove-file /run/machine-config-daemon-force",
         // Numbered over the whole plan, not by batch.
-        "step 3 of 4: remove-file",
-        "step 4 of 4: enable-unit lab.service: done",
+        "Step 3 of 4: remove-file",
+        "Step 4 of 4: enable-unit lab.service: done",
     ] {
         assert!(log.contains(words), "{words}: {log}");
     }

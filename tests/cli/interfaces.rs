@@ -201,7 +201,7 @@ fn texts_are_as_people_read_them() {
     node.put("many.json", config("rendered-worker-m", &files(&many)));
     let said = node.run(&apply("many.json")).err;
     assert!(said.contains("files: 21 steps begun\n") && said.contains("files: 21 steps done in "), "{said}");
-    assert!(!said.contains("step 1 of 21") && !said.contains("INFO"), "{said}");
+    assert!(!said.contains("Step 1 of 21") && !said.contains("INFO"), "{said}");
 }
 
 #[test]

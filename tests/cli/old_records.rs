@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 const RECORD: &str = include_str!("../fixtures/records/v1.json");
+/// As an agent wrote it before the reasons of faults were renamed.
+const RENAMED_REASON: &str = include_str!("../fixtures/records/v1.renamed-reason.json");
 const CONFIG: &str = include_str!("../fixtures/records/v1.config.json");
 
 /// A host in the boot after the one in which the record's update asked for its reboot.
@@ -72,6 +74,19 @@ fn a_record_of_version_1_is_read_and_its_update_ends() {
     let entry = fs::read_to_string(state.join("history/entry-0000000001.json")).unwrap();
     assert!(entry.contains(r#""id":"20261120-222421-752417""#), "{entry}");
     assert!(entry.contains(r#""outcome":"committed""#), "{entry}");
+}
+
+#[test]
+fn fault_of_old_record_has_its_renamed_reason() {
+    let host = host(RENAMED_REASON);
+    let output = Command::new(env!("CARGO_BIN_EXE_machine-config-agent"))
+        .args(["status", "--output", "json", "--root"])
+        .arg(host.path())
+        .output()
+        .unwrap();
+    let status: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(status["fault"]["reason"], "VerificationFailed", "{status:#}");
+    assert_eq!(status["fault"]["message"], "file /etc/motd differs", "{status:#}");
 }
 
 #[test]

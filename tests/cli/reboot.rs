@@ -70,10 +70,7 @@ async fn a_shutdown_that_was_taken_back_is_asked_for_again() {
     let (daemon, mut logind) = rebooting(vec![], vec![Comes::TakenBack]).await;
     assert_eq!(logind.asked_times(2).await, [CHECK_INHIBITORS; 2]);
     let log = daemon.log();
-    assert!(
-        log.contains("warning: the reboot that was asked for was taken back: it is asked for again"),
-        "{log}"
-    );
+    assert!(log.contains("warning: The requested reboot was taken back: requesting it again"), "{log}");
 }
 
 /// CRA-008, MCD-213, MCD-214: a reboot that can't be asked for is told and tried again; after the third time the update

@@ -159,11 +159,11 @@ async fn sighup_reads_the_settings_again() {
         daemon.log()
     };
     let log = reload("[os]\nstall = '3m'\n");
-    assert!(log.contains("the settings were read again") && log.contains("stall: 180s"), "{log}");
+    assert!(log.contains("Reloaded the settings") && log.contains("stall: 180s"), "{log}");
     let log = reload("[os]\nstall = 'long'\n");
     let wrong = "warning: SettingsInvalid: /etc/machine-config-agent/settings.toml: os.stall = \"long\": it is a number";
     assert!(log.contains(wrong) && log.contains("the settings stay as they are. Next: Correct it"), "{log}");
-    assert_eq!(log.matches("the settings were read again").count(), 1);
+    assert_eq!(log.matches("Reloaded the settings").count(), 1);
     std::fs::remove_file(daemon.node.path(SETTINGS)).unwrap();
     daemon.signal(Signal::HUP);
     manager.until("READY=1");

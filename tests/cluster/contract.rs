@@ -201,7 +201,7 @@ async fn metrics_tell_the_state() {
         assert!(get(&address, "/debug").await.0.contains("404"));
         assert!(agent.terminate().await.success());
         agent = scene.agent(&[]);
-        agent.line("connected", |line| line.contains("connected to the API server")).await;
+        agent.line("connected", |line| line.contains("Connected to the API server")).await;
         scene.done("a").await;
         agent.line("ready", |line| line.contains("desired:")).await;
         scene.updated("a").await;

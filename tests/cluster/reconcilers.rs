@@ -400,7 +400,7 @@ async fn absent_controllerconfig_kind_is_not_polled() {
         more.retain(|request| code == 403 || !request.uri.contains("/controllerconfigs"));
         assert_eq!(more.len(), 0);
         let lines = agent.lines();
-        let warned = lines.iter().filter(|line| line.contains("are not followed")).count();
+        let warned = lines.iter().filter(|line| line.contains("are not watched")).count();
         assert_eq!(warned, told, "{lines:?}");
         bench.clear_faults();
         // A kind that comes later is found without a lost connection; a refusal is looked into with the next one.
@@ -410,7 +410,7 @@ async fn absent_controllerconfig_kind_is_not_polled() {
         let version = node.create("a", &[]).await;
         node.synced(&version).await;
         node.holds("a");
-        agent.line("the way back", |line| line.contains("connected to the API server")).await;
+        agent.line("the way back", |line| line.contains("Connected to the API server")).await;
         assert!(agent.terminate().await.success());
     }
 }

@@ -53,7 +53,7 @@ async fn a_quiet_update_is_told_from_prepared_to_updated() {
     let mark = scene.bench.mark().await;
     agent.terminate().await;
     let mut again = scene.agent(&[]);
-    again.line("it is connected", |line| line.contains("connected")).await;
+    again.line("it is connected", |line| line.contains("Connected")).await;
     let user = format!("system:node:{}", scene.name);
     // The first agent found none.
     let looked = |one: &cluster::Request| {

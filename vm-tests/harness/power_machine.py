@@ -19,7 +19,7 @@ from .power_update import VERSION, Wrong, consistent, inspect, request, wrong
 LIMIT = 600
 AFTER = 2
 # What the journal, which goes to the console too, says of an update.
-SAID = re.compile(rb"machine-config-agent\[[0-9]+\]: (?:update \S+ to \S+(?:: (staging|applying|verifying)| is (planned):)"
+SAID = re.compile(rb"machine-config-agent\[[0-9]+\]: (?:Update \S+ to \S+(?:: (staging|applying|verifying)| is (planned):)"
                   rb"|Node will (reboot) into|Config Drift Monitor started, watching against (\S+))")
 LABELS = {b"staging": "Staging", b"applying": "Applying", b"verifying": "Verifying", b"planned": "Planned",
           b"reboot": "finalizing"}

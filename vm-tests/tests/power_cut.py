@@ -15,7 +15,7 @@ CHECK, HOLD = "etc/machine-config-agent/health.d/10-hold", "/var/lab-hold"
 HOLDS = f"#!/bin/sh\n[ ! -e {HOLD} ] || {{ rm {HOLD}; sync /var; exec sleep infinity; }}\n".encode()
 # What the journal says when a phase begins, up to the reboot.
 PHASES = {"planned": "to {} is planned", "staging": "to {}: staging", "pulling": "stage-os", "applying": "to {}: applying",
-          "rebooting": "asking logind for a reboot: Node will reboot into config {}", "shutdown": "Finalizing staged deployment"}
+          "rebooting": "Requesting a reboot from logind: Node will reboot into config {}", "shutdown": "Finalizing staged deployment"}
 
 
 class Side:

@@ -125,7 +125,7 @@ impl ControllerConfigHandler {
             warn!(
                 MESSAGE_ID = message::TRUST_FAILED,
                 MCA_FAULT = error.reason(),
-                "certificates and the merged pull secret are not followed: {error}. Next: {}",
+                "Certificates and the merged pull secret are not watched: {error}. Next: {}",
                 error.next()
             );
         }
@@ -161,7 +161,7 @@ impl WatchHandler for ControllerConfigHandler {
                 // What was trusted is not taken back by the want of somebody to say it.
                 info!(
                     MESSAGE_ID = message::TRUST_SOURCE_DELETED,
-                    "{OBJECT} was deleted; what it said stays on the host"
+                    "{OBJECT} was deleted; its files stay on the host"
                 );
                 self.authority.put(None);
                 WatchStep::At(object.metadata.resource_version.unwrap_or_default())

@@ -134,7 +134,7 @@ impl Mcn {
         warn!(
             MESSAGE_ID = message::NOT_PUBLISHED,
             MCA_FAULT = error.reason(),
-            "{} is not written; the update goes on without it: {error}. Next: {}",
+            "Failed to write {}; the update continues without it: {error}. Next: {}",
             self.object,
             error.next()
         );

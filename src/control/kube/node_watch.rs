@@ -90,7 +90,7 @@ impl NodeHandler {
         if !self.sender.borrow().up {
             info!(
                 MESSAGE_ID = message::API_SERVER_CONNECTED,
-                "connected to the API server as {}", self.object
+                "Connected to the API server as {}", self.object
             );
         }
         self.api.traffic().answers(true);

@@ -202,7 +202,7 @@ fn unwritten(error: &KubeError) {
         warn!(
             MESSAGE_ID = message::NOT_PUBLISHED,
             MCA_FAULT = error.reason(),
-            "the MachineConfigNode can't be written: {error}. Next: {}",
+            "Failed to write the MachineConfigNode: {error}. Next: {}",
             error.next()
         );
     }
@@ -212,7 +212,7 @@ fn untold(event: &Event, error: &KubeError) {
     warn!(
         MESSAGE_ID = message::NOT_PUBLISHED,
         MCA_FAULT = error.reason(),
-        "the event {} can't be told: {error}",
+        "Failed to emit Event {}: {error}",
         event.reason()
     );
 }

@@ -74,7 +74,7 @@ impl Power for Logind {
 
     fn reboot<'a>(&'a self, kind: RebootKind, why: &'a str) -> BoxFuture<'a, Result<Rebooting, HostError>> {
         Box::pin(async move {
-            tracing::info!(why, "asking logind for a reboot: {why}");
+            tracing::info!(why, "Requesting a reboot from logind: {why}");
             let bus = bus::system(&self.root).await?;
             match reboot(&bus, kind).await {
                 // The bus goes down with the machine, at times before the answer: what came of it shows in a moment.
@@ -93,7 +93,7 @@ pub(super) async fn reboot(bus: &Connection, kind: RebootKind) -> Result<(), Hos
         match with_flags(CHECK_INHIBITORS | SOFT_REBOOT).await {
             Err(error) if is_unknown(&error) => {
                 tracing::info!(
-                    "this systemd knows no soft reboot (254 or later does): the whole machine reboots"
+                    "This systemd has no soft reboot (254 or later has): rebooting the whole machine"
                 );
             }
             answer => return answer,

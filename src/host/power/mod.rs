@@ -72,7 +72,7 @@ impl Power for Supervised {
 
     fn reboot<'a>(&'a self, _kind: RebootKind, why: &'a str) -> BoxFuture<'a, Result<Rebooting, HostError>> {
         Box::pin(async move {
-            tracing::info!(why, "ending, so that the supervisor reboots the host: {why}");
+            tracing::info!(why, "Exiting for the supervisor to reboot the host: {why}");
             Ok(Rebooting::Exit)
         })
     }

@@ -47,7 +47,7 @@ impl Systemd {
                 let unit = units.join(" ");
                 if *verb == LinkVerb::Preset {
                     // A unit that can't be preset stays as it is (MCD-150).
-                    tracing::warn!(units = unit, "preset of {unit}: {cause}");
+                    tracing::warn!(units = unit, "Preset of {unit}: {cause}");
                 } else if *verb == LinkVerb::Enable {
                     return Err(HostError::Unit { unit, cause });
                 } else {

@@ -171,11 +171,11 @@ impl BootcBackend {
         match self.bootc.status().await? {
             Ok(text) => match BootcHost::parse(&text) {
                 Ok(host) => return Ok(Some(host)),
-                Err(cause) => tracing::warn!("{cause}; going by what libostree says"),
+                Err(cause) => tracing::warn!("{cause}; using what libostree reports"),
             },
             Err(Ran { ended, words }) => {
                 let how = with_words(&format!("bootc status ended with {ended}"), &words);
-                tracing::warn!("{how}; going by what libostree says");
+                tracing::warn!("{how}; using what libostree reports");
             }
         }
         Ok(None)

@@ -141,7 +141,7 @@ impl Bootc {
                 return self.over(&units, &run, ended).await;
             }
             Some(found) => {
-                tracing::warn!(unit = %run.unit, "ending what an earlier start left: {}", found.command.join(" "));
+                tracing::warn!(unit = %run.unit, "Ending what an earlier start left running: {}", found.command.join(" "));
                 drop(self.over_with(&units, &run, found.running).await?);
             }
             None => {}

@@ -51,7 +51,7 @@ pub(super) async fn stage(
 /// Takes the packages away. What is left of them is told, and no reason to stage once more.
 fn put_away(root: &Root) {
     if let Err(error) = extensions::withdraw(root) {
-        tracing::warn!("the packages of extensions could not be removed: {error}");
+        tracing::warn!("Failed to remove the packages of extensions: {error}");
     }
 }
 
@@ -377,7 +377,7 @@ async fn undone(daemon: &Daemon, error: HostError) -> HostError {
     if pending {
         let cleaned = carry(daemon, "Cleanup", &(vec!["pending-deploy"],), SYSROOT, &|_| {}).await;
         if let Err(refused) = cleaned {
-            tracing::warn!("what is pending could not be dropped: {}", refused.into_error());
+            tracing::warn!("Failed to drop the pending deployment: {}", refused.into_error());
         }
     }
     error
