@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_a_whole_duration_for_an_unchanged_version() {
+    fn waits_whole_duration_for_unchanged_version() {
         let mut b = candidate("b");
         assert_eq!(b.next(at(0)), Next::Wait(None));
         b.see(Some(lease(1, "a")), at(1));
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn leader_ends_when_another_name_or_none_is_in_the_lease() {
+    fn leader_ends_when_another_name_or_none_is_in_lease() {
         for other in [Some(lease(3, "b")), Some(lease(3, "")), None] {
             let mut a = candidate("a");
             a.see(Some(lease(1, "")), at(0));
@@ -270,7 +270,7 @@ mod tests {
 
     /// A person's annotation gives the Lease another version.
     #[test]
-    fn leader_renews_from_a_version_that_somebody_else_wrote() {
+    fn leader_renews_from_version_that_others_wrote() {
         let mut a = candidate("a");
         a.see(Some(lease(1, "")), at(0));
         a.written(lease(2, "a"), at(0), at(0));
@@ -280,7 +280,7 @@ mod tests {
 
     /// The last holder of a deleted Lease may not have noticed.
     #[test]
-    fn created_lease_is_held_for_a_duration_before_its_holder_acts() {
+    fn created_lease_is_held_for_duration_before_its_holder_acts() {
         let mut b = candidate("b");
         b.see(None, at(0));
         assert_eq!(b.next(at(0)), Next::Create);

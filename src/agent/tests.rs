@@ -131,7 +131,7 @@ impl Scene {
 /// MCD-105, MCD-106, MCD-108, MCD-110: each action of the policy is one request to systemd and one event; no action is none,
 /// and `SkipReboot`.
 #[tokio::test(flavor = "current_thread")]
-async fn each_action_is_asked_of_systemd_and_told() {
+async fn each_action_is_asked_of_systemd_and_reported() {
     const PLAIN: &str = "Config changes do not require reboot.";
     for (path, asked, reason, text) in [
         ("/etc/none", None, "SkipReboot", ""),
@@ -159,7 +159,7 @@ async fn each_action_is_asked_of_systemd_and_told() {
 
 /// MCD-111: the event, the roll-back and the state of a service that does not reload or restart.
 #[tokio::test(flavor = "current_thread")]
-async fn a_service_that_fails_takes_the_update_back() {
+async fn service_that_fails_takes_update_back() {
     for (path, job, reason) in [
         ("/etc/reload", "reload of crio.service", "FailedServiceReload"),
         ("/etc/restart", "restart of kubelet.service", "FailedServiceRestart"),
@@ -185,7 +185,7 @@ async fn a_service_that_fails_takes_the_update_back() {
 /// A target that came up wrong is left by setting the old one again: what it had written goes, and only then the node is
 /// Done.
 #[tokio::test(flavor = "current_thread")]
-async fn old_target_after_a_held_update_is_carried_out() {
+async fn old_target_after_held_update_is_carried_out() {
     let dir = tempfile::tempdir().unwrap();
     plain_host::bare(dir.path());
     let file = dir.path().join("etc/reboots");
@@ -293,7 +293,7 @@ impl Lines {
 
 /// OBS-001: every change of the phase is a line with the id of phases, and names update, phase, config and image.
 #[tokio::test(flavor = "current_thread")]
-async fn every_phase_is_a_line_of_the_journal() {
+async fn every_phase_is_line_of_journal() {
     let lines = Lines::default();
     let _guard = lines.taken();
     let dir = tempfile::tempdir().unwrap();
@@ -343,7 +343,7 @@ async fn every_phase_is_a_line_of_the_journal() {
 
 /// OBS-001: a node without image mode has no image to name.
 #[tokio::test(flavor = "current_thread")]
-async fn a_phase_of_files_names_no_image() {
+async fn phase_of_files_names_no_image() {
     let lines = Lines::default();
     let _guard = lines.taken();
     let mut scene = Scene::set("/etc/none").await;
@@ -354,7 +354,7 @@ async fn a_phase_of_files_names_no_image() {
 
 /// Every config that a pass needs is decoded once in it, whoever needs it: a plan, a repair, certificates, drift.
 #[tokio::test(flavor = "current_thread")]
-async fn each_pass_decodes_a_config_once() {
+async fn each_pass_decodes_config_once() {
     let lines = Lines::default();
     let _guard = lines.taken();
     let dir = tempfile::tempdir().unwrap();

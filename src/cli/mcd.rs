@@ -207,7 +207,7 @@ mod tests {
 
     /// MCD-001, MCD-002, MCD-013: the arguments of MCD's DaemonSet; the flag wins over the variable; who has neither is told.
     #[test]
-    fn start_of_the_daemonset_is_the_daemon() {
+    fn start_of_daemonset_is_daemon() {
         let pod = "start --payload-version=4.20.1 --v=2 --tls-cipher-suites=TLS_AES_128_GCM_SHA256,B --tls-min-version=VersionTLS12";
         assert_eq!(
             meant(pod, Some("worker-0"), true).unwrap(),

@@ -191,7 +191,7 @@ mod tests {
 
     /// MCD-162: the same hash again changes nothing.
     #[test]
-    fn only_the_password_field_changes() {
+    fn only_password_field_changes() {
         let (dir, root) = root_with(&[("etc/shadow", "root:!:1:0\ncore:*:19000:0:99999:7:::\ncorey:x:2\n")]);
         let hash = PasswordHash::new("$6$salt$hash").unwrap();
         for _ in 0..2 {

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_boot_loader_that_does_not_count_is_left_alone() {
+    fn boot_loader_that_does_not_count_is_unchanged() {
         for dir in [host("blscfg\n", Some(&block(""))), host(COUNTS, None), tempfile::tempdir().unwrap()] {
             let root = Root::open(dir.path()).unwrap();
             assert!(BootCounter::find(&root).unwrap().is_none());
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_counter_is_armed_read_and_ended_in_place() {
+    fn counter_is_armed_read_and_ended_in_place() {
         use std::os::unix::fs::MetadataExt as _;
         // The counter of somebody else is not ours.
         let before = block("saved_entry=x\nboot_counter=2\nkernelopts=a b\nboot_success=0\n");

@@ -190,7 +190,7 @@ mod tests {
 
     /// MCD-242, OCL-002: to the merged file when it is JSON, else to the kubelet's; where depends on the backend.
     #[test]
-    fn the_link_leads_to_the_first_file_that_is_json() {
+    fn link_leads_to_first_file_that_is_json() {
         let rows: [(&str, Option<&str>, Option<&str>); 6] = [
             ("{}", Some("{}"), Some(MERGED)),
             ("\n", Some("{}"), Some(KUBELET)),
@@ -216,7 +216,7 @@ mod tests {
 
     /// The link moves with the files, in one step: there is always one.
     #[test]
-    fn the_link_follows_the_files() {
+    fn link_follows_files() {
         let host = Place::new();
         host.put(KUBELET, "{}");
         let run = |links: [Option<String>; 2]| links.into_iter().next().flatten();
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn an_administrators_own_file_wins() {
+    fn administrators_file_wins() {
         for (place, own) in
             [(AuthFile::Run, AuthFile::Run), (AuthFile::Etc, AuthFile::Etc), (AuthFile::Etc, AuthFile::Run)]
         {
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_config_may_bring_the_secret() {
+    fn config_may_bring_secret() {
         let host = Place::new();
         std::fs::create_dir_all(host.path("/run/ostree")).unwrap();
         symlink("/nowhere", host.path(AuthFile::Run.path())).unwrap();

@@ -241,7 +241,7 @@ mod tests {
 
     /// OCL-018: what equals the old image's own and is not so in the new one. The rest is merged, or there.
     #[test]
-    fn what_the_merge_leaves_behind_is_found() {
+    fn unmerged_etc_paths_are_found() {
         let (_dir, root) = host();
         let left = find(&root);
         let expected = [
@@ -262,7 +262,7 @@ mod tests {
 
     /// Bytes, modes, owners and links; what is gone meanwhile stays away; once more changes nothing.
     #[test]
-    fn it_is_brought_into_a_finalized_deployment_only() {
+    fn carry_over_requires_finalized_deployment() {
         let (dir, root) = host();
         let new = dir.path().join(NEW);
         assert_eq!(bring_over(&root).unwrap(), Done::default(), "nothing is written down");

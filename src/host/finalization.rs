@@ -63,7 +63,7 @@ mod tests {
 
     /// MCD-046: libostree's own text is what is told. Here it is in the stamp; the journal's is in `vm-tests/`.
     #[tokio::test(flavor = "current_thread")]
-    async fn the_stamp_is_told_in_one_line() {
+    async fn stamp_is_reported_in_one_line() {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::open(dir.path()).unwrap();
         assert!(

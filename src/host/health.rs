@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kubelet_has_to_be_active_where_it_is_enabled_and_nothing_else_is_said() {
+    fn kubelet_has_to_be_active_where_it_is_enabled_and_nothing_else_is_said() {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::open(dir.path()).unwrap();
         let unit = "/etc/systemd/system/kubelet.service";
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread")]
-    async fn a_check_that_fails_is_told_with_its_last_words() {
+    async fn check_that_fails_is_reported_with_its_last_words() {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::open(dir.path()).unwrap();
         let none = Systemd::absent();
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread")]
-    async fn a_flood_on_standard_error_is_kept_in_bounds() {
+    async fn flood_on_standard_error_is_kept_in_bounds() {
         use std::io::Write as _;
         let dir = tempfile::tempdir().unwrap();
         let root = Root::open(dir.path()).unwrap();
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread")]
-    async fn a_check_that_others_may_change_is_not_run() {
+    async fn check_that_others_may_change_is_not_run() {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::open(dir.path()).unwrap();
         put(dir.path(), &format!("{CHECKS}/README"), 0o644, "");

@@ -109,7 +109,7 @@ mod tests {
     /// MCD-234: Enterprise Linux 9 keeps the names and fails with nmstate; 10 cleans up whatever that ends with; others
     /// are left alone.
     #[tokio::test(flavor = "current_thread")]
-    async fn names_are_pinned_by_the_version_of_the_os() {
+    async fn names_are_pinned_by_version_of_os() {
         let persist = "persist-nic-names --root  --kargs-out /run/machine-config-agent/nic-kargs".to_owned();
         let clean_up = format!("{persist} --cleanup");
         for nine in ["ID=rhel\nVERSION_ID=\"9.4\"\n", "ID=\"rhcos\"\nVERSION_ID=\"4.19\"\nRHEL_VERSION=9.6\n"]

@@ -107,7 +107,7 @@ async fn lent(journal: &mut Journal) -> bool {
 
 /// Promise 2 of the design: what could not be recorded has not happened, and no effect follows.
 #[tokio::test(flavor = "current_thread")]
-async fn memory_stays_as_the_disk_when_record_cannot_be_written() {
+async fn memory_stays_as_disk_when_record_cannot_be_written() {
     let dir = StateDir::new();
     let mut journal = dir.begun();
     let obstacle = dir.obstacle("record.json");
@@ -128,7 +128,7 @@ async fn memory_stays_as_the_disk_when_record_cannot_be_written() {
 
 /// After a sync that failed nobody knows which record a power cut would leave: it is written once more before any effect.
 #[tokio::test(flavor = "current_thread")]
-async fn record_in_doubt_is_rewritten_before_an_intent_is_lent() {
+async fn record_in_doubt_is_rewritten_before_intent_is_lent() {
     let dir = StateDir::new();
     let mut journal = dir.begun();
     journal.step(&Transition::Apply { first: 0 }, now()).unwrap();
@@ -300,7 +300,7 @@ fn drafts_of_kept_originals_are_removed() {
 
 /// A full history forgets what was written first, not what has the oldest time. Files of older agents come first.
 #[test]
-fn full_history_forgets_the_oldest_written() {
+fn full_history_forgets_oldest_written() {
     let dir = StateDir::new();
     let mut journal = dir.open();
     let b = config("b");
@@ -360,7 +360,7 @@ fn repeated_failures_are_one_entry() {
 
 /// What failed and is held has ended for people, although its record is open.
 #[test]
-fn held_update_is_in_the_history() {
+fn held_update_is_in_history() {
     let dir = StateDir::new();
     let mut journal = dir.begun();
     assert_eq!(load_with_held(&dir.root).unwrap().entries.len(), 0, "under way");

@@ -40,7 +40,7 @@ fn spec(name: &str, paths: &[&str]) -> HostSpec {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn sees_files_units_the_account_and_the_kernel() {
+async fn sees_files_units_account_and_kernel() {
     let dir = tempfile::tempdir().unwrap();
     let host = host(dir.path());
     write(dir.path(), "etc/passwd", "core:x:1000:1001::/home/core:/bin/sh\n");
@@ -142,7 +142,7 @@ impl OsBackend for Booting {
 
 /// OST-009: the booted digest under another name is the same image, and nobody is asked for it.
 #[tokio::test(flavor = "current_thread")]
-async fn facts_tell_what_an_image_can_not_bring() {
+async fn facts_report_what_image_cannot_bring() {
     let dir = tempfile::tempdir().unwrap();
     let mut host = host(dir.path());
     let image =
@@ -181,7 +181,7 @@ async fn facts_tell_what_an_image_can_not_bring() {
 
 /// The registry is asked before anything is planned, inside image mode and outside it; it has no answer for ever.
 #[tokio::test(flavor = "current_thread")]
-async fn an_image_that_can_not_be_had_is_told_before_a_plan() {
+async fn image_that_cannot_be_had_is_reported_before_plan() {
     let dir = tempfile::tempdir().unwrap();
     let mut host = host(dir.path());
     let image =
@@ -205,7 +205,7 @@ async fn an_image_that_can_not_be_had_is_told_before_a_plan() {
 
 /// What is observed of the units and what is enabled together with them comes from one look at their links.
 #[tokio::test(flavor = "current_thread")]
-async fn facts_read_the_unit_links_once() {
+async fn facts_read_unit_links_once() {
     use rustix::fs::inotify;
     let dir = tempfile::tempdir().unwrap();
     let host = host(dir.path());

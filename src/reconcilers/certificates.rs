@@ -276,7 +276,7 @@ mod tests {
 
     /// MCD-235: what is right is not written again.
     #[test]
-    fn the_second_time_nothing_is_touched() {
+    fn second_apply_touches_nothing() {
         use std::os::unix::fs::MetadataExt as _;
         let place = Place::new();
         let trust = trust(Some("k"), Some("c"), &[("reg.test", "r")]);

@@ -44,7 +44,7 @@ mod tests {
 
     /// MCD-241, W-6: the cluster's bytes and a newline, for root alone; silence hides nothing that can be used.
     #[test]
-    fn what_the_file_is_to_hold() {
+    fn merged_pull_secret_contents() {
         let rows: [(Option<&str>, Option<&str>, &str); 6] = [
             (Some("{}"), None, "{}\n"),
             (Some("{}\n"), Some("{\"old\":1}"), "{}\n"),

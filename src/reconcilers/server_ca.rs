@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn kubeconfig_of_a_config_and_a_missing_one_are_skipped() {
+    fn kubeconfig_of_config_and_missing_one_are_skipped() {
         let directory = tempfile::tempdir().unwrap();
         let host = Host::in_directory(Root::open(directory.path()).unwrap(), FailPoints::off());
         let [first, _] = KUBECONFIGS;

@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_names_the_file_the_key_and_the_rule() {
+    fn error_names_file_key_and_rule() {
         let rows = [
             ("repair = ['etc/x']", "/f: repair = \"etc/x\": "),
             ("\nsoft-reboot = 'always'", "/f is not understood: line 2: unknown variant `always`"),

@@ -83,7 +83,7 @@ mod tests {
 
     /// MCD-253: failures in a row are counted, at most one in half a minute; any answer of HTTP ends the count.
     #[tokio::test(flavor = "current_thread")]
-    async fn failures_in_a_row_are_counted_until_an_answer() {
+    async fn failures_in_row_are_counted_until_answer() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let probe = KubeletProbe::new(listener.local_addr().unwrap());
         let later = async |probe: &KubeletProbe| *probe.asked.lock().await = None;

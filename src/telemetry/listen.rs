@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread", start_paused = true)]
-    async fn idle_connections_do_not_block_a_probe() {
+    async fn idle_connections_do_not_block_probe() {
         with_clock_stopped(|address| {
             let mut idle: Vec<TcpStream> = (0..MAX_CONNECTIONS).map(|_| connect(address)).collect();
             // The last byte of a request never comes.

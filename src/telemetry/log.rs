@@ -110,7 +110,7 @@ mod tests {
 
     /// kube's client warns of an answer that it can't read with the whole answer.
     #[test]
-    fn the_client_logs_no_object() {
+    fn client_logs_no_object() {
         let filter = ours(LevelFilter::DEBUG);
         assert!(!filter.would_enable("kube_client::client", &Level::WARN));
         assert!(filter.would_enable("zbus", &Level::WARN));

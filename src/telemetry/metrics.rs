@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn one_series_tells_the_state() {
+    fn one_series_reports_state() {
         let metrics = Metrics::new(HostLabels::parse("ID=rhcos\nVERSION_ID=\"9.6\"\n"), Vec::new());
         let at = |seconds: u64| Timestamp::from_micros(seconds * 1_000_000);
         metrics.report(&report(None, &LoopState::default()), at(100));
@@ -316,7 +316,7 @@ mod tests {
 
     /// MCD-206: failed switches are counted until one succeeds.
     #[test]
-    fn a_switch_that_works_forgets_those_that_did_not() {
+    fn switch_that_works_forgets_those_that_did_not() {
         let metrics = Metrics::new(HostLabels::default(), Vec::new());
         metrics.switched(Worked::No);
         metrics.switched(Worked::No);
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_count_is_read_at_the_scrape() {
+    fn foreign_counters_are_read_at_scrape() {
         let reading = |name, kind| Reading { name, help: "h", kind, read: Box::new(|| 7.0) };
         let metrics = Metrics::new(
             HostLabels::default(),

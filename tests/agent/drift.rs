@@ -47,7 +47,7 @@ async fn each_kind_of_drift_is_found_named_and_gone_when_undone() {
 
 /// A changed file is reported beside what was seen of the rest; all of it is looked at soon after, whatever tells of it.
 #[tokio::test(flavor = "current_thread", start_paused = true)]
-async fn changed_file_is_reported_first_and_the_rest_is_verified_after() {
+async fn changed_file_is_reported_first_and_rest_is_verified_after() {
     let unit = "late.service";
     let mut config = spec();
     let units = config["config"]["systemd"]["units"].as_array_mut().unwrap();
@@ -78,7 +78,7 @@ async fn changed_file_is_reported_first_and_the_rest_is_verified_after() {
 
 /// MCD-167: an argument that the kernel was not booted with is told; additional ones are not.
 #[tokio::test(flavor = "current_thread")]
-async fn a_missing_kernel_argument_is_found_at_the_next_start() {
+async fn missing_kernel_argument_is_found_at_next_start() {
     let mut scene = scene(&[]).await;
     scene.node.put("root/proc/cmdline", "quiet more=2\n");
     scene.reboot(2);
@@ -91,7 +91,7 @@ async fn a_missing_kernel_argument_is_found_at_the_next_start() {
 
 /// MCD-176, MCD-186: drift that is there at the start is told, measured and watched; without drift the metric is 0.
 #[tokio::test(flavor = "current_thread")]
-async fn a_host_that_drifted_before_the_start_is_told() {
+async fn host_that_drifted_before_start_is_reported() {
     let mut scene = scene(&[]).await;
     let drift = |scene: &Scene| {
         let text = scene.metrics.text();
@@ -138,7 +138,7 @@ async fn no_update_begins_on_drift() {
 /// An update that asks for what the drift has made of the host begins: keys that their user removed, for a config that
 /// lists no user any more; a password and a unit as the new config wants them.
 #[tokio::test(flavor = "current_thread")]
-async fn update_to_the_drifted_state_begins() {
+async fn update_to_drifted_state_begins() {
     let mut scene = scene(&[]).await;
     let without_user = {
         let mut next = spec();
@@ -188,7 +188,7 @@ async fn unmanaged_files_cause_nothing() {
 
 /// A program that writes a managed file again and again is told, but not each time.
 #[tokio::test(flavor = "current_thread")]
-async fn a_flood_is_told_within_bounds() {
+async fn flood_is_reported_within_bounds() {
     let mut scene = scene(&[]).await;
     scene
         .live(async |scene| {
@@ -215,7 +215,7 @@ async fn a_flood_is_told_within_bounds() {
 
 /// MCD-184: what an update itself changes is never drift.
 #[tokio::test(flavor = "current_thread")]
-async fn an_update_is_no_drift() {
+async fn update_is_not_reported_as_drift() {
     let mut scene = scene(&[]).await;
     let mut next = spec();
     for file in next["config"]["storage"]["files"].as_array_mut().unwrap().iter_mut().take(2) {
@@ -336,7 +336,7 @@ async fn what_is_to_be_repaired_is_repaired() {
 
 /// A repair reboots and drains nothing, and one that does not last is given up.
 #[tokio::test(flavor = "current_thread")]
-async fn a_repair_has_bounds() {
+async fn repair_has_bounds() {
     let mut scene = scene(&["/etc"]).await;
     scene
         .live(async |scene| {
@@ -384,7 +384,7 @@ async fn a_repair_has_bounds() {
 
 /// A reboot that an update needs is no repair's business.
 #[tokio::test(flavor = "current_thread")]
-async fn an_update_with_a_reboot_still_ends_in_one() {
+async fn update_with_reboot_still_ends_in_one() {
     let mut scene = scene(&["/etc"]).await;
     let mut next = spec();
     next["config"]["storage"]["files"][3]["contents"]["source"] = json!("data:,other");
@@ -397,7 +397,7 @@ async fn an_update_with_a_reboot_still_ends_in_one() {
 
 /// A node whose clock was set back tells what is new of the same drift all the same.
 #[tokio::test(flavor = "current_thread")]
-async fn a_clock_that_is_set_back_hides_no_drift() {
+async fn clock_set_back_hides_no_drift() {
     let mut scene = scene(&[]).await;
     scene
         .live(async |scene| {

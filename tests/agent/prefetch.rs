@@ -91,7 +91,7 @@ async fn requested_image_is_downloaded_once_and_dropped_when_withdrawn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failed_download_is_told_and_tried_again_at_a_bounded_rate() {
+async fn failed_download_is_reported_and_tried_again_at_bounded_rate() {
     let node = Node::new(&image("b").to_string());
     let failed = || HostError::Os {
         object: image("b").to_string(),
@@ -124,7 +124,7 @@ async fn download_without_progress_is_given_up() {
 
 /// The update wins at once: no download runs while it stages.
 #[tokio::test(start_paused = true)]
-async fn another_target_ends_the_download() {
+async fn another_target_ends_download() {
     let node = Node::new(&image("b").to_string());
     let running: Rc<Cell<u32>> = Rc::default();
     let (counted, beside) = (Rc::clone(&running), Rc::clone(&running));

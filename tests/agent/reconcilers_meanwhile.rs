@@ -95,7 +95,7 @@ async fn live(dir: &Path, place: AuthFile, pull_secret: &str) -> Vec<String> {
 /// FIL-012, OCL-002: certificates that come in the middle of a pull are written before it ends; the pull secret is linked
 /// where the backend looks before the first request to the registry, and at the attempt.
 #[tokio::test]
-async fn a_long_pull_keeps_no_certificate_waiting() {
+async fn long_pull_keeps_no_certificate_waiting() {
     for (place, pull_secret, target) in [
         (AuthFile::Run, r#"{"auths":{}}"#, MERGED),
         (AuthFile::Etc, r#"{"auths":{}}"#, MERGED),

@@ -24,7 +24,7 @@ async fn scene(keep: Option<Duration>) -> Scene {
 
 /// OST-012, MCD-218: it is kept for as long as nothing says otherwise.
 #[tokio::test(flavor = "current_thread")]
-async fn it_is_kept_where_nothing_is_set() {
+async fn previous_deployment_kept_by_default() {
     let mut scene = scene(None).await;
     scene
         .live(async |scene| {
@@ -39,7 +39,7 @@ async fn it_is_kept_where_nothing_is_set() {
 
 /// OST-012: nothing but time has to pass on a healthy node, and it is given up once.
 #[tokio::test(flavor = "current_thread")]
-async fn a_healthy_node_gives_it_up_when_the_time_has_come() {
+async fn healthy_node_gives_it_up_when_time_has_come() {
     let mut scene = scene(Some(Duration::from_millis(20))).await;
     scene
         .live(async |scene| {
@@ -55,7 +55,7 @@ async fn a_healthy_node_gives_it_up_when_the_time_has_come() {
 
 /// OST-012: a node that is not as its config says has not proved its new deployment.
 #[tokio::test(flavor = "current_thread")]
-async fn a_node_that_drifted_keeps_it() {
+async fn node_that_drifted_keeps_it() {
     let mut scene = scene(Some(Duration::ZERO)).await;
     scene.write(APP, "y");
     scene

@@ -145,7 +145,7 @@ impl Story {
 const CAUSE: &str = "health check 10-app: exit code 7: the app does not answer";
 
 #[tokio::test]
-async fn a_healthy_deployment_is_committed() {
+async fn healthy_deployment_is_committed() {
     let story = Story::new(Duration::from_secs(60));
     story.put(UP, "");
     story.switch().await;
@@ -155,7 +155,7 @@ async fn a_healthy_deployment_is_committed() {
 }
 
 #[tokio::test]
-async fn one_that_does_not_prove_itself_is_left_for_the_one_before() {
+async fn failed_trial_falls_back() {
     let story = Story::new(Duration::from_millis(50));
     story.switch().await;
     assert_eq!(story.run().await, ExitReason::Reboot);
@@ -183,7 +183,7 @@ async fn one_that_does_not_prove_itself_is_left_for_the_one_before() {
 }
 
 #[tokio::test]
-async fn a_restart_in_the_middle_goes_on_with_the_same_time() {
+async fn restart_in_middle_continues_with_same_time() {
     let story = Story::new(Duration::from_secs(60));
     story.switch().await;
     let mut begun = Vec::new();
@@ -201,7 +201,7 @@ async fn a_restart_in_the_middle_goes_on_with_the_same_time() {
 
 /// A start whose time was over before the agent came up still makes one attempt; one of another boot does not count.
 #[tokio::test]
-async fn an_attempt_is_made_in_any_case() {
+async fn trial_attempts_at_least_once() {
     let story = Story::new(Duration::ZERO);
     story.put(UP, "");
     story.switch().await;
@@ -210,7 +210,7 @@ async fn an_attempt_is_made_in_any_case() {
 }
 
 #[tokio::test]
-async fn never_means_that_it_is_only_told() {
+async fn failed_trial_stays_with_roll_back_never() {
     let mut story = Story::new(Duration::from_millis(50));
     story.rules.roll_back = RollBack::Never;
     story.switch().await;
@@ -220,7 +220,7 @@ async fn never_means_that_it_is_only_told() {
 }
 
 #[tokio::test]
-async fn where_nothing_is_left_to_go_back_to_both_causes_are_told() {
+async fn fallback_without_deployment_reports_both_causes() {
     let story = Story::new(Duration::from_millis(50));
     story.gone.set(true);
     story.switch().await;
@@ -233,7 +233,7 @@ async fn where_nothing_is_left_to_go_back_to_both_causes_are_told() {
 
 /// The node comes up in the new deployment again and again: that ends.
 #[tokio::test]
-async fn a_node_that_does_not_come_back_is_held_where_it_is() {
+async fn node_that_does_not_come_back_is_held_where_it_is() {
     let story = Story::new(Duration::from_millis(50));
     story.switch().await;
     for boot in 3..6 {
@@ -245,7 +245,7 @@ async fn a_node_that_does_not_come_back_is_held_where_it_is() {
 
 /// Somebody, or something that counts boots, ends the trial.
 #[tokio::test]
-async fn a_node_that_was_taken_back_by_others_holds_the_target() {
+async fn node_that_was_rolled_back_by_others_holds_target() {
     let story = Story::new(Duration::from_secs(60));
     story.switch().await;
     story.until_waiting_for(CAUSE).await;
@@ -256,7 +256,7 @@ async fn a_node_that_was_taken_back_by_others_holds_the_target() {
 /// The boot loader's own way back leaves the deployment that does not come up first in its menu: as long as that can't be
 /// changed, the count is all that brings the machine up.
 #[tokio::test]
-async fn boots_are_counted_until_the_running_deployment_is_the_default() {
+async fn boots_are_counted_until_running_deployment_is_default() {
     let story = Story::new(Duration::from_secs(60));
     let block = |lines: &str| format!("{:#<1024}", format!("# GRUB Environment Block\n{lines}"));
     story.put("/boot/grub2/grub.cfg", "if [ -n \"${boot_counter}\" ]; then\n");

@@ -80,7 +80,7 @@ fn endings(desired: &[Ending]) -> impl Iterator<Item = (&'static str, Ending)> {
 /// A fault without an ending would hold a node for good: the words are those of the page that lists every fault, which
 /// `tests/cli/docs.rs` compares with the code.
 #[test]
-fn no_fault_is_without_a_way_out() {
+fn every_fault_has_an_ending() {
     let page = std::fs::read_to_string("docs/troubleshoot.md").unwrap();
     let words: BTreeSet<&str> = page.lines().filter_map(|line| line.strip_prefix("### ")).collect();
     assert!(words.len() > 80, "{words:?}");
@@ -92,7 +92,7 @@ fn no_fault_is_without_a_way_out() {
 
 /// What people read is what the code does.
 #[test]
-fn the_reference_has_the_same_table() {
+fn reference_has_same_table() {
     let page = std::fs::read_to_string("docs/reference.md").unwrap();
     let section = page.split("## What ends a fault\n").nth(1).unwrap().split("\n## ").next().unwrap();
     let mut told = BTreeMap::new();
@@ -127,7 +127,7 @@ async fn what_may_be_mended_is_tried_again_by_itself() {
 
 /// Trying again costs an idle node little, however long it lasts. OCL-011: so does a registry that refuses credentials.
 #[tokio::test(start_paused = true)]
-async fn the_rate_of_tries_has_a_bound() {
+async fn rate_of_tries_has_bound() {
     for (class, word, longest) in [
         (FaultClass::Retry, "DiskFull", SOON),
         (FaultClass::Retry, "ImagePullUnauthorized", SOON),
@@ -143,7 +143,7 @@ async fn the_rate_of_tries_has_a_bound() {
 
 /// CRA-011: a clock that is set a year on or back between two tries brings none forward and puts none off.
 #[tokio::test(start_paused = true)]
-async fn a_clock_that_jumps_breaks_no_try() {
+async fn clock_jump_does_not_break_retry() {
     const YEAR: u64 = 365 * 24 * 3600 * 1_000_000;
     for jump in [YEAR, 0_u64.wrapping_sub(YEAR)] {
         let broken = Broken::new();
@@ -177,7 +177,7 @@ async fn a_clock_that_jumps_breaks_no_try() {
 
 /// What is not tried again by itself ends with a start, with another target, and with a person's wish.
 #[tokio::test(start_paused = true)]
-async fn what_needs_somebody_waits_for_who_comes() {
+async fn event_asked_and_target_faults_are_not_retried() {
     for (word, ending) in endings(&[Ending::Event, Ending::Asked, Ending::Target]) {
         let class = if word.contains("econcil") { FaultClass::Unreconcilable } else { FaultClass::Degraded };
         let broken = Broken::new();
@@ -220,7 +220,7 @@ async fn what_needs_somebody_waits_for_who_comes() {
 
 /// A cause on the host itself, and its end: a FIFO, a directory, and something that is not there, at the path.
 #[tokio::test(start_paused = true)]
-async fn what_stands_in_the_way_is_noticed_when_it_goes() {
+async fn removed_obstacle_triggers_retry() {
     const FILE: &str = r#"{"kind":"MachineConfig","metadata":{"name":"rendered-b"},"spec":{"config":
         {"ignition":{"version":"3.4.0"},"storage":{"files":[{"path":"/etc/way/file","contents":{"source":"data:,b"}}]}}}}"#;
     const POLICY: &str = r#"{"apiVersion":"operator.openshift.io/v1","kind":"MachineConfiguration","metadata":{"name":"cluster"},
@@ -271,7 +271,7 @@ async fn what_stands_in_the_way_is_noticed_when_it_goes() {
 
 /// Other events while a try is waited for do not put it off: it would never come.
 #[tokio::test(start_paused = true)]
-async fn a_busy_control_plane_does_not_put_a_try_off() {
+async fn busy_control_plane_does_not_delay_retry() {
     let broken = Broken::new();
     let mut agent = broken.agent(FaultClass::Retry, "ImagePullFailed");
     let nudges = async {
@@ -288,7 +288,7 @@ async fn a_busy_control_plane_does_not_put_a_try_off() {
 
 /// A target that is replaced and comes back while the first try of it is undone is begun again.
 #[test]
-fn an_undone_update_without_a_fault_is_begun_again() {
+fn undone_update_without_fault_is_begun_again() {
     let mut record = undone(&Made::with_files(), &[Transition::Apply { first: 0 }]);
     assert_eq!(next_try(&record, Ask::Nobody, LONG), Try::Now);
     record.fault = Some(fault(FaultClass::Degraded, "Io"));
@@ -308,7 +308,7 @@ fn undone(made: &Made, events: &[Transition]) -> Record {
 
 /// No try by itself, by a start or by a program that writes the same target again reboots the node once more.
 #[test]
-fn an_update_that_rebooted_the_node_is_tried_again_for_a_person_only() {
+fn update_that_rebooted_node_is_tried_again_for_person_only() {
     let made = Made::with_image();
     let reboot = Transition::Reboot { boot_id: BootId::new("boot-1").unwrap() };
     let record = undone(&made, &[Transition::Stage, Transition::Apply { first: 1 }, reboot]);
@@ -331,7 +331,7 @@ fn an_update_that_rebooted_the_node_is_tried_again_for_a_person_only() {
 
 /// Who asks, by ending, of an update that has not rebooted the node.
 #[test]
-fn who_asks_decides_on_a_hold() {
+fn held_update_retry_depends_on_trigger() {
     let record = undone(&Made::with_image(), &[Transition::Stage]);
     let asks = [Ask::Nobody, Ask::Host, Ask::Start, Ask::Rewritten, Ask::Person];
     let (never, now) = (Try::Never, Try::Now);
@@ -363,7 +363,7 @@ fn who_asks_decides_on_a_hold() {
 
 /// inotify's limits, or anything else that ends a wait: told, and looked at from time to time, with the process alive.
 #[tokio::test(start_paused = true)]
-async fn an_error_of_a_wait_is_borne() {
+async fn error_during_wait_is_retried() {
     let broken = Broken::new();
     broken.mend();
     broken.desk.deaf.set(true);
@@ -445,7 +445,7 @@ impl Staging {
 /// bootc under a systemd that passes no pipe tells nothing until its end: the work has limits of its own, so the watchdog
 /// is fed meanwhile.
 #[tokio::test(start_paused = true)]
-async fn a_switch_that_tells_nothing_is_not_ended_by_the_watchdog() {
+async fn switch_that_reports_nothing_is_not_ended_by_watchdog() {
     let staging = Staging::new();
     let mut agent = staging.agent(None);
     let mut fed = Vec::new();
@@ -464,7 +464,7 @@ async fn a_switch_that_tells_nothing_is_not_ended_by_the_watchdog() {
 
 /// The limit is one of the staging, not of a process: whoever restarts the agent does not begin it anew.
 #[tokio::test(start_paused = true)]
-async fn the_time_of_a_staging_counts_over_restarts() {
+async fn time_of_staging_counts_over_restarts() {
     let staging = Staging::new();
     let late = |reports: &[NodeReport]| {
         let reason = |report: &NodeReport| report.fault.as_ref().map(|fault| fault.reason.clone());
@@ -481,7 +481,7 @@ async fn the_time_of_a_staging_counts_over_restarts() {
 
 /// MCD-041: another target does not wait for the end of a pull; a change that is none does not end it.
 #[tokio::test(start_paused = true)]
-async fn another_target_ends_a_staging() {
+async fn another_target_ends_staging() {
     let staging = Staging::new();
     let desk = &staging.desk;
     desk.config("rendered-c", &FakeControlPlane::empty("rendered-c"));
@@ -511,7 +511,7 @@ async fn another_target_ends_a_staging() {
 
 /// Whoever looks at the node while it waits for somebody else's transaction is told so.
 #[tokio::test(start_paused = true)]
-async fn a_transaction_of_somebody_else_is_told_as_a_wait() {
+async fn transaction_of_others_is_reported_as_wait() {
     const WHOSE: &str = "the rpm-ostree transaction \"upgrade\" of cockpit";
     let staging = Staging::new();
     let mut agent = staging.agent(Some("waiting for the rpm-ostree transaction \"upgrade\" of cockpit"));
@@ -529,7 +529,7 @@ async fn a_transaction_of_somebody_else_is_told_as_a_wait() {
 
 /// MCD-217: however often the undoing fails, the fault that began it is told first, and once.
 #[tokio::test(start_paused = true)]
-async fn an_undoing_that_fails_again_and_again_tells_what_began_it() {
+async fn undoing_that_fails_again_and_again_reports_what_began_it() {
     let dir = tempfile::tempdir().unwrap();
     plain_host::bare(dir.path());
     let failed = |cause: &str| {
@@ -567,7 +567,7 @@ async fn an_undoing_that_fails_again_and_again_tells_what_began_it() {
 
 /// What was noticed last is what a person is told first, with the time of that.
 #[test]
-fn the_newest_fault_is_told_and_since_when() {
+fn newest_fault_is_reported_and_since_when() {
     let at = |seconds: u64| Timestamp::from_micros(seconds * 1_000_000);
     let mut record = undone(&Made::with_image(), &[Transition::Stage]);
     record.blame(fault(FaultClass::Degraded, "Io"), at(100));
@@ -586,7 +586,7 @@ fn the_newest_fault_is_told_and_since_when() {
 
 /// What is wrong has the time at which it was noticed, not that of the commit or of the phase.
 #[tokio::test(start_paused = true)]
-async fn degraded_since_is_the_time_of_the_fault() {
+async fn degraded_since_is_time_of_fault() {
     let staging = Staging::new();
     *staging.desk.desired.borrow_mut() =
         Target { config: ConfigName::new("rendered-b").unwrap(), image: Some(image("a")) };
@@ -617,7 +617,7 @@ async fn degraded_since_is_the_time_of_the_fault() {
 
 /// A reboot that `apply --no-reboot` left to a person is a person's, also for the daemon that is started after it.
 #[tokio::test(start_paused = true)]
-async fn a_reboot_that_was_left_to_a_person_is_not_asked_for() {
+async fn reboot_that_was_left_to_person_is_not_requested() {
     let broken = Broken::new();
     broken.mend();
     let mut apply = broken.agent(FaultClass::Retry, "Io").with(RunMode::OneShot, Reboots::Left);

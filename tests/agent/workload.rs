@@ -107,7 +107,7 @@ fn waiting() -> String {
 /// MCD-051, MCD-058, DRN-006: a drain that another process asked for is waited for; after an hour the node says so, and
 /// goes on when the answer is there.
 #[tokio::test]
-async fn a_drain_that_is_not_answered_is_told_after_an_hour() {
+async fn drain_that_is_not_answered_is_reported_after_hour() {
     let dir = host();
     let still = || DrainStatus::Waiting { why: waiting() };
     let (report, told) = run(dir.path(), 10, still(), UncordonStatus::Yes).await;
@@ -134,7 +134,7 @@ async fn a_drain_that_is_not_answered_is_told_after_an_hour() {
 
 /// MCD-056: the update is committed, but the node is not Done as long as it takes no workload; what was done stays.
 #[tokio::test]
-async fn a_node_that_is_not_uncordoned_is_not_done() {
+async fn node_that_is_not_uncordoned_is_not_done() {
     let dir = host();
     let still = || UncordonStatus::Waiting { why: waiting() };
     let (report, _) = run(dir.path(), 10, DrainStatus::Yes, still()).await;
@@ -159,7 +159,7 @@ async fn a_node_that_is_not_uncordoned_is_not_done() {
 
 /// MCD-051, MCD-056: a wait that was too long does not silence the next one.
 #[tokio::test]
-async fn each_late_answer_is_told() {
+async fn drain_and_uncordon_timeouts_emit_events() {
     let dir = host();
     let late = |why: &str| DrainStatus::Waiting { why: why.to_owned() };
     let drained = vec![late("first"), late("second"), DrainStatus::Yes];
@@ -179,7 +179,7 @@ const BACK: u64 = 0_u64.wrapping_sub(YEAR);
 
 /// CRA-011: a clock that is set by a year, back or forth, while an answer is waited for makes none late and breaks nothing.
 #[tokio::test]
-async fn a_clock_that_is_set_makes_no_answer_late() {
+async fn clock_set_causes_no_timeout() {
     for set in [YEAR, BACK] {
         let dir = host();
         let waiting = || DrainStatus::Waiting { why: waiting() };
@@ -199,7 +199,7 @@ async fn a_clock_that_is_set_makes_no_answer_late() {
 
 /// CRA-011, MCD-051, MCD-056: a clock that was set back hides no answer that is late, in this process or the next one.
 #[tokio::test]
-async fn a_clock_that_is_set_back_hides_no_late_answer() {
+async fn clock_set_back_hides_no_timeout() {
     let dir = host();
     let waiting = DrainStatus::Waiting { why: waiting() };
     let day = Day { minutes: 10, ahead: 56 * YEAR, drained: vec![waiting], ..Day::default() };

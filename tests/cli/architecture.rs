@@ -245,7 +245,7 @@ fn crates_stay_in_their_folders() {
 }
 
 #[test]
-fn core_depends_on_nothing_that_reaches_a_machine() {
+fn core_depends_on_nothing_that_reaches_machine() {
     let manifest = std::fs::read_to_string("core/Cargo.toml").unwrap();
     let sections = manifest.split("\n[").skip(1);
     let mut named = Vec::new();
@@ -273,7 +273,7 @@ fn file(source: &Source) -> File {
 }
 
 #[test]
-fn no_files_import_each_other_in_a_circle() {
+fn no_files_import_each_other_in_circle() {
     let is_executable = |source: &Source| source.is_root() && source.path != Path::new("lib.rs");
     let sources = sources().into_iter().filter(|source| !source.is_test() && !is_executable(source));
     let files: Vec<File> = sources.map(|source| file(&source)).collect();
@@ -369,7 +369,7 @@ fn every_file_is_short_introduced_and_named_for_what_it_is() {
 }
 
 #[test]
-fn the_scan_sees_what_it_has_to_see() {
+fn scan_sees_what_it_has_to_see() {
     let source =
         |path: &str, text: &str| Source { base: "src", path: PathBuf::from(path), text: text.to_owned() };
     let imports = |path, text| source(path, text).imports().into_iter().collect::<Vec<_>>().join(" ");

@@ -129,7 +129,7 @@ fn bad_documents_are_named_and_nothing_is_touched() {
 }
 
 #[test]
-fn a_command_line_that_makes_no_sense_ends_with_2() {
+fn command_line_that_makes_no_sense_ends_with_2() {
     let node = Node::new();
     node.put("good.json", config("rendered-worker-b", &files(&[("/etc/motd", "x")])));
     let to = |more: &[&'static str]| [&["plan", "--to", "good.json", "--root", "root"], more].concat();
@@ -158,7 +158,7 @@ fn a_command_line_that_makes_no_sense_ends_with_2() {
 
 /// FIL-005: a change of the disks ends with the code of `Unreconcilable`, and the host is as before.
 #[test]
-fn a_host_that_can_not_take_it_is_not_touched() {
+fn host_that_cannot_take_it_is_not_touched() {
     let image = "registry.test/os@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
     let node = Node::new();
     node.put("user.json", one_file(json!({"user": {"name": "nobody-here"}})));
@@ -185,7 +185,7 @@ fn a_host_that_can_not_take_it_is_not_touched() {
 }
 
 #[test]
-fn a_path_that_leads_elsewhere_is_not_followed() {
+fn path_that_leads_elsewhere_is_not_followed() {
     let node = Node::new();
     node.put("outside/keep", "as it was");
     std::os::unix::fs::symlink(node.path("outside"), node.path("root/etc/evil")).unwrap();
@@ -220,7 +220,7 @@ fn a_path_that_leads_elsewhere_is_not_followed() {
 }
 
 #[test]
-fn a_state_that_can_not_be_read_ends_with_5() {
+fn state_that_cannot_be_read_ends_with_5() {
     let rows: [(&str, &str, &[&str]); 4] = [
         (
             "record.json",
@@ -314,7 +314,7 @@ fn settings_that_others_may_change_are_refused() {
 
 /// The soft limit that systemd and container runtimes give is 1,024; a new directory takes some descriptors at once.
 #[test]
-fn a_batch_of_many_new_directories_fits_below_the_soft_limit_of_files() {
+fn batch_of_many_new_directories_fits_below_soft_limit_of_files() {
     let node = Node::new();
     let paths: Vec<String> = (0..600).map(|number| format!("/etc/many/{number}/file")).collect();
     let all: Vec<(&str, &str)> = paths.iter().map(|path| (path.as_str(), "x")).collect();
@@ -371,14 +371,11 @@ fn on_mount(options: &str, told: &[&str]) {
 }
 
 #[test]
-fn a_full_or_read_only_disk_is_named_and_the_host_is_as_before() {
+fn full_or_read_only_disk_is_named_and_host_is_as_before() {
     let allowed =
         std::process::Command::new("unshare").args(["-m", "mount", "-t", "tmpfs", "x", "/mnt"]).output();
     if !allowed.is_ok_and(|output| output.status.success()) {
-        ran::not_run(
-            "a_full_or_read_only_disk_is_named_and_the_host_is_as_before",
-            "to mount (CAP_SYS_ADMIN)",
-        );
+        ran::not_run("full_or_read_only_disk_is_named_and_host_is_as_before", "to mount (CAP_SYS_ADMIN)");
         return;
     }
     on_mount("true", &["DiskFull", "/etc/data", "No space left", "Next: Free space"]);
@@ -389,7 +386,7 @@ fn a_full_or_read_only_disk_is_named_and_the_host_is_as_before() {
 }
 
 #[test]
-fn a_secret_is_in_no_output() {
+fn secret_is_in_no_output() {
     let secrets =
         ["hunter2-in-a-file", "the-comment-of-a-key", "AAAAC3NzaC1lZDI1NTE5AAAAIkey", "$6$salt$hashed"];
     let spec = |word: &str| {

@@ -75,7 +75,7 @@ fn sources() -> Vec<String> {
 
 /// OBS-001: what tells a fault is found by an id. Each statement of the sources that names one has it.
 #[test]
-fn each_line_with_a_fault_has_an_id() {
+fn each_line_with_fault_has_id() {
     let of_faults: usize = sources().iter().map(|source| source.matches("MCA_FAULT =").count()).sum();
     let statements = statements();
     let with_id = statements.values().flatten().filter(|statement| statement.contains("MCA_FAULT =")).count();
@@ -85,7 +85,7 @@ fn each_line_with_a_fault_has_an_id() {
 /// OBS-001: who filters by an update, its config or its image finds each of its lines. Those of steps get the fields in
 /// one place (`line!` in src/apply/mod.rs).
 #[test]
-fn each_line_of_an_update_names_its_config_and_image() {
+fn each_line_of_update_names_its_config_and_image() {
     let of_updates = [
         "COMMITTED",
         "FALL_BACK_FAILED",
@@ -143,7 +143,7 @@ fn text_names_only_fields_that_each_of_its_lines_has() {
 
 /// systemd reads catalogs below `/usr/lib` only, and has to understand this one.
 #[test]
-fn journalctl_reads_the_catalog_where_the_documents_install_it() {
+fn journalctl_reads_catalog_where_documents_install_it() {
     let install = std::fs::read_to_string("docs/install.md").unwrap();
     assert!(!install.contains("/etc/systemd/catalog"), "systemd does not read it there");
     let place = "usr/lib/systemd/catalog/machine-config-agent.catalog";

@@ -173,7 +173,7 @@ fn bundle_holds_state_and_no_secret() {
 
 /// Damaged state and a journal that is not there are named; the other parts are taken all the same.
 #[test]
-fn damaged_part_is_named_and_the_others_are_taken() {
+fn damaged_part_is_named_and_others_are_taken() {
     let node = Node::new();
     node.commit("rendered-worker-a.json", &files(&[("/etc/motd", "a")]));
     node.put("root/var/lib/machine-config-agent/record.json", "rubbish");
@@ -211,7 +211,7 @@ fn bundle_is_bounded() {
 
 /// Who is not root gets what he may read, and is told the rest.
 #[test]
-fn user_without_rights_gets_the_rest() {
+fn user_without_rights_gets_rest() {
     let node = Node::new();
     node.commit("rendered-worker-a.json", &files(&[("/etc/motd", "a")]));
     journalctl(&node, "exit 0");

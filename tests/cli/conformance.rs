@@ -131,7 +131,7 @@ fn page() -> (BTreeSet<String>, BTreeSet<String>) {
 }
 
 #[test]
-fn every_id_is_tested_or_is_a_difference() {
+fn every_id_is_tested_or_is_difference() {
     let (tested, (differs, missing)) = (tested(), page());
     let known = |id: &String| tested.contains_key(id) || differs.contains(id) || missing.contains(id);
     let left: Vec<String> = ids().into_iter().filter(|id| !known(id)).collect();
@@ -228,7 +228,7 @@ fn no_test_ends_early_in_silence() {
 }
 
 #[test]
-fn the_scan_sees_who_ends_early() {
+fn scan_sees_who_ends_early() {
     let text = "fn there(test: &str) -> bool {\n    ran::not_run(test, \"x\");\n    false\n}\n\n#[test]\n\
                 fn a() {\n    if !there(\"a\") {\n        return;\n    }\n}\n\nmod tests {\n    #[test]\n    \
                 fn b() {\n        let Some(_) = x() else { return };\n    }\n}\n\n#[test]\n\
@@ -237,7 +237,7 @@ fn the_scan_sees_who_ends_early() {
 }
 
 #[test]
-fn the_scan_sees_what_it_has_to_see() {
+fn scan_sees_what_it_has_to_see() {
     let text = "/// ANN-001: a target.\n#[test]\nfn a() {}\n/// ANN-002\nfn helper() {}\n/// MCN-003, DRN-004.\n#[tokio::test]\n\
                 async fn b() {}\n/// ANN-005\n#[test]\n#[ignore = \"never\"]\nfn c() {}\n";
     let found: Vec<(String, Vec<String>)> = test_comments(text)

@@ -20,7 +20,7 @@ fn status(daemon: &Daemon) -> Value {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn what_is_wrong_is_reported_and_mended_by_itself() {
+async fn directory_error_is_reported_and_clears() {
     let mut daemon = Daemon::start(Node::new());
     daemon.put("policy.yaml", QUIET);
     daemon.put("machineconfigs/rendered-worker-a.yaml", &motd("rendered-worker-a", "a"));
@@ -233,7 +233,7 @@ async fn links_are_followed_from_safe_hands_only() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn a_directory_that_is_renamed_and_made_anew_is_followed() {
+async fn directory_that_is_renamed_and_made_again_is_followed() {
     let mut daemon = Daemon::start(Node::new());
     let mut refusals = Refusals::new(&daemon.node);
     daemon.put("policy.yaml", QUIET);
@@ -319,7 +319,7 @@ async fn huge_files_are_refused_unread() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn drift_is_told_and_its_end_too() {
+async fn drift_is_reported_and_its_end_too() {
     let mut daemon = Daemon::start(Node::new());
     daemon.put("policy.yaml", QUIET);
     daemon.put("machineconfigs/rendered-worker-a.json", &motd("rendered-worker-a", "a"));
@@ -344,7 +344,7 @@ fn told(node: &Node, more: &[&str]) -> test_host::Ran {
 
 /// `status` says what the running agent says, under its name and with its times; and that it died.
 #[tokio::test(flavor = "current_thread")]
-async fn status_follows_the_agent_and_tells_its_death() {
+async fn status_follows_agent_and_reports_its_death() {
     let mut daemon = Daemon::start(Node::new());
     daemon.put("policy.yaml", QUIET);
     daemon.put("machineconfigs/rendered-worker-a.yaml", &motd("rendered-worker-a", "a"));
@@ -461,7 +461,7 @@ async fn status_without_root_says_what_it_may_not_read() {
 
 /// An update that could not be committed is not at work: nobody goes on with it, and the status says what does.
 #[test]
-fn status_beside_a_failed_commit_names_the_open_update() {
+fn status_beside_failed_commit_names_open_update() {
     let node = Node::new();
     node.put("a.yaml", motd("rendered-worker-a", "a"));
     node.put("policy.yaml", QUIET);

@@ -103,7 +103,7 @@ fn pictures_match_their_data() {
 
 /// The README's table has the figures of the page.
 #[test]
-fn readme_has_the_figures_of_the_page() {
+fn readme_has_figures_of_page() {
     let (readme, page) =
         ["README.md", "docs/figures.md"].map(|page| std::fs::read_to_string(page).unwrap()).into();
     for (start, agent, daemon) in [("| target to `Done`", 3, 4), ("| RSS, connected and idle", 3, 4)] {
@@ -116,7 +116,7 @@ fn readme_has_the_figures_of_the_page() {
 
 /// The totals that README and reliability page name are those of the data.
 #[test]
-fn power_cut_totals_match_the_data() {
+fn power_cut_totals_match_data() {
     let data = std::fs::read_to_string("docs/power-cuts.csv").unwrap();
     let (mut cuts, mut wrong) = ([0_u32; 2], 0_u32);
     for line in data.lines().skip(1) {
@@ -133,7 +133,7 @@ fn power_cut_totals_match_the_data() {
 
 /// What the reference lists is what the code has: the events' reasons and the metrics' names.
 #[test]
-fn the_reference_names_every_event_and_every_metric() {
+fn reference_names_every_event_and_every_metric() {
     let page = std::fs::read_to_string("docs/reference.md").unwrap();
     let listed: BTreeSet<&str> = page.split('`').skip(1).step_by(2).collect();
     let source = std::fs::read_to_string("core/src/report/event.rs").unwrap();
@@ -295,7 +295,7 @@ fn block(text: &str, mark: &str) -> String {
 
 /// FIL-013: a plan touches nothing.
 #[test]
-fn the_example_of_the_control_directory_works() {
+fn example_of_control_directory_works() {
     let text = std::fs::read_to_string("docs/install.md").unwrap();
     let node = test_host::Node::new();
     for file in ["target.yaml", "machineconfigs/rendered-worker-1.yaml", "policy.yaml"] {

@@ -168,7 +168,7 @@ async fn fips_mismatch_is_refused() {
 
 /// BOOT-013: of two at once one acts; the other one waits, and ends with it.
 #[tokio::test(flavor = "current_thread")]
-async fn second_first_boot_waits_for_the_lock() {
+async fn second_first_boot_waits_for_lock() {
     let node = provisioned(&json!({"config": {"ignition": {"version": "9.0.0"}}}));
     let first = Running::start(&node, "first");
     first.until("root/dev/console", &["the kubelet waits"]).await;

@@ -34,7 +34,7 @@ fn next_boot(node: &Node) {
 /// FIL-009, MCD-071, MCD-114, MCD-143, MCD-183: a node that drifted takes its config again, files and units that differ; the
 /// file goes away with it, the node drains and reboots although the policy asks for none, and is Done after it.
 #[tokio::test(flavor = "current_thread")]
-async fn a_drifted_node_is_brought_back_by_force() {
+async fn drifted_node_is_brought_back_by_force() {
     let node = Node::new();
     let mut daemon = Daemon::start(node);
     daemon.put("policy.yaml", POLICY);
@@ -82,7 +82,7 @@ async fn a_drifted_node_is_brought_back_by_force() {
 
 /// MCD-114: a node that is as it should be reboots all the same; without the file it is left alone.
 #[tokio::test(flavor = "current_thread")]
-async fn a_node_without_drift_reboots_by_force_only() {
+async fn node_without_drift_reboots_by_force_only() {
     let mut daemon = Daemon::start(Node::new());
     daemon.put("policy.yaml", POLICY);
     daemon.put("machineconfigs/rendered-worker-a.yaml", &spec());

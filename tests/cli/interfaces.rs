@@ -71,7 +71,7 @@ fn rich(word: &str) -> Value {
 }
 
 #[test]
-fn each_help_is_a_golden_and_fits_on_a_screen() {
+fn each_help_is_golden_and_fits_on_screen() {
     let node = Node::new();
     let mut verbs =
         vec!["daemon", "plan", "apply", "verify", "status", "history", "collect", "completions", "man"];
@@ -141,7 +141,7 @@ fn completions_and_pages_know_every_verb() {
 
 /// The commit is named where it is known: a debug build knows it from `MCA_COMMIT` alone (build.rs).
 #[test]
-fn version_is_the_package_version() {
+fn version_is_package_version() {
     let ran = Node::new().run(&["--version"]);
     let version =
         ran.out.trim_end().strip_prefix(concat!("machine-config-agent ", env!("CARGO_PKG_VERSION")));
@@ -205,7 +205,7 @@ fn texts_are_as_people_read_them() {
 }
 
 #[test]
-fn the_report_keeps_its_shape() {
+fn report_keeps_its_shape() {
     let node = Node::new();
     node.put("control/policy.yaml", QUIET);
     node.put(

@@ -113,7 +113,7 @@ fn granted() -> BTreeSet<String> {
 }
 
 #[test]
-fn every_permission_is_in_the_document_with_its_reason() {
+fn every_permission_is_in_document_with_its_reason() {
     let document = std::fs::read_to_string("docs/permissions.md").unwrap();
     let section = document.split("\n## ").find(|section| section.starts_with("Permissions")).unwrap();
     let mut explained = BTreeSet::new();
@@ -228,7 +228,7 @@ fn what_is_rendered_belongs_together() {
 }
 
 #[test]
-fn the_base_needs_no_crd() {
+fn base_needs_no_crd() {
     let served = ["v1", "apps/v1", "rbac.authorization.k8s.io/v1", "admissionregistration.k8s.io/v1"];
     for directory in ["base", "overlays/kubernetes"] {
         for object in render(directory, &["metrics", "kubelet-identity"]) {
@@ -239,7 +239,7 @@ fn the_base_needs_no_crd() {
 }
 
 #[test]
-fn the_daemonset_is_as_the_contract_has_it() {
+fn daemonset_is_as_contract_has_it() {
     for (directory, components) in APPLIED {
         let all = render(directory, components);
         let set = of_kind(&all, "DaemonSet").into_iter().next().unwrap();
@@ -273,7 +273,7 @@ fn the_daemonset_is_as_the_contract_has_it() {
 }
 
 #[test]
-fn every_flag_of_the_daemonset_exists() {
+fn every_flag_of_daemonset_exists() {
     let help =
         Command::new(env!("CARGO_BIN_EXE_machine-config-agent")).args(["daemon", "--help"]).output().unwrap();
     let help = String::from_utf8(help.stdout).unwrap();
@@ -327,7 +327,7 @@ fn alerts_name_metrics_that_exist_and_runbooks_that_are_there() {
 
 /// The agent costs as little memory in a pod as in the unit.
 #[test]
-fn the_allocator_is_set_as_in_the_unit() {
+fn allocator_is_set_as_in_unit() {
     let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("systemd/machine-config-agent.service");
     let unit = std::fs::read_to_string(unit).unwrap();
     let set: Vec<(&str, &str)> = unit

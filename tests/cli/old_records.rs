@@ -65,7 +65,7 @@ fn files(at: &Path, found: &mut BTreeMap<PathBuf, Vec<u8>>) {
 }
 
 #[test]
-fn a_record_of_version_1_is_read_and_its_update_ends() {
+fn record_of_version_1_is_read_and_its_update_ends() {
     let host = host(RECORD);
     let output = apply(host.path());
     assert_eq!(output.status.code(), Some(0), "{output:?}");

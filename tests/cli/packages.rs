@@ -23,7 +23,7 @@ fn assets(kind: &str) -> Vec<(String, String, String)> {
 /// Both packages hold the same, but for what each distribution has its own place for; what is no product of `./package` is
 /// in the repository.
 #[test]
-fn both_packages_hold_the_same_files() {
+fn both_packages_hold_same_files() {
     let common = |kind: &str| -> BTreeSet<_> {
         let own = |destination: &str| destination.contains("/zsh/") || destination.contains("/doc/");
         assets(kind).into_iter().filter(|(_, to, _)| !own(to)).collect()

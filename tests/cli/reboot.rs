@@ -26,7 +26,7 @@ fn rebooting_now(report: &Value) -> bool {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn who_blocks_the_shutdown_is_named_and_waited_for() {
+async fn reboot_waits_for_block_inhibitors() {
     let delay = ("shutdown".into(), "kubelet".into(), "pods".into(), "delay".into(), 0, 3);
     let sleep = ("sleep".into(), "lid".into(), "closed".into(), "block".into(), 0, 4);
     let backup = block("backup", "nightly run");
@@ -52,7 +52,7 @@ async fn who_blocks_the_shutdown_is_named_and_waited_for() {
 
 /// A target that is set while somebody blocks the shutdown is taken: what was written is undone first.
 #[tokio::test(flavor = "current_thread")]
-async fn another_target_ends_the_wait() {
+async fn another_target_ends_wait() {
     let (mut daemon, logind) = rebooting(vec![block("backup", "nightly run")], vec![]).await;
     daemon.until("the block", |report| report["waiting"].is_string()).await;
     assert_eq!(daemon.node.read("root/etc/lab.conf"), "after");
@@ -66,7 +66,7 @@ async fn another_target_ends_the_wait() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn a_shutdown_that_was_taken_back_is_asked_for_again() {
+async fn shutdown_that_was_rolled_back_is_requested_again() {
     let (daemon, mut logind) = rebooting(vec![], vec![Comes::TakenBack]).await;
     assert_eq!(logind.asked_times(2).await, [CHECK_INHIBITORS; 2]);
     let log = daemon.log();
@@ -76,7 +76,7 @@ async fn a_shutdown_that_was_taken_back_is_asked_for_again() {
 /// CRA-008, MCD-213, MCD-214: a reboot that can't be asked for is told and tried again; after the third time the update
 /// is taken back, the files of the old config are back, and the node says so. The counter is in the metrics.
 #[tokio::test(flavor = "current_thread")]
-async fn a_refused_reboot_is_told_counted_retried_and_then_undone() {
+async fn refused_reboot_is_reported_counted_retried_and_then_undone() {
     let (mut daemon, mut logind) = rebooting(vec![], vec![Comes::Refused; 3]).await;
     daemon.until_told(&["RebootWithFlags", "somebody else is in charge"]).await;
     assert_eq!(logind.asked_times(3).await.len(), 3);
@@ -91,7 +91,7 @@ async fn a_refused_reboot_is_told_counted_retried_and_then_undone() {
 
 /// MCD-217: when the undo fails as well, both causes are told, the first one first; it is tried again until it works.
 #[tokio::test(flavor = "current_thread")]
-async fn an_undo_that_fails_tells_both_causes() {
+async fn undo_that_fails_reports_both_causes() {
     // Nothing is asked for before the way back is blocked.
     let (mut daemon, logind) = rebooting(vec![block("backup", "nightly run")], vec![Comes::Refused; 3]).await;
     daemon.until("the block", |report| report["waiting"].is_string()).await;

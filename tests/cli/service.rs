@@ -53,7 +53,7 @@ fn follow(daemon: &Daemon, name: &str, text: &str) {
 
 /// CRA-006: an idle agent ends at once.
 #[tokio::test(flavor = "current_thread")]
-async fn an_idle_agent_ends_within_five_seconds_of_sigterm() {
+async fn idle_agent_ends_within_five_seconds_of_sigterm() {
     for signal in [Signal::TERM, Signal::INT] {
         let mut daemon = Daemon::start(Node::new());
         follow(&daemon, "rendered-worker-a", "a");
@@ -69,7 +69,7 @@ async fn an_idle_agent_ends_within_five_seconds_of_sigterm() {
 /// CRA-006: a batch that is under way ends before SIGTERM takes effect. All of its files are there, and the record says so;
 /// the next process goes on from it.
 #[tokio::test(flavor = "current_thread")]
-async fn sigterm_waits_for_the_batch_under_way() {
+async fn sigterm_waits_for_batch_under_way() {
     const FILES: usize = 1500;
     let node = Node::new();
     node.put("root/etc/many/.keep", "");
@@ -93,7 +93,7 @@ async fn sigterm_waits_for_the_batch_under_way() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn systemd_is_told_ready_after_the_recovery_and_every_state() {
+async fn systemd_is_reported_ready_after_recovery_and_every_state() {
     let (mut daemon, manager) = started(Node::new(), &[]);
     let first = manager.told();
     assert_eq!(first, "READY=1\nSTATUS=Working: Idle for no config\n");
@@ -110,7 +110,7 @@ async fn systemd_is_told_ready_after_the_recovery_and_every_state() {
 
 /// What a crash left in the middle is carried on before systemd is told that the service is up.
 #[tokio::test(flavor = "current_thread")]
-async fn ready_waits_for_the_recovery() {
+async fn ready_waits_for_recovery() {
     let flags = ["--reboot-by", "supervisor"];
     let mut doomed = Daemon::start_with(Node::new(), &flags, &[("MCA_FAIL_POINT", "kill:synced")]);
     follow(&doomed, "rendered-worker-a", "a");
@@ -124,7 +124,7 @@ async fn ready_waits_for_the_recovery() {
 
 /// An idle agent gives a sign of life each half of the interval, and only while systemd asks for it.
 #[tokio::test(flavor = "current_thread")]
-async fn the_watchdog_is_fed_by_an_idle_agent() {
+async fn watchdog_is_fed_by_idle_agent() {
     // From before the start: a test that reads late finds signs that waited for it.
     let since = Instant::now();
     let (_daemon, manager) = started(Node::new(), &[("WATCHDOG_USEC", "400000")]);
@@ -145,7 +145,7 @@ async fn the_watchdog_is_fed_by_an_idle_agent() {
 
 /// SIGHUP reads the settings again; a broken file leaves the old ones, and says what is wrong with it.
 #[tokio::test(flavor = "current_thread")]
-async fn sighup_reads_the_settings_again() {
+async fn sighup_reads_settings_again() {
     let node = Node::new();
     node.put(SETTINGS, "[os]\nstall = '2m'\n");
     let (daemon, manager) = started(node, &[]);
@@ -172,7 +172,7 @@ async fn sighup_reads_the_settings_again() {
 
 /// A file that is named has to be there; a broken one stops who typed the command, and not the service.
 #[tokio::test(flavor = "current_thread")]
-async fn a_broken_settings_file_does_not_keep_a_node_without_its_agent() {
+async fn broken_settings_file_does_not_keep_node_without_its_agent() {
     let node = Node::new();
     node.put("own.toml", "soft-reboot = 'sometimes'\n");
     node.put("a.json", config("a", &files(&[("/etc/lab.conf", "a")])));
@@ -222,7 +222,7 @@ fn start_up_fault_is_logged_as_error_with_message_id() {
 
 /// MCD-002: the flag has precedence over `NODE_NAME`, which serves where there is no flag.
 #[tokio::test(flavor = "current_thread")]
-async fn the_flag_names_the_node_before_the_environment() {
+async fn flag_names_node_before_environment() {
     for (flags, name) in [(&["--node-name", "by-flag"][..], "by-flag"), (&[], "by-environment")] {
         let flags = [&["--reboot-by", "supervisor"], flags].concat();
         let mut daemon = Daemon::start_with(Node::new(), &flags, &[("NODE_NAME", "by-environment")]);
@@ -240,7 +240,7 @@ fn unit_restarts_after_all_that_may_pass() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn a_degraded_node_says_so_at_a_login() {
+async fn degraded_node_says_so_at_login() {
     let mut daemon = Daemon::start(Node::new());
     follow(&daemon, "rendered-worker-a", "a");
     daemon.until_done("rendered-worker-a").await;

@@ -92,8 +92,8 @@ fn apply_of_what_is_committed_writes_nothing() {
 }
 
 #[test]
-fn the_daemon_answers_an_equal_target_by_looking_only() {
-    let Some((host, _)) = committed("the_daemon_answers_an_equal_target_by_looking_only") else { return };
+fn daemon_answers_equal_target_by_looking_only() {
+    let Some((host, _)) = committed("daemon_answers_equal_target_by_looking_only") else { return };
     host.want("rendered-a");
     let log = host.at("log");
     let mut daemon = PlainHost::command("strace")

@@ -29,7 +29,7 @@ async fn get(address: &str, path: &str) -> (String, String) {
 
 /// MCD-036, MCD-041: a node that is what it should be is left alone, whether its state says so or nothing.
 #[tokio::test]
-async fn a_node_that_is_right_is_left_alone() {
+async fn node_that_is_right_is_unchanged() {
     let scene = Scene::with_drained(Bench::shared(), "contract-right", &[]).await;
     let agent = scene.agent(&[]);
     scene.settled("a").await;
@@ -50,7 +50,7 @@ async fn a_node_that_is_right_is_left_alone() {
 /// MCD-037, MCD-038, MCD-039: what is committed on the host is true; an annotation that says otherwise, and a state
 /// that is not Done, are put right without an update.
 #[tokio::test]
-async fn the_host_is_right_and_the_annotation_is_not() {
+async fn stale_annotation_on_correct_host() {
     let scene = Scene::with_drained(Bench::shared(), "contract-wrong", &[]).await;
     let agent = scene.agent(&[]);
     scene.settled("a").await;
@@ -71,7 +71,7 @@ async fn the_host_is_right_and_the_annotation_is_not() {
 /// A user that the installation left with neither a key nor a password is none of an update's business: a node that is
 /// taken over from MCD is Done, with MCD's `currentconfig` on disk and without it, and its account stays as it is.
 #[tokio::test]
-async fn a_user_that_sets_nothing_is_taken_over() {
+async fn user_that_sets_nothing_is_imported() {
     const KEYS: &str = "/home/core/.ssh/authorized_keys.d/ignition";
     for (name, stored) in [("contract-user", false), ("contract-user-stored", true)] {
         let scene = Scene::set(Bench::shared(), name, &[("controlPlaneTopology", "SingleReplica")]).await;
@@ -112,7 +112,7 @@ async fn a_user_that_sets_nothing_is_taken_over() {
 
 /// DRN-001, DRN-002, DRN-003, MCD-059: in the order of the audit log; the agent itself neither cordons nor evicts.
 #[tokio::test]
-async fn the_controller_drains_and_nobody_else() {
+async fn controller_drains_and_nobody_else() {
     let scene = Scene::with_drained(Bench::shared(), "contract-drain", &[]).await;
     let agent = scene.agent(&[]);
     scene.settled("a").await;
@@ -148,7 +148,7 @@ async fn the_controller_drains_and_nobody_else() {
 /// DRN-004, DRN-005, MCD-053, MCD-054: no request where the plan needs no drain, nor on a single-replica topology;
 /// an unknown topology is drained like any other.
 #[tokio::test]
-async fn who_is_not_drained() {
+async fn no_drain_without_need_or_on_single_replica() {
     let single = [("controlPlaneTopology", "SingleReplica")];
     let scene = Scene::with_drained(Bench::shared(), "contract-single", &single).await;
     let _agent = scene.agent(&[]);
@@ -173,7 +173,7 @@ async fn who_is_not_drained() {
 
 /// OBS-004, MCD-012: MCD's names and labels, one series for the state, also after a restart; three paths and no other.
 #[tokio::test]
-async fn metrics_tell_the_state() {
+async fn metrics_report_state() {
     let scene = Scene::with_drained(Bench::shared(), "contract-metrics", &[]).await;
     let mut agent = scene.agent(&[]);
     scene.settled("a").await;
@@ -274,7 +274,7 @@ async fn metrics_are_reviewed() {
 
 /// OBS-005, ANN-007, MCD-030: what is in a config is in none of the places where the agent tells something.
 #[tokio::test]
-async fn secrets_are_not_told() {
+async fn outputs_contain_no_secrets() {
     const SECRET: &str = "hunter2-is-a-secret";
     let scene = Scene::set(Bench::shared(), "contract-secret", &[]).await;
     let pull = json!({"auths": {"registry": {"auth": SECRET}}}).to_string();
@@ -337,8 +337,8 @@ async fn status_needs_no_api_server() {
 
 /// A token in place of the kubelet's certificate serves as well: the DaemonSet's way.
 #[tokio::test]
-async fn a_token_serves_as_well() {
-    if !own_only("a_token_serves_as_well") {
+async fn connects_with_bearer_token() {
+    if !own_only("connects_with_bearer_token") {
         return;
     }
     let scene = Scene::with_drained(Bench::shared(), "contract-token", &[]).await;

@@ -39,7 +39,7 @@ fn text<'a>(patch: &'a serde_json::Map<String, Value>, key: &str) -> Option<&'a 
 /// update is Working alone, then Done in one patch; nothing of the controllers' is written; image keys that mean nothing
 /// go.
 #[tokio::test]
-async fn an_update_is_two_patches_of_the_node() {
+async fn update_is_two_patches_of_node() {
     let bench = Bench::shared();
     let stale = [("currentImage", "old.test/os"), ("desiredImage", ""), ("firstPivotConfig", "keep")];
     let scene = Scene::with_drained(bench, "link-update", &stale).await;
@@ -93,7 +93,7 @@ async fn config_and_policy_are_requested_together() {
 
 /// ANN-001, ANN-011, MCD-020: a heartbeat, a label, a foreign annotation, another node cost no request, and are not lost.
 #[tokio::test]
-async fn a_heartbeat_costs_nothing() {
+async fn heartbeat_costs_nothing() {
     let bench = Bench::shared();
     let scene =
         Scene::with_drained(bench, "link-heartbeat", &[("controlPlaneTopology", "SingleReplica")]).await;
@@ -154,7 +154,7 @@ async fn slow_api_server_receives_no_request_twice() {
 /// ANN-006, ANN-010, MCD-028: keys that disagree, and an image that is no digest, are told with their values; the host is
 /// as before; the correction leads straight to Done.
 #[tokio::test]
-async fn a_target_that_means_nothing_is_told() {
+async fn conflicting_image_keys_degrade_node() {
     let bench = Bench::shared();
     let scene = Scene::with_drained(bench, "link-disagree", &[]).await;
     let _agent = scene.agent(&[]);
@@ -183,7 +183,7 @@ async fn a_target_that_means_nothing_is_told() {
 
 /// MCD-021, MCD-023: while there is no Node nothing is written; the one that is created again gets what is committed.
 #[tokio::test]
-async fn a_node_is_created_again() {
+async fn node_is_created_again() {
     let bench = Bench::shared();
     let scene = Scene::with_drained(bench, "link-again", &[]).await;
     let _agent = scene.agent(&[]);
@@ -199,7 +199,7 @@ async fn a_node_is_created_again() {
 
 /// MCD-021: a Node that is being deleted is not written, whatever it says; the one that comes after it is.
 #[tokio::test]
-async fn a_node_that_is_being_deleted_is_not_written() {
+async fn node_that_is_being_deleted_is_not_written() {
     let bench = Bench::shared();
     let scene = Scene::with_drained(bench, "link-deleting", &SINGLE).await;
     scene.patch(json!({ "metadata": { "finalizers": ["bench.test/keep"] } })).await;
@@ -221,8 +221,8 @@ async fn a_node_that_is_being_deleted_is_not_written() {
 
 /// ANN-003: `Working` is in the cluster before anything of the update is on the host: while it is not answered, nothing is.
 #[tokio::test]
-async fn working_is_visible_before_the_first_change() {
-    if !own_only("working_is_visible_before_the_first_change") {
+async fn working_is_visible_before_first_change() {
+    if !own_only("working_is_visible_before_first_change") {
         return;
     }
     let bench = Bench::private(Gates::Default);
@@ -249,7 +249,7 @@ async fn working_is_visible_before_the_first_change() {
 
 /// MCD-022, MCD-025, MCD-229, W-11: a new Node gets every annotation of its provisioning, and the file serves once.
 #[tokio::test]
-async fn the_provisioning_names_the_first_config() {
+async fn provisioning_names_first_config() {
     let bench = Bench::shared();
     let scene = Scene::with_drained(bench, "link-provisioned", &[]).await;
     node_api(&scene.client).delete(&scene.name, &DeleteParams::default()).await.unwrap();
@@ -277,7 +277,7 @@ async fn the_provisioning_names_the_first_config() {
 /// W-8's counterpart, MCD-048, MCD-050, MCD-055, DRN-006: nothing is written before the answer, however another request
 /// was answered; afterwards the node takes workload again before it is Done.
 #[tokio::test]
-async fn a_drain_is_asked_for_and_waited_for() {
+async fn drain_is_requested_and_awaited() {
     for (name, behaviour) in [("link-delay", Behaviour::Delay), ("link-stale", Behaviour::Stale)] {
         let bench = Bench::shared();
         let scene = Scene::with_drained(bench, name, &[]).await;
@@ -302,7 +302,7 @@ async fn a_drain_is_asked_for_and_waited_for() {
 
 /// W-8: a node that takes workload again with its drain's answer is drained once more, in a way that is answered.
 #[tokio::test]
-async fn an_uncordoned_node_is_drained_once_more() {
+async fn uncordoned_node_is_drained_once_more() {
     let bench = Bench::shared();
     let scene = Scene::with_drained(bench, "link-uncordoned", &[]).await;
     let mut drains = DrainController::start(bench, &scene.name, Behaviour::AdminUncordons).await;
@@ -318,7 +318,7 @@ async fn an_uncordoned_node_is_drained_once_more() {
 /// A drain that is answered without a cordon, again and again, is not requested without end: each further request waits
 /// longer, the node says who is to be looked at, and it goes on once the node is cordoned.
 #[tokio::test]
-async fn drains_without_a_cordon_become_a_fault() {
+async fn drains_without_cordon_become_fault() {
     let bench = Bench::shared();
     let scene = Scene::with_drained(bench, "link-unheld", &[]).await;
     let drains = DrainController::start(bench, &scene.name, Behaviour::AdminUncordons).await;
@@ -344,7 +344,7 @@ async fn drains_without_a_cordon_become_a_fault() {
 
 /// ANN-012: a new target during the wait for the drain is taken at once; of the old one nothing was written.
 #[tokio::test]
-async fn a_new_target_during_the_drain_is_noticed() {
+async fn new_target_during_drain_is_noticed() {
     let bench = Bench::shared();
     let scene = Scene::with_drained(bench, "link-retarget", &[]).await;
     let mut drains = DrainController::start(bench, &scene.name, Behaviour::Late).await;
@@ -362,8 +362,8 @@ async fn a_new_target_during_the_drain_is_noticed() {
 /// MCD-052: an API server that fails or goes away while a drain is waited for ends neither the wait nor the drain, which is
 /// asked for once.
 #[tokio::test]
-async fn errors_do_not_end_the_wait_for_a_drain() {
-    if !own_only("errors_do_not_end_the_wait_for_a_drain") {
+async fn errors_do_not_end_wait_for_drain() {
+    if !own_only("errors_do_not_end_wait_for_drain") {
         return;
     }
     let bench = Bench::private(Gates::Default);
@@ -392,7 +392,7 @@ async fn errors_do_not_end_the_wait_for_a_drain() {
 
 /// MCD-094: a policy whose last change the operator has not merged is waited for, however long; nothing is written.
 #[tokio::test]
-async fn a_policy_is_waited_for_until_it_is_merged() {
+async fn policy_is_awaited_until_it_is_merged() {
     let bench = Bench::private(Gates::Default);
     let scene = Scene::with_drained(&bench, "link-policy", &SINGLE).await;
     let mut agent = scene.agent(&[]);
@@ -454,7 +454,7 @@ async fn lived(scene: &Scene<'_>, os: Played, letter: &str) -> Option<ExitReason
 /// MCD-228: where the provisioned config names another image than the one that runs, the node is switched to it and
 /// rebooted; what the provisioning left stays until the node runs it.
 #[tokio::test]
-async fn a_provisioned_image_is_switched_to_before_the_file_goes() {
+async fn provisioned_image_is_switched_to_before_file_goes() {
     let bench = Bench::shared();
     let scene = Scene::set(bench, "link-first-image", &[]).await;
     let (runs, desired) = (image("a"), image("b"));
@@ -501,8 +501,8 @@ async fn a_provisioned_image_is_switched_to_before_the_file_goes() {
 /// The link: an expired watch, dropped connections, an API server that is busy, and one that restarts; each
 /// time the next target is carried out, and there is one connection in the end.
 #[tokio::test]
-async fn the_link_comes_back() {
-    if !own_only("the_link_comes_back") {
+async fn link_comes_back() {
+    if !own_only("link_comes_back") {
         return;
     }
     let bench = Bench::private(Gates::Default);
@@ -572,8 +572,8 @@ async fn credentials_are_rotated() {
 
 /// A renewed client certificate is the next connection's; nothing is restarted.
 #[tokio::test]
-async fn the_certificate_is_renewed() {
-    if !own_only("the_certificate_is_renewed") {
+async fn certificate_is_renewed() {
+    if !own_only("certificate_is_renewed") {
         return;
     }
     let bench = Bench::private(Gates::Default);

@@ -13,7 +13,7 @@ const SINGLE: [(&str, &str); 1] = [("controlPlaneTopology", "SingleReplica")];
 
 /// CRA-012: an update that was cut off by a crash is carried to its end while nobody answers, and told when somebody does.
 #[tokio::test]
-async fn an_update_ends_without_an_api_server() {
+async fn update_ends_without_api_server() {
     let bench = Bench::private(Gates::Default);
     let scene = Scene::with_drained(&bench, "outage-crash", &SINGLE).await;
     let agent = scene.agent(&[]);
@@ -41,7 +41,7 @@ async fn an_update_ends_without_an_api_server() {
 /// A kubeconfig that is not there yet, then wrong, then right is retried inside one process until it names the node: told
 /// in the log, in `status` and at a login, with the file that it names.
 #[tokio::test]
-async fn a_wrong_kubeconfig_is_retried_and_told() {
+async fn wrong_kubeconfig_is_retried_and_reported() {
     let bench = Bench::shared();
     let scene = Scene::with_drained(bench, "outage-access", &SINGLE).await;
     let right = std::fs::read_to_string(&scene.kubeconfig).unwrap();
@@ -88,8 +88,8 @@ async fn a_wrong_kubeconfig_is_retried_and_told() {
 /// While its MachineConfig is not there yet the node is Working towards the new target, here and in the cluster; an API
 /// server that goes away is told with its time.
 #[tokio::test]
-async fn an_awaited_config_and_a_lost_link_are_told() {
-    if !own_only("an_awaited_config_and_a_lost_link_are_told") {
+async fn awaited_config_and_lost_link_are_reported() {
+    if !own_only("awaited_config_and_lost_link_are_reported") {
         return;
     }
     let bench = Bench::private(Gates::Default);
@@ -115,8 +115,8 @@ async fn an_awaited_config_and_a_lost_link_are_told() {
 
 /// A connection that is open and silent is noticed by its pings, and the next one is used: no request hangs for ever.
 #[tokio::test]
-async fn a_silent_connection_is_left() {
-    if !own_only("a_silent_connection_is_left") {
+async fn hung_connection_is_replaced() {
+    if !own_only("hung_connection_is_replaced") {
         return;
     }
     let bench = Bench::private(Gates::Default);
@@ -138,7 +138,7 @@ async fn a_silent_connection_is_left() {
 
 /// A database that was lost: the Node comes back empty, and gets what is committed on the host; nothing is done twice.
 #[tokio::test]
-async fn an_empty_database_is_told_what_is_committed() {
+async fn empty_database_is_reported_what_is_committed() {
     let bench = Bench::private(Gates::Default);
     let scene = Scene::with_drained(&bench, "outage-empty", &SINGLE).await;
     let _agent = scene.agent(&[]);

@@ -127,22 +127,22 @@ async fn steal(directory: &str) {
 }
 
 #[tokio::test]
-async fn a_token_is_of_use_on_its_own_node_only() {
-    if real_only("permissions::a_token_is_of_use_on_its_own_node_only") {
+async fn token_is_of_use_on_its_own_node_only() {
+    if real_only("permissions::token_is_of_use_on_its_own_node_only") {
         steal("base").await;
     }
 }
 
 #[tokio::test]
-async fn so_it_is_on_a_plain_cluster() {
-    if real_only("permissions::so_it_is_on_a_plain_cluster") {
+async fn stolen_token_denied_on_kubernetes() {
+    if real_only("permissions::stolen_token_denied_on_kubernetes") {
         steal("overlays/kubernetes").await;
     }
 }
 
 #[tokio::test]
-async fn so_it_is_in_the_place_of_mcd() {
-    if real_only("permissions::so_it_is_in_the_place_of_mcd") {
+async fn stolen_token_denied_on_openshift() {
+    if real_only("permissions::stolen_token_denied_on_openshift") {
         steal("overlays/openshift").await;
     }
 }
@@ -184,23 +184,23 @@ async fn lives_unrefused(directory: &str, place: &str) {
 }
 
 #[tokio::test]
-async fn the_agent_is_refused_nothing() {
-    if real_only("permissions::the_agent_is_refused_nothing") {
+async fn agent_is_refused_nothing() {
+    if real_only("permissions::agent_is_refused_nothing") {
         lives_unrefused("base", "default").await;
     }
 }
 
 #[tokio::test]
-async fn the_agent_is_refused_nothing_in_the_place_of_mcd() {
-    if real_only("permissions::the_agent_is_refused_nothing_in_the_place_of_mcd") {
+async fn agent_is_refused_nothing_in_place_of_mcd() {
+    if real_only("permissions::agent_is_refused_nothing_in_place_of_mcd") {
         lives_unrefused("overlays/openshift", "openshift-machine-config-operator").await;
     }
 }
 
 /// BOOT-007, MCD-022: the first report of a new node brings the target that the node was installed with.
 #[tokio::test]
-async fn a_new_node_gets_its_first_target_once() {
-    if !real_only("permissions::a_new_node_gets_its_first_target_once") {
+async fn new_node_gets_its_first_target_once() {
+    if !real_only("permissions::new_node_gets_its_first_target_once") {
         return;
     }
     let applied = Applied::new("base", &[]).await;
@@ -240,8 +240,8 @@ async fn a_new_node_gets_its_first_target_once() {
 
 /// The policies are what holds when somebody gives the account more than it needs.
 #[tokio::test]
-async fn a_role_too_many_changes_nothing_for_other_nodes() {
-    if !real_only("permissions::a_role_too_many_changes_nothing_for_other_nodes") {
+async fn role_too_many_changes_nothing_for_other_nodes() {
+    if !real_only("permissions::role_too_many_changes_nothing_for_other_nodes") {
         return;
     }
     let applied = Applied::new("base", &[]).await;
@@ -302,8 +302,8 @@ async fn a_role_too_many_changes_nothing_for_other_nodes() {
 
 /// ANN-009, MCN-004: the agent on the host, with the kubelet's certificate.
 #[tokio::test]
-async fn a_kubelet_reports_for_its_own_node_only() {
-    if !real_only("permissions::a_kubelet_reports_for_its_own_node_only") {
+async fn kubelet_reports_for_its_own_node_only() {
+    if !real_only("permissions::kubelet_reports_for_its_own_node_only") {
         return;
     }
     let applied = Applied::new("base", &["kubelet-identity"]).await;

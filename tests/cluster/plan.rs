@@ -39,7 +39,7 @@ fn files(directory: &Path) -> BTreeMap<String, (Vec<u8>, std::time::SystemTime)>
 /// Without a flag it asks what the agent of this host follows, also when that agent is gone; what the Node desires, the
 /// config and the policy are one GET each, and nothing is written there or here.
 #[tokio::test]
-async fn plan_of_a_node_reads_three_objects_and_writes_nothing() {
+async fn plan_of_node_reads_three_objects_and_writes_nothing() {
     let scene = Scene::with_drained(Bench::shared(), "plan-desired", &[]).await;
     let agent = scene.agent(&[]);
     scene.done("a").await;
@@ -66,7 +66,7 @@ async fn plan_of_a_node_reads_three_objects_and_writes_nothing() {
 
 /// On a host without an agent's report the flags say whom to ask; what is missing is named, with what to do.
 #[tokio::test]
-async fn plan_of_a_new_node_names_what_is_missing() {
+async fn plan_of_new_node_names_what_is_missing() {
     let scene = Scene::set(Bench::shared(), "plan-new", &[]).await;
     let access = scene.kubeconfig.to_str().unwrap();
     let plan = json(&run(&scene, &["--kubeconfig", access]).await);
@@ -94,7 +94,7 @@ async fn plan_of_a_new_node_names_what_is_missing() {
 
 /// A Node that no controller has given a config yet desires nothing.
 #[tokio::test]
-async fn plan_of_a_node_without_desired_config_says_so() {
+async fn plan_of_node_without_desired_config_says_so() {
     let bench = Bench::shared();
     let scene = Scene::set(bench, "plan-none", &[]).await;
     create_node(&scene.client, "plan-none-bare", &[]).await;

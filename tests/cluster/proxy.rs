@@ -34,7 +34,7 @@ fn started(scene: &Scene<'_>, env: &[(&str, &str)]) -> Agent {
 /// From the environment, from `/etc/mco/proxy.env`, from the kubeconfig's `proxy-url`: each leads to the API server, and
 /// no line shows the password.
 #[tokio::test]
-async fn proxy_is_the_only_way_to_the_api_server() {
+async fn proxy_is_only_way_to_api_server() {
     let bench = Bench::shared();
     for (name, source) in [("proxy-env", "env"), ("proxy-file", "file"), ("proxy-url", "url")] {
         let proxy = in_front_of(bench);

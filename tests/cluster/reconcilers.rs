@@ -159,7 +159,7 @@ fn no_secret(lines: &[String], requests: &[Request]) {
 /// its drain and while the node is Degraded by drift; no reboot; a CA is there at every moment; a stale registry goes;
 /// the secret is root's alone and told nowhere.
 #[tokio::test]
-async fn the_cluster_is_followed_whatever_the_node_does() {
+async fn cluster_is_followed_whatever_node_does() {
     let bench = Bench::private(Gates::Default);
     let node = Trusting::set(&bench, "duties", &[]).await;
     let drains = DrainController::start(&bench, "duties", Behaviour::Delay).await;
@@ -216,7 +216,7 @@ async fn the_cluster_is_followed_whatever_the_node_does() {
 /// W-21: what keeps a duty from its end is told as a fault of its own, keeps no update from its end and nothing else
 /// from being written, and goes by itself.
 #[tokio::test]
-async fn a_duty_that_fails_stops_nothing_else() {
+async fn duty_that_fails_stops_nothing_else() {
     let bench = Bench::private(Gates::Default);
     let node = Trusting::set(&bench, "fails", &[("controlPlaneTopology", "SingleReplica")]).await;
     let open = node.scene.path(&format!("{CERTS}/open.test"));
@@ -254,7 +254,7 @@ async fn a_duty_that_fails_stops_nothing_else() {
 /// MCD-241, MCD-242: silence leaves a secret that can be used; a file that others could read is root's alone again, and
 /// an object that is deleted takes nothing with it.
 #[tokio::test]
-async fn what_is_not_said_takes_nothing_away() {
+async fn empty_controllerconfig_keeps_files() {
     let bench = Bench::private(Gates::Default);
     let node = Trusting::set(&bench, "silence", &[]).await;
     std::fs::create_dir_all(node.scene.path("/etc/mco")).unwrap();
@@ -344,7 +344,7 @@ fn asked(requests: &[Request]) -> Vec<String> {
 /// FIL-012: a list and a watch are all that it costs; a change costs the Node's patch, and the same change again
 /// writes no file.
 #[tokio::test]
-async fn following_costs_a_watch() {
+async fn following_costs_watch() {
     let bench = Bench::private(Gates::Default);
     let node = Trusting::set(&bench, "cost", &[]).await;
     let version = node.create("a", &[("reg.test", "CA a")]).await;

@@ -165,8 +165,8 @@ fn container(bench: &Bench, volume: &Volume, metrics: &Metrics, host: &Path) -> 
 }
 
 #[tokio::test]
-async fn a_pod_enters_the_host_and_keeps_its_account() {
-    if !own_only("a_pod_enters_the_host_and_keeps_its_account") {
+async fn pod_enters_host_and_keeps_its_account() {
+    if !own_only("pod_enters_host_and_keeps_its_account") {
         return;
     }
     let bench = Bench::private(Gates::Default);

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 /// MCN-001, MCD-247, MCD-248, MCD-249: a change of a file without a drain or a reboot, in few writes.
 #[tokio::test]
-async fn a_quiet_update_is_told_from_prepared_to_updated() {
+async fn quiet_update_is_reported_from_prepared_to_updated() {
     let scene = scene(Bench::shared(), "mcn-quiet", QUIET).await;
     let agent = scene.agent(&[]);
     let mcn = scene.updated("a").await;
@@ -66,7 +66,7 @@ async fn a_quiet_update_is_told_from_prepared_to_updated() {
 
 /// MCD-219, MCN-002, OBS-002, OBS-003: with a drain and a reboot none is skipped, and what precedes the reboot is told before it.
 #[tokio::test]
-async fn a_rebooting_update_passes_every_condition() {
+async fn rebooting_update_passes_every_condition() {
     let scene = scene(Bench::shared(), "mcn-reboot", REBOOTED).await;
     let drains = DrainController::start(scene.bench, &scene.name, Behaviour::Echo).await;
     let agent = scene.agent(&[]);
@@ -175,7 +175,7 @@ async fn others_conditions_stay() {
 
 /// MCN-005: the images and the finer conditions are told where the CRD has them, and nowhere else.
 #[tokio::test]
-async fn the_form_is_that_of_the_crd() {
+async fn form_is_that_of_crd() {
     let image = format!("registry.test/os@sha256:{}", "ab".repeat(32));
     for (bench, split) in [(Bench::shared(), false), (Bench::shared_preview(), true)] {
         let scene = scene(bench, "mcn-form", QUIET).await;
@@ -207,7 +207,7 @@ async fn the_form_is_that_of_the_crd() {
 /// MCN-006, MCD-092, MCD-250: a refused config is not prepared, and the reason is the annotation's; a new target mends it.
 /// FIL-005: the node says `Unreconcilable`.
 #[tokio::test]
-async fn a_failure_is_told_and_taken_back() {
+async fn failure_is_reported_and_rolled_back() {
     let scene = scene(Bench::shared(), "mcn-failure", QUIET).await;
     let _agent = scene.agent(&[]);
     scene.updated("a").await;
@@ -235,7 +235,7 @@ async fn a_failure_is_told_and_taken_back() {
 
 /// MCN-007: neither a missing object nor a missing CRD stops an update.
 #[tokio::test]
-async fn updates_do_not_need_the_machine_config_node() {
+async fn updates_do_not_need_machine_config_node() {
     static BENCH: OnceLock<Bench> = OnceLock::new();
     let bench = BENCH.get_or_init(|| Bench::private(Gates::Default));
     let scene = scene(bench, "mcn-absent", QUIET).await;
@@ -287,7 +287,7 @@ async fn what_repeats_is_counted() {
 
 /// `--drain self` evicts what has to go, honours a budget and names its pod, and leaves the rest alone.
 #[tokio::test]
-async fn the_agent_drains_by_itself() {
+async fn agent_drains_by_itself() {
     let bench = Bench::shared();
     let scene = scene(bench, "evictor", DRAINED).await;
     let space = "evictor-pods";
@@ -337,7 +337,7 @@ async fn the_agent_drains_by_itself() {
 /// A pod whose eviction the server fails on, since two budgets cover it, is named with the cause; the others leave, and
 /// the drain goes on once one of the budgets is gone.
 #[tokio::test]
-async fn one_pod_that_can_not_be_evicted_does_not_keep_the_others() {
+async fn one_pod_that_cannot_be_evicted_does_not_keep_others() {
     let bench = Bench::shared();
     let scene = scene(bench, "evictor-two", DRAINED).await;
     let space = "evictor-two-pods";

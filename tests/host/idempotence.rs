@@ -60,7 +60,7 @@ fn traces(at: &Path) -> Vec<(String, u64, i64, i64)> {
 
 /// MCD-127 (a link is replaced, not followed), MCD-136 (what is gone already is no error).
 #[test]
-fn a_second_run_writes_nothing() {
+fn repeated_apply_writes_nothing() {
     let (dir, root) = host();
     let done = run(&root, &changes(), Attempt::First).unwrap();
     assert_eq!(done, Done { changed: 7, right: 1 });
@@ -107,7 +107,7 @@ fn mode_owner_and_attributes_alone_are_reason_enough() {
 }
 
 #[test]
-fn leftovers_of_a_run_that_was_cut_off_are_cleared() {
+fn leftovers_of_run_that_was_cut_off_are_cleared() {
     let (dir, root) = host();
     fs::write(dir.path().join("etc/plain"), "plain\n").unwrap();
     fs::write(dir.path().join("etc/.plain.mca-new"), "half").unwrap();
@@ -161,7 +161,7 @@ fn directories_in_other_hands_are_refused_by_name() {
 }
 
 #[test]
-fn a_directory_in_the_place_of_a_file_changes_nothing() {
+fn directory_in_place_of_file_changes_nothing() {
     let (dir, root) = host();
     fs::create_dir(dir.path().join("etc/dir")).unwrap();
     let before = traces(dir.path());
@@ -214,7 +214,7 @@ fn own_file_system() -> (String, Root) {
 }
 
 #[test]
-#[ignore = "a child of `a_full_disk_is_tried_again_and_changes_nothing`"]
+#[ignore = "a child of `full_disk_is_tried_again_and_changes_nothing`"]
 fn full_disk_child() {
     let (at, root) = own_file_system();
     run(&root, &[file("/etc/first", "old", 0o644, 0), file("/etc/stale", "old", 0o644, 0)], Attempt::First)
@@ -236,12 +236,12 @@ fn full_disk_child() {
 
 /// FIL-006, MCD-140: what could not be written leaves the files before it as they were, and what was to go in place.
 #[test]
-fn a_full_disk_is_tried_again_and_changes_nothing() {
+fn full_disk_is_tried_again_and_changes_nothing() {
     on_its_own_file_system("idempotence::full_disk_child", "true");
 }
 
 #[test]
-#[ignore = "a child of `a_read_only_file_system_degrades`"]
+#[ignore = "a child of `read_only_file_system_degrades`"]
 fn read_only_child() {
     let (_, root) = own_file_system();
     let error = run(&root, &[file("/etc/first", "new", 0o644, 0)], Attempt::First).unwrap_err();
@@ -252,12 +252,12 @@ fn read_only_child() {
 }
 
 #[test]
-fn a_read_only_file_system_degrades() {
+fn read_only_file_system_degrades() {
     on_its_own_file_system("idempotence::read_only_child", "mount -o remount,ro \"$1\"");
 }
 
 #[test]
-#[ignore = "a child of `modes_are_those_of_the_config_whatever_the_umask_is`"]
+#[ignore = "a child of `modes_are_those_of_config_whatever_umask_is`"]
 fn umask_child() {
     let at = std::env::var(DIRECTORY).unwrap();
     let root = Root::open(Path::new(&at)).unwrap();
@@ -268,7 +268,7 @@ fn umask_child() {
 
 /// MCD-123, MCD-122: a process has one umask, so another process tries it.
 #[test]
-fn modes_are_those_of_the_config_whatever_the_umask_is() {
+fn modes_are_those_of_config_whatever_umask_is() {
     let dir = tempfile::tempdir().unwrap();
     let output = Command::new("sh")
         .args(["-c", "umask 0077 && exec \"$0\" --exact idempotence::umask_child --ignored --quiet"])
@@ -282,7 +282,7 @@ fn modes_are_those_of_the_config_whatever_the_umask_is() {
 
 /// FIL-001, MCD-126: who reads while it is written sees the old or the new file, whole; each version is a new inode.
 #[test]
-fn a_reader_sees_the_old_or_the_new_file() {
+fn reader_sees_old_or_new_file() {
     let (dir, root) = host();
     let texts = ["a".repeat(300_000), "b".repeat(200_000)];
     run(&root, &[file("/etc/f", &texts[0], 0o644, 0)], Attempt::First).unwrap();

@@ -38,7 +38,7 @@ fn batch(root: &Root, run: Attempt) -> Done {
 }
 
 #[test]
-#[ignore = "a child of `an_unchanged_batch_writes_nothing`"]
+#[ignore = "a child of `unchanged_batch_writes_nothing`"]
 fn child() {
     let root = Root::open(Path::new(&std::env::var(DIRECTORY).unwrap())).unwrap();
     assert_eq!(batch(&root, Attempt::First).changed, 0);
@@ -53,7 +53,7 @@ fn writes(line: &str) -> bool {
 }
 
 #[test]
-fn an_unchanged_batch_writes_nothing() {
+fn unchanged_batch_writes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let units = dir.path().join("usr/lib/systemd/system");
     std::fs::create_dir_all(&units).unwrap();
@@ -201,7 +201,7 @@ fn killed(point: usize) -> Option<Vec<String>> {
 
 /// The same after a process died anywhere: the next one syncs what is there before it builds on it, forwards and back.
 #[test]
-fn what_a_dead_process_left_is_synced_before_anything_is_built_on_it() {
+fn leftovers_of_killed_process_are_synced_first() {
     const WORKERS: usize = 4;
     let worker = |first: usize| {
         let mut points = 0;

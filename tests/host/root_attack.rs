@@ -49,7 +49,7 @@ fn write(root: &Root, path: &str, text: &str) -> Result<(), HostError> {
 }
 
 #[test]
-fn links_lead_nowhere_but_into_the_root() {
+fn links_lead_nowhere_but_into_root() {
     let arena = Arena::new();
     let outside = arena.at("outside");
     symlink(&outside, arena.at("root/etc/absolute")).unwrap();

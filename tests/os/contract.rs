@@ -33,7 +33,7 @@ macro_rules! contract {
 contract! {
     /// OST-004, OST-009: what is staged is what was asked for, by digest, and boots with its arguments (MCD-192).
     #[test]
-    an_update_is_staged_finalized_and_booted;
+    update_is_staged_finalized_and_booted;
     #[test]
     an_unchanged_host_is_looked_at_once;
     /// CRA-003: what was pulled or staged once is not pulled again.
@@ -63,7 +63,7 @@ contract! {
     another_pending_deployment_makes_room;
 }
 
-fn an_update_is_staged_finalized_and_booted(backend: Backend) {
+fn update_is_staged_finalized_and_booted(backend: Backend) {
     let lab = lab(backend);
     let Lab { v1, v2, .. } = &lab;
     let first = lab.boot();
@@ -346,7 +346,7 @@ fn another_pending_deployment_makes_room(backend: Backend) {
 }
 
 #[test]
-fn a_boot_outlives_its_processes_and_ends_with_them_inside() {
+fn boot_outlives_its_processes_and_ends_with_them_inside() {
     let lab = lab(Backend::Ostree);
     let boot = lab.boot();
     let run = |argv: &[&str]| boot.command(argv).output().unwrap();
@@ -403,13 +403,13 @@ fn all_of_it_can_be_dropped_again(backend: Backend) {
 /// The agent itself brings a host to a config, over a reboot. Not with bootc: the sandbox's image has none where the
 /// agent looks for it.
 #[test]
-fn the_agent_gets_there_with_libostree() {
+fn agent_converges_with_libostree() {
     the_agent_gets_there(Backend::Ostree);
 }
 
 /// OST-001: the same by way of the daemon.
 #[test]
-fn the_agent_gets_there_with_rpm_ostree() {
+fn agent_converges_with_rpm_ostree() {
     the_agent_gets_there(Backend::RpmOstree);
 }
 

@@ -57,7 +57,7 @@ fn prefetched_image_is_dropped_for_another_and_when_withdrawn() {
 
 /// The others say so; the update downloads the image.
 #[test]
-fn other_backends_refuse_a_prefetch() {
+fn other_backends_refuse_prefetch() {
     for backend in [Backend::RpmOstree, Backend::Bootc] {
         let lab = lab(backend);
         let boot = lab.boot();

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 /// What a pull leaves that was cut off before a layer was verified: the layer's name, and the file that says so.
 #[test]
-fn a_layer_that_was_not_verified_is_pulled_again() {
+fn layer_that_was_not_verified_is_pulled_again() {
     let lab = lab(Backend::Ostree);
     let Lab { world, v2, .. } = &lab;
     let boot = lab.boot();
@@ -62,7 +62,7 @@ fn per_object_fsync_is_set_once() {
 
 /// Which backend works is found out from what the booted image has installed. MCD-207: none where no image is booted.
 #[test]
-fn the_backend_is_chosen_by_what_is_installed() {
+fn backend_is_chosen_by_what_is_installed() {
     let lab = lab(Backend::Ostree);
     let chosen = |booted: &Booted| {
         let output = booted.command(["machine-config-agent", "os-call", "choose"]).output().unwrap();
@@ -114,7 +114,7 @@ fn reconfigured(world: &SandboxHost, image: &ImageRef, change: impl FnOnce(&mut 
 
 /// What can't be booted here is told before a layer is pulled, with both architectures.
 #[test]
-fn an_image_that_can_not_boot_here_is_not_pulled() {
+fn image_that_cannot_boot_here_is_not_pulled() {
     let lab = lab(Backend::Ostree);
     let Lab { world, v2, .. } = &lab;
     let boot = lab.boot();
@@ -149,7 +149,7 @@ fn an_image_that_can_not_boot_here_is_not_pulled() {
 
 /// A bootable image of plain layers is for tooling that can deploy it; what it carries is known before.
 #[test]
-fn an_image_without_a_commit_is_for_who_can_deploy_it() {
+fn image_without_commit_is_for_who_can_deploy_it() {
     for backend in [Backend::Ostree, Backend::RpmOstree, Backend::Bootc] {
         let lab = lab(backend);
         let boot = lab.boot();
@@ -183,7 +183,7 @@ fn with_boot_of(booted: &Booted, size: &str, args: &[&str]) -> Value {
 /// OST-008: a kernel that does not fit into a real, small `/boot` is refused, with needed and free bytes: before the
 /// pull by an estimate where the image's base is not here, and before the staging, thus before a drain, for certain.
 #[test]
-fn a_kernel_that_does_not_fit_into_boot_is_refused() {
+fn kernel_that_does_not_fit_into_boot_is_refused() {
     let lab = lab(Backend::Ostree);
     let Lab { world, v1, v2, .. } = &lab;
     let kernel = LayerFile {
@@ -232,7 +232,7 @@ fn a_kernel_that_does_not_fit_into_boot_is_refused() {
 
 /// What libostree has to keep free is not counted as free: the pull would end in the middle.
 #[test]
-fn an_image_that_does_not_fit_into_the_repository_is_not_pulled() {
+fn image_that_does_not_fit_into_repository_is_not_pulled() {
     let lab = lab(Backend::Ostree);
     let Lab { world, v2, .. } = &lab;
     let boot = lab.boot();
@@ -256,7 +256,7 @@ fn an_image_that_does_not_fit_into_the_repository_is_not_pulled() {
 
 /// OST-006: how bootc ended, and its last words, are in the fault; nothing is left, and it is tried again.
 #[test]
-fn what_bootc_fails_with_is_told() {
+fn bootc_failure_is_reported() {
     let lab = lab(Backend::Bootc);
     let v2 = lab.v2.to_string();
     let boot = lab.boot();
@@ -289,7 +289,7 @@ fn what_bootc_fails_with_is_told() {
 /// bootc prepares a soft reboot only when it is told to, and only what it staged itself: other arguments are another
 /// deployment. An older bootc is not asked.
 #[test]
-fn bootc_prepares_a_soft_reboot_where_it_is_wanted() {
+fn bootc_prepares_soft_reboot_where_it_is_desired() {
     let lab = lab(Backend::Bootc);
     let v2 = lab.v2.to_string();
     let boot = lab.boot();
@@ -316,7 +316,7 @@ fn bootc_prepares_a_soft_reboot_where_it_is_wanted() {
 }
 
 #[test]
-fn errors_name_the_cause_and_the_next_step() {
+fn errors_name_cause_and_next_step() {
     let lab = lab(Backend::Ostree);
     let Lab { world, v1, .. } = &lab;
     let boot = lab.boot();

@@ -199,7 +199,7 @@ async fn staged(backend: &RpmOstreeBackend) -> Option<ImageRef> {
 /// OST-001: image and arguments are one transaction each, and the client has its own id. MCD-188: by reference and
 /// digest. MCD-192: the line is replaced as a whole.
 #[tokio::test(flavor = "current_thread")]
-async fn an_update_is_two_transactions() {
+async fn update_is_two_transactions() {
     let bench = Bench::new(&json!([booted('1')]));
     let backend = bench.backend();
     let request = StageRequest {
@@ -246,7 +246,7 @@ async fn switch_reads_deployments_once_after_its_transaction() {
 
 /// CRA-003: the agent ended between the image and its arguments: the image is not pulled again.
 #[tokio::test(flavor = "current_thread")]
-async fn an_update_goes_on_where_it_was() {
+async fn update_continues_where_it_was() {
     let bench = Bench::new(&json!([with('2', json!({"staged": true})), booted('1')]));
     let request = StageRequest { append_kargs: Karg::split("a=1"), ..wants('2') };
     stage(&bench.backend(), &request).await.unwrap();
@@ -255,7 +255,7 @@ async fn an_update_goes_on_where_it_was() {
 
 /// MCD-191: the booted image is not asked for, also when a mirror's name is given (OST-009).
 #[tokio::test(flavor = "current_thread")]
-async fn the_booted_image_is_not_staged() {
+async fn booted_image_is_not_staged() {
     let bench = Bench::new(&json!([booted('1')]));
     let mirror = image('1').to_string().replace("r.test", "mirror.test");
     let request = StageRequest { image: Some(ImageRef::parse(&mirror).unwrap()), ..StageRequest::default() };
@@ -277,7 +277,7 @@ async fn other_pending_deployments_are_dropped_first() {
 
 /// OST-002: a transaction of another client is waited for and named; then the agent goes on.
 #[tokio::test(flavor = "current_thread")]
-async fn other_transactions_are_waited_for() {
+async fn other_transactions_are_awaited() {
     let bench = Bench::new(&json!([booted('1')]));
     bench.faults(json!({"hold": true})).await;
     let _client = bench.foreign().await;
@@ -304,7 +304,7 @@ async fn other_transactions_are_waited_for() {
 
 /// OST-003: the daemon dies in the middle, or its name leaves the bus: told at once, and another attempt gets there.
 #[tokio::test(flavor = "current_thread")]
-async fn a_lost_daemon_is_noticed() {
+async fn rpm_ostreed_exit_fails_stage() {
     for fault in ["die", "drop-name", "die-after"] {
         let deployments = json!([booted('1')]);
         let mut bench = Bench::new(&deployments);
@@ -324,7 +324,7 @@ async fn a_lost_daemon_is_noticed() {
 
 /// OST-004: another image than the desired one is staged: an error, and it is dropped.
 #[tokio::test(flavor = "current_thread")]
-async fn the_staged_digest_is_checked() {
+async fn staged_digest_is_checked() {
     let bench = Bench::new(&json!([booted('1')]));
     bench.faults(json!({"wrong": reference('5')})).await;
     let error = stage(&bench.backend(), &wants('2')).await.unwrap_err();
@@ -336,7 +336,7 @@ async fn the_staged_digest_is_checked() {
 
 /// OST-005: what the daemon says is in the error, sorted by kind. MCD-190: by class it is tried again.
 #[tokio::test(flavor = "current_thread")]
-async fn failures_are_told_in_the_daemons_words() {
+async fn failure_keeps_daemons_message() {
     let bench = Bench::new(&json!([booted('1')]));
     for (text, reason, class) in [
         (
@@ -369,7 +369,7 @@ async fn failures_are_told_in_the_daemons_words() {
 
 /// MCD-187: a failure after the image was staged leaves nothing pending.
 #[tokio::test(flavor = "current_thread")]
-async fn a_failed_step_drops_what_was_staged() {
+async fn failed_step_drops_what_was_staged() {
     let bench = Bench::new(&json!([booted('1')]));
     bench.faults(json!({"fail": "no", "fail-only": "KernelArgs"})).await;
     let request = StageRequest { append_kargs: Karg::split("a=1"), ..wants('2') };
@@ -436,7 +436,7 @@ async fn abandoning_leaves_others_alone() {
 
 /// OST-001, CRA-003: an agent that ends in the middle stops nothing, and the next one joins.
 #[tokio::test(flavor = "current_thread")]
-async fn the_next_agent_joins() {
+async fn next_agent_joins() {
     let bench = Bench::new(&json!([booted('1')]));
     bench.faults(json!({"hold": true})).await;
     begun(&bench).await;
@@ -454,7 +454,7 @@ async fn the_next_agent_joins() {
 
 /// The daemon leaves the bus when it is idle: greeted once more, it is there; one that never answers is an error.
 #[tokio::test(flavor = "current_thread")]
-async fn a_leaving_daemon_is_greeted_again() {
+async fn daemon_that_left_is_started_again() {
     let bench = Bench::new(&json!([booted('1')]));
     bench.faults(json!({"no-reply": 1})).await;
     stage(&bench.backend(), &wants('2')).await.unwrap();
@@ -470,7 +470,7 @@ async fn a_leaving_daemon_is_greeted_again() {
 
 /// bootc or ostree holds the sysroot: the daemon says so when it is asked.
 #[tokio::test(flavor = "current_thread")]
-async fn a_held_sysroot_is_told() {
+async fn locked_sysroot_is_retried() {
     let bench = Bench::new(&json!([booted('1')]));
     bench.faults(json!({"sysroot-busy": true})).await;
     let error = stage(&bench.backend(), &wants('2')).await.unwrap_err();
@@ -478,7 +478,7 @@ async fn a_held_sysroot_is_told() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn a_talkative_transaction_is_heard_to_its_end() {
+async fn talkative_transaction_is_heard_to_its_end() {
     let bench = Bench::new(&json!([booted('1')]));
     bench.faults(json!({"chatter": 2000})).await;
     let told = stage(&bench.backend(), &wants('2')).await.unwrap();
@@ -491,7 +491,7 @@ fn layers(kernel: KernelType, extensions: &[&str]) -> Layers {
 
 /// MCD-195, MCD-199: image, kernel and extensions are one transaction. MCD-198: back to the image's kernel is a reset.
 #[tokio::test(flavor = "current_thread")]
-async fn kernel_and_extensions_come_with_the_image() {
+async fn kernel_and_extensions_come_with_image() {
     let bench = Bench::new(&json!([booted('1')]));
     bench.repository();
     let layered = StageRequest { layers: Some(layers(KernelType::Realtime, &["usbguard"])), ..wants('2') };
@@ -601,7 +601,7 @@ async fn requests_that_stay_fail_as_in_rpm_ostree() {
 
 /// A masked daemon has not ended: it is named, with what unmasks it.
 #[tokio::test(flavor = "current_thread")]
-async fn a_masked_daemon_is_named() {
+async fn masked_daemon_is_named() {
     let bench = Bench::new(&json!([booted('1')]));
     bench.faults(json!({"masked": true})).await;
     let error = stage(&bench.backend(), &wants('2')).await.unwrap_err();
@@ -612,7 +612,7 @@ async fn a_masked_daemon_is_named() {
 
 /// OST-012: the old deployment goes when it is asked to, and only where there is one.
 #[tokio::test(flavor = "current_thread")]
-async fn the_rollback_is_kept_until_it_is_dropped() {
+async fn rollback_is_kept_until_it_is_dropped() {
     let bench = Bench::new(&json!([booted('2'), deployment('1')]));
     stage(&bench.backend(), &wants('3')).await.unwrap();
     assert_eq!(bench.log().await, ["UpdateDeployment"], "staging keeps it");
@@ -627,7 +627,7 @@ async fn the_rollback_is_kept_until_it_is_dropped() {
 
 /// A host that was changed by hand is seen as it is: packages, and another deployment for the next boot.
 #[tokio::test(flavor = "current_thread")]
-async fn changes_by_hand_are_seen() {
+async fn changes_manually_are_seen() {
     let local = format!("{}:cowsay-3.0-1.noarch", "c".repeat(64));
     let changed = with(
         '2',

@@ -21,7 +21,7 @@ fn names(executable: &str, library: &str) -> bool {
 }
 
 #[test]
-fn the_agent_is_not_linked_to_libostree() {
+fn agent_is_not_linked_to_libostree() {
     for library in ["libostree-1.so", "libglib-2.0.so", "libgio-2.0.so", "libgobject-2.0.so"] {
         // GNU ld keeps what only dropped functions named, unless the build is optimised as a whole; rust-lld does not.
         assert!(!names(AGENT, library), "the agent loads {library}; was it linked by rust-lld?");
@@ -67,10 +67,10 @@ fn apply(agent: &Path, host: &PlainHost, backend: &str) -> Output {
 
 /// FIL-001: the label of a new file is the policy's.
 #[test]
-fn new_files_get_the_labels_of_the_hosts_policy() {
+fn new_files_get_labels_of_hosts_policy() {
     let host = labelled();
     if !can_label(&host) {
-        ran::not_run("new_files_get_the_labels_of_the_hosts_policy", "to set labels (CAP_SYS_ADMIN)");
+        ran::not_run("new_files_get_labels_of_hosts_policy", "to set labels (CAP_SYS_ADMIN)");
         return;
     }
     let output = apply(Path::new(AGENT), &host, "none");
@@ -120,8 +120,8 @@ fn traces(at: &Path, found: &mut Vec<(PathBuf, u64, i64)>) {
 }
 
 #[test]
-fn without_the_second_executable_nothing_is_changed() {
-    let Some((dir, agent)) = alone("without_the_second_executable_nothing_is_changed") else { return };
+fn without_second_executable_nothing_is_changed() {
+    let Some((dir, agent)) = alone("without_second_executable_nothing_is_changed") else { return };
     let etc = |host: &PlainHost| {
         let mut found = Vec::new();
         traces(&host.at("host/etc"), &mut found);
@@ -146,7 +146,7 @@ fn without_the_second_executable_nothing_is_changed() {
 
 /// CRA-006: systemd ends a service's processes together. That the worker's end is an answer too few is no fault then.
 #[test]
-fn a_worker_that_is_ended_with_the_agent_is_no_fault() {
+fn worker_that_is_ended_with_agent_is_no_fault() {
     let host = PlainHost::below(&std::env::temp_dir());
     // The sysroot's configuration is a pipe: who writes to it knows that a worker has come to read it.
     let repo = host.at("host/ostree/repo");
@@ -173,8 +173,8 @@ fn a_worker_that_is_ended_with_the_agent_is_no_fault() {
 }
 
 #[test]
-fn the_sandbox_names_what_it_lacks() {
-    let Some((dir, agent)) = alone("the_sandbox_names_what_it_lacks") else { return };
+fn sandbox_names_what_it_lacks() {
+    let Some((dir, agent)) = alone("sandbox_names_what_it_lacks") else { return };
     let output = PlainHost::command(agent.to_str().unwrap()).arg("sandbox").output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(4), "{told}");
@@ -184,7 +184,7 @@ fn the_sandbox_names_what_it_lacks() {
 }
 
 #[test]
-fn a_worker_of_another_version_does_nothing() {
+fn worker_of_another_version_does_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let request = dir.path().join("request");
     fs::write(&request, r#"{"version": "0.0.0", "whatever": "it had to say"}"#).unwrap();

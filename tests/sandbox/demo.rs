@@ -12,7 +12,7 @@ fn outline(text: &str) -> Vec<&str> {
 
 /// The run that README and docs/pictures/sandbox.txt show is what the sandbox does today.
 #[test]
-fn demo_passes_and_matches_the_recorded_run() {
+fn demo_passes_and_matches_recorded_run() {
     let output = Command::new(env!("CARGO_BIN_EXE_machine-config-agent")).arg("sandbox").output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));

@@ -107,7 +107,7 @@ fn live_media_is_refused() {
 
 /// BOOT-005, BOOT-006: killed at every fail point by name, in each boot, it goes on, and takes one reboot all the same.
 #[test]
-fn killed_first_boot_goes_on() {
+fn killed_first_boot_continues() {
     let mut node = Played::new();
     let points =
         ["target-saved", "recorded", "ran", "originals-kept", "from-saved", "archived", "record-removed"];

@@ -13,7 +13,7 @@ fn verified(node: &Played) {
 }
 
 #[test]
-fn an_image_that_carries_the_config_is_all_that_is_needed() {
+fn image_that_carries_config_is_all_that_is_needed() {
     let mut node = Played::new();
     let files = [("/etc/app.conf", "b"), ("/etc/other.conf", "b")];
     let image =
@@ -26,7 +26,7 @@ fn an_image_that_carries_the_config_is_all_that_is_needed() {
 }
 
 #[test]
-fn an_image_without_the_config_is_switched_to_and_the_files_are_written() {
+fn image_without_config_is_switched_to_and_files_are_written() {
     let mut node = Played::new();
     let image = node.derive("v2", &[layer("usr/share/v2", "2")], None);
     let ended = node.apply(&config("rendered-b", &[("/etc/app.conf", "b")], None), Some(&image), |_| {});
@@ -38,7 +38,7 @@ fn an_image_without_the_config_is_switched_to_and_the_files_are_written() {
 }
 
 #[test]
-fn an_image_whose_label_lies_is_made_good_after_the_boot() {
+fn image_whose_label_lies_is_corrected_after_boot() {
     let mut node = Played::new();
     let image = node.derive("v2", &[layer("usr/share/v2", "2")], Some("rendered-b"));
     let ended = node.apply(&config("rendered-b", &[("/etc/app.conf", "b")], None), Some(&image), |_| {});
@@ -50,7 +50,7 @@ fn an_image_whose_label_lies_is_made_good_after_the_boot() {
 }
 
 #[test]
-fn a_node_that_comes_up_wrong_twice_is_held_until_the_target_changes() {
+fn node_that_boots_with_differences_twice_is_held_until_target_changes() {
     let mut node = Played::new();
     let image = node.derive("v2", &[layer("etc/app.conf", "b")], Some("rendered-b"));
     // Somebody's boot script takes the file away, at each boot.
@@ -74,7 +74,7 @@ fn a_node_that_comes_up_wrong_twice_is_held_until_the_target_changes() {
 }
 
 #[test]
-fn a_file_change_on_the_same_image_does_not_touch_the_os() {
+fn file_change_on_same_image_does_not_touch_os() {
     let mut node = Played::new();
     let image = node.derive("v2", &[layer("etc/app.conf", "b")], Some("rendered-b"));
     ends(&node.apply(&config("rendered-b", &[("/etc/app.conf", "b")], None), Some(&image), |_| {}), 0);
@@ -87,7 +87,7 @@ fn a_file_change_on_the_same_image_does_not_touch_the_os() {
 
 /// MCD-191: no pull, no staging, no reboot.
 #[test]
-fn the_booted_image_is_adopted_without_a_reboot() {
+fn booted_image_is_adopted_without_reboot() {
     let mut node = Played::new();
     let (v1, plain) = (node.v1(), config("rendered-a", &[], None));
     ends(&node.apply(&plain, None, |_| {}), 0);
@@ -101,7 +101,7 @@ fn the_booted_image_is_adopted_without_a_reboot() {
 /// OCL-018: one reboot, also for what only the image had brought, at any depth and with its mode. The same on a host with systemd,
 /// and with units: `vm-tests/tests/leave_image_mode.py`.
 #[test]
-fn leaving_image_mode_goes_to_the_image_of_the_config() {
+fn leaving_image_mode_goes_to_image_of_config() {
     let mut node = Played::new();
     let v1 = node.v1();
     let layers =
@@ -126,7 +126,7 @@ fn leaving_image_mode_goes_to_the_image_of_the_config() {
 
 /// The power fails between the finalization and what follows it: the file is missing in the new boot, seen, and written there.
 #[test]
-fn what_is_not_brought_over_is_written_in_the_new_boot() {
+fn unmerged_paths_are_written_after_boot() {
     let mut node = Played::new();
     let v1 = node.v1();
     let image = node.derive("v2", &[layer("etc/app.conf", "b")], Some("rendered-b"));
@@ -147,7 +147,7 @@ fn what_is_not_brought_over_is_written_in_the_new_boot() {
 
 /// A switch between two images of configs: what the new one changes is its version, what it has forgotten is brought over.
 #[test]
-fn the_next_image_brings_its_own_versions_and_loses_nothing() {
+fn next_image_brings_its_own_versions_and_loses_nothing() {
     let mut node = Played::new();
     let old = [layer("etc/app.conf", "b"), layer("etc/kept.conf", "k"), layer("etc/gone.conf", "g")];
     let first = node.derive("v2", &old, Some("rendered-b"));
@@ -168,7 +168,7 @@ fn the_next_image_brings_its_own_versions_and_loses_nothing() {
 /// OCL-009: after the boot a unit is enabled, disabled or masked as the config says, whoever brings it: the config, or the
 /// new image; what is enabled of the new image alone takes a second boot. The next image turns each of them round.
 #[test]
-fn units_are_as_the_config_says_after_the_boot() {
+fn units_are_as_config_says_after_boot() {
     const SERVICE: &str = "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n";
     let mut node = Played::new();
     let with = |name: &str, units: Value| {

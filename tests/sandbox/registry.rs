@@ -75,8 +75,8 @@ fn in_var(node: &Played, path: &str) -> PathBuf {
 }
 
 #[test]
-fn an_image_is_pulled_booted_and_verified() {
-    if !is_installed("an_image_is_pulled_booted_and_verified") {
+fn image_is_pulled_booted_and_verified() {
+    if !is_installed("image_is_pulled_booted_and_verified") {
         return;
     }
     let registry = Registry::start(false);
@@ -94,8 +94,8 @@ fn an_image_is_pulled_booted_and_verified() {
 
 /// BOOT-010: a proxy is the only way to the registry, for the preflight and the pull, and no line shows its password.
 #[test]
-fn proxy_is_the_only_way_to_the_registry() {
-    if !is_installed("proxy_is_the_only_way_to_the_registry") {
+fn proxy_is_only_way_to_registry() {
+    if !is_installed("proxy_is_only_way_to_registry") {
         return;
     }
     let (registry, proxy) = (Registry::start(false), ForwardProxy::start(std::net::Ipv4Addr::LOCALHOST));
@@ -144,8 +144,8 @@ fn keeps_the_secret(ended: &VerbResult, auth: &str) {
 
 /// OCL-011: the reason says that it is about authentication, and which file was asked with, if any.
 #[test]
-fn the_secret_that_comes_with_the_image_pulls_it() {
-    if !is_installed("the_secret_that_comes_with_the_image_pulls_it") {
+fn secret_that_comes_with_image_pulls_it() {
+    if !is_installed("secret_that_comes_with_image_pulls_it") {
         return;
     }
     let registry = Registry::start(true);
@@ -191,8 +191,8 @@ fn the_secret_that_comes_with_the_image_pulls_it() {
 }
 
 #[test]
-fn the_merged_secret_of_the_host_pulls_it() {
-    if !is_installed("the_merged_secret_of_the_host_pulls_it") {
+fn merged_secret_of_host_pulls_it() {
+    if !is_installed("merged_secret_of_host_pulls_it") {
         return;
     }
     let registry = Registry::start(true);
@@ -213,8 +213,8 @@ fn the_merged_secret_of_the_host_pulls_it() {
 }
 
 #[test]
-fn a_registry_that_was_away_is_tried_again() {
-    if !is_installed("a_registry_that_was_away_is_tried_again") {
+fn registry_that_was_away_is_tried_again() {
+    if !is_installed("registry_that_was_away_is_tried_again") {
         return;
     }
     let mut registry = Registry::start(false);
@@ -231,8 +231,8 @@ fn a_registry_that_was_away_is_tried_again() {
 }
 
 #[test]
-fn the_digest_wins_over_the_tag() {
-    if !is_installed("the_digest_wins_over_the_tag") {
+fn digest_wins_over_tag() {
+    if !is_installed("digest_wins_over_tag") {
         return;
     }
     let registry = Registry::start(false);
@@ -292,8 +292,8 @@ const UNKNOWN: &str = r#"{"errors": [{"code": "MANIFEST_UNKNOWN", "message": "ma
 /// The words of each fault, and what they begin with (MCD-190). Nothing is staged by any of them, and the record of a
 /// pull that was begun keeps the cause.
 #[test]
-fn each_fault_of_a_registry_has_its_word() {
-    if !is_installed("each_fault_of_a_registry_has_its_word") {
+fn each_fault_of_registry_has_its_word() {
+    if !is_installed("each_fault_of_registry_has_its_word") {
         return;
     }
     let answer = |on: &str, status, body| Fault::Answer { on: on.to_owned(), status, body };
@@ -343,8 +343,8 @@ fn each_fault_of_a_registry_has_its_word() {
 }
 
 #[test]
-fn the_image_of_this_architecture_is_picked_from_a_list() {
-    if !is_installed("the_image_of_this_architecture_is_picked_from_a_list") {
+fn image_of_this_architecture_is_picked_from_list() {
+    if !is_installed("image_of_this_architecture_is_picked_from_list") {
         return;
     }
     let registry = Registry::start(false);
@@ -372,12 +372,12 @@ fn minds_the_policy() -> bool {
 
 /// OCL-028: the host's `policy.json` decides whether a pull may be.
 #[test]
-fn the_hosts_signature_policy_decides() {
-    if !is_installed("the_hosts_signature_policy_decides") {
+fn hosts_signature_policy_decides() {
+    if !is_installed("hosts_signature_policy_decides") {
         return;
     }
     if !minds_the_policy() {
-        ran::not_run("the_hosts_signature_policy_decides", "skopeo 1.13");
+        ran::not_run("hosts_signature_policy_decides", "skopeo 1.13");
         return;
     }
     let registry = Registry::start(false);
@@ -399,8 +399,8 @@ fn the_hosts_signature_policy_decides() {
 /// OST-009 against a registry that is gone: a mirror is asked in its place, and the name of the mirror is not pulled
 /// again where the digest runs. OCL-028: mirrors of `registries.conf` are honoured.
 #[test]
-fn the_same_digest_under_a_mirror_is_the_same_image() {
-    if !is_installed("the_same_digest_under_a_mirror_is_the_same_image") {
+fn same_digest_under_mirror_is_same_image() {
+    if !is_installed("same_digest_under_mirror_is_same_image") {
         return;
     }
     let registry = Registry::start(false);

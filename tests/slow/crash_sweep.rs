@@ -30,7 +30,7 @@ const LEAST: u32 = 1000;
 /// `SWEEP=word` plays only the scenarios with that word in their name. `SWEEP_KILLS=10000` plays on until so many
 /// processes were killed: at each point, and the recovery at a point drawn from `SWEEP_SEED`.
 #[test]
-fn dying_anywhere_does_no_harm() {
+fn recovers_from_kill_at_every_fail_point() {
     let home = sweep::scratch();
     let begun = Instant::now();
     let only = std::env::var("SWEEP").unwrap_or_default();
@@ -107,7 +107,7 @@ fn units_leave_no_trace() {
 /// `MODEL_CONFIGS=100000` plays so many configs (500 otherwise, 2,000 in `./test all`); `MODEL_SEED` draws others; a user attacks each fourth host, with
 /// `MODEL_ATTACKED=1` each one, with `MODEL_ATTACKED=0` none.
 #[test]
-fn host_state_depends_on_the_config_alone() {
+fn host_state_depends_on_config_alone() {
     let home = sweep::scratch();
     fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let begun = Instant::now();

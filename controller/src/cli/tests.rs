@@ -48,7 +48,7 @@ fn run(arguments: &[&str]) -> Result<Said, CliError> {
 }
 
 #[test]
-fn renders_what_a_directory_holds() {
+fn renders_what_directory_holds() {
     let directory = directory();
     let path = directory.path().to_str().unwrap();
     let said = run(&["render", "--manifests", path]).unwrap();
@@ -59,7 +59,7 @@ fn renders_what_a_directory_holds() {
 }
 
 #[test]
-fn says_what_a_change_costs_before_it_is_made() {
+fn says_what_change_costs_before_it_is_made() {
     let directory = directory();
     let path = directory.path().to_str().unwrap();
     let elsewhere = tempfile::tempdir().unwrap();
@@ -83,7 +83,7 @@ fn says_what_a_change_costs_before_it_is_made() {
 }
 
 #[test]
-fn errors_name_the_file_and_no_content() {
+fn errors_name_file_and_no_content() {
     let directory = directory();
     let path = directory.path().to_str().unwrap();
     write(directory.path(), "01-twice.yaml", &machine_config("00-base", "{}"));
@@ -100,7 +100,7 @@ fn errors_name_the_file_and_no_content() {
 }
 
 #[test]
-fn definitions_are_of_the_upstream_kinds() {
+fn definitions_are_of_upstream_kinds() {
     let text = run(&["crds"]).unwrap().text;
     for name in [
         "machineconfigs.machineconfiguration.openshift.io",

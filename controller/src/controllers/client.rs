@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn only_the_leader_writes() {
+    async fn only_leader_writes() {
         let fence = Fence::default();
         let allowed = |fence: &Fence, method: Method, path: &str| {
             fence.check(Request::builder().method(method).uri(path).body(Body::empty()).unwrap()).is_ok()

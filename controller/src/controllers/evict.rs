@@ -67,7 +67,7 @@ mod tests {
 
     /// Answers of a kube-apiserver.
     #[test]
-    fn refusals_are_told_apart() {
+    fn refusals_are_reported_apart() {
         let needs = "The disruption budget a needs 1 healthy pods and has 1 currently";
         let table = [
             (

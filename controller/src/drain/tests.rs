@@ -44,7 +44,7 @@ fn refused(budget: bool, message: &str, again: Duration) -> EvictionState {
 }
 
 #[test]
-fn nothing_is_done_without_an_open_request() {
+fn nothing_is_done_without_open_request() {
     assert_eq!(step(&[], false, None), Step::Nothing);
     assert_eq!(step(&[(DESIRED, ""), (LAST_APPLIED, "")], false, None), Step::Nothing);
     assert_eq!(step(&[(DESIRED, "drain-b"), (LAST_APPLIED, "drain-b")], true, None), Step::Nothing);
@@ -82,7 +82,7 @@ fn drain_cordons_waits_for_pods_and_answers() {
 type Annotations = [(&'static str, &'static str)];
 
 #[test]
-fn uncordon_leaves_the_cordon_of_somebody_else() {
+fn uncordon_leaves_cordon_of_others() {
     let asked = (DESIRED, "uncordon-b");
     let answer = (LAST_APPLIED, Some("uncordon-b"));
     let table: [(&Annotations, bool, Patch); 6] = [
@@ -185,7 +185,7 @@ fn refused_pod_names_its_budgets_and_is_asked_when_they_allow_it() {
 }
 
 #[test]
-fn terminating_pod_is_waited_for_and_a_new_list_forgets() {
+fn terminating_pod_is_awaited_and_new_list_forgets() {
     let mut pods = Pods::default();
     assert!(pods.put(pod("a", &json!({ "deletionTimestamp": NOW }))));
     assert_eq!((pods.to_ask(Duration::MAX).len(), pods.due(), pods.is_empty()), (0, None, false));

@@ -194,7 +194,7 @@ null says nothing
     }
 
     #[test]
-    fn empty_and_absent_are_the_same() {
+    fn empty_and_absent_are_same() {
         let tidy = tidied(json!({"a": null, "b": [], "c": {"d": {}}, "e": [{"f": ""}], "g": false}));
         assert_eq!(tidy, Some(json!({"e": [{"f": ""}], "g": false})));
         assert_eq!(tidied(json!({"a": []})), None);

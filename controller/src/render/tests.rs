@@ -60,7 +60,7 @@ fn later_name_wins_and_custom_pools_win_over_workers() {
 
 /// BOOT-015: the same objects give the same name, in whatever order and form they come.
 #[test]
-fn name_depends_on_the_content_alone() {
+fn name_depends_on_content_alone() {
     let configs = [
         config("00-a", "worker", file("/etc/a", "1")),
         config("01-b", "worker", json!({ "kernelArguments": ["quiet"], "kernelType": "" })),
@@ -83,7 +83,7 @@ fn name_depends_on_the_content_alone() {
 }
 
 #[test]
-fn arguments_follow_one_another_and_the_last_image_of_a_person_wins() {
+fn arguments_follow_one_another_and_last_image_of_person_wins() {
     let configs = [
         generated(config(
             "00-worker",
@@ -121,7 +121,7 @@ fn arguments_follow_one_another_and_the_last_image_of_a_person_wins() {
 }
 
 #[test]
-fn what_is_rendered_is_read_by_the_agent() {
+fn agent_reads_rendered_config() {
     let configs = [
         config("00-a", "worker", file("/etc/a", "1")),
         config(
@@ -140,7 +140,7 @@ fn what_is_rendered_is_read_by_the_agent() {
 }
 
 #[test]
-fn refusals_name_the_object_the_cause_and_the_next_step() {
+fn refusals_name_object_cause_and_next_step() {
     let one = |spec| vec![config("00-a", "worker", file("/etc/a", "1")), config("50-bad", "worker", spec)];
     let ignition = |version: &str| json!({ "config": { "ignition": { "version": version } } });
     let rows = [
@@ -188,7 +188,7 @@ fn refusals_name_the_object_the_cause_and_the_next_step() {
 }
 
 #[test]
-fn what_running_nodes_would_refuse_is_refused_before_they_are_told() {
+fn irreconcilable_change_is_refused_before_rollout() {
     let pool = pool("worker", &["worker"]);
     let rendered = |fips: bool| {
         let configs = [config(
@@ -208,7 +208,7 @@ fn what_running_nodes_would_refuse_is_refused_before_they_are_told() {
 }
 
 #[test]
-fn unused_configs_are_kept_up_to_a_number() {
+fn unused_configs_are_kept_up_to_number() {
     let unused = [("a", 3), ("b", 1), ("c", 2), ("d", 2)];
     assert_eq!(surplus(&unused, 2), ["d", "b"]);
     assert!(surplus(&unused, 9).is_empty());
@@ -216,7 +216,7 @@ fn unused_configs_are_kept_up_to_a_number() {
 }
 
 #[test]
-fn a_rendered_config_is_no_source() {
+fn rendered_config_is_no_source() {
     let mut old = config("rendered-worker-1", "worker", file("/etc/old", "1"));
     let owner = json!([{ "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool", "name": "worker", "uid": "1" }]);
     old.metadata.owner_references = serde_json::from_value(owner).unwrap();

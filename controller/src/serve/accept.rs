@@ -76,7 +76,7 @@ mod tests {
 
     /// BOOT-014: what each client gets.
     #[test]
-    fn version_follows_the_accept_header() {
+    fn version_follows_accept_header() {
         let of = |minor| Ok(Version(minor));
         let refused = |asked: &str| Err(NotServed { asked: asked.to_owned() });
         let rows = [

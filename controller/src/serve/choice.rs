@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn target_is_served_once_a_node_has_it() {
+    fn target_is_served_once_node_has_it() {
         for (pool, expected) in [
             (pool("new", "old", 1), Some("new")),
             (pool("new", "old", 0), Some("old")),

@@ -81,7 +81,7 @@ mod tests {
     const FILE: &str = "# of all pools\n0123456789abcdef0\n\nworker  fedcba9876543210f # no comment here\n";
 
     #[test]
-    fn a_token_opens_its_pool() {
+    fn token_opens_its_pool() {
         let text = FILE.replace(" # no comment here", "");
         let tokens = Tokens::parse(&text).unwrap();
         for (header, pool, expected) in [
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_line_is_named_without_its_token() {
+    fn bad_line_is_named_without_its_token() {
         let many = Tokens::parse(FILE).unwrap_err().to_string();
         assert!(
             many.starts_with("line 4: ") && many.contains("POOL TOKEN") && !many.contains("fedcba"),

@@ -264,7 +264,7 @@ mod tests {
 
     /// BOOT-014: the files in their order, the encapsulated config last, without Ignition part and with the image.
     #[test]
-    fn files_of_a_node_come_in_order() {
+    fn files_of_node_come_in_order() {
         let joining = joining(spec());
         let seen = document(&joining, 5);
         let files = seen["storage"]["files"].as_array().unwrap();
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_said_is_named() {
+    fn what_cannot_be_said_is_named() {
         let mut lost = spec();
         lost["config"]["storage"]["luks"] = json!([{ "name": "a" }]);
         let error = joining(lost).document(Version(1)).unwrap_err().to_string();

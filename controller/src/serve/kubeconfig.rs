@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     #[expect(clippy::disallowed_methods, reason = "a test: it writes what a Secret's volume holds")]
-    fn a_secret_becomes_a_kubeconfig() {
+    fn secret_becomes_kubeconfig() {
         let directory = tempfile::tempdir().unwrap();
         let kubeconfig = Kubeconfig::Secret {
             directory: directory.path().to_owned(),

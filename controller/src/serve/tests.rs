@@ -146,7 +146,7 @@ async fn pools_are_served_and_refusals_say_why() {
 
 /// What an administrator mends is asked for again: a node's Ignition ends at a status below 500.
 #[tokio::test]
-async fn what_is_missing_is_asked_for_again() {
+async fn what_is_missing_is_requested_again() {
     let directory = directory();
     let path = directory.path().to_owned();
     with_server(None, answers(&directory), move |address| {
@@ -278,7 +278,7 @@ fn ask_tls(
 }
 
 #[tokio::test]
-async fn client_certificate_opens_as_well_as_a_token() {
+async fn client_certificate_opens_as_well_as_token() {
     let directory = directory();
     let (authority, clients, strangers) = (Authority::new(), Authority::new(), Authority::new());
     let tls = authority.serve_from(directory.path(), true);
@@ -299,7 +299,7 @@ async fn client_certificate_opens_as_well_as_a_token() {
 }
 
 #[tokio::test]
-async fn renewed_certificate_is_served_and_a_broken_one_is_not() {
+async fn renewed_certificate_is_served_and_broken_one_is_not() {
     let directory = directory();
     let (old, new) = (Authority::new(), Authority::new());
     let tls = old.serve_from(directory.path(), false);

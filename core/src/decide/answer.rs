@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_late_after_its_patience_and_stays_so() {
+    fn answer_stays_late_after_timeout() {
         for (answer, minutes, word) in [
             (WorkloadRequest::Drain, 60, "FailedToDrain"),
             (WorkloadRequest::Uncordon, 10, "FailedToUncordon"),

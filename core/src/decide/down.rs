@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shutdown_has_half_a_minute_to_begin_and_ten_minutes_to_end() {
+    fn shutdown_has_half_minute_to_begin_and_ten_minutes_to_end() {
         let mut down = Down::asked(seconds(100));
         assert_eq!(down.look(NOTHING, seconds(100)), Look::Wait(BEGIN_TIMEOUT));
         assert_eq!(down.look(NOTHING, seconds(129)), Look::Wait(seconds(1)));
@@ -119,7 +119,7 @@ mod tests {
 
     /// Also when it came and went between two looks.
     #[test]
-    fn a_shutdown_that_was_taken_back_is_noticed() {
+    fn shutdown_that_was_rolled_back_is_noticed() {
         let mut down = Down::asked(Duration::ZERO);
         assert_eq!(down.look(TAKEN_BACK, seconds(1)), Look::InVain("was taken back"));
         let mut down = Down::asked(Duration::ZERO);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn shutdown_of_somebody_else_is_waited_for() {
+    fn shutdown_of_others_is_awaited() {
         let mut down = Down::Up;
         for shutdown in [NOTHING, TAKEN_BACK, Shutdown { preparing: true, was_begun: false }] {
             down.join(shutdown, seconds(1));
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_try_is_made_when_its_time_has_come() {
+    fn next_try_is_made_when_its_time_has_come() {
         let mut down = Down::Later { at: seconds(10) };
         assert_eq!(down.look(NOTHING, seconds(9)), Look::Wait(seconds(1)));
         assert_eq!(down.look(NOTHING, seconds(10)), Look::Free);

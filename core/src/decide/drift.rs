@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_repaired_three_times_an_hour() {
+    fn path_is_repaired_three_times_hour() {
         let (mut memory, path) = (Memory::default(), ManagedPath::new("/etc/app.conf").unwrap());
         let other = ManagedPath::new("/etc/other.conf").unwrap();
         for at in [0, 20, 40] {
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repair_that_failed_is_not_tried_for_an_hour() {
+    fn repair_that_failed_is_not_tried_for_hour() {
         let (mut memory, path) = (Memory::default(), ManagedPath::new("/etc/app.conf").unwrap());
         memory.failed(path.clone(), MINUTE, "it is a directory".to_owned());
         assert_eq!(

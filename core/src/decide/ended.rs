@@ -78,7 +78,7 @@ mod tests {
     use crate::model::{ConfigName, FaultClass};
 
     #[test]
-    fn a_run_is_done_only_when_its_target_is_committed_and_nothing_is_wrong() {
+    fn run_is_done_only_when_its_target_is_committed_and_nothing_is_wrong() {
         let target = |name: &str| Target { config: ConfigName::new(name).unwrap(), image: None };
         let (desired, old) = (target("rendered-b"), target("rendered-a"));
         let text = |text: &str| text.to_owned();

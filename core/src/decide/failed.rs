@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_waited_out_as_long_as_what_ends_it_says() {
+    fn error_is_waited_out_as_long_as_what_ends_it_says() {
         let mut memory = Memory::new(RunMode::Daemon, "worker-0");
         let refused = fault("InvalidConfig");
         let first = left(failed(&at(None), &mut memory)).unwrap();
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_while_the_machine_goes_down_is_waited_out_with_it() {
+    fn error_while_machine_goes_down_is_waited_out_with_it() {
         let mut memory = Memory::new(RunMode::Daemon, "worker-0");
         memory.down = Down::asked(Duration::from_secs(99));
         assert_eq!(failed(&at(None), &mut memory), Action::Ask(Question::Shutdown));

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn passes_in_between_do_not_move_the_next_try() {
+    fn passes_in_between_do_not_move_next_try() {
         let (record, mut retry, mut backoff) =
             (failed("Io"), Retry::default(), Backoff::for_work("worker-0"));
         let mut look = |now| retry.look(&record, RunMode::Daemon, &mut backoff, now);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_rests_is_tried_every_ten_seconds_and_a_person_at_once() {
+    fn host_changes_retry_every_ten_seconds() {
         let (record, mut retry, mut backoff) =
             (failed("Io"), Retry::default(), Backoff::for_work("worker-0"));
         for ask in [Ask::Host, Ask::Rewritten] {
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asked_is_forgotten_with_the_answer() {
+    fn retry_request_ends_with_its_answer() {
         let (record, mut retry) = (failed("InvalidConfig"), Retry::default());
         let mut backoff = Backoff::for_work("worker-0");
         retry.ask(Ask::Person);

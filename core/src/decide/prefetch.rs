@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_double_the_wait_up_to_an_hour_and_another_image_does_not_wait() {
+    fn failures_double_wait_up_to_hour_and_another_image_does_not_wait() {
         let (mut prefetch, one) = (Prefetch::default(), image("1"));
         let mut waits = Vec::new();
         for _ in 0..40 {
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn interrupted_prefetch_begins_again_without_a_wait() {
+    fn interrupted_prefetch_begins_again_without_wait() {
         let (mut prefetch, one) = (Prefetch::default(), image("1"));
         prefetch.interrupt();
         assert_eq!(prefetch, Prefetch::default());

@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pair_is_one_value() {
+    fn pair_is_one_value() {
         let image = format!("reg.test/os@sha256:{}", "a".repeat(64));
         let other = format!("reg.test/os@sha256:{}", "b".repeat(64));
         assert_eq!(read(&[]).unwrap(), None);

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_doubles_to_a_minute_and_begins_anew() {
+    fn work_doubles_to_minute_and_begins_again() {
         let mut backoff = Backoff::for_work("worker-0");
         let first = backoff.next_wait();
         assert!((1000..1250).contains(&first.as_millis()));
@@ -132,7 +132,7 @@ mod tests {
 
     /// An object that comes late is noticed within 6.25 s, and a fleet does not ask in step.
     #[test]
-    fn an_awaited_object_is_asked_for_every_few_seconds() {
+    fn awaited_object_is_requested_every_few_seconds() {
         let waits = |node: &str| {
             let mut backoff = Backoff::for_missing_object(node);
             (0..40).map(|_| backoff.next_wait().as_millis()).collect::<Vec<_>>()
@@ -146,7 +146,7 @@ mod tests {
 
     /// A kind that never comes costs a node six requests an hour.
     #[test]
-    fn an_absent_kind_is_asked_for_ever_less_often() {
+    fn absent_kind_is_requested_ever_less_often() {
         let mut backoff = Backoff::for_missing_kind("worker-0");
         assert!(backoff.next_wait().as_millis() < 5_000);
         let second = backoff.next_wait().as_millis();
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_double_to_half_a_minute_and_differ_by_node() {
+    fn requests_double_to_half_minute_and_differ_by_node() {
         let mut backoff = Backoff::for_requests("worker-0");
         assert!(backoff.next_wait() < Duration::from_secs(1));
         let second = backoff.next_wait().as_millis();

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn the_later_bundle_wins() {
+    fn later_bundle_wins() {
         let mut registries = Registries::default();
         for (file, data) in [("reg.test", "a"), ("bad/name", "x"), ("reg.test", "b")] {
             registries.add(file, Contents::new(data.as_bytes()));

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bomb_is_refused() {
+    fn decompression_bomb_is_refused() {
         let error = decode(&gzip(&vec![0; MAX_FILE + 1]), Some("gzip")).unwrap_err();
         assert!(error.contains("16 MiB"), "{error}");
         assert_eq!(decode(&gzip(&vec![0; MAX_FILE]), Some("gzip")).unwrap().len(), MAX_FILE);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_is_held_to() {
+    fn document_must_match_digest() {
         let sha = "sha256-fb8e20fc2e4c3f248c60c39bd652f3c1347298bb977b8b4d5903b85055620603";
         assert!(verify(sha, b"ab").is_ok());
         assert!(verify(sha, b"ac").unwrap_err().contains("do not match"));

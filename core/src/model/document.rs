@@ -137,13 +137,13 @@ mod tests {
     const ANY: Kind = Kind { kind: "Any", group_version: "v1" };
 
     #[test]
-    fn an_empty_document_is_said_to_be_empty() {
+    fn empty_document_is_said_to_be_empty() {
         let told = canonical(b" \n", "target", ANY).unwrap_err().to_string();
         assert_eq!(told, "target can't be read: it is empty");
     }
 
     #[test]
-    fn json_and_yaml_give_the_same_text() {
+    fn json_and_yaml_give_same_text() {
         let json = br#" { "a" : [ 1 , "x \" y\\" ] ,"b":{ } } "#;
         assert_eq!(canonical(json, "t", ANY).unwrap(), r#"{"a":[1,"x \" y\\"],"b":{}}"#);
         assert_eq!(

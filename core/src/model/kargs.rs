@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn splits_like_the_kernel() {
+    fn splits_like_kernel() {
         let words = Karg::split("a  b=\"c d\"\te\n\"f g\"=1 ");
         let words: Vec<_> = words.iter().map(Karg::as_str).collect();
         assert_eq!(words, ["a", "b=\"c d\"", "e", "\"f g\"=1"]);

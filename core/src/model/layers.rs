@@ -202,7 +202,7 @@ mod tests {
 
     /// MCD-199: the smallest sets, sorted; of what is there only managed packages go.
     #[test]
-    fn extensions_are_the_smallest_change() {
+    fn extensions_are_smallest_change() {
         let desired = layers(KernelType::Default, &["usbguard", "kerberos"]);
         let there = local(&["vim", "sysstat", "usbguard", "pcs"], &[]);
         let found = change(&desired, &there);
@@ -224,7 +224,7 @@ mod tests {
 
     /// MCD-195: what makes room and what comes in, for both kernels.
     #[test]
-    fn another_kernel_takes_the_place_of_the_images() {
+    fn another_kernel_replaces_images() {
         let found = change(&layers(KernelType::Realtime, &[]), &local(&[], &[]));
         let gap = ["kernel", "kernel-core", "kernel-modules", "kernel-modules-core", "kernel-modules-extra"];
         assert_eq!(found.remove, set(&gap));
@@ -251,7 +251,7 @@ mod tests {
 
     /// MCD-197, MCD-198: back to the image's own kernel is a reset and nothing else; half of a switch is left alone.
     #[test]
-    fn the_own_kernel_comes_back_by_a_reset() {
+    fn reset_restores_image_kernel() {
         let default = layers(KernelType::Default, &["sysstat"]);
         let there =
             local(&["kernel-rt-core", "kernel-rt-kvm", "sysstat", "vim"], &["kernel", "kernel-core", "nano"]);
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_asked_for_is_told_from_the_config() {
+    fn unrequested_packages_are_found() {
         let desired = layers(KernelType::Realtime, &["usbguard"]);
         let mut there = local(&["usbguard", "kernel-rt-core", "vim"], &["kernel", "kernel-core", "nano"]);
         there.replaced = set(&["podman"]);

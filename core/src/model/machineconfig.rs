@@ -215,7 +215,7 @@ mod tests {
 
     /// MCD-3.35: an Ignition config alone is a config, named by what it says; one that names others is not all of it.
     #[test]
-    fn ignition_config_becomes_a_machine_config() {
+    fn ignition_config_becomes_machine_config() {
         let text = br#"{"ignition": {"version": "3.2.0", "config": {"replace": {"verification": {}}}},
             "storage": {"files": [{"path": "/etc/a", "contents": {"source": "data:,a"}}]}}"#;
         let config = MachineConfig::parse_or_wrap(text, "a.ign").unwrap();

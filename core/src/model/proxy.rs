@@ -193,7 +193,7 @@ mod tests {
 
     /// The rules of Go's `httpproxy.Config`, row by row.
     #[test]
-    fn no_proxy_follows_the_rules_of_go() {
+    fn no_proxy_follows_rules_of_go() {
         let rows = [
             ("", "localhost", 443, true),
             ("", "127.0.0.1", 443, true),

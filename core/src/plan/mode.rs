@@ -103,31 +103,31 @@ mod tests {
     }
 
     #[test]
-    fn a_new_image_that_carries_the_config_brings_it() {
+    fn new_image_that_carries_config_brings_it() {
         assert_eq!(decide(Another, ForThis, Differs), Mode::Image);
         assert_eq!(decide(Another, ForThis, Same), Mode::Image);
     }
 
     #[test]
-    fn a_new_image_that_does_not_carry_the_config_needs_files() {
+    fn new_image_that_does_not_carry_config_needs_files() {
         assert_eq!(decide(Another, NotForThis, Differs), Mode::ImageAndFiles);
         assert_eq!(decide(Another, NotForThis, Same), Mode::ImageAndFiles);
     }
 
     #[test]
-    fn the_same_image_with_a_new_config_needs_files_only() {
+    fn same_image_with_new_config_needs_files_only() {
         assert_eq!(decide(Recorded, NotForThis, Differs), Mode::Files);
         assert_eq!(decide(Recorded, ForThis, Differs), Mode::Files);
     }
 
     #[test]
-    fn the_same_image_and_config_need_nothing() {
+    fn same_image_and_config_need_nothing() {
         assert_eq!(decide(Recorded, ForThis, Same), Mode::Nothing);
         assert_eq!(decide(Recorded, NotForThis, Same), Mode::Nothing);
     }
 
     #[test]
-    fn the_booted_image_is_adopted() {
+    fn booted_image_is_adopted() {
         for (built, content) in
             [(ForThis, Same), (NotForThis, Same), (ForThis, Differs), (NotForThis, Differs)]
         {

@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_retries_after_apply() {
+    fn faults_of_apply_promise_no_retry() {
         for (reason, _) in ENDINGS.iter().filter(|(_, ending)| ending.longest().is_some()) {
             let fault = fault(reason);
             assert!(what_ends(&fault, None, true).starts_with("a retry by itself, "), "{reason}");

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_picture_shows_every_edge_and_no_other() {
+    fn picture_shows_every_edge_and_no_other() {
         let mut edges = String::new();
         for phase in phases() {
             for transition in transitions() {

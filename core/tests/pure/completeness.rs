@@ -57,30 +57,30 @@ fn missing<'a>(desired: impl IntoIterator<Item = &'a str>, shape: impl Fn(&str) 
 }
 
 #[test]
-fn every_step_has_a_scenario() {
+fn every_step_has_scenario() {
     let ops = words(item(STEP, "Returns the name of the step", "\n    }\n"));
     assert_eq!(missing(ops, |word| format!(". {word} ")), Vec::<String>::new());
 }
 
 #[test]
-fn every_reason_has_a_scenario() {
+fn every_reason_has_scenario() {
     let because = words(item(EXPLAIN, "fn because_sentence", "\n}\n"));
     assert_eq!(missing(because, |word| format!("  {word}\n")), Vec::<String>::new());
 }
 
 #[test]
-fn every_mode_has_a_scenario() {
+fn every_mode_has_scenario() {
     let modes = words(item(EXPLAIN, "fn mode_word", "\n}\n"));
     assert_eq!(missing(modes, |word| format!("Mode   {word}: ")), Vec::<String>::new());
 }
 
 #[test]
-fn every_action_has_a_scenario() {
+fn every_action_has_scenario() {
     assert_eq!(missing(variants(ACTION, "Action"), |name| format!("{{type: {name}")), Vec::<String>::new());
 }
 
 #[test]
-fn every_service_verb_and_undo_has_a_scenario() {
+fn every_service_verb_and_undo_has_scenario() {
     let verbs = variants(PLAN, "ServiceVerb");
     assert_eq!(missing(verbs, |name| format!("  {}", kebab(name))), Vec::<String>::new());
     // UnstageOs is printed as unstage-os.
@@ -91,7 +91,7 @@ fn every_service_verb_and_undo_has_a_scenario() {
 }
 
 #[test]
-fn every_section_that_cannot_change_has_a_scenario() {
+fn every_section_that_cannot_change_has_scenario() {
     let source = include_str!("../../src/model/ignition/mod.rs");
     let sections: Vec<&str> =
         source.split("fix(spec, \"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();

@@ -113,7 +113,7 @@ fn arrived(world: &ModelHost, to: &HostSpec) {
 /// What two files do not say of the host between them is taken to be as it costs most: MCD reboots for any change of a
 /// unit, and so may this plan when it is carried out.
 #[test]
-fn plan_between_files_assumes_the_costlier_unit_state() {
+fn plan_between_files_assumes_costlier_unit_state() {
     let contents = "[Install]\nWantedBy=a.target\n";
     let rows = [
         (json!([]), json!([{"name": "os.service", "enabled": false}]), "disable-unit os.service"),
@@ -172,7 +172,7 @@ proptest! {
 
     /// A host that is forced, or came up wrong, ends where the update ends: nothing of the old config stays.
     #[test]
-    fn seen_origin_leads_where_the_old_config_leads(
+    fn seen_origin_leads_where_old_config_leads(
         old in sections(), new in sections(), was_in_image in any::<bool>(), desired in desired(),
     ) {
         let [a, b] = ['a', 'b'].map(|letter| Some(model_host::image(letter)));
@@ -209,7 +209,7 @@ proptest! {
     }
 
     #[test]
-    fn a_host_that_was_never_managed_arrives(there in sections(), new in sections()) {
+    fn host_that_was_never_managed_arrives(there in sections(), new in sections()) {
         let mut world = host(&spec("there", &there, None, Some(model_host::image('a'))));
         // A mask that nobody of ours made stays: a config can't enable such a unit.
         world.masked.clear();
@@ -222,7 +222,7 @@ proptest! {
     }
 
     #[test]
-    fn an_image_that_carries_the_config_arrives(old in sections(), new in sections(), was_in_image in any::<bool>()) {
+    fn image_that_carries_config_arrives(old in sections(), new in sections(), was_in_image in any::<bool>()) {
         let a = Some(model_host::image('a'));
         let from = if was_in_image { spec("old", &old, a, None) } else { spec("old", &old, None, a) };
         let to = spec("new", &new, Some(model_host::image('b')), None);
@@ -237,7 +237,7 @@ proptest! {
     /// only changes: what is the same before and after the plan can't be kept by writing it. What is missing after
     /// the boot is planned from what is seen.
     #[test]
-    fn an_image_without_the_config_arrives_in_two_rounds(old in sections(), new in sections(), leaves in any::<bool>()) {
+    fn image_without_config_arrives_in_two_rounds(old in sections(), new in sections(), leaves in any::<bool>()) {
         let from = spec("old", &old, Some(model_host::image('a')), None);
         let b = Some(model_host::image('b'));
         let to = if leaves { spec("new", &new, None, b) } else { spec("new", &new, b, None) };

@@ -50,7 +50,7 @@ fn arguments_reboot() {
 
 /// MCD-207: a host that boots no images has nothing of the OS done to it, whatever the config says.
 #[test]
-fn hosts_without_images_are_left_alone() {
+fn hosts_without_images_are_unchanged() {
     let (from, mut to) = (spec("rendered-a", json!({})), layered("rendered-b"));
     to.kargs = machine_config_core::model::Karg::split("nosmt");
     let mut facts = ModelHost::holding(&from).facts(&from, &to, EmbeddedConfig::Unknown);
@@ -80,7 +80,7 @@ fn packages_are_pulled_with_credentials() {
 /// MCD-204: into image mode the requests go with the switch, in one plan that says so. What an administrator layered
 /// stays, and leaving brings back what the config asks for.
 #[test]
-fn image_mode_takes_kernel_and_extensions_from_the_image() {
+fn image_mode_takes_kernel_and_extensions_from_image() {
     let from = layered("rendered-a");
     let mut to = from.clone();
     to.image = Some(image('b'));

@@ -89,7 +89,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn parsers_never_panic_on_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         parsed(&bytes);
     }
 
@@ -99,7 +99,7 @@ proptest! {
     }
 
     #[test]
-    fn any_tree(tree in any_json()) {
+    fn parsers_never_panic_on_any_json(tree in any_json()) {
         parsed(tree.to_string().as_bytes());
         let document = json!({"metadata": {"name": "a"}, "spec": {"config": {
             "ignition": {"version": "3.4.0"}, "storage": tree, "systemd": tree, "passwd": tree}}});

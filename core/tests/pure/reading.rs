@@ -42,7 +42,7 @@ fn versions_are_checked_first() {
 /// MCD-120 (a null source is an empty file), MCD-122 (mode 0644), MCD-124 (ids and names), MCD-157 (the keys of all
 /// users, one a line), MCD-161 (no password is `*`).
 #[test]
-fn entries_become_what_the_agent_carries_out() {
+fn entries_become_what_agent_carries_out() {
     let spec = read(json!({
         "files": [
             {"path": "/etc/a", "mode": 384, "user": {"name": "core"}, "group": {"id": 7},
@@ -83,7 +83,7 @@ fn entries_become_what_the_agent_carries_out() {
 
 /// MCD-128: an append entry is refused, before anything is written.
 #[test]
-fn what_cannot_be_brought_is_refused_with_its_field_and_the_next_step() {
+fn inapplicable_field_is_refused_with_next_step() {
     let file = |path: &str| json!({"path": path, "contents": {"source": "data:,"}});
     let files = |extra: Value| {
         let mut entry = file("/etc/a");
@@ -191,7 +191,7 @@ fn null_lists_are_empty() {
 
 /// FIL-011: what the administrator wrote overlays the defaults; without an object they stand.
 #[test]
-fn a_policy_overlays_the_defaults_and_a_status_stands_alone() {
+fn policy_overlays_defaults_and_status_stands_alone() {
     let parse =
         |text: &str| DisruptionPolicy::parse(text.as_bytes(), "policy").map_err(|error| error.to_string());
     let defaults = DisruptionPolicy::defaults();
@@ -236,7 +236,7 @@ fn a_policy_overlays_the_defaults_and_a_status_stands_alone() {
 }
 
 #[test]
-fn a_large_config_is_read() {
+fn large_config_is_read() {
     let body = "x".repeat(60_000);
     let files: Vec<Value> = (0..24)
         .map(|n| json!({"path": format!("/etc/large/{n}"), "contents": {"source": format!("data:,{body}")}}))

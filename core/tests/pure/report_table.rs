@@ -71,7 +71,7 @@ fn each_phase_moves_its_condition() {
 
 /// A node that goes back to its deployment before is Degraded, and comes up once more.
 #[test]
-fn falling_back_is_told_with_its_cause() {
+fn falling_back_is_reported_with_its_cause() {
     let made = Made::with_image();
     let mut record = made.record();
     for (event, ..) in events() {
@@ -147,7 +147,7 @@ fn what_was_not_drained_and_what_was_broken_off() {
 
 /// MCD-250: what can't be planned is not prepared; what is committed resumes before it is complete.
 #[test]
-fn without_an_update() {
+fn report_without_update() {
     let made = Made::with_files();
     let mut health = LoopState {
         current: Some(made.from.target()),
@@ -174,7 +174,7 @@ fn without_an_update() {
 }
 
 #[test]
-fn the_class_of_a_fault_alone_makes_the_state() {
+fn class_of_fault_alone_makes_state() {
     let made = Made::with_files();
     let rows = [
         (FaultClass::Retry, NodeState::Degraded),
@@ -194,7 +194,7 @@ fn the_class_of_a_fault_alone_makes_the_state() {
 }
 
 #[test]
-fn done_is_said_only_of_what_is_committed_and_wanted() {
+fn done_requires_current_equals_desired() {
     let made = Made::with_files();
     let working = told(None, &made);
     assert_eq!(working.state, NodeState::Working);
@@ -217,7 +217,7 @@ fn done_is_said_only_of_what_is_committed_and_wanted() {
 }
 
 #[test]
-fn an_undone_update_is_idle_and_degraded() {
+fn undone_update_is_idle_and_degraded() {
     let made = Made::with_files();
     let mut record = made.record().moved(&Transition::Apply { first: 0 }, Timestamp::default()).unwrap();
     let (reason, message) = ("DiskFull".to_owned(), "can't write /etc/motd".to_owned());
@@ -235,7 +235,7 @@ fn an_undone_update_is_idle_and_degraded() {
 
 /// W-21: a duty's fault is the node's where nothing else is wrong, and says nothing of the target's way.
 #[test]
-fn a_duty_that_fails_is_no_update_that_fails() {
+fn duty_that_fails_is_no_update_that_fails() {
     let made = Made::with_image();
     let duty = Fault {
         class: FaultClass::Retry,

@@ -55,7 +55,7 @@ fn ask(record: &Record, seen: &Observation, desired: &Target) -> Decision {
 
 /// MCD-220: a target that changed during the reboot is begun; the workload is let back only by `Watch`, when all is as desired.
 #[test]
-fn without_a_record_the_target_alone_decides() {
+fn without_record_target_alone_decides() {
     let made = Made::with_image();
     let here = seen(&made, "boot-1", OLD, "origin");
     let (old, new) = (made.from.target(), made.to.target());
@@ -67,7 +67,7 @@ fn without_a_record_the_target_alone_decides() {
 }
 
 #[test]
-fn a_record_whose_target_is_committed_only_has_to_end() {
+fn record_whose_target_is_committed_only_has_to_end() {
     let made = Made::with_image();
     let record =
         record(&made, &[Transition::Stage, Transition::Apply { first: 1 }, reboot(), Transition::Verify]);
@@ -79,7 +79,7 @@ fn a_record_whose_target_is_committed_only_has_to_end() {
 }
 
 #[test]
-fn before_the_reboot_an_update_goes_on_or_is_superseded() {
+fn before_reboot_update_continues_or_is_superseded() {
     let made = Made::with_image();
     let here = seen(&made, "boot-1", OLD, "origin");
     let (new, other) = (made.to.target(), Made::other());
@@ -100,7 +100,7 @@ fn before_the_reboot_an_update_goes_on_or_is_superseded() {
 /// CRA-009: a reboot by hand in the middle drops what was staged, and the update goes on from there.
 /// LCA-013: the boot loader went back, because the new deployment did not come up: it is not tried again.
 #[test]
-fn a_deployment_that_the_boot_loader_gave_up_is_not_tried_again() {
+fn deployment_that_boot_loader_gave_up_is_not_tried_again() {
     let made = Made::with_image();
     let record = record(&made, &[Transition::Stage, Transition::Apply { first: 1 }, reboot()]);
     let mut back = seen(&made, "boot-2", OLD, "origin");
@@ -125,7 +125,7 @@ fn a_deployment_that_the_boot_loader_gave_up_is_not_tried_again() {
 }
 
 #[test]
-fn another_boot_in_the_middle_stages_again() {
+fn another_boot_in_middle_stages_again() {
     let made = Made::with_image();
     let there = seen(&made, "boot-2", OLD, "origin");
     for events in
@@ -143,7 +143,7 @@ fn another_boot_in_the_middle_stages_again() {
 
 /// CRA-009: a reboot by hand when only the reboot is left is that reboot. The whole of it: `vm-tests/tests/reboot_by_hand.py`.
 #[test]
-fn a_reboot_by_hand_when_all_is_done_is_the_updates_own() {
+fn reboot_manually_when_all_is_done_is_updates_own() {
     let made = Made::with_image();
     let (new, other) = (made.to.target(), Made::other());
     let mut all = record(&made, &[Transition::Stage, Transition::Apply { first: 1 }]);
@@ -170,7 +170,7 @@ fn a_reboot_by_hand_when_all_is_done_is_the_updates_own() {
 
 /// MCD-044: once the reboot was asked for, only the reboot is seen to; a new target waits for the other side of it.
 #[test]
-fn a_reboot_that_did_not_happen_is_asked_for_again_a_few_times() {
+fn reboot_that_did_not_happen_is_requested_again_few_times() {
     let made = Made::with_image();
     let here = seen(&made, "boot-1", OLD, "origin");
     let mut record = record(&made, &[Transition::Stage, Transition::Apply { first: 1 }, reboot()]);
@@ -191,7 +191,7 @@ fn a_reboot_that_did_not_happen_is_asked_for_again_a_few_times() {
 /// A soft reboot keeps the boot id: the booted deployment says that it happened. One that brought nothing up is asked for
 /// again, as a whole.
 #[test]
-fn a_soft_reboot_shows_in_the_booted_deployment() {
+fn soft_reboot_shows_in_booted_deployment() {
     let made = Made::with_image();
     let rebooting = record(&made, &[Transition::Stage, Transition::Apply { first: 1 }, reboot()]);
     let new = made.to.target();
@@ -205,7 +205,7 @@ fn a_soft_reboot_shows_in_the_booted_deployment() {
 /// CRA-004: a node that came up in its old deployment stages once more, and is Degraded the second time. The whole of it, with
 /// libostree failing at the shutdown: `vm-tests/tests/finalization_fails.py`.
 #[test]
-fn what_the_node_came_up_in_decides_after_the_reboot() {
+fn booted_deployment_decides_after_reboot() {
     let made = Made::with_image();
     let mut rebooting = record(&made, &[Transition::Stage, Transition::Apply { first: 1 }, reboot()]);
     let new = made.to.target();
@@ -233,7 +233,7 @@ fn what_the_node_came_up_in_decides_after_the_reboot() {
 /// CRA-004: a machine that went down in the finalization is nobody's fault, so it does not count towards the two; all boots
 /// together have a bound. The whole of it, with two power cuts in one update: `vm-tests/tests/finalization_cut.py`.
 #[test]
-fn a_finalization_that_was_cut_short_is_not_one_that_failed() {
+fn finalization_that_was_cut_short_is_not_one_that_failed() {
     let made = Made::with_image();
     let fresh = record(&made, &[Transition::Stage, Transition::Apply { first: 1 }, reboot()]);
     let failed = Finalization::Failed { said: "error: no space".to_owned() };
@@ -279,7 +279,7 @@ fn a_finalization_that_was_cut_short_is_not_one_that_failed() {
 }
 
 #[test]
-fn a_file_update_is_verified_in_the_next_boot() {
+fn file_update_is_verified_in_next_boot() {
     let made = Made::with_files();
     let rebooting = record(&made, &[Transition::Apply { first: 0 }, reboot()]);
     let there = seen(&made, "boot-2", OLD, "origin");
@@ -322,7 +322,7 @@ fn verification_commits_tries_once_more_or_holds() {
 /// A fault in the new deployment leads back to the one before, where it is allowed and there is one; a node that is there
 /// undoes what was done.
 #[test]
-fn a_new_deployment_that_failed_is_left_for_the_one_before() {
+fn new_deployment_that_failed_is_replaced_by_previous() {
     let made = Made::with_image();
     let (new, there) = (made.to.target(), seen(&made, "boot-2", NEW, "new"));
     let back = seen(&made, "boot-3", OLD, "origin");
@@ -361,7 +361,7 @@ fn a_new_deployment_that_failed_is_left_for_the_one_before() {
 
 /// Files alone bring no deployment: there is nothing to go back to, so nothing is on trial.
 #[test]
-fn only_a_deployment_is_on_trial() {
+fn only_deployment_is_on_trial() {
     let files = Made::with_files();
     let record = record(&files, &[Transition::Apply { first: 0 }, reboot(), Transition::Verify]);
     assert!(!is_on_trial(&record));
@@ -373,7 +373,7 @@ fn only_a_deployment_is_on_trial() {
 
 /// A boot menu, or what counts boots, ends a trial too.
 #[test]
-fn a_node_that_left_its_trial_holds_the_target() {
+fn node_that_left_its_trial_holds_target() {
     let made = Made::with_image();
     let back = seen(&made, "boot-3", OLD, "origin");
     let mut record =
@@ -386,7 +386,7 @@ fn a_node_that_left_its_trial_holds_the_target() {
 }
 
 #[test]
-fn a_wrong_host_without_a_reboot_is_taken_back_at_once() {
+fn wrong_host_without_reboot_is_rolled_back_at_once() {
     let made = Made::with_files();
     let record = record(&made, &[Transition::Apply { first: 0 }, Transition::Verify]);
     let wrong = Difference {
@@ -403,7 +403,7 @@ fn a_wrong_host_without_a_reboot_is_taken_back_at_once() {
 }
 
 #[test]
-fn a_roll_back_ends_before_anything_else_begins() {
+fn roll_back_ends_before_anything_else_begins() {
     let made = Made::with_image();
     let here = seen(&made, "boot-1", OLD, "origin");
     let mut record =
@@ -421,7 +421,7 @@ fn a_roll_back_ends_before_anything_else_begins() {
 
 /// MCD-215, MCD-216: an update is taken back in reverse order, from where it stands; its staged deployment is dropped last.
 #[test]
-fn an_update_is_taken_back_in_reverse_order() {
+fn update_is_rolled_back_in_reverse_order() {
     let made = Made::with_image();
     let undone = |events: &[Transition]| {
         let mut record = record(&made, events);

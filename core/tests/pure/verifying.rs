@@ -98,7 +98,7 @@ fn each_thing_that_differs_is_named_in_order() {
 
 /// MCD-166, MCD-167, MCD-168, MCD-169: the words that alerts and other software look for.
 #[test]
-fn the_words_are_those_of_mcd() {
+fn drift_messages_match_mcd() {
     let spec = spec();
     let mut seen = ModelHost::holding(&spec).seen(&[&spec]);
     let ObservedOs::Deployments { booted, .. } = &mut seen.os else { panic!("image-based") };
@@ -121,7 +121,7 @@ fn the_words_are_those_of_mcd() {
 
 /// MCD-173: of a masked unit only the link counts, whatever contents the config has for it.
 #[test]
-fn of_a_masked_unit_only_the_link_counts() {
+fn masked_unit_is_compared_by_link() {
     let units = json!([{"name": "a.service", "mask": true, "contents": "x"}]);
     let spec = model_host::config("rendered-a", json!({ "units": units })).spec(None).unwrap();
     let mut seen = ModelHost::holding(&spec).seen(&[&spec]);
@@ -134,7 +134,7 @@ fn of_a_masked_unit_only_the_link_counts() {
 /// CRA-010: what the next boot would run is drift of an idle host, and no reason to call an update wrong. Packages by hand
 /// and other arguments for the same image are an administrator's business.
 #[test]
-fn a_host_that_was_changed_by_hand_is_named() {
+fn host_that_was_changed_manually_is_named() {
     let plain = spec();
     let mut seen = ModelHost::holding(&plain).seen(&[&plain]);
     let ObservedOs::Deployments { booted, staged, .. } = &mut seen.os else { panic!("image-based") };
@@ -210,7 +210,7 @@ fn every_locked_password_is_locked() {
 
 /// MCD-164: keys that somebody changed are drift, and not the work of an update that does not change the section.
 #[test]
-fn an_unchanged_section_of_users_is_left_alone() {
+fn unchanged_section_of_users_is_unchanged() {
     let users = json!([{"name": "core", "sshAuthorizedKeys": ["k1"], "passwordHash": "$6$x"}]);
     let from = model_host::config("rendered-a", json!({"users": users})).spec(None).unwrap();
     let to = |users: &Value| model_host::config("rendered-b", json!({"users": users})).spec(None).unwrap();
@@ -228,7 +228,7 @@ fn an_unchanged_section_of_users_is_left_alone() {
 
 /// MCD-177: drift keeps an update from beginning where the new config wants something else and no step goes there.
 #[test]
-fn only_drift_that_stays_blocks_an_update() {
+fn only_drift_that_stays_blocks_update() {
     type Change = fn(&mut Value);
     let file = |seen: &mut Observation| drop(seen.files.insert(path("/etc/a"), ObservedFile::Directory));
     let keys = |seen: &mut Observation| {
@@ -282,7 +282,7 @@ fn only_drift_that_stays_blocks_an_update() {
 
 /// FIL-013.
 #[test]
-fn the_json_of_a_plan_is_as_promised() {
+fn json_of_plan_is_as_promised() {
     let from = model_host::config("rendered-a", json!({})).spec(None).unwrap();
     let files = json!([{"path": "/etc/containers/policy.json", "contents": {"source": "data:,x"}}]);
     let to = model_host::config("rendered-b", json!({"files": files})).spec(None).unwrap();

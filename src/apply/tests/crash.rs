@@ -14,7 +14,7 @@ const KILL: &str = "MCA_TEST_KILL";
 
 /// Not a test of its own: the child of the next one.
 #[tokio::test(flavor = "current_thread")]
-#[ignore = "a child process of `dying_anywhere_does_no_harm`"]
+#[ignore = "a child process of `recovers_from_kill_at_every_fail_point`"]
 async fn child() {
     let (root, kill) = (std::env::var(ROOT).unwrap(), std::env::var(KILL).unwrap());
     let host = host(Path::new(&root), FailPoints::parse(&kill).unwrap());
@@ -32,7 +32,7 @@ fn killed(root: &Path, kill: &str) -> bool {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn dying_anywhere_does_no_harm() {
+async fn recovers_from_kill_at_every_fail_point() {
     let straight = tempfile::tempdir().unwrap();
     fixture(straight.path());
     let before = shapes(straight.path());

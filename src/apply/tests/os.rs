@@ -113,7 +113,7 @@ fn image(digit: char) -> ImageRef {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn image_and_arguments_are_one_request_after_the_pull_secret() {
+async fn image_and_arguments_are_one_request_after_pull_secret() {
     let dir = tempfile::tempdir().unwrap();
     fixture(dir.path());
     let backend = Remembering::default();
@@ -151,7 +151,7 @@ async fn image_and_arguments_are_one_request_after_the_pull_secret() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn another_image_than_wanted_is_an_error() {
+async fn another_image_than_desired_is_error() {
     let dir = tempfile::tempdir().unwrap();
     fixture(dir.path());
     let mut host = host(dir.path(), FailPoints::off());
@@ -203,7 +203,7 @@ async fn packages_and_image_are_one_request() {
 
 /// MCD-190: what became of the pull begins with the words that tests of clusters look for, and the registry's follow.
 #[tokio::test(flavor = "current_thread")]
-async fn a_failed_pull_names_the_image_and_the_cause() {
+async fn failed_pull_names_image_and_cause() {
     let dir = tempfile::tempdir().unwrap();
     fixture(dir.path());
     let mut host = host(dir.path(), FailPoints::off());
@@ -220,7 +220,7 @@ async fn a_failed_pull_names_the_image_and_the_cause() {
 
 /// A pull without progress, and one without end, are left, and the backend is told to end what it began.
 #[tokio::test(flavor = "current_thread", start_paused = true)]
-async fn a_backend_that_does_not_come_to_an_end_is_left() {
+async fn backend_that_does_not_come_to_end_is_left() {
     let dir = tempfile::tempdir().unwrap();
     fixture(dir.path());
     let (short, never) = (Duration::from_millis(50), Duration::from_secs(24 * 3600));
@@ -246,7 +246,7 @@ async fn a_backend_that_does_not_come_to_an_end_is_left() {
 
 /// Each sign of progress begins the time without progress anew.
 #[tokio::test(flavor = "current_thread", start_paused = true)]
-async fn progress_keeps_a_slow_pull_alive() {
+async fn progress_keeps_slow_pull_alive() {
     let dir = tempfile::tempdir().unwrap();
     fixture(dir.path());
     let mut host = host(dir.path(), FailPoints::off());

@@ -6,7 +6,7 @@ use crate::model::FaultClass;
 /// MCD-122, MCD-124, MCD-157, MCD-158: modes, owners and directories, of files and keys. MCD-135, FIL-002: a version of
 /// the image comes back. MCD-162: a password field that is right is not written.
 #[tokio::test(flavor = "current_thread")]
-async fn a_second_run_gives_the_same_host_and_writes_nothing() {
+async fn second_run_gives_same_host_and_writes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     fixture(dir.path());
     let host = host(dir.path(), FailPoints::off());
@@ -67,7 +67,7 @@ async fn taking_back_restores_bytes_modes_owners_attributes_and_links() {
 
 /// MCD-125.
 #[tokio::test(flavor = "current_thread")]
-async fn an_owner_that_the_host_does_not_know_is_an_error_before_anything_is_touched() {
+async fn owner_that_host_does_not_know_is_error_before_anything_is_touched() {
     let dir = tempfile::tempdir().unwrap();
     fixture(dir.path());
     fs::write(dir.path().join("etc/group"), "").unwrap();
@@ -82,7 +82,7 @@ async fn an_owner_that_the_host_does_not_know_is_an_error_before_anything_is_tou
 
 /// MCD-160.
 #[tokio::test(flavor = "current_thread")]
-async fn without_the_account_the_users_are_ignored() {
+async fn without_account_users_are_ignored() {
     let dir = tempfile::tempdir().unwrap();
     fixture(dir.path());
     fs::write(dir.path().join("etc/passwd"), "root:x:0:0::/root:/bin/sh\n").unwrap();
@@ -94,7 +94,7 @@ async fn without_the_account_the_users_are_ignored() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn a_user_that_is_no_longer_listed_is_locked() {
+async fn user_that_is_no_longer_listed_is_locked() {
     let dir = tempfile::tempdir().unwrap();
     fixture(dir.path());
     let host = host(dir.path(), FailPoints::off());
@@ -111,7 +111,7 @@ async fn a_user_that_is_no_longer_listed_is_locked() {
 
 /// MCD-159: it opens the account no more.
 #[tokio::test(flavor = "current_thread")]
-async fn a_foreign_ssh_directory_is_moved_aside_and_a_link_is_refused() {
+async fn foreign_ssh_directory_is_moved_aside_and_link_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     fixture(dir.path());
     let home = dir.path().join("var/home/core");
@@ -148,7 +148,7 @@ async fn services_are_left_out_where_no_systemd_runs() {
 
 /// MCD-134, MCD-135, FIL-002: gone, or back as it was. MCD-139: directories stay, also empty ones.
 #[tokio::test(flavor = "current_thread")]
-async fn originals_are_kept_at_a_commit_for_the_day_a_path_is_no_longer_managed() {
+async fn originals_are_kept_at_commit_for_day_path_is_no_longer_managed() {
     let dir = tempfile::tempdir().unwrap();
     fixture(dir.path());
     let host = host(dir.path(), FailPoints::off());

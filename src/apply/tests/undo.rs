@@ -31,7 +31,7 @@ fn lead_astray(home: &Path, to: &Path) {
 /// Item 2: what is saved is what the write would replace, so a link of the user is refused before anything is touched, and
 /// the keys are not removed by the roll-back when the link is gone.
 #[tokio::test(flavor = "current_thread")]
-async fn link_of_a_user_neither_holds_the_node_nor_loses_his_keys() {
+async fn link_of_user_neither_holds_node_nor_loses_his_keys() {
     let dir = tempfile::tempdir().unwrap();
     let (host, home) = with_keys(dir.path()).await;
     let keys = home.join(".ssh/authorized_keys.d/ignition");
@@ -50,7 +50,7 @@ async fn link_of_a_user_neither_holds_the_node_nor_loses_his_keys() {
 
 /// A user who moves his directories while his keys are written does not hold the roll-back.
 #[tokio::test(flavor = "current_thread")]
-async fn directory_that_a_user_moved_away_does_not_hold_the_roll_back() {
+async fn directory_that_user_moved_away_does_not_hold_roll_back() {
     let dir = tempfile::tempdir().unwrap();
     let (host, home) = with_keys(dir.path()).await;
     let elsewhere = dir.path().join("tmp/authorized_keys.d");
@@ -77,7 +77,7 @@ fn specs(from: &[&str], to: &[&str]) -> (HostSpec, HostSpec) {
 
 /// Item 3: a batch that was refused because of one path is taken back, although that path is still in the way.
 #[tokio::test(flavor = "current_thread")]
-async fn refused_batch_is_taken_back() {
+async fn refused_batch_is_rolled_back() {
     for (made, desired, reason) in
         [("file", "/etc/foo/bar", "UnexpectedKind"), ("open directory", "/etc/open/x", "UnsafeDirectory")]
     {
@@ -107,7 +107,7 @@ async fn refused_batch_is_taken_back() {
 
 /// Originals of an older agent name paths that its batch never touched. They do not keep the others from being put back.
 #[tokio::test(flavor = "current_thread")]
-async fn paths_out_of_reach_do_not_keep_the_others_from_being_put_back() {
+async fn paths_out_of_reach_do_not_keep_others_from_being_put_back() {
     let dir = tempfile::tempdir().unwrap();
     fixture(dir.path());
     let at = dir.path();
@@ -144,7 +144,7 @@ async fn paths_out_of_reach_do_not_keep_the_others_from_being_put_back() {
 /// Item 6: what a user puts in the place of his keys is not read into memory, does not block, and holds nothing but that
 /// update.
 #[tokio::test(flavor = "current_thread")]
-async fn rubbish_of_a_user_is_refused_before_anything_is_touched() {
+async fn rubbish_of_user_is_refused_before_anything_is_touched() {
     let dir = tempfile::tempdir().unwrap();
     let (host, home) = with_keys(dir.path()).await;
     let keys = home.join(".ssh/authorized_keys.d/ignition");
@@ -177,7 +177,7 @@ async fn rubbish_of_a_user_is_refused_before_anything_is_touched() {
 
 /// An original that is root's in a directory of a user is put back by the walk that saved it.
 #[tokio::test(flavor = "current_thread")]
-async fn original_of_root_in_a_directory_of_a_user_is_put_back() {
+async fn original_of_root_in_directory_of_user_is_put_back() {
     let dir = tempfile::tempdir().unwrap();
     let (host, home) = with_keys(dir.path()).await;
     let keys = home.join(".ssh/authorized_keys.d/ignition");

@@ -71,10 +71,10 @@ async fn undo(host: &Host, steps: &[Step]) {
 
 /// What systemd changes beyond what was foretold is taken back too; what it left undone is done.
 #[tokio::test(flavor = "current_thread")]
-async fn a_systemd_that_does_more_or_less_is_taken_back_too() {
+async fn systemd_that_does_more_or_less_is_rolled_back_too() {
     let dir = tempfile::tempdir().unwrap();
     let Some((host, double, _server)) =
-        with_systemd("a_systemd_that_does_more_or_less_is_taken_back_too", dir.path()).await
+        with_systemd("systemd_that_does_more_or_less_is_rolled_back_too", dir.path()).await
     else {
         return;
     };
@@ -94,9 +94,10 @@ async fn a_systemd_that_does_more_or_less_is_taken_back_too() {
 
 /// MCD-153: an enabling that systemd refuses fails the update, in its words; MCD-150: a preset that fails does not.
 #[tokio::test(flavor = "current_thread")]
-async fn a_refusal_of_systemd_is_told() {
+async fn refusal_of_systemd_is_reported() {
     let dir = tempfile::tempdir().unwrap();
-    let Some((host, double, _server)) = with_systemd("a_refusal_of_systemd_is_told", dir.path()).await else {
+    let Some((host, double, _server)) = with_systemd("refusal_of_systemd_is_reported", dir.path()).await
+    else {
         return;
     };
     double.state().refuses = Some("Unit file crio.service is odd.".to_owned());
@@ -111,9 +112,9 @@ async fn a_refusal_of_systemd_is_told() {
 
 /// MCD-146: a mask replaces a file, which systemd itself refuses to do; it comes back when it is taken back.
 #[tokio::test(flavor = "current_thread")]
-async fn a_mask_replaces_a_unit_file() {
+async fn mask_replaces_unit_file() {
     let dir = tempfile::tempdir().unwrap();
-    let Some((host, double, _server)) = with_systemd("a_mask_replaces_a_unit_file", dir.path()).await else {
+    let Some((host, double, _server)) = with_systemd("mask_replaces_unit_file", dir.path()).await else {
         return;
     };
     fs::write(dir.path().join("etc/systemd/system/foo.service"), "[Install]\n").unwrap();

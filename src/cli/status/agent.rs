@@ -174,7 +174,7 @@ mod tests {
 
     /// A dead agent is named with what systemd knows of its end.
     #[test]
-    fn dead_agent_is_a_fault_with_its_exit() {
+    fn dead_agent_is_fault_with_its_exit() {
         let dead = seen(ServiceState { exit: Some(104), ..service("failed", "exit-code", "enabled") });
         assert_eq!(dead.text, "not running (failed, exit 104)");
         assert_eq!(dead.fault(None).unwrap().reason, "AgentNotRunning");

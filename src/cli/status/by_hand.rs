@@ -54,7 +54,7 @@ mod tests {
     /// What an administrator has staged is shown as such, with what it changes: the image's name alone would say that
     /// the next boot is as this one. What the boot loader adds is no change.
     #[test]
-    fn staged_arguments_of_an_administrator_are_shown() {
+    fn staged_arguments_of_administrator_are_shown() {
         let staged =
             Staged { image: None, deployment: "os-abc.1".to_owned(), kargs: Karg::split("rw quiet nosmt") };
         let running =

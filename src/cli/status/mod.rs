@@ -342,7 +342,7 @@ mod tests {
 
     /// A host that somebody changed by hand is named so, in both forms: other packages, and another next boot.
     #[test]
-    fn changes_by_hand_are_told() {
+    fn changes_manually_are_reported() {
         let dir = tempfile::tempdir().unwrap();
         let host = host_at(dir.path());
         let requested = ["usbguard", "vim"].map(str::to_owned).into();
@@ -377,7 +377,7 @@ mod tests {
 
     /// MCD-204: in image mode what the config asks for comes with the image, and `status` says so.
     #[test]
-    fn the_image_brings_kernel_and_extensions_in_image_mode() {
+    fn image_brings_kernel_and_extensions_in_image_mode() {
         let dir = tempfile::tempdir().unwrap();
         let host = host_at(dir.path());
         let image = ImageRef::parse(&format!("r.test/os@sha256:{}", "a".repeat(64))).unwrap();

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn timeout_grows_for_a_slow_server_and_shrinks_for_a_fast_one() {
+    fn timeout_grows_for_slow_server_and_shrinks_for_fast_one() {
         let limit = AdaptiveTimeout::default();
         assert_eq!(limit.timeout(), FIRST_TIMEOUT);
         // Answers of 5 to 9 s change nothing.

@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_eviction_is_not_repeated() {
+    async fn eviction_is_not_repeated() {
         let asked = Arc::new(AtomicU32::new(0));
         let count = Arc::clone(&asked);
         let refused = move || {

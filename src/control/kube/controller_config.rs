@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_null_is_nothing() {
+    fn null_equals_absent_field() {
         let read_of = |object: &str| format!("{:?}", read(object));
         let empty = read_of(r#"{"metadata":{}}"#);
         for nulls in [
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_quotes_nothing() {
+    fn error_quotes_nothing() {
         let secret = r#"{"metadata":{},"spec":{"internalRegistryPullSecret":"geheim!"}}"#;
         let error = serde_json::from_str::<Object>(secret).err().unwrap();
         let told = KubeError::new(&kube::Error::SerdeError(error), OBJECT).to_string();

@@ -76,7 +76,7 @@ mod tests {
 
     /// MCD-048, MCD-049, MCD-050, MCD-058, W-8: every pair of request and answer.
     #[test]
-    fn the_table_of_the_drain() {
+    fn table_of_drain() {
         let config = ConfigName::new("b").unwrap();
         let table = [
             ("-", "-", ask("drain-b")),
@@ -105,7 +105,7 @@ mod tests {
 
     /// MCD-055, MCD-056, MCD-057: every pair of request and answer.
     #[test]
-    fn the_table_of_the_release() {
+    fn table_of_release() {
         let config = ConfigName::new("b").unwrap();
         let table = [
             ("-", "-", DrainAction::NotAsked),

@@ -210,7 +210,7 @@ mod tests {
     /// MCD-094, MCD-095: two minutes for the operator; then the fault in MCD's words, which asks again, and ends with the
     /// operator's answer.
     #[tokio::test(start_paused = true)]
-    async fn a_policy_that_is_never_merged_is_told_after_two_minutes() {
+    async fn policy_that_is_never_merged_is_reported_after_two_minutes() {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::open(directory.path()).unwrap();
         let access = Identity::kubeconfig(&directory.path().join("none")).unwrap();
@@ -241,7 +241,7 @@ mod tests {
 
     /// MCD-094: the operator's status has to be of the object's last change.
     #[test]
-    fn a_policy_is_observed_first() {
+    fn policy_is_observed_first() {
         assert!(is_observed(br#"{"metadata":{"generation":2},"status":{"observedGeneration":2}}"#));
         assert!(!is_observed(br#"{"metadata":{"generation":2},"status":{"observedGeneration":1}}"#));
         assert!(is_observed(br#"{"metadata":{"generation":2}}"#));

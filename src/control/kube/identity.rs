@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn the_certificate_names_the_node() {
+    fn certificate_names_node() {
         let mut der = subject("kube-csr-signer_@1700000000");
         der.extend(subject("system:node:worker-0.example.com"));
         assert_eq!(common_name(&der).as_deref(), Some("worker-0.example.com"));
@@ -373,7 +373,7 @@ mod tests {
 
     /// Files are named relative to the kubeconfig, as the kubelet's are, and are read anew each time.
     #[test]
-    fn a_kubeconfig_names_files_that_change() {
+    fn kubeconfig_names_files_that_change() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("ca.crt"), "CA").unwrap();
         std::fs::write(directory.path().join("token"), "one\n").unwrap();
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_used_says_why_and_no_secret() {
+    fn what_cannot_be_used_says_why_and_no_secret() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("ca.crt"), "CA").unwrap();
         let ca = ", certificate-authority: ca.crt";

@@ -417,7 +417,7 @@ mod tests {
 
     /// ANN-001: a heartbeat is no reason for a pass; an API server that goes away is one, once.
     #[test]
-    fn what_is_a_reason_for_another_pass() {
+    fn heartbeat_does_not_trigger_pass() {
         let known = Known::new(&snapshot(true, "u", "a"));
         let mut heartbeat = snapshot(true, "u", "a");
         if let Some(node) = &mut heartbeat.node {

@@ -146,7 +146,7 @@ mod tests {
 
     /// ANN-001: only the agent's and the controllers' annotations are looked at.
     #[test]
-    fn reads_the_lines_of_a_watch() {
+    fn reads_lines_of_watch() {
         let object = r#"{"metadata":{"name":"a","uid":"u","resourceVersion":"7","annotations":
             {"machineconfiguration.openshift.io/state":"Done","node.alpha/ttl":"0"},"labels":{"x":"y"}}}"#;
         let NodeEvent::Now(view) = event("MODIFIED", object) else { panic!("no view") };
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_may_be_empty() {
+    fn list_may_be_empty() {
         for items in ["[]", "null"] {
             let list = format!(r#"{{"metadata":{{"resourceVersion":"3"}},"items":{items}}}"#);
             let list: ObjectList<NodeMetadata> = serde_json::from_str(&list).unwrap();

@@ -180,7 +180,7 @@ mod tests {
 
     /// An event that was on its way while an own write was answered does not undo what is known.
     #[test]
-    fn an_older_version_is_not_taken() {
+    fn older_version_is_not_taken() {
         let mut snapshot = NodeSnapshot { node: Some(view("u", "11")), ..NodeSnapshot::default() };
         assert!(!newer(&mut snapshot, view("u", "10")));
         assert!(!newer(&mut snapshot, view("u", "11")));

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keeps_the_newest_few() {
+    fn keeps_newest_few() {
         let directory = tempfile::tempdir().unwrap();
         let cache = Cache::new(Root::open(directory.path()).unwrap());
         let name = |text: &str| ConfigName::new(text).unwrap();
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_without_a_policy_is_remembered() {
+    fn cluster_without_policy_is_remembered() {
         let directory = tempfile::tempdir().unwrap();
         let cache = Cache::new(Root::open(directory.path()).unwrap());
         assert_eq!(cache.policy().unwrap(), None);

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_says_what_it_is_for() {
+    fn request_says_what_it_is_for() {
         let watch = Request::get("/api/v1/nodes?watch=true").body(()).unwrap();
         let desired = RequestInfo { object: "Node".to_owned(), once: false, repeatable: true, watch: true };
         assert_eq!(RequestInfo::from_request(&watch), desired);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_honoured_within_reason() {
+    fn wait_is_honoured_within_reason() {
         let wait = |value: &str| {
             let mut headers = HeaderMap::new();
             headers.insert("retry-after", value.parse().unwrap());

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_item_is_worked_on_once_and_the_first_error_is_kept() {
+    fn each_item_is_worked_on_once_and_first_error_is_kept() {
         for count in [0, 1, ALONE, ALONE + 1, 100] {
             let items: Vec<usize> = (0..count).collect();
             let seen = Mutex::new(Vec::new());

@@ -54,7 +54,7 @@ async fn peer<I: zbus::object_server::Interface>(path: &str, object: I) -> (Conn
 
 /// A soft reboot where logind knows it, else a whole one; a block by root is refused by every logind that can.
 #[tokio::test(flavor = "current_thread")]
-async fn the_reboot_is_asked_for_in_words_that_this_logind_knows() {
+async fn reboot_is_requested_in_words_that_this_logind_knows() {
     for (age, kind, asked) in [
         (Age::New, RebootKind::Whole, "flags 1"),
         (Age::New, RebootKind::Soft, "flags 5"),
@@ -126,7 +126,7 @@ impl Manager {
 /// CRA-007, MCD-212: a reboot is asked for only when the unit that finalizes the staged deployment is active and is
 /// stopped by the shutdown; one that is not active is started.
 #[tokio::test(flavor = "current_thread")]
-async fn the_finalization_is_ordered_before_the_shutdown_or_there_is_no_reboot() {
+async fn finalization_is_ordered_before_shutdown_or_there_is_no_reboot() {
     for (state, started, conflicts, cause) in [
         ("active", "failed", "final.target", None),
         ("inactive", "active", "final.target", None),
@@ -197,7 +197,7 @@ enum Refused {
 /// OCL-018: the program runs once the finalization has ended, and the shutdown waits for it. The whole of it:
 /// `vm-tests/tests/leave_image_mode.py`.
 #[tokio::test(flavor = "current_thread")]
-async fn a_program_of_the_shutdown_runs_after_the_finalization() {
+async fn program_of_shutdown_runs_after_finalization() {
     let started = Started::default();
     let (_server, bus) = peer("/org/freedesktop/systemd1", started.clone()).await;
     let name = |name: &str| UnitName::new(name).unwrap();

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_enabled_says_so() {
+    fn what_cannot_be_enabled_says_so() {
         for (unit, text) in [
             ("a@.service", "[Install]\nWantedBy=multi-user.target\n"),
             ("a.service", "[Install]\nAlias=b.socket\n"),

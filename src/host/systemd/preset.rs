@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_match_of_files_in_name_order_wins() {
+    fn first_match_of_files_in_name_order_wins() {
         let dir = tempfile::tempdir().unwrap();
         let write = |path: &str, text: &str| {
             let path = dir.path().join(path);

@@ -78,7 +78,7 @@ fn host() -> (tempfile::TempDir, Root) {
 }
 
 #[test]
-fn enabling_makes_the_install_links_and_disabling_removes_them() {
+fn enabling_makes_install_links_and_disabling_removes_them() {
     const VENDOR: &str = "/usr/lib/systemd/system";
     let cases: [(&str, &[(&str, &str)]); 5] = [
         ("crio.service", &[("multi-user.target.wants/crio.service", "crio.service")]),
@@ -120,7 +120,7 @@ fn enabling_makes_the_install_links_and_disabling_removes_them() {
 }
 
 #[test]
-fn new_install_links_replace_the_old_ones() {
+fn new_install_links_replace_old_ones() {
     let (dir, root) = host();
     carry(&root, |units| units.enable(&unit("crio.service")).unwrap());
     write(dir.path(), "etc/systemd/system/crio.service", "[Install]\nWantedBy=kubelet.service\n");
@@ -144,7 +144,7 @@ fn new_install_links_replace_the_old_ones() {
 }
 
 #[test]
-fn masks_hide_a_unit_and_come_off() {
+fn masks_hide_unit_and_come_off() {
     let (dir, root) = host();
     let crio = unit("crio.service");
     carry(&root, |units| units.mask(&crio));
@@ -162,7 +162,7 @@ fn masks_hide_a_unit_and_come_off() {
 }
 
 #[test]
-fn presets_decide_and_unknown_units_are_left_alone() {
+fn presets_decide_and_unknown_units_are_unchanged() {
     let (dir, root) = host();
     let mut units = UnitLinks::load(&root).unwrap();
     let seen = |units: &UnitLinks<'_>, name: &str| units.seen(&unit(name)).unwrap();
@@ -200,7 +200,7 @@ pub(crate) async fn peers(double: &Double) -> (Connection, Systemd) {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn a_job_that_ends_before_the_reply_is_not_missed() {
+async fn job_that_ends_before_reply_is_not_missed() {
     let results = [
         ("done", true),
         ("skipped", true),
@@ -225,7 +225,7 @@ async fn a_job_that_ends_before_the_reply_is_not_missed() {
 }
 
 #[tokio::test(flavor = "current_thread", start_paused = true)]
-async fn a_slow_activation_is_waited_for() {
+async fn slow_activation_is_awaited() {
     let double = Double::new("252");
     double.state().jobs.takes = std::time::Duration::from_secs(80);
     let (_server, systemd) = peers(&double).await;
@@ -244,7 +244,7 @@ async fn a_slow_activation_is_waited_for() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn a_service_that_fails_after_its_job_is_named() {
+async fn service_that_fails_after_its_job_is_named() {
     for after in [std::time::Duration::ZERO, std::time::Duration::from_millis(5)] {
         let double = Double::new("252");
         double.state().jobs.then = ("failed", "exit-code", after);
@@ -256,7 +256,7 @@ async fn a_service_that_fails_after_its_job_is_named() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn what_systemd_refuses_is_told_in_its_words() {
+async fn systemd_refusal_keeps_its_message() {
     let double = Double::new("252");
     let (_server, systemd) = peers(&double).await;
     let error = systemd.restart(&unit("no-such.service")).await.unwrap_err();
@@ -268,8 +268,8 @@ async fn what_systemd_refuses_is_told_in_its_words() {
 
 /// A systemd that leaves the bus in the middle of a job: an error that says so, and no wait for a signal that can't come.
 #[tokio::test(flavor = "current_thread")]
-async fn a_systemd_that_leaves_the_bus_ends_the_wait() {
-    let Some(bus) = Bus::start("a_systemd_that_leaves_the_bus_ends_the_wait") else { return };
+async fn systemd_that_leaves_bus_ends_wait() {
+    let Some(bus) = Bus::start("systemd_that_leaves_bus_ends_wait") else { return };
     let double = Double::new("252");
     double.state().jobs.leaves = true;
     let server = bus.serve(&double).await;
@@ -288,7 +288,7 @@ async fn a_systemd_that_leaves_the_bus_ends_the_wait() {
 
 /// A program's start is over long before the program, and what ended it says whether it did well.
 #[tokio::test(flavor = "current_thread")]
-async fn a_program_is_waited_for_and_a_signal_is_no_good_end() {
+async fn program_is_awaited_and_signal_is_no_good_end() {
     let dir = tempfile::tempdir().unwrap();
     let (_server, systemd) = peers(&Double::new("252")).await;
     let units = systemd.transients().await.unwrap().unwrap();
@@ -321,7 +321,7 @@ async fn a_program_is_waited_for_and_a_signal_is_no_good_end() {
 
 /// A unit that failed may be started again: it is waited for, and its state told when it is late.
 #[tokio::test(flavor = "current_thread")]
-async fn a_unit_is_waited_for_by_what_systemd_tells() {
+async fn unit_is_awaited_by_what_systemd_reports() {
     let double = Double::new("252");
     let (server, systemd) = peers(&double).await;
     let kubelet = [unit("kubelet.service")];
@@ -354,7 +354,7 @@ async fn a_unit_is_waited_for_by_what_systemd_tells() {
 
 /// A service's state is systemd's; nothing is asked where none runs.
 #[tokio::test(flavor = "current_thread")]
-async fn service_state_is_read_without_a_job() {
+async fn service_state_is_read_without_job() {
     let double = Double::new("252");
     let (server, systemd) = peers(&double).await;
     let agent = unit("machine-config-agent.service");

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn storm_uses_up_the_budget_and_rest_earns_it_back() {
+    fn event_storm_exhausts_budget_until_quiet() {
         let start = Instant::now();
         let mut budget = Budget::new(start);
         assert_eq!((0..2 * MAX_PROMPT).filter(|_| budget.take(start)).count(), 1024);

@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_the_table_are_read() {
+    fn lines_of_table_are_read() {
         let line =
             br"36 35 98:0 /mnt1 /mnt/a\040b\134c rw,noatime master:1 - ext3 /dev/root rw,errors=continue";
         assert_eq!(entry(line), Some((36, PathBuf::from(r"/mnt/a b\c"))));

@@ -12,7 +12,7 @@ async fn told(watch: &mut Watch, change: impl FnOnce()) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn tells_changes_also_after_directories_came_and_went() {
+async fn reports_changes_also_after_directories_came_and_went() {
     let dir = tempfile::tempdir().unwrap();
     let at = |path: &str| dir.path().join(path);
     fs::create_dir_all(at("etc/a")).unwrap();
@@ -67,7 +67,7 @@ async fn silent(watch: &mut Watch, marker: &Path, change: impl FnOnce()) {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn whatever_leads_a_path_elsewhere_is_told() {
+async fn redirected_path_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let at = |path: &str| dir.path().join(path);
     fs::create_dir_all(at("etc/a/b/c")).unwrap();
@@ -110,7 +110,7 @@ async fn whatever_leads_a_path_elsewhere_is_told() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn a_circle_of_links_ends() {
+async fn circle_of_links_ends() {
     let dir = tempfile::tempdir().unwrap();
     let at = |path: &str| dir.path().join(path);
     fs::create_dir(at("etc")).unwrap();
@@ -127,7 +127,7 @@ async fn a_circle_of_links_ends() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn links_in_a_tree_are_told_and_so_are_its_new_directories() {
+async fn links_in_tree_are_reported_and_so_are_its_new_directories() {
     let dir = tempfile::tempdir().unwrap();
     let at = |path: &str| dir.path().join(path);
     fs::create_dir_all(at("units")).unwrap();
@@ -141,7 +141,7 @@ async fn links_in_a_tree_are_told_and_so_are_its_new_directories() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn a_flood_is_told_in_between_and_events_of_others_delay_nothing() {
+async fn flood_is_reported_in_between_and_events_of_others_delay_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let at = |path: &str| dir.path().join(path);
     fs::create_dir(at("etc")).unwrap();
@@ -172,7 +172,7 @@ async fn a_flood_is_told_in_between_and_events_of_others_delay_nothing() {
 
 /// Only root may mount.
 #[tokio::test(flavor = "current_thread")]
-async fn a_mount_over_a_path_is_told_and_its_end_too() {
+async fn mount_over_path_is_reported_and_its_end_too() {
     use rustix::mount::{UnmountFlags, mount_bind, unmount};
     let dir = tempfile::tempdir().unwrap();
     let at = |path: &str| dir.path().join(path);
@@ -185,7 +185,7 @@ async fn a_mount_over_a_path_is_told_and_its_end_too() {
     let root = Root::open(dir.path()).unwrap();
     let mut watch = Watch::new(&root, ["/etc/a/one", "/marker"], []).unwrap();
     if mount_bind(at("other"), at("unrelated")).is_err() {
-        crate::ran::not_run("a_mount_over_a_path_is_told_and_its_end_too", "to mount (CAP_SYS_ADMIN)");
+        crate::ran::not_run("mount_over_path_is_reported_and_its_end_too", "to mount (CAP_SYS_ADMIN)");
         return;
     }
     let marker = at("marker");
@@ -202,7 +202,7 @@ async fn a_mount_over_a_path_is_told_and_its_end_too() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn a_directory_that_is_touched_is_told() {
+async fn directory_that_is_touched_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let at = |path: &str| dir.path().join(path);
     fs::create_dir_all(at("ostree/deploy")).unwrap();

@@ -10,7 +10,7 @@ const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const JSON: &str = "application/json-patch+json";
 
 #[tokio::test]
-async fn the_node_controllers_patch_sets_config_and_image_at_once_and_null_deletes() {
+async fn node_controllers_patch_sets_config_and_image_at_once_and_null_deletes() {
     let client = shared().client("admin").await;
     create_node(&client, "retargeted", &[("desiredConfig", "rendered-a"), ("state", "Done")]).await;
     let node = retarget(&client, "retargeted", "rendered-b", Some("example.com/os@sha256:1")).await;
@@ -22,7 +22,7 @@ async fn the_node_controllers_patch_sets_config_and_image_at_once_and_null_delet
 }
 
 #[tokio::test]
-async fn a_strategic_merge_patch_merges_lists_that_have_keys_and_replaces_others() {
+async fn strategic_merge_patch_merges_lists_that_have_keys_and_replaces_others() {
     let client = shared().client("admin").await;
     create_node(&client, "merged", &[]).await;
     for one in ["one", "two"] {
@@ -43,7 +43,7 @@ async fn a_strategic_merge_patch_merges_lists_that_have_keys_and_replaces_others
 }
 
 #[tokio::test]
-async fn a_json_patch_tests_before_it_writes() {
+async fn json_patch_tests_before_it_writes() {
     let client = shared().client("admin").await;
     create_node(&client, "patched", &[("state", "Done")]).await;
     let path = "/metadata/annotations/machineconfiguration.openshift.io~1state";
@@ -55,7 +55,7 @@ async fn a_json_patch_tests_before_it_writes() {
 }
 
 #[tokio::test]
-async fn a_write_of_an_old_version_is_a_conflict() {
+async fn write_of_old_version_is_conflict() {
     let client = shared().client("admin").await;
     let node = create_node(&client, "conflicting", &[]).await;
     let version = node.metadata.resource_version.unwrap();
@@ -66,7 +66,7 @@ async fn a_write_of_an_old_version_is_a_conflict() {
 }
 
 #[tokio::test]
-async fn the_status_of_a_node_is_a_resource_of_its_own() {
+async fn status_of_node_is_resource_of_its_own() {
     let client = shared().client("admin").await;
     create_node(&client, "split", &[]).await;
     let both = json!({ "spec": { "unschedulable": true }, "status": { "phase": "Running" } });
@@ -78,7 +78,7 @@ async fn the_status_of_a_node_is_a_resource_of_its_own() {
 }
 
 #[tokio::test]
-async fn an_event_is_written_and_counted_up() {
+async fn event_is_written_and_counted_up() {
     let client = shared().client("admin").await;
     let path = "/api/v1/namespaces/default/events";
     let event = json!({

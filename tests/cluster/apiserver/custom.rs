@@ -45,7 +45,7 @@ fn condition(kind: &str, reason: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_machine_config_node_is_named_as_its_node() {
+async fn machine_config_node_is_named_as_its_node() {
     let client = shared().client("admin").await;
     accepted(&client, "machineconfignodes", "named-as", json!({ "spec": node_spec("named-as") })).await;
     let why =
@@ -54,7 +54,7 @@ async fn a_machine_config_node_is_named_as_its_node() {
 }
 
 #[tokio::test]
-async fn a_machine_config_node_names_pool_and_config_by_dns_1123() {
+async fn machine_config_node_names_pool_and_config_by_dns_1123() {
     let client = shared().client("admin").await;
     for (field, value) in
         [("configVersion", json!({ "desired": "" })), ("pool", json!({ "name": "Not_A_Pool" }))]
@@ -67,7 +67,7 @@ async fn a_machine_config_node_names_pool_and_config_by_dns_1123() {
 }
 
 #[tokio::test]
-async fn the_observed_generation_of_a_machine_config_node_never_falls() {
+async fn observed_generation_of_machine_config_node_never_falls() {
     let client = shared().client("admin").await;
     accepted(&client, "machineconfignodes", "falling", json!({ "spec": node_spec("falling") })).await;
     assert_eq!(apply_status(&client, "falling", json!({ "observedGeneration": 2 })).await.0, 200);
@@ -76,7 +76,7 @@ async fn the_observed_generation_of_a_machine_config_node_never_falls() {
 }
 
 #[tokio::test]
-async fn a_condition_is_complete() {
+async fn condition_is_complete() {
     let client = shared().client("admin").await;
     accepted(&client, "machineconfignodes", "conditions", json!({ "spec": node_spec("conditions") })).await;
     let (code, why) =
@@ -93,7 +93,7 @@ async fn a_condition_is_complete() {
 }
 
 #[tokio::test]
-async fn pinned_image_sets_of_a_node_count_upwards_and_explain_failures() {
+async fn pinned_image_sets_of_node_count_upwards_and_explain_failures() {
     let client = shared().client("admin").await;
     accepted(&client, "machineconfignodes", "pinned", json!({ "spec": node_spec("pinned") })).await;
     let set = |fields: Value| {
@@ -115,7 +115,7 @@ async fn pinned_image_sets_of_a_node_count_upwards_and_explain_failures() {
 }
 
 #[tokio::test]
-async fn a_status_sent_through_the_main_resource_is_dropped_in_silence() {
+async fn status_sent_through_main_resource_is_dropped_in_silence() {
     let client = shared().client("admin").await;
     let fields = json!({ "spec": node_spec("dropped"), "status": { "observedGeneration": 7 } });
     accepted(&client, "machineconfignodes", "dropped", fields).await;
@@ -170,7 +170,7 @@ async fn node_disruption_policies_are_checked() {
 }
 
 #[tokio::test]
-async fn only_the_technology_preview_knows_the_image_of_a_machine_config_node() {
+async fn only_technology_preview_knows_image_of_machine_config_node() {
     let image = format!("example.com/os@sha256:{}", "ab".repeat(32));
     for (bench, known) in [(shared(), false), (Bench::shared_preview(), true)] {
         let client = bench.client("admin").await;
@@ -183,7 +183,7 @@ async fn only_the_technology_preview_knows_the_image_of_a_machine_config_node() 
 }
 
 #[tokio::test]
-async fn two_appliers_of_a_status_keep_each_others_conditions() {
+async fn two_appliers_of_status_keep_each_others_conditions() {
     let client = shared().client("admin").await;
     accepted(&client, "machineconfignodes", "shared", json!({ "spec": node_spec("shared") })).await;
     let ours = json!({ "conditions": [condition("Updated", "Updated")] });

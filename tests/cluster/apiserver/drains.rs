@@ -37,7 +37,7 @@ async fn echo_cordons_answers_and_uncordons() {
 }
 
 #[tokio::test]
-async fn delay_answers_when_the_test_says_so() {
+async fn delay_answers_when_test_says_so() {
     let (client, mut drains) = start("drain-delay", Behaviour::Delay).await;
     ask(&client, "drain-delay", "drain-rendered-b").await;
     drains.until("drain-rendered-b").await;
@@ -68,7 +68,7 @@ async fn stale_answers_another_request_first() {
 }
 
 #[tokio::test]
-async fn late_answers_the_old_request_when_there_is_a_new_one() {
+async fn late_answers_old_request_when_there_is_new_one() {
     let (client, mut drains) = start("drain-late", Behaviour::Late).await;
     ask(&client, "drain-late", "drain-rendered-b").await;
     drains.until("drain-rendered-b").await;
@@ -82,7 +82,7 @@ async fn late_answers_the_old_request_when_there_is_a_new_one() {
 }
 
 #[tokio::test]
-async fn an_administrator_uncordons_before_the_answer() {
+async fn administrator_uncordons_before_answer() {
     let (client, _drains) = start("drain-undone", Behaviour::AdminUncordons).await;
     ask(&client, "drain-undone", "drain-rendered-b").await;
     assert!(!answered(&client, "drain-undone", "drain-rendered-b").await);

@@ -37,7 +37,7 @@ async fn allows(client: &Client, namespace: &str, count: i32) {
 }
 
 #[tokio::test]
-async fn an_evicted_pod_ends_gracefully_and_its_kubelet_lets_it_go() {
+async fn evicted_pod_ends_gracefully_and_its_kubelet_lets_it_go() {
     let bench = shared();
     let client = bench.client("admin").await;
     namespace(&client, "evict-plain").await;
@@ -52,7 +52,7 @@ async fn an_evicted_pod_ends_gracefully_and_its_kubelet_lets_it_go() {
 }
 
 #[tokio::test]
-async fn a_budget_that_allows_no_disruption_answers_429_with_its_cause() {
+async fn budget_that_allows_no_disruption_answers_429_with_its_cause() {
     let bench = shared();
     let client = bench.client("admin").await;
     namespace(&client, "evict-kept").await;
@@ -78,7 +78,7 @@ async fn a_budget_that_allows_no_disruption_answers_429_with_its_cause() {
 }
 
 #[tokio::test]
-async fn a_budget_whose_status_is_not_reckoned_yet_refuses_with_a_time_to_wait() {
+async fn budget_whose_status_is_not_reckoned_yet_refuses_with_time_to_wait() {
     let bench = shared();
     let client = bench.client("admin").await;
     namespace(&client, "evict-early").await;

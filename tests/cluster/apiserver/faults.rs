@@ -13,8 +13,8 @@ use crate::cluster::{Bench, Connections, Fault, LIMIT, call, create_node, own_on
 const NODES: &str = "/api/v1/nodes";
 
 #[tokio::test]
-async fn a_fault_meets_only_the_requests_it_is_set_for_and_is_audited() {
-    if !own_only("a_fault_meets_only_the_requests_it_is_set_for_and_is_audited") {
+async fn fault_meets_only_requests_it_is_set_for_and_is_audited() {
+    if !own_only("fault_meets_only_requests_it_is_set_for_and_is_audited") {
         return;
     }
     let bench = Bench::without_crds();
@@ -37,8 +37,8 @@ async fn a_fault_meets_only_the_requests_it_is_set_for_and_is_audited() {
 }
 
 #[tokio::test]
-async fn a_watch_is_told_that_it_expired() {
-    if !own_only("a_watch_is_told_that_it_expired") {
+async fn watch_is_reported_that_it_expired() {
+    if !own_only("watch_is_reported_that_it_expired") {
         return;
     }
     let bench = Bench::without_crds();
@@ -53,8 +53,8 @@ async fn a_watch_is_told_that_it_expired() {
 }
 
 #[tokio::test]
-async fn a_held_request_is_answered_when_it_is_let_go() {
-    if !own_only("a_held_request_is_answered_when_it_is_let_go") {
+async fn held_request_is_answered_when_it_is_let_go() {
+    if !own_only("held_request_is_answered_when_it_is_let_go") {
         return;
     }
     let bench = Bench::without_crds();
@@ -69,8 +69,8 @@ async fn a_held_request_is_answered_when_it_is_let_go() {
 }
 
 #[tokio::test]
-async fn a_half_open_connection_says_nothing_and_a_dropped_one_ends() {
-    if !own_only("a_half_open_connection_says_nothing_and_a_dropped_one_ends") {
+async fn half_open_connection_says_nothing_and_dropped_one_ends() {
+    if !own_only("half_open_connection_says_nothing_and_dropped_one_ends") {
         return;
     }
     let bench = Bench::without_crds();
@@ -102,7 +102,7 @@ async fn a_half_open_connection_says_nothing_and_a_dropped_one_ends() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_away_refuses_connections_and_comes_back_where_it_was() {
+async fn server_that_is_away_refuses_connections_and_comes_back_where_it_was() {
     let bench = Bench::without_crds();
     let client = bench.client("waiting").await;
     create_node(&client, "kept", &[]).await;

@@ -28,7 +28,7 @@ async fn may(bench: &Bench, spec: Value) -> bool {
 }
 
 #[tokio::test]
-async fn a_client_certificate_names_user_and_group() {
+async fn client_certificate_names_user_and_group() {
     let bench = shared();
     let client = bench.client_as(&Identity::Kubelet("certified".to_owned()), "kubelet").await;
     let mark = bench.mark().await;
@@ -42,7 +42,7 @@ async fn a_client_certificate_names_user_and_group() {
 }
 
 #[tokio::test]
-async fn nobody_in_particular_may_only_ask_for_health_and_version() {
+async fn anonymous_user_reads_health_and_version_only() {
     let bench = shared();
     assert_eq!(as_token(bench, "unheard-of", "/api/v1/nodes").await, 401);
     assert_eq!(as_token(bench, "nobody-token", "/version").await, 200);
@@ -55,7 +55,7 @@ async fn nobody_in_particular_may_only_ask_for_health_and_version() {
 }
 
 #[tokio::test]
-async fn a_token_review_says_whose_token_it_is() {
+async fn token_review_says_whose_token_it_is() {
     let bench = shared();
     let known = review(bench, json!({ "token": "nobody-token" })).await;
     assert_eq!((&known["authenticated"], &known["user"]["username"]), (&json!(true), &json!("nobody")));
@@ -66,7 +66,7 @@ async fn a_token_review_says_whose_token_it_is() {
 }
 
 #[tokio::test]
-async fn an_access_review_tells_who_may_read_metrics() {
+async fn access_review_reports_who_may_read_metrics() {
     let bench = shared();
     let metrics = json!({ "path": "/metrics", "verb": "get" });
     let masters = json!(["system:masters"]);
@@ -77,8 +77,8 @@ async fn an_access_review_tells_who_may_read_metrics() {
 }
 
 #[tokio::test]
-async fn a_rule_lets_one_user_read_metrics_and_nothing_else() {
-    if !own_only("a_rule_lets_one_user_read_metrics_and_nothing_else") {
+async fn rule_lets_one_user_read_metrics_and_nothing_else() {
+    if !own_only("rule_lets_one_user_read_metrics_and_nothing_else") {
         return;
     }
     let bench = shared();
@@ -91,8 +91,8 @@ async fn a_rule_lets_one_user_read_metrics_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_token_is_judged_by_the_file_as_it_is_at_the_request() {
-    if !own_only("a_token_is_judged_by_the_file_as_it_is_at_the_request") {
+async fn token_is_judged_by_file_as_it_is_at_request() {
+    if !own_only("token_is_judged_by_file_as_it_is_at_request") {
         return;
     }
     let bench = shared();
@@ -104,7 +104,7 @@ async fn a_token_is_judged_by_the_file_as_it_is_at_the_request() {
 }
 
 #[tokio::test]
-async fn after_a_rotation_the_old_authority_is_not_trusted() {
+async fn after_rotation_old_authority_is_not_trusted() {
     let bench = Bench::without_crds();
     let before = bench.client("admin").await;
     assert_eq!(call(&before, "GET", "/version", None).await.0, 200);
@@ -117,8 +117,8 @@ async fn after_a_rotation_the_old_authority_is_not_trusted() {
 }
 
 #[tokio::test]
-async fn a_kubelet_may_not_touch_another_node() {
-    if !real_only("a_kubelet_may_not_touch_another_node") {
+async fn kubelet_may_not_touch_another_node() {
+    if !real_only("kubelet_may_not_touch_another_node") {
         return;
     }
     let bench = shared();

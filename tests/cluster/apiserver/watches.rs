@@ -31,7 +31,7 @@ async fn version(client: &Client) -> String {
 }
 
 #[tokio::test]
-async fn a_metadata_watch_of_one_node_has_its_annotations_and_no_more() {
+async fn metadata_watch_of_one_node_has_its_annotations_and_no_more() {
     let client = shared().client("admin").await;
     create_node(&client, "watched", &[("state", "Done")]).await;
     let from = version(&client).await;
@@ -55,7 +55,7 @@ async fn a_metadata_watch_of_one_node_has_its_annotations_and_no_more() {
 }
 
 #[tokio::test]
-async fn a_node_that_is_deleted_and_made_again_is_another_one() {
+async fn node_that_is_deleted_and_made_again_is_another_one() {
     let client = shared().client("admin").await;
     let first = create_node(&client, "again", &[]).await;
     let from = version(&client).await;
@@ -73,7 +73,7 @@ async fn a_node_that_is_deleted_and_made_again_is_another_one() {
 }
 
 #[tokio::test]
-async fn a_version_from_before_the_servers_start_is_too_old_for_a_watch() {
+async fn version_from_before_servers_start_is_too_old_for_watch() {
     let bench = Bench::without_crds();
     let client = bench.client("admin").await;
     create_node(&client, "aged", &[]).await;
@@ -91,7 +91,7 @@ async fn a_version_from_before_the_servers_start_is_too_old_for_a_watch() {
 }
 
 #[tokio::test]
-async fn an_empty_database_knows_no_nodes() {
+async fn empty_database_knows_no_nodes() {
     let bench = Bench::private(Gates::Default);
     create_node(&bench.client("admin").await, "lost", &[]).await;
     bench.lose_everything(Gates::Default);
@@ -103,7 +103,7 @@ async fn an_empty_database_knows_no_nodes() {
 }
 
 #[tokio::test]
-async fn the_audit_log_has_the_order_of_requests_and_what_was_sent() {
+async fn audit_log_has_order_of_requests_and_what_was_sent() {
     let bench = shared();
     let client = bench.client("ordered").await;
     let mark = bench.mark().await;
@@ -125,8 +125,8 @@ async fn the_audit_log_has_the_order_of_requests_and_what_was_sent() {
 }
 
 #[tokio::test]
-async fn the_steady_watch_is_one_connection() {
-    if !crate::cluster::own_only("the_steady_watch_is_one_connection") {
+async fn steady_watch_is_one_connection() {
+    if !crate::cluster::own_only("steady_watch_is_one_connection") {
         return;
     }
     let bench = shared();

@@ -28,7 +28,7 @@ fn capacity_is_max_unavailable_at_least_one() {
 }
 
 #[test]
-fn nodes_go_by_zone_and_age_and_without_a_zone_last() {
+fn nodes_go_by_zone_and_age_and_without_zone_last() {
     let mut nodes = nodes(6, "a");
     let zones = [None, Some("b"), Some("a"), Some("b"), None, Some("a")];
     for ((node, zone), age) in nodes.iter_mut().zip(zones).zip([9, 1, 5, 2, 3, 7]) {
@@ -55,7 +55,7 @@ fn unavailable_nodes_use_up_capacity() {
 
 /// A node that fails this target counts; one that failed another one is given this one, first, and costs what it occupies.
 #[test]
-fn failed_nodes_get_a_corrected_target_first() {
+fn failed_nodes_get_corrected_target_first() {
     let mut nodes = nodes(4, "a");
     nodes[3].desired = Pair::new("b", None);
     fail(&mut nodes, "n03", "no space");
@@ -66,7 +66,7 @@ fn failed_nodes_get_a_corrected_target_first() {
 }
 
 #[test]
-fn a_node_at_work_follows_a_new_target_at_once() {
+fn node_at_work_follows_new_target_at_once() {
     let mut nodes = nodes(3, "a");
     nodes[1].desired = Pair::new("b", None);
     nodes[1].state = AgentState::Working;
@@ -76,7 +76,7 @@ fn a_node_at_work_follows_a_new_target_at_once() {
 
 /// BOOT: all nodes of a new pool serve, though their agents have nothing yet.
 #[test]
-fn nodes_that_were_never_given_a_target_are_no_outage() {
+fn nodes_that_were_never_given_target_are_no_outage() {
     let mut nodes = nodes(3, "a");
     for node in &mut nodes {
         *node = Node {
@@ -90,7 +90,7 @@ fn nodes_that_were_never_given_a_target_are_no_outage() {
 }
 
 #[test]
-fn control_plane_goes_one_at_a_time_and_the_own_node_last() {
+fn control_plane_goes_one_at_time_and_own_node_last() {
     let mut nodes = nodes(3, "a");
     for node in &mut nodes {
         node.control_plane = true;
@@ -109,7 +109,7 @@ fn control_plane_goes_one_at_a_time_and_the_own_node_last() {
 }
 
 #[test]
-fn a_paused_pool_is_left_alone() {
+fn paused_pool_is_unchanged() {
     let pool = Pool { paused: true, ..pool("b") };
     let rollout = decide(&pool, &nodes(3, "a"));
     assert!(rollout.patches.is_empty());
@@ -189,7 +189,7 @@ fn nodes_that_wait_are_tainted_and_others_are_not() {
 }
 
 #[test]
-fn counts_and_conditions_are_the_operators() {
+fn counts_and_conditions_are_operators() {
     let mut nodes = nodes(4, "b");
     let mut pool = pool("b");
     let rollout = decide(&pool, &nodes);
@@ -230,7 +230,7 @@ fn counts_and_conditions_are_the_operators() {
 }
 
 #[test]
-fn a_custom_pool_beats_worker_and_two_are_a_conflict() {
+fn custom_pool_beats_worker_and_two_are_conflict() {
     let pool = |name: &str, selector: serde_json::Value| -> MachineConfigPool {
         serde_json::from_value(
             json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool",
@@ -262,7 +262,7 @@ fn a_custom_pool_beats_worker_and_two_are_a_conflict() {
 }
 
 #[test]
-fn a_node_object_is_reduced() {
+fn node_object_is_reduced() {
     let object = json!({
         "metadata": {
             "name": "n", "uid": "u", "resourceVersion": "7", "creationTimestamp": "2026-01-01T00:00:00Z",

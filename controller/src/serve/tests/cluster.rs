@@ -93,7 +93,7 @@ fn not_yet(seen: Result<Joining, NoConfig>) -> String {
 }
 
 #[tokio::test]
-async fn pool_config_and_certificates_come_from_the_cluster() {
+async fn pool_config_and_certificates_come_from_cluster() {
     let api = ApiServer::default();
     api.list("machineconfigpools", "MachineConfigPool", &pool(&json!({ "updatedMachineCount": 1 })));
     // This cluster has no kinds of builds; the ControllerConfig holds "new" in base64.
@@ -123,7 +123,7 @@ async fn pool_config_and_certificates_come_from_the_cluster() {
 }
 
 #[tokio::test]
-async fn nothing_is_served_before_the_pools_are_known() {
+async fn nothing_is_served_before_pools_are_known() {
     let api = ApiServer::default();
     let (client, _tasks) = api.start().await;
     let cluster = Cluster::watch(client);

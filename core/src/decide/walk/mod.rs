@@ -298,13 +298,13 @@ fn every_state_keeps_its_invariants_and_leads_to_rest() {
 }
 
 #[test]
-fn what_goes_wrong_for_ever_is_bounded_and_told() {
+fn permanent_failure_is_bounded_and_reported() {
     assert!(CURSED.states > 10_000);
 }
 
 /// `UPDATE_GOLDENS=1` writes it.
 #[test]
-fn picture_of_the_states_is_the_walks() {
+fn picture_of_states_is_walks() {
     picture::compare(&FORTUNES.edges.union(&CURSED.edges).copied().collect());
 }
 
@@ -326,7 +326,7 @@ fn prefetch_gives_way_to_every_update() {
 /// `cargo test -p machine-config-core larger_world -- --ignored --nocapture`
 #[test]
 #[ignore = "minutes"]
-fn every_state_of_a_larger_world_does_too() {
+fn every_state_of_larger_world_holds_invariants() {
     assert!(walk_all(Node::Plain, None, 3, 2).states > 100_000);
     assert!(walk_all(Node::Rich, None, 2, 2).states > 100_000);
 }

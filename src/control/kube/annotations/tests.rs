@@ -156,7 +156,7 @@ fn trust_that_is_synced() {
 
 /// W-21: the target's end is told in spite of a duty's fault, and of no other.
 #[test]
-fn done_but_for_a_duty() {
+fn trust_fault_does_not_hide_done() {
     let now = [("currentConfig", "a"), ("state", "Working")];
     let degraded = faulty(NodeState::Degraded, "Full", "no space");
     let of_duty = NodeReport { duty: degraded.fault.clone(), ..degraded.clone() };
@@ -190,7 +190,7 @@ fn created_again() {
 
 /// MCD-034, ANN-008, ANN-011: no other key is in any change, whatever the Node and the report say.
 #[test]
-fn other_keys_are_left_alone() {
+fn other_keys_are_unchanged() {
     let others = [
         ("desiredConfig", "z"),
         ("desiredImage", "x"),

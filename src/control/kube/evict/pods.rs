@@ -177,7 +177,7 @@ mod tests {
 
     /// The pod that is named is the one in the way; others come and go without a word.
     #[test]
-    fn only_what_changes_the_answer_is_news() {
+    fn only_blocking_pod_is_named() {
         let mut pods = Pods::default();
         pods.replace(["a", "b", "c"].into_iter().map(|name| metadata(name, "")));
         let later = Instant::now() + RETRY;
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_keeps_what_is_known_of_its_pods() {
+    fn list_keeps_what_is_known_of_its_pods() {
         let mut pods = Pods::default();
         pods.replace(["a", "b"].into_iter().map(|name| metadata(name, "")));
         let again = Instant::now();

@@ -70,7 +70,7 @@ const FINE: (&str, &str, &str) = ("NodeDegraded", "False", "NodeDegraded");
 
 /// MCN-005, MCD-247: the list is complete at once, in the form of the CRD.
 #[test]
-fn the_first_write_has_every_condition() {
+fn first_write_has_every_condition() {
     let report = report("rendered-worker-b", &[PREPARED, NOT_UPDATED, FINE]);
     for (form, count, has) in
         [(ConditionLayout::Joint, 14, "AppliedFilesAndOS"), (ConditionLayout::Split, 16, "AppliedOSImage")]
@@ -88,7 +88,7 @@ fn the_first_write_has_every_condition() {
 
 /// Both parts become one: under way while one is, done when what there is is done.
 #[test]
-fn the_joint_form_joins_what_was_applied() {
+fn joint_form_joins_what_was_applied() {
     let rows = [
         (Some("Unknown"), Some("Unknown"), "Unknown UpdateExecutedAppliedFilesAndOS"),
         (Some("True"), Some("False"), "True UpdateExecutedAppliedFilesAndOS"),
@@ -111,7 +111,7 @@ fn the_joint_form_joins_what_was_applied() {
 
 /// MCD-249, and none is skipped: what was under way is told as done before it is reset.
 #[test]
-fn an_update_ends_in_two_writes() {
+fn update_ends_in_two_writes() {
     let begun = report(
         "rendered-worker-b",
         &[PREPARED, ("RebootedNode", "Unknown", "UpdatePostActionCompleteRebootedNode"), NOT_UPDATED, FINE],
@@ -138,7 +138,7 @@ fn an_update_ends_in_two_writes() {
 
 /// MCD-250: an update that is not prepared does not show its config.
 #[test]
-fn the_wanted_config_shows_once_it_is_prepared() {
+fn desired_config_is_shown_after_prepare() {
     let refused =
         report("rendered-worker-b", &[("UpdatePrepared", "Unknown", "UpdatePrepared"), NOT_UPDATED]);
     let (written, _) = write(&Stored::default(), &words(&refused, ConditionLayout::Joint));
@@ -184,7 +184,7 @@ fn what_others_wrote_is_kept() {
 
 /// The time of a condition is that of its last change, and never goes back.
 #[test]
-fn times_only_go_on() {
+fn times_only_continue() {
     let begun = report("rendered-worker-b", &[PREPARED, NOT_UPDATED, FINE]);
     let early = MergeInput { now: THEN.to_owned(), ..words(&begun, ConditionLayout::Joint) };
     let (_, mut stored) = write(&Stored::default(), &early);
@@ -204,7 +204,7 @@ fn times_only_go_on() {
 
 /// With its own drain the agent tells of the cordon, too.
 #[test]
-fn who_cordons_tells() {
+fn self_drain_reports_cordoned() {
     let draining = report("rendered-worker-b", &[PREPARED, ("Drained", "Unknown", "UpdateExecutedDrained")]);
     let own = MergeInput { cordons: Cordons::Own, ..words(&draining, ConditionLayout::Joint) };
     let (written, stored) = write(&Stored::default(), &own);
@@ -220,7 +220,7 @@ fn who_cordons_tells() {
 
 /// MCN-005: images only where the CRD has them, and only those that it takes.
 #[test]
-fn images_are_told_in_the_split_form() {
+fn images_are_reported_in_split_form() {
     let digest = "a".repeat(64);
     let rows = [
         (format!("reg.test/ns/os@sha256:{digest}"), true),
@@ -240,7 +240,7 @@ fn images_are_told_in_the_split_form() {
 }
 
 #[test]
-fn pools_follow_the_config_then_the_roles() {
+fn pools_follow_config_then_roles() {
     let rendered = format!("rendered-gpu-{}", "0a".repeat(16));
     let rows: [(&[&str], Option<&str>, &str, &str); 8] = [
         (&["worker"], Some("rendered-worker-b"), "", "worker"),

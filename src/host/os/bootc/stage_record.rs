@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_deployment_is_known_by_its_request_and_its_arguments() {
+    fn deployment_is_known_by_its_request_and_its_arguments() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("run")).unwrap();
         let stage_record = StageRecord::new(Root::open(dir.path()).unwrap());

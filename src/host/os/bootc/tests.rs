@@ -45,7 +45,7 @@ fn quiet(_: OsProgress) {}
 
 /// OST-006: exit status and output of `bootc switch` are what the fault shows.
 #[tokio::test(flavor = "current_thread")]
-async fn the_end_and_the_last_words_are_captured() {
+async fn end_and_last_words_are_captured() {
     let script = "echo \"$@\" >$here/argv; echo queued; echo warn: slow >&2; [ -z \"$(cat $here/fail)\" ] && exit 0\n\
                   echo 'error: Pulling: unauthorized' >&2; exit 1";
     let Scene { dir, double, bootc, .. } = &scene("252.39-1~deb12u2", script).await;
@@ -67,7 +67,7 @@ async fn the_end_and_the_last_words_are_captured() {
 
 /// BOOT-010: the unit gets the proxies by a file, and no property of it shows them.
 #[tokio::test(flavor = "current_thread")]
-async fn proxies_reach_bootc_by_a_file() {
+async fn proxies_reach_bootc_by_file() {
     let Scene { dir, double, bootc, .. } = &scene("252", "echo \"$HTTPS_PROXY $NO_PROXY\" >$here/env").await;
     let url = "http://user:geheim@proxy.test:3128";
     let settings = ProxySettings::new(None, Some(url.to_owned()), Some(".svc".to_owned())).unwrap();
@@ -80,7 +80,7 @@ async fn proxies_reach_bootc_by_a_file() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn progress_is_told_where_systemd_passes_descriptors() {
+async fn progress_is_reported_where_systemd_passes_descriptors() {
     let script = r#"[ "$2" = --progress-fd ] || exit 0
         echo '{"type":"Start","version":"0.1.0"}' >&3
         echo '{"type":"ProgressBytes","task":"pulling","bytes":1,"bytesTotal":4}' >&3
@@ -131,7 +131,7 @@ impl Fifos {
 
 /// OST-006: bootc outlives the agent, and its end is learnt by the next one.
 #[tokio::test(flavor = "current_thread")]
-async fn a_switch_outlives_the_agent_and_is_found_again() {
+async fn switch_outlives_agent_and_is_found_again() {
     let Scene { dir, double, bootc, .. } = &scene("252", WAITING).await;
     let dir = dir.path();
     let mut fifos = Fifos::make(dir);
@@ -165,7 +165,7 @@ async fn a_switch_outlives_the_agent_and_is_found_again() {
 
 /// The old one takes its time: the new one begins after its end, and that end is not taken for the new one's.
 #[tokio::test(flavor = "current_thread")]
-async fn a_switch_to_another_image_is_ended_first_and_one_that_is_given_up_too() {
+async fn switch_to_another_image_is_ended_first_and_one_that_is_given_up_too() {
     let script = format!("trap 'sleep 0.1; echo end >>$here/runs; trap - TERM; kill $$' TERM\n{WAITING}");
     let Scene { dir, double, bootc, .. } = &scene("252", &script).await;
     let dir = dir.path();
@@ -191,7 +191,7 @@ async fn a_switch_to_another_image_is_ended_first_and_one_that_is_given_up_too()
 /// rpm-ostree, ostree or another bootc holds the sysroot: who looks at the node is told so, and bootc comes after.
 #[cfg(feature = "backend-ostree")]
 #[tokio::test(flavor = "current_thread")]
-async fn held_sysroot_is_reported_as_a_wait() {
+async fn held_sysroot_is_reported_as_wait() {
     use ostree_ext::gio::{Cancellable, File};
     let Scene { dir, bootc, .. } = &scene("252", "echo run >$here/runs").await;
     let sysroot = ostree_ext::ostree::Sysroot::new(Some(&File::for_path(dir.path())));
@@ -214,7 +214,7 @@ async fn held_sysroot_is_reported_as_a_wait() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn status_is_read_and_its_failure_is_told() {
+async fn status_is_read_and_its_failure_is_reported() {
     let text = r#"{"apiVersion":"org.containers.bootc/v1","kind":"BootcHost","status":{"booted":null}}"#;
     let Scene { dir, bootc, .. } = &scene("252", &format!("echo '{text}'; echo note >&2")).await;
     assert_eq!(bootc.status().await.unwrap().unwrap().trim(), text);
@@ -227,7 +227,7 @@ async fn status_is_read_and_its_failure_is_told() {
 /// `systemctl reboot` takes a prepared next root by itself: what is dropped must not be left there. The mount is the
 /// host's, so systemd undoes it.
 #[tokio::test(flavor = "current_thread")]
-async fn a_prepared_soft_reboot_goes_with_its_deployment() {
+async fn prepared_soft_reboot_goes_with_its_deployment() {
     let Scene { dir, double, bootc, .. } = &scene("257", "exit 0").await;
     bootc.drop_next_root().await.unwrap();
     assert_eq!(double.state().asked, [""; 0]);
@@ -239,7 +239,7 @@ async fn a_prepared_soft_reboot_goes_with_its_deployment() {
 
 /// Flags are asked for where they are wanted, and one that an agent finds running is the same with or without.
 #[tokio::test(flavor = "current_thread")]
-async fn a_soft_reboot_is_prepared_where_it_is_wanted() {
+async fn soft_reboot_is_prepared_where_it_is_desired() {
     let Scene { dir, bootc, .. } = &scene("252", "echo \"$@\" >$here/argv").await;
     for (next_root, words) in [(NextRoot::Left, ""), (NextRoot::Prepared, "--soft-reboot=auto ")] {
         bootc.switch(&image("os"), next_root, &quiet).await.unwrap();
@@ -249,7 +249,7 @@ async fn a_soft_reboot_is_prepared_where_it_is_wanted() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn without_systemd_bootc_can_not_run() {
+async fn without_systemd_bootc_cannot_run() {
     let dir = tempfile::tempdir().unwrap();
     let bootc = Bootc::new(Systemd::absent(), Root::open(dir.path()).unwrap());
     let error = bootc.switch(&image("os"), NextRoot::Left, &quiet).await.unwrap_err();
@@ -258,7 +258,7 @@ async fn without_systemd_bootc_can_not_run() {
 }
 
 #[test]
-fn a_host_with_packages_of_its_own_is_refused_by_name() {
+fn host_with_packages_of_its_own_is_refused_by_name() {
     let names = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect();
     let mut booted = Booted {
         image: Some(image("os")),

@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_keep_the_average_at_the_limit() {
+    fn pauses_keep_average_at_limit() {
         let second = Duration::from_secs(1);
         assert_eq!(Pace(None).pause(u64::MAX, Duration::ZERO), Duration::ZERO);
         let pace = Pace(Some(1_000_000));

@@ -293,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_told_in_the_unit_that_fits() {
+    fn bytes_are_reported_in_unit_that_fits() {
         let told = [0, 1023, 1024, 1_572_864, 3_221_225_472].map(human);
         assert_eq!(told, ["0 bytes", "1023 bytes", "1.0 KiB", "1.5 MiB", "3.0 GiB"]);
     }
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_is_compared_as_numbers() {
+    fn version_is_compared_as_numbers() {
         let told = |line: &str| version(&format!("libostree:\n {line}\n Git: 1\n"));
         assert_eq!(told("Version: '2022.7'"), Some((2022, 7)));
         assert_eq!(told("Version: '2023.10'"), Some((2023, 10)));

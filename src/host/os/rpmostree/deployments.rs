@@ -208,7 +208,7 @@ mod tests {
     const HEX: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
     #[test]
-    fn every_spelling_of_a_reference_names_the_image() {
+    fn every_spelling_of_reference_names_image() {
         let digest = Sha256::parse(HEX).unwrap();
         for (reference, expected) in [
             (format!("ostree-unverified-registry:r.test/os@sha256:{HEX}"), "r.test/os"),
@@ -250,7 +250,7 @@ mod tests {
 
     /// MCD-019: the origin of an old `pivot` names the image, unless rpm-ostree's own reference does.
     #[test]
-    fn pivot_origin_names_the_image() {
+    fn pivot_origin_names_image() {
         let name = format!("r.test/os@sha256:{HEX}");
         let pivot = (format!("pivot://{name}"), "Managed by machine-config-operator".to_owned());
         let mut found = Dictionary::new();
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn the_label_and_the_packages_are_found() {
+    fn label_and_packages_are_found() {
         let config = r#"{"config":{"Labels":{"machineconfig":"rendered-worker-a"}}}"#;
         let metadata = HashMap::from([("ostree.container.image-config", Value::from(config))]);
         let mut found = texts(&[("id", "os-abc.0")]);

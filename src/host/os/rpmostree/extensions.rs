@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread")]
-    async fn an_image_without_packages_is_refused() {
+    async fn image_without_packages_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::open(dir.path()).unwrap();
         let image = image(dir.path(), false).await;

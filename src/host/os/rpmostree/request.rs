@@ -203,7 +203,7 @@ mod tests {
 
     /// MCD-191, OST-009: what is booted already, by any name, is not asked for.
     #[test]
-    fn the_booted_image_needs_nothing() {
+    fn booted_image_needs_nothing() {
         let mirror = StageRequest { image: Some(image("mirror.test/os", '1')), ..StageRequest::default() };
         assert_eq!(next(&mirror, &state(vec![booted('1', &[])], "rw quiet")).unwrap(), Next::Nothing);
     }

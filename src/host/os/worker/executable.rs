@@ -66,7 +66,7 @@ mod tests {
 
     /// Whatever became of the name: it is the open file that is copied, once more over an older copy.
     #[test]
-    fn the_open_file_is_copied_as_a_program_of_root_alone() {
+    fn open_file_is_copied_as_program_of_root_alone() {
         let dir = tempfile::tempdir().unwrap();
         let (program, copy) = (dir.path().join("program"), dir.path().join("copy"));
         fs::write(&program, "first").unwrap();
