@@ -16,7 +16,7 @@ use crate::controllers::{self, Controller, Format, Options};
 )]
 pub(super) struct Arguments {
     /// Controllers to run
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "render,drain")]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "render,node,drain")]
     controllers: Vec<Controller>,
     /// Access to the API server [default: the pod's own, else that of $KUBECONFIG]
     #[arg(long, value_name = "FILE")]
@@ -33,9 +33,15 @@ pub(super) struct Arguments {
     /// This replica's name, such as its pod's
     #[arg(long, value_name = "NAME", default_value = "machine-config-controller")]
     name: String,
+    /// Node that this replica runs on; it is updated last
+    #[arg(long, value_name = "NAME")]
+    node_name: Option<String>,
     /// Address of /metrics, /healthz and /readyz
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8798")]
     metrics_listen: SocketAddr,
+    /// For tests: die before this many writes
+    #[arg(long, value_name = "COUNT", hide = true)]
+    abort_at_write: Option<u64>,
     /// Form of log lines
     #[arg(long, value_enum, default_value_t = Format::Text)]
     log_format: Format,
@@ -50,7 +56,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<Said, CliError> {
         lease: arguments.lease.clone(),
         lease_duration: Duration::from_secs(arguments.lease_duration),
         identity: identity(&arguments.name),
+        own_node: arguments.node_name.clone().filter(|name| !name.is_empty()),
         metrics_listen: arguments.metrics_listen,
+        abort_at_write: arguments.abort_at_write,
         log_format: arguments.log_format,
     };
     controllers::run(&options)?;

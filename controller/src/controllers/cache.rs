@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use kube::api::ObjectMeta;
 use tokio::sync::watch;
 
+use super::layering::{OsBuild, OsConfig};
 use super::node::Node;
-use crate::api::{MachineConfig, MachineConfigPool};
+use crate::api::{MachineConfig, MachineConfigPool, RolloutPolicy};
 use crate::model::policy::DisruptionPolicy;
 use crate::render::Release;
 
@@ -23,6 +24,9 @@ pub(super) enum Kind {
     Nodes,
     ControllerConfig,
     Policy,
+    RolloutPolicies,
+    OsConfigs,
+    OsBuilds,
 }
 
 /// A rendered config: what is to be known of all of them. Their contents are read when they are needed.
@@ -50,6 +54,9 @@ pub(super) struct Seen {
     pub(super) nodes: BTreeMap<String, Node>,
     pub(super) release: Release,
     pub(super) policy: Option<Result<DisruptionPolicy, String>>,
+    pub(super) policies: BTreeMap<String, Result<RolloutPolicy, String>>,
+    pub(super) os_configs: BTreeMap<String, OsConfig>,
+    pub(super) os_builds: BTreeMap<String, OsBuild>,
 }
 
 impl Seen {
@@ -75,6 +82,9 @@ impl Kind {
             Self::Configs => Some("machineconfigs.machineconfiguration.openshift.io"),
             Self::ControllerConfig => Some("controllerconfigs.machineconfiguration.openshift.io"),
             Self::Policy => Some("machineconfigurations.operator.openshift.io"),
+            Self::RolloutPolicies => Some("rolloutpolicies.machine-config-agent.io"),
+            Self::OsConfigs => Some("machineosconfigs.machineconfiguration.openshift.io"),
+            Self::OsBuilds => Some("machineosbuilds.machineconfiguration.openshift.io"),
         }
     }
 }

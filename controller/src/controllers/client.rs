@@ -33,23 +33,44 @@ pub(super) fn uptime() -> Duration {
 
 /// Until when writes pass.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Fence(Arc<AtomicU64>);
+pub(super) struct Fence {
+    until: Arc<AtomicU64>,
+    /// The process aborts before this many writes; for tests.
+    abort_at: Arc<AtomicU64>,
+}
 
 impl Fence {
     /// Lets writes pass until then.
     pub(super) fn open_until(&self, until: Option<Duration>) {
         let millis = until.map_or(0, |until| u64::try_from(until.as_millis()).unwrap_or(u64::MAX));
-        self.0.store(millis, Ordering::Relaxed);
+        self.until.store(millis, Ordering::Relaxed);
+    }
+
+    /// Has the process abort before a write, counted from one. For tests: it dies as by a power cut.
+    pub(super) fn abort_at(&self, write: u64) {
+        self.abort_at.store(write, Ordering::Relaxed);
+    }
+
+    fn count(&self) {
+        if self.abort_at.load(Ordering::Relaxed) > 0 && self.abort_at.fetch_sub(1, Ordering::Relaxed) == 1 {
+            std::process::abort();
+        }
     }
 
     fn is_open(&self) -> bool {
-        uptime() < Duration::from_millis(self.0.load(Ordering::Relaxed))
+        uptime() < Duration::from_millis(self.until.load(Ordering::Relaxed))
     }
 
     fn check(&self, request: Request<Body>) -> Result<Request<Body>, BoxError> {
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
         let election = request.uri().path().starts_with("/apis/coordination.k8s.io/");
-        if reads || election || self.is_open() { Ok(request) } else { Err(NotLeading.into()) }
+        if !reads && !election {
+            if !self.is_open() {
+                return Err(NotLeading.into());
+            }
+            self.count();
+        }
+        Ok(request)
     }
 }
 

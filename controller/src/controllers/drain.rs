@@ -22,7 +22,7 @@ use tracing::{info, warn};
 
 use super::cache::{Cache, Kind};
 use super::client::uptime;
-use super::events::{About, warn_of};
+use super::events::{About, Severity, emit};
 use super::evict::evict;
 use super::metrics::Metrics;
 use super::node::{Node, write};
@@ -180,7 +180,7 @@ impl Controller {
         if let (Step::Refuse(why), false) = (step, self.refused.contains(&key)) {
             warn!("node {}: {why}", node.name);
             let about = About::node(&node.name, &node.uid);
-            warn_of(&self.context.client, &about, "FailedToDrain", &why).await;
+            emit(&self.context.client, &about, Severity::Warning, "FailedToDrain", &why).await;
         }
         key
     }
@@ -333,12 +333,12 @@ impl NodeTask {
         let why = why.unwrap_or_else(|| "its pods are leaving".to_owned());
         if lasts >= SLOW_AFTER && !std::mem::replace(&mut self.told.slow, true) {
             let text = format!("Drain lasts for more than {} minutes: {why}", SLOW_AFTER.as_secs() / 60);
-            warn_of(&self.context.client, &about, "DrainThresholdExceeded", &text).await;
+            emit(&self.context.client, &about, Severity::Warning, "DrainThresholdExceeded", &text).await;
         }
         if lasts >= FAILED_AFTER && !std::mem::replace(&mut self.told.failed, true) {
             self.context.metrics.drain_failed(&self.name, true);
             let text = format!("Drain exceeded {} minutes and goes on: {why}", FAILED_AFTER.as_secs() / 60);
-            warn_of(&self.context.client, &about, "DrainFailed", &text).await;
+            emit(&self.context.client, &about, Severity::Warning, "DrainFailed", &text).await;
         }
         true
     }

@@ -34,8 +34,15 @@ impl About {
     }
 }
 
-/// Writes a warning. What goes wrong with it stops nothing.
-pub(super) async fn warn_of(client: &Client, about: &About, reason: &str, message: &str) {
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Severity {
+    Normal,
+    Warning,
+}
+
+/// Writes an Event. What goes wrong with it stops nothing.
+pub(super) async fn emit(client: &Client, about: &About, severity: Severity, reason: &str, message: &str) {
     let digest = Sha256::digest(format!("{}/{reason}/{message}", about.uid).as_bytes()).to_string();
     let name = format!("{}.{}", about.name, digest.chars().take(16).collect::<String>());
     let api = Api::<Event>::namespaced(client.clone(), "default");
@@ -54,7 +61,7 @@ pub(super) async fn warn_of(client: &Client, about: &About, reason: &str, messag
             uid: Some(about.uid.clone()),
             ..ObjectReference::default()
         },
-        type_: Some("Warning".to_owned()),
+        type_: Some(if severity == Severity::Warning { "Warning" } else { "Normal" }.to_owned()),
         reason: Some(reason.to_owned()),
         message: Some(message),
         source: Some(EventSource { component: Some("machine-config-controller".to_owned()), host: None }),

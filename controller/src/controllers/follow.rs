@@ -7,7 +7,6 @@ use std::pin::pin;
 use futures_util::StreamExt as _;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DynamicObject, PartialObjectMeta};
-use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource};
@@ -15,9 +14,10 @@ use serde::de::DeserializeOwned;
 use tracing::{info, warn};
 
 use super::cache::{Cache, Kind, RenderedConfig, Seen, is_older};
+use super::layering::{OsBuild, OsConfig};
 use super::lenient::Lenient;
 use super::node::{Node, NodeObject};
-use crate::api::{MachineConfig, MachineConfigPool};
+use crate::api::{MachineConfig, MachineConfigPool, RolloutPolicy};
 use crate::model::policy::DisruptionPolicy;
 use crate::render::Release;
 
@@ -115,7 +115,10 @@ pub(super) async fn all(client: Client, cache: Cache) {
     tasks.spawn(follow(Api::<Lenient<MachineConfig>>::all(client.clone()), cache.clone()));
     tasks.spawn(follow(Api::<NodeObject>::all(client.clone()), cache.clone()));
     tasks.spawn(follow(Api::<ControllerConfig>::all(client.clone()), cache.clone()));
-    tasks.spawn(follow(Api::<MachineConfiguration>::all(client), cache));
+    tasks.spawn(follow(Api::<MachineConfiguration>::all(client.clone()), cache.clone()));
+    tasks.spawn(follow(Api::<Lenient<RolloutPolicy>>::all(client.clone()), cache.clone()));
+    tasks.spawn(follow(Api::<MachineOsConfig>::all(client.clone()), cache.clone()));
+    tasks.spawn(follow(Api::<MachineOsBuild>::all(client), cache));
     // None of them ends.
     while tasks.join_next().await.is_some() {}
 }
@@ -226,6 +229,67 @@ impl Kept for Lenient<MachineConfig> {
     }
 }
 
+impl Kept for Lenient<RolloutPolicy> {
+    const KIND: Kind = Kind::RolloutPolicies;
+
+    fn put(self, seen: &mut Seen) -> bool {
+        let name = self.metadata.name.unwrap_or_default();
+        let version = self.metadata.resource_version.unwrap_or_default();
+        if let (Some(Ok(old)), Ok(new)) = (seen.policies.get(&name), &self.object)
+            && old.metadata.uid == new.metadata.uid
+            && old.metadata.resource_version.as_deref().is_some_and(|old| is_older(&version, old))
+        {
+            return false;
+        }
+        let old = seen.policies.insert(name.clone(), self.object);
+        old.as_ref() != seen.policies.get(&name)
+    }
+    fn remove(seen: &mut Seen, name: &str) -> bool {
+        seen.policies.remove(name).is_some()
+    }
+    fn names(seen: &Seen) -> BTreeSet<String> {
+        seen.policies.keys().cloned().collect()
+    }
+}
+
+/// A pool in image mode.
+#[derive(Debug, Clone)]
+pub(super) struct MachineOsConfig(DynamicObject);
+
+/// The build of an image.
+#[derive(Debug, Clone)]
+pub(super) struct MachineOsBuild(DynamicObject);
+
+impl Kept for MachineOsConfig {
+    const KIND: Kind = Kind::OsConfigs;
+
+    fn put(self, seen: &mut Seen) -> bool {
+        let new = OsConfig::of(&self.0);
+        seen.os_configs.insert(self.0.metadata.name.unwrap_or_default(), new.clone()) != Some(new)
+    }
+    fn remove(seen: &mut Seen, name: &str) -> bool {
+        seen.os_configs.remove(name).is_some()
+    }
+    fn names(seen: &Seen) -> BTreeSet<String> {
+        seen.os_configs.keys().cloned().collect()
+    }
+}
+
+impl Kept for MachineOsBuild {
+    const KIND: Kind = Kind::OsBuilds;
+
+    fn put(self, seen: &mut Seen) -> bool {
+        let new = OsBuild::of(&self.0);
+        seen.os_builds.insert(self.0.metadata.name.unwrap_or_default(), new.clone()) != Some(new)
+    }
+    fn remove(seen: &mut Seen, name: &str) -> bool {
+        seen.os_builds.remove(name).is_some()
+    }
+    fn names(seen: &Seen) -> BTreeSet<String> {
+        seen.os_builds.keys().cloned().collect()
+    }
+}
+
 /// The cluster's images, as far as they are read.
 #[derive(Debug, Clone)]
 pub(super) struct ControllerConfig(DynamicObject);
@@ -333,9 +397,5 @@ untyped!(
     "MachineConfiguration",
     "machineconfigurations"
 );
-
-/// Builds of OS images; nobody here keeps them.
-pub(super) fn builds(client: &Client) -> Api<DynamicObject> {
-    let kind = GroupVersionKind::gvk("machineconfiguration.openshift.io", "v1", "MachineOSBuild");
-    Api::all_with(client.clone(), &ApiResource::from_gvk_with_plural(&kind, "machineosbuilds"))
-}
+untyped!(MachineOsConfig, "machineconfiguration.openshift.io", "v1", "MachineOSConfig", "machineosconfigs");
+untyped!(MachineOsBuild, "machineconfiguration.openshift.io", "v1", "MachineOSBuild", "machineosbuilds");

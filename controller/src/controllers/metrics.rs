@@ -22,6 +22,7 @@ pub(super) struct Metrics {
     /// 1 while this process leads.
     pub(super) leading: Gauge<i64, AtomicI64>,
     writes: Counters,
+    nodes: Gauges,
     render_degraded: Gauges,
     drain_blocked: Gauges,
     drain_failed: Gauges,
@@ -39,6 +40,7 @@ impl Metrics {
             registry: Arc::default(),
             leading: Gauge::default(),
             writes: Family::default(),
+            nodes: Family::default(),
             render_degraded: Family::default(),
             drain_blocked: Family::default(),
             drain_failed: Family::default(),
@@ -59,6 +61,7 @@ impl Metrics {
             "Writes to the API server by controller and outcome",
             self.writes.clone(),
         );
+        registry.register(name("pool_nodes"), "Nodes of a pool by state", self.nodes.clone());
         registry.register(
             name("pool_render_degraded"),
             "1 while a pool can't be rendered",
@@ -98,6 +101,21 @@ impl Metrics {
 
     pub(super) fn evicted(&self, outcome: &'static str) {
         self.evictions.get_or_create(&vec![("outcome", outcome.to_owned())]).inc();
+    }
+
+    pub(super) fn pool(&self, pool: &str, counts: &[(&'static str, i32)]) {
+        for (state, count) in counts {
+            let labels = vec![("pool", pool.to_owned()), ("state", (*state).to_owned())];
+            self.nodes.get_or_create(&labels).set(i64::from(*count));
+        }
+    }
+
+    /// Forgets a pool that is gone.
+    pub(super) fn forget_pool(&self, pool: &str) {
+        for state in ["total", "updated", "ready", "unavailable", "degraded"] {
+            self.nodes.remove(&vec![("pool", pool.to_owned()), ("state", state.to_owned())]);
+        }
+        self.render_degraded.remove(&vec![("pool", pool.to_owned())]);
     }
 
     pub(super) fn rendered(&self, pool: &str, ok: bool) {

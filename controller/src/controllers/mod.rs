@@ -7,6 +7,7 @@
 //! | `cache.rs`, `follow.rs` | what was seen, reduced; the watches that fill it |
 //! | `node.rs`, `lenient.rs` | objects as they are read |
 //! | `render.rs` | MachineConfigs and pools to rendered configs |
+//! | `rollout.rs`, `layering.rs` | the node controller: the shell of [`crate::rollout`] |
 //! | `drain.rs`, `evict.rs` | the shell of [`crate::drain`] |
 //! | `events.rs`, `metrics.rs`, `http.rs`, `log.rs` | what people and Prometheus see |
 //!
@@ -20,12 +21,14 @@ mod events;
 mod evict;
 mod follow;
 mod http;
+mod layering;
 mod leader;
 mod lenient;
 mod log;
 mod metrics;
 mod node;
 mod render;
+mod rollout;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -50,6 +53,8 @@ use metrics::Metrics;
 pub enum Controller {
     /// Render the MachineConfigs of each pool
     Render,
+    /// Give nodes their pool's target, a few at a time
+    Node,
     /// Drain nodes whose agents ask for it, and let them take pods again
     Drain,
 }
@@ -69,8 +74,12 @@ pub struct Options {
     pub lease_duration: Duration,
     /// This process's name in the Lease.
     pub identity: String,
+    /// The node that this process runs on: it comes last.
+    pub own_node: Option<String>,
     /// Where metrics and health are served.
     pub metrics_listen: SocketAddr,
+    /// The process aborts before this many writes; for tests.
+    pub abort_at_write: Option<u64>,
     /// How lines are written.
     pub log_format: Format,
 }
@@ -122,6 +131,7 @@ async fn run_until_signal(options: &Options) -> Result<(), RunError> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let (fence, cache, metrics) = (Fence::default(), Cache::new(), Metrics::new());
+    fence.abort_at(options.abort_at_write.unwrap_or(0));
     let listener = http::bind(options.metrics_listen).await?;
     let client = client::connect(options.kubeconfig.as_deref(), &fence).await?;
     let candidacy = Candidacy {
@@ -134,7 +144,14 @@ async fn run_until_signal(options: &Options) -> Result<(), RunError> {
     let mut tasks = JoinSet::new();
     tasks.spawn(http::serve(listener, metrics.clone(), ready(cache.clone())));
     tasks.spawn(follow::all(client.clone(), cache.clone()));
-    tasks.spawn(once_leading(options.controllers.clone(), client, cache, metrics, leading));
+    tasks.spawn(once_leading(
+        options.controllers.clone(),
+        options.own_node.clone(),
+        client,
+        cache,
+        metrics,
+        leading,
+    ));
     let ended = tokio::select! {
         () = leader.run() => Err(RunError::LeaseLost(options.lease.clone())),
         _ = terminate.recv() => Ok(()),
@@ -153,6 +170,7 @@ async fn run_until_signal(options: &Options) -> Result<(), RunError> {
 /// Runs the controllers as soon as this process leads. It ends with the process.
 async fn once_leading(
     controllers: Vec<Controller>,
+    own_node: Option<String>,
     client: Client,
     cache: Cache,
     metrics: Metrics,
@@ -167,6 +185,7 @@ async fn once_leading(
         let (client, cache, metrics) = (client.clone(), cache.clone(), metrics.clone());
         match controller {
             Controller::Render => tasks.spawn(render::run(client, cache, metrics)),
+            Controller::Node => tasks.spawn(rollout::run(client, cache, metrics, own_node.clone())),
             Controller::Drain => tasks.spawn(drain::run(client, cache, metrics)),
         };
     }

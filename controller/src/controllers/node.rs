@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{NodeCondition, Taint};
+use k8s_openapi::api::core::v1::{self as core, NodeCondition, Taint};
 use kube::api::{ObjectMeta, Patch, PatchParams};
 use kube::{Api, Client, Resource};
 use serde::Deserialize;
@@ -66,10 +66,11 @@ pub(super) struct Node {
     pub(super) uid: String,
     /// Its version: what is written names it, so that nothing is written onto something else than what was seen.
     pub(super) version: String,
-    pub(super) labels: BTreeMap<String, String>,
     /// Those of the contract and of our own.
     pub(super) annotations: BTreeMap<String, String>,
     pub(super) unschedulable: bool,
+    /// What a rollout decides by.
+    pub(super) rollout: crate::rollout::Node,
 }
 
 /// Annotations that are kept.
@@ -78,6 +79,14 @@ const PREFIXES: [&str; 2] = ["machineconfiguration.openshift.io/", "machine-conf
 impl Node {
     /// Takes what is needed of the object.
     pub(super) fn of(object: NodeObject) -> Self {
+        let spec = core::NodeSpec {
+            unschedulable: Some(object.spec.unschedulable),
+            taints: Some(object.spec.taints),
+            ..core::NodeSpec::default()
+        };
+        let status =
+            core::NodeStatus { conditions: Some(object.status.conditions), ..core::NodeStatus::default() };
+        let whole = core::Node { metadata: object.metadata.clone(), spec: Some(spec), status: Some(status) };
         let kept = |key: &str| PREFIXES.iter().any(|prefix| key.starts_with(prefix));
         let mut annotations = object.metadata.annotations.unwrap_or_default();
         annotations.retain(|key, _| kept(key));
@@ -85,17 +94,18 @@ impl Node {
             name: object.metadata.name.unwrap_or_default(),
             uid: object.metadata.uid.unwrap_or_default(),
             version: object.metadata.resource_version.unwrap_or_default(),
-            labels: object.metadata.labels.unwrap_or_default(),
             annotations,
+            rollout: crate::rollout::Node::from_node(&whole),
             unschedulable: object.spec.unschedulable,
         }
     }
 
     /// Returns true if nothing differs but the version.
     pub(super) fn is_same(&self, other: &Self) -> bool {
-        let Self { name, uid, version: _, labels, annotations, unschedulable } = self;
-        (name, uid, labels, annotations, unschedulable)
-            == (&other.name, &other.uid, &other.labels, &other.annotations, &other.unschedulable)
+        let other = other.clone();
+        let (version, resource_version) = (self.version.clone(), self.version.clone());
+        let rollout = crate::rollout::Node { resource_version, ..other.rollout };
+        *self == Self { version, rollout, ..other }
     }
 }
 
@@ -112,27 +122,37 @@ pub(super) async fn write(
         metadata.insert("uid".to_owned(), json!(node.uid));
         metadata.insert("resourceVersion".to_owned(), json!(node.version));
     }
+    write_body(client, cache, &node.name, &node.uid, &body).await
+}
+
+/// As [`write`], with a body that names uid and version.
+pub(super) async fn write_body(
+    client: &Client,
+    cache: &Cache,
+    name: &str,
+    uid: &str,
+    body: &Value,
+) -> Result<bool, RequestError> {
     let nodes = Api::<NodeObject>::all(client.clone());
-    let (written, now) =
-        match ask(nodes.patch(&node.name, &PatchParams::default(), &Patch::Merge(&body))).await {
-            Ok(now) => (true, now),
-            Err(error) if error.code() == 409 => match ask(nodes.get(&node.name)).await {
-                Ok(now) => (false, now),
-                Err(error) if error.code() == 404 => return Ok(gone(cache, node)),
-                Err(error) => return Err(error),
-            },
-            Err(error) if error.code() == 404 => return Ok(gone(cache, node)),
+    let (written, now) = match ask(nodes.patch(name, &PatchParams::default(), &Patch::Merge(body))).await {
+        Ok(now) => (true, now),
+        Err(error) if error.code() == 409 => match ask(nodes.get(name)).await {
+            Ok(now) => (false, now),
+            Err(error) if error.code() == 404 => return Ok(gone(cache, name, uid)),
             Err(error) => return Err(error),
-        };
+        },
+        Err(error) if error.code() == 404 => return Ok(gone(cache, name, uid)),
+        Err(error) => return Err(error),
+    };
     cache.change(|seen| now.put(seen));
     Ok(written)
 }
 
 /// Forgets a node that is gone. One of the same name is another one.
-fn gone(cache: &Cache, node: &Node) -> bool {
+fn gone(cache: &Cache, name: &str, uid: &str) -> bool {
     cache.change(|seen| {
-        let same = seen.nodes.get(&node.name).is_some_and(|known| known.uid == node.uid);
-        same && seen.nodes.remove(&node.name).is_some()
+        let same = seen.nodes.get(name).is_some_and(|known| known.uid == uid);
+        same && seen.nodes.remove(name).is_some()
     });
     false
 }

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client};
 use serde_json::json;
 use tokio::time::{Instant, sleep_until};
@@ -22,8 +22,8 @@ use tracing::{info, warn};
 
 use super::cache::{Cache, Kind, Seen};
 use super::client::{RequestError, ask};
-use super::events::{About, warn_of};
-use super::follow::{Kept, builds};
+use super::events::{About, Severity, emit};
+use super::follow::Kept;
 use super::lenient::Lenient;
 use super::metrics::Metrics;
 use crate::api::pool::{Condition, Configuration, Reference};
@@ -49,8 +49,16 @@ const RENDER_DEGRADED: &str = "RenderDegraded";
 
 /// Runs it. It has no end.
 pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics) {
-    let needed =
-        [Kind::Definitions, Kind::Pools, Kind::Configs, Kind::Nodes, Kind::ControllerConfig, Kind::Policy];
+    let needed = [
+        Kind::Definitions,
+        Kind::Pools,
+        Kind::Configs,
+        Kind::Nodes,
+        Kind::ControllerConfig,
+        Kind::Policy,
+        Kind::RolloutPolicies,
+        Kind::OsBuilds,
+    ];
     cache.until(|seen| needed.iter().all(|kind| seen.knows(*kind))).await;
     info!("The render controller runs");
     let mut changes = cache.changes();
@@ -292,7 +300,7 @@ impl Controller {
         self.keep_pool(patched);
         if degraded.is_some() {
             warn!("{message}");
-            warn_of(&self.client, &about, RENDER_DEGRADED, &message).await;
+            emit(&self.client, &about, Severity::Warning, RENDER_DEGRADED, &message).await;
         }
         Ok(())
     }
@@ -303,18 +311,7 @@ impl Controller {
         if surplus.is_empty() {
             return Ok(());
         }
-        let built: BTreeSet<String> = match ask(builds(&self.client).list(&ListParams::default())).await {
-            Ok(list) => list
-                .items
-                .iter()
-                .filter_map(|build| {
-                    build.data.pointer("/spec/machineConfig/name")?.as_str().map(str::to_owned)
-                })
-                .collect(),
-            Err(error) if error.code() == 404 => BTreeSet::new(),
-            Err(error) => return Err(error),
-        };
-        for (name, uid, version) in surplus.into_iter().filter(|(name, ..)| !built.contains(name)) {
+        for (name, uid, version) in surplus {
             let preconditions = Preconditions { uid: Some(uid), resource_version: Some(version) };
             let how = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
             match ask(self.configs().delete(&name, &how)).await {
@@ -390,6 +387,14 @@ fn unused(seen: &Seen) -> Vec<(String, String, String)> {
         let status = pool.status.as_ref().and_then(|status| status.configuration.as_ref());
         let both = [pool.spec.configuration.as_ref(), status].into_iter().flatten();
         used.extend(both.filter_map(|config| config.name.as_deref()));
+    }
+    used.extend(seen.os_builds.values().map(|build| build.config.as_str()));
+    for policy in seen.policies.values().filter_map(|policy| policy.as_ref().ok()) {
+        // What a pool may be brought back to.
+        let status = policy.status.as_ref();
+        let targets =
+            status.map(|status| [&status.target, &status.last_good]).into_iter().flatten().flatten();
+        used.extend(targets.map(|target| target.config.as_str()));
     }
     for node in seen.nodes.values() {
         used.extend(node.annotations.values().map(String::as_str));

@@ -36,6 +36,14 @@ pub enum RenderError {
         /// What is wrong.
         cause: String,
     },
+    /// A field of a MachineConfig that no node could read.
+    #[error("MachineConfig {config}: {cause}")]
+    Part {
+        /// The MachineConfig.
+        config: String,
+        /// What is wrong.
+        cause: String,
+    },
     /// Nodes could not carry it out while they run.
     #[error("{config} is refused before any node is told: {refused}")]
     Irreconcilable {

@@ -214,7 +214,12 @@ fn host_spec(object: &MachineConfig) -> Result<HostSpec, RenderError> {
 /// Names the MachineConfig that an error of the whole comes from, where one has it alone.
 fn blamed(error: RenderError, chosen: &[&MachineConfig]) -> RenderError {
     let RenderError::Model(_) = &error else { return error };
-    chosen.iter().find_map(|config| host_spec(config).err()).unwrap_or(error)
+    let blame = |config: &&MachineConfig| {
+        let (name, error) = (name_of(config).to_owned(), host_spec(config).err()?);
+        let cause = error.to_string();
+        Some(if cause.contains(&name) { error } else { RenderError::Part { config: name, cause } })
+    };
+    chosen.iter().find_map(blame).unwrap_or(error)
 }
 
 #[cfg(test)]

@@ -8,6 +8,16 @@ use tokio::sync::watch;
 
 use super::process::{Child, Start};
 
+/// The agent's executable. Tests of another package find it where `./test` built it before.
+pub fn program() -> PathBuf {
+    if let Some(path) = option_env!("CARGO_BIN_EXE_machine-config-agent") {
+        return PathBuf::from(path);
+    }
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("debug").join("machine-config-agent");
+    assert!(path.exists(), "{} is missing: cargo build --bins makes it", path.display());
+    path
+}
+
 /// What the agent is started with.
 #[derive(Debug, Clone)]
 pub struct AgentOptions {
@@ -46,7 +56,7 @@ pub struct Agent {
 impl Agent {
     /// Starts it; it is not waited for.
     pub fn start(options: &AgentOptions) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_machine-config-agent"));
+        let mut command = Command::new(program());
         command.arg("daemon").arg("--kubeconfig").arg(&options.kubeconfig);
         command.args(["--node-name", &options.node]).arg("--root").arg(&options.root);
         command.args(["--os-backend", "none", "--reboot-by", "supervisor"]);

@@ -262,7 +262,8 @@ pub async fn grant_kubelets(client: &Client) {
     if !super::is_real() {
         return;
     }
-    let manifests = Path::new(env!("CARGO_MANIFEST_DIR")).join("dist/manifests");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().find(|path| path.join("dist").exists());
+    let manifests = root.unwrap().join("dist/manifests");
     for file in [
         "components/kubelet-identity/clusterrole.yaml",
         "base/policy-kubelet.yaml",

@@ -97,7 +97,7 @@ impl<'b> Scene<'b> {
     /// Waits until `status` is as desired; returns its text.
     pub async fn status(&self, desired: impl Fn(&str) -> bool) -> String {
         let command = |more: &[&str]| {
-            let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_machine-config-agent"));
+            let mut command = tokio::process::Command::new(super::agent::program());
             command.args(["status", "--os-backend", "none", "--root"]).arg(self.host.path()).args(more);
             command.kill_on_drop(true);
             command

@@ -1,0 +1,395 @@
+//! The node controller: the shell of [`crate::rollout`].
+//!
+//! It decides by what the cache holds, writes, puts what the API server answers back into the cache, and decides again, until
+//! there is nothing to write. Then it waits for a change, or for the time that the decision names.
+//!
+//! Order of a decision's writes: the policy's status, the nodes, the pool's status. Each names the version that was seen. A write
+//! that is refused, or lost with the process, is decided again by what is there then.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{StreamExt as _, stream};
+use jiff::Timestamp;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client, Resource};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::sleep;
+use tracing::{info, warn};
+
+use super::cache::{Cache, Kind, Seen};
+use super::client::{RequestError, ask};
+use super::events::{About, Severity, emit};
+use super::follow::Kept as _;
+use super::layering::layering;
+use super::lenient::Lenient;
+use super::metrics::Metrics;
+use super::node::write_body;
+use crate::api::{MachineConfig, MachineConfigPool, MachineConfigPoolStatus, RolloutPolicy};
+use crate::cost::{NodeCost, cost};
+use crate::model::policy::DisruptionPolicy;
+use crate::render::Rendered;
+use crate::rollout::{self, Conflict, Membership, NodePatch, Policy, Pool, Rollout, Selectors, rollout};
+
+/// So many nodes are written to at once.
+const MAX_WRITES: usize = 16;
+
+/// When something that failed is tried again, if nothing changes before.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// The longest time without a look: a wall clock that is set back must not make a window late.
+const LONGEST_WAIT: Duration = Duration::from_secs(3600);
+
+/// Runs it. It has no end. `own_node` is the node that this process runs on.
+pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics, own_node: Option<String>) {
+    let needed = [
+        Kind::Definitions,
+        Kind::Pools,
+        Kind::Configs,
+        Kind::Nodes,
+        Kind::Policy,
+        Kind::RolloutPolicies,
+        Kind::OsConfigs,
+        Kind::OsBuilds,
+    ];
+    cache.until(|seen| needed.iter().all(|kind| seen.knows(*kind))).await;
+    info!("The node controller runs");
+    let mut changes = cache.changes();
+    let mut controller = Controller {
+        client,
+        cache,
+        metrics,
+        own_node,
+        has_plan: None,
+        contents: BTreeMap::new(),
+        measured: BTreeSet::new(),
+    };
+    loop {
+        changes.mark_unchanged();
+        let wait = controller.reconcile().await;
+        pause(&mut changes, wait).await;
+    }
+}
+
+async fn pause(changes: &mut watch::Receiver<u64>, wait: Duration) {
+    tokio::select! {
+        _ = changes.changed() => {}
+        () = sleep(wait.min(LONGEST_WAIT)) => {}
+    }
+}
+
+struct Controller {
+    client: Client,
+    cache: Cache,
+    metrics: Metrics,
+    own_node: Option<String>,
+    /// Whether the definition of pools has `status.plan`, once that was looked up.
+    has_plan: Option<bool>,
+    /// The rendered configs that pools and nodes have now.
+    contents: BTreeMap<String, Arc<Rendered>>,
+    measured: BTreeSet<String>,
+}
+
+/// What is decided for a pool, and what the writes need.
+struct Decision {
+    pool: MachineConfigPool,
+    policy: Option<RolloutPolicy>,
+    rollout: Rollout,
+}
+
+impl Controller {
+    /// Brings all pools one step on; returns how long nothing has to be looked at.
+    async fn reconcile(&mut self) -> Duration {
+        let mut wait = LONGEST_WAIT;
+        if self.has_plan.is_none() {
+            self.has_plan = has_plan(&self.client).await;
+        }
+        let names: Vec<String> = self.cache.look().pools.keys().cloned().collect();
+        self.forget(&names);
+        for name in names {
+            let costs = self.costs(&name).await;
+            let decision = decide(&self.cache.look(), &name, &costs, self);
+            let Some(decision) = decision else { continue };
+            self.measure(&name, &decision.rollout.status);
+            let wake = decision.rollout.wake;
+            match self.carry_out(decision).await {
+                Ok(true) => wait = Duration::ZERO,
+                Ok(false) => {}
+                Err(error) => {
+                    warn!("pool {name}: {error}");
+                    self.metrics.wrote("node", "failed");
+                    wait = wait.min(RETRY);
+                }
+            }
+            if let Some(wake) = wake {
+                let until = Duration::try_from(wake.duration_since(Timestamp::now())).unwrap_or_default();
+                wait = wait.min(until);
+            }
+        }
+        wait
+    }
+
+    fn forget(&mut self, names: &[String]) {
+        let gone = self.measured.iter().filter(|name| !names.contains(name));
+        gone.for_each(|name| self.metrics.forget_pool(name));
+        self.measured = names.iter().cloned().collect();
+    }
+
+    fn measure(&self, pool: &str, status: &MachineConfigPoolStatus) {
+        let counts = [
+            ("total", status.machine_count),
+            ("updated", status.updated_machine_count),
+            ("ready", status.ready_machine_count),
+            ("unavailable", status.unavailable_machine_count),
+            ("degraded", status.degraded_machine_count),
+        ];
+        self.metrics.pool(pool, &counts.map(|(state, count)| (state, count.unwrap_or(0))));
+    }
+
+    /// Writes what was decided; true if something was written or refused, so that is to be decided again.
+    async fn carry_out(&self, decision: Decision) -> Result<bool, RequestError> {
+        let Decision { pool, policy, rollout } = decision;
+        let mut any = false;
+        if let (Some(policy), Some(status)) = (policy, &rollout.policy_status) {
+            any |= self.write_status::<RolloutPolicy, _>(&policy, policy.status.as_ref(), status).await?;
+        }
+        any |= self.write_nodes(&pool, &rollout.patches).await?;
+        any |=
+            self.write_status::<MachineConfigPool, _>(&pool, pool.status.as_ref(), &rollout.status).await?;
+        Ok(any)
+    }
+
+    async fn write_nodes(
+        &self,
+        pool: &MachineConfigPool,
+        patches: &[NodePatch],
+    ) -> Result<bool, RequestError> {
+        let one = |patch: &NodePatch| {
+            let (patch, client, cache) = (patch.clone(), self.client.clone(), self.cache.clone());
+            async move {
+                let written = write_body(&client, &cache, &patch.node, &patch.uid, &patch.body()).await;
+                (patch, written)
+            }
+        };
+        // Collected first: what borrows across a wait is harder to read than this.
+        let writes: Vec<_> = patches.iter().map(one).collect();
+        let mut writes = stream::iter(writes).buffer_unordered(MAX_WRITES);
+        let mut failed = None;
+        while let Some((patch, written)) = writes.next().await {
+            match written {
+                Ok(true) => {
+                    self.metrics.wrote("node", "written");
+                    self.tell(pool, &patch).await;
+                }
+                Ok(false) => self.metrics.wrote("node", "conflict"),
+                Err(error) => failed = Some(error),
+            }
+        }
+        failed.map_or(Ok(!patches.is_empty()), Err)
+    }
+
+    async fn tell(&self, pool: &MachineConfigPool, patch: &NodePatch) {
+        let Some(pair) = &patch.pair else { return };
+        let name = pool.metadata.name.clone().unwrap_or_default();
+        let config = pair.config.as_deref().unwrap_or_default();
+        let (reason, text) = match &pair.image {
+            None => ("SetDesiredConfig", format!("Targeted node {} to MachineConfig {config}", patch.node)),
+            Some(image) => (
+                "SetDesiredConfigAndOSImage",
+                format!("Targeted node {} to MachineConfig {config} / Image {image}", patch.node),
+            ),
+        };
+        info!("Pool {name}: {text}");
+        let about = About::pool(&name, pool.metadata.uid.as_deref().unwrap_or_default());
+        emit(&self.client, &about, Severity::Normal, reason, &text).await;
+    }
+
+    /// Writes a status onto the version that was seen; true if it was not so already.
+    async fn write_status<K, S>(&self, object: &K, old: Option<&S>, new: &S) -> Result<bool, RequestError>
+    where
+        K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+        Lenient<K>: super::follow::Kept,
+        S: serde::Serialize + PartialEq + Default,
+        K: Resource<Scope = k8s_openapi::ClusterResourceScope>,
+    {
+        if old == Some(new) || (old.is_none() && *new == S::default()) {
+            return Ok(false);
+        }
+        let meta = object.meta();
+        let name = meta.name.clone().unwrap_or_default();
+        let body = json!({
+            "metadata": { "uid": meta.uid, "resourceVersion": meta.resource_version },
+            "status": merge(&json!(old), &json!(new)),
+        });
+        let api = Api::<K>::all(self.client.clone());
+        let written = ask(api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&body))).await;
+        let (outcome, now) = match written {
+            Ok(now) => ("written", now),
+            Err(error) if error.code() == 409 => match ask(api.get(&name)).await {
+                Ok(now) => ("conflict", now),
+                Err(error) if error.code() == 404 => return Ok(false),
+                Err(error) => return Err(error),
+            },
+            Err(error) if error.code() == 404 => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        self.metrics.wrote("node", outcome);
+        // A field that the definition does not have is dropped by the server: the same is not written for ever.
+        let changed = now.meta().resource_version != meta.resource_version;
+        let lenient = Lenient { metadata: now.meta().clone(), object: Ok(now) };
+        self.cache.change(|seen| lenient.put(seen));
+        Ok(changed)
+    }
+
+    /// Reads the rendered configs of a pool's nodes and its target, each once, and says what each way costs.
+    async fn costs(&mut self, pool: &str) -> BTreeMap<String, NodeCost> {
+        let (target, used, policy) = {
+            let seen = self.cache.look();
+            let own_target = seen.pools.get(pool).and_then(|pool| pool.as_ref().ok()).and_then(target);
+            let nodes = seen.nodes.values().filter_map(|node| node.rollout.current.config.clone());
+            let used: BTreeSet<String> = nodes.filter(|name| seen.rendered.contains_key(name)).collect();
+            let all: BTreeSet<String> =
+                seen.readable_pools().filter_map(target).chain(used.iter().cloned()).collect();
+            self.contents.retain(|name, _| all.contains(name));
+            let own = |name: &String| seen.rendered.get(name).is_some_and(|rendered| rendered.pool == pool);
+            let policy = match &seen.policy {
+                Some(Ok(policy)) => policy.clone(),
+                None | Some(Err(_)) => DisruptionPolicy::defaults(),
+            };
+            (own_target, used.into_iter().filter(own).collect::<Vec<_>>(), policy)
+        };
+        let mut costs = BTreeMap::new();
+        let Some(target) = target else { return costs };
+        let Some(to) = self.content(&target).await else { return costs };
+        for name in used.into_iter().filter(|name| *name != target) {
+            let Some(from) = self.content(&name).await else { continue };
+            if let Ok(Ok(plan)) = cost(&from, &to, &policy) {
+                costs.insert(name, NodeCost::new(&plan));
+            }
+        }
+        costs
+    }
+
+    /// Returns a rendered config, if it can be read. A cost that is not known keeps nothing back.
+    async fn content(&mut self, name: &str) -> Option<Arc<Rendered>> {
+        if let Some(known) = self.contents.get(name) {
+            return Some(Arc::clone(known));
+        }
+        let object = ask(Api::<MachineConfig>::all(self.client.clone()).get(name)).await.ok()?;
+        let content = Arc::new(Rendered { object, sources: Vec::new() });
+        self.contents.insert(name.to_owned(), Arc::clone(&content));
+        Some(content)
+    }
+}
+
+fn target(pool: &MachineConfigPool) -> Option<String> {
+    pool.spec.configuration.as_ref().and_then(|target| target.name.clone()).filter(|name| !name.is_empty())
+}
+
+/// Decides for one pool by what was seen.
+fn decide(
+    seen: &Seen,
+    name: &str,
+    costs: &BTreeMap<String, NodeCost>,
+    controller: &Controller,
+) -> Option<Decision> {
+    let object = seen.pools.get(name)?.as_ref().ok()?.clone();
+    let selectors = Selectors::new(seen.readable_pools());
+    let mut conflicts = Vec::new();
+    let mut elsewhere = 0;
+    let mut nodes: Vec<&rollout::Node> = Vec::new();
+    for node in seen.nodes.values() {
+        match selectors.membership(&node.rollout) {
+            Membership::Pool(pool) if pool == name => nodes.push(&node.rollout),
+            Membership::Conflict(pools) if pools.contains(&name) => conflicts.push(Conflict {
+                node: node.rollout.name.clone(),
+                pools: pools.into_iter().map(str::to_owned).collect(),
+            }),
+            Membership::Pool(_) | Membership::Conflict(_) | Membership::None => {
+                elsewhere += usize::from(node.rollout.control_plane && node.rollout.is_unavailable());
+            }
+        }
+    }
+    let is_own = |node: &rollout::Node| controller.own_node.as_deref() == Some(node.name.as_str());
+    let own: Vec<rollout::Node> = nodes
+        .iter()
+        .filter(|node| is_own(node))
+        .map(|node| rollout::Node { runs_controller: true, ..(*node).clone() })
+        .collect();
+    nodes.retain(|node| !is_own(node));
+    nodes.extend(own.iter());
+    let policies: Vec<&RolloutPolicy> = seen
+        .policies
+        .values()
+        .filter_map(|policy| policy.as_ref().ok())
+        .filter(|policy| policy.pool() == name)
+        .collect();
+    let target = target(&object).unwrap_or_default();
+    let pool = Pool {
+        layering: layering(name, &target, &seen.os_configs, &seen.os_builds),
+        os_image: os_image(&object, controller),
+        unavailable_elsewhere: elsewhere,
+        selector_error: selectors.error(name).cloned(),
+        has_plan: controller.has_plan == Some(true),
+        policies: policies.iter().map(|policy| Policy::from_policy(policy)).collect(),
+        ..Pool::from_pool(&object)
+    };
+    let decided = rollout(&rollout::Seen {
+        pool: &pool,
+        nodes: &nodes,
+        conflicts: &conflicts,
+        costs,
+        now: Timestamp::now(),
+    });
+    Some(Decision {
+        pool: object,
+        policy: policies.first().map(|policy| (*policy).clone()),
+        rollout: decided,
+    })
+}
+
+/// Returns the image of a target that names another one than the config that all nodes have.
+fn os_image(pool: &MachineConfigPool, controller: &Controller) -> Option<String> {
+    let image = |name: Option<String>| {
+        let content = controller.contents.get(&name?)?;
+        content.object.spec.os_image_url.clone().filter(|image| !image.is_empty())
+    };
+    let done = pool.status.as_ref().and_then(|status| status.configuration.as_ref());
+    let new = image(target(pool))?;
+    (image(done.and_then(|done| done.name.clone())).as_ref() != Some(&new)).then_some(new)
+}
+
+/// Returns true if the cluster's definition of pools has `status.plan`; `None` if that can't be looked up now.
+async fn has_plan(client: &Client) -> Option<bool> {
+    let name = Kind::Pools.definition()?;
+    let found = ask(Api::<CustomResourceDefinition>::all(client.clone()).get(name)).await.ok()?;
+    let schema = found.spec.versions.iter().find_map(|version| version.schema.clone()?.open_api_v3_schema);
+    let status = schema.and_then(|schema| schema.properties).and_then(|mut all| all.remove("status"));
+    Some(status.and_then(|status| status.properties).is_some_and(|all| all.contains_key("plan")))
+}
+
+/// Returns the merge patch from one object to another: what is gone is null. Fields that neither has stay as they are.
+fn merge(old: &Value, new: &Value) -> Value {
+    let (Some(before), Value::Object(after)) = (old.as_object(), new) else { return new.clone() };
+    let gone = before.keys().filter(|key| !after.contains_key(*key)).map(|key| (key.clone(), Value::Null));
+    let kept = after.iter().filter(|(key, value)| before.get(*key) != Some(*value));
+    let changed =
+        kept.map(|(key, value)| (key.clone(), merge(before.get(key).unwrap_or(&Value::Null), value)));
+    Value::Object(gone.chain(changed).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn merge_patch_says_what_is_new_and_what_is_gone() {
+        let old = json!({ "a": 1, "b": { "c": 1, "d": 2 }, "e": [1], "f": 1 });
+        let new = json!({ "a": 1, "b": { "c": 2 }, "e": [1, 2] });
+        assert_eq!(merge(&old, &new), json!({ "b": { "c": 2, "d": null }, "e": [1, 2], "f": null }));
+        assert_eq!(merge(&Value::Null, &new), new);
+    }
+}

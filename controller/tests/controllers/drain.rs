@@ -1,0 +1,167 @@
+//! The drain controller: DRN-001 to DRN-003 from the controller's side.
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+
+use crate::cluster::{
+    DisruptionController, Kubelet, annotation, create_node, key, node_api, node_until, pod_gone, running_pod,
+};
+use crate::process::Cluster;
+
+const NODE: &str = "n";
+
+struct Scene {
+    cluster: Cluster,
+    _kubelet: Kubelet,
+    _disruption: DisruptionController,
+}
+
+impl Scene {
+    async fn new() -> Self {
+        let cluster = Cluster::new().await;
+        create_node(&cluster.client, NODE, &[]).await;
+        let kubelet = Kubelet::start(&cluster.bench, NODE).await;
+        let disruption = DisruptionController::start(&cluster.bench, "default").await;
+        Self { cluster, _kubelet: kubelet, _disruption: disruption }
+    }
+
+    async fn patch(&self, patch: Value) {
+        let patch = Patch::Merge(patch);
+        node_api(&self.cluster.client).patch(NODE, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    async fn ask(&self, what: &str) {
+        self.patch(json!({ "metadata": { "annotations": { key("desiredDrain"): what } } })).await;
+    }
+
+    async fn pod(&self, name: &str, metadata: Value) {
+        running_pod(&self.cluster.client, "default", name, NODE, metadata).await;
+    }
+
+    async fn budget(&self, name: &str, app: &str) {
+        let budget = json!({
+            "metadata": { "name": name },
+            "spec": { "minAvailable": 1, "selector": { "matchLabels": { "app": app } } },
+        });
+        self.budgets()
+            .create(&PostParams::default(), &serde_json::from_value(budget).unwrap())
+            .await
+            .unwrap();
+    }
+
+    fn budgets(&self) -> Api<PodDisruptionBudget> {
+        Api::namespaced(self.cluster.client.clone(), "default")
+    }
+
+    fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.cluster.client.clone(), "default")
+    }
+
+    async fn until(&self, what: &str, holds: impl FnMut(&Node) -> bool) -> Node {
+        node_until(&self.cluster.client, NODE, what, holds).await
+    }
+
+    async fn until_done(&self, what: &str) -> Node {
+        self.until(what, |node| annotation(node, "lastAppliedDrain") == Some(what)).await
+    }
+}
+
+fn own<'a>(node: &'a Node, name: &str) -> Option<&'a str> {
+    node.metadata.annotations.as_ref()?.get(&format!("machine-config-agent.io/{name}")).map(String::as_str)
+}
+
+fn is_cordoned(node: &Node) -> bool {
+    node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or(false)
+}
+
+/// DRN-001, DRN-002: cordoned, emptied, answered. DaemonSet pods and the kubelet's own stay.
+#[tokio::test]
+async fn node_is_drained_and_takes_pods_again() {
+    let scene = Scene::new().await;
+    scene.pod("plain", json!({})).await;
+    scene.pod("mirror", json!({ "annotations": { "kubernetes.io/config.mirror": "x" } })).await;
+    let owner = json!([{ "apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": true }]);
+    scene.pod("daemon", json!({ "ownerReferences": owner })).await;
+    let _controller = scene.cluster.start("a", &["--controllers", "drain"]);
+    scene.ask("drain-rendered-b").await;
+    let node = scene.until_done("drain-rendered-b").await;
+    assert!(is_cordoned(&node));
+    assert_eq!(
+        (own(&node, "cordoned-by"), own(&node, "drain-since")),
+        (Some("machine-config-controller"), None)
+    );
+    let left: Vec<_> = scene
+        .pods()
+        .list(&kube::api::ListParams::default())
+        .await
+        .unwrap()
+        .items
+        .into_iter()
+        .map(|pod| pod.metadata.name.unwrap())
+        .collect();
+    assert_eq!(left, ["daemon", "mirror"]);
+    scene.ask("uncordon-rendered-b").await;
+    let node = scene.until_done("uncordon-rendered-b").await;
+    assert!(!is_cordoned(&node) && own(&node, "cordoned-by").is_none());
+    // A node that an administrator cordoned stays so: an agent that starts asks for nothing else.
+    scene.patch(json!({ "spec": { "unschedulable": true } })).await;
+    scene.ask("uncordon-rendered-c").await;
+    assert!(is_cordoned(&scene.until_done("uncordon-rendered-c").await));
+}
+
+/// The pod and its budgets are named on the Node; what frees it is noticed, also after another process took over.
+#[tokio::test]
+async fn blocked_drain_names_pod_and_budgets_and_goes_on_by_itself() {
+    let scene = Scene::new().await;
+    scene.pod("kept", json!({ "labels": { "app": "shop" } })).await;
+    scene.budget("one", "shop").await;
+    let mut controller = scene.cluster.start("a", &["--controllers", "drain"]);
+    scene.ask("drain-rendered-b").await;
+    let blocked = |words: &'static str| {
+        move |node: &Node| own(node, "drain-blocked").is_some_and(|blocked| blocked.contains(words))
+    };
+    scene.until("blocked", blocked("pod default/kept is kept by PodDisruptionBudget default/one")).await;
+    // Two budgets on one pod: the API server evicts no such pod. Another process goes on where this one stopped.
+    controller.line("the drain waits: pod default/kept").await;
+    controller.kill().await;
+    scene.budget("two", "shop").await;
+    let controller = scene.cluster.start("b", &["--controllers", "drain"]);
+    let node =
+        scene.until("blocked by two", blocked("2 PodDisruptionBudgets, default/one and default/two")).await;
+    assert!(is_cordoned(&node) && annotation(&node, "lastAppliedDrain").is_none());
+    // One of them goes, and the other one lets the pod go as soon as there is another one.
+    scene.budgets().delete("two", &DeleteParams::default()).await.unwrap();
+    scene.until("blocked by one", blocked("is kept by PodDisruptionBudget default/one")).await;
+    running_pod(
+        &scene.cluster.client,
+        "default",
+        "other",
+        "elsewhere",
+        json!({ "labels": { "app": "shop" } }),
+    )
+    .await;
+    pod_gone(&scene.cluster.client, "default", "kept").await;
+    let node = scene.until_done("drain-rendered-b").await;
+    assert_eq!(own(&node, "drain-blocked"), None);
+    assert!(controller.terminate().await.success());
+}
+
+/// Somebody uncordons in the middle: cordoned again, and the answer is of a node without pods.
+#[tokio::test]
+async fn node_that_is_uncordoned_in_the_middle_is_cordoned_again() {
+    let scene = Scene::new().await;
+    scene.pod("kept", json!({ "labels": { "app": "shop" } })).await;
+    scene.budget("one", "shop").await;
+    let _controller = scene.cluster.start("a", &["--controllers", "drain"]);
+    scene.ask("drain-rendered-b").await;
+    scene.until("blocked", |node| own(node, "drain-blocked").is_some()).await;
+    scene.patch(json!({ "spec": { "unschedulable": null } })).await;
+    scene.until("cordoned again", is_cordoned).await;
+    // The agent asks for something else: the drain is over.
+    scene.ask("uncordon-rendered-a").await;
+    let node = scene.until_done("uncordon-rendered-a").await;
+    assert!(!is_cordoned(&node) && own(&node, "drain-blocked").is_none());
+    assert!(scene.pods().get_opt("kept").await.unwrap().is_some());
+}

@@ -1,0 +1,56 @@
+//! Several replicas: one leads.
+
+use rustix::process::Signal;
+
+use crate::cluster::MachineConfigBuilder;
+use crate::process::{Cluster, LEASE};
+
+#[tokio::test]
+async fn one_of_two_replicas_leads_and_the_other_follows_it() {
+    let cluster = Cluster::new().await;
+    let one = cluster.start("one", &["--controllers", "render"]);
+    let first = cluster.until_leader(|_| true).await;
+    assert!(first.starts_with("one_"), "{first}");
+    let mut two = cluster.start("two", &["--controllers", "render"]);
+    two.line("metrics and health on").await;
+    // Asked to stop, it hands over.
+    assert!(one.terminate().await.success());
+    assert!(one.lines().iter().any(|line| line.contains("Released Lease")), "{:?}", one.lines());
+    let second = cluster.until_leader(|name| name.starts_with("two_")).await;
+    // Killed, it is waited for.
+    let three = cluster.start("three", &["--controllers", "render"]);
+    two.kill().await;
+    let third = cluster.until_leader(|name| name.starts_with("three_")).await;
+    assert_ne!(second, third);
+    cluster.pool("worker").await;
+    cluster.config("worker", MachineConfigBuilder::new("50-a")).await;
+    cluster.until_target("worker", "").await;
+    assert!(three.terminate().await.success());
+}
+
+/// A leader that stood still for longer than its Lease lasts does nothing more: it ends.
+#[tokio::test]
+async fn leader_that_stood_still_ends() {
+    let cluster = Cluster::new().await;
+    let mut one = cluster.start("one", &["--controllers", "render"]);
+    one.line("leads").await;
+    let _two = cluster.start("two", &["--controllers", "render"]);
+    one.signal(Signal::STOP);
+    cluster.until_leader(|name| name.starts_with("two_")).await;
+    one.signal(Signal::CONT);
+    assert_eq!(one.end().await.code(), Some(1));
+    let said = one.lines().join("\n");
+    assert!(said.contains(&format!("Lease {LEASE} is lost")), "{said}");
+}
+
+/// The administrator's hand: the Lease is deleted, or somebody else's name is written into it.
+#[tokio::test]
+async fn leader_whose_lease_is_taken_away_ends() {
+    let cluster = Cluster::new().await;
+    let mut one = cluster.start("one", &["--controllers", "render"]);
+    one.line("leads").await;
+    let leases: kube::Api<k8s_openapi::api::coordination::v1::Lease> =
+        kube::Api::namespaced(cluster.client.clone(), crate::process::NAMESPACE);
+    leases.delete(LEASE, &kube::api::DeleteParams::default()).await.unwrap();
+    assert_eq!(one.end().await.code(), Some(1));
+}

@@ -1,0 +1,26 @@
+//! The controller as a process against a real API server: what it writes, in which order, and what becomes of that when it, or
+//! the server, ends at any moment.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    unreachable_pub,
+    missing_docs,
+    missing_debug_implementations,
+    reason = "tests: they stop at the first surprise, and look at the controller from outside"
+)]
+
+#[path = "../../../tests/support/cluster/mod.rs"]
+mod cluster;
+#[path = "../../../tests/support/plain_host.rs"]
+mod plain_host;
+#[path = "../../../tests/support/ran.rs"]
+mod ran;
+
+mod drain;
+mod leader;
+mod process;
+mod render;
+mod rollout;

@@ -1,0 +1,155 @@
+//! The controller as a process, and what tests say to a cluster.
+
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus};
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::{Client, ResourceExt as _};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::cluster::{
+    Agent, Bench, Gates, Identity, MachineConfigBuilder, create_object, key, object_api, object_until, within,
+};
+
+pub const NAMESPACE: &str = "openshift-machine-config-operator";
+pub const LEASE: &str = "machine-config-agent-controller";
+
+/// An API server with the controller's access to it.
+pub struct Cluster {
+    pub bench: Bench,
+    pub client: Client,
+    pub kubeconfig: PathBuf,
+}
+
+/// A running controller; dropping it kills it.
+pub struct Controller(Agent);
+
+impl Cluster {
+    pub async fn new() -> Self {
+        let bench = Bench::private(Gates::Default);
+        let kubeconfig = bench.kubeconfig(&Identity::Admin("controller".to_owned()));
+        let client = bench.client("test").await;
+        let cluster = Self { bench, client, kubeconfig };
+        cluster.lease().await;
+        cluster
+    }
+
+    /// Leaves a Lease that nobody holds, so that the first controller need not wait.
+    async fn lease(&self) {
+        let lease = json!({ "metadata": { "name": LEASE }, "spec": { "leaseDurationSeconds": 1 } });
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), NAMESPACE);
+        leases.create(&PostParams::default(), &serde_json::from_value(lease).unwrap()).await.unwrap();
+    }
+
+    /// Starts a controller. A Lease is short, so that its next holder comes soon.
+    pub fn start(&self, name: &str, more: &[&str]) -> Controller {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_machine-config-controller"));
+        command.args(["run", "--name", name, "--metrics-listen", "127.0.0.1:0"]);
+        command.arg("--kubeconfig").arg(&self.kubeconfig).args(more);
+        if !more.contains(&"--lease-duration") {
+            command.args(["--lease-duration", "2"]);
+        }
+        Controller(Agent::run(name, command))
+    }
+
+    /// Waits until the server that came back serves the pools; it has no event for that, and is asked.
+    pub async fn served(&self) {
+        let pools = object_api(&self.client, "machineconfigpools");
+        let asking = async {
+            while pools.list(&ListParams::default()).await.is_err() {
+                tokio::task::yield_now().await;
+            }
+        };
+        within("the pools are served", asking).await;
+    }
+
+    pub async fn pool(&self, name: &str) -> DynamicObject {
+        let label = |label: &str| json!({ "matchLabels": { label: name } });
+        let spec = json!({
+            "machineConfigSelector": label(&key("role")),
+            "nodeSelector": { "matchLabels": { format!("node-role.kubernetes.io/{name}"): "" } },
+        });
+        create_object(&self.client, "machineconfigpools", name, json!({ "spec": spec })).await.unwrap()
+    }
+
+    pub async fn patch_pool(&self, name: &str, patch: Value) {
+        let api = object_api(&self.client, "machineconfigpools");
+        api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    }
+
+    /// Creates a MachineConfig for a pool.
+    pub async fn config(&self, pool: &str, config: MachineConfigBuilder) {
+        let mut object = config.object();
+        object["metadata"]["labels"] = json!({ key("role"): pool });
+        object["metadata"]["annotations"] = Value::Null;
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        let api = object_api(&self.client, "machineconfigs");
+        api.patch(&object.name_any(), &PatchParams::apply("test").force(), &Patch::Apply(&object))
+            .await
+            .unwrap();
+    }
+
+    pub async fn until_pool(&self, name: &str, what: &str, mut holds: impl FnMut(&Value) -> bool) -> Value {
+        let api = object_api(&self.client, "machineconfigpools");
+        let read = |pool: &DynamicObject| serde_json::to_value(pool).unwrap();
+        read(&object_until(&api, name, what, |pool| holds(&read(pool))).await)
+    }
+
+    /// Waits until a pool has another target; returns it.
+    pub async fn until_target(&self, pool: &str, other_than: &str) -> String {
+        let pool = self.until_pool(pool, "another target", |pool| {
+            let target = target(pool);
+            !target.is_empty() && target != other_than
+        });
+        target(&pool.await).to_owned()
+    }
+
+    /// Waits until somebody leads; returns who.
+    pub async fn until_leader(&self, holds: impl Fn(&str) -> bool) -> String {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let holder = |lease: &Lease| lease.spec.as_ref()?.holder_identity.clone();
+        let lease =
+            object_until(&leases, LEASE, "a leader", |lease| holder(lease).is_some_and(|name| holds(&name)));
+        holder(&lease.await).unwrap()
+    }
+}
+
+impl Controller {
+    pub async fn line(&mut self, what: &str) -> String {
+        self.0.line(what, |line| line.contains(what)).await
+    }
+
+    /// Waits for its end after a signal.
+    pub async fn terminate(&self) -> ExitStatus {
+        self.0.terminate().await
+    }
+
+    pub async fn kill(&self) -> ExitStatus {
+        self.0.kill().await
+    }
+
+    pub async fn end(&self) -> ExitStatus {
+        self.0.end().await
+    }
+
+    pub fn lines(&self) -> Vec<String> {
+        self.0.lines()
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        let pid = rustix::process::Pid::from_raw(self.0.pid().try_into().unwrap()).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+}
+
+pub fn target(pool: &Value) -> &str {
+    pool["spec"]["configuration"]["name"].as_str().unwrap_or_default()
+}
+
+/// A condition of a pool.
+pub fn condition<'a>(pool: &'a Value, kind: &str) -> &'a Value {
+    let all = pool["status"]["conditions"].as_array();
+    all.and_then(|all| all.iter().find(|one| one["type"] == kind)).unwrap_or(&Value::Null)
+}
