@@ -10,12 +10,14 @@
 //! | [`drain`] | the next step of a node whose agent asked for a drain; pure | nothing |
 //! | [`lease`] | who of several replicas leads; pure | nothing |
 //! | [`controllers`] | watches, the Lease, and the writes: the process in the cluster | all but `cli` |
+//! | [`bootstrap`] | what a cluster would make of its manifests, before there is one | `api render manifests` |
 //! | [`serve`] | Ignition for new nodes: the machine-config-server | `api` |
 //! | [`cli`] | the verbs | all |
 //!
 //! What a node makes of a config is decided in `machine-config-core`, for the agent and for this crate alike.
 
 pub mod api;
+pub mod bootstrap;
 pub mod cli;
 pub mod controllers;
 pub mod cost;

@@ -1,6 +1,6 @@
 //! Reads the objects of a directory: each `.yaml`, `.yml` and `.json` file, with any number of documents.
 //!
-//! Only MachineConfigs, pools and the disruption policy are taken; other kinds lie beside them in any repository. Every
+//! Only MachineConfigs, pools, `MachineOSConfig`s and the disruption policy are taken; other kinds lie beside them in any repository. Every
 //! read has a bound, and an error names the file.
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use machine_config_core::model::policy::DisruptionPolicy;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::api::{MachineConfig, MachineConfigPool};
+use crate::api::{MachineConfig, MachineConfigPool, MachineOSConfig};
 
 /// The largest file: five times what the API server stores as one object.
 const MAX_FILE: u64 = 8 << 20;
@@ -26,6 +26,8 @@ pub struct Manifests {
     pub configs: BTreeMap<String, MachineConfig>,
     /// Pools by name.
     pub pools: BTreeMap<String, MachineConfigPool>,
+    /// How the images of pools are built, by name.
+    pub os_configs: BTreeMap<String, MachineOSConfig>,
     /// The disruption policy of the cluster, where one is there.
     pub policy: Option<DisruptionPolicy>,
 }
@@ -111,6 +113,15 @@ impl Manifests {
                     Ok(())
                 }
             }
+            Some("MachineOSConfig") => {
+                let (name, os_config) = named::<MachineOSConfig>(document).map_err(unread)?;
+                let old = self.os_configs.insert(name.clone(), os_config);
+                if old.is_some() && on_twice == OnTwice::Refuse {
+                    twice("MachineOSConfig", name)
+                } else {
+                    Ok(())
+                }
+            }
             Some("MachineConfiguration") => {
                 let bytes = serde_json::to_vec(&document).map_err(|error| unread(error.to_string()))?;
                 let policy = DisruptionPolicy::parse(&bytes, &path.display().to_string());
@@ -142,6 +153,10 @@ fn named<T: DeserializeOwned>(document: Value) -> Result<(String, T), String> {
 
 fn class(error: &serde_json::Error) -> String {
     let text = error.to_string();
+    // The name of a field is no secret.
+    if let Some(field) = text.strip_prefix("missing field `").and_then(|rest| rest.split('`').next()) {
+        return format!("field {field} is missing");
+    }
     let expected = text.split("expected ").nth(1).map(|expected| format!("a field is not {expected}"));
     expected.unwrap_or_else(|| "a field has another type".to_owned())
 }

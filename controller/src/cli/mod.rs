@@ -1,5 +1,6 @@
 //! The verbs of `machine-config-controller`. They read files and print; only `run` writes to a cluster.
 
+mod bootstrap;
 mod crds;
 mod plan;
 mod render;
@@ -35,6 +36,10 @@ enum Verb {
     Run(run::Arguments),
     /// Say what a new or changed MachineConfig costs the nodes of a pool
     Plan(plan::Arguments),
+    /// Render the pools of a directory for the first nodes, before there is a cluster
+    Bootstrap(bootstrap::Arguments),
+    /// Say whether a directory of manifests makes a cluster
+    Validate(bootstrap::Checked),
     /// Serve Ignition configs to new nodes
     Serve(serve::Arguments),
 }
@@ -86,6 +91,8 @@ pub fn main() -> ExitCode {
         Verb::Render(arguments) => render::run(arguments),
         Verb::Plan(arguments) => plan::run(arguments),
         Verb::Run(arguments) => run::run(arguments),
+        Verb::Bootstrap(arguments) => bootstrap::run(arguments),
+        Verb::Validate(arguments) => bootstrap::validate(arguments),
         Verb::Serve(arguments) => serve::run(arguments),
     };
     match said.and_then(|said| print(&said.text).map(|()| said.code)) {

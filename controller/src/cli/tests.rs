@@ -43,6 +43,8 @@ fn run(arguments: &[&str]) -> Result<Said, CliError> {
         Verb::Crds => crds::run(),
         Verb::Render(arguments) => render::run(arguments),
         Verb::Plan(arguments) => plan::run(arguments),
+        Verb::Bootstrap(arguments) => bootstrap::run(arguments),
+        Verb::Validate(arguments) => bootstrap::validate(arguments),
         Verb::Run(_) | Verb::Serve(_) => panic!("it has no end"),
     }
 }
@@ -112,5 +114,41 @@ fn definitions_are_of_upstream_kinds() {
     assert!(
         text.contains("subresources:") && text.contains("x-kubernetes-preserve-unknown-fields: true"),
         "{text}"
+    );
+}
+
+/// SEED-015: the verdict alone, in the words of `bootstrap`; nothing is written by either.
+#[test]
+fn validate_says_what_bootstrap_would() {
+    let directory = directory();
+    let path = directory.path().to_str().unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let output = elsewhere.path().join("out");
+    let written = output.to_str().unwrap();
+    let valid = run(&["validate", "--manifests", path]).unwrap().text;
+    assert!(
+        valid.starts_with("pool worker: rendered-worker-") && valid.ends_with(" of 1 MachineConfigs\n"),
+        "{valid}"
+    );
+    assert_eq!(run(&["bootstrap", "--manifests", path, "--output", written]).unwrap().text, valid);
+    assert!(output.join("machine-pools/worker.yaml").is_file());
+    write(directory.path(), "50-bad.yaml", &machine_config("50-bad", "{kernelType: fast}"));
+    let os_config = "{apiVersion: machineconfiguration.openshift.io/v1, kind: MachineOSConfig, metadata: {name: infra}, spec: \
+        {machineConfigPool: {name: infra}, imageBuilder: {imageBuilderType: Job}, renderedImagePushSecret: {name: a}, \
+        renderedImagePushSpec: 'registry.test/os:1'}}";
+    write(directory.path(), "os.yaml", os_config);
+    let error = run(&["validate", "--manifests", path]).unwrap_err().to_string();
+    assert!(error.starts_with("3 errors:\n  MachineOSConfig infra: "), "{error}");
+    assert!(error.contains("there is no MachineConfigPool infra") && error.contains("kernelType"), "{error}");
+    let fresh = elsewhere.path().join("fresh");
+    let refused = run(&["bootstrap", "--manifests", path, "--output", fresh.to_str().unwrap()]).unwrap_err();
+    assert_eq!(refused.to_string(), error);
+    assert!(!fresh.exists());
+    let missing = os_config.replace("renderedImagePushSpec: 'registry.test/os:1'", "");
+    write(directory.path(), "os.yaml", &missing);
+    let error = run(&["validate", "--manifests", path]).unwrap_err().to_string();
+    assert!(
+        error.ends_with("os.yaml: infra can't be read (field renderedImagePushSpec is missing)"),
+        "{error}"
     );
 }

@@ -1,0 +1,103 @@
+//! What the controllers of a cluster would make of a directory of manifests, before there is a cluster: pools with their
+//! rendered configs, for the first nodes.
+//!
+//! The same functions as in the cluster, so the same names (BOOT-015): a node that was provisioned so finds its config there.
+
+mod output;
+mod seed;
+
+use std::collections::BTreeMap;
+
+use machine_config_core::model::machineconfig;
+
+pub use output::{OutputError, write};
+pub use seed::{COMPONENT_PREFIX, SeedError, component_configs};
+
+use crate::api::pool::{Configuration, MachineConfigPoolStatus, Reference};
+use crate::api::{MachineConfig, MachineConfigPool};
+use crate::manifests::Manifests;
+use crate::render::{Release, RenderError, Rendered, render};
+
+/// What a bootstrap writes.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Output {
+    /// Pools that name their config, by name.
+    pub pools: BTreeMap<String, MachineConfigPool>,
+    /// Rendered configs by name.
+    pub configs: BTreeMap<String, MachineConfig>,
+}
+
+/// Why the manifests make no cluster. Each names the object, the field and the next step.
+#[derive(Debug, thiserror::Error)]
+pub enum BootstrapError {
+    /// Nothing to do is a mistyped directory.
+    #[error("the manifests have no MachineConfigPool; add one for each kind of node")]
+    NoPool,
+    /// An image that was built before the cluster.
+    #[error(transparent)]
+    Seed(#[from] SeedError),
+    /// A pool that can't be rendered.
+    #[error(transparent)]
+    Render(#[from] RenderError),
+}
+
+/// Renders the pools; fails with all that is wrong.
+pub fn bootstrap(manifests: &Manifests, release: &Release) -> Result<Output, Vec<BootstrapError>> {
+    let mut errors: Vec<BootstrapError> = Vec::new();
+    if manifests.pools.is_empty() {
+        errors.push(BootstrapError::NoPool);
+    }
+    let (components, refused) = component_configs(manifests);
+    errors.extend(refused.into_iter().map(BootstrapError::Seed));
+    let mut configs = manifests.configs.clone();
+    for component in &components {
+        configs.insert(component.metadata.name.clone().unwrap_or_default(), component.clone());
+    }
+    let configs: Vec<MachineConfig> = configs.into_values().collect();
+    let mut output = Output::default();
+    for (name, pool) in &manifests.pools {
+        match rendered(pool, &configs, release) {
+            Ok(rendered) => {
+                errors
+                    .extend(seed::unselected(name, &components, &rendered.sources).map(BootstrapError::Seed));
+                output.pools.insert(name.clone(), with_target(pool, &rendered));
+                output.configs.insert(rendered.name().to_owned(), rendered.object);
+            }
+            Err(error) => errors.push(BootstrapError::Render(error)),
+        }
+    }
+    if errors.is_empty() { Ok(output) } else { Err(errors) }
+}
+
+/// Renders a pool for nodes that have not booted: a kernel that is none would stop them then.
+fn rendered(
+    pool: &MachineConfigPool,
+    configs: &[MachineConfig],
+    release: &Release,
+) -> Result<Rendered, RenderError> {
+    let rendered = render(pool, configs, release)?;
+    let document =
+        machineconfig::MachineConfig::parse(&serde_json::to_vec(&rendered.object)?, rendered.name())?;
+    document.check_kernel_type()?;
+    Ok(rendered)
+}
+
+/// Returns the pool with its config: as target, and as what its nodes have, as none has another one.
+fn with_target(pool: &MachineConfigPool, rendered: &Rendered) -> MachineConfigPool {
+    let source = |name: &String| Reference {
+        api_version: Some("machineconfiguration.openshift.io/v1".to_owned()),
+        kind: Some("MachineConfig".to_owned()),
+        name: Some(name.clone()),
+    };
+    let configuration = Some(Configuration {
+        name: Some(rendered.name().to_owned()),
+        source: Some(rendered.sources.iter().map(source).collect()),
+    });
+    let mut pool = pool.clone();
+    pool.spec.configuration.clone_from(&configuration);
+    pool.status = Some(MachineConfigPoolStatus { configuration, ..MachineConfigPoolStatus::default() });
+    pool
+}
+
+#[cfg(test)]
+mod tests;

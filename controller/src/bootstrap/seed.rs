@@ -1,0 +1,179 @@
+//! OS images that were built before the cluster: each becomes a MachineConfig of its pool.
+//!
+//! A `MachineOSConfig` of an installation names its image by the annotation `pre-built-image`; a node boots that image and its
+//! first config names it, so it neither rebases nor reboots.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kube::core::ObjectMeta;
+
+use crate::api::{CURRENT_BUILD, MachineConfig, MachineConfigSpec, MachineOSConfig, PRE_BUILT_IMAGE, ROLE};
+use crate::manifests::Manifests;
+use crate::model::ImageRef;
+
+/// How the names of these MachineConfigs begin: after the templates, before what a person writes.
+pub const COMPONENT_PREFIX: &str = "10-prebuiltimage-osimageurl-";
+
+/// Why an image can't be used. Each names the object, the field and the next step.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SeedError {
+    /// SEED-001.
+    #[error(
+        "MachineOSConfig {object}: metadata.annotations[{PRE_BUILT_IMAGE}] is missing; an installation builds no image, so name \
+         one by digest there"
+    )]
+    NoImage {
+        /// The object.
+        object: String,
+    },
+    /// SEED-002: a tag, another digest, no reference.
+    #[error(
+        "MachineOSConfig {object}: metadata.annotations[{PRE_BUILT_IMAGE}]: {cause}; write REGISTRY/NAME@sha256:<64 hex digits>, \
+         as skopeo inspect prints it"
+    )]
+    Image {
+        /// The object.
+        object: String,
+        /// What is wrong.
+        cause: String,
+    },
+    /// SEED-002: of no pool.
+    #[error(
+        "MachineOSConfig {object}: spec.machineConfigPool.name: there is no MachineConfigPool {pool}; add it, or name one of: {known}"
+    )]
+    Pool {
+        /// The object.
+        object: String,
+        /// The pool that it names.
+        pool: String,
+        /// Those that there are.
+        known: String,
+    },
+    /// The API server would refuse it.
+    #[error("MachineOSConfig {object}: metadata.name is not that of its pool, {pool}; name it {pool}")]
+    Name {
+        /// The object.
+        object: String,
+        /// The pool.
+        pool: String,
+    },
+    /// Two of them.
+    #[error(
+        "MachineOSConfig {object}: spec.machineConfigPool.name: pool {pool} has another MachineOSConfig; remove one of them"
+    )]
+    Twice {
+        /// The second one.
+        object: String,
+        /// The pool.
+        pool: String,
+    },
+    /// A MachineConfig of that name is there.
+    #[error(
+        "MachineConfig {config}: spec.osImageURL is not the image of MachineOSConfig {object}; remove this MachineConfig, it is \
+         generated"
+    )]
+    Taken {
+        /// The MachineConfig.
+        config: String,
+        /// The `MachineOSConfig`.
+        object: String,
+    },
+    /// The pool would not get the image.
+    #[error(
+        "pool {pool}: machineConfigSelector does not select MachineConfig {config}; select {ROLE}={pool}, or the nodes get another \
+         image"
+    )]
+    Unselected {
+        /// The pool.
+        pool: String,
+        /// The MachineConfig.
+        config: String,
+    },
+}
+
+/// Returns the MachineConfigs, and all that is wrong.
+pub fn component_configs(manifests: &Manifests) -> (Vec<MachineConfig>, Vec<SeedError>) {
+    let (mut configs, mut errors, mut pools) = (Vec::new(), Vec::new(), BTreeSet::new());
+    for (name, os_config) in &manifests.os_configs {
+        let pool = &os_config.spec.machine_config_pool.name;
+        let object = || name.clone();
+        if manifests.pools.contains_key(pool) {
+            if !pools.insert(pool) {
+                errors.push(SeedError::Twice { object: object(), pool: pool.clone() });
+            } else if name != pool {
+                errors.push(SeedError::Name { object: object(), pool: pool.clone() });
+            }
+        } else {
+            let known = manifests.pools.keys().cloned().collect::<Vec<_>>().join(", ");
+            errors.push(SeedError::Pool { object: object(), pool: pool.clone(), known });
+        }
+        match image(name, os_config) {
+            Ok(None) => {}
+            Ok(Some(image)) => match component(manifests, name, pool, &image) {
+                Ok(config) => configs.push(config),
+                Err(error) => errors.push(error),
+            },
+            Err(error) => errors.push(error),
+        }
+    }
+    (configs, errors)
+}
+
+/// Returns the image to begin with; none where a cluster has taken it over already.
+fn image(name: &str, os_config: &MachineOSConfig) -> Result<Option<String>, SeedError> {
+    let annotation = |key: &str| {
+        let annotations = os_config.metadata.annotations.as_ref();
+        annotations.and_then(|annotations| annotations.get(key)).filter(|value| !value.is_empty())
+    };
+    let conditions = os_config.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let is_seeded = annotation(CURRENT_BUILD).is_some()
+        || conditions.into_iter().any(|one| one.type_ == "Seeded" && one.status == "True");
+    match annotation(PRE_BUILT_IMAGE) {
+        None if is_seeded => Ok(None),
+        None => Err(SeedError::NoImage { object: name.to_owned() }),
+        Some(image) => match ImageRef::parse(image) {
+            Ok(_) if !image.starts_with("oci:") => Ok(Some(image.clone())),
+            Ok(_) => {
+                let cause = format!("{image} is a directory of one host");
+                Err(SeedError::Image { object: name.to_owned(), cause })
+            }
+            Err(error) => Err(SeedError::Image { object: name.to_owned(), cause: error.to_string() }),
+        },
+    }
+}
+
+fn component(
+    manifests: &Manifests,
+    object: &str,
+    pool: &str,
+    image: &str,
+) -> Result<MachineConfig, SeedError> {
+    let name = format!("{COMPONENT_PREFIX}{pool}");
+    if let Some(there) = manifests.configs.get(&name) {
+        // One of an earlier run, or of the cluster, stays as it is.
+        if there.spec.os_image_url.as_deref() == Some(image) {
+            return Ok(there.clone());
+        }
+        return Err(SeedError::Taken { config: name, object: object.to_owned() });
+    }
+    let metadata = ObjectMeta {
+        name: Some(name),
+        labels: Some(BTreeMap::from([(ROLE.to_owned(), pool.to_owned())])),
+        annotations: Some(BTreeMap::from([(PRE_BUILT_IMAGE.to_owned(), image.to_owned())])),
+        ..ObjectMeta::default()
+    };
+    let spec = MachineConfigSpec { os_image_url: Some(image.to_owned()), ..MachineConfigSpec::default() };
+    Ok(MachineConfig { metadata, spec })
+}
+
+/// Returns the error of a pool that has an image and does not get it.
+pub(super) fn unselected(
+    pool: &str,
+    components: &[MachineConfig],
+    sources: &[String],
+) -> impl Iterator<Item = SeedError> {
+    let config = format!("{COMPONENT_PREFIX}{pool}");
+    let is_there = components.iter().any(|one| one.metadata.name.as_ref() == Some(&config));
+    let is_missing = is_there && !sources.contains(&config);
+    is_missing.then(|| SeedError::Unselected { pool: pool.to_owned(), config }).into_iter()
+}

@@ -1,0 +1,260 @@
+//! What a bootstrap makes of manifests, all that it refuses, and what is on disk afterwards.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::api::{MachineOSConfig, PRE_BUILT_IMAGE, ROLE};
+
+const GROUP: &str = "machineconfiguration.openshift.io/v1";
+
+fn image(digit: char) -> String {
+    format!("registry.test/os@sha256:{}", digit.to_string().repeat(64))
+}
+
+fn pool(name: &str) -> MachineConfigPool {
+    let roles = ["worker", name];
+    serde_json::from_value(json!({ "apiVersion": GROUP, "kind": "MachineConfigPool", "metadata": { "name": name },
+        "spec": { "machineConfigSelector": { "matchExpressions": [{ "key": ROLE, "operator": "In", "values": roles }] } } }))
+    .unwrap()
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "as json! makes it")]
+fn config(name: &str, spec: Value) -> MachineConfig {
+    serde_json::from_value(json!({ "apiVersion": GROUP, "kind": "MachineConfig",
+        "metadata": { "name": name, "labels": { ROLE: "worker" } }, "spec": spec }))
+    .unwrap()
+}
+
+fn os_config(name: &str, pool: &str, image: Option<&str>) -> MachineOSConfig {
+    let annotations: BTreeMap<&str, &str> = image.iter().map(|image| (PRE_BUILT_IMAGE, *image)).collect();
+    serde_json::from_value(json!({ "apiVersion": GROUP, "kind": "MachineOSConfig",
+        "metadata": { "name": name, "annotations": annotations },
+        "spec": { "machineConfigPool": { "name": pool }, "imageBuilder": { "imageBuilderType": "Job" },
+            "renderedImagePushSecret": { "name": "push" }, "renderedImagePushSpec": "registry.test/os:1" } }))
+    .unwrap()
+}
+
+fn manifests(pools: &[&str], os_configs: Vec<MachineOSConfig>) -> Manifests {
+    let file = json!({ "ignition": { "version": "3.2.0" },
+        "storage": { "files": [{ "path": "/etc/a", "contents": { "source": "data:,a" } }] } });
+    let base = config("00-base", json!({ "config": file, "osImageURL": image('0') }));
+    Manifests {
+        configs: BTreeMap::from([("00-base".to_owned(), base)]),
+        pools: pools.iter().map(|name| ((*name).to_owned(), pool(name))).collect(),
+        os_configs: os_configs.into_iter().map(|one| (one.metadata.name.clone().unwrap(), one)).collect(),
+        policy: None,
+    }
+}
+
+fn errors(manifests: &Manifests) -> Vec<String> {
+    bootstrap(manifests, &Release::default()).unwrap_err().iter().map(ToString::to_string).collect()
+}
+
+/// SEED-001, SEED-002: all that is wrong at once, each with object, field and next step.
+#[test]
+fn all_errors_come_together() {
+    let sha512 = format!("registry.test/os@sha512:{}", "a".repeat(128));
+    let found = errors(&manifests(
+        &["worker", "infra", "a", "b", "c", "d", "e"],
+        vec![
+            os_config("a", "a", None),
+            os_config("b", "b", Some("registry.test/os:latest")),
+            os_config("c", "c", Some(&sha512)),
+            os_config("d", "d", Some("not a reference@sha256:1")),
+            os_config("e", "nowhere", Some(&image('1'))),
+            os_config("infra", "infra", Some(&image('1'))),
+            os_config("infra2", "infra", Some(&image('1'))),
+            os_config("x", "worker", Some(&image('1'))),
+        ],
+    ));
+    let field = "metadata.annotations[machineconfiguration.openshift.io/pre-built-image]";
+    let rows = [
+        ["MachineOSConfig a: ", field, "is missing; an installation builds no image"],
+        ["MachineOSConfig b: ", field, "registry.test/os:latest"],
+        ["MachineOSConfig c: ", field, "its digest is not sha256"],
+        ["MachineOSConfig d: ", field, "write REGISTRY/NAME@sha256:"],
+        [
+            "MachineOSConfig e: ",
+            "spec.machineConfigPool.name",
+            "there is no MachineConfigPool nowhere; add it",
+        ],
+        ["MachineOSConfig infra2: ", "spec.machineConfigPool.name", "remove one of them"],
+        ["MachineOSConfig x: ", "metadata.name", "name it worker"],
+    ];
+    assert_eq!(found.len(), rows.len(), "{found:#?}");
+    for (error, parts) in found.iter().zip(rows) {
+        assert!(parts.iter().all(|part| error.contains(part)), "{parts:?}: {error}");
+    }
+    // With the pools that can't be rendered.
+    let mut broken = manifests(&["worker"], vec![os_config("worker", "worker", None)]);
+    broken.configs.insert("50-bad".to_owned(), config("50-bad", json!({ "kernelType": "fast" })));
+    broken.pools.insert("empty".to_owned(), MachineConfigPool::default());
+    let found = errors(&broken);
+    assert!(found.len() == 3 && found[1].contains("machineConfigSelector is empty"), "{found:#?}");
+    assert!(found[2].contains("spec.kernelType \"fast\""), "{found:#?}");
+    assert!(errors(&manifests(&[], Vec::new()))[0].contains("no MachineConfigPool; add one"));
+}
+
+/// SEED-003: the name, the label and the annotation; SEED-004: a person's later name wins.
+#[test]
+fn image_of_a_pool_becomes_a_config_of_it() {
+    let mut input = manifests(&["worker", "infra"], vec![os_config("infra", "infra", Some(&image('1')))]);
+    let (components, refused) = component_configs(&input);
+    assert_eq!(refused, []);
+    let expected = json!({ "apiVersion": GROUP, "kind": "MachineConfig",
+        "metadata": { "name": "10-prebuiltimage-osimageurl-infra", "labels": { ROLE: "infra" },
+            "annotations": { PRE_BUILT_IMAGE: image('1') } }, "spec": { "osImageURL": image('1') } });
+    assert_eq!(components.iter().map(|one| json!(one)).collect::<Vec<_>>(), [expected]);
+    let os_image = |input: &Manifests, pool: &str| {
+        let output = bootstrap(input, &Release::default()).unwrap();
+        let name = output.pools[pool].spec.configuration.clone().unwrap().name.unwrap();
+        output.configs[&name].spec.os_image_url.clone().unwrap()
+    };
+    assert_eq!((os_image(&input, "infra"), os_image(&input, "worker")), (image('1'), image('0')));
+    let mut later = config("50-own", json!({ "osImageURL": image('2') }));
+    later.metadata.labels.as_mut().unwrap().insert(ROLE.to_owned(), "infra".to_owned());
+    input.configs.insert("50-own".to_owned(), later);
+    assert_eq!(os_image(&input, "infra"), image('2'));
+    // One that a cluster took over needs no image any more.
+    let mut seeded = os_config("infra", "infra", None);
+    let status = json!({ "conditions": [{ "type": "Seeded", "status": "True" }] });
+    seeded.status = serde_json::from_value(status).unwrap();
+    bootstrap(&manifests(&["infra"], vec![seeded]), &Release::default()).unwrap();
+}
+
+#[test]
+fn an_image_that_no_node_would_get_is_refused() {
+    let mut input = manifests(&["infra"], vec![os_config("infra", "infra", Some(&image('1')))]);
+    let selector = json!({ "matchLabels": { ROLE: "worker" } });
+    input.pools.get_mut("infra").unwrap().spec.machine_config_selector =
+        serde_json::from_value(selector).unwrap();
+    let found = errors(&input);
+    assert!(
+        found.len() == 1 && found[0].contains("does not select MachineConfig 10-prebuiltimage"),
+        "{found:#?}"
+    );
+    // A config of that name with another image.
+    let name = format!("{COMPONENT_PREFIX}infra");
+    let mut input = manifests(&["infra"], vec![os_config("infra", "infra", Some(&image('1')))]);
+    input.configs.insert(name.clone(), config(&name, json!({ "osImageURL": image('2') })));
+    let found = errors(&input);
+    assert!(found[0].contains("spec.osImageURL is not the image of MachineOSConfig infra"), "{found:#?}");
+    input.configs.insert(name.clone(), config(&name, json!({ "osImageURL": image('1') })));
+    bootstrap(&input, &Release::default()).unwrap();
+}
+
+/// BOOT-015: the cluster renders the same name from the objects that the API server has of these manifests.
+#[test]
+fn cluster_renders_the_same_name() {
+    let input = manifests(&["worker", "infra"], vec![os_config("infra", "infra", Some(&image('1')))]);
+    let output = bootstrap(&input, &Release::default()).unwrap();
+    let (components, _) = component_configs(&input);
+    let mut stored: Vec<MachineConfig> = input
+        .configs
+        .values()
+        .chain(&components)
+        .enumerate()
+        .map(|(at, config)| {
+            let mut object = json!(config);
+            object["metadata"]["uid"] = json!(format!("uid-{at}"));
+            object["metadata"]["resourceVersion"] = json!(at.to_string());
+            object["metadata"]["creationTimestamp"] = json!("2026-01-01T00:00:00Z");
+            object["metadata"]["managedFields"] = json!([{ "manager": "kubectl", "operation": "Update" }]);
+            serde_json::from_value(object).unwrap()
+        })
+        .collect();
+    // What the bootstrap rendered is there, too, and is no source.
+    stored.extend(output.configs.values().cloned());
+    stored.reverse();
+    for (name, pool) in &input.pools {
+        let rendered = render(pool, &stored, &Release::default()).unwrap();
+        let named = output.pools[name].spec.configuration.clone().unwrap();
+        assert_eq!(named.name.as_deref(), Some(rendered.name()));
+        assert_eq!(json!(output.configs[rendered.name()]), json!(rendered.object));
+        let sources: Vec<String> = named.source.unwrap().into_iter().filter_map(|one| one.name).collect();
+        assert_eq!(sources, rendered.sources);
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a test: it looks at what was written, and leaves what others left"
+)]
+mod disk {
+    use std::fs;
+
+    use super::*;
+
+    fn made(image_digit: char) -> Output {
+        let os_configs = vec![os_config("infra", "infra", Some(&image(image_digit)))];
+        bootstrap(&manifests(&["worker", "infra"], os_configs), &Release::default()).unwrap()
+    }
+
+    /// Returns the files with their modes.
+    fn files(directory: &Path) -> Vec<(String, u32)> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+            if path.is_dir() {
+                assert_eq!(mode, 0o700);
+                found.extend(files(&path));
+            } else {
+                found.push((path.file_name().unwrap().to_str().unwrap().to_owned(), mode));
+            }
+        }
+        found.sort();
+        found
+    }
+
+    fn expected(output: &Output) -> Vec<(String, u32)> {
+        let names = output.pools.keys().chain(output.configs.keys());
+        let mut files: Vec<_> = names.map(|name| (format!("{name}.yaml"), 0o600)).collect();
+        files.sort();
+        files
+    }
+
+    #[test]
+    fn directory_appears_and_is_replaced_as_a_whole() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = place.path().join("out");
+        let (first, second) = (made('1'), made('2'));
+        assert_ne!(expected(&first), expected(&second));
+        // A run that was killed has left this.
+        fs::create_dir_all(place.path().join(".out.new/machine-pools")).unwrap();
+        fs::write(place.path().join(".out.new/machine-pools/half"), "x").unwrap();
+        for output in [&first, &first, &second] {
+            write(output, &directory).unwrap();
+            assert_eq!(files(&directory), expected(output));
+            assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1, "nothing beside it");
+        }
+        // By a link, and into an empty directory.
+        std::os::unix::fs::symlink(&directory, place.path().join("link")).unwrap();
+        write(&first, &place.path().join("link")).unwrap();
+        assert_eq!(files(&directory), expected(&first));
+        assert!(place.path().join("link").is_symlink());
+        let empty = place.path().join("empty");
+        fs::create_dir(&empty).unwrap();
+        write(&first, &empty).unwrap();
+        assert_eq!(files(&empty), expected(&first));
+        let text = fs::read_to_string(directory.join("machine-pools/infra.yaml")).unwrap();
+        assert!(text.contains("kind: MachineConfigPool") && text.contains("name: rendered-infra-"), "{text}");
+    }
+
+    #[test]
+    fn what_is_not_its_own_is_left_alone() {
+        let place = tempfile::tempdir().unwrap();
+        fs::write(place.path().join("notes"), "mine").unwrap();
+        let error = write(&made('1'), place.path()).unwrap_err().to_string();
+        assert!(error.contains("notes is not of a bootstrap") && error.contains("--output"), "{error}");
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
+        let error = write(&made('1'), &place.path().join("notes")).unwrap_err().to_string();
+        assert!(error.contains("notes: ") && error.contains("nothing is changed"), "{error}");
+        let error = write(&made('1'), &place.path().join("none/out")).unwrap_err().to_string();
+        assert!(error.contains("can't create") && error.contains("nothing is changed"), "{error}");
+        assert!(write(&made('1'), Path::new("/")).is_err());
+    }
+}
