@@ -1,5 +1,7 @@
 //! Where each node of the pool stands.
 
+use jiff::SignedDuration;
+
 use super::{Node, Pair, Seen};
 
 /// Where the nodes stand, each in one of the lists or `updated`.
@@ -13,6 +15,12 @@ pub(super) struct Census<'a> {
     pub(super) blocked: Vec<&'a Node>,
     /// Given the target, at work.
     pub(super) at_work: Vec<&'a Node>,
+    /// Those of them that were given it too long ago.
+    pub(super) late: Vec<&'a Node>,
+    /// Have the target since it was given to them, and are not Ready.
+    pub(super) down: Vec<&'a Node>,
+    /// Were given the target while a policy held, whatever came of it.
+    pub(super) stamped: usize,
     /// Given the target, failing.
     pub(super) failing: Vec<&'a Node>,
     /// Have the target.
@@ -31,11 +39,16 @@ pub(super) struct Census<'a> {
 
 impl<'a> Census<'a> {
     /// Counts.
-    pub(super) fn new(seen: &Seen<'a>) -> Self {
+    pub(super) fn new(seen: &Seen<'a>, node_timeout: Option<SignedDuration>) -> Self {
         let mut census = Self { target: seen.pool.target(), ..Self::default() };
         for node in seen.nodes {
             census.add(node);
         }
+        let is_late = |node: &&&Node| {
+            let passed = node.desired_since.map(|since| seen.now.duration_since(since));
+            node_timeout.is_some_and(|timeout| passed.is_some_and(|passed| passed >= timeout))
+        };
+        census.late = census.at_work.iter().filter(is_late).copied().collect();
         census
     }
 
@@ -48,6 +61,8 @@ impl<'a> Census<'a> {
         }
         let is_given = self.target.as_ref() == Some(&node.desired);
         let is_failing = is_given && node.is_failing();
+        let is_stamped = is_given && node.desired_since.is_some();
+        self.stamped += usize::from(is_stamped);
         self.occupied += usize::from(is_unavailable || is_failing);
         if !is_given {
             // One that is at work or failing is out of service already: a new target costs nothing.
@@ -58,6 +73,9 @@ impl<'a> Census<'a> {
         } else if node.is_done() {
             self.updated += 1;
             self.ready += usize::from(node.is_schedulable());
+            if is_stamped && !node.ready {
+                self.down.push(node);
+            }
         } else {
             self.at_work.push(node);
         }

@@ -3,41 +3,102 @@
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
+use jiff::{SignedDuration, Timestamp};
+
 use super::census::Census;
-use super::{Node, NodePatch, Seen};
+use super::course::{Course, Phase};
+use super::{Node, NodePatch, Pair, Prefetch, Seen, gates};
 
 /// The most patches of one call; the next ones follow at once.
 const MAX_PATCHES: usize = 512;
 
+/// A time that lies this far ahead was written by a clock that was wrong.
+const MAX_SKEW: SignedDuration = SignedDuration::from_mins(1);
+
 /// Returns the patches, and whether there are more.
-pub(super) fn patches(seen: &Seen<'_>, census: &Census<'_>) -> (Vec<NodePatch>, bool) {
+pub(super) fn patches(seen: &Seen<'_>, census: &Census<'_>, course: &Course) -> (Vec<NodePatch>, bool) {
     let Some(target) = &census.target else { return (Vec::new(), false) };
-    if seen.pool.paused {
+    if matches!(course.phase, Phase::Paused | Phase::Invalid) {
         return (Vec::new(), false);
     }
+    let since = course.is_stamped.then_some(seen.now);
     let capacity = capacity(seen, census).unwrap_or(0);
-    let chosen = chosen(census, capacity, usize::MAX);
     let mut patches = Vec::new();
-    for node in &chosen {
+    let given = chosen(census, capacity, course.limit).into_iter().map(|node| (node, target));
+    let failed = census.failing.iter().chain(&census.late).copied();
+    let returned = course.roll_back.iter().flat_map(|pair| failed.clone().map(move |node| (node, pair)));
+    for (node, pair) in given.chain(returned) {
         let mut patch = NodePatch::new(node);
-        patch.pair = Some(target.clone());
-        patch.taint(node, false);
+        patch.pair = Some(pair.clone());
+        patch.since = since;
+        patch.taint(node, pair != target);
         patches.push(patch);
     }
-    let chosen: BTreeSet<&str> = chosen.iter().map(|node| &*node.name).collect();
-    for node in seen.nodes.iter().filter(|node| !chosen.contains(&*node.name)) {
-        let mut patch = NodePatch::new(node);
-        patch.taint(node, node.desired != *target);
+    let done: BTreeSet<String> = patches.iter().map(|patch| patch.node.clone()).collect();
+    let asked = prefetching(seen, census, course);
+    for node in seen.nodes.iter().filter(|node| !done.contains(&node.name)) {
+        let patch = other(seen, node, target, course, asked.contains(&*node.name));
         if !patch.is_empty() {
             patches.push(patch);
         }
-        if patches.len() > MAX_PATCHES.max(chosen.len()) {
+        if patches.len() > MAX_PATCHES {
             break;
         }
     }
     let is_cut = patches.len() > MAX_PATCHES;
     patches.truncate(MAX_PATCHES);
     (patches, is_cut)
+}
+
+/// What is written to a node that gets no target now.
+fn other(seen: &Seen<'_>, node: &Node, target: &Pair, course: &Course, is_asked: bool) -> NodePatch {
+    let mut patch = NodePatch::new(node);
+    let is_given = node.desired == *target;
+    if is_given || matches!(course.phase, Phase::Updating | Phase::Soaking) {
+        patch.taint(node, !is_given);
+    }
+    let is_ahead = |since: Timestamp| since.duration_since(seen.now) > MAX_SKEW;
+    if course.is_stamped && node.is_in_flight() && node.desired_since.is_some_and(is_ahead) {
+        patch.since = Some(seen.now);
+    }
+    if let (Some(order), true) = (&course.prefetch, is_asked) {
+        patch.prefetch = Some(Some(Prefetch { image: order.image.clone(), since: seen.now }));
+    } else if is_given && node.is_done() && node.prefetch_since.is_some() {
+        // The agent drops what it downloaded and does not need.
+        patch.prefetch = Some(None);
+    }
+    patch
+}
+
+/// Returns the nodes that are asked to prefetch now.
+fn prefetching<'a>(seen: &Seen<'a>, census: &Census<'a>, course: &Course) -> BTreeSet<&'a str> {
+    let Some(order) = &course.prefetch else { return BTreeSet::new() };
+    let is_ahead =
+        |node: &Node| node.prefetch_since.is_some_and(|since| since.duration_since(seen.now) > MAX_SKEW);
+    let mut running = 0_usize;
+    let mut asked = BTreeSet::new();
+    let mut idle = Vec::new();
+    for node in census.waiting.iter().filter(|node| node.ready) {
+        if gates::is_running(node, order, seen.now) {
+            running += 1;
+            if is_ahead(node) {
+                asked.insert(&*node.name);
+            }
+        } else if gates::is_pending(node, order, seen.now) {
+            idle.push(*node);
+        }
+    }
+    let free = order.at_once.saturating_sub(running);
+    if free < idle.len() && free > 0 {
+        idle.select_nth_unstable_by(free, |one, other| self::order(one, other));
+    }
+    asked.extend(idle.into_iter().take(free).map(|node| &*node.name));
+    asked
+}
+
+/// Returns why a node can't be given a target, or is waited for.
+pub(super) fn obstacle(node: &Node) -> &'static str {
+    if node.ready { "cordoned" } else { "not Ready" }
 }
 
 /// Returns how many nodes may be taken out of service now.

@@ -22,11 +22,16 @@
 
 mod census;
 mod choose;
+mod course;
+mod gates;
 mod node;
 mod number;
 mod patch;
+mod plan;
+mod policy;
 mod pools;
 mod status;
+mod windows;
 
 use std::collections::BTreeMap;
 
@@ -46,6 +51,7 @@ pub use patch::{NodePatch, Prefetch};
 pub use pools::{Conflict, MASTER, Membership, SelectorError, Selectors, WORKER};
 
 use census::Census;
+use policy::Rules;
 
 /// What a decision is made by.
 #[derive(Debug, Clone, Copy)]
@@ -204,13 +210,17 @@ impl Policy {
 
 /// Decides what is written next for a pool.
 pub fn rollout(seen: &Seen<'_>) -> Rollout {
-    let census = Census::new(seen);
-    let (patches, is_cut) = choose::patches(seen, &census);
+    let rules = Rules::new(seen.pool, seen.nodes.len());
+    let node_timeout =
+        rules.as_ref().ok().and_then(|rules| rules.as_ref()).and_then(|rules| rules.node_timeout);
+    let census = Census::new(seen, node_timeout);
+    let course = course::course(seen, &census, rules);
+    let (patches, is_cut) = choose::patches(seen, &census, &course);
     Rollout {
         patches,
-        status: status::status(seen, &census),
-        policy_status: None,
-        wake: is_cut.then_some(seen.now),
+        status: status::status(seen, &census, &course),
+        wake: if is_cut { Some(seen.now) } else { course.wake },
+        policy_status: course.memory,
     }
 }
 

@@ -1,9 +1,19 @@
 //! The pool's status: counts and conditions.
 
 use super::census::Census;
-use super::{BuildState, Layering, Pool, Seen, patch};
+use super::course::Course;
+use super::{BuildState, Layering, Pool, Seen, patch, plan};
 use crate::api::MachineConfigPoolStatus;
 use crate::api::pool::Condition;
+
+/// Whether the rollout goes on by itself, and where it is.
+pub(super) const PROGRESSING: &str = "RolloutProgressing";
+/// Whether too many nodes failed.
+pub(super) const HALTED: &str = "RolloutHalted";
+/// Whether a person has to correct something.
+pub(super) const INVALID: &str = "RolloutInvalid";
+/// The reason of [`HALTED`].
+pub(super) const TOO_MANY_FAILURES: &str = "TooManyFailures";
 
 /// Nodes whose reasons are quoted; the number is always told.
 const MAX_QUOTED: usize = 10;
@@ -12,7 +22,7 @@ const MAX_QUOTED: usize = 10;
 const MAX_REASON: usize = 500;
 
 /// Returns the whole status.
-pub(super) fn status(seen: &Seen<'_>, census: &Census<'_>) -> MachineConfigPoolStatus {
+pub(super) fn status(seen: &Seen<'_>, census: &Census<'_>, course: &Course) -> MachineConfigPoolStatus {
     let pool = seen.pool;
     let count = |number: usize| Some(i32::try_from(number).unwrap_or(i32::MAX));
     let machines = seen.nodes.len();
@@ -34,9 +44,22 @@ pub(super) fn status(seen: &Seen<'_>, census: &Census<'_>) -> MachineConfigPoolS
     if is_updated {
         status.configuration = Some(pool.configuration.clone());
     }
-    degraded(&mut conditions, census);
+    rollout(&mut conditions, course);
+    degraded(&mut conditions, census, course);
     status.conditions = Some(conditions.list);
+    status.plan = pool.has_plan.then(|| plan::plan(seen, census)).flatten();
     status
+}
+
+/// Sets the conditions that the operator does not have.
+fn rollout(conditions: &mut Conditions<'_>, course: &Course) {
+    let phase = course.phase;
+    conditions.set(PROGRESSING, phase.is_progressing(), phase.as_str(), course.message.clone());
+    let (is_halted, reason) = (course.halt.is_some(), course.halt.as_ref().map_or("", |_| TOO_MANY_FAILURES));
+    conditions.set(HALTED, is_halted, reason, course.halt.clone().unwrap_or_default());
+    let reason = course.mistakes.first().map_or("", |(mistake, _)| mistake.as_str());
+    let messages: Vec<&str> = course.mistakes.iter().map(|(_, message)| &**message).collect();
+    conditions.set(INVALID, !messages.is_empty(), reason, messages.join("; "));
 }
 
 /// Sets `Updated` and `Updating`, in the operator's own words.
@@ -121,31 +144,39 @@ fn build(pool: &Pool, is_updated: bool) -> Option<(bool, String)> {
 }
 
 /// Sets `NodeDegraded` and `Degraded`. `RenderDegraded` and `ImageBuildDegraded` are others' to set.
-fn degraded(conditions: &mut Conditions<'_>, census: &Census<'_>) {
+fn degraded(conditions: &mut Conditions<'_>, census: &Census<'_>, course: &Course) {
+    let nodes = node_degraded(conditions, census);
+    let mistake = course.mistakes.iter().find(|(mistake, _)| mistake.is_fatal());
+    let causes = [
+        nodes,
+        conditions.is("ImageBuildDegraded").then(|| "Custom OS image build failed".to_owned()),
+        conditions.is("RenderDegraded").then(String::new),
+        course.halt.clone(),
+        mistake.map(|(_, message)| message.clone()),
+    ];
+    let first = causes.into_iter().flatten().next();
+    conditions.set("Degraded", first.is_some(), "", first.unwrap_or_default());
+}
+
+fn node_degraded(conditions: &mut Conditions<'_>, census: &Census<'_>) -> Option<String> {
     let nodes = &census.degraded;
-    let mut message = String::new();
     if nodes.is_empty() {
         conditions.set("NodeDegraded", false, "", String::new());
-    } else {
-        let mut sorted: Vec<_> = nodes.iter().map(|node| (&*node.name, node.reason.as_deref())).collect();
-        sorted.sort_unstable();
-        let quoted = sorted.iter().take(MAX_QUOTED).map(|(name, reason)| {
-            let reason: String = reason.unwrap_or_default().chars().take(MAX_REASON).collect();
-            format!("Node {name} is reporting: {reason:?}")
-        });
-        message = quoted.collect::<Vec<_>>().join(", ");
-        if sorted.len() > MAX_QUOTED {
-            message.push_str(&format!(", and {} more", sorted.len() - MAX_QUOTED));
-        }
-        let reason = format!("{} nodes are reporting degraded status on sync", nodes.len());
-        conditions.set("NodeDegraded", true, &reason, message.clone());
+        return None;
     }
-    let is_build_degraded = conditions.is("ImageBuildDegraded");
-    let is_degraded = !nodes.is_empty() || conditions.is("RenderDegraded") || is_build_degraded;
-    if nodes.is_empty() && is_build_degraded {
-        message.push_str("Custom OS image build failed");
+    let mut sorted: Vec<_> = nodes.iter().map(|node| (&*node.name, node.reason.as_deref())).collect();
+    sorted.sort_unstable();
+    let quoted = sorted.iter().take(MAX_QUOTED).map(|(name, reason)| {
+        let reason: String = reason.unwrap_or_default().chars().take(MAX_REASON).collect();
+        format!("Node {name} is reporting: {reason:?}")
+    });
+    let mut message = quoted.collect::<Vec<_>>().join(", ");
+    if sorted.len() > MAX_QUOTED {
+        message.push_str(&format!(", and {} more", sorted.len() - MAX_QUOTED));
     }
-    conditions.set("Degraded", is_degraded, "", message);
+    let reason = format!("{} nodes are reporting degraded status on sync", nodes.len());
+    conditions.set("NodeDegraded", true, &reason, message.clone());
+    Some(message)
 }
 
 /// The conditions of a pool; those of others stay.

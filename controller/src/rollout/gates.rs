@@ -1,0 +1,339 @@
+//! The gates of a policy: halt, prefetch, windows, waves and soak.
+//!
+//! What is remembered is in the policy's status. A gate that opens is recorded before anything is done behind it: the call
+//! that opens it gives no node a target. A gate that closes holds at once, recorded or not.
+//!
+//! Time that a wave is watched is counted between calls, and never more than a step of it at once: a clock that jumps ahead
+//! skips nothing, and one that jumps back starts the step again.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::census::Census;
+use super::course::{Course, Phase, PrefetchOrder, progress};
+use super::policy::Rules;
+use super::{Node, Pair, Policy, PrefetchProgress, Seen, patch};
+use crate::api::RolloutPolicyStatus;
+use crate::api::rollout_policy::{HaltStatus, OnFailure, PolicyTarget, SoakStatus};
+use crate::model::ImageRef;
+
+/// The longest step in which watched time is counted.
+const MAX_STEP: SignedDuration = SignedDuration::from_mins(5);
+
+/// A reason that is quoted is cut here.
+const MAX_CAUSE: usize = 500;
+
+/// Decides for a pool with a policy. `stop` is why nothing is to be done, whatever the policy says.
+pub(super) fn course(
+    seen: &Seen<'_>,
+    census: &Census<'_>,
+    policy: &Policy,
+    rules: &Rules,
+    stop: Option<(Phase, String)>,
+) -> Course {
+    let mut gates = Gates { seen, census, policy, rules, memory: policy.status.clone(), is_opened: false };
+    let mut course = gates.pass(stop);
+    let mut memory = gates.memory;
+    memory.observed_generation = policy.generation;
+    memory.pool = Some(seen.pool.name.clone());
+    memory.phase = Some(course.phase.as_str().to_owned());
+    memory.waves = Some(number(rules.waves.len().saturating_add(1)));
+    memory.invalid = (course.phase == Phase::Invalid).then(|| course.message.clone());
+    course.memory = Some(memory);
+    course.is_stamped = true;
+    if gates.is_opened {
+        course.limit = 0;
+        course.wake_at(seen.now);
+    }
+    course
+}
+
+struct Gates<'a> {
+    seen: &'a Seen<'a>,
+    census: &'a Census<'a>,
+    policy: &'a Policy,
+    rules: &'a Rules,
+    memory: RolloutPolicyStatus,
+    /// A gate opened in this call.
+    is_opened: bool,
+}
+
+impl Gates<'_> {
+    fn pass(&mut self, stop: Option<(Phase, String)>) -> Course {
+        let Some(target) = &self.census.target else {
+            let (phase, message) = stop.unwrap_or_else(|| (Phase::Building, String::new()));
+            return Course::stop(phase, message);
+        };
+        self.remember(target);
+        let is_complete = self.census.updated == self.seen.nodes.len() && !self.seen.nodes.is_empty();
+        if is_complete {
+            self.finish(target);
+        }
+        let (halt, roll_back) = self.halted(target);
+        let windows = self.rules.windows.at(self.seen.now);
+        self.memory.next_window = windows.next.map(patch::text);
+        if let Some((phase, message)) = stop {
+            return Course { halt, ..Course::stop(phase, message) };
+        }
+        if let Some(message) = halt {
+            return Course { halt: Some(message.clone()), roll_back, ..Course::stop(Phase::Halted, message) };
+        }
+        if is_complete {
+            let config = target.config.as_deref().unwrap_or_default();
+            return Course::stop(Phase::Complete, format!("all {} nodes have {config}", self.census.updated));
+        }
+        let prefetch = self.prefetch_order(target);
+        let mut course = if prefetch.is_some() && self.memory.prefetched != Some(true) {
+            self.prefetched(prefetch.as_ref())
+        } else if windows.is_open {
+            self.wave()
+        } else {
+            Course::stop(Phase::Closed, self.closed())
+        };
+        course.prefetch = prefetch;
+        if let Some(until) = windows.until {
+            course.wake_at(until);
+        }
+        self.wake_for_timeouts(&mut course);
+        course
+    }
+
+    /// Begins anew for a new target.
+    fn remember(&mut self, target: &Pair) {
+        let target = policy_target(target);
+        if self.memory.target.as_ref() == Some(&target) {
+            return;
+        }
+        let complete = self.last_complete(&target);
+        let last_good = match (self.memory.last_good.take(), complete) {
+            // The image is known for certain.
+            (Some(good), Some(complete)) if good.config == complete.config => Some(good),
+            (good, complete) => complete.or(good),
+        };
+        self.memory = RolloutPolicyStatus {
+            last_good,
+            resumed: self.policy.resume.clone(),
+            target: Some(target),
+            wave: Some(1),
+            ..RolloutPolicyStatus::default()
+        };
+    }
+
+    /// Returns what all nodes had before the policy came.
+    fn last_complete(&self, target: &PolicyTarget) -> Option<PolicyTarget> {
+        let config = self.seen.pool.status.configuration.as_ref()?.name.clone()?;
+        if config.is_empty() || config == target.config {
+            return None;
+        }
+        let mut images = self
+            .seen
+            .nodes
+            .iter()
+            .filter(|node| node.current.config.as_ref() == Some(&config))
+            .map(|node| &node.current.image);
+        let image = images.next()?;
+        let is_common = images.all(|other| other == image);
+        is_common.then(|| PolicyTarget { config, image: image.clone() })
+    }
+
+    /// Returns why it is halted, and what failed nodes return to.
+    fn halted(&mut self, target: &Pair) -> (Option<String>, Option<Pair>) {
+        let failed = self.failed();
+        let allowed = self.allowed();
+        let is_too_many = failed > allowed;
+        let is_resumed = self.policy.resume.is_some() && self.policy.resume != self.memory.resumed;
+        self.memory.resumed.clone_from(&self.policy.resume);
+        match self.memory.halt.as_ref().map(|halt| halt.generation) {
+            Some(generation) => {
+                let is_relaxed = generation != self.policy.generation && !is_too_many;
+                if is_resumed {
+                    self.memory.accepted_failures = Some(number(failed)).filter(|accepted| *accepted > 0);
+                }
+                if is_resumed || is_relaxed {
+                    self.memory.halt = None;
+                    self.is_opened = true;
+                    return (None, None);
+                }
+            }
+            None if is_too_many => self.memory.halt = Some(self.halt(failed)),
+            None => {}
+        }
+        let Some(halt) = &self.memory.halt else { return (None, None) };
+        let last_good =
+            self.memory.last_good.as_ref().map(|good| Pair::new(&*good.config, good.image.clone()));
+        let roll_back =
+            last_good.filter(|good| self.rules.on_failure == OnFailure::RollBack && good != target);
+        (Some(self.halt_message(halt, roll_back.as_ref())), roll_back)
+    }
+
+    /// Nodes that failed the target.
+    fn failed(&self) -> usize {
+        self.census.failing.len() + self.census.late.len()
+    }
+
+    /// Nodes that may fail: as the policy says, and those that a person accepted as long as they are failed.
+    fn allowed(&mut self) -> usize {
+        let accepted = self.memory.accepted_failures.and_then(|accepted| usize::try_from(accepted).ok());
+        let accepted = accepted.unwrap_or(0).min(self.failed());
+        self.memory.accepted_failures = Some(number(accepted)).filter(|accepted| *accepted > 0);
+        self.rules.allowed_failures.saturating_add(accepted)
+    }
+
+    /// The node that failed first, and its reason.
+    fn halt(&self, failed: usize) -> HaltStatus {
+        let nodes = self.census.failing.iter().chain(&self.census.late);
+        let first = nodes.min_by_key(|node| (node.desired_since, &node.name));
+        let cause = first.map(|node| match &node.reason {
+            Some(reason) if node.is_degraded() => reason.chars().take(MAX_CAUSE).collect(),
+            Some(_) | None if node.is_degraded() => "it gives no reason".to_owned(),
+            _ => "it has not finished within nodeTimeout".to_owned(),
+        });
+        HaltStatus {
+            at: patch::text(self.seen.now),
+            node: first.map(|node| node.name.clone()).unwrap_or_default(),
+            cause: cause.unwrap_or_default(),
+            failed: number(failed),
+            allowed: number(self.rules.allowed_failures),
+            generation: self.policy.generation,
+        }
+    }
+
+    fn halt_message(&self, halt: &HaltStatus, roll_back: Option<&Pair>) -> String {
+        let returned = match roll_back.and_then(|pair| pair.config.as_deref()) {
+            Some(config) => format!("; failed nodes return to {config}"),
+            None if self.rules.on_failure == OnFailure::RollBack => {
+                "; no config is known to return to".to_owned()
+            }
+            None => String::new(),
+        };
+        format!(
+            "{} nodes failed, {} may; first node {}: {}{returned}; correct the MachineConfig, or resume with a new value \
+             of the annotation machine-config-agent.io/resume of RolloutPolicy {}",
+            halt.failed, halt.allowed, halt.node, halt.cause, self.policy.name
+        )
+    }
+
+    /// All nodes have the target.
+    fn finish(&mut self, target: &Pair) {
+        self.memory.last_good = Some(policy_target(target));
+        self.memory.soak = None;
+        self.memory.halt = None;
+        // A node that joins later without the target is no canary.
+        self.memory.wave = Some(number(self.rules.waves.len().saturating_add(1)));
+        self.memory.prefetched = self.rules.prefetch.map(|_| true);
+    }
+
+    fn closed(&self) -> String {
+        let next = self.memory.next_window.as_deref().unwrap_or_default();
+        let left = self.census.waiting.len() + self.census.blocked.len();
+        format!("{left} nodes wait for the next window, which opens at {next}")
+    }
+
+    /// Returns what nodes download ahead.
+    fn prefetch_order(&self, target: &Pair) -> Option<PrefetchOrder> {
+        let (at_once, timeout) = self.rules.prefetch?;
+        let image = target.image.as_ref().or(self.seen.pool.os_image.as_ref())?;
+        ImageRef::parse(image).ok()?;
+        Some(PrefetchOrder { image: image.clone(), at_once, timeout })
+    }
+
+    /// Opens the gate when nobody is waited for any longer.
+    fn prefetched(&mut self, order: Option<&PrefetchOrder>) -> Course {
+        let waiting = self.census.waiting.iter().filter(|node| node.ready);
+        let pending = |node: &&&Node| order.is_some_and(|order| is_pending(node, order, self.seen.now));
+        let pending: Vec<_> = waiting.filter(pending).collect();
+        if pending.is_empty() {
+            self.memory.prefetched = Some(true);
+            self.is_opened = true;
+        }
+        let message = format!("{} nodes have not downloaded the image yet", pending.len());
+        let mut course = Course::stop(Phase::Prefetching, message);
+        let ends = pending.iter().filter_map(|node| node.prefetch_since?.checked_add(order?.timeout).ok());
+        if let Some(end) = ends.min() {
+            course.wake_at(end);
+        }
+        course
+    }
+
+    /// Gives nodes of the present wave the target, watches it, or goes on to the next one.
+    fn wave(&mut self) -> Course {
+        let message = progress(self.seen, self.census);
+        let wave = self.memory.wave.and_then(|wave| usize::try_from(wave).ok()).unwrap_or(1).max(1);
+        let Some(rule) = self.rules.waves.get(wave - 1) else {
+            return Course { limit: usize::MAX, ..Course::stop(Phase::Updating, message) };
+        };
+        let message = format!("wave {wave} of {}: {message}", self.rules.waves.len() + 1);
+        let given = self.census.stamped;
+        let is_full =
+            given >= rule.until || (self.census.waiting.is_empty() && self.census.blocked.is_empty());
+        let is_settled = self.census.at_work.len() == self.census.late.len()
+            && (self.census.down.is_empty() || self.failed() + self.census.down.len() <= self.allowed());
+        if !is_full || !is_settled {
+            self.memory.soak = None;
+            let limit = rule.until.saturating_sub(given);
+            return Course { limit, ..Course::stop(Phase::Updating, message) };
+        }
+        if let Some(again) = self.soak(rule.soak) {
+            let message = format!("wave {wave} is watched for {:#}", rule.soak);
+            let mut course = Course::stop(Phase::Soaking, message);
+            course.wake_at(again);
+            return course;
+        }
+        self.memory.soak = None;
+        self.memory.wave = Some(number(wave.saturating_add(1)));
+        self.is_opened = true;
+        Course::stop(Phase::Updating, message)
+    }
+
+    /// Counts watched time. Returns when to look again; `None` when it was watched long enough.
+    fn soak(&mut self, soak: SignedDuration) -> Option<Timestamp> {
+        let now = self.seen.now;
+        let step = (soak / 20).clamp(SignedDuration::from_secs(1), MAX_STEP);
+        let old = self.memory.soak.clone();
+        let last = old.as_ref().and_then(|old| old.seen.parse::<Timestamp>().ok());
+        let counted = SignedDuration::from_secs(old.map_or(0, |old| old.seconds.max(0)));
+        let passed = last.map_or(SignedDuration::ZERO, |last| now.duration_since(last));
+        let total = counted.saturating_add(passed.clamp(SignedDuration::ZERO, step * 2));
+        if total >= soak {
+            return None;
+        }
+        let is_jump = passed.is_negative() || passed > step * 2;
+        if last.is_none() || is_jump || passed >= step {
+            self.memory.soak = Some(SoakStatus { seconds: total.as_secs(), seen: patch::text(now) });
+        }
+        let again = step.min(soak.saturating_sub(total)).max(SignedDuration::from_secs(1));
+        Some(now.checked_add(again).unwrap_or(now))
+    }
+
+    fn wake_for_timeouts(&self, course: &mut Course) {
+        let Some(timeout) = self.rules.node_timeout else { return };
+        let late_at = |node: &&Node| node.desired_since?.checked_add(timeout).ok();
+        let next = self.census.at_work.iter().filter_map(late_at).filter(|at| *at > self.seen.now).min();
+        if let Some(next) = next {
+            course.wake_at(next);
+        }
+    }
+}
+
+/// Returns true if a node has yet to download the image, and is waited for.
+pub(super) fn is_pending(node: &Node, order: &PrefetchOrder, now: Timestamp) -> bool {
+    if node.current.image.as_ref() == Some(&order.image) {
+        return false;
+    }
+    node.prefetch_image.as_ref() != Some(&order.image) || is_running(node, order, now)
+}
+
+/// Returns true if a node downloads the image now.
+pub(super) fn is_running(node: &Node, order: &PrefetchOrder, now: Timestamp) -> bool {
+    let is_late = node.prefetch_since.is_some_and(|since| now.duration_since(since) > order.timeout);
+    node.prefetch_image.as_ref() == Some(&order.image)
+        && matches!(node.prefetch, None | Some(PrefetchProgress::Running))
+        && !is_late
+}
+
+fn policy_target(pair: &Pair) -> PolicyTarget {
+    PolicyTarget { config: pair.config.clone().unwrap_or_default(), image: pair.image.clone() }
+}
+
+fn number(number: usize) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
+}

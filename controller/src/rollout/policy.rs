@@ -1,0 +1,148 @@
+//! A policy, read and checked for a pool of a size.
+
+use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use super::number::{Rounding, scaled};
+use super::windows::Windows;
+use super::{Policy, Pool};
+use crate::api::rollout_policy::{OnFailure, Wave};
+
+/// Nodes that prefetch at a time, where the policy does not say.
+const PREFETCH_CONCURRENCY: IntOrString = IntOrString::Int(10);
+
+/// How long a node is waited for that prefetches, where the policy does not say.
+const PREFETCH_TIMEOUT: SignedDuration = SignedDuration::from_hours(1);
+
+/// The most waves, so that the status stays small.
+const MAX_WAVES: usize = 16;
+
+/// A policy in numbers of nodes.
+#[derive(Debug)]
+pub(super) struct Rules {
+    /// How many nodes have been given the target when each wave ends, and how long it is watched. What is left comes
+    /// after the last one.
+    pub(super) waves: Vec<WaveRule>,
+    /// Nodes that may fail.
+    pub(super) allowed_failures: usize,
+    /// What happens to them.
+    pub(super) on_failure: OnFailure,
+    /// A node that takes longer has failed.
+    pub(super) node_timeout: Option<SignedDuration>,
+    /// Prefetching: how many at a time, and how long each is waited for.
+    pub(super) prefetch: Option<(usize, SignedDuration)>,
+    /// When nodes may be given a target.
+    pub(super) windows: Windows,
+}
+
+/// One wave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct WaveRule {
+    /// Nodes that have been given the target when it ends, with those of the waves before.
+    pub(super) until: usize,
+    /// How long it is watched then.
+    pub(super) soak: SignedDuration,
+}
+
+impl Rules {
+    /// Reads the policy of a pool; `None` where it has none. An error names the field, the cause and what to do.
+    pub(super) fn new(pool: &Pool, machines: usize) -> Result<Option<Self>, String> {
+        match &*pool.policies {
+            [] => Ok(None),
+            [policy] => {
+                let rules = Self::read(policy, machines);
+                rules.map(Some).map_err(|cause| format!("RolloutPolicy {}: {cause}", policy.name))
+            }
+            [one, other, ..] => Err(format!(
+                "RolloutPolicy {} and RolloutPolicy {} are both for pool {}; delete one of them, or correct its poolRef",
+                one.name, other.name, pool.name
+            )),
+        }
+    }
+
+    fn read(policy: &Policy, machines: usize) -> Result<Self, String> {
+        let spec = &policy.spec;
+        let field = |name: &'static str| {
+            move |cause: String| format!("spec.{name}: {cause}; write a number, or a percentage such as 25%")
+        };
+        let allowed_failures = spec.allowed_failures.as_ref().map_or(Ok(0), |value| {
+            scaled(value, machines, Rounding::Down).map_err(field("allowedFailures"))
+        })?;
+        let prefetch = match &spec.prefetch {
+            None => None,
+            Some(prefetch) => {
+                let value = prefetch.concurrency.as_ref().unwrap_or(&PREFETCH_CONCURRENCY);
+                let at_once = scaled(value, machines, Rounding::Up).map_err(field("prefetch.concurrency"))?;
+                let timeout = prefetch
+                    .timeout
+                    .as_deref()
+                    .map_or(Ok(PREFETCH_TIMEOUT), |text| positive(text, "prefetch.timeout"))?;
+                Some((at_once.max(1), timeout))
+            }
+        };
+        let node_timeout =
+            spec.node_timeout.as_deref().map(|text| positive(text, "nodeTimeout")).transpose()?;
+        Ok(Self {
+            waves: waves(spec.canary.as_ref(), spec.waves.as_deref().unwrap_or_default(), machines)?,
+            allowed_failures,
+            on_failure: spec.on_failure.unwrap_or_default(),
+            node_timeout,
+            prefetch,
+            windows: Windows::new(spec.windows.as_deref())?,
+        })
+    }
+}
+
+fn waves(canary: Option<&Wave>, waves: &[Wave], machines: usize) -> Result<Vec<WaveRule>, String> {
+    if waves.len() > MAX_WAVES {
+        return Err(format!("spec.waves has {} waves; write at most {MAX_WAVES}", waves.len()));
+    }
+    let named = canary.map(|wave| ("canary".to_owned(), wave)).into_iter();
+    let others = waves.iter().enumerate().map(|(place, wave)| (format!("waves[{place}]"), wave));
+    let mut until: usize = 0;
+    let mut rules = Vec::new();
+    for (name, wave) in named.chain(others) {
+        let nodes = scaled(&wave.nodes, machines, Rounding::Up).map_err(|cause| {
+            format!("spec.{name}.nodes: {cause}; write a number, or a percentage such as 25%")
+        })?;
+        until = until.saturating_add(nodes.max(1));
+        let soak =
+            wave.soak.as_deref().map_or(Ok(SignedDuration::ZERO), |text| read_duration(text, &name))?;
+        rules.push(WaveRule { until, soak });
+    }
+    Ok(rules)
+}
+
+fn read_duration(text: &str, name: &str) -> Result<SignedDuration, String> {
+    duration(text).ok_or_else(|| {
+        let shown: String = text.chars().take(32).collect();
+        format!("spec.{name}: {shown:?} is no duration; write it as 2h30m")
+    })
+}
+
+fn positive(text: &str, name: &str) -> Result<SignedDuration, String> {
+    match read_duration(text, name)? {
+        SignedDuration::ZERO => {
+            Err(format!("spec.{name}: it is zero; write it as 2h30m, or remove the field"))
+        }
+        duration => Ok(duration),
+    }
+}
+
+/// Reads `2h30m`: hours, minutes and seconds in this order. As the pattern of the kind says; at most 30 days.
+pub(super) fn duration(text: &str) -> Option<SignedDuration> {
+    const LONGEST: i64 = 30 * 24 * 3600;
+    let mut rest = text;
+    let mut seconds: i64 = 0;
+    for (unit, factor) in [('h', 3600), ('m', 60), ('s', 1)] {
+        if let Some((number, after)) = rest.split_once(unit) {
+            if number.is_empty() || number.len() > 5 || !number.bytes().all(|byte| byte.is_ascii_digit()) {
+                return None;
+            }
+            seconds = seconds.checked_add(number.parse::<i64>().ok()?.checked_mul(factor)?)?;
+            rest = after;
+        }
+    }
+    let is_whole = rest.is_empty() && !text.is_empty();
+    (is_whole && seconds <= LONGEST).then(|| SignedDuration::from_secs(seconds))
+}

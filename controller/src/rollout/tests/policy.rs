@@ -1,0 +1,359 @@
+//! With a policy: canary, waves, soak, halt, return, windows, prefetch.
+
+use jiff::SignedDuration;
+use serde_json::{Value, json};
+
+use super::super::*;
+use super::world::*;
+
+fn with_policy(config: &str, spec: Value) -> Pool {
+    let policy = Policy {
+        name: "worker".to_owned(),
+        generation: Some(1),
+        spec: serde_json::from_value(spec).unwrap(),
+        ..Policy::default()
+    };
+    Pool { policies: vec![policy], ..pool(config) }
+}
+
+/// Decides and writes until nothing more is to be written at this time. Returns who was given a target.
+fn settle(pool: &mut Pool, nodes: &mut [Node], now: Timestamp) -> Vec<String> {
+    let mut all = Vec::new();
+    for _ in 0..20 {
+        let rollout = decide_at(pool, nodes, now);
+        let memory = rollout.policy_status.clone();
+        let is_written = rollout.patches.is_empty()
+            && rollout.status == pool.status
+            && pool
+                .policies
+                .iter()
+                .all(|policy| memory.as_ref().is_none_or(|memory| policy.status == *memory));
+        if is_written {
+            return all;
+        }
+        all.extend(given(&rollout).into_iter().map(str::to_owned));
+        write(&rollout, pool, nodes);
+    }
+    panic!("it never comes to rest: {:?}", decide_at(pool, nodes, now));
+}
+
+fn finish_all(nodes: &mut [Node], names: &[String]) {
+    for name in names {
+        finish(nodes, name);
+    }
+}
+
+fn phase(pool: &Pool) -> &str {
+    pool.policies[0].status.phase.as_deref().unwrap()
+}
+
+fn minutes(minutes: i64) -> Timestamp {
+    now() + SignedDuration::from_mins(minutes)
+}
+
+#[test]
+fn canary_soaks_then_waves_then_the_rest() {
+    let spec = json!({"canary": {"nodes": 1, "soak": "20m"}, "waves": [{"nodes": "25%"}]});
+    let mut pool = Pool { max_unavailable: Some(IntOrString::Int(20)), ..with_policy("b", spec) };
+    let mut nodes = nodes(8, "a");
+    let canary = settle(&mut pool, &mut nodes, now());
+    assert_eq!(canary, ["n00"]);
+    assert!(settle(&mut pool, &mut nodes, minutes(60)).is_empty(), "it is at work");
+    finish_all(&mut nodes, &canary);
+    assert!(settle(&mut pool, &mut nodes, minutes(61)).is_empty());
+    assert_eq!(phase(&pool), "Soaking");
+    // Woken as often as it asks for, it goes on after the soak and not before.
+    let mut at = minutes(61);
+    let wave = loop {
+        at = decide_at(&pool, &nodes, at).wake.expect("a soak ends by time alone");
+        let wave = settle(&mut pool, &mut nodes, at);
+        if !wave.is_empty() {
+            break wave;
+        }
+    };
+    assert!(at >= minutes(81) && at < minutes(83), "{at}");
+    assert_eq!(wave, ["n01", "n02"]);
+    finish_all(&mut nodes, &wave);
+    let rest = settle(&mut pool, &mut nodes, at);
+    assert_eq!(rest.len(), 5);
+    finish_all(&mut nodes, &rest);
+    settle(&mut pool, &mut nodes, at);
+    assert_eq!(phase(&pool), "Complete");
+    assert_eq!(pool.policies[0].status.last_good.as_ref().unwrap().config, "b");
+}
+
+/// A clock that jumps ahead skips no soak; one that was ahead when it was recorded wedges none.
+#[test]
+fn clock_jumps_neither_skip_nor_wedge_a_soak() {
+    let spec = json!({"canary": {"nodes": 1, "soak": "10h"}});
+    let mut pool = with_policy("b", spec);
+    let mut nodes = nodes(3, "a");
+    let canary = settle(&mut pool, &mut nodes, now());
+    finish_all(&mut nodes, &canary);
+    settle(&mut pool, &mut nodes, now());
+    assert!(settle(&mut pool, &mut nodes, now() + SignedDuration::from_hours(24 * 365)).is_empty());
+    assert_eq!(phase(&pool), "Soaking");
+    // Back again: the record is a year ahead.
+    let mut at = minutes(1);
+    let mut rounds = 0;
+    while settle(&mut pool, &mut nodes, at).is_empty() {
+        at = decide_at(&pool, &nodes, at).wake.unwrap();
+        rounds += 1;
+        assert!(rounds < 1000, "wedged");
+    }
+    let watched = at.duration_since(minutes(1));
+    assert!(
+        watched >= SignedDuration::from_mins(570) && watched <= SignedDuration::from_mins(610),
+        "{watched}"
+    );
+}
+
+#[test]
+fn a_canary_that_fails_halts_with_its_cause_until_it_is_corrected() {
+    let mut pool = with_policy("b", json!({"canary": {"nodes": 1}}));
+    let mut nodes = nodes(4, "a");
+    settle(&mut pool, &mut nodes, now());
+    fail(&mut nodes, "n00", "unit app.service failed");
+    assert!(settle(&mut pool, &mut nodes, minutes(1)).is_empty());
+    assert_eq!(phase(&pool), "Halted");
+    let (status, reason, message) = condition(&decide(&pool, &nodes), "RolloutHalted");
+    assert_eq!((&*status, &*reason), ("True", "TooManyFailures"));
+    assert!(message.contains("first node n00: unit app.service failed;"), "{message}");
+    // It stays halted when the node recovers, and is over when nothing is left to halt.
+    finish(&mut nodes, "n00");
+    assert!(settle(&mut pool, &mut nodes, minutes(2)).is_empty());
+    assert_eq!(phase(&pool), "Halted");
+    pool.configuration.name = Some("c".to_owned());
+    assert_eq!(settle(&mut pool, &mut nodes, minutes(3)).len(), 1);
+    assert_eq!(condition(&decide_at(&pool, &nodes, minutes(3)), "RolloutHalted").0, "False");
+}
+
+#[test]
+fn a_halt_is_resumed_once_by_each_value_or_by_more_allowed_failures() {
+    let mut pool = with_policy("b", json!({}));
+    pool.max_unavailable = Some(IntOrString::Int(2));
+    let mut nodes = nodes(5, "a");
+    settle(&mut pool, &mut nodes, now());
+    fail(&mut nodes, "n00", "x");
+    finish(&mut nodes, "n01");
+    assert!(settle(&mut pool, &mut nodes, now()).is_empty());
+    pool.policies[0].resume = Some("1".to_owned());
+    assert_eq!(settle(&mut pool, &mut nodes, now()), ["n02"]);
+    fail(&mut nodes, "n02", "y");
+    assert!(settle(&mut pool, &mut nodes, now()).is_empty());
+    assert_eq!(phase(&pool), "Halted", "the value was followed before");
+    assert_eq!(pool.policies[0].status.halt.as_ref().unwrap().failed, 2);
+    pool.max_unavailable = Some(IntOrString::Int(3));
+    pool.policies[0].spec.allowed_failures = Some(IntOrString::Int(2));
+    pool.policies[0].generation = Some(2);
+    assert_eq!(settle(&mut pool, &mut nodes, now()), ["n03"]);
+}
+
+#[test]
+fn failed_nodes_return_to_the_last_good_config() {
+    let mut pool = with_policy("a", json!({"onFailure": "RollBack"}));
+    let mut nodes = nodes(4, "a");
+    settle(&mut pool, &mut nodes, now());
+    pool.configuration.name = Some("b".to_owned());
+    assert_eq!(settle(&mut pool, &mut nodes, now()), ["n00"]);
+    fail(&mut nodes, "n00", "x");
+    assert_eq!(settle(&mut pool, &mut nodes, now()), ["n00"]);
+    assert_eq!(nodes[0].desired, Pair::new("a", None));
+    finish(&mut nodes, "n00");
+    assert!(settle(&mut pool, &mut nodes, now()).is_empty());
+    assert_eq!(phase(&pool), "Halted");
+}
+
+#[test]
+fn a_node_that_takes_too_long_has_failed() {
+    let mut pool = with_policy("b", json!({"nodeTimeout": "1h"}));
+    let mut nodes = nodes(3, "a");
+    settle(&mut pool, &mut nodes, now());
+    nodes[0].state = AgentState::Working;
+    assert_eq!(decide(&pool, &nodes).wake, Some(minutes(60)));
+    settle(&mut pool, &mut nodes, minutes(59));
+    assert_eq!(phase(&pool), "Updating");
+    settle(&mut pool, &mut nodes, minutes(60));
+    assert_eq!(phase(&pool), "Halted");
+    assert!(pool.policies[0].status.halt.as_ref().unwrap().cause.contains("nodeTimeout"));
+}
+
+/// Times that a wrong clock wrote are corrected.
+#[test]
+fn a_start_in_the_future_is_now() {
+    let mut pool = with_policy("b", json!({"nodeTimeout": "1h"}));
+    let mut nodes = nodes(3, "a");
+    settle(&mut pool, &mut nodes, minutes(60 * 24 * 365));
+    settle(&mut pool, &mut nodes, now());
+    assert_eq!(nodes[0].desired_since, Some(now()));
+}
+
+#[test]
+fn the_image_is_on_the_nodes_before_the_first_one_is_drained() {
+    let image = format!("reg.test/os@sha256:{}", "c".repeat(64));
+    let spec = json!({"prefetch": {"concurrency": 2, "timeout": "30m"}});
+    let mut pool = with_policy("b", spec);
+    pool.os_image = Some(image.clone());
+    let mut nodes = nodes(5, "a");
+    nodes[4].ready = false;
+    assert!(settle(&mut pool, &mut nodes, now()).is_empty());
+    let asked = |nodes: &[Node]| nodes.iter().filter(|node| node.prefetch_image.is_some()).count();
+    assert_eq!((asked(&nodes), phase(&pool)), (2, "Prefetching"));
+    nodes[0].prefetch = Some(PrefetchProgress::Done);
+    nodes[1].prefetch = Some(PrefetchProgress::Failed);
+    assert!(settle(&mut pool, &mut nodes, minutes(1)).is_empty());
+    assert_eq!(asked(&nodes), 4);
+    nodes[2].prefetch = Some(PrefetchProgress::Done);
+    // An agent that can't prefetch never answers: it is not waited for longer than the timeout.
+    let wake = decide_at(&pool, &nodes, minutes(2)).wake;
+    assert_eq!(wake, Some(minutes(31)));
+    assert!(settle(&mut pool, &mut nodes, minutes(31)).is_empty());
+    nodes[4].ready = true;
+    nodes[4].prefetch_image = Some(image);
+    nodes[4].prefetch = Some(PrefetchProgress::Done);
+    assert_eq!(settle(&mut pool, &mut nodes, minutes(32)), ["n00"]);
+    finish(&mut nodes, "n00");
+    settle(&mut pool, &mut nodes, minutes(33));
+    assert!(nodes[0].prefetch_image.is_none(), "the agent drops what it does not need");
+}
+
+#[test]
+fn nodes_are_given_a_target_in_windows_only() {
+    // 2026-11-23 is a Monday.
+    let spec = json!({"windows": [{"days": ["Tuesday"], "start": "02:00", "length": "2h", "timeZone": "Europe/Berlin"}]});
+    let mut pool = with_policy("b", spec);
+    let mut nodes = nodes(2, "a");
+    assert!(settle(&mut pool, &mut nodes, now()).is_empty());
+    assert_eq!(phase(&pool), "Closed");
+    let opens: Timestamp = "2026-11-24T01:00:00Z".parse().unwrap();
+    assert_eq!(pool.policies[0].status.next_window.as_deref(), Some("2026-11-24T01:00:00Z"));
+    assert_eq!(decide(&pool, &nodes).wake, Some(opens));
+    assert_eq!(settle(&mut pool, &mut nodes, opens), ["n00"]);
+    finish(&mut nodes, "n00");
+    assert!(settle(&mut pool, &mut nodes, opens + SignedDuration::from_hours(2)).is_empty());
+    assert_eq!(phase(&pool), "Closed");
+}
+
+#[test]
+fn windows_follow_the_clocks_of_their_zone() {
+    let open = |window: Value, at: &str| {
+        let windows: Vec<crate::api::rollout_policy::Window> =
+            serde_json::from_value(json!([window])).unwrap();
+        let found = windows::Windows::new(Some(&windows)).unwrap().at(at.parse().unwrap());
+        (found.is_open, found.until.map(|at| at.to_string()).unwrap_or_default())
+    };
+    let night = || json!({"start": "02:30", "length": "1h", "timeZone": "Europe/Berlin"});
+    // Clocks go from 02:00 to 03:00: it opens after the jump, as 03:30.
+    assert_eq!(open(night(), "2026-03-29T01:29:59Z"), (false, "2026-03-29T01:30:00Z".to_owned()));
+    assert_eq!(open(night(), "2026-03-29T01:30:00Z"), (true, "2026-03-29T02:30:00Z".to_owned()));
+    // Clocks go back at 03:00: it opens once, at the first 02:30.
+    assert!(open(night(), "2026-10-25T00:30:00Z").0);
+    assert!(!open(night(), "2026-10-25T01:30:00Z").0);
+    // Over midnight, over the end of the week, and windows that touch.
+    let long = || json!({"days": ["Sunday"], "start": "22:00", "length": "6h"});
+    assert_eq!(open(long(), "2026-11-23T03:59:59Z"), (true, "2026-11-23T04:00:00Z".to_owned()));
+    assert_eq!(open(long(), "2026-11-23T04:00:00Z"), (false, "2026-11-29T22:00:00Z".to_owned()));
+    assert!(open(json!({"start": "00:00", "length": "24h"}), "2026-11-23T04:00:00Z").0);
+    assert!(open(json!({"days": ["Monday"], "start": "00:00", "length": "168h"}), "2026-11-29T23:59:59Z").0);
+}
+
+/// Bad input: the condition names the object, the cause and the next step, and no node is touched.
+#[test]
+fn what_can_not_be_followed_is_told_and_nothing_is_done() {
+    let table = [
+        (
+            json!({"windows": [{"start": "25:00", "length": "1h"}]}),
+            "RolloutPolicy worker: spec.windows[0] never opens: start \"25:00\" is no time; write it as 22:00",
+        ),
+        (json!({"windows": [{"start": "22:00", "length": "0s"}]}), "length \"0s\" is not 1m to 168h"),
+        (
+            json!({"windows": [{"start": "22:00", "length": "1h", "timeZone": "Mars/Base"}]}),
+            "timeZone \"Mars/Base\" is unknown",
+        ),
+        (json!({"windows": [{"start": "22:00", "length": "1h", "days": []}]}), "days is empty"),
+        (json!({"windows": []}), "spec.windows is empty, so it never opens"),
+        (
+            json!({"canary": {"nodes": "many"}}),
+            "spec.canary.nodes: \"many\" is neither a number nor a percentage",
+        ),
+        (
+            json!({"waves": [{"nodes": 1, "soak": "soon"}]}),
+            "spec.waves[0]: \"soon\" is no duration; write it as 2h30m",
+        ),
+        (json!({"nodeTimeout": "0s"}), "spec.nodeTimeout: it is zero"),
+        (json!({"allowedFailures": -1}), "spec.allowedFailures: -1 is neither a number"),
+    ];
+    for (spec, expected) in table {
+        let mut pool = with_policy("b", spec);
+        let mut nodes = nodes(2, "a");
+        assert!(settle(&mut pool, &mut nodes, now()).is_empty());
+        let (status, reason, message) = condition(&decide(&pool, &nodes), "RolloutInvalid");
+        assert_eq!((&*status, &*reason), ("True", "PolicyInvalid"));
+        assert!(message.contains(expected), "{message}");
+        assert!(pool.policies[0].status.invalid.as_ref().unwrap().contains(expected));
+        assert_eq!(condition(&decide(&pool, &nodes), "Degraded").0, "True");
+    }
+    let mut two = with_policy("b", json!({}));
+    two.policies.push(Policy { name: "other".to_owned(), ..Policy::default() });
+    let rollout = decide(&two, &nodes(2, "a"));
+    assert!(rollout.patches.is_empty() && rollout.policy_status.is_none());
+    assert!(
+        condition(&rollout, "RolloutInvalid")
+            .2
+            .contains("RolloutPolicy worker and RolloutPolicy other are both for pool worker")
+    );
+    let tag = BuildState::Built("reg.test/os:latest".to_owned());
+    let tagged =
+        Pool { layering: Layering::Build { machine_os_build: "b".to_owned(), state: tag }, ..pool("b") };
+    let rollout = decide(&tagged, &nodes(2, "a"));
+    assert!(rollout.patches.is_empty());
+    assert_eq!(condition(&rollout, "RolloutInvalid").1, "ImageInvalid");
+    let wrong = Pool { max_unavailable: Some(IntOrString::String("some".to_owned())), ..pool("b") };
+    let rollout = decide(&wrong, &nodes(2, "a"));
+    assert!(rollout.patches.is_empty());
+    assert!(condition(&rollout, "RolloutInvalid").2.contains("pool worker: spec.maxUnavailable: \"some\""));
+    let none = decide(&pool("b"), &[]);
+    assert_eq!(
+        (&*condition(&none, "RolloutProgressing").1, &*condition(&none, "Degraded").0),
+        ("NoNodes", "False")
+    );
+}
+
+/// Two pools for one node: both name it, and go on with their other nodes.
+#[test]
+fn a_node_in_two_pools_is_named_and_the_others_go_on() {
+    let conflict = Conflict { node: "n9".to_owned(), pools: vec!["gpu".to_owned(), "infra".to_owned()] };
+    let (pool, nodes) = (pool("b"), nodes(2, "a"));
+    let nodes: Vec<&Node> = nodes.iter().collect();
+    let seen =
+        Seen { pool: &pool, nodes: &nodes, conflicts: &[conflict], costs: &BTreeMap::new(), now: now() };
+    let rollout = rollout(&seen);
+    assert_eq!(given(&rollout), ["n00"]);
+    let (_, reason, message) = condition(&rollout, "RolloutInvalid");
+    assert_eq!(reason, "NodeInTwoPools");
+    assert!(message.contains("node n9 belongs to the custom pools gpu and infra"), "{message}");
+}
+
+#[test]
+fn the_plan_adds_up_what_is_left() {
+    let reboots =
+        NodeCost { drain: true, reboot_because: vec!["kernelArguments".to_owned()], services: Vec::new() };
+    let path = "/etc/containers/policy.json".to_owned();
+    let reloads = NodeCost {
+        services: vec![("reload", Some("crio.service".to_owned()), vec![path.clone()])],
+        ..NodeCost::default()
+    };
+    let costs = BTreeMap::from([("a".to_owned(), reboots), ("b".to_owned(), reloads)]);
+    let mut nodes = nodes(3, "a");
+    nodes.extend([node("m0", "b"), node("m1", "gone"), node("m2", "c")]);
+    let pool = Pool { has_plan: true, ..pool("c") };
+    let nodes: Vec<&Node> = nodes.iter().collect();
+    let plan = rollout(&Seen { pool: &pool, nodes: &nodes, conflicts: &[], costs: &costs, now: now() })
+        .status
+        .plan
+        .unwrap();
+    assert_eq!((plan.nodes, plan.drains, plan.reboots, plan.unknown), (5, 3, 3, Some(1)));
+    assert_eq!(plan.reboot_because.unwrap(), ["kernelArguments"]);
+    let services = plan.services.unwrap();
+    assert_eq!((&*services[0].action, services[0].nodes, &services[0].because), ("reload", 1, &vec![path]));
+}
