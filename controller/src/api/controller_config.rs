@@ -84,10 +84,12 @@ impl std::fmt::Debug for ControllerConfigSpec {
 
 /// The authority of a registry.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
 pub struct RegistryBundle {
     /// The registry; `..` stands for the colon before its port
     pub file: String,
     /// Certificates, PEM
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "bytes")]
     pub data: Option<String>,
 }

@@ -52,3 +52,6 @@ pub fn definitions() -> Vec<CustomResourceDefinition> {
         RolloutPolicy::crd(),
     ]
 }
+
+#[cfg(test)]
+mod tests;

@@ -67,7 +67,7 @@ pub struct MachineOSBuildSpec {
     "rule": "!has(self.buildEnd) || (has(self.buildStart) && timestamp(self.buildStart) < timestamp(self.buildEnd))",
     "message": "buildEnd must be after buildStart"
 }]))]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct MachineOSBuildStatus {
     /// When it ended
     #[serde(skip_serializing_if = "Option::is_none")]

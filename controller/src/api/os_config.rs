@@ -38,7 +38,7 @@ pub struct MachineOSConfigSpec {
     #[schemars(schema_with = "pushed_image")]
     pub rendered_image_push_spec: String,
     /// What is added to the image
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "container_files")]
     pub container_file: Option<Vec<ContainerFile>>,
 }

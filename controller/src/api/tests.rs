@@ -1,0 +1,94 @@
+//! The definitions: what they demand and which rules they hold.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::*;
+
+/// Calls with each schema below one, and its path.
+fn walk(schema: &Value, path: &str, seen: &mut dyn FnMut(&str, &Value)) {
+    seen(path, schema);
+    for (name, inner) in schema["properties"].as_object().into_iter().flatten() {
+        walk(inner, &format!("{path}.{name}"), seen);
+    }
+    if schema["items"].is_object() {
+        walk(&schema["items"], &format!("{path}[]"), seen);
+    }
+}
+
+fn of_upstream_group(seen: &mut dyn FnMut(&str, &Value)) {
+    for definition in definitions().iter().filter(|one| one.spec.group.starts_with("machineconfiguration.")) {
+        let definition = json!(definition);
+        let kind = definition["spec"]["names"]["kind"].as_str().unwrap();
+        walk(&definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"], kind, seen);
+    }
+}
+
+/// A field that is demanded and was optional refuses each object that upstream's programs write.
+#[test]
+fn only_what_upstream_demands_is_demanded() {
+    let mut found = BTreeSet::new();
+    of_upstream_group(&mut |path, schema| {
+        let fields = schema["required"].as_array().into_iter().flatten();
+        // Conditions and references to objects are written as a whole.
+        if !path.ends_with("conditions[]")
+            && !path.ends_with("builder.job")
+            && !path.ends_with("relatedObjects[]")
+        {
+            found.extend(fields.map(|field| format!("{path}.{}", field.as_str().unwrap())));
+        }
+    });
+    let expected = "ControllerConfig.spec
+MachineConfig.spec
+MachineConfigNode.spec
+MachineConfigNode.spec.configVersion
+MachineConfigNode.spec.configVersion.desired
+MachineConfigNode.spec.node
+MachineConfigNode.spec.node.name
+MachineConfigNode.spec.pool
+MachineConfigNode.spec.pool.name
+MachineConfigNode.status.irreconcilableChanges[].diff
+MachineConfigNode.status.irreconcilableChanges[].fieldPath
+MachineConfigNode.status.pinnedImageSets[].name
+MachineConfigPool.spec
+MachineConfigPool.spec.machineConfigSelector.matchExpressions[].key
+MachineConfigPool.spec.machineConfigSelector.matchExpressions[].operator
+MachineConfigPool.spec.nodeSelector.matchExpressions[].key
+MachineConfigPool.spec.nodeSelector.matchExpressions[].operator
+MachineOSBuild.spec
+MachineOSBuild.spec.machineConfig
+MachineOSBuild.spec.machineConfig.name
+MachineOSBuild.spec.machineOSConfig
+MachineOSBuild.spec.machineOSConfig.name
+MachineOSBuild.spec.renderedImagePushSpec
+MachineOSBuild.status.builder.imageBuilderType
+MachineOSConfig.spec
+MachineOSConfig.spec.baseImagePullSecret.name
+MachineOSConfig.spec.containerFile[].content
+MachineOSConfig.spec.imageBuilder
+MachineOSConfig.spec.imageBuilder.imageBuilderType
+MachineOSConfig.spec.machineConfigPool
+MachineOSConfig.spec.machineConfigPool.name
+MachineOSConfig.spec.renderedImagePushSecret
+MachineOSConfig.spec.renderedImagePushSecret.name
+MachineOSConfig.spec.renderedImagePushSpec
+MachineOSConfig.status.machineOSBuild.group
+MachineOSConfig.status.machineOSBuild.name
+MachineOSConfig.status.machineOSBuild.resource";
+    let expected: BTreeSet<String> = expected.lines().map(str::to_owned).collect();
+    assert_eq!(found, expected);
+}
+
+/// Each rule says what to write instead.
+#[test]
+fn rules_have_a_message() {
+    let mut rules = 0;
+    of_upstream_group(&mut |path, schema| {
+        for rule in schema["x-kubernetes-validations"].as_array().into_iter().flatten() {
+            assert!(rule["message"].as_str().is_some_and(|text| !text.is_empty()), "{path}: {rule}");
+            rules += 1;
+        }
+    });
+    assert!(rules >= 20, "{rules}");
+}
