@@ -73,8 +73,8 @@ async fn refused_and_logged(applied: &Applied, client: &kube::Client, calls: &[(
     assert_eq!(applied.versions(&aimed_at).await, before);
 }
 
-async fn steal(directory: &str) {
-    let applied = Applied::new(directory, &[]).await;
+async fn steal(directory: &str, components: &[&str]) {
+    let applied = Applied::new(directory, components).await;
     let (namespace, account) = (applied.namespace.clone(), applied.account.clone());
     create_object(&applied.admin, "machineconfignodes", "worker-b", config_node_object("worker-b"))
         .await
@@ -92,7 +92,7 @@ async fn steal(directory: &str) {
     assert!(own.iter().all(|request| request.code.is_some_and(|code| code < 300)), "{own:?}");
 
     let mut refused = [at_others(&namespace, &account), at_own_node()].concat();
-    if directory == "overlays/kubernetes" {
+    if components.contains(&"self-drain") {
         check(&client, &all_done(vec![cordon(true), cordon(false)])).await;
         check(&client, &all_done(of_self_drain(&namespace, "agent-worker-a"))).await;
     } else {
@@ -129,21 +129,28 @@ async fn steal(directory: &str) {
 #[tokio::test]
 async fn token_is_of_use_on_its_own_node_only() {
     if real_only("permissions::token_is_of_use_on_its_own_node_only") {
-        steal("base").await;
+        steal("base", &[]).await;
     }
 }
 
 #[tokio::test]
 async fn stolen_token_denied_on_kubernetes() {
     if real_only("permissions::stolen_token_denied_on_kubernetes") {
-        steal("overlays/kubernetes").await;
+        steal("overlays/kubernetes", &[]).await;
+    }
+}
+
+#[tokio::test]
+async fn stolen_token_denied_with_self_drain() {
+    if real_only("permissions::stolen_token_denied_with_self_drain") {
+        steal("base", &["self-drain"]).await;
     }
 }
 
 #[tokio::test]
 async fn stolen_token_denied_on_openshift() {
     if real_only("permissions::stolen_token_denied_on_openshift") {
-        steal("overlays/openshift").await;
+        steal("overlays/openshift", &[]).await;
     }
 }
 

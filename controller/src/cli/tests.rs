@@ -152,3 +152,11 @@ fn validate_says_what_bootstrap_would() {
         "{error}"
     );
 }
+
+/// `kubectl apply -k dist/manifests/overlays/kubernetes` brings the kinds that this controller knows.
+#[test]
+fn manifests_hold_the_definitions_that_are_printed() {
+    let manifest = include_str!("../../../dist/manifests/components/controller/crds.yaml");
+    let update = "machine-config-controller crds > dist/manifests/components/controller/crds.yaml";
+    assert!(run(&["crds"]).unwrap().text == manifest, "they differ; {update}");
+}

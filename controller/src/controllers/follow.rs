@@ -25,6 +25,9 @@ use crate::render::Release;
 pub(super) trait Kept: Resource + Clone + Debug + DeserializeOwned + Send + 'static {
     const KIND: Kind;
 
+    /// The one object that is followed; all of them where it is `None`.
+    const NAME: Option<&'static str> = None;
+
     /// Puts it into the cache; true if that is news.
     fn put(self, seen: &mut Seen) -> bool;
 
@@ -43,7 +46,7 @@ pub(super) async fn follow<K: Kept>(api: Api<K>, cache: Cache) {
             cache.until(defined).await;
         }
     }
-    let mut events = pin!(watcher(api, watcher::Config::default()).default_backoff());
+    let mut events = pin!(watcher(api, config::<K>()).default_backoff());
     let mut listed = BTreeSet::new();
     let mut failing = false;
     while let Some(event) = events.next().await {
@@ -61,6 +64,15 @@ pub(super) async fn follow<K: Kept>(api: Api<K>, cache: Cache) {
                 }
             }
         }
+    }
+}
+
+/// By name where one object is meant: RBAC grants that one.
+fn config<K: Kept>() -> watcher::Config {
+    let config = watcher::Config::default();
+    match K::NAME {
+        Some(name) => config.fields(&format!("metadata.name={name}")),
+        None => config,
     }
 }
 
@@ -300,6 +312,7 @@ pub(super) struct MachineConfiguration(DynamicObject);
 
 impl Kept for ControllerConfig {
     const KIND: Kind = Kind::ControllerConfig;
+    const NAME: Option<&'static str> = Some("machine-config-controller");
 
     fn put(self, seen: &mut Seen) -> bool {
         if self.0.metadata.name.as_deref() != Some("machine-config-controller") {
@@ -327,6 +340,7 @@ impl Kept for ControllerConfig {
 
 impl Kept for MachineConfiguration {
     const KIND: Kind = Kind::Policy;
+    const NAME: Option<&'static str> = Some("cluster");
 
     fn put(self, seen: &mut Seen) -> bool {
         if self.0.metadata.name.as_deref() != Some("cluster") {

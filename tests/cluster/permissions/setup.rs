@@ -23,6 +23,9 @@ fn place(kind: &str) -> (&'static str, bool) {
         "ServiceAccount" => ("serviceaccounts", true),
         "Service" => ("services", true),
         "DaemonSet" => ("daemonsets", true),
+        "Deployment" => ("deployments", true),
+        "NetworkPolicy" => ("networkpolicies", true),
+        "PodDisruptionBudget" => ("poddisruptionbudgets", true),
         "Role" => ("roles", true),
         "RoleBinding" => ("rolebindings", true),
         "ClusterRole" => ("clusterroles", false),
@@ -55,7 +58,9 @@ impl Applied {
         let objects = render(directory, components);
         let (namespace, account) = account(&objects);
         for object in objects {
-            if !text(&object, "/apiVersion").starts_with("monitoring.coreos.com/") {
+            // The server has the definitions of the kinds.
+            let is_definition = text(&object, "/kind") == "CustomResourceDefinition";
+            if !is_definition && !text(&object, "/apiVersion").starts_with("monitoring.coreos.com/") {
                 apply(&admin, object).await;
             }
         }
