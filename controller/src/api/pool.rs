@@ -35,7 +35,9 @@ use serde::{Deserialize, Serialize};
         json_path = r#".status.conditions[?(@.type=="Degraded")].status"#
     ),
     printcolumn(name = "MachineCount", type_ = "number", json_path = ".status.machineCount"),
+    printcolumn(name = "ReadyMachineCount", type_ = "number", json_path = ".status.readyMachineCount"),
     printcolumn(name = "UpdatedMachineCount", type_ = "number", json_path = ".status.updatedMachineCount"),
+    printcolumn(name = "DegradedMachineCount", type_ = "number", json_path = ".status.degradedMachineCount"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase", default)]

@@ -127,12 +127,16 @@ impl Cluster {
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => {
                 Err(NoConfig::NotYet(format!("there is no MachineConfig {name} in the cluster")))
             }
-            Ok(Err(_)) | Err(_) => {
+            refused => {
+                let why = match refused {
+                    Ok(Err(kube::Error::Api(status))) => format!("status {}", status.code),
+                    Ok(_) => "it can't be reached".to_owned(),
+                    Err(_) => format!("no answer in {} s", FETCH_TIMEOUT.as_secs()),
+                };
                 let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
                 let config = kept.iter().find(|config| config.name_any() == name).cloned();
-                config.ok_or_else(|| {
-                    NoConfig::NotYet(format!("the API server does not give MachineConfig {name}"))
-                })
+                let away = || format!("the API server does not give MachineConfig {name}: {why}");
+                config.ok_or_else(|| NoConfig::NotYet(away()))
             }
         }
     }
