@@ -43,6 +43,8 @@ pub(super) struct RenderedConfig {
 /// Everything that was seen.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
+    /// It grows with each change of what is rendered from: not with nodes, nor with a pool's status.
+    pub(super) inputs: u64,
     pub(super) synced: BTreeSet<Kind>,
     /// Names of the definitions of kinds.
     pub(super) definitions: BTreeSet<String>,
@@ -94,11 +96,12 @@ impl Kind {
 pub(super) struct Cache {
     seen: Arc<Mutex<Seen>>,
     changed: watch::Sender<u64>,
+    inputs: watch::Sender<u64>,
 }
 
 impl Cache {
     pub(super) fn new() -> Self {
-        Self { seen: Arc::default(), changed: watch::channel(0).0 }
+        Self { seen: Arc::default(), changed: watch::channel(0).0, inputs: watch::channel(0).0 }
     }
 
     /// Looks. Never across a wait.
@@ -108,7 +111,11 @@ impl Cache {
 
     /// Changes something; who waits is told if it says so.
     pub(super) fn change(&self, change: impl FnOnce(&mut Seen) -> bool) {
-        let changed = change(&mut self.look());
+        let (changed, inputs) = {
+            let mut seen = self.look();
+            (change(&mut seen), seen.inputs)
+        };
+        self.inputs.send_if_modified(|known| std::mem::replace(known, inputs) != inputs);
         if changed {
             self.changed.send_modify(|count| *count = count.wrapping_add(1));
         }
@@ -117,6 +124,11 @@ impl Cache {
     /// Returns what tells of changes.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
+    }
+
+    /// Returns what tells of changes of what is rendered from.
+    pub(super) fn inputs(&self) -> watch::Receiver<u64> {
+        self.inputs.subscribe()
     }
 
     /// Waits until something holds.

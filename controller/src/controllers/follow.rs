@@ -31,6 +31,13 @@ pub(super) trait Kept: Resource + Clone + Debug + DeserializeOwned + Send + 'sta
     /// Puts it into the cache; true if that is news.
     fn put(self, seen: &mut Seen) -> bool;
 
+    /// Notes that what is rendered from changed, if that is so; returns whether there was news.
+    fn rendered_from(news: bool, seen: &mut Seen) -> bool {
+        let input = matches!(Self::KIND, Kind::Configs | Kind::ControllerConfig | Kind::Policy);
+        seen.inputs = seen.inputs.wrapping_add(u64::from(news && input));
+        news
+    }
+
     /// Removes one; true if it was there.
     fn remove(seen: &mut Seen, name: &str) -> bool;
 
@@ -103,16 +110,17 @@ fn apply<K: Kept>(cache: &Cache, listed: &mut BTreeSet<String>, event: Event<K>)
         Event::InitApply(object) => {
             listed.insert(name(&object));
             // Before the first list is complete nobody decides on it.
-            cache.change(|seen| object.put(seen) && seen.synced.contains(&K::KIND));
+            cache.change(|seen| K::rendered_from(object.put(seen), seen) && seen.synced.contains(&K::KIND));
         }
         Event::InitDone => cache.change(|seen| {
             let gone: Vec<String> = K::names(seen).difference(listed).cloned().collect();
             let lost = gone.iter().filter(|name| K::remove(seen, name)).count();
             listed.clear();
-            seen.synced.insert(K::KIND) || lost > 0
+            let lost = K::rendered_from(lost > 0, seen);
+            seen.synced.insert(K::KIND) || lost
         }),
-        Event::Apply(object) => cache.change(|seen| object.put(seen)),
-        Event::Delete(object) => cache.change(|seen| K::remove(seen, &name(&object))),
+        Event::Apply(object) => cache.change(|seen| K::rendered_from(object.put(seen), seen)),
+        Event::Delete(object) => cache.change(|seen| K::rendered_from(K::remove(seen, &name(&object)), seen)),
     }
 }
 
@@ -183,7 +191,17 @@ impl Kept for Lenient<MachineConfigPool> {
             return false;
         }
         let old = seen.pools.insert(name.clone(), self.object);
-        old.as_ref() != seen.pools.get(&name)
+        let new = seen.pools.get(&name);
+        let news = old.as_ref() != new;
+        let id = |pool: &Result<MachineConfigPool, String>| {
+            let metadata = pool.as_ref().ok().map(|pool| &pool.metadata);
+            metadata.map(|metadata| {
+                (metadata.uid.clone(), metadata.generation, metadata.deletion_timestamp.clone())
+            })
+        };
+        let respecified = old.as_ref().map(id) != new.map(id);
+        seen.inputs = seen.inputs.wrapping_add(u64::from(respecified));
+        news
     }
     fn remove(seen: &mut Seen, name: &str) -> bool {
         seen.pools.remove(name).is_some()

@@ -61,15 +61,15 @@ pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics) {
     ];
     cache.until(|seen| needed.iter().all(|kind| seen.knows(*kind))).await;
     info!("The render controller runs");
-    let mut changes = cache.changes();
+    let mut changes = cache.inputs();
     let controller = Controller { client, cache, metrics };
     loop {
         changes.mark_unchanged();
-        let done = controller.reconcile().await;
+        let again = controller.reconcile().await;
         let retry = async {
-            match done {
-                Ok(()) => std::future::pending().await,
-                Err(()) => tokio::time::sleep(RETRY).await,
+            match again {
+                None => std::future::pending().await,
+                Some(wait) => tokio::time::sleep(wait).await,
             }
         };
         tokio::select! {
@@ -107,26 +107,36 @@ struct Outcome {
 }
 
 impl Controller {
-    /// Brings all pools to where they should be; an error was told, and is tried again.
-    async fn reconcile(&self) -> Result<(), ()> {
-        let mut result = Ok(());
+    /// Brings all pools to where they should be; returns when it is to be tried again, if something was refused or failed.
+    async fn reconcile(&self) -> Option<Duration> {
+        let mut again = None;
         let outcomes = outcomes(&self.cache.look());
         for outcome in outcomes {
             let name = outcome.pool.metadata.name.clone().unwrap_or_default();
-            if let Err(error) = self.bring(outcome).await {
-                // A conflict is news that the watch brings.
-                if error.code() != 409 {
-                    warn!("pool {name}: {error}");
-                }
+            let Err(error) = self.bring(outcome).await else { continue };
+            let wait = if error.code() == 409 && self.refresh(&name).await.is_ok() {
+                // Somebody else wrote to the pool, such as the node controller its status.
+                Duration::ZERO
+            } else {
+                warn!("pool {name}: {error}");
                 self.metrics.wrote("render", "failed");
-                result = Err(());
-            }
+                RETRY
+            };
+            again = Some(again.map_or(wait, |other: Duration| other.min(wait)));
         }
         if let Err(error) = self.collect().await {
             warn!("rendered configs that nobody uses are not deleted: {error}");
-            result = Err(());
+            again = again.or(Some(RETRY));
         }
-        result
+        again
+    }
+
+    /// Reads a pool as it is now.
+    async fn refresh(&self, name: &str) -> Result<(), RequestError> {
+        self.metrics.wrote("render", "conflict");
+        let pool = ask(self.pools().get(name)).await?;
+        self.keep_pool(pool);
+        Ok(())
     }
 
     async fn bring(&self, outcome: Outcome) -> Result<(), RequestError> {

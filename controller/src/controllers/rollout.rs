@@ -40,6 +40,9 @@ const MAX_WRITES: usize = 16;
 /// When something that failed is tried again, if nothing changes before.
 const RETRY: Duration = Duration::from_secs(5);
 
+/// How long a change waits for others.
+const COALESCE: Duration = Duration::from_millis(20);
+
 /// The longest time without a look: a wall clock that is set back must not make a window late.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
@@ -76,7 +79,8 @@ pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics, own_node
 
 async fn pause(changes: &mut watch::Receiver<u64>, wait: Duration) {
     tokio::select! {
-        _ = changes.changed() => {}
+        // What comes together is decided together: each decision looks at all nodes.
+        _ = changes.changed() => sleep(COALESCE).await,
         () = sleep(wait.min(LONGEST_WAIT)) => {}
     }
 }
