@@ -15,7 +15,7 @@ use crate::plan::differences::differences;
 use crate::plan::drift::unresolved;
 use crate::plan::listing::listed;
 use crate::plan::reconcilable::FORCE_FILE;
-use crate::plan::{Batch, Plan, explain, plan, seen_origin};
+use crate::plan::{Plan, explain, plan, seen_origin};
 use crate::report::Event;
 use crate::telemetry::metrics::Worked;
 use crate::update::Record;
@@ -108,14 +108,14 @@ impl<C: ControlPlane> Agent<C> {
         record.forced = forced || self.journal.current() == Some(&target);
         record.provisioning = self.mode == RunMode::FirstBoot;
         record.attempts = self.journal.wrong_boots(&target)?;
-        log_resumed(&record, &target);
-        let changes = os_changes(&record.plan);
+        log_planned(&record, &target);
+        let os_changes = Event::for_os_changes(&record.plan);
         drop((origin, from, facts));
         self.unwatch();
         self.journal.begin(record, to)?;
         self.answered();
-        if let Some(changes) = changes {
-            self.control.emit(&Event::OsUpdateStarted { changes }).await;
+        if let Some(event) = os_changes {
+            self.control.emit(&event).await;
         }
         Ok(())
     }
@@ -169,7 +169,7 @@ fn ensure_in_sync(to: &HostSpec, facts: &Facts) -> Result<(), AgentError> {
     Err(AgentError::Drifted { config: to.name.to_string(), differences: listed(&left) })
 }
 
-fn log_resumed(record: &Record, target: &Target) {
+fn log_planned(record: &Record, target: &Target) {
     info!(
         MESSAGE_ID = message::PHASE,
         MCA_UPDATE = %record.id,
@@ -178,13 +178,6 @@ fn log_resumed(record: &Record, target: &Target) {
         MCA_IMAGE = image(target),
         "Update {} to {} is planned:\n{}", record.id, target.config, explain::text(&record.plan).trim_end()
     );
-}
-
-/// Lists what the plan changes of the OS, when it does.
-fn os_changes(plan: &Plan) -> Option<String> {
-    let os = plan.steps().iter().filter(|step| step.op.batch() == Batch::Os);
-    let words: Vec<String> = os.map(|step| format!("{} {}", step.op.as_str(), step.op.target())).collect();
-    (!words.is_empty()).then(|| words.join("; "))
 }
 
 /// An id that sorts by time: `20261120-204405-123456`.

@@ -15,7 +15,7 @@ use super::fields::image;
 use super::monitor::{Last, Look};
 use super::{Agent, AgentError};
 use crate::control::ControlPlane;
-use crate::decide::drift::narrowed;
+use crate::decide::drift::{narrowed, plan_repair};
 use crate::decide::inputs::Rest;
 use crate::host::accounts::Accounts;
 use crate::host::watch::{Watch, WatchSet};
@@ -28,7 +28,6 @@ use crate::observe::observe_again;
 use crate::plan::differences::{Difference, DifferenceKind, Kind, differences};
 use crate::plan::drift::{diff, drift};
 use crate::plan::listing::listed;
-use crate::plan::repair::repair;
 use crate::report::Event;
 use crate::update::Record;
 
@@ -168,38 +167,28 @@ impl<C: ControlPlane> Agent<C> {
         found: &mut [Difference],
     ) -> Result<bool, AgentError> {
         let now = self.host.clock.monotonic();
-        let mut chosen = Vec::new();
-        for difference in found.iter_mut() {
-            let path = difference.path().filter(|path| self.node_settings.repairs(path));
-            let Some(path) = path.filter(|_| self.mode.is_service()) else { continue };
-            difference.unrepaired = self.monitor.memory.gives_up(&path, now);
-            if difference.unrepaired.is_none() {
-                chosen.push((path, difference));
-            }
+        if !self.mode.is_service() {
+            return Ok(false);
         }
-        if chosen.is_empty() {
+        let mut selected = self.monitor.memory.select(found, &self.node_settings, now);
+        if selected.is_empty() {
             return Ok(false);
         }
         let policy = match self.control.policy().await {
             Ok(policy) => policy,
             // The drift is told all the same; what makes the policy readable is a change of the control plane.
             Err(error) => {
-                for (_, difference) in &mut chosen {
+                for (_, difference) in &mut selected {
                     difference.unrepaired = Some(format!("the policy can't be read: {}", chain(&error)));
                 }
                 return Ok(false);
             }
         };
-        let drift: Vec<Difference> = chosen.iter().map(|(_, difference)| (**difference).clone()).collect();
-        let decided = repair(spec, seen, &drift, &policy);
-        for ((_, difference), why) in chosen.iter_mut().zip(decided.left) {
-            difference.unrepaired = why;
-        }
-        let Some(plan) = decided.plan else { return Ok(false) };
+        let Some(plan) = plan_repair(spec, seen, &mut selected, &policy) else { return Ok(false) };
         let booted = seen.os.booted().map(|os| os.deployment.clone());
         let begun = self.host.clock.now();
         let record = Record::new(update_id(begun)?, plan, seen.boot_id.clone(), booted, begun);
-        for (path, difference) in chosen.iter().filter(|(_, difference)| difference.unrepaired.is_none()) {
+        for (path, difference) in selected.iter().filter(|(_, difference)| difference.unrepaired.is_none()) {
             info!(MESSAGE_ID = message::REPAIR, MCA_TARGET = difference.target, MCA_UPDATE = %record.id,
                 MCA_CONFIG = %spec.name, MCA_IMAGE = image(&record.to), "Repairing: {difference}");
             self.monitor.memory.repaired(path.clone(), now);
@@ -212,12 +201,8 @@ impl<C: ControlPlane> Agent<C> {
     /// Ends a repair that failed and was taken back: its paths are left as they are, and told.
     pub(super) fn leave_drift(&mut self) -> Result<(), AgentError> {
         let now = self.host.clock.monotonic();
-        if let Some(record) = self.journal.record()
-            && let Some(fault) = &record.fault
-        {
-            for path in record.plan.steps().iter().filter_map(|step| step.op.own_path()) {
-                self.monitor.memory.failed(path, now, fault.message.clone());
-            }
+        if let Some(record) = self.journal.record() {
+            self.monitor.memory.repair_failed(record, now);
         }
         self.archive()
     }

@@ -9,12 +9,11 @@ use crate::control::ControlPlane;
 use crate::journal::Outcome;
 use crate::model::text::{chain, counted};
 use crate::model::{Observation, message};
-use crate::plan::{Batch, Op, PostActions, ServiceVerb};
 use crate::report::Event;
 use crate::telemetry::metrics::Worked;
 use crate::update::record::StagedOs;
 use crate::update::resume::BOOT_FAILED;
-use crate::update::{Fault, Phase, Record, Transition};
+use crate::update::{Fault, Record, Transition};
 
 impl<C: ControlPlane> Agent<C> {
     /// Makes the new spec the committed one.
@@ -30,7 +29,9 @@ impl<C: ControlPlane> Agent<C> {
         }
         // Only what is committed is told as done, and once.
         if let Some(record) = &record {
-            self.emit_services(record).await;
+            for event in Event::for_commit(record) {
+                self.control.emit(&event).await;
+            }
             let seconds = now.since(record.started).as_secs_f64();
             info!(MESSAGE_ID = message::COMMITTED, MCA_UPDATE = %record.id, MCA_CONFIG = %record.to.config,
                 MCA_IMAGE = image(&record.to), "Update {} to {} is done: {}, {}, {seconds:.1} s", record.id, record.to.config,
@@ -40,20 +41,6 @@ impl<C: ControlPlane> Agent<C> {
         self.health.since = now;
         self.memory.backoff.reset();
         Ok(())
-    }
-
-    /// Tells what was done in place of a reboot.
-    async fn emit_services(&mut self, record: &Record) {
-        match record.plan.after().clone() {
-            PostActions::Nothing if record.is_repair() => {}
-            PostActions::Nothing => self.control.emit(&Event::SkipReboot).await,
-            PostActions::Services { actions } => {
-                for action in actions {
-                    self.control.emit(&Event::Service { action }).await;
-                }
-            }
-            PostActions::Reboot { .. } => {}
-        }
     }
 
     /// Ends the update with its effects in place; the next pass plans from what is seen.
@@ -109,28 +96,17 @@ impl<C: ControlPlane> Agent<C> {
                 format!("{}; it is still the first of its menu: {}", fault.message, chain(&error));
         }
         log_fault(&fault, self.journal.record(), self.mode);
-        self.emit_failed_service(&fault).await;
+        if let Some(event) =
+            self.journal.record().and_then(|record| Event::for_failed_service(record, &fault))
+        {
+            self.control.emit(&event).await;
+        }
         // At once: a fault alone would hold the node where it is.
         self.journal.fail(fault, way, self.host.clock.now())?;
         if way.is_some() {
             self.log_phase();
         }
         Ok(())
-    }
-
-    /// Tells that a service failed, when that is where the update stands.
-    async fn emit_failed_service(&mut self, fault: &Fault) {
-        let Some(record) = self.journal.record() else { return };
-        let Phase::Applying { next } = record.phase else { return };
-        let Some(step) = record.plan.batch(next).and_then(<[_]>::first) else { return };
-        if step.op.batch() == Batch::Services {
-            let verb = if matches!(step.op, Op::RestartUnit { .. }) {
-                ServiceVerb::Restart
-            } else {
-                ServiceVerb::Reload
-            };
-            self.control.emit(&Event::FailedService { verb, cause: fault.message.clone() }).await;
-        }
     }
 
     /// Counts an update that has ended.

@@ -21,7 +21,7 @@
 //! | `trust` | certificates and the pull secret, beside all of these |
 //! | `signals` | SIGTERM, SIGINT and SIGHUP as events |
 //!
-//! `monitor`, `download`, `shutdown_listener`, `settings_loader` and `fault_times` hold what these remember or are given.
+//! `monitor`, `download`, `shutdown_listener` and `settings_loader` hold what these remember or are given.
 
 mod begin;
 mod boot_count;
@@ -32,7 +32,6 @@ mod error;
 mod errors;
 mod etc_carry_over;
 mod execute;
-mod fault_times;
 mod fields;
 mod monitor;
 mod parts;

@@ -8,12 +8,11 @@ use crate::host::Host;
 use crate::journal::Journal;
 use crate::model::{HostSpec, NodeSettings, Observation, Target};
 use crate::observe::{machine, managed};
-use crate::report::LoopState;
+use crate::report::{FaultTimes, LoopState};
 use crate::telemetry::Telemetry;
 
 use super::download::Prefetching;
 use super::error::AgentError;
-use super::fault_times::FaultTimes;
 use super::monitor::{Last, Monitor};
 use super::settings_loader::SettingsLoader;
 use super::shutdown_listener::ShutdownListener;

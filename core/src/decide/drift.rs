@@ -3,8 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::model::{HostSpec, ManagedPath};
+use crate::model::node_settings::NodeSettings;
+use crate::model::{DisruptionPolicy, HostSpec, ManagedPath, Observation};
+use crate::plan::Plan;
 use crate::plan::differences::{Difference, DifferenceKind, Kind};
+use crate::plan::repair::repair;
+use crate::update::Record;
 
 /// A file that is written again and again differs otherwise each time. What is new is told at once, other details of
 /// the same differences this late: a report, an event and a patch each time would be a load on the cluster.
@@ -59,7 +63,7 @@ impl Memory {
     }
 
     /// Says why a path is not repaired once more.
-    pub fn gives_up(&mut self, path: &ManagedPath, now: Duration) -> Option<String> {
+    fn gives_up(&mut self, path: &ManagedPath, now: Duration) -> Option<String> {
         let counts = |at: Duration| now.saturating_sub(at) < REPAIRS_WITHIN;
         self.failed.retain(|_, (at, _)| counts(*at));
         if let Some((_, why)) = self.failed.get(path) {
@@ -79,10 +83,51 @@ impl Memory {
         }
     }
 
+    /// Selects what the settings let be repaired; notes at the rest why it is not repaired once more.
+    pub fn select<'a>(
+        &mut self,
+        found: &'a mut [Difference],
+        settings: &NodeSettings,
+        now: Duration,
+    ) -> Vec<(ManagedPath, &'a mut Difference)> {
+        let mut selected = Vec::new();
+        for difference in found {
+            let Some(path) = difference.path().filter(|path| settings.repairs(path)) else { continue };
+            difference.unrepaired = self.gives_up(&path, now);
+            if difference.unrepaired.is_none() {
+                selected.push((path, difference));
+            }
+        }
+        selected
+    }
+
+    /// Notes that a repair failed, or nothing if it has no fault: another target ended it.
+    pub fn repair_failed(&mut self, record: &Record, now: Duration) {
+        let Some(fault) = &record.fault else { return };
+        for path in record.plan.steps().iter().filter_map(|step| step.op.own_path()) {
+            self.failed(path, now, fault.message.clone());
+        }
+    }
+
     /// Notes why the repair of a path failed.
-    pub fn failed(&mut self, path: ManagedPath, now: Duration, why: String) {
+    fn failed(&mut self, path: ManagedPath, now: Duration, why: String) {
         self.failed.insert(path, (now, why));
     }
+}
+
+/// Plans the repair of what was selected, and notes at the rest why it is left.
+pub fn plan_repair(
+    spec: &HostSpec,
+    seen: &Observation,
+    selected: &mut [(ManagedPath, &mut Difference)],
+    policy: &DisruptionPolicy,
+) -> Option<Plan> {
+    let drift: Vec<Difference> = selected.iter().map(|(_, difference)| (**difference).clone()).collect();
+    let decided = repair(spec, seen, &drift, policy);
+    for ((_, difference), why) in selected.iter_mut().zip(decided.left) {
+        difference.unrepaired = why;
+    }
+    decided.plan
 }
 
 /// Returns the changed files where a look at these is enough for now, and when everything is to be looked at. `settle`
@@ -145,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn path_is_repaired_three_times_hour() {
+    fn path_is_repaired_three_times_an_hour() {
         let (mut memory, path) = (Memory::default(), ManagedPath::new("/etc/app.conf").unwrap());
         let other = ManagedPath::new("/etc/other.conf").unwrap();
         for at in [0, 20, 40] {
@@ -161,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn repair_that_failed_is_not_tried_for_hour() {
+    fn failed_repair_is_not_tried_for_an_hour() {
         let (mut memory, path) = (Memory::default(), ManagedPath::new("/etc/app.conf").unwrap());
         memory.failed(path.clone(), MINUTE, "it is a directory".to_owned());
         assert_eq!(

@@ -1,7 +1,8 @@
 //! What happened, as a cluster's events tell it: reasons and types as MCD's (docs/contract.md).
 
 use crate::model::{ConfigName, ImageRef};
-use crate::plan::{ServiceAction, ServiceVerb};
+use crate::plan::{Batch, Op, Plan, PostActions, ServiceAction, ServiceVerb};
+use crate::update::{Fault, Phase, Record};
 
 /// Whether somebody should look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,6 +96,36 @@ pub enum Event {
 }
 
 impl Event {
+    /// Returns the event of an update that changes the OS; `None` where its plan does not.
+    pub fn for_os_changes(plan: &Plan) -> Option<Self> {
+        let os = plan.steps().iter().filter(|step| step.op.batch() == Batch::Os);
+        let words: Vec<String> =
+            os.map(|step| format!("{} {}", step.op.as_str(), step.op.target())).collect();
+        (!words.is_empty()).then(|| Self::OsUpdateStarted { changes: words.join("; ") })
+    }
+
+    /// Returns the events of a committed update: what was done in place of a reboot.
+    pub fn for_commit(record: &Record) -> Vec<Self> {
+        match record.plan.after() {
+            PostActions::Nothing if record.is_repair() => Vec::new(),
+            PostActions::Nothing => vec![Self::SkipReboot],
+            PostActions::Services { actions } => {
+                actions.iter().cloned().map(|action| Self::Service { action }).collect()
+            }
+            PostActions::Reboot { .. } => Vec::new(),
+        }
+    }
+
+    /// Returns the event of a service action that failed, where that is what the update stands at.
+    pub fn for_failed_service(record: &Record, fault: &Fault) -> Option<Self> {
+        let Phase::Applying { next } = record.phase else { return None };
+        let step = record.plan.batch(next)?.first()?;
+        let is_restart = matches!(step.op, Op::RestartUnit { .. });
+        let verb = if is_restart { ServiceVerb::Restart } else { ServiceVerb::Reload };
+        let is_service = step.op.batch() == Batch::Services;
+        is_service.then(|| Self::FailedService { verb, cause: fault.message.clone() })
+    }
+
     /// Returns the event's reason.
     pub fn reason(&self) -> &'static str {
         match self {

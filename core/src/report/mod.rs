@@ -5,6 +5,7 @@
 
 mod conditions;
 mod event;
+mod fault_times;
 mod project;
 
 use serde::{Deserialize, Serialize};
@@ -16,6 +17,7 @@ use crate::update::Fault;
 
 pub use conditions::{Condition, NOT_YET, Status, not_yet};
 pub use event::{Event, Severity};
+pub use fault_times::FaultTimes;
 pub use project::report;
 
 /// The cut of the reason, as MCD's: the annotation is read by people in a terminal.

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use super::moves::Outcome;
 use super::world::{Curse, Rules, World, name, spec};
+use crate::decide::drift::plan_repair;
 use crate::decide::inputs::Rest;
 use crate::decide::kept::Kept;
 use crate::model::{ManagedPath, Timestamp, UpdateId};
 use crate::plan::differences::differences;
 use crate::plan::drift::drift;
-use crate::plan::repair::repair;
 use crate::update::Record;
 
 /// How long a healthy node keeps the deployment before.
@@ -26,13 +26,12 @@ impl World {
         let is_service = rules.mode.is_service();
         let mut found = if is_service { drift(&committed, &seen) } else { differences(&committed, &seen) };
         let is_as_desired = found.is_empty();
-        found.retain(|one| one.path().is_some_and(|path| rules.node_settings.repairs(&path)));
+        let mut selected = Vec::new();
+        if is_service {
+            selected = self.drift.select(&mut found, &rules.node_settings, self.now);
+        }
         let mut is_repaired = false;
-        if is_service
-            && !found.is_empty()
-            && self.drift.gives_up(&repaired(), self.now).is_none()
-            && let Some(plan) = repair(&committed, &seen, &found, &rules.policy).plan
-        {
+        if let Some(plan) = plan_repair(&committed, &seen, &mut selected, &rules.policy) {
             let (id, origin) = (UpdateId::new("1").unwrap(), Some(name(self.deployment)));
             self.record = Some(Record::new(id, plan, self.boot_id(), origin, Timestamp::default()));
             self.drift.repaired(repaired(), self.now);
@@ -51,8 +50,7 @@ impl World {
 
     /// A repair failed and is taken back: its path stays as it is.
     pub(super) fn leave_drift(&mut self) {
-        let why = self.record.take().unwrap().fault.unwrap().message;
-        self.drift.failed(repaired(), self.now, why);
+        self.drift.repair_failed(&self.record.take().unwrap(), self.now);
     }
 }
 

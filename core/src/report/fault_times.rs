@@ -1,19 +1,19 @@
 //! Since when something is wrong.
 
+use super::LoopState;
 use crate::model::Timestamp;
-use crate::report::LoopState;
 use crate::update::Fault;
 
 /// What was wrong at the last report. Another fault has another time.
 #[derive(Debug, Default)]
-pub(super) struct FaultTimes {
+pub struct FaultTimes {
     fault: Option<Fault>,
     beside: (bool, Option<Fault>),
 }
 
 impl FaultTimes {
     /// Notes since when what is wrong is wrong.
-    pub(super) fn date(&mut self, health: &mut LoopState, now: Timestamp) {
+    pub fn date(&mut self, health: &mut LoopState, now: Timestamp) {
         if self.fault != health.fault {
             self.fault.clone_from(&health.fault);
             health.fault_since = health.fault.as_ref().map(|_| now);
