@@ -17,7 +17,7 @@ use crate::plan::listing::listed;
 use crate::plan::reconcilable::FORCE_FILE;
 use crate::plan::{Plan, explain, plan, seen_origin};
 use crate::report::Event;
-use crate::telemetry::metrics::Worked;
+use crate::telemetry::metrics::SwitchResult;
 use crate::update::Record;
 use crate::update::ending::what_ends;
 
@@ -72,7 +72,7 @@ impl<C: ControlPlane> Agent<C> {
         let origin = self.origin(forced)?;
         let facts = facts(&self.host, &origin, to.spec()).await.inspect_err(|error| {
             if matches!(error, ObserveError::Image { .. }) {
-                self.telemetry.metrics.switched(Worked::No);
+                self.telemetry.metrics.switched(SwitchResult::Failed);
             }
         })?;
         let recovering = self.journal.is_recovering()?;

@@ -85,7 +85,7 @@ impl Prefetching {
                     let percent = download.progress.borrow_and_update().as_ref().and_then(|step| step.percent);
                     if let Some(status) = health.prefetch.as_mut().filter(|status| status.percent != percent) {
                         status.percent = percent;
-                        last.keep(&report(journal.record(), health));
+                        last.write(&report(journal.record(), health));
                     }
                 }
                 () = sleep_until(late) => break Err(stalled(download)),

@@ -10,7 +10,7 @@ use crate::journal::Outcome;
 use crate::model::text::{chain, counted};
 use crate::model::{Observation, message};
 use crate::report::Event;
-use crate::telemetry::metrics::Worked;
+use crate::telemetry::metrics::SwitchResult;
 use crate::update::record::StagedOs;
 use crate::update::resume::BOOT_FAILED;
 use crate::update::{Fault, Record, Transition};
@@ -113,8 +113,9 @@ impl<C: ControlPlane> Agent<C> {
     fn count_end(&self, record: &Record, outcome: Outcome) {
         self.telemetry.metrics.ended(outcome.as_str(), &record.durations);
         if record.staged_os() != StagedOs::None {
-            let worked = if outcome == Outcome::Committed { Worked::Yes } else { Worked::No };
-            self.telemetry.metrics.switched(worked);
+            let result =
+                if outcome == Outcome::Committed { SwitchResult::Succeeded } else { SwitchResult::Failed };
+            self.telemetry.metrics.switched(result);
         }
     }
 }

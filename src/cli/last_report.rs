@@ -55,7 +55,7 @@ pub(super) fn keeper(root: &Root, follows: &Follows) -> LastReport {
     let (root, follows) = (quiet(root), follows.clone());
     let mut last = None::<SavedReport>;
     let mut failed = false;
-    LastReport::kept_by(move |report| {
+    LastReport::new(move |report| {
         let left = SavedReport { follows: follows.clone(), stopped: false, report: report.clone() };
         if last.as_ref() != Some(&left) {
             let done = write(&root, &left);

@@ -92,39 +92,21 @@ fn without_user(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    use tokio::net::TcpListener;
-
     use super::*;
-
-    /// A server that gives one answer; returns its address, and the first line that it was asked.
-    async fn serving(answer: Vec<u8>) -> (String, tokio::task::JoinHandle<String>) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        let task = tokio::spawn(async move {
-            let (mut tcp, _) = listener.accept().await.unwrap();
-            let mut head = Vec::new();
-            while !head.ends_with(b"\r\n\r\n") {
-                head.push(tcp.read_u8().await.unwrap());
-            }
-            // Who had enough is gone.
-            drop(tcp.write_all(&answer).await);
-            String::from_utf8(head).unwrap()
-        });
-        (address, task)
-    }
+    use crate::control::one_answer::answering;
 
     #[tokio::test]
     async fn document_is_bounded_and_status_named() {
         let ok = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello".to_vec();
-        let (address, _task) = serving(ok.clone()).await;
+        let (address, _task) = answering(ok.clone()).await;
         let url = format!("http://{address}/a.ign");
         assert_eq!(download(&url, &ProxySettings::default(), 5).await.unwrap(), b"hello");
-        let (address, _task) = serving(ok).await;
+        let (address, _task) = answering(ok).await;
         let url = format!("http://u:geheim@{address}/a.ign?token=geheim");
         let error = download(&url, &ProxySettings::default(), 4).await.unwrap_err().to_string();
         assert_eq!(error, format!("http://{address}/a.ign can't be read: it is larger than 4 bytes"));
-        let (address, _task) = serving(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n".to_vec()).await;
+        let (address, _task) =
+            answering(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n".to_vec()).await;
         let url = format!("http://{address}/a.ign?token=geheim");
         let error = download(&url, &ProxySettings::default(), 5).await.unwrap_err().to_string();
         assert!(error.contains("404 Not Found") && !error.contains("geheim"), "{error}");
@@ -133,7 +115,7 @@ mod tests {
     /// A redirect from TLS to plain text is refused where TLS was asked for; a proxy gets the request.
     #[tokio::test]
     async fn proxy_is_used_by_its_rules() {
-        let (address, task) = serving(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx".to_vec()).await;
+        let (address, task) = answering(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx".to_vec()).await;
         let proxy = format!("http://us%65r:ge%40heim@{address}");
         let settings = ProxySettings::new(Some(proxy), None, Some("b.test".to_owned())).unwrap();
         assert_eq!(download("http://a.test/a.ign", &settings, 5).await.unwrap(), b"x");
@@ -143,6 +125,6 @@ mod tests {
             "{head}"
         );
         let error = download("http://b.test:1/a.ign", &settings, 5).await.unwrap_err().to_string();
-        assert!(!error.contains(&address), "{error}");
+        assert!(!error.contains(&address.to_string()), "{error}");
     }
 }

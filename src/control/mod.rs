@@ -7,6 +7,8 @@ pub mod directory;
 pub mod download;
 pub mod encapsulated;
 pub mod kube;
+#[cfg(test)]
+mod one_answer;
 pub mod oneshot;
 pub mod trust;
 

@@ -48,19 +48,19 @@ impl KubeletProbe {
     }
 
     /// Asks it, unless it was asked just now. Any answer counts: what it says is for the kubelet's own probes.
-    pub async fn ask(&self) {
+    pub async fn probe(&self) {
         let mut asked = self.asked.lock().await;
         if asked.is_some_and(|at| at.elapsed() < INTERVAL) {
             return;
         }
-        let has_answered = timeout(PROBE_TIMEOUT, probe(self.endpoint)).await.ok().flatten().is_some();
+        let has_answered = timeout(PROBE_TIMEOUT, is_healthy(self.endpoint)).await.ok().flatten().is_some();
         *asked = Some(Instant::now());
         let failures = if has_answered { 0 } else { self.failures().saturating_add(1) };
         self.failures.store(failures, Ordering::Relaxed);
     }
 }
 
-async fn probe(endpoint: SocketAddr) -> Option<()> {
+async fn is_healthy(endpoint: SocketAddr) -> Option<()> {
     let stream = TcpStream::connect(endpoint).await.ok()?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.ok()?;
     let request = Request::get("/healthz").header(HOST, "localhost").body(Empty::<Bytes>::new()).ok()?;
@@ -89,9 +89,9 @@ mod tests {
         let later = async |probe: &KubeletProbe| *probe.asked.lock().await = None;
         // Closed without an answer.
         for count in 1..=3 {
-            let ((), ()) = tokio::join!(probe.ask(), async { drop(listener.accept().await.unwrap()) });
+            let ((), ()) = tokio::join!(probe.probe(), async { drop(listener.accept().await.unwrap()) });
             assert_eq!(probe.failures(), count);
-            probe.ask().await;
+            probe.probe().await;
             assert_eq!(probe.failures(), count, "within the interval nobody is asked");
             later(&probe).await;
         }
@@ -104,11 +104,11 @@ mod tests {
             stream.write_all(unwell).await.unwrap();
             stream
         };
-        let ((), _stream) = tokio::join!(probe.ask(), answer);
+        let ((), _stream) = tokio::join!(probe.probe(), answer);
         assert_eq!(probe.failures(), 0);
         later(&probe).await;
         drop(listener);
-        probe.ask().await;
+        probe.probe().await;
         assert_eq!(probe.failures(), 1);
     }
 }

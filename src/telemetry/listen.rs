@@ -153,8 +153,8 @@ impl Listener {
                 continue;
             };
             let busy = Arc::new(AtomicBool::new(false));
-            let talk = Arc::clone(&shared).meet(stream, Arc::clone(&busy));
-            connections.admit(talk, busy);
+            let connection = Arc::clone(&shared).serve_connection(stream, Arc::clone(&busy));
+            connections.admit(connection, busy);
             // A request that is there already is answered before the next connection may take its place.
             tokio::task::yield_now().await;
         }
@@ -177,7 +177,7 @@ struct Connection {
 
 impl Connections {
     /// Serves one more connection; closes an older one if there are too many.
-    fn admit(&mut self, talk: impl Future<Output = ()> + Send + 'static, busy: Arc<AtomicBool>) {
+    fn admit(&mut self, connection: impl Future<Output = ()> + Send + 'static, busy: Arc<AtomicBool>) {
         while self.tasks.try_join_next().is_some() {}
         self.open.retain(|connection| !connection.task.is_finished());
         if self.open.len() >= MAX_CONNECTIONS {
@@ -188,7 +188,7 @@ impl Connections {
         }
         let task = self.tasks.spawn(async {
             // One that lasts too long is closed without a word, as its reader is gone or means harm.
-            drop(tokio::time::timeout(CONNECTION_TIMEOUT, talk).await);
+            drop(tokio::time::timeout(CONNECTION_TIMEOUT, connection).await);
         });
         self.open.push_back(Connection { busy, task });
     }
@@ -203,14 +203,14 @@ struct Shared {
 }
 
 impl Shared {
-    async fn meet(self: Arc<Self>, stream: tokio::net::TcpStream, busy: Arc<AtomicBool>) {
+    async fn serve_connection(self: Arc<Self>, stream: tokio::net::TcpStream, busy: Arc<AtomicBool>) {
         match &self.guard {
-            Guard::Machine => Arc::clone(&self).talk(stream, busy).await,
+            Guard::Machine => Arc::clone(&self).serve_http(stream, busy).await,
             Guard::Reviewed { tls, .. } => match tls() {
                 Ok(config) => {
                     let handshake = TlsAcceptor::from(config).accept(stream);
                     if let Ok(Ok(stream)) = tokio::time::timeout(HEADER_TIMEOUT, handshake).await {
-                        Arc::clone(&self).talk(stream, busy).await;
+                        Arc::clone(&self).serve_http(stream, busy).await;
                     }
                 }
                 Err(cause) => warn!("Metrics can't be read: {cause}"),
@@ -218,7 +218,7 @@ impl Shared {
         }
     }
 
-    async fn talk(
+    async fn serve_http(
         self: Arc<Self>,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         busy: Arc<AtomicBool>,
@@ -227,9 +227,9 @@ impl Shared {
             let (shared, busy) = (Arc::clone(&self), Arc::clone(&busy));
             async move {
                 busy.store(true, Ordering::Relaxed);
-                let answer = shared.answer(request).await;
+                let response = shared.respond(request).await;
                 busy.store(false, Ordering::Relaxed);
-                Ok::<_, Infallible>(answer)
+                Ok::<_, Infallible>(response)
             }
         });
         let mut server = hyper::server::conn::http1::Builder::new();
@@ -238,7 +238,7 @@ impl Shared {
         drop(server.serve_connection(TokioIo::new(stream), service).await);
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    async fn respond(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         if request.method() != Method::GET && request.method() != Method::HEAD {
             return plain(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n");
         }

@@ -40,15 +40,19 @@ pub fn start(format: Format) {
     let started = match (journal, format) {
         (Some(layer), _) => {
             let layer = layer.with_syslog_identifier(IDENTIFIER.to_owned()).with_field_prefix(None);
-            registry.with(layer.with_filter(ours(LevelFilter::DEBUG))).try_init()
+            registry.with(layer.with_filter(own_targets(LevelFilter::DEBUG))).try_init()
         }
         (None, Format::Json) => {
             let layer = tracing_subscriber::fmt::layer().json().flatten_event(true).with_target(false);
-            registry.with(layer.with_writer(std::io::stderr).with_filter(ours(LevelFilter::DEBUG))).try_init()
+            registry
+                .with(layer.with_writer(std::io::stderr).with_filter(own_targets(LevelFilter::DEBUG)))
+                .try_init()
         }
         (None, Format::Journal | Format::Text) => {
-            let layer = tracing_subscriber::fmt::layer().event_format(ForPeople);
-            registry.with(layer.with_writer(std::io::stderr).with_filter(ours(LevelFilter::INFO))).try_init()
+            let layer = tracing_subscriber::fmt::layer().event_format(TextFormat);
+            registry
+                .with(layer.with_writer(std::io::stderr).with_filter(own_targets(LevelFilter::INFO)))
+                .try_init()
         }
     };
     // Only tests start twice; the first subscriber stays.
@@ -57,7 +61,7 @@ pub fn start(format: Format) {
 
 /// Lets our own lines through; of the libraries only what goes wrong. kube's client logs an object that it can't read,
 /// which may hold secrets: what went wrong is in its error.
-fn ours(level: LevelFilter) -> Targets {
+fn own_targets(level: LevelFilter) -> Targets {
     Targets::new()
         .with_default(LevelFilter::WARN)
         .with_target("kube_client", LevelFilter::OFF)
@@ -65,9 +69,9 @@ fn ours(level: LevelFilter) -> Targets {
 }
 
 /// A line for people: the message; what goes wrong begins with how bad it is.
-struct ForPeople;
+struct TextFormat;
 
-impl<S, N> FormatEvent<S, N> for ForPeople
+impl<S, N> FormatEvent<S, N> for TextFormat
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
@@ -111,7 +115,7 @@ mod tests {
     /// kube's client warns of an answer that it can't read with the whole answer.
     #[test]
     fn client_logs_no_object() {
-        let filter = ours(LevelFilter::DEBUG);
+        let filter = own_targets(LevelFilter::DEBUG);
         assert!(!filter.would_enable("kube_client::client", &Level::WARN));
         assert!(filter.would_enable("zbus", &Level::WARN));
         assert!(filter.would_enable("machine_config_agent::control::kube::client", &Level::DEBUG));

@@ -111,7 +111,7 @@ impl Metrics {
     /// Asks those who are to be asked before a scrape is answered.
     pub async fn refresh(&self) {
         if let Some(kubelet) = &self.kubelet {
-            kubelet.ask().await;
+            kubelet.probe().await;
         }
     }
 
@@ -128,8 +128,8 @@ impl Metrics {
     pub fn report(&self, report: &NodeReport, now: Timestamp) {
         let at = seconds(now);
         let state = vec![("state", format!("{:?}", report.state)), ("reason", reason(report))];
-        only(&self.state, &state, at);
-        only(&self.phase, &vec![("phase", report.phase.clone())], 1);
+        set_only_series(&self.state, &state, at);
+        set_only_series(&self.phase, &vec![("phase", report.phase.clone())], 1);
         let drifted = report.fault.as_ref().is_some_and(|fault| fault.reason == "ConfigDrift");
         match (drifted, self.config_drift.get()) {
             (true, 0) => drop(self.config_drift.set(at)),
@@ -151,7 +151,7 @@ impl Metrics {
                 None,
             ) => return,
         };
-        only(&self.update_state, &labels, at);
+        set_only_series(&self.update_state, &labels, at);
     }
 
     /// Counts an update that ended, with the microseconds that it spent in each phase.
@@ -174,10 +174,10 @@ impl Metrics {
     }
 
     /// Counts an OS switch that failed; the next one that succeeds begins anew.
-    pub fn switched(&self, worked: Worked) {
+    pub fn switched(&self, worked: SwitchResult) {
         match worked {
-            Worked::Yes => drop(self.pivot_errors.set(0)),
-            Worked::No => drop(self.pivot_errors.inc()),
+            SwitchResult::Succeeded => drop(self.pivot_errors.set(0)),
+            SwitchResult::Failed => drop(self.pivot_errors.inc()),
         }
     }
 
@@ -193,11 +193,11 @@ impl Metrics {
 
 /// Whether an OS switch worked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Worked {
+pub enum SwitchResult {
     /// It did.
-    Yes,
+    Succeeded,
     /// It did not.
-    No,
+    Failed,
 }
 
 /// What `mcd_host_os_and_version` says.
@@ -225,7 +225,7 @@ impl HostLabels {
 }
 
 /// Keeps one series in a family (MCD-254).
-fn only(family: &Family<Labels, SecondsGauge>, labels: &Labels, value: i64) {
+fn set_only_series(family: &Family<Labels, SecondsGauge>, labels: &Labels, value: i64) {
     if family.get(labels).is_none() {
         family.clear();
         family.get_or_create(labels).set(value);
@@ -260,15 +260,15 @@ impl Collector for Readings {
         for reading in &self.0 {
             let value = (reading.read)();
             match reading.kind {
-                Kind::Counter => shown(&mut encoder, reading, &ConstCounter::new(value))?,
-                Kind::Gauge => shown(&mut encoder, reading, &ConstGauge::new(value))?,
+                Kind::Counter => encode_reading(&mut encoder, reading, &ConstCounter::new(value))?,
+                Kind::Gauge => encode_reading(&mut encoder, reading, &ConstGauge::new(value))?,
             }
         }
         Ok(())
     }
 }
 
-fn shown(
+fn encode_reading(
     encoder: &mut DescriptorEncoder<'_>,
     reading: &Reading,
     metric: &impl EncodeMetric,
@@ -318,10 +318,10 @@ mod tests {
     #[test]
     fn switch_that_works_forgets_those_that_did_not() {
         let metrics = Metrics::new(HostLabels::default(), Vec::new());
-        metrics.switched(Worked::No);
-        metrics.switched(Worked::No);
+        metrics.switched(SwitchResult::Failed);
+        metrics.switched(SwitchResult::Failed);
         assert_eq!(series(&metrics.text(), "mcd_pivot_errors_total"), ["mcd_pivot_errors_total 2"]);
-        metrics.switched(Worked::Yes);
+        metrics.switched(SwitchResult::Succeeded);
         assert_eq!(series(&metrics.text(), "mcd_pivot_errors_total"), ["mcd_pivot_errors_total 0"]);
     }
 

@@ -20,7 +20,7 @@ use metrics::Metrics;
 use notify::Notify;
 use readiness::Readiness;
 
-/// What the loop tells beside the control plane.
+/// Where the loop reports besides the control plane.
 #[derive(Debug)]
 pub struct Telemetry {
     /// systemd.
@@ -29,25 +29,25 @@ pub struct Telemetry {
     pub metrics: Metrics,
     /// The kubelet's probe.
     pub readiness: Readiness,
-    /// Who asks on the node.
+    /// The file that `status` reads.
     pub last: LastReport,
 }
 
-/// Keeps the last report where `status` finds it, which works without the agent.
+/// Writes the last report to a file for `status`, which works without the agent.
 #[derive(Default)]
-pub struct LastReport(Option<Keep>);
+pub struct LastReport(Option<WriteReport>);
 
-type Keep = Box<dyn FnMut(&NodeReport)>;
+type WriteReport = Box<dyn FnMut(&NodeReport)>;
 
 impl LastReport {
-    /// Takes what keeps it.
-    pub fn kept_by(keep: impl FnMut(&NodeReport) + 'static) -> Self {
-        Self(Some(Box::new(keep)))
+    /// Creates it from the function that writes a report.
+    pub fn new(write: impl FnMut(&NodeReport) + 'static) -> Self {
+        Self(Some(Box::new(write)))
     }
 
-    pub(crate) fn keep(&mut self, report: &NodeReport) {
-        if let Some(keep) = &mut self.0 {
-            keep(report);
+    pub(crate) fn write(&mut self, report: &NodeReport) {
+        if let Some(write) = &mut self.0 {
+            write(report);
         }
     }
 }
@@ -59,17 +59,17 @@ impl fmt::Debug for LastReport {
 }
 
 impl Telemetry {
-    /// Tells a state. The first one says that the recovery is done.
+    /// Reports a state. The first one says that the recovery is done.
     pub(crate) fn report(&mut self, report: &NodeReport, now: Timestamp) {
         self.notify.report(report);
         self.metrics.report(report, now);
-        self.last.keep(report);
+        self.last.write(report);
         self.readiness.ready();
     }
 
-    /// Tells a step of the work under way: systemd's line and its watchdog. Metrics and readiness wait for its end.
+    /// Reports a step of the work under way: systemd's line and its watchdog. Metrics and readiness wait for its end.
     pub(crate) fn progress(&mut self, report: &NodeReport) {
         self.notify.report(report);
-        self.last.keep(report);
+        self.last.write(report);
     }
 }

@@ -104,28 +104,8 @@ impl std::fmt::Display for Proxy {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    use tokio::net::TcpListener;
-
     use super::*;
-
-    /// A proxy that gives this answer to one request; returns its address, and what it was asked when it is over.
-    async fn answering(answer: Vec<u8>) -> (u16, tokio::task::JoinHandle<String>) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let task = tokio::spawn(async move {
-            let (mut tcp, _) = listener.accept().await.unwrap();
-            let mut head = Vec::new();
-            while !head.ends_with(b"\r\n\r\n") {
-                head.push(tcp.read_u8().await.unwrap());
-            }
-            // The other end may have left in the middle of it.
-            drop(tcp.write_all(&answer).await);
-            drop(tcp.read(&mut [0]).await);
-            String::from_utf8(head).unwrap()
-        });
-        (port, task)
-    }
+    use crate::control::one_answer::answering;
 
     fn target() -> (String, u16) {
         ("api.test".to_owned(), 6443)
@@ -133,9 +113,8 @@ mod tests {
 
     #[tokio::test]
     async fn connect_names_server_and_user() {
-        let (port, task) = answering(b"HTTP/1.1 200 Connection established\r\n\r\n".to_vec()).await;
-        let proxy =
-            Proxy::parse(&format!("http://us%65r:ge%40heim@127.0.0.1:{port}/"), "kubeconfig").unwrap();
+        let (address, task) = answering(b"HTTP/1.1 200 Connection established\r\n\r\n".to_vec()).await;
+        let proxy = Proxy::parse(&format!("http://us%65r:ge%40heim@{address}/"), "kubeconfig").unwrap();
         drop(proxy.connect(&target()).await.unwrap());
         let head = task.await.unwrap().to_lowercase();
         assert!(head.starts_with("connect api.test:6443 http/1.1\r\n"), "{head}");
@@ -161,13 +140,13 @@ mod tests {
         ];
         for (answer, expected) in rows {
             let is_end = answer.is_empty();
-            let (port, task) = answering(answer).await;
+            let (address, task) = answering(answer).await;
             if is_end {
                 task.abort();
             }
-            let proxy = Proxy::parse(&format!("http://user:geheim@127.0.0.1:{port}"), "kubeconfig").unwrap();
+            let proxy = Proxy::parse(&format!("http://user:geheim@{address}"), "kubeconfig").unwrap();
             let error = proxy.connect(&target()).await.unwrap_err();
-            assert!(error.contains(&format!("the proxy 127.0.0.1:{port}: ")), "{error}");
+            assert!(error.contains(&format!("the proxy {address}: ")), "{error}");
             assert!(error.contains(expected) && !error.contains("geheim"), "{error}");
         }
     }

@@ -120,7 +120,7 @@ impl FakeControlPlane {
             }),
             metrics: self.metrics.clone(),
             readiness: Readiness::default(),
-            last: LastReport::kept_by(move |report| *kept.borrow_mut() = Some(report.clone())),
+            last: LastReport::new(move |report| *kept.borrow_mut() = Some(report.clone())),
         };
         let journal = open(&host);
         Agent::new(host, journal, self.clone(), telemetry, ProcessSignals::never(), "worker-0")
