@@ -138,6 +138,11 @@ async fn complete(
         ExitReason::Stopped => Ok(STOPPED),
         ExitReason::Settled => {
             // The lock is still held.
+            if !root.exists(path)? {
+                info!(MESSAGE_ID = message::FIRST_BOOT, "The first boot ended: somebody removed {path}");
+                print(&format!("nothing to do any more: {path} was removed"))?;
+                return Ok(0);
+            }
             retire(&root, path)?;
             last_report::mark_stopped(&root);
             info!(MESSAGE_ID = message::FIRST_BOOT, "The first boot is complete: renamed {path}");

@@ -344,6 +344,10 @@ fn fall_back(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Actio
 
 /// A target that failed: it waits for another one, for a mended host, or for the next try.
 fn hold(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
+    if inputs.mode == RunMode::FirstBoot && inputs.desired.is_none() && !inputs.is_refused {
+        // Somebody has taken its file away: the next start would find nothing to do, either.
+        return Action::Wait(Wait { ends: true, ..Wait::plain(None) });
+    }
     if held(record) {
         return hold_as_it_came_up(inputs, record);
     }

@@ -3,6 +3,7 @@
 //! point, up to so many misfortunes. Each state is visited once; invariants hold in each, and from each the node comes to
 //! rest by itself once the misfortunes are over.
 
+mod firstboot;
 mod idle;
 mod loader;
 mod moves;
@@ -40,7 +41,10 @@ const MAX_STATES: usize = 1_000_000;
 /// Reboots that the agent may ask for, for one target, whatever goes wrong.
 const MAX_REBOOTS: u32 = 12;
 
-fn holds(world: &World, action: &Action) {
+fn holds(world: &World, action: &Action, rules: &Rules) {
+    if world.is_first_boot() {
+        firstboot::holds(world, action, rules);
+    }
     if let Action::Prefetch(_) = action {
         assert!(world.record.is_none() && world.current == world.desired, "a prefetch comes last");
     }
@@ -57,7 +61,7 @@ fn holds(world: &World, action: &Action) {
         assert!(is_well && is_default, "no deployment is given up on a node that is not well");
     }
     let Some(record) = &world.record else { return };
-    let is_desired = record.to == spec(world.desired).target();
+    let is_desired = world.told().is_none_or(|desired| record.to == spec(desired).target());
     if let Action::CarryOut = action {
         let is_undo = matches!(record.phase, Phase::RollingBack { .. });
         assert!(is_undo || matches!(record.phase, Phase::Applying { .. }), "no effect without a record");
@@ -104,7 +108,7 @@ fn comes_to_rest(world: &World, rules: &Rules, known: &mut HashSet<String>) {
         }
         path.push(key);
         let action = world.decide(rules);
-        holds(&world, &action);
+        holds(&world, &action, rules);
         let Some(next) = follow(&world, &action, rules).into_iter().next() else {
             assert!(matches!(&action, Action::Wait(wait) if wait.left.is_none()), "{actions:#?}");
             is_rest(&world, rules, &actions);
@@ -129,6 +133,9 @@ fn is_rest(world: &World, rules: &Rules, actions: &[String]) {
     // What could not be ended is tried again at the next event.
     let is_counted = world.boots != BootCount::Off && !world.answers.is_count_over;
     assert!(!is_counted, "boots are counted for nobody: {actions:#?}");
+    if world.is_first_boot() && firstboot::is_rest(world, actions) {
+        return;
+    }
     let Some(record) = &world.record else {
         assert_eq!(world.current, world.desired, "{actions:#?}");
         // What differs from what is committed is drift, which is told.
@@ -168,7 +175,10 @@ impl Walk {
 
 fn walk(rules: &Rules, unlucky: u32, changes: u32) -> Walk {
     let (mut seen, mut known, mut edges) = (HashSet::new(), HashSet::new(), BTreeSet::new());
-    let mut open = vec![World::new(rules.mode, unlucky, changes)];
+    let mut open = match rules.mode {
+        RunMode::FirstBoot => World::provisioned(unlucky, changes).into(),
+        mode @ (RunMode::Daemon | RunMode::OneShot) => vec![World::new(mode, unlucky, changes)],
+    };
     while let Some(mut world) = open.pop() {
         if !seen.insert(world.key()) {
             continue;
@@ -177,7 +187,7 @@ fn walk(rules: &Rules, unlucky: u32, changes: u32) -> Walk {
         comes_to_rest(&world, rules, &mut known);
         open.extend(misfortunes(&world, rules));
         let action = world.decide(rules);
-        holds(&world, &action);
+        holds(&world, &action, rules);
         let (from, by) = (picture::state(&world), picture::name(&action));
         let next = follow(&world, &action, rules);
         edges.extend(next.iter().map(|next| (from, picture::state(next), by)));
@@ -219,12 +229,11 @@ fn walk_all(node: Node, curse: Option<Curse>, misfortunes: u32, changes: u32) ->
         (RunMode::OneShot, Reboots::Asked),
         (RunMode::OneShot, Reboots::Left),
     ];
-    let runs = modes.iter().flat_map(|mode| ["", NO_REBOOT].map(|policy| (*mode, policy)));
-    let walks = runs.map(|((mode, reboots), text)| {
-        let policy = match text {
-            "" => DisruptionPolicy::defaults(),
-            text => DisruptionPolicy::parse(text.as_bytes(), "the policy").unwrap(),
-        };
+    let defaults = DisruptionPolicy::defaults();
+    let no_reboot = DisruptionPolicy::parse(NO_REBOOT.as_bytes(), "the policy").unwrap();
+    let runs = modes.iter().flat_map(|mode| [&defaults, &no_reboot].map(|policy| (*mode, policy.clone())));
+    let first = ((RunMode::FirstBoot, Reboots::Asked), DisruptionPolicy::none());
+    let walks = runs.chain([first]).map(|((mode, reboots), policy)| {
         let counts = node == Node::Rich;
         let (node_settings, prefetch) = (node.settings(), None);
         let rules = Rules { mode, reboots, policy, node_settings, counts, curse, prefetch };

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::firstboot::File;
 use super::idle;
 use super::world::{Content, Curse, Rules, TARGETS, World, fault, name, spec};
 use crate::decide::action::{Action, Meanwhile, Question, Wait};
@@ -19,12 +20,19 @@ use crate::update::{Begun, Fault, Phase, Record, StagedOs, Transition, Trial};
 /// What may happen to a world besides the agent's own next action.
 pub(super) fn misfortunes(world: &World, rules: &Rules) -> Vec<World> {
     let mut all = Vec::new();
-    if world.changes > 0 {
+    if world.first_boot.file == File::Renamed {
+        return all;
+    }
+    if world.is_first_boot() {
+        world.file_changes(&mut all);
+    }
+    if world.changes > 0 && world.first_boot.file == File::Good {
         for desired in TARGETS.into_iter().filter(|desired| *desired != world.desired) {
             let mut other =
                 World { desired, changes: world.changes - 1, reboots: 0, wrong: 0, ..world.clone() };
             other.memory.backoff.reset();
             other.answers = Answers::default();
+            other.first_boot.needed = u32::from(world.is_first_boot());
             all.push(other);
         }
     }
@@ -41,7 +49,8 @@ pub(super) fn misfortunes(world: &World, rules: &Rules) -> Vec<World> {
     let mut started = world.clone();
     started.start();
     all.push(started);
-    if world.record.is_none() && world.there.files != 'x' && !rules.node_settings.repair.is_empty() {
+    let is_idle = world.record.is_none() && !world.is_first_boot();
+    if is_idle && world.there.files != 'x' && !rules.node_settings.repair.is_empty() {
         all.push(world.clone().drifts());
     }
     // The power fails; somebody reboots by hand.
@@ -78,6 +87,10 @@ fn outcomes(world: &World, action: Action, rules: &Rules) -> Vec<Outcome> {
         Action::Begin => return either((None, begin(good, rules)), bad.map(|bad| (None, bad.bear()))),
         Action::CarryOut => return carry_out(good, bad),
         Action::Reboot => return reboot(good, bad, rules),
+        Action::Wait(how) if how.ends && world.is_first_boot() => {
+            let ended = (world.first_boot.file != File::Renamed).then(|| good.completed());
+            return ended.map(|world| (None, world)).into_iter().collect();
+        }
         Action::Wait(how) => return wait(good, bad, how),
         Action::Resume => good.record.as_mut().unwrap().boot_id = world.boot_id(),
         Action::Move(event) => good.moved(&event),
@@ -127,6 +140,7 @@ fn commit(mut good: World, bad: Option<World>) -> Vec<Outcome> {
         good.boots = BootCount::Off;
     }
     (good.current, good.left, good.wrong) = (good.target(), None, 0);
+    good.first_boot.provisioned = good.is_first_boot().then_some(good.current);
     good.record = None;
     good.memory.backoff.reset();
     let good = good.asked_nothing();
@@ -160,12 +174,17 @@ fn begin(mut world: World, rules: &Rules) -> World {
     if world.record.take().is_some() {
         world.left = Some(world.there);
     }
+    if world.is_first_boot() {
+        // Nobody has committed what is there.
+        (world.current, world.left) = (world.there, None);
+    }
     let (from, to) = (spec(world.left.map_or(world.current, |_| world.there)), spec(world.desired));
     let facts = Facts { seen: world.seen(), ..Facts::assumed(&from, &to).unwrap() };
     let plan = plan(&from, &to, &facts, &rules.policy).unwrap();
     world.answers = Answers::default();
     if plan.is_empty() {
         (world.current, world.left) = (world.desired, None);
+        world.first_boot.provisioned = world.is_first_boot().then_some(world.desired);
         return world;
     }
     let origin = Some(name(world.deployment));
@@ -173,6 +192,7 @@ fn begin(mut world: World, rules: &Rules) -> World {
     let mut record = Record::new(id, plan, world.boot_id(), origin, Timestamp::default());
     record.attempts = world.wrong;
     record.forced = world.current == world.desired;
+    record.provisioning = world.is_first_boot();
     world.record = Some(record);
     world
 }

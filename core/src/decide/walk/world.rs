@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::time::Duration;
 
+use super::firstboot::{File, FirstBoot};
 use super::idle::KEEP_ROLLBACK;
 use super::loader::Deployment;
 use crate::decide::action::Action;
@@ -106,6 +107,8 @@ pub(super) struct Rules {
 #[derive(Debug, Clone)]
 pub(super) struct World {
     pub(super) mode: RunMode,
+    /// Of a daemon it stays as it is.
+    pub(super) first_boot: FirstBoot,
     pub(super) record: Option<Record>,
     pub(super) current: Content,
     /// What an update that ended wrong has left.
@@ -153,6 +156,7 @@ impl World {
         let [a, b, _] = TARGETS;
         Self {
             mode,
+            first_boot: FirstBoot::default(),
             record: None,
             current: a,
             left: None,
@@ -203,19 +207,24 @@ impl World {
     }
 
     pub(super) fn decide(&mut self, rules: &Rules) -> Action {
-        let (seen, committed, desired) =
-            (self.seen(), spec(self.current).target(), spec(self.desired).target());
+        let seen = self.seen();
+        let first = &mut self.first_boot;
+        let is_first = rules.mode == RunMode::FirstBoot;
+        let current = if is_first { first.provisioned } else { Some(self.current) };
+        first.is_read |= is_first && first.file == File::Good;
+        let desired = self.told();
+        let (current, desired) = (current.map(|it| spec(it).target()), desired.map(|it| spec(it).target()));
         let inputs = Inputs {
             mode: rules.mode,
             reboots: rules.reboots,
             record: self.record.as_ref(),
-            current: Some(&committed),
-            desired: Some(&desired),
+            current: current.as_ref(),
+            desired: desired.as_ref(),
             seen: &seen,
             is_forced: self.record.is_none() && self.left.is_some_and(|left| left != self.current),
-            is_refused: false,
+            is_refused: self.first_boot.file == File::Broken,
             is_unwatched: false,
-            can_drain: true,
+            can_drain: !is_first,
             node_settings: &rules.node_settings,
             answers: &self.answers,
             prefetch: rules.prefetch.as_ref(),
@@ -234,6 +243,7 @@ impl World {
         self.memory = Memory::new(self.mode, NODE);
         self.drift = drift::Memory::default();
         self.answers = Answers::default();
+        (self.first_boot.provisioned, self.first_boot.is_read) = (None, false);
     }
 
     /// The next pass begins.
@@ -331,6 +341,9 @@ impl World {
         );
         let host = (self.current, self.left, self.desired, self.there, self.staged, menu);
         let rest = (self.misfortunes, self.changes, self.reboots, self.wrong, backoff.is_failing());
-        format!("{record:?} {times:?} {host:?} {rest:?} {:?} {:?}", self.finalization, self.answers)
+        format!(
+            "{record:?} {times:?} {host:?} {rest:?} {:?} {:?} {:?}",
+            self.first_boot, self.finalization, self.answers
+        )
     }
 }
