@@ -8,7 +8,7 @@ use super::last_report::{Follows, SavedReport};
 use crate::control::directory::Directory;
 use crate::control::kube::{Identity, desired};
 use crate::control::{ControlError, ControlPlane as _};
-use crate::host::{Root, machine_name};
+use crate::host::{Proxies, Root, machine_name};
 use crate::settings::Environment;
 
 pub(super) use crate::control::kube::Desired;
@@ -62,7 +62,8 @@ pub(super) fn source(flags: &Flags, root: &Root, environment: &Environment) -> R
         let named = identity.node_name().map_err(ControlError::from)?;
         named.or_else(|| left.map(|left| left.report.node)).unwrap_or_else(machine_name)
     };
-    Ok(Source::Cluster(identity, node))
+    let proxies = Proxies::new(root.clone(), environment.proxy.clone());
+    Ok(Source::Cluster(identity.through(proxies), node))
 }
 
 impl Source {

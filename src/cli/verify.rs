@@ -63,9 +63,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, CliError> {
     Ok(u8::from(!found.is_empty()))
 }
 
-/// Returns the document of `verify` without flags.
+/// Returns the document of `verify` without flags; null where nothing is committed.
 pub(super) async fn current(host: &Host) -> Result<serde_json::Value, CliError> {
-    let spec = committed(&host.root)?;
+    let Some(spec) = committed(&host.root)? else { return Ok(serde_json::Value::Null) };
     let seen = observe(host, &[&spec]).await?;
     let found = compared(true, &spec, &seen, &host.root)?;
     let document = Verified { schema_version: 1, config: spec.name.as_str(), differences: &found };
@@ -88,17 +88,18 @@ fn spec(arguments: &Arguments, root: &Root) -> Result<HostSpec, CliError> {
         let image = input::image(arguments.image.as_deref())?;
         return Ok(input::machine_config(&arguments.config)?.spec(image)?);
     }
-    committed(root)
-}
-
-fn committed(root: &Root) -> Result<HostSpec, CliError> {
     let none =
         || CliError::Usage("nothing is committed on this host yet; name a file with --config".to_owned());
+    committed(root)?.ok_or_else(none)
+}
+
+/// Returns what the agent has committed, else MCD.
+fn committed(root: &Root) -> Result<Option<HostSpec>, CliError> {
     let stored = match Stored::load(root, &state("current.json"))? {
-        Some(stored) => stored,
-        None => crate::journal::mcd::read(root)?.ok_or_else(none)?,
+        Some(stored) => Some(stored),
+        None => crate::journal::mcd::read(root)?,
     };
-    Ok(stored.spec()?)
+    Ok(stored.map(|stored| stored.spec()).transpose()?)
 }
 
 /// The differences, one a line, each followed by a bounded diff of its content.

@@ -60,6 +60,39 @@ async fn proxy_is_only_way_to_api_server() {
     }
 }
 
+/// What looks at the cluster without an agent goes the same way: `plan --to desired`, and `collect`, which has that plan.
+#[tokio::test]
+async fn plan_and_collect_go_through_the_proxy() {
+    let bench = Bench::shared();
+    for (name, source) in [("proxy-plan-env", "env"), ("proxy-plan-file", "file")] {
+        let proxy = in_front_of(bench);
+        let mut scene = Scene::set(bench, name, &[]).await;
+        behind(&mut scene, bench, &[]);
+        let run = async |words: &[&str]| {
+            let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_machine-config-agent"));
+            command.args(words).args(["--os-backend", "none", "--kubeconfig"]).arg(&scene.kubeconfig);
+            command.arg("--root").arg(scene.host.path()).env_remove("NODE_NAME").kill_on_drop(true);
+            if source == "env" {
+                command.env("https_proxy", proxy.url());
+            }
+            command.output().await.unwrap()
+        };
+        if source == "file" {
+            std::fs::create_dir_all(scene.path("/etc/mco")).unwrap();
+            scene.write("/etc/mco/proxy.env", &format!("HTTPS_PROXY={}\n", proxy.url()));
+        }
+        let output = run(&["plan", "--output", "json"]).await;
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{source}: {err}");
+        let plan: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(plan["to"]["config"], scene.config("a").as_str());
+        let output = run(&["collect", "--file", "-"]).await;
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && !err.contains("plan.json"), "{source}: {err}");
+        assert_eq!(proxy.asked().len(), 2, "{source}: {:?}", proxy.asked());
+    }
+}
+
 /// A proxy that is refused, or can't be read, is named with its cause; the correction needs no restart.
 #[tokio::test]
 async fn unusable_proxy_is_named_and_its_correction_is_noticed() {
