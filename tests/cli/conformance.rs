@@ -10,7 +10,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 /// The ids of one family, from the first to the last.
-const FAMILIES: [(&str, u32, u32); 35] = [
+const FAMILIES: [(&str, u32, u32); 36] = [
     ("MCD", 22, 67),
     // MCD-183 needs a machine with firmware and a boot loader.
     ("MCD", 118, 182),
@@ -31,21 +31,22 @@ const FAMILIES: [(&str, u32, u32); 35] = [
     ("MCD", 19, 19),
     ("MCD", 228, 228),
     ("MCD", 238, 240),
-    ("MCD", 257, 257),
+    ("MCD", 253, 253),
+    ("MCD", 257, 258),
     ("OCL", 9, 9),
     ("OCL", 11, 11),
     ("OCL", 28, 28),
     // First boot.
     ("MCD", 1, 1),
-    ("MCD", 7, 7),
+    ("MCD", 5, 11),
     ("MCD", 13, 13),
     ("MCD", 226, 227),
     ("MCD", 229, 229),
     ("MCD", 234, 234),
     ("BOOT", 1, 3),
-    ("BOOT", 5, 7),
+    ("BOOT", 5, 8),
     ("BOOT", 9, 10),
-    ("BOOT", 12, 13),
+    ("BOOT", 11, 13),
     ("BOOT", 17, 18),
     ("SEED", 12, 12),
     ("SEED", 14, 14),
@@ -248,5 +249,5 @@ fn scan_sees_what_it_has_to_see() {
         (name.to_owned(), ids.iter().map(|id| (*id).to_owned()).collect::<Vec<_>>())
     };
     assert_eq!(found, [is("a", &["ANN-001"]), is("b", &["DRN-004", "MCN-003"]), is("c", &[])]);
-    assert_eq!(ids().len(), 46 + 65 + 38 + 12 + 6 + 7 + 7 + 12 + 12 + 14 + 17 + 3 + 21);
+    assert_eq!(ids().len(), 46 + 65 + 38 + 12 + 6 + 7 + 7 + 12 + 12 + 14 + 17 + 3 + 31);
 }

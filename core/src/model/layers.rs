@@ -264,12 +264,14 @@ mod tests {
         }
     }
 
+    /// MCD-258: of packages and overrides those are counted that no config requests, a kernel's and an extension's own not.
     #[test]
     fn unrequested_packages_are_found() {
         let desired = layers(KernelType::Realtime, &["usbguard"]);
         let mut there = local(&["usbguard", "kernel-rt-core", "vim"], &["kernel", "kernel-core", "nano"]);
         there.replaced = set(&["podman"]);
         let found = desired.beyond(&there);
+        assert_eq!((found.count(), desired.beyond(&LocalPackages::default()).count()), (3, 0));
         assert_eq!(
             (found.requested, found.removed, found.replaced),
             (set(&["vim"]), set(&["nano"]), set(&["podman"]))

@@ -228,6 +228,15 @@ fn provisioned() {
     assert_eq!(keys, ["currentConfig", "desiredConfig"]);
 }
 
+/// BOOT-008: a node that was provisioned with an image of its own is in image mode from its first annotations on.
+#[test]
+fn provisioned_image_keys_are_taken() {
+    let file =
+        node(&[("currentConfig", "a"), ("currentImage", "i"), ("desiredConfig", "a"), ("desiredImage", "i")]);
+    let wanted = file.iter().map(|(key, value)| (key.clone(), Some(value.clone()))).collect();
+    assert_eq!(initial(&node(&[]), &file), wanted);
+}
+
 /// The percentage is the node's own: no write for each percent.
 #[test]
 fn prefetch_status_is_written_without_its_percentage_and_removed() {
