@@ -1,5 +1,6 @@
 //! What the real binary costs on a machine: from its start to the first report, its memory when idle and while a config
-//! of 1.5 MB is applied, and how often it wakes up when nothing happens. `CARGO_BIN_EXE` of this profile is measured.
+//! of 1.5 MB is applied, how often it wakes up when nothing happens, and its own time in a first boot. `CARGO_BIN_EXE` of this
+//! profile is measured.
 
 #![expect(
     clippy::disallowed_methods,
@@ -118,6 +119,45 @@ fn measure(program: &str, at: &Path) {
     );
 }
 
+/// Runs `firstboot` on a host that Ignition has left; returns how long it took, and its exit code.
+fn first_boot(host: &PlainHost, program: &str) -> (Duration, Option<i32>) {
+    let (root, mut command) = (host.at("host"), PlainHost::command(program));
+    command.args(["firstboot", "--os-backend", "none", "--reboot-by", "supervisor", "--root"]).arg(root);
+    let since = Instant::now();
+    let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status().expect("the agent starts");
+    (since.elapsed(), status.code())
+}
+
+/// The agent's own time for a first boot: where 20 files differ, before and after the one reboot; and where all is right.
+fn measure_first_boots(program: &str, at: &Path) {
+    let times: Vec<[Duration; 2]> = (0..STARTS)
+        .map(|_| {
+            let host = PlainHost::below(at);
+            let file = host.at("host/etc/ignition-machine-config-encapsulated.json");
+            let config = host.config("rendered-a", 20, 300);
+            fs::copy(&config, &file).expect("the config");
+            let (before, code) = first_boot(&host, program);
+            assert_eq!(code, Some(133), "it asks for a reboot");
+            plain_host::boot(&host.at("host"), 2);
+            let (after, code) = first_boot(&host, program);
+            assert_eq!((code, file.exists()), (Some(0), false), "it is complete");
+            // A host whose installation brought all of it.
+            fs::remove_dir_all(host.at("host/var/lib/machine-config-agent")).expect("the agent's state");
+            fs::copy(&config, &file).expect("the config");
+            let (right, code) = first_boot(&host, program);
+            assert_eq!((code, file.exists()), (Some(0), false), "nothing is to be done");
+            [before + after, right]
+        })
+        .collect();
+    let median = |what: fn(&[Duration; 2]) -> Duration| {
+        let mut all: Vec<Duration> = times.iter().map(what).collect();
+        all.sort();
+        all.get(STARTS / 2).map_or(0.0, |time| time.as_secs_f64() * 1000.0)
+    };
+    println!("\n| first boot, 20 files | all right already |\n|---|---|");
+    println!("| {:.0} ms | {:.0} ms |", median(|[differs, _]| *differs), median(|[_, right]| *right));
+}
+
 fn main() {
     // `cargo test --benches` runs this too: then it only has to compile and start.
     if !std::env::args().any(|argument| argument == "--bench") {
@@ -130,4 +170,5 @@ fn main() {
     println!("|---|---|---|---|---|");
     let dir = tempfile::tempdir_in("target").expect("target/ can be written");
     measure(env!("CARGO_BIN_EXE_machine-config-agent"), dir.path());
+    measure_first_boots(env!("CARGO_BIN_EXE_machine-config-agent"), dir.path());
 }
