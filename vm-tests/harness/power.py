@@ -11,10 +11,11 @@ from pathlib import Path
 from . import disk, image, nspawn, power_machine
 from .paths import EMULATOR, RECORDER, WORK, HarnessError, need_packages, run
 from .power_baseline import baseline_states
+from .power_first import FirstBoot
 from .power_machine import KilledMachines
 from .power_random import Random, replay
 from .power_recorded import Recorded
-from .power_table import is_apart, line, table
+from .power_table import csv, is_apart, line, table
 from .power_update import Prepared, wrong
 
 HOME = WORK / "power"
@@ -69,8 +70,8 @@ def arguments():
     parser.add_argument("--seed", default="1", help="what chance begins with (default: 1)")
     parser.add_argument("--method", choices=["random", "recorded", "machine"], nargs="+",
                         default=["random", "recorded", "machine"], help="which of the three ways (default: all)")
-    parser.add_argument("--update", choices=["image", "files", "both"], default="both",
-                        help="which update: of another image with files, or of files without a reboot")
+    parser.add_argument("--update", choices=["image", "files", "both", "first"], default="both",
+                        help="which update: of another image with files, of files without a reboot, both, or a first boot")
     parser.add_argument("--file-system", choices=disk.FILE_SYSTEMS, default=disk.FILE_SYSTEMS[0],
                         help=f"of the root (default: {disk.FILE_SYSTEMS[0]})")
     parser.add_argument("--alone", action="store_true",
@@ -78,6 +79,7 @@ def arguments():
     parser.add_argument("--without-fsync", action="store_true",
                         help="the negative control: an agent without its fsyncs, with which the series has to fail")
     parser.add_argument("--table", metavar="LOG", type=Path, nargs="+", help="only the table, of the logs of earlier series")
+    parser.add_argument("--csv", metavar="SERIES", type=int, help="with --table: as lines of docs/power-cuts.csv")
     parser.add_argument("--replay", metavar="DIR", type=Path, help="play again what was kept in a directory")
     return parser.parse_args()
 
@@ -93,6 +95,11 @@ def baseline(options):
 def main():
     """Builds what is missing, cuts, tells."""
     options = arguments()
+    if options.update == "first" and "machine" in options.method:
+        options.method.remove("machine")  # its console is not read for a first boot
+    if options.csv:
+        print(csv([json.loads(text) for log in options.table for text in log.read_text().splitlines()], options.csv))
+        return 0
     if options.table:
         return closing([json.loads(text) for log in options.table for text in log.read_text().splitlines()])
     HOME.mkdir(parents=True, exist_ok=True)
@@ -124,7 +131,11 @@ def prepare(options):
     if options.replay:
         run("cp", "-r", options.replay / "registry", memory)
     prepared = Prepared(images, memory)
-    if not options.replay:
+    if options.replay:
+        options.update = json.loads((options.replay / "result.json").read_text())["update"]
+    if options.update == "first":
+        prepared.with_first(FirstBoot)
+    elif not options.replay:
         prepared.make()
     return prepared
 

@@ -6,7 +6,7 @@ import time
 from .paths import HarnessError, run
 from .power_host import PowerLost, PowerHost
 from .power_log import chance
-from .power_update import is_done, recover, request, wrong
+from .power_update import wrong
 
 # Cuts also shortly after Done: what was reported has to be there.
 AFTER = 0.3
@@ -43,20 +43,12 @@ class Measured:
         return f"{self.length:.2f} s: " + ", ".join(f"{label} {end - start:.2f}" for start, end, label in self.spans)
 
 
-def begin(host, update):
-    """Boots, and asks for the update when the agent has said that it is Done with what was there. Returns when."""
-    host.boot()
-    host.follow(lambda report: report["state"] == "Done")
-    request(host, update)
-    return time.monotonic()
-
-
 def measure(prepared, update):
     """Measures one update without a cut."""
-    host = PowerHost(prepared.disk, prepared.directory / "host")
+    host = update.host(PowerHost)(update.disk, prepared.directory / "host")
     try:
-        began = begin(host, update)
-        host.follow(lambda report: is_done(report, update.config))
+        began = update.begin(host)
+        host.follow(update.is_done)
         return Measured(host.marks, began, AFTER)
     finally:
         host.close()
@@ -78,7 +70,7 @@ class Random:
         update = self.prepared.turn(self.selection, number % FILES_EACH == 0)
         at = self.measured[update.name].draw(chance(self.seed, number))
         result = {"method": self.name, "number": number, "seed": self.seed, "update": update.name, "at": round(at, 3)}
-        host = PowerHost(self.prepared.disk, self.prepared.directory / "host")
+        host = update.host(PowerHost)(update.disk, self.prepared.directory / "host")
         try:
             reported = cut(host, update, at)
             result |= {"phase": host.phase(host.cut_time), "told": reported}
@@ -86,7 +78,7 @@ class Random:
             run("cp", "--sparse=always", host.disk, before)
             try:
                 host.mount_after_cut()
-                result |= recover(host, update, reported)
+                result |= update.recover(host, reported)
             except HarnessError as error:
                 result |= wrong(error)
                 keep(result, before, host)
@@ -102,11 +94,11 @@ def cut(host, update, at):
 
     def done(report):
         # What is heard after the cut was written before it: a report that can be read was renamed to its place.
-        if is_done(report, update.config):
+        if update.is_done(report):
             reported.append(report)
         return False
 
-    began = begin(host, update)
+    began = update.begin(host)
     host.cut_at(began + at)
     try:
         host.follow(done)
@@ -119,8 +111,9 @@ def cut(host, update, at):
 
 def replay(prepared, result, disk):
     """Plays again what was kept: the disk as the cut left it."""
-    host = PowerHost(disk, prepared.directory / "host")
+    update = prepared.updates[result["update"]]
+    host = update.host(PowerHost)(disk, prepared.directory / "host")
     try:
-        return recover(host, prepared.updates[result["update"]], result["told"])
+        return update.recover(host, result["told"])
     finally:
         host.close()

@@ -5,8 +5,8 @@ import shutil
 from .paths import HarnessError, run
 from .power_host import PowerHost
 from .power_log import Recorder, chance, entries, leave
-from .power_random import BUSY, begin
-from .power_update import is_done, recover, wrong
+from .power_random import BUSY
+from .power_update import wrong
 
 # One state in so many is of the update without a reboot, which writes little.
 FILES_EACH = 5
@@ -48,10 +48,10 @@ class Recording:
     """One recorded update."""
 
     def __init__(self, prepared, update):
-        host = RecordedHost(prepared.disk, prepared.directory / "recorded")
+        host = update.host(RecordedHost)(update.disk, prepared.directory / "recorded")
         try:
-            begin(host, update)
-            host.follow(lambda report: is_done(report, update.config))
+            update.begin(host)
+            host.follow(update.is_done)
             host.flush()
             host.mark("after Done")
         finally:
@@ -112,8 +112,8 @@ class Recorded:
         result |= {"lost": lost}
         host = None
         try:
-            host = StateHost(state, self.prepared.directory / "host")
-            result |= recover(host, update, reported)
+            host = update.host(StateHost)(state, self.prepared.directory / "host")
+            result |= update.recover(host, reported)
         except HarnessError as error:
             result |= wrong(error)
             keep(result, self.state(recording, count, number)[1], host)
@@ -126,7 +126,7 @@ class Recorded:
     def state(self, recording, count, number):
         """Makes the disk of one cut; returns how many units were lost, and it."""
         disk = self.prepared.directory / "state.raw"
-        run("cp", "--sparse=always", self.prepared.disk, disk)
+        run("cp", "--sparse=always", recording.update.disk, disk)
         # Neighbours of both kinds, for both updates: twice the one, twice the other.
         loss = chance(self.seed, number) if number // 2 % 2 else None
         return leave(recording.log, recording.entries, count, loss, disk), disk

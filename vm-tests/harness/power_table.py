@@ -40,14 +40,24 @@ def row(words, group):
     return [*words, len(group), *came, once, len(good) - once, *known, len(bad) - sum(known) - apart, apart, median]
 
 
-def table(results):
-    """Returns the table, as Markdown: by method, update and phase, and in all."""
+def rows_of(results):
+    """Returns a row for each method, file system, update and phase."""
     groups = {}
     for result in results:
         # Logs of the first series don't say it.
         key = (result["method"], result.get("file system", "ext4"), result["update"], result["phase"])
         groups.setdefault(key, []).append(result)
-    rows = [row(key, group) for key, group in sorted(groups.items())]
+    return [row(key, group) for key, group in sorted(groups.items())]
+
+
+def csv(results, series):
+    """Returns the lines of docs/power-cuts.csv of a series."""
+    return "\n".join(",".join(map(str, (series, *cells))) for cells in rows_of(results))
+
+
+def table(results):
+    """Returns the table, as Markdown: by method, update and phase, and in all."""
+    rows = rows_of(results)
     rows.append(row(("all", "", "", ""), results))
     lines = [COLUMNS, ["---"] * len(COLUMNS), *rows]
     return "\n".join("| " + " | ".join(map(str, cells)) + " |" for cells in lines)

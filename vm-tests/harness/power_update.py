@@ -44,6 +44,7 @@ class Update:
         self.name, self.image = name, image
         self.machine_config = agent.config(config, {**contents(2), **({BROUGHT: brought} if brought else {})})
         self.config = config
+        self.disk = None
         self.old = {**contents(1), BROUGHT: None, VERSION: "1\n"}
         self.new = {**contents(2), BROUGHT: brought, VERSION: "2\n" if image else "1\n"}
 
@@ -51,9 +52,28 @@ class Update:
         """Returns what is on the disk when the agent is Done with a config."""
         return {OLD: self.old, self.config: self.new}[config]
 
+    def host(self, kind):
+        """Returns the class of the host that it is played on."""
+        return kind
+
+    def begin(self, host):
+        """Boots, and requests the update when the agent has reported Done with the config before. Returns when."""
+        host.boot()
+        host.follow(lambda report: report["state"] == "Done")
+        request(host, self)
+        return time.monotonic()
+
+    def is_done(self, report):
+        """Says whether a report is that of a host that is Done with it."""
+        return is_done(report, self.config)
+
+    def recover(self, host, reported):
+        """Boots what a cut left, and follows the host until the update is Done without hands. Returns the result."""
+        return recover(host, self, reported)
+
 
 class Prepared:
-    """What a run is played with: a disk on which A is Done, the other image in a registry, both kinds of update."""
+    """What a run is played with: a disk on which A is Done, the other image in a registry, the kinds of update."""
 
     def __init__(self, images, directory):
         self.directory, self.disk = directory, directory / "prepared.raw"
@@ -68,7 +88,17 @@ class Prepared:
             "image": Update("image", config, f"{self.registry.host}/os@{digest}", files[BROUGHT]),
             "files": Update("files", "rendered-worker-c"),
         }
+        for update in self.updates.values():
+            update.disk = self.disk
         self.images, self.digest = images, digest
+
+    def with_first(self, kind):
+        """Adds a first boot, from a disk of its own."""
+        digest = self.images.next("first", {VERSION.lstrip("/"): "2\n"}, {})
+        self.registry.push(self.images.layout.path, "first", digest)
+        first = self.updates["first"] = kind(f"{self.registry.host}/os@{digest}")
+        first.disk = self.directory / "provisioned.raw"
+        first.provision(self.images, self.directory, self.registry, first.disk)
 
     def make(self):
         """Makes the disk: config A is Done, and the host was shut down."""
@@ -89,7 +119,7 @@ class Prepared:
 
     def select(self, name):
         """Returns the selected updates: one, or both."""
-        return [update for update in self.updates.values() if name in (update.name, "both")]
+        return [self.updates[one] for one in (("image", "files") if name == "both" else (name,))]
 
     def turn(self, name, of_files):
         """Returns the update of one cut: with both selected, they alternate."""
