@@ -78,7 +78,9 @@ fn prefetching<'a>(seen: &Seen<'a>, census: &Census<'a>, course: &Course) -> BTr
     let mut running = 0_usize;
     let mut asked = BTreeSet::new();
     let mut idle = Vec::new();
-    for node in census.waiting.iter().filter(|node| node.ready) {
+    // One that was cordoned meanwhile downloads all the same.
+    let cordoned = census.blocked.iter().filter(|node| gates::is_running(node, order, seen.now));
+    for node in census.waiting.iter().chain(cordoned).filter(|node| node.ready) {
         if gates::is_running(node, order, seen.now) {
             running += 1;
             if is_ahead(node) {

@@ -281,14 +281,12 @@ pub(super) fn progress(seen: &Seen<'_>, census: &Census<'_>) -> String {
     let machines = seen.nodes.len();
     let target = seen.pool.configuration.name.as_deref().unwrap_or_default();
     let mut text = format!("{} of {machines} nodes have {target}", census.updated);
-    if !census.at_work.is_empty() {
-        text.push_str(&format!(", {} are at work", census.at_work.len()));
-    }
     let failing = census.failing.iter().map(|node| (&*node.name, "failing"));
     let blocked = census.blocked.iter().map(|node| (&*node.name, choose::obstacle(node)));
     let down = census.down.iter().map(|node| (&*node.name, choose::obstacle(node)));
-    let mut waited: Vec<_> = failing.chain(blocked).chain(down).collect();
-    waited.sort_unstable();
+    let at_work = census.at_work.iter().map(|node| (&*node.name, "at work"));
+    let mut waited: Vec<_> = failing.chain(blocked).chain(down).chain(at_work).collect();
+    waited.sort_by_key(|(name, what)| (*what == "at work", *name));
     let names = waited.iter().take(MAX_NAMED).map(|(name, what)| format!("{name} ({what})"));
     let names = names.collect::<Vec<_>>().join(", ");
     match waited.len() {

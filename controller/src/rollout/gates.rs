@@ -247,7 +247,10 @@ impl Gates<'_> {
         }
         let message = format!("{} nodes have not downloaded the image yet", pending.len());
         let mut course = Course::stop(Phase::Prefetching, message);
-        let ends = pending.iter().filter_map(|node| node.prefetch_since?.checked_add(order?.timeout).ok());
+        // Who waits for its turn has no end of its own; an earlier image's may long be past.
+        let running =
+            pending.iter().filter(|node| order.is_some_and(|order| is_running(node, order, self.seen.now)));
+        let ends = running.filter_map(|node| node.prefetch_since?.checked_add(order?.timeout).ok());
         if let Some(end) = ends.min() {
             course.wake_at(end);
         }
@@ -324,7 +327,7 @@ pub(super) fn is_pending(node: &Node, order: &PrefetchOrder, now: Timestamp) -> 
 
 /// Returns true if a node downloads the image now.
 pub(super) fn is_running(node: &Node, order: &PrefetchOrder, now: Timestamp) -> bool {
-    let is_late = node.prefetch_since.is_some_and(|since| now.duration_since(since) > order.timeout);
+    let is_late = node.prefetch_since.is_some_and(|since| now.duration_since(since) >= order.timeout);
     node.prefetch_image.as_ref() == Some(&order.image)
         && matches!(node.prefetch, None | Some(PrefetchProgress::Running))
         && !is_late

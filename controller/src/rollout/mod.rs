@@ -225,4 +225,6 @@ pub fn rollout(seen: &Seen<'_>) -> Rollout {
 }
 
 #[cfg(test)]
+mod simulation;
+#[cfg(test)]
 mod tests;

@@ -1,0 +1,236 @@
+//! What must hold after each write. Nothing here asks the rollout: it counts for itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::*;
+use super::Counts;
+use super::world::World;
+
+/// What the checks remember.
+#[derive(Default)]
+pub(super) struct Checks {
+    /// Nodes that the rollout took out of service, until they are done.
+    ours: BTreeSet<String>,
+    /// The target that the following is about.
+    target: Pair,
+    /// Nodes that were given it.
+    given: BTreeSet<String>,
+    /// Waves that were watched long enough, and how long the present one was.
+    passed: usize,
+    watched: i64,
+    slips: u64,
+    since: u64,
+    /// All nodes that were to download the image had done so, as far as they were waited for.
+    is_prefetched: bool,
+}
+
+/// What the simulation knows of the policy.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Told {
+    /// Nodes of each wave (a number, or a share in percent), and its soak in seconds.
+    pub(super) waves: Vec<(u64, bool, i64)>,
+    /// A window each day: start and length in seconds.
+    pub(super) window: Option<(i64, i64)>,
+    pub(super) allowed: usize,
+    pub(super) prefetch: Option<(usize, i64)>,
+    pub(super) node_timeout: Option<i64>,
+    pub(super) has_policy: bool,
+}
+
+impl Checks {
+    /// Looks at the world after time passed.
+    ///
+    /// `known` is what the controller knew meanwhile; `slips` counts jumps of the clock and writes that were lost, each of
+    /// which may count two steps of a soak too much.
+    pub(super) fn look(
+        &mut self,
+        world: &World,
+        known: &BTreeMap<String, Node>,
+        told: &Told,
+        seconds: i64,
+        slips: u64,
+    ) {
+        self.slips = slips;
+        self.ours.retain(|name| world.machines.get(name).is_some_and(|machine| !machine.node.is_done()));
+        if self.target != world.target() {
+            let ours = std::mem::take(&mut self.ours);
+            let target = world.target();
+            // Nodes that were given it when it was the target before prove it as well.
+            let before = |node: &Node| node.desired == target && node.desired_since.is_some();
+            let given = world.machines.values().filter(|machine| before(&machine.node));
+            let given = given.map(|machine| machine.node.name.clone()).collect();
+            let is_prefetched = self.is_prefetched;
+            *self = Self { target, given, ours, since: slips, slips, is_prefetched, ..Self::default() };
+        }
+        self.given.retain(|name| {
+            world.machines.get(name).is_some_and(|machine| machine.node.desired == self.target)
+        });
+        let until = self.until(told, world.machines.len()).min(self.until(told, known.len()));
+        let nodes = || known.values();
+        let is_full = self.given.len() >= until || nodes().all(|node| node.desired == self.target);
+        let now = world.now();
+        let is_late = |node: &Node| {
+            let passed = node.desired_since.map(|since| now.duration_since(since).as_secs());
+            told.node_timeout.is_some_and(|timeout| passed.is_some_and(|passed| passed >= timeout))
+        };
+        let at_work = |node: &Node| {
+            node.desired == self.target && !node.is_done() && !node.is_failing() && !is_late(node)
+        };
+        if is_full && !nodes().any(at_work) {
+            self.watched += seconds;
+        }
+    }
+
+    fn until(&self, told: &Told, machines: usize) -> usize {
+        let size = |(nodes, is_percent, _): &(u64, bool, i64)| {
+            let nodes = usize::try_from(*nodes).unwrap();
+            if *is_percent { (machines * nodes).div_ceil(100).max(1) } else { nodes }
+        };
+        told.waves.iter().take(self.passed + 1).map(size).sum()
+    }
+
+    /// Looks at a decision, by what the controller saw.
+    pub(super) fn decided(&mut self, seen: &Seen<'_>, rollout: &Rollout, told: &Told) {
+        let Some(target) = seen.pool.target() else { return };
+        let given = rollout.patches.iter().any(|patch| patch.pair.as_ref() == Some(&target));
+        // Once all nodes have it, those that join get it without waves.
+        if target == self.target && seen.nodes.iter().all(|node| node.desired == target && node.is_done()) {
+            self.passed = told.waves.len();
+        }
+        let memory = seen.pool.policies.first().map(|policy| &policy.status);
+        let is_quiet = rollout.patches.is_empty() && rollout.policy_status.as_ref() == memory;
+        assert!(!is_quiet || rollout.wake.is_none_or(|wake| wake > seen.now), "it spins: {:?}", rollout.wake);
+        if seen.pool.paused {
+            assert!(rollout.patches.is_empty(), "a paused pool is patched");
+        }
+        if let Some((start, length)) = told.window.filter(|_| given) {
+            let second = seen.now.as_second().rem_euclid(86_400);
+            let passed = (second - start).rem_euclid(86_400);
+            assert!(passed < length, "a target was given outside of the window");
+        }
+        let is_failed =
+            |node: &&&Node| node.desired == target && node.current != target && node.is_degraded();
+        let failed = seen.nodes.iter().filter(is_failed).count();
+        if told.has_policy && given {
+            let memory = &seen.pool.policies[0].status;
+            let accepted = usize::try_from(memory.accepted_failures.unwrap_or(0)).unwrap();
+            assert!(failed <= told.allowed + accepted, "{failed} nodes failed, and it goes on");
+            let is_about =
+                memory.target.as_ref().is_some_and(|about| Some(&about.config) == target.config.as_ref());
+            assert!(!is_about || memory.halt.is_none(), "it was halted, and goes on");
+        }
+        if let Some((at_once, timeout)) = told.prefetch {
+            self.prefetches(seen, rollout, at_once, timeout, given);
+        }
+    }
+
+    fn prefetches(&mut self, seen: &Seen<'_>, rollout: &Rollout, at_once: usize, timeout: i64, given: bool) {
+        let target = seen.pool.target().unwrap();
+        let image = target.image.clone().or_else(|| seen.pool.os_image.clone());
+        let is_running = |node: &Node| {
+            let since = node.prefetch_since.map_or(0, |since| seen.now.duration_since(since).as_secs());
+            node.prefetch_image == image
+                && matches!(node.prefetch, None | Some(PrefetchProgress::Running))
+                && since < timeout
+        };
+        let waiting = || seen.nodes.iter().filter(|node| node.ready && node.desired != target);
+        // A person's node is not asked to begin.
+        let is_cordoned = |node: &Node| node.unschedulable && node.desired.config.is_some() && node.is_done();
+        let asked = rollout.patches.iter().filter(|patch| matches!(patch.prefetch, Some(Some(_))));
+        let is_new =
+            |patch: &&NodePatch| seen.nodes.iter().any(|node| node.name == patch.node && !is_running(node));
+        let (asked, running) =
+            (asked.filter(is_new).count(), waiting().filter(|node| is_running(node)).count());
+        assert!(asked == 0 || asked + running <= at_once, "{asked} + {running} download at a time");
+        let pending =
+            |node: &&&Node| node.current.image != image && (node.prefetch_image != image || is_running(node));
+        let pending = waiting().filter(|node| !is_cordoned(node)).filter(pending);
+        self.is_prefetched |= pending.count() == 0;
+        assert!(!given || self.is_prefetched, "given before the image was there");
+    }
+
+    /// Looks at what the API server keeps of a policy.
+    pub(super) fn remembered(&mut self, old: &RolloutPolicyStatus, new: &RolloutPolicyStatus) {
+        // The next target begins anew.
+        self.is_prefetched &= old.target == new.target;
+    }
+
+    /// Looks at a patch that the API server took.
+    pub(super) fn written(
+        &mut self,
+        world: &World,
+        seen: &Seen<'_>,
+        patch: &NodePatch,
+        told: &Told,
+        counts: &mut Counts,
+    ) {
+        let Some(pair) = &patch.pair else { return };
+        counts.given += 1;
+        let body = patch.body();
+        let annotations = &body["metadata"]["annotations"];
+        let keys = ["desiredConfig", "desiredImage"]
+            .map(|key| annotations.get(format!("machineconfiguration.openshift.io/{key}")).is_some());
+        assert_eq!(keys, [true, true], "half a pair: {body}");
+        let node = &world.machines[&patch.node].node;
+        assert!(world.targets.contains(&node.desired), "no target ever: {:?}", node.desired);
+        // It is done already where it was given what it has.
+        let is_new = self.ours.insert(patch.node.clone());
+        let max = match &seen.pool.max_unavailable {
+            None => 1,
+            Some(IntOrString::Int(number)) => usize::try_from(*number).unwrap(),
+            Some(IntOrString::String(text)) => {
+                seen.nodes.len() * text.trim_end_matches('%').parse::<usize>().unwrap() / 100
+            }
+        };
+        let max = if seen.pool.name == MASTER { 1 } else { max.max(1) };
+        assert!(
+            !is_new || self.ours.len() <= max,
+            "{} nodes out of service, {max} may: {:?}",
+            self.ours.len(),
+            self.ours
+        );
+        counts.most = counts.most.max(self.ours.len());
+        if *pair == self.target && seen.pool.target().as_ref() == Some(pair) {
+            self.wave(world, seen, patch, told);
+        }
+    }
+
+    fn wave(&mut self, world: &World, seen: &Seen<'_>, patch: &NodePatch, told: &Told) {
+        let is_first = self.given.insert(patch.node.clone());
+        while is_first
+            && self.passed < told.waves.len()
+            && self.given.len() > self.until(told, seen.nodes.len().max(world.machines.len()))
+        {
+            let soak = told.waves[self.passed].2;
+            let step = (soak / 20).clamp(1, 300);
+            let slips = i64::try_from(self.slips - self.since).unwrap();
+            let least = soak - (slips * 2 + 2) * step;
+            assert!(
+                self.watched >= least,
+                "wave {} was watched for {} of {soak} s",
+                self.passed + 1,
+                self.watched
+            );
+            self.passed += 1;
+            (self.watched, self.since) = (0, self.slips);
+        }
+    }
+
+    /// Looks at the end: nothing goes wrong any longer.
+    pub(super) fn ended(world: &World) {
+        let target = world.target();
+        let forgotten: BTreeMap<_, _> = world
+            .machines
+            .iter()
+            .filter(|(_, machine)| {
+                let node = &machine.node;
+                !node.is_done()
+                    || node.desired != target
+                    || node.is_tainted()
+                    || node.prefetch_since.is_some()
+            })
+            .map(|(name, machine)| (name, &machine.node))
+            .collect();
+        assert!(forgotten.is_empty(), "forgotten: {forgotten:#?}\n{:#?}", world.pool.status.conditions);
+    }
+}
