@@ -125,7 +125,7 @@ pub(super) async fn write(
     write_body(client, cache, &node.name, &node.uid, &body).await
 }
 
-/// As [`write`], with a body that names uid and version.
+/// As [`write()`], with a body that names uid and version.
 pub(super) async fn write_body(
     client: &Client,
     cache: &Cache,
