@@ -7,6 +7,7 @@ use clap::ValueEnum;
 use tracing::{info, warn};
 
 use super::CliError;
+use super::firstboot::drop_earlier_installation;
 use super::host::{HostFlags, RebootBy, runtime};
 use super::last_report::{self, Follows};
 use super::output::Output;
@@ -176,7 +177,10 @@ impl Setting<'_> {
         readings: Vec<Reading>,
         reviewer: Option<Box<dyn Reviewer>>,
     ) -> Result<u8, CliError> {
-        let journal = Journal::open(host.root.clone(), self.environment.fail_points.clone())?;
+        let mut journal = Journal::open(host.root.clone(), self.environment.fail_points.clone())?;
+        if host.root.exists(ENCAPSULATED)? {
+            drop_earlier_installation(&mut journal)?;
+        }
         let stop = ProcessSignals::register()
             .map_err(|source| CliError::Setup { what: "register signals", source })?;
         let settings_loader = self.node_settings.settings_loader(&host.root);

@@ -61,10 +61,13 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
             return Ok(0);
         }
         let path = &arguments.machineconfig_file;
-        let Some(journal) = Box::pin(open(&host, path, environment)).await? else {
+        let Some(mut journal) = Box::pin(open(&host, path, environment)).await? else {
             print(&format!("nothing to do: there is no {path}"))?;
             return Ok(0);
         };
+        if path == ENCAPSULATED {
+            drop_earlier_installation(&mut journal)?;
+        }
         if is_managed(&host, &journal)? {
             return leave_to_daemon(&host, path);
         }
@@ -88,6 +91,21 @@ async fn open(host: &Host, path: &str, environment: &Environment) -> Result<Opti
         warn!(MESSAGE_ID = message::WAITING, "Waiting for another agent, which works on this host");
         tokio::time::sleep(backoff.next_wait()).await;
     }
+}
+
+/// Drops the state of an earlier installation, whose `/var` was kept. Only Ignition leaves an encapsulated config.
+pub(super) fn drop_earlier_installation(journal: &mut Journal) -> Result<(), CliError> {
+    if !journal.is_of_earlier_installation()? {
+        return Ok(());
+    }
+    let config = journal.current().map(|current| current.config.to_string()).unwrap_or_default();
+    journal.drop_earlier_installation()?;
+    warn!(
+        MESSAGE_ID = message::FIRST_BOOT,
+        "Dropped the state of an earlier installation of this host, which had {config}: /var was kept, and {} is not there",
+        mcd::CONFIG
+    );
+    Ok(())
 }
 
 /// Says whether this host has come further than its first boot.

@@ -21,6 +21,7 @@ pub mod stored;
 
 mod decoding;
 mod error;
+mod installation;
 #[cfg(test)]
 mod tests;
 

@@ -206,6 +206,27 @@ fn managed_host_is_left_to_its_daemon() {
     assert!(ran.err.contains("no first boot") && std::path::Path::new(&other).exists(), "{}", ran.err);
 }
 
+/// `/var` was kept over an installation: the state in it is not this host's. Also when it dies in between.
+#[test]
+fn state_of_earlier_installation_is_dropped() {
+    let node = provisioned(&empty());
+    node.commit("rendered-worker-a.json", &files(&[("/etc/app.conf", "a")]));
+    std::fs::remove_dir_all(node.path("root/etc/machine-config-daemon")).unwrap();
+    std::fs::remove_file(node.path("root/etc/app.conf")).unwrap();
+    let current = node.path("root/var/lib/machine-config-agent/current.json");
+    assert!(current.exists());
+    let killed = node.command(&WORDS).env("MCA_FAIL_POINT", "kill:earlier-installation").output().unwrap();
+    assert!(killed.status.code().is_none() && current.exists(), "{killed:?}");
+    let ran = node.run(&WORDS);
+    assert_eq!((ran.code, node.path(FILE).exists(), current.exists()), (0, false, false), "{}", ran.err);
+    assert!(
+        ran.err.contains("an earlier installation of this host, which had rendered-worker-a"),
+        "{}",
+        ran.err
+    );
+    assert!(!node.path("root/etc/app.conf").exists());
+}
+
 /// MCD-226, MCD-227: the daemon clears away what the provisioning left.
 #[tokio::test(flavor = "current_thread")]
 async fn daemon_clears_leftovers_of_provisioning() {
