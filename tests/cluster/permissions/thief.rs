@@ -124,8 +124,13 @@ pub(crate) fn at_the_controllers_annotations() -> Vec<Call> {
         annotation("answer the own drain", "lastAppliedDrain", json!("drain-x")),
         annotation("forget the own drain", "lastAppliedDrain", Value::Null),
         own("become new", annotations(&anew)),
-        own("prefetch", annotations(&json!({ "machine-config-agent.io/prefetch-image": "x" }))),
     ];
+    for name in
+        ["cordoned-by", "desired-since", "drain-blocked", "drain-since", "prefetch-image", "prefetch-since"]
+    {
+        let key = format!("machine-config-agent.io/{name}");
+        calls.push(own("write what our controller writes", annotations(&json!({ key: "x" }))));
+    }
     for name in [
         "desiredImage",
         "desiredOSImage",
