@@ -27,7 +27,7 @@ INSTALLED = {
 
 def build(*features):
     """Builds what the guest runs and what makes its images. Returns the directory of the executables."""
-    run("cargo", "build", "--locked", "--bins", "--example", "os-image", "--example", "bootc",
+    run("cargo", "build", "--locked", "--workspace", "--bins", "--example", "os-image", "--example", "bootc",
         "--example", "rpm-ostreed", f"--features={','.join(features)}", cwd=CHECKOUT)
     return TARGET / "debug"
 

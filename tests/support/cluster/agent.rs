@@ -14,7 +14,7 @@ pub fn program() -> PathBuf {
         return PathBuf::from(path);
     }
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("debug").join("machine-config-agent");
-    assert!(path.exists(), "{} is missing: cargo build --bins makes it", path.display());
+    assert!(path.exists(), "{} is missing: cargo build --workspace --bins makes it", path.display());
     path
 }
 
