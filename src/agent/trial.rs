@@ -25,9 +25,9 @@ use super::parts::{Next, Pass};
 use super::signals::SignalKind;
 use super::{Agent, AgentError};
 use crate::control::ControlPlane;
+use crate::decide::trial::{Attempts, check_limit};
 use crate::host::Host;
 use crate::host::health::{self, HealthChecks};
-use crate::model::backoff::Backoff;
 use crate::model::node_settings::HealthRules;
 use crate::model::text::chain;
 use crate::model::{FaultClass, Observation, UnitName, message};
@@ -35,11 +35,6 @@ use crate::report::report;
 use crate::update::record::Trial;
 use crate::update::resume::{is_unproven, not_fallen_back, unproven};
 use crate::update::{Record, Transition};
-
-/// The shortest wait between two attempts, which come closer to each other as the time runs out.
-const SHORTEST_WAIT: Duration = Duration::from_secs(1);
-/// What a check may take in any case: one that is begun shortly before the end is not failed by that.
-const SHORTEST_CHECK: Duration = Duration::from_secs(10);
 
 /// Messages of the failed health checks.
 type FailedChecks = Vec<String>;
@@ -122,8 +117,8 @@ impl<C: ControlPlane> Agent<C> {
         let on_wait = |what: String| {
             sender.send_if_modified(|told| told.replace(what.clone()).as_ref() != Some(&what));
         };
-        let backoff = Backoff::for_work(&health.node);
-        let work = attempts(host, rules.units.as_ref(), Instant::now() + left, backoff, &on_wait);
+        let retry = Attempts::new(&health.node);
+        let work = attempts(host, rules.units.as_ref(), Instant::now() + left, retry, &on_wait);
         tokio::pin!(work);
         loop {
             tokio::select! {
@@ -205,7 +200,7 @@ async fn attempts(
     host: &Host,
     units: Option<&BTreeSet<UnitName>>,
     deadline: Instant,
-    mut backoff: Backoff,
+    mut retry: Attempts,
     on_wait: &dyn Fn(String),
 ) -> Result<(), FailedChecks> {
     let mut first = true;
@@ -219,12 +214,9 @@ async fn attempts(
         let Err(ill) = attempt(host, units, deadline, on_wait, &begun).await else { return Ok(()) };
         first = false;
         let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(ill);
-        }
+        let Some(wait) = retry.next_wait(left) else { return Err(ill) };
         on_wait(ill.join("; "));
-        // Nothing tells that a program would end otherwise now.
-        tokio::time::sleep(backoff.next_wait().min((left / 2).max(SHORTEST_WAIT))).await;
+        tokio::time::sleep(wait).await;
         if Instant::now() >= deadline {
             return Err(ill);
         }
@@ -250,7 +242,7 @@ async fn attempt(
     for name in &list.checks {
         let what = format!("health check {name}");
         begun(what.clone());
-        match health::run(&host.root, &host.systemd, name, left().max(SHORTEST_CHECK)).await {
+        match health::run(&host.root, &host.systemd, name, check_limit(left())).await {
             Ok(None) => {}
             Ok(Some(how)) => return Err(vec![format!("{what}: {how}")]),
             Err(error) => return Err(broken(&what, &error)),

@@ -6,35 +6,37 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::control::TrustReceiver;
+use crate::decide::trust::TrustRetry;
 use crate::host::Host;
 use crate::journal::Journal;
-use crate::model::backoff::Backoff;
 use crate::model::{ManagedPath, message};
 use crate::reconcilers::{ReconcileError, Reconciled, TrustReconciler};
 use crate::report::LoopState;
 use crate::update::Fault;
 
-/// The reconciler, with the time of its next retry.
+/// The reconciler, and its next retry.
 #[derive(Debug)]
 pub(super) struct TrustTask {
     reconciler: TrustReconciler,
-    backoff: Backoff,
-    /// Something failed: this is when it is tried again. The times of updates are others.
-    due: Option<Instant>,
+    retry: TrustRetry,
+    /// What the retry's times count from.
+    began: Instant,
 }
 
 impl TrustTask {
     /// Creates the task. Nothing is done yet.
     pub(super) fn new(feed: TrustReceiver, node: &str) -> Self {
-        Self { reconciler: TrustReconciler::new(feed), backoff: Backoff::for_work(node), due: None }
+        let (reconciler, retry) = (TrustReconciler::new(feed), TrustRetry::new(node));
+        Self { reconciler, retry, began: Instant::now() }
     }
 
     /// Waits for a reason to reconcile. Cancel-safe: what was not returned comes again, and a time that has come stays.
     pub(super) async fn changed(&mut self) {
-        let Self { reconciler, due, .. } = self;
+        let left = self.retry.left(self.began.elapsed());
+        let Self { reconciler, .. } = self;
         let due = async {
-            match due {
-                Some(due) => tokio::time::sleep_until(*due).await,
+            match left {
+                Some(left) => tokio::time::sleep(left).await,
                 None => std::future::pending().await,
             }
         };
@@ -62,16 +64,10 @@ impl TrustTask {
             health.trust = reconciled.synced;
         }
         let fault = reconciled.error.as_ref().map(fault);
-        if fault != health.duty {
-            self.backoff.reset();
-            self.due = None;
-        }
-        // A pass before the time is another try, and no reason to wait longer for the next one.
-        let over = self.due.is_none_or(|due| due <= Instant::now());
-        if over && reconciled.error.as_ref().is_some_and(ReconcileError::may_pass) {
-            self.due = Some(Instant::now() + self.backoff.next_wait());
-        }
-        if fault != health.duty {
+        let is_news = fault != health.duty;
+        let may_pass = reconciled.error.as_ref().is_some_and(ReconcileError::may_pass);
+        self.retry.tried(is_news, may_pass, self.began.elapsed());
+        if is_news {
             log_trust_fault(fault.as_ref());
         }
         health.duty = fault;

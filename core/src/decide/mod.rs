@@ -11,6 +11,8 @@
 //! | [`hold`] | when an update that failed is tried once more |
 //! | [`kept`] | how long the deployment before is kept |
 //! | [`prefetch`] | when an image is downloaded ahead of its update, and how often that is tried |
+//! | [`trial`] | when a health trial makes its next attempt |
+//! | [`trust`] | when certificates and the pull secret are tried once more |
 //!
 //! [`inputs`] and [`mode`] have what a decision is made from, [`action`] what it says. Every function takes the time, the time since the
 //! boot by the clock that nobody sets; none takes wall time. What is remembered between two calls is a value of the caller:
@@ -31,6 +33,8 @@ pub mod kept;
 pub mod mode;
 pub mod next;
 pub mod prefetch;
+pub mod trial;
+pub mod trust;
 #[cfg(test)]
 mod walk;
 
