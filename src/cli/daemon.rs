@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use tracing::{info, warn};
 
 use super::CliError;
-use super::firstboot::drop_earlier_installation;
+use super::earlier_installation::drop_earlier_installation;
 use super::host::{HostFlags, RebootBy, runtime};
 use super::last_report::{self, Follows};
 use super::output::Output;

@@ -11,6 +11,7 @@ use tracing::{info, warn};
 
 use super::CliError;
 use super::daemon::enter;
+use super::earlier_installation::drop_earlier_installation;
 use super::host::{HostFlags, REBOOT_WANTED, RebootBy, STOPPED, runtime};
 use super::last_report::{self, Follows};
 use super::output::print;
@@ -91,21 +92,6 @@ async fn open(host: &Host, path: &str, environment: &Environment) -> Result<Opti
         warn!(MESSAGE_ID = message::WAITING, "Waiting for another agent, which works on this host");
         tokio::time::sleep(backoff.next_wait()).await;
     }
-}
-
-/// Drops the state of an earlier installation, whose `/var` was kept. Only Ignition leaves an encapsulated config.
-pub(super) fn drop_earlier_installation(journal: &mut Journal) -> Result<(), CliError> {
-    if !journal.is_of_earlier_installation()? {
-        return Ok(());
-    }
-    let config = journal.current().map(|current| current.config.to_string()).unwrap_or_default();
-    journal.drop_earlier_installation()?;
-    warn!(
-        MESSAGE_ID = message::FIRST_BOOT,
-        "Dropped the state of an earlier installation of this host, which had {config}: /var was kept, and {} is not there",
-        mcd::CONFIG
-    );
-    Ok(())
 }
 
 /// Says whether this host has come further than its first boot.

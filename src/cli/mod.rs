@@ -5,6 +5,7 @@ mod collect;
 mod completions;
 mod daemon;
 mod desired;
+mod earlier_installation;
 mod error;
 mod firstboot;
 mod history;
