@@ -22,6 +22,7 @@ pub mod mode;
 pub mod node_settings;
 pub mod observation;
 pub mod os;
+pub mod pod;
 pub mod policy;
 pub mod proxy;
 pub mod spec;

@@ -2,19 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::{ObjectMeta, PartialObjectMeta, WatchEvent};
 use tokio::time::Instant;
+
+use crate::model::pod::stays_on_node;
 
 /// What of a pod is read.
 pub(super) type PodMetadata = PartialObjectMeta<k8s_openapi::api::core::v1::Pod>;
 
-/// Says whether a drain leaves the pod alone: the kubelet's own by file, and one that its DaemonSet would put back.
 fn stays(pod: &ObjectMeta) -> bool {
-    let owners = pod.owner_references.iter().flatten();
-    let daemon = |owner: &OwnerReference| owner.controller == Some(true) && owner.kind == "DaemonSet";
-    let mirror = |all: &BTreeMap<String, String>| all.contains_key("kubernetes.io/config.mirror");
-    pod.annotations.as_ref().is_some_and(mirror) || owners.into_iter().any(daemon)
+    let owners = pod.owner_references.iter().flatten().filter(|owner| owner.controller == Some(true));
+    stays_on_node(pod.annotations.as_ref(), owners.map(|owner| owner.kind.as_str()))
 }
 
 /// How a pod stands.
