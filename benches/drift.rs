@@ -53,7 +53,7 @@ impl Drop for MemoryDir {
 
 struct Daemon {
     child: Child,
-    /// Tells when the report is replaced.
+    /// Signals when the report is replaced.
     inotify: OwnedFd,
 }
 

@@ -1,7 +1,7 @@
 //! The node agent that brings image-based hosts to their MachineConfig.
 //!
 //! It reads what the node should be, decides every step before touching anything, writes down each step before taking
-//! it, and tells only what is written down.
+//! it, and reports only what is recorded.
 //!
 //! ```text
 //!   target: config + image (control)            host: files, units, users, arguments, booted image, boot id
@@ -81,7 +81,7 @@ pub use machine_config_core::{decide, model, plan, report, update};
 #[path = "../tests/support/program.rs"]
 pub(crate) mod program;
 
-/// Says which tests of the library were not run.
+/// Lists the tests of the library that were not run.
 #[cfg(test)]
 #[path = "../tests/support/ran.rs"]
 pub(crate) mod ran;

@@ -38,7 +38,7 @@ impl<C: ControlPlane> Agent<C> {
         Ok(())
     }
 
-    /// Tells what an earlier start has left, so that the journal of this boot alone says why the node is as it is.
+    /// Logs the record of an earlier start, so that the journal of this boot alone explains the node's state.
     pub(super) fn log_record(&self) {
         let Some(record) = self.journal.record() else { return };
         let (id, config) = (&record.id, &record.to.config);
@@ -131,7 +131,7 @@ impl<C: ControlPlane> Agent<C> {
         Ok(origin)
     }
 
-    /// Says whether an administrator forces the update, as with MCD: a file in `/run`, which the reboot takes away.
+    /// Returns true if an administrator forces the update, as with MCD: a file in `/run`, which the reboot takes away.
     pub(super) fn is_forced(&self) -> Result<bool, AgentError> {
         Ok(self.host.root.exists(FORCE_FILE)?)
     }

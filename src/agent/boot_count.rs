@@ -59,7 +59,7 @@ impl<C: ControlPlane> Agent<C> {
         Ok(())
     }
 
-    /// Does something with the counter; says whether there is one and it was done.
+    /// Does something with the counter; returns true if there is one and that succeeded.
     fn with_counter(&self, what: impl Fn(BootCounter<'_>) -> Result<(), HostError>) -> bool {
         let Ok(Some(counter)) = BootCounter::find(&self.host.root) else { return false };
         let done = what(counter);

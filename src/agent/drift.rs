@@ -159,7 +159,7 @@ impl<C: ControlPlane> Agent<C> {
         }
     }
 
-    /// Begins to put right what is to be repaired and can be; notes why the rest is left. Says whether it did.
+    /// Begins to put right what is to be repaired and can be; notes why the rest is left. Returns true if it did.
     async fn repair(
         &mut self,
         spec: &HostSpec,

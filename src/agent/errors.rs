@@ -12,7 +12,7 @@ use crate::update::ending::what_ends;
 use crate::update::{Fault, Record};
 
 impl<C: ControlPlane> Agent<C> {
-    /// Tells an error. While a reboot is on its way, what the agent asks goes away with the machine: that is no fault.
+    /// Reports an error. During a shutdown other services stop before the agent does: that is no fault.
     pub(super) async fn report_error(&mut self, error: &AgentError, fault: Fault, goes_down: bool) {
         let why = chain(error);
         if goes_down {
@@ -32,7 +32,7 @@ impl<C: ControlPlane> Agent<C> {
         }
     }
 
-    /// Tells why an update was not begun: once for each cause.
+    /// Emits why an update was not begun, once for each cause.
     async fn emit_refusal(&mut self, error: &AgentError) {
         let cause = chain(error);
         let event = match error {

@@ -22,7 +22,7 @@ use crate::update::resume::NOT_FINALIZED;
 use crate::update::{Begun, Phase, Record, Transition};
 
 impl<C: ControlPlane> Agent<C> {
-    /// Moves the record along an edge, and tells it.
+    /// Applies a transition to the record and reports it.
     pub(super) async fn move_along(&mut self, event: &Transition) -> Result<(), AgentError> {
         let Some(record) = self.journal.record().cloned() else { return Ok(()) };
         match event {
@@ -52,7 +52,7 @@ impl<C: ControlPlane> Agent<C> {
         self.log_transition(phase, phase);
     }
 
-    /// Tells that the update comes to a phase.
+    /// Logs the phase that the update enters.
     pub(super) fn log_transition(&self, phase: &str, words: &str) {
         let Some(record) = self.journal.record() else { return };
         let (id, config) = (&record.id, &record.to.config);
@@ -234,7 +234,7 @@ enum Carried {
     Superseded,
 }
 
-/// Tells what the batch under way waits for, once.
+/// Logs what the running batch waits for, once.
 fn note_wait(health: &mut LoopState, what: Option<&str>) {
     if let Some(what) = what.filter(|what| health.waiting.as_deref() != Some(what)) {
         info!(MESSAGE_ID = message::WAITING, "Waiting for {what}");

@@ -113,7 +113,7 @@ impl<C: ControlPlane> Agent<C> {
         Self { mode, reboots, memory, ..self }
     }
 
-    /// Returns what is known beside the record; `apply` tells its caller.
+    /// Returns what is known beside the record; `apply` shows it to its caller.
     pub fn health(&self) -> &LoopState {
         &self.health
     }

@@ -1,7 +1,7 @@
 //! The reboot of an update: the finalization is armed, whoever blocks the shutdown is waited for and named, the record
-//! says that the machine goes down, logind is asked; a shutdown that was taken back is asked for again.
+//! says that the machine goes down, logind is asked; a shutdown that was canceled is requested again.
 //!
-//! Nothing here is polled: logind tells when a block comes or goes, and when a shutdown begins or is taken back.
+//! Nothing is polled: logind signals when a block comes or goes, and when a shutdown begins or is canceled.
 //!
 //! # Decisions
 //! 1. A block is waited for before the record says `rebooting`: another target can still be taken meanwhile, and the
@@ -72,7 +72,7 @@ impl<C: ControlPlane> Agent<C> {
         Ok(())
     }
 
-    /// Tells of a shutdown that came to nothing, and when it is asked for again.
+    /// Logs a shutdown that came to nothing, and when it is requested again.
     pub(super) fn reboot_in_vain(&mut self, how: &str, again: Duration) -> Result<(), AgentError> {
         self.shutdown_listener.end();
         let record = self.journal.record();
@@ -88,7 +88,7 @@ impl<C: ControlPlane> Agent<C> {
         self.note_retry(&format!("it {how}"))
     }
 
-    /// Writes down why the reboot is asked for once more: the last fault tells it, too.
+    /// Records why the reboot is requested once more: the last fault reports it, too.
     fn note_retry(&mut self, cause: &str) -> Result<(), AgentError> {
         let waiting = format!("another try of the reboot: {cause}");
         Ok(self.journal.note(|record| record.waiting = Some(waiting))?)
@@ -107,7 +107,7 @@ impl<C: ControlPlane> Agent<C> {
         Ok(())
     }
 
-    /// Says whether somebody blocks the shutdown, and names them. From here on the reboot is left to nobody else.
+    /// Returns true if an inhibitor blocks the shutdown, and reports it. From here on nobody else does the reboot.
     pub(super) async fn is_blocked(&mut self) -> Result<bool, AgentError> {
         self.journal.note(|record| record.reboot_left = None)?;
         let inhibitors = self.shutdown_listener.block_inhibitors(&self.host).await;
@@ -130,7 +130,7 @@ impl<C: ControlPlane> Agent<C> {
         Ok(true)
     }
 
-    /// Tells everybody, then asks for the reboot.
+    /// Announces the reboot, then requests it.
     async fn request_reboot(
         &mut self,
         record: &Record,
@@ -166,7 +166,7 @@ impl<C: ControlPlane> Agent<C> {
         }
     }
 
-    /// Says whether the kernel may stay: where it is allowed, for the first try, into a deployment that allows it.
+    /// Returns a soft reboot where it is allowed: on the first try, into a deployment that supports it.
     async fn kind(&self, record: &Record, seen: &Observation) -> Result<RebootKind, AgentError> {
         let allowed = self.host.soft_reboot == Wish::WhereCapable;
         if !allowed || record.reboots > 0 || seen.os.staged().is_none() {

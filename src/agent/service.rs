@@ -25,7 +25,7 @@ impl<C: ControlPlane> Agent<C> {
         agent
     }
 
-    /// Reads the settings again and tells systemd, which waits for it.
+    /// Reads the settings again and notifies systemd, which waits for it.
     pub(super) fn reload(&mut self) -> Result<(), AgentError> {
         self.telemetry.notify.reloading(self.host.clock.monotonic_micros());
         if self.read_settings() {

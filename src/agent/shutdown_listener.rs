@@ -1,4 +1,4 @@
-//! What logind tells of shutdowns, while the agent listens.
+//! logind's signals about shutdowns, while the agent listens.
 
 use crate::decide::down::Shutdown;
 use crate::host::Host;
@@ -9,7 +9,7 @@ use crate::host::power::{Inhibitor, ShutdownMonitor};
 pub(super) struct ShutdownListener(Option<ShutdownMonitor>);
 
 impl ShutdownListener {
-    /// Waits until logind tells something. Cancel-safe, as [`ShutdownMonitor::changed`] is.
+    /// Waits for a signal of logind. Cancel-safe, as [`ShutdownMonitor::changed`] is.
     pub(super) async fn changed(&mut self) {
         let ended = match &mut self.0 {
             Some(shutdowns) => shutdowns.changed().await.is_err(),

@@ -110,7 +110,7 @@ impl<C: ControlPlane> Agent<C> {
         Ok(Duration::ZERO)
     }
 
-    /// Makes attempts until one succeeds or the time is over, and tells meanwhile what is waited for.
+    /// Makes attempts until one succeeds or the time is over, and reports meanwhile what it waits for.
     async fn watch_trial(&mut self, rules: &HealthRules, left: Duration) -> Result<TrialResult, AgentError> {
         let Self { host, journal, control, health, signals, telemetry, trust, .. } = self;
         let (sender, mut waits) = tokio::sync::watch::channel(None::<String>);

@@ -91,7 +91,7 @@ fn fault(error: &ReconcileError) -> Fault {
 }
 
 /// Lists what configs write: the committed one, and both of an update. `None` when that can't be read: the pass that
-/// follows tells why.
+/// follows logs why.
 fn managed(journal: &Journal) -> Option<BTreeSet<ManagedPath>> {
     let mut managed: BTreeSet<ManagedPath> = journal.origin_spec().ok()?.files.keys().cloned().collect();
     managed.extend(journal.current_spec().ok()?.files.keys().cloned());

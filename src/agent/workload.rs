@@ -16,7 +16,7 @@ use crate::report::Event;
 use crate::update::{Begun, Phase, Record, Transition};
 
 impl<C: ControlPlane> Agent<C> {
-    /// Tells how the staging is left: to the drain, or to the steps.
+    /// Reports what follows the staging: the drain, or the steps.
     pub(super) async fn leave_staging(&mut self, record: &Record, event: &Transition) {
         if !matches!(record.phase, Phase::Planned | Phase::Staging) {
             return;
@@ -74,7 +74,7 @@ impl<C: ControlPlane> Agent<C> {
         self.emitted_late = false;
     }
 
-    /// Tells what is waited for, once.
+    /// Logs what the agent waits for, once.
     fn note_pending(&mut self, why: &str) {
         if self.health.waiting.as_deref() != Some(why) {
             info!(MESSAGE_ID = message::WAITING, "Waiting: {why}");
@@ -82,7 +82,7 @@ impl<C: ControlPlane> Agent<C> {
         self.health.waiting = Some(why.to_owned());
     }
 
-    /// Notes and tells what stands while the agent waits.
+    /// Records and reports the state of a wait.
     pub(super) async fn meanwhile(&mut self, meanwhile: Meanwhile) -> Result<(), AgentError> {
         match meanwhile {
             Meanwhile::Nothing => {}
@@ -101,7 +101,7 @@ impl<C: ControlPlane> Agent<C> {
         Ok(())
     }
 
-    /// Tells once that an answer is late.
+    /// Emits once that an answer is late.
     async fn emit_late(&mut self, event: &Event) {
         if !std::mem::replace(&mut self.emitted_late, true) {
             if let Some(fault) = &self.health.fault {

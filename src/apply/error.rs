@@ -99,7 +99,7 @@ impl ApplyError {
         move |source| Self::Originals { object, source }
     }
 
-    /// Says whether what was left could be ended.
+    /// Sets whether the leftover program was ended.
     pub(super) fn left(mut self, is_ended: bool) -> Self {
         if let Self::Late { ended, .. } = &mut self {
             *ended = is_ended;

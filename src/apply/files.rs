@@ -124,7 +124,7 @@ fn ids(accounts: &Accounts, owner: &Owner) -> Result<(u32, u32), HostError> {
     Ok((uid, gid))
 }
 
-/// Says that a step is not one that its config and batch allow.
+/// Returns the error of a step that its config or batch does not allow.
 pub(super) fn not_in(step: &Step, spec: &HostSpec) -> ApplyError {
     ApplyError::NotInConfig { step: step.to_string(), config: spec.name.to_string() }
 }

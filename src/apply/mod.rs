@@ -198,7 +198,7 @@ fn ended(step: &Step, place: ApplyContext<'_>, prefix: &str, since: Instant, err
     }
 }
 
-/// Tells of a path that is not put back: it is out of reach, in directories of another user.
+/// Logs a path that is not restored: it is in directories that another user can change.
 fn left_as_it_is(intent: &Intent<'_>, path: &str, obstacle: &crate::host::HostError) {
     line!(
         warn,

@@ -83,7 +83,7 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
     })
 }
 
-/// Tells how it ended, and returns the exit code.
+/// Prints the result and returns the exit code.
 fn conclude<C: ControlPlane>(
     agent: &Agent<C>,
     end: ExitReason,

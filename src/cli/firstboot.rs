@@ -94,7 +94,7 @@ async fn open(host: &Host, path: &str, environment: &Environment) -> Result<Opti
     }
 }
 
-/// Says whether this host has come further than its first boot.
+/// Returns true if this host has come further than its first boot.
 fn is_managed(host: &Host, journal: &Journal) -> Result<bool, CliError> {
     Ok(journal.current().is_some() || (journal.record().is_none() && host.root.exists(mcd::CONFIG)?))
 }

@@ -124,7 +124,7 @@ pub(super) fn is_asked_for(program: Option<&OsString>) -> bool {
     program.and_then(|program| Path::new(program).file_name()).is_some_and(|name| name == NAME)
 }
 
-/// Translates MCD's words; `node` is the node's name in the environment, `has_root` says whether a directory is there.
+/// Translates MCD's words; `node` is the node's name in the environment, `has_root` is true if the directory exists.
 pub(super) fn translate(
     words: impl IntoIterator<Item = OsString>,
     node: Option<&str>,

@@ -93,7 +93,7 @@ fn source(own: Root, chain: PathBuf, key: PathBuf) -> crate::telemetry::listen::
     })
 }
 
-/// Returns what a running agent tells, beside what `readings` know of the control plane.
+/// Returns the metrics of a running agent, beside what `readings` know of the control plane.
 pub(super) fn telemetry(
     environment: &Environment,
     host: &Host,

@@ -59,7 +59,7 @@ impl Encapsulated {
     }
 }
 
-/// Says that the first boot is complete: the file goes under MCD's other name for it. None is no error.
+/// Ends the first boot: renames the file to MCD's other name for it. A missing file is ignored.
 pub fn retire(root: &Root, path: &str) -> Result<(), HostError> {
     let Some(bytes) = root.read(path)? else { return Ok(()) };
     root.replace(&format!("{path}.bak"), &bytes, FileMode::PRIVATE)?;
@@ -67,7 +67,7 @@ pub fn retire(root: &Root, path: &str) -> Result<(), HostError> {
 }
 
 /// Clears away what a provisioning has left for a node that has joined its cluster: the file of a first boot that was not
-/// completed, and the preset by which Ignition enabled its units. Says whether the file was there.
+/// completed, and the preset by which Ignition enabled its units. Returns true if the file was there.
 pub fn clear_leftovers(root: &Root) -> Result<bool, HostError> {
     root.remove(PRESET)?;
     let is_left = root.exists(ENCAPSULATED)?;

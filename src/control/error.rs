@@ -71,7 +71,7 @@ pub enum ControlError {
 }
 
 impl ControlError {
-    /// Says whether the control plane is away: the node is none the worse for it, and its return is a change.
+    /// Returns true if the control plane is unreachable: the node is none the worse for it, and its return is a change.
     pub fn is_away(&self) -> bool {
         match self {
             Self::Kube(error) => error.is_away(),

@@ -31,8 +31,8 @@ pub trait ControlPlane {
     /// Waits until something may have changed. Cancel-safe: a change that was not yet returned is not lost.
     fn changed(&mut self) -> impl Future<Output = Result<(), ControlError>>;
 
-    /// Says whether the last change was somebody's who wrote the target or what it names, be it the same as before: whoever
-    /// does asks for another try. Never where the source can't tell.
+    /// Returns true if the last change wrote the target or an object that it names, even with the same content: that
+    /// requests another try. Always false where the source can't tell.
     fn rewritten(&self) -> bool {
         false
     }
@@ -80,12 +80,12 @@ pub trait ControlPlane {
         None
     }
 
-    /// Says whether a drain can be asked for. By default nobody drains: there is no workload to see off, and nobody to tell.
+    /// Returns true if a drain can be requested. By default nobody drains: there is no workload.
     fn can_drain(&self) -> bool {
         false
     }
 
-    /// Sees to it that the workload leaves, and says how far that is. Asked again at every change, and once more
+    /// Drains the node and returns the progress. Called again at every change, and once more
     /// before a reboot: a node that takes workload again is to be drained again.
     fn drain(&mut self, _target: &Target) -> impl Future<Output = Result<DrainStatus, ControlError>> {
         async { Ok(DrainStatus::NotAsked) }
@@ -99,7 +99,7 @@ pub trait ControlPlane {
         async { Ok(UncordonStatus::Yes) }
     }
 
-    /// Tells what happened. Nobody waits until it has reached whom it is for: see [`ControlPlane::flush`].
+    /// Emits an event. It does not wait for the delivery: see [`ControlPlane::flush`].
     fn emit(&mut self, _event: &Event) -> impl Future<Output = ()> {
         async {}
     }

@@ -48,7 +48,7 @@ impl TrustSender {
         });
     }
 
-    /// Says that a look was taken, with no more to tell.
+    /// Marks the value as observed, without a change.
     pub fn looked(&self) {
         self.sender.send_if_modified(|known| !std::mem::replace(&mut known.looked, true));
     }

@@ -25,7 +25,7 @@ const SIZE: usize = 1024;
 const HEADER: &str = "# GRUB Environment Block\n";
 const COUNTER: &str = "boot_counter";
 const SUCCESS: &str = "boot_success";
-/// Says that the agent counts.
+/// The variable by which the agent marks its own count.
 const OURS: &str = "machine_config_agent";
 /// So often a new deployment is tried, as greenboot does: a boot that the power cut ended is no failure of its own.
 const TRIES: u32 = 3;
@@ -50,7 +50,7 @@ impl<'a> BootCounter<'a> {
         Ok(None)
     }
 
-    /// Says what is counted on a host. A block with the agent's own variable is enough: each pass asks this.
+    /// Returns the boot count of a host. A block with the agent's own variable is enough: each pass reads it.
     pub fn seen(root: &Root) -> Result<BootCount, HostError> {
         for directory in GRUB_DIRECTORIES {
             let count = BootCounter { root, directory }.count()?;
@@ -61,7 +61,7 @@ impl<'a> BootCounter<'a> {
         Ok(BootCount::Off)
     }
 
-    /// Says what the counter says.
+    /// Returns the counter's value.
     pub fn count(&self) -> Result<BootCount, HostError> {
         let Some(block) = self.root.read_text(&self.place())? else { return Ok(BootCount::Off) };
         let value = |name: &str| lines(&block).find_map(|line| value_of(line, name));

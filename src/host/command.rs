@@ -23,7 +23,7 @@ const MAX_OUTPUT_BYTES: usize = 1 << 20;
 /// So much of the end of an output is kept where only its last words are wanted.
 pub(in crate::host) const TAIL_BYTES: usize = 4 * MAX_TEXT_LENGTH;
 
-/// The longest line that is kept of a program that tells as it goes; the rest of a longer one is dropped.
+/// The longest line that is kept of a program that prints its progress; the rest of a longer one is dropped.
 const MAX_LINE_BYTES: usize = 1 << 20;
 
 /// Runs a program to its end. Its failure, and its taking longer than `limit`, are errors; it is killed then.
@@ -126,7 +126,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     }
 }
 
-/// Says how something ended, and its last words, where it has left some.
+/// Formats how a program ended, with its last words if it has left some.
 pub(in crate::host) fn with_words(how: &dyn Display, words: &str) -> String {
     if words.is_empty() { how.to_string() } else { format!("{how}: {words}") }
 }

@@ -41,7 +41,7 @@ impl AuthFile {
         }
     }
 
-    /// Says whether an administrator's own file is found there first.
+    /// Returns true if an administrator's own file is found there first.
     fn is_taken(self, root: &Root) -> Result<bool, HostError> {
         for place in self.up_to() {
             if matches!(root.seen(place.path())?, ObservedFile::Regular { .. }) {
@@ -142,7 +142,7 @@ impl Credentials {
     }
 }
 
-/// Says whether these are credentials at all.
+/// Returns true if these are credentials.
 pub fn is_json(contents: &Contents) -> bool {
     serde_json::from_slice::<serde::de::IgnoredAny>(contents.bytes()).is_ok()
 }

@@ -152,7 +152,7 @@ pub enum HostError {
 }
 
 impl HostError {
-    /// Says that a system call on a path failed.
+    /// Creates the error of a system call on a path.
     pub fn io(action: &'static str, path: impl Into<String>, source: impl Into<io::Error>) -> Self {
         Self::Io { action, path: path.into(), source: source.into() }
     }

@@ -73,7 +73,7 @@ impl UnmergedPaths {
         Ok(Self { deployment, paths })
     }
 
-    /// Says whether nothing is left behind.
+    /// Returns true if no path is left behind.
     pub fn is_empty(&self) -> bool {
         self.paths.is_empty()
     }
@@ -83,7 +83,7 @@ impl UnmergedPaths {
         self.paths.iter()
     }
 
-    /// Writes it down, and says whether that is new.
+    /// Records the paths; returns whether they are new.
     pub fn note(&self, root: &Root) -> Result<Done, HostError> {
         let json = serde_json::to_vec(self).map_err(|error| malformed(&error))?;
         root.write_if_changed(LIST, &json, FileMode::PRIVATE)
@@ -111,7 +111,7 @@ pub fn forget(root: &Root) -> Result<(), HostError> {
     root.remove(LIST)
 }
 
-/// Says whether the merge leaves a path behind. What is reached by a link to a directory is somewhere else.
+/// Returns true if the merge leaves a path behind. What is reached by a link to a directory is somewhere else.
 fn is_left(root: &Root, deployment: &str, path: &ManagedPath) -> Result<bool, HostError> {
     let Some(below) = path.as_str().strip_prefix("/etc/") else { return Ok(false) };
     let live = root.seen(path.as_str())?;

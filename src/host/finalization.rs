@@ -2,7 +2,7 @@
 //!
 //! Asked only on a node that came up in its old deployment: the journal is read by a child process, which a node that is
 //! well never starts. libostree leaves its text in `finalize-failure.stamp`; `ostree-boot-complete.service` of the next
-//! boot tells it, removes the file and fails.
+//! boot logs it, removes the file and fails.
 
 use std::time::Duration;
 

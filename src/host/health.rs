@@ -79,7 +79,7 @@ impl HealthChecks {
         Ok(list)
     }
 
-    /// Says whether nothing has to be shown.
+    /// Returns true if no check is set.
     pub fn is_empty(&self) -> bool {
         self.units.is_empty() && self.checks.is_empty()
     }

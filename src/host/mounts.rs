@@ -45,7 +45,7 @@ pub(crate) fn make_read_only(place: &Path) -> Result<()> {
     mount_remount(place, kept(place)? | MountFlags::BIND | MountFlags::RDONLY, c"")
 }
 
-/// Says whether a place can't be written because of its mount.
+/// Returns true if a place can't be written because of its mount.
 pub(crate) fn is_read_only(place: &Path) -> Result<bool> {
     Ok(rustix::fs::statvfs(place)?.f_flag.contains(StatVfsMountFlags::RDONLY))
 }

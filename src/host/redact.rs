@@ -1,7 +1,7 @@
-//! Words of other programs, without what may be a secret: they go into the record, the report and events.
+//! Output of other programs, without what may be a secret: it goes into the record, the report and events.
 //!
-//! It is masked rather too much: the whole text is in the journal of the host. What no mark tells to be a secret is not
-//! recognised, so who writes a check still prints none.
+//! It redacts rather too much: the whole text is in the journal of the host. A secret that no mark shows is not
+//! recognized, so a health check must print none.
 
 /// What stands for it.
 pub const MASK: &str = "***";
@@ -54,7 +54,7 @@ fn redact_line(line: &str) -> String {
     words.join(" ")
 }
 
-/// Says whether the value of a secret is the next word: `--password x`, `token: x`.
+/// Returns true if the value of a secret is the next word: `--password x`, `token: x`.
 fn announces(word: &str) -> bool {
     let option = word.starts_with("--") && is_name(word);
     option || word.strip_suffix([':', '=']).is_some_and(is_name)
@@ -78,7 +78,7 @@ fn redact_word(word: &str) -> String {
     word.to_owned()
 }
 
-/// Says whether a value of this name is a secret.
+/// Returns true if a value of this name is a secret.
 pub fn is_secret_name(name: &str) -> bool {
     is_name(name)
 }

@@ -222,7 +222,7 @@ pub fn of_image(root: &Root, path: &ManagedPath) -> Result<PathSnapshot, HostErr
     below.map_or(Ok(PathSnapshot::Absent), |below| PathSnapshot::read(root, &format!("/usr/etc/{below}")))
 }
 
-/// Says that a file of the agent's own can't be read, without its contents.
+/// Creates the error of an unreadable file of the agent, without its contents.
 pub fn malformed(path: &str, error: &serde_json::Error) -> HostError {
     let cause = format!("line {}, column {}: {:?}", error.line(), error.column(), error.classify());
     HostError::Malformed { path: path.to_owned(), format: "saved originals", cause }

@@ -206,7 +206,7 @@ impl Watch {
         std::mem::take(&mut self.changed).into_iter().collect()
     }
 
-    /// Waits for the next events and collects what they are about; says whether any is about what is watched.
+    /// Waits for the next events and collects what they are about; returns true if any is about what is watched.
     async fn wait(&mut self) -> Result<bool, HostError> {
         let mounted = async {
             match &mut self.mounts {

@@ -124,7 +124,7 @@ impl Journal {
         self.decoded.of(&self.root, FROM)?.map_or_else(|| self.current_spec(), |from| Ok(from.spec))
     }
 
-    /// Says whether an update ended wrong and its effects stayed: the next one trusts only what is seen.
+    /// Returns true if an update ended wrong and its effects stayed: the next one trusts only what is seen.
     pub fn is_recovering(&self) -> Result<bool, JournalError> {
         Ok(self.decoded.of(&self.root, FROM)?.is_some())
     }

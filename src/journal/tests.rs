@@ -93,7 +93,7 @@ fn phase(journal: &Journal) -> Option<Phase> {
     journal.record().map(|record| record.phase.clone())
 }
 
-/// Runs what the phase stands at, and says whether the intent was lent.
+/// Runs the action of the phase; returns true if the intent was lent.
 async fn lent(journal: &mut Journal) -> bool {
     let lent = Cell::new(false);
     let run = async |_: &super::Intent<'_>| {

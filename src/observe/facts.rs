@@ -128,7 +128,7 @@ fn chosen(
     Ok(chosen)
 }
 
-/// Says whether the live version differs from the booted image's own: the ostree merge keeps it then.
+/// Returns true if the live version differs from the booted image's own: the ostree merge keeps it then.
 fn differs_from_image(
     root: &Root,
     path: &ManagedPath,

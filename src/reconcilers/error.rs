@@ -32,7 +32,7 @@ impl ReconcileError {
         }
     }
 
-    /// Says whether it may pass without another word of the cluster: when somebody mends the host.
+    /// Returns true if it may pass without a change in the cluster: when somebody repairs the host.
     pub fn may_pass(&self) -> bool {
         match self {
             Self::Certificates(_) | Self::PullSecret(_) | Self::ServerCa(_) => true,

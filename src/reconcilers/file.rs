@@ -16,7 +16,7 @@ pub struct DesiredFile {
     pub mode: FileMode,
 }
 
-/// Brings one file, and tells when it was another one before.
+/// Writes one file, and logs if it changed.
 pub(super) fn write(root: &Root, desired: &DesiredFile) -> Result<(), HostError> {
     let done = root.write_if_changed(&desired.path, &desired.bytes, desired.mode)?;
     if done.changed > 0 {

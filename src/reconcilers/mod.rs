@@ -40,7 +40,7 @@ pub use file::DesiredFile;
 /// How far the duties are.
 #[derive(Debug, Default)]
 pub struct Reconciled {
-    /// What is on the host as a whole; `None` when nobody says what is to be, or something is left to do.
+    /// The files that are applied; `None` without a source, or while something is left to do.
     pub synced: Option<TrustSynced>,
     /// The first thing that went wrong.
     pub error: Option<ReconcileError>,

@@ -20,7 +20,7 @@ const KUBECONFIGS: [&str; 2] = ["/etc/kubernetes/kubeconfig", "/var/lib/kubelet/
 /// The largest that is read.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Says that the kubelet is to be started again.
+/// The file that marks a due restart of the kubelet.
 const RESTART_DUE: &str = "/run/machine-config-agent-kubelet-restart";
 
 /// The kubelet.

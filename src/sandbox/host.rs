@@ -42,7 +42,7 @@ pub struct SandboxHost {
 }
 
 impl SandboxHost {
-    /// Says how a sandbox would run here, or what is missing and how to get it.
+    /// Returns how a sandbox would run here; the error names what is missing and how to get it.
     pub fn privilege(agent: &Path) -> Result<Privilege, SandboxError> {
         let missing: Vec<_> = ["ostree", "skopeo"]
             .into_iter()

@@ -69,7 +69,7 @@ fn enter_as_root(flags: UnshareFlags) -> Result<(), SandboxError> {
     }
 }
 
-/// Says whether a user id exists in this process's namespace.
+/// Returns true if a user id exists in this process's namespace.
 pub(super) fn has_user(id: u32) -> bool {
     let covers = |line: &str| {
         let mut words = line.split_whitespace().map(str::parse::<u64>);

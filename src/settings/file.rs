@@ -240,7 +240,7 @@ impl Keys<'_> {
     }
 }
 
-/// Says where in the text an error is, and what it is, in one line.
+/// Returns position and cause of an error in the text, in one line.
 fn placed(text: &str, error: &toml::de::Error) -> String {
     let cause = short(error.message().lines().next().unwrap_or_default(), 2 * MAX_SHOWN_CHARS);
     let before = error.span().and_then(|span| text.get(..span.start));

@@ -59,7 +59,7 @@ impl fmt::Debug for LastReport {
 }
 
 impl Telemetry {
-    /// Reports a state. The first one says that the recovery is done.
+    /// Reports a state. The first one ends the recovery.
     pub(crate) fn report(&mut self, report: &NodeReport, now: Timestamp) {
         self.notify.report(report);
         self.metrics.report(report, now);

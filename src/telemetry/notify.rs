@@ -26,7 +26,7 @@ impl Notify {
         Self { socket, watchdog, fed: None, last: String::new() }
     }
 
-    /// Tells the manager the state. Nobody waits for it: a message that can't be sent is dropped.
+    /// Notifies the manager of the state. Nobody waits for it: a message that can't be sent is dropped.
     pub fn report(&mut self, report: &NodeReport) {
         let status = line(report);
         if status != self.last {
@@ -54,12 +54,12 @@ impl Notify {
         }
     }
 
-    /// Tells that the settings are being read again; `now` is the monotonic clock, in microseconds.
+    /// Notifies the manager of a reload of the settings; `now` is the monotonic clock, in microseconds.
     pub fn reloading(&mut self, now: u64) {
         self.send(&format!("RELOADING=1\nMONOTONIC_USEC={now}\n"));
     }
 
-    /// Tells that they are in use.
+    /// Notifies the manager of the end of the reload.
     pub fn reloaded(&mut self) {
         self.send("READY=1\n");
     }

@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct Readiness(Arc<AtomicBool>);
 
 impl Readiness {
-    /// Says that the recovery is done.
+    /// Marks the recovery as done.
     pub fn ready(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Says whether the recovery is done.
+    /// Returns true if the recovery is done.
     pub fn is_ready(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

@@ -45,7 +45,7 @@ async fn each_kind_of_drift_is_found_named_and_gone_when_undone() {
         .await;
 }
 
-/// A changed file is reported beside what was seen of the rest; all of it is looked at soon after, whatever tells of it.
+/// A changed file is reported beside what was seen of the rest; all of it is looked at soon after, whatever signals it.
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn changed_file_is_reported_first_and_rest_is_verified_after() {
     let unit = "late.service";
@@ -395,7 +395,7 @@ async fn update_with_reboot_still_ends_in_one() {
     scene.live(async |scene| scene.until_done("rendered-b").await).await;
 }
 
-/// A node whose clock was set back tells what is new of the same drift all the same.
+/// A node whose clock was set back still reports what is new of the same drift.
 #[tokio::test(flavor = "current_thread")]
 async fn clock_set_back_hides_no_drift() {
     let mut scene = scene(&[]).await;

@@ -442,7 +442,7 @@ impl Staging {
     }
 }
 
-/// bootc under a systemd that passes no pipe tells nothing until its end: the work has limits of its own, so the watchdog
+/// bootc under a systemd that passes no pipe reports nothing until its end: the work has limits of its own, so the watchdog
 /// is fed meanwhile.
 #[tokio::test(start_paused = true)]
 async fn switch_that_reports_nothing_is_not_ended_by_watchdog() {

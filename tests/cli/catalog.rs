@@ -73,7 +73,7 @@ fn sources() -> Vec<String> {
     sources
 }
 
-/// OBS-001: what tells a fault is found by an id. Each statement of the sources that names one has it.
+/// OBS-001: a line that reports a fault is found by its ID. Each statement of the sources that names one has it.
 #[test]
 fn each_line_with_fault_has_id() {
     let of_faults: usize = sources().iter().map(|source| source.matches("MCA_FAULT =").count()).sum();

@@ -128,7 +128,7 @@ fn mode(node: &Node, path: &str, mode: u32) {
     node.mode(path, mode);
 }
 
-/// Gives a path away, a link itself; says whether this user could.
+/// Changes the owner of a path, also of a link itself; returns true if this user could.
 fn give_away(node: &Node, path: &str) -> bool {
     std::os::unix::fs::lchown(node.path(path), Some(1000), None).is_ok()
 }

@@ -237,7 +237,7 @@ fn commands_are_seen_where_people_find_them() {
     assert_eq!(own_commands(text), ["status", "plan --to b", "verify", "daemon --directory /x"]);
 }
 
-/// What a text tells people to type has to work: the verb, its flags, and those it can't do without.
+/// A command in a text has to work: the verb, its flags, and those it can't do without.
 #[test]
 fn every_command_in_texts_is_understood() {
     let mut texts: Vec<PathBuf> = documents();

@@ -131,7 +131,7 @@ impl Logind {
         Self { bus, state, asked, daemon }
     }
 
-    /// Sets who blocks, and tells it as logind does: the property's name without its value.
+    /// Sets the block inhibitors, and signals that as logind does: the property's name without its value.
     pub async fn block(&self, blocks: Vec<Row>) {
         self.state.lock().unwrap().blocks = blocks;
         self.bus

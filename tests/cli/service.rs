@@ -1,4 +1,4 @@
-//! The agent as a service: what it tells systemd and when, what signals do to it, its settings file, and the hint for
+//! The agent as a service: its notifications to systemd, what signals do to it, its settings file, and the hint for
 //! who logs in.
 
 use std::os::unix::net::UnixDatagram;

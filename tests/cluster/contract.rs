@@ -272,7 +272,7 @@ async fn metrics_are_reviewed() {
     assert_eq!((of("tokenreviews"), of("subjectaccessreviews")), (3, 2));
 }
 
-/// OBS-005, ANN-007, MCD-030: what is in a config is in none of the places where the agent tells something.
+/// OBS-005, ANN-007, MCD-030: what is in a config is in none of the places that the agent writes to.
 #[tokio::test]
 async fn outputs_contain_no_secrets() {
     const SECRET: &str = "hunter2-is-a-secret";

@@ -278,7 +278,7 @@ fn states_are_those_of_systemctl() {
     }
 }
 
-/// Why the agent works out links itself, beside asking systemd where it runs: `systemctl` tells what it makes only by making
+/// Why the agent works out links itself, beside asking systemd where it runs: `systemctl` shows its links only by making
 /// it, syncs nothing, and refuses a list for one unit that is not there.
 #[test]
 fn systemctl_answers_only_by_writing() {

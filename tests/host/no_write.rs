@@ -1,4 +1,4 @@
-//! What the kernel is asked, as strace tells it: a batch that is right already costs no write (no rename, no sync, no new
+//! System calls as strace lists them: a batch that is right already costs no write (no rename, no sync, no new
 //! file, no process), and whatever is written is synced before anything is built on it. Without strace this
 //! fails: `. ./setup` installs it.
 
@@ -44,7 +44,7 @@ fn child() {
     assert_eq!(batch(&root, Attempt::First).changed, 0);
 }
 
-/// Says whether a line of strace is about something that writes.
+/// Returns true if a line of strace is about something that writes.
 fn writes(line: &str) -> bool {
     let opens = line.contains("openat(") || line.contains("openat2(");
     let to_write = ["O_WRONLY", "O_RDWR", "O_CREAT", "O_TRUNC"].iter().any(|flag| line.contains(flag));

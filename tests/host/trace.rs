@@ -1,4 +1,4 @@
-//! The order of system calls, as strace tells it, and what has to be synced before what.
+//! The order of system calls, as strace lists them, and what has to be synced before what.
 //!
 //! Held is, below one root: the contents of a file are synced before it gets its name; every change of a name is synced
 //! before the record moves on; nothing outside of the agent's state changes while a change of the state is not synced.
@@ -164,7 +164,7 @@ fn is_state(path: &str) -> bool {
     path.starts_with(STATE)
 }
 
-/// Goes through the calls; says what was not synced when it had to be.
+/// Goes through the calls; returns what was not synced when it had to be.
 pub fn faults(calls: &[Call]) -> Vec<String> {
     let mut faults = Vec::new();
     // What is not synced yet, with the call that did it: paths of files and of directories.

@@ -31,7 +31,7 @@ fn ends(ended: &VerbResult, code: i32) {
     assert_eq!(ended.code, code, "{}", ended.text);
 }
 
-/// Says that the text has all the parts.
+/// Checks that the output has all the parts.
 fn says(ended: &VerbResult, parts: &[&str]) {
     for part in parts {
         assert!(ended.text.contains(part), "no {part} in: {}", ended.text);
@@ -45,7 +45,7 @@ fn node(registry: &Registry) -> Played {
     node
 }
 
-/// Tells the node's tools of a registry.
+/// Configures a registry for the node's tools.
 fn reaches(node: &Played, name: &str, text: &str) {
     let drop_ins = node.path("/etc/containers/registries.conf.d");
     std::fs::create_dir_all(&drop_ins).unwrap();
@@ -362,7 +362,7 @@ fn image_of_this_architecture_is_picked_from_list() {
     ends(&node.verb(&["verify", "--os-backend", "ostree"]), 0);
 }
 
-/// Says whether skopeo holds what it hands on against `policy.json`: since 1.13.
+/// Returns true if skopeo holds what it hands on against `policy.json`: since 1.13.
 fn minds_the_policy() -> bool {
     let output = std::process::Command::new("skopeo").arg("--version").output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();

@@ -67,7 +67,7 @@ fn recovers_from_kill_at_every_fail_point() {
     assert!(!only.is_empty() || all.points >= LEAST, "only {} points", all.points);
 }
 
-/// Plays one pass over a scenario and tells a line.
+/// Plays one pass over a scenario and prints a line.
 fn play(scenario: &Scenario, pass: Pass, all: &mut Played, wrong: &mut Vec<String>) {
     let since = Instant::now();
     let played = scenario.sweep(pass).unwrap_or_else(|error| {

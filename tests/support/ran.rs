@@ -13,7 +13,7 @@ use std::io::Write as _;
 /// The tests that were not run, one a line: name, tab, what it needs.
 pub const NOT_RUN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/tests-not-run");
 
-/// Says that a test is not run, and what it needs.
+/// Reports that a test is not run, and what it needs.
 pub fn not_run(test: &str, needs: &str) {
     let line = format!("not run: {test} needs {needs}\n");
     drop(std::io::stderr().write_all(line.as_bytes()));

@@ -69,7 +69,7 @@ impl WorkloadRequest {
         }
     }
 
-    /// Says how a wait stands that began at `since`. `why` names what stands in the way.
+    /// Returns the state of a wait that began at `since`. `why` names what it waits for.
     pub fn unanswered(self, since: Duration, now: Duration, why: &str) -> Unanswered {
         let timeout = self.timeout();
         let waited = now.saturating_sub(since);

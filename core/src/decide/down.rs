@@ -51,7 +51,7 @@ pub enum Look {
 }
 
 impl Down {
-    /// Says that a reboot was asked for.
+    /// Creates the state of a reboot that was requested at `now`.
     pub fn asked(now: Duration) -> Self {
         Self::Asked { begun: false, until: now + BEGIN_TIMEOUT }
     }
@@ -64,7 +64,7 @@ impl Down {
         }
     }
 
-    /// Says whether a reboot that was asked for is not answered for yet: only then what logind says is needed.
+    /// Returns true if a requested reboot is not answered yet: only then logind's state is needed.
     pub fn is_asked(&self) -> bool {
         matches!(self, Self::Asked { .. })
     }

@@ -41,7 +41,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Names what tells this state from others.
+    /// Returns the key of this state: equal for equal states.
     #[cfg(test)]
     pub(super) fn key(&self, now: Duration) -> String {
         let counts = |at: &&Duration| now.saturating_sub(**at) < REPAIRS_WITHIN;
@@ -50,7 +50,7 @@ impl Memory {
         format!("{repairs:?} {}", self.failed.values().filter(|(at, _)| counts(&at)).count())
     }
 
-    /// Says how long what was found is held back, as it is what was told but for its details.
+    /// Returns how long a report is held back that differs from the last one only in details.
     pub fn held_back(&self, told: &[Difference], found: &[Difference], now: Duration) -> Option<Duration> {
         let since = now.saturating_sub(self.told);
         let details = !told.is_empty() && outlined(told) == outlined(found);
@@ -62,7 +62,7 @@ impl Memory {
         self.told = now;
     }
 
-    /// Says why a path is not repaired once more.
+    /// Returns why a path is not repaired once more; `None` if it is.
     fn gives_up(&mut self, path: &ManagedPath, now: Duration) -> Option<String> {
         let counts = |at: Duration| now.saturating_sub(at) < REPAIRS_WITHIN;
         self.failed.retain(|_, (at, _)| counts(*at));

@@ -47,7 +47,7 @@ pub enum RunResult<'a> {
     Differs(&'a Difference),
 }
 
-/// Says how a run ended.
+/// Returns the result of a run.
 pub fn ended<'a>(run: &Attempt<'a>) -> RunResult<'a> {
     let is_in = |meant: fn(&Phase) -> bool| run.record.is_some_and(|record| meant(&record.phase));
     match (run.end, run.reboots) {

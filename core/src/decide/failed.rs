@@ -25,7 +25,7 @@ pub struct Failed<'a> {
     pub now: Duration,
 }
 
-/// Says what follows an error of a pass. While a reboot is on its way, what the agent asks goes away with the machine: the
+/// Returns the action after an error of a pass. During a shutdown other services stop before the agent does: the
 /// end of this boot is waited for then.
 pub fn failed(error: &Failed<'_>, memory: &mut Memory) -> Action {
     let leaving = memory.down.is_asked().then(|| on_its_way(error.shutdown, memory, error.now)).flatten();
@@ -42,7 +42,7 @@ pub fn failed(error: &Failed<'_>, memory: &mut Memory) -> Action {
     action
 }
 
-/// Says how long the next wait is put off after one that failed: what it failed with would end the next one, too.
+/// Returns the delay of the next wait after one that failed: the same error would end the next one, too.
 pub fn pause(memory: &mut Memory) -> Duration {
     memory.backoff.next_wait_up_to(SOON)
 }

@@ -45,7 +45,7 @@ impl Retry {
         self.ask = Ask::Nobody;
     }
 
-    /// Names what tells this state from others.
+    /// Returns the key of this state: equal for equal states.
     #[cfg(test)]
     pub(super) fn key(&self, now: Duration) -> String {
         let from_now =

@@ -19,7 +19,7 @@ use crate::update::{Decision, Fault, Phase, Record, Transition, after_verificati
 /// Between the fault that began a roll-back and the one that stands in its way.
 const UNDOING: &str = "; undoing it failed too: ";
 
-/// Says what to do next. A question is answered in [`Inputs::answers`] and the decision asked for again; after any other
+/// Returns the next action. A question is answered in [`Inputs::answers`] and `decide` called again; after any other
 /// action the next pass begins with no answers.
 pub fn decide(inputs: &Inputs<'_>, memory: &mut Memory) -> Action {
     let mut action = next(inputs, memory);
@@ -103,7 +103,7 @@ fn sooner(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
     one.into_iter().chain(other).min()
 }
 
-/// Says whether the boot loader counts boots that no update needs counted any more.
+/// Returns true if the boot loader counts boots that no update needs counted any more.
 fn counts_for_nobody(decision: &Decision, boots: BootCount) -> bool {
     match decision {
         Decision::Idle | Decision::Begin | Decision::Supersede | Decision::Archive => boots != BootCount::Off,

@@ -99,7 +99,7 @@ impl Contents {
         self.bytes.len()
     }
 
-    /// Says whether there are no bytes.
+    /// Returns true if there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }

@@ -101,7 +101,7 @@ fn decode_url(source: &str, packed: Packed, limit: usize) -> Result<Vec<u8>, Str
     }
 }
 
-/// Says whether each `%` begins an escape: a URL parser keeps others as they are, Ignition refuses them.
+/// Returns true if each `%` begins an escape: a URL parser keeps others as they are, Ignition refuses them.
 fn escapes_are_whole(source: &str) -> bool {
     let is_hex = |digit: Option<&u8>| digit.is_some_and(u8::is_ascii_hexdigit);
     source.split('%').skip(1).all(|rest| {

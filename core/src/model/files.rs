@@ -45,7 +45,7 @@ impl FileSpec {
         Self { contents, mode: FileMode::DEFAULT, owner: Owner::ROOT }
     }
 
-    /// Says whether the contents may be a secret: what others may not read is never shown.
+    /// Returns true if the contents may be a secret: what others may not read is never shown.
     pub fn is_secret(&self) -> bool {
         !self.mode.world_readable()
     }

@@ -192,7 +192,7 @@ impl ManagedPath {
         self.relative().rsplit_once('/').unwrap_or((".", self.relative()))
     }
 
-    /// Says whether the path is the directory or below it, component by component.
+    /// Returns true if the path is the directory or below it, component by component.
     pub fn is_below(&self, directory: &str) -> bool {
         let directory = directory.trim_end_matches('/');
         self.0.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))

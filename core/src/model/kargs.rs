@@ -33,7 +33,7 @@ impl Karg {
         line
     }
 
-    /// Says whether libostree sets it itself: it names the deployment.
+    /// Returns true if libostree sets it itself: it names the deployment.
     pub fn is_of_ostree(&self) -> bool {
         self.0.starts_with("ostree=")
     }

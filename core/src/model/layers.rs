@@ -65,7 +65,7 @@ pub struct LayerChange {
 }
 
 impl LayerChange {
-    /// Says whether nothing is to be done.
+    /// Returns true if there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.install.is_empty()
             && self.uninstall.is_empty()

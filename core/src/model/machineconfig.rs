@@ -40,7 +40,7 @@ struct Metadata {
     name: String,
 }
 
-/// What tells an Ignition config from a MachineConfig.
+/// What distinguishes an Ignition config from a MachineConfig.
 #[derive(Deserialize)]
 struct Plain {
     #[serde(default)]

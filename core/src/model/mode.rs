@@ -30,12 +30,12 @@ impl FileMode {
         self.0
     }
 
-    /// Says whether anybody but the owner may do anything.
+    /// Returns true if anybody but the owner may do anything.
     pub fn is_shared(self) -> bool {
         self.0 & 0o077 != 0
     }
 
-    /// Says whether others than owner and group may read: such contents are no secret.
+    /// Returns true if others than owner and group may read: such contents are no secret.
     pub fn world_readable(self) -> bool {
         self.0 & 0o004 != 0
     }

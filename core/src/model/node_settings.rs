@@ -79,7 +79,7 @@ impl Default for OsLimits {
 }
 
 impl NodeSettings {
-    /// Says whether drift of a path is to be repaired.
+    /// Returns true if drift of a path is to be repaired.
     pub fn repairs(&self, path: &ManagedPath) -> bool {
         self.repair.iter().any(|desired| {
             let below = path.as_str().strip_prefix(desired.as_str());

@@ -111,7 +111,7 @@ impl LocalPackages {
         }
     }
 
-    /// Says whether the deployment is the image and nothing else.
+    /// Returns true if the deployment is the image and nothing else.
     pub fn is_empty(&self) -> bool {
         self.requested.is_empty() && self.removed.is_empty() && self.replaced.is_empty()
     }
@@ -315,7 +315,7 @@ pub enum ObservedFips {
 }
 
 impl ObservedFile {
-    /// Says whether the path is a regular file with exactly these bits.
+    /// Returns true if the path is a regular file with exactly these bits.
     pub fn has_mode(&self, desired: FileMode) -> bool {
         match self {
             Self::Regular { mode, .. } => *mode == desired.bits(),

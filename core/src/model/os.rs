@@ -49,7 +49,7 @@ pub struct Layers {
 }
 
 impl Layers {
-    /// Says whether the image is left as it is.
+    /// Returns true if the image is kept.
     pub fn is_empty(&self) -> bool {
         self.kernel == KernelType::Default && self.extensions.is_empty()
     }

@@ -101,7 +101,7 @@ impl HostSpec {
     /// The name of the origin of a host that was never managed; no rendered config is called so.
     pub const UNMANAGED: &str = "unmanaged";
 
-    /// Says whether this is the origin of a host that was never managed.
+    /// Returns true if this is the origin of a host that was never managed.
     pub fn is_unmanaged(&self) -> bool {
         self.name.as_str() == Self::UNMANAGED
     }

@@ -176,12 +176,12 @@ fn held_unit(name: &UnitName, unit: &UnitSpec, seen: &Observation) -> Option<Uni
     (!nothing).then_some(UnitSpec { contents, dropins, enablement: Enablement::Preset, mask: Mask::Unset })
 }
 
-/// Says whether a path is as desired.
+/// Returns true if a path is as desired.
 pub(super) fn holds(desired: &FileSpec, found: &ObservedFile, seen: &Observation) -> bool {
     compare(desired, found, seen).is_none()
 }
 
-/// Says whether two entries ask for the same file: names of owners count as the ids they stand for here.
+/// Returns true if two entries ask for the same file: names of owners count as the ids they stand for here.
 pub(super) fn same_file(one: &FileSpec, other: &FileSpec, seen: &Observation) -> bool {
     let same = |one: &Principal, other: &Principal, ids: &BTreeMap<String, u32>| {
         one == other || id_of(one, ids).is_some_and(|id| id_of(other, ids) == Some(id))
@@ -192,12 +192,12 @@ pub(super) fn same_file(one: &FileSpec, other: &FileSpec, seen: &Observation) ->
         && same(&one.owner.group, &other.owner.group, &seen.group_ids)
 }
 
-/// Says whether the host masks a unit.
+/// Returns true if the host masks a unit.
 pub(super) fn mask_seen(seen: ObservedUnit) -> bool {
     seen.mask == Mask::Masked
 }
 
-/// Says whether the keys file is as desired; no file is as good as an empty one.
+/// Returns true if the keys file is as desired; no file is as good as an empty one.
 pub(super) fn keys_hold(desired: &Core, seen: &ObservedCore) -> bool {
     match seen {
         ObservedCore::NoAccount => true,
@@ -216,7 +216,7 @@ pub(super) fn keys_hold(desired: &Core, seen: &ObservedCore) -> bool {
     }
 }
 
-/// Says whether the password is as desired; every field that starts with `!` or `*` is a locked password.
+/// Returns true if the password is as desired; every field that starts with `!` or `*` is a locked password.
 pub(super) fn password_holds(desired: &Core, seen: &ObservedCore) -> bool {
     let locked = |hash: Option<&PasswordHash>| hash.is_none_or(|hash| hash.as_str().starts_with(['!', '*']));
     match seen {
@@ -270,7 +270,7 @@ fn packages(spec: &HostSpec, booted: &Booted) -> Vec<Difference> {
     missing.map(|name| difference(Kind::Package, &name, DifferenceKind::Missing, &name, found)).collect()
 }
 
-/// Says of each desired argument whether the command line holds it; one that is desired twice must be there twice.
+/// Returns for each desired argument whether the command line has it; one that is desired twice must be there twice.
 fn kargs_held(desired: &[Karg], found: &[Karg]) -> Vec<bool> {
     let mut left: BTreeMap<&Karg, usize> = BTreeMap::new();
     for karg in found {

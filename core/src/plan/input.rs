@@ -56,7 +56,7 @@ impl<'a> PlanInput<'a> {
         }
     }
 
-    /// Says why no image can bring a path to this host.
+    /// Returns why no image can bring a path to this host; `None` if one can.
     pub(super) fn uncarried(&self, path: &ManagedPath) -> Option<StepReason> {
         if self.facts.under_var.contains(path) {
             Some(StepReason::UnderVar)
@@ -70,7 +70,7 @@ impl<'a> PlanInput<'a> {
         self.facts.own_masks.contains(path) && self.restorable(path)
     }
 
-    /// Says whether there is something to put back. What the booted image carries of the *old config* is no
+    /// Returns true if there is an original to restore. What the booted image carries of the *old config* is no
     /// original: putting it back would bring back the very file that is to go.
     pub(super) fn restorable(&self, path: &ManagedPath) -> bool {
         let carried = self.facts.seen.os.booted().is_some_and(|booted| match &booted.carries {

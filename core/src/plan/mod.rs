@@ -187,7 +187,7 @@ impl Plan {
         &self.after
     }
 
-    /// Says whether there is nothing to do but to record the new target.
+    /// Returns true if there is nothing to do but to record the new target.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }

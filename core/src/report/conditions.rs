@@ -1,6 +1,6 @@
 //! The MachineConfigNode's conditions: which ones a phase has reached. One table (`model-codebases.md` D5).
 //!
-//! Level-triggered: each is read off the record as it is now, so an agent that comes late tells no less. With a record
+//! Level-triggered: each is read off the record as it is now, so an agent that comes late reports no less. With a record
 //! the list is complete; without one it holds what is known then, and the rest stays as it was told last.
 //! The fine form is projected, with `AppliedFiles` and `AppliedOSImage` apart; a control plane that has one condition
 //! for both joins them.
@@ -96,7 +96,7 @@ impl Stage {
         }
     }
 
-    /// Says whether a plan has such work at all. Every update passes its parents, and what is not the OS is files.
+    /// Returns true if a plan has such work at all. Every update passes its parents, and what is not the OS is files.
     fn in_plan(self, plan: &Plan) -> bool {
         let has = |desired: fn(Batch) -> bool| plan.steps().iter().any(|step| desired(step.op.batch()));
         match self {
@@ -265,7 +265,7 @@ impl Reached<'_> {
         condition(stage.kind(), status, &stage.reason(plan), &self.message(stage, status))
     }
 
-    /// Says whether the update went on without a drain.
+    /// Returns true if the update went on without a drain.
     fn past_drain(&self) -> bool {
         self.record.plan.drain() == Drain::NotNeeded || self.done >= Stage::Drained
     }

@@ -271,7 +271,7 @@ pub fn is_retried_on_change(record: &Record) -> bool {
     record.fault.as_ref().is_none_or(|fault| ends(fault) && !disturbed)
 }
 
-/// Says whether the update has rebooted the node, wherever to.
+/// Returns true if the update has rebooted the node, into whichever deployment.
 pub fn has_rebooted(record: &Record) -> bool {
     has_rebooted_by(record, record.fault.as_ref())
 }

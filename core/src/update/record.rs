@@ -203,17 +203,17 @@ impl Record {
         }
     }
 
-    /// Says whether it puts drift right: it leads to where it comes from.
+    /// Returns true if it repairs drift: its config is the one it comes from.
     pub fn is_repair(&self) -> bool {
         self.from.as_ref() == Some(&self.to)
     }
 
-    /// Says whether everything that was done is undone.
+    /// Returns true if everything that was done is undone.
     pub fn is_undone(&self) -> bool {
         matches!(self.phase, Phase::RollingBack { next } if next >= self.undo.len())
     }
 
-    /// Says whether the update stages a deployment, and which image it should come up in.
+    /// Returns whether the update stages a deployment, and the image that it should boot.
     pub fn staged_os(&self) -> StagedOs<'_> {
         let os = |op: &&Op| op.batch() == Batch::Os;
         let ops = || self.plan.steps().iter().map(|step| &step.op).filter(os);

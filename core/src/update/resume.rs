@@ -185,18 +185,18 @@ pub fn not_finalized(record: &Record, ended: &Finalization) -> Decision {
     })
 }
 
-/// Says whether the boot has to be healthy before the commit: the update brought it a deployment of its own. A node that
-/// is being provisioned has no deployment that is worth going back to, and most of its units wait for the end of that.
+/// Returns true if the boot has to be healthy before the commit: the update brought it a deployment of its own. A node
+/// that is being provisioned has no deployment worth going back to, and most of its units wait for the end of that.
 pub fn is_on_trial(record: &Record) -> bool {
     record.reboots > 0 && record.staged_os() != StagedOs::None && !record.provisioning
 }
 
-/// Says whether the record holds a deployment that did not prove itself.
+/// Returns true if the record holds a deployment that failed its trial.
 pub fn is_unproven(record: &Record) -> bool {
     held(record) && record.fault.as_ref().is_some_and(|fault| fault.reason == HEALTH_CHECK_FAILED)
 }
 
-/// Says what is not healthy in the new deployment.
+/// Returns the fault of a failed health trial.
 pub fn unproven(record: &Record, seen: &Observation, ill: &[String], within: Duration) -> Fault {
     let deployment = seen.os.booted().map_or("the deployment", |os| os.deployment.as_str());
     let (config, seconds) = (&record.to.config, within.as_secs());
@@ -207,7 +207,7 @@ pub fn unproven(record: &Record, seen: &Observation, ill: &[String], within: Dur
     unhealthy(message, unit.as_deref().unwrap_or("-t machine-config-agent-health"))
 }
 
-/// Says that a node left its new deployment in the middle of the trial.
+/// Returns the fault of a node that left its new deployment during the trial.
 fn left_on_trial(record: &Record) -> Fault {
     let config = &record.to.config;
     let message = format!(
@@ -229,7 +229,7 @@ fn unhealthy(message: String, lines: &str) -> Fault {
     }
 }
 
-/// Says where a fault leads: back, by undoing or by the deployment before; or on, to where the target is held. `None`
+/// Returns where a fault leads: back, by an undo or a fallback; or on, to where the target is held. `None`
 /// leaves the phase as it is.
 pub fn recovery_transition(record: &Record, seen: &Observation, roll_back: RollBack) -> Option<Transition> {
     if can_take_back(record, seen) {
@@ -251,12 +251,12 @@ pub fn recovery_transition(record: &Record, seen: &Observation, roll_back: RollB
     }
 }
 
-/// Says whether the loop breaker holds the record's target.
+/// Returns true if the loop breaker holds the record's target.
 pub fn held(record: &Record) -> bool {
     matches!(record.phase, Phase::Verifying) && record.fault.is_some()
 }
 
-/// Says whether a faulted update is taken back, or its node is left as it came up.
+/// Returns true if a faulted update is taken back, or its node is left as it came up.
 ///
 /// It is taken back while its effects are only on disk of the boot it began in, and when the node fell back to its
 /// old deployment. A node that runs the new one is left alone: undoing files under a running OS would be a third state.
@@ -266,7 +266,7 @@ pub fn can_take_back(record: &Record, seen: &Observation) -> bool {
     record.reboots == 0 || asked_in_this_boot || is_back(record, seen)
 }
 
-/// Says whether the node runs the update's own deployment already: a shutdown between staging and the update's own
+/// Returns true if the node runs the update's own deployment already: a shutdown between staging and the update's own
 /// reboot finalized it. Kernel arguments are changes of what runs, so staging once more would apply them twice.
 pub fn os_in_place(record: &Record, seen: &Observation) -> bool {
     let Some(booted) = seen.os.booted() else { return false };
@@ -284,7 +284,7 @@ pub fn os_in_place(record: &Record, seen: &Observation) -> bool {
     image && held && Some(&booted.deployment) != record.origin.as_ref()
 }
 
-/// Says whether somebody else did the reboot that was left to do: all was on disk when this boot began, and the staged
+/// Returns true if somebody else did the pending reboot: all was on disk when this boot began, and the staged
 /// deployment is the one that runs.
 fn was_rebooted(record: &Record, seen: &Observation) -> bool {
     let Phase::Applying { next } = &record.phase else { return false };
@@ -294,7 +294,7 @@ fn was_rebooted(record: &Record, seen: &Observation) -> bool {
     left && record.boot_id != seen.boot_id && in_place
 }
 
-/// Says whether the node runs the deployment that ran before the update, which has one of its own.
+/// Returns true if the node runs the deployment that ran before the update, which has one of its own.
 fn is_back(record: &Record, seen: &Observation) -> bool {
     record.staged_os() != StagedOs::None
         && seen.os.booted().map(|os| &os.deployment) == record.origin.as_ref()
@@ -314,7 +314,7 @@ fn falling_back(record: &Record, seen: &Observation) -> Decision {
     Decision::Fault(not_fallen_back(record, &format!("it was tried {} times; {how}", record.fallbacks)))
 }
 
-/// Says why the node is not in the deployment before, and what had made it go there.
+/// Returns the fault of a fallback that did not boot the previous deployment, with the cause of the fallback.
 pub fn not_fallen_back(record: &Record, cause: &str) -> Fault {
     let origin = record.origin.as_deref().unwrap_or("the deployment before");
     let first = record.fault.as_ref().map(|fault| format!("{}; ", fault.message)).unwrap_or_default();

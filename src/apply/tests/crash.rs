@@ -21,7 +21,7 @@ async fn child() {
     carry_all(&host).await;
 }
 
-/// Runs the child; says whether it was killed.
+/// Runs the child; returns true if it was killed.
 fn killed(root: &Path, kill: &str) -> bool {
     let child = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "apply::tests::crash::child", "--ignored", "--quiet"])

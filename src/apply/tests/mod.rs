@@ -186,7 +186,7 @@ pub(super) fn shapes(at: &Path) -> BTreeMap<PathBuf, Shape> {
         .collect()
 }
 
-/// What tells a file that was written again: its inode and its times.
+/// What shows that a file was written again: its inode and its times.
 pub(super) fn traces(at: &Path) -> BTreeMap<PathBuf, (u64, i64, i64)> {
     every_file(at)
         .into_iter()

@@ -29,7 +29,7 @@ impl StagedByHand {
         }
     }
 
-    /// Says in one line what the next boot takes, and how it differs from this one.
+    /// Returns one line: what the next boot takes, and how it differs from this one.
     pub(super) fn line(&self) -> String {
         let image = self.image.as_ref().map_or("no image".to_owned(), ToString::to_string);
         let added = signed('+', &self.added_kernel_arguments);

@@ -9,7 +9,7 @@ use crate::report::{NodeState, PrefetchStatus};
 /// How many diffs of drifted contents are shown: a screen; `verify` shows all.
 const DIFFS: usize = 1;
 
-/// Says who works on it, and what it follows.
+/// Returns the line of the agent: whether it runs, and what it follows.
 fn agent(status: &Status) -> String {
     let since = status.agent.since.as_ref().map(|since| format!(" since {since}")).unwrap_or_default();
     let follows = match &status.follows {
@@ -33,7 +33,7 @@ fn by_hand(local: &LocalPackages) -> impl Iterator<Item = String> {
     local.listed().map(|(word, names)| format!("  by hand  packages {word}: {names}"))
 }
 
-/// Says how the prefetch of an image stands.
+/// Returns the state of an image's prefetch.
 fn prefetch(prefetch: &PrefetchStatus) -> String {
     let percent = prefetch.percent.map(|percent| format!(", {percent} %")).unwrap_or_default();
     let why = prefetch.fault.as_ref().map(|fault| format!(": {fault}")).unwrap_or_default();

@@ -81,7 +81,7 @@ pub(super) fn changes(now: &Annotations, report: &NodeReport) -> Changes {
     }
     if let Some(trust) = &report.trust {
         set(SYNCED_TRUST, &trust.version);
-        // `true` tells MCD that the kubeconfigs have the new CA, should the node go back to it.
+        // `true` shows MCD that the kubeconfigs have the new CA, should the node go back to it.
         match trust.rotation {
             ServerCaRotation::Off => set(OBSERVED_ROTATION, "false"),
             ServerCaRotation::Brought => set(OBSERVED_ROTATION, "true"),
@@ -105,7 +105,7 @@ fn prefetch(status: &PrefetchStatus) -> Option<String> {
     serde_json::to_string(&PrefetchStatus { percent: None, ..status.clone() }).ok()
 }
 
-/// Says whether the target is reached and only a duty is not done: whoever waits for the target is told of it (W-21).
+/// Returns true if the target is reached and only a duty is not done: its fault is not the target's (W-21).
 fn is_done_but_for_a_duty(report: &NodeReport) -> bool {
     report.duty.is_some()
         && report.fault == report.duty
@@ -115,7 +115,7 @@ fn is_done_but_for_a_duty(report: &NodeReport) -> bool {
         && report.current_image == report.desired_image
 }
 
-/// Says what is committed, when something is: also on a Node that was created again (MCD-023).
+/// Sets the current config and image, if one is committed: also on a Node that was created again (MCD-023).
 fn committed(desired: &mut Changes, report: &NodeReport) {
     let Some(config) = &report.current_config else { return };
     desired.insert(CURRENT_CONFIG.to_owned(), Some(config.to_string()));

@@ -12,7 +12,7 @@ const FILE: &str = "/etc/machine-config-daemon/node-annotations.json";
 /// Where they are kept once they have served, under MCD's name for it.
 const ANNOTATIONS_PATH: &str = "/etc/machine-config-daemon/node-annotation.json.bak";
 
-/// Says whether they have not served yet.
+/// Returns true if they are still to be used.
 pub(super) fn is_pending(root: &Root) -> Result<bool, HostError> {
     root.exists(FILE)
 }

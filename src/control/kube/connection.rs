@@ -126,7 +126,7 @@ impl Connector {
         Ok(made)
     }
 
-    /// Reads the credentials after a refusal and says whether there are others now. A token is taken over; what the
+    /// Reads the credentials after a refusal and returns true if they changed. A token is taken over; what the
     /// connection is made of makes another connection, and the old one ends with the watch on it.
     async fn renew(&self, old: &Open) -> Result<bool, KubeError> {
         let (credentials, _) = self.credentials()?;

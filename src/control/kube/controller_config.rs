@@ -176,7 +176,7 @@ impl WatchHandler for ControllerConfigHandler {
     async fn on_error(&mut self, error: KubeError, wait: Duration) {
         self.authority.looked();
         match &error {
-            // The Node's watch tells it.
+            // The Node's watch delivers it.
             KubeError::Away { .. } | KubeError::Config { .. } => {
                 tokio::time::sleep(wait).await;
                 self.until_up().await;

@@ -1,7 +1,7 @@
 //! The hand-shake with the drain controller: a request in one annotation, its answer in another
 //! (docs/contract.md, "Drain protocol").
 //!
-//! Pure: it says what to do with what the Node shows, and remembers nothing. The controller answers a request by
+//! Pure: it derives the next action from the Node alone, and remembers nothing. The controller answers a request by
 //! repeating it, and never answers one that it has answered last.
 
 use super::annotations::{APPLIED_DRAIN, Annotations, DESIRED_DRAIN};

@@ -79,12 +79,12 @@ impl KubeError {
         |error| Self::new(&error, object)
     }
 
-    /// Says whether the object is not there.
+    /// Returns true if the object is not there.
     pub(super) fn is_not_found(&self) -> bool {
         matches!(self, Self::NotFound { .. })
     }
 
-    /// Returns what tells it from another one, for those who tell each once: a server that is away is so in many ways,
+    /// Returns what distinguishes it, for callers that report each once: a server that is away is so in many ways,
     /// a file is wrong in one.
     pub(super) fn identity(&self) -> String {
         match self {
@@ -95,7 +95,7 @@ impl KubeError {
         }
     }
 
-    /// Says whether this passes without anybody touching the object: what needs the API server waits.
+    /// Returns true if this passes without a change of the object: what needs the API server waits.
     pub fn is_away(&self) -> bool {
         match self {
             Self::Away { .. } | Self::Config { .. } => true,

@@ -76,7 +76,7 @@ impl Events {
         }
     }
 
-    /// Tells what happened; it has reached the API server when this returns.
+    /// Emits an event; it has reached the API server when this returns.
     pub(super) async fn emit(
         &mut self,
         node: &NodeView,

@@ -77,7 +77,7 @@ impl Evictor {
         }
     }
 
-    /// Sees to it that the node is cordoned and its pods leave, and says how far that is.
+    /// Cordons the node and evicts its pods; returns the progress.
     pub(super) async fn drain(&mut self) -> Result<DrainStatus, KubeError> {
         self.released = false;
         if self.watch.is_none() || self.pods.left.is_empty() {

@@ -36,7 +36,7 @@ impl Cluster {
     }
 
     /// Returns true if an object that is not there or not ready has been waited for long enough. Either way it is
-    /// asked for again soon: nothing else tells that it came.
+    /// asked for again soon: nothing else signals that it came.
     fn is_overdue(&mut self, object: &str, grace: Duration) -> bool {
         let now = Instant::now();
         let since = match &self.awaited {
@@ -194,7 +194,8 @@ struct ObservedGeneration {
     observed_generation: Option<i64>,
 }
 
-/// Says whether the operator has merged the policy's last change. Where no operator writes a status, the spec counts.
+/// Returns true if the operator has merged the policy's last change. Without a status by an operator
+/// the spec counts.
 fn is_observed(bytes: &[u8]) -> bool {
     let Ok(read) = serde_json::from_slice::<Observed>(bytes) else { return true };
     let observed = read.status.and_then(|status| status.observed_generation);

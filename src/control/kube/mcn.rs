@@ -83,7 +83,7 @@ impl Mcn {
         }
     }
 
-    /// Says who cordons: whoever does tells of it.
+    /// Sets who cordons: whoever does reports it.
     pub(super) fn with(self, cordons: Cordons) -> Self {
         Self { cordons, ..self }
     }

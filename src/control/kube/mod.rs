@@ -178,7 +178,7 @@ impl Known {
         }
     }
 
-    /// Says whether the API server came back meanwhile, or the Node is another one: what else is stored may be, too.
+    /// Returns true if the API server came back meanwhile, or the Node is another one: what else is stored may be, too.
     fn is_another(&self, before: &Self) -> bool {
         let uid = |known: &Self| known.node.as_ref().map(|(uid, ..)| uid.clone());
         (self.up && !before.up) || uid(self) != uid(before)

@@ -97,7 +97,7 @@ impl NodeView {
         Ok(read.metadata.into())
     }
 
-    /// Says whether this is an older version than another one of the same object.
+    /// Returns true if this is an older version than another one of the same object.
     pub(super) fn is_older(&self, other: &Self) -> bool {
         let number = |view: &Self| view.resource_version.parse::<u64>().ok();
         match (number(self), number(other)) {
@@ -119,7 +119,7 @@ impl NodeEvent {
     }
 }
 
-/// Says why the API server breaks a watch off; `None` when it only began too long ago.
+/// Returns why the API server ends a watch; `None` if it only began too long ago.
 pub(super) fn broken(object: &str, status: Status) -> Option<KubeError> {
     let expired = status.code == 410 || status.reason == EXPIRED;
     let Status { code: status, reason, message, .. } = status;

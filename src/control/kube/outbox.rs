@@ -172,7 +172,7 @@ impl Writer {
         }
     }
 
-    /// Writes one; says of a report whether it was written.
+    /// Writes one; returns for a report whether it was written.
     async fn write(&mut self, write: Write) -> Option<bool> {
         let up = self.snapshot.borrow().up;
         match write {

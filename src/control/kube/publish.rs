@@ -48,7 +48,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Gives a new Node the annotations that its provisioning left (MCD-022, MCD-025); says whether it did.
+    /// Gives a new Node the annotations that its provisioning left (MCD-022, MCD-025); returns true if it did.
     async fn initialise(&mut self, node: &NodeView) -> Result<bool, ControlError> {
         let named =
             node.annotations.get(annotations::CURRENT_CONFIG).is_some_and(|config| !config.is_empty());
@@ -72,7 +72,7 @@ impl Cluster {
         Ok(true)
     }
 
-    /// Tells once that the node is done; what the provisioning left has served then.
+    /// Emits once that the node is done; the provisioning's annotations have served then.
     async fn done(&mut self, report: &NodeReport, now: bool) -> Result<(), ControlError> {
         let Some(config) = report.current_config.clone() else { return Ok(()) };
         if now {

@@ -85,8 +85,8 @@ pub(super) fn error_from_status(
     KubeError::Refused { object, status: status.as_u16(), reason, message }
 }
 
-/// Says whether an answer means "soon": overload, a server that starts or stops, one that can't reach its database. A
-/// plain 500 is no such: what fails inside the server mostly fails again.
+/// Returns true if an answer means "soon": overload, a server that starts or stops, one that can't reach its database.
+/// A plain 500 does not: what fails inside the server mostly fails again.
 pub(super) fn is_busy(status: StatusCode, headers: &HeaderMap) -> bool {
     match status {
         StatusCode::TOO_MANY_REQUESTS

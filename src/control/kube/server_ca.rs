@@ -59,7 +59,7 @@ impl ServerCa {
         self.reading = Some(reading.abort_handle());
     }
 
-    /// Says that a look was taken, with no more to tell.
+    /// Marks the value as observed, without a change.
     pub(super) fn looked(&self) {
         self.sender.looked();
     }

@@ -21,7 +21,7 @@ impl Traffic {
         self.watches.load(Ordering::Relaxed)
     }
 
-    /// Says whether the API server answers.
+    /// Returns whether the API server answers.
     pub fn is_up(&self) -> bool {
         self.up.load(Ordering::Relaxed)
     }

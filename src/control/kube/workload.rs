@@ -40,7 +40,7 @@ impl Cluster {
         }
     }
 
-    /// Says why nobody can be asked.
+    /// Returns why no drain can be requested; `None` if one can.
     fn nobody(&self) -> Option<String> {
         if let Some(away) = self.away() {
             return Some(format!("the API server: {away}"));
@@ -133,7 +133,7 @@ impl Cluster {
     }
 }
 
-/// Says what is waited for.
+/// Returns the answer that the node waits for.
 fn answer_to(node: &NodeView) -> String {
     let request = node.annotations.get(annotations::DESIRED_DRAIN).map(String::as_str).unwrap_or_default();
     format!("the machine-config-controller's answer to desiredDrain={request} on Node {}", node.name)

@@ -11,7 +11,7 @@ impl Root {
         self.write_if_changed(path, bytes, mode).map(|_| ())
     }
 
-    /// As [`Root::replace`]; says whether the file was another one before.
+    /// As [`Root::replace`]; returns whether the file changed.
     pub fn write_if_changed(&self, path: &str, bytes: &[u8], mode: FileMode) -> Result<Done, HostError> {
         let owner = rustix::process::geteuid().as_raw();
         let group = rustix::process::getegid().as_raw();

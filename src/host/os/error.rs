@@ -35,7 +35,7 @@ impl OsError {
         Self { object: object.into(), cause, trouble }
     }
 
-    /// Says that a deployment which is to boot next is not there.
+    /// Creates the error of a missing deployment that should boot next.
     pub(in crate::host) fn gone(deployment: &str) -> Self {
         Self::new(OsErrorKind::DeploymentGone, deployment, "it is not on this host any more")
     }
@@ -82,7 +82,7 @@ impl OsError {
         Self::new(trouble, object, text)
     }
 
-    /// Says the same in the host's words.
+    /// Converts it to an error of the host.
     pub(in crate::host) fn into_error(self) -> HostError {
         let Self { object, cause, trouble } = self;
         let next = next::about(trouble.next(), &object);

@@ -43,7 +43,7 @@ pub struct StageRequest {
 }
 
 impl StageRequest {
-    /// Says whether nothing is asked for.
+    /// Returns true if nothing is requested.
     pub fn is_empty(&self) -> bool {
         self.image.is_none()
             && self.delete_kargs.is_empty()
@@ -100,14 +100,14 @@ pub struct Prefetched {
     pub free: Option<u64>,
 }
 
-/// Where a prefetch tells its progress.
+/// Where a prefetch reports its progress.
 pub type ProgressSender = tokio::sync::watch::Sender<Option<OsProgress>>;
 
 /// The longest text of a progress line: tooling may tell anything.
 const MAX_PROGRESS_CHARS: usize = 200;
 
 impl OsProgress {
-    /// Takes what some tooling tells, cut to a line.
+    /// Takes a tool's progress, cut to a line.
     pub(super) fn new(text: &str, percent: Option<u8>) -> Self {
         Self { text: text.trim().chars().take(MAX_PROGRESS_CHARS).collect(), percent }
     }
@@ -137,7 +137,7 @@ pub trait OsBackend: fmt::Debug {
         Some(AuthFile::Run)
     }
 
-    /// Says whether silence means that nothing moves. One that has told no progress yet, and may never, says no.
+    /// Returns true if silence means that nothing moves: not before the first progress, as there may never be one.
     fn tells_progress(&self) -> bool {
         true
     }
@@ -199,7 +199,7 @@ pub trait OsBackend: fmt::Debug {
         Box::pin(async { Err(HostError::NoBackend { object: deployment.to_owned() }) })
     }
 
-    /// Says whether a soft reboot would take what is staged.
+    /// Returns whether a soft reboot would boot the staged deployment.
     fn soft_reboot(&self) -> BoxFuture<'_, Result<SoftReboot, HostError>> {
         let why = format!("the backend {} knows no soft reboot", self.name());
         Box::pin(async { Ok(SoftReboot::Incapable { why }) })

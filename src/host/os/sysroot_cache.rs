@@ -84,7 +84,7 @@ impl CachedSysroot {
     }
 }
 
-/// The state of a sysroot, as far as it tells a change. Two that are equal mean that nothing was written in between.
+/// The state of a sysroot, as far as it shows a change. Two that are equal mean that nothing was written in between.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Stamp {
     deployments: Mark,

@@ -106,7 +106,7 @@ pub(super) async fn reboot(bus: &Connection, kind: RebootKind) -> Result<(), Hos
     }
 }
 
-/// Says whether logind is too old for the call or its flags.
+/// Returns true if logind is too old for the call or its flags.
 fn is_unknown(error: &HostError) -> bool {
     let HostError::Bus { source, .. } = error else { return false };
     let Some(zbus::Error::MethodError(name, ..)) = source.downcast_ref::<zbus::Error>() else { return false };
@@ -116,7 +116,7 @@ fn is_unknown(error: &HostError) -> bool {
     )
 }
 
-/// Says whether the connection ended after the call was sent.
+/// Returns true if the connection ended after the call was sent.
 fn is_cut(error: &HostError) -> bool {
     let HostError::Bus { source, .. } = error else { return false };
     matches!(source.downcast_ref::<zbus::Error>(), Some(zbus::Error::InputOutput(_)))
@@ -137,7 +137,7 @@ impl fmt::Display for Inhibitor {
     }
 }
 
-/// What logind tells about shutdowns, from the moment on that it was made: what changes after a look is not missed.
+/// logind's signals about shutdowns, from its creation on: what changes after a look is not missed.
 pub struct ShutdownMonitor {
     manager: ManagerProxy<'static>,
     told: MessageStream,
@@ -180,12 +180,12 @@ impl ShutdownMonitor {
             .collect())
     }
 
-    /// Says whether a shutdown was begun and not taken back.
+    /// Returns true if a shutdown was begun and not taken back.
     pub async fn preparing(&self) -> Result<bool, HostError> {
         within("PreparingForShutdown", self.manager.preparing_for_shutdown()).await
     }
 
-    /// Says whether logind has told that a shutdown begins; it may have been taken back since.
+    /// Returns true if logind has signaled that a shutdown begins; it may have been taken back since.
     pub fn was_begun(&self) -> bool {
         self.begun
     }

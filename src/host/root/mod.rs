@@ -59,7 +59,7 @@ impl Root {
         Self { fail_points: fail_points.named("state-"), ..self }
     }
 
-    /// Tells the root what is kept open from before it was entered.
+    /// Sets the handles that are kept open from before the root was entered.
     #[must_use]
     pub fn with_entered(self, entered: ContainerHandles) -> Self {
         Self { entered, ..self }
@@ -91,7 +91,7 @@ impl Root {
         &self.base
     }
 
-    /// Says whether this is the machine's own root.
+    /// Returns true if this is the machine's own root.
     pub fn is_machine(&self) -> bool {
         self.base == Path::new("/")
     }
@@ -155,7 +155,7 @@ pub(in crate::host) fn mode_bits(mode: u32) -> Mode {
     Mode::from_raw_mode(RawMode::from(mode))
 }
 
-/// Says whether the error means that there is nothing at the path.
+/// Returns true if the error means that there is nothing at the path.
 fn is_absent(errno: Errno) -> bool {
     matches!(errno, Errno::NOENT | Errno::NOTDIR)
 }

@@ -132,7 +132,7 @@ impl Root {
         Ok(Some(bytes))
     }
 
-    /// Opens a regular file, and says how long it is; `None` where nothing is.
+    /// Opens a regular file and returns it with its length; `None` if it does not exist.
     fn regular(&self, path: &str) -> Result<Option<(std::fs::File, u64)>, HostError> {
         let fd = match self.resolve(path, READ) {
             Err(errno) if is_absent(errno) => return Ok(None),
@@ -224,7 +224,7 @@ impl Root {
         Ok(names)
     }
 
-    /// Says whether a path exists, links inside the root followed.
+    /// Returns true if a path exists, links inside the root followed.
     pub fn exists(&self, path: &str) -> Result<bool, HostError> {
         match self.resolve(path, OFlags::PATH) {
             Ok(_) => Ok(true),

@@ -279,8 +279,8 @@ fn own_hands(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
 
-/// Says why others than root, the agent's user and a trusted one may change something. In a sticky directory everybody
-/// may write, and changes only what is theirs.
+/// Returns why others than root, the agent's user and a trusted one may change something. In a sticky directory
+/// everybody may write, but only change their own files.
 fn unsafe_because(stat: &Stat, trusted: u32, sticky: bool) -> Option<Unsafe> {
     let (uid, mode) = (stat.st_uid, stat.st_mode & 0o7777);
     if !own_hands(uid) && uid != trusted {

@@ -1,4 +1,4 @@
-//! Waiting for units to be active, by what systemd tells of them.
+//! Waiting for units to be active, by systemd's signals.
 //!
 //! Nothing is polled: a unit is listened to before it is looked at, and looked at again after each change of it and each
 //! job that ended for it. A unit that failed may be started again by systemd: it is only not active yet.
@@ -21,7 +21,7 @@ type OnWait<'a> = dyn Fn(String) + 'a;
 
 impl Systemd {
     /// Waits until all units are active at the same time, no longer than given; returns what is to be said of those that
-    /// are not, and tells meanwhile which one it waits for. Where no systemd runs there are no units to wait for.
+    /// are not, and reports meanwhile which one it waits for. Where no systemd runs there are no units to wait for.
     pub async fn active(
         &self,
         units: &[UnitName],
@@ -85,7 +85,7 @@ async fn all_active(bus: &Connection, units: &[UnitName], on_wait: &OnWait<'_>) 
     }
 }
 
-/// Waits until a unit is active; says whether that took a change.
+/// Waits until a unit is active; returns true if that took a change.
 async fn comes_up(bus: &Connection, unit: &UnitName, on_wait: &OnWait<'_>) -> Result<bool, HostError> {
     let path = loaded(bus, unit).await?;
     let mut signals = Signals::listen(bus, "LoadUnit", Some(&path)).await?;
@@ -106,7 +106,7 @@ async fn comes_up(bus: &Connection, unit: &UnitName, on_wait: &OnWait<'_>) -> Re
     Ok(waited)
 }
 
-/// Says what the units are that are not active.
+/// Returns the units that are not active, with their state.
 async fn inactive(bus: &Connection, units: &[UnitName]) -> Result<Vec<(String, String)>, HostError> {
     let mut found = Vec::new();
     for unit in units {

@@ -62,7 +62,7 @@ impl Systemd {
         Ok(Self { way: if runs { Way::Machine(root.clone()) } else { Way::None } })
     }
 
-    /// Says that no systemd is to be asked.
+    /// Creates a connection to no systemd: nothing is asked.
     pub fn absent() -> Self {
         Self { way: Way::None }
     }
@@ -236,7 +236,7 @@ async fn failed_at_once(bus: &Connection, unit: &UnitName) -> Result<Option<Stri
     tokio::time::timeout(SETTLING, fails).await.unwrap_or(Ok(None))
 }
 
-/// Says with what result a unit has failed, also when systemd is about to start it again.
+/// Returns the result of a failed unit, also when systemd is about to start it again.
 async fn failed(bus: &Connection, path: &OwnedObjectPath) -> Result<Option<String>, HostError> {
     let state = property::<String>(bus, path, UNIT, "ActiveState").await?;
     let again = property::<String>(bus, path, UNIT, "SubState").await? == "auto-restart";

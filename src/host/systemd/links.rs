@@ -103,7 +103,7 @@ impl<'a> UnitLinks<'a> {
         Ok(())
     }
 
-    /// Does what the presets say, and tells whether they said something. A unit that can't be enabled stays as it is
+    /// Applies the presets; returns true if one names the unit. A unit that can't be enabled stays as it is
     /// (MCD-150).
     pub(super) fn preset(&mut self, unit: &UnitName) -> Result<bool, HostError> {
         let found = self.find(unit.as_str())?;
@@ -128,7 +128,7 @@ impl<'a> UnitLinks<'a> {
         }
     }
 
-    /// Says whether there is a unit file, or a mask, of this name.
+    /// Returns true if there is a unit file, or a mask, of this name.
     pub(super) fn knows(&self, unit: &UnitName) -> Result<bool, HostError> {
         Ok(self.find(unit.as_str())? != Found::Nothing)
     }
@@ -330,7 +330,7 @@ impl<'a> UnitLinks<'a> {
         Ok(names)
     }
 
-    /// Says whether a link is there and leads to this unit file, also by another of its directories.
+    /// Returns true if a link is there and leads to this unit file, also by another of its directories.
     fn leads_to(&self, at: &str, path: &str) -> bool {
         match self.now.get(at) {
             Some(Node::Link(target)) => target == path || (base(target) == base(path) && target != DEV_NULL),
@@ -411,7 +411,7 @@ impl<'a> UnitLinks<'a> {
     }
 }
 
-/// Says what a link in a unit directory means: another name for a unit, or a unit file from elsewhere.
+/// Returns the meaning of a link in a unit directory: another name for a unit, or a unit file from elsewhere.
 fn linked(name: &str, unit: &str, directory: &str, target: &str) -> (Found, Option<String>) {
     let path = if target.starts_with('/') { target.to_owned() } else { format!("{directory}/{target}") };
     let points_to = base(target);

@@ -1,4 +1,4 @@
-//! What systemd tells by signals: the end of a job, a change of one unit; and that systemd itself is gone.
+//! systemd's signals: the end of a job, a change of one unit; and that systemd itself is gone.
 //!
 //! Invariant: what is told between the first call and the reply is kept, and a systemd that leaves the bus ends every
 //! wait with an error that says so.
@@ -136,7 +136,7 @@ fn ended(message: &Message) -> zbus::Result<ManagerSignal> {
     Ok(ManagerSignal::JobRemoved(JobResult { job, unit, result }))
 }
 
-/// Says whether systemd has left; what had never an owner, or gets a new one, is another matter.
+/// Returns true if systemd has left the bus; a name without a previous owner, or with a new one, does not count.
 fn left(message: &Message) -> zbus::Result<bool> {
     let (_, old, _): (String, String, String) = message.body().deserialize()?;
     Ok(!old.is_empty())

@@ -64,7 +64,7 @@ pub(in crate::host) struct ProgramResult {
 }
 
 impl ProgramResult {
-    /// Says whether it did what it was to do.
+    /// Returns true if it succeeded.
     pub(in crate::host) fn is_success(&self) -> bool {
         self.result == "success"
     }
@@ -106,7 +106,7 @@ impl Systemd {
 }
 
 impl Transients {
-    /// Says whether a program can be given an open descriptor.
+    /// Returns true if a program can be given an open descriptor.
     pub(in crate::host) async fn takes_descriptors(&self) -> Result<bool, HostError> {
         let manager =
             OwnedObjectPath::try_from(OBJECT).map_err(|source| bus_error("Version", source.into()))?;
@@ -195,7 +195,7 @@ impl Transients {
     }
 }
 
-/// Says that systemd has refused to start a second unit of the same name.
+/// Returns true if systemd has refused to start a second unit of the same name.
 pub(in crate::host) fn exists_already(error: &HostError) -> bool {
     error_name(error).is_some_and(|name| name.ends_with(".UnitExists"))
 }
@@ -214,7 +214,7 @@ fn is_unknown(error: &HostError) -> bool {
     error_name(error).is_some_and(|name| name.ends_with(".NoSuchUnit"))
 }
 
-/// Says of the `SubState` of a service that nothing of it runs any more.
+/// Returns true if a service with this `SubState` runs nothing any more.
 fn is_over(state: &str) -> bool {
     matches!(state, "exited" | "failed" | "dead")
 }

@@ -133,7 +133,7 @@ impl UnitLinks<'_> {
     }
 }
 
-/// Says whether two entries mean the same to systemd: links to a unit file of the same name.
+/// Returns true if two entries mean the same to systemd: links to a unit file of the same name.
 fn equivalent(one: Option<&Node>, other: Option<&Node>) -> bool {
     match (one, other) {
         (Some(Node::Link(one)), Some(Node::Link(other))) => {

@@ -1,7 +1,7 @@
 //! What is mounted on the watched paths: a mount hides a file without touching it, so inotify does not tell.
 //!
-//! The kernel tells each change of the mount table through `/proc/self/mountinfo`. On a node with pods that is often, so
-//! only the mount points that matter are compared, and one that does not matter is nobody's news.
+//! The kernel signals each change of the mount table through `/proc/self/mountinfo`. On a node with pods that is often,
+//! so only the mount points that matter are compared; other changes are ignored.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStringExt as _;

@@ -59,7 +59,7 @@ async fn lost_events_mean_that_everything_changed() {
     assert_eq!(watch.changed().await.unwrap(), ["/etc/d", "/etc/one", "/etc/two"]);
 }
 
-/// Says that nothing is told: what is told after the marker is only about the marker.
+/// Checks that there is no event: the only one after the marker is about the marker.
 async fn silent(watch: &mut Watch, marker: &Path, change: impl FnOnce()) {
     change();
     let names = told(watch, || fs::write(marker, "x").unwrap()).await;

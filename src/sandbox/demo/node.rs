@@ -23,7 +23,7 @@ const LINE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How the wait for the agent ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AgentExit {
-    /// The report says what was waited for.
+    /// The report shows the awaited state.
     Settled,
     /// The agent's process is gone, with this exit code.
     Died(i32),

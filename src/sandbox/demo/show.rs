@@ -112,12 +112,12 @@ impl Show {
     }
 }
 
-/// Says what is going on during a long step.
+/// Prints what happens during a long step.
 pub(super) fn progress(style: Style, text: &str) {
     print(style, DIM, &format!("   ... {text}"));
 }
 
-/// Cuts digests to what tells them apart: whole ones push everything else off the line.
+/// Cuts digests to what distinguishes them: whole ones push everything else off the line.
 fn short(text: &str) -> String {
     let mut parts = text.split("sha256:");
     let mut shown = parts.next().unwrap_or_default().to_owned();
@@ -143,7 +143,7 @@ fn print(style: Style, colour: &str, text: &str) {
     drop(written);
 }
 
-/// Says in a word how the sandbox is run.
+/// Returns how the sandbox is run, in a word.
 fn privilege_text(privilege: Privilege) -> &'static str {
     match privilege {
         Privilege::Root => "as root, in mount and PID namespaces of its own",

@@ -1,4 +1,4 @@
-//! The bench behaves as kube-apiserver: what it accepts, refuses, drops and tells. The same checks run on a real one,
+//! The bench behaves as kube-apiserver: what it accepts, refuses, drops and reports. The same checks run on a real one,
 //! but for those of the fault switches.
 
 mod core_kinds;

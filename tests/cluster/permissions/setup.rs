@@ -119,7 +119,7 @@ impl Applied {
     }
 
     /// A client with a token, once the server enforces what was applied. It learns of roles and policies by watches of
-    /// its own and tells nobody when it has: it is asked until it refuses by the policy, which comes after the role.
+    /// its own and signals nobody when it has: it is asked until it refuses by the policy, which comes after the role.
     pub(crate) async fn client(&self, token: &str) -> Client {
         let client = self.bench.client_as(&Identity::Token(token.to_owned()), "the-agent").await;
         let beyond = annotations(&json!({ "example.com/beyond": "x" }));

@@ -320,7 +320,7 @@ async fn work(job: Job, progress: UnboundedSender<String>) -> Result<(), String>
     }
 }
 
-/// Says it as rpm-ostree does.
+/// Returns the text as rpm-ostree prints it.
 fn real(text: &str) -> String {
     match text.strip_prefix("pulling layer ").and_then(|rest| rest.split_once(" of ")) {
         Some((layer, of)) => format!("[{layer}/{of}] Fetching ostree chunk (1.0\u{a0}kB)"),

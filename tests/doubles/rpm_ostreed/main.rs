@@ -64,14 +64,14 @@ struct Daemon {
 }
 
 impl Daemon {
-    /// Tells what became of a transaction.
+    /// Signals the result of a transaction.
     fn tell(&self, what: &str, method: &str) {
         if self.tells {
             eprintln!("{what} {method}");
         }
     }
 
-    /// Says whether nobody would miss it.
+    /// Returns true if nobody uses it.
     fn is_idle(&self) -> bool {
         self.clients.lock().unwrap().is_empty()
             && self.active.lock().unwrap().is_none()

@@ -157,7 +157,7 @@ impl Double {
         self.clone().end(bus.clone(), job, name, "done".to_owned()).await;
     }
 
-    /// Changes what a unit is, and tells it.
+    /// Changes a unit, and signals it.
     pub(crate) async fn change(&self, bus: &Connection, name: &str, change: impl FnOnce(&mut Unit)) {
         change(self.state().units.entry(name.to_owned()).or_default());
         let state = self.state().units.get(name).map(|unit| unit.active.clone()).unwrap_or_default();

@@ -8,7 +8,7 @@ use zbus::zvariant::{OwnedValue, Structure, Value};
 
 use super::{Double, Job};
 
-/// What systemd tells of a unit.
+/// The properties of a unit.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Unit {
     pub(crate) active: String,

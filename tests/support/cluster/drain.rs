@@ -1,5 +1,5 @@
 //! The drain controller of a cluster: cordons and answers `desiredDrain`, as machine-config-controller does, or fails to
-//! in one of the ways that an agent has to cope with. It moves on what the watch tells it and on the test's release.
+//! in one of the ways that an agent has to cope with. It moves on the events of its watch and on the test's release.
 
 use std::pin::pin;
 

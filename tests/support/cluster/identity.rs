@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 /// Somebody who speaks to the server.
 #[derive(Debug, Clone)]
 pub enum Identity {
-    /// Group `system:masters`, under a name that the audit log tells apart.
+    /// Group `system:masters`, under a name that the audit log shows.
     Admin(String),
     /// The kubelet of a node: user `system:node:NAME`, group `system:nodes`.
     Kubelet(String),

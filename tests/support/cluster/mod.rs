@@ -63,7 +63,7 @@ pub use pods::{DisruptionController, Kubelet, pod_gone, running_pod};
 /// How long any wait may take: far more than a loaded machine needs, so only a failure reaches it.
 pub const LIMIT: Duration = Duration::from_secs(90);
 
-/// Says whether a real kube-apiserver serves.
+/// Returns true if a real kube-apiserver serves.
 pub fn is_real() -> bool {
     server::assets().is_some()
 }

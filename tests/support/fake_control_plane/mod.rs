@@ -55,7 +55,7 @@ pub struct FakeControlPlane {
     pub published: Rc<Notify>,
     /// A change.
     pub nudge: Rc<Notify>,
-    /// Done each time the agent waits for a change; says whether there is one already.
+    /// Called each time the agent waits for a change; returns true if there is one already.
     pub waited_for: Rc<dyn Fn() -> bool>,
     pub metrics: Metrics,
     /// Where systemd listens, and the interval of its watchdog.

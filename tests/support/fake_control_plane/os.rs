@@ -18,7 +18,7 @@ pub struct Played {
     pub auth_file: AuthFile,
     /// At each question about an image.
     pub asked: Box<dyn Fn() -> StageResult>,
-    /// Whether it tells no progress, as bootc under an old systemd.
+    /// Whether it reports no progress, as bootc under an old systemd.
     pub silent: bool,
     /// Told at each staging, before it begins.
     pub says: Option<&'static str>,

@@ -35,7 +35,7 @@ const MAX_ACTIONS: usize = 400;
 /// So many actions are one try of an update.
 const MAX_TRY: usize = 40;
 
-/// States of one walk: a key that tells times apart for ever is found out.
+/// States of one walk: a key that distinguishes ever more times is found out.
 const MAX_STATES: usize = 1_000_000;
 
 /// Reboots that the agent may ask for, for one target, whatever goes wrong.
@@ -221,7 +221,7 @@ impl Node {
     }
 }
 
-/// All ways to run the agent, with so many misfortunes and changes of the target; says how many states there are.
+/// All ways to run the agent, with so many misfortunes and changes of the target; prints the number of states.
 #[expect(clippy::print_stdout, reason = "the number of states is for who runs the test")]
 fn walk_all(node: Node, curse: Option<Curse>, misfortunes: u32, changes: u32) -> Walk {
     let modes = [

@@ -283,7 +283,7 @@ impl World {
         self.answers = Answers::default();
     }
 
-    /// What tells this state from others. Times count by their distance from now, boots by whether they are this one.
+    /// The key of this state. Times count by their distance from now, boots by whether they are this one.
     pub(super) fn key(&self) -> String {
         let this = |boot: &BootId| *boot == self.boot_id();
         let record = self.record.as_ref().map(|record| {

@@ -14,7 +14,7 @@ use crate::report::{Condition, NOT_YET, NodeReport, Status, not_yet};
 /// What is written where nothing is known: an empty string is refused.
 pub(super) const NOT_SET: &str = "not-yet-set";
 
-/// How a CRD tells what was applied.
+/// How a CRD reports what was applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConditionLayout {
     /// `AppliedFilesAndOS`, and no images.
@@ -23,7 +23,7 @@ pub(super) enum ConditionLayout {
     Split,
 }
 
-/// Who cordons, and so who tells of it.
+/// Who cordons, and so who reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Cordons {
     /// The drain controller.
@@ -269,7 +269,7 @@ pub(super) fn status(stored: &Stored, list: &List, words: &MergeInput<'_>) -> Op
     Some(Value::Object(status))
 }
 
-/// Says whether a condition is the agent's alone.
+/// Returns true if a condition is the agent's alone.
 fn written(kind: &str, words: &MergeInput<'_>) -> bool {
     let own = PASSED.contains(&kind) || words.form.applied().contains(&kind);
     own || ["Updated", "NodeDegraded"].contains(&kind)

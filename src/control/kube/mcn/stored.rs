@@ -47,7 +47,7 @@ pub(super) struct Stored {
     pub(super) version: String,
     /// The generation of its spec.
     pub(super) generation: u64,
-    /// The generation that its status tells; never to fall.
+    /// The observed generation of its status; it never falls.
     pub(super) observed: u64,
     /// `spec.pool.name`.
     pub(super) pool: String,
@@ -97,7 +97,7 @@ impl Stored {
         }
     }
 
-    /// Says whether the CRD certainly has the fields of image mode.
+    /// Returns true if the CRD certainly has the fields of image mode.
     pub(super) fn has_images(&self) -> bool {
         self.image.is_some() || self.images != Pair::default()
     }

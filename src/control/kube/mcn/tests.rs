@@ -202,7 +202,7 @@ fn times_only_continue() {
     assert_eq!(time(&back, "NodeDegraded"), "2027-01-01T00:00:00Z");
 }
 
-/// With its own drain the agent tells of the cordon, too.
+/// With its own drain the agent reports the cordon, too.
 #[test]
 fn self_drain_reports_cordoned() {
     let draining = report("rendered-worker-b", &[PREPARED, ("Drained", "Unknown", "UpdateExecutedDrained")]);

@@ -43,7 +43,7 @@ impl StageRecord {
         Self { root }
     }
 
-    /// Says whether this deployment was staged for this request. The name of an image is of no matter, its digest is.
+    /// Returns true if this deployment was staged for this request: the image's digest counts, not its name.
     pub(super) fn is(&self, request: &StageRequest, staged: &Staged) -> Result<bool, HostError> {
         let Some(bytes) = self.root.read(PATH)? else { return Ok(false) };
         // One that can't be read is of no use, and is written anew.

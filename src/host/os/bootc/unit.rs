@@ -42,7 +42,7 @@ const MAX_WORDS_BYTES: u64 = 64 << 10;
 /// libostree's lock, which bootc takes for all it does.
 const LOCK_PATH: &str = "/ostree/lock";
 
-/// How often a held lock is looked at: a file lock tells nobody of its end.
+/// How often a held lock is looked at: a file lock signals nobody its end.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long the last lines of a bootc that has ended are read.
@@ -152,7 +152,7 @@ impl Bootc {
         self.over(&units, &run, ended).await
     }
 
-    /// Waits while another program holds the sysroot, and says which: bootc waits for it, too, without a word that can be
+    /// Waits while another program holds the sysroot, and names it: bootc waits for it, too, without a word that can be
     /// relied on. The total limit of the staging ends the wait.
     async fn await_sysroot(&self, progress: &(dyn Fn(OsProgress) + '_)) {
         let mut told = None;
@@ -382,7 +382,7 @@ fn switch_command(bootc: &str, image: &ImageRef, next_root: NextRoot) -> Vec<Str
     words.chain(["--quiet", "--transport", transport, target]).map(str::to_owned).collect()
 }
 
-/// Says whether a command line is the same, whether its progress is told or not.
+/// Returns true if two command lines are the same but for the flag of the progress.
 fn is_same(found: &[String], expected: &[String]) -> bool {
     let mut rest = found.to_vec();
     if rest.get(2).is_some_and(|word| word == "--progress-fd") {

@@ -328,7 +328,7 @@ impl Pull {
     }
 }
 
-/// Pauses a pull, and says so again and again: silence would be taken for a stall.
+/// Pauses a pull, and reports that repeatedly: silence would be taken for a stall.
 async fn rest(left: Duration, percent: Option<u8>, progress: &dyn Fn(String, Option<u8>)) {
     let end = Instant::now() + left.min(LONGEST_PAUSE);
     while let Some(left) = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
@@ -388,7 +388,7 @@ impl Tally {
         }
     }
 
-    /// Says each percent once.
+    /// Reports each percent once.
     fn report_progress(&mut self, fetched: u64, progress: &dyn Fn(String, Option<u8>)) {
         let percent = ((self.done + fetched).min(self.total) * 100).checked_div(self.total);
         let percent = percent.and_then(|p| u8::try_from(p).ok());

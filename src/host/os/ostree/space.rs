@@ -238,7 +238,7 @@ fn given_up(sysroot: &Sysroot, deployed: &[(Deployment, Kernel)]) -> u64 {
     gone.iter().filter(|(bootcsum, _)| !kept.contains(*bootcsum)).map(|(_, size)| size).sum()
 }
 
-/// Says whether the finalization gives up old kernels before it writes the new one. It is `ostree` itself that
+/// Returns true if the finalization gives up old kernels before it writes the new one. It is `ostree` itself that
 /// finalizes, and only where `/boot` is a file system of its own.
 fn frees_first(boot: &Path, repo: &Path) -> bool {
     let device = |path: &Path| std::fs::metadata(path).map(|found| found.dev()).ok();

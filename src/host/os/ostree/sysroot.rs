@@ -100,7 +100,7 @@ pub(super) fn booted(sysroot: &Sysroot) -> Result<Deployment, OsError> {
         .ok_or_else(|| OsError::new(OsErrorKind::NotBooted, SYSROOT, "this machine was not booted from it"))
 }
 
-/// Says what is booted and what is staged.
+/// Returns the booted and the staged deployment.
 pub(super) fn observe(sysroot: &Sysroot) -> Result<ObservedOs, OsError> {
     let deployment = booted(sysroot)?;
     let repo = sysroot.repo();

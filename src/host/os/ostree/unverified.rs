@@ -41,7 +41,7 @@ impl Unverified {
         Ok(begun)
     }
 
-    /// Takes a layer out that is known to be right: the importer tells it after the digest was asked for.
+    /// Takes a layer out that is known to be right: the importer reports it after the digest was queried.
     pub(super) fn heard(&mut self, event: &ImportProgress) {
         match event {
             ImportProgress::OstreeChunkStarted(_) | ImportProgress::DerivedLayerStarted(_) => {}

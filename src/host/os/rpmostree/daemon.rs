@@ -35,7 +35,7 @@ const GREETINGS: usize = 3;
 /// that waits for the same start. Five minutes are the `TimeoutStartSec=` of its unit; systemd has given up by then, too.
 const START_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Signals that wait until they are read: the daemon tells a change of its properties a few times a transaction.
+/// Signals that wait until they are read: the daemon signals a change of its properties a few times a transaction.
 const QUEUE: usize = 64;
 
 /// Why a call was refused.
@@ -56,7 +56,7 @@ pub(super) enum CallError {
 }
 
 impl CallError {
-    /// Says it as an error.
+    /// Converts it to an error of the host.
     pub(super) fn into_error(self) -> HostError {
         let failure = |trouble, cause| OsError::new(trouble, SYSROOT, cause).into_error();
         match self {

@@ -74,7 +74,7 @@ impl Deployment {
         }
     }
 
-    /// Says whether it was made from an image, whatever the name was (OST-009).
+    /// Returns true if it was made from an image, whatever the name was (OST-009).
     pub(super) fn is_of(&self, expected: &ImageRef) -> bool {
         self.manifest == Some(expected.digest())
             || self.image.as_ref().is_some_and(|image| image.digest() == expected.digest())
@@ -107,7 +107,7 @@ impl State {
         }
     }
 
-    /// Says the same as an observation. `embedded` is the config in the booted tree, for images without the label.
+    /// Converts it to an observation. `embedded` is the config in the booted tree, for images without the label.
     pub(super) fn observe(&self, embedded: Option<ConfigName>) -> Option<ObservedOs> {
         let booted = self.booted()?;
         let carries =

@@ -6,7 +6,7 @@ use zbus::export::futures_core::Stream as _;
 use zbus::names::OwnedUniqueName;
 use zbus::{Message, MessageStream};
 
-/// Says whether a message tells that the daemon's name has lost its owner.
+/// Returns true if a message signals that the daemon's name has lost its owner.
 pub(super) fn is_loss(message: &Message) -> bool {
     let body = message.body();
     let owners = body.deserialize::<(String, String, String)>();

@@ -67,7 +67,7 @@ pub(super) fn next(request: &StageRequest, state: &State) -> Result<Next, ModelE
     Ok(Next::Kargs { existing: state.next_line.clone(), desired: words.join(" ") })
 }
 
-/// Says whether a deployment has the image and the packages; kernel arguments are another matter.
+/// Returns true if a deployment has the image and the packages; kernel arguments are another matter.
 fn is_wanted(request: &StageRequest, booted: &Deployment, staged: &Deployment) -> Result<bool, ModelError> {
     let image = match &request.image {
         Some(desired) => staged.is_of(desired),

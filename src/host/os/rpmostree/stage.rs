@@ -136,7 +136,7 @@ async fn packages(
     }
 }
 
-/// Says whether an update that ended well is to be taken back: it did something else.
+/// Returns true if an update that ended well is to be taken back: it did something else.
 fn after_update(last: Option<&Next>, next: &Next) -> bool {
     matches!((last, next), (Some(Next::Update(_) | Next::Kargs { .. }), Next::DropPending | Next::Update(_)))
 }
@@ -325,7 +325,7 @@ where
     Err(CallError::Work(failure.into_error()))
 }
 
-/// Waits until no transaction runs, and says for whom. It is only looked at: to start one is its owner's business, and
+/// Waits until no transaction runs, and reports whose. It is only read: to start one is its owner's business, and
 /// as long as somebody listens the daemon counts it as running.
 async fn wait_for_others(daemon: &Daemon, progress: &Tell<'_>) -> Result<(), HostError> {
     let mut changes = daemon.changes().await?;
@@ -383,7 +383,7 @@ async fn undone(daemon: &Daemon, error: HostError) -> HostError {
     error
 }
 
-/// Says what is staged instead of what was asked for, and drops it (OST-004, MCD-201).
+/// Drops a staged deployment that is not the requested one, and returns the error that names it (OST-004, MCD-201).
 async fn unlike(daemon: &Daemon, request: &StageRequest) -> HostError {
     let error = match daemon.state().await {
         Err(error) => error,

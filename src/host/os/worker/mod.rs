@@ -216,7 +216,7 @@ impl Worker {
         Ok(found)
     }
 
-    /// Says what a worker failed with. One of another version is looked for again, as it may be replaced.
+    /// Converts a worker's failure. A worker of another version is looked for again, as it may be replaced.
     fn failure(&self, failure: OsError) -> HostError {
         if failure.trouble == OsErrorKind::NotInstalled {
             *self.executable.lock().unwrap_or_else(PoisonError::into_inner) = None;
@@ -300,7 +300,7 @@ async fn last_line(
     }
 }
 
-/// Says how a worker ended that gave no answer.
+/// Returns how a worker ended that sent no reply.
 async fn ending(child: &mut Child, sent: std::io::Result<()>, complaints: &[u8]) -> String {
     let status = match child.wait().await {
         Ok(status) => status.to_string(),
