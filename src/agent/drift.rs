@@ -74,12 +74,21 @@ impl<C: ControlPlane> Agent<C> {
         if let Some(Last { look, changed }) = last
             && let Some((paths, settle)) = narrowed(spec, &changed, look.settle, now)
         {
+            self.begin_look()?;
             let seen = observe_again(&self.host.root, look.seen, machine.clone(), &paths)?;
             return Ok(Look { seen, settle: Some(settle) });
         }
         // What changed before the watch began is not told.
         let machine = if self.watch_over(spec)? { self.look_at_machine().await? } else { machine.clone() };
+        self.begin_look()?;
         Ok(Look { seen: self.look(spec, machine)?, settle: None })
+    }
+
+    /// Notes in the watch that the host is looked at. A watch that fails is begun anew by the next look.
+    fn begin_look(&mut self) -> Result<(), AgentError> {
+        let Some(watch) = &mut self.monitor.watch else { return Ok(()) };
+        watch.begin_look().inspect_err(|_| self.monitor.watch = None)?;
+        Ok(())
     }
 
     /// Reports what differs, and begins to repair what is to be repaired. Returns whether a repair was begun, and how long

@@ -248,6 +248,7 @@ impl ControlPlane for Directory {
     }
 
     async fn desired(&mut self) -> Result<Option<Target>, ControlError> {
+        self.watch.begin_look()?;
         self.read_target()
     }
 

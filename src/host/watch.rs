@@ -7,7 +7,8 @@
 //!
 //! Invariant: what is watched is watched before it is looked at, and when the kernel lost events everything counts as
 //! changed; so a change may be told twice but is never missed. One exception: a write through a mapping is told when the
-//! mapping ends.
+//! mapping ends. Mounts are compared, not told: a caller that looks says so ([`Watch::begin_look`]), so that a mount which
+//! it saw counts, even if it's gone before the comparison.
 
 mod budget;
 mod kernel;
@@ -28,10 +29,10 @@ use tokio::io::unix::AsyncFd;
 use tokio::time::Instant;
 
 use super::HostError;
-use super::root::{KernelName, Root};
+use super::root::Root;
 use budget::Budget;
-use kernel::{Event, events};
-use mounts::Mounts;
+use kernel::{Event, add, events};
+use mounts::{Mounts, Table};
 use route::{Finder, Last};
 
 /// Editors and package managers touch a file several times in a row: told once, after it was quiet for so long. A
@@ -170,6 +171,13 @@ impl Watch {
         &self.watched
     }
 
+    /// Notes that the caller looks at what is watched now; the look ends with the next wait.
+    pub fn begin_look(&mut self) -> Result<(), HostError> {
+        let Some(mounts) = &mut self.mounts else { return Ok(()) };
+        let table = mounts.begin_look();
+        if self.moved(&table).is_some() { self.survey() } else { Ok(()) }
+    }
+
     /// Waits until something changed and it is quiet again (see [`Watch::prompt`]); returns the paths, those in
     /// directories included.
     ///
@@ -226,7 +234,7 @@ impl Watch {
                     self.take(&event, &mut due);
                 }
             }
-            KernelEvent::Mounts => due.survey = self.moved().is_some(),
+            KernelEvent::Mounts => due.survey = self.take_mounts(),
         }
         if due.survey {
             self.survey()?;
@@ -241,8 +249,7 @@ impl Watch {
     /// Notes what an event is about.
     fn take(&mut self, event: &Event, due: &mut Due) {
         if event.flags.intersects(ReadFlags::QUEUE_OVERFLOW | ReadFlags::UNMOUNT) {
-            let WatchSet { paths, directories, trees } = &self.watched;
-            self.changed.extend(paths.iter().chain(directories).chain(trees).cloned());
+            self.take_all();
             (due.ours, due.survey) = (true, true);
             return;
         }
@@ -284,11 +291,27 @@ impl Watch {
         }
     }
 
-    /// Looks at the mount table; `None` when nothing on the ways has moved.
-    fn moved(&mut self) -> Option<()> {
+    /// Counts everything as changed.
+    fn take_all(&mut self) {
+        let WatchSet { paths, directories, trees } = &self.watched;
+        self.changed.extend(paths.iter().chain(directories).chain(trees).cloned());
+    }
+
+    /// Notes what a change of the mount table is about; returns true if the ways may lead elsewhere now.
+    fn take_mounts(&mut self) -> bool {
+        let Some(mounts) = &mut self.mounts else { return false };
+        let (looked_amid, table) = (mounts.take_looked_amid(), mounts.read());
+        if looked_amid {
+            self.take_all();
+        }
+        self.moved(&table).is_some() || looked_amid
+    }
+
+    /// Compares the mount table with the one that was kept; `None` when nothing on the ways has moved.
+    fn moved(&mut self, table: &Table) -> Option<()> {
         let mounts = self.mounts.as_ref()?;
         let matters = |point: &str| self.ways.contains_key(point) || self.inside.contains_key(point);
-        let moved = mounts.moved(&mounts.read(), matters);
+        let moved = mounts.moved(table, matters);
         for point in &moved {
             let paths = self.ways.get(point).into_iter().flatten().map(|(path, _)| path);
             self.changed.extend(paths.chain(self.inside.get(point)).cloned());
@@ -299,8 +322,10 @@ impl Watch {
     /// Finds the ways to everything in the set, and watches them. What is on none any more is let go of.
     fn survey(&mut self) -> Result<(), HostError> {
         // First the mounts: one that comes while the ways are found differs from this and is told.
-        self.moved();
         let table = self.mounts.as_ref().map(Mounts::read);
+        if let Some(table) = &table {
+            self.moved(table);
+        }
         let old = std::mem::take(&mut self.held);
         self.inodes.clear();
         self.ways.clear();
@@ -416,15 +441,4 @@ fn hold_directory(
     let watch = add(inotify, shown, &name, flags | WatchFlags::ONLYDIR)?;
     held.entry(watch).or_default().directories.insert(directory.to_owned());
     Ok(())
-}
-
-/// Adds a watch. An inode may be watched for several reasons: flags are added to those it has.
-fn add(
-    inotify: &AsyncFd<OwnedFd>,
-    shown: &str,
-    name: &KernelName,
-    flags: WatchFlags,
-) -> Result<i32, HostError> {
-    inotify::add_watch(inotify.get_ref(), name.path(), flags | WatchFlags::MASK_ADD)
-        .map_err(|errno| HostError::io("watch", shown, errno))
 }

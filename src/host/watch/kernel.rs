@@ -4,11 +4,12 @@ use std::io;
 use std::mem::MaybeUninit;
 
 use rustix::fd::OwnedFd;
-use rustix::fs::inotify::{self, ReadFlags};
+use rustix::fs::inotify::{self, ReadFlags, WatchFlags};
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
 
 use super::HostError;
+use crate::host::root::KernelName;
 
 /// Room for some hundred events at once; one event needs at most 16 + 256 bytes.
 const BUFFER: usize = 16 * 1024;
@@ -50,4 +51,15 @@ fn read(fd: &OwnedFd) -> io::Result<Vec<Event>> {
             return Ok(events);
         }
     }
+}
+
+/// Adds a watch. An inode may be watched for several reasons: flags are added to those it has.
+pub(super) fn add(
+    inotify: &AsyncFd<OwnedFd>,
+    shown: &str,
+    name: &KernelName,
+    flags: WatchFlags,
+) -> Result<i32, HostError> {
+    inotify::add_watch(inotify.get_ref(), name.path(), flags | WatchFlags::MASK_ADD)
+        .map_err(|errno| HostError::io("watch", shown, errno))
 }

@@ -4,10 +4,13 @@
 //! so only the mount points that matter are compared; other changes are ignored.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::Read as _;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use tokio::io::Interest;
@@ -35,6 +38,10 @@ pub(super) struct Mounts {
     on: Table,
     /// When the changes that were told are to be looked at.
     due: Option<Instant>,
+    /// The table as it was opened when the caller began a look.
+    look: Option<File>,
+    /// The table changed during that look: what was seen may be over, with the table as before.
+    looked_amid: bool,
 }
 
 impl Mounts {
@@ -46,11 +53,42 @@ impl Mounts {
             reason = "it is unsound for borrowed descriptors; this one is owned (tokio#8587)"
         )]
         let table = AsyncFd::with_interest(fd, Interest::PRIORITY).ok()?;
-        Some(Self { table, place: root.place().ok()?, on: Table::new(), due: None })
+        Some(Self {
+            table,
+            place: root.place().ok()?,
+            on: Table::new(),
+            due: None,
+            look: None,
+            looked_amid: false,
+        })
+    }
+
+    /// Begins a look at the watched paths; returns the table as it is before.
+    pub(super) fn begin_look(&mut self) -> Table {
+        let mut table = Vec::new();
+        self.look = File::open(TABLE).and_then(|mut file| file.read_to_end(&mut table).map(|_| file)).ok();
+        self.taken_apart(&table)
+    }
+
+    /// Ends the look that was begun last.
+    fn end_look(&mut self) {
+        let Some(look) = self.look.take() else { return };
+        let mut fds = [PollFd::new(&look, PollFlags::PRI)];
+        // Each open file remembers up to where the table's changes were told to it.
+        if poll(&mut fds, Some(&Timespec::default())) != Ok(0) {
+            self.looked_amid = true;
+            self.due.get_or_insert_with(|| Instant::now() + GATHER);
+        }
+    }
+
+    /// Returns true, once, if the table changed during a look.
+    pub(super) fn take_looked_amid(&mut self) -> bool {
+        std::mem::take(&mut self.looked_amid)
     }
 
     /// Waits until something was mounted or unmounted anywhere. Cancel-safe: what was told stays due.
     pub(super) async fn changed(&mut self) -> Result<(), HostError> {
+        self.end_look();
         let failed = |source| HostError::io("watch", TABLE, source);
         let due = if let Some(due) = self.due {
             due
@@ -67,7 +105,10 @@ impl Mounts {
 
     /// Reads the table: what is mounted where below the root.
     pub(super) fn read(&self) -> Table {
-        let table = std::fs::read(TABLE).unwrap_or_default();
+        self.taken_apart(&std::fs::read(TABLE).unwrap_or_default())
+    }
+
+    fn taken_apart(&self, table: &[u8]) -> Table {
         let mut now = Table::new();
         for (id, point) in table.split(|byte| *byte == b'\n').filter_map(entry) {
             if let Ok(below) = point.strip_prefix(&self.place) {

@@ -201,6 +201,36 @@ async fn mount_over_path_is_reported_and_its_end_too() {
     }
 }
 
+/// The table is compared some time after it changed: a mount that a look saw counts although it is gone by then.
+#[tokio::test(flavor = "current_thread")]
+async fn mount_that_a_look_saw_is_reported_although_it_is_gone() {
+    use rustix::mount::{UnmountFlags, mount_bind, unmount};
+    let dir = tempfile::tempdir().unwrap();
+    let at = |path: &str| dir.path().join(path);
+    for made in ["etc/a", "other"] {
+        fs::create_dir_all(at(made)).unwrap();
+    }
+    fs::write(at("etc/a/one"), "1").unwrap();
+    let root = Root::open(dir.path()).unwrap();
+    let mut watch = Watch::new(&root, ["/etc/a/one"], []).unwrap();
+    if mount_bind(at("other"), at("etc/a")).is_err() {
+        crate::ran::not_run(
+            "mount_that_a_look_saw_is_reported_although_it_is_gone",
+            "to mount (CAP_SYS_ADMIN)",
+        );
+        return;
+    }
+    let end = || unmount(at("etc/a"), UnmountFlags::empty()).unwrap();
+    watch.begin_look().unwrap();
+    assert!(!at("etc/a/one").exists());
+    assert_eq!(told(&mut watch, end).await, ["/etc/a/one"]);
+    let mut watch = Watch::new(&root, ["/etc/a/one"], []).unwrap();
+    watch.begin_look().unwrap();
+    mount_bind(at("other"), at("etc/a")).unwrap();
+    assert!(!at("etc/a/one").exists());
+    assert_eq!(told(&mut watch, end).await, ["/etc/a/one"]);
+}
+
 #[tokio::test(flavor = "current_thread")]
 async fn directory_that_is_touched_is_reported() {
     let dir = tempfile::tempdir().unwrap();
