@@ -9,6 +9,7 @@
 //! | [`manifests`] | reads the objects of a directory | `api` |
 //! | [`drain`] | the next step of a node whose agent asked for a drain; pure | nothing |
 //! | [`lease`] | who of several replicas leads; pure | nothing |
+//! | [`image`] | what the build of an OS image is made of; pure | `api` |
 //! | [`controllers`] | watches, the Lease, and the writes: the process in the cluster | all but `cli` |
 //! | [`bootstrap`] | what a cluster would make of its manifests, before there is one | `api render manifests` |
 //! | [`serve`] | Ignition for new nodes: the machine-config-server | `api` |
@@ -22,6 +23,7 @@ pub mod cli;
 pub mod controllers;
 pub mod cost;
 pub mod drain;
+pub mod image;
 pub mod lease;
 pub mod manifests;
 pub mod render;

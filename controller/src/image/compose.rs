@@ -1,0 +1,219 @@
+//! What a build is made of: the Containerfile and the files beside it. Pure: the same request gives the same bytes.
+//!
+//! # Decisions
+//!
+//! - Two stages: `configs` from the base, with the config; the user's text, which ends with a stage from `configs`. Our labels
+//!   and `verify` follow it: what the label says holds for the image as it is.
+//! - What the builder alone needs (the agent, the config in parts) is mounted, not copied: it is in no layer.
+//! - Parts of a config that no image can carry (kernel arguments, FIPS mode, disks) are left to the node.
+
+use std::collections::BTreeMap;
+
+use machine_config_core::model::machineconfig::MachineConfig as Document;
+use machine_config_core::model::{HostSpec, short};
+use serde_json::{Map, Value, json};
+
+use super::{ImageError, bound, packages, user};
+use crate::api::MachineConfig;
+
+/// The name of the agent's executable among the files of a build; the builder puts it there.
+pub const AGENT: &str = "machine-config-agent";
+
+/// The rendered config, as the image keeps it.
+const RENDERED: &str = "machineconfig.json";
+
+/// The part of it that `apply` and `verify` are given.
+const APPLIED: &str = "applied.json";
+
+/// The part of it that Ignition is given.
+const IGNITION: &str = "ignition.json";
+
+/// The certificates that the image trusts in addition.
+const TRUST: &str = "additional-trust-bundle.crt";
+
+/// Where the files are mounted; it is in no image.
+const MOUNT: &str = "/run/machine-config-build";
+
+/// What the agent keeps; a node begins anew.
+const STATE: &str = "/var/lib/machine-config-agent";
+
+/// What brings the config in.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum ApplyBy {
+    /// The agent: an image holds what the agent makes of the config on a node.
+    #[default]
+    Agent,
+    /// The base image's Ignition.
+    Ignition,
+}
+
+/// What is built.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// The rendered config.
+    pub rendered: &'a MachineConfig,
+    /// The pool that it is for, where there is one.
+    pub pool: Option<&'a str>,
+    /// The base image.
+    pub base: &'a str,
+    /// The user's part of the Containerfile; empty for none.
+    pub containerfile: &'a str,
+    /// What brings the config in.
+    pub apply_by: ApplyBy,
+    /// Certificates that the image trusts in addition.
+    pub trust: Option<&'a [u8]>,
+}
+
+/// A Containerfile and the files beside it; the builder adds the executable [`AGENT`].
+#[derive(Clone, PartialEq, Eq)]
+pub struct Context {
+    /// The text.
+    pub containerfile: String,
+    /// The files by name. Only the builder may read them: a config holds secrets.
+    pub files: BTreeMap<String, Vec<u8>>,
+}
+
+/// A config holds secrets: only the names of the files are shown.
+impl std::fmt::Debug for Context {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<&String> = self.files.keys().collect();
+        f.debug_struct("Context").field("containerfile", &self.containerfile).field("files", &names).finish()
+    }
+}
+
+/// Puts a build together, or refuses it.
+pub fn compose(request: &Request<'_>) -> Result<Context, ImageError> {
+    let checked = user::check(request.containerfile)?;
+    let document = Document::parse(&serde_json::to_vec(request.rendered)?, "the rendered config")?;
+    let spec = document.spec(None)?;
+    let name = spec.name.as_str();
+    let base = reference("the base image", request.base)?;
+    let extensions = request.rendered.spec.extensions_image.as_deref().filter(|image| !image.is_empty());
+    let extensions =
+        extensions.map(|image| reference("baseOSExtensionsContainerImage", image)).transpose()?;
+    let pool = request.pool.map(|pool| label("the pool", pool)).transpose()?;
+
+    let mut files = contents(request, &document)?;
+    let mut text = format!("# Of {name}, by machine-config-controller.\nFROM {base} AS {}\n", user::CONFIGS);
+    for step in packages::steps(&spec, extensions)? {
+        text = text + &step + "\n";
+    }
+    text += &apply(request.apply_by, &spec, &mut files);
+    if request.trust.is_some() {
+        text = text
+            + &format!("COPY --chmod=0644 {TRUST} /etc/pki/ca-trust/source/anchors/{TRUST}\n")
+            + "RUN update-ca-trust\n";
+    }
+    text += "\n";
+    text +=
+        if user::is_blank(request.containerfile) { "FROM configs AS final\n" } else { request.containerfile };
+    text += "\n\n";
+    text += &ending(name, pool, base, checked.account.as_deref());
+    Ok(Context { containerfile: text, files })
+}
+
+fn contents(request: &Request<'_>, document: &Document) -> Result<BTreeMap<String, Vec<u8>>, ImageError> {
+    let ignition = request.rendered.spec.config.clone().unwrap_or_else(|| json!({}));
+    let mut files = BTreeMap::from([
+        (RENDERED.to_owned(), document.json().as_bytes().to_vec()),
+        (APPLIED.to_owned(), serde_json::to_vec(&applied(document.name().as_str(), &ignition))?),
+    ]);
+    if request.apply_by == ApplyBy::Ignition {
+        files.insert(IGNITION.to_owned(), serde_json::to_vec(&ignition)?);
+    }
+    if let Some(trust) = request.trust {
+        files.insert(TRUST.to_owned(), trust.to_vec());
+    }
+    Ok(files)
+}
+
+/// The part that `apply` can bring to an image: files, units and the account. Other sections are for machines.
+fn applied(name: &str, ignition: &Value) -> Value {
+    let mut config = Map::new();
+    let taken = |section: &str, field: &str| {
+        let mut part = ignition.get(section)?.get(field)?.clone();
+        if let (Value::Array(entries), "files") = (&mut part, field) {
+            entries.retain(|file| !file.get("path").and_then(Value::as_str).is_some_and(bound::is_bound));
+        }
+        Some(json!({ field: part }))
+    };
+    for (section, field) in
+        [("ignition", "version"), ("passwd", "users"), ("storage", "files"), ("systemd", "units")]
+    {
+        if let Some(part) = taken(section, field) {
+            config.insert(section.to_owned(), part);
+        }
+    }
+    json!({
+        "apiVersion": "machineconfiguration.openshift.io/v1",
+        "kind": "MachineConfig",
+        "metadata": { "name": name },
+        "spec": { "config": config },
+    })
+}
+
+fn mount(file: &str) -> String {
+    format!("--mount=type=bind,source={file},target={MOUNT}/{file},ro")
+}
+
+/// The instructions that bring the config in.
+fn apply(by: ApplyBy, spec: &HostSpec, files: &mut BTreeMap<String, Vec<u8>>) -> String {
+    let mut text = match by {
+        ApplyBy::Agent => format!(
+            "RUN {} {} \\\n    {MOUNT}/{AGENT} apply --to {MOUNT}/{APPLIED} --os-backend none --no-reboot --yes && \\\n    rm -rf {STATE}\n",
+            mount(AGENT),
+            mount(APPLIED),
+        ),
+        // Ignition does by its own name what it does in this build.
+        ApplyBy::Ignition => format!(
+            "RUN {} \\\n    ln -s /usr/lib/dracut/modules.d/30ignition/ignition /tmp/ignition-apply && \\\n    \
+             container=oci /tmp/ignition-apply --ignore-unsupported {MOUNT}/{IGNITION} && \\\n    \
+             rm /tmp/ignition-apply\n",
+            mount(IGNITION),
+        ),
+    };
+    for copy in bound::copies(spec, files) {
+        text = text + &copy + "\n";
+    }
+    // After `apply`, for which a config that is there would be that of a node to take over.
+    text + &format!("COPY --chmod=0600 {RENDERED} /etc/machine-config-daemon/currentconfig\n")
+}
+
+/// Labels and `verify`, in the user's last stage. Without a shell: the user may have chosen another one.
+fn ending(name: &str, pool: Option<&str>, base: &str, account: Option<&str>) -> String {
+    let pool = pool.map(|pool| format!(" machineconfigpool=\"{pool}\"")).unwrap_or_default();
+    let mut text = format!("LABEL machineconfig=\"{name}\"{pool} baseOSContainerImage=\"{base}\"\n");
+    if account.is_some() {
+        text += "USER 0\n";
+    }
+    text = text
+        + &format!(
+            "RUN {} {} [\"{MOUNT}/{AGENT}\", \"verify\", \"--config\", \"{MOUNT}/{APPLIED}\", \"--os-backend\", \"none\"]\n",
+            mount(AGENT),
+            mount(APPLIED),
+        )
+        + &format!("RUN [\"rm\", \"-rf\", \"{MOUNT}\"]\n");
+    if let Some(account) = account {
+        text = text + "USER " + account + "\n";
+    }
+    text
+}
+
+/// Refuses what would be more than one word of an instruction.
+fn reference<'a>(field: &'static str, value: &'a str) -> Result<&'a str, ImageError> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-:/@+".contains(c);
+    let begins = value.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '/');
+    if begins && value.len() <= 512 && value.chars().all(is_plain) {
+        return Ok(value);
+    }
+    let cause = "it is not the name of an image; give it as registry/name@sha256:HEX or registry/name:tag";
+    Err(ImageError::Field { field, value: short(value, 100), cause })
+}
+
+fn label<'a>(field: &'static str, value: &'a str) -> Result<&'a str, ImageError> {
+    if !value.is_empty() && value.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c)) {
+        return Ok(value);
+    }
+    let cause = "it is not the name of a pool; name one";
+    Err(ImageError::Field { field, value: short(value, 100), cause })
+}

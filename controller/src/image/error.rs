@@ -1,0 +1,32 @@
+//! Why a build can't be put together.
+
+use crate::model::ModelError;
+
+/// Why a build can't be put together. Each names the object, the cause and the next step; nothing was created.
+#[derive(Debug, thiserror::Error)]
+pub enum ImageError {
+    /// The user's Containerfile.
+    #[error("the Containerfile, line {line}: {cause}")]
+    Containerfile {
+        /// Which line, from 1.
+        line: usize,
+        /// What is wrong, and what to do.
+        cause: String,
+    },
+    /// A field that can't stand in a Containerfile.
+    #[error("{field} {value:?}: {cause}")]
+    Field {
+        /// Which.
+        field: &'static str,
+        /// What it holds.
+        value: String,
+        /// What is wrong, and what to do.
+        cause: &'static str,
+    },
+    /// The rendered config can't be read.
+    #[error(transparent)]
+    Config(#[from] ModelError),
+    /// A part of the config that has no text.
+    #[error("the config can't be written: {0}")]
+    Json(#[from] serde_json::Error),
+}

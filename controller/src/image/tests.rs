@@ -1,0 +1,162 @@
+//! What a build is made of, and what is refused before there is one.
+
+use serde_json::json;
+
+use super::*;
+use crate::api::MachineConfig;
+
+const BASE: &str =
+    "registry.example/os@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+fn rendered(more: &serde_json::Value) -> MachineConfig {
+    let mut spec = json!({
+        "config": {
+            "ignition": { "version": "3.2.0" },
+            "storage": {
+                "disks": [{ "device": "/dev/sda", "wipeTable": true }],
+                "files": [
+                    { "path": "/etc/app.conf", "mode": 0o600, "contents": { "source": "data:,pa55word" } },
+                    { "path": "/etc/hosts", "mode": 0o644, "contents": { "source": "data:,192.0.2.1%20a" } }
+                ]
+            },
+            "systemd": { "units": [{ "name": "app.service", "enabled": true, "contents": "[Service]\n" }] }
+        }
+    });
+    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    serde_json::from_value(json!({
+        "apiVersion": "machineconfiguration.openshift.io/v1",
+        "kind": "MachineConfig",
+        "metadata": { "name": "rendered-worker-a" },
+        "spec": spec,
+    }))
+    .unwrap()
+}
+
+fn request<'a>(rendered: &'a MachineConfig, containerfile: &'a str) -> Request<'a> {
+    let (pool, apply_by, trust) = (Some("worker"), ApplyBy::Agent, None);
+    Request { rendered, pool, base: BASE, containerfile, apply_by, trust }
+}
+
+fn composed(request: &Request<'_>) -> Context {
+    let context = compose(request).unwrap();
+    assert_eq!(context, compose(request).unwrap(), "the same request gives the same bytes");
+    assert!(parse_dockerfile::parse(&context.containerfile).unwrap().stage("configs").is_some());
+    for secret in ["pa55word", "192.0.2.1"] {
+        assert!(!context.containerfile.contains(secret), "contents are in files");
+        assert!(!format!("{context:?}").contains(secret));
+    }
+    context
+}
+
+/// With `UPDATE_GOLDENS=1` the files are written.
+#[track_caller]
+#[expect(clippy::disallowed_methods, reason = "files of the repository")]
+fn golden(name: &str, found: &str) {
+    let path = format!("{}/src/image/goldens/{name}.containerfile", env!("CARGO_MANIFEST_DIR"));
+    if std::env::var_os("UPDATE_GOLDENS").is_some() {
+        std::fs::write(&path, found).unwrap();
+    }
+    let expected = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(found, expected, "{path}");
+}
+
+#[test]
+fn containerfile_brings_config_then_user_part_then_verify() {
+    let rendered = rendered(&json!({}));
+    golden("no-user-part", &composed(&request(&rendered, "")).containerfile);
+    let user = "FROM quay.io/builder:1 AS tool\nRUN make\n\nFROM configs AS final\nCOPY --from=tool /tool /usr/bin/\nUSER 1000\nRUN true";
+    golden("user-part", &composed(&request(&rendered, user)).containerfile);
+    let trusted = Request { trust: Some(b"PEM"), apply_by: ApplyBy::Ignition, ..request(&rendered, "") };
+    let context = composed(&trusted);
+    golden("ignition-and-trust", &context.containerfile);
+    assert_eq!(context.files["additional-trust-bundle.crt"], b"PEM");
+    let ignition: serde_json::Value = serde_json::from_slice(&context.files["ignition.json"]).unwrap();
+    assert_eq!(&ignition, rendered.spec.config.as_ref().unwrap(), "Ignition gets the whole");
+}
+
+#[test]
+fn extensions_and_kernel_are_steps_of_the_build() {
+    let more = json!({
+        "extensions": ["usbguard", "kerberos"], "kernelType": "realtime",
+        "baseOSExtensionsContainerImage": format!("registry.example/extensions@sha256:{}", "5".repeat(64)),
+    });
+    golden("extensions-and-kernel", &composed(&request(&rendered(&more), "")).containerfile);
+    let unknown = rendered(&json!({ "extensions": ["cowsay"] }));
+    let error = compose(&request(&unknown, "")).unwrap_err().to_string();
+    assert!(error.contains("cowsay") && error.contains("usbguard"), "{error}");
+}
+
+#[test]
+fn image_keeps_whole_config_and_apply_gets_what_an_image_can_carry() {
+    let context = composed(&request(&rendered(&json!({ "kernelArguments": ["quiet"], "fips": true })), ""));
+    let names: Vec<&str> = context.files.keys().map(String::as_str).collect();
+    assert_eq!(names, ["applied.json", "hosts", "machineconfig.json"]);
+    let whole: MachineConfig = serde_json::from_slice(&context.files["machineconfig.json"]).unwrap();
+    assert_eq!(whole.spec.kernel_arguments.unwrap(), ["quiet"]);
+    let applied: serde_json::Value = serde_json::from_slice(&context.files["applied.json"]).unwrap();
+    let storage = &applied["spec"]["config"]["storage"];
+    assert_eq!(storage.as_object().unwrap().keys().collect::<Vec<_>>(), ["files"], "no disks in a build");
+    assert_eq!(storage["files"].as_array().unwrap().len(), 1, "a builder has its own /etc/hosts");
+    assert_eq!(applied["spec"].as_object().unwrap().keys().collect::<Vec<_>>(), ["config"]);
+    assert_eq!(context.files["hosts"], b"192.0.2.1 a");
+}
+
+#[test]
+fn invalid_user_part_is_refused_with_its_line() {
+    let rendered = rendered(&json!({}));
+    let refused = [
+        ("RUN true", 1, "FROM"),
+        ("FROM configs AS final\nRUN true\nRUNN false", 3, "unknown instruction 'RUNN'"),
+        ("FROM configs AS final\n\nCOPY a", 3, "at least two arguments"),
+        ("FROM configs AS final\nRUN true \\\n", 2, "nothing follows"),
+        ("FROM configs AS final\nRUN true \\\n# a remark\n\n", 2, "nothing follows"),
+        ("FROM configs AS final\nRUN <<EOF\ntrue", 3, "here-document"),
+        ("FROM configs AS a\nFROM quay.io/os:1 AS b\nRUN true", 2, "would not have the config"),
+        ("FROM quay.io/os:1 AS a\nFROM a", 2, "would not have the config"),
+        ("FROM configs AS a\nFROM quay.io/os AS Configs\nFROM configs", 2, "choose another name"),
+        ("ARG V=1\nFROM configs", 1, "move it into the stage"),
+        ("# escape=`\nFROM configs", 1, "parser directives"),
+    ];
+    for (text, line, part) in refused {
+        let error = compose(&request(&rendered, text)).expect_err(text);
+        let shown = error.to_string();
+        let ImageError::Containerfile { line: found, cause } = error else { panic!("{text:?}: {shown}") };
+        assert!(cause.contains(part), "{text:?}: {cause}");
+        assert_eq!(found, line, "{text:?}: {cause}");
+        assert!(shown.contains(&format!("line {line}")), "{shown}");
+    }
+}
+
+#[test]
+fn last_stage_may_begin_with_config_over_other_stages() {
+    let accounts = [
+        ("FROM configs AS final\nRUN true", None),
+        ("from CONFIGS\nuser app\nrun true", Some("app")),
+        ("FROM configs AS a\nUSER 7\nFROM quay.io/x AS b\nUSER 8\nFROM A AS c\nRUN true", Some("7")),
+        ("FROM configs AS a\nUSER 7\nFROM a\nUSER 9", Some("9")),
+        ("# only a remark\n\n", None),
+        ("FROM configs AS final\nRUN a \\\n  # a remark\n  b\n", None),
+    ];
+    for (text, account) in accounts {
+        let found = super::user::check(text).unwrap_or_else(|error| panic!("{text:?}: {error}"));
+        assert_eq!(found.account.as_deref(), account, "{text:?}");
+    }
+}
+
+#[test]
+fn nothing_reaches_containerfile_as_more_than_one_word() {
+    let good = rendered(&json!({}));
+    let bad =
+        rendered(&json!({ "baseOSExtensionsContainerImage": "a\nRUN evil", "extensions": ["usbguard"] }));
+    assert!(compose(&request(&bad, "")).is_err(), "not by digest");
+    let refused = [
+        Request { base: "os:1 AS configs\nRUN evil", ..request(&good, "") },
+        Request { base: "", ..request(&good, "") },
+        Request { base: "--platform=x", ..request(&good, "") },
+        Request { pool: Some("a\" b=\"c"), ..request(&good, "") },
+    ];
+    for request in refused {
+        let error = compose(&request).expect_err(&format!("{request:?}"));
+        assert!(matches!(error, ImageError::Field { .. }), "{error}");
+    }
+}
