@@ -1,7 +1,10 @@
 //! The listener of `/metrics`, `/healthz` and `/readyz`.
 //!
 //! Plain HTTP: it holds names of nodes and counts, no secret. By default on the loopback address; in the cluster a
-//! network policy says who reaches it. A connection ends after a minute, whatever it does.
+//! network policy says who reaches it.
+//!
+//! Every connection is accepted at once. A client that has too many loses its oldest one, so whoever holds connections costs
+//! others nothing, and the kubelet's probe is answered. A connection ends after a minute, whatever it does.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -14,22 +17,27 @@ use hyper::header::CONTENT_TYPE;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::net::{TcpListener, TcpStream};
 use tracing::{info, warn};
 
 use super::RunError;
 use super::metrics::Metrics;
+use crate::serve::connections::{Connections, Limits};
 
 /// So many connections at once.
 const MAX_CONNECTIONS: usize = 32;
+
+/// So many of them from one address.
+const MAX_PER_CLIENT: usize = 8;
 
 /// How long the headers of a request may take.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a connection may last.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// As much of a request is kept.
+const MAX_HEADER_BYTES: usize = 16 * 1024;
 
 /// Says whether this process can do its work.
 pub(super) type Ready = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
@@ -44,31 +52,34 @@ pub(super) async fn bind(address: SocketAddr) -> Result<TcpListener, RunError> {
 
 /// Serves.
 pub(super) async fn serve(listener: TcpListener, metrics: Metrics, ready: Ready) {
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let limits = Limits { total: MAX_CONNECTIONS, per_client: MAX_PER_CLIENT, lifetime: CONNECTION_TIMEOUT };
+    let mut connections = Connections::new(limits);
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
             Err(error) => {
                 warn!("a connection for metrics can't be accepted: {error}");
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 continue;
             }
         };
-        let (metrics, ready) = (metrics.clone(), Arc::clone(&ready));
-        tokio::spawn(async move {
-            let service = service_fn(move |request| {
-                let answer = answer(&request, &metrics, &ready);
-                async move { Ok::<_, Infallible>(answer) }
-            });
-            let mut http = hyper::server::conn::http1::Builder::new();
-            http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
-            let connection = http.serve_connection(TokioIo::new(stream), service);
-            // What a client does wrong is its own affair.
-            drop(timeout(CONNECTION_TIMEOUT, connection).await);
-            drop(place);
-        });
+        let talk = talk(stream, metrics.clone(), Arc::clone(&ready));
+        // An answer takes no time, so whoever holds a connection is idle or does not read: the oldest one goes first.
+        connections.admit(peer.ip(), talk, Arc::default());
+        // A request that is there already is answered before the next connection may take its place.
+        tokio::task::yield_now().await;
     }
+}
+
+async fn talk(stream: TcpStream, metrics: Metrics, ready: Ready) {
+    let service = service_fn(move |request| {
+        let answer = answer(&request, &metrics, &ready);
+        async move { Ok::<_, Infallible>(answer) }
+    });
+    let mut http = hyper::server::conn::http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(MAX_HEADER_BYTES);
+    // What a client does wrong is its own affair.
+    drop(http.serve_connection(TokioIo::new(stream), service).await);
 }
 
 fn answer(request: &Request<Incoming>, metrics: &Metrics, ready: &Ready) -> Response<Full<Bytes>> {
@@ -90,4 +101,101 @@ fn answer(request: &Request<Incoming>, metrics: &Metrics, ready: &Ready) -> Resp
     let kind = hyper::header::HeaderValue::from_static(kind);
     response.headers_mut().insert(CONTENT_TYPE, kind);
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{ErrorKind, Read as _, Write as _};
+    use std::net::TcpStream;
+
+    use super::*;
+
+    const PROBE: &[u8] = b"GET /readyz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+
+    fn connect(address: SocketAddr, from: &str) -> TcpStream {
+        let socket =
+            rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None);
+        let socket = socket.unwrap();
+        let from: SocketAddr = format!("{from}:0").parse().unwrap();
+        rustix::net::bind(&socket, &from).unwrap();
+        rustix::net::connect(&socket, &address).unwrap();
+        let stream = TcpStream::from(socket);
+        // Real time, for a server that never answers.
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream
+    }
+
+    fn probe(address: SocketAddr) -> String {
+        let mut stream = connect(address, "127.0.0.1");
+        stream.write_all(PROBE).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    fn is_open(stream: &mut TcpStream) -> bool {
+        stream.set_nonblocking(true).unwrap();
+        let read = stream.read(&mut [0; 16]);
+        stream.set_nonblocking(false).unwrap();
+        matches!(read, Err(error) if error.kind() == ErrorKind::WouldBlock)
+    }
+
+    /// Runs a client against a listener whose clock stands still: while a blocking task runs, nothing turns it.
+    async fn with_clock_stopped(client: impl FnOnce(SocketAddr) + Send + 'static) {
+        let listener = bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = tokio::spawn(serve(listener, Metrics::new(), Arc::new(|| Ok(()))));
+        tokio::task::spawn_blocking(move || client(address)).await.unwrap();
+        server.abort();
+    }
+
+    #[tokio::test(flavor = "current_thread", start_paused = true)]
+    async fn held_connections_do_not_block_the_probe() {
+        with_clock_stopped(|address| {
+            let mut held: Vec<TcpStream> =
+                (0..MAX_CONNECTIONS).map(|_| connect(address, "127.0.0.1")).collect();
+            // The last byte of a request never comes.
+            for stream in &mut held {
+                stream.write_all(&PROBE[..PROBE.len() - 1]).unwrap();
+            }
+            assert!(probe(address).ends_with("ok"));
+            // A flood of them does not either.
+            let flood: Vec<TcpStream> = (0..200).map(|_| connect(address, "127.0.0.1")).collect();
+            assert!(probe(address).ends_with("ok"));
+            drop(flood);
+        })
+        .await;
+    }
+
+    #[tokio::test(flavor = "current_thread", start_paused = true)]
+    async fn readers_that_do_not_read_do_not_block_the_probe() {
+        with_clock_stopped(|address| {
+            let held = (0..MAX_CONNECTIONS).map(|_| {
+                let mut stream = connect(address, "127.0.0.1");
+                // Many requests, and not one answer read.
+                let requests = b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n".repeat(1000);
+                stream.set_nonblocking(true).unwrap();
+                drop(stream.write(&requests));
+                stream
+            });
+            let held: Vec<TcpStream> = held.collect();
+            assert!(probe(address).ends_with("ok"));
+            drop(held);
+        })
+        .await;
+    }
+
+    #[tokio::test(flavor = "current_thread", start_paused = true)]
+    async fn one_client_closes_only_its_own_connections() {
+        with_clock_stopped(|address| {
+            let mut other = connect(address, "127.0.0.1");
+            let mut flood: Vec<TcpStream> =
+                (0..MAX_CONNECTIONS * 4).map(|_| connect(address, "127.0.0.2")).collect();
+            assert!(probe(address).ends_with("ok"));
+            assert!(is_open(&mut other));
+            let open = flood.iter_mut().map(is_open).filter(|open| *open).count();
+            assert_eq!(open, MAX_PER_CLIENT);
+        })
+        .await;
+    }
 }

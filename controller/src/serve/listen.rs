@@ -1,6 +1,5 @@
 //! Connections: how many, how long, and what becomes of them at the end.
 
-use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,15 +12,18 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::{AbortHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 use tracing::{info, warn};
 
 use super::answer::{Answers, Asked};
+use super::connections::{Connections, Limits};
 use super::tls::{Tls, TlsFiles};
 
 /// So many connections at once: a rack of machines that is switched on.
 pub(super) const MAX_CONNECTIONS: usize = 256;
+
+/// As many from one address: a rack may stand behind one (NAT, a load balancer).
+const MAX_PER_CLIENT: usize = MAX_CONNECTIONS;
 
 /// How long a TLS handshake and the headers of a request may take.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -99,7 +101,9 @@ impl Listener {
     pub async fn serve(self, end: impl Future<Output = ()>) {
         let Self { socket, tls, answers, .. } = self;
         let shared = Arc::new(Shared { tls, answers });
-        let mut connections = Connections::default();
+        let limits =
+            Limits { total: MAX_CONNECTIONS, per_client: MAX_PER_CLIENT, lifetime: CONNECTION_TIMEOUT };
+        let mut connections = Connections::new(limits);
         let mut end = std::pin::pin!(end);
         loop {
             let accepted = tokio::select! {
@@ -112,60 +116,14 @@ impl Listener {
                 continue;
             };
             let asked = Arc::new(AtomicBool::new(false));
-            connections.admit(Arc::clone(&shared).meet(stream, peer, Arc::clone(&asked)), asked);
+            let talk = Arc::clone(&shared).meet(stream, peer, Arc::clone(&asked));
+            connections.admit(peer.ip(), talk, asked);
             // A request that is there already is read before the next connection may take its place.
             tokio::task::yield_now().await;
         }
         drop(socket);
         info!("Ending: {} connections are open", connections.len());
         drop(tokio::time::timeout(END_TIMEOUT, connections.ended()).await);
-    }
-}
-
-/// The open connections, oldest first. All are closed when this is dropped.
-#[derive(Debug, Default)]
-struct Connections {
-    tasks: JoinSet<()>,
-    open: VecDeque<Connection>,
-}
-
-#[derive(Debug)]
-struct Connection {
-    /// Its request was read.
-    asked: Arc<AtomicBool>,
-    task: AbortHandle,
-}
-
-impl Connections {
-    /// Serves one more connection; closes an older one if there are too many, one without a request first.
-    fn admit(&mut self, talk: impl Future<Output = ()> + Send + 'static, asked: Arc<AtomicBool>) {
-        while self.tasks.try_join_next().is_some() {}
-        self.open.retain(|connection| !connection.task.is_finished());
-        if self.open.len() >= MAX_CONNECTIONS {
-            let silent = self.open.iter().position(|connection| !connection.asked.load(Ordering::Relaxed));
-            if let Some(evicted) = self.open.remove(silent.unwrap_or_default()) {
-                evicted.task.abort();
-            }
-        }
-        let task = self.tasks.spawn(async {
-            drop(tokio::time::timeout(CONNECTION_TIMEOUT, talk).await);
-        });
-        self.open.push_back(Connection { asked, task });
-    }
-
-    fn len(&mut self) -> usize {
-        self.open.retain(|connection| !connection.task.is_finished());
-        self.open.len()
-    }
-
-    /// Waits for those whose request was read; the others end.
-    async fn ended(&mut self) {
-        for connection in self.open.drain(..) {
-            if !connection.asked.load(Ordering::Relaxed) {
-                connection.task.abort();
-            }
-        }
-        while self.tasks.join_next().await.is_some() {}
     }
 }
 

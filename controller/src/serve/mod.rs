@@ -10,7 +10,8 @@
 //! | `source`, `cluster`, `directory` | where pools and configs come from |
 //! | `kubeconfig`, `files`, `tls` | what is in files that others renew |
 //! | `answer` | a request to its answer |
-//! | `listen` | connections: their number, their time, their end |
+//! | `listen` | TLS and HTTP |
+//! | `connections` | connections: their number, their time, their end; the controllers' listener has them, too |
 //!
 //! # Decisions
 //!
@@ -24,6 +25,7 @@ mod accept;
 mod answer;
 mod choice;
 mod cluster;
+pub(crate) mod connections;
 mod directory;
 mod downgrade;
 mod files;
