@@ -40,6 +40,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8798")]
     metrics_listen: SocketAddr,
     /// For tests: die before this many writes
+    #[cfg(debug_assertions)]
     #[arg(long, value_name = "COUNT", hide = true)]
     abort_at_write: Option<u64>,
     /// Form of log lines
@@ -58,6 +59,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Said, CliError> {
         identity: identity(&arguments.name),
         own_node: arguments.node_name.clone().filter(|name| !name.is_empty()),
         metrics_listen: arguments.metrics_listen,
+        #[cfg(debug_assertions)]
         abort_at_write: arguments.abort_at_write,
         log_format: arguments.log_format,
     };

@@ -49,6 +49,13 @@ fn run(arguments: &[&str]) -> Result<Said, CliError> {
     }
 }
 
+/// The flag that tests kill it by is in no release: there an administrator's slip, or a thief, could use it.
+#[test]
+fn release_does_not_die_by_a_flag() {
+    let told = Cli::try_parse_from(["machine-config-controller", "run", "--abort-at-write", "1"]);
+    assert_eq!(told.is_ok(), cfg!(debug_assertions));
+}
+
 #[test]
 fn renders_what_directory_holds() {
     let directory = directory();

@@ -35,7 +35,8 @@ pub(super) fn uptime() -> Duration {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Fence {
     until: Arc<AtomicU64>,
-    /// The process aborts before this many writes; for tests.
+    /// The process aborts before this many writes; for tests, and in no release.
+    #[cfg(debug_assertions)]
     abort_at: Arc<AtomicU64>,
 }
 
@@ -47,10 +48,12 @@ impl Fence {
     }
 
     /// Has the process abort before a write, counted from one. For tests: it dies as by a power cut.
+    #[cfg(debug_assertions)]
     pub(super) fn abort_at(&self, write: u64) {
         self.abort_at.store(write, Ordering::Relaxed);
     }
 
+    #[cfg(debug_assertions)]
     fn count(&self) {
         if self.abort_at.load(Ordering::Relaxed) > 0 && self.abort_at.fetch_sub(1, Ordering::Relaxed) == 1 {
             std::process::abort();
@@ -68,6 +71,7 @@ impl Fence {
             if !self.is_open() {
                 return Err(NotLeading.into());
             }
+            #[cfg(debug_assertions)]
             self.count();
         }
         Ok(request)

@@ -78,7 +78,8 @@ pub struct Options {
     pub own_node: Option<String>,
     /// Where metrics and health are served.
     pub metrics_listen: SocketAddr,
-    /// The process aborts before this many writes; for tests.
+    /// The process aborts before this many writes; for tests, and in no release.
+    #[cfg(debug_assertions)]
     pub abort_at_write: Option<u64>,
     /// How lines are written.
     pub log_format: Format,
@@ -131,6 +132,7 @@ async fn run_until_signal(options: &Options) -> Result<(), RunError> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let (fence, cache, metrics) = (Fence::default(), Cache::new(), Metrics::new());
+    #[cfg(debug_assertions)]
     fence.abort_at(options.abort_at_write.unwrap_or(0));
     let listener = http::bind(options.metrics_listen).await?;
     let client = client::connect(options.kubeconfig.as_deref(), &fence).await?;
