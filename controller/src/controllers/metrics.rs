@@ -15,6 +15,17 @@ type Labels = Vec<(&'static str, String)>;
 type Gauges = Family<Labels, Gauge<i64, AtomicI64>>;
 type Counters = Family<Labels, Counter<u64, AtomicU64>>;
 
+/// The conditions of a pool that are told: those that the node controller sets.
+const CONDITIONS: [&str; 7] = [
+    "Updated",
+    "Updating",
+    "Degraded",
+    "NodeDegraded",
+    "RolloutProgressing",
+    "RolloutHalted",
+    "RolloutInvalid",
+];
+
 /// The controller's metrics; a handle that is cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct Metrics {
@@ -23,6 +34,7 @@ pub(super) struct Metrics {
     pub(super) leading: Gauge<i64, AtomicI64>,
     writes: Counters,
     nodes: Gauges,
+    conditions: Gauges,
     render_degraded: Gauges,
     drain_blocked: Gauges,
     drain_failed: Gauges,
@@ -41,6 +53,7 @@ impl Metrics {
             leading: Gauge::default(),
             writes: Family::default(),
             nodes: Family::default(),
+            conditions: Family::default(),
             render_degraded: Family::default(),
             drain_blocked: Family::default(),
             drain_failed: Family::default(),
@@ -62,6 +75,11 @@ impl Metrics {
             self.writes.clone(),
         );
         registry.register(name("pool_nodes"), "Nodes of a pool by state", self.nodes.clone());
+        registry.register(
+            name("pool_condition"),
+            "1 while a condition of a pool is True",
+            self.conditions.clone(),
+        );
         registry.register(
             name("pool_render_degraded"),
             "1 while a pool can't be rendered",
@@ -110,10 +128,21 @@ impl Metrics {
         }
     }
 
+    /// Replaces the conditions of a pool; `is_true` is asked for each.
+    pub(super) fn conditions(&self, pool: &str, is_true: impl Fn(&str) -> bool) {
+        for condition in CONDITIONS {
+            let labels = vec![("pool", pool.to_owned()), ("condition", condition.to_owned())];
+            self.conditions.get_or_create(&labels).set(i64::from(is_true(condition)));
+        }
+    }
+
     /// Forgets a pool that is gone.
     pub(super) fn forget_pool(&self, pool: &str) {
         for state in ["total", "updated", "ready", "unavailable", "degraded"] {
             self.nodes.remove(&vec![("pool", pool.to_owned()), ("state", state.to_owned())]);
+        }
+        for condition in CONDITIONS {
+            self.conditions.remove(&vec![("pool", pool.to_owned()), ("condition", condition.to_owned())]);
         }
         self.render_degraded.remove(&vec![("pool", pool.to_owned())]);
     }
@@ -147,5 +176,26 @@ impl Metrics {
 
     pub(super) fn drained(&self, seconds: f64) {
         self.drain_seconds.observe(seconds);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tells_and_forgets_the_conditions_of_a_pool() {
+        let metrics = Metrics::new();
+        metrics.conditions("worker", |condition| condition == "RolloutHalted");
+        let series = |condition| {
+            format!("machine_config_controller_pool_condition{{pool=\"worker\",condition=\"{condition}\"}}")
+        };
+        let text = metrics.text();
+        assert!(text.contains(&format!("{} 1\n", series("RolloutHalted"))), "{text}");
+        assert!(text.contains(&format!("{} 0\n", series("Degraded"))), "{text}");
+        metrics.conditions("worker", |_| false);
+        assert!(metrics.text().contains(&format!("{} 0\n", series("RolloutHalted"))));
+        metrics.forget_pool("worker");
+        assert!(!metrics.text().contains("worker"), "{}", metrics.text());
     }
 }

@@ -151,6 +151,10 @@ impl Controller {
             ("degraded", status.degraded_machine_count),
         ];
         self.metrics.pool(pool, &counts.map(|(state, count)| (state, count.unwrap_or(0))));
+        let conditions = status.conditions.as_deref().unwrap_or_default();
+        self.metrics.conditions(pool, |name| {
+            conditions.iter().any(|condition| condition.type_ == name && condition.status == "True")
+        });
     }
 
     /// Writes what was decided; true if something was written or refused, so that is to be decided again.
