@@ -34,7 +34,7 @@ pub enum AgentError {
     #[error(transparent)]
     Config(#[from] ModelError),
     /// The host drifted outside of the plan, so no update starts.
-    #[error("the host is not as {config} says, so no update is begun: {differences}")]
+    #[error("the host differs from {config}, so no update starts: {differences}")]
     Drifted {
         /// The committed config.
         config: String,
@@ -85,7 +85,7 @@ impl AgentError {
             Self::Apply(error) => error.next(),
             Self::Irreconcilable(error) => error.next_step().to_owned(),
             Self::Drifted { .. } => {
-                "See `machine-config-agent verify`; put the content back, then the update goes on by itself."
+                "See `machine-config-agent verify`; restore the content, then the update continues by itself."
                     .to_owned()
             }
             Self::Config(_) => "Correct the MachineConfig; the node is as before.".to_owned(),
@@ -123,7 +123,7 @@ mod tests {
         };
         let missing = next("storage.files \"/etc/a\" user", "this host has no user \"app\"; create it first");
         assert!(missing.contains("on this host") && !missing.contains("install"), "{missing}");
-        let disks = next("storage.disks", "take the change back, or install the node anew");
+        let disks = next("storage.disks", "revert the change, or reinstall the node");
         assert!(disks.contains("only an installation"), "{disks}");
     }
 }

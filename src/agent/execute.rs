@@ -29,7 +29,7 @@ impl<C: ControlPlane> Agent<C> {
             Transition::Drain | Transition::Apply { .. } => self.leave_staging(&record, event).await,
             Transition::Verify => self.journal.note(|record| record.waiting = None)?,
             Transition::Reboot { .. } => {
-                self.log_transition("rebooting", "somebody else rebooted the machine, as it was to be");
+                self.log_transition("rebooting", "the machine was rebooted, not by the agent");
                 return Ok(self.journal.step(event, self.host.clock.now())?);
             }
             Transition::Stage

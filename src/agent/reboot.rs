@@ -64,7 +64,7 @@ impl<C: ControlPlane> Agent<C> {
 
     /// Notes that the reboot is in a person's hands, who did not leave it to this process.
     pub(super) fn note_reboot_left(&mut self) -> Result<(), AgentError> {
-        let waiting = "a reboot by hand: `apply --no-reboot` left it to you".to_owned();
+        let waiting = "a manual reboot: `apply --no-reboot` left it to you".to_owned();
         if self.journal.record().is_some_and(|record| record.waiting.as_ref() != Some(&waiting)) {
             info!(MESSAGE_ID = message::WAITING, "Waiting for {waiting} (systemctl reboot)");
             self.journal.note(|record| record.waiting = Some(waiting))?;

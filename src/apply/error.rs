@@ -63,7 +63,7 @@ pub enum ApplyError {
     },
     /// The backend took too long.
     #[error(
-        "failed to update OS to {object}: it {} {} s; the last that was told is: {last}{}",
+        "failed to update OS to {object}: it {} {} s; the last progress is: {last}{}",
         .limit.as_str(), .after.as_secs(),
         if *.ended { "" } else { "; what was begun can't be ended either" }
     )]

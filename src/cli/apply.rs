@@ -102,7 +102,7 @@ fn conclude<C: ControlPlane>(
     };
     let failed = |why: &str| drop(writeln!(std::io::stderr(), "error: {why}"));
     match ended(&run) {
-        RunResult::Done => print(&format!("the host is as {} says", target.config))?,
+        RunResult::Done => print(&format!("the host matches {}", target.config))?,
         RunResult::RebootLeft => print(
             "applied; the node has to reboot: `systemctl reboot`, then the same `apply` again verifies it",
         )?,
@@ -111,7 +111,7 @@ fn conclude<C: ControlPlane>(
         }
         RunResult::GoesBack => {
             print(
-                "not healthy; `systemctl reboot` goes back to the deployment before, the next `apply` undoes the rest",
+                "not healthy; `systemctl reboot` boots the previous deployment, the next `apply` undoes the rest",
             )?;
             return Ok(4);
         }
@@ -121,15 +121,15 @@ fn conclude<C: ControlPlane>(
             return Ok(fault.class.exit_code());
         }
         RunResult::Waits(what) => {
-            failed(&format!("it waits for {what}. The next `apply` goes on"));
+            failed(&format!("waiting for {what}. The next `apply` continues"));
             return Ok(4);
         }
         RunResult::Unfinished => {
-            failed(&format!("the host is not as {} says yet. The next `apply` goes on", target.config));
+            failed(&format!("the host does not match {} yet. The next `apply` continues", target.config));
             return Ok(4);
         }
         RunResult::Differs(difference) => {
-            failed(&format!("the host is not as {} says: {difference}", target.config));
+            failed(&format!("the host does not match {}: {difference}", target.config));
             return Ok(4);
         }
     }
@@ -142,7 +142,7 @@ fn confirm(arguments: &Arguments) -> Result<(), CliError> {
     if !std::io::stdin().is_terminal() || arguments.to == "-" {
         return Err(refused());
     }
-    let question = format!("Bring {} to {}? [y/N] ", arguments.host.root.display(), arguments.to);
+    let question = format!("Apply {} to {}? [y/N] ", arguments.to, arguments.host.root.display());
     let mut out = std::io::stdout().lock();
     out.write_all(question.as_bytes()).and_then(|()| out.flush()).map_err(CliError::Output)?;
     let mut answer = String::new();

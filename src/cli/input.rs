@@ -29,7 +29,7 @@ pub(super) fn checked_config(
     });
     let expected = expected.transpose()?;
     if from.starts_with("http://") && expected.is_none() {
-        let cause = "without TLS nobody knows who sent it; pass --digest sha256:HEX, or name it by https";
+        let cause = "without TLS its sender is unknown; pass --digest sha256:HEX, or name it by https";
         return Err(CliError::Usage(format!("--to with http: {cause}")));
     }
     let limit = machineconfig::MAX_BYTES;
@@ -43,7 +43,7 @@ pub(super) fn checked_config(
     if let Some(expected) = expected {
         let found = Sha256::digest(&bytes);
         if found != expected {
-            let cause = format!("its digest is sha256:{found}, and sha256:{expected} was asked for");
+            let cause = format!("its digest is sha256:{found}, expected sha256:{expected}");
             return Err(CliError::Input { path: shown.to_owned(), cause });
         }
     }

@@ -105,7 +105,7 @@ fn committed(root: &Root) -> Result<Option<HostSpec>, CliError> {
 /// The differences, one a line, each followed by a bounded diff of its content.
 fn text(spec: &HostSpec, found: &[Difference]) -> String {
     if found.is_empty() {
-        return format!("the host is as {} says", spec.name);
+        return format!("the host matches {}", spec.name);
     }
     let mut text = format!("{} from {}:\n", counted(found.len(), "difference"), spec.name);
     for difference in found {

@@ -17,7 +17,7 @@ const SECURE_BOOT: &str = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11
 /// Updates the boot loader. A failure keeps nothing from its update: the boot loader is then as before.
 pub async fn update(host: &Host) {
     match start(host).await {
-        Ok(true) => tracing::info!("The boot loader is as {UNIT} brings it"),
+        Ok(true) => tracing::info!("The boot loader is up to date, by {UNIT}"),
         Ok(false) => {}
         Err(error) => {
             tracing::warn!("The boot loader was not updated: {error}. Next: {}", error.next());

@@ -57,7 +57,7 @@ impl ContainerHandles {
         let executable = self.worker()?;
         if self.worker.is_none() {
             let path = rustix::fs::readlink(executable.path(), Vec::new());
-            let path = path.map_err(|errno| HostError::io("look at", NAME, errno))?;
+            let path = path.map_err(|errno| HostError::io("inspect", NAME, errno))?;
             return Ok(path.to_string_lossy().into_owned());
         }
         let at = base.join(place.trim_start_matches('/'));

@@ -230,16 +230,16 @@ impl HostError {
                     format!("Check that {path} exists (ls -ld {path}).")
                 }
                 OsErrorKind::Passing | OsErrorKind::Lasting if self.is_denied() => {
-                    format!("Run it as root; if it is root, look at {path} (ls -ldZ {path}; dmesg).")
+                    format!("Run it as root; if it is root, check {path} (ls -ldZ {path}; dmesg).")
                 }
                 OsErrorKind::Passing | OsErrorKind::Lasting => {
-                    format!("Look at {path} on the node (ls -ldZ {path}; dmesg); it is tried again by itself.")
+                    format!("Check {path} on the node (ls -ldZ {path}; dmesg); it is tried again by itself.")
                 }
             },
             Self::UnsafeDirectory { directory: path, rule, .. } | Self::UnsafeFile { path, rule } => {
                 rule.next_step(path)
             }
-            Self::Kind { path, .. } => format!("Move {path} away, or leave it out of the MachineConfig."),
+            Self::Kind { path, .. } => format!("Move {path} away, or remove it from the MachineConfig."),
             Self::Malformed { path, .. } => format!("Repair {path} on the node."),
             Self::TooLarge { path, .. } => {
                 format!("Find out who made {path} so large (ls -l {path}), and move it away.")
@@ -250,7 +250,7 @@ impl HostError {
             Self::Unit { unit, .. } => {
                 format!("Correct the unit (systemctl cat {unit}) or its entry in the MachineConfig.")
             }
-            Self::Command { program, .. } => format!("Run {program} by hand on the node to see more."),
+            Self::Command { program, .. } => format!("Run {program} manually on the node to see more."),
             Self::Bus { .. } | Self::Timeout { .. } => {
                 "See what keeps the service that was asked (systemctl --failed; journalctl -b -p err); it is tried again."
                     .to_owned()

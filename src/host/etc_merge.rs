@@ -156,10 +156,8 @@ pub fn main() -> ExitCode {
         .map_err(|errno| HostError::io("make writable", SYSROOT, errno))
         .and_then(|()| bring_over(&Root::open(Path::new("/"))?));
     let (text, code) = match done {
-        Ok(Done { changed, .. }) => {
-            (format!("{changed} files were brought over into the new /etc"), ExitCode::SUCCESS)
-        }
-        Err(error) => (format!("not brought over into the new /etc: {error}"), ExitCode::FAILURE),
+        Ok(Done { changed, .. }) => (format!("copied {changed} files into the new /etc"), ExitCode::SUCCESS),
+        Err(error) => (format!("failed to copy files into the new /etc: {error}"), ExitCode::FAILURE),
     };
     // The journal is what reads it.
     drop(writeln!(std::io::stderr(), "{text}"));

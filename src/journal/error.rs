@@ -106,22 +106,22 @@ impl JournalError {
             Self::Host(error) | Self::Mcd(error) => error.next(),
             // Alone, without its target, the record would be refused next.
             Self::Unreadable { path, .. } if path.ends_with("/target.json") => {
-                format!("Put {path} back from a backup, or move record.json beside it away to start anew.")
+                format!("Restore {path} from a backup, or move record.json beside it away to start over.")
             }
             Self::Unreadable { path, .. } => {
-                format!("Put {path} back from a backup, or move it away to start anew.")
+                format!("Restore {path} from a backup, or move it away to start over.")
             }
             Self::Invalid { path, .. } if path.ends_with("/target.json") => format!(
-                "Install the agent that wrote {path} again, or move record.json beside it away to start anew."
+                "Install the agent that wrote {path} again, or move record.json beside it away to start over."
             ),
             Self::Invalid { path, .. } => {
-                format!("Install the agent that wrote {path} again, or move it away to start anew.")
+                format!("Install the agent that wrote {path} again, or move it away to start over.")
             }
             Self::Newer { .. } => {
                 "Install the newer agent again, or let it finish its update first.".to_owned()
             }
             Self::Lost { path, .. } => {
-                format!("Put {path} back, or move record.json beside it away to start anew.")
+                format!("Restore {path}, or move record.json beside it away to start over.")
             }
             Self::Locked { .. } => "Stop it first: `systemctl stop machine-config-agent`.".to_owned(),
             Self::Model(_) => "Correct the MachineConfig; the agent notices by itself.".to_owned(),

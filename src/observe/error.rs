@@ -7,7 +7,7 @@ use crate::model::{FaultClass, ImageRef, ModelError};
 #[derive(Debug, thiserror::Error)]
 pub enum ObserveError {
     /// The host did not let it be seen.
-    #[error("can't look at {object}")]
+    #[error("can't inspect {object}")]
     Host {
         /// What was looked at.
         object: &'static str,

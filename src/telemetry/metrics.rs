@@ -93,7 +93,7 @@ impl Metrics {
         registry.register("mcd_config_drift", help, self.config_drift.clone());
         registry.register(
             "mcd_reboots_failed",
-            "Reboots that could not be asked for",
+            "Reboots that could not be requested",
             self.reboots_failed.clone(),
         );
         let help = "OS switches that failed since the last one that succeeded";

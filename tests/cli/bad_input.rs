@@ -175,13 +175,7 @@ fn host_that_cannot_take_it_is_not_touched() {
     let disks = ignition(json!({"storage": {"disks": [{"device": "/dev/vdb", "wipeTable": true}]}}));
     node.commit("rendered-worker-a.json", &files(&[("/etc/motd", "a")]));
     node.put("disks.json", config("rendered-worker-b", &disks));
-    refused(
-        &node,
-        "disks",
-        &apply("disks.json"),
-        3,
-        &["storage.disks", "installed", "install the node anew"],
-    );
+    refused(&node, "disks", &apply("disks.json"), 3, &["storage.disks", "installed", "reinstall the node"]);
 }
 
 #[test]
@@ -225,10 +219,10 @@ fn state_that_cannot_be_read_ends_with_5() {
         (
             "record.json",
             "{\"schema\": 1, \"id\": ",
-            &["record.json", "can't be read", "Next: Put", "start anew"],
+            &["record.json", "can't be read", "Next: Restore", "start over"],
         ),
         ("record.json", "{\"schema\": 99}", &["record.json", "99", "Next: Install the newer agent"]),
-        ("current.json", "hunter2", &["current.json", "can't be read", "Next: Put"]),
+        ("current.json", "hunter2", &["current.json", "can't be read", "Next: Restore"]),
         (
             "current.json",
             "{\"schemaVersion\": 99, \"image\": null, \"at\": 0, \"machineConfig\": {}}",
@@ -265,7 +259,7 @@ fn state_that_cannot_be_read_ends_with_5() {
         assert!(!ran.err.contains("hunter2") && ran.err.matches("target.json").count() <= 2, "{}", ran.err);
     }
     std::fs::remove_file(node.path(&target)).unwrap();
-    let told = ["target.json", "rendered-worker-b", "Next: Put"];
+    let told = ["target.json", "rendered-worker-b", "Next: Restore"];
     refused(&node, "target.json", &words, 5, &told);
 }
 

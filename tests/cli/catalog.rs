@@ -222,7 +222,7 @@ fn under_journald() {
     for line in [
         " Subject: Fault: UnexpectedKind\n",
         " Cause: the originals of the files can't be saved or read: /etc/taken is a directory, not a file",
-        " Ends with: another run of `apply`, or the start of the daemon, once the cause is mended; no retry by itself",
+        " Ends with: another run of `apply`, or the start of the daemon, once the cause is repaired; no retry by itself",
         " Next: Move /etc/taken away",
     ] {
         assert!(told.contains(line), "{line:?} is missing: {told}");

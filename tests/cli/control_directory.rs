@@ -474,7 +474,7 @@ fn status_beside_failed_commit_names_open_update() {
     let status: Value = serde_json::from_str(&ran.out).unwrap();
     let message = status["fault"]["message"].as_str().unwrap_or_default();
     assert_eq!((&status["state"], &status["phase"]), (&json!("Degraded"), &json!("Verifying")), "{status}");
-    assert!(message.starts_with("nobody goes on with update "), "{status}");
+    assert!(message.starts_with("no process continues update "), "{status}");
     assert_eq!(told(&node, &["--exit-code"]).code, 4);
     // The cause is mended, and the same command goes on.
     std::fs::remove_file(node.path(&format!("root/{}/preimages/kept", test_host::STATE))).unwrap();

@@ -80,8 +80,9 @@ impl WorkloadRequest {
             class: FaultClass::Degraded,
             reason: self.reason().to_owned(),
             message: format!("not answered for {} minutes: {why}", timeout.as_secs() / 60),
-            next: "See what keeps the controller or the pod; the node goes on by itself once it is answered."
-                .to_owned(),
+            next:
+                "Check what delays the controller or the pod; the update continues by itself with the answer."
+                    .to_owned(),
         })
     }
 }

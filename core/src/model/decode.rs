@@ -123,7 +123,8 @@ fn pour<W: Write>(url: &DataUrl<'_>, mut sink: W) -> Result<W, String> {
 
 fn unpacking(error: &io::Error) -> String {
     if error.kind() == io::ErrorKind::FileTooLarge {
-        "its contents are too large (one file: 16 MiB, all files: 64 MiB); bring large files with the OS image".to_owned()
+        "its contents are too large (one file: 16 MiB, all files: 64 MiB); put large files into the OS image"
+            .to_owned()
     } else {
         format!("its gzip contents can't be unpacked: {error}")
     }

@@ -16,7 +16,7 @@ pub const STEP_FAILED: &str = "e500bddf37b043078f0f4c3c2052e52b";
 pub const FAULT: &str = "54a5054cda2e40039e0e14ca778e6176";
 /// Logged when what an update had done is undone.
 pub const ROLLED_BACK: &str = "8c0a70a7a84547f9953a5154281fa6f5";
-/// Logged when the host is not as its config says.
+/// Logged when the host differs from its config.
 pub const DRIFT: &str = "0db317d94c8e4fa3969a73bf4c83cf3b";
 /// Logged when the host is as its config says again.
 pub const DRIFT_GONE: &str = "939ae232588e4bceb71ed78a1dc02e27";

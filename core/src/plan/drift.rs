@@ -26,7 +26,7 @@ pub fn drift(spec: &HostSpec, seen: &Observation) -> Vec<Difference> {
         let running = format!("the running deployment {}", booted.deployment);
         let other = |word: &str, os: &Staged| {
             let image = os.image.as_ref().map_or("no image".to_owned(), ToString::to_string);
-            let other = format!("{word} {} from {image}, which this agent did not ask for", os.deployment);
+            let other = format!("{word} {} from {image}, which this agent did not request", os.deployment);
             difference(Kind::Image, &"of the next boot", DifferenceKind::Unexpected, &running, &other)
         };
         // The same image with other arguments or packages is an administrator's business, and so are packages by hand:

@@ -31,12 +31,12 @@ pub(super) fn mode_word(mode: Mode) -> &'static str {
 fn mode_sentence(mode: Mode) -> &'static str {
     match mode {
         Mode::Nothing => "nothing differs; the config is only recorded",
-        Mode::Files => "what differs between the configs is brought to the host",
+        Mode::Files => "what differs between the configs is applied to the host",
         Mode::Image => "the image carries the config; only what no image can carry is written",
         Mode::ImageAndFiles => {
             "the image does not carry the config; it is switched to, and all that differs is written"
         }
-        Mode::LeaveImage => "the node leaves image mode; the config's own OS image and files are brought",
+        Mode::LeaveImage => "the node leaves image mode; the config's own OS image and files are applied",
         Mode::Adopt => "the desired image runs already; it is recorded, only what differs is written",
     }
 }
@@ -46,12 +46,12 @@ fn because_sentence(because: StepReason) -> &'static str {
         StepReason::Added => "new",
         StepReason::Changed => "changed",
         StepReason::Removed => "no longer in the config",
-        StepReason::UnderVar => "under /var, where no image brings it",
+        StepReason::UnderVar => "under /var, which no image can carry",
         StepReason::LocallyModified => "changed on this host, so the image's version would not come through",
         StepReason::UnitsChanged => "unit files changed",
         StepReason::Policy => "the disruption policy asks for it",
         StepReason::Pull => "credentials for the pull",
-        StepReason::InImage => "in image mode the image brings it",
+        StepReason::InImage => "in image mode the image carries it",
     }
 }
 

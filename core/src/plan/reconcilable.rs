@@ -67,12 +67,11 @@ impl Irreconcilable {
     }
 }
 
-/// The file whose presence forces an update through (RC14): a config must not create it.
-/// MCD's file that forces an update; a config that brings it would force each.
+/// MCD's file that forces an update (RC14): a config that creates it would force each one.
 pub const FORCE_FILE: &str = "/run/machine-config-daemon-force";
 
 /// The way to change what belongs to an installation.
-const INSTALL: &str = "install the node anew";
+const INSTALL: &str = "reinstall the node";
 
 fn unreachable(field: impl Into<String>, message: impl Into<String>) -> Unreachable {
     Unreachable { field: field.into(), message: message.into() }
@@ -157,7 +156,7 @@ fn fixed(from: &HostSpec, to: &HostSpec, policy: &DisruptionPolicy) -> Vec<Unrea
         let links_removed = *name == "storage.links" && !new.contains_key(name);
         old.get(name) != new.get(name) && !links_removed && !overridden(name)
     };
-    let message = format!("it can only be set when a node is installed; take the change back, or {INSTALL}");
+    let message = format!("it can only be set when a node is installed; revert the change, or {INSTALL}");
     names.into_iter().filter(refused).map(|name| unreachable(name, message.clone())).collect()
 }
 

@@ -88,7 +88,7 @@ fn drift_fault(record: Option<&Record>, health: &LoopState) -> Option<Fault> {
     Some(Fault {
         class: FaultClass::Degraded,
         reason: "ConfigDrift".to_owned(),
-        message: format!("the host is not as its config says: {}", listed(&health.drift)),
+        message: format!("the host differs from its config: {}", listed(&health.drift)),
         next: "See `machine-config-agent verify`; put the content back, or change the target.".to_owned(),
     })
 }

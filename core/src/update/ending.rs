@@ -228,7 +228,7 @@ pub fn what_ends(fault: &Fault, update: Option<&Record>, is_lasting: bool) -> &'
     }
     match ending {
         Ending::Soon | Ending::Later | Ending::Event | Ending::Asked if !is_lasting => {
-            "another run of `apply`, or the start of the daemon, once the cause is mended; no retry by itself"
+            "another run of `apply`, or the start of the daemon, once the cause is repaired; no retry by itself"
         }
         Ending::Soon if update.is_some_and(has_touched_services) => Ending::Later.as_str(),
         Ending::Soon | Ending::Later | Ending::Event | Ending::Asked | Ending::Target | Ending::Start => {

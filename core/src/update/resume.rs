@@ -316,7 +316,7 @@ fn falling_back(record: &Record, seen: &Observation) -> Decision {
 
 /// Returns the fault of a fallback that did not boot the previous deployment, with the cause of the fallback.
 pub fn not_fallen_back(record: &Record, cause: &str) -> Fault {
-    let origin = record.origin.as_deref().unwrap_or("the deployment before");
+    let origin = record.origin.as_deref().unwrap_or("the previous deployment");
     let first = record.fault.as_ref().map(|fault| format!("{}; ", fault.message)).unwrap_or_default();
     let reason = record.fault.as_ref().map_or(HEALTH_CHECK_FAILED, |fault| fault.reason.as_str());
     Fault {
@@ -341,10 +341,10 @@ fn reboot_again(record: &Record) -> Decision {
         class: FaultClass::Retry,
         reason: "RebootDidNotHappen".to_owned(),
         message: format!(
-            "the reboot into {} was asked for {} times and did not happen{why}",
+            "the reboot into {} was requested {} times and did not happen{why}",
             record.to.config, record.reboots
         ),
-        next: "See `systemd-inhibit --list` and `systemctl list-jobs`; `systemctl reboot` by hand continues the update."
+        next: "See `systemd-inhibit --list` and `systemctl list-jobs`; a manual `systemctl reboot` continues the update."
             .to_owned(),
     })
 }
@@ -373,7 +373,7 @@ fn in_vain(record: &Record, seen: &Observation) -> Decision {
         class: FaultClass::Degraded,
         reason: "BootFailed".to_owned(),
         message: format!(
-            "the new deployment of {} did not come up in any of its tries: the boot loader booted the one before",
+            "the new deployment of {} did not come up in any of its tries: the boot loader booted the previous one",
             record.to.config
         ),
         next: "See the console of the machine and `journalctl --list-boots`; correct the image, then change the target."
@@ -402,6 +402,8 @@ fn wrong(record: &Record, differences: &[Difference]) -> Fault {
             record.to.config,
             listed(differences)
         ),
-        next: "See `machine-config-agent verify`; mend what writes there, or change the target.".to_owned(),
+        next:
+            "See `machine-config-agent verify`; correct the program that writes there, or change the target."
+                .to_owned(),
     }
 }

@@ -225,10 +225,10 @@ async fn backend_that_does_not_come_to_end_is_left() {
     fixture(dir.path());
     let (short, never) = (Duration::from_millis(50), Duration::from_secs(24 * 3600));
     for (pace, limits, reason, words) in [
-        (Pace::Stands, OsLimits { stall: short, total: never }, "OsStalled", "told is: pulling, 50 %"),
-        (Pace::Repeats, OsLimits { stall: short, total: never }, "OsStalled", "told is: pulling, 50 %"),
-        (Pace::Stands, OsLimits { stall: never, total: short }, "OsTooSlow", "told is: pulling, 50 %"),
-        (Pace::Creeps, OsLimits { stall: never, total: short }, "OsTooSlow", "told is: layer "),
+        (Pace::Stands, OsLimits { stall: short, total: never }, "OsStalled", "progress is: pulling, 50 %"),
+        (Pace::Repeats, OsLimits { stall: short, total: never }, "OsStalled", "progress is: pulling, 50 %"),
+        (Pace::Stands, OsLimits { stall: never, total: short }, "OsTooSlow", "progress is: pulling, 50 %"),
+        (Pace::Creeps, OsLimits { stall: never, total: short }, "OsTooSlow", "progress is: layer "),
     ] {
         let mut host = host(dir.path(), FailPoints::off());
         let backend = Remembering { pace, ..Remembering::default() };

@@ -83,7 +83,7 @@ impl AgentSeen {
         match service {
             Ok(Some(service)) if service.load != "not-found" => Self::of_service(lock, &service),
             Ok(_) if lock == Lock::Unknown => {
-                Self::unknown("not known (only root can look at its lock)".to_owned())
+                Self::unknown("not known (only root can read its lock)".to_owned())
             }
             Ok(_) => {
                 let why = match left {
@@ -123,17 +123,17 @@ impl AgentSeen {
         };
         if self.expected {
             return fault(
-                format!("nobody follows the target of this node: the agent is {}", self.text),
+                format!("no process follows the target of this node: the agent is {}", self.text),
                 format!("See `systemctl status {UNIT}` and `journalctl -u {UNIT} -p warning -b`."),
             );
         }
         let Unfinished { update, phase } = unfinished?;
         fault(
             format!(
-                "nobody goes on with update {update}, which is in phase {phase}: the agent is {}",
+                "no process continues update {update}, which is in phase {phase}: the agent is {}",
                 self.text
             ),
-            format!("Run `machine-config-agent apply --to CONFIG` once more, or `systemctl start {UNIT}`."),
+            format!("Run `machine-config-agent apply --to CONFIG` again, or `systemctl start {UNIT}`."),
         )
     }
 }

@@ -36,7 +36,7 @@ impl StagedByHand {
         let removed = signed('-', &self.removed_kernel_arguments);
         let kargs = if added.len() + removed.len() == 0 { " the same" } else { "" };
         format!(
-            "  by hand  staged for the next boot: {} ({image}), kernel arguments{kargs}{removed}{added}",
+            "  manual   staged for the next boot: {} ({image}), kernel arguments{kargs}{removed}{added}",
             self.deployment
         )
     }
@@ -60,7 +60,7 @@ mod tests {
         let running =
             Karg::split("BOOT_IMAGE=(hd0,gpt3)/vmlinuz rw quiet debug ostree=/ostree/boot.0/os/x/0");
         let by_hand = StagedByHand::new(&staged, &running);
-        let line = "  by hand  staged for the next boot: os-abc.1 (no image), kernel arguments -debug +nosmt";
+        let line = "  manual   staged for the next boot: os-abc.1 (no image), kernel arguments -debug +nosmt";
         assert_eq!(by_hand.line(), line);
         let json = serde_json::to_value(&by_hand).unwrap();
         assert_eq!(json["addedKernelArguments"], serde_json::json!(["nosmt"]));

@@ -363,8 +363,8 @@ mod tests {
         let text = text::text(&status);
         for line in [
             "  backend  none: it is a test",
-            "  by hand  packages layered: vim",
-            "  by hand  the next boot takes os-old.0 (no image)",
+            "  manual   packages layered: vim",
+            "  manual   the next boot takes os-old.0 (no image)",
         ] {
             assert!(text.lines().any(|one| one == line), "{text}");
         }
@@ -389,7 +389,7 @@ mod tests {
                 status(report(None, &health), &ObservedOs::NotImageBased, &host, &layers, alone_here());
             text::text(&status)
         };
-        let line = "  layers   none here; the image brings them: kernel default, extensions usbguard";
+        let line = "  layers   none here; the image has them: kernel default, extensions usbguard";
         assert!(shown(Some(image)).lines().any(|one| one == line));
         assert!(!shown(None).contains("layers"));
     }

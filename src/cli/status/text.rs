@@ -30,7 +30,7 @@ fn head(status: &Status) -> String {
 
 /// What was layered, removed or replaced on top of the image.
 fn by_hand(local: &LocalPackages) -> impl Iterator<Item = String> {
-    local.listed().map(|(word, names)| format!("  by hand  packages {word}: {names}"))
+    local.listed().map(|(word, names)| format!("  manual   packages {word}: {names}"))
 }
 
 /// Returns the state of an image's prefetch.
@@ -60,7 +60,7 @@ pub(super) fn text(status: &Status) -> String {
         lines.extend(by_hand(&booted.changed_by_hand));
     }
     if let Some(layers) = &status.layers {
-        lines.push(format!("  layers   none here; the image brings them: {layers}"));
+        lines.push(format!("  layers   none here; the image has them: {layers}"));
     }
     if let Some(by_hand) = &status.staged_by_hand {
         lines.push(by_hand.line());
@@ -69,7 +69,7 @@ pub(super) fn text(status: &Status) -> String {
     }
     if let Some(next) = &status.next_boot {
         let image = next.image.as_ref().map_or("no image".to_owned(), ToString::to_string);
-        lines.push(format!("  by hand  the next boot takes {} ({image})", next.deployment));
+        lines.push(format!("  manual   the next boot takes {} ({image})", next.deployment));
     }
     if let Some(progress) = &status.progress {
         lines.push(format!(

@@ -44,7 +44,7 @@ impl Root {
 
     /// Returns the process that holds the lock of a file. The lock is not touched: one who wants it gets it meanwhile.
     pub fn lock_holder(&self, path: &str) -> Result<Option<Holder>, HostError> {
-        let failed = |errno: Errno| HostError::io("look at the lock", path, errno);
+        let failed = |errno: Errno| HostError::io("inspect the lock", path, errno);
         let fd = match self.resolve(path, OFlags::RDONLY | OFlags::NOFOLLOW) {
             Err(errno) if is_absent(errno) => return Ok(None),
             other => other.map_err(failed)?,

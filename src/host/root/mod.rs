@@ -210,7 +210,7 @@ impl Root {
     /// Looks at what stands at a path, not following a link at its end; `None` when nothing does.
     pub(in crate::host) fn standing(&self, path: &str) -> Result<Option<Standing>, HostError> {
         use std::os::fd::AsRawFd as _;
-        let failed = |errno: Errno| HostError::io("look at", path, errno);
+        let failed = |errno: Errno| HostError::io("inspect", path, errno);
         let fd = match self.resolve(path, OFlags::PATH | OFlags::NOFOLLOW) {
             // A path that leads in a circle leads nowhere.
             Err(errno) if is_absent(errno) || errno == Errno::LOOP => return Ok(None),
@@ -238,7 +238,7 @@ impl Root {
     pub(in crate::host) fn place(&self) -> Result<PathBuf, HostError> {
         use std::os::fd::AsRawFd as _;
         let own = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
-        let failed = |errno: Errno| HostError::io("look at", self.base.display().to_string(), errno);
+        let failed = |errno: Errno| HostError::io("inspect", self.base.display().to_string(), errno);
         let place = rustix::fs::readlink(own, Vec::new()).map_err(failed)?;
         Ok(PathBuf::from(place.to_string_lossy().into_owned()))
     }

@@ -56,7 +56,7 @@ impl Entry {
         let (directory, name) = split(path).ok_or_else(|| no_name(path))?;
         match root.resolve(directory, OFlags::PATH | OFlags::DIRECTORY) {
             Err(errno) if is_absent(errno) => Ok(Self::Absent),
-            Err(errno) => Err(HostError::io("look at", path, errno)),
+            Err(errno) => Err(HostError::io("inspect", path, errno)),
             Ok(dir) => Self::open(dir, name, path),
         }
     }
@@ -67,13 +67,13 @@ impl Entry {
         let dir = dir.as_fd();
         let stat = match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => return Ok(Self::Absent),
-            other => other.map_err(failed("look at"))?,
+            other => other.map_err(failed("inspect"))?,
         };
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => {
                 let flags = READ | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let fd = rustix::fs::openat(dir, name, flags, Mode::empty()).map_err(failed("open"))?;
-                let stat = rustix::fs::fstat(&fd).map_err(failed("look at"))?;
+                let stat = rustix::fs::fstat(&fd).map_err(failed("inspect"))?;
                 if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
                     // It was swapped in between.
                     return Ok(Self::Other(kind_word(&stat)));
@@ -138,7 +138,7 @@ impl Root {
             Err(errno) if is_absent(errno) => return Ok(None),
             other => other.map_err(|errno| HostError::io("open", path, errno))?,
         };
-        let stat = rustix::fs::fstat(&fd).map_err(|errno| HostError::io("look at", path, errno))?;
+        let stat = rustix::fs::fstat(&fd).map_err(|errno| HostError::io("inspect", path, errno))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             let found = kind_word(&stat);
             return Err(HostError::Kind { path: path.to_owned(), expected: "a regular file", found });
@@ -161,9 +161,9 @@ impl Root {
         let failed = |action: &'static str| move |errno: Errno| HostError::io(action, path, errno);
         let fd = match self.resolve(path, LOOK) {
             Err(errno) if is_absent(errno) => return Ok(ObservedFile::Absent),
-            other => other.map_err(failed("look at"))?,
+            other => other.map_err(failed("inspect"))?,
         };
-        let stat = rustix::fs::fstat(&fd).map_err(failed("look at"))?;
+        let stat = rustix::fs::fstat(&fd).map_err(failed("inspect"))?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => self.digest(path),
             FileType::Symlink => {
@@ -184,7 +184,7 @@ impl Root {
             Err(errno) if is_absent(errno) => return Ok(ObservedFile::Absent),
             other => other.map_err(|errno| HostError::io("open", path, errno))?,
         };
-        let stat = rustix::fs::fstat(&fd).map_err(|errno| HostError::io("look at", path, errno))?;
+        let stat = rustix::fs::fstat(&fd).map_err(|errno| HostError::io("inspect", path, errno))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Ok(ObservedFile::Special);
         }
@@ -229,7 +229,7 @@ impl Root {
         match self.resolve(path, OFlags::PATH) {
             Ok(_) => Ok(true),
             Err(errno) if is_absent(errno) => Ok(false),
-            Err(errno) => Err(HostError::io("look at", path, errno)),
+            Err(errno) => Err(HostError::io("inspect", path, errno)),
         }
     }
 }

@@ -99,7 +99,7 @@ impl Root {
 
     /// Returns mode, user and group of a path, a link at its end not followed; `None` when it is absent.
     pub fn dress_of(&self, path: &str) -> Result<Option<(u32, u32, u32)>, HostError> {
-        let failed = |errno: Errno| HostError::io("look at", path, errno);
+        let failed = |errno: Errno| HostError::io("inspect", path, errno);
         match self.resolve(path, OFlags::PATH | OFlags::NOFOLLOW) {
             Err(errno) if is_absent(errno) => Ok(None),
             other => {

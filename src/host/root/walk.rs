@@ -145,7 +145,7 @@ impl<'a> Way<'a> {
 
 impl Way<'_> {
     fn checked_file(&self, fd: OwnedFd) -> Result<(OwnedFd, Stat), HostError> {
-        let stat = self.error("look at", rustix::fs::fstat(&fd))?;
+        let stat = self.error("inspect", rustix::fs::fstat(&fd))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(self.not_a_file(super::kind_word(&stat)));
         }
@@ -230,7 +230,7 @@ impl Way<'_> {
     }
 
     fn follow(&mut self, name: &str, rest: &mut Vec<String>) -> Result<(), HostError> {
-        let link = self.error("look at", rustix::fs::statat(self.here(), name, AtFlags::SYMLINK_NOFOLLOW))?;
+        let link = self.error("inspect", rustix::fs::statat(self.here(), name, AtFlags::SYMLINK_NOFOLLOW))?;
         if FileType::from_raw_mode(link.st_mode) != FileType::Symlink {
             return Err(HostError::Kind {
                 path: format!("{}/{name}", self.path()),
@@ -238,7 +238,7 @@ impl Way<'_> {
                 found: super::kind_word(&link),
             });
         }
-        let here = self.error("look at", rustix::fs::fstat(self.here()))?;
+        let here = self.error("inspect", rustix::fs::fstat(self.here()))?;
         if !own_hands(here.st_uid) || !own_hands(link.st_uid) {
             let uid = if own_hands(link.st_uid) { here.st_uid } else { link.st_uid };
             return Err(self.unsafe_link(name, Unsafe::Link { uid }));
@@ -261,7 +261,7 @@ impl Way<'_> {
     }
 
     fn check_as(&self, fd: BorrowedFd<'_>, may_be_sticky: bool) -> Result<(), HostError> {
-        let stat = self.error("look at the directory of", rustix::fs::fstat(fd))?;
+        let stat = self.error("inspect the directory of", rustix::fs::fstat(fd))?;
         let sticky = may_be_sticky && stat.st_mode & STICKY != 0;
         let Some(rule) = unsafe_because(&stat, self.trusted, sticky) else { return Ok(()) };
         // The directory itself is not on the stack yet: the one asked for is named as far as the walk got.

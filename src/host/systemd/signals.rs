@@ -143,5 +143,5 @@ fn left(message: &Message) -> zbus::Result<bool> {
 }
 
 fn gone() -> zbus::Error {
-    zbus::Error::Failure(format!("{SERVICE} left the bus before it told the end of its job"))
+    zbus::Error::Failure(format!("{SERVICE} left the bus before it signaled the end of its job"))
 }

@@ -70,7 +70,7 @@ fn steps(plan: &Value) -> Vec<String> {
 
 fn same(show: &mut Show, node: &Node, path: &str, desired: &str) {
     let found = node.read(path);
-    show.check(&format!("{path} is as the config says"), found == desired, &format!("{found:?}"));
+    show.check(&format!("{path} matches the config"), found == desired, &format!("{found:?}"));
 }
 
 fn inode(node: &Node, path: &str) -> String {
@@ -113,7 +113,7 @@ async fn take_over(node: &mut Node, show: &mut Show, base: &Config) -> Played {
 async fn without_reboot(node: &mut Node, show: &mut Show, base: &Config) -> Result<Config, SandboxError> {
     show.scene(
         "A file change without reboot",
-        "a new message of the day and an SSH key; the policy says that neither needs anything",
+        "a new message of the day and an SSH key; the policy requires no action for either",
     );
     let mut config = base.next("rendered-worker-b");
     config.set("/etc/motd", 0o644, &motd("b"));
@@ -193,9 +193,9 @@ async fn image_switch(
     show.check("the mode is image", text(&plan, "/mode") == "image", text(&plan, "/mode"));
     show.check("the plan stages the image", named("stage-os oci:"), &listed);
     let skipped = !named("/etc/app/settings.conf") && !named("app.service");
-    show.check("the plan writes no file and no unit that the image brings", skipped, &listed);
+    show.check("the plan writes no file and no unit that the image carries", skipped, &listed);
     let local = named("write-file /var/lib/app/seed") && named("write-file /etc/chrony.conf");
-    show.check("it writes what no image can bring: /var, and what was changed locally", local, &listed);
+    show.check("it writes what no image can carry: /var, and what was changed locally", local, &listed);
     node.start(None)?;
     node.until(show, done(config.name())).await?;
     same(show, node, "/etc/app/settings.conf", APP_SETTINGS);
@@ -220,7 +220,7 @@ async fn image_switch(
 async fn drift(node: &mut Node, show: &mut Show) -> Played {
     show.scene("Drift", "somebody edits a managed file on the node");
     let edited = APP_SETTINGS.replace("workers = 4", "workers = 64");
-    show.block("plan", "none: drift is told, not repaired, and no update is begun on top of it");
+    show.block("plan", "none: drift is reported, not repaired, and no update starts on top of it");
     node.write("/etc/app/settings.conf", &edited)?;
     node.until(show, faulted("ConfigDrift")).await?;
     let reason = node.report();
@@ -233,7 +233,7 @@ async fn drift(node: &mut Node, show: &mut Show) -> Played {
     same(show, node, "/etc/app/settings.conf", &edited);
     node.write("/etc/app/settings.conf", APP_SETTINGS)?;
     node.until(show, done("rendered-worker-d")).await?;
-    show.check("put back by hand, the node is Done by itself", true, "");
+    show.check("restored manually, the node is Done by itself", true, "");
     Ok(())
 }
 
@@ -337,6 +337,6 @@ async fn roll_back(node: &mut Node, show: &mut Show, base: &Config, image: &Imag
     let (_, output) = node.verb(&["history"]).await?;
     show.block("history", &output);
     let told = output.contains("rolled-back") && output.matches("committed").count() >= 4;
-    show.check("history tells it all", told, &output);
+    show.check("history shows it all", told, &output);
     Ok(())
 }

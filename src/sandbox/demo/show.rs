@@ -100,7 +100,7 @@ impl Show {
         let colour = if failed == 0 { GREEN } else { RED };
         let seconds = self.begun.elapsed().as_secs_f64();
         let scenes = self.scene;
-        self.line(colour, &format!("{scenes} scenes, {held} checks held, {failed} failed, {seconds:.1} s"));
+        self.line(colour, &format!("{scenes} scenes, {held} checks passed, {failed} failed, {seconds:.1} s"));
         for failure in &self.failures {
             self.line(RED, &format!("  {failure}"));
         }

@@ -22,7 +22,7 @@ pub const QUIET: &str = "/etc/mca-quiet";
 pub const DRAINED: &str = "/etc/mca-drained";
 pub const REBOOTED: &str = "/etc/mca-rebooted";
 
-/// A node. Its configs are named `rendered-NODE-LETTER`; `a` is desired at first, and the host is as it says.
+/// A node. Its configs are named `rendered-NODE-LETTER`; `a` is desired at first, and the host matches it.
 pub struct Scene<'b> {
     pub bench: &'b Bench,
     pub client: Client,

@@ -151,7 +151,7 @@ impl BootcBackend {
         let refuse = |trouble, cause: &str| Err(OsError::new(trouble, SYSROOT, cause).into_error());
         match host.booted {
             None => {
-                refuse(OsErrorKind::NotBooted, "bootc says that this machine was not booted from an image")
+                refuse(OsErrorKind::NotBooted, "bootc reports that this machine was not booted from an image")
             }
             Some(booted) if booted.store == Store::Composefs => refuse(
                 OsErrorKind::Composefs,
@@ -160,7 +160,7 @@ impl BootcBackend {
             Some(booted) if booted.incompatible => refuse(
                 OsErrorKind::LocalPackages,
                 "rpm-ostree changed something on top of the booted image (bootc calls it incompatible), \
-                 which bootc switch would drop without a word",
+                 which bootc switch would drop silently",
             ),
             Some(Entry { soft_reboot: Some(_), .. }) => Ok(Softly::Known),
             Some(_) => Ok(Softly::Unknown),
@@ -224,7 +224,7 @@ impl BootcBackend {
             None => incapable("nothing is staged"),
             Some(staged) => match staged.soft_reboot {
                 Some(true) => Ok(SoftReboot::Capable),
-                Some(false) => incapable("bootc says that the staged deployment needs a whole boot"),
+                Some(false) => incapable("bootc reports that the staged deployment needs a full reboot"),
                 None => incapable("this bootc does not know soft reboots"),
             },
         }
@@ -320,7 +320,7 @@ fn pure_image(booted: &Booted) -> Result<(), HostError> {
     }
     let changed: Vec<String> = local.listed().map(|(word, names)| format!("{word}: {names}")).collect();
     let cause = format!(
-        "rpm-ostree changed the booted image ({}), which bootc switch would drop without a word",
+        "rpm-ostree changed the booted image ({}), which bootc switch would drop silently",
         changed.join("; ")
     );
     Err(OsError::new(OsErrorKind::LocalPackages, SYSROOT, cause).into_error())

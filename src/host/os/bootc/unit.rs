@@ -206,7 +206,7 @@ impl Bootc {
         let program = Program {
             output: Some(self.outside(&output)),
             seconds: Some(STATUS_SECONDS),
-            ..self.program(&run, &command, "Look at the OS images (for machine-config-agent)", &[])
+            ..self.program(&run, &command, "Read the OS images (for machine-config-agent)", &[])
         };
         let ended = units.run(program).await?;
         let text = self.root.read_tail(&output, MAX_STATUS_BYTES)?.unwrap_or_default();

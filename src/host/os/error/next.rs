@@ -25,7 +25,7 @@ pub(super) const DIGEST_MISMATCH: &str =
 pub(super) const WRONG_STAGED: &str =
     "Find out who else stages deployments on this node (rpm-ostree status); it is tried again.";
 pub(super) const CORRUPTED: &str =
-    "Look at the mirror, the proxy or the cache between (INSPECT); it is tried again.";
+    "Check the mirror, the proxy or the cache between (INSPECT); it is tried again.";
 pub(super) const NOT_BOOTABLE: &str =
     "Build the image from a bootable base (its config needs the labels of an ostree or bootc image).";
 pub(super) const WRONG_ARCHITECTURE: &str =
@@ -39,25 +39,25 @@ pub(super) const LOCAL_PACKAGES: &str =
     "Take the changes back (rpm-ostree reset, then a reboot), or build them into the image.";
 pub(super) const COMPOSEFS: &str =
     "Install this machine with bootc's ostree backend: composefs without libostree is not supported.";
-pub(super) const BOOTC: &str = "Look at its lines (journalctl -t machine-config-agent-bootc; journalctl -u machine-config-agent); it is tried again.";
+pub(super) const BOOTC: &str = "Check its lines (journalctl -t machine-config-agent-bootc; journalctl -u machine-config-agent); it is tried again.";
 pub(super) const WRONG_LAYERS: &str =
     "Correct spec.kernelType or spec.extensions in a MachineConfig of the pool.";
 pub(super) const NO_PACKAGE: &str =
     "Check that the extensions image of the release has these packages; nothing is staged.";
 pub(super) const RPM_OSTREE: &str =
-    "Look at the daemon's messages (journalctl -u rpm-ostreed; rpm-ostree status); it is tried again.";
+    "Check the daemon's messages (journalctl -u rpm-ostreed; rpm-ostree status); it is tried again.";
 pub(super) const DAEMON_LOST: &str =
     "Find out why it ended (systemctl status rpm-ostreed; journalctl -u rpm-ostreed); it is tried again.";
 pub(super) const DAEMON_MASKED: &str =
     "Unmask it (systemctl unmask rpm-ostreed.service), or set another --os-backend; it is tried again.";
-pub(super) const NO_REPOSITORIES: &str = "Take back what was layered by hand (rpm-ostree status; rpm-ostree uninstall NAME), or give the node a repository that has it (/etc/yum.repos.d); it is tried again.";
+pub(super) const NO_REPOSITORIES: &str = "Remove the manually layered package (rpm-ostree status; rpm-ostree uninstall NAME), or give the node a repository that has it (/etc/yum.repos.d); it is tried again.";
 pub(super) const MISSING_TOOL: &str = "Install the package skopeo in the OS image, or on this machine.";
 pub(super) const LOCKED: &str =
-    "Drop it (rpm-ostree cleanup -p, or ostree admin undeploy 0): it is staged anew without the lock.";
+    "Drop it (rpm-ostree cleanup -p, or ostree admin undeploy 0): it is staged again without the lock.";
 pub(super) const NOT_INSTALLED: &str = "Install machine-config-agent-ostree of the agent's own build beside it, or in /usr/libexec/machine-config-agent; it is tried again.";
-pub(super) const LIBOSTREE: &str = "Look at the host's deployments (ostree admin status; journalctl -b).";
+pub(super) const LIBOSTREE: &str = "Check the host's deployments (ostree admin status; journalctl -b).";
 pub(super) const WORKER: &str =
-    "Look at the agent's messages (journalctl -u machine-config-agent); it is tried again.";
+    "Check the agent's messages (journalctl -u machine-config-agent); it is tried again.";
 pub(super) const NO_SPACE: &str =
     "Free space in /sysroot (df -h /sysroot; ostree admin cleanup); it is tried again.";
 pub(super) const NO_COMMIT: &str =

@@ -52,8 +52,7 @@ struct Space {
 impl Space {
     /// Root may use what is reserved for root: libostree counts so, too.
     fn load(path: &Path) -> Result<Self, OsError> {
-        let stat =
-            statvfs(path).map_err(|e| failed(format!("{} can't be looked at: {e}", path.display())))?;
+        let stat = statvfs(path).map_err(|e| failed(format!("{} can't be read: {e}", path.display())))?;
         let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
         Ok(Self { total: bytes(stat.f_blocks), free: bytes(stat.f_bfree) })
     }

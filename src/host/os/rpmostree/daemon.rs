@@ -95,7 +95,7 @@ impl Daemon {
         let mut daemon = Self { bus, root: root.clone(), os: OwnedObjectPath::default() };
         daemon.os = daemon.property(SYSROOT_INTERFACE, "Booted").await?;
         if daemon.os.as_str() == "/" {
-            let cause = "rpm-ostree says that this machine was not booted from it";
+            let cause = "rpm-ostree reports that this machine was not booted from it";
             return Err(OsError::new(OsErrorKind::NotBooted, SYSROOT, cause).into_error());
         }
         Ok(daemon)
