@@ -2,9 +2,9 @@
 
 use std::io::{IsTerminal as _, Write as _};
 
-use super::host::{HostFlags, RebootBy, runtime};
+use super::agent_flags::AgentFlags;
+use super::host::{REBOOT_WANTED, runtime};
 use super::output::print;
-use super::settings::SettingsFlags;
 use super::telemetry::telemetry;
 use super::{CliError, input, last_report};
 use crate::agent::{Agent, ExitReason, ProcessSignals, Reboots, RunMode, SettingsLoader};
@@ -35,12 +35,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "FILE")]
     policy: Option<String>,
     #[command(flatten)]
-    host: HostFlags,
-    #[command(flatten)]
-    node_settings: SettingsFlags,
-    /// Who reboots
-    #[arg(long, value_enum, default_value_t = RebootBy::Logind)]
-    reboot_by: RebootBy,
+    agent: AgentFlags,
     /// Do not reboot; the next `apply` or `daemon` resumes after the reboot
     #[arg(long)]
     no_reboot: bool,
@@ -57,7 +52,7 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
     log::start(if environment.journal { Format::Journal } else { Format::Text });
     let image = input::image(arguments.to_image.as_deref())?;
     let machine_config = input::checked_config(&arguments.to, arguments.digest.as_deref(), || {
-        let proxies = Proxies::new(Root::open(&arguments.host.root)?, environment.proxy.clone());
+        let proxies = Proxies::new(Root::open(arguments.agent.root())?, environment.proxy.clone());
         Ok(proxies.for_pulls()?)
     })?;
     let target = Target { config: machine_config.name().clone(), image: image.clone() };
@@ -65,11 +60,11 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
     let reboots = if arguments.no_reboot { Reboots::Left } else { Reboots::Asked };
     runtime()?.block_on(async {
         let fail_points = environment.fail_points.clone();
-        let host = arguments.host.open(arguments.reboot_by, environment)?;
+        let (node_settings, host) = arguments.agent.open(environment)?;
         let journal = Journal::open(host.root.clone(), fail_points.clone())?;
         last_report::mark_stopped(&host.root);
         let telemetry = telemetry(environment, &host, Vec::new(), LastReport::default())?;
-        let node_settings = arguments.node_settings.open()?.read(&host.root)?;
+        let node_settings = node_settings.read(&host.root)?;
         let settings = SettingsLoader::new(move || Ok(node_settings.clone()));
         let mut agent =
             Agent::new(host, journal, control, telemetry, ProcessSignals::never(), &machine_name())
@@ -115,7 +110,7 @@ fn conclude<C: ControlPlane>(
             )?;
             return Ok(4);
         }
-        RunResult::RebootPlayed => return Ok(super::host::REBOOT_WANTED),
+        RunResult::RebootPlayed => return Ok(REBOOT_WANTED),
         RunResult::Failed(fault) => {
             failed(&format!("{}\nNext: {}", fault.message, fault.next));
             return Ok(fault.class.exit_code());
@@ -142,7 +137,7 @@ fn confirm(arguments: &Arguments) -> Result<(), CliError> {
     if !std::io::stdin().is_terminal() || arguments.to == "-" {
         return Err(refused());
     }
-    let question = format!("Apply {} to {}? [y/N] ", arguments.to, arguments.host.root.display());
+    let question = format!("Apply {} to {}? [y/N] ", arguments.to, arguments.agent.root().display());
     let mut out = std::io::stdout().lock();
     out.write_all(question.as_bytes()).and_then(|()| out.flush()).map_err(CliError::Output)?;
     let mut answer = String::new();

@@ -7,18 +7,19 @@ use clap::ValueEnum;
 use tracing::{info, warn};
 
 use super::CliError;
+use super::agent_flags::ContainerFlags;
 use super::earlier_installation::drop_earlier_installation;
-use super::host::{HostFlags, RebootBy, runtime};
+use super::host::{REBOOT_WANTED, runtime};
 use super::last_report::{self, Follows};
 use super::output::Output;
-use super::settings::{SettingsFile, SettingsFlags};
+use super::settings::SettingsFile;
 use super::telemetry::{ListenFlags, telemetry};
 use crate::agent::{Agent, ExitReason, ProcessSignals};
 use crate::control::directory::Directory;
 use crate::control::encapsulated::{self, ENCAPSULATED};
 use crate::control::kube::{Cluster, DrainBy, Identity};
 use crate::control::{ControlError, ControlPlane};
-use crate::host::{ContainerHandles, Host, Root, machine_name};
+use crate::host::{Host, Root, machine_name};
 use crate::journal::Journal;
 use crate::model::ConfigName;
 use crate::model::message;
@@ -44,7 +45,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "FILE", conflicts_with = "directory")]
     kubelet_kubeconfig: Option<PathBuf>,
     /// Directory that holds target.yaml and machineconfigs/, and gets report.json
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", conflicts_with = "root_mount")]
     directory: Option<PathBuf>,
     /// The directory is what a bootstrap has rendered (machine-pools/, machine-configs/); the config is this pool's
     #[arg(long, value_name = "NAME", requires = "directory", value_parser = |name: &str| ConfigName::new(name))]
@@ -55,19 +56,10 @@ pub(super) struct Arguments {
     /// Who drains the node
     #[arg(long, value_enum, default_value_t = DrainFlag::Controller, conflicts_with = "directory")]
     drain: DrainFlag,
-    /// Where a container has the host's root mounted: entered at the start, with the other files named here still read
-    /// from the container
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["root", "directory"])]
-    root_mount: Option<PathBuf>,
     #[command(flatten)]
-    host: HostFlags,
+    container: ContainerFlags,
     #[command(flatten)]
     listen: ListenFlags,
-    #[command(flatten)]
-    node_settings: SettingsFlags,
-    /// Who reboots: logind, or a supervisor that plays it when the agent exits
-    #[arg(long, value_enum, default_value_t = RebootBy::Logind)]
-    reboot_by: RebootBy,
     /// Log format outside of the journal
     #[arg(long, value_enum, default_value_t = Output::Text)]
     log_format: Output,
@@ -100,9 +92,7 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
         let (source, node) = named(source(arguments, environment)?, arguments, environment);
         // Opened before: the certificate of the listener is a file of the container.
         let own = Root::open(Path::new("/"))?;
-        let node_settings = arguments.node_settings.open()?;
-        let entered = arguments.root_mount.as_deref().map(enter).transpose()?.unwrap_or_default();
-        let host = arguments.host.open_entered(arguments.reboot_by, environment, entered)?;
+        let (node_settings, host) = arguments.container.open(environment)?;
         let setting = Setting { arguments, environment, node_settings: &node_settings, node: &node, own: &own, kubelet: None };
         match source {
             Source::Directory(path) => {
@@ -199,7 +189,7 @@ impl Setting<'_> {
         last_report::mark_stopped(&root);
         match end {
             ExitReason::Stopped | ExitReason::Settled => Ok(0),
-            ExitReason::Reboot => Ok(super::host::REBOOT_WANTED),
+            ExitReason::Reboot => Ok(REBOOT_WANTED),
         }
     }
 }
@@ -220,17 +210,6 @@ fn clear_leftovers(root: &Root) {
             );
         }
     }
-}
-
-/// Enters the host.
-pub(super) fn enter(directory: &Path) -> Result<ContainerHandles, CliError> {
-    ContainerHandles::enter(directory).map_err(|error| {
-        let (directory, cause) = (directory.display(), chain(&error));
-        CliError::Usage(format!(
-            "--root-mount {directory}: {cause}. Nothing was touched; mount the host's / there (hostPath, \
-             HostToContainer) and run it as root with CAP_SYS_CHROOT, from an image with both executables"
-        ))
-    })
 }
 
 /// Names where the targets come from, for people.

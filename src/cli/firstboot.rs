@@ -5,17 +5,14 @@
 //! boot, so a power cut at any point leads back here. What is recorded then is no committed config: Ignition wrote the
 //! other part of it, which the daemon compares with the host before it takes it over.
 
-use std::path::PathBuf;
-
 use tracing::{info, warn};
 
 use super::CliError;
-use super::daemon::enter;
+use super::agent_flags::ContainerFlags;
 use super::earlier_installation::drop_earlier_installation;
-use super::host::{HostFlags, REBOOT_WANTED, RebootBy, STOPPED, runtime};
+use super::host::{REBOOT_WANTED, STOPPED, runtime};
 use super::last_report::{self, Follows};
 use super::output::print;
-use super::settings::SettingsFlags;
 use super::telemetry::telemetry;
 use crate::agent::{Agent, ExitReason, ProcessSignals, Reboots, RunMode, SettingsLoader};
 use crate::control::encapsulated::{ENCAPSULATED, Encapsulated, retire};
@@ -38,25 +35,15 @@ pub(super) struct Arguments {
     /// Only pin the names of network interfaces (nmstatectl persist-nic-names), before another OS may rename them
     #[arg(long)]
     persist_nics: bool,
-    /// Where a container has the host's root mounted, which is entered at the start
-    #[arg(long, value_name = "DIR", conflicts_with = "root")]
-    root_mount: Option<PathBuf>,
     #[command(flatten)]
-    host: HostFlags,
-    #[command(flatten)]
-    node_settings: SettingsFlags,
-    /// Who reboots
-    #[arg(long, value_enum, default_value_t = RebootBy::Logind)]
-    reboot_by: RebootBy,
+    container: ContainerFlags,
 }
 
 /// Completes the first boot.
 pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8, CliError> {
     log::start(if environment.journal { Format::Journal } else { Format::Text });
     runtime()?.block_on(async {
-        let node_settings = arguments.node_settings.open()?;
-        let entered = arguments.root_mount.as_deref().map(enter).transpose()?.unwrap_or_default();
-        let host = arguments.host.open_entered(arguments.reboot_by, environment, entered)?;
+        let (node_settings, host) = arguments.container.open(environment)?;
         if arguments.persist_nics {
             nics::persist(&host.root).await?;
             return Ok(0);

@@ -75,13 +75,8 @@ pub(super) struct HostFlags {
 }
 
 impl HostFlags {
-    /// Opens the host.
-    pub(super) fn open(&self, reboot_by: RebootBy, environment: &Environment) -> Result<Host, CliError> {
-        self.open_entered(reboot_by, environment, ContainerHandles::default())
-    }
-
     /// Opens the host that this process may have entered.
-    pub(super) fn open_entered(
+    pub(super) fn open(
         &self,
         reboot_by: RebootBy,
         environment: &Environment,

@@ -1,5 +1,6 @@
 //! The command line: one file per verb, no logic there. Parsed with clap, which also makes `--help`.
 
+mod agent_flags;
 mod apply;
 mod collect;
 mod completions;
