@@ -14,7 +14,7 @@
 //!                                   |
 //!                 journal.begin(record)                                record.json, on disk
 //!                                   |
-//!                 stage the OS image (not disruptive) -> drain, where it can be asked for
+//!                 stage the OS image (not disruptive) -> drain, where it can be requested
 //!                                   |
 //!                 journal.advance(|intent| apply(intent, host))        each batch: recorded, run, recorded
 //!                                   |
@@ -24,7 +24,7 @@
 //!                                   |
 //!                 verify: differences(spec, seen) is empty                             pure; drift asks the same
 //!                                   |
-//!                 a new deployment proves itself: units, health checks; else the one before boots again
+//!                 a new deployment proves itself: units, health checks; else the previous one boots again
 //!                                   |
 //!                 commit: the new spec is current.json; the record goes to history/
 //!                                   :
@@ -56,7 +56,7 @@
 //! 4. `resume` is also given the committed target: "is there work for an idle node" is a row of the same table.
 //! 5. A directory as control plane reads and writes files, so `control` may import `host`; a cluster's reads its
 //!    credentials and keeps fetched objects by it.
-//! 6. A drain and its end are asked for and answered by the control plane's changes, never awaited in place: a new target
+//! 6. A drain and its end are requested and answered by the control plane's changes, never awaited in place: a new target
 //!    is noticed meanwhile, and another process can take the answer.
 //! 7. `sandbox` is a folder of its own beside `host`: it builds a machine out of files and namespaces, which is neither
 //!    the agent's business nor a verb's.

@@ -4,7 +4,7 @@
 //! 1. It is begun before the reboot and ended before the commit: a count that is left over would one day boot the old
 //!    deployment of a node that is well.
 //! 2. After the boot loader went back, the new deployment is still the first of its menu. While the order is changed, boots
-//!    are counted anew: at every instant the next boot ends in a deployment that comes up.
+//!    are counted again: at every instant the next boot ends in a deployment that comes up.
 //! 3. A count that is left over is ended only once the deployment that runs is the first of the menu.
 //! 4. A counter that can't be written keeps no update from its reboot: most boot loaders have none.
 

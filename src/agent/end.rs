@@ -1,4 +1,4 @@
-//! The ends of an update: committed, archived, planned for once more; and the fault that leads to one.
+//! The ends of an update: committed, archived, planned for again; and the fault that leads to one.
 
 use tracing::{info, warn};
 

@@ -180,7 +180,7 @@ impl<C: ControlPlane> Agent<C> {
         Ok(Carried::Out)
     }
 
-    /// Stages once more and goes through the batches again: they find most of their work done.
+    /// Stages again and goes through the batches again: they find most of their work done.
     pub(super) async fn restage(&mut self, pass: &Pass) -> Result<(), AgentError> {
         if let (Some(ended), Some(record)) = (&pass.answers.finalization, self.journal.record()) {
             let config = &record.to.config;

@@ -115,7 +115,7 @@ impl<C: ControlPlane> Agent<C> {
                     self.logged_away = None;
                     next
                 }
-                // A stop ends the workers of this service, too: the next process looks anew.
+                // A stop ends the workers of this service, too: the next process looks again.
                 Err(_) if self.signals.is_stopping() => LoopAction::Requeue,
                 Err(error) => self.handle_error(error).await?,
             };
@@ -327,7 +327,7 @@ impl<C: ControlPlane> Agent<C> {
         let prefetched =
             self.prefetching.ended(stall, &self.journal, &mut self.health, &mut self.telemetry.last);
         tokio::select! {
-            // Each arm only waits; what it waited for is read anew in the next pass, so losing an arm loses nothing.
+            // Each arm only waits; what it waited for is read again in the next pass, so losing an arm loses nothing.
             signal = self.signals.recv() => if signal == SignalKind::Reload { self.reload()? },
             () = self.telemetry.notify.idle() => {}
             changed = self.control.changed() => {

@@ -6,7 +6,7 @@
 //! # Decisions
 //! 1. A block is waited for before the record says `rebooting`: another target can still be taken meanwhile, and the
 //!    wait is no try.
-//! 2. A soft reboot keeps the kernel and so the boot id. It is asked for only when a deployment is staged: `resume` then
+//! 2. A soft reboot keeps the kernel and so the boot id. It is requested only when a deployment is staged: `resume` then
 //!    sees by the booted deployment that it happened. One that did not bring the deployment up is followed by a whole
 //!    reboot, never by a second soft one.
 
@@ -88,7 +88,7 @@ impl<C: ControlPlane> Agent<C> {
         self.note_retry(&format!("it {how}"))
     }
 
-    /// Records why the reboot is requested once more: the last fault reports it, too.
+    /// Records why the reboot is requested again: the last fault reports it, too.
     fn note_retry(&mut self, cause: &str) -> Result<(), AgentError> {
         let waiting = format!("another try of the reboot: {cause}");
         Ok(self.journal.note(|record| record.waiting = Some(waiting))?)
@@ -174,7 +174,7 @@ impl<C: ControlPlane> Agent<C> {
         }
         let why = match self.host.os.soft_reboot().await? {
             SoftReboot::Incapable { why } => why,
-            // Without it systemd would start the old user space once more.
+            // Without it systemd would start the old user space again.
             SoftReboot::Capable if !self.host.root.exists(NEXT_ROOT)? => {
                 format!("nothing is prepared in {NEXT_ROOT}")
             }

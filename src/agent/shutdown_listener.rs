@@ -4,7 +4,7 @@ use crate::decide::down::Shutdown;
 use crate::host::Host;
 use crate::host::power::{Inhibitor, ShutdownMonitor};
 
-/// Listens to logind from the first look at who blocks the shutdown until the update goes another way.
+/// Listens to logind from the first look at the block inhibitors of the shutdown until the update goes another way.
 #[derive(Debug, Default)]
 pub(super) struct ShutdownListener(Option<ShutdownMonitor>);
 
@@ -26,11 +26,11 @@ impl ShutdownListener {
         self.0 = None;
     }
 
-    /// Returns who blocks the shutdown.
+    /// Returns the block inhibitors of the shutdown.
     pub(super) async fn block_inhibitors(&mut self, host: &Host) -> Vec<Inhibitor> {
         if self.0.is_none() {
             // Listened to first, looked at then: a block that goes away in between is told. A bus that is away shows
-            // in the request itself, which is counted, and which logind checks once more.
+            // in the request itself, which is counted, and which logind checks again.
             self.0 = host.power.listen().await.unwrap_or_default();
         }
         match &self.0 {

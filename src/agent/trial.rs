@@ -2,16 +2,16 @@
 //!
 //! After an update that brought the node another deployment the host is not only compared with the spec: units have to be
 //! active, and the administrator's checks have to end well, within the time of the settings. A deployment that does not
-//! prove itself is left for the one before, which is whole; what the update had written is undone there, and the target is
+//! prove itself is left for the previous one, which is whole; what the update had written is undone there, and the target is
 //! held until it changes.
 //!
 //! # Decisions
-//! 1. The time is counted by the clock that nobody sets, from a start in the record: a restart of the agent goes on with
-//!    it, another boot begins anew. One whole attempt is made even when none is left.
+//! 1. The time is counted by the clock that nobody sets, from a start in the record: a restart of the agent continues with
+//!    it, another boot begins again. One whole attempt is made even when none is left.
 //! 2. Each attempt begins at the units again: what was active may have failed since.
-//! 3. A target that changes meanwhile waits, as during the reboot: the node goes on from a deployment that is known.
-//! 4. A node that is held with the fault goes on when its settings are read again: that is what a person does who has
-//!    mended it in place.
+//! 3. A target that changes meanwhile waits, as during the reboot: the node continues from a deployment that is known.
+//! 4. A node that is held with the fault continues when its settings are read again: that is what a person does who has
+//!    repaired it in place.
 //! 5. A node whose files are wrong in its own new deployment, for the last time, goes back as well (`resume::recovery_transition`).
 
 use std::collections::BTreeSet;
@@ -143,7 +143,7 @@ impl<C: ControlPlane> Agent<C> {
         }
     }
 
-    /// Makes the deployment before the next boot's. What may pass is tried a few times, counted in the record.
+    /// Makes the previous deployment the next boot's. What may pass is tried a few times, counted in the record.
     pub(super) async fn fall_back(&mut self, pass: &mut Pass) -> Result<Next, AgentError> {
         let Some(record) = self.journal.record().cloned() else { return Ok(Next::LookAgain) };
         let Some(origin) = &record.origin else { return Ok(Next::LookAgain) };

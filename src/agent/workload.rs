@@ -68,7 +68,7 @@ impl<C: ControlPlane> Agent<C> {
         Ok(released)
     }
 
-    /// Ends a wait, with its answer or without one: the next wait is told anew.
+    /// Ends a wait, with its answer or without one: the next wait is told again.
     pub(super) fn answered(&mut self) {
         self.health.waiting = None;
         self.emitted_late = false;

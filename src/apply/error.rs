@@ -47,7 +47,7 @@ pub enum ApplyError {
     /// The backend staged something else.
     #[error("{desired} was to be staged, but {staged} is")]
     WrongImage {
-        /// What was asked for.
+        /// What was requested.
         desired: ImageRef,
         /// What is staged.
         staged: String,

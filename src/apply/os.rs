@@ -111,7 +111,7 @@ async fn stage(
     };
     host.fail_points.hit("os-staged");
     let Some(desired) = &request.image else { return Ok(()) };
-    // Not before: each try of a pull would update it once more.
+    // Not before: each try of a pull would update it again.
     boot_loader::update(host).await;
     match staged.image {
         Some(image) if image.digest() == desired.digest() => Ok(()),
@@ -157,7 +157,7 @@ async fn in_time(
     loop {
         let stall = if host.os.tells_progress() { limits.stall } else { limits.total };
         tokio::select! {
-            // The work is only borrowed; a notice that another arm overtakes is kept; both clocks are limits, begun anew.
+            // The work is only borrowed; a notice that another arm overtakes is kept; both clocks are limits, begun again.
             biased;
             done = &mut work => return Ok(done),
             () = moved.notified() => if Instant::now() >= end {

@@ -114,7 +114,7 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
                 let follow = Box::pin(setting.follow(host, cluster, readings, Some(authorizer)));
                 tokio::select! {
                     ended = follow => ended,
-                    // Whatever was under way goes on from its record, as after a kill.
+                    // Whatever was under way continues from its record, as after a kill.
                     name = renamed => {
                         info!(MESSAGE_ID = message::STOPPED, "The access names node {name}; restarting for it");
                         Ok(0)

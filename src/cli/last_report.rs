@@ -68,7 +68,7 @@ pub(super) fn keeper(root: &Root, follows: &Follows) -> LastReport {
     })
 }
 
-/// Marks what is there as another's: at the start, with the lock held, and at an end that was asked for. It is replaced
+/// Marks what is there as another's: at the start, with the lock held, and at an end that was requested. It is replaced
 /// rather than removed, since only a new file needs a label.
 pub(super) fn mark_stopped(root: &Root) {
     let root = quiet(root);

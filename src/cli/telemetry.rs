@@ -81,7 +81,7 @@ impl ListenFlags {
     }
 }
 
-/// Reads the certificate's files anew for each connection.
+/// Reads the certificate's files again for each connection.
 fn source(own: Root, chain: PathBuf, key: PathBuf) -> crate::telemetry::listen::TlsSource {
     Box::new(move || {
         let read = |path: &PathBuf| {

@@ -112,7 +112,7 @@ mod tests {
         assert!(error.contains("404 Not Found") && !error.contains("geheim"), "{error}");
     }
 
-    /// A redirect from TLS to plain text is refused where TLS was asked for; a proxy gets the request.
+    /// A redirect from TLS to plain text is refused where TLS was requested; a proxy gets the request.
     #[tokio::test]
     async fn proxy_is_used_by_its_rules() {
         let (address, task) = answering(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx".to_vec()).await;

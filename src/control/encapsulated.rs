@@ -34,7 +34,7 @@ pub struct Encapsulated {
 }
 
 impl Encapsulated {
-    /// Begins to watch the file. It need not be there: then nothing is wanted.
+    /// Begins to watch the file. It need not be there: then there is no target.
     pub fn open(root: &Root, path: &str) -> Result<Self, ControlError> {
         let watch = Watch::from_set(
             root,

@@ -93,7 +93,7 @@ impl ControlError {
             Self::Invalid { source, .. } => source.class(),
             Self::Kube(error) => error.class(),
             Self::Missing { .. } | Self::Misnamed { .. } => FaultClass::Degraded,
-            // Its coming is not watched: it is asked for again.
+            // Its coming is not watched: it is requested again.
             Self::NotInCluster { .. }
             | Self::WaitingForObject { .. }
             | Self::NotCordoned { .. }

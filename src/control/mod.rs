@@ -75,7 +75,7 @@ pub trait ControlPlane {
         false
     }
 
-    /// Returns the image that is to be downloaded before it is wanted, as it was requested. None by default.
+    /// Returns the image that is to be downloaded before it is desired, as it was requested. None by default.
     fn prefetch(&self) -> Option<String> {
         None
     }
@@ -85,7 +85,7 @@ pub trait ControlPlane {
         false
     }
 
-    /// Drains the node and returns the progress. Called again at every change, and once more
+    /// Drains the node and returns the progress. Called again at every change, and again
     /// before a reboot: a node that takes workload again is to be drained again.
     fn drain(&mut self, _target: &Target) -> impl Future<Output = Result<DrainStatus, ControlError>> {
         async { Ok(DrainStatus::NotAsked) }

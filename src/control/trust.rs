@@ -42,7 +42,7 @@ impl TrustSender {
             if news {
                 known.trust = trust.map(Arc::new);
             }
-            // Who waits for the first look is to go on.
+            // Who waits for the first look is to continue.
             let first = !std::mem::replace(&mut known.looked, true);
             news || first
         });

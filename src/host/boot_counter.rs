@@ -1,4 +1,4 @@
-//! The boot loader's counter: how often it tries a new deployment before it boots the one before.
+//! The boot loader's counter: how often it tries a new deployment before it boots the previous one.
 //!
 //! It covers the boots in which the agent never starts. GRUB has it where `grub.cfg` asks for `boot_counter` (Fedora's
 //! `08_fallback_counting`, as greenboot uses it): while `boot_success` is 0 each boot takes one off `boot_counter`, and

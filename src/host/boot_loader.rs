@@ -44,7 +44,7 @@ mod tests {
     use crate::host::systemd::tests::double::{Double, Unit};
     use crate::host::systemd::tests::peers;
 
-    /// MCD-208: nothing is asked for only where Secure Boot is known to be off.
+    /// MCD-208: nothing is requested only where Secure Boot is known to be off.
     #[test]
     fn secure_boot_counts_as_on_unless_firmware_denies_it() {
         let directory = tempfile::tempdir().unwrap();
@@ -58,7 +58,7 @@ mod tests {
         }
     }
 
-    /// MCD-208: a unit that the image does not have is asked for in vain, and that is no error.
+    /// MCD-208: a unit that the image does not have is requested in vain, and that is ignored.
     #[tokio::test(flavor = "current_thread")]
     async fn only_installed_unit_is_started() {
         let double = Double::new("252");

@@ -2,7 +2,7 @@
 //!
 //! A container sees the host's root as a directory; bus, locks and libostree are found there only by a process whose
 //! root it is. Invariant: what the process needs of its own file system is open before, and stays so: a [`super::Root`]
-//! that was opened before still reads the container's files, also those that are mounted there anew later.
+//! that was opened before still reads the container's files, also those that are mounted there again later.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -17,10 +17,10 @@ use crate::model::ProxySettings;
 /// So much of the end of a failed program's output goes into the error: enough for its last words, not a flood.
 const MAX_TEXT_LENGTH: usize = 600;
 
-/// So much of an output is read where it is wanted: the messages of one unit in one boot are far less.
+/// So much of an output is read where it is needed: the messages of one unit in one boot are far less.
 const MAX_OUTPUT_BYTES: usize = 1 << 20;
 
-/// So much of the end of an output is kept where only its last words are wanted.
+/// So much of the end of an output is kept where only its last words are needed.
 pub(in crate::host) const TAIL_BYTES: usize = 4 * MAX_TEXT_LENGTH;
 
 /// The longest line that is kept of a program that prints its progress; the rest of a longer one is dropped.

@@ -91,7 +91,7 @@ pub fn looks_right(root: &Root, change: &Change<'_>) -> Result<bool, HostError> 
     Ok(matches!(target::compare(found, &change.path, &change.want, Attempt::First)?, Look::Right))
 }
 
-/// Syncs a directory that another program has changed; one that is not there is no error.
+/// Syncs a directory that another program has changed; a missing one is ignored.
 pub fn sync_directory(root: &Root, directory: &str) -> Result<(), HostError> {
     match root.walk(directory, 0, Missing::Leave, &mut Vec::new())? {
         Some(dir) => sync::sync(dir.as_fd(), dir.path()),
@@ -119,7 +119,7 @@ struct Batch<'a> {
     /// Loaded when the first new file needs a label.
     labels: Option<Labels>,
     places: Vec<Location>,
-    /// The place of a directory, as it was asked for, and of the user whom the walk trusted.
+    /// The place of a directory, as it was requested, and of the user whom the walk trusted.
     known: HashMap<(String, u32), usize>,
     made: Vec<MadeDirectory>,
 }

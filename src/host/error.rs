@@ -24,7 +24,7 @@ pub enum HostError {
     /// A directory that someone else may change: what is written there could be swapped.
     #[error("{path} is not touched: its directory {directory} {rule}")]
     UnsafeDirectory {
-        /// The path that was asked for.
+        /// The path that was requested.
         path: String,
         /// The directory.
         directory: String,

@@ -258,7 +258,7 @@ mod tests {
         );
     }
 
-    /// Bytes, modes, owners and links; what is gone meanwhile stays away; once more changes nothing.
+    /// Bytes, modes, owners and links; what is gone meanwhile stays away; a second run changes nothing.
     #[test]
     fn carry_over_requires_finalized_deployment() {
         let (dir, root) = host();

@@ -21,7 +21,7 @@ pub(in crate::host) struct Labels {
 }
 
 impl Labels {
-    /// Opens the policy below the root; none is no error.
+    /// Opens the policy below the root; a missing one is ignored.
     pub(in crate::host) fn load(root: &Root) -> Result<Self, HostError> {
         let has_policy = matches!(root.exists(CONFIG), Ok(true));
         Ok(Self { labeller: if has_policy { Some(Labeller::start(root)?) } else { None } })

@@ -164,7 +164,7 @@ impl Entry {
         Ok(())
     }
 
-    /// Returns true if it ended as the one before: the same way, undone for the same reason.
+    /// Returns true if it ended as the previous one: the same way, undone for the same reason.
     fn is_retry_of(&self, last: &Self) -> bool {
         let reason = |entry: &Self| entry.fault.as_ref().map(|fault| fault.reason.clone());
         self.outcome == Outcome::RolledBack

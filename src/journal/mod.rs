@@ -6,7 +6,7 @@
 //!
 //! Invariant: the memory is what the disk says. A write that fails leaves the memory as it was, and the disk in doubt:
 //! the new name may be there without being durable. So before the next change, and before an intent is lent, the record
-//! is written once more from memory (or removed, when there is none), as a new file: the kernel reports a failed sync
+//! is written again from memory (or removed, when there is none), as a new file: the kernel reports a failed sync
 //! once, and syncing the same bytes again proves nothing.
 //!
 //! Below `/var/lib/machine-config-agent/`: `record.json` (the update in progress), `target.json` (the MachineConfig it

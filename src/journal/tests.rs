@@ -126,7 +126,7 @@ async fn memory_stays_as_disk_when_record_cannot_be_written() {
     assert_eq!(phase(&journal), dir.phase_on_disk());
 }
 
-/// After a sync that failed nobody knows which record a power cut would leave: it is written once more before any effect.
+/// After a sync that failed nobody knows which record a power cut would leave: it is written again before any effect.
 #[tokio::test(flavor = "current_thread")]
 async fn record_in_doubt_is_rewritten_before_intent_is_lent() {
     let dir = StateDir::new();

@@ -140,7 +140,7 @@ impl OsBackend for Booting {
     }
 }
 
-/// OST-009: the booted digest under another name is the same image, and nobody is asked for it.
+/// OST-009: the booted digest under another name is the same image, and nothing is queried for it.
 #[tokio::test(flavor = "current_thread")]
 async fn facts_report_what_image_cannot_bring() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The CA of the API server, while the cluster rotates it: in the kubeconfigs of this node, then the kubelet starts anew.
+//! The CA of the API server, while the cluster rotates it: in the kubeconfigs of this node, then the kubelet starts again.
 //!
 //! A kubeconfig that trusts every certificate already is not touched. That the kubelet is to be started again is
 //! written down before its kubeconfig changes, so a kill in between is another start, never a kubelet that knows too

@@ -143,7 +143,7 @@ impl Booted {
         self.power_cut()
     }
 
-    /// Plays the unit that the agent has the shutdown stop after the finalization. It does nothing where it was not asked for.
+    /// Plays the unit that the agent has the shutdown stop after the finalization. It does nothing where it was not requested.
     fn bring_over(&self) -> Result<(), SandboxError> {
         let output = self
             .prepare(Sysroot::Finalizing, [WORKER, BRING_OVER_VERB])

@@ -84,7 +84,7 @@ impl FileError {
         }
     }
 
-    /// Returns the class: the node goes on with the settings it has.
+    /// Returns the class: the node continues with the settings it has.
     pub fn class(&self) -> FaultClass {
         FaultClass::Degraded
     }

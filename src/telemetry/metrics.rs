@@ -168,12 +168,12 @@ impl Metrics {
         self.unsupported_packages.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// Counts a reboot that could not be asked for.
+    /// Counts a reboot that could not be requested.
     pub fn reboot_failed(&self) {
         self.reboots_failed.inc();
     }
 
-    /// Counts an OS switch that failed; the next one that succeeds begins anew.
+    /// Counts an OS switch that failed; the next one that succeeds begins again.
     pub fn switched(&self, worked: SwitchResult) {
         match worked {
             SwitchResult::Succeeded => drop(self.pivot_errors.set(0)),

@@ -11,11 +11,11 @@ use crate::update::{Fault, Transition};
 pub enum Action {
     /// Ask, then decide again with the answer.
     Ask(Question),
-    /// Look anew: an answer has changed what there is to do.
+    /// Look again: an answer has changed what there is to do.
     LookAgain,
     /// Plan the way to the desired target, and write it down.
     Begin,
-    /// Note that the update goes on in this boot, and decide again.
+    /// Note that the update continues in this boot, and decide again.
     Resume,
     /// Move the record along an edge.
     Move(Transition),
@@ -25,7 +25,7 @@ pub enum Action {
     TakeBack,
     /// Carry out the batch, or the undo step, that the record stands at; decide again when it fails.
     CarryOut,
-    /// Stage once more: what was staged is gone with its boot.
+    /// Stage again: what was staged is gone with its boot.
     Restage,
     /// Write the fault down, and move along the edge that leads out, if there is one.
     Fail(Fault, Option<Transition>),
@@ -43,14 +43,14 @@ pub enum Action {
     LeaveReboot(Option<Transition>),
     /// Write the reboot down and ask the machine for it.
     Reboot,
-    /// Tell that the reboot that was asked for came to nothing.
+    /// Tell that the reboot that was requested came to nothing.
     RebootInVain {
         /// How.
         how: &'static str,
-        /// When it is asked for again.
+        /// When it is requested again.
         again: Duration,
     },
-    /// Give the deployment before the booted one up.
+    /// Give up the previous deployment.
     DropRollback,
     /// Begin to download an image without staging it, beside the waits that follow; `None` drops what was downloaded so.
     Prefetch(Option<ImageRef>),
@@ -63,7 +63,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// Returns true if a prefetch may go on beside it: it changes neither the OS nor the record.
+    /// Returns true if a prefetch may continue beside it: it changes neither the OS nor the record.
     pub(super) fn suits_prefetch(&self) -> bool {
         matches!(
             self,
@@ -106,7 +106,7 @@ pub enum Question {
     CountOver,
     /// What logind says of a shutdown.
     Shutdown,
-    /// Who blocks the shutdown.
+    /// The block inhibitors of the shutdown.
     Blocks,
     /// Whether the workload has left; it is asked to.
     Drained,
@@ -124,7 +124,7 @@ pub enum Question {
     WatchSet,
     /// Whether the new deployment is healthy.
     Trial,
-    /// That the deployment before is the next boot's; it is made so.
+    /// That the previous deployment is the next boot's; it is made so.
     FallenBack,
     /// What differs on the idle host; it is told, and repaired where that is desired.
     Rest,

@@ -1,9 +1,9 @@
-//! Whether a reboot that was asked for is under way. A shutdown that was taken back, was never begun or never ended is
-//! asked for again, after a wait.
+//! Whether a reboot that was requested is under way. A shutdown that was taken back, was never begun or never ended is
+//! requested again, after a wait.
 
 use std::time::Duration;
 
-/// How long a reboot that was asked for may take to end this process. The longest shutdown a node is allowed
+/// How long a reboot that was requested may take to end this process. The longest shutdown a node is allowed
 /// (`ostree-finalize-staged` alone has five minutes), and then some.
 pub const REBOOT_TIMEOUT: Duration = Duration::from_secs(600);
 
@@ -13,17 +13,17 @@ pub const BEGIN_TIMEOUT: Duration = Duration::from_secs(30);
 /// How far the end of this boot is, as far as this process knows. Times are since the boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Down {
-    /// No reboot is asked for.
+    /// No reboot is requested.
     #[default]
     Up,
-    /// It was asked for; when it has not begun, or not ended, until then, it is asked for again.
+    /// It was requested; when it has not begun, or not ended, until then, it is requested again.
     Asked {
         /// Whether it has begun.
         begun: bool,
-        /// The end of the patience.
+        /// The end of the timeout.
         until: Duration,
     },
-    /// It came to nothing; it is asked for again then.
+    /// It came to nothing; it is requested again then.
     Later {
         /// When.
         at: Duration,
@@ -46,7 +46,7 @@ pub enum Look {
     Free,
     /// To be waited for, this long at most.
     Wait(Duration),
-    /// The reboot that was asked for came to nothing: how.
+    /// The reboot that was requested came to nothing: how.
     InVain(&'static str),
 }
 
@@ -69,7 +69,7 @@ impl Down {
         matches!(self, Self::Asked { .. })
     }
 
-    /// Looks at the end of this boot once more.
+    /// Looks at the end of this boot again.
     pub fn look(&mut self, shutdown: Shutdown, now: Duration) -> Look {
         let (begun, until) = match self {
             Self::Up => return Look::Free,

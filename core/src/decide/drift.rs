@@ -1,4 +1,4 @@
-//! When drift is told once more, whether it is repaired once more, and how much of the host is looked at for it.
+//! When drift is told again, whether it is repaired again, and how much of the host is looked at for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -62,7 +62,7 @@ impl Memory {
         self.told = now;
     }
 
-    /// Returns why a path is not repaired once more; `None` if it is.
+    /// Returns why a path is not repaired again; `None` if it is.
     fn gives_up(&mut self, path: &ManagedPath, now: Duration) -> Option<String> {
         let counts = |at: Duration| now.saturating_sub(at) < REPAIRS_WITHIN;
         self.failed.retain(|_, (at, _)| counts(*at));
@@ -75,7 +75,7 @@ impl Memory {
             .then(|| format!("it was repaired {REPAIRS} times within an hour, so something else writes it"))
     }
 
-    /// Notes that a path is repaired. One repair of a path mends all that differs there.
+    /// Notes that a path is repaired. One repair of a path repairs all that differs there.
     pub fn repaired(&mut self, path: ManagedPath, now: Duration) {
         let times = self.repairs.entry(path).or_default();
         if times.last() != Some(&now) {
@@ -83,7 +83,7 @@ impl Memory {
         }
     }
 
-    /// Selects what the settings let be repaired; notes at the rest why it is not repaired once more.
+    /// Selects what the settings let be repaired; notes at the rest why it is not repaired again.
     pub fn select<'a>(
         &mut self,
         found: &'a mut [Difference],

@@ -31,7 +31,7 @@ pub enum RunResult<'a> {
     Done,
     /// All is written, and a person reboots.
     RebootLeft,
-    /// The new deployment is not healthy, and a person reboots into the one before.
+    /// The new deployment is not healthy, and a person reboots into the previous one.
     GoesBack,
     /// The supervisor plays the reboot.
     RebootPlayed,

@@ -1,4 +1,4 @@
-//! When an update that failed and is undone is tried once more: `update::ending` says what may ask for it, here is the
+//! When an update that failed and is undone is tried again: `update::ending` says what may ask for it, here is the
 //! time.
 
 use std::time::Duration;

@@ -40,7 +40,7 @@ pub struct Answers {
     pub uncordoned: Option<UncordonStatus>,
     /// The boot loader counts no boots any more.
     pub is_count_over: bool,
-    /// What the deed of this pass failed with: a batch, an undo step, the way to the deployment before.
+    /// What the deed of this pass failed with: a batch, an undo step, the way to the previous deployment.
     pub failed: Option<Fault>,
     /// The batch that stages was carried out.
     pub is_staged: bool,
@@ -67,7 +67,7 @@ pub struct Memory {
     pub retry: Retry,
     /// How far the end of this boot is.
     pub down: Down,
-    /// How long the deployment before is kept.
+    /// How long the previous deployment is kept.
     pub kept: Kept,
     /// Since when the release is waited for.
     pub uncordon_since: Option<Duration>,
@@ -81,7 +81,7 @@ impl Memory {
     /// Creates what a process begins with.
     pub fn new(mode: RunMode, node: &str) -> Self {
         let mut retry = Retry::default();
-        // Who runs `apply` once more does not wait for the time of the next try. It may be a script at each boot.
+        // Who runs `apply` again does not wait for the time of the next try. It may be a script at each boot.
         retry.ask(if mode == RunMode::OneShot { Ask::Rewritten } else { Ask::Start });
         Self {
             retry,
@@ -124,13 +124,13 @@ pub struct Inputs<'a> {
     pub is_refused: bool,
     /// The host can't be watched: it is looked at from time to time.
     pub is_unwatched: bool,
-    /// A drain can be asked for.
+    /// A drain can be requested.
     pub can_drain: bool,
     /// The settings of this node.
     pub node_settings: &'a NodeSettings,
     /// The answers of this pass.
     pub answers: &'a Answers,
-    /// The image that is to be there before it is wanted.
+    /// The image that is to be there before it is desired.
     pub prefetch: Option<&'a ImageRef>,
     /// The time since the boot.
     pub now: Duration,

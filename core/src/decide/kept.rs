@@ -1,8 +1,8 @@
-//! How long the deployment before is kept: until the node was healthy for as long as the administrator set.
+//! How long the previous deployment is kept: until the node was healthy for as long as the administrator set.
 
 use std::time::Duration;
 
-/// How far that is. A restart of the agent begins it anew: the time is a lower limit.
+/// How far that is. A restart of the agent begins it again: the time is a lower limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Kept {
     /// The node is not healthy, or not known to be.
@@ -55,7 +55,7 @@ mod tests {
         assert_eq!(kept.look(None, true, hour), Due::Nothing);
         assert_eq!(kept.look(Some(hour), true, hour), Due::In(hour));
         assert_eq!(kept.look(Some(hour), true, hour + minute), Due::In(minute * 59));
-        // Ill for a moment: the time begins anew.
+        // Ill for a moment: the time begins again.
         assert_eq!(kept.look(Some(hour), false, hour + minute), Due::Nothing);
         assert_eq!(kept.look(Some(hour), true, hour + minute * 2), Due::In(hour));
         assert_eq!(kept.look(Some(hour), true, hour * 2 + minute * 2), Due::Now);

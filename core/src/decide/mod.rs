@@ -4,15 +4,15 @@
 //! |---|---|
 //! | [`next`] | the one thing to do, from all inputs |
 //! | [`answer`] | how long an answer of the control plane may take |
-//! | [`down`] | whether a reboot that was asked for is under way, or is asked for again |
+//! | [`down`] | whether a reboot that was requested is under way, or is requested again |
 //! | [`ended`] | how a run of `apply` ended |
 //! | [`failed`] | what follows an error of a pass or of a wait |
-//! | [`drift`] | when drift is told or repaired once more, and how much is looked at for it |
-//! | [`hold`] | when an update that failed is tried once more |
-//! | [`kept`] | how long the deployment before is kept |
+//! | [`drift`] | when drift is told or repaired again, and how much is looked at for it |
+//! | [`hold`] | when an update that failed is tried again |
+//! | [`kept`] | how long the previous deployment is kept |
 //! | [`prefetch`] | when an image is downloaded ahead of its update, and how often that is tried |
 //! | [`trial`] | when a health trial makes its next attempt |
-//! | [`trust`] | when certificates and the pull secret are tried once more |
+//! | [`trust`] | when certificates and the pull secret are tried again |
 //!
 //! [`inputs`] and [`mode`] have what a decision is made from, [`action`] what it says. Every function takes the time, the time since the
 //! boot by the clock that nobody sets; none takes wall time. What is remembered between two calls is a value of the caller:

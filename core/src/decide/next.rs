@@ -63,7 +63,7 @@ fn next(inputs: &Inputs<'_>, memory: &mut Memory) -> Action {
     let Some(record) = inputs.record else {
         return if decision == Decision::Begin { Action::Begin } else { rest(inputs, memory) };
     };
-    // What is asked for after an update is another request.
+    // What is requested after an update is another request.
     memory.uncordon_since = None;
     if !memory.prefetch.is_running() {
         memory.prefetch.interrupt();
@@ -143,7 +143,7 @@ fn failed_deed(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record, fault:
     Action::Wait(Wait { left, meanwhile: Meanwhile::Undoing(fault), ends: false })
 }
 
-/// Waits for an answer that was asked for at `since`.
+/// Waits for an answer that was requested at `since`.
 fn unanswered(answer: WorkloadRequest, since: Duration, now: Duration, why: &str) -> Wait {
     match answer.unanswered(since, now, why) {
         Unanswered::Pending(left) => Wait::plain(Some(left)),
@@ -153,7 +153,7 @@ fn unanswered(answer: WorkloadRequest, since: Duration, now: Duration, why: &str
     }
 }
 
-/// The idle node: its workload comes back, it is watched over, and the deployment before is given up in time.
+/// The idle node: its workload comes back, it is watched over, and the previous deployment is given up in time.
 fn rest(inputs: &Inputs<'_>, memory: &mut Memory) -> Action {
     if inputs.mode == RunMode::FirstBoot {
         // The file can't be used yet, or all is done: the idle host is the daemon's.
@@ -251,7 +251,7 @@ fn drained(inputs: &Inputs<'_>, record: &Record) -> Option<Action> {
     }
 }
 
-/// How to wait, or what to tell, when the end of this boot was asked for already.
+/// How to wait, or what to tell, when the end of this boot was requested already.
 pub(super) fn on_its_way(answer: Option<Shutdown>, memory: &mut Memory, now: Duration) -> Option<Action> {
     let shutdown = match answer {
         Some(shutdown) => shutdown,
@@ -331,7 +331,7 @@ fn verify(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
     }
 }
 
-/// The way back to the deployment before.
+/// The way back to the previous deployment.
 fn fall_back(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
     if let Some(action) = on_its_way(inputs.answers.shutdown, memory, inputs.now) {
         return action;
@@ -342,7 +342,7 @@ fn fall_back(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Actio
     reboot(inputs, memory, record)
 }
 
-/// A target that failed: it waits for another one, for a mended host, or for the next try.
+/// A target that failed: it waits for another one, for a repaired host, or for the next try.
 fn hold(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
     if inputs.mode == RunMode::FirstBoot && inputs.desired.is_none() && !inputs.is_refused {
         // Somebody has taken its file away: the next start would find nothing to do, either.

@@ -1,4 +1,4 @@
-//! When certificates and the pull secret that could not be brought to the host are tried once more. What changes asks for it
+//! When certificates and the pull secret that could not be brought to the host are tried again. What changes asks for it
 //! at once; here is the time.
 
 use std::time::Duration;

@@ -8,7 +8,7 @@ use super::Sha256;
 /// The first wait, in milliseconds.
 const FIRST: u64 = 1000;
 
-/// The longest wait of the node's work, as MCD's: an administrator who mended the cause sees it recover within a minute.
+/// The longest wait of the node's work, as MCD's: an administrator who repaired the cause sees it recover within a minute.
 const LONGEST_OF_WORK: u64 = 60_000;
 
 /// The longest wait of a request: an API server that is back is noticed within half a minute.

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::error::ModelError;
 use super::text::short;
 
-/// The API server lets 1.5 MiB through (etcd's limit); five times that leaves room for files written by hand.
+/// The API server lets 1.5 MiB through (etcd's limit); five times that leaves room for files written manually.
 const MAX_DOCUMENT: usize = 8 << 20;
 
 /// What the document has to be. Both fields may be missing: MCD writes `currentconfig` without them.

@@ -1,7 +1,7 @@
 //! Kernel and extensions as packages: what has to be asked of a deployment so that it has the desired ones.
 //!
 //! Invariant: only packages of the two tables, and other kernels, are ever taken away: what an administrator layered
-//! by hand stays.
+//! manually stays.
 
 use std::collections::BTreeSet;
 
@@ -102,14 +102,14 @@ impl Layers {
         Ok(extensions.chain(self.kernel.packages()).map(|name| (*name).to_owned()).collect())
     }
 
-    /// Returns which of the desired packages a deployment was not asked for.
+    /// Returns which of the desired packages a deployment does not request.
     pub fn missing(&self, local: &LocalPackages) -> Result<BTreeSet<String>, ModelError> {
         let mut missing = self.packages()?;
         missing.retain(|name| !local.requested.contains(name) && !OPTIONAL.contains(&name.as_str()));
         Ok(missing)
     }
 
-    /// Returns what a deployment has beyond these layers: somebody changed it by hand.
+    /// Returns what a deployment has beyond these layers: somebody changed it manually.
     pub fn beyond(&self, local: &LocalPackages) -> LocalPackages {
         let own = self.packages().unwrap_or_default();
         let gap = self.kernel.gap();
@@ -215,7 +215,7 @@ mod tests {
         assert!(change(&layers(KernelType::Default, &[]), &local(&["vim"], &["nano"])).is_empty());
     }
 
-    /// MCD-200: an extension that nobody knows is named, and nothing is asked for.
+    /// MCD-200: an extension that nobody knows is named, and nothing is requested.
     #[test]
     fn unknown_extensions_are_refused() {
         let error = layers(KernelType::Default, &["usbguard", "cowsay"]).packages().unwrap_err();

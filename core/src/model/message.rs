@@ -22,11 +22,11 @@ pub const DRIFT: &str = "0db317d94c8e4fa3969a73bf4c83cf3b";
 pub const DRIFT_GONE: &str = "939ae232588e4bceb71ed78a1dc02e27";
 /// Logged when drift at a path that is to be repaired is being put right.
 pub const REPAIR: &str = "6d1f3b0c5a8e4b7d9f2ac41e7053b896";
-/// Logged when the reboot was asked for.
+/// Logged when the reboot was requested.
 pub const REBOOT: &str = "5e571eaa66c144e7885990d2e844c762";
 /// Logged when a shutdown inhibitor delays the reboot.
 pub const REBOOT_BLOCKED: &str = "076b8c24afa742329639cbaa1594c65e";
-/// Logged when a reboot that was asked for did not come, or was taken back.
+/// Logged when a reboot that was requested did not come, or was taken back.
 pub const REBOOT_ABORTED: &str = "17b30ccabf774a8daefd4c4bf3e12a33";
 /// Logged when the update's config is the committed one.
 pub const COMMITTED: &str = "5df6f817b0994bcfa0ec6db25097c040";
@@ -40,7 +40,7 @@ pub const RELOADED: &str = "fa833a7a160e46d987760ffe7956e3f3";
 pub const FIRST_BOOT: &str = "5d0f5b3c8e6a4b1f9c27d6a0e3f4b812";
 /// Logged when the agent stopped.
 pub const STOPPED: &str = "baa2919c0ded47bbbec0c9226ed91f2e";
-/// Logged when the deployment before the booted one was given up.
+/// Logged when the previous deployment was given up.
 pub const ROLLBACK_DROPPED: &str = "1f9a7b5e0c3d4e62a8b4d6f1c2e37590";
 /// Logged when the health trial of a new deployment started.
 pub const TRIAL_STARTED: &str = "4c2f4f6d5a3b4d0e9f0b7a6e1d8c2b35";
@@ -84,7 +84,7 @@ pub const CA_ROTATION: &str = "0de5543e73cd5c7a8dc9d3e0e067b0fe";
 pub const IMPORTED: &str = "76e766858a3857279dba6cc5a5470985";
 /// Logged when the Node gets the annotations of its provisioning.
 pub const PROVISIONED: &str = "ee282fac1c6a56efb0c47b6b4d32b7e6";
-/// Logged when a start goes on with an update of an earlier one.
+/// Logged when a start continues with an update of an earlier one.
 pub const RESUMED: &str = "c1d7a0f2b85c4f0e9a3670d2d7a5be14";
 /// Logged when a roll-back leaves a path, since it is out of reach.
 pub const NOT_RESTORED: &str = "f0a84f1c3e4b4b7c9d15a6c2b7e93d08";

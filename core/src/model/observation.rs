@@ -94,7 +94,7 @@ pub struct Booted {
 /// What rpm-ostree changed on top of an image, on this host.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LocalPackages {
-    /// Packages that were asked for.
+    /// Packages that were requested.
     pub requested: BTreeSet<String>,
     /// Packages of the image that were taken out.
     pub removed: BTreeSet<String>,
@@ -153,7 +153,7 @@ pub enum ObservedOs {
         booted: Booted,
         /// What the next boot would run instead.
         staged: Option<Staged>,
-        /// The deployment that the next boot takes when it is neither: somebody rolled back by hand.
+        /// The deployment that the next boot takes when it is neither: somebody rolled back manually.
         next: Option<Staged>,
     },
 }
@@ -209,7 +209,7 @@ pub enum ObservedCore {
     },
 }
 
-/// What the boot loader counts for this agent: how often it still tries a new deployment before it boots the one before.
+/// What the boot loader counts for this agent: how often it still tries a new deployment before it boots the previous one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum BootCount {
     /// Nothing is counted, or the boot loader has no counter.
@@ -217,7 +217,7 @@ pub enum BootCount {
     Off,
     /// So many boots are left.
     Left(u32),
-    /// The boot loader gave the new deployment up and booted the one before.
+    /// The boot loader gave the new deployment up and booted the previous one.
     FellBack,
 }
 
@@ -250,7 +250,7 @@ impl fmt::Display for Finalization {
     }
 }
 
-/// What was seen, at one instant. Covers exactly the paths and units it was asked for.
+/// What was seen, at one instant. Covers exactly the requested paths and units.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Observation {
     /// The boot.

@@ -32,7 +32,7 @@ fn unique(steps: &[Step]) -> Result<(), String> {
     twice.map_or(Ok(()), |path| Err(format!("{path} is touched twice")))
 }
 
-/// A service is asked for exactly when `after` says so, and never together with a reboot.
+/// A service is requested exactly when `after` says so, and never together with a reboot.
 fn services(plan: &Plan) -> Result<(), String> {
     let steps: Vec<&Op> =
         plan.steps.iter().map(|step| &step.op).filter(|op| op.batch() == Batch::Services).collect();

@@ -80,7 +80,7 @@ pub struct Difference {
     pub expected: String,
     /// What is there.
     pub found: String,
-    /// What differs in the contents of a text that is no secret: a short unified diff, where somebody asked for it.
+    /// What differs in the contents of a text that is no secret: a short unified diff, where somebody requested it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub diff: Option<String>,
     /// Why it is not repaired although its path is to be.
@@ -262,7 +262,7 @@ fn image(spec: &HostSpec, os: &ObservedOs) -> Option<Difference> {
     Some(difference(Kind::Image, &"os", DifferenceKind::Value, desired, &found))
 }
 
-/// Packages of the kernel and of extensions that the booted deployment was not asked for (MCD-202). In image mode they
+/// Packages of the kernel and of extensions that the booted deployment does not request (MCD-202). In image mode they
 /// are the image's business (MCD-204); names that nobody knows are told when they are to be layered.
 fn packages(spec: &HostSpec, booted: &Booted) -> Vec<Difference> {
     let missing = spec.host_layers().missing(&booted.local).unwrap_or_default().into_iter();

@@ -22,7 +22,7 @@ pub(super) struct Cost {
     pub(super) services: Vec<Step>,
 }
 
-/// The unit that makes the CA trust anew: it comes before what reads the trust.
+/// The unit that rebuilds the CA trust: it comes before what reads the trust.
 const CA_TRUST: &str = "coreos-update-ca-trust.service";
 
 /// The container runtime, which `Special` reloads.
@@ -46,7 +46,7 @@ impl Touched {
     }
 }
 
-/// Units in the order in which they were first asked for, with what asked (MCD runs a policy's actions in its order).
+/// Units in the order in which they were first requested, with what asked (MCD runs a policy's actions in its order).
 #[derive(Debug, Default)]
 struct InOrder(Vec<(UnitName, BTreeSet<String>)>);
 

@@ -29,7 +29,7 @@ pub fn drift(spec: &HostSpec, seen: &Observation) -> Vec<Difference> {
             let other = format!("{word} {} from {image}, which this agent did not request", os.deployment);
             difference(Kind::Image, &"of the next boot", DifferenceKind::Unexpected, &running, &other)
         };
-        // The same image with other arguments or packages is an administrator's business, and so are packages by hand:
+        // The same image with other arguments or packages is an administrator's business, and so are manually layered packages:
         // hotfixes are installed so. `status` names them.
         let digest = |image: &Option<ImageRef>| image.as_ref().map(ImageRef::digest);
         let foreign = staged.iter().filter(|os| digest(&os.image) != digest(&booted.image));

@@ -65,7 +65,7 @@ impl<'a> PlanInput<'a> {
         }
     }
 
-    /// Returns true if a unit is masked once more when what the old config has in its place goes.
+    /// Returns true if a unit is masked again when what the old config has in its place goes.
     pub(super) fn has_own_mask(&self, path: &ManagedPath) -> bool {
         self.facts.own_masks.contains(path) && self.restorable(path)
     }

@@ -138,7 +138,7 @@ pub enum Undo {
         /// The batch, by its place in the plan.
         batch: usize,
     },
-    /// The services of the plan are reloaded and restarted once more, now with the old files (W-25).
+    /// The services of the plan are reloaded and restarted again, now with the old files (W-25).
     RepeatServices {
         /// The batch, by its place in the plan.
         batch: usize,
@@ -204,7 +204,7 @@ impl Plan {
 
     /// Returns what takes back the batches up to and with `reached`, last first.
     ///
-    /// Services are asked once more at the end, when the old files are back: they have to read those (W-25).
+    /// Services are asked again at the end, when the old files are back: they have to read those (W-25).
     pub fn undo(&self, reached: usize) -> Vec<Undo> {
         let batches = self.batches();
         let kinds = batches.iter().filter_map(|steps| steps.first()).map(|step| step.op.batch());

@@ -1,6 +1,6 @@
 //! Repairing drift: a plan from the committed spec to itself, of nothing but the drifted paths that are to be repaired.
 //!
-//! What the disruption policy asks for is asked for here as well. A reboot or a drain is not taken for a repair: such a
+//! What the disruption policy asks for is requested here as well. A reboot or a drain is not taken for a repair: such a
 //! path is left, with the reason.
 
 use super::differences::{Difference, DifferenceKind, Kind};
@@ -115,7 +115,7 @@ fn op(spec: &HostSpec, difference: &Difference) -> Option<Op> {
     }
 }
 
-/// Links follow the unit: they are made anew when its file is written, as in every plan.
+/// Links follow the unit: they are made again when its file is written, as in every plan.
 fn with_links(spec: &HostSpec, step: Step) -> Vec<Step> {
     let Op::WriteUnit { unit } = &step.op else { return vec![step] };
     let because = step.because;

@@ -1,6 +1,6 @@
 //! The steps of units: unit files and drop-ins, then masks and enablement.
 //!
-//! Links follow the unit: they are made anew when what they are made of changes (its file, a mask, the `[Install]` of
+//! Links follow the unit: they are made again when what they are made of changes (its file, a mask, the `[Install]` of
 //! a drop-in), and else only where the host is not already as desired. What the links were before must not matter: a unit
 //! that leaves the config has those of the presets, whatever it had. A unit that the host does not know and the config does not bring is skipped (MCD-151).
 
@@ -107,7 +107,7 @@ pub(super) fn links(input: &PlanInput<'_>) -> Vec<Step> {
         steps.extend(first.into_iter().chain(last).map(|op| Step { op, because }));
     }
     steps.extend(links_of_dropped(input));
-    // They come first: a preset that enables its unit enables the companions once more.
+    // They come first: a preset that enables its unit enables the companions again.
     let mut first = companions::let_go(input, |name| is_remade(input, name));
     first.retain(|step| steps.iter().all(|other| other.op != step.op));
     first.append(&mut steps);

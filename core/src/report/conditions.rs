@@ -203,7 +203,7 @@ fn reached(record: &Record) -> (Stage, Vec<Stage>) {
             PostActions::Reboot { .. } => (Stage::OsImage, vec![Stage::PostAction]),
             PostActions::Services { .. } | PostActions::Nothing => (Stage::PostAction, Vec::new()),
         },
-        // Back into the deployment before: it comes up once more.
+        // Back into the previous deployment: it comes up again.
         Phase::Rebooting { .. } | Phase::FallingBack { .. } => {
             (Stage::OsImage, vec![Stage::PostAction, Stage::Rebooted])
         }
@@ -265,7 +265,7 @@ impl Reached<'_> {
         condition(stage.kind(), status, &stage.reason(plan), &self.message(stage, status))
     }
 
-    /// Returns true if the update went on without a drain.
+    /// Returns true if the update continued without a drain.
     fn past_drain(&self) -> bool {
         self.record.plan.drain() == Drain::NotNeeded || self.done >= Stage::Drained
     }

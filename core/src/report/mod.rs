@@ -122,7 +122,7 @@ pub struct LoopState {
     pub beside_since: Option<Timestamp>,
     /// How far the step under way is.
     pub progress: Option<Progress>,
-    /// What the control plane was asked for and has not answered yet: the drain, or the end of it.
+    /// The request that the control plane has not answered yet: the drain, or the end of it.
     pub waiting: Option<String>,
     /// What the control plane has to bring before an update can begin: a MachineConfig that is not there yet.
     pub awaited: Option<String>,
@@ -134,7 +134,7 @@ pub struct LoopState {
     pub duty: Option<Fault>,
     /// Why changes of the host are not noticed at once; it is looked at from time to time, and no update waits for it.
     pub unwatched: Option<Fault>,
-    /// The image that is to be on the node before it is wanted.
+    /// The image that is to be on the node before it is desired.
     pub prefetch: Option<PrefetchStatus>,
     /// When the state was reached, when no update is open.
     pub since: Timestamp,
@@ -180,7 +180,7 @@ pub struct NodeReport {
     /// What keeps a duty from its end. Where nothing else is wrong it is the fault, too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duty: Option<Fault>,
-    /// The image that is to be on the node before it is wanted.
+    /// The image that is to be on the node before it is desired.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefetch: Option<PrefetchStatus>,
     /// The MachineConfigNode's conditions.

@@ -20,7 +20,7 @@ use super::record::{Fault, Record};
 use crate::model::FaultClass;
 use crate::plan::Undo;
 
-/// The longest wait for the next try of what passes by itself, as MCD's: who mended the cause sees it within a minute.
+/// The longest wait for the next try of what passes by itself, as MCD's: who repaired the cause sees it within a minute.
 pub const SOON: Duration = Duration::from_secs(60);
 
 /// The longest wait for the next try of what mostly needs a person.
@@ -149,7 +149,7 @@ pub const ENDINGS: &[(&str, Ending)] = {
     ]
 };
 
-/// The strongest reason to look at a hold once more.
+/// The strongest reason to look at a hold again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Ask {
     /// None but time.
@@ -159,7 +159,7 @@ pub enum Ask {
     Host,
     /// The agent starts.
     Start,
-    /// The target, or what it names, was written once more, or given to another `apply`.
+    /// The target, or what it names, was written again, or given to another `apply`.
     Rewritten,
     /// A person: SIGHUP.
     Person,

@@ -30,7 +30,7 @@
 //!
 //! `stage` from a later phase is the second try: a power cut drops a staged deployment. `verify` from `falling-back` is
 //! the end of its tries: the node stays in its new deployment, with its fault. A commit ends an update from
-//! `verifying`, an archive from `rolling-back`, or from `verifying` when the node is to be planned for anew; these
+//! `verifying`, an archive from `rolling-back`, or from `verifying` when the node is to be planned for again; these
 //! remove the record, so they are no edges.
 
 use serde::{Deserialize, Serialize};
@@ -52,14 +52,14 @@ pub enum Phase {
         /// The batch, by its place in the plan.
         next: usize,
     },
-    /// The reboot was asked for, in the boot with this id.
+    /// The reboot was requested, in the boot with this id.
     Rebooting {
         /// The boot that ends.
         boot_id: BootId,
     },
     /// The host is compared with the spec, and a new deployment has to be healthy.
     Verifying,
-    /// The deployment before is to boot again, asked for in the boot with this id.
+    /// The previous deployment is to boot again, requested in the boot with this id.
     FallingBack {
         /// The boot that ends.
         boot_id: BootId,
@@ -85,14 +85,14 @@ pub enum Transition {
     },
     /// The current batch is done and on disk.
     BatchDone,
-    /// The reboot is to be asked for.
+    /// The reboot is to be requested.
     Reboot {
         /// The boot that ends.
         boot_id: BootId,
     },
     /// The host is to be compared with the spec.
     Verify,
-    /// The deployment before is to boot again.
+    /// The previous deployment is to boot again.
     FallBack {
         /// The boot that ends.
         boot_id: BootId,

@@ -76,10 +76,10 @@ pub struct Record {
     /// The boot whose end was left to a person (`apply --no-reboot`): nobody else ends it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reboot_left: Option<BootId>,
-    /// How often the reboot was asked for.
+    /// How often the reboot was requested.
     #[serde(default)]
     pub reboots: u32,
-    /// How often the reboot into the deployment before was asked for, of all reboots.
+    /// How often the reboot into the previous deployment was requested, of all reboots.
     #[serde(default, skip_serializing_if = "is_none_yet")]
     pub fallbacks: u32,
     /// The trial of the new deployment, in the boot in which it began.
@@ -263,7 +263,7 @@ impl Record {
     }
 }
 
-/// When a new deployment began to prove itself. Another boot begins anew.
+/// When a new deployment began to prove itself. Another boot begins again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trial {
     /// The boot.
@@ -272,7 +272,7 @@ pub struct Trial {
     pub since: u64,
 }
 
-/// When a piece of work began that has a limit of its own. Another boot begins anew.
+/// When a piece of work began that has a limit of its own. Another boot begins again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Begun {
     /// The boot.

@@ -6,13 +6,13 @@
 //!
 //! # Decisions
 //! 1. The committed target is an argument beside the record: whether an idle node has work is the same question.
-//! 2. A superseded target wins until the reboot was asked for. From then on the machine is going down: the update
+//! 2. A superseded target wins until the reboot was requested. From then on the machine is going down: the update
 //!    ends first, verified, and the new target follows at once.
-//!    A reboot by hand, once all batches are done, counts as the update's own.
-//! 3. A node that came up wrong is planned for once more, from what is seen on it: the image's label lied, or the shutdown
+//!    A manual reboot, once all batches are done, counts as the update's own.
+//! 3. A node that came up wrong is planned for again, from what is seen on it: the image's label lied, or the shutdown
 //!    could not bring over what the merge of `/etc` leaves behind (`host::etc_merge`). The second time the target is held
 //!    (the loop breaker) until it changes.
-//! 4. A node that runs the update's own deployment and is at fault there goes back to the deployment before, whole, where
+//! 4. A node that runs the update's own deployment and is at fault there goes back to the previous deployment, whole, where
 //!    that is allowed: undoing files under a running OS would be a third state. What the update had written is undone
 //!    there. An update without a deployment of its own has nothing to go back to.
 
@@ -27,7 +27,7 @@ use crate::plan::differences::Difference;
 use crate::plan::listing::listed;
 use crate::plan::{Op, PostActions};
 
-/// How often a reboot is asked for before it counts as refused.
+/// How often a reboot is requested before it counts as refused.
 /// Three: a shutdown that somebody took back is met by the second try, and a person should hear of the rest. Who blocks
 /// the shutdown is waited for, which is no try.
 pub const REBOOT_TRIES: u32 = 3;
@@ -61,7 +61,7 @@ pub enum Decision {
     Continue,
     /// The target changed: undo what was done, then plan again.
     Supersede,
-    /// A staged deployment is gone with its boot: stage it again and go through the batches once more.
+    /// A staged deployment is gone with its boot: stage it again and go through the batches again.
     Restage,
     /// The node came up in its old deployment: find out what became of the finalization.
     Inquire,
@@ -71,11 +71,11 @@ pub enum Decision {
     Verify,
     /// The node came up otherwise than planned: end this update, and plan from what is seen.
     Replan(Fault),
-    /// Make the deployment before the next boot's, and reboot.
+    /// Make the previous deployment the next boot's, and reboot.
     FallBack,
     /// The node is in its old deployment again: undo what was done there.
     UndoAfterFallback,
-    /// Something is wrong that no step of this update mends.
+    /// Something is wrong that no step of this update repairs.
     Fault(Fault),
     /// All is undone and the target is still the one that failed: wait for another, or for the next try.
     Hold,
@@ -130,7 +130,7 @@ pub fn resume(
         // Another target waits until the node is back: whatever is wrong with that one, the node is well then.
         Phase::FallingBack { .. } => falling_back(record, seen),
         Phase::Verifying if held(record) && superseded => Decision::Begin,
-        // Somebody went back by hand.
+        // Somebody went back manually.
         Phase::Verifying if held(record) && is_back(record, seen) => Decision::UndoAfterFallback,
         Phase::Verifying if held(record) => Decision::Hold,
         // Somebody else ended the trial: a person in the boot menu, or what counts boots.
@@ -267,7 +267,7 @@ pub fn can_take_back(record: &Record, seen: &Observation) -> bool {
 }
 
 /// Returns true if the node runs the update's own deployment already: a shutdown between staging and the update's own
-/// reboot finalized it. Kernel arguments are changes of what runs, so staging once more would apply them twice.
+/// reboot finalized it. Kernel arguments are changes of what runs, so staging again would apply them twice.
 pub fn os_in_place(record: &Record, seen: &Observation) -> bool {
     let Some(booted) = seen.os.booted() else { return false };
     let held = record.plan.steps().iter().all(|step| {

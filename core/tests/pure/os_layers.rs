@@ -18,7 +18,7 @@ fn layered(name: &str) -> HostSpec {
     )
 }
 
-/// MCD-202: a package that the booted deployment was not asked for is a difference: the config is not held.
+/// MCD-202: a package that the booted deployment does not request is a difference: the config is not held.
 /// MCD-204: in image mode packages are the image's business.
 #[test]
 fn packages_are_verified() {
@@ -109,7 +109,7 @@ fn image_mode_takes_kernel_and_extensions_from_image() {
     let lines = words(&host, &to, &more, &[]).0;
     assert_eq!(lines, ["install-extensions none: in-image", "set-kargs +nosmt: added"]);
 
-    // The way out: what an older agent left is not asked for any more, what the config asks for comes back.
+    // The way out: what an older agent left is not requested any more, what the config asks for comes back.
     let mut plain = spec("rendered-c", json!({"osImageURL": image('a').to_string()}));
     let back = format!("stage-os {}: changed", image('a'));
     let mut bare = to.clone();

@@ -69,7 +69,7 @@ fn each_phase_moves_its_condition() {
     }
 }
 
-/// A node that goes back to its deployment before is Degraded, and comes up once more.
+/// A node that goes back to its previous deployment is Degraded, and comes up again.
 #[test]
 fn falling_back_is_reported_with_its_cause() {
     let made = Made::with_image();

@@ -97,7 +97,7 @@ fn before_reboot_update_continues_or_is_superseded() {
     }
 }
 
-/// CRA-009: a reboot by hand in the middle drops what was staged, and the update goes on from there.
+/// CRA-009: a manual reboot in the middle drops what was staged, and the update continues from there.
 /// LCA-013: the boot loader went back, because the new deployment did not come up: it is not tried again.
 #[test]
 fn deployment_that_boot_loader_gave_up_is_not_tried_again() {
@@ -141,7 +141,7 @@ fn another_boot_in_middle_stages_again() {
     assert_eq!(ask(&applying, &there, &files.to.target()), Decision::Continue);
 }
 
-/// CRA-009: a reboot by hand when only the reboot is left is that reboot. The whole of it: `vm-tests/tests/reboot_by_hand.py`.
+/// CRA-009: a manual reboot when only the reboot is left is that reboot. The whole of it: `vm-tests/tests/reboot_by_hand.py`.
 #[test]
 fn reboot_manually_when_all_is_done_is_updates_own() {
     let made = Made::with_image();
@@ -168,7 +168,7 @@ fn reboot_manually_when_all_is_done_is_updates_own() {
     assert_eq!(ask(&all, &there, &files.to.target()), Decision::Verify);
 }
 
-/// MCD-044: once the reboot was asked for, only the reboot is seen to; a new target waits for the other side of it.
+/// MCD-044: once the reboot was requested, only the reboot is seen to; a new target waits for the other side of it.
 #[test]
 fn reboot_that_did_not_happen_is_requested_again_few_times() {
     let made = Made::with_image();
@@ -188,7 +188,7 @@ fn reboot_that_did_not_happen_is_requested_again_few_times() {
     assert!(can_take_back(&record, &here));
 }
 
-/// A soft reboot keeps the boot id: the booted deployment says that it happened. One that brought nothing up is asked for
+/// A soft reboot keeps the boot id: the booted deployment says that it happened. One that brought nothing up is requested
 /// again, as a whole.
 #[test]
 fn soft_reboot_shows_in_booted_deployment() {
@@ -202,7 +202,7 @@ fn soft_reboot_shows_in_booted_deployment() {
     assert_eq!(ask(&rebooting, &seen(&made, "boot-1", OLD, "origin"), &new), Decision::Reboot);
 }
 
-/// CRA-004: a node that came up in its old deployment stages once more, and is Degraded the second time. The whole of it, with
+/// CRA-004: a node that came up in its old deployment stages again, and is Degraded the second time. The whole of it, with
 /// libostree failing at the shutdown: `vm-tests/tests/finalization_fails.py`.
 #[test]
 fn booted_deployment_decides_after_reboot() {
@@ -319,7 +319,7 @@ fn verification_commits_tries_once_more_or_holds() {
     assert_eq!(ask(&record, &there, &Made::other()), Decision::Begin);
 }
 
-/// A fault in the new deployment leads back to the one before, where it is allowed and there is one; a node that is there
+/// A fault in the new deployment leads back to the previous one, where it is allowed and there is one; a node that is there
 /// undoes what was done.
 #[test]
 fn new_deployment_that_failed_is_replaced_by_previous() {

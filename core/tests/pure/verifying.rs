@@ -131,7 +131,7 @@ fn masked_unit_is_compared_by_link() {
     assert_eq!(lines(&spec, &seen), ["unit a.service mask"]);
 }
 
-/// CRA-010: what the next boot would run is drift of an idle host, and no reason to call an update wrong. Packages by hand
+/// CRA-010: what the next boot would run is drift of an idle host, and no reason to call an update wrong. Manual packages
 /// and other arguments for the same image are an administrator's business.
 #[test]
 fn host_that_was_changed_manually_is_named() {

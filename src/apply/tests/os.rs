@@ -244,7 +244,7 @@ async fn backend_that_does_not_come_to_end_is_left() {
     }
 }
 
-/// Each sign of progress begins the time without progress anew.
+/// Each sign of progress begins the time without progress again.
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn progress_keeps_slow_pull_alive() {
     let dir = tempfile::tempdir().unwrap();

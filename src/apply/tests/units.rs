@@ -129,7 +129,7 @@ async fn mask_replaces_unit_file() {
 }
 
 /// MCD-144, MCD-155: unit files and drop-ins are 0644 below `/etc/systemd/system`, whatever the host's umask; a drop-in
-/// that is no longer asked for goes.
+/// that is no longer requested goes.
 #[tokio::test(flavor = "current_thread")]
 async fn unit_files_have_one_mode_and_dropins_go() {
     let dir = tempfile::tempdir().unwrap();

@@ -65,7 +65,7 @@ impl AgentSeen {
         Self { running: None, pid: None, expected: false, text, since: None }
     }
 
-    /// Returns true if it works, or nobody asked for it.
+    /// Returns true if it works, or nobody requested it.
     pub(super) fn is_well(&self) -> bool {
         self.running == Some(true) || !self.expected
     }
@@ -113,7 +113,7 @@ impl AgentSeen {
         Self { running: Some(false), pid: None, expected, text, since }
     }
 
-    /// Returns what is wrong when it should run and does not, or when nobody goes on with an update that is under way.
+    /// Returns what is wrong when it should run and does not, or when nobody continues with an update that is under way.
     pub(super) fn fault(&self, unfinished: Option<&Unfinished>) -> Option<Fault> {
         if self.running != Some(false) {
             return None;
@@ -189,7 +189,7 @@ mod tests {
         );
     }
 
-    /// One that nobody asked for is missed by nobody; one that is enabled is.
+    /// One that nobody requested is missed by nobody; one that is enabled is.
     #[test]
     fn only_expected_agent_is_missed() {
         let disabled = seen(service("inactive", "success", "disabled"));

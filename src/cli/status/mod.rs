@@ -170,7 +170,7 @@ async fn look(host: &Host) -> Result<Status, CliError> {
         Some(left) => left.report.clone(),
         None => alone(report(disk.record.as_ref(), &health), &agent),
     };
-    // What a config asks for is no change by hand; one that can't be read any more asks for nothing.
+    // What a config asks for is no manual change; one that can't be read any more asks for nothing.
     let layers = disk.stored.and_then(|stored| Some(stored.spec().ok()?.layers())).unwrap_or_default();
     let idle = disk.record.is_none();
     // Without an update the agent has staged nothing.
@@ -340,7 +340,7 @@ mod tests {
         assert!(watched_now(&host).unwrap().paths.contains("/etc/app.conf"));
     }
 
-    /// A host that somebody changed by hand is named so, in both forms: other packages, and another next boot.
+    /// A host that somebody changed manually is named so, in both forms: other packages, and another next boot.
     #[test]
     fn changes_manually_are_reported() {
         let dir = tempfile::tempdir().unwrap();

@@ -25,7 +25,7 @@ pub(super) struct Status {
     /// What is staged by somebody else than this agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) staged_by_hand: Option<StagedByHand>,
-    /// The deployment that boots next when it is neither: somebody rolled back by hand.
+    /// The deployment that boots next when it is neither: somebody rolled back manually.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) next_boot: Option<NextBoot>,
     pub(super) fault: Option<Fault>,
@@ -34,7 +34,7 @@ pub(super) struct Status {
     pub(super) progress: Option<Progress>,
     /// What the node waits for: the drain, and what delays it.
     pub(super) waiting: Option<String>,
-    /// The image that is to be on the node before it is wanted.
+    /// The image that is to be on the node before it is desired.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) prefetch: Option<PrefetchStatus>,
     /// Why the control plane can't be reached, as the agent saw it last.

@@ -1,4 +1,4 @@
-//! How long an answer may take: longer for an API server that is slow, so that its late answers are not asked for twice.
+//! How long an answer may take: longer for an API server that is slow, so that its late answers are not requested twice.
 //!
 //! A server may read fast and write slowly (its etcd has a slow disk), and an update is some reads and some writes: a fast
 //! answer in between says nothing of the next write.

@@ -170,7 +170,7 @@ where
     Err(error_from_status(parts.status, &bytes, &purpose, server).into())
 }
 
-/// What a busy API server asked for.
+/// What a busy API server requested.
 struct Busy {
     connector: Arc<Connector>,
     asked: Mutex<Asked>,
@@ -189,7 +189,7 @@ impl Busy {
         Self { connector, asked: Mutex::default() }
     }
 
-    /// Waits for as long as a busy API server asked for; an error where that is too long to wait for.
+    /// Waits for as long as a busy API server requested; an error where that is too long to wait for.
     async fn not_too_soon(&self, object: String) -> Result<(), KubeError> {
         let until = self.asked().until;
         let Some(until) = until.filter(|until| *until > Instant::now()) else { return Ok(()) };

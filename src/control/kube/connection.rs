@@ -1,7 +1,7 @@
 //! The API server as this agent's identity reaches it: one HTTP/2 connection, made when it is needed.
 //!
 //! The credentials are read for each connection and after a refusal. A request that was lost with its connection is
-//! sent once more where that is safe.
+//! sent again where that is safe.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -59,7 +59,7 @@ impl Connector {
         Self { traffic: Arc::clone(traffic), ..self }
     }
 
-    /// Sends a request, once more on another connection where the first was lost or its credentials were old.
+    /// Sends a request, again on another connection where the first was lost or its credentials were old.
     pub(super) async fn exchange(
         &self,
         request: Request<Body>,

@@ -1,6 +1,6 @@
 //! The `ControllerConfig`, as much of it as concerns trust: the second and last object that is watched.
 //!
-//! A cluster without its kind has none, which is no error: it is asked for again ever less often, at once when the
+//! A cluster without its kind has none, which is no error: it is requested again ever less often, at once when the
 //! API server was away or a controller gives the Node another target.
 
 use std::collections::BTreeMap;

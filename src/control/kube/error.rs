@@ -106,7 +106,7 @@ impl KubeError {
     /// Returns what it means for the node.
     pub fn class(&self) -> FaultClass {
         match self {
-            // An answer that can't be read is asked for again, too: it may have been a proxy's.
+            // An answer that can't be read is requested again, too: it may have been a proxy's.
             Self::Away { .. }
             | Self::NotFound { .. }
             | Self::Refused { .. }

@@ -89,7 +89,7 @@ impl Events {
         };
         if let Some(index) = self.told.iter().position(same) {
             match self.repeat(index).await {
-                // It is gone by now: it is told anew.
+                // It is gone by now: it is told again.
                 Err(error) if error.is_not_found() => drop(self.told.remove(index)),
                 done => return done,
             }

@@ -33,7 +33,7 @@ pub(super) const CORDONED_BY: &str = "machine-config-agent.io/cordoned-by";
 /// Its value.
 const AGENT: &str = "machine-config-agent";
 
-/// When a refused eviction is asked for again, as kubectl does: a budget changes with pods of other nodes, which nobody
+/// When a refused eviction is requested again, as kubectl does: a budget changes with pods of other nodes, which nobody
 /// here sees.
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -202,7 +202,7 @@ impl Evictor {
         Ok(())
     }
 
-    /// Requests the eviction of each pod that was not asked for, or whose refusal is old enough. What one pod is
+    /// Requests the eviction of each pod for which it was not requested, or whose refusal is old enough. What one pod is
     /// refused for keeps no other one here.
     async fn evict(&mut self) {
         for pods in self.pods.to_ask(Instant::now()).chunks(MAX_EVICTIONS) {

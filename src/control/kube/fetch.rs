@@ -36,7 +36,7 @@ impl Cluster {
     }
 
     /// Returns true if an object that is not there or not ready has been waited for long enough. Either way it is
-    /// asked for again soon: nothing else signals that it came.
+    /// requested again soon: nothing else signals that it came.
     fn is_overdue(&mut self, object: &str, grace: Duration) -> bool {
         let now = Instant::now();
         let since = match &self.awaited {
@@ -116,7 +116,7 @@ impl Cluster {
         self.take_config(name, answer)
     }
 
-    /// Returns a MachineConfig and the policy, asked for at the same time. While one is waited for, each is asked for
+    /// Returns a MachineConfig and the policy, requested at the same time. While one is waited for, each is requested
     /// only when the other one is there: a try costs one request.
     pub(super) async fn fetch_both(&mut self, name: &ConfigName) -> Result<ConfigAndPolicy, ControlError> {
         if self.awaited.is_some() {
@@ -149,7 +149,7 @@ impl Cluster {
     }
 }
 
-/// Reads a MachineConfig, which has to be the one that was asked for.
+/// Reads a MachineConfig, which has to be the one that was requested.
 pub(super) fn parse_config(name: &ConfigName, bytes: &[u8]) -> Result<MachineConfig, ControlError> {
     let document = format!("MachineConfig {name}");
     let config = MachineConfig::parse(bytes, &document).map_err(|source| invalid(&document, source))?;

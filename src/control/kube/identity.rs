@@ -1,6 +1,6 @@
 //! Who the agent is to the API server: the kubelet's kubeconfig, or the pod's service account.
 //!
-//! The files are read anew before each connection and whenever a request is refused as unauthorised, so a rotated
+//! The files are read again before each connection and whenever a request is refused as unauthorised, so a rotated
 //! certificate, token or CA needs no restart. Only the named CA is trusted; the host's own roots are never loaded.
 
 use std::path::{Path, PathBuf};
@@ -371,7 +371,7 @@ mod tests {
         credentials.token.as_ref().map(ExposeSecret::expose_secret)
     }
 
-    /// Files are named relative to the kubeconfig, as the kubelet's are, and are read anew each time.
+    /// Files are named relative to the kubeconfig, as the kubelet's are, and are read again each time.
     #[test]
     fn kubeconfig_names_files_that_change() {
         let directory = tempfile::tempdir().unwrap();

@@ -148,9 +148,9 @@ pub struct Cluster {
     drain_retries: drain_retries::DrainRetries,
     /// An object that is waited for, and since when.
     awaited: Option<(String, Instant)>,
-    /// When that is asked for again.
+    /// When that is requested again.
     awaited_backoff: Backoff,
-    /// The drain's end was asked for by this process.
+    /// The drain's end was requested by this process.
     uncordon_requested: bool,
     /// What the provisioning left has not served yet.
     bootstrapping: bool,

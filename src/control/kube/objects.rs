@@ -9,7 +9,7 @@ use crate::model::{ConfigName, FileMode};
 /// Where they are kept.
 const CACHE_PATH: &str = "/var/lib/machine-config-agent/cache";
 
-/// So many MachineConfigs are kept: the one that runs, the one that is desired, and the one before.
+/// So many MachineConfigs are kept: the one that runs, the one that is desired, and the previous one.
 const MAX_OBJECTS: usize = 3;
 
 /// Where the policy is kept; empty when the cluster has none.

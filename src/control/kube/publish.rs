@@ -85,7 +85,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Changes annotations of this very Node: one that was created anew meanwhile refuses the uid. The answer is what
+    /// Changes annotations of this very Node: one that was created again meanwhile refuses the uid. The answer is what
     /// the next difference is taken from.
     pub(super) async fn patch(
         &mut self,

@@ -86,7 +86,7 @@ impl Requests {
 /// What an event means for the watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum WatchStep {
-    /// It goes on from this version.
+    /// It continues from this version.
     At(String),
     /// It ends: its beginning is too old by now.
     Expired,

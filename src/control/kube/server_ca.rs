@@ -29,7 +29,7 @@ const OBJECT: &str = "ConfigMap openshift-machine-config-operator/kubeconfig-dat
 /// Its key.
 const KEY: &str = "ca-bundle.crt";
 
-/// Hands the trust on, and once more with the CA.
+/// Hands the trust on, and again with the CA.
 pub(super) struct ServerCa {
     api: ApiClient,
     sender: Arc<TrustSender>,
@@ -100,7 +100,7 @@ async fn read(api: &ApiClient) -> Result<Contents, KubeError> {
     let object: ConfigMap = serde_json::from_str(&text).map_err(|_| invalid("the answer is no ConfigMap"))?;
     let plain = || {
         let text = object.data.as_ref()?.get(KEY)?;
-        // MCO's own has it encoded once more.
+        // MCO's own has it encoded again.
         let decoded = STANDARD.decode(text.trim()).ok();
         Some(decoded.unwrap_or_else(|| text.clone().into_bytes()))
     };

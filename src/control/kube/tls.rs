@@ -19,7 +19,7 @@ use super::pem::certificates;
 use super::proxy::Proxy;
 
 /// How often an idle connection is tried. A half-open one, of a load balancer that forgot it, would keep the node from
-/// its next target: half a minute, with the patience below, is about what a kubelet takes to notice. A ping is 17 bytes.
+/// its next target: half a minute, with the timeout below, is about what a kubelet takes to notice. A ping is 17 bytes.
 const PING: Duration = Duration::from_secs(20);
 
 /// How long a ping may stay unanswered: far more than any round trip of an API server that lives.

@@ -50,7 +50,7 @@ pub enum Attempt {
     /// A repetition: leftovers are cleared, and directories are synced although their files are right, because the
     /// earlier run may have died between switching names and syncing.
     Again,
-    /// A repetition after a sync that failed: files and links are made anew although they are right.
+    /// A repetition after a sync that failed: files and links are made again although they are right.
     Anew,
 }
 

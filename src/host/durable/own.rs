@@ -27,7 +27,7 @@ impl Root {
         self.settle(&Change::new(path, owner, want), Attempt::Anew).map(|_| ())
     }
 
-    /// Removes a file or a link durably; an absent one is no error.
+    /// Removes a file or a link durably; a missing one is ignored.
     pub fn remove(&self, path: &str) -> Result<(), HostError> {
         let owner = rustix::process::geteuid().as_raw();
         self.settle(&Change::new(path, owner, DesiredPath::Absent), Attempt::First).map(|_| ())

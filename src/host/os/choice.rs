@@ -5,7 +5,7 @@
 
 use crate::host::{HostError, Root};
 
-/// What an administrator asked for.
+/// What an administrator requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asked {
     /// What fits the host.

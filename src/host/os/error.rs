@@ -104,9 +104,9 @@ pub(in crate::host) enum OsErrorKind {
     Unauthorized,
     /// No such image.
     ImageNotFound,
-    /// Something else than what was asked for.
+    /// Something else than what was requested.
     DigestMismatch,
-    /// Another deployment than the wanted one is staged, although the tooling reported success.
+    /// Another deployment than the desired one is staged, although the tooling reported success.
     WrongStaged,
     /// A part of the image is not what its digest says: a cache or a line that breaks it.
     Corrupted,
@@ -140,7 +140,7 @@ pub(in crate::host) enum OsErrorKind {
     Bootc,
     /// The kernel or an extension is none that packages stand for.
     WrongLayers,
-    /// Packages that were asked for are not in the staged deployment, or nowhere to be had.
+    /// Packages that were requested are not in the staged deployment, or nowhere to be had.
     NoPackage,
     /// Packages are requested of the deployment, and the host has no repository of packages.
     NoRepositories,

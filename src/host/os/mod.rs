@@ -178,10 +178,10 @@ pub trait OsBackend: fmt::Debug {
         Box::pin(async { refused.map_or(Ok(Prefetched { free: None }), Err) })
     }
 
-    /// Drops the staged deployment; none is no error.
+    /// Drops the staged deployment; a missing one is ignored.
     fn unstage(&self) -> BoxFuture<'_, Result<(), HostError>>;
 
-    /// Makes sure that the reboot will finalize the staged deployment; none is no error.
+    /// Makes sure that the reboot will finalize the staged deployment; a missing one is ignored.
     fn ensure_finalizable(&self) -> BoxFuture<'_, Result<(), HostError>>;
 
     /// Has pulls sync each object by itself, not the file system at their end: etcd's disk then has no long wait.
@@ -189,7 +189,7 @@ pub trait OsBackend: fmt::Debug {
         Box::pin(async { Ok(()) })
     }
 
-    /// Gives up the deployment that ran before the booted one; none is no error.
+    /// Gives up the deployment that ran before the booted one; a missing one is ignored.
     fn drop_rollback(&self) -> BoxFuture<'_, Result<(), HostError>> {
         Box::pin(async { Ok(()) })
     }

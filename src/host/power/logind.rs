@@ -1,4 +1,4 @@
-//! systemd's logind: who blocks a shutdown, whether one goes on, and the reboot itself.
+//! systemd's logind: the block inhibitors of a shutdown, whether one is in progress, and the reboot itself.
 
 use std::fmt;
 use std::pin::Pin;
@@ -155,7 +155,7 @@ impl ShutdownMonitor {
     pub(super) async fn listen(bus: Connection) -> Result<Self, HostError> {
         let failed = |source| error("listening to logind", source);
         let told = MatchRule::builder().msg_type(Kind::Signal).path(OBJECT).map_err(failed)?.build();
-        // A logind that was started anew has not told what changed meanwhile.
+        // A logind that was started again has not told what changed meanwhile.
         let owner = MatchRule::builder()
             .msg_type(Kind::Signal)
             .interface("org.freedesktop.DBus")
@@ -168,7 +168,7 @@ impl ShutdownMonitor {
         Ok(Self { manager: manager(&bus).await?, told, owners, begun: false })
     }
 
-    /// Returns who blocks the shutdown. Those who only delay it are logind's business.
+    /// Returns the block inhibitors of the shutdown. Those who only delay it are logind's business.
     pub async fn block_inhibitors(&self) -> Result<Vec<Inhibitor>, HostError> {
         let rows = within("ListInhibitors", self.manager.list_inhibitors()).await?;
         let blocks =

@@ -1,7 +1,7 @@
 //! The end of a boot, and which boot this is.
 //!
 //! A reboot goes through systemd: `ostree-finalize-staged.service` writes the boot entries while the machine shuts
-//! down, and a reboot past it would boot the old deployment. Who blocks the shutdown is found before it is asked for:
+//! down, and a reboot past it would boot the old deployment. Block inhibitors are read before it is requested:
 //! logind lets root through until version 257, and refuses it since.
 
 mod logind;
@@ -27,7 +27,7 @@ pub enum RebootKind {
     Soft,
 }
 
-/// What a reboot that was asked for means for this process.
+/// What a reboot that was requested means for this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rebooting {
     /// The machine goes down: wait for the end.

@@ -123,7 +123,7 @@ impl Manager {
     }
 }
 
-/// CRA-007, MCD-212: a reboot is asked for only when the unit that finalizes the staged deployment is active and is
+/// CRA-007, MCD-212: a reboot is requested only when the unit that finalizes the staged deployment is active and is
 /// stopped by the shutdown; one that is not active is started.
 #[tokio::test(flavor = "current_thread")]
 async fn finalization_is_ordered_before_shutdown_or_there_is_no_reboot() {
@@ -211,7 +211,7 @@ async fn program_of_shutdown_runs_after_finalization() {
         mounts: &["/sysroot"],
     };
     let systemd = Systemd::given(bus);
-    // It is asked for at each try of the reboot.
+    // It is requested at each try of the reboot.
     for _ in 0..2 {
         assert_eq!(systemd.at_shutdown(&last).await.unwrap(), ServiceOutcome::Done);
     }

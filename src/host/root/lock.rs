@@ -32,7 +32,7 @@ impl Root {
         let fd = rustix::fs::openat(&parent, name, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
         match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {
-                // The second kind of lock can be asked for without being taken. It decides nothing, so a file system
+                // The second kind of lock can be requested without being taken. It decides nothing, so a file system
                 // that has none of it is fine.
                 let _informs = rustix::fs::fcntl_lock(&fd, FlockOperation::NonBlockingLockExclusive);
                 Ok(Some(LockFile { _fd: fd }))

@@ -160,7 +160,7 @@ fn is_absent(errno: Errno) -> bool {
     matches!(errno, Errno::NOENT | Errno::NOTDIR)
 }
 
-/// Removes a name; an absent one is no error.
+/// Removes a name; a missing one is ignored.
 pub(in crate::host) fn unlink(dir: impl AsFd, name: &str) -> io::Result<()> {
     match rustix::fs::unlinkat(dir, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),

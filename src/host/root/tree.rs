@@ -72,7 +72,7 @@ impl Root {
         fsync(&parent).map_err(failed)
     }
 
-    /// Removes a directory durably when nothing is in it; one that is absent or in use is no error.
+    /// Removes a directory durably when nothing is in it; one that is absent or in use is ignored.
     pub fn remove_empty_dir(&self, directory: &str) -> Result<(), HostError> {
         let failed = |errno: Errno| HostError::io("remove", directory, errno);
         let (above, name) = split(directory).ok_or_else(|| no_name(directory))?;
@@ -85,7 +85,7 @@ impl Root {
         }
     }
 
-    /// Moves a directory entry aside within its directory, durably; an absent one is no error.
+    /// Moves a directory entry aside within its directory, durably; a missing one is ignored.
     pub(in crate::host) fn move_aside(&self, path: &str, aside: &str, trusted: u32) -> Result<(), HostError> {
         let failed = |errno: Errno| HostError::io("move aside", path, errno);
         let (above, name) = split(path).ok_or_else(|| no_name(path))?;

@@ -264,7 +264,7 @@ impl Way<'_> {
         let stat = self.error("inspect the directory of", rustix::fs::fstat(fd))?;
         let sticky = may_be_sticky && stat.st_mode & STICKY != 0;
         let Some(rule) = unsafe_because(&stat, self.trusted, sticky) else { return Ok(()) };
-        // The directory itself is not on the stack yet: the one asked for is named as far as the walk got.
+        // The directory itself is not on the stack yet: the one requested is named as far as the walk got.
         let directory = real_path(fd, self.root).unwrap_or_else(|| self.path());
         Err(HostError::UnsafeDirectory { path: self.asked.to_owned(), directory, rule })
     }

@@ -48,7 +48,7 @@ where
     reply.map_err(|source| bus_error(method, source))
 }
 
-/// Has systemd tell its signals on this connection, which may have been asked for before.
+/// Has systemd tell its signals on this connection, which may have been requested before.
 pub(super) async fn subscribe(bus: &Connection) -> Result<(), HostError> {
     match call(bus, "Subscribe", &()).await {
         Err(error) if !error_name(&error).is_some_and(|name| name.ends_with(".AlreadySubscribed")) => {

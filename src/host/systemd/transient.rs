@@ -114,7 +114,7 @@ impl Transients {
         Ok(number(&version).is_some_and(|number| number >= WITH_DESCRIPTORS))
     }
 
-    /// Runs a program to its end. It goes on when the future is dropped. A unit of this name that is there already is an
+    /// Runs a program to its end. It continues when the future is dropped. A unit of this name that is there already is an
     /// error of systemd (`UnitExists`), and nothing is started.
     pub(in crate::host) async fn run(&self, program: Program<'_>) -> Result<ProgramResult, HostError> {
         let properties = properties(&program);
@@ -156,7 +156,7 @@ impl Transients {
         }
     }
 
-    /// Ends what runs and forgets the unit; one that is not there is no error.
+    /// Ends what runs and forgets the unit; a missing one is ignored.
     pub(in crate::host) async fn stop(&self, unit: &UnitName) -> Result<(), HostError> {
         let arguments = (unit.as_str(), "replace");
         let stop = run_job(&self.bus, "StopUnit", &arguments);

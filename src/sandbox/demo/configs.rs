@@ -1,4 +1,4 @@
-//! The MachineConfigs of the story: each is the one before with a change.
+//! The MachineConfigs of the story: each is the previous one with a change.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! The idle node of the small world: drift, repairs, and the deployment before.
+//! The idle node of the small world: drift, repairs, and the previous deployment.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::plan::differences::differences;
 use crate::plan::drift::drift;
 use crate::update::Record;
 
-/// How long a healthy node keeps the deployment before.
+/// How long a healthy node keeps the previous deployment.
 pub(super) const KEEP_ROLLBACK: Duration = Duration::from_secs(60);
 
 pub(super) fn repaired() -> ManagedPath {
@@ -20,7 +20,7 @@ pub(super) fn repaired() -> ManagedPath {
 }
 
 impl World {
-    /// Compares the idle node with what is committed, and begins to repair it where that is wanted and can be done.
+    /// Compares the idle node with what is committed, and begins to repair it where that is desired and can be done.
     pub(super) fn rest(&mut self, rules: &Rules) {
         let (committed, seen) = (spec(self.current), self.seen());
         let is_service = rules.mode.is_service();
@@ -54,7 +54,7 @@ impl World {
     }
 }
 
-/// A repair is done; something may write there once more.
+/// A repair is done; something may write there again.
 pub(super) fn repair_done(good: World, bad: Option<World>) -> Vec<Outcome> {
     let again = bad.map(|bad| World { misfortunes: bad.misfortunes, ..good.clone().drifts() });
     std::iter::once((None, good)).chain(again.map(|again| (Some(Curse::Drifts), again))).collect()

@@ -1,5 +1,5 @@
 //! An exhaustive walk over a small world: two images, three configs, one node; the target changes, the agent dies, the
-//! power fails, somebody reboots by hand, steps and answers fail, a file drifts, a deployment does not come up, at each
+//! power fails, somebody reboots manually, steps and answers fail, a file drifts, a deployment does not come up, at each
 //! point, up to so many misfortunes. Each state is visited once; invariants hold in each, and from each the node comes to
 //! rest by itself once the misfortunes are over.
 
@@ -92,7 +92,7 @@ fn holds(world: &World, action: &Action, rules: &Rules) {
     }
 }
 
-/// Lets the world go on without misfortunes until nothing happens by itself any more. Under a curse the agent may try again
+/// Lets the world continue without misfortunes until nothing happens by itself any more. Under a curse the agent may try again
 /// and again: then a fault is told meanwhile.
 fn comes_to_rest(world: &World, rules: &Rules, known: &mut HashSet<String>) {
     let mut world = World { misfortunes: 0, changes: 0, ..world.clone() };

@@ -36,7 +36,7 @@ pub(super) fn misfortunes(world: &World, rules: &Rules) -> Vec<World> {
             all.push(other);
         }
     }
-    // Somebody mends the host.
+    // Somebody repairs the host.
     if world.there.files == 'x' && world.record.is_some() {
         let mut mended = World { answers: Answers::default(), ..world.clone() };
         mended.there.files = world.target().files;
@@ -53,7 +53,7 @@ pub(super) fn misfortunes(world: &World, rules: &Rules) -> Vec<World> {
     if is_idle && world.there.files != 'x' && !rules.node_settings.repair.is_empty() {
         all.push(world.clone().drifts());
     }
-    // The power fails; somebody reboots by hand.
+    // The power fails; somebody reboots manually.
     all.push(world.clone().boot(Some(Finalization::CutShort)));
     all.push(world.boot(None));
     all

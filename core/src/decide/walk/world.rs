@@ -137,7 +137,7 @@ pub(super) struct World {
     /// Misfortunes and changes of the target that may still come.
     pub(super) misfortunes: u32,
     pub(super) changes: u32,
-    /// Reboots that the agent asked for since the target changed, and boots that ended wrong.
+    /// Reboots that the agent requested since the target changed, and boots that ended wrong.
     pub(super) reboots: u32,
     pub(super) wrong: u32,
 }

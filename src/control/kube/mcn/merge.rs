@@ -218,7 +218,7 @@ fn passed(kind: &str, base: &List, words: &MergeInput<'_>) -> Condition {
     }
 }
 
-/// Begins anew: what was reached is told as a thing of the past. The cordon's conditions count on it, too.
+/// Begins again: what was reached is told as a thing of the past. The cordon's conditions count on it, too.
 fn reset(ended: &List, words: &MergeInput<'_>, at: &str) -> List {
     let mut list = ended.clone();
     let prefix = format!("Action during update to {}: ", target(words.report));

@@ -68,7 +68,7 @@ pub(super) struct Stored {
 }
 
 impl Stored {
-    /// Reads an object. A field that is not there, or not as it should be, counts as empty: the next write mends it.
+    /// Reads an object. A field that is not there, or not as it should be, counts as empty: the next write repairs it.
     pub(super) fn read(object: &Value) -> Self {
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
         let number = |pointer: &str| object.pointer(pointer).and_then(Value::as_u64).unwrap_or_default();

@@ -181,7 +181,7 @@ impl BootcBackend {
         Ok(None)
     }
 
-    /// Has the deployment before boot next. A second `bootc rollback` would undo the first, so it is run only where that
+    /// Has the previous deployment boot next. A second `bootc rollback` would undo the first, so it is run only where that
     /// deployment does not come first already; where bootc takes another one for it, libostree puts the order right.
     async fn back_to(&self, deployment: &str) -> Result<(), HostError> {
         if self.boots_next(deployment).await? {

@@ -18,7 +18,7 @@ pub(super) struct StageRecord {
     root: Root,
 }
 
-/// What was asked for, and what came of it.
+/// What was requested, and what came of it.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Note {
     image: Option<ImageRef>,
@@ -46,7 +46,7 @@ impl StageRecord {
     /// Returns true if this deployment was staged for this request: the image's digest counts, not its name.
     pub(super) fn is(&self, request: &StageRequest, staged: &Staged) -> Result<bool, HostError> {
         let Some(bytes) = self.root.read(PATH)? else { return Ok(false) };
-        // One that can't be read is of no use, and is written anew.
+        // One that can't be read is of no use, and is written again.
         let Ok(note) = serde_json::from_slice::<Note>(&bytes) else { return Ok(false) };
         let digest = |image: &Option<ImageRef>| image.as_ref().map(ImageRef::digest);
         let expected = Note::new(request, staged);

@@ -98,7 +98,7 @@ async fn progress_is_reported_where_systemd_passes_descriptors() {
     }
 }
 
-/// A script that says that it runs, and goes on when it is told to: both by FIFOs, so nothing is guessed in time.
+/// A script that says that it runs, and continues when it is told to: both by FIFOs, so nothing is guessed in time.
 const WAITING: &str =
     "echo run >>$here/runs; echo >$here/begun; read line <$here/go; echo 'error: late' >&2; exit 1";
 
@@ -237,7 +237,7 @@ async fn prepared_soft_reboot_goes_with_its_deployment() {
     assert!(double.state().asked.iter().any(|call| call.starts_with(start)), "{:?}", double.state().asked);
 }
 
-/// Flags are asked for where they are wanted, and one that an agent finds running is the same with or without.
+/// Flags are passed where they are needed, and one that an agent finds running is the same with or without.
 #[tokio::test(flavor = "current_thread")]
 async fn soft_reboot_is_prepared_where_it_is_desired() {
     let Scene { dir, bootc, .. } = &scene("252", "echo \"$@\" >$here/argv").await;

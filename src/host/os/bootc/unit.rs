@@ -30,7 +30,7 @@ const BOOTC: &str = "/usr/bin/bootc";
 /// The name that its lines have in the journal.
 const LOG_NAME: &str = "machine-config-agent-bootc";
 
-/// Reading takes the lock of the sysroot, and waits for whoever holds it: what is asked for is good to know, no more.
+/// Reading takes the lock of the sysroot, and waits for whoever holds it: what is requested is good to know, no more.
 const STATUS_SECONDS: u64 = 30;
 
 /// The longest document of `bootc status` that is understood: it has three deployments, and some KiB.
@@ -119,7 +119,7 @@ impl Bootc {
         self.told.load(Ordering::Relaxed)
     }
 
-    /// Switches to an image and returns when bootc has ended; it goes on when the future is dropped. One that the agent
+    /// Switches to an image and returns when bootc has ended; it continues when the future is dropped. One that the agent
     /// had started before for the same image is waited for; one for another image is ended.
     pub(super) async fn switch(
         &self,
@@ -179,7 +179,7 @@ impl Bootc {
         Ok(())
     }
 
-    /// Swaps the next boot's deployment with the one before. A run that the agent had started before is waited for.
+    /// Swaps the next boot's deployment with the previous one. A run that the agent had started before is waited for.
     pub(super) async fn rollback(&self, deployment: &str) -> Result<Ran, HostError> {
         let (units, run) = (self.units(deployment.to_owned()).await?, Run::rollback()?);
         if units.find(&run.unit).await?.is_some() {

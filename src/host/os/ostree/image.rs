@@ -124,7 +124,7 @@ pub(super) fn present(repo: &Repo, image: &ImageRef) -> Option<Box<LayeredImageS
     })
 }
 
-/// Gives an image that is present the name by which it was asked for: the one that will be in the origin, by which
+/// Gives an image that is present the name by which it was requested: the one that will be in the origin, by which
 /// images in use are told from others.
 pub(super) fn name(repo: &Repo, image: &ImageRef, state: &LayeredImageState) -> Result<(), OsError> {
     let text = reference(image).imgref.to_string();
@@ -220,7 +220,7 @@ impl Source {
 }
 
 /// Finds out what an image without an ostree commit in it is. That it has the marks of a bootable one, and is for this
-/// machine, was asked for before.
+/// machine, was requested before.
 async fn plain(image: &ImageRef, credentials: Option<&Secret>) -> Result<Preflight, OsError> {
     let source = Source::new(image, credentials)?;
     let name = source.reference.imgref.to_string();
@@ -255,7 +255,7 @@ impl Pull {
         Ok(Self { importer, image: image.clone(), _view: view })
     }
 
-    /// Fetches manifest and config, and holds the manifest against the wanted digest. The importer asks for
+    /// Fetches manifest and config, and holds the manifest against the desired digest. The importer asks for
     /// marks of a bootable image, and for this machine's architecture.
     ///
     /// A registry's answer was held against it by skopeo already, manifest lists included: there the digest is the

@@ -5,7 +5,7 @@
 //! | [`OstreeBackend`] | [`serve`], `sysroot`, `stage`, `prefetch`, `pace`, `space`, `image`, `unverified`, `oci`; `install`, for the sandbox |
 //! | the asking half of labels | [`labels`], the answering half |
 //!
-//! Invariant: staging is all or nothing: a deployment with the wanted digest and arguments is staged, or none is.
+//! Invariant: staging is all or nothing: a deployment with the desired digest and arguments is staged, or none is.
 
 #![cfg_attr(
     feature = "backend-ostree",
@@ -88,7 +88,7 @@ impl OsBackend for OstreeBackend {
         progress: &'a (dyn Fn(OsProgress) + 'a),
     ) -> BoxFuture<'a, Result<Staged, HostError>> {
         Box::pin(async move {
-            // The origin of another image has no requests: to drop them is all that is asked for then.
+            // The origin of another image has no requests: to drop them is all that is requested then.
             let drops = |layers: &Layers| layers.is_empty() && request.image.is_some();
             if let Some(layers) = request.layers.as_ref().filter(|layers| !drops(layers)) {
                 let cause = format!("libostree can't layer packages: {layers}");

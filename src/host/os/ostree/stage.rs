@@ -1,4 +1,4 @@
-//! Staging: one deployment with the wanted image and the wanted kernel arguments, or none.
+//! Staging: one deployment with the desired image and the desired kernel arguments, or none.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -196,7 +196,7 @@ fn origin_of(deployment: &Deployment) -> KeyFile {
     origin
 }
 
-/// Reads the sysroot anew: what is staged must be what was asked for.
+/// Reads the sysroot again: what is staged must be what was requested.
 fn verified(path: &Path, commit: &str, kargs: &[Karg]) -> Result<Staged, OsError> {
     let sysroot = sysroot::load(path, Access::Read)?;
     let first = sysroot.deployments().into_iter().next().filter(Deployment::is_staged);
@@ -273,7 +273,7 @@ pub(super) fn finalizable(sysroot: &Sysroot) -> Result<(), OsError> {
     Ok(())
 }
 
-/// Takes the mark away: libostree leaves it when it stages anew, and the new deployment would be dropped with it.
+/// Takes the mark away: libostree leaves it when it stages again, and the new deployment would be dropped with it.
 fn unlock() -> Result<(), OsError> {
     match std::fs::remove_file(LOCKED) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

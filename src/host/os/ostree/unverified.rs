@@ -47,7 +47,7 @@ impl Unverified {
             ImportProgress::OstreeChunkStarted(_) | ImportProgress::DerivedLayerStarted(_) => {}
             ImportProgress::OstreeChunkCompleted(layer) | ImportProgress::DerivedLayerCompleted(layer) => {
                 self.names.remove(layer.digest().as_ref());
-                // A name too many in the file only means that its layer is pulled once more.
+                // A name too many in the file only means that its layer is pulled again.
                 drop(self.write());
             }
         }

@@ -1,6 +1,6 @@
 //! The daemon of rpm-ostree on the system bus: calls, properties, and whether it is still there.
 //!
-//! Invariant: properties are asked for, never remembered: the daemon leaves the bus after a minute without clients,
+//! Invariant: properties are read, never remembered: the daemon leaves the bus after a minute without clients,
 //! and what a cache holds then is old.
 
 use std::collections::HashMap;
@@ -28,10 +28,10 @@ const PROPERTIES: &str = "org.freedesktop.DBus.Properties";
 const CLIENT: &str = "machine-config-agent";
 
 /// How often the daemon is greeted: it may be about to leave the bus for want of clients, once; the second call starts
-/// it anew. One more for a start that meets a reboot of the bus.
+/// it again. One more for a start that meets a reboot of the bus.
 const GREETINGS: usize = 3;
 
-/// How long the daemon may take to start. The bus gives up after 25 s, while systemd goes on starting it: a greeting after
+/// How long the daemon may take to start. The bus gives up after 25 s, while systemd continues starting it: a greeting after
 /// that waits for the same start. Five minutes are the `TimeoutStartSec=` of its unit; systemd has given up by then, too.
 const START_TIMEOUT: Duration = Duration::from_secs(300);
 
@@ -43,7 +43,7 @@ const QUEUE: usize = 64;
 pub(super) enum CallError {
     /// Another transaction runs.
     Busy,
-    /// The wanted image is what is pending already.
+    /// The desired image is what is pending already.
     Same,
     /// The daemon is not there, or went away before it answered.
     Gone(HostError),

@@ -2,7 +2,7 @@
 //!
 //! The daemon pulls by itself, with the environment that systemd gives it. A drop-in below `/run` names the agent's file
 //! of proxies, before MCO's own `10-mco-default-env.conf`, which counts where it is there. The daemon that runs is
-//! stopped once after a change, unless it works; the bus starts it anew.
+//! stopped once after a change, unless it works; the bus starts it again.
 //!
 //! Invariant: what the running daemon was started with is written down after it was stopped, so a kill in between is
 //! another stop, never a daemon without proxies.

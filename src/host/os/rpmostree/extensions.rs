@@ -2,7 +2,7 @@
 //! repository of files while it works.
 //!
 //! Invariant: the repository's file and the packages are there from before the first transaction that may need them
-//! until after the last one, and not longer (MCD-203); an agent that comes back in the middle finds them and goes on.
+//! until after the last one, and not longer (MCD-203); an agent that comes back in the middle finds them and continues.
 
 use std::path::Path;
 use std::time::Duration;
@@ -82,7 +82,7 @@ pub(super) async fn provide(
     root.replace(REPOSITORY, text.as_bytes(), FileMode::DEFAULT)
 }
 
-/// Takes the packages away again; none is no error.
+/// Takes the packages away again; a missing one is ignored.
 pub(super) fn withdraw(root: &Root) -> Result<(), HostError> {
     root.remove(REPOSITORY)?;
     root.remove_tree(&format!("{STATE_DIR}/{EXTENSIONS_DIRECTORY}"))

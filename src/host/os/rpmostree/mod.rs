@@ -9,9 +9,9 @@
 //! | `messages` | what comes over a bus unasked |
 //! | `transaction` | the socket of one transaction: start, progress, end, cancel |
 //! | `extensions` | the packages of kernels and extensions, where rpm-ostree finds them |
-//! | `stage` | one transaction after the other, until what boots next is what is wanted |
+//! | `stage` | one transaction after the other, until what boots next is what is desired |
 //!
-//! Invariants: the work goes on when the agent ends, and the next agent joins it; only [`OsBackend::abandon`] stops
+//! Invariants: the work continues when the agent ends, and the next agent joins it; only [`OsBackend::abandon`] stops
 //! it. The sysroot itself is read by nobody here: what needs libostree is asked of the worker.
 
 mod daemon;
@@ -66,7 +66,7 @@ impl RpmOstreeBackend {
         observed.ok_or_else(|| OsError::new(OsErrorKind::NotBooted, SYSROOT, cause).into_error())
     }
 
-    /// Stages, and keeps what the daemon said last: the next look is not asked for once more.
+    /// Stages, and keeps what the daemon said last: the next observation does not query it again.
     async fn staging(
         &self,
         request: &StageRequest,

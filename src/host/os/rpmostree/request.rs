@@ -1,6 +1,6 @@
 //! What to ask of rpm-ostree next: decided from what is desired and what is there, and nothing else.
 //!
-//! Invariants: what is there already is not asked for again, so a request that was cut short goes on where it was; and
+//! Invariants: what is there already is not requested again, so a request that was cut short continues where it was; and
 //! the same request asks with the same words, so that a repeated call joins the transaction that runs.
 
 use std::collections::BTreeSet;
@@ -85,7 +85,7 @@ fn change(request: &StageRequest, deployment: &Deployment) -> Result<LayerChange
     Ok(change.transpose()?.unwrap_or_default())
 }
 
-/// Returns the desired packages that a deployment was not asked for (MCD-201).
+/// Returns the desired packages that a deployment does not request (MCD-201).
 pub(super) fn missing(
     request: &StageRequest,
     deployment: &Deployment,
@@ -201,14 +201,14 @@ mod tests {
         }
     }
 
-    /// MCD-191, OST-009: what is booted already, by any name, is not asked for.
+    /// MCD-191, OST-009: what is booted already, by any name, is not requested.
     #[test]
     fn booted_image_needs_nothing() {
         let mirror = StageRequest { image: Some(image("mirror.test/os", '1')), ..StageRequest::default() };
         assert_eq!(next(&mirror, &state(vec![booted('1', &[])], "rw quiet")).unwrap(), Next::Nothing);
     }
 
-    /// MCD-192, MCD-193: one line, duplicates and quotes as asked for, in order.
+    /// MCD-192, MCD-193: one line, duplicates and quotes as requested, in order.
     #[test]
     fn arguments_are_one_line() {
         let request = StageRequest {
@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(desired, "rw b a=\"x y\" b");
     }
 
-    /// MCD-200: refused before anything is asked for.
+    /// MCD-200: refused before anything is requested.
     #[test]
     fn unknown_extensions_ask_for_nothing() {
         let request = StageRequest { layers: Some(extensions(&["cowsay"])), ..wants('2') };

@@ -22,7 +22,7 @@ use super::messages::next as next_message;
 use super::request::{self, Next, OURS, Update};
 use super::transaction::{Peer, TransactionResult};
 
-/// How often a transaction is asked for while others come in between. Each round waits for one of them; who meets this
+/// How often a transaction is requested while others come in between. Each round waits for one of them; who meets this
 /// many has another program that never ends.
 const ROUNDS: usize = 16;
 
@@ -48,7 +48,7 @@ pub(super) async fn stage(
     done
 }
 
-/// Takes the packages away. What is left of them is told, and no reason to stage once more.
+/// Takes the packages away. What is left of them is told, and no reason to stage again.
 fn put_away(root: &Root) {
     if let Err(error) = extensions::withdraw(root) {
         tracing::warn!("Failed to remove the packages of extensions: {error}");
@@ -104,7 +104,7 @@ async fn converge(
 /// Changes the arguments of what is staged, without a second deployment; returns true if that was done.
 ///
 /// rpm-ostree can't do both in one: `UpdateDeployment` has no modifier for kernel arguments, and `KernelArgs` deploys what
-/// is staged once more. libostree changes them where they are. Where the worker can't, rpm-ostree does it its way.
+/// is staged again. libostree changes them where they are. Where the worker can't, rpm-ostree does it its way.
 async fn changed_in_place(worker: &Worker, state: &State, next: &Next) -> bool {
     let Next::Kargs { desired, .. } = next else { return false };
     if !state.deployments.first().is_some_and(|first| first.is_staged) {
@@ -151,7 +151,7 @@ pub(super) async fn drop_rollback(root: &Root) -> Result<(), HostError> {
     clean(root, "rollback-deploy", &|_| {}).await
 }
 
-/// Has the other deployment boot next. A second `Rollback` would undo the first, so it is asked for only where that
+/// Has the other deployment boot next. A second `Rollback` would undo the first, so it is requested only where that
 /// deployment does not come first already; and with one staged the daemon refuses it.
 pub(super) async fn set_default_deployment(root: &Root, deployment: &str) -> Result<(), HostError> {
     let daemon = Daemon::open(root).await?;
@@ -204,7 +204,7 @@ async fn clean(root: &Root, element: &'static str, progress: &Tell<'_>) -> Resul
     Err(CallError::Busy.into_error())
 }
 
-/// Ends what an earlier call has left running, and drops what it left pending. Transactions of others go on.
+/// Ends what an earlier call has left running, and drops what it left pending. Transactions of others continue.
 pub(super) async fn abandon(root: &Root) -> Result<(), HostError> {
     let daemon = Daemon::open(root).await?;
     if let Some((address, _)) = daemon.active().await? {
@@ -217,7 +217,7 @@ pub(super) async fn abandon(root: &Root) -> Result<(), HostError> {
         }
         let mut owners = daemon.owners().await?;
         peer.cancel().await?;
-        // One that has ended meanwhile says so once more when it is joined.
+        // One that has ended meanwhile says so again when it is joined.
         let ended = peer.run(&mut owners, &|_| {}).await;
         peer.close().await;
         ended?;
@@ -228,11 +228,11 @@ pub(super) async fn abandon(root: &Root) -> Result<(), HostError> {
 }
 
 /// A locked deployment would not survive the reboot: where another program locked what is desired, the worker stages it
-/// once more. rpm-ostree can't be asked: it does not see the lock, and unlocks only by rebooting.
+/// again. rpm-ostree can't be asked: it does not see the lock, and unlocks only by rebooting.
 async fn unlocked(worker: &Worker, staged: Staged) -> Result<Staged, HostError> {
     match worker.ensure_finalizable().await {
         Err(error) if error.reason() == OsErrorKind::Locked.reason() => worker.kargs(&[], &[]).await,
-        // Where it can't be known now, it is asked once more before the reboot.
+        // Where it can't be known now, it is asked again before the reboot.
         Ok(()) | Err(_) => Ok(staged),
     }
 }

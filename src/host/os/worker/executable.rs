@@ -64,7 +64,7 @@ impl Executable {
 mod tests {
     use super::*;
 
-    /// Whatever became of the name: it is the open file that is copied, once more over an older copy.
+    /// Whatever became of the name: it is the open file that is copied, again over an older copy.
     #[test]
     fn open_file_is_copied_as_program_of_root_alone() {
         let dir = tempfile::tempdir().unwrap();
