@@ -6,6 +6,7 @@
 //! | [`render`] | merges the MachineConfigs of a pool; pure | `api` |
 //! | [`cost`] | what a rendered config costs a pool's nodes, from the agent's own planner; pure | `api render` |
 //! | [`rollout`] | which node gets the target next, and what the pool's status says; pure | `api cost` |
+//! | [`build`] | when an image is built, reused, cancelled and deleted; pure | `api` |
 //! | [`manifests`] | reads the objects of a directory | `api` |
 //! | [`drain`] | the next step of a node whose agent asked for a drain; pure | nothing |
 //! | [`lease`] | who of several replicas leads; pure | nothing |
@@ -19,6 +20,7 @@
 
 pub mod api;
 pub mod bootstrap;
+pub mod build;
 pub mod cli;
 pub mod controllers;
 pub mod cost;

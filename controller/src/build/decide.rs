@@ -1,0 +1,378 @@
+//! The next action for one pool's images.
+
+use super::condition::{PoolCondition, condition};
+use super::job::{Job, progress};
+use super::name::job_name;
+use super::release::{is_retried, release};
+use super::seen::{Build, OsConfig, Outcome, Ready, Registry, Seen, State, Status, Wanted};
+use super::{NO_BUILD, SEEDED};
+
+/// What only somebody else than the cache can answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Question {
+    /// Whether the registry has the image.
+    Image(String),
+    /// What the pods of the Job with this UID left.
+    Pods(String),
+    /// Whether the API server has the Job with this name and UID.
+    Job {
+        /// Its name.
+        name: String,
+        /// Its UID.
+        uid: String,
+    },
+}
+
+/// Why a build is deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// Another one is wanted, and it has not ended.
+    Superseded,
+    /// Somebody asked for it once more.
+    Rebuild,
+}
+
+/// One action. Each is one write that can be made again, or one question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Asks; the answer is in [`super::Answers`] of the next decision.
+    Ask(Question),
+    /// Creates the wanted build, without a status.
+    CreateBuild {
+        /// Its image was built before.
+        pre_built: bool,
+        /// It takes no other build's image.
+        no_reuse: bool,
+    },
+    /// Deletes a build.
+    DeleteBuild {
+        /// Its name.
+        name: String,
+        /// Its UID: another one of that name stays.
+        uid: String,
+        /// Why.
+        why: Why,
+    },
+    /// Deletes an image from the registry; what comes of it is in [`super::Answers`] of the next decision.
+    DeleteImage {
+        /// Whose image.
+        build: String,
+        /// By digest.
+        image: String,
+    },
+    /// Removes our finalizer of a build that is being deleted.
+    ReleaseBuild {
+        /// Its name.
+        name: String,
+        /// Its UID.
+        uid: String,
+    },
+    /// Notes on the `MachineOSConfig` which build a rebuild replaces.
+    BeginRebuild {
+        /// Its UID, or that there was none.
+        replaces: String,
+    },
+    /// Removes the request and the note of a rebuild.
+    EndRebuild,
+    /// Creates the wanted build's Job, suspended.
+    CreateJob,
+    /// Notes on the wanted build which Job speaks for it.
+    RecordJob {
+        /// The Job's UID.
+        uid: String,
+    },
+    /// Creates the inputs of the Job, as far as they are missing, and lets it run.
+    StartJob {
+        /// The Job's UID.
+        uid: String,
+    },
+    /// Deletes a Job, with its pods and inputs.
+    DeleteJob {
+        /// Its name.
+        name: String,
+        /// Its UID: another one of that name stays.
+        uid: String,
+    },
+    /// Writes the wanted build's status.
+    WriteStatus(Status),
+    /// Writes image and build to the status of the `MachineOSConfig`.
+    Publish {
+        /// The image, by digest.
+        image: String,
+        /// It was built before: the condition `Seeded` becomes True.
+        seeded: bool,
+    },
+    /// Names the wanted build in the annotation of the `MachineOSConfig`.
+    NameBuild,
+    /// Writes the pool's condition.
+    SetCondition(PoolCondition),
+    /// Waits for a change.
+    Wait {
+        /// It is tried again after a while, without the answers.
+        retry: bool,
+    },
+}
+
+/// What is waited for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Waiting {
+    /// Nothing: it is as it should be, or only a person can go on.
+    Rest,
+    /// A target of the pool that can be read.
+    Target,
+    /// A pool that is not degraded.
+    PoolDegraded(String),
+    /// Something that a build needs.
+    Missing(String),
+    /// A registry that answers.
+    Registry(String),
+    /// The Job.
+    Job,
+    /// An object that is being deleted.
+    Removal,
+}
+
+/// Something to do, or what is waited for.
+type Course = Result<Action, Waiting>;
+
+/// Returns the next action.
+pub fn decide(seen: &Seen<'_>) -> Action {
+    if let Some(action) = release(seen) {
+        return action;
+    }
+    let waiting = match course(seen) {
+        Ok(action) => return action,
+        Err(waiting) => waiting,
+    };
+    let has = seen.pool.and_then(|pool| pool.condition.as_ref());
+    match condition(seen, &waiting) {
+        Some(condition) if has != Some(&condition) => Action::SetCondition(condition),
+        Some(_) | None => Action::Wait { retry: matches!(waiting, Waiting::Registry(_)) || is_retried(seen) },
+    }
+}
+
+/// The build that is wanted, with what it belongs to.
+struct Case<'a> {
+    seen: &'a Seen<'a>,
+    config: &'a OsConfig,
+    wanted: &'a Wanted,
+    build: &'a Build,
+}
+
+fn course(seen: &Seen<'_>) -> Course {
+    let config = seen.os_config.filter(|config| !config.deleting).ok_or(Waiting::Rest)?;
+    let wanted = seen.wanted.ok_or(Waiting::Target)?;
+    if let Some(action) = cancel(seen, config, wanted) {
+        return Ok(action);
+    }
+    let found = seen.builds.get(&wanted.name);
+    if let Some(course) = rebuild(seen, config, wanted, found) {
+        return course;
+    }
+    let Some(build) = found else { return create(seen, config, wanted) };
+    let is_foreign = !build.owner.is_empty() && build.owner != config.uid;
+    if build.deleting.is_some() || is_foreign {
+        return Err(Waiting::Removal);
+    }
+    let case = Case { seen, config, wanted, build };
+    match build.state {
+        State::Succeeded => case.publish(),
+        State::Failed | State::Interrupted => Err(Waiting::Rest),
+        State::Initial | State::Prepared | State::Building => case.go_on(),
+    }
+}
+
+/// One build of a `MachineOSConfig` runs at a time.
+fn cancel(seen: &Seen<'_>, config: &OsConfig, wanted: &Wanted) -> Option<Action> {
+    let mut others = seen.builds.iter().filter(|(name, _)| **name != wanted.name);
+    let is_running = |build: &Build| {
+        !build.state.is_final()
+            && build.deleting.is_none()
+            && (build.owner.is_empty() || build.owner == config.uid)
+    };
+    let (name, build) = others.find(|(_, build)| is_running(build))?;
+    Some(Action::DeleteBuild { name: name.clone(), uid: build.uid.clone(), why: Why::Superseded })
+}
+
+/// A request is noted with the build that it replaces, that build is deleted, and the request ends when there is another one. A
+/// degraded pool keeps what it has until it can be built anew.
+fn rebuild(seen: &Seen<'_>, config: &OsConfig, wanted: &Wanted, found: Option<&Build>) -> Option<Course> {
+    let is_degraded = seen.pool.is_some_and(|pool| pool.degraded.is_some());
+    let Some(replaces) = &config.replaces else {
+        let replaces = found.map_or(NO_BUILD, |build| build.uid.as_str()).to_owned();
+        return (config.rebuild && !is_degraded).then_some(Ok(Action::BeginRebuild { replaces }));
+    };
+    let build = found?;
+    if build.uid != *replaces {
+        return Some(Ok(Action::EndRebuild));
+    }
+    if build.deleting.is_some() {
+        return Some(Err(Waiting::Removal));
+    }
+    let (name, uid) = (wanted.name.clone(), build.uid.clone());
+    (!is_degraded).then_some(Ok(Action::DeleteBuild { name, uid, why: Why::Rebuild }))
+}
+
+fn create(seen: &Seen<'_>, config: &OsConfig, wanted: &Wanted) -> Course {
+    let pre_built = config.awaits_seeding();
+    let no_reuse = config.replaces.is_some();
+    let takes_image = pre_built || (!no_reuse && source(seen, config, wanted).is_some());
+    match seen.pool.and_then(|pool| pool.degraded.clone()) {
+        Some(degraded) if !takes_image => Err(Waiting::PoolDegraded(degraded)),
+        Some(_) | None => Ok(Action::CreateBuild { pre_built, no_reuse }),
+    }
+}
+
+/// Returns a build whose image the wanted one can have: the current one rather than another.
+fn source<'a>(seen: &'a Seen<'_>, config: &OsConfig, wanted: &Wanted) -> Option<(&'a Build, &'a str)> {
+    let has_it = |(name, build): &(&String, &Build)| {
+        **name != wanted.name
+            && build.state == State::Succeeded
+            && build.deleting.is_none()
+            && !build.inputs.is_empty()
+            && build.inputs == wanted.inputs
+            && build.owner == config.uid
+    };
+    let is_current = |name: &String| config.current.as_ref() == Some(name);
+    let mut all: Vec<(&String, &Build)> = seen.builds.iter().filter(has_it).collect();
+    all.sort_by_key(|(name, _)| !is_current(name));
+    all.into_iter().find_map(|(_, build)| Some((build, build.image.as_deref()?)))
+}
+
+impl Case<'_> {
+    fn job(&self) -> Option<(String, &Job)> {
+        let name = job_name(&self.wanted.name);
+        self.seen.jobs.get(&name).map(|job| (name, job))
+    }
+
+    /// Tells of a build that ended well, then clears up.
+    fn publish(&self) -> Course {
+        let Some(image) = &self.build.image else { return Err(Waiting::Rest) };
+        let config = self.config;
+        let is_told = config.image.as_ref() == Some(image)
+            && config.image_of.as_ref() == Some(&self.wanted.name)
+            && config.observed >= config.generation
+            && (config.seeded || !self.build.pre_built);
+        if !is_told {
+            return Ok(Action::Publish { image: image.clone(), seeded: self.build.pre_built });
+        }
+        if config.current.as_ref() != Some(&self.wanted.name) {
+            return Ok(Action::NameBuild);
+        }
+        match self.job() {
+            Some((name, job)) if !job.deleting => Ok(Action::DeleteJob { name, uid: job.uid.clone() }),
+            Some(_) | None => Err(Waiting::Rest),
+        }
+    }
+
+    /// Brings a build that has not ended one step on.
+    fn go_on(&self) -> Course {
+        if self.build.pre_built {
+            return Ok(self.seed());
+        }
+        match (&self.build.job_uid, self.job()) {
+            (None, None) => self.begin(),
+            (None, Some((_, job))) if job.owner == self.build.uid && !job.deleting => {
+                Ok(Action::RecordJob { uid: job.uid.clone() })
+            }
+            (Some(uid), Some((_, job))) if job.uid == *uid => self.follow(job),
+            (Some(uid), job) => Ok(self.lost(uid, job.map(|(_, job)| job))),
+            // Of a build of the same name that is gone.
+            (None, Some((_, job))) if job.deleting => Err(Waiting::Removal),
+            (None, Some((name, job))) => Ok(Action::DeleteJob { name, uid: job.uid.clone() }),
+        }
+    }
+
+    /// A build of an image that is there: SEED-005.
+    fn seed(&self) -> Action {
+        let Some(image) = self.config.pre_built.clone() else {
+            let field = super::PRE_BUILT;
+            let message = format!("the MachineOSConfig has no annotation {field} any more");
+            return status(State::Failed, "Failed", message, None);
+        };
+        status(State::Succeeded, SEEDED, "Image was built before".to_owned(), Some(image))
+    }
+
+    /// Takes an image that is there, or creates the Job.
+    fn begin(&self) -> Course {
+        let source = source(self.seen, self.config, self.wanted).filter(|_| !self.build.no_reuse);
+        if let Some((build, image)) = source {
+            match self.seen.answers.registry.get(image) {
+                None => return Ok(Action::Ask(Question::Image(image.to_owned()))),
+                Some(Registry::There) => {
+                    let (reason, message) = (build.reason.as_str(), build.message.clone());
+                    return Ok(status(State::Succeeded, reason, message, Some(image.to_owned())));
+                }
+                Some(Registry::Unknown(why)) => return Err(Waiting::Registry(why.clone())),
+                Some(Registry::Missing) => {}
+            }
+        }
+        if let Some(degraded) = self.seen.pool.and_then(|pool| pool.degraded.clone()) {
+            return Err(Waiting::PoolDegraded(degraded));
+        }
+        match &self.wanted.ready {
+            Ready::Yes => Ok(Action::CreateJob),
+            Ready::Missing(what) => Err(Waiting::Missing(what.clone())),
+            // OCL-023.
+            Ready::Invalid(why) => Ok(status(State::Failed, "Failed", why.clone(), None)),
+        }
+    }
+
+    /// The Job that speaks for the build is not the one that is there.
+    fn lost(&self, uid: &str, other: Option<&Job>) -> Action {
+        if other.is_none() && !self.seen.answers.absent_jobs.contains(uid) {
+            let name = job_name(&self.wanted.name);
+            return Action::Ask(Question::Job { name, uid: uid.to_owned() });
+        }
+        status(State::Interrupted, "Interrupted", "its Job was deleted".to_owned(), None)
+    }
+
+    fn follow(&self, job: &Job) -> Course {
+        // One that somebody suspended later is left alone.
+        if job.suspended && !job.deleting && self.build.state == State::Initial {
+            return match &self.wanted.ready {
+                Ready::Yes => Ok(Action::StartJob { uid: job.uid.clone() }),
+                Ready::Missing(what) => Err(Waiting::Missing(what.clone())),
+                Ready::Invalid(why) => Ok(status(State::Failed, "Failed", why.clone(), None)),
+            };
+        }
+        let state = progress(job);
+        let written = self.build.state;
+        match state {
+            State::Succeeded | State::Failed => {
+                let Some(outcome) = self.seen.answers.outcomes.get(&job.uid) else {
+                    return Ok(Action::Ask(Question::Pods(job.uid.clone())));
+                };
+                Ok(self.ended(job, state, outcome))
+            }
+            State::Interrupted => {
+                Ok(status(state, "Interrupted", "its Job is being deleted".to_owned(), None))
+            }
+            State::Prepared if written == State::Initial => {
+                Ok(status(state, "Prepared", "Build Prepared and Pending".to_owned(), None))
+            }
+            State::Building if written != State::Building => {
+                Ok(status(state, "Building", "Image Build In Progress".to_owned(), None))
+            }
+            State::Initial | State::Prepared | State::Building => Err(Waiting::Job),
+        }
+    }
+
+    fn ended(&self, job: &Job, state: State, outcome: &Outcome) -> Action {
+        if state == State::Succeeded {
+            if let Some(image) = &outcome.image {
+                return status(state, "Ready", "Build Ready".to_owned(), Some(image.clone()));
+            }
+            let job = job_name(&self.wanted.name);
+            let message = format!("Job {job} ended well, but its pod left no digest: look at the pod's log");
+            return status(State::Failed, "Failed", message, None);
+        }
+        let message = outcome.failure.clone().or_else(|| job.failure.clone());
+        let message = message.filter(|message| !message.is_empty());
+        status(state, "Failed", message.unwrap_or_else(|| "Build Failed".to_owned()), None)
+    }
+}
+
+fn status(state: State, reason: &str, message: String, image: Option<String>) -> Action {
+    Action::WriteStatus(Status { state, reason: reason.to_owned(), message, image })
+}

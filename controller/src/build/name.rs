@@ -1,0 +1,83 @@
+//! Names of builds, and digests of what decides an image.
+
+use machine_config_core::model::Sha256;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::api::pool::Configuration;
+use crate::api::{MachineConfig, MachineOSConfigSpec};
+
+/// The annotation of a rendered config with the release that it belongs to.
+const RELEASE: &str = "machineconfiguration.openshift.io/release-image-version";
+
+/// The longest tag of an image.
+const MAX_TAG: usize = 128;
+
+/// The longest name of a Job: it becomes a label of its pods.
+const MAX_JOB: usize = 63;
+
+/// What a build's name stands for.
+#[derive(Debug, Clone, Copy)]
+pub struct Inputs<'a> {
+    /// Name of the `MachineOSConfig`.
+    pub os_config: &'a str,
+    /// Its spec.
+    pub spec: &'a MachineOSConfigSpec,
+    /// The pool's target.
+    pub configuration: &'a Configuration,
+    /// The rendered config of that name.
+    pub rendered: &'a MachineConfig,
+}
+
+/// Returns the name of a build: OCL-021. It has the form of upstream's, not its digits: those are of YAML as one library of Go writes
+/// it, and of a rendered config whose name differs here as well.
+pub fn build_name(inputs: &Inputs<'_>) -> Result<String, serde_json::Error> {
+    let spec = &inputs.rendered.spec;
+    let of = (
+        inputs.configuration,
+        inputs.spec,
+        &spec.os_image_url,
+        &spec.extensions_image,
+        release(inputs.rendered),
+    );
+    Ok(format!("{}-{}", inputs.os_config, digest(&of)?))
+}
+
+/// Returns a digest of what decides the image, but for files: those are written by the agent where an image does not have them.
+pub fn image_inputs(inputs: &Inputs<'_>) -> Result<String, serde_json::Error> {
+    let spec = &inputs.rendered.spec;
+    let os = (&spec.os_image_url, &spec.extensions_image, release(inputs.rendered));
+    digest(&(inputs.spec, os, &spec.kernel_type, &spec.extensions, &spec.kernel_arguments))
+}
+
+/// Returns where a build's image is pushed: the user's repository with the build's name as tag.
+pub fn push_spec(spec: &str, build: &str) -> String {
+    let repository = match spec.rsplit_once(':') {
+        Some((repository, tag)) if !tag.contains('/') => repository,
+        Some(_) | None => spec,
+    };
+    format!("{repository}:{}", short(build, MAX_TAG))
+}
+
+/// Returns the name of a build's Job.
+pub fn job_name(build: &str) -> String {
+    short(&format!("build-{build}"), MAX_JOB)
+}
+
+/// Keeps the end of a name that is too long: it is the part that differs.
+fn short(name: &str, longest: usize) -> String {
+    let end: String = name.chars().rev().take(longest).collect();
+    let end: String = end.chars().rev().collect();
+    end.trim_start_matches(|first: char| !first.is_ascii_alphanumeric()).to_owned()
+}
+
+fn release(rendered: &MachineConfig) -> Option<&String> {
+    rendered.metadata.annotations.as_ref()?.get(RELEASE)
+}
+
+fn digest(of: &impl Serialize) -> Result<String, serde_json::Error> {
+    // A tree has its keys in order, whatever reads it.
+    let tree: Value = serde_json::to_value(of)?;
+    let digest = Sha256::digest(&serde_json::to_vec(&tree)?).to_string();
+    Ok(digest.chars().take(32).collect())
+}

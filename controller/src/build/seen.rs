@@ -1,0 +1,219 @@
+//! What a decision about builds looks at.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use super::condition::PoolCondition;
+use super::job::Job;
+
+/// How the image of a pool is built, reduced.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct OsConfig {
+    /// Its UID.
+    pub uid: String,
+    /// It counts changes of the spec.
+    pub generation: i64,
+    /// Somebody has deleted it.
+    pub deleting: bool,
+    /// The image that was built before the cluster.
+    pub pre_built: Option<String>,
+    /// The build that its annotation names.
+    pub current: Option<String>,
+    /// Somebody asks for the same build once more.
+    pub rebuild: bool,
+    /// The build that the rebuild replaces.
+    pub replaces: Option<String>,
+    /// The image that its status names.
+    pub image: Option<String>,
+    /// The build that its status names.
+    pub image_of: Option<String>,
+    /// The generation that its status is about.
+    pub observed: i64,
+    /// Its status says that it was seeded.
+    pub seeded: bool,
+}
+
+impl OsConfig {
+    /// Returns true if its first image was built before the cluster, and nothing says so yet.
+    pub fn awaits_seeding(&self) -> bool {
+        self.pre_built.is_some() && self.current.is_none() && !self.seeded
+    }
+}
+
+/// The pool, reduced.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Pool {
+    /// Its name.
+    pub name: String,
+    /// What of it is degraded, but for the image: no build starts.
+    pub degraded: Option<String>,
+    /// Its condition `ImageBuildDegraded`.
+    pub condition: Option<PoolCondition>,
+}
+
+/// The build that the pool's target and the `MachineOSConfig` ask for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Wanted {
+    /// Its name, which says what it is built from.
+    pub name: String,
+    /// A digest of what decides its image.
+    pub inputs: String,
+    /// Whether it can be built.
+    pub ready: Ready,
+}
+
+/// Whether an image can be built.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Ready {
+    /// All is there.
+    Yes,
+    /// What the user wrote can't be built; with line and next step.
+    Invalid(String),
+    /// Something is not there yet, such as a Secret; with the next step.
+    Missing(String),
+}
+
+/// How far a build is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum State {
+    /// It has no conditions yet.
+    #[default]
+    Initial,
+    /// Its Job runs, without a pod so far.
+    Prepared,
+    /// A pod builds it.
+    Building,
+    /// Its image is in the registry.
+    Succeeded,
+    /// All tries failed.
+    Failed,
+    /// Its Job was deleted.
+    Interrupted,
+}
+
+impl State {
+    /// Returns true if it never changes again.
+    pub const fn is_final(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed | Self::Interrupted)
+    }
+
+    /// Returns the type of the condition that is True; none of a build without conditions.
+    pub const fn condition(self) -> Option<&'static str> {
+        match self {
+            Self::Initial => None,
+            Self::Prepared => Some("Prepared"),
+            Self::Building => Some("Building"),
+            Self::Succeeded => Some("Succeeded"),
+            Self::Failed => Some("Failed"),
+            Self::Interrupted => Some("Interrupted"),
+        }
+    }
+}
+
+/// A build, reduced.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Build {
+    /// Its UID.
+    pub uid: String,
+    /// UID of the `MachineOSConfig` that owns it; empty where nothing does.
+    pub owner: String,
+    /// A digest of what decides its image; empty where another controller made it.
+    pub inputs: String,
+    /// Its image was built before: it has no Job.
+    pub pre_built: bool,
+    /// It takes no other build's image.
+    pub no_reuse: bool,
+    /// The Job that speaks for it.
+    pub job_uid: Option<String>,
+    /// How far it is.
+    pub state: State,
+    /// Reason of the condition that is True.
+    pub reason: String,
+    /// Message of the condition that is True.
+    pub message: String,
+    /// Its image, by digest.
+    pub image: Option<String>,
+    /// Since when it is being deleted.
+    pub deleting: Option<Timestamp>,
+    /// Its image is looked at before it goes.
+    pub has_finalizer: bool,
+}
+
+/// What is to be written to a build's status.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Status {
+    /// The condition that is True; the other four are False.
+    pub state: State,
+    /// Its reason.
+    pub reason: String,
+    /// Its message.
+    pub message: String,
+    /// The image, by digest.
+    pub image: Option<String>,
+}
+
+/// What the registry says of an image.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Registry {
+    /// It has it.
+    There,
+    /// It does not.
+    Missing,
+    /// It does not say; with cause and next step.
+    Unknown(String),
+}
+
+/// What came of deleting an image.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Deletion {
+    /// It is gone.
+    Done,
+    /// The registry refuses, and would again.
+    Refused(String),
+    /// It did not answer.
+    Failed(String),
+}
+
+/// What the pods of a Job that ended have left.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Outcome {
+    /// The image, by digest.
+    pub image: Option<String>,
+    /// What the last pod that failed said last.
+    pub failure: Option<String>,
+}
+
+/// Answers to questions, by what was asked for. They hold until the next write.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Answers {
+    /// Of images.
+    pub registry: BTreeMap<String, Registry>,
+    /// Of builds whose image was deleted.
+    pub deletions: BTreeMap<String, Deletion>,
+    /// Of Jobs, by UID.
+    pub outcomes: BTreeMap<String, Outcome>,
+    /// UIDs of Jobs that the API server itself does not have.
+    pub absent_jobs: BTreeSet<String>,
+}
+
+/// All that a decision looks at.
+#[derive(Debug, Clone)]
+pub struct Seen<'a> {
+    /// The time.
+    pub now: Timestamp,
+    /// How images are built; `None` where the pool has no `MachineOSConfig`, or none any more.
+    pub os_config: Option<&'a OsConfig>,
+    /// The pool; `None` where there is none.
+    pub pool: Option<&'a Pool>,
+    /// The build that is wanted; `None` while the pool has no target that can be read.
+    pub wanted: Option<&'a Wanted>,
+    /// The builds of this `MachineOSConfig`, by name.
+    pub builds: &'a BTreeMap<String, Build>,
+    /// Their Jobs, by name.
+    pub jobs: &'a BTreeMap<String, Job>,
+    /// Images that nodes have or are to have.
+    pub used_images: &'a BTreeSet<String>,
+    /// What was asked.
+    pub answers: &'a Answers,
+}

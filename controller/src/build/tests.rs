@@ -1,0 +1,114 @@
+//! Names and states as tables.
+
+use std::collections::BTreeMap;
+
+use kube::core::ObjectMeta;
+
+use super::*;
+use crate::api::os_config::{ContainerFile, MachineOSConfigSpec};
+use crate::api::pool::Configuration;
+use crate::api::{MachineConfig, MachineConfigSpec};
+
+fn spec(content: &str) -> MachineOSConfigSpec {
+    let file = ContainerFile { containerfile_arch: None, content: content.to_owned() };
+    MachineOSConfigSpec { container_file: Some(vec![file]), ..MachineOSConfigSpec::default() }
+}
+
+fn rendered(kernel: &str, files: &str) -> MachineConfig {
+    let spec = MachineConfigSpec {
+        kernel_type: Some(kernel.to_owned()),
+        config: Some(serde_json::json!({ "files": files })),
+        ..MachineConfigSpec::default()
+    };
+    let name = format!("rendered-worker-{kernel}-{files}");
+    MachineConfig { metadata: ObjectMeta { name: Some(name), ..ObjectMeta::default() }, spec }
+}
+
+fn names(content: &str, kernel: &str, files: &str) -> (String, String) {
+    let (spec, rendered) = (spec(content), rendered(kernel, files));
+    let configuration = Configuration { name: rendered.metadata.name.clone(), source: None };
+    let inputs =
+        Inputs { os_config: "worker", spec: &spec, configuration: &configuration, rendered: &rendered };
+    (build_name(&inputs).unwrap(), image_inputs(&inputs).unwrap())
+}
+
+/// OCL-021: a name is stable, of a form, and another one for each input.
+#[test]
+fn build_name_is_stable_and_differs_by_input() {
+    let (name, image) = names("FROM configs", "default", "a");
+    assert_eq!(names("FROM configs", "default", "a"), (name.clone(), image.clone()));
+    let digits = name.strip_prefix("worker-").unwrap();
+    assert!(digits.len() == 32 && digits.chars().all(|digit| digit.is_ascii_hexdigit()), "{name}");
+    let others = [names("RUN true", "default", "a"), names("FROM configs", "realtime", "a")];
+    assert!(others.iter().all(|(other, inputs)| *other != name && *inputs != image));
+    // Files make another build with the same image.
+    let (files, same) = names("FROM configs", "default", "b");
+    assert!(files != name && same == image);
+}
+
+#[test]
+fn tags_and_jobs_have_names_that_fit() {
+    assert_eq!(
+        push_spec("registry.test:5000/os/worker:latest", "worker-1"),
+        "registry.test:5000/os/worker:worker-1"
+    );
+    assert_eq!(
+        push_spec("registry.test:5000/os/worker", "worker-1"),
+        "registry.test:5000/os/worker:worker-1"
+    );
+    assert_eq!(job_name("worker-1"), "build-worker-1");
+    let long = format!("{}-{}", "pool.".repeat(40), "0123456789abcdef".repeat(2));
+    let (job, tag) = (job_name(&long), push_spec("registry.test/a:b", &long));
+    assert!(job.len() <= 63 && job.ends_with("0123456789abcdef") && !job.starts_with('.'), "{job}");
+    assert!(tag.len() <= "registry.test/a:".len() + 128 && tag.ends_with("0123456789abcdef"), "{tag}");
+}
+
+/// OCL-024, and image-mode.md 1.4.5.
+#[test]
+fn progress_follows_the_job() {
+    let job = Job::default();
+    let failed = |failed| Job { failed, ..job.clone() };
+    let table = [
+        (job.clone(), State::Prepared),
+        (Job { active: 1, ..job.clone() }, State::Building),
+        (Job { has_uncounted: true, ..job.clone() }, State::Building),
+        (failed(3), State::Building),
+        (failed(4), State::Failed),
+        (Job { failure: Some("DeadlineExceeded".to_owned()), ..failed(1) }, State::Failed),
+        (Job { succeeded: 1, ..job.clone() }, State::Building),
+        (Job { succeeded: 1, is_complete: true, ..job.clone() }, State::Succeeded),
+        (Job { is_complete: true, deleting: true, ..job.clone() }, State::Succeeded),
+        (Job { deleting: true, ..failed(4) }, State::Failed),
+        (Job { deleting: true, active: 1, ..job.clone() }, State::Interrupted),
+    ];
+    for (job, state) in table {
+        assert_eq!(progress(&job), state, "{job:?}");
+    }
+}
+
+/// A pool without image mode is left alone; one that leaves it says so.
+#[test]
+fn pool_without_os_config_is_left_alone() {
+    let (builds, jobs, used) = (BTreeMap::new(), BTreeMap::new(), std::collections::BTreeSet::new());
+    let answers = Answers::default();
+    let mut pool = Pool { name: "worker".to_owned(), ..Pool::default() };
+    let next = |pool: &Pool| {
+        decide(&Seen {
+            now: jiff::Timestamp::UNIX_EPOCH,
+            os_config: None,
+            pool: Some(pool),
+            wanted: None,
+            builds: &builds,
+            jobs: &jobs,
+            used_images: &used,
+            answers: &answers,
+        })
+    };
+    assert_eq!(next(&pool), Action::Wait { retry: false });
+    let (reason, message) = ("BuildFailed".to_owned(), "m".to_owned());
+    pool.condition = Some(PoolCondition { is_degraded: true, reason, message });
+    let Action::SetCondition(condition) = next(&pool) else { panic!() };
+    assert_eq!((condition.is_degraded, condition.reason.as_str()), (false, "NoLayeredObjects"));
+    pool.condition = Some(condition);
+    assert_eq!(next(&pool), Action::Wait { retry: false });
+}
