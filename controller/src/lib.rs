@@ -10,7 +10,7 @@
 //! | [`manifests`] | reads the objects of a directory | `api` |
 //! | [`drain`] | the next step of a node whose agent asked for a drain; pure | nothing |
 //! | [`lease`] | who of several replicas leads; pure | nothing |
-//! | [`image`] | what the build of an OS image is made of; pure | `api` |
+//! | [`image`] | what the build of an OS image is made of, pure; buildah on this machine | `api` |
 //! | [`controllers`] | watches, the Lease, and the writes: the process in the cluster | all but `cli` |
 //! | [`bootstrap`] | what a cluster would make of its manifests, before there is one | `api render manifests` |
 //! | [`serve`] | Ignition for new nodes: the machine-config-server | `api` |

@@ -1,6 +1,7 @@
-//! The verbs of `machine-config-controller`. They read files and print; only `run` writes to a cluster.
+//! The verbs of `machine-config-controller`. They read files and print; only `run` writes to a cluster, and `build` to a registry.
 
 mod bootstrap;
+mod build;
 mod crds;
 mod plan;
 mod render;
@@ -40,6 +41,8 @@ enum Verb {
     Bootstrap(bootstrap::Arguments),
     /// Say whether a directory of manifests makes a cluster
     Validate(bootstrap::Checked),
+    /// Build and push an OS image that carries a rendered config, on this machine
+    Build(Box<build::Arguments>),
     /// Serve Ignition configs to new nodes
     Serve(serve::Arguments),
 }
@@ -64,6 +67,10 @@ enum CliError {
     Run(#[from] crate::controllers::RunError),
     #[error(transparent)]
     Render(#[from] RenderError),
+    #[error(transparent)]
+    Image(#[from] crate::image::ImageError),
+    #[error(transparent)]
+    Local(#[from] crate::image::local::LocalError),
     #[error("{0}")]
     Usage(String),
     #[error("the output can't be written: {0}")]
@@ -93,6 +100,7 @@ pub fn main() -> ExitCode {
         Verb::Run(arguments) => run::run(arguments),
         Verb::Bootstrap(arguments) => bootstrap::run(arguments),
         Verb::Validate(arguments) => bootstrap::validate(arguments),
+        Verb::Build(arguments) => build::run(arguments),
         Verb::Serve(arguments) => serve::run(arguments),
     };
     match said.and_then(|said| print(&said.text).map(|()| said.code)) {

@@ -45,6 +45,7 @@ fn run(arguments: &[&str]) -> Result<Said, CliError> {
         Verb::Plan(arguments) => plan::run(arguments),
         Verb::Bootstrap(arguments) => bootstrap::run(arguments),
         Verb::Validate(arguments) => bootstrap::validate(arguments),
+        Verb::Build(arguments) => build::run(arguments),
         Verb::Run(_) | Verb::Serve(_) => panic!("it has no end"),
     }
 }

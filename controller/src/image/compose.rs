@@ -32,7 +32,7 @@ const IGNITION: &str = "ignition.json";
 const TRUST: &str = "additional-trust-bundle.crt";
 
 /// Where the files are mounted; it is in no image.
-const MOUNT: &str = "/run/machine-config-build";
+pub(super) const MOUNT: &str = "/run/machine-config-build";
 
 /// What the agent keeps; a node begins anew.
 const STATE: &str = "/var/lib/machine-config-agent";
@@ -104,7 +104,7 @@ pub fn compose(request: &Request<'_>) -> Result<Context, ImageError> {
             + &format!("COPY --chmod=0644 {TRUST} /etc/pki/ca-trust/source/anchors/{TRUST}\n")
             + "RUN update-ca-trust\n";
     }
-    text += "\n";
+    text = text + &unmount() + "\n";
     text +=
         if user::is_blank(request.containerfile) { "FROM configs AS final\n" } else { request.containerfile };
     text += "\n\n";
@@ -156,6 +156,11 @@ fn mount(file: &str) -> String {
     format!("--mount=type=bind,source={file},target={MOUNT}/{file},ro")
 }
 
+/// Removes the directory that mounts leave, in the layer that has it.
+fn unmount() -> String {
+    format!("RUN [\"rm\", \"-rf\", \"{MOUNT}\"]\n")
+}
+
 /// The instructions that bring the config in.
 fn apply(by: ApplyBy, spec: &HostSpec, files: &mut BTreeMap<String, Vec<u8>>) -> String {
     let mut text = match by {
@@ -192,7 +197,7 @@ fn ending(name: &str, pool: Option<&str>, base: &str, account: Option<&str>) -> 
             mount(AGENT),
             mount(APPLIED),
         )
-        + &format!("RUN [\"rm\", \"-rf\", \"{MOUNT}\"]\n");
+        + &unmount();
     if let Some(account) = account {
         text = text + "USER " + account + "\n";
     }

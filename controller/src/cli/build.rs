@@ -1,0 +1,210 @@
+//! `build`: an OS image that carries a rendered config, made on this machine.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::{CliError, Said};
+use crate::api::MachineConfig;
+use crate::image::local::{Local, Order};
+use crate::image::{AGENT, ApplyBy, Request, compose};
+use crate::manifests::Manifests;
+
+/// The largest file that a person names.
+const MAX_FILE: u64 = 1 << 20;
+
+/// Flags of `build`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  machine-config-controller render --manifests cluster/ --pool worker >rendered.yaml\n  \
+    machine-config-controller build --config rendered.yaml --pool worker --push registry.example/os:worker\n\n\
+    Needs buildah. Prints the image by digest."
+)]
+pub(super) struct Arguments {
+    /// The rendered MachineConfig
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// Base image (default: the config's osImageURL)
+    #[arg(long, value_name = "IMAGE")]
+    base: Option<String>,
+    /// Lines of yours; the last stage begins with FROM configs
+    #[arg(long, value_name = "FILE")]
+    containerfile: Option<PathBuf>,
+    /// Where the image is pushed, by tag
+    #[arg(long, value_name = "IMAGE", required_unless_present = "print")]
+    push: Option<String>,
+    /// Pool, for the image's label
+    #[arg(long, value_name = "NAME")]
+    pool: Option<String>,
+    /// Credentials of registries
+    #[arg(long, value_name = "FILE")]
+    authfile: Option<PathBuf>,
+    /// Other credentials for the push
+    #[arg(long, value_name = "FILE")]
+    push_authfile: Option<PathBuf>,
+    /// What brings the config into the image
+    #[arg(long, value_enum, default_value_t = By::Agent)]
+    apply: By,
+    /// Certificates that the image trusts in addition, PEM
+    #[arg(long, value_name = "FILE")]
+    trust_bundle: Option<PathBuf>,
+    /// Secret for RUN --mount=type=secret, not in the image: id=NAME,src=FILE
+    #[arg(long, value_name = "SECRET")]
+    secret: Vec<String>,
+    /// Directory that RUN sees, not in the image: entitlements, repositories
+    #[arg(long, value_name = "SOURCE:TARGET")]
+    mount: Vec<String>,
+    /// The agent that the steps run (default: beside this program)
+    #[arg(long, value_name = "FILE")]
+    agent: Option<PathBuf>,
+    /// Base images and what is being built
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/machine-config-controller/build")]
+    work_dir: PathBuf,
+    /// Storage driver of buildah (default: its choice)
+    #[arg(long, value_name = "NAME")]
+    storage_driver: Option<String>,
+    /// Allow registries without TLS
+    #[arg(long)]
+    insecure: bool,
+    /// Minutes until it is given up
+    #[arg(long, value_name = "MINUTES", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=1440))]
+    timeout: u64,
+    /// Time of the image and its files, in seconds since 1970
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    timestamp: u32,
+    /// Print the Containerfile, and build nothing
+    #[arg(long)]
+    print: bool,
+    /// How to print the result
+    #[arg(long, short, value_enum, default_value_t = Output::Text)]
+    output: Output,
+}
+
+/// What brings the config in.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum By {
+    /// The agent's own apply, as on a node
+    Agent,
+    /// The base image's Ignition
+    Ignition,
+}
+
+/// How to print.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Output {
+    /// For people
+    Text,
+    /// For programs
+    Json,
+}
+
+/// Builds it.
+pub(super) fn run(arguments: &Arguments) -> Result<Said, CliError> {
+    let rendered = rendered(&arguments.config)?;
+    let base =
+        arguments.base.as_deref().or(rendered.spec.os_image_url.as_deref()).filter(|base| !base.is_empty());
+    let base =
+        base.ok_or_else(|| CliError::Usage("the config has no osImageURL; name --base IMAGE".to_owned()))?;
+    let containerfile = arguments.containerfile.as_deref().map(text).transpose()?.unwrap_or_default();
+    let trust = arguments.trust_bundle.as_deref().map(text).transpose()?;
+    let request = Request {
+        rendered: &rendered,
+        pool: arguments.pool.as_deref(),
+        base,
+        containerfile: &containerfile,
+        apply_by: match arguments.apply {
+            By::Agent => ApplyBy::Agent,
+            By::Ignition => ApplyBy::Ignition,
+        },
+        trust: trust.as_deref().map(str::as_bytes),
+    };
+    let context = compose(&request)?;
+    let Some(push) = arguments.push.as_deref().filter(|_| !arguments.print) else {
+        return Ok(Said::done(context.containerfile));
+    };
+    let repository = repository(push)?;
+    let order = Order {
+        context: &context,
+        push,
+        authfile: arguments.authfile.as_deref(),
+        push_authfile: arguments.push_authfile.as_deref(),
+        secrets: &arguments.secret,
+        mounts: &arguments.mount,
+        timestamp: arguments.timestamp,
+    };
+    let builder = builder(arguments)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| CliError::Usage(error.to_string()))?;
+    let digest = runtime.block_on(builder.build(&order, &mut |line| {
+        use std::io::Write as _;
+        // Nobody who reads it is no reason to stop.
+        drop(writeln!(std::io::stderr(), "{line}"));
+    }))?;
+    let image = format!("{repository}@{digest}");
+    Ok(Said::done(match arguments.output {
+        Output::Text => format!("{image}\n"),
+        Output::Json => {
+            let config = &rendered.metadata.name;
+            let said = json!({ "schemaVersion": 1, "config": config, "base": base, "image": image, "digest": digest });
+            format!("{said}\n")
+        }
+    }))
+}
+
+fn builder(arguments: &Arguments) -> Result<Local, CliError> {
+    let beside = || {
+        let own = std::env::current_exe()
+            .map_err(|error| CliError::Usage(format!("--agent is needed: {error}")))?;
+        Ok::<_, CliError>(own.with_file_name(AGENT))
+    };
+    Ok(Local {
+        buildah: "buildah".into(),
+        agent: arguments.agent.clone().map_or_else(beside, Ok)?,
+        work: arguments.work_dir.clone(),
+        storage_driver: arguments.storage_driver.clone(),
+        tls_verify: !arguments.insecure,
+        timeout: Duration::from_secs(arguments.timeout.saturating_mul(60)),
+    })
+}
+
+/// The one MachineConfig of the file.
+fn rendered(path: &Path) -> Result<MachineConfig, CliError> {
+    let mut manifests = Manifests::default();
+    manifests.replace_by_file(path)?;
+    let mut configs = manifests.configs.into_values();
+    match (configs.next(), configs.next()) {
+        (Some(config), None) => Ok(config),
+        (None, _) => Err(CliError::Usage(format!("{}: it has no MachineConfig", path.display()))),
+        (Some(_), Some(_)) => {
+            let cause = "it has more than one MachineConfig; `render --pool NAME` prints one";
+            Err(CliError::Usage(format!("{}: {cause}", path.display())))
+        }
+    }
+}
+
+/// `registry/name:tag` without its tag.
+fn repository(push: &str) -> Result<&str, CliError> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-:/".contains(c);
+    let named = push
+        .rsplit_once(':')
+        .filter(|(_, tag)| !tag.contains('/'))
+        .map_or(push, |(repository, _)| repository);
+    if named.contains('/') && !named.contains("//") && push.chars().all(is_plain) {
+        return Ok(named);
+    }
+    Err(CliError::Usage(format!("--push {push:?}: give it as registry/name:tag")))
+}
+
+#[expect(clippy::disallowed_methods, reason = "a file that a person names")]
+fn text(path: &Path) -> Result<String, CliError> {
+    use std::io::Read as _;
+    let failed = |cause: String| CliError::Usage(format!("{}: {cause}", path.display()));
+    let file = std::fs::File::open(path).map_err(|error| failed(error.to_string()))?;
+    let mut text = String::new();
+    file.take(MAX_FILE + 1).read_to_string(&mut text).map_err(|error| failed(error.to_string()))?;
+    if u64::try_from(text.len()).is_ok_and(|len| len > MAX_FILE) {
+        return Err(failed(format!("it is larger than {MAX_FILE} bytes")));
+    }
+    Ok(text)
+}

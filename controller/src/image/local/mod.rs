@@ -1,0 +1,255 @@
+//! Builds and pushes an image on this machine, with buildah: no daemon, chroot isolation.
+//!
+//! # Decisions
+//!
+//! - The builder has images of its own, below its directory: what a killed build left there is nobody else's, so the next start
+//!   removes it without a question. Base images stay there for the next build.
+//! - One layer a stage and one timestamp: the same inputs on the same base give the same digest.
+//! - Every wait ends: one deadline for build and push together.
+
+mod failure;
+mod output;
+mod process;
+mod work;
+
+#[cfg(test)]
+mod tests;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::Instant;
+
+pub use failure::BuildFailure;
+use output::Output;
+use work::Work;
+
+use super::Context;
+
+/// How the image is called until it is pushed.
+const TAG: &str = "localhost/machine-config-build";
+
+/// How long buildah may take for what it does not fetch.
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// A builder on this machine.
+#[derive(Debug, Clone)]
+pub struct Local {
+    /// The program.
+    pub buildah: OsString,
+    /// The agent's executable: it has to run in the base image.
+    pub agent: PathBuf,
+    /// The builder's directory.
+    pub work: PathBuf,
+    /// The storage driver; buildah's choice without one.
+    pub storage_driver: Option<String>,
+    /// False for registries without TLS.
+    pub tls_verify: bool,
+    /// How long build and push may take together.
+    pub timeout: Duration,
+}
+
+/// What is built, and where it goes.
+#[derive(Debug, Clone)]
+pub struct Order<'a> {
+    /// What it is made of.
+    pub context: &'a Context,
+    /// Where it is pushed, by tag.
+    pub push: &'a str,
+    /// Credentials for pulls.
+    pub authfile: Option<&'a Path>,
+    /// Credentials for the push.
+    pub push_authfile: Option<&'a Path>,
+    /// Secrets for the steps of the user, as buildah's `--secret` has them.
+    pub secrets: &'a [String],
+    /// Directories that steps see and the image does not have, as `SOURCE:TARGET`.
+    pub mounts: &'a [String],
+    /// The time of the image and of its files, in seconds since 1970.
+    pub timestamp: u32,
+}
+
+/// Why there is no image. Each names the object, the cause and the next step.
+#[derive(Debug, thiserror::Error)]
+pub enum LocalError {
+    /// It is not installed.
+    #[error(
+        "buildah is not installed on this machine (nothing is named {program:?}); install the package buildah"
+    )]
+    NoBuildah {
+        /// As it was called.
+        program: OsString,
+    },
+    /// A program can't be run.
+    #[error("{program:?} can't be run: {cause}")]
+    Program {
+        /// Which.
+        program: OsString,
+        /// Why.
+        cause: String,
+    },
+    /// The agent's executable can't be read.
+    #[error("the agent {path} can't be read: {cause}; name its executable with --agent")]
+    Agent {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        cause: String,
+    },
+    /// Another process builds there.
+    #[error("another build runs in {path}; wait for its end, or name another directory with --work-dir")]
+    Busy {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A file of the builder.
+    #[error("{path}: {cause}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        cause: String,
+    },
+    /// It took too long.
+    #[error("the build did not end in time, in {step}; give it longer with --timeout")]
+    Timeout {
+        /// Where it was.
+        step: String,
+    },
+    /// Somebody ended it.
+    #[error("ended by a signal; nothing is left that the next build does not remove")]
+    Interrupted,
+    /// The registry answered with something else.
+    #[error("the push gave no digest, but {found:?}; push it again")]
+    Digest {
+        /// What.
+        found: String,
+    },
+    /// buildah failed.
+    #[error(transparent)]
+    Failed(#[from] Box<BuildFailure>),
+}
+
+impl LocalError {
+    fn program(program: &std::ffi::OsStr, error: &std::io::Error) -> Self {
+        let program = program.to_owned();
+        if error.kind() == std::io::ErrorKind::NotFound {
+            return Self::NoBuildah { program };
+        }
+        Self::Program { program, cause: error.to_string() }
+    }
+
+    fn file(path: &Path, error: &std::io::Error) -> Self {
+        Self::File { path: path.to_owned(), cause: error.to_string() }
+    }
+}
+
+impl Local {
+    /// Builds and pushes; returns the digest.
+    pub async fn build(
+        &self,
+        order: &Order<'_>,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<String, LocalError> {
+        let work = Work::open(&self.work)?;
+        self.clean(&work).await?;
+        let done = tokio::select! {
+            done = self.build_in(&work, order, progress) => done,
+            () = ended_by_signal() => Err(LocalError::Interrupted),
+        };
+        // The image is in the registry, and what is left of a failed one is of no use.
+        let cleaned = self.clean(&work).await.and(work.clear());
+        done.and_then(|digest| cleaned.map(|()| digest))
+    }
+
+    async fn build_in(
+        &self,
+        work: &Work,
+        order: &Order<'_>,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<String, LocalError> {
+        let deadline = Instant::now() + self.timeout;
+        work.write(order.context, &self.agent)?;
+        let (built, output) = self.run(work, self.build_arguments(work, order), deadline, progress).await?;
+        if !built {
+            return Err(Box::new(failure::of_build(&output)).into());
+        }
+        progress(&format!("PUSH {}", order.push));
+        let (pushed, output) = self.run(work, self.push_arguments(work, order), deadline, progress).await?;
+        if !pushed {
+            return Err(Box::new(failure::of_push(&output, order.push)).into());
+        }
+        work.digest()
+    }
+
+    fn build_arguments(&self, work: &Work, order: &Order<'_>) -> Vec<String> {
+        let context = work.join("context");
+        let mut arguments: Vec<String> =
+            ["bud", "--isolation=chroot", "--layers=false", "--format=oci", "--pull-always", "--force-rm"]
+                .map(str::to_owned)
+                .into();
+        arguments.push(format!("--timestamp={}", order.timestamp));
+        arguments.push(format!("--tls-verify={}", self.tls_verify));
+        arguments.extend(order.authfile.map(|path| format!("--authfile={}", path.display())));
+        arguments.extend(order.secrets.iter().map(|secret| format!("--secret={secret}")));
+        arguments.extend(order.mounts.iter().map(|mount| format!("--volume={mount}:ro")));
+        arguments.push(format!("--file={}", context.join("Containerfile").display()));
+        arguments.push(format!("--tag={TAG}"));
+        arguments.push(context.display().to_string());
+        arguments
+    }
+
+    fn push_arguments(&self, work: &Work, order: &Order<'_>) -> Vec<String> {
+        let digest = work.join("context").join("digest");
+        let mut arguments = vec!["push".to_owned(), format!("--tls-verify={}", self.tls_verify)];
+        let authfile = order.push_authfile.or(order.authfile);
+        arguments.extend(authfile.map(|path| format!("--authfile={}", path.display())));
+        arguments.push(format!("--digestfile={}", digest.display()));
+        arguments.extend([TAG.to_owned(), format!("docker://{}", order.push)]);
+        arguments
+    }
+
+    /// Removes containers and images that have no name: whatever a build before left.
+    async fn clean(&self, work: &Work) -> Result<(), LocalError> {
+        let deadline = Instant::now() + CLEANUP_TIMEOUT;
+        for arguments in [&["rm", "--all"][..], &["rmi", "--force", TAG], &["rmi", "--prune", "--force"]] {
+            let arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
+            // Nothing to remove is an error of buildah's; a broken store fails the build in its own words.
+            self.run(work, arguments, deadline, &mut |_| {}).await?;
+        }
+        Ok(())
+    }
+
+    async fn run(
+        &self,
+        work: &Work,
+        arguments: Vec<String>,
+        deadline: Instant,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<(bool, Output), LocalError> {
+        let mut all = vec![
+            format!("--root={}", work.join("storage").display()),
+            format!("--runroot={}", work.join("run").display()),
+        ];
+        all.extend(self.storage_driver.iter().map(|driver| format!("--storage-driver={driver}")));
+        all.extend(arguments);
+        let (status, output) = process::run(&self.buildah, &all, deadline, progress).await?;
+        // setpriv's, when there is nothing to run.
+        if status.code() == Some(127) {
+            return Err(LocalError::NoBuildah { program: self.buildah.clone() });
+        }
+        Ok((status.success(), output))
+    }
+}
+
+async fn ended_by_signal() {
+    let [terminate, interrupt] = [SignalKind::terminate(), SignalKind::interrupt()].map(signal);
+    let (Ok(mut terminate), Ok(mut interrupt)) = (terminate, interrupt) else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}
