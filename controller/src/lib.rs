@@ -5,7 +5,7 @@
 //! | [`api`] | the kinds, as the API server stores them | nothing |
 //! | [`render`] | merges the MachineConfigs of a pool; pure | `api` |
 //! | [`cost`] | what a rendered config costs a pool's nodes, from the agent's own planner; pure | `api render` |
-//! | [`rollout`] | which node gets the target next, and what the pool's status says; pure | `api cost` |
+//! | [`rollout`] | which node gets the target next, and what the pool's status says; pure | `api cost drain` |
 //! | [`build`] | when an image is built, reused, cancelled and deleted; pure | `api` |
 //! | [`manifests`] | reads the objects of a directory | `api` |
 //! | [`drain`] | the next step of a node whose agent asked for a drain; pure | nothing |

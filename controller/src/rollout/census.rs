@@ -29,6 +29,8 @@ pub(super) struct Census<'a> {
     pub(super) ready: usize,
     /// Are out of service, or may go so at any time.
     pub(super) unavailable: usize,
+    /// Their drains wait for a pod that may not leave.
+    pub(super) drain_blocked: Vec<&'a Node>,
     /// Say Degraded or Unreconcilable, whatever they were given.
     pub(super) degraded: Vec<&'a Node>,
     /// Use up capacity: unavailable, or failing the target.
@@ -58,6 +60,9 @@ impl<'a> Census<'a> {
         self.unavailable += usize::from(is_unavailable);
         if node.is_degraded() {
             self.degraded.push(node);
+        }
+        if node.drain_blocked.is_some() {
+            self.drain_blocked.push(node);
         }
         let is_given = self.target.as_ref() == Some(&node.desired);
         let is_failing = is_given && node.is_failing();

@@ -284,7 +284,10 @@ pub(super) fn progress(seen: &Seen<'_>, census: &Census<'_>) -> String {
     let failing = census.failing.iter().map(|node| (&*node.name, "failing"));
     let blocked = census.blocked.iter().map(|node| (&*node.name, choose::obstacle(node)));
     let down = census.down.iter().map(|node| (&*node.name, choose::obstacle(node)));
-    let at_work = census.at_work.iter().map(|node| (&*node.name, "at work"));
+    let at_work = census
+        .at_work
+        .iter()
+        .map(|node| (&*node.name, if node.drain_blocked.is_some() { "drain blocked" } else { "at work" }));
     let mut waited: Vec<_> = failing.chain(blocked).chain(down).chain(at_work).collect();
     waited.sort_by_key(|(name, what)| (*what == "at work", *name));
     let names = waited.iter().take(MAX_NAMED).map(|(name, what)| format!("{name} ({what})"));

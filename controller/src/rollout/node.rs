@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node as KubeNode, NodeCondition, Taint};
 use serde::Deserialize;
 
+use crate::drain;
 use crate::model::annotations::{DESIRED_CONFIG, DESIRED_IMAGE, PREFETCH_IMAGE, PREFETCH_STATUS};
 
 /// The annotation with the config that a node has.
@@ -117,6 +118,8 @@ pub struct Node {
     pub prefetch_since: Option<Timestamp>,
     /// How far it is with that image.
     pub prefetch: Option<PrefetchProgress>,
+    /// The pod and the budget that its drain waits for.
+    pub drain_blocked: Option<String>,
 }
 
 impl Node {
@@ -155,6 +158,7 @@ impl Node {
             prefetch: annotation(PREFETCH_STATUS)
                 .and_then(|status| progress(&status, prefetch_image.as_deref())),
             prefetch_image,
+            drain_blocked: meta.annotations.as_ref().and_then(drain_blocked),
             labels,
         }
     }
@@ -194,6 +198,13 @@ impl Node {
     pub fn is_tainted(&self) -> bool {
         self.taints.iter().any(|taint| taint.key == UPDATE_IN_PROGRESS && taint.effect == "PreferNoSchedule")
     }
+}
+
+/// What a drain waits for, as long as the agent waits for the drain.
+fn drain_blocked(annotations: &BTreeMap<String, String>) -> Option<String> {
+    let view = drain::NodeView::new(annotations, true);
+    let blocked = view.blocked.filter(|_| drain::request(&view) == Some(drain::Request::Drain));
+    blocked.map(str::to_owned)
 }
 
 /// The Machine Config Operator's rule.

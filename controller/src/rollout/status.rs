@@ -12,6 +12,10 @@ pub(super) const PROGRESSING: &str = "RolloutProgressing";
 pub(super) const HALTED: &str = "RolloutHalted";
 /// Whether a person has to correct something.
 pub(super) const INVALID: &str = "RolloutInvalid";
+/// Whether drains wait for pods that may not leave.
+pub(super) const DRAIN_BLOCKED: &str = "RolloutDrainBlocked";
+/// The reason of [`DRAIN_BLOCKED`].
+pub(super) const EVICTION_REFUSED: &str = "EvictionRefused";
 /// The reason of [`HALTED`].
 pub(super) const TOO_MANY_FAILURES: &str = "TooManyFailures";
 
@@ -45,6 +49,7 @@ pub(super) fn status(seen: &Seen<'_>, census: &Census<'_>, course: &Course) -> M
         status.configuration = Some(pool.configuration.clone());
     }
     rollout(&mut conditions, course);
+    drains(&mut conditions, census);
     degraded(&mut conditions, census, course);
     status.conditions = Some(conditions.list);
     status.plan = pool.has_plan.then(|| plan::plan(seen, census)).flatten();
@@ -60,6 +65,23 @@ fn rollout(conditions: &mut Conditions<'_>, course: &Course) {
     let reason = course.mistakes.first().map_or("", |(mistake, _)| mistake.as_str());
     let messages: Vec<&str> = course.mistakes.iter().map(|(_, message)| &**message).collect();
     conditions.set(INVALID, !messages.is_empty(), reason, messages.join("; "));
+}
+
+/// Names the pods and the budgets that drains wait for.
+fn drains(conditions: &mut Conditions<'_>, census: &Census<'_>) {
+    let mut blocked: Vec<_> =
+        census.drain_blocked.iter().map(|node| (&*node.name, node.drain_blocked.as_deref())).collect();
+    blocked.sort_unstable();
+    let named = blocked.iter().take(MAX_QUOTED).map(|(name, why)| {
+        let why: String = why.unwrap_or_default().chars().take(MAX_REASON).collect();
+        format!("node {name}: {why}")
+    });
+    let mut message = named.collect::<Vec<_>>().join("; ");
+    if blocked.len() > MAX_QUOTED {
+        message.push_str(&format!("; and {} more", blocked.len() - MAX_QUOTED));
+    }
+    let reason = if blocked.is_empty() { "" } else { EVICTION_REFUSED };
+    conditions.set(DRAIN_BLOCKED, !blocked.is_empty(), reason, message);
 }
 
 /// Sets `Updated` and `Updating`, in the operator's own words.

@@ -261,6 +261,36 @@ fn custom_pool_beats_worker_and_two_are_conflict() {
     assert!(matches!(selectors.error("rubbish"), Some(SelectorError::Invalid(_))));
 }
 
+/// The pod and the budget of a drain that waits are in the pool's status, in every phase, as long as it waits.
+#[test]
+fn pool_names_the_pod_and_the_budget_of_a_blocked_drain() {
+    let words = "pod shop/cart-0 is kept by PodDisruptionBudget shop/cart: needs 1";
+    let drained = |name: &str, applied: &str| {
+        let annotations = json!({
+            "machineconfiguration.openshift.io/currentConfig": "a",
+            "machineconfiguration.openshift.io/desiredConfig": "b",
+            "machineconfiguration.openshift.io/state": "Working",
+            "machineconfiguration.openshift.io/desiredDrain": "drain-b",
+            "machineconfiguration.openshift.io/lastAppliedDrain": applied,
+            "machine-config-agent.io/drain-blocked": words,
+        });
+        let object = json!({ "metadata": { "name": name, "annotations": annotations } });
+        Node::from_node(&serde_json::from_value::<KubeNode>(object).unwrap())
+    };
+    let mut pool = pool("b");
+    let blocked = drained("n1", "uncordon-a");
+    let rollout = decide(&pool, std::slice::from_ref(&blocked));
+    let found = condition(&rollout, "RolloutDrainBlocked");
+    assert_eq!(found, ("True".to_owned(), "EvictionRefused".to_owned(), format!("node n1: {words}")));
+    assert!(condition(&rollout, "RolloutProgressing").2.contains("n1 (drain blocked)"));
+    pool.paused = true;
+    let many: Vec<Node> = (10..22).map(|number| drained(&format!("n{number}"), "")).collect();
+    let message = condition(&decide(&pool, &many), "RolloutDrainBlocked").2;
+    assert!(message.starts_with("node n10: ") && message.ends_with("; and 2 more"), "{message}");
+    let done = decide(&pool, &[drained("n1", "drain-b")]);
+    assert_eq!(condition(&done, "RolloutDrainBlocked"), ("False".to_owned(), String::new(), String::new()));
+}
+
 #[test]
 fn node_object_is_reduced() {
     let object = json!({

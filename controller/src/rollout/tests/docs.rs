@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::super::course::{Mistake, Phase};
-use super::super::status::{HALTED, INVALID, PROGRESSING, TOO_MANY_FAILURES};
+use super::super::status::{
+    DRAIN_BLOCKED, EVICTION_REFUSED, HALTED, INVALID, PROGRESSING, TOO_MANY_FAILURES,
+};
 
 const PAGE: &str = include_str!("../../../../docs/rollouts.md");
 
@@ -11,7 +13,8 @@ const PAGE: &str = include_str!("../../../../docs/rollouts.md");
 fn the_page_has_each_condition_and_reason() {
     let progressing = Phase::ALL.iter().map(|phase| (PROGRESSING, phase.as_str()));
     let invalid = Mistake::ALL.iter().map(|mistake| (INVALID, mistake.as_str()));
-    let code: BTreeSet<_> = progressing.chain(invalid).chain([(HALTED, TOO_MANY_FAILURES)]).collect();
+    let others = [(HALTED, TOO_MANY_FAILURES), (DRAIN_BLOCKED, EVICTION_REFUSED)];
+    let code: BTreeSet<_> = progressing.chain(invalid).chain(others).collect();
     let row = |line: &'static str| {
         let mut cells = line.split('|').map(|cell| cell.trim().trim_matches('`')).skip(1);
         let (type_, reason) = (cells.next()?, cells.next()?);
