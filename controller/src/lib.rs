@@ -14,6 +14,7 @@
 //! | [`controllers`] | watches, the Lease, and the writes: the process in the cluster | all but `cli` |
 //! | [`bootstrap`] | what a cluster would make of its manifests, before there is one | `api render manifests` |
 //! | [`serve`] | Ignition for new nodes: the machine-config-server | `api` |
+//! | [`view`] | what a person sees of pools and rollouts; pure | `api drain rollout` |
 //! | [`cli`] | the verbs | all |
 //!
 //! What a node makes of a config is decided in `machine-config-core`, for the agent and for this crate alike.
@@ -31,5 +32,6 @@ pub mod manifests;
 pub mod render;
 pub mod rollout;
 pub mod serve;
+pub mod view;
 
 pub use machine_config_core::{model, plan};

@@ -7,6 +7,7 @@ mod plan;
 mod render;
 mod run;
 mod serve;
+mod status;
 #[cfg(test)]
 mod tests;
 
@@ -45,6 +46,8 @@ enum Verb {
     Build(Box<build::Arguments>),
     /// Serve Ignition configs to new nodes
     Serve(serve::Arguments),
+    /// Show pools, rollouts and nodes of a cluster on one screen
+    Status(status::Arguments),
 }
 
 /// Where the objects come from.
@@ -102,6 +105,7 @@ pub fn main() -> ExitCode {
         Verb::Validate(arguments) => bootstrap::validate(arguments),
         Verb::Build(arguments) => build::run(arguments),
         Verb::Serve(arguments) => serve::run(arguments),
+        Verb::Status(arguments) => status::run(arguments),
     };
     match said.and_then(|said| print(&said.text).map(|()| said.code)) {
         Ok(code) => code,

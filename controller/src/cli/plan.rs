@@ -36,7 +36,7 @@ pub(super) struct Arguments {
 
 /// How to print it.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum Output {
+pub(super) enum Output {
     /// For people
     Text,
     /// For programs

@@ -46,7 +46,7 @@ fn run(arguments: &[&str]) -> Result<Said, CliError> {
         Verb::Bootstrap(arguments) => bootstrap::run(arguments),
         Verb::Validate(arguments) => bootstrap::validate(arguments),
         Verb::Build(arguments) => build::run(arguments),
-        Verb::Run(_) | Verb::Serve(_) => panic!("it has no end"),
+        Verb::Run(_) | Verb::Serve(_) | Verb::Status(_) => panic!("it has no end"),
     }
 }
 

@@ -9,11 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use kube::api::ObjectMeta;
 use tokio::sync::watch;
 
+use super::failure::Failure;
 use super::layering::{OsBuild, OsConfig};
 use super::node::Node;
 use crate::api::{MachineConfig, MachineConfigPool, RolloutPolicy};
 use crate::model::policy::DisruptionPolicy;
 use crate::render::Release;
+use crate::view::Progress;
 
 /// A kind that is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,6 +29,7 @@ pub(super) enum Kind {
     RolloutPolicies,
     OsConfigs,
     OsBuilds,
+    ConfigNodes,
 }
 
 /// A rendered config: what is to be known of all of them. Their contents are read when they are needed.
@@ -59,6 +62,10 @@ pub(super) struct Seen {
     pub(super) policies: BTreeMap<String, Result<RolloutPolicy, String>>,
     pub(super) os_configs: BTreeMap<String, OsConfig>,
     pub(super) os_builds: BTreeMap<String, OsBuild>,
+    /// What each `MachineConfigNode` says.
+    pub(super) progress: BTreeMap<String, Progress>,
+    /// Kinds that can't be read now.
+    pub(super) failing: BTreeMap<Kind, Failure>,
 }
 
 impl Seen {
@@ -87,7 +94,15 @@ impl Kind {
             Self::RolloutPolicies => Some("rolloutpolicies.machine-config-agent.io"),
             Self::OsConfigs => Some("machineosconfigs.machineconfiguration.openshift.io"),
             Self::OsBuilds => Some("machineosbuilds.machineconfiguration.openshift.io"),
+            Self::ConfigNodes => Some("machineconfignodes.machineconfiguration.openshift.io"),
         }
+    }
+
+    /// Returns its name for people.
+    pub(super) fn resource(self) -> &'static str {
+        let own =
+            if self == Self::Nodes { "nodes" } else { "customresourcedefinitions.apiextensions.k8s.io" };
+        self.definition().unwrap_or(own)
     }
 }
 

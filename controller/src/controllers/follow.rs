@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 use tracing::{info, warn};
 
 use super::cache::{Cache, Kind, RenderedConfig, Seen, is_older};
+use super::failure::Failure;
 use super::layering::{OsBuild, OsConfig};
 use super::lenient::Lenient;
 use super::node::{Node, NodeObject};
@@ -61,13 +62,18 @@ pub(super) async fn follow<K: Kept>(api: Api<K>, cache: Cache) {
             Ok(event) => {
                 if std::mem::take(&mut failing) {
                     info!("{:?} are watched again", K::KIND);
+                    cache.change(|seen| seen.failing.remove(&K::KIND).is_some());
                 }
                 apply(&cache, &mut listed, event);
             }
             Err(error) => {
+                let failure = Failure::new(&error);
                 // Not each try: a server that is away for an hour is one line.
                 if !std::mem::replace(&mut failing, true) {
-                    warn!("{:?} can't be watched: {}", K::KIND, reason(&error));
+                    warn!("{:?} can't be watched: {}", K::KIND, failure.cause);
+                    // An expired watch is begun anew: nothing is old.
+                    let is_news = failure.code != 410;
+                    cache.change(|seen| is_news && seen.failing.insert(K::KIND, failure).is_none());
                 }
             }
         }
@@ -80,26 +86,6 @@ fn config<K: Kept>() -> watcher::Config {
     match K::NAME {
         Some(name) => config.fields(&format!("metadata.name={name}")),
         None => config,
-    }
-}
-
-/// Returns the cause, without what could not be read: an object may hold secrets.
-fn reason(error: &watcher::Error) -> String {
-    match error {
-        watcher::Error::InitialListFailed(error)
-        | watcher::Error::WatchStartFailed(error)
-        | watcher::Error::WatchFailed(error) => cause(error),
-        watcher::Error::WatchError(_) | watcher::Error::NoResourceVersion => error.to_string(),
-    }
-}
-
-fn cause(error: &kube::Error) -> String {
-    if let kube::Error::Api(status) = error {
-        format!("{} ({})", status.message, status.code)
-    } else if let kube::Error::SerdeError(_) = error {
-        "its answer can't be read".to_owned()
-    } else {
-        super::client::chain(error)
     }
 }
 

@@ -5,10 +5,11 @@
 //! | `client.rs` | kube's client behind a fence: only the leader writes |
 //! | `leader.rs` | the shell of [`crate::lease`] |
 //! | `cache.rs`, `follow.rs` | what was seen, reduced; the watches that fill it |
-//! | `node.rs`, `lenient.rs` | objects as they are read |
+//! | `node.rs`, `lenient.rs`, `failure.rs` | objects as they are read, and why not |
 //! | `render.rs` | MachineConfigs and pools to rendered configs |
 //! | `rollout.rs`, `layering.rs` | the node controller: the shell of [`crate::rollout`] |
 //! | `drain.rs`, `evict.rs` | the shell of [`crate::drain`] |
+//! | `status.rs` | the shell of [`crate::view`], for a person's terminal |
 //! | `events.rs`, `metrics.rs`, `http.rs`, `log.rs` | what people and Prometheus see |
 //!
 //! Each controller waits for a change in the cache, decides with a pure function, and writes. Nothing polls. No state is only
@@ -19,6 +20,7 @@ mod client;
 mod drain;
 mod events;
 mod evict;
+mod failure;
 mod follow;
 mod http;
 mod layering;
@@ -29,6 +31,7 @@ mod metrics;
 mod node;
 mod render;
 mod rollout;
+mod status;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -47,6 +50,7 @@ use leader::{Candidacy, Leader};
 pub use log::Format;
 pub(crate) use log::start as start_log;
 use metrics::Metrics;
+pub use status::{StatusOptions, status};
 
 /// A controller of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -99,6 +103,16 @@ pub enum RunError {
     /// No way to the API server.
     #[error("the API server can't be reached: {0}; run in a pod, or name a kubeconfig with --kubeconfig")]
     Client(String),
+    /// Something can't be read.
+    #[error("{what} can't be read: {cause}; {next}")]
+    Unread {
+        /// Which kinds.
+        what: String,
+        /// Why.
+        cause: String,
+        /// What to do.
+        next: &'static str,
+    },
     /// The address is in use, or not this machine's.
     #[error("can't listen on {address}: {source}; choose another one with --metrics-listen")]
     Bind {

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::census::Census;
 use super::course::{Course, Phase};
-use super::{Node, NodePatch, Pair, Prefetch, Seen, gates};
+use super::{Node, NodePatch, Pair, Pool, Prefetch, Seen, gates};
 
 /// The most patches of one call; the next ones follow at once.
 const MAX_PATCHES: usize = 512;
@@ -112,11 +112,16 @@ pub(super) fn capacity(seen: &Seen<'_>, census: &Census<'_>) -> Result<usize, St
 
 /// Returns how many nodes may be out of service; at least 1, of the control plane never more.
 pub(super) fn max_unavailable(seen: &Seen<'_>, census: &Census<'_>) -> Result<usize, String> {
-    let max = match &seen.pool.max_unavailable {
+    most(seen.pool, seen.nodes.len(), census.is_control_plane)
+}
+
+/// Returns how many of a pool's nodes may be out of service; at least 1, of the control plane never more.
+pub fn most(pool: &Pool, nodes: usize, is_control_plane: bool) -> Result<usize, String> {
+    let max = match &pool.max_unavailable {
         None => 1,
-        Some(value) => super::number::scaled(value, seen.nodes.len(), super::number::Rounding::Down)?,
+        Some(value) => super::number::scaled(value, nodes, super::number::Rounding::Down)?,
     };
-    Ok(if census.is_control_plane { 1 } else { max.max(1) })
+    Ok(if is_control_plane { 1 } else { max.max(1) })
 }
 
 /// Returns the nodes that get the target: as many as there is capacity for, and at most `limit`.

@@ -43,6 +43,7 @@ use crate::api::{
     MachineConfigPool, MachineConfigPoolStatus, RolloutPolicy, RolloutPolicySpec, RolloutPolicyStatus,
 };
 use crate::cost::NodeCost;
+pub use choose::most as max_unavailable;
 pub use node::{
     AgentState, CURRENT_CONFIG, CURRENT_IMAGE, DESIRED_SINCE, Node, PREFETCH_SINCE, Pair, PrefetchProgress,
     REASON, STATE, UPDATE_IN_PROGRESS,

@@ -1,0 +1,68 @@
+//! `status`: pools, rollouts and nodes of a cluster, on one screen.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use super::plan::Output;
+use super::{CliError, Said};
+use crate::controllers::{StatusOptions, status};
+use crate::view::{View, text};
+
+/// Goes to the upper left corner and clears what follows.
+const CLEAR: &str = "\x1b[H\x1b[J";
+
+/// Flags of `status`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  machine-config-controller status --watch\n\n\
+    It reads and writes nothing. The user needs list and watch of pools, nodes, MachineConfigNodes, RolloutPolicies,\n\
+    MachineOSConfigs, MachineOSBuilds and the definitions of kinds.")]
+pub(super) struct Arguments {
+    /// Draw it again at each change
+    #[arg(long, short)]
+    watch: bool,
+    /// How to print it; json is one object, with --watch one a line
+    #[arg(long, short, value_enum, default_value_t = Output::Text)]
+    output: Output,
+    /// Most nodes that are listed
+    #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = clap::value_parser!(u16).range(0..=5000))]
+    nodes: u16,
+    /// Access to the API server [default: that of $KUBECONFIG, else the pod's own]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+}
+
+/// Shows it.
+pub(super) fn run(arguments: &Arguments) -> Result<Said, CliError> {
+    let options = StatusOptions {
+        kubeconfig: arguments.kubeconfig.clone(),
+        watch: arguments.watch,
+        limit: usize::from(arguments.nodes),
+    };
+    let is_terminal = std::io::stdout().is_terminal();
+    let mut outcome = Ok(());
+    let mut is_first = true;
+    status(&options, &mut |view: &View| {
+        let is_first = std::mem::replace(&mut is_first, false);
+        outcome = screen(view, arguments, is_terminal, is_first).and_then(|text| {
+            let mut out = std::io::stdout().lock();
+            out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(CliError::Output)
+        });
+        outcome.is_ok()
+    })?;
+    outcome.map(|()| Said { text: String::new(), code: ExitCode::SUCCESS })
+}
+
+fn screen(view: &View, arguments: &Arguments, is_terminal: bool, is_first: bool) -> Result<String, CliError> {
+    let json = |text: Result<String, serde_json::Error>| {
+        text.map(|text| text + "\n").map_err(|error| CliError::Usage(error.to_string()))
+    };
+    match arguments.output {
+        Output::Json if arguments.watch => json(serde_json::to_string(view)),
+        Output::Json => json(serde_json::to_string_pretty(view)),
+        Output::Text if arguments.watch && is_terminal => Ok(format!("{CLEAR}{}", text(view))),
+        // On a pipe one screen follows the other.
+        Output::Text if is_first => Ok(text(view)),
+        Output::Text => Ok(format!("\n{}", text(view))),
+    }
+}

@@ -1,0 +1,35 @@
+//! Why a kind can't be read.
+
+use kube::runtime::watcher;
+
+/// Why a kind can't be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Failure {
+    /// The status of the answer, 0 without one.
+    pub(super) code: u16,
+    /// For people.
+    pub(super) cause: String,
+}
+
+impl Failure {
+    /// Takes the cause, without what could not be read: an object may hold secrets.
+    pub(super) fn new(error: &watcher::Error) -> Self {
+        match error {
+            watcher::Error::InitialListFailed(error)
+            | watcher::Error::WatchStartFailed(error)
+            | watcher::Error::WatchFailed(error) => Self::from_request(error),
+            watcher::Error::WatchError(status) => Self { code: status.code, cause: error.to_string() },
+            watcher::Error::NoResourceVersion => Self { code: 0, cause: error.to_string() },
+        }
+    }
+
+    fn from_request(error: &kube::Error) -> Self {
+        if let kube::Error::Api(status) = error {
+            Self { code: status.code, cause: format!("{} ({})", status.message, status.code) }
+        } else if let kube::Error::SerdeError(_) = error {
+            Self { code: 0, cause: "its answer can't be read".to_owned() }
+        } else {
+            Self { code: 0, cause: super::client::chain(error) }
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! What a person sees of a cluster: the shell of [`crate::view`]. It reads, and writes nothing: its fence is never opened.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::PartialObjectMeta;
+use kube::{Api, Client};
+use tokio::time::{sleep, timeout};
+
+use super::RunError;
+use super::cache::{Cache, Kind, Seen};
+use super::client::{self, Fence};
+use super::follow::{Kept, follow};
+use super::follow::{MachineOsBuild, MachineOsConfig};
+use super::layering::layering;
+use super::lenient::Lenient;
+use super::node::NodeObject;
+use crate::api::{MachineConfigNode, MachineConfigPool, RolloutPolicy};
+use crate::drain::NodeView;
+use crate::rollout::{Policy, Pool, Selectors};
+use crate::view::{self, NodeSeen, Progress, View, view};
+
+/// What is read: nothing that holds secrets.
+const NEEDED: [Kind; 7] = [
+    Kind::Definitions,
+    Kind::Pools,
+    Kind::Nodes,
+    Kind::RolloutPolicies,
+    Kind::OsConfigs,
+    Kind::OsBuilds,
+    Kind::ConfigNodes,
+];
+
+/// How long the first read may take: 5,000 nodes are 20 pages.
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How long a change waits for others: a screen is drawn five times a second at most.
+const COALESCE: Duration = Duration::from_millis(200);
+
+/// What to show.
+#[derive(Debug, Clone)]
+pub struct StatusOptions {
+    /// How to reach the API server; the environment's way where it is `None`.
+    pub kubeconfig: Option<PathBuf>,
+    /// Shows each change, without end.
+    pub watch: bool,
+    /// The most nodes that are shown.
+    pub limit: usize,
+}
+
+/// Follows what is shown to people.
+async fn follow_shown(client: Client, cache: Cache) {
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(follow(
+        Api::<PartialObjectMeta<CustomResourceDefinition>>::all(client.clone()),
+        cache.clone(),
+    ));
+    tasks.spawn(follow(Api::<Lenient<MachineConfigPool>>::all(client.clone()), cache.clone()));
+    tasks.spawn(follow(Api::<NodeObject>::all(client.clone()), cache.clone()));
+    tasks.spawn(follow(Api::<Lenient<RolloutPolicy>>::all(client.clone()), cache.clone()));
+    tasks.spawn(follow(Api::<MachineOsConfig>::all(client.clone()), cache.clone()));
+    tasks.spawn(follow(Api::<MachineOsBuild>::all(client.clone()), cache.clone()));
+    tasks.spawn(follow(Api::<Lenient<MachineConfigNode>>::all(client), cache));
+    // None of them ends.
+    while tasks.join_next().await.is_some() {}
+}
+
+/// Shows a cluster, once or at each change. `show` says whether it wants more.
+pub fn status(options: &StatusOptions, show: &mut dyn FnMut(&View) -> bool) -> Result<(), RunError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(follow_and_show(options, show))
+}
+
+async fn follow_and_show(
+    options: &StatusOptions,
+    show: &mut dyn FnMut(&View) -> bool,
+) -> Result<(), RunError> {
+    let cache = Cache::new();
+    let client = client::connect(options.kubeconfig.as_deref(), &Fence::default()).await?;
+    let mut changes = cache.changes();
+    let watches = tokio::spawn(follow_shown(client, cache.clone()));
+    let ready = |seen: &Seen| !seen.failing.is_empty() || NEEDED.iter().all(|kind| seen.knows(*kind));
+    if timeout(READ_TIMEOUT, cache.until(ready)).await.is_err() {
+        return Err(late(&cache.look()));
+    }
+    if let Some((kind, failure)) = cache.look().failing.first_key_value() {
+        return Err(unread(*kind, failure.code, &failure.cause));
+    }
+    let mut last: Option<View> = None;
+    loop {
+        changes.mark_unchanged();
+        let now = look(&cache.look(), options.limit);
+        // Only what changed is drawn, and not that time has passed.
+        let is_same = last.as_ref().is_some_and(|last| View { at: last.at.clone(), ..now.clone() } == *last);
+        let wants_more = is_same || show(&now);
+        last = Some(now);
+        if !wants_more || !options.watch || changes.changed().await.is_err() {
+            watches.abort();
+            return Ok(());
+        }
+        sleep(COALESCE).await;
+    }
+}
+
+fn late(seen: &Seen) -> RunError {
+    let missing: Vec<&str> =
+        NEEDED.iter().filter(|kind| !seen.knows(**kind)).map(|kind| kind.resource()).collect();
+    let seconds = READ_TIMEOUT.as_secs();
+    let next = "see whether the API server answers `kubectl get --raw /readyz`";
+    RunError::Unread { what: missing.join(", "), cause: format!("no answer within {seconds} s"), next }
+}
+
+fn unread(kind: Kind, code: u16, cause: &str) -> RunError {
+    let next = match code {
+        401 => "log in again, or name another kubeconfig with --kubeconfig",
+        403 => "name a user with --kubeconfig who may list and watch them",
+        _ => "see whether the API server answers `kubectl get --raw /readyz`",
+    };
+    RunError::Unread { what: kind.resource().to_owned(), cause: cause.to_owned(), next }
+}
+
+/// Makes the screen of what was seen.
+fn look(seen: &Seen, limit: usize) -> View {
+    let pools = seen.pools.iter().map(|(name, pool)| {
+        let pool = pool.as_ref().map_err(Clone::clone).map(|object| {
+            let target = object.spec.configuration.as_ref().and_then(|target| target.name.as_deref());
+            let policies = seen.policies.values().filter_map(|policy| policy.as_ref().ok());
+            Pool {
+                layering: layering(name, target.unwrap_or_default(), &seen.os_configs, &seen.os_builds),
+                policies: policies.filter(|policy| policy.pool() == name).map(Policy::from_policy).collect(),
+                ..Pool::from_pool(object)
+            }
+        });
+        (name.as_str(), pool)
+    });
+    let nodes = seen.nodes.values().map(|node| NodeSeen {
+        node: &node.rollout,
+        drain: NodeView::new(&node.annotations, node.unschedulable),
+        progress: seen.progress.get(&node.name),
+    });
+    let stale = seen
+        .failing
+        .iter()
+        .map(|(kind, failure)| format!("{} can't be read: {}", kind.resource(), failure.cause));
+    view(&view::Seen {
+        pools: pools.collect(),
+        selectors: Selectors::new(seen.readable_pools()),
+        nodes: nodes.collect(),
+        stale: stale.collect(),
+        limit,
+        now: Timestamp::now(),
+    })
+}
+
+impl Kept for Lenient<MachineConfigNode> {
+    const KIND: Kind = Kind::ConfigNodes;
+
+    fn put(self, seen: &mut Seen) -> bool {
+        let name = self.metadata.name.unwrap_or_default();
+        let Ok(object) = &self.object else { return seen.progress.remove(&name).is_some() };
+        let new = Progress::from_node(object);
+        seen.progress.insert(name, new.clone()) != Some(new)
+    }
+    fn remove(seen: &mut Seen, name: &str) -> bool {
+        seen.progress.remove(name).is_some()
+    }
+    fn names(seen: &Seen) -> BTreeSet<String> {
+        seen.progress.keys().cloned().collect()
+    }
+}

@@ -1,0 +1,64 @@
+//! How long the rest of a rollout takes, by what its nodes have taken so far.
+
+use serde::Serialize;
+
+use super::{NodeSeen, PoolView};
+use crate::rollout::{Pool, max_unavailable};
+
+/// Fewer say nothing of the others.
+const MIN_MEASURED: usize = 3;
+
+/// How long the nodes that are left take, if they take as long as those before. Waits between waves, for windows and for
+/// prefetches are not in it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Estimate {
+    /// The rest, in seconds.
+    pub seconds: u64,
+    /// Nodes that don't have the target.
+    pub left: usize,
+    /// Nodes at a time.
+    pub at_once: usize,
+    /// Nodes that were measured, from their target to Done.
+    pub measured: usize,
+    /// The median of these, in seconds.
+    pub median_seconds: u64,
+    /// The longest of these, in seconds.
+    pub longest_seconds: u64,
+}
+
+/// Returns an estimate while nodes are given the target, and enough of them have it.
+pub(super) fn estimate(pool: &Pool, view: &PoolView, nodes: &[&NodeSeen<'_>]) -> Option<Estimate> {
+    let target = pool.target()?;
+    let left = view.waiting + view.at_work;
+    if pool.paused || left == 0 || !["Updating", "Soaking"].contains(&view.state.as_str()) {
+        return None;
+    }
+    let mut measured: Vec<u64> = nodes
+        .iter()
+        .filter(|seen| seen.node.desired == target && seen.node.is_done())
+        .filter_map(|seen| {
+            let progress = seen.progress.filter(|progress| Some(&progress.desired) == target.config.as_ref());
+            let took = progress?.updated?.duration_since(seen.node.desired_since?);
+            u64::try_from(took.as_secs()).ok().filter(|took| *took > 0)
+        })
+        .collect();
+    measured.sort_unstable();
+    if measured.len() < MIN_MEASURED {
+        return None;
+    }
+    let is_control_plane = nodes.iter().any(|seen| seen.node.control_plane);
+    let most = max_unavailable(pool, nodes.len(), is_control_plane).ok()?;
+    // Who is out of service keeps its place.
+    let at_once = most.saturating_sub(view.degraded + view.out_of_service);
+    let (median, longest) = (*measured.get(measured.len() / 2)?, *measured.last()?);
+    let rounds = u64::try_from(left).ok()?.div_ceil(u64::try_from(at_once).ok().filter(|count| *count > 0)?);
+    Some(Estimate {
+        seconds: rounds.saturating_mul(median),
+        left,
+        at_once,
+        measured: measured.len(),
+        median_seconds: median,
+        longest_seconds: longest,
+    })
+}

@@ -1,0 +1,293 @@
+//! The screen, from what was read to the text.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::api::{MachineConfigNode, MachineConfigPool, RolloutPolicy};
+use crate::rollout::Policy;
+
+const NOW: &str = "2026-11-23T12:00:00Z";
+const KEEPS: &str =
+    "pod shop/cart-0 is kept by PodDisruptionBudget shop/cart: needs 1 healthy pods and has 1";
+
+/// What a cluster holds.
+#[derive(Default)]
+struct Cluster {
+    pools: Vec<MachineConfigPool>,
+    policies: Vec<Policy>,
+    nodes: Vec<(Node, BTreeMap<String, String>)>,
+    progress: BTreeMap<String, Progress>,
+    stale: Vec<String>,
+}
+
+impl Cluster {
+    fn pool(&mut self, name: &str, more: Value) -> &mut Self {
+        let mut pool = json!({
+            "metadata": { "name": name, "generation": 2 },
+            "spec": {
+                "configuration": { "name": format!("rendered-{name}-b") },
+                "nodeSelector": { "matchLabels": { "pool": name } },
+            },
+        });
+        merge(&mut pool, more);
+        self.pools.push(serde_json::from_value(pool).unwrap());
+        self
+    }
+
+    fn state(&mut self, name: &str, reason: &str, message: &str, more: &Value) -> &mut Self {
+        let progress =
+            json!({ "type": "RolloutProgressing", "status": "True", "reason": reason, "message": message });
+        let mut conditions = vec![progress];
+        conditions.extend(more.as_array().cloned().unwrap_or_default());
+        self.pool(name, json!({ "status": { "observedGeneration": 2, "conditions": conditions } }))
+    }
+
+    /// A node that has config `a` and is to have `b`, `c` for one that is to have what it has, with these annotations.
+    fn node(&mut self, name: &str, pool: &str, configs: [&str; 2], annotations: Value) -> &mut Self {
+        let full = |config: &str| format!("rendered-{pool}-{config}");
+        let mut all = json!({
+            "machineconfiguration.openshift.io/currentConfig": full(configs[0]),
+            "machineconfiguration.openshift.io/desiredConfig": full(configs[1]),
+            "machineconfiguration.openshift.io/state": "Done",
+        });
+        merge(&mut all, annotations);
+        let object = json!({
+            "metadata": { "name": name, "labels": { "pool": pool }, "annotations": all },
+            "status": { "conditions": [{ "type": "Ready", "status": "True" }] },
+        });
+        let node = Node::from_node(&serde_json::from_value(object).unwrap());
+        self.nodes.push((node, serde_json::from_value(all).unwrap()));
+        self
+    }
+
+    fn config_node(&mut self, name: &str, pool: &str, conditions: &Value) -> &mut Self {
+        let object = json!({
+            "metadata": { "name": name },
+            "spec": {
+                "node": { "name": name }, "pool": { "name": pool },
+                "configVersion": { "desired": format!("rendered-{pool}-b") },
+            },
+            "status": { "conditions": conditions },
+        });
+        let object: MachineConfigNode = serde_json::from_value(object).unwrap();
+        self.progress.insert(name.to_owned(), Progress::from_node(&object));
+        self
+    }
+
+    fn view(&self, limit: usize) -> View {
+        let pools = self.pools.iter().map(|object| {
+            let policies =
+                self.policies.iter().filter(|policy| Some(&policy.name) == object.metadata.name.as_ref());
+            let pool = Pool { policies: policies.cloned().collect(), ..Pool::from_pool(object) };
+            (object.metadata.name.as_deref().unwrap(), Ok(pool))
+        });
+        let nodes = self.nodes.iter().map(|(node, annotations)| NodeSeen {
+            node,
+            drain: NodeView::new(annotations, node.unschedulable),
+            progress: self.progress.get(&node.name),
+        });
+        view(&Seen {
+            pools: pools.collect(),
+            selectors: Selectors::new(&self.pools),
+            nodes: nodes.collect(),
+            stale: self.stale.clone(),
+            limit,
+            now: NOW.parse().unwrap(),
+        })
+    }
+}
+
+fn merge(to: &mut Value, from: Value) {
+    match (to.as_object_mut(), from) {
+        (Some(to), Value::Object(from)) => {
+            from.into_iter().for_each(|(key, value)| merge(to.entry(key).or_insert(Value::Null), value));
+        }
+        (_, from) => *to = from,
+    }
+}
+
+fn condition(kind: &str, status: &str, since: &str) -> Value {
+    let time = format!("2026-11-23T{since}:00Z");
+    json!({ "type": kind, "status": status, "reason": kind, "message": "-", "lastTransitionTime": time })
+}
+
+fn working(drain: &str) -> Value {
+    json!({
+        "machineconfiguration.openshift.io/state": "Working",
+        "machineconfiguration.openshift.io/desiredDrain": drain,
+        "machine-config-agent.io/desired-since": "2026-11-23T11:30:00Z",
+    })
+}
+
+fn policy(name: &str, status: &Value) -> Policy {
+    let object = json!({ "metadata": { "name": name }, "spec": {}, "status": status });
+    Policy::from_policy(&serde_json::from_value::<RolloutPolicy>(object).unwrap())
+}
+
+/// A cluster in the middle of it.
+fn cluster() -> Cluster {
+    let mut cluster = Cluster::default();
+    cluster.state("infra", "Complete", "all 1 nodes have rendered-infra-b", &json!([]));
+    let message = "wave 2 of 3: 3 of 9 nodes have rendered-worker-b; waiting for nodes w4 (failing)";
+    cluster.state("worker", "Updating", message, &json!([]));
+    cluster.pools[1].spec.max_unavailable = Some(serde_json::from_value(json!("50%")).unwrap());
+    let soak = json!({ "seconds": 240, "seen": NOW });
+    let status = json!({ "wave": 2, "waves": 3, "soak": soak, "nextWindow": "2026-11-24T22:00:00Z" });
+    cluster.policies.push(policy("worker", &status));
+    cluster.node("i1", "infra", ["b", "b"], json!({}));
+    for (name, done) in [("w1", "11:08"), ("w2", "11:10"), ("w3", "11:12")] {
+        let since = json!({ "machine-config-agent.io/desired-since": "2026-11-23T11:00:00Z" });
+        cluster.node(name, "worker", ["b", "b"], since);
+        cluster.config_node(name, "worker", &json!([condition("Updated", "True", done)]));
+    }
+    let failed = json!({
+        "machineconfiguration.openshift.io/state": "Degraded",
+        "machineconfiguration.openshift.io/reason": "disk is full\n\u{1b}[2Jgone",
+    });
+    cluster.node("w4", "worker", ["a", "b"], failed);
+    cluster.config_node("w4", "worker", &json!([condition("NodeDegraded", "True", "11:48")]));
+    let mut blocked = working("drain-rendered-worker-b");
+    let since = "drain-rendered-worker-b 2026-11-23T10:55:00Z";
+    merge(
+        &mut blocked,
+        json!({ "machine-config-agent.io/drain-blocked": KEEPS, "machine-config-agent.io/drain-since": since }),
+    );
+    cluster.node("w5", "worker", ["a", "b"], blocked);
+    cluster.node("w6", "worker", ["a", "b"], working("uncordon-rendered-worker-a"));
+    cluster
+        .nodes
+        .last_mut()
+        .unwrap()
+        .1
+        .insert(crate::drain::LAST_APPLIED.to_owned(), "uncordon-rendered-worker-a".to_owned());
+    let rebooting =
+        json!([condition("UpdateExecuted", "True", "11:40"), condition("RebootedNode", "Unknown", "11:59")]);
+    cluster.config_node("w6", "worker", &rebooting);
+    cluster.node("w7", "worker", ["a", "a"], json!({})).node("w8", "worker", ["a", "a"], json!({}));
+    cluster.node("w9", "worker", ["a", "b"], json!({})).node("x", "none", ["a", "a"], json!({}));
+    cluster
+}
+
+#[test]
+fn screen_shows_pools_waves_steps_and_blocked_drains() {
+    let expected = "\
+2026-11-23T12:00:00Z
+
+POOL    TARGET             NODES  UPDATED  AT WORK  WAITING  DEGRADED  OUT  STATE
+infra   rendered-infra-b       1        1        0        0         0    0  Complete
+worker  rendered-worker-b      9        3        3        2         1    0  Updating
+
+worker: wave 2 of 3: 3 of 9 nodes have rendered-worker-b; waiting for nodes w4 (failing)
+  wave 2 of 3, watched for 4m
+  next window: 2026-11-24T22:00:00Z
+  1 drains are blocked
+  about 20m more: 5 nodes are left, 3 at a time; the 3 measured took 10m, at most 12m; waits of waves and windows not counted
+
+1 nodes belong to no pool, or to two
+
+NODE  POOL    STEP          FOR    DETAIL
+w4    worker  Degraded      12m    disk is full  [2Jgone
+w5    worker  DrainBlocked  1h 5m  pod shop/cart-0 is kept by PodDisruptionBudget shop/cart: needs 1 healthy pods and has 1
+w6    worker  Rebooting     1m
+w9    worker  Starting
+";
+    assert_eq!(text(&cluster().view(20)), expected);
+}
+
+#[test]
+fn json_has_the_same_for_programs() {
+    let json = serde_json::to_value(cluster().view(2)).unwrap();
+    assert_eq!((&json["moreNodes"], &json["nodesWithoutPool"]), (&json!(2), &json!(1)));
+    assert_eq!(
+        json["nodes"][1],
+        json!({ "name": "w5", "pool": "worker", "step": "DrainBlocked", "since": "2026-11-23T10:55:00Z", "detail": KEEPS })
+    );
+    let pool = &json["pools"][1];
+    assert_eq!(pool["wave"], json!({ "number": 2, "of": 3, "watchedSeconds": 240 }));
+    assert_eq!(
+        (&pool["atWork"], &pool["drainsBlocked"], &pool["estimate"]["seconds"]),
+        (&json!(3), &json!(1), &json!(1200))
+    );
+    assert!(pool.get("halted").is_none() && json["pools"][0].get("estimate").is_none());
+}
+
+/// Each word of a step in JSON is the one of the table.
+#[test]
+fn steps_have_one_word() {
+    for row in cluster().view(20).nodes {
+        assert_eq!(serde_json::to_value(row.step).unwrap(), row.step.as_str());
+    }
+}
+
+#[test]
+fn halt_pause_and_what_is_wrong_are_told() {
+    let mut cluster = Cluster::default();
+    let why = "2 nodes failed, 1 may; first node w1: no space; correct the MachineConfig, or resume";
+    let render = json!([{ "type": "RenderDegraded", "status": "True", "message": "50-a: fips" }]);
+    cluster.state("halted", "Halted", why, &render);
+    let halt = json!({ "halt": { "at": NOW, "node": "w1", "cause": "no space", "failed": 2, "allowed": 1 } });
+    cluster.policies.push(policy("halted", &halt));
+    cluster.state("paused", "Paused", "pool paused is paused; set spec.paused to false to go on", &json!([]));
+    cluster.pools[1].spec.paused = Some(true);
+    cluster.pools[1].metadata.generation = Some(3);
+    cluster.pool("quiet", json!({}));
+    cluster.stale.push("nodes can't be read: connection refused".to_owned());
+    let view = cluster.view(20);
+    assert_eq!(view.pools[0].halted.as_ref().map(|halted| (&*halted.node, halted.failed)), Some(("w1", 2)));
+    let expected = "\
+2026-11-23T12:00:00Z
+NOT CURRENT: nodes can't be read: connection refused; what was read before is shown
+
+POOL    TARGET             NODES  UPDATED  AT WORK  WAITING  DEGRADED  OUT  STATE
+halted  rendered-halted-b      0        0        0        0         0    0  Halted
+paused  rendered-paused-b      0        0        0        0         0    0  Paused
+quiet   rendered-quiet-b       0        0        0        0         0    0  Unknown
+
+halted: 2 nodes failed, 1 may; first node w1: no space; correct the MachineConfig, or resume
+  RenderDegraded: 50-a: fips
+
+paused: pool paused is paused; set spec.paused to false to go on
+  the controller has not acted on the last change of the pool yet
+
+quiet: no controller has written the pool's status yet; see that machine-config-controller runs and leads
+";
+    assert_eq!(text(&view), expected);
+    assert_eq!(
+        text(&Cluster::default().view(20)),
+        "2026-11-23T12:00:00Z\n\nThere is no MachineConfigPool; apply one, see docs/pools.md\n"
+    );
+}
+
+/// Two measured nodes, or a pool in which all places are taken, say nothing of the rest.
+#[test]
+fn estimate_is_told_by_measured_nodes_only() {
+    let mut few = cluster();
+    few.progress.remove("w3");
+    assert_eq!(few.view(20).pools[1].estimate, None);
+    // What was measured on the way to another config is not this rollout.
+    let mut other = cluster();
+    other.progress.get_mut("w3").unwrap().desired = "rendered-worker-a".to_owned();
+    assert_eq!(other.view(20).pools[1].estimate, None);
+    let mut full = cluster();
+    full.pools[1].spec.max_unavailable = None;
+    assert_eq!(full.view(20).pools[1].estimate, None);
+    let mut paused = cluster();
+    paused.pools[1].spec.paused = Some(true);
+    assert_eq!(paused.view(20).pools[1].estimate, None);
+}
+
+/// 5,000 nodes: the screen stays one, and counts all of them.
+#[test]
+fn screen_of_5000_nodes_is_bounded() {
+    let mut cluster = Cluster::default();
+    cluster.state("worker", "Updating", "", &json!([]));
+    for number in 0..5000 {
+        let config = if number < 3000 { "b" } else { "a" };
+        cluster.node(&format!("n{number:04}"), "worker", ["a", config], json!({}));
+    }
+    let view = cluster.view(20);
+    assert_eq!((view.nodes.len(), view.more_nodes), (20, 2980));
+    assert_eq!((view.pools[0].nodes, view.pools[0].at_work, view.pools[0].waiting), (5000, 3000, 2000));
+    let text = text(&view);
+    assert!(text.ends_with("and 2980 more nodes that are not done\n") && text.lines().count() < 40, "{text}");
+}
