@@ -125,7 +125,7 @@ async fn no_update_begins_on_drift() {
             scene.until_drift("drift", &["\"/etc/app.conf\""]).await;
             scene.told();
             scene.want("rendered-b");
-            scene.until_drift("a refusal", &["no update is begun", "\"/etc/app.conf\""]).await;
+            scene.until_drift("a refusal", &["no update starts", "\"/etc/app.conf\""]).await;
             assert_eq!(scene.told()[0].0, "PreflightConfigDriftCheckFailed");
             assert_eq!(scene.text(INNER), "inner");
             scene.write(APP, APP_TEXT);

@@ -281,7 +281,7 @@ fn bootc_failure_is_reported() {
     ok(&boot, &["stage", &v2]);
     assert!(ok(&boot, &["soft-reboot"]).to_string().contains("does not know soft reboots"));
     fs::remove_file(&alpha).unwrap();
-    assert!(ok(&boot, &["soft-reboot"]).to_string().contains("needs a whole boot"));
+    assert!(ok(&boot, &["soft-reboot"]).to_string().contains("needs a full reboot"));
     fs::write(fault.with_file_name("soft"), "").unwrap();
     assert_eq!(ok(&boot, &["soft-reboot"]), "Capable");
 }

@@ -244,7 +244,7 @@ impl Player {
     /// hold it.
     fn is_held_by_robbery(&self, wish: &Wish, ran: &Ran) -> bool {
         let keeps = wish.core.is_some() || wish.files.contains_key(PROFILE);
-        self.robbed && keeps && ran.log.contains("no update is begun") && !self.dir.join(FORCE).exists()
+        self.robbed && keeps && ran.log.contains("no update starts") && !self.dir.join(FORCE).exists()
     }
 
     /// Asks for a config beside an attacker, killed on the way or not: what he does not own is as in the old or the new config
