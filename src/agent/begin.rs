@@ -2,16 +2,16 @@
 
 use std::rc::Rc;
 
-use tracing::{info, warn};
+use tracing::info;
 
-use super::fields::image;
+use super::fields::{image, update_line};
 use super::{Agent, AgentError, RunMode};
 use crate::control::ControlPlane;
 use crate::journal::{Stored, mcd};
 use crate::model::message;
 use crate::model::{Contents, Facts, FileSpec, HostSpec, ManagedPath, Target, Timestamp, UpdateId};
 use crate::observe::{ObserveError, facts};
-use crate::plan::differences::differences;
+use crate::plan::differences::{Difference, differences};
 use crate::plan::drift::unresolved;
 use crate::plan::listing::listed;
 use crate::plan::reconcilable::FORCE_FILE;
@@ -45,12 +45,22 @@ impl<C: ControlPlane> Agent<C> {
         let phase = if record.is_undone() { "undone" } else { record.phase.as_str() };
         match &record.fault {
             None => {
-                info!(MESSAGE_ID = message::RESUMED, MCA_UPDATE = %id, MCA_CONFIG = %config, MCA_PHASE = phase,
-                    MCA_IMAGE = image(&record.to), "Resuming update {id} to {config} in phase {phase}");
+                update_line!(
+                    info,
+                    Some(record),
+                    MESSAGE_ID = message::RESUMED,
+                    MCA_PHASE = phase,
+                    "Resuming update {id} to {config} in phase {phase}"
+                );
             }
-            Some(fault) => warn!(
-                MESSAGE_ID = message::FAULT, MCA_UPDATE = %id, MCA_CONFIG = %config, MCA_PHASE = phase,
-                MCA_IMAGE = image(&record.to), MCA_FAULT = fault.reason, MCA_CAUSE = fault.message, MCA_NEXT = fault.next,
+            Some(fault) => update_line!(
+                warn,
+                Some(record),
+                MESSAGE_ID = message::FAULT,
+                MCA_PHASE = phase,
+                MCA_FAULT = fault.reason,
+                MCA_CAUSE = fault.message,
+                MCA_NEXT = fault.next,
                 MCA_ENDED_BY = what_ends(fault, Some(record), self.mode.is_service()),
                 "Update {id} to {config} failed before this start ({phase}): {fault}"
             ),
@@ -153,30 +163,31 @@ impl<C: ControlPlane> Agent<C> {
 
 /// Refuses to build on a host that drifted in something that the update leaves as it is and the target wants otherwise.
 fn ensure_no_drift(from: &HostSpec, to: &HostSpec, facts: &Facts, plan: &Plan) -> Result<(), AgentError> {
-    let left = unresolved(from, to, &facts.seen, plan);
-    if left.is_empty() {
-        return Ok(());
-    }
-    Err(AgentError::Drifted { config: from.name.to_string(), differences: listed(&left) })
+    refuse_drift(from, &unresolved(from, to, &facts.seen, plan))
 }
 
 /// Refuses to record a host as being what it is not, although no step would change it.
 fn ensure_in_sync(to: &HostSpec, facts: &Facts) -> Result<(), AgentError> {
-    let left = differences(to, &facts.seen);
+    refuse_drift(to, &differences(to, &facts.seen))
+}
+
+fn refuse_drift(spec: &HostSpec, left: &[Difference]) -> Result<(), AgentError> {
     if left.is_empty() {
         return Ok(());
     }
-    Err(AgentError::Drifted { config: to.name.to_string(), differences: listed(&left) })
+    Err(AgentError::Drifted { config: spec.name.to_string(), differences: listed(left) })
 }
 
 fn log_planned(record: &Record, target: &Target) {
-    info!(
+    update_line!(
+        info,
+        Some(record),
         MESSAGE_ID = message::PHASE,
-        MCA_UPDATE = %record.id,
         MCA_PHASE = "planned",
-        MCA_CONFIG = %target.config,
-        MCA_IMAGE = image(target),
-        "Update {} to {} is planned:\n{}", record.id, target.config, explain::text(&record.plan).trim_end()
+        "Update {} to {} is planned:\n{}",
+        record.id,
+        target.config,
+        explain::text(&record.plan).trim_end()
     );
 }
 

@@ -11,7 +11,7 @@ use tracing::{info, warn};
 
 use super::begin::update_id;
 use super::errors::log_fault;
-use super::fields::image;
+use super::fields::update_line;
 use super::monitor::{Last, Look};
 use super::{Agent, AgentError};
 use crate::control::ControlPlane;
@@ -198,8 +198,13 @@ impl<C: ControlPlane> Agent<C> {
         let begun = self.host.clock.now();
         let record = Record::new(update_id(begun)?, plan, seen.boot_id.clone(), booted, begun);
         for (path, difference) in selected.iter().filter(|(_, difference)| difference.unrepaired.is_none()) {
-            info!(MESSAGE_ID = message::REPAIR, MCA_TARGET = difference.target, MCA_UPDATE = %record.id,
-                MCA_CONFIG = %spec.name, MCA_IMAGE = image(&record.to), "Repairing: {difference}");
+            update_line!(
+                info,
+                Some(&record),
+                MESSAGE_ID = message::REPAIR,
+                MCA_TARGET = difference.target,
+                "Repairing: {difference}"
+            );
             self.monitor.memory.repaired(path.clone(), now);
         }
         self.unwatch();

@@ -1,9 +1,7 @@
 //! The ends of an update: committed, archived, planned for again; and the fault that leads to one.
 
-use tracing::{info, warn};
-
 use super::errors::log_fault;
-use super::fields::image;
+use super::fields::update_line;
 use super::{Agent, AgentError, RunMode};
 use crate::control::ControlPlane;
 use crate::journal::Outcome;
@@ -33,9 +31,15 @@ impl<C: ControlPlane> Agent<C> {
                 self.control.emit(&event).await;
             }
             let seconds = now.since(record.started).as_secs_f64();
-            info!(MESSAGE_ID = message::COMMITTED, MCA_UPDATE = %record.id, MCA_CONFIG = %record.to.config,
-                MCA_IMAGE = image(&record.to), "Update {} to {} is done: {}, {}, {seconds:.1} s", record.id, record.to.config,
-                counted(record.plan.steps().len(), "step"), counted(record.reboots, "reboot"));
+            let (id, config) = (&record.id, &record.to.config);
+            let (steps, reboots) =
+                (counted(record.plan.steps().len(), "step"), counted(record.reboots, "reboot"));
+            update_line!(
+                info,
+                Some(record),
+                MESSAGE_ID = message::COMMITTED,
+                "Update {id} to {config} is done: {steps}, {reboots}, {seconds:.1} s"
+            );
             self.count_end(record, Outcome::Committed);
         }
         self.health.since = now;
@@ -46,11 +50,10 @@ impl<C: ControlPlane> Agent<C> {
     /// Ends the update with its effects in place; the next pass plans from what is seen.
     pub(super) fn replan(&mut self, fault: Fault) -> Result<(), AgentError> {
         let record = self.journal.record().cloned();
-        warn!(
+        update_line!(
+            warn,
+            record.as_ref(),
             MESSAGE_ID = message::REPLANNED,
-            MCA_UPDATE = record.as_ref().map(|record| display(&record.id)),
-            MCA_CONFIG = record.as_ref().map(|record| display(&record.to.config)),
-            MCA_IMAGE = record.as_ref().and_then(|record| image(&record.to)),
             MCA_FAULT = fault.reason,
             "{}; replanning from the observed state",
             fault.message

@@ -1,8 +1,8 @@
 //! An error of a pass or of a wait, told; and a fault, as a line of the journal.
 
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
-use super::fields::image;
+use super::fields::update_line;
 use super::{Agent, AgentError, RunMode};
 use crate::control::{ControlError, ControlPlane};
 use crate::model::text::chain;
@@ -69,11 +69,10 @@ pub(super) fn log_fault(fault: &Fault, update: Option<&Record>, mode: RunMode) {
     let ends = what_ends(fault, update, mode.is_service());
     macro_rules! line {
         ($level:ident) => {
-            $level!(
+            update_line!(
+                $level,
+                update,
                 MESSAGE_ID = message::FAULT,
-                MCA_UPDATE = update.map(|record| display(&record.id)),
-                MCA_CONFIG = update.map(|record| display(&record.to.config)),
-                MCA_IMAGE = update.and_then(|record| image(&record.to)),
                 MCA_FAULT = fault.reason,
                 MCA_CAUSE = fault.message,
                 MCA_ENDED_BY = ends,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use super::fields::image;
+use super::fields::update_line;
 use super::parts::{Next, Pass};
 use super::{Agent, AgentError};
 use crate::apply::apply;
@@ -56,8 +56,13 @@ impl<C: ControlPlane> Agent<C> {
     pub(super) fn log_transition(&self, phase: &str, words: &str) {
         let Some(record) = self.journal.record() else { return };
         let (id, config) = (&record.id, &record.to.config);
-        info!(MESSAGE_ID = message::PHASE, MCA_UPDATE = %id, MCA_PHASE = phase, MCA_CONFIG = %config,
-            MCA_IMAGE = image(&record.to), "Update {id} to {config}: {words}");
+        update_line!(
+            info,
+            Some(record),
+            MESSAGE_ID = message::PHASE,
+            MCA_PHASE = phase,
+            "Update {id} to {config}: {words}"
+        );
     }
 
     /// Carries out the batch that stages.
@@ -88,8 +93,13 @@ impl<C: ControlPlane> Agent<C> {
 
     fn log_undone(&self, seen: &Observation) {
         if let Some(record) = self.journal.record().filter(|record| record.is_undone()) {
-            warn!(MESSAGE_ID = message::ROLLED_BACK, MCA_UPDATE = %record.id, MCA_CONFIG = %record.to.config,
-                MCA_IMAGE = image(&record.to), "Rolled back update {} to {} (boot {})", record.id, record.to.config, seen.boot_id);
+            let (id, config, boot) = (&record.id, &record.to.config, &seen.boot_id);
+            update_line!(
+                warn,
+                Some(record),
+                MESSAGE_ID = message::ROLLED_BACK,
+                "Rolled back update {id} to {config} (boot {boot})"
+            );
         }
     }
 
@@ -185,12 +195,11 @@ impl<C: ControlPlane> Agent<C> {
         if let (Some(ended), Some(record)) = (&pass.answers.finalization, self.journal.record()) {
             let config = &record.to.config;
             let cause = format!("the node came up in its old deployment, not in {config}'s: {ended}");
-            warn!(
+            update_line!(
+                warn,
+                Some(record),
                 MESSAGE_ID = message::RESTAGED,
                 MCA_FAULT = NOT_FINALIZED,
-                MCA_UPDATE = %record.id,
-                MCA_CONFIG = %config,
-                MCA_IMAGE = image(&record.to),
                 "{cause}; staging again"
             );
             self.control.emit(&Event::FailedFinalization { cause }).await;

@@ -12,9 +12,9 @@
 
 use std::time::Duration;
 
-use tracing::{info, warn};
+use tracing::info;
 
-use super::fields::image;
+use super::fields::update_line;
 use super::{Agent, AgentError};
 use crate::control::ControlPlane;
 use crate::decide::down::Down;
@@ -75,12 +75,10 @@ impl<C: ControlPlane> Agent<C> {
     /// Logs a shutdown that came to nothing, and when it is requested again.
     pub(super) fn reboot_in_vain(&mut self, how: &str, again: Duration) -> Result<(), AgentError> {
         self.shutdown_listener.end();
-        let record = self.journal.record();
-        warn!(
+        update_line!(
+            warn,
+            self.journal.record(),
             MESSAGE_ID = message::REBOOT_ABORTED,
-            MCA_UPDATE = record.map(|record| display(&record.id)),
-            MCA_CONFIG = record.map(|record| display(&record.to.config)),
-            MCA_IMAGE = record.and_then(|record| image(&record.to)),
             "The requested reboot {how}: requesting it again in {} s",
             again.as_secs()
         );
@@ -118,11 +116,10 @@ impl<C: ControlPlane> Agent<C> {
         let waiting = format!("the reboot, which is blocked by {}", names.join("; "));
         if let Some(record) = self.journal.record().filter(|record| record.waiting.as_ref() != Some(&waiting))
         {
-            info!(
+            update_line!(
+                info,
+                Some(record),
                 MESSAGE_ID = message::REBOOT_BLOCKED,
-                MCA_UPDATE = %record.id,
-                MCA_CONFIG = %record.to.config,
-                MCA_IMAGE = image(&record.to),
                 "Waiting for {waiting}; continues when the block ends"
             );
             self.journal.note(|record| record.waiting = Some(waiting))?;
@@ -138,12 +135,11 @@ impl<C: ControlPlane> Agent<C> {
     ) -> Result<Option<ExitReason>, AgentError> {
         let config = &record.to.config;
         let why = if matches!(record.phase, Phase::FallingBack { .. }) {
-            format!("Node will reboot into its deployment before: config {config} failed in the new one")
+            format!("Node will reboot into its previous deployment: config {config} failed in the new one")
         } else {
             format!("Node will reboot into config {config}")
         };
-        info!(MESSAGE_ID = message::REBOOT, MCA_UPDATE = %record.id, MCA_CONFIG = %config,
-            MCA_IMAGE = image(&record.to), "{why}");
+        update_line!(info, Some(record), MESSAGE_ID = message::REBOOT, "{why}");
         self.publish().await;
         self.control.emit(&Event::Reboot { why: why.clone() }).await;
         self.control.flush().await;

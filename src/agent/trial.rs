@@ -18,9 +18,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tracing::{info, warn};
+use tracing::info;
 
-use super::fields::image;
+use super::fields::update_line;
 use super::parts::{Next, Pass};
 use super::signals::SignalKind;
 use super::{Agent, AgentError};
@@ -77,16 +77,24 @@ impl<C: ControlPlane> Agent<C> {
         self.journal.note(|record| record.waiting = None)?;
         let config = &record.to.config;
         let TrialResult::Failed(ill) = ended else {
-            info!(MESSAGE_ID = message::TRIAL_PASSED, MCA_UPDATE = %record.id, MCA_CONFIG = %config,
-                MCA_IMAGE = image(&record.to), "Health trial of the new deployment of {config} passed: {demands}");
+            update_line!(
+                info,
+                Some(&record),
+                MESSAGE_ID = message::TRIAL_PASSED,
+                "Health trial of the new deployment of {config} passed: {demands}"
+            );
             // A unit or a check may have written where the config says something.
             pass.answers.differences = Some(self.compare(self.look_at_machine().await?)?);
             pass.answers.trial = Some(Ok(()));
             return Ok(Next::Decide);
         };
         pass.answers.trial = Some(Err(unproven(&record, seen, &ill, rules.within)));
-        warn!(MESSAGE_ID = message::TRIAL_FAILED, MCA_UPDATE = %record.id, MCA_CONFIG = %config,
-            MCA_IMAGE = image(&record.to), "Health trial of the new deployment of {config} failed");
+        update_line!(
+            warn,
+            Some(&record),
+            MESSAGE_ID = message::TRIAL_FAILED,
+            "Health trial of the new deployment of {config} failed"
+        );
         Ok(Next::Decide)
     }
 
@@ -105,8 +113,12 @@ impl<C: ControlPlane> Agent<C> {
         let trial = Trial { boot_id: seen.boot_id.clone(), since: now };
         self.journal.note(|record| record.trial = Some(trial))?;
         let (seconds, config) = (rules.within.as_secs(), &record.to.config);
-        info!(MESSAGE_ID = message::TRIAL_STARTED, MCA_UPDATE = %record.id, MCA_CONFIG = %config,
-            MCA_IMAGE = image(&record.to), "Health trial of the new deployment of {config} started: {seconds} s for {demands}");
+        update_line!(
+            info,
+            Some(record),
+            MESSAGE_ID = message::TRIAL_STARTED,
+            "Health trial of the new deployment of {config} started: {seconds} s for {demands}"
+        );
         Ok(Duration::ZERO)
     }
 
@@ -154,11 +166,10 @@ impl<C: ControlPlane> Agent<C> {
                 pass.answers.has_fallen_back = true;
             }
             Err(error) if error.class() == FaultClass::Retry => {
-                warn!(
+                update_line!(
+                    warn,
+                    Some(&record),
                     MESSAGE_ID = message::FALL_BACK_FAILED,
-                    MCA_UPDATE = %record.id,
-                    MCA_CONFIG = %record.to.config,
-                    MCA_IMAGE = image(&record.to),
                     MCA_FAULT = error.reason(),
                     "Failed to make {origin} the default deployment: {}",
                     chain(&error)

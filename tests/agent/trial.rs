@@ -164,7 +164,7 @@ async fn failed_trial_falls_back() {
     assert!(matches!(record.phase, Phase::FallingBack { .. }) && record.fallbacks == 1);
     assert_eq!(story.report().phase, "FallingBack");
     let told: Vec<String> = story.desk.told.borrow().iter().map(Event::message).collect();
-    assert!(told.iter().any(|text| text.contains("into its deployment before")), "{told:?}");
+    assert!(told.iter().any(|text| text.contains("into its previous deployment")), "{told:?}");
 
     // Back there: undone, told, held; a restart changes nothing.
     story.boot(3, "a", ORIGIN);
@@ -250,7 +250,7 @@ async fn node_that_was_rolled_back_by_others_holds_target() {
     story.switch().await;
     story.until_waiting_for(CAUSE).await;
     story.boot(3, "a", ORIGIN);
-    story.holds(&["was on trial, and the node came up in its deployment before"]).await;
+    story.holds(&["was on trial, and the node came up in its previous deployment"]).await;
 }
 
 /// The boot loader's own way back leaves the deployment that does not come up first in its menu: as long as that can't be

@@ -47,8 +47,14 @@ fn statements() -> BTreeMap<String, Vec<String>> {
             if number > 0 {
                 let name = part.split(|c: char| !c.is_ascii_uppercase() && c != '_').next().unwrap();
                 let rest = part.split(");").next().unwrap();
-                let head = before.rsplit("!(").next().unwrap();
-                found.entry(name.to_owned()).or_default().push(format!("{head}{rest}"));
+                let (macro_name, head) = before.rsplit_once("!(").unwrap();
+                // `update_line!` of src/agent/fields.rs gives its lines these.
+                let of_update = if macro_name.ends_with(" update_line") {
+                    "MCA_UPDATE = MCA_CONFIG = MCA_IMAGE = "
+                } else {
+                    ""
+                };
+                found.entry(name.to_owned()).or_default().push(format!("{of_update}{head}{rest}"));
             }
             before = part;
         }

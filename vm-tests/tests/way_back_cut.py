@@ -60,7 +60,7 @@ def play(test):
 
     # Boots 3 and 4: it goes on, and the power fails in the deployment before, when what was done there is to be undone.
     machine.switch_on()
-    machine.wait_console("Requesting a reboot from logind: Node will reboot into its deployment before")
+    machine.wait_console("Requesting a reboot from logind: Node will reboot into its previous deployment")
     machine.next_boot(until=f"to {SECOND}: rolling-back")
     machine.cut()
 

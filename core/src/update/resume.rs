@@ -211,7 +211,7 @@ pub fn unproven(record: &Record, seen: &Observation, ill: &[String], within: Dur
 fn left_on_trial(record: &Record) -> Fault {
     let config = &record.to.config;
     let message = format!(
-        "the new deployment of {config} was on trial, and the node came up in its deployment before, which this agent \
+        "the new deployment of {config} was on trial, and the node came up in its previous deployment, which this agent \
          did not ask for"
     );
     unhealthy(message, "-t machine-config-agent")
