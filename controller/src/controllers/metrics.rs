@@ -198,4 +198,60 @@ mod tests {
         metrics.forget_pool("worker");
         assert!(!metrics.text().contains("worker"), "{}", metrics.text());
     }
+
+    /// All that is served, with each series that a family can have.
+    fn served() -> String {
+        let metrics = Metrics::new();
+        metrics.wrote("render", "failed");
+        metrics.evicted("evicted");
+        metrics.pool("worker", &[("degraded", 1), ("total", 1), ("updated", 0), ("unavailable", 0)]);
+        metrics.conditions("worker", |_| true);
+        metrics.rendered("worker", false);
+        metrics.draining(1);
+        metrics.drained(1.0);
+        let labels = ["node", "pod", "budget"].map(|label| (label, "x".to_owned())).to_vec();
+        metrics.blocked(None, Some(&labels));
+        metrics.drain_failed("n1", true);
+        metrics.text()
+    }
+
+    /// The metrics that a text names.
+    fn named(text: &str) -> std::collections::BTreeSet<&str> {
+        let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+        words
+            .filter(|word| word.starts_with("machine_config_controller_") || word.starts_with("mcc_"))
+            .collect()
+    }
+
+    /// What alerts, dashboard and documents name is served under that name, and the documents name all of it.
+    #[test]
+    fn alerts_dashboard_and_documents_name_what_is_served() {
+        let served = served();
+        let series: std::collections::BTreeSet<&str> =
+            served.lines().filter(|line| !line.starts_with('#')).flat_map(named).collect();
+        let alerts =
+            include_str!("../../../dist/manifests/components/controller-monitoring/prometheusrule.yaml");
+        let dashboard =
+            include_str!("../../../dist/manifests/components/controller-monitoring/dashboard.yaml");
+        for name in named(alerts).union(&named(dashboard)) {
+            assert!(series.contains(name), "{name} is not served:\n{served}");
+        }
+        for (label, value) in alerts.split('{').skip(1).filter_map(|selector| {
+            let (label, rest) = selector.split_once("=\"")?;
+            Some((label, rest.split_once('"')?.0))
+        }) {
+            let pair = format!("{label}=\"{value}\"");
+            assert!(label == "job" || served.contains(&pair), "no series has {pair}:\n{served}");
+        }
+        let documents = include_str!("../../../docs/pools.md");
+        let families = |line: &&str| line.starts_with("# TYPE ");
+        for family in served.lines().filter(families).flat_map(named) {
+            let listed = [format!("| `{family}` |"), format!("| `{family}_total` |")];
+            assert!(listed.iter().any(|row| documents.contains(row)), "docs/pools.md has no {family}");
+        }
+        for row in documents.lines().filter(|line| line.starts_with("| `m")).flat_map(named) {
+            let is_served = series.iter().any(|one| *one == row || one.strip_suffix("_bucket") == Some(row));
+            assert!(is_served, "docs/pools.md: {row} is not served");
+        }
+    }
 }

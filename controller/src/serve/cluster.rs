@@ -53,7 +53,7 @@ impl Cluster {
     /// Begins to watch. Within a tokio runtime.
     pub fn watch(client: Client) -> Self {
         let mut watches = JoinSet::new();
-        let pools = watched(&client, &mut watches, |pool: &mut MachineConfigPool| {
+        let pools = watched(&client, &mut watches, all(), |pool: &mut MachineConfigPool| {
             pool.spec.machine_config_selector = None;
             pool.spec.node_selector = None;
             if let Some(status) = &mut pool.status {
@@ -61,13 +61,15 @@ impl Cluster {
             }
         });
         let os_configs =
-            watched(&client, &mut watches, |os: &mut MachineOSConfig| os.spec.container_file = None);
-        let builds = watched(&client, &mut watches, |build: &mut MachineOSBuild| {
+            watched(&client, &mut watches, all(), |os: &mut MachineOSConfig| os.spec.container_file = None);
+        let builds = watched(&client, &mut watches, all(), |build: &mut MachineOSBuild| {
             if let Some(status) = &mut build.status {
                 status.related_objects = None;
             }
         });
-        let controller_configs = watched(&client, &mut watches, |config: &mut ControllerConfig| {
+        // By its name: it holds the pull secret, so a role names it.
+        let only = watcher::Config::default().fields(&format!("metadata.name={CONTROLLER_CONFIG}"));
+        let controller_configs = watched(&client, &mut watches, only, |config: &mut ControllerConfig| {
             let spec = std::mem::take(&mut config.spec);
             config.spec.kube_api_server_serving_ca_data = spec.kube_api_server_serving_ca_data;
             config.spec.cloud_provider_ca_data = spec.cloud_provider_ca_data;
@@ -176,7 +178,16 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Watched<K> {
     }
 }
 
-fn watched<K>(client: &Client, watches: &mut JoinSet<()>, reduce: fn(&mut K)) -> Watched<K>
+fn all() -> watcher::Config {
+    watcher::Config::default()
+}
+
+fn watched<K>(
+    client: &Client,
+    watches: &mut JoinSet<()>,
+    which: watcher::Config,
+    reduce: fn(&mut K),
+) -> Watched<K>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     K::DynamicType: Eq + Hash,
@@ -184,7 +195,7 @@ where
     let (objects, writer) = store();
     let state = Arc::new(State::default());
     let told = Arc::clone(&state);
-    let events = watcher(Api::<K>::all(client.clone()), watcher::Config::default())
+    let events = watcher(Api::<K>::all(client.clone()), which)
         .default_backoff()
         .modify(move |object| {
             object.managed_fields_mut().clear();

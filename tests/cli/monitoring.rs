@@ -1,0 +1,104 @@
+//! What alerts and the dashboard say: metrics that exist, and a runbook for each alert. The controller's own metrics are compared
+//! with what it serves in `controller/src/controllers/metrics.rs`.
+
+use std::collections::BTreeSet;
+
+use crate::manifests::each;
+use crate::rendered::{documents, file, manifests, text};
+use serde_json::Value;
+
+/// The words of an expression, as Prometheus splits it.
+fn words(expression: &str) -> impl Iterator<Item = &str> {
+    expression.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).filter(|word| !word.is_empty())
+}
+
+/// Those of them that are metrics of the agent.
+fn of_agent(expression: &str) -> BTreeSet<&str> {
+    words(expression)
+        .filter(|word| word.starts_with("mcd_") || word.starts_with("machine_config_agent_"))
+        .collect()
+}
+
+fn check_agent_metrics(place: &str, expression: &str) {
+    let code = |file: &str| std::fs::read_to_string(file).unwrap();
+    let sources = [code("src/telemetry/metrics.rs"), code("src/cli/telemetry.rs")].concat();
+    let reference = code("docs/reference.md");
+    for metric in of_agent(expression) {
+        // The library adds the suffix of counters; the reference has the whole name.
+        let registered = [metric, metric.trim_end_matches("_total")].map(|name| format!("\"{name}\""));
+        assert!(registered.iter().any(|name| sources.contains(name)), "{place}: {metric} is not a metric");
+        assert!(reference.contains(&format!("| `{metric}` |")), "{place}: {metric} is not in the reference");
+    }
+}
+
+#[test]
+fn alerts_name_metrics_that_exist_and_runbooks_that_are_there() {
+    let mut alerts = BTreeSet::new();
+    for component in ["monitoring", "controller-monitoring"] {
+        let rules = file(&manifests().join("components").join(component).join("prometheusrule.yaml"));
+        for rule in each(rules.first().unwrap(), "/spec/groups/0/rules") {
+            let name = text(rule, "/alert");
+            assert!(alerts.insert(name.to_owned()), "{name} twice");
+            check_alert(name, rule);
+        }
+    }
+    assert!(alerts.len() >= 15, "{alerts:?}");
+    let page = std::fs::read_to_string("docs/monitoring.md").unwrap();
+    let explained =
+        |name: &&String| page.contains(&format!("`{name}`")) || page.contains(&format!("### {name}\n"));
+    let silent: Vec<&String> = alerts.iter().filter(|name| !explained(name)).collect();
+    assert!(silent.is_empty(), "docs/monitoring.md does not explain {silent:?}");
+}
+
+fn check_alert(name: &str, rule: &Value) {
+    let expression = text(rule, "/expr");
+    check_agent_metrics(name, expression);
+    let known = ["mcd_", "machine_config_agent_", "machine_config_controller_", "mcc_"];
+    let is_metric = |word: &str| word == "up" || known.iter().any(|prefix| word.starts_with(prefix));
+    assert!(words(expression).any(is_metric), "{name}: {expression}");
+    assert!(["warning", "critical"].contains(&text(rule, "/labels/severity")), "{name}");
+    for field in ["summary", "description"] {
+        assert!(text(rule, &format!("/annotations/{field}")).ends_with('.'), "{name}: {field}");
+    }
+    let (_, runbook) = text(rule, "/annotations/runbook_url").split_once("/blob/main/").unwrap();
+    let (path, anchor) = runbook.split_once('#').unwrap();
+    let document = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{name}: {path}: {error}"));
+    let headings = document.lines().filter(|line| line.starts_with('#'));
+    let mut anchors =
+        headings.map(|line| line.trim_start_matches('#').trim().to_lowercase().replace(' ', "-"));
+    assert!(anchors.any(|heading| heading == anchor), "{name}: {path} has no heading {anchor}");
+}
+
+/// The job that the alerts name is the one that the `PodMonitor` makes, and its port is the Deployment's.
+#[test]
+fn pods_are_scraped_under_the_name_that_alerts_use() {
+    let component = |path: &str| file(&manifests().join("components").join(path)).remove(0);
+    let monitor = component("controller-monitoring/podmonitor.yaml");
+    let deployment = component("controller/deployment.yaml");
+    let labels = deployment.pointer("/spec/template/metadata/labels").unwrap();
+    assert_eq!(monitor.pointer("/spec/selector/matchLabels"), Some(labels));
+    let job = labels.get(text(&monitor, "/spec/jobLabel")).and_then(Value::as_str).unwrap();
+    let rules =
+        std::fs::read_to_string(manifests().join("components/controller-monitoring/prometheusrule.yaml"));
+    assert!(rules.unwrap().contains(&format!("up{{job=\"{job}\"}}")));
+    let port = text(&monitor, "/spec/podMetricsEndpoints/0/port");
+    let mut ports = each(&deployment, "/spec/template/spec/containers/0/ports");
+    assert!(ports.any(|one| text(one, "/name") == port));
+}
+
+#[test]
+fn dashboard_is_one_and_shows_metrics_that_exist() {
+    let maps = file(&manifests().join("components/controller-monitoring/dashboard.yaml"));
+    let dashboard = text(&maps[0], "/data/machine-config.json");
+    let dashboard = documents(dashboard, "dashboard").remove(0);
+    let panels: Vec<&Value> = each(&dashboard, "/panels").collect();
+    let ids: BTreeSet<u64> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
+    assert_eq!(ids.len(), panels.len(), "ids are unique");
+    for panel in panels {
+        let title = text(panel, "/title");
+        assert!(each(panel, "/targets").count() > 0, "{title}");
+        for target in each(panel, "/targets") {
+            check_agent_metrics(title, text(target, "/expr"));
+        }
+    }
+}
