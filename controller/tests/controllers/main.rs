@@ -19,8 +19,10 @@ mod plain_host;
 #[path = "../../../tests/support/ran.rs"]
 mod ran;
 
+mod definitions;
 mod drain;
 mod leader;
+mod permissions;
 mod process;
 mod render;
 mod rollout;

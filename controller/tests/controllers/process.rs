@@ -1,6 +1,6 @@
 //! The controller as a process, and what tests say to a cluster.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
 use k8s_openapi::api::coordination::v1::Lease;
@@ -10,7 +10,8 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::cluster::{
-    Agent, Bench, Gates, Identity, MachineConfigBuilder, create_object, key, object_api, object_until, within,
+    Agent, Bench, Gates, Identity, MachineConfigBuilder, call, create_object, key, object_api, object_until,
+    within,
 };
 
 pub const NAMESPACE: &str = "openshift-machine-config-operator";
@@ -146,6 +147,36 @@ impl Controller {
 
 pub fn target(pool: &Value) -> &str {
     pool["spec"]["configuration"]["name"].as_str().unwrap_or_default()
+}
+
+/// The objects of a file of `dist/manifests`.
+pub fn document(file: &str) -> Vec<Value> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../dist/manifests").join(file);
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    serde_saphyr::from_multiple(&text).unwrap()
+}
+
+/// Applies the objects of a file of `dist/manifests`, as `kubectl apply --server-side` does.
+pub async fn apply_file(client: &Client, file: &str) {
+    for object in document(file) {
+        let (group, plural) = match object["kind"].as_str().unwrap() {
+            "CustomResourceDefinition" => ("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions"),
+            "ServiceAccount" => ("/api/v1", "serviceaccounts"),
+            "ClusterRole" => ("/apis/rbac.authorization.k8s.io/v1", "clusterroles"),
+            "ClusterRoleBinding" => ("/apis/rbac.authorization.k8s.io/v1", "clusterrolebindings"),
+            "Role" => ("/apis/rbac.authorization.k8s.io/v1", "roles"),
+            "RoleBinding" => ("/apis/rbac.authorization.k8s.io/v1", "rolebindings"),
+            other => panic!("{file}: {other} has no place in this table"),
+        };
+        let metadata = &object["metadata"];
+        let within = metadata["namespace"].as_str().map(|place| format!("/namespaces/{place}"));
+        let name = metadata["name"].as_str().unwrap();
+        let path =
+            format!("{group}{}/{plural}/{name}?fieldManager=test&force=true", within.unwrap_or_default());
+        let (code, answer) =
+            call(client, "PATCH", &path, Some(("application/apply-patch+yaml", object.clone()))).await;
+        assert_eq!(code, 200, "{path}: {answer}");
+    }
 }
 
 /// A condition of a pool.

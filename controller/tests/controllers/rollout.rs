@@ -16,10 +16,10 @@ use crate::cluster::{
 use crate::process::{Cluster, condition, target};
 
 /// Agents of all nodes: each does what its contract says, as soon as it sees that it is asked.
-struct Agents(JoinHandle<()>);
+pub struct Agents(JoinHandle<()>);
 
 impl Agents {
-    async fn start(bench: &Bench) -> Self {
+    pub async fn start(bench: &Bench) -> Self {
         let client = bench.client("agents").await;
         Self(tokio::spawn(async move {
             loop {
