@@ -1,7 +1,7 @@
 //! Images built in the cluster: when a build starts, is reused, cancelled, restarted and deleted. Pure.
 //!
 //! A `MachineOSConfig` says how the image of a pool is built, a `MachineOSBuild` is one build of it, a Job carries it out.
-//! [`decide`] looks at all of them and returns one action: a write, or a question whose answer nothing in the API server holds.
+//! [`decide()`] looks at all of them and returns one action: a write, or a question whose answer nothing in the API server holds.
 //! The next decision looks at what came of it. So a controller that is killed before or after any write is replaced by one that
 //! goes on; nothing is only in memory but answers, which are asked for again.
 //!
