@@ -26,3 +26,4 @@ mod permissions;
 mod process;
 mod render;
 mod rollout;
+mod status;
