@@ -19,12 +19,13 @@ BUILT = TARGET / "apiserver"
 HOST, API, ETCD, PEER = "127.0.0.1", 6443, 2379, 2380
 LIMIT = 60
 GROUP = "machineconfiguration.openshift.io"
-NODES = "/api/v1/nodes"
-CONFIGS, MCNS = f"/apis/{GROUP}/v1/machineconfigs", f"/apis/{GROUP}/v1/machineconfignodes"
+NODES, PODS = "/api/v1/nodes", "/api/v1/namespaces/default/pods"
+CONFIGS, MCNS, POOLS = (f"/apis/{GROUP}/v1/{plural}" for plural in
+                        ("machineconfigs", "machineconfignodes", "machineconfigpools"))
 POLICIES = "/apis/operator.openshift.io/v1/machineconfigurations"
 # The folder in openshift/api, and the plural.
 CRDS = (("machineconfiguration/v1", "machineconfigs"), ("machineconfiguration/v1", "machineconfignodes"),
-        ("machineconfiguration/v1", "controllerconfigs"), ("operator/v1", "machineconfigurations"),
+        ("machineconfiguration/v1", "machineconfigpools"), ("machineconfiguration/v1", "controllerconfigs"), ("operator/v1", "machineconfigurations"),
         ("config/v1", "featuregates"), ("config/v1", "clusterversions"))
 CRD_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 # The small server has rules in the place of RBAC (tests/apiserver/auth.go).
@@ -60,12 +61,12 @@ class Cluster:
 
     def _certificates(self):
         self._openssl("req", "-x509", "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=lab", "-days", "30")
-        names = {"server": ("/CN=server", f"subjectAltName=IP:{HOST},IP:{GATEWAY}"), "admin": ("/O=system:masters/CN=admin", None),
-                 "kubelet": (f"/O=system:nodes/CN=system:node:{self.node}", None)}
-        for name, (subject, extension) in names.items():
-            more = ["-addext", extension] if extension else []
-            self._openssl("req", "-x509", "-CA", "ca.crt", "-CAkey", "ca.key", "-keyout", f"{name}.key", "-out",
-                          f"{name}.crt", "-subj", subject, "-days", "30", "-addext", "basicConstraints=critical,CA:FALSE", *more)
+        self._certificate("server", "/CN=server", "-addext", f"subjectAltName=IP:{HOST},IP:{GATEWAY}")
+        self._certificate("admin", "/O=system:masters/CN=admin")
+
+    def _certificate(self, name, subject, *more):
+        self._openssl("req", "-x509", "-CA", "ca.crt", "-CAkey", "ca.key", "-keyout", f"{name}.key", "-out", f"{name}.crt",
+                      "-subj", subject, "-days", "30", "-addext", "basicConstraints=critical,CA:FALSE", *more)
 
     def _openssl(self, *words):
         run("openssl", *words, "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", cwd=self.directory)
@@ -180,13 +181,24 @@ class Cluster:
 
         return self.wait(what, NODES, self.node, is_so)
 
-    def kubeconfig(self, address):
-        """Returns what the kubelet of the node has, which finds the API server at this address."""
+    def kubeconfig(self, address, node=None):
+        """Returns what the kubelet of a node has, which finds the API server at this address."""
+        name = f"kubelet-{node or self.node}"
+        self._certificate(name, f"/O=system:nodes/CN=system:node:{node or self.node}")
+        return self._kubeconfig(name, address)
+
+    def admin_kubeconfig(self):
+        """Returns the path of an administrator's, who is in the network of the run."""
+        path = self.directory / "admin.kubeconfig"
+        path.write_text(self._kubeconfig("admin", HOST))
+        return path
+
+    def _kubeconfig(self, identity, address):
         def data(name):
             return base64.b64encode((self.directory / name).read_bytes()).decode()
 
         cluster = {"server": f"https://{address}:{API}", "certificate-authority-data": data("ca.crt")}
-        user = {"client-certificate-data": data("kubelet.crt"), "client-key-data": data("kubelet.key")}
+        user = {"client-certificate-data": data(f"{identity}.crt"), "client-key-data": data(f"{identity}.key")}
         return json.dumps({"apiVersion": "v1", "kind": "Config", "current-context": "lab",
                            "clusters": [{"name": "lab", "cluster": cluster}], "users": [{"name": "lab", "user": user}],
                            "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": "lab"}}]})

@@ -47,6 +47,14 @@ def own_cgroup(tree):
     (own / "cgroup.procs").write_text("0")
 
 
+def another_cgroup(name):
+    """Makes a cgroup beside this run's: systemd-nspawn keeps one guest in each."""
+    own = Path("/proc/self/cgroup").read_text().strip().rpartition("/")[2]
+    made = Path("/sys/fs/cgroup") / f"{own}-{name}"
+    made.mkdir(exist_ok=True)
+    return made
+
+
 def isolate():
     """Gives this run, its guests and its registry a network of their own: runs beside it don't fight for a port."""
     libc = ctypes.CDLL(None, use_errno=True)
@@ -58,8 +66,9 @@ def isolate():
 class Machine(Host):
     """One host in a container."""
 
-    def __init__(self, golden: Path, directory: Path):
+    def __init__(self, golden: Path, directory: Path, name="node"):
         super().__init__(golden, directory)
+        self.name, self.cgroup = name, None
         (directory / "ostree-booted").touch()
         self.mounts = disk.mounted(self.disk, self.sysroot)
         self.mounts.__enter__()
@@ -83,7 +92,10 @@ class Machine(Host):
         name = "@" + notify.getsockname()[1:].decode()
         self.begin_boot_log()
         self.leader = None
-        self.process = subprocess.Popen(self._nspawn(options), stdin=subprocess.DEVNULL, stdout=self.console,
+        command = self._nspawn(options)
+        if self.cgroup:
+            command = ["sh", "-c", 'echo 0 >"$0/cgroup.procs" && exec "$@"', str(self.cgroup), *command]
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.console,
                                         stderr=self.console, env={**os.environ, "NOTIFY_SOCKET": name})
         self.leader = int(self._wait_notify(notify, LEADER).removeprefix(LEADER))
 
@@ -94,7 +106,7 @@ class Machine(Host):
                  f"--bind={var}:/sysroot/ostree/deploy/{disk.STATEROOT}/var:norbind",
                  f"--bind-ro={self.directory}/ostree-booted:/run/ostree-booted"]
         # As ostree-prepare-root lays it out. The entry's arguments are PID 1's: in a container systemd reads them there.
-        return ["systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--machine=node", "--notify-ready=yes",
+        return ["systemd-nspawn", "--quiet", "--register=no", "--keep-unit", f"--machine={self.name}", "--notify-ready=yes",
                 f"--directory={self.deployment}", *binds, "--capability=all", "--console=read-only", "--boot", *options]
 
     def _wait_notify(self, notify, prefix):

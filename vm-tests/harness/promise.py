@@ -14,6 +14,7 @@ from .registry import Registry
 
 # The same disk and the same promises: with a kernel of its own, or without.
 TIERS = {"container": nspawn.Machine, "machine": qemu.Machine}
+SECOND = "second"
 # How each promise begins: what is promised, how often the host boots, how long that takes.
 HEAD = re.compile(r"Promise: (.*)\n\nBoots: \d+.*\nMinutes: (\d+(?:\.\d+)?)", re.DOTALL)
 
@@ -24,7 +25,13 @@ class Harness:
     def __init__(self, name, images, options):
         self.images, self.reboots, self._registry, self._cluster = images, options.reboots, None, None
         self.machine = TIERS[options.tier](images.disk, CASES / name)
-        self.agent = Agent(self.machine)
+        self.agent, self.second = Agent(self.machine), None
+
+    def add_second(self):
+        """Returns a second host beside the first, in the same network, and its agent."""
+        self.second = nspawn.Machine(self.images.disk, self.machine.directory / SECOND, SECOND)
+        self.second.cgroup = nspawn.another_cgroup(SECOND)
+        return self.second, Agent(self.second)
 
     def registry(self):
         """Returns the registry; it is started when it is first asked for."""
@@ -47,6 +54,8 @@ class Harness:
             self._cluster.close()
         if self._registry:
             self._registry.close()
+        if self.second:
+            self.second.close()
         self.machine.close()
 
 
@@ -65,7 +74,8 @@ def play(name, promise, images, options):
     test = Harness(name, images, options)
     try:
         promise.play(test)
-        test.machine.power_off()
+        for machine in filter(None, (test.machine, test.second)):
+            machine.power_off()
         return None
     except HarnessError as error:
         return str(error)
@@ -94,7 +104,7 @@ def keep(name, promise, images, options):
         print(f"{'failed' if wrong else 'ok    '}  {name:<20} {seconds:6.1f} s", flush=True)
         if not wrong:
             (CASES / name / "disk.raw").unlink()
-            for large in ("registry", "cluster"):
+            for large in ("registry", "cluster", SECOND):
                 shutil.rmtree(CASES / name / large, ignore_errors=True)
             return True
         print(f"  {wrong[:2000]}\n  kept: {CASES / name}", flush=True)

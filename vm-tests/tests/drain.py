@@ -20,7 +20,7 @@ KUBECONFIG = "/var/lib/kubelet/kubeconfig"
 def joined(test):
     """Makes the objects of the node, and gives the guest what a node of a cluster has."""
     machine, cluster = test.machine, test.cluster()
-    cluster.timeout = machine.TIMEOUT_FACTOR
+    cluster.timeout_factor = machine.TIMEOUT_FACTOR
     cluster.create(POLICIES, {"apiVersion": "operator.openshift.io/v1", "kind": "MachineConfiguration",
                               "metadata": {"name": "cluster"}, "spec": {"managementState": "Managed"}})
     cluster.create(CONFIGS, config(FIRST, {PATH: "version = 1\n"}))
