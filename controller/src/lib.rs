@@ -6,7 +6,7 @@
 //! | [`render`] | merges the MachineConfigs of a pool; pure | `api` |
 //! | [`cost`] | what a rendered config costs a pool's nodes, from the agent's own planner; pure | `api render` |
 //! | [`rollout`] | which node gets the target next, and what the pool's status says; pure | `api cost drain` |
-//! | [`build`] | when an image is built, reused, cancelled and deleted; pure | `api` |
+//! | [`build`] | when an image is built, reused, cancelled and deleted, and its Job; pure | `api image` |
 //! | [`manifests`] | reads the objects of a directory | `api` |
 //! | [`drain`] | the next step of a node whose agent asked for a drain; pure | nothing |
 //! | [`lease`] | who of several replicas leads; pure | nothing |

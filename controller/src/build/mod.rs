@@ -25,6 +25,7 @@ mod condition;
 mod decide;
 mod job;
 mod name;
+mod objects;
 mod release;
 mod seen;
 
@@ -32,6 +33,7 @@ pub use condition::PoolCondition;
 pub use decide::{Action, Question, Waiting, Why, decide};
 pub use job::{Job, MAX_FAILURES, progress};
 pub use name::{Inputs, build_name, image_inputs, job_name, push_spec};
+pub use objects::{JobInputs, JobRequest, JobSettings, ObjectsError, inputs, job};
 pub use seen::{
     Answers, Build, Deletion, OsConfig, Outcome, Pool, Ready, Registry, Seen, State, Status, Wanted,
 };

@@ -65,7 +65,7 @@ pub fn job_name(build: &str) -> String {
 }
 
 /// Keeps the end of a name that is too long: it is the part that differs.
-fn short(name: &str, longest: usize) -> String {
+pub(super) fn short(name: &str, longest: usize) -> String {
     let end: String = name.chars().rev().take(longest).collect();
     let end: String = end.chars().rev().collect();
     end.trim_start_matches(|first: char| !first.is_ascii_alphanumeric()).to_owned()

@@ -1,0 +1,290 @@
+//! What a build in a cluster consists of: a Job, a `ConfigMap` and Secrets. Pure.
+//!
+//! # Decisions
+//!
+//! - The files of a build are a Secret: a config holds secrets. Upstream keeps them in a `ConfigMap`.
+//! - The pod is root without further privileges: chroot isolation, no privilege escalation, the capabilities that buildah needs, all
+//!   of which the Pod Security Standard `baseline` allows. It has no access to the API server: the image's digest is its
+//!   termination message.
+//! - A pod that a drain evicts is no failed try.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ConfigMap, ResourceRequirements, Secret, Toleration};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::ObjectMeta;
+use serde_json::{Value, json};
+
+use super::job::MAX_FAILURES;
+use super::name::{job_name, short};
+use crate::image::{AGENT, Context};
+
+/// Bytes that a Secret holds at most, as the API server counts them.
+const MAX_SECRET: usize = 1024 * 1024;
+
+/// The longest value of a label.
+const MAX_LABEL: usize = 63;
+
+/// What the pod runs. Its last step is the digest, alone, as the termination message.
+const SCRIPT: &str = r#"umask 077
+cp -L /run/build/files/* /run/build/context/
+mkdir -p "$HOME"
+buildah bud --layers=false --format=oci --timestamp=0 --pull-always \
+  --authfile=/run/build/base/.dockerconfigjson --file=/run/build/containerfile/Containerfile --tag="$TAG" /run/build/context
+buildah push --authfile=/run/build/final/.dockerconfigjson --digestfile=/var/lib/build/digest "$TAG" "docker://$TAG"
+cat /var/lib/build/digest > /dev/termination-log
+"#;
+
+/// What buildah does as root: a container runtime gives these by default.
+const CAPABILITIES: [&str; 11] = [
+    "CHOWN",
+    "DAC_OVERRIDE",
+    "FOWNER",
+    "FSETID",
+    "KILL",
+    "MKNOD",
+    "SETFCAP",
+    "SETGID",
+    "SETPCAP",
+    "SETUID",
+    "SYS_CHROOT",
+];
+
+/// How Jobs are run, whatever they build.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct JobSettings {
+    /// Where the objects are.
+    pub namespace: String,
+    /// An image with a shell and buildah.
+    pub builder_image: String,
+    /// The agent's image.
+    pub agent_image: String,
+    /// Requests and limits of the build.
+    pub resources: ResourceRequirements,
+    /// Nodes that may build.
+    pub node_selector: BTreeMap<String, String>,
+    /// Taints that a build tolerates.
+    pub tolerations: Vec<Toleration>,
+    /// Seconds that all tries of a build may take.
+    pub deadline: i64,
+    /// Variables of the cluster's proxy.
+    pub proxy: BTreeMap<String, String>,
+}
+
+/// What is built.
+#[derive(Debug, Clone, Copy)]
+pub struct JobRequest<'a> {
+    /// Name of the build.
+    pub build: &'a str,
+    /// Its UID.
+    pub build_uid: &'a str,
+    /// The `MachineOSConfig`.
+    pub os_config: &'a str,
+    /// The pool.
+    pub pool: &'a str,
+    /// The rendered config.
+    pub rendered: &'a str,
+    /// Where the image is pushed, by tag.
+    pub push_spec: &'a str,
+    /// The Containerfile and its files.
+    pub context: &'a Context,
+}
+
+/// A build whose objects can't be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ObjectsError {
+    /// The API server would refuse it.
+    #[error(
+        "MachineConfig {rendered} is too large for a build: {bytes} bytes of at most {MAX_SECRET}; make its files smaller"
+    )]
+    TooLarge {
+        /// The rendered config.
+        rendered: String,
+        /// How large its files are.
+        bytes: usize,
+    },
+    /// Not to be: the Job's form is fixed.
+    #[error("the Job can't be made: {0}")]
+    Json(#[from] serde_json::Error),
+}
+
+/// Returns a build's Job, suspended.
+pub fn job(request: &JobRequest<'_>, settings: &JobSettings) -> Result<Job, ObjectsError> {
+    let job = json!({
+        "metadata": {
+            "name": job_name(request.build),
+            "namespace": settings.namespace,
+            "labels": labels(request),
+            "ownerReferences": [{
+                "apiVersion": "machineconfiguration.openshift.io/v1",
+                "kind": "MachineOSBuild",
+                "name": request.build,
+                "uid": request.build_uid,
+                "controller": true,
+                "blockOwnerDeletion": true,
+            }],
+        },
+        "spec": {
+            "suspend": true,
+            "completions": 1,
+            "parallelism": 1,
+            "backoffLimit": MAX_FAILURES,
+            "activeDeadlineSeconds": settings.deadline,
+            "podFailurePolicy": { "rules": [{
+                "action": "Ignore",
+                "onPodConditions": [{ "type": "DisruptionTarget", "status": "True" }],
+            }] },
+            "template": { "metadata": { "labels": labels(request) }, "spec": pod(request, settings) },
+        },
+    });
+    Ok(serde_json::from_value(job)?)
+}
+
+fn pod(request: &JobRequest<'_>, settings: &JobSettings) -> Value {
+    let mount =
+        |name: &str| json!({ "name": name, "mountPath": format!("/run/build/{name}"), "readOnly": true });
+    let writable = |name: &str, path: &str| json!({ "name": name, "mountPath": path });
+    let secret = |volume: &str, prefix: &str| {
+        let name = format!("{prefix}-{}", request.build);
+        json!({ "name": volume, "secret": { "secretName": name, "defaultMode": 0o400 } })
+    };
+    let containerfile = format!("containerfile-{}", request.build);
+    let mut pod = json!({
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": false,
+        "enableServiceLinks": false,
+        "terminationGracePeriodSeconds": 10,
+        "initContainers": [{
+            "name": "agent",
+            "image": settings.agent_image,
+            "command": ["cp", format!("/usr/bin/{AGENT}"), "/run/build/context/"],
+            "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } },
+            "volumeMounts": [writable("context", "/run/build/context")],
+        }],
+        "containers": [{
+            "name": "image-build",
+            "image": settings.builder_image,
+            "command": ["/bin/sh", "-ec", SCRIPT],
+            "env": env(request, settings),
+            "resources": settings.resources,
+            "securityContext": {
+                "runAsUser": 0,
+                "allowPrivilegeEscalation": false,
+                "capabilities": { "drop": ["ALL"], "add": CAPABILITIES },
+            },
+            "terminationMessagePolicy": "FallbackToLogsOnError",
+            "volumeMounts": [
+                mount("containerfile"), mount("files"), mount("base"), mount("final"),
+                writable("context", "/run/build/context"), writable("work", "/var/lib/build"),
+            ],
+        }],
+        "volumes": [
+            { "name": "containerfile", "configMap": { "name": containerfile } },
+            secret("files", "mc"), secret("base", "base"), secret("final", "final"),
+            { "name": "context", "emptyDir": { "medium": "Memory" } },
+            { "name": "work", "emptyDir": {} },
+        ],
+    });
+    if let Some(pod) = pod.as_object_mut() {
+        if !settings.node_selector.is_empty() {
+            pod.insert("nodeSelector".to_owned(), json!(settings.node_selector));
+        }
+        if !settings.tolerations.is_empty() {
+            pod.insert("tolerations".to_owned(), json!(settings.tolerations));
+        }
+    }
+    pod
+}
+
+fn env(request: &JobRequest<'_>, settings: &JobSettings) -> Vec<Value> {
+    let fixed = [
+        ("BUILDAH_ISOLATION", "chroot"),
+        ("HOME", "/var/lib/build/home"),
+        ("STORAGE_DRIVER", "vfs"),
+        ("TAG", request.push_spec),
+        ("TMPDIR", "/var/lib/build"),
+    ];
+    let proxy = settings.proxy.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    fixed.into_iter().chain(proxy).map(|(name, value)| json!({ "name": name, "value": value })).collect()
+}
+
+/// What a Job reads.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JobInputs {
+    /// The Containerfile.
+    pub config_map: ConfigMap,
+    /// The files, and the credentials for pull and push.
+    pub secrets: [Secret; 3],
+}
+
+/// Returns what a Job reads. It owns them. The credentials are in the form `kubernetes.io/dockerconfigjson`.
+pub fn inputs(
+    request: &JobRequest<'_>,
+    settings: &JobSettings,
+    job_uid: &str,
+    base: &[u8],
+    last: &[u8],
+) -> Result<JobInputs, ObjectsError> {
+    let bytes = request.context.files.values().map(Vec::len).sum();
+    if bytes > MAX_SECRET {
+        return Err(ObjectsError::TooLarge { rendered: request.rendered.to_owned(), bytes });
+    }
+    let metadata = |prefix: &str| ObjectMeta {
+        name: Some(format!("{prefix}-{}", request.build)),
+        namespace: Some(settings.namespace.clone()),
+        labels: Some(labels(request)),
+        owner_references: Some(vec![owner(request, job_uid)]),
+        ..ObjectMeta::default()
+    };
+    let files = request.context.files.iter().map(|(name, bytes)| (name.clone(), ByteString(bytes.clone())));
+    let secret = |prefix: &str, kind: Option<&str>, data: BTreeMap<String, ByteString>| Secret {
+        metadata: metadata(prefix),
+        type_: kind.map(str::to_owned),
+        data: Some(data),
+        immutable: Some(true),
+        ..Secret::default()
+    };
+    let credentials = |prefix: &str, bytes: &[u8]| {
+        let data = BTreeMap::from([(".dockerconfigjson".to_owned(), ByteString(bytes.to_vec()))]);
+        secret(prefix, Some("kubernetes.io/dockerconfigjson"), data)
+    };
+    let config_map = ConfigMap {
+        metadata: metadata("containerfile"),
+        data: Some(BTreeMap::from([("Containerfile".to_owned(), request.context.containerfile.clone())])),
+        immutable: Some(true),
+        ..ConfigMap::default()
+    };
+    let secrets =
+        [secret("mc", None, files.collect()), credentials("base", base), credentials("final", last)];
+    Ok(JobInputs { config_map, secrets })
+}
+
+/// As upstream: an owner that neither controls nor blocks.
+fn owner(request: &JobRequest<'_>, uid: &str) -> OwnerReference {
+    OwnerReference {
+        api_version: "batch/v1".to_owned(),
+        kind: "Job".to_owned(),
+        name: job_name(request.build),
+        uid: uid.to_owned(),
+        controller: Some(false),
+        block_owner_deletion: Some(false),
+    }
+}
+
+fn labels(request: &JobRequest<'_>) -> BTreeMap<String, String> {
+    let key = |name: &str| format!("machineconfiguration.openshift.io/{name}");
+    BTreeMap::from([
+        (key("on-cluster-layering"), String::new()),
+        (key("ephemeral-build-object"), String::new()),
+        (key("rendered-machine-config"), short(request.rendered, MAX_LABEL)),
+        (key("target-machine-config-pool"), short(request.pool, MAX_LABEL)),
+        (key("machine-os-config"), short(request.os_config, MAX_LABEL)),
+        (key("machine-os-build"), short(request.build, MAX_LABEL)),
+    ])
+}
+
+#[cfg(test)]
+#[path = "objects_tests.rs"]
+mod tests;
