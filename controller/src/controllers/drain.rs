@@ -22,6 +22,7 @@ use tracing::{info, warn};
 
 use super::cache::{Cache, Kind};
 use super::client::uptime;
+use super::config_node::{self, Reached};
 use super::events::{About, Severity, emit};
 use super::evict::evict;
 use super::metrics::Metrics;
@@ -211,6 +212,7 @@ struct NodeTask {
 struct Told {
     slow: bool,
     failed: bool,
+    reached: Option<Reached>,
     labels: Option<Vec<(&'static str, String)>>,
 }
 
@@ -246,10 +248,14 @@ impl NodeTask {
                     // What was listed before the node was cordoned says nothing of what came since.
                     (self.pods, self.events) = (None, None);
                     info!("Cordons node {} for {}", self.name, view.desired.unwrap_or_default());
-                    self.write(&node, &patch).await;
+                    if self.write(&node, &patch).await {
+                        self.reached(&view, Reached::Cordoned).await;
+                    }
                     continue;
                 }
                 Step::Acknowledge(patch) => {
+                    let drained = request(&view) == Some(Request::Drain);
+                    self.reached(&view, if drained { Reached::Cordoned } else { Reached::Uncordoned }).await;
                     if self.write(&node, &patch).await {
                         self.acknowledged(&view, now);
                     }
@@ -273,6 +279,18 @@ impl NodeTask {
         self.context.metrics.blocked(self.told.labels.as_ref(), None);
         self.context.metrics.drain_failed(&self.name, false);
         self.name
+    }
+
+    /// Reports in the MachineConfigNode, once.
+    async fn reached(&mut self, view: &NodeView<'_>, reached: Reached) {
+        if self.told.reached == Some(reached) {
+            return;
+        }
+        let config =
+            view.desired.and_then(|desired| desired.split_once('-')).map_or("", |(_, config)| config);
+        if config_node::report(&self.context.client, &self.name, config, reached).await {
+            self.told.reached = Some(reached);
+        }
     }
 
     fn acknowledged(&self, view: &NodeView<'_>, now: jiff::Timestamp) {

@@ -8,7 +8,7 @@
 //! | `node.rs`, `lenient.rs`, `failure.rs` | objects as they are read, and why not |
 //! | `render.rs` | MachineConfigs and pools to rendered configs |
 //! | `rollout.rs`, `layering.rs` | the node controller: the shell of [`crate::rollout`] |
-//! | `drain.rs`, `evict.rs` | the shell of [`crate::drain`] |
+//! | `drain.rs`, `evict.rs`, `config_node.rs` | the shell of [`crate::drain`] |
 //! | `status.rs` | the shell of [`crate::view`], for a person's terminal |
 //! | `events.rs`, `metrics.rs`, `http.rs`, `log.rs` | what people and Prometheus see |
 //!
@@ -17,6 +17,7 @@
 
 mod cache;
 mod client;
+mod config_node;
 mod drain;
 mod events;
 mod evict;

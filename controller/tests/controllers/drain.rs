@@ -6,7 +6,8 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use crate::cluster::{
-    DisruptionController, Kubelet, annotation, create_node, key, node_api, node_until, pod_gone, running_pod,
+    DisruptionController, Kubelet, annotation, create_node, create_object, key, node_api, node_until,
+    object_api, pod_gone, running_pod,
 };
 use crate::process::Cluster;
 
@@ -59,6 +60,33 @@ impl Scene {
         Api::namespaced(self.cluster.client.clone(), "default")
     }
 
+    /// Makes what the node's agent reports in its MachineConfigNode.
+    async fn config_node(&self) {
+        let spec = json!({ "node": { "name": NODE }, "pool": { "name": "worker" }, "configVersion": { "desired": "rendered-b" } });
+        create_object(&self.cluster.client, "machineconfignodes", NODE, json!({ "spec": spec }))
+            .await
+            .unwrap();
+        let drained = json!({ "type": "Drained", "status": "Unknown", "reason": "UpdateExecutedDrained", "message": "asked",
+            "lastTransitionTime": "2026-11-23T12:00:00Z" });
+        let agents = json!({ "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigNode",
+            "status": { "conditions": [drained] } });
+        let api = object_api(&self.cluster.client, "machineconfignodes");
+        api.patch_status(NODE, &PatchParams::apply("agent").force(), &Patch::Apply(&agents)).await.unwrap();
+    }
+
+    /// Returns type and status of the conditions of the MachineConfigNode.
+    async fn conditions(&self) -> Vec<(&'static str, &'static str)> {
+        let stored = object_api(&self.cluster.client, "machineconfignodes").get(NODE).await.unwrap();
+        let word = |value: &Value| -> &'static str {
+            let words = ["Cordoned", "Uncordoned", "Drained", "True", "False", "Unknown"];
+            words.into_iter().find(|word| value == word).unwrap()
+        };
+        let listed = stored.data["status"]["conditions"].as_array().unwrap().clone();
+        let mut found: Vec<_> = listed.iter().map(|one| (word(&one["type"]), word(&one["status"]))).collect();
+        found.sort_unstable();
+        found
+    }
+
     async fn until(&self, what: &str, holds: impl FnMut(&Node) -> bool) -> Node {
         node_until(&self.cluster.client, NODE, what, holds).await
     }
@@ -84,10 +112,15 @@ async fn node_is_drained_and_takes_pods_again() {
     scene.pod("mirror", json!({ "annotations": { "kubernetes.io/config.mirror": "x" } })).await;
     let owner = json!([{ "apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": true }]);
     scene.pod("daemon", json!({ "ownerReferences": owner })).await;
+    scene.config_node().await;
     let _controller = scene.cluster.start("a", &["--controllers", "drain"]);
     scene.ask("drain-rendered-b").await;
     let node = scene.until_done("drain-rendered-b").await;
     assert!(is_cordoned(&node));
+    assert_eq!(
+        scene.conditions().await,
+        [("Cordoned", "True"), ("Drained", "Unknown"), ("Uncordoned", "False")]
+    );
     assert_eq!(
         (own(&node, "cordoned-by"), own(&node, "drain-since")),
         (Some("machine-config-controller"), None)
@@ -105,6 +138,10 @@ async fn node_is_drained_and_takes_pods_again() {
     scene.ask("uncordon-rendered-b").await;
     let node = scene.until_done("uncordon-rendered-b").await;
     assert!(!is_cordoned(&node) && own(&node, "cordoned-by").is_none());
+    assert_eq!(
+        scene.conditions().await,
+        [("Cordoned", "True"), ("Drained", "Unknown"), ("Uncordoned", "True")]
+    );
     // A node that an administrator cordoned stays so: an agent that starts asks for nothing else.
     scene.patch(json!({ "spec": { "unschedulable": true } })).await;
     scene.ask("uncordon-rendered-c").await;
