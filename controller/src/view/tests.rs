@@ -180,10 +180,10 @@ worker  rendered-worker-b      9        3        3        2         1    0  Upda
 worker: wave 2 of 3: 3 of 9 nodes have rendered-worker-b; waiting for nodes w4 (failing)
   wave 2 of 3, watched for 4m
   next window: 2026-11-24T22:00:00Z
-  1 drains are blocked
+  blocked drains: 1
   about 20m more: 5 nodes are left, 3 at a time; the 3 measured took 10m, at most 12m; waits of waves and windows not counted
 
-1 nodes belong to no pool, or to two
+nodes of no pool, or of two: 1
 
 NODE  POOL    STEP          FOR    DETAIL
 w4    worker  Degraded      12m    disk is full  [2Jgone

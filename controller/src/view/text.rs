@@ -24,7 +24,7 @@ pub fn text(view: &View) -> String {
         details(&mut out, pool);
     }
     if view.nodes_without_pool > 0 {
-        line(&mut out, &format!("\n{} nodes belong to no pool, or to two", view.nodes_without_pool));
+        line(&mut out, &format!("\nnodes of no pool, or of two: {}", view.nodes_without_pool));
     }
     if !view.nodes.is_empty() {
         out.push('\n');
@@ -82,10 +82,10 @@ fn details(out: &mut String, pool: &PoolView) {
         line(out, &format!("  next window: {next}"));
     }
     if pool.prefetching > 0 {
-        line(out, &format!("  {} nodes download the image ahead", pool.prefetching));
+        line(out, &format!("  nodes that download the image ahead: {}", pool.prefetching));
     }
     if pool.drains_blocked > 0 {
-        line(out, &format!("  {} drains are blocked", pool.drains_blocked));
+        line(out, &format!("  blocked drains: {}", pool.drains_blocked));
     }
     if let Some(rest) = &pool.estimate {
         let seconds =
