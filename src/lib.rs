@@ -35,7 +35,7 @@
 //! Three pure functions decide ([`plan::plan`], [`update::resume()`], [`report::report`]); three effectful ones do
 //! ([`observe::observe`], [`apply::apply`], publishing by a [`control::ControlPlane`]).
 //!
-//! [`machine_config_core`] in `core/` (`decide model plan report update`) is pure: no I/O, clock, async runtime or logging.
+//! [`machine_config_core`] in `core/` (`decide model plan report stateroot update`) is pure: no I/O, clock, async runtime or logging.
 //! `docs/architecture.md` has the table of folders and imports, ten recipes for changes, and the dependencies.
 //!
 //! # Glossary
@@ -74,7 +74,7 @@ pub mod sandbox;
 pub mod settings;
 pub mod telemetry;
 
-pub use machine_config_core::{decide, model, plan, report, update};
+pub use machine_config_core::{decide, model, plan, report, stateroot, update};
 
 /// Makes programs for tests.
 #[cfg(test)]

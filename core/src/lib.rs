@@ -7,6 +7,7 @@
 //! | [`update`] | the life of one update: record, phases, resume | `model plan` |
 //! | [`decide`] | when, and how long to wait | `model plan update` |
 //! | [`mod@report`] | what the cluster is told | `model plan update` |
+//! | [`stateroot`] | a second system beside the running one | `model update` |
 //!
 //! Pure: no I/O, no clock, no async, no logging, no environment. What is seen comes in as a value, and what is decided
 //! goes out as one; the agent observes, applies and publishes. None of the dependencies can reach a machine, and
@@ -16,4 +17,5 @@ pub mod decide;
 pub mod model;
 pub mod plan;
 pub mod report;
+pub mod stateroot;
 pub mod update;

@@ -58,9 +58,8 @@ async fn call(args: &[&str]) -> Value {
     let told = RefCell::new(Vec::new());
     let progress = |step: OsProgress| told.borrow_mut().push(json!([step.text, step.percent]));
     let result = match args {
-        ["seen"] => backend.observe().await.map(|seen| json!(seen)),
-        ["seen", times] => {
-            let times: usize = times.parse().unwrap_or_default();
+        ["seen", times @ ..] => {
+            let times: usize = times.first().and_then(|times| times.parse().ok()).unwrap_or_default();
             let mut seen = backend.observe().await;
             for _ in 1..times {
                 seen = backend.observe().await;
@@ -84,7 +83,7 @@ async fn call(args: &[&str]) -> Value {
         ["abandon"] => backend.abandon().await.map(|()| Value::Null),
         ["fall-back", deployment] => backend.set_default_deployment(deployment).await.map(|()| Value::Null),
         ["drop-rollback"] => backend.drop_rollback().await.map(|()| Value::Null),
-        ["soft-reboot"] => backend.soft_reboot().await.map(|soft| json!(format!("{soft:?}"))),
+        ["soft-reboot", into @ ..] => soft_reboot(backend.as_ref(), into).await,
         ["per-object-fsync"] => backend.ensure_per_object_fsync().await.map(|()| Value::Null),
         ["finalize"] => backend.ensure_finalizable().await.map(|()| Value::Null),
         _ => return json!({"error": "usage"}),
@@ -93,6 +92,10 @@ async fn call(args: &[&str]) -> Value {
         Ok(value) => json!({"ok": value, "progress": told.take()}),
         Err(error) => failed(&error),
     }
+}
+
+async fn soft_reboot(backend: &dyn OsBackend, into: &[&str]) -> Result<Value, HostError> {
+    backend.soft_reboot(into.first().copied()).await.map(|found| json!(found))
 }
 
 /// The stand-in, where a test has put one, else the real program.

@@ -21,7 +21,7 @@
 //! | `trust` | certificates and the pull secret, beside all of these |
 //! | `signals` | SIGTERM, SIGINT and SIGHUP as events |
 //!
-//! `monitor`, `download`, `shutdown_listener` and `settings_loader` hold what these remember or are given.
+//! `monitor`, `download`, `installed`, `shutdown_listener` and `settings_loader` hold what these remember or are given.
 
 mod begin;
 mod boot_count;
@@ -33,6 +33,7 @@ mod errors;
 mod etc_carry_over;
 mod execute;
 mod fields;
+mod installed;
 mod monitor;
 mod parts;
 mod prefetch;
@@ -42,6 +43,7 @@ mod service;
 mod settings_loader;
 mod shutdown_listener;
 mod signals;
+mod stateroot;
 mod trial;
 mod trust;
 mod workload;
@@ -66,6 +68,7 @@ use parts::{Next, Pass};
 pub use settings_loader::SettingsLoader;
 pub use signals::ProcessSignals;
 use signals::SignalKind;
+pub use stateroot::{StaterootEnd, StaterootWorker};
 
 /// What the loop does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,6 +146,7 @@ impl<C: ControlPlane> Agent<C> {
         self.trust.reconcile(&self.host, &self.journal, &mut self.health);
         let seen = self.look_at_machine().await?;
         self.health.current = self.journal.current().cloned();
+        self.installed.compare(&self.host.root, &self.journal, &mut self.health)?;
         let is_forced = self.is_due()?;
         let last = self.monitor.take_last();
         let mut pass = Pass { seen, is_forced, last, answers: Answers::default() };

@@ -4,7 +4,7 @@
 use crate::control::ControlPlane;
 use crate::decide::inputs::{Answers, Memory};
 use crate::decide::mode::{Reboots, RunMode};
-use crate::host::Host;
+use crate::host::{Host, next_root};
 use crate::journal::Journal;
 use crate::model::{HostSpec, NodeSettings, Observation, Target};
 use crate::observe::{machine, managed};
@@ -13,6 +13,7 @@ use crate::telemetry::Telemetry;
 
 use super::download::Prefetching;
 use super::error::AgentError;
+use super::installed::Installed;
 use super::monitor::{Last, Monitor};
 use super::settings_loader::SettingsLoader;
 use super::shutdown_listener::ShutdownListener;
@@ -36,6 +37,7 @@ pub struct Agent<C> {
     pub(super) hinted: Option<String>,
     pub(super) memory: Memory,
     pub(super) prefetching: Prefetching,
+    pub(super) installed: Installed,
     pub(super) trust: TrustTask,
     pub(super) shutdown_listener: ShutdownListener,
     pub(super) emitted_late: bool,
@@ -97,6 +99,7 @@ impl<C: ControlPlane> Agent<C> {
             hinted: None,
             memory: Memory::new(RunMode::Daemon, node),
             prefetching: Prefetching::default(),
+            installed: Installed::default(),
             shutdown_listener: ShutdownListener::default(),
             emitted_late: false,
             emitted_fault: None,
@@ -125,6 +128,7 @@ impl<C: ControlPlane> Agent<C> {
 
     /// Returns what is seen of the machine: what every phase needs.
     pub(super) async fn look_at_machine(&self) -> Result<Observation, AgentError> {
+        next_root::complete(&self.host.root, &self.host.systemd).await?;
         Ok(machine(&self.host).await?)
     }
 

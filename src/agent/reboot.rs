@@ -6,13 +6,13 @@
 //! # Decisions
 //! 1. A block is waited for before the record says `rebooting`: another target can still be taken meanwhile, and the
 //!    wait is no try.
-//! 2. A soft reboot keeps the kernel and so the boot id. It is requested only when a deployment is staged: `resume` then
-//!    sees by the booted deployment that it happened. One that did not bring the deployment up is followed by a whole
-//!    reboot, never by a second soft one.
+//! 2. A soft reboot (`core/src/model/soft_reboot.rs`) is the first try alone, of the way on and of the way back. It is prepared
+//!    here, when the record says that the machine goes down: whoever dies in between finds a record of a reboot that was
+//!    requested, and the next request is a whole one.
 
 use std::time::Duration;
 
-use tracing::info;
+use tracing::{info, warn};
 
 use super::fields::update_line;
 use super::{Agent, AgentError};
@@ -20,17 +20,14 @@ use crate::control::ControlPlane;
 use crate::decide::down::Down;
 use crate::decide::mode::ExitReason;
 use crate::host::finalization::FINALIZER;
-use crate::host::os::SoftReboot;
 use crate::host::power::{Inhibitor, RebootKind, Rebooting};
 use crate::host::systemd::ServiceOutcome;
-use crate::model::node_settings::SoftReboot as Wish;
+use crate::host::{HostError, next_root};
+use crate::model::soft_reboot::{Requirement, SoftRebootFacts, Verdict, judge};
 use crate::model::text::chain;
 use crate::model::{Observation, UnitName, message};
 use crate::report::Event;
 use crate::update::{Phase, Record, Transition};
-
-/// Where the deployment is mounted that a soft reboot starts (systemd-soft-reboot.service(8)).
-const NEXT_ROOT: &str = "/run/nextroot/usr";
 
 impl<C: ControlPlane> Agent<C> {
     /// Asks for the reboot: first in the record, then of the machine. Returns how the loop ends, if it does.
@@ -143,7 +140,7 @@ impl<C: ControlPlane> Agent<C> {
         self.publish().await;
         self.control.emit(&Event::Reboot { why: why.clone() }).await;
         self.control.flush().await;
-        let kind = self.kind(record, seen).await?;
+        let kind = self.kind(record, seen).await;
         if kind == RebootKind::Whole {
             self.count_boots(record);
         }
@@ -162,21 +159,54 @@ impl<C: ControlPlane> Agent<C> {
         }
     }
 
-    /// Returns a soft reboot where it is allowed: on the first try, into a deployment that supports it.
-    async fn kind(&self, record: &Record, seen: &Observation) -> Result<RebootKind, AgentError> {
-        let allowed = self.host.soft_reboot == Wish::WhereCapable;
-        if !allowed || record.reboots > 0 || seen.os.staged().is_none() {
-            return Ok(RebootKind::Whole);
-        }
-        let why = match self.host.os.soft_reboot().await? {
-            SoftReboot::Incapable { why } => why,
-            // Without it systemd would start the old user space again.
-            SoftReboot::Capable if !self.host.root.exists(NEXT_ROOT)? => {
-                format!("nothing is prepared in {NEXT_ROOT}")
-            }
-            SoftReboot::Capable => return Ok(RebootKind::Soft),
+    /// Returns which reboot it is, and prepares a soft one. Whatever keeps that from working is a whole reboot.
+    async fn kind(&mut self, record: &Record, seen: &Observation) -> RebootKind {
+        let why = match self.soft_reboot(record, seen).await {
+            Ok(None) => return RebootKind::Soft,
+            Ok(Some(why)) => why,
+            Err(error) => chain(&error),
         };
-        info!("No soft reboot: {why}");
-        Ok(RebootKind::Whole)
+        if !why.is_empty() {
+            update_line!(info, Some(record), "No soft reboot: {why}");
+        }
+        if let Err(error) = next_root::drop(&self.host.root, &self.host.systemd).await {
+            warn!("Failed to give up a prepared soft reboot: {}", chain(&error));
+        }
+        RebootKind::Whole
+    }
+
+    /// Prepares a soft reboot; returns why it is none, or nothing where it is not allowed.
+    async fn soft_reboot(&self, record: &Record, seen: &Observation) -> Result<Option<String>, HostError> {
+        let (wish, host) = (self.host.soft_reboot, &self.host);
+        let (tries, deployment) = if matches!(record.phase, Phase::FallingBack { .. }) {
+            (record.fallbacks, record.origin.as_deref())
+        } else {
+            (record.reboots, seen.os.staged().map(|staged| staged.deployment.as_str()))
+        };
+        let no = |verdict| match verdict {
+            Verdict::Whole { why } => Some(why.unwrap_or_default()),
+            Verdict::SoftIf { .. } => Some("the host does not say enough".to_owned()),
+            Verdict::Soft => None,
+        };
+        let beforehand = match deployment {
+            Some(_) => SoftRebootFacts::capable(),
+            None => SoftRebootFacts::default().with(Requirement::Deployment, false),
+        };
+        if let Some(why) = no(judge(wish, tries, &beforehand)) {
+            return Ok(Some(why));
+        }
+        let found = host.soft_reboot_into(deployment).await?;
+        if let Some(why) = no(judge(wish, tries, &found.facts)) {
+            return Ok(Some(why));
+        }
+        if found.is_prepared {
+            return Ok(None);
+        }
+        let Some(index) = found.index else { return Ok(Some("nothing is prepared".to_owned())) };
+        next_root::prepare(&host.root, &host.systemd, index).await?;
+        host.fail_points.hit("soft-reboot-prepared");
+        // Somebody may have changed the order of the deployments meanwhile.
+        let is_prepared = host.soft_reboot_into(deployment).await?.is_prepared;
+        Ok((!is_prepared).then(|| "libostree prepared another deployment".to_owned()))
     }
 }

@@ -8,6 +8,7 @@ mod error;
 mod files;
 mod os;
 mod services;
+mod stateroot;
 #[cfg(test)]
 mod tests;
 mod undo;
@@ -23,6 +24,7 @@ use crate::model::text::counted;
 use crate::plan::{Batch, Step};
 
 pub use error::ApplyError;
+pub use stateroot::apply_stateroot;
 
 /// Carries out what the intent allows. See the module's invariants.
 pub async fn apply(

@@ -8,7 +8,9 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::host::{Credentials, Host, HostError, OsProgress, StageRequest, boot_loader, etc_merge};
+use crate::host::{
+    Credentials, Host, HostError, OsProgress, StageRequest, boot_loader, etc_merge, next_root,
+};
 use crate::model::HostSpec;
 use crate::model::node_settings::SoftReboot;
 use crate::model::observation::Staged;
@@ -94,6 +96,7 @@ async fn stage(
 ) -> Result<(), ApplyError> {
     // What was to be brought into another deployment.
     etc_merge::forget(&host.root).map_err(ApplyError::host(object(request)))?;
+    next_root::drop(&host.root, &host.systemd).await.map_err(ApplyError::host(object(request)))?;
     if host.per_object_fsync && request.image.is_some() {
         let set = host.os.ensure_per_object_fsync().await;
         set.map_err(|source| ApplyError::Stage { object: object(request), source })?;

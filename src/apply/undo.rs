@@ -6,7 +6,7 @@
 //! of root it is an error, and tried again.
 
 use crate::host::durable::{self, Attempt, Change};
-use crate::host::{Host, accounts, etc_merge};
+use crate::host::{Host, accounts, etc_merge, next_root};
 use crate::journal::Intent;
 use crate::model::users::CORE;
 use crate::plan::{Step, Undo};
@@ -24,6 +24,8 @@ pub(super) async fn apply_batch(
         Undo::UnstageOs => {
             let failed = || ApplyError::host("the old deployment");
             let dropped = async {
+                // Before what is mounted goes: `systemctl reboot` takes that way by itself.
+                next_root::drop(&host.root, &host.systemd).await.map_err(failed())?;
                 host.os.unstage().await.map_err(failed())?;
                 etc_merge::forget(&host.root).map_err(failed())
             };

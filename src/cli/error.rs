@@ -9,6 +9,7 @@ use crate::model::{FaultClass, ModelError};
 use crate::observe::ObserveError;
 use crate::plan::Irreconcilable;
 use crate::settings::EnvironmentError;
+use crate::stateroot::SeedError;
 
 /// Added to the exit codes of the daemon: systemd shows 2 to 7 with the names that LSB gives them, `4/NOPERMISSION`.
 const OF_DAEMON: u8 = 100;
@@ -28,6 +29,9 @@ pub enum CliError {
     /// An input is not valid.
     #[error(transparent)]
     Model(#[from] ModelError),
+    /// The seed is refused.
+    #[error(transparent)]
+    Seed(#[from] SeedError),
     /// The desired config can't be reached.
     #[error(transparent)]
     Irreconcilable(#[from] Irreconcilable),
@@ -76,6 +80,7 @@ impl CliError {
             Self::Agent(error) => error.class().exit_code(),
             Self::Journal(error) => error.class().exit_code(),
             Self::Model(error) => error.class().exit_code(),
+            Self::Seed(error) => error.class().exit_code(),
             Self::Observe(_)
             | Self::Host(_)
             | Self::Control(_)
@@ -100,6 +105,7 @@ impl CliError {
             | Self::Environment(_)
             | Self::Agent(_)
             | Self::Model(_)
+            | Self::Seed(_)
             | Self::Irreconcilable(_)
             | Self::Observe(_)
             | Self::Journal(_)
@@ -117,6 +123,7 @@ impl CliError {
             Self::Usage(_) | Self::Environment(_) | Self::Input { .. } => "InvalidArguments",
             Self::Agent(error) => error.reason(),
             Self::Model(error) => error.reason(),
+            Self::Seed(error) => error.reason(),
             Self::Irreconcilable(_) => "FailedToReconcile",
             Self::Observe(error) => error.reason(),
             Self::Host(error) => error.reason(),
@@ -146,6 +153,7 @@ impl CliError {
             Self::Observe(error) => Some(error.next()),
             Self::Journal(error) => Some(error.next()),
             Self::Model(_) => Some("Correct the document and run it again; nothing was touched.".to_owned()),
+            Self::Seed(error) => Some(error.next_step().to_owned()),
             Self::Input { .. } => Some("Name a file that can be read.".to_owned()),
             // These name the next step themselves.
             Self::Usage(_)

@@ -20,6 +20,8 @@ mod plan;
 #[cfg(feature = "backend-ostree")]
 mod sandbox;
 mod settings;
+#[cfg(feature = "backend-ostree")]
+mod stateroot;
 mod status;
 mod telemetry;
 mod verify;
@@ -74,6 +76,9 @@ enum Verb {
     Status(status::Arguments),
     /// Show past updates
     History(history::Arguments),
+    /// Work on a second, complete system beside the running one
+    #[cfg(feature = "backend-ostree")]
+    Stateroot(stateroot::Arguments),
     /// Write a bundle for a support case, without secrets
     Collect(collect::Arguments),
     /// Print the completions of a shell
@@ -165,6 +170,8 @@ fn run(verb: Verb, environment: &Environment) -> Result<u8, CliError> {
         Verb::Verify(arguments) => verify::run(&arguments),
         Verb::Status(arguments) => status::run(&arguments),
         Verb::History(arguments) => history::run(&arguments),
+        #[cfg(feature = "backend-ostree")]
+        Verb::Stateroot(arguments) => stateroot::run(arguments, environment),
         Verb::Collect(arguments) => collect::run(&arguments, environment),
         Verb::Completions(arguments) => completions::run(&arguments, Arguments::command()),
         Verb::Man(arguments) => man::run(&arguments, Arguments::command()),

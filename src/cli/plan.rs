@@ -15,7 +15,7 @@ use crate::model::{ConfigName, Facts, HostSpec, Target};
 use crate::observe::facts;
 use crate::plan::differences::already_applied;
 use crate::plan::{Irreconcilable, Plan, explain, plan};
-use crate::settings::Environment;
+use crate::settings::{Environment, file};
 
 /// Flags of `plan`.
 #[derive(Debug, clap::Args)]
@@ -137,7 +137,11 @@ async fn looked_at(
     environment: &Environment,
     to: &HostSpec,
 ) -> Result<(HostSpec, Facts), CliError> {
-    let host = arguments.host.observe_through(environment.proxy.clone())?;
+    let mut host = arguments.host.observe_through(environment.proxy.clone())?;
+    // An invalid file is the daemon's to report.
+    if let Ok(node_settings) = file::read(&host.root, file::SETTINGS_PATH, file::SETTINGS_PATH) {
+        host.soft_reboot = node_settings.soft_reboot;
+    }
     let origin = match Stored::load(&host.root, &state("current.json"))? {
         Some(stored) => stored.spec()?,
         None => match crate::journal::mcd::read(&host.root)? {

@@ -18,6 +18,9 @@ use crate::report::{NodeReport, NodeState};
 /// Where Ignition puts it.
 pub const ENCAPSULATED: &str = "/etc/ignition-machine-config-encapsulated.json";
 
+/// The MachineConfig that the machine-config-server served, whole; Ignition left it, and nobody writes it again.
+pub const SERVED: &str = "/etc/mcs-machine-config-content.json";
+
 /// What Ignition leaves to enable its units, MCD's name for it.
 const PRESET: &str = "/etc/systemd/system-preset/20-ignition.preset";
 

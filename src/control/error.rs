@@ -38,10 +38,12 @@ pub enum ControlError {
         found: ConfigName,
     },
     /// The desired MachineConfig is not in the cluster.
-    #[error("MachineConfig {config} is not in the cluster")]
+    #[error("MachineConfig {config} is not in the cluster{instead}")]
     NotInCluster {
         /// The config.
         config: ConfigName,
+        /// What the cluster has in its place, after a semicolon; empty where that is not known.
+        instead: String,
     },
     /// An object that may still come or become ready.
     #[error("waiting for {object}: {why}")]
@@ -125,7 +127,7 @@ impl ControlError {
             Self::Missing { place, .. } => {
                 format!("Put the MachineConfig into {place}; the agent notices by itself.")
             }
-            Self::NotInCluster { config } => {
+            Self::NotInCluster { config, .. } => {
                 format!(
                     "Create MachineConfig {config}, or change the Node's desiredConfig; the agent asks again."
                 )

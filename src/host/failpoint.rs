@@ -1,4 +1,7 @@
 //! Named places where a test has the process die: between any two of them, a power cut must do no harm.
+//!
+//! A release has none of them, unless it is built with the feature `fail-points`: what the environment says must not end the agent
+//! of a node in the middle of a write.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,6 +25,9 @@ pub struct FailPoints {
 }
 
 impl FailPoints {
+    /// Whether this build has fail points: debug builds, and those that ask for it.
+    pub const ARE_BUILT: bool = cfg!(any(debug_assertions, feature = "fail-points"));
+
     /// Returns fail points that do nothing.
     pub fn off() -> Self {
         Self { mode: Mode::Off, passed: Arc::default(), prefix: "" }
@@ -42,7 +48,7 @@ impl FailPoints {
 
     /// Passes a point: kills this process, without a chance to clean up, when it is the one.
     pub fn hit(&self, name: &str) {
-        if self.mode == Mode::Off {
+        if !Self::ARE_BUILT || self.mode == Mode::Off {
             return;
         }
         let passed = self.passed.fetch_add(1, Ordering::Relaxed) + 1;

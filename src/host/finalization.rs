@@ -21,8 +21,10 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 const MAX_MESSAGE_LENGTH: usize = 400;
 
 /// Where the journal has libostree's words: the boot, and the unit.
-const UNITS: [[&str; 2]; 2] = [
+/// After a soft reboot the shutdown is in the same boot.
+const UNITS: [[&str; 2]; 3] = [
     ["--boot=-1", "--unit=ostree-finalize-staged.service"],
+    ["--boot=0", "--unit=ostree-finalize-staged.service"],
     ["--boot=0", "--unit=ostree-boot-complete.service"],
 ];
 

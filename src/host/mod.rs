@@ -22,6 +22,7 @@ pub mod health;
 pub mod keys;
 pub mod limits;
 pub mod meter;
+pub mod next_root;
 pub mod nics;
 pub mod os;
 pub mod power;
@@ -53,11 +54,16 @@ pub use proxy::Proxies;
 pub use root::Root;
 pub use systemd::Systemd;
 
-use crate::model::ProxySettings;
 use crate::model::node_settings::{OsLimits, SoftReboot};
+use crate::model::soft_reboot::Requirement;
+use crate::model::{BootId, ModelError, ObservedFile, ProxySettings};
 
-use os::NotImageBased;
+use os::{NotImageBased, SoftRebootState};
 use power::Supervised;
+use systemd::SOFT_REBOOT_TARGET;
+
+/// Where an administrator masks it.
+const SOFT_REBOOT_MASK: &str = "/etc/systemd/system/soft-reboot.target";
 
 /// Returns the name that the kernel gives this machine.
 pub fn machine_name() -> String {
@@ -115,6 +121,27 @@ impl Host {
             proxies: Proxies::new(root.clone(), ProxySettings::default()),
             root,
         }
+    }
+
+    /// Returns the id of this boot; a soft reboot is another one.
+    pub async fn boot_id(&self) -> Result<BootId, HostError> {
+        let kernel = self.power.boot_id()?;
+        let malformed = |error: ModelError| HostError::Malformed {
+            path: kernel.to_string(),
+            format: "a boot id",
+            cause: error.to_string(),
+        };
+        BootId::after_soft_reboots(kernel.clone(), self.systemd.soft_reboots().await).map_err(malformed)
+    }
+
+    /// Finds out whether a soft reboot leads into a deployment; `None` is one that is yet to be staged.
+    pub async fn soft_reboot_into(&self, deployment: Option<&str>) -> Result<SoftRebootState, HostError> {
+        let mut found = self.os.soft_reboot(deployment).await?;
+        let is_masked =
+            self.root.seen(SOFT_REBOOT_MASK)? == ObservedFile::Symlink { target: "/dev/null".to_owned() };
+        let has_target = self.root.exists(SOFT_REBOOT_TARGET)? && !is_masked;
+        found.facts = found.facts.with(Requirement::Systemd, has_target);
+        Ok(found)
     }
 }
 

@@ -56,6 +56,12 @@ pub enum JournalError {
         /// The lock file.
         path: String,
     },
+    /// Another process holds the lock of the work on stateroots.
+    #[error("another machine-config-agent works on a stateroot (it holds {path})")]
+    StaterootLocked {
+        /// The lock file.
+        path: String,
+    },
     /// A stored config is not valid any more.
     #[error("a stored config is not valid")]
     Model(#[from] ModelError),
@@ -75,7 +81,7 @@ impl JournalError {
     pub fn class(&self) -> FaultClass {
         match self {
             Self::Host(error) | Self::Mcd(error) => error.class(),
-            Self::Locked { .. } => FaultClass::Degraded,
+            Self::Locked { .. } | Self::StaterootLocked { .. } => FaultClass::Degraded,
             Self::Unreadable { .. }
             | Self::Invalid { .. }
             | Self::Newer { .. }
@@ -94,7 +100,7 @@ impl JournalError {
             Self::Unreadable { .. } => "StateUnreadable",
             Self::Newer { .. } => "StateNewer",
             Self::Lost { .. } => "StateLost",
-            Self::Locked { .. } => "StateLocked",
+            Self::Locked { .. } | Self::StaterootLocked { .. } => "StateLocked",
             Self::Invalid { .. } | Self::Model(_) => "StateInvalid",
             Self::Edge(_) | Self::NoUpdate { .. } => "AgentDefect",
         }
@@ -123,6 +129,7 @@ impl JournalError {
             Self::Lost { path, .. } => {
                 format!("Restore {path}, or move record.json beside it away to start over.")
             }
+            Self::StaterootLocked { .. } => "Wait for its end, or stop it.".to_owned(),
             Self::Locked { .. } => "Stop it first: `systemctl stop machine-config-agent`.".to_owned(),
             Self::Model(_) => "Correct the MachineConfig; the agent notices by itself.".to_owned(),
             Self::Edge(_) | Self::NoUpdate { .. } => {

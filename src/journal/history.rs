@@ -157,11 +157,9 @@ impl Entry {
             what: "JSON",
             cause: error.to_string(),
         })?;
-        root.replace(&path, &bytes, STATE_MODE)?;
-        for old in names.iter().take(names.len().saturating_sub(MAX_ENTRIES)) {
-            root.remove(&self::path(old))?;
-        }
-        Ok(())
+        let surplus = names.iter().take(names.len().saturating_sub(MAX_ENTRIES));
+        let stale: Vec<String> = surplus.map(|old| self::path(old)).collect();
+        Ok(root.replace_and_remove((&path, &bytes, STATE_MODE), &stale)?)
     }
 
     /// Returns true if it ended as the previous one: the same way, undone for the same reason.

@@ -17,6 +17,7 @@ pub mod history;
 pub mod intent;
 pub mod mcd;
 pub mod originals;
+pub mod stateroot;
 pub mod stored;
 
 mod decoding;

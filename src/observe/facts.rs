@@ -8,7 +8,10 @@ use crate::host::os::Preflight;
 use crate::host::systemd::UnitLinks;
 use crate::host::{Credentials, Host, HostError, Root, saved};
 use crate::model::image::Transport;
+use crate::model::node_settings::SoftReboot;
 use crate::model::observation::{Booted, EmbeddedConfig, ObservedFips, ObservedOs, ObservedUnit};
+use crate::model::soft_reboot::SoftRebootFacts;
+use crate::model::text::chain;
 use crate::model::{Facts, HostSpec, ImageRef, ManagedPath, ObservedFile, UnitName};
 
 use super::{ObserveError, machine, managed_with, paths, unit_links};
@@ -60,8 +63,18 @@ pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts,
         is_live: root.exists(LIVE).map_err(ObserveError::wrap("the media"))?,
         companions: companions(&links, from, to)?,
         fips: fips(root)?,
+        soft_reboot: soft_reboot(host).await,
         seen,
     })
+}
+
+/// Asks the host about soft reboots where its settings allow them. What it can't say is no reason for no plan.
+async fn soft_reboot(host: &Host) -> Option<SoftRebootFacts> {
+    if host.soft_reboot == SoftReboot::Never {
+        return None;
+    }
+    let found = host.soft_reboot_into(None).await;
+    Some(found.map_or_else(|error| SoftRebootFacts::refused(chain(&error)), |found| found.facts))
 }
 
 /// Returns which of the paths have an original to put back, and where that is a mask.

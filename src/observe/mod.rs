@@ -1,9 +1,10 @@
 //! What is on the host: of managed things only, and without changing any of it.
 //!
-//! Imports `model` and `host`. No process is started; only the OS backend may ask a service.
+//! Imports `model`, `stateroot` and `host`. No process is started; only the OS backend may ask a service.
 
 mod error;
 mod facts;
+mod stateroot;
 #[cfg(test)]
 mod tests;
 
@@ -12,13 +13,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::host::accounts::{self, Accounts};
 use crate::host::boot_counter::BootCounter;
 use crate::host::systemd::UnitLinks;
-use crate::host::{Host, Root, keys};
-use crate::model::observation::ObservedCore;
+use crate::host::{Host, Root, keys, next_root};
+use crate::model::observation::{ObservedCore, ObservedOs};
 use crate::model::users::{CORE, KEYS_FILE};
 use crate::model::{HostSpec, Karg, ManagedPath, Observation, ObservedFile, Principal, UnitName};
 
 pub use error::ObserveError;
 pub use facts::facts;
+pub use stateroot::host_traits;
 
 /// Observes the boot, the OS and everything that the specs manage.
 pub async fn observe(host: &Host, specs: &[&HostSpec]) -> Result<Observation, ObserveError> {
@@ -30,9 +32,9 @@ pub async fn observe(host: &Host, specs: &[&HostSpec]) -> Result<Observation, Ob
 pub async fn machine(host: &Host) -> Result<Observation, ObserveError> {
     let root = &host.root;
     Ok(Observation {
-        boot_id: host.power.boot_id().map_err(ObserveError::wrap("the boot"))?,
+        boot_id: host.boot_id().await.map_err(ObserveError::wrap("the boot"))?,
         boots: BootCounter::seen(root).map_err(ObserveError::wrap("the boot loader's counter"))?,
-        os: host.os.observe().await.map_err(ObserveError::wrap("the OS"))?,
+        os: os(host).await?,
         kargs: kargs(root)?,
         files: BTreeMap::new(),
         units: BTreeMap::new(),
@@ -40,6 +42,18 @@ pub async fn machine(host: &Host) -> Result<Observation, ObserveError> {
         core: ObservedCore::NoAccount,
         user_ids: BTreeMap::new(),
         group_ids: BTreeMap::new(),
+    })
+}
+
+/// Observes the OS. After a soft reboot its tooling may take what was prepared for what runs.
+async fn os(host: &Host) -> Result<ObservedOs, ObserveError> {
+    let seen = host.os.observe().await.map_err(ObserveError::wrap("the OS"))?;
+    if host.systemd.soft_reboots().await == 0 {
+        return Ok(seen);
+    }
+    Ok(match next_root::running(&host.root) {
+        Some(running) => seen.in_deployment(running),
+        None => seen,
     })
 }
 

@@ -54,14 +54,7 @@ impl Environment {
 
     /// Reads the environment.
     pub fn read() -> Result<Self, EnvironmentError> {
-        let fail_points = match variable("MCA_FAIL_POINT") {
-            None => FailPoints::off(),
-            Some(value) => FailPoints::parse(&value).ok_or(EnvironmentError {
-                name: "MCA_FAIL_POINT",
-                value,
-                rule: "it is count, kill:NUMBER or kill:NAME; unset it outside of crash tests",
-            })?,
-        };
+        let fail_points = fail_points(variable("MCA_FAIL_POINT"), FailPoints::ARE_BUILT)?;
         Ok(Self {
             journal: Self::under_journal(),
             notify: variable("NOTIFY_SOCKET").map(PathBuf::from),
@@ -80,6 +73,18 @@ impl Environment {
     }
 }
 
+/// Reads where to die. A build that can't says so: a crash test without a crash would pass.
+fn fail_points(value: Option<String>, are_built: bool) -> Result<FailPoints, EnvironmentError> {
+    let Some(value) = value else { return Ok(FailPoints::off()) };
+    let rule = if are_built {
+        "it is count, kill:NUMBER or kill:NAME; unset it outside of crash tests"
+    } else {
+        "this build has no fail points; unset it, or for crash tests build with `--features fail-points`"
+    };
+    let read = FailPoints::parse(&value).filter(|_| are_built);
+    read.ok_or(EnvironmentError { name: "MCA_FAIL_POINT", value, rule })
+}
+
 /// Reads systemd's words about the watchdog; those that are for another process, or no numbers, say nothing.
 fn watchdog() -> Option<Duration> {
     let ours = variable("WATCHDOG_PID").is_none_or(|pid| pid == std::process::id().to_string());
@@ -90,4 +95,22 @@ fn watchdog() -> Option<Duration> {
 #[expect(clippy::disallowed_methods, reason = "this is the one reader of the environment")]
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn release_refuses_fail_points() {
+        let read = |value: &str, are_built| fail_points(Some(value.to_owned()), are_built);
+        assert_eq!(read("count", true).unwrap().counted(), Some(0));
+        for value in ["count", "kill:1", "kill:renamed", "x"] {
+            let refused = read(value, false).unwrap_err().to_string();
+            assert!(refused.contains("--features fail-points"), "{refused}");
+        }
+        assert!(read("x", true).is_err());
+        assert_eq!(fail_points(None, false).unwrap().counted(), None);
+        assert_eq!(FailPoints::ARE_BUILT, cfg!(debug_assertions) || cfg!(feature = "fail-points"));
+    }
 }

@@ -9,17 +9,18 @@ use crate::import_graph::{File, Graph, without_strings};
 use crate::table;
 
 /// Imports go one way. A folder that is not listed fails: it has to be given its place first.
-const IMPORTS: [(&str, &[&str]); 17] = [
+const IMPORTS: [(&str, &[&str]); 18] = [
     ("model", &[]),
     ("plan", &["model"]),
     ("update", &["model", "plan"]),
     ("decide", &["model", "plan", "update"]),
     ("report", &["model", "plan", "update"]),
-    ("host", &["model"]),
+    ("stateroot", &["model", "update"]),
+    ("host", &["model", "stateroot"]),
     ("settings", &["model", "host"]),
-    ("observe", &["model", "host"]),
-    ("journal", &["model", "plan", "update", "host"]),
-    ("apply", &["model", "plan", "journal", "host"]),
+    ("observe", &["model", "stateroot", "host"]),
+    ("journal", &["model", "plan", "update", "stateroot", "host"]),
+    ("apply", &["model", "plan", "stateroot", "journal", "host"]),
     // The control plane as a directory is read through the wall.
     ("control", &["model", "decide", "report", "host"]),
     ("telemetry", &["model", "report"]),
@@ -31,12 +32,13 @@ const IMPORTS: [(&str, &[&str]); 17] = [
     ("cli", &ALL),
 ];
 
-const ALL: [&str; 16] = [
+const ALL: [&str; 17] = [
     "model",
     "plan",
     "update",
     "decide",
     "report",
+    "stateroot",
     "host",
     "settings",
     "observe",
@@ -89,7 +91,7 @@ const ONLY_IN: [(&str, &[&str]); 22] = [
     ("clap::", &["cli"]),
     ("clap_complete::", &["cli"]),
     ("clap_mangen::", &["cli"]),
-    ("tar::", &["cli"]),
+    ("tar::", &["cli", "host"]),
     ("std::fs", &["host", "sandbox"]),
     ("process::Command", &["host", "sandbox"]),
     ("env::var", &["settings"]),

@@ -28,6 +28,7 @@ mod unlocked;
 
 mod apiserver;
 mod contract;
+mod installed;
 mod link;
 mod mcn_asserts;
 mod outage;

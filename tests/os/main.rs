@@ -23,3 +23,5 @@ mod prefetch;
 mod pull;
 mod rpm_ostree;
 mod second_executable;
+mod seed_image;
+mod stateroot;

@@ -1,7 +1,8 @@
 //! An image is pulled ahead of its update, on a real sysroot, as `tests/os/contract.rs`.
 
 use std::fs;
-use std::process::Command;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 use crate::backend_env::{Backend, Lab, call, file, lab, labels, ok, staged, told};
 
@@ -66,4 +67,58 @@ fn other_backends_refuse_prefetch() {
         assert!(answer["next"].as_str().unwrap().contains("prefetch-image"), "{answer:#}");
         ok(&boot, &["prefetch", "-"]);
     }
+}
+
+/// Killed after each further object, with all that it started, it goes on with what is there: the host sees the same, nothing is
+/// staged, and what comes of it in the end is whole.
+#[test]
+fn killed_prefetch_goes_on_with_what_is_there() {
+    let lab = lab(Backend::Ostree);
+    let Lab { world, v1, v2, .. } = &lab;
+    let boot = lab.boot();
+    let files: Vec<_> = (0..60).map(|n| file(&format!("usr/share/part-{n}"), &format!("{n}\n"))).collect();
+    let image = world.derive(v1, "parts", &files, &labels("c")).unwrap();
+    let before = ok(&boot, &["seen"]);
+    let objects = world.dir().join("sysroot/ostree/repo/objects");
+    let mut kills = 0;
+    let mut more = 0;
+    loop {
+        let least = count(&objects) + more;
+        let mut call = boot.os_call(&["prefetch", &image.to_string()]);
+        let mut child = call.stdout(Stdio::null()).spawn().unwrap();
+        let ended = loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                break Some(status);
+            }
+            if count(&objects) >= least {
+                break None;
+            }
+        };
+        if let Some(status) = ended {
+            assert!(status.success());
+            break;
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        kills += 1;
+        more += 1;
+        assert_eq!(ok(&boot, &["seen"]), before);
+    }
+    assert!(kills >= 3, "{kills}");
+    // Beside another image that nobody asks for any more.
+    ok(&boot, &["prefetch", &v2.to_string()]);
+    ok(&boot, &["prefetch", &image.to_string()]);
+    let repo = format!("--repo={}", world.dir().join("sysroot/ostree/repo").display());
+    let output = Command::new("ostree").args(["fsck", "--quiet", &repo]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let images = world.dir().join("images/index.json");
+    fs::rename(&images, images.with_extension("away")).unwrap();
+    assert_eq!(call(&boot, &["stage", &image.to_string()])["ok"]["image"], image.to_string());
+}
+
+/// Returns how many objects are in a repository's directory of them.
+fn count(objects: &Path) -> usize {
+    let entries = |path: &Path| fs::read_dir(path).map(|all| all.filter_map(Result::ok).collect::<Vec<_>>());
+    let folders = entries(objects).unwrap_or_default();
+    folders.iter().map(|folder| entries(&folder.path()).map_or(0, |all| all.len())).sum()
 }

@@ -278,12 +278,19 @@ fn bootc_failure_is_reported() {
     fs::remove_file(&fault).unwrap();
     let alpha = fault.with_file_name("alpha");
     fs::write(&alpha, "").unwrap();
-    ok(&boot, &["stage", &v2]);
-    assert!(ok(&boot, &["soft-reboot"]).to_string().contains("does not know soft reboots"));
+    let staged = ok(&boot, &["stage", &v2]);
+    let soft = || ok(&boot, &["soft-reboot", staged["deployment"].as_str().unwrap()]);
+    let refused = || soft()["facts"]["refused"].as_str().unwrap_or_default().to_owned();
+    assert!(refused().contains("does not know soft reboots"));
     fs::remove_file(&alpha).unwrap();
-    assert!(ok(&boot, &["soft-reboot"]).to_string().contains("needs a full reboot"));
+    assert!(refused().contains("needs a full reboot"));
     fs::write(fault.with_file_name("soft"), "").unwrap();
-    assert_eq!(ok(&boot, &["soft-reboot"]), "Capable");
+    let found = soft();
+    assert!(found["facts"]["known"].as_object().unwrap().values().all(|met| met == true), "{found:#}");
+    // Staged without: the host's own program prepares it.
+    assert_eq!((&found["index"], &found["is_prepared"]), (&0.into(), &false.into()), "{found:#}");
+    fs::create_dir_all(boot.run_dir().join("nextroot/usr")).unwrap();
+    assert_eq!(soft()["is_prepared"], true);
 }
 
 /// bootc prepares a soft reboot only when it is told to, and only what it staged itself: other arguments are another
@@ -313,6 +320,31 @@ fn bootc_prepares_soft_reboot_where_it_is_desired() {
         drop(fs::remove_dir_all(&next_root));
         ok(&boot, &["unstage"]);
     }
+}
+
+/// What libostree says of a deployment, from the host alone before it is staged; a foreign one is an error.
+#[test]
+fn soft_reboot_needs_are_read_from_deployments() {
+    let lab = lab(Backend::Ostree);
+    let v2 = lab.v2.to_string();
+    let boot = lab.boot();
+    let known = |found: &Value| found["facts"]["known"].clone();
+    let host = ok(&boot, &["soft-reboot"]);
+    assert_eq!(known(&host)["stateroot"], true, "{host:#}");
+    assert_eq!((&known(&host)["kernel"], &known(&host)["kargs"]), (&Value::Null, &Value::Null), "{host:#}");
+    let staged = ok(&boot, &["stage", &v2]);
+    let same = ok(&boot, &["soft-reboot", staged["deployment"].as_str().unwrap()]);
+    assert_eq!((&known(&same)["kernel"], &known(&same)["kargs"]), (&true.into(), &true.into()), "{same:#}");
+    assert_eq!((&same["index"], &same["is_prepared"]), (&0.into(), &false.into()), "{same:#}");
+    let other = ok(&boot, &["stage", &v2, "+nosmt"]);
+    let other = ok(&boot, &["soft-reboot", other["deployment"].as_str().unwrap()]);
+    assert_eq!(
+        (&known(&other)["kernel"], &known(&other)["kargs"]),
+        (&true.into(), &false.into()),
+        "{other:#}"
+    );
+    let gone = call(&boot, &["soft-reboot", "other-0123.0"]);
+    assert!(gone["error"].as_str().is_some_and(|error| error.contains("other-0123.0")), "{gone:#}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! The registry is a program that some distributions do not have: there no test of these is run, and each says so.
 
 mod faulty;
+mod first_boot;
 mod server;
 
 use std::os::unix::fs::PermissionsExt as _;

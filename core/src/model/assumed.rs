@@ -39,6 +39,7 @@ impl Facts {
             restorable: BTreeSet::new(),
             own_masks: BTreeSet::new(),
             is_live: false,
+            soft_reboot: None,
             companions: BTreeMap::new(),
             fips,
         })

@@ -85,7 +85,7 @@ name!(
     is_user
 );
 name!(
-    /// The kernel's id of one boot.
+    /// The id of one boot: the kernel's, and how often user space was started again under that kernel.
     BootId,
     "boot id",
     "it must be 1 to 64 of the characters a-z 0-9 -",
@@ -102,6 +102,26 @@ name!(
         && value.len() <= 64
         && value.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
 );
+
+/// What separates the kernel's boot id from the number of soft reboots.
+const SOFT: &str = "-soft-";
+
+impl BootId {
+    /// Takes the kernel's id, and how many soft reboots followed. A soft reboot keeps the kernel's id, but it is a boot to
+    /// everybody who asks whether this is still the same one.
+    pub fn after_soft_reboots(kernel: Self, count: u32) -> Result<Self, ModelError> {
+        if count == 0 { Ok(kernel) } else { Self::new(format!("{kernel}{SOFT}{count}")) }
+    }
+
+    /// Returns true if the same kernel still runs in another boot: only soft reboots lie between them.
+    pub fn is_soft_from(&self, other: &Self) -> bool {
+        self != other && self.kernel() == other.kernel()
+    }
+
+    fn kernel(&self) -> &str {
+        self.as_str().split_once(SOFT).map_or(self.as_str(), |(kernel, _)| kernel)
+    }
+}
 
 impl UnitName {
     /// Returns the path of the unit file in `/etc`.
@@ -254,6 +274,17 @@ fn broken_rule(path: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn soft_reboot_is_another_boot_of_the_same_kernel() {
+        let kernel = BootId::new("4f6b0d9c-5d3a-4f2e-8f4e-0b8a6c3d2e1f").unwrap();
+        let after = |count| BootId::after_soft_reboots(kernel.clone(), count).unwrap();
+        assert_eq!(after(0), kernel);
+        assert_eq!(after(2).as_str(), "4f6b0d9c-5d3a-4f2e-8f4e-0b8a6c3d2e1f-soft-2");
+        assert!(after(u32::MAX).is_soft_from(&kernel) && after(1).is_soft_from(&after(2)));
+        assert!(!after(1).is_soft_from(&after(1)));
+        assert!(!BootId::new("other-soft-1").unwrap().is_soft_from(&kernel));
+    }
 
     #[test]
     fn managed_paths_are_normalised_or_refused() {

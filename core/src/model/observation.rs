@@ -6,6 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::contents::Sha256;
+use super::soft_reboot::SoftRebootFacts;
 use super::units::Mask;
 use super::users::PasswordHash;
 use super::{BootId, ConfigName, FileMode, ImageRef, Karg, ManagedPath, UnitName};
@@ -174,6 +175,36 @@ impl ObservedOs {
             Self::Deployments { staged, .. } => staged.as_ref(),
         }
     }
+
+    /// Corrects which deployment runs: the one that was taken for it boots next.
+    #[must_use]
+    pub fn in_deployment(self, running: String) -> Self {
+        match self {
+            Self::Deployments { booted, staged, .. } if booted.deployment != running => {
+                let Booted { image, deployment, .. } = booted;
+                let booted = Booted {
+                    image: None,
+                    deployment: running,
+                    carries: EmbeddedConfig::Unknown,
+                    local: LocalPackages::default(),
+                };
+                Self::Deployments {
+                    booted,
+                    staged,
+                    next: Some(Staged { image, deployment, kargs: Vec::new() }),
+                }
+            }
+            right @ (Self::NotImageBased | Self::Deployments { .. }) => right,
+        }
+    }
+
+    /// Returns the deployment that the next boot takes, when it neither runs nor is staged.
+    pub fn next(&self) -> Option<&Staged> {
+        match self {
+            Self::NotImageBased => None,
+            Self::Deployments { next, .. } => next.as_ref(),
+        }
+    }
 }
 
 /// The config that an image carries.
@@ -300,6 +331,8 @@ pub struct Facts {
     pub fips: ObservedFips,
     /// Whether the host runs from live media: what is staged there is gone with the boot.
     pub is_live: bool,
+    /// What the host says of soft reboots; `None` where its settings allow none.
+    pub soft_reboot: Option<SoftRebootFacts>,
 }
 
 /// The kernel's FIPS state.

@@ -105,6 +105,7 @@ fn written(plan: &Plan, to: &HostSpec) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::soft_reboot::Verdict;
     use crate::model::{ConfigName, ImageRef, ManagedPath, UnitName};
     use crate::plan::{ServiceAction, ServiceVerb};
 
@@ -115,7 +116,7 @@ mod tests {
     }
 
     fn reboot() -> PostActions {
-        PostActions::Reboot { because: vec!["x".to_owned()], uncovered: vec![] }
+        PostActions::Reboot { because: vec!["x".to_owned()], uncovered: vec![], verdict: Verdict::default() }
     }
 
     #[test]
@@ -152,7 +153,7 @@ mod tests {
                     Mode::Files,
                     vec![kargs()],
                     yes,
-                    PostActions::Reboot { because: vec![], uncovered: vec![] },
+                    PostActions::Reboot { because: vec![], uncovered: vec![], verdict: Verdict::default() },
                 ),
                 "without a reason",
             ),

@@ -8,10 +8,11 @@ use std::collections::BTreeSet;
 use super::input::PlanInput;
 use super::reconcilable::FORCE_FILE;
 use super::registries::{self, Change};
-use super::{Drain, Op, PostActions, ServiceAction, ServiceVerb, Step, StepReason};
+use super::{Drain, Op, PostActions, ServiceAction, ServiceVerb, Step, StepReason, soft};
 use crate::model::disruption::Action;
 use crate::model::ids::UNIT_DIR;
 use crate::model::policy::DisruptionPolicy;
+use crate::model::soft_reboot::Verdict;
 use crate::model::{ManagedPath, UnitName};
 
 /// What follows the steps, and whether the workload leaves before them.
@@ -102,7 +103,7 @@ pub(super) fn judge(input: &PlanInput<'_>, steps: &[Step], policy: &DisruptionPo
             Some(actions) => actions.iter().for_each(|action| asked.add(action, &word, input)),
         }
     }
-    asked.cost()
+    asked.cost(soft::verdict(input, steps))
 }
 
 fn os_reasons(steps: &[Step]) -> Vec<String> {
@@ -215,9 +216,9 @@ impl Asked {
         }
     }
 
-    fn cost(mut self) -> Cost {
+    fn cost(mut self, verdict: Verdict) -> Cost {
         if !self.reboot.is_empty() {
-            let after = PostActions::Reboot { because: self.reboot, uncovered: self.uncovered };
+            let after = PostActions::Reboot { because: self.reboot, uncovered: self.uncovered, verdict };
             return Cost { drain: Drain::Needed, after, services: Vec::new() };
         }
         let drain = if self.drain { Drain::Needed } else { Drain::NotNeeded };

@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::reconcilable::{Irreconcilable, Unreachable};
 use super::{Drain, Mode, Plan, PostActions, ServiceAction, ServiceVerb, Step, StepReason};
 use crate::model::Target;
+use crate::model::soft_reboot::Verdict;
 use crate::model::text::counted;
 
 /// The lines and bytes of a diff that a log, an event and a terminal take without losing the rest.
@@ -72,8 +73,12 @@ pub fn text(plan: &Plan) -> String {
     line("Drain", &drain_text(plan));
     match plan.after() {
         PostActions::Nothing => line("After", "nothing: no service is touched, no reboot"),
-        PostActions::Reboot { because, uncovered } => {
-            line("After", &format!("reboot, because of {}", reboot_text(because, uncovered)));
+        PostActions::Reboot { because, uncovered, verdict } => {
+            let (kind, when) = kind_text(verdict);
+            line("After", &format!("{kind}, because of {}", reboot_text(because, uncovered)));
+            if let Some(when) = &when {
+                line("", when);
+            }
         }
         PostActions::Services { actions } => {
             for (place, action) in actions.iter().enumerate() {
@@ -110,6 +115,18 @@ fn action_text(action: &ServiceAction) -> String {
     };
     let unit = action.unit.as_ref().map(|unit| format!(" {unit}")).unwrap_or_default();
     format!("{verb}{unit}, because of {}", list(&action.because))
+}
+
+/// Names the kind of a reboot, and what it depends on, or why it is not a soft one.
+fn kind_text(verdict: &Verdict) -> (&'static str, Option<String>) {
+    match verdict {
+        Verdict::Soft => ("soft reboot", None),
+        Verdict::SoftIf { .. } => {
+            let open = verdict.condition().unwrap_or_default();
+            ("soft reboot", Some(format!("where the new deployment has {open}; else reboot")))
+        }
+        Verdict::Whole { why } => ("reboot", why.as_ref().map(|why| format!("not a soft one: {why}"))),
+    }
 }
 
 /// Names the reasons of a reboot; those that a policy could spare come last, with why it does not.
@@ -175,12 +192,31 @@ struct StepLine<'a> {
 }
 
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct AfterLine<'a> {
     kind: &'a str,
     actions: &'a [ServiceAction],
     because: &'a [String],
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     uncovered: &'a [String],
+    /// Where the node's settings allow soft reboots.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    soft_reboot: Option<SoftLine>,
+}
+
+#[derive(Serialize)]
+struct SoftLine {
+    possible: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    because: Option<String>,
+}
+
+fn soft_line(verdict: &Verdict) -> Option<SoftLine> {
+    match verdict {
+        Verdict::Soft => Some(SoftLine { possible: "yes", because: None }),
+        Verdict::SoftIf { .. } => Some(SoftLine { possible: "open", because: verdict.condition() }),
+        Verdict::Whole { why } => why.clone().map(|why| SoftLine { possible: "no", because: Some(why) }),
+    }
 }
 
 /// Returns the plan, or why there is none, in the shape of `interfaces.md`.
@@ -189,17 +225,19 @@ pub fn json<'a>(
     from: Option<&'a Target>,
     to: &'a Target,
 ) -> impl Serialize + use<'a> {
-    let nothing = AfterLine { kind: "nothing", actions: &[], because: &[], uncovered: &[] };
+    let nothing =
+        AfterLine { kind: "nothing", actions: &[], because: &[], uncovered: &[], soft_reboot: None };
     let (mode, irreconcilable, steps, drain, after) = match outcome {
         Err(refused) => (None, refused.reasons.as_slice(), [].as_slice(), false, nothing),
         Ok(plan) => {
             let after = match plan.after() {
                 PostActions::Nothing => nothing,
                 PostActions::Services { actions } => {
-                    AfterLine { kind: "services", actions, because: &[], uncovered: &[] }
+                    AfterLine { kind: "services", actions, because: &[], uncovered: &[], soft_reboot: None }
                 }
-                PostActions::Reboot { because, uncovered } => {
-                    AfterLine { kind: "reboot", actions: &[], because, uncovered }
+                PostActions::Reboot { because, uncovered, verdict } => {
+                    let soft_reboot = soft_line(verdict);
+                    AfterLine { kind: "reboot", actions: &[], because, uncovered, soft_reboot }
                 }
             };
             (Some(plan.mode()), [].as_slice(), plan.steps(), plan.drain() == Drain::Needed, after)

@@ -12,6 +12,7 @@
 //! | `disruption` | what the changes cost: nothing, services, a drain, a reboot |
 //! | `input` | what all nouns ask: is a path written, is it taken away, and why |
 //! | `registries` | whether a change of `registries.conf` needs a drain |
+//! | `soft` | whether that reboot may leave the kernel running |
 //! | `reconcilable` | what can't be reached from here |
 //! | `origin` | what a plan starts from where the old config does not say it |
 //! | `differences` | what on the host is not as the spec says (verify and drift ask the same function) |
@@ -40,11 +41,13 @@ mod kargs;
 mod mode;
 mod os;
 mod registries;
+mod soft;
 mod units;
 mod users;
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::soft_reboot::Verdict;
 use crate::model::{Target, UnitName};
 
 pub use decide::plan;
@@ -123,6 +126,9 @@ pub enum PostActions {
         /// The paths and units among them that no disruption policy covers.
         #[serde(skip_serializing_if = "Vec::is_empty", default)]
         uncovered: Vec<String>,
+        /// Whether it may be a soft one, as far as that is known beforehand.
+        #[serde(skip_serializing_if = "Verdict::is_plain", default)]
+        verdict: Verdict,
     },
 }
 

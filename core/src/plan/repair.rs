@@ -73,6 +73,7 @@ fn facts(seen: &Observation) -> Facts {
         restorable: std::collections::BTreeSet::new(),
         own_masks: std::collections::BTreeSet::new(),
         is_live: false,
+        soft_reboot: None,
         companions: std::collections::BTreeMap::new(),
         fips: ObservedFips::Unknown,
     }

@@ -6,7 +6,9 @@
 mod conditions;
 mod event;
 mod fault_times;
+mod irreconcilable;
 mod project;
+mod unknown;
 
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +20,9 @@ use crate::update::Fault;
 pub use conditions::{Condition, NOT_YET, Status, not_yet};
 pub use event::{Event, Severity};
 pub use fault_times::FaultTimes;
+pub use irreconcilable::{IrreconcilableChange, irreconcilable_changes};
 pub use project::report;
+pub use unknown::config_difference;
 
 /// The cut of the reason, as MCD's: the annotation is read by people in a terminal.
 pub const MAX_REASON_LENGTH: usize = 2000;
@@ -136,6 +140,8 @@ pub struct LoopState {
     pub unwatched: Option<Fault>,
     /// The image that is to be on the node before it is desired.
     pub prefetch: Option<PrefetchStatus>,
+    /// Where the storage of the committed config is not what the node was installed with; `None` where that is not known.
+    pub irreconcilable_changes: Option<Vec<IrreconcilableChange>>,
     /// When the state was reached, when no update is open.
     pub since: Timestamp,
 }
@@ -183,6 +189,9 @@ pub struct NodeReport {
     /// The image that is to be on the node before it is desired.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefetch: Option<PrefetchStatus>,
+    /// Where the storage of the committed config is not what the node was installed with; absent where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub irreconcilable_changes: Option<Vec<IrreconcilableChange>>,
     /// The MachineConfigNode's conditions.
     pub conditions: Vec<Condition>,
     /// When the phase or state began, RFC 3339.

@@ -35,6 +35,7 @@ pub fn report(record: Option<&Record>, health: &LoopState) -> NodeReport {
         trust: health.trust.clone(),
         duty,
         prefetch: health.prefetch.clone(),
+        irreconcilable_changes: health.irreconcilable_changes.clone(),
         waiting: waiting(record, health),
         link_down: health.link_down.clone(),
         fault,

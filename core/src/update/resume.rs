@@ -122,7 +122,7 @@ pub fn resume(
             let staged = !same_boot && record.staged_os() != StagedOs::None;
             if staged { Decision::Restage } else { Decision::Continue }
         }
-        // A soft reboot keeps the boot id: that it happened shows in what is booted.
+        // Not every systemd counts its soft reboots: that one happened shows in what is booted, too.
         Phase::Rebooting { boot_id } if *boot_id == seen.boot_id && !os_in_place(record, seen) => {
             reboot_again(record)
         }
@@ -364,8 +364,14 @@ fn came_up(record: &Record, seen: &Observation) -> Decision {
     }
 }
 
-/// Decides on a node that came up in its old deployment.
+/// Decides on a node that came up in its old deployment. After a soft reboot that led there, the new one is finalized and boots
+/// next: a whole reboot brings it up, and nothing has to be staged again.
 fn in_vain(record: &Record, seen: &Observation) -> Decision {
+    let was_soft =
+        matches!(&record.phase, Phase::Rebooting { boot_id } if seen.boot_id.is_soft_from(boot_id));
+    if was_soft && boots_next(record, seen) {
+        return reboot_again(record);
+    }
     if seen.boots != BootCount::FellBack {
         return Decision::Inquire;
     }
@@ -379,6 +385,13 @@ fn in_vain(record: &Record, seen: &Observation) -> Decision {
         next: "See the console of the machine and `journalctl --list-boots`; correct the image, then change the target."
             .to_owned(),
     })
+}
+
+/// Returns true if the image of the update is finalized, and boots next.
+fn boots_next(record: &Record, seen: &Observation) -> bool {
+    let StagedOs::Image(image) = record.staged_os() else { return false };
+    let next = seen.os.next().and_then(|next| next.image.as_ref());
+    next.is_some_and(|next| next.digest() == image.digest())
 }
 
 fn foreign(record: &Record, running: &str) -> Fault {

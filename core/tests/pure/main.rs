@@ -22,4 +22,5 @@ mod reading;
 mod report_table;
 mod resume_table;
 mod scenarios;
+mod soft_reboots;
 mod verifying;

@@ -7,7 +7,7 @@ use machine_config_core::plan::differences::{DifferenceKind, Kind, differences};
 use machine_config_core::plan::{Op, PostActions, plan};
 use serde_json::{Value, json};
 
-fn spec(name: &str, sections: Value) -> HostSpec {
+pub(crate) fn spec(name: &str, sections: Value) -> HostSpec {
     config(name, sections).spec(None).unwrap()
 }
 

@@ -20,7 +20,7 @@ use machine_config_core::update::{
 use crate::update_fixtures::{self, Made, NEW, OLD};
 
 /// Moves a fresh record along the events.
-fn record(made: &Made, events: &[Transition]) -> Record {
+pub(crate) fn record(made: &Made, events: &[Transition]) -> Record {
     let mut record = made.record();
     for event in events {
         record = record.moved(event, Timestamp::default()).unwrap();
@@ -28,16 +28,16 @@ fn record(made: &Made, events: &[Transition]) -> Record {
     record
 }
 
-fn boot(id: &str) -> BootId {
+pub(crate) fn boot(id: &str) -> BootId {
     BootId::new(id).unwrap()
 }
 
-fn reboot() -> Transition {
+pub(crate) fn reboot() -> Transition {
     Transition::Reboot { boot_id: boot("boot-1") }
 }
 
 /// What is seen in a boot that runs the given image.
-fn seen(made: &Made, boot_id: &str, image: &str, deployment: &str) -> Observation {
+pub(crate) fn seen(made: &Made, boot_id: &str, image: &str, deployment: &str) -> Observation {
     let image = Some(machine_config_core::model::ImageRef::parse(image).unwrap());
     let booted = Booted {
         image,
@@ -49,7 +49,7 @@ fn seen(made: &Made, boot_id: &str, image: &str, deployment: &str) -> Observatio
     Observation { boot_id: boot(boot_id), os, ..made.seen.clone() }
 }
 
-fn ask(record: &Record, seen: &Observation, desired: &Target) -> Decision {
+pub(crate) fn ask(record: &Record, seen: &Observation, desired: &Target) -> Decision {
     resume(Some(record), record.from.as_ref(), seen, Some(desired))
 }
 
@@ -186,20 +186,6 @@ fn reboot_that_did_not_happen_is_requested_again_few_times() {
     let Decision::Fault(fault) = ask(&record, &here, &made.to.target()) else { panic!("no fault") };
     assert_eq!(fault.reason, "RebootDidNotHappen");
     assert!(can_take_back(&record, &here));
-}
-
-/// A soft reboot keeps the boot id: the booted deployment says that it happened. One that brought nothing up is requested
-/// again, as a whole.
-#[test]
-fn soft_reboot_shows_in_booted_deployment() {
-    let made = Made::with_image();
-    let rebooting = record(&made, &[Transition::Stage, Transition::Apply { first: 1 }, reboot()]);
-    let new = made.to.target();
-    let there = seen(&made, "boot-1", NEW, "new");
-    assert_eq!(ask(&rebooting, &there, &new), Decision::Verify);
-    assert_eq!(ask(&rebooting, &there, &Made::other()), Decision::Verify);
-    assert!(!can_take_back(&rebooting, &there), "nothing is undone under the new OS");
-    assert_eq!(ask(&rebooting, &seen(&made, "boot-1", OLD, "origin"), &new), Decision::Reboot);
 }
 
 /// CRA-004: a node that came up in its old deployment stages again, and is Degraded the second time. The whole of it, with

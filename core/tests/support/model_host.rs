@@ -225,6 +225,7 @@ impl ModelHost {
             restorable: paths.iter().filter(|path| self.image.etc.contains_key(*path)).cloned().collect(),
             own_masks: BTreeSet::new(),
             is_live: false,
+            soft_reboot: None,
             companions: BTreeMap::new(),
             fips: ObservedFips::Off,
             seen,

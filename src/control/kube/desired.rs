@@ -30,7 +30,7 @@ pub async fn desired(identity: Identity, node: &str) -> Result<Option<Desired>, 
     let name = &target.config;
     let bytes = match link.get(&config_path(name), &format!("MachineConfig {name}")).await {
         Err(error) if error.is_not_found() => {
-            return Err(ControlError::NotInCluster { config: name.clone() });
+            return Err(ControlError::NotInCluster { config: name.clone(), instead: String::new() });
         }
         text => text?,
     };

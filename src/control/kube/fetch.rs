@@ -68,9 +68,10 @@ impl Cluster {
             }
             Err(error) if error.is_not_found() => {
                 if self.is_overdue(&document, GRACE) {
-                    return Err(ControlError::NotInCluster { config: name.clone() });
+                    let instead = self.instead.clone();
+                    return Err(ControlError::NotInCluster { config: name.clone(), instead });
                 }
-                let why = format!("it is not there; waiting up to {} s", GRACE.as_secs());
+                let why = format!("it is not there; waiting up to {} s{}", GRACE.as_secs(), self.instead);
                 Err(ControlError::WaitingForObject { object: document, why })
             }
             Err(error) if error.is_away() => Ok(self.cache.config(name)?.ok_or(error)?),
@@ -113,6 +114,7 @@ impl Cluster {
     /// Returns a MachineConfig, and keeps it.
     pub(super) async fn fetch_config(&mut self, name: &ConfigName) -> Result<MachineConfig, ControlError> {
         let answer = self.fetch(&config_path(name), &format!("MachineConfig {name}")).await;
+        let answer = self.or_own(name, answer).await;
         self.take_config(name, answer)
     }
 
@@ -126,6 +128,7 @@ impl Cluster {
         let (path, object) = (config_path(name), format!("MachineConfig {name}"));
         let (config, policy) =
             tokio::join!(self.fetch(&path, &object), self.fetch(POLICY_PATH, POLICY_OBJECT));
+        let config = self.or_own(name, config).await;
         let config = self.take_config(name, config)?;
         Ok((config, self.take_policy(policy)))
     }

@@ -30,6 +30,7 @@ use crate::model::message;
 use crate::report::NodeReport;
 
 pub(super) use merge::Cordons;
+pub(super) use merge::rendered_pool;
 use merge::{ConditionLayout, MergeInput};
 use stored::{MANAGER, Stored};
 
@@ -64,6 +65,8 @@ pub(super) struct Mcn {
     form: Option<(ConditionLayout, Instant)>,
     absent: Option<Instant>,
     refused: Option<String>,
+    /// Changes that the CRD has no field for.
+    dropped: Option<Value>,
 }
 
 impl Mcn {
@@ -80,6 +83,7 @@ impl Mcn {
             form: None,
             absent: None,
             refused: None,
+            dropped: None,
         }
     }
 
@@ -93,6 +97,7 @@ impl Mcn {
         self.stored = None;
         self.absent = None;
         self.refused = None;
+        self.dropped = None;
     }
 
     /// Writes what the report says, if it is not what is stored. A refusal is logged, and is no error: nobody's update
@@ -159,6 +164,26 @@ impl Mcn {
                 stored = self.apply(&stored, Part::Status, json!({ "status": status })).await?;
             }
         }
+        match merge::changes(&stored, report) {
+            Some(changes) => self.set_changes(&stored, changes).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Sets the list of irreconcilable changes as a whole (MCD-251). An apply would keep entries that MCD wrote with an
+    /// update, and would fail on a CRD without the field: a patch drops it in silence there.
+    async fn set_changes(&mut self, stored: &Stored, changes: Value) -> Result<(), KubeError> {
+        if self.dropped.as_ref() == Some(&changes) {
+            return Ok(());
+        }
+        let patch = json!({
+            "metadata": { "resourceVersion": stored.version },
+            "status": { "irreconcilableChanges": changes },
+        });
+        let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        let answer = self.api.patch_status(&self.node, &params, &Patch::Merge(&patch)).await;
+        let now = self.keep(&answer.map_err(KubeError::about(&self.object))?)?;
+        self.dropped = (now.changes != changes).then_some(changes);
         Ok(())
     }
 

@@ -12,7 +12,7 @@
 //! |---|---|
 //! | `identity` | credentials of the agent, read again for each connection |
 //! | `tls` | one connection: TCP, TLS, HTTP/2 |
-//! | `proxy` | the way to it through an HTTP proxy |
+//! | `proxy`, `socks` | the way to it through a proxy |
 //! | `connection` | sends requests on that connection, with the credentials |
 //! | `request` | what a request is for, and what an answer means; pure |
 //! | `body`, `adaptive_timeout` | how large an answer may be, and how long it may take |
@@ -29,6 +29,7 @@
 //! | `bootstrap` | the first annotations, from the files that the provisioning left |
 //! | `fetch` | reads MachineConfigs and the policy by name, when needed |
 //! | `objects` | caches these on disk |
+//! | `stand_in` | compares a config that the cluster does not have with that of its pool |
 //! | `desired` | all of these once, for `plan` |
 //! | `review` | who may read the metrics |
 //! | `traffic` | counts requests and bytes |
@@ -78,6 +79,8 @@ mod reflector;
 mod request;
 mod review;
 mod server_ca;
+mod socks;
+mod stand_in;
 mod tls;
 mod traffic;
 mod workload;
@@ -146,6 +149,8 @@ pub struct Cluster {
     outbox: outbox::Outbox,
     /// Drains that were answered without a cordon.
     drain_retries: drain_retries::DrainRetries,
+    /// What the cluster has in the place of a config that it does not know, in words.
+    instead: String,
     /// An object that is waited for, and since when.
     awaited: Option<(String, Instant)>,
     /// When that is requested again.
@@ -224,6 +229,7 @@ impl Cluster {
             known: Known::default(),
             drain_by,
             drain_retries: drain_retries::DrainRetries::new(node),
+            instead: String::new(),
             awaited: None,
             awaited_backoff: Backoff::for_missing_object(node),
             uncordon_requested: false,

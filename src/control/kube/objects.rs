@@ -46,15 +46,12 @@ impl Cache {
         }
         let number = entries.last().map_or(0, |newest| newest.number + 1);
         let entry = Entry { number, config: name.to_string() };
-        // It holds secrets.
-        self.root.replace(&entry.path(), object, FileMode::PRIVATE)?;
         let (same, others): (Vec<Entry>, Vec<Entry>) =
             entries.into_iter().partition(|old| old.config == name.as_str());
         let surplus = (others.len() + 1).saturating_sub(MAX_OBJECTS);
-        for old in same.iter().chain(others.iter().take(surplus)) {
-            self.root.remove(&old.path())?;
-        }
-        Ok(())
+        let stale = same.iter().chain(others.iter().take(surplus)).map(Entry::path);
+        // It holds secrets.
+        self.root.replace_and_remove((&entry.path(), object, FileMode::PRIVATE), &stale.collect::<Vec<_>>())
     }
 
     /// Returns the policy: `None` when it was never read, an empty text when the cluster has none.

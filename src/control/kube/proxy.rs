@@ -1,4 +1,4 @@
-//! The way to the API server through an HTTP proxy: a `CONNECT`, and TLS to the API server within it.
+//! The way to the API server through a proxy: a `CONNECT` or SOCKS5, and TLS to the API server within it.
 //!
 //! Only the proxy's host and port are ever shown: its URL may hold a password.
 
@@ -8,9 +8,11 @@ use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper_util::client::proxy::matcher::Matcher;
 use hyper_util::rt::TokioIo;
+use secrecy::{ExposeSecret as _, SecretString};
 use tokio::net::TcpStream;
 
 use super::error::KubeError;
+use super::socks;
 use crate::model::text::chain;
 
 /// The largest head of an answer: a proxy's has some hundred bytes.
@@ -20,7 +22,14 @@ const MAX_HEAD_BYTES: usize = 16 << 10;
 #[derive(Debug, Clone)]
 pub(super) struct Proxy {
     address: (String, u16),
-    authorization: Option<HeaderValue>,
+    protocol: Protocol,
+}
+
+/// What it speaks, and who asks.
+#[derive(Debug, Clone)]
+enum Protocol {
+    Http(Option<HeaderValue>),
+    Socks5(Option<(String, SecretString)>),
 }
 
 impl Proxy {
@@ -34,12 +43,19 @@ impl Proxy {
         let known = Matcher::builder().all(url.to_owned()).build().intercept(&any);
         let known =
             known.ok_or_else(|| wrong("the proxy to its server is no URL of the form http://HOST:PORT"))?;
-        if known.uri().scheme_str() != Some("http") {
-            return Err(wrong(
-                "the proxy to its server is not an http:// one, and no other leads to the API server; name such a proxy, or add the \
-                 API server to NO_PROXY",
-            ));
-        }
+        let (protocol, default_port) = match known.uri().scheme_str() {
+            Some("http") => (Protocol::Http(known.basic_auth().cloned()), 80),
+            Some("socks5" | "socks5h") => {
+                let login = known.raw_auth().map(|(user, password)| (user.to_owned(), password.into()));
+                (Protocol::Socks5(login), 1080)
+            }
+            Some(_) | None => {
+                return Err(wrong(
+                    "the proxy to its server is neither an http:// nor a socks5:// one, and no other leads to the API server; \
+                     name such a proxy, or add the API server to NO_PROXY",
+                ));
+            }
+        };
         let named = known.uri().host().unwrap_or_default();
         let host = named.trim_start_matches('[').trim_end_matches(']');
         if host.is_empty() {
@@ -47,22 +63,41 @@ impl Proxy {
         }
         let port = match known.uri().port_u16() {
             Some(port) => port,
-            None if known.uri().authority().is_some_and(|authority| authority.as_str() == named) => 80,
+            None if known.uri().authority().is_some_and(|authority| authority.as_str() == named) => {
+                default_port
+            }
             None => return Err(wrong("the proxy to its server has a port that is no number")),
         };
-        let authorization = known.basic_auth().cloned();
-        Ok(Self { address: (host.to_owned(), port), authorization })
+        Ok(Self { address: (host.to_owned(), port), protocol })
     }
 
     /// Connects to a server through the proxy.
-    pub(super) async fn connect(&self, (host, port): &(String, u16)) -> Result<TcpStream, String> {
+    pub(super) async fn connect(&self, server: &(String, u16)) -> Result<TcpStream, String> {
         let failed = |cause: String| format!("the proxy {self}: {cause}");
         let (proxy, proxy_port) = &self.address;
         let tcp = TcpStream::connect((proxy.as_str(), *proxy_port)).await;
-        let tcp = tcp.map_err(|error| failed(error.to_string()))?;
+        let mut tcp = tcp.map_err(|error| failed(error.to_string()))?;
+        match &self.protocol {
+            Protocol::Http(authorization) => self.tunnel(tcp, server, authorization.as_ref()).await,
+            Protocol::Socks5(login) => {
+                let login = login.as_ref().map(|(user, password)| (user.as_str(), password.expose_secret()));
+                socks::ask(&mut tcp, server, login).await.map_err(failed)?;
+                Ok(tcp)
+            }
+        }
+    }
+
+    /// Asks an HTTP proxy to connect.
+    async fn tunnel(
+        &self,
+        tcp: TcpStream,
+        (host, port): &(String, u16),
+        authorization: Option<&HeaderValue>,
+    ) -> Result<TcpStream, String> {
+        let failed = |cause: String| format!("the proxy {self}: {cause}");
         let server = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
         let request = Request::builder().method(Method::CONNECT).uri(&server).header(header::HOST, &server);
-        let request = match &self.authorization {
+        let request = match authorization {
             Some(value) => request.header(header::PROXY_AUTHORIZATION, value),
             None => request,
         };
@@ -157,10 +192,11 @@ mod tests {
         assert_eq!(read("http://proxy.test:3128").unwrap(), "proxy.test:3128");
         assert_eq!(read("proxy.test:3128").unwrap(), "proxy.test:3128");
         assert_eq!(read("http://proxy.test").unwrap(), "proxy.test:80");
+        assert_eq!(read("socks5://proxy.test").unwrap(), "proxy.test:1080");
         assert_eq!(read("http://[fd00::1]:3128/").unwrap(), "fd00::1:3128");
         for url in [
             "https://u:geheim@p:1",
-            "socks5://u:geheim@p:1",
+            "socks4://u:geheim@p:1",
             "http://",
             "u:geheim",
             "http://u:geheim@:1",

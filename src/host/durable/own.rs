@@ -27,6 +27,20 @@ impl Root {
         self.settle(&Change::new(path, owner, want), Attempt::Anew).map(|_| ())
     }
 
+    /// As [`Root::replace`], and removes files that are no longer needed in the same step: one sync of the directory.
+    pub fn replace_and_remove(
+        &self,
+        (path, bytes, mode): (&str, &[u8], FileMode),
+        stale: &[String],
+    ) -> Result<(), HostError> {
+        let owner = rustix::process::geteuid().as_raw();
+        let group = rustix::process::getegid().as_raw();
+        let written = Change::new(path, owner, DesiredPath::file(bytes, mode.bits(), owner, group));
+        let removed = stale.iter().map(|path| Change::new(path.as_str(), owner, DesiredPath::Absent));
+        let changes: Vec<_> = std::iter::once(written).chain(removed).collect();
+        apply_changes(self, &changes, Attempt::First, self.fail_points()).map(|_| ())
+    }
+
     /// Removes a file or a link durably; a missing one is ignored.
     pub fn remove(&self, path: &str) -> Result<(), HostError> {
         let owner = rustix::process::geteuid().as_raw();

@@ -144,6 +144,12 @@ pub(in crate::host) enum OsErrorKind {
     NoPackage,
     /// Packages are requested of the deployment, and the host has no repository of packages.
     NoRepositories,
+    /// A seed lacks a file, or one of its files can't be read.
+    SeedDamaged,
+    /// The stateroot runs, boots next, or is there already.
+    StaterootInUse,
+    /// There is no such stateroot.
+    NoStateroot,
     /// libostree failed.
     Libostree,
     /// rpm-ostree failed.
@@ -193,7 +199,10 @@ impl OsErrorKind {
             | Self::Composefs
             | Self::WrongLayers
             | Self::NoPackage
+            | Self::StaterootInUse
+            | Self::NoStateroot
             | Self::Libostree => FaultClass::Degraded,
+            Self::SeedDamaged => FaultClass::Unreconcilable,
         }
     }
 
@@ -222,6 +231,9 @@ impl OsErrorKind {
             Self::WrongLayers => "InvalidConfig",
             Self::NoPackage => "PackageNotStaged",
             Self::NoRepositories => "NoRepositories",
+            Self::SeedDamaged => "SeedDamaged",
+            Self::StaterootInUse => "StaterootInUse",
+            Self::NoStateroot => "NoStateroot",
             Self::Libostree => "LibostreeFailed",
             Self::RpmOstree => "RpmOstreeFailed",
             Self::DaemonLost => "RpmOstreeDaemonLost",
@@ -261,6 +273,9 @@ impl OsErrorKind {
             Self::Locked => next::LOCKED,
             Self::DeploymentGone => next::DEPLOYMENT_GONE,
             Self::NotInstalled => next::NOT_INSTALLED,
+            Self::SeedDamaged => next::SEED_DAMAGED,
+            Self::StaterootInUse => next::STATEROOT_IN_USE,
+            Self::NoStateroot => next::NO_STATEROOT,
             Self::Libostree => next::LIBOSTREE,
             Self::Worker => next::WORKER,
         }

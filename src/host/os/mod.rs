@@ -7,6 +7,7 @@ pub mod bootc;
 pub mod choice;
 pub mod ostree;
 pub mod rpmostree;
+pub mod stateroots;
 pub mod worker;
 
 mod error;
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::observation::{EmbeddedConfig, ObservedOs, Staged};
 use crate::model::os::Layers;
+use crate::model::soft_reboot::SoftRebootFacts;
 use crate::model::{Contents, ImageRef, Karg};
 
 use super::{AuthFile, BoxFuture, HostError};
@@ -61,16 +63,15 @@ pub struct Preflight {
     pub download: Option<u64>,
 }
 
-/// Whether what is staged can be booted without leaving the kernel.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SoftReboot {
-    /// It can.
-    Capable,
-    /// It can't.
-    Incapable {
-        /// Why, for people.
-        why: String,
-    },
+/// What is known of a soft reboot into one deployment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SoftRebootState {
+    /// What it needs.
+    pub facts: SoftRebootFacts,
+    /// The deployment's place in the list of deployments, where it has to be prepared with the host's `ostree`.
+    pub index: Option<u32>,
+    /// Whether it is prepared.
+    pub is_prepared: bool,
 }
 
 /// How far a pull or a deployment is.
@@ -199,10 +200,13 @@ pub trait OsBackend: fmt::Debug {
         Box::pin(async { Err(HostError::NoBackend { object: deployment.to_owned() }) })
     }
 
-    /// Returns whether a soft reboot would boot the staged deployment.
-    fn soft_reboot(&self) -> BoxFuture<'_, Result<SoftReboot, HostError>> {
-        let why = format!("the backend {} knows no soft reboot", self.name());
-        Box::pin(async { Ok(SoftReboot::Incapable { why }) })
+    /// Finds out whether a soft reboot leads into a deployment; `None` is one that is yet to be staged.
+    fn soft_reboot<'a>(
+        &'a self,
+        _deployment: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<SoftRebootState, HostError>> {
+        let facts = SoftRebootFacts::refused(format!("the backend {} knows no soft reboot", self.name()));
+        Box::pin(async { Ok(SoftRebootState { facts, index: None, is_prepared: false }) })
     }
 }
 

@@ -90,6 +90,9 @@ pub(super) struct Stamp {
     deployments: Mark,
     staged: Option<Mark>,
     locked: Option<Mark>,
+    /// Written by the boot, and by a soft reboot anew: `/run` and what is kept there outlive that one.
+    #[serde(default)]
+    booted: Option<Mark>,
 }
 
 /// The inode and both of its times: a file that is replaced or written within one tick of the clock still differs.
@@ -123,6 +126,7 @@ impl Stamp {
             deployments: mark(&sysroot.join("ostree/deploy")).ok()?,
             staged: optional("run/ostree/staged-deployment")?,
             locked: optional("run/ostree/staged-deployment-locked")?,
+            booted: optional("run/ostree-booted")?,
         })
     }
 }
@@ -169,13 +173,19 @@ mod tests {
         assert_eq!(Stamp::read(dir.path()), None, "no sysroot, no stamp");
         fs::create_dir_all(at("ostree/deploy")).unwrap();
         fs::create_dir_all(at("run/ostree")).unwrap();
-        let changes: [&dyn Fn(); 4] = [
+        let changes: [&dyn Fn(); 6] = [
             &|| fs::write(at("run/ostree/staged-deployment"), "1").unwrap(),
             &|| fs::write(at("run/ostree/staged-deployment-locked"), "").unwrap(),
             &|| fs::remove_file(at("run/ostree/staged-deployment")).unwrap(),
             &|| {
                 let deploy = fs::File::open(at("ostree/deploy")).unwrap();
                 deploy.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+            },
+            &|| fs::write(at("run/ostree-booted"), "old").unwrap(),
+            // A soft reboot: the rest is as it was where the deployment was there already.
+            &|| {
+                fs::write(at("run/ostree/nextroot-booted"), "new").unwrap();
+                fs::rename(at("run/ostree/nextroot-booted"), at("run/ostree-booted")).unwrap();
             },
         ];
         for change in changes {

@@ -4,17 +4,22 @@
 //! runs for the root (a sandbox, an image build) nothing is asked and the outcome says so.
 
 use std::pin::pin;
+use std::sync::{Arc, OnceLock};
 
 use zbus::Connection;
 use zbus::zvariant::{OwnedObjectPath, Type};
 
-use super::call::{SERVICE_UNIT, UNIT, bus_error, call, property, refusal, subscribe, unit_path, within};
+use super::call::{
+    MANAGER, OBJECT, SERVICE_UNIT, UNIT, bus_error, call, property, refusal, subscribe, unit_path, within,
+};
 use super::signals::{JobResult, ManagerSignal, Signals};
 use super::{CA_TRUST_TIMEOUT, JOB_TIMEOUT, RELOAD_TIMEOUT, SETTLING};
 use crate::host::root::Root;
 use crate::host::{HostError, command};
 use crate::model::UnitName;
 
+/// Installed by a systemd that has soft reboots (254).
+pub const SOFT_REBOOT_TARGET: &str = "/usr/lib/systemd/system/soft-reboot.target";
 const SOCKET: &str = "/run/dbus/system_bus_socket";
 const CA_TRUST_UNIT: &str = "coreos-update-ca-trust.service";
 /// What a unit conflicts with that a shutdown stops.
@@ -33,6 +38,8 @@ pub enum ServiceOutcome {
 #[derive(Debug, Clone)]
 pub struct Systemd {
     way: Way,
+    /// How often it started user space again: no process of the agent outlives that.
+    pub(super) soft_reboots: Arc<OnceLock<u32>>,
 }
 
 #[derive(Debug, Clone)]
@@ -56,20 +63,52 @@ pub(in crate::host) async fn system(root: &Root) -> Result<Connection, HostError
 }
 
 impl Systemd {
+    fn new(way: Way) -> Self {
+        Self { way, soft_reboots: Arc::default() }
+    }
+
+    /// Returns how often this systemd started user space again under the running kernel. None where it does not count
+    /// (before 256), or can't be asked: the booted deployment says then that it happened.
+    pub async fn soft_reboots(&self) -> u32 {
+        if let Some(count) = self.soft_reboots.get() {
+            return *count;
+        }
+        match self.count_soft_reboots().await {
+            Some(count) => *self.soft_reboots.get_or_init(|| count),
+            None => 0,
+        }
+    }
+
+    async fn count_soft_reboots(&self) -> Option<u32> {
+        if let Way::Machine(root) = &self.way
+            && !root.exists(SOFT_REBOOT_TARGET).ok()?
+        {
+            return Some(0);
+        }
+        let Some(bus) = self.connect().await.ok()? else { return Some(0) };
+        let manager = OwnedObjectPath::try_from(OBJECT).ok()?;
+        let count = property::<u32>(&bus, &manager, MANAGER, "SoftRebootsCount");
+        match within("SoftRebootsCount".to_owned(), RELOAD_TIMEOUT, count).await {
+            Ok(count) => Some(count),
+            // Only an answer is kept: this one says that it knows no such property.
+            Err(error) => refusal(error).ok().map(|_| 0),
+        }
+    }
+
     /// Finds out whether systemd runs for the root: only for the machine's own, and only when it booted the machine.
     pub fn detect(root: &Root) -> Result<Self, HostError> {
         let runs = root.is_machine() && root.exists("/run/systemd/system")?;
-        Ok(Self { way: if runs { Way::Machine(root.clone()) } else { Way::None } })
+        Ok(Self::new(if runs { Way::Machine(root.clone()) } else { Way::None }))
     }
 
     /// Creates a connection to no systemd: nothing is asked.
     pub fn absent() -> Self {
-        Self { way: Way::None }
+        Self::new(Way::None)
     }
 
     #[cfg(test)]
     pub(crate) fn given(connection: Connection) -> Self {
-        Self { way: Way::Given(connection) }
+        Self::new(Way::Given(connection))
     }
 
     /// Has systemd read its unit files again.

@@ -21,7 +21,7 @@ use super::HostError;
 use crate::model::UnitName;
 
 pub use at_shutdown::ShutdownHook;
-pub use bus::{ServiceOutcome, Systemd};
+pub use bus::{SOFT_REBOOT_TARGET, ServiceOutcome, Systemd};
 pub use link_verbs::{Calls, LinkVerb};
 pub use links::UnitLinks;
 pub use service::ServiceState;

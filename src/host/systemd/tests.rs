@@ -18,6 +18,7 @@ use crate::model::units::Mask;
 pub(crate) mod double;
 use double::Double;
 
+mod soft_reboots;
 mod trust;
 
 fn unit(name: &str) -> UnitName {

@@ -56,6 +56,8 @@ pub(crate) struct State {
     pub(crate) jobs: Jobs,
     /// The version that it tells.
     pub(crate) version: String,
+    /// How often it started user space again; an old one does not count.
+    pub(crate) soft_reboots: Option<u32>,
     /// The root in which links are made.
     pub(crate) root: Option<PathBuf>,
     /// A link that it makes beyond what was asked for.
@@ -229,6 +231,12 @@ impl Double {
     #[zbus(property)]
     fn version(&self) -> String {
         self.state().version.clone()
+    }
+
+    #[zbus(property)]
+    fn soft_reboots_count(&self) -> zbus::fdo::Result<u32> {
+        let count = self.state().soft_reboots;
+        count.ok_or_else(|| zbus::fdo::Error::UnknownProperty("SoftRebootsCount".to_owned()))
     }
 
     fn subscribe(&self, #[zbus(header)] header: zbus::message::Header<'_>) -> Result<(), Refusal> {

@@ -35,17 +35,32 @@ impl World {
         self.boot_with(None, false)
     }
 
+    /// A soft reboot starts the old user space again; what was staged is finalized all the same.
+    pub(super) fn boot_softly_in_vain(mut self) -> Self {
+        self.finalize(true);
+        self.soft += 1;
+        self.start();
+        self
+    }
+
     fn boot_with(mut self, ended: Option<Finalization>, comes_up: bool) -> Self {
-        if let (Some(image), None) = (self.staged.take(), &ended) {
+        if ended.is_none() {
+            self.finalize(comes_up);
+        }
+        self.staged = None;
+        self.load();
+        self.finalization = ended;
+        (self.boot, self.soft) = (self.boot + 1, 0);
+        self.start();
+        self
+    }
+
+    fn finalize(&mut self, comes_up: bool) {
+        if let Some(image) = self.staged.take() {
             self.newest += 1;
             self.first = Some(Deployment { image, number: self.newest, comes_up });
             self.before = None;
         }
-        self.load();
-        self.finalization = ended;
-        self.boot += 1;
-        self.start();
-        self
     }
 
     /// Boots the first deployment of the menu, or the second once the first was tried as often as is counted.

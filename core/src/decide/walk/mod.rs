@@ -87,7 +87,8 @@ fn holds(world: &World, action: &Action, rules: &Rules) {
         let has_left = world.answers.drained == Some(DrainStatus::Yes);
         assert!(has_left || !record.drained, "no reboot under a workload that came back");
         assert!(world.answers.is_armed, "no reboot without finalization");
-        let leads_on = record.staged_os() == StagedOs::None || world.staged.is_some();
+        let leads_on = record.staged_os() == StagedOs::None
+            || world.staged.or(world.first.map(|first| first.image)).is_some();
         assert!(leads_on || is_back || world.is_image(), "no reboot into the old deployment");
     }
 }

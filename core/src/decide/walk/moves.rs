@@ -250,6 +250,9 @@ fn reboot(mut good: World, bad: Option<World>, rules: &Rules) -> Vec<Outcome> {
         let failed = Finalization::Failed { said: "s".to_owned() };
         all.push((Some(Curse::TakenBack), bad.clone()));
         bad.reboots += 1;
+        if bad.staged.is_some() && bad.record.as_ref().is_some_and(|record| record.reboots == 1) {
+            all.push((None, bad.clone().boot_softly_in_vain()));
+        }
         all.push((Some(Curse::CutShort), bad.clone().boot(Some(Finalization::CutShort))));
         all.push((Some(Curse::NotFinalized), bad.clone().boot(Some(failed))));
         if rules.counts && bad.staged.is_some() {

@@ -115,6 +115,8 @@ pub(super) struct World {
     pub(super) left: Option<Content>,
     pub(super) desired: Content,
     pub(super) boot: u32,
+    /// How often user space alone was started again in it.
+    pub(super) soft: u32,
     /// What is there, and the running deployment.
     pub(super) there: Content,
     pub(super) deployment: u32,
@@ -146,6 +148,16 @@ pub(super) fn fault(class: FaultClass, reason: &str) -> Fault {
     Fault { class, reason: reason.to_owned(), message: "m".to_owned(), next: "n".to_owned() }
 }
 
+fn counts(record: &Record) -> [u32; 5] {
+    let (failed, interrupted) = (record.failed_finalizations, record.interrupted_finalizations);
+    [record.reboots, record.fallbacks, record.attempts, failed, interrupted]
+}
+
+/// Says whether a boot is the one that runs, and else whether the same kernel runs.
+fn relation(boot: &BootId, runs: &BootId) -> u32 {
+    u32::from(boot == runs) + 2 * u32::from(runs.is_soft_from(boot))
+}
+
 /// Names a deployment.
 pub(super) fn name(number: u32) -> String {
     format!("deployment-{number}")
@@ -162,6 +174,7 @@ impl World {
             left: None,
             desired: b,
             boot: 0,
+            soft: 0,
             there: a,
             deployment: 0,
             staged: None,
@@ -182,7 +195,8 @@ impl World {
     }
 
     pub(super) fn boot_id(&self) -> BootId {
-        BootId::new(format!("boot-{}", self.boot)).unwrap()
+        let kernel = BootId::new(format!("boot-{}", self.boot)).unwrap();
+        BootId::after_soft_reboots(kernel, self.soft).unwrap()
     }
 
     pub(super) fn seen(&self) -> Observation {
@@ -288,20 +302,16 @@ impl World {
         let this = |boot: &BootId| *boot == self.boot_id();
         let record = self.record.as_ref().map(|record| {
             let phase = match &record.phase {
-                Phase::Rebooting { boot_id } | Phase::FallingBack { boot_id } => u32::from(this(boot_id)),
+                Phase::Rebooting { boot_id } | Phase::FallingBack { boot_id } => {
+                    relation(boot_id, &self.boot_id())
+                }
                 Phase::Applying { next } | Phase::RollingBack { next } => u32::try_from(*next).unwrap(),
                 Phase::Planned | Phase::Staging | Phase::Draining | Phase::Verifying => 0,
             };
             let is_back = record.origin.as_ref() == Some(&name(self.deployment));
             let ids = (this(&record.boot_id), record.reboot_left.as_ref().is_some_and(this), is_back);
             let trial = record.trial.as_ref().is_some_and(|trial| this(&trial.boot_id));
-            let counts = (
-                record.reboots,
-                record.fallbacks,
-                record.attempts,
-                record.failed_finalizations,
-                record.interrupted_finalizations,
-            );
+            let counts = counts(record);
             let fault = record.fault.as_ref().map(|fault| fault.reason.clone());
             let flags = (record.drained, record.draining.is_some(), trial, record.undo.len());
             let names =

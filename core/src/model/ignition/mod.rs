@@ -6,6 +6,7 @@
 //! of another, everything is decoded.
 
 mod files;
+mod installed;
 mod units;
 mod users;
 mod within;
@@ -17,10 +18,13 @@ use serde::{Deserialize, Serialize};
 
 use super::decode::Decoder;
 use super::error::ModelError;
+use super::spec::FixedSections;
 use super::text::short;
 use super::units::Mask;
 use super::{HostSpec, ManagedPath, document};
 use within::Within;
+
+pub use installed::installed_storage;
 
 /// The versions that are read; the newest is the one MCO and Butane write next.
 const VERSIONS: [&str; 7] = ["3.0.0", "3.1.0", "3.2.0", "3.3.0", "3.4.0", "3.5.0", "3.6.0"];
@@ -44,10 +48,10 @@ pub(super) fn read_into(spec: &mut HostSpec, json: &str) -> Result<(), ModelErro
     let Some(config) = parse(within, json)? else { return Ok(()) };
     let mut decoder = Decoder::default();
     let storage = config.storage.unwrap_or_default();
-    fixed_storage(spec, &storage);
-    fix(spec, "config.kernelArguments", config.kernel_arguments.as_ref());
+    fixed_storage(&mut spec.fixed, &storage);
+    fix(&mut spec.fixed, "config.kernelArguments", config.kernel_arguments.as_ref());
     let passwd = config.passwd.unwrap_or_default();
-    fix(spec, "passwd.groups", passwd.groups.as_ref().filter(|groups| !groups.is_empty()));
+    fix(&mut spec.fixed, "passwd.groups", passwd.groups.as_ref().filter(|groups| !groups.is_empty()));
     spec.users = users::read(within, passwd.users.unwrap_or_default())?;
     spec.files = files::read(within, storage.files.unwrap_or_default(), &mut decoder)?;
     spec.units = units::read(within, config.systemd.and_then(|systemd| systemd.units).unwrap_or_default())?;
@@ -79,23 +83,23 @@ fn parse(within: Within<'_>, json: &str) -> Result<Option<Config>, ModelError> {
     Err(within.error("spec.config.ignition.version", cause))
 }
 
-fn fixed_storage(spec: &mut HostSpec, storage: &Storage) {
+fn fixed_storage(fixed: &mut FixedSections, storage: &Storage) {
     fn filled<T>(list: Option<&Vec<T>>) -> Option<&Vec<T>> {
         list.filter(|list| !list.is_empty())
     }
-    fix(spec, "storage.disks", filled(storage.disks.as_ref()));
-    fix(spec, "storage.filesystems", filled(storage.filesystems.as_ref()));
-    fix(spec, "storage.raid", filled(storage.raid.as_ref()));
-    fix(spec, "storage.luks", filled(storage.luks.as_ref()));
-    fix(spec, "storage.directories", filled(storage.directories.as_ref()));
-    fix(spec, "storage.links", filled(storage.links.as_ref()));
+    fix(fixed, "storage.disks", filled(storage.disks.as_ref()));
+    fix(fixed, "storage.filesystems", filled(storage.filesystems.as_ref()));
+    fix(fixed, "storage.raid", filled(storage.raid.as_ref()));
+    fix(fixed, "storage.luks", filled(storage.luks.as_ref()));
+    fix(fixed, "storage.directories", filled(storage.directories.as_ref()));
+    fix(fixed, "storage.links", filled(storage.links.as_ref()));
 }
 
 /// Keeps a section for comparison, without nulls and empty parts: leaving a field out or writing null is the same.
-fn fix<T: Serialize>(spec: &mut HostSpec, name: &'static str, section: Option<&T>) {
+fn fix<T: Serialize>(fixed: &mut FixedSections, name: &'static str, section: Option<&T>) {
     let tree = serde_json::to_value(section).ok().and_then(without_nulls);
     if let Some(tree) = tree {
-        spec.fixed.sections.insert(name, tree.to_string());
+        fixed.sections.insert(name, tree.to_string());
     }
 }
 

@@ -12,6 +12,7 @@ fn image(digit: &str) -> String {
 
 fn report(state: NodeState) -> NodeReport {
     NodeReport {
+        irreconcilable_changes: None,
         schema_version: 1,
         node: "worker-0".into(),
         state,

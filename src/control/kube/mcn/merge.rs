@@ -269,6 +269,14 @@ pub(super) fn status(stored: &Stored, list: &List, words: &MergeInput<'_>) -> Op
     Some(Value::Object(status))
 }
 
+/// Returns what becomes of `irreconcilableChanges`: the list, or null where the node is as its config says. `None` where that
+/// is what is stored, or nobody knows.
+pub(super) fn changes(stored: &Stored, report: &NodeReport) -> Option<Value> {
+    let changes = report.irreconcilable_changes.as_ref()?;
+    let next = if changes.is_empty() { Value::Null } else { json!(changes) };
+    (next != stored.changes).then_some(next)
+}
+
 /// Returns true if a condition is the agent's alone.
 fn written(kind: &str, words: &MergeInput<'_>) -> bool {
     let own = PASSED.contains(&kind) || words.form.applied().contains(&kind);
@@ -380,12 +388,17 @@ fn image(image: Option<&ImageRef>) -> Option<String> {
     fits.then_some(text)
 }
 
+/// Returns the pool that a rendered config is for.
+pub(in super::super) fn rendered_pool(config: &str) -> Option<&str> {
+    let (pool, digest) = config.strip_prefix("rendered-")?.rsplit_once('-')?;
+    let is_digest = digest.len() == 32 && digest.chars().all(|one| one.is_ascii_hexdigit());
+    is_digest.then_some(pool)
+}
+
 /// The pool of a node. A config that a controller rendered names it; else the node's roles do: the control plane before
 /// a role of one's own before `worker`. Where these don't say it, what is stored stays.
 pub(super) fn pool(labels: &BTreeMap<String, String>, config: Option<&str>, stored: &str) -> String {
-    let rendered = config.and_then(|config| config.strip_prefix("rendered-")?.rsplit_once('-'));
-    let digest = |text: &str| text.len() == 32 && text.chars().all(|one| one.is_ascii_hexdigit());
-    if let Some((pool, _)) = rendered.filter(|(_, text)| digest(text)) {
+    if let Some(pool) = config.and_then(rendered_pool) {
         return name(pool);
     }
     let roles: Vec<&str> =

@@ -61,6 +61,8 @@ pub(super) struct Stored {
     pub(super) configs: Pair,
     /// `status.configImage`.
     pub(super) images: Pair,
+    /// `status.irreconcilableChanges`; null where it is not set.
+    pub(super) changes: Value,
     /// The conditions that would go if the manager left them out.
     pub(super) owned: BTreeSet<String>,
     /// Fields of the status that others write under the same manager: they would go, too.
@@ -92,6 +94,7 @@ impl Stored {
                 .collect(),
             configs: pair("configVersion", ""),
             images: pair("configImage", "Image"),
+            changes: object.pointer("/status/irreconcilableChanges").cloned().unwrap_or_default(),
             owned: fields.iter().flat_map(|fields| owned_conditions(fields)).collect(),
             carried: carried(object, &fields),
         }

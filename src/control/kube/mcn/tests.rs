@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::merge::{ConditionLayout, Cordons, MergeInput, lists, name, pool, spec, status};
+use super::merge::{ConditionLayout, Cordons, MergeInput, changes, lists, name, pool, spec, status};
 use super::stored::Stored;
 use crate::report::{NodeReport, Status};
 
@@ -155,6 +155,7 @@ fn desired_config_is_shown_after_prepare() {
 }
 
 /// MCN-003: another manager's condition is left out; one that the shared manager holds is sent as it is.
+/// MCD-252: of an internal release image nothing is written.
 #[test]
 fn what_others_wrote_is_kept() {
     let condition = |kind: &str| json!({ "type": kind, "status": "True", "reason": "Other", "message": "o", "lastTransitionTime": THEN });
@@ -180,6 +181,22 @@ fn what_others_wrote_is_kept() {
     assert_eq!(written[0]["pinnedImageSets"], json!([{ "name": "p" }]));
     assert_eq!(written[0].get("internalReleaseImage"), None);
     assert_eq!(written[0]["observedGeneration"], 7, "it never falls");
+}
+
+/// MCD-251: the list is null when nothing differs, and is not written where it says so already, or nobody knows.
+#[test]
+fn irreconcilable_changes_are_written_when_they_are_others() {
+    let change = json!({ "fieldPath": "spec.config.storage.disks[0].wipeTable", "diff": "- false\n+ true" });
+    let stored = |list: &Value| Stored::read(&json!({ "status": { "irreconcilableChanges": list } }));
+    let mut report = report("rendered-worker-b", &[UPDATED, FINE]);
+    assert_eq!(changes(&stored(&json!([change])), &report), None, "nobody knows");
+    report.irreconcilable_changes = Some(Vec::new());
+    assert_eq!(changes(&stored(&json!([change])), &report), Some(Value::Null));
+    assert_eq!(changes(&stored(&Value::Null), &report), None);
+    assert_eq!(changes(&Stored::default(), &report), None);
+    report.irreconcilable_changes = serde_json::from_value(json!([change])).unwrap();
+    assert_eq!(changes(&Stored::default(), &report), Some(json!([change])));
+    assert_eq!(changes(&stored(&json!([change])), &report), None);
 }
 
 /// The time of a condition is that of its last change, and never goes back.

@@ -23,14 +23,15 @@ mod unit;
 
 use super::super::command::with_words;
 use super::super::credentials::AuthFile;
-use super::super::{BoxFuture, HostError, Proxies, Root, Systemd};
+use super::super::{BoxFuture, HostError, Proxies, Root, Systemd, next_root};
 use super::error::{OsError, OsErrorKind, SYSROOT};
 use super::sysroot_cache::SysrootCache;
 use super::worker::Worker;
 use super::worker::protocol::WithoutCommit;
-use super::{OsBackend, OsProgress, Preflight, SoftReboot, StageRequest};
+use super::{OsBackend, OsProgress, Preflight, SoftRebootState, StageRequest};
 use crate::model::observation::{Booted, ObservedOs, Staged};
 use crate::model::os::Layers;
+use crate::model::soft_reboot::SoftRebootFacts;
 use crate::model::{Contents, ImageRef};
 
 use stage_record::StageRecord;
@@ -44,13 +45,14 @@ pub struct BootcBackend {
     last: SysrootCache,
     bootc: Bootc,
     stage_record: StageRecord,
+    root: Root,
 }
 
 impl BootcBackend {
     /// Takes what asks the worker, the systemd that runs bootc, and the root below which their files are.
     pub fn new(worker: Worker, systemd: Systemd, root: Root) -> Self {
         let (last, stage_record) = (SysrootCache::default(), StageRecord::new(root.clone()));
-        Self { worker, last, stage_record, bootc: Bootc::new(systemd, root) }
+        Self { worker, last, stage_record, bootc: Bootc::new(systemd, root.clone()), root }
     }
 
     /// Takes what says through which proxies it pulls.
@@ -217,17 +219,29 @@ impl BootcBackend {
         Ok(first == deployment)
     }
 
-    async fn soft(&self) -> Result<SoftReboot, HostError> {
-        let incapable = |why: &str| Ok(SoftReboot::Incapable { why: why.to_owned() });
-        let Some(host) = self.host().await? else { return incapable("bootc status gave no answer") };
-        match host.staged {
-            None => incapable("nothing is staged"),
-            Some(staged) => match staged.soft_reboot {
-                Some(true) => Ok(SoftReboot::Capable),
-                Some(false) => incapable("bootc reports that the staged deployment needs a full reboot"),
-                None => incapable("this bootc does not know soft reboots"),
-            },
+    /// What bootc staged it has prepared itself, and only bootc knows all that speaks against a soft reboot.
+    async fn soft(&self, deployment: Option<&str>) -> Result<SoftRebootState, HostError> {
+        let (_, staged) = deployments(self.worker.observe().await?)?;
+        if deployment.is_none() || staged.is_none_or(|staged| Some(staged.deployment.as_str()) != deployment)
+        {
+            return self.worker.soft_reboot(deployment).await;
         }
+        let host = self.host().await?;
+        let capable = host.as_ref().map(|host| host.staged.as_ref().map(|staged| staged.soft_reboot));
+        let facts = match capable {
+            None => SoftRebootFacts::refused("bootc status gave no answer"),
+            Some(None) => SoftRebootFacts::refused("nothing is staged"),
+            Some(Some(Some(true))) => SoftRebootFacts::capable(),
+            Some(Some(Some(false))) => {
+                SoftRebootFacts::refused("bootc reports that the staged deployment needs a full reboot")
+            }
+            Some(Some(None)) => SoftRebootFacts::refused("this bootc does not know soft reboots"),
+        };
+        if next_root::is_mounted(&self.root)? {
+            return Ok(SoftRebootState { facts, index: None, is_prepared: true });
+        }
+        // Staged by a run that prepared nothing, or given up since.
+        Ok(SoftRebootState { facts, ..self.worker.soft_reboot(deployment).await? })
     }
 }
 
@@ -288,8 +302,11 @@ impl OsBackend for BootcBackend {
         Box::pin(self.back_to(deployment))
     }
 
-    fn soft_reboot(&self) -> BoxFuture<'_, Result<SoftReboot, HostError>> {
-        Box::pin(self.soft())
+    fn soft_reboot<'a>(
+        &'a self,
+        deployment: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<SoftRebootState, HostError>> {
+        Box::pin(self.soft(deployment))
     }
 }
 

@@ -64,3 +64,7 @@ pub(super) const NO_COMMIT: &str =
     "Install bootc or a recent rpm-ostree in the OS image that runs, or build the image from an ostree base.";
 pub(super) const DEPLOYMENT_GONE: &str =
     "See which deployments there are (ostree admin status), or change the target.";
+pub(super) const SEED_DAMAGED: &str =
+    "Make the seed image again, or name another one; no stateroot was made.";
+pub(super) const STATEROOT_IN_USE: &str = "List the stateroots (machine-config-agent stateroot list); one that neither runs nor boots next can be removed (machine-config-agent stateroot remove NAME).";
+pub(super) const NO_STATEROOT: &str = "List the stateroots (machine-config-agent stateroot list).";

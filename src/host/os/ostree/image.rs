@@ -14,7 +14,7 @@ use ostree_ext::container::store::{
     PreparedImport, list_images, query_image,
 };
 use ostree_ext::container::{ImageReference, OstreeImageReference, SignatureSource, Transport as From};
-use ostree_ext::containers_image_proxy::ImageProxy;
+use ostree_ext::containers_image_proxy::{ImageProxy, OpenedImage};
 use ostree_ext::gio::Cancellable;
 use ostree_ext::glib::{Variant, VariantDict};
 use ostree_ext::oci_spec::image::{Descriptor, ImageConfiguration};
@@ -192,15 +192,34 @@ fn labelled(config: &ImageConfiguration) -> Option<EmbeddedConfig> {
 }
 
 /// Where an image is, and how it is reached.
-struct Source {
+pub(super) struct Source {
     reference: OstreeImageReference,
     proxy: ImageProxyConfig,
     /// Kept until the image was read.
     view: Option<View>,
 }
 
+/// An image that is read as it is, whatever is in it.
+pub(super) struct OpenSource {
+    /// Fetches its parts.
+    pub(super) proxy: ImageProxy,
+    /// The image, as the proxy knows it.
+    pub(super) image: OpenedImage,
+    /// Kept until the image was read.
+    _view: Option<View>,
+}
+
 impl Source {
-    fn new(image: &ImageRef, credentials: Option<&Secret>) -> Result<Self, OsError> {
+    /// Opens the image. skopeo holds its manifest against its digest.
+    pub(super) async fn open(self, image: &ImageRef) -> Result<OpenSource, OsError> {
+        let name = self.reference.imgref.to_string();
+        let proxy = ImageProxy::new_with_config(self.proxy).await.map_err(|e| pull_failed(image, e))?;
+        let open = proxy.open_image(&name).await.map_err(|e| pull_failed(image, e))?;
+        Ok(OpenSource { proxy, image: open, _view: self.view })
+    }
+
+    /// Finds out where an image is.
+    pub(super) fn new(image: &ImageRef, credentials: Option<&Secret>) -> Result<Self, OsError> {
         match image.transport() {
             Transport::Registry => {
                 let proxy = registry_proxy(credentials).map_err(|e| {
@@ -222,12 +241,9 @@ impl Source {
 /// Finds out what an image without an ostree commit in it is. That it has the marks of a bootable one, and is for this
 /// machine, was requested before.
 async fn plain(image: &ImageRef, credentials: Option<&Secret>) -> Result<Preflight, OsError> {
-    let source = Source::new(image, credentials)?;
-    let name = source.reference.imgref.to_string();
-    let proxy = ImageProxy::new_with_config(source.proxy).await.map_err(|e| pull_failed(image, e))?;
-    let open = proxy.open_image(&name).await.map_err(|e| pull_failed(image, e))?;
-    let (_, manifest) = proxy.fetch_manifest(&open).await.map_err(|e| pull_failed(image, e))?;
-    let config = proxy.fetch_config(&open).await.map_err(|e| pull_failed(image, e))?;
+    let open = Source::new(image, credentials)?.open(image).await?;
+    let (_, manifest) = open.proxy.fetch_manifest(&open.image).await.map_err(|e| pull_failed(image, e))?;
+    let config = open.proxy.fetch_config(&open.image).await.map_err(|e| pull_failed(image, e))?;
     let download = Some(manifest.layers().iter().map(Descriptor::size).sum());
     Ok(Preflight { carries: labelled(&config).unwrap_or(EmbeddedConfig::Unknown), download })
 }
@@ -400,6 +416,6 @@ impl Tally {
     }
 }
 
-fn pull_failed(image: &ImageRef, error: impl std::fmt::Display) -> OsError {
+pub(super) fn pull_failed(image: &ImageRef, error: impl std::fmt::Display) -> OsError {
     OsError::told(&image.to_string(), &format!("{error:#}"), OsErrorKind::PullFailed)
 }

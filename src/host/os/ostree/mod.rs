@@ -2,7 +2,7 @@
 //!
 //! | in the agent | in the worker |
 //! |---|---|
-//! | [`OstreeBackend`] | [`serve`], `sysroot`, `stage`, `prefetch`, `pace`, `space`, `image`, `unverified`, `oci`; `install`, for the sandbox |
+//! | [`OstreeBackend`] | [`serve`], `sysroot`, `stage`, `prefetch`, `pace`, `soft`, `space`, `image`, `unverified`, `oci`, `stateroot`; `install`, for the sandbox |
 //! | the asking half of labels | [`labels`], the answering half |
 //!
 //! Invariant: staging is all or nothing: a deployment with the desired digest and arguments is staged, or none is.
@@ -30,9 +30,13 @@ mod pace;
 #[cfg(feature = "backend-ostree")]
 mod prefetch;
 #[cfg(feature = "backend-ostree")]
+mod soft;
+#[cfg(feature = "backend-ostree")]
 mod space;
 #[cfg(feature = "backend-ostree")]
 mod stage;
+#[cfg(feature = "backend-ostree")]
+mod stateroot;
 #[cfg(feature = "backend-ostree")]
 mod sysroot;
 #[cfg(feature = "backend-ostree")]
@@ -48,7 +52,8 @@ use super::sysroot_cache::SysrootCache;
 use super::worker::Worker;
 use super::worker::protocol::WithoutCommit;
 use super::{
-    OsBackend, OsProgress, PrefetchRequest, Prefetched, Preflight, ProgressSender, SoftReboot, StageRequest,
+    OsBackend, OsProgress, PrefetchRequest, Prefetched, Preflight, ProgressSender, SoftRebootState,
+    StageRequest,
 };
 
 /// The libostree backend.
@@ -126,8 +131,10 @@ impl OsBackend for OstreeBackend {
         Box::pin(self.worker.set_default_deployment(deployment))
     }
 
-    fn soft_reboot(&self) -> BoxFuture<'_, Result<SoftReboot, HostError>> {
-        let why = "libostree 2022.7 can't tell whether the staged deployment has the same kernel".to_owned();
-        Box::pin(async { Ok(SoftReboot::Incapable { why }) })
+    fn soft_reboot<'a>(
+        &'a self,
+        deployment: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<SoftRebootState, HostError>> {
+        Box::pin(self.worker.soft_reboot(deployment))
     }
 }

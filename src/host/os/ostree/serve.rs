@@ -12,7 +12,7 @@ use super::super::error::{OsError, OsErrorKind, SYSROOT};
 use super::super::worker::executable::NAME;
 use super::super::worker::protocol::{Greeting, Line, Request, VERSION, WorkerCommand, WorkerReply};
 use super::sysroot::Access;
-use super::{image, prefetch, stage, sysroot};
+use super::{image, prefetch, soft, stage, stateroot, sysroot};
 use crate::host::mounts;
 
 /// The longest request: kernel arguments, and a pull secret of as much as the cluster stores of one.
@@ -52,7 +52,11 @@ fn serve() -> Result<WorkerReply, OsError> {
     }
     let Request { sysroot, work, .. } = serde_json::from_slice(&request).map_err(unclear)?;
     let access = match work {
-        WorkerCommand::Observe | WorkerCommand::Preflight { .. } | WorkerCommand::Finalize => Access::Read,
+        WorkerCommand::Observe
+        | WorkerCommand::Preflight { .. }
+        | WorkerCommand::SoftReboot { .. }
+        | WorkerCommand::Finalize => Access::Read,
+        WorkerCommand::Stateroot(ref command) => stateroot::access(command),
         WorkerCommand::Stage { .. }
         | WorkerCommand::Prefetch { .. }
         | WorkerCommand::Kargs { .. }
@@ -127,6 +131,12 @@ async fn perform(path: &Path, access: Access, work: WorkerCommand) -> Result<Wor
             let lock = sysroot::lock(sysroot, path, &progress).await?;
             stage::unstage(&lock, path).map(|()| WorkerReply::Nothing)
         }
+        WorkerCommand::SoftReboot { deployment } => {
+            soft::look(&sysroot, path, deployment.as_deref()).map(WorkerReply::SoftReboot)
+        }
         WorkerCommand::Finalize => stage::finalizable(&sysroot).map(|()| WorkerReply::Nothing),
+        WorkerCommand::Stateroot(command) => {
+            stateroot::perform(sysroot, path, command, &progress).await.map(WorkerReply::Stateroot)
+        }
     }
 }

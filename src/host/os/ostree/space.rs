@@ -74,15 +74,7 @@ pub(super) fn before_pull(
     let missing = prepared.all_layers().filter(|layer| layer.commit.is_none());
     let needed = missing.map(|layer| unpacked(layer.layer())).sum();
     let space = Space::load(&path.join("ostree/repo"))?;
-    let free = space.free.saturating_sub(kept_free(&sysroot.repo().config(), space.total));
-    if needed > free {
-        let cause = format!(
-            "about {} are needed in /sysroot, {} are free beside what libostree keeps free",
-            human(needed),
-            human(free)
-        );
-        return Err(OsError::new(OsErrorKind::SysrootFull, image.to_string(), cause));
-    }
+    room_in_sysroot(sysroot, image, space, needed)?;
     // With its base here the image most likely has a kernel that is here; after the pull it is known.
     if prepared.ostree_commit_layer.commit.is_some() {
         return Ok(());
@@ -96,6 +88,31 @@ pub(super) fn before_pull(
     let booted = deployed.iter().find(|(deployment, _)| is_booted(sysroot, deployment));
     let Some((_, kernel)) = booted else { return Ok(()) };
     room_in_boot(sysroot, path, image, &deployed, kernel.size(), "about ")
+}
+
+/// Makes sure that compressed archives of so many bytes fit beside the repository when they are unpacked.
+pub(super) fn before_unpacking(
+    sysroot: &Sysroot,
+    path: &Path,
+    image: &ImageRef,
+    compressed: u64,
+) -> Result<(), OsError> {
+    let space = Space::load(&path.join("ostree/repo"))?;
+    room_in_sysroot(sysroot, image, space, compressed.saturating_mul(UNPACKED))
+}
+
+/// Makes sure that so many bytes are free beside what libostree keeps free.
+fn room_in_sysroot(sysroot: &Sysroot, image: &ImageRef, space: Space, needed: u64) -> Result<(), OsError> {
+    let free = space.free.saturating_sub(kept_free(&sysroot.repo().config(), space.total));
+    if needed <= free {
+        return Ok(());
+    }
+    let cause = format!(
+        "about {} are needed in /sysroot, {} are free beside what libostree keeps free",
+        human(needed),
+        human(free)
+    );
+    Err(OsError::new(OsErrorKind::SysrootFull, image.to_string(), cause))
 }
 
 /// Makes sure that the kernel of a commit fits into `/boot`.

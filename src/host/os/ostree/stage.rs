@@ -184,7 +184,7 @@ async fn pull_lock(path: &Path, progress: &dyn Fn(String, Option<u8>)) -> Result
 }
 
 /// The origin file of a deployment made from an image.
-fn new_origin(image: &ImageRef) -> KeyFile {
+pub(super) fn new_origin(image: &ImageRef) -> KeyFile {
     let origin = KeyFile::new();
     origin.set_string("origin", ORIGIN_CONTAINER, &image::reference(image).to_string());
     origin

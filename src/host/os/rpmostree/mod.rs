@@ -27,7 +27,7 @@ use super::error::{OsError, OsErrorKind, SYSROOT};
 use super::sysroot_cache::SysrootCache;
 use super::worker::Worker;
 use super::worker::protocol::WithoutCommit;
-use super::{OsBackend, OsProgress, Preflight, StageRequest};
+use super::{OsBackend, OsProgress, Preflight, SoftRebootState, StageRequest};
 use crate::host::{BoxFuture, HostError, Proxies, Root, Systemd};
 use crate::model::observation::{ObservedOs, Staged};
 use crate::model::{ConfigName, Contents, ImageRef};
@@ -140,5 +140,12 @@ impl OsBackend for RpmOstreeBackend {
 
     fn drop_rollback(&self) -> BoxFuture<'_, Result<(), HostError>> {
         Box::pin(stage::drop_rollback(&self.root))
+    }
+
+    fn soft_reboot<'a>(
+        &'a self,
+        deployment: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<SoftRebootState, HostError>> {
+        Box::pin(self.worker.soft_reboot(deployment))
     }
 }

@@ -31,8 +31,13 @@ use crate::model::observation::{ObservedOs, Staged};
 use crate::model::{Contents, ImageRef, Karg, ProxySettings};
 
 use super::error::{OsError, OsErrorKind};
-use super::{OsProgress, PrefetchRequest, Prefetched, Preflight, ProgressSender, StageRequest};
-use protocol::{Line, Request, Secret, VERSION, WithoutCommit, WorkerCommand, WorkerReply};
+use super::{
+    OsProgress, PrefetchRequest, Prefetched, Preflight, ProgressSender, SoftRebootState, StageRequest,
+};
+use protocol::{
+    Line, Request, Secret, StaterootCommand, StaterootReply, VERSION, WithoutCommit, WorkerCommand,
+    WorkerReply,
+};
 
 use executable::Executable;
 pub use labels::LABELS_VERB;
@@ -93,6 +98,8 @@ impl Worker {
             WorkerReply::Preflight(_)
             | WorkerReply::Staged(_)
             | WorkerReply::Prefetched(_)
+            | WorkerReply::Stateroot(_)
+            | WorkerReply::SoftReboot(_)
             | WorkerReply::Nothing => Err(unasked(&WorkerCommand::Observe)),
         }
     }
@@ -111,6 +118,8 @@ impl Worker {
             WorkerReply::Observed(_)
             | WorkerReply::Staged(_)
             | WorkerReply::Prefetched(_)
+            | WorkerReply::Stateroot(_)
+            | WorkerReply::SoftReboot(_)
             | WorkerReply::Nothing => Err(unasked(&work)),
         }
     }
@@ -150,6 +159,8 @@ impl Worker {
                 WorkerReply::Observed(_)
                 | WorkerReply::Preflight(_)
                 | WorkerReply::Staged(_)
+                | WorkerReply::Stateroot(_)
+                | WorkerReply::SoftReboot(_)
                 | WorkerReply::Nothing => Err(unasked(&work)),
             }
         })
@@ -170,6 +181,8 @@ impl Worker {
             WorkerReply::Observed(_)
             | WorkerReply::Preflight(_)
             | WorkerReply::Prefetched(_)
+            | WorkerReply::Stateroot(_)
+            | WorkerReply::SoftReboot(_)
             | WorkerReply::Nothing => Err(unasked(&work)),
         }
     }
@@ -177,6 +190,20 @@ impl Worker {
     /// Drops the staged deployment.
     pub(super) async fn unstage(&self) -> Result<(), HostError> {
         self.quietly(WorkerCommand::Unstage).await.map(drop)
+    }
+
+    /// Finds out whether a soft reboot leads into a deployment.
+    pub(super) async fn soft_reboot(&self, deployment: Option<&str>) -> Result<SoftRebootState, HostError> {
+        let work = WorkerCommand::SoftReboot { deployment: deployment.map(str::to_owned) };
+        match self.quietly(work.clone()).await? {
+            WorkerReply::SoftReboot(found) => Ok(found),
+            WorkerReply::Observed(_)
+            | WorkerReply::Preflight(_)
+            | WorkerReply::Staged(_)
+            | WorkerReply::Prefetched(_)
+            | WorkerReply::Stateroot(_)
+            | WorkerReply::Nothing => Err(unasked(&work)),
+        }
     }
 
     /// Gives up the deployment that ran before the booted one.
@@ -204,6 +231,24 @@ impl Worker {
             return Ok(());
         }
         self.quietly(WorkerCommand::PerObjectFsync).await.map(drop)
+    }
+
+    /// Does one piece of work on stateroots.
+    pub(in crate::host::os) async fn stateroot(
+        &self,
+        command: StaterootCommand,
+        progress: &(dyn Fn(OsProgress) + '_),
+    ) -> Result<StaterootReply, HostError> {
+        let work = WorkerCommand::Stateroot(command);
+        match self.ask(work.clone(), progress).await? {
+            WorkerReply::Stateroot(reply) => Ok(reply),
+            WorkerReply::Observed(_)
+            | WorkerReply::Preflight(_)
+            | WorkerReply::Staged(_)
+            | WorkerReply::Prefetched(_)
+            | WorkerReply::SoftReboot(_)
+            | WorkerReply::Nothing => Err(unasked(&work)),
+        }
     }
 
     fn executable(&self) -> Result<Arc<Executable>, HostError> {

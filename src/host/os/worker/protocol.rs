@@ -3,15 +3,17 @@
 //! Both ends are of the same version, or nothing is done. Invariant: the last line is [`Line::Done`] or
 //! [`Line::Failed`]; a worker that ends without one has failed.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 use super::super::error::{OsError, SYSROOT};
-use crate::host::os::Preflight;
+use crate::host::os::{Preflight, SoftRebootState};
 use crate::model::observation::{ObservedOs, Staged};
-use crate::model::{Contents, ImageRef, Karg};
+use crate::model::{BootId, Contents, ImageRef, Karg};
+use crate::stateroot::{Layout, Stateroot, StaterootName, Version};
 
 /// The worker's verb for one piece of work.
 pub const WORKER_VERB: &str = "os-worker";
@@ -71,15 +73,32 @@ pub(in crate::host::os) enum WorkerCommand {
     DropRollback,
     /// Make a deployment the next boot's.
     FallBack { deployment: String },
+    /// Find out whether a soft reboot leads into a deployment; `None` is one that is yet to be staged.
+    SoftReboot { deployment: Option<String> },
     /// Check that the reboot will finalize what is staged.
     #[serde(rename = "finalise")]
     Finalize,
+    /// Look at stateroots and seed images, make and remove stateroots.
+    Stateroot(StaterootCommand),
 }
 
 impl WorkerCommand {
     /// Returns true if it may reach out to a registry.
     pub(in crate::host::os) fn pulls(&self) -> bool {
-        matches!(self, Self::Preflight { .. } | Self::Stage { image: Some(_), .. })
+        match self {
+            Self::Preflight { .. } | Self::Stage { image: Some(_), .. } => true,
+            Self::Stateroot(command) => command.image().is_some(),
+            Self::Observe
+            | Self::Stage { image: None, .. }
+            | Self::Prefetch { .. }
+            | Self::Kargs { .. }
+            | Self::PerObjectFsync
+            | Self::Unstage
+            | Self::DropRollback
+            | Self::FallBack { .. }
+            | Self::SoftReboot { .. }
+            | Self::Finalize => false,
+        }
     }
 
     /// Names the object of an error that has none of its own.
@@ -91,9 +110,13 @@ impl WorkerCommand {
             | Self::Unstage
             | Self::DropRollback
             | Self::Finalize
+            | Self::SoftReboot { deployment: None }
             | Self::Prefetch { image: None, .. }
             | Self::Stage { image: None, .. } => SYSROOT.to_owned(),
-            Self::FallBack { deployment } => deployment.clone(),
+            Self::FallBack { deployment } | Self::SoftReboot { deployment: Some(deployment) } => {
+                deployment.clone()
+            }
+            Self::Stateroot(command) => command.object(),
             Self::Preflight { image, .. }
             | Self::Prefetch { image: Some(image), .. }
             | Self::Stage { image: Some(image), .. } => image.to_string(),
@@ -151,6 +174,107 @@ pub(in crate::host::os) enum WorkerReply {
     Staged(Staged),
     /// Of [`WorkerCommand::Prefetch`]: the bytes that are free.
     Prefetched(u64),
+    /// Of [`WorkerCommand::Stateroot`].
+    Stateroot(StaterootReply),
+    /// Of [`WorkerCommand::SoftReboot`].
+    SoftReboot(SoftRebootState),
     /// Of the others.
     Nothing,
+}
+
+/// The pieces of work on stateroots.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "stateroot", rename_all = "kebab-case")]
+pub(in crate::host::os) enum StaterootCommand {
+    /// Look at what stateroots there are.
+    List,
+    /// Read the labels of an image; no layer is pulled.
+    Inspect { image: ImageRef, credentials: Option<Secret> },
+    /// Pull, unpack and check a seed beside the repository.
+    Fetch(SeedRequest),
+    /// Make a stateroot of it, whose deployment does not boot by itself.
+    Deploy(DeployRequest),
+    /// Remove a stateroot with all that is its own.
+    Remove { name: StaterootName },
+}
+
+/// A seed that is to be fetched.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(in crate::host::os) struct SeedRequest {
+    /// The image.
+    pub(in crate::host::os) image: ImageRef,
+    /// Credentials for its pull.
+    pub(in crate::host::os) credentials: Option<Secret>,
+    /// Its layout.
+    pub(in crate::host::os) layout: Layout,
+    /// The stateroot that it is for.
+    pub(in crate::host::os) name: StaterootName,
+    /// The boot: what was fetched is good for one.
+    pub(in crate::host::os) boot_id: BootId,
+}
+
+/// A stateroot that is to be made.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(in crate::host::os) struct DeployRequest {
+    /// The seed.
+    pub(in crate::host::os) seed: SeedRequest,
+    /// Its version.
+    pub(in crate::host::os) version: Version,
+    /// Kernel arguments that are carried over, beside those that always are.
+    pub(in crate::host::os) carried: Vec<String>,
+}
+
+/// A seed that was fetched.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(in crate::host::os) struct FetchedSeed {
+    /// The commit of its system.
+    pub(in crate::host::os) commit: String,
+    /// The kernel arguments of its config.
+    pub(in crate::host::os) kargs: Vec<Karg>,
+    /// Whether it is in FIPS mode.
+    pub(in crate::host::os) fips: bool,
+    /// The images that its containers ran.
+    pub(in crate::host::os) containers: Vec<String>,
+}
+
+impl StaterootCommand {
+    /// Returns the image that is reached for.
+    pub(in crate::host::os) fn image(&self) -> Option<&ImageRef> {
+        match self {
+            Self::List | Self::Remove { .. } => None,
+            Self::Inspect { image, .. } => Some(image),
+            Self::Fetch(seed) | Self::Deploy(DeployRequest { seed, .. }) => Some(&seed.image),
+        }
+    }
+
+    /// Names the object of an error that has none of its own.
+    pub(in crate::host::os) fn object(&self) -> String {
+        match self {
+            Self::Remove { name } => name.to_string(),
+            Self::List | Self::Inspect { .. } | Self::Fetch(_) | Self::Deploy(_) => {
+                self.image().map_or_else(|| SYSROOT.to_owned(), ImageRef::to_string)
+            }
+        }
+    }
+}
+
+/// A result of work on stateroots.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(in crate::host::os) enum StaterootReply {
+    /// Of [`StaterootCommand::List`].
+    Listed(Vec<Stateroot>),
+    /// Of [`StaterootCommand::Inspect`].
+    Labels {
+        /// The labels.
+        labels: BTreeMap<String, String>,
+        /// The size of the layers, compressed.
+        download: u64,
+    },
+    /// Of [`StaterootCommand::Fetch`].
+    Fetched(FetchedSeed),
+    /// Of [`StaterootCommand::Deploy`]: the deployment.
+    Deployed(String),
+    /// Of [`StaterootCommand::Remove`].
+    Removed,
 }

@@ -1,0 +1,102 @@
+//! Why an image is not taken as a seed.
+
+use crate::model::FaultClass;
+
+/// A seed that is refused. Nothing was changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SeedError {
+    /// It has no label of a seed.
+    #[error("the image is not a seed image: it has no label {label}")]
+    NotSeed {
+        /// The label that is missing.
+        label: &'static str,
+    },
+    /// A label says something that this agent does not understand.
+    #[error("the label {label} of the image can't be read: {cause}")]
+    Label {
+        /// The label.
+        label: &'static str,
+        /// Why.
+        cause: String,
+    },
+    /// This host can't take it.
+    #[error("the seed is refused, {field}: {message}")]
+    Refused {
+        /// What differs.
+        field: &'static str,
+        /// How.
+        message: String,
+    },
+    /// It is of another format.
+    #[error("the seed has format version {found}; this agent reads version {known}")]
+    Format {
+        /// Its version.
+        found: String,
+        /// The version that is read.
+        known: u32,
+    },
+    /// A version that can't be a directory's name.
+    #[error(
+        "{version:?} is not a version: letters, digits, `.`, `_` and `-`, not at its beginning `.` or `-`"
+    )]
+    Version {
+        /// The text.
+        version: String,
+    },
+    /// A name that can't be a directory's.
+    #[error(
+        "{name:?} is not the name of a stateroot: letters, digits, `.`, `_` and `-`, not at its beginning `.` or `-`"
+    )]
+    Name {
+        /// The text.
+        name: String,
+    },
+    /// A file of the seed is missing.
+    #[error("the seed is incomplete: {} missing", .members.join(", "))]
+    Missing {
+        /// The files.
+        members: Vec<&'static str>,
+    },
+    /// A file of the seed can't be read.
+    #[error("{member} of the seed can't be read: {cause}")]
+    Member {
+        /// The file.
+        member: &'static str,
+        /// Why.
+        cause: String,
+    },
+}
+
+impl SeedError {
+    /// Returns what it means: another image, or another version, has to be named.
+    pub fn class(&self) -> FaultClass {
+        FaultClass::Unreconcilable
+    }
+
+    /// Returns a bounded word.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::NotSeed { .. }
+            | Self::Label { .. }
+            | Self::Format { .. }
+            | Self::Refused { .. }
+            | Self::Version { .. }
+            | Self::Name { .. } => "SeedRefused",
+            Self::Missing { .. } | Self::Member { .. } => "SeedDamaged",
+        }
+    }
+
+    /// Returns what a person does next.
+    pub fn next_step(&self) -> &'static str {
+        match self {
+            Self::NotSeed { .. } | Self::Label { .. } | Self::Format { .. } => {
+                "Name a seed image of format version 4; nothing was changed."
+            }
+            Self::Refused { .. } => {
+                "`machine-config-agent stateroot inspect IMAGE` lists every reason; nothing was changed."
+            }
+            Self::Version { .. } | Self::Name { .. } => "Correct it; nothing was changed.",
+            Self::Missing { .. } | Self::Member { .. } => "Make the seed image again; nothing was changed.",
+        }
+    }
+}

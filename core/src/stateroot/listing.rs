@@ -1,0 +1,35 @@
+//! What stateroots there are.
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::{ImageRef, Karg};
+
+/// A stateroot of this host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Stateroot {
+    /// Its name.
+    pub name: String,
+    /// Whether the running system is in it.
+    pub booted: bool,
+    /// Whether the next boot is of it.
+    pub boots_next: bool,
+    /// Its deployments, in the order of the boot menu; none where it was never deployed to.
+    pub deployments: Vec<StaterootDeployment>,
+}
+
+/// A deployment of a stateroot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StaterootDeployment {
+    /// Its id.
+    pub id: String,
+    /// The image that it was made from.
+    pub image: Option<ImageRef>,
+    /// Whether it runs.
+    pub booted: bool,
+    /// Whether it is staged.
+    pub staged: bool,
+    /// Its kernel arguments, without `ostree=`.
+    pub kernel_arguments: Vec<Karg>,
+}

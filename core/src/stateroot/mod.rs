@@ -1,0 +1,40 @@
+//! A second, complete system beside the running one: what a seed image says of itself, whether this host may take it, and
+//! the way from the image to a new stateroot.
+//!
+//! Pure: imports `model`, and `update` for what a fault is. Labels, members and facts come in as values.
+//!
+//! | file | decides |
+//! |---|---|
+//! | `name` | the name of the stateroot of a version |
+//! | `seed` | what the labels of an image say: layout, format, cluster |
+//! | `members` | which files a seed needs, and what its small ones say |
+//! | `checks` | why this host can't take a seed |
+//! | `listing` | what stateroots there are |
+//! | `kargs` | the kernel arguments of the new deployment |
+//! | `work` | the steps, the record, and what comes next |
+
+mod checks;
+mod error;
+mod kargs;
+mod listing;
+mod members;
+mod name;
+mod seed;
+mod work;
+
+pub use checks::{HostTraits, Refusal, refusals};
+pub use error::SeedError;
+pub use kargs::{CARRIED_OVER, seed_kargs};
+pub use listing::{Stateroot, StaterootDeployment};
+pub use members::{
+    BootedDeployment, CONTAINERS, DELETIONS, ETC, MANIFEST, Member, ORIGIN, REPOSITORY, SEED_CONFIG, STATUS,
+    SeedConfig, VAR, booted_deployment, containers, deletions, member, missing, seed_config,
+};
+pub use name::{StaterootName, Version};
+pub use seed::{
+    CLUSTER_INFO_LABEL, ClusterInfo, FORMAT, FORMAT_LABEL, Layout, SEED_DIRECTORY, Seed, USE_BOOTC_LABEL,
+};
+pub use work::{
+    Findings, Job, STATEROOT_SCHEMA, StaterootAction, StaterootPhase, StaterootRecord, StaterootStep,
+    next_action,
+};

@@ -1,0 +1,346 @@
+//! The life of one piece of work on a stateroot: its steps, its record, and what comes next.
+//!
+//! It is a record of its own beside that of an update: a stateroot that is prepared changes nothing of the committed config,
+//! and an update may begin meanwhile. Work that was cut short goes on when it is asked for again; when something else is
+//! asked for, it is undone first. A removal is not undone but ended.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Layout, StaterootName, Version};
+use crate::model::{BootId, ImageRef, Timestamp, UpdateId};
+use crate::update::Fault;
+
+/// The version this agent writes.
+pub const STATEROOT_SCHEMA: u32 = 1;
+
+/// What is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "kebab-case", rename_all_fields = "camelCase")]
+pub enum Job {
+    /// A seed becomes a stateroot.
+    Prepare {
+        /// The stateroot.
+        stateroot: StaterootName,
+        /// The seed image.
+        image: ImageRef,
+        /// Its layout.
+        layout: Layout,
+        /// Its version.
+        version: Version,
+        /// Kernel arguments that are carried over, beside those that always are.
+        carried: Vec<String>,
+    },
+    /// A stateroot goes.
+    Remove {
+        /// The stateroot.
+        stateroot: StaterootName,
+    },
+}
+
+/// One step. Each may be repeated and finds its own work done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StaterootStep {
+    /// The seed is pulled, unpacked and checked beside the repository.
+    FetchSeed,
+    /// The stateroot and its deployment are made; the deployment does not boot by itself.
+    DeployStateroot,
+    /// Deployments, directories, kernels and refs of the stateroot are removed, and what was fetched.
+    RemoveStateroot,
+}
+
+/// Where it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "name", rename_all = "kebab-case")]
+pub enum StaterootPhase {
+    /// The step `next` is being carried out, or is the next to be; at the end of the steps all is done.
+    Applying {
+        /// The step, by its place.
+        next: usize,
+    },
+    /// What was done is being taken back.
+    RollingBack,
+    /// All of it was taken back.
+    Undone,
+}
+
+/// What a step found out.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Findings {
+    /// The images to have before the new system runs.
+    #[serde(default)]
+    pub containers: Vec<String>,
+    /// The new deployment.
+    #[serde(default)]
+    pub deployment: Option<String>,
+}
+
+/// A piece of work in progress.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StaterootRecord {
+    /// The version of this shape.
+    pub schema: u32,
+    /// Its id.
+    pub id: UpdateId,
+    /// What was asked for.
+    pub job: Job,
+    /// Where it is.
+    pub phase: StaterootPhase,
+    /// What its steps found out.
+    #[serde(default)]
+    pub findings: Findings,
+    /// What went wrong last.
+    #[serde(default)]
+    pub fault: Option<Fault>,
+    /// The boot in which it was last worked on: what is fetched is good for one.
+    pub boot_id: BootId,
+    /// When it began.
+    pub started: Timestamp,
+}
+
+/// What comes next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StaterootAction {
+    /// The record is opened.
+    Begin,
+    /// The first step is the next one again, in this boot.
+    Restart,
+    /// The step is carried out.
+    Step(StaterootStep),
+    /// What was done is to be taken back.
+    RollBack,
+    /// The record is closed; with `ours` that was what is asked for.
+    Close {
+        /// Whether what is asked for ends with it.
+        ours: bool,
+    },
+}
+
+impl Job {
+    /// Returns the stateroot.
+    pub fn stateroot(&self) -> &StaterootName {
+        match self {
+            Self::Prepare { stateroot, .. } | Self::Remove { stateroot } => stateroot,
+        }
+    }
+
+    /// Returns the steps in order.
+    pub fn steps(&self) -> &'static [StaterootStep] {
+        match self {
+            Self::Prepare { .. } => &[StaterootStep::FetchSeed, StaterootStep::DeployStateroot],
+            Self::Remove { .. } => &[StaterootStep::RemoveStateroot],
+        }
+    }
+}
+
+impl StaterootStep {
+    /// Returns the name, as in the plan.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::FetchSeed => "fetch-seed",
+            Self::DeployStateroot => "deploy-stateroot",
+            Self::RemoveStateroot => "remove-stateroot",
+        }
+    }
+}
+
+impl StaterootRecord {
+    /// Opens a record.
+    pub fn new(id: UpdateId, job: Job, boot_id: BootId, now: Timestamp) -> Self {
+        Self {
+            schema: STATEROOT_SCHEMA,
+            id,
+            job,
+            phase: StaterootPhase::Applying { next: 0 },
+            findings: Findings::default(),
+            fault: None,
+            boot_id,
+            started: now,
+        }
+    }
+
+    /// Returns the step that is under way, or is the next to be.
+    pub fn step(&self) -> Option<StaterootStep> {
+        match self.phase {
+            StaterootPhase::Applying { next } => self.job.steps().get(next).copied(),
+            StaterootPhase::RollingBack => Some(StaterootStep::RemoveStateroot),
+            StaterootPhase::Undone => None,
+        }
+    }
+
+    /// Returns true if it can still be taken back.
+    pub fn can_roll_back(&self) -> bool {
+        matches!((&self.job, self.phase), (Job::Prepare { .. }, StaterootPhase::Applying { .. }))
+    }
+
+    /// Returns true if all of it was taken back.
+    pub fn is_undone(&self) -> bool {
+        self.phase == StaterootPhase::Undone
+    }
+
+    /// Returns the record after its step was done.
+    #[must_use]
+    pub fn stepped(mut self, found: Findings) -> Self {
+        self.phase = match self.phase {
+            StaterootPhase::Applying { next } => StaterootPhase::Applying { next: next + 1 },
+            StaterootPhase::RollingBack | StaterootPhase::Undone => StaterootPhase::Undone,
+        };
+        if !found.containers.is_empty() {
+            self.findings.containers = found.containers;
+        }
+        self.findings.deployment = found.deployment.or(self.findings.deployment);
+        self
+    }
+
+    /// Returns the record on its way back. A removal has none.
+    #[must_use]
+    pub fn rolled_back(mut self, fault: Option<Fault>) -> Self {
+        if self.can_roll_back() {
+            self.phase = StaterootPhase::RollingBack;
+        }
+        self.fault = fault.or(self.fault);
+        self
+    }
+
+    /// Returns the record at its beginning, in another boot.
+    #[must_use]
+    pub fn restarted(mut self, boot_id: BootId) -> Self {
+        if let StaterootPhase::Applying { .. } = self.phase {
+            self.phase = StaterootPhase::Applying { next: 0 };
+        }
+        self.boot_id = boot_id;
+        self
+    }
+}
+
+/// Decides what comes next.
+pub fn next_action(record: Option<&StaterootRecord>, asked: &Job, boot_id: &BootId) -> StaterootAction {
+    let Some(record) = record else { return StaterootAction::Begin };
+    let ours = record.job == *asked;
+    let has_begun = record.step().is_some();
+    match (&record.job, record.phase) {
+        (Job::Prepare { .. }, StaterootPhase::Applying { .. }) if !ours && has_begun => {
+            StaterootAction::RollBack
+        }
+        (_, StaterootPhase::Applying { .. }) if has_begun && record.boot_id != *boot_id => {
+            StaterootAction::Restart
+        }
+        // One that was undone without a fault made room for something else.
+        (_, StaterootPhase::Undone) => StaterootAction::Close { ours: ours && record.fault.is_some() },
+        _ => record.step().map_or(StaterootAction::Close { ours }, StaterootAction::Step),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::FaultClass;
+
+    fn boot(text: &str) -> BootId {
+        BootId::new(text).unwrap()
+    }
+
+    const ONE: &str = "0f1e2d3c-4b5a-4978-8796-a5b4c3d2e1f0";
+    const TWO: &str = "1f1e2d3c-4b5a-4978-8796-a5b4c3d2e1f0";
+
+    fn prepare(version: &str) -> Job {
+        let version = Version::new(version).unwrap();
+        Job::Prepare {
+            stateroot: StaterootName::from_version(&version),
+            image: ImageRef::parse(&format!("registry.test/seed@sha256:{}", "0".repeat(64))).unwrap(),
+            layout: Layout::Classic,
+            version,
+            carried: Vec::new(),
+        }
+    }
+
+    fn remove() -> Job {
+        Job::Remove { stateroot: StaterootName::new("rhcos_1").unwrap() }
+    }
+
+    fn record(job: Job) -> StaterootRecord {
+        let id = UpdateId::new("20261120-204405-123456".to_owned()).unwrap();
+        StaterootRecord::new(id, job, boot(ONE), Timestamp::from_micros(1))
+    }
+
+    /// Carries the work out on paper, and returns the actions.
+    fn played(mut open: Option<StaterootRecord>, asked: &Job, now: &str) -> Vec<StaterootAction> {
+        let mut actions = Vec::new();
+        loop {
+            let action = next_action(open.as_ref(), asked, &boot(now));
+            actions.push(action);
+            assert!(actions.len() < 20, "{actions:?}");
+            open = match (action, open) {
+                (StaterootAction::Begin, _) => {
+                    Some(StaterootRecord { boot_id: boot(now), ..record(asked.clone()) })
+                }
+                (StaterootAction::Restart, Some(open)) => Some(open.restarted(boot(now))),
+                (StaterootAction::Step(_), Some(open)) => Some(open.stepped(Findings::default())),
+                (StaterootAction::RollBack, Some(open)) => Some(open.rolled_back(None)),
+                (StaterootAction::Close { ours: true }, _) => return actions,
+                (StaterootAction::Close { ours: false }, _) => None,
+                (_, None) => panic!("{actions:?}"),
+            };
+        }
+    }
+
+    use StaterootAction::{Begin, Close, Restart, RollBack, Step};
+    use StaterootStep::{DeployStateroot, FetchSeed, RemoveStateroot};
+
+    const PREPARED: [StaterootAction; 4] =
+        [Begin, Step(FetchSeed), Step(DeployStateroot), Close { ours: true }];
+
+    #[test]
+    fn work_goes_on_where_it_was_cut() {
+        assert_eq!(played(None, &prepare("1"), ONE), PREPARED);
+        assert_eq!(played(None, &remove(), ONE), [Begin, Step(RemoveStateroot), Close { ours: true }]);
+        let cut = record(prepare("1")).stepped(Findings::default());
+        assert_eq!(played(Some(cut.clone()), &prepare("1"), ONE), PREPARED[2..]);
+        // What was fetched is good for one boot.
+        let again = [&[Restart][..], &PREPARED[1..]].concat();
+        assert_eq!(played(Some(cut.clone()), &prepare("1"), TWO), again);
+        let done = cut.stepped(Findings::default());
+        assert_eq!(played(Some(done), &prepare("1"), TWO), PREPARED[3..]);
+    }
+
+    #[test]
+    fn other_work_is_undone_first() {
+        let back = [RollBack, Step(RemoveStateroot), Close { ours: false }];
+        let cut = record(prepare("1")).stepped(Findings::default());
+        assert_eq!(played(Some(cut.clone()), &prepare("2"), TWO), [&back[..], &PREPARED].concat());
+        let removed = [Begin, Step(RemoveStateroot), Close { ours: true }];
+        assert_eq!(played(Some(cut), &remove(), ONE), [&back[..], &removed].concat());
+        // What is complete is kept; a removal is ended, not undone.
+        let done = record(prepare("1")).stepped(Findings::default()).stepped(Findings::default());
+        assert_eq!(
+            played(Some(done), &prepare("2"), ONE),
+            [&[Close { ours: false }][..], &PREPARED].concat()
+        );
+        let ending = [Step(RemoveStateroot), Close { ours: false }];
+        assert_eq!(played(Some(record(remove())), &prepare("1"), ONE), [&ending[..], &PREPARED].concat());
+    }
+
+    #[test]
+    fn refused_work_is_undone_and_ends() {
+        let fault = Fault {
+            class: FaultClass::Degraded,
+            reason: "SeedDamaged".to_owned(),
+            message: "m".to_owned(),
+            next: "n".to_owned(),
+        };
+        let back = record(prepare("1")).rolled_back(Some(fault.clone()));
+        assert_eq!(played(Some(back), &prepare("1"), ONE), [Step(RemoveStateroot), Close { ours: true }]);
+        let removing = record(remove()).rolled_back(Some(fault));
+        assert_eq!(removing.phase, StaterootPhase::Applying { next: 0 });
+    }
+
+    #[test]
+    fn record_survives_its_json() {
+        let record =
+            record(prepare("1")).stepped(Findings { containers: vec!["a".to_owned()], deployment: None });
+        let json = serde_json::to_string(&record).unwrap();
+        assert_eq!(serde_json::from_str::<StaterootRecord>(&json).unwrap(), record, "{json}");
+    }
+}

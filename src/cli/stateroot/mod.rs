@@ -1,0 +1,45 @@
+//! `stateroot`: a second, complete system beside the running one.
+
+mod inspect;
+mod list;
+mod machine;
+mod prepare;
+mod remove;
+
+use clap::Subcommand;
+
+use super::CliError;
+use super::host::runtime;
+use crate::settings::Environment;
+
+/// Flags of `stateroot`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  machine-config-agent stateroot list")]
+pub(super) struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// List the stateroots of this host and their deployments
+    List(list::Arguments),
+    /// Show what a seed image is and whether this host can take it; pulls no layer
+    Inspect(inspect::Arguments),
+    /// Make a second system of a seed image; it does not boot by itself
+    Prepare(prepare::Arguments),
+    /// Remove a stateroot that does not run
+    Remove(remove::Arguments),
+}
+
+/// Runs a verb.
+pub(super) fn run(arguments: Arguments, environment: &Environment) -> Result<u8, CliError> {
+    runtime()?.block_on(async {
+        match arguments.verb {
+            Verb::List(arguments) => list::run(&arguments, environment).await,
+            Verb::Inspect(arguments) => inspect::run(&arguments, environment).await,
+            Verb::Prepare(arguments) => prepare::run(&arguments, environment).await,
+            Verb::Remove(arguments) => remove::run(&arguments, environment).await,
+        }
+    })
+}

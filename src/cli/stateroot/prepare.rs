@@ -1,0 +1,142 @@
+//! `stateroot prepare`: a seed becomes a second system, which does not boot by itself.
+
+use serde::Serialize;
+
+use super::super::CliError;
+use super::super::output::{Output, print, print_json};
+use super::machine::{Machine, conclude};
+use crate::host::{AuthFile, Credentials, Root};
+use crate::journal::stateroot::load_prepared;
+use crate::model::ImageRef;
+use crate::observe::host_traits;
+use crate::settings::Environment;
+use crate::stateroot::{Findings, Job, Refusal, Seed, SeedError, StaterootName, Version, refusals};
+
+/// Flags of `stateroot prepare`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  machine-config-agent stateroot prepare registry.example/seed@sha256:DIGEST --version 4.17.2\n\n\
+    The running system, and what boots next, stay as they are. A run that was cut short goes on when it is repeated."
+)]
+pub(super) struct Arguments {
+    /// The seed image, by digest
+    #[arg(value_name = "IMAGE")]
+    image: String,
+    /// Its version
+    #[arg(long, value_name = "VERSION")]
+    version: String,
+    /// A kernel argument of this host that the new system gets, too; `NAME.*` stands for all that begin so
+    #[arg(long, value_name = "NAME")]
+    keep_karg: Vec<String>,
+    /// Print the plan, and change nothing
+    #[arg(long)]
+    plan: bool,
+    /// How to print it
+    #[arg(long, short, value_enum, default_value_t = Output::Text)]
+    output: Output,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Planned<'a> {
+    schema_version: u32,
+    stateroot: &'a StaterootName,
+    image: &'a ImageRef,
+    version: &'a Version,
+    steps: Vec<PlannedStep>,
+}
+
+#[derive(Serialize)]
+struct PlannedStep {
+    op: &'static str,
+    target: String,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Made<'a> {
+    schema_version: u32,
+    stateroot: &'a StaterootName,
+    #[serde(flatten)]
+    found: &'a Findings,
+}
+
+/// Prepares, or prints the plan.
+pub(super) async fn run(arguments: &Arguments, environment: &Environment) -> Result<u8, CliError> {
+    let image = ImageRef::parse(&arguments.image)?;
+    let version = Version::new(&arguments.version)?;
+    let stateroot = StaterootName::from_version(&version);
+    let machine = Machine::open(environment)?;
+    // Work of this kind that was cut short owns what is there.
+    let journal = if arguments.plan { None } else { Some(machine.journal()?) };
+    let is_open = journal
+        .as_ref()
+        .and_then(|journal| journal.record())
+        .is_some_and(|record| *record.job.stateroot() == stateroot);
+    if !is_open {
+        if let Some(found) = already(&machine.root, &stateroot, &image)? {
+            machine.stateroots.ensure_exists(&stateroot).await?;
+            return shown(arguments.output, &stateroot, &found);
+        }
+        machine.stateroots.ensure_absent(&stateroot).await?;
+    }
+    let credentials = Credentials::there(&machine.root, AuthFile::Run)?.map(|found| found.json);
+    let found = machine.stateroots.inspect(&image, credentials.as_ref()).await?;
+    let seed = Seed::from_labels(&found.labels)?;
+    if let Some(Refusal { field, message }) =
+        refusals(&seed, Some(&version), &host_traits(&machine.root)?).into_iter().next()
+    {
+        return Err(SeedError::Refused { field, message }.into());
+    }
+    let carried = arguments.keep_karg.clone();
+    let job = Job::Prepare { stateroot: stateroot.clone(), image, layout: seed.layout, version, carried };
+    let Some(mut journal) = journal else {
+        plan(arguments.output, &job)?;
+        return Ok(0);
+    };
+    match conclude(machine.carry_out(&mut journal, &job).await?) {
+        Ok(found) => shown(arguments.output, &stateroot, &found),
+        Err(code) => Ok(code),
+    }
+}
+
+/// Returns what an earlier run has made of this image.
+fn already(root: &Root, stateroot: &StaterootName, image: &ImageRef) -> Result<Option<Findings>, CliError> {
+    let kept = load_prepared(root)?.remove(stateroot.as_str()).filter(|kept| kept.image == *image);
+    Ok(kept.map(|kept| Findings { containers: kept.containers, deployment: kept.deployment }))
+}
+
+fn plan(output: Output, job: &Job) -> Result<(), CliError> {
+    let Job::Prepare { stateroot, image, version, .. } = job else { return Ok(()) };
+    let targets = [image.to_string(), stateroot.to_string()];
+    let steps: Vec<PlannedStep> = job
+        .steps()
+        .iter()
+        .zip(targets)
+        .map(|(step, target)| PlannedStep { op: step.as_str(), target })
+        .collect();
+    match output {
+        Output::Json => print_json(&Planned { schema_version: 1, stateroot, image, version, steps }),
+        Output::Text => {
+            let lines: Vec<String> =
+                steps.iter().map(|step| format!("{} {}", step.op, step.target)).collect();
+            print(&format!("{}\nWhat runs and what boots next stay as they are", lines.join("\n")))
+        }
+    }
+}
+
+fn shown(output: Output, stateroot: &StaterootName, found: &Findings) -> Result<u8, CliError> {
+    match output {
+        Output::Json => print_json(&Made { schema_version: 1, stateroot, found })?,
+        Output::Text => {
+            let deployment = found.deployment.as_deref().unwrap_or_default();
+            let mut text = format!("{stateroot} is prepared: {deployment}\n");
+            if !found.containers.is_empty() {
+                text += &format!("Images to pull before it runs ({}):\n", found.containers.len());
+                text.extend(found.containers.iter().map(|image| format!("  {image}\n")));
+            }
+            print(&text)?;
+        }
+    }
+    Ok(0)
+}

@@ -1,0 +1,170 @@
+//! A fetched seed becomes a stateroot with one deployment, which does not boot by itself.
+//!
+//! The order is what makes it safe: the system is checked out, `/var` and `/etc` are put in place, and the list of
+//! deployments is written last, by libostree, which syncs the file system before. Until then nothing but the name of a
+//! directory says that there is a stateroot, so what was cut short is removed and made again.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use ostree_ext::gio::Cancellable;
+use ostree_ext::glib::{KeyFile, ToVariant as _, VariantDict};
+use ostree_ext::ostree::{
+    Deployment, Repo, RepoCommitState, Sysroot, SysrootDeployTreeOpts, SysrootWriteDeploymentsOpts,
+};
+
+use super::super::super::error::{OsError, OsErrorKind};
+use super::super::super::worker::protocol::{DeployRequest, FetchedSeed, SeedRequest};
+use super::super::failed::failed;
+use super::super::sysroot::{self, Access, Locked};
+use super::super::{space, stage};
+use super::acl::Accounts;
+use super::failure::unpack_failed;
+use super::fetch;
+use super::files::{self, REPOSITORY_TREE, VAR_TREE};
+use super::unpack::{Unpacker, delete};
+use super::{owned, tree};
+use crate::model::Karg;
+use crate::stateroot::{Layout, seed_kargs};
+
+/// Makes the stateroot and its deployment, unless both are there; returns the deployment's id.
+pub(super) async fn deploy(
+    sysroot: Sysroot,
+    path: &Path,
+    request: &DeployRequest,
+    progress: &dyn Fn(String, Option<u8>),
+) -> Result<String, OsError> {
+    let SeedRequest { name: stateroot, image, .. } = &request.seed;
+    let locked = sysroot::lock(sysroot, path, progress).await?;
+    let booted = sysroot::booted(&locked)?;
+    owned::refuse_booted(&locked, stateroot)?;
+    let host = sysroot::kargs(&booted);
+    let is_of_it = |d: &Deployment| d.osname() == stateroot.as_str();
+    if let Some(there) = locked.deployments().into_iter().find(is_of_it) {
+        let deployment = there_already(&there, request)?;
+        return drop_seed(path, request).map(|()| deployment);
+    }
+    let next = locked.deployments().first().map(sysroot::id);
+    let seed = fetch::fetch(&locked, path, &request.seed, progress).await?;
+    let kargs = seed_kargs(&host, &request.carried, &seed.kargs, seed.fips, &request.version);
+    let directory = fetch::directory(path, stateroot);
+    let origin = match request.seed.layout {
+        Layout::Classic => files::origin(&directory)?,
+        Layout::Bootc => stage::new_origin(image),
+    };
+    if request.seed.layout == Layout::Classic {
+        progress("importing the system".to_owned(), None);
+        import(&locked.repo(), &directory.join(REPOSITORY_TREE), &seed.commit)?;
+    }
+    space::before_staging(&locked, path, image, &seed.commit)?;
+    owned::remove_unlisted(&locked, path, stateroot)?;
+    progress("deploying the system".to_owned(), None);
+    let new = NewStateroot { path, request, seed: &seed, origin, kargs };
+    let made = new.make(&locked, &directory);
+    if made.is_err() {
+        // It makes room for the next try; what stays is removed by that.
+        owned::remove_unlisted(&locked, path, stateroot).unwrap_or_default();
+    }
+    let deployment = made?;
+    new.verify(next.as_deref(), &deployment)?;
+    drop_seed(path, request).map(|()| deployment)
+}
+
+/// Removes what was fetched: all that is needed of it is in its place.
+fn drop_seed(path: &Path, request: &DeployRequest) -> Result<(), OsError> {
+    let SeedRequest { name, image, .. } = &request.seed;
+    tree::remove_path(&fetch::directory(path, name))
+        .map_err(|error| unpack_failed(&image.to_string(), &error))
+}
+
+/// Returns the deployment that is there, when an earlier try has made it.
+fn there_already(there: &Deployment, request: &DeployRequest) -> Result<String, OsError> {
+    let mark = format!("ibu={}", request.version);
+    if !there.is_staged() && sysroot::kargs(there).iter().any(|karg| karg.as_str() == mark) {
+        return Ok(sysroot::id(there));
+    }
+    let cause = "it has another deployment already; remove the stateroot first";
+    Err(OsError::new(OsErrorKind::StaterootInUse, request.seed.name.to_string(), cause))
+}
+
+/// Takes a commit over from the seed's repository, as `ostree pull-local` does: objects are linked, not copied. What is in the
+/// repository already stays as it is.
+fn import(repo: &Repo, from: &Path, commit: &str) -> Result<(), OsError> {
+    if repo.load_commit(commit).is_ok_and(|(_, state)| !state.contains(RepoCommitState::PARTIAL)) {
+        return Ok(());
+    }
+    let options = VariantDict::new(None);
+    options.insert_value("refs", &[commit].as_slice().to_variant());
+    let url = format!("file://{}", from.display());
+    repo.pull_with_options(&url, &options.end(), None, Cancellable::NONE).map_err(failed)
+}
+
+struct NewStateroot<'a> {
+    path: &'a Path,
+    request: &'a DeployRequest,
+    seed: &'a FetchedSeed,
+    origin: KeyFile,
+    kargs: Vec<Karg>,
+}
+
+impl NewStateroot<'_> {
+    /// Makes all of it; the deployment is listed last.
+    fn make(&self, locked: &Locked, directory: &Path) -> Result<String, OsError> {
+        let (name, object) = (self.request.seed.name.as_str(), self.request.seed.image.to_string());
+        let unpacked = |done: io::Result<()>| done.map_err(|error| unpack_failed(&object, &error));
+        locked.init_osname(name, Cancellable::NONE).map_err(failed)?;
+        unpacked(put_var(directory, &self.path.join("ostree/deploy").join(name)))?;
+        let words: Vec<&str> = self.kargs.iter().map(Karg::as_str).collect();
+        let options = SysrootDeployTreeOpts {
+            override_kernel_argv: Some(words.as_slice()),
+            ..SysrootDeployTreeOpts::default()
+        };
+        // No deployment to merge with: another stateroot's /etc stays there.
+        let (commit, origin, none) = (&self.seed.commit, Some(&self.origin), Cancellable::NONE);
+        let deployed =
+            locked.deploy_tree_with_options(Some(name), commit, origin, None, Some(&options), none);
+        let deployment = deployed.map_err(failed)?;
+        let etc = self.path.join(locked.deployment_dirpath(&deployment).as_str()).join("etc");
+        unpacked(put_etc(directory, &etc))?;
+        for gone in files::deleted(directory)? {
+            unpacked(delete(&etc, &gone))?;
+        }
+        let mut all = locked.deployments();
+        all.push(deployment.clone());
+        let options = SysrootWriteDeploymentsOpts { do_postclean: false };
+        locked.write_deployments_with_options(&all, &options, Cancellable::NONE).map_err(failed)?;
+        Ok(sysroot::id(&deployment))
+    }
+
+    /// Reads the sysroot again: the new deployment is the last one, and what booted next does so still.
+    fn verify(&self, next: Option<&str>, id: &str) -> Result<(), OsError> {
+        let all = sysroot::load(self.path, Access::Read)?.deployments();
+        let last = all.last().is_some_and(|d| sysroot::id(d) == id && sysroot::kargs(d) == self.kargs);
+        if last && all.first().map(sysroot::id).as_deref() == next {
+            return Ok(());
+        }
+        Err(failed("libostree reported success, but the deployment is not there as it was asked for"))
+    }
+}
+
+/// Puts the seed's `/var` in place of the new stateroot's; what only that one has stays.
+fn put_var(directory: &Path, stateroot: &Path) -> io::Result<()> {
+    let (own, seeds) = (stateroot.join("var"), directory.join(VAR_TREE));
+    fetch::use_up(directory)?;
+    for entry in fs::read_dir(&own)? {
+        let name = entry?.file_name();
+        if seeds.join(&name).symlink_metadata().is_err() {
+            fs::rename(own.join(&name), seeds.join(&name))?;
+        }
+    }
+    tree::remove_path(&own)?;
+    fs::rename(seeds, own)
+}
+
+/// Unpacks the seed's `/etc` over that of the deployment.
+fn put_etc(directory: &Path, etc: &Path) -> io::Result<()> {
+    let mut unpacker = Unpacker::new(etc)?;
+    files::etc_entries(directory, &Accounts::load(), |entry, contents| unpacker.put(&entry, contents))?;
+    unpacker.finish()
+}

@@ -1,0 +1,58 @@
+//! Stateroots, the answering half.
+//!
+//! Invariant: nothing of the booted stateroot is touched: neither its files, nor its deployments, nor what boots next.
+
+mod acl;
+mod archive;
+mod deploy;
+mod failure;
+mod fetch;
+mod files;
+mod inspect;
+mod list;
+mod owned;
+mod tree;
+mod unpack;
+
+use std::path::Path;
+
+use ostree_ext::ostree::Sysroot;
+
+use super::super::error::OsError;
+use super::super::worker::protocol::{StaterootCommand, StaterootReply};
+use super::sysroot::{self, Access};
+
+/// Returns what a piece of work does to the sysroot.
+pub(super) fn access(command: &StaterootCommand) -> Access {
+    match command {
+        StaterootCommand::List | StaterootCommand::Inspect { .. } => Access::Read,
+        StaterootCommand::Fetch(_) | StaterootCommand::Deploy(_) | StaterootCommand::Remove { .. } => {
+            Access::Write
+        }
+    }
+}
+
+/// Does one piece of work.
+pub(super) async fn perform(
+    sysroot: Sysroot,
+    path: &Path,
+    command: StaterootCommand,
+    progress: &dyn Fn(String, Option<u8>),
+) -> Result<StaterootReply, OsError> {
+    match command {
+        StaterootCommand::List => list::list(&sysroot, path).map(StaterootReply::Listed),
+        StaterootCommand::Inspect { image, credentials } => {
+            inspect::labels(&image, credentials.as_ref()).await
+        }
+        StaterootCommand::Fetch(request) => {
+            sysroot::booted(&sysroot)?;
+            fetch::fetch(&sysroot, path, &request, progress).await.map(StaterootReply::Fetched)
+        }
+        StaterootCommand::Deploy(request) => {
+            deploy::deploy(sysroot, path, &request, progress).await.map(StaterootReply::Deployed)
+        }
+        StaterootCommand::Remove { name } => {
+            owned::remove(sysroot, path, &name, progress).await.map(|()| StaterootReply::Removed)
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Stateroots beside the running one: what the verbs ask, whichever program updates the running system.
+//!
+//! rpm-ostree and bootc know one stateroot, so this is libostree's work on every host, done by the worker.
+
+use std::collections::BTreeMap;
+
+use super::OsProgress;
+use super::error::{OsError, OsErrorKind, SYSROOT};
+use super::worker::Worker;
+use super::worker::protocol::{DeployRequest, Secret, SeedRequest, StaterootCommand, StaterootReply};
+use crate::host::HostError;
+use crate::model::{BootId, Contents, ImageRef};
+use crate::stateroot::{Layout, Stateroot, StaterootName, Version};
+
+/// The stateroots of a host.
+#[derive(Debug, Clone)]
+pub struct Stateroots {
+    worker: Worker,
+}
+
+/// What an image says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundSeed {
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// How many bytes its layers have, compressed.
+    pub download: u64,
+}
+
+impl Stateroots {
+    /// Takes what asks the worker.
+    pub fn new(worker: Worker) -> Self {
+        Self { worker }
+    }
+
+    /// Returns the stateroots in the order of their names.
+    pub async fn list(&self) -> Result<Vec<Stateroot>, HostError> {
+        match self.worker.stateroot(StaterootCommand::List, &|_| {}).await? {
+            StaterootReply::Listed(found) => Ok(found),
+            StaterootReply::Labels { .. }
+            | StaterootReply::Fetched(_)
+            | StaterootReply::Deployed(_)
+            | StaterootReply::Removed => Err(other()),
+        }
+    }
+
+    /// Reads the labels of an image, without its layers.
+    pub async fn inspect(
+        &self,
+        image: &ImageRef,
+        credentials: Option<&Contents>,
+    ) -> Result<FoundSeed, HostError> {
+        let credentials = credentials.and_then(Secret::from_json);
+        let command = StaterootCommand::Inspect { image: image.clone(), credentials };
+        match self.worker.stateroot(command, &|_| {}).await? {
+            StaterootReply::Labels { labels, download } => Ok(FoundSeed { labels, download }),
+            StaterootReply::Listed(_)
+            | StaterootReply::Fetched(_)
+            | StaterootReply::Deployed(_)
+            | StaterootReply::Removed => Err(other()),
+        }
+    }
+
+    /// Pulls, unpacks and checks a seed beside the repository; returns the images that its containers ran.
+    pub async fn fetch(
+        &self,
+        seed: &SeedToFetch<'_>,
+        progress: &(dyn Fn(OsProgress) + '_),
+    ) -> Result<Vec<String>, HostError> {
+        match self.worker.stateroot(StaterootCommand::Fetch(seed.request()), progress).await? {
+            StaterootReply::Fetched(seed) => Ok(seed.containers),
+            StaterootReply::Listed(_)
+            | StaterootReply::Labels { .. }
+            | StaterootReply::Deployed(_)
+            | StaterootReply::Removed => Err(other()),
+        }
+    }
+
+    /// Makes a stateroot of a seed; returns its deployment, which does not boot by itself.
+    pub async fn deploy(
+        &self,
+        seed: &SeedToFetch<'_>,
+        version: &Version,
+        carried: &[String],
+        progress: &(dyn Fn(OsProgress) + '_),
+    ) -> Result<String, HostError> {
+        let (version, carried) = (version.clone(), carried.to_vec());
+        let request = DeployRequest { seed: seed.request(), version, carried };
+        match self.worker.stateroot(StaterootCommand::Deploy(request), progress).await? {
+            StaterootReply::Deployed(deployment) => Ok(deployment),
+            StaterootReply::Listed(_)
+            | StaterootReply::Labels { .. }
+            | StaterootReply::Fetched(_)
+            | StaterootReply::Removed => Err(other()),
+        }
+    }
+
+    /// Removes a stateroot with all that is its own; a missing one is ignored.
+    pub async fn remove(
+        &self,
+        name: &StaterootName,
+        progress: &(dyn Fn(OsProgress) + '_),
+    ) -> Result<(), HostError> {
+        self.worker.stateroot(StaterootCommand::Remove { name: name.clone() }, progress).await.map(drop)
+    }
+
+    /// Refuses a name that a stateroot has already.
+    pub async fn ensure_absent(&self, name: &StaterootName) -> Result<(), HostError> {
+        match self.find(name).await? {
+            None => Ok(()),
+            Some(_) => Err(in_use(name, "a stateroot of this name is there already")),
+        }
+    }
+
+    /// Refuses a name that no stateroot with a deployment has.
+    pub async fn ensure_exists(&self, name: &StaterootName) -> Result<(), HostError> {
+        match self.find(name).await?.filter(|found| !found.deployments.is_empty()) {
+            Some(_) => Ok(()),
+            None => Err(in_use(name, "it was prepared, but its deployment is gone")),
+        }
+    }
+
+    /// Refuses a stateroot that is not there, runs or boots next.
+    pub async fn ensure_removable(&self, name: &StaterootName) -> Result<(), HostError> {
+        match self.find(name).await? {
+            None => {
+                let cause = "there is no stateroot of this name";
+                Err(OsError::new(OsErrorKind::NoStateroot, name.to_string(), cause).into_error())
+            }
+            Some(found) if found.booted => Err(in_use(name, "the running system is in it")),
+            Some(found) if found.boots_next => Err(in_use(name, "it boots next")),
+            Some(_) => Ok(()),
+        }
+    }
+
+    async fn find(&self, name: &StaterootName) -> Result<Option<Stateroot>, HostError> {
+        Ok(self.list().await?.into_iter().find(|found| found.name == name.as_str()))
+    }
+}
+
+/// A seed that is to be fetched.
+#[derive(Debug)]
+pub struct SeedToFetch<'a> {
+    /// The stateroot that it is for.
+    pub stateroot: &'a StaterootName,
+    /// The image.
+    pub image: &'a ImageRef,
+    /// Its layout.
+    pub layout: Layout,
+    /// Registry credentials.
+    pub credentials: Option<Contents>,
+    /// The boot.
+    pub boot_id: &'a BootId,
+}
+
+impl SeedToFetch<'_> {
+    fn request(&self) -> SeedRequest {
+        SeedRequest {
+            image: self.image.clone(),
+            credentials: self.credentials.as_ref().and_then(Secret::from_json),
+            layout: self.layout,
+            name: self.stateroot.clone(),
+            boot_id: self.boot_id.clone(),
+        }
+    }
+}
+
+fn in_use(name: &StaterootName, cause: &str) -> HostError {
+    OsError::new(OsErrorKind::StaterootInUse, name.to_string(), cause).into_error()
+}
+
+fn other() -> HostError {
+    OsError::new(OsErrorKind::Worker, SYSROOT, "the worker process answered another question").into_error()
+}

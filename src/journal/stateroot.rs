@@ -1,0 +1,241 @@
+//! The record of work on stateroots, on disk: the only door to an effect on one.
+//!
+//! As the journal of updates: [`StaterootJournal::advance`] lends a [`StaterootIntent`] only while the record says what is
+//! about to happen, and moves it when that is done. It is a file and a lock of its own (`stateroot.json`,
+//! `stateroot.lock`), so the daemon goes on meanwhile: nothing that it works on is touched. Both work on the
+//! sysroot one after the other, by libostree's own lock.
+//!
+//! What was prepared is kept in `stateroots/<name>.json`, for people and for `stateroot list`.
+//!
+//! Invariant: the memory is what the disk says; after a write that failed the next one writes the whole record again.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{AdvanceError, JournalError, STATE_DIR_MODE, STATE_MODE, state};
+use crate::host::durable;
+use crate::host::failpoint::FailPoints;
+use crate::host::root::{LockFile, Root};
+use crate::model::ids::STATE_DIR;
+use crate::model::{BootId, ImageRef, Timestamp};
+use crate::stateroot::{
+    Findings, Job, STATEROOT_SCHEMA, StaterootName, StaterootPhase, StaterootRecord, StaterootStep, Version,
+};
+use crate::update::Fault;
+
+const RECORD: &str = "stateroot.json";
+const LOCK: &str = "stateroot.lock";
+const PREPARED: &str = "stateroots";
+
+/// A stateroot that was prepared.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Prepared {
+    /// The version of this shape.
+    pub schema: u32,
+    /// The seed image.
+    pub image: ImageRef,
+    /// Its version.
+    pub version: Version,
+    /// The deployment that was made.
+    pub deployment: Option<String>,
+    /// The images to have before the new system runs.
+    pub containers: Vec<String>,
+    /// When it was done.
+    pub at: Timestamp,
+}
+
+/// The permission for one step: it exists only while the record on disk says so.
+#[derive(Debug)]
+pub struct StaterootIntent<'a> {
+    record: &'a StaterootRecord,
+    step: StaterootStep,
+}
+
+impl StaterootIntent<'_> {
+    /// Returns the step.
+    pub fn step(&self) -> StaterootStep {
+        self.step
+    }
+
+    /// Returns what was asked for.
+    pub fn job(&self) -> &Job {
+        &self.record.job
+    }
+
+    /// Returns the boot in which it is worked on.
+    pub fn boot_id(&self) -> &BootId {
+        &self.record.boot_id
+    }
+
+    /// Returns the id of the work.
+    pub fn id(&self) -> &crate::model::UpdateId {
+        &self.record.id
+    }
+}
+
+/// The journal, open: its lock is held.
+#[derive(Debug)]
+pub struct StaterootJournal {
+    root: Root,
+    fail_points: FailPoints,
+    record: Option<StaterootRecord>,
+    in_doubt: bool,
+    _lock: LockFile,
+}
+
+impl StaterootJournal {
+    /// Takes the lock and reads the record. One that can't be read is an error, and nothing is touched.
+    pub fn open(root: Root, fail_points: FailPoints) -> Result<Self, JournalError> {
+        root.create_dir(STATE_DIR, STATE_DIR_MODE)?;
+        let lock = root.lock(&state(LOCK))?.ok_or(JournalError::StaterootLocked { path: state(LOCK) })?;
+        durable::sync_directory(&root, STATE_DIR)?;
+        let record = load_record(&root)?;
+        Ok(Self { root, fail_points, record, in_doubt: false, _lock: lock })
+    }
+
+    /// Returns the work in progress.
+    pub fn record(&self) -> Option<&StaterootRecord> {
+        self.record.as_ref()
+    }
+
+    /// Opens a record.
+    pub fn begin(&mut self, record: StaterootRecord) -> Result<(), JournalError> {
+        self.write(record)
+    }
+
+    /// Begins again, in another boot.
+    pub fn restart(&mut self, boot_id: BootId) -> Result<(), JournalError> {
+        self.change(|record| record.restarted(boot_id))
+    }
+
+    /// Turns back, with what went wrong.
+    pub fn roll_back(&mut self, fault: Option<Fault>) -> Result<(), JournalError> {
+        self.change(|record| record.rolled_back(fault))
+    }
+
+    /// Writes down what went wrong.
+    pub fn fault(&mut self, fault: Fault) -> Result<(), JournalError> {
+        self.change(|record| StaterootRecord { fault: Some(fault), ..record })
+    }
+
+    /// Carries out the step that the record stands at.
+    pub async fn advance<E>(
+        &mut self,
+        run: impl AsyncFnOnce(&StaterootIntent<'_>) -> Result<Findings, E>,
+    ) -> Result<(), AdvanceError<E>> {
+        self.settle()?;
+        let record = self.record.as_ref().ok_or(JournalError::NoUpdate { what: "advance" })?;
+        let step = record.step().ok_or(JournalError::NoUpdate { what: "advance" })?;
+        let found = run(&StaterootIntent { record, step }).await.map_err(AdvanceError::Effect)?;
+        self.fail_points.hit("stateroot-ran");
+        Ok(self.change(|record| record.stepped(found))?)
+    }
+
+    /// Closes the record; what is prepared is kept, what is gone is forgotten.
+    pub fn close(&mut self, now: Timestamp) -> Result<(), JournalError> {
+        self.settle()?;
+        let Some(record) = &self.record else { return Ok(()) };
+        let path = prepared(record.job.stateroot());
+        match (&record.job, record.phase) {
+            (Job::Prepare { image, version, .. }, StaterootPhase::Applying { .. }) => {
+                let kept = Prepared {
+                    schema: STATEROOT_SCHEMA,
+                    image: image.clone(),
+                    version: version.clone(),
+                    deployment: record.findings.deployment.clone(),
+                    containers: record.findings.containers.clone(),
+                    at: now,
+                };
+                self.root.create_dir(&state(PREPARED), STATE_DIR_MODE)?;
+                self.root.replace(&path, &json(&path, &kept)?, STATE_MODE)?;
+            }
+            (Job::Prepare { .. } | Job::Remove { .. }, _) => self.root.remove(&path)?,
+        }
+        self.fail_points.hit("stateroot-closing");
+        self.in_doubt = true;
+        self.root.remove(&state(RECORD))?;
+        self.record = None;
+        self.in_doubt = false;
+        Ok(())
+    }
+
+    fn change(
+        &mut self,
+        change: impl FnOnce(StaterootRecord) -> StaterootRecord,
+    ) -> Result<(), JournalError> {
+        let record = self.record.clone().ok_or(JournalError::NoUpdate { what: "a change" })?;
+        self.write(change(record))
+    }
+
+    fn write(&mut self, record: StaterootRecord) -> Result<(), JournalError> {
+        self.settle()?;
+        self.in_doubt = true;
+        let path = state(RECORD);
+        self.root.replace(&path, &json(&path, &record)?, STATE_MODE)?;
+        self.record = Some(record);
+        self.in_doubt = false;
+        self.fail_points.hit("stateroot-recorded");
+        Ok(())
+    }
+
+    /// After a change that failed, has the disk say what the memory says.
+    fn settle(&mut self) -> Result<(), JournalError> {
+        if !self.in_doubt {
+            return Ok(());
+        }
+        let path = state(RECORD);
+        match &self.record {
+            Some(record) => self.root.rewrite(&path, &json(&path, record)?, STATE_MODE)?,
+            None => self.root.remove_again(&path)?,
+        }
+        self.in_doubt = false;
+        Ok(())
+    }
+}
+
+/// Reads the record without its lock.
+pub fn load_record(root: &Root) -> Result<Option<StaterootRecord>, JournalError> {
+    #[derive(Deserialize)]
+    struct Schema {
+        schema: u64,
+    }
+    let path = state(RECORD);
+    let Some(bytes) = root.read(&path)? else { return Ok(None) };
+    let unreadable = |error: serde_json::Error| unreadable(&path, &error);
+    let Schema { schema } = serde_json::from_slice(&bytes).map_err(unreadable)?;
+    if schema > u64::from(STATEROOT_SCHEMA) {
+        return Err(JournalError::Newer { path, found: schema, known: STATEROOT_SCHEMA });
+    }
+    serde_json::from_slice(&bytes).map(Some).map_err(unreadable)
+}
+
+/// Reads what was prepared, by the names of the stateroots. A file that can't be read says nothing: it is for people.
+pub fn load_prepared(root: &Root) -> Result<BTreeMap<String, Prepared>, JournalError> {
+    let mut found = BTreeMap::new();
+    for name in root.list(&state(PREPARED))? {
+        let Some(stateroot) = name.strip_suffix(".json") else { continue };
+        let bytes = root.read(&state(&format!("{PREPARED}/{name}")))?.unwrap_or_default();
+        if let Ok(prepared) = serde_json::from_slice(&bytes) {
+            found.insert(stateroot.to_owned(), prepared);
+        }
+    }
+    Ok(found)
+}
+
+fn prepared(stateroot: &StaterootName) -> String {
+    state(&format!("{PREPARED}/{stateroot}.json"))
+}
+
+fn json(path: &str, value: &impl Serialize) -> Result<Vec<u8>, JournalError> {
+    serde_json::to_vec(value).map_err(|error| unreadable(path, &error))
+}
+
+fn unreadable(path: &str, error: &serde_json::Error) -> JournalError {
+    JournalError::Unreadable {
+        path: path.to_owned(),
+        what: "the work on a stateroot",
+        cause: error.to_string(),
+    }
+}
