@@ -5,6 +5,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -93,6 +94,11 @@ var kinds = []kind{
 		list: func() runtime.Object { return &corev1.ServiceAccountList{} },
 	},
 	{
+		group: batchv1.SchemeGroupVersion, name: "Job", resource: "jobs", singular: "job", namespaced: true, status: true,
+		one:  func() runtime.Object { return &batchv1.Job{} },
+		list: func() runtime.Object { return &batchv1.JobList{} },
+	},
+	{
 		group: coordinationv1.SchemeGroupVersion, name: "Lease", resource: "leases", singular: "lease", namespaced: true,
 		one:  func() runtime.Object { return &coordinationv1.Lease{} },
 		list: func() runtime.Object { return &coordinationv1.LeaseList{} },
@@ -107,6 +113,7 @@ var kinds = []kind{
 func init() {
 	utilruntime.Must(corev1.AddToScheme(scheme))
 	utilruntime.Must(policyv1.AddToScheme(scheme))
+	utilruntime.Must(batchv1.AddToScheme(scheme))
 	utilruntime.Must(coordinationv1.AddToScheme(scheme))
 	utilruntime.Must(authenticationv1.AddToScheme(scheme))
 	utilruntime.Must(authorizationv1.AddToScheme(scheme))

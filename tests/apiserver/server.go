@@ -9,6 +9,7 @@ import (
 	noopoteltrace "go.opentelemetry.io/otel/trace/noop"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -120,7 +121,7 @@ func (p parts) config(codecs serializer.CodecFactory, etcd *options.EtcdOptions,
 
 // core serves the kinds of kinds.go and the reviews.
 func (p parts) core(first *genericapiserver.Config) (*genericapiserver.GenericAPIServer, error) {
-	etcd := p.etcd("/registry", codecs.LegacyCodec(corev1.SchemeGroupVersion, policyv1.SchemeGroupVersion, coordinationv1.SchemeGroupVersion))
+	etcd := p.etcd("/registry", codecs.LegacyCodec(corev1.SchemeGroupVersion, policyv1.SchemeGroupVersion, batchv1.SchemeGroupVersion, coordinationv1.SchemeGroupVersion))
 	config, err := p.config(codecs, etcd, first)
 	if err != nil {
 		return nil, err

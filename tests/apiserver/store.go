@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -121,7 +122,21 @@ func (strategy) PrepareForCreate(_ context.Context, object runtime.Object) {
 	case *policyv1.PodDisruptionBudget:
 		object.Generation = 1
 		object.Status = policyv1.PodDisruptionBudgetStatus{}
+	case *batchv1.Job:
+		object.Status = batchv1.JobStatus{}
+		generateSelector(object)
 	}
+}
+
+// generateSelector gives a Job the selector and its pods the labels by which they belong to it.
+func generateSelector(job *batchv1.Job) {
+	uid := string(job.UID)
+	job.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{batchv1.ControllerUidLabel: uid}}
+	all := map[string]string{batchv1.ControllerUidLabel: uid, batchv1.JobNameLabel: job.Name}
+	for name, value := range job.Spec.Template.Labels {
+		all[name] = value
+	}
+	job.Spec.Template.Labels = all
 }
 
 func (s strategy) PrepareForUpdate(_ context.Context, object, old runtime.Object) {
@@ -132,6 +147,8 @@ func (s strategy) PrepareForUpdate(_ context.Context, object, old runtime.Object
 		keep(s.status, &object.Spec, &object.Status, old.(*corev1.Node).Spec, old.(*corev1.Node).Status)
 	case *corev1.Pod:
 		keep(s.status, &object.Spec, &object.Status, old.(*corev1.Pod).Spec, old.(*corev1.Pod).Status)
+	case *batchv1.Job:
+		keep(s.status, &object.Spec, &object.Status, old.(*batchv1.Job).Spec, old.(*batchv1.Job).Status)
 	case *policyv1.PodDisruptionBudget:
 		old := old.(*policyv1.PodDisruptionBudget)
 		keep(s.status, &object.Spec, &object.Status, old.Spec, old.Status)
@@ -151,13 +168,23 @@ func keep[Spec, Status any](statusOnly bool, spec *Spec, status *Status, oldSpec
 	}
 }
 
-// newStrategy gives pods the graceful deletion that their kubelet has to confirm.
+// newStrategy gives pods the graceful deletion that their kubelet has to confirm, and Jobs theirs.
 func newStrategy(k kind, status bool) rest.RESTCreateUpdateStrategy {
 	plain := strategy{scheme, names.SimpleNameGenerator, k, status}
-	if k.resource == "pods" {
+	switch k.resource {
+	case "pods":
 		return podStrategy{plain}
+	case "jobs":
+		return jobStrategy{plain}
 	}
 	return plain
+}
+
+type jobStrategy struct{ strategy }
+
+// DefaultGarbageCollectionPolicy is that of batch/v1: who deletes a Job without a word about its pods keeps them.
+func (jobStrategy) DefaultGarbageCollectionPolicy(context.Context) rest.GarbageCollectionPolicy {
+	return rest.OrphanDependents
 }
 
 type podStrategy struct{ strategy }

@@ -20,6 +20,7 @@ pub use os_build::{MachineOSBuild, MachineOSBuildSpec, MachineOSBuildStatus};
 pub use os_config::{MachineOSConfig, MachineOSConfigSpec, MachineOSConfigStatus};
 pub use pool::{MachineConfigPool, MachineConfigPoolSpec, MachineConfigPoolStatus};
 pub use rollout_policy::{RolloutPolicy, RolloutPolicySpec, RolloutPolicyStatus};
+pub use schema::{Named, ObjectReference};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt as _;

@@ -3,6 +3,7 @@
 //!
 //! The same functions as in the cluster, so the same names (BOOT-015): a node that was provisioned so finds its config there.
 
+mod build;
 mod output;
 mod seed;
 
@@ -10,11 +11,12 @@ use std::collections::BTreeMap;
 
 use machine_config_core::model::machineconfig;
 
+pub use build::{Unbuilt, generate, set_image, unbuilt};
 pub use output::{OutputError, write};
-pub use seed::{COMPONENT_PREFIX, SeedError, component_configs};
+pub use seed::{SeedError, component_configs};
 
 use crate::api::pool::{Configuration, MachineConfigPoolStatus, Reference};
-use crate::api::{MachineConfig, MachineConfigPool};
+use crate::api::{MachineConfig, MachineConfigPool, MachineOSConfig};
 use crate::manifests::Manifests;
 use crate::render::{Release, RenderError, Rendered, render};
 
@@ -25,6 +27,8 @@ pub struct Output {
     pub pools: BTreeMap<String, MachineConfigPool>,
     /// Rendered configs by name.
     pub configs: BTreeMap<String, MachineConfig>,
+    /// `MachineOSConfig`s that were given an image, for the cluster.
+    pub os_configs: BTreeMap<String, MachineOSConfig>,
 }
 
 /// Why the manifests make no cluster. Each names the object, the field and the next step.
@@ -36,6 +40,12 @@ pub enum BootstrapError {
     /// An image that was built before the cluster.
     #[error(transparent)]
     Seed(#[from] SeedError),
+    /// Nothing to build from.
+    #[error("pool {pool}: no MachineConfig of it has an osImageURL; set one, or name --os-image")]
+    NoBase {
+        /// The pool.
+        pool: String,
+    },
     /// A pool that can't be rendered.
     #[error(transparent)]
     Render(#[from] RenderError),

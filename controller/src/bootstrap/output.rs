@@ -20,6 +20,9 @@ const POOLS: &str = "machine-pools";
 /// Rendered configs.
 const CONFIGS: &str = "machine-configs";
 
+/// `MachineOSConfig`s that were given an image.
+const OS_CONFIGS: &str = "machine-os-configs";
+
 /// Why nothing was written.
 #[derive(Debug, thiserror::Error)]
 pub enum OutputError {
@@ -89,7 +92,7 @@ fn is_own(directory: &Path) -> Result<bool, OutputError> {
     };
     for entry in entries {
         let entry = entry.map_err(io("read", directory))?;
-        if entry.file_name() != POOLS && entry.file_name() != CONFIGS {
+        if ![POOLS, CONFIGS, OS_CONFIGS].iter().any(|own| entry.file_name() == *own) {
             return Err(OutputError::Foreign { path: entry.path() });
         }
     }
@@ -100,6 +103,9 @@ fn make(output: &Output, new: &Path) -> Result<(), OutputError> {
     create(new)?;
     fill(&new.join(CONFIGS), &output.configs)?;
     fill(&new.join(POOLS), &output.pools)?;
+    if !output.os_configs.is_empty() {
+        fill(&new.join(OS_CONFIGS), &output.os_configs)?;
+    }
     sync(new)
 }
 

@@ -3,16 +3,11 @@
 //! A `MachineOSConfig` of an installation names its image by the annotation `pre-built-image`; a node boots that image and its
 //! first config names it, so it neither rebases nor reboots.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use kube::core::ObjectMeta;
-
-use crate::api::{CURRENT_BUILD, MachineConfig, MachineConfigSpec, MachineOSConfig, PRE_BUILT_IMAGE, ROLE};
+use crate::api::{MachineConfig, MachineOSConfig, PRE_BUILT_IMAGE, ROLE};
 use crate::manifests::Manifests;
-use crate::model::ImageRef;
-
-/// How the names of these MachineConfigs begin: after the templates, before what a person writes.
-pub const COMPONENT_PREFIX: &str = "10-prebuiltimage-osimageurl-";
+use crate::seed::{self, COMPONENT_PREFIX, is_seeded};
 
 /// Why an image can't be used. Each names the object, the field and the next step.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -121,24 +116,11 @@ pub fn component_configs(manifests: &Manifests) -> (Vec<MachineConfig>, Vec<Seed
 
 /// Returns the image to begin with; none where a cluster has taken it over already.
 fn image(name: &str, os_config: &MachineOSConfig) -> Result<Option<String>, SeedError> {
-    let annotation = |key: &str| {
-        let annotations = os_config.metadata.annotations.as_ref();
-        annotations.and_then(|annotations| annotations.get(key)).filter(|value| !value.is_empty())
-    };
-    let conditions = os_config.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    let is_seeded = annotation(CURRENT_BUILD).is_some()
-        || conditions.into_iter().any(|one| one.type_ == "Seeded" && one.status == "True");
-    match annotation(PRE_BUILT_IMAGE) {
-        None if is_seeded => Ok(None),
+    match seed::image(os_config.metadata.annotations.as_ref()) {
+        None if is_seeded(os_config) => Ok(None),
         None => Err(SeedError::NoImage { object: name.to_owned() }),
-        Some(image) => match ImageRef::parse(image) {
-            Ok(_) if !image.starts_with("oci:") => Ok(Some(image.clone())),
-            Ok(_) => {
-                let cause = format!("{image} is a directory of one host");
-                Err(SeedError::Image { object: name.to_owned(), cause })
-            }
-            Err(error) => Err(SeedError::Image { object: name.to_owned(), cause: error.to_string() }),
-        },
+        Some(Ok(image)) => Ok(Some(image)),
+        Some(Err(cause)) => Err(SeedError::Image { object: name.to_owned(), cause }),
     }
 }
 
@@ -156,14 +138,7 @@ fn component(
         }
         return Err(SeedError::Taken { config: name, object: object.to_owned() });
     }
-    let metadata = ObjectMeta {
-        name: Some(name),
-        labels: Some(BTreeMap::from([(ROLE.to_owned(), pool.to_owned())])),
-        annotations: Some(BTreeMap::from([(PRE_BUILT_IMAGE.to_owned(), image.to_owned())])),
-        ..ObjectMeta::default()
-    };
-    let spec = MachineConfigSpec { os_image_url: Some(image.to_owned()), ..MachineConfigSpec::default() };
-    Ok(MachineConfig { metadata, spec })
+    Ok(seed::component(pool, image))
 }
 
 /// Returns the error of a pool that has an image and does not get it.

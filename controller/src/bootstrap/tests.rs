@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::api::{MachineOSConfig, PRE_BUILT_IMAGE, ROLE};
+use crate::seed::COMPONENT_PREFIX;
 
 const GROUP: &str = "machineconfiguration.openshift.io/v1";
 
@@ -144,6 +145,32 @@ fn an_image_that_no_node_would_get_is_refused() {
     assert!(found[0].contains("spec.osImageURL is not the image of MachineOSConfig infra"), "{found:#?}");
     input.configs.insert(name.clone(), config(&name, json!({ "osImageURL": image('1') })));
     bootstrap(&input, &Release::default()).unwrap();
+}
+
+/// An image that nobody built: it is generated where asked for, built from the pool without it, and noted as built before.
+#[test]
+fn what_has_no_image_is_built_and_then_seeded() {
+    let mut input = manifests(&["worker", "infra"], vec![os_config("infra", "infra", None)]);
+    assert_eq!(generate(&mut input, "registry.test/os", "push"), ["worker"]);
+    assert!(generate(&mut input, "registry.test/os", "push").is_empty(), "twice is once");
+    let found = unbuilt(&input, &Release::default()).unwrap();
+    assert_eq!(found.iter().map(|one| one.os_config.as_str()).collect::<Vec<_>>(), ["infra", "worker"]);
+    for one in &found {
+        assert_eq!(one.base, image('0'));
+        let name = one.rendered.metadata.name.clone().unwrap();
+        assert_eq!(one.push, format!("registry.test/os:{name}"));
+        set_image(&mut input, &one.os_config, &image('7'));
+    }
+    assert!(unbuilt(&input, &Release::default()).unwrap().is_empty());
+    let output = bootstrap(&input, &Release::default()).unwrap();
+    assert!(output.configs.values().all(|config| config.spec.os_image_url == Some(image('7'))));
+    let mut baseless = manifests(&["infra"], vec![os_config("infra", "infra", None)]);
+    baseless.configs.get_mut("00-base").unwrap().spec.os_image_url = None;
+    let errors = unbuilt(&baseless, &Release::default()).unwrap_err();
+    assert!(
+        errors[0].to_string().contains("pool infra: no MachineConfig of it has an osImageURL"),
+        "{errors:?}"
+    );
 }
 
 /// BOOT-015: the cluster renders the same name from the objects that the API server has of these manifests.

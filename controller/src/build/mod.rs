@@ -26,14 +26,20 @@ mod decide;
 mod job;
 mod name;
 mod objects;
+mod openshift;
 mod release;
 mod seen;
 
 pub use condition::PoolCondition;
 pub use decide::{Action, Question, Waiting, Why, decide};
 pub use job::{Job, MAX_FAILURES, progress};
-pub use name::{Inputs, build_name, image_inputs, job_name, push_spec};
-pub use objects::{JobInputs, JobRequest, JobSettings, ObjectsError, inputs, job};
+pub use name::{Inputs, build_name, image_inputs, job_name, push_spec, user_lines};
+pub use objects::{
+    JobInputs, JobRequest, JobSettings, MACHINE_OS_BUILD, ObjectsError, check_size, inputs, job, label,
+};
+pub use openshift::{
+    OPENSHIFT_BUILD, STARTED, openshift_build, outcome as openshift_outcome, reduced as openshift_reduced,
+};
 pub use seen::{
     Answers, Build, Deletion, OsConfig, Outcome, Pool, Ready, Registry, Seen, State, Status, Wanted,
 };
@@ -61,6 +67,9 @@ pub const IMAGE_INPUTS: &str = "machine-config-agent.io/image-inputs";
 
 /// The annotation of a build that was asked for by [`REBUILD`]: it takes no other build's image.
 pub const NO_REUSE: &str = "machine-config-agent.io/no-reuse";
+
+/// The annotation of a build with the name of the Secret that pushed its image, and may delete it.
+pub const PUSH_SECRET: &str = "machine-config-agent.io/push-secret";
 
 /// The finalizer of a build that has an image: the image is looked at before the build goes.
 pub const FINALIZER: &str = "machine-config-agent.io/image";

@@ -50,6 +50,13 @@ pub fn image_inputs(inputs: &Inputs<'_>) -> Result<String, serde_json::Error> {
     digest(&(inputs.spec, os, &spec.kernel_type, &spec.extensions, &spec.kernel_arguments))
 }
 
+/// Returns the user's lines of the Containerfile, whatever the processor: as upstream, only those.
+pub fn user_lines(spec: &MachineOSConfigSpec) -> &str {
+    let mut files = spec.container_file.iter().flatten();
+    let is_any = |arch: Option<&str>| arch.is_none_or(|arch| arch == "NoArch" || arch.is_empty());
+    files.find(|file| is_any(file.containerfile_arch.as_deref())).map_or("", |file| file.content.as_str())
+}
+
 /// Returns where a build's image is pushed: the user's repository with the build's name as tag.
 pub fn push_spec(spec: &str, build: &str) -> String {
     let repository = match spec.rsplit_once(':') {

@@ -24,16 +24,26 @@ use crate::image::{AGENT, Context};
 /// Bytes that a Secret holds at most, as the API server counts them.
 const MAX_SECRET: usize = 1024 * 1024;
 
+/// Seconds that all tries of a build may take.
+const DEADLINE: i64 = 3 * 3600;
+
 /// The longest value of a label.
 const MAX_LABEL: usize = 63;
+
+/// The label of a build's objects with its name.
+pub const MACHINE_OS_BUILD: &str = "machineconfiguration.openshift.io/machine-os-build";
 
 /// What the pod runs. Its last step is the digest, alone, as the termination message.
 const SCRIPT: &str = r#"umask 077
 cp -L /run/build/files/* /run/build/context/
 mkdir -p "$HOME"
-buildah bud --layers=false --format=oci --timestamp=0 --pull-always \
+tool() {
+  # By flags: an image's own storage.conf is stronger than a variable, and its storage is no volume.
+  buildah --root=/var/lib/build/storage --runroot=/var/lib/build/run --storage-driver=vfs "$@"
+}
+tool bud --layers=false --format=oci --timestamp=0 --pull-always \
   --authfile=/run/build/base/.dockerconfigjson --file=/run/build/containerfile/Containerfile --tag="$TAG" /run/build/context
-buildah push --authfile=/run/build/final/.dockerconfigjson --digestfile=/var/lib/build/digest "$TAG" "docker://$TAG"
+tool push --authfile=/run/build/final/.dockerconfigjson --digestfile=/var/lib/build/digest "$TAG" "docker://$TAG"
 cat /var/lib/build/digest > /dev/termination-log
 "#;
 
@@ -53,9 +63,11 @@ const CAPABILITIES: [&str; 11] = [
 ];
 
 /// How Jobs are run, whatever they build.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct JobSettings {
     /// Where the objects are.
+    #[serde(skip)]
     pub namespace: String,
     /// An image with a shell and buildah.
     pub builder_image: String,
@@ -71,6 +83,24 @@ pub struct JobSettings {
     pub deadline: i64,
     /// Variables of the cluster's proxy.
     pub proxy: BTreeMap<String, String>,
+    /// Registries without TLS, which the controller asks for images: `HOST` or `HOST:PORT`.
+    pub insecure_registries: Vec<String>,
+}
+
+impl Default for JobSettings {
+    fn default() -> Self {
+        Self {
+            namespace: String::new(),
+            builder_image: String::new(),
+            agent_image: String::new(),
+            resources: ResourceRequirements::default(),
+            node_selector: BTreeMap::new(),
+            tolerations: Vec::new(),
+            deadline: DEADLINE,
+            proxy: BTreeMap::new(),
+            insecure_registries: Vec::new(),
+        }
+    }
 }
 
 /// What is built.
@@ -202,7 +232,6 @@ fn env(request: &JobRequest<'_>, settings: &JobSettings) -> Vec<Value> {
     let fixed = [
         ("BUILDAH_ISOLATION", "chroot"),
         ("HOME", "/var/lib/build/home"),
-        ("STORAGE_DRIVER", "vfs"),
         ("TAG", request.push_spec),
         ("TMPDIR", "/var/lib/build"),
     ];
@@ -227,10 +256,7 @@ pub fn inputs(
     base: &[u8],
     last: &[u8],
 ) -> Result<JobInputs, ObjectsError> {
-    let bytes = request.context.files.values().map(Vec::len).sum();
-    if bytes > MAX_SECRET {
-        return Err(ObjectsError::TooLarge { rendered: request.rendered.to_owned(), bytes });
-    }
+    check_size(request.rendered, request.context)?;
     let metadata = |prefix: &str| ObjectMeta {
         name: Some(format!("{prefix}-{}", request.build)),
         namespace: Some(settings.namespace.clone()),
@@ -261,6 +287,15 @@ pub fn inputs(
     Ok(JobInputs { config_map, secrets })
 }
 
+/// Refuses a build whose files fit into no Secret.
+pub fn check_size(rendered: &str, context: &Context) -> Result<(), ObjectsError> {
+    let bytes = context.files.values().map(Vec::len).sum();
+    if bytes > MAX_SECRET {
+        return Err(ObjectsError::TooLarge { rendered: rendered.to_owned(), bytes });
+    }
+    Ok(())
+}
+
 /// As upstream: an owner that neither controls nor blocks.
 fn owner(request: &JobRequest<'_>, uid: &str) -> OwnerReference {
     OwnerReference {
@@ -273,7 +308,7 @@ fn owner(request: &JobRequest<'_>, uid: &str) -> OwnerReference {
     }
 }
 
-fn labels(request: &JobRequest<'_>) -> BTreeMap<String, String> {
+pub(super) fn labels(request: &JobRequest<'_>) -> BTreeMap<String, String> {
     let key = |name: &str| format!("machineconfiguration.openshift.io/{name}");
     BTreeMap::from([
         (key("on-cluster-layering"), String::new()),
@@ -281,8 +316,13 @@ fn labels(request: &JobRequest<'_>) -> BTreeMap<String, String> {
         (key("rendered-machine-config"), short(request.rendered, MAX_LABEL)),
         (key("target-machine-config-pool"), short(request.pool, MAX_LABEL)),
         (key("machine-os-config"), short(request.os_config, MAX_LABEL)),
-        (key("machine-os-build"), short(request.build, MAX_LABEL)),
+        (MACHINE_OS_BUILD.to_owned(), label(request.build)),
     ])
+}
+
+/// Returns a name as a label has it.
+pub fn label(name: &str) -> String {
+    short(name, MAX_LABEL)
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ fn settings() -> JobSettings {
         tolerations: vec![serde_json::from_value(toleration).unwrap()],
         deadline: 7200,
         proxy: [("HTTPS_PROXY".to_owned(), "http://proxy.test:3128".to_owned())].into(),
+        insecure_registries: Vec::new(),
     }
 }
 

@@ -112,3 +112,61 @@ fn pool_without_os_config_is_left_alone() {
     pool.condition = Some(condition);
     assert_eq!(next(&pool), Action::Wait { retry: false });
 }
+
+/// SEED-005, SEED-006, SEED-007: an image that was built before becomes a build that has succeeded, without a Job; the `MachineOSConfig`
+/// names both. SEED-010: a pool without a target begins nothing, and no rendered config is looked up by an empty name.
+#[test]
+#[expect(clippy::wildcard_enum_match_arm, reason = "what is left is about Jobs")]
+fn image_built_before_is_published_without_a_job() {
+    let image = format!("registry.test/os@sha256:{}", "1".repeat(64));
+    let mut config = OsConfig { uid: "c".to_owned(), pre_built: Some(image.clone()), ..OsConfig::default() };
+    let wanted = Wanted {
+        name: "worker-1".to_owned(),
+        inputs: "i".to_owned(),
+        ready: Ready::Missing("a Secret".to_owned()),
+    };
+    let mut pool = Pool { name: "worker".to_owned(), ..Pool::default() };
+    let mut builds = BTreeMap::new();
+    let (jobs, used, answers) = (BTreeMap::new(), std::collections::BTreeSet::new(), Answers::default());
+    let mut done = Vec::new();
+    let mut has_target = false;
+    loop {
+        let action = decide(&Seen {
+            now: jiff::Timestamp::UNIX_EPOCH,
+            os_config: Some(&config),
+            pool: Some(&pool),
+            wanted: has_target.then_some(&wanted),
+            builds: &builds,
+            jobs: &jobs,
+            used_images: &used,
+            answers: &answers,
+        });
+        done.push(format!("{action:?}").split([' ', '(']).next().unwrap().to_owned());
+        assert!(done.len() < 12, "no end: {done:?}");
+        match action {
+            Action::CreateBuild { pre_built, .. } => {
+                assert!(pre_built);
+                let build =
+                    Build { uid: "b".to_owned(), owner: "c".to_owned(), pre_built, ..Build::default() };
+                builds.insert("worker-1".to_owned(), build);
+            }
+            Action::WriteStatus(status) => {
+                assert_eq!((status.state, status.reason.as_str()), (State::Succeeded, SEEDED));
+                assert_eq!(status.image.as_ref(), Some(&image));
+                let build = builds.get_mut("worker-1").unwrap();
+                (build.state, build.reason, build.image) = (status.state, status.reason, status.image);
+            }
+            Action::Publish { image, seeded } => {
+                (config.image, config.seeded) = (Some(image), seeded);
+                config.image_of = Some("worker-1".to_owned());
+            }
+            Action::NameBuild => config.current = Some("worker-1".to_owned()),
+            Action::SetCondition(condition) => pool.condition = Some(condition),
+            Action::Wait { .. } if has_target => break,
+            Action::Wait { .. } => has_target = true,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(done, ["Wait", "CreateBuild", "WriteStatus", "Publish", "NameBuild", "SetCondition", "Wait"]);
+    assert!(config.seeded && !config.awaits_seeding());
+}

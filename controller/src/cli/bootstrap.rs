@@ -1,9 +1,15 @@
 //! `bootstrap` and `validate`: what a cluster would make of its manifests, before there is one.
 
-use std::path::PathBuf;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
 
+use super::build::{BuilderFlags, carry_out};
 use super::{CliError, Input, Said};
-use crate::bootstrap::{Output, bootstrap, write};
+use crate::bootstrap::{BootstrapError, Output, bootstrap, generate, set_image, unbuilt, write};
+use crate::image::local::Order;
+use crate::image::{ApplyBy, Request, compose};
 use crate::manifests::Manifests;
 use crate::render::Release;
 
@@ -19,6 +25,20 @@ pub(super) struct Arguments {
     /// Directory to write; one of an earlier run is replaced as a whole
     #[arg(long, value_name = "DIR")]
     output: PathBuf,
+    /// Build and push the images of pools that have none
+    #[arg(long)]
+    build: bool,
+    /// Bring all pools into image mode
+    #[arg(long, requires_all = ["build", "push", "push_secret"])]
+    image_mode: bool,
+    /// Repository of these pools' images
+    #[arg(long, value_name = "IMAGE", requires = "image_mode")]
+    push: Option<String>,
+    /// Name of the cluster's Secret for later pushes
+    #[arg(long, value_name = "NAME", requires = "image_mode")]
+    push_secret: Option<String>,
+    #[command(flatten)]
+    builder: BuilderFlags,
 }
 
 /// Flags of `validate`.
@@ -30,28 +50,107 @@ pub(super) struct Checked {
     input: Input,
 }
 
-/// Renders and writes.
+/// Builds where that is asked for, renders and writes.
 pub(super) fn run(arguments: &Arguments) -> Result<Said, CliError> {
-    let output = made(&arguments.input)?;
+    let mut manifests = Manifests::read(&arguments.input.manifests)?;
+    let release = release(&arguments.input);
+    let mut built = Vec::new();
+    if let (true, Some(push), Some(secret)) = (arguments.image_mode, &arguments.push, &arguments.push_secret)
+    {
+        generate(&mut manifests, push, secret);
+    }
+    if arguments.build {
+        built = build(&mut manifests, &release, &arguments.builder)?;
+    }
+    let mut output = bootstrap(&manifests, &release).map_err(refused)?;
+    for name in &built {
+        let config = manifests.os_configs.get(name).cloned();
+        output.os_configs.extend(config.map(|config| (name.clone(), config)));
+    }
     write(&output, &arguments.output).map_err(|error| CliError::Usage(error.to_string()))?;
     Ok(Said::done(text(&output)))
 }
 
-/// Says whether a bootstrap would write.
-pub(super) fn validate(arguments: &Checked) -> Result<Said, CliError> {
-    Ok(Said::done(text(&made(&arguments.input)?)))
+/// Builds the images that are missing; returns whose. All is checked before the first one is built.
+fn build(
+    manifests: &mut Manifests,
+    release: &Release,
+    flags: &BuilderFlags,
+) -> Result<Vec<String>, CliError> {
+    let unbuilt = unbuilt(manifests, release).map_err(refused)?;
+    let mut prepared = Vec::new();
+    for one in unbuilt {
+        let request = Request {
+            rendered: &one.rendered,
+            pool: Some(&one.pool),
+            base: &one.base,
+            containerfile: &one.containerfile,
+            apply_by: ApplyBy::Agent,
+            trust: None,
+        };
+        let context = compose(&request)
+            .map_err(|error| CliError::Usage(format!("MachineOSConfig {}: {error}", one.os_config)))?;
+        prepared.push((one, context));
+    }
+    let mut log = Log::new(&flags.work_dir)?;
+    let mut built = Vec::new();
+    for (one, context) in prepared {
+        log.line(&format!("MachineOSConfig {}: builds {}", one.os_config, one.push));
+        let order = Order {
+            context: &context,
+            push: &one.push,
+            authfile: None,
+            push_authfile: None,
+            secrets: &[],
+            mounts: &[],
+            timestamp: 0,
+        };
+        let made = carry_out(flags, &order, &mut |line| log.line(line));
+        let (image, _) = made.inspect_err(|error| log.line(&error.to_string()))?;
+        log.line(&format!("MachineOSConfig {}: built {image}", one.os_config));
+        set_image(manifests, &one.os_config, &image);
+        built.push(one.os_config);
+    }
+    Ok(built)
 }
 
-fn made(input: &Input) -> Result<Output, CliError> {
-    let manifests = Manifests::read(&input.manifests)?;
-    let release = Release { os_image: input.os_image.clone(), extensions_image: None };
-    bootstrap(&manifests, &release).map_err(|errors| {
-        let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        match lines.as_slice() {
-            [one] => CliError::Usage(one.clone()),
-            many => CliError::Usage(format!("{} errors:\n  {}", many.len(), many.join("\n  "))),
-        }
-    })
+/// What builds said, for the agent's `collect`.
+struct Log(File);
+
+impl Log {
+    fn new(directory: &Path) -> Result<Self, CliError> {
+        let path = directory.join("build.log");
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
+        let options = || OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&path);
+        let file = made.and_then(|()| options());
+        file.map(Self)
+            .map_err(|error| CliError::Usage(format!("{}: {error}; name another --work-dir", path.display())))
+    }
+
+    /// A disk that is full stops no build: the same lines are on standard error.
+    fn line(&mut self, line: &str) {
+        drop(writeln!(self.0, "{line}"));
+    }
+}
+
+/// Says whether a bootstrap would write.
+pub(super) fn validate(arguments: &Checked) -> Result<Said, CliError> {
+    let manifests = Manifests::read(&arguments.input.manifests)?;
+    let output = bootstrap(&manifests, &release(&arguments.input)).map_err(refused)?;
+    Ok(Said::done(text(&output)))
+}
+
+fn release(input: &Input) -> Release {
+    Release { os_image: input.os_image.clone(), extensions_image: None }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "as map_err gives them")]
+fn refused(errors: Vec<BootstrapError>) -> CliError {
+    let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    match lines.as_slice() {
+        [one] => CliError::Usage(one.clone()),
+        many => CliError::Usage(format!("{} errors:\n  {}", many.len(), many.join("\n  "))),
+    }
 }
 
 fn text(output: &Output) -> String {

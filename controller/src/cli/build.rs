@@ -37,12 +37,8 @@ pub(super) struct Arguments {
     /// Pool, for the image's label
     #[arg(long, value_name = "NAME")]
     pool: Option<String>,
-    /// Credentials of registries
-    #[arg(long, value_name = "FILE")]
-    authfile: Option<PathBuf>,
-    /// Other credentials for the push
-    #[arg(long, value_name = "FILE")]
-    push_authfile: Option<PathBuf>,
+    #[command(flatten)]
+    builder: BuilderFlags,
     /// What brings the config into the image
     #[arg(long, value_enum, default_value_t = By::Agent)]
     apply: By,
@@ -55,21 +51,6 @@ pub(super) struct Arguments {
     /// Directory that RUN sees, not in the image: entitlements, repositories
     #[arg(long, value_name = "SOURCE:TARGET")]
     mount: Vec<String>,
-    /// The agent that the steps run (default: beside this program)
-    #[arg(long, value_name = "FILE")]
-    agent: Option<PathBuf>,
-    /// Base images and what is being built
-    #[arg(long, value_name = "DIR", default_value = "/var/lib/machine-config-controller/build")]
-    work_dir: PathBuf,
-    /// Storage driver of buildah (default: its choice)
-    #[arg(long, value_name = "NAME")]
-    storage_driver: Option<String>,
-    /// Allow registries without TLS
-    #[arg(long)]
-    insecure: bool,
-    /// Minutes until it is given up
-    #[arg(long, value_name = "MINUTES", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=1440))]
-    timeout: u64,
     /// Time of the image and its files, in seconds since 1970
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     timestamp: u32,
@@ -79,6 +60,32 @@ pub(super) struct Arguments {
     /// How to print the result
     #[arg(long, short, value_enum, default_value_t = Output::Text)]
     output: Output,
+}
+
+/// Flags of what builds on this machine.
+#[derive(Debug, clap::Args)]
+pub(super) struct BuilderFlags {
+    /// Credentials of registries
+    #[arg(long, value_name = "FILE")]
+    authfile: Option<PathBuf>,
+    /// Other credentials for the push
+    #[arg(long, value_name = "FILE")]
+    push_authfile: Option<PathBuf>,
+    /// The agent that the steps run (default: beside this program)
+    #[arg(long, value_name = "FILE")]
+    agent: Option<PathBuf>,
+    /// Base images and what is being built
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/machine-config-controller/build")]
+    pub(super) work_dir: PathBuf,
+    /// Storage driver of buildah (default: its choice)
+    #[arg(long, value_name = "NAME")]
+    storage_driver: Option<String>,
+    /// Allow registries without TLS
+    #[arg(long)]
+    insecure: bool,
+    /// Minutes until it is given up
+    #[arg(long, value_name = "MINUTES", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=1440))]
+    timeout: u64,
 }
 
 /// What brings the config in.
@@ -123,25 +130,16 @@ pub(super) fn run(arguments: &Arguments) -> Result<Said, CliError> {
     let Some(push) = arguments.push.as_deref().filter(|_| !arguments.print) else {
         return Ok(Said::done(context.containerfile));
     };
-    let repository = repository(push)?;
     let order = Order {
         context: &context,
         push,
-        authfile: arguments.authfile.as_deref(),
-        push_authfile: arguments.push_authfile.as_deref(),
+        authfile: None,
+        push_authfile: None,
         secrets: &arguments.secret,
         mounts: &arguments.mount,
         timestamp: arguments.timestamp,
     };
-    let builder = builder(arguments)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| CliError::Usage(error.to_string()))?;
-    let digest = runtime.block_on(builder.build(&order, &mut |line| {
-        use std::io::Write as _;
-        // Nobody who reads it is no reason to stop.
-        drop(writeln!(std::io::stderr(), "{line}"));
-    }))?;
-    let image = format!("{repository}@{digest}");
+    let (image, digest) = carry_out(&arguments.builder, &order, &mut |_| {})?;
     Ok(Said::done(match arguments.output {
         Output::Text => format!("{image}\n"),
         Output::Json => {
@@ -152,7 +150,31 @@ pub(super) fn run(arguments: &Arguments) -> Result<Said, CliError> {
     }))
 }
 
-fn builder(arguments: &Arguments) -> Result<Local, CliError> {
+/// Builds and pushes an image; returns it by digest, and the digest. Each line is on standard error, too.
+pub(super) fn carry_out(
+    flags: &BuilderFlags,
+    order: &Order<'_>,
+    progress: &mut dyn FnMut(&str),
+) -> Result<(String, String), CliError> {
+    let repository = repository(order.push)?;
+    let order = Order {
+        authfile: flags.authfile.as_deref(),
+        push_authfile: flags.push_authfile.as_deref(),
+        ..order.clone()
+    };
+    let builder = builder(flags)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| CliError::Usage(error.to_string()))?;
+    let digest = runtime.block_on(builder.build(&order, &mut |line| {
+        use std::io::Write as _;
+        progress(line);
+        // Nobody who reads it is no reason to stop.
+        drop(writeln!(std::io::stderr(), "{line}"));
+    }))?;
+    Ok((format!("{repository}@{digest}"), digest))
+}
+
+fn builder(flags: &BuilderFlags) -> Result<Local, CliError> {
     let beside = || {
         let own = std::env::current_exe()
             .map_err(|error| CliError::Usage(format!("--agent is needed: {error}")))?;
@@ -160,11 +182,11 @@ fn builder(arguments: &Arguments) -> Result<Local, CliError> {
     };
     Ok(Local {
         buildah: "buildah".into(),
-        agent: arguments.agent.clone().map_or_else(beside, Ok)?,
-        work: arguments.work_dir.clone(),
-        storage_driver: arguments.storage_driver.clone(),
-        tls_verify: !arguments.insecure,
-        timeout: Duration::from_secs(arguments.timeout.saturating_mul(60)),
+        agent: flags.agent.clone().map_or_else(beside, Ok)?,
+        work: flags.work_dir.clone(),
+        storage_driver: flags.storage_driver.clone(),
+        tls_verify: !flags.insecure,
+        timeout: Duration::from_secs(flags.timeout.saturating_mul(60)),
     })
 }
 

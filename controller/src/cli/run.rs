@@ -1,12 +1,16 @@
 //! `run`: the controllers, in a cluster.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use super::{CliError, Said};
+use crate::build::JobSettings;
 use crate::controllers::{self, Controller, Format, Options};
+
+/// The largest file of settings.
+const MAX_SETTINGS: u64 = 64 << 10;
 
 /// Flags of `run`.
 #[derive(Debug, clap::Args)]
@@ -16,7 +20,12 @@ use crate::controllers::{self, Controller, Format, Options};
 )]
 pub(super) struct Arguments {
     /// Controllers to run
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "render,node,drain")]
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        default_value = "render,node,drain,opt-in,build"
+    )]
     controllers: Vec<Controller>,
     /// Access to the API server [default: the pod's own, else that of $KUBECONFIG]
     #[arg(long, value_name = "FILE")]
@@ -39,6 +48,9 @@ pub(super) struct Arguments {
     /// Address of /metrics, /healthz and /readyz
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8798")]
     metrics_listen: SocketAddr,
+    /// Settings of builds, as YAML: their images, resources, nodes; without the file nothing is built
+    #[arg(long, value_name = "FILE")]
+    build_settings: Option<PathBuf>,
     /// For tests: die before this many writes
     #[cfg(debug_assertions)]
     #[arg(long, value_name = "COUNT", hide = true)]
@@ -59,12 +71,31 @@ pub(super) fn run(arguments: &Arguments) -> Result<Said, CliError> {
         identity: identity(&arguments.name),
         own_node: arguments.node_name.clone().filter(|name| !name.is_empty()),
         metrics_listen: arguments.metrics_listen,
+        build: arguments.build_settings.as_deref().map(build_settings).transpose()?.unwrap_or_default(),
         #[cfg(debug_assertions)]
         abort_at_write: arguments.abort_at_write,
         log_format: arguments.log_format,
     };
     controllers::run(&options)?;
     Ok(Said { text: String::new(), code: ExitCode::SUCCESS })
+}
+
+/// Reads the settings of builds.
+#[expect(clippy::disallowed_methods, reason = "a file that a person names")]
+fn build_settings(path: &Path) -> Result<JobSettings, CliError> {
+    use std::io::Read as _;
+    let failed = |cause: String| {
+        CliError::Usage(format!("{}: {cause}; correct it, see docs/builds.md", path.display()))
+    };
+    let file = match std::fs::File::open(path) {
+        Ok(file) => file,
+        // Optional in a pod, as its ConfigMap is; who wants an image built reads in the pool what is missing.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(JobSettings::default()),
+        Err(error) => return Err(failed(error.to_string())),
+    };
+    let mut text = String::new();
+    file.take(MAX_SETTINGS).read_to_string(&mut text).map_err(|error| failed(error.to_string()))?;
+    serde_saphyr::from_str(&text).map_err(|error| failed(error.to_string()))
 }
 
 /// Returns a name that no other process has, also none before a restart.

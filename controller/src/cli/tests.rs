@@ -168,3 +168,41 @@ fn manifests_hold_the_definitions_that_are_printed() {
     let update = "machine-config-controller crds > dist/manifests/components/controller/crds.yaml";
     assert!(run(&["crds"]).unwrap().text == manifest, "they differ; {update}");
 }
+
+/// An image that can't be built fails the bootstrap before anything is built or written, with object and line.
+#[test]
+fn bootstrap_refuses_what_can_not_be_built() {
+    let directory = directory();
+    let path = directory.path().to_str().unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let (output, work) = (elsewhere.path().join("out"), elsewhere.path().join("work"));
+    let build = |more: &[&str]| {
+        let (output, work) = (output.to_str().unwrap(), work.to_str().unwrap());
+        let flags = ["bootstrap", "--manifests", path, "--output", output, "--build", "--work-dir", work];
+        run(&[&flags, more].concat()).unwrap_err().to_string()
+    };
+    let mode = ["--image-mode", "--push", "registry.test/os", "--push-secret", "push"];
+    let error = build(&mode);
+    assert!(error.contains("pool worker: no MachineConfig of it has an osImageURL"), "{error}");
+    let os_config = "{apiVersion: machineconfiguration.openshift.io/v1, kind: MachineOSConfig, metadata: {name: worker}, spec: \
+        {machineConfigPool: {name: worker}, imageBuilder: {imageBuilderType: Job}, renderedImagePushSecret: {name: a}, \
+        renderedImagePushSpec: 'registry.test/os:1', containerFile: [{content: 'RUN true'}]}}";
+    write(directory.path(), "os.yaml", os_config);
+    let base = format!("registry.test/os@sha256:{}", "0".repeat(64));
+    let error = build(&["--os-image", &base]);
+    assert!(error.starts_with("MachineOSConfig worker: ") && error.contains("line 1"), "{error}");
+    assert!(!output.exists() && !work.exists());
+    // Without --build it has to name an image.
+    let error = run(&["bootstrap", "--manifests", path, "--output", output.to_str().unwrap()]).unwrap_err();
+    assert!(error.to_string().contains("MachineOSConfig worker: metadata.annotations"), "{error}");
+    let alone = Cli::try_parse_from([
+        "machine-config-controller",
+        "bootstrap",
+        "--manifests",
+        path,
+        "--output",
+        "o",
+        "--image-mode",
+    ]);
+    assert!(alone.is_err(), "it needs --build, --push and --push-secret");
+}

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use kube::api::ObjectMeta;
 use tokio::sync::watch;
 
+use super::build::{BuildJob, SecretSeen};
 use super::failure::Failure;
 use super::layering::{OsBuild, OsConfig};
 use super::node::Node;
@@ -30,6 +31,11 @@ pub(super) enum Kind {
     OsConfigs,
     OsBuilds,
     ConfigNodes,
+    BuildSettings,
+    OsImage,
+    Containerfiles,
+    Jobs,
+    Secrets,
 }
 
 /// A rendered config: what is to be known of all of them. Their contents are read when they are needed.
@@ -62,6 +68,12 @@ pub(super) struct Seen {
     pub(super) policies: BTreeMap<String, Result<RolloutPolicy, String>>,
     pub(super) os_configs: BTreeMap<String, OsConfig>,
     pub(super) os_builds: BTreeMap<String, OsBuild>,
+    /// What pools that opt into image mode are given: `ConfigMap`s by name.
+    pub(super) config_maps: BTreeMap<&'static str, BTreeMap<String, String>>,
+    /// Jobs of builds.
+    pub(super) jobs: BTreeMap<String, BuildJob>,
+    /// Secrets in the namespace of builds, without what they hold.
+    pub(super) secrets: BTreeMap<String, SecretSeen>,
     /// What each `MachineConfigNode` says.
     pub(super) progress: BTreeMap<String, Progress>,
     /// Kinds that can't be read now.
@@ -86,7 +98,13 @@ impl Kind {
     /// Returns the name of its definition, unless the API server has it by itself.
     pub(super) const fn definition(self) -> Option<&'static str> {
         match self {
-            Self::Definitions | Self::Nodes => None,
+            Self::Definitions
+            | Self::Nodes
+            | Self::BuildSettings
+            | Self::OsImage
+            | Self::Containerfiles
+            | Self::Jobs
+            | Self::Secrets => None,
             Self::Pools => Some("machineconfigpools.machineconfiguration.openshift.io"),
             Self::Configs => Some("machineconfigs.machineconfiguration.openshift.io"),
             Self::ControllerConfig => Some("controllerconfigs.machineconfiguration.openshift.io"),
@@ -100,9 +118,16 @@ impl Kind {
 
     /// Returns its name for people.
     pub(super) fn resource(self) -> &'static str {
-        let own =
-            if self == Self::Nodes { "nodes" } else { "customresourcedefinitions.apiextensions.k8s.io" };
-        self.definition().unwrap_or(own)
+        let own = [
+            (Self::Nodes, "nodes"),
+            (Self::Jobs, "jobs"),
+            (Self::Secrets, "secrets"),
+            (Self::BuildSettings, "configmaps"),
+            (Self::OsImage, "configmaps"),
+            (Self::Containerfiles, "configmaps"),
+        ];
+        let own = own.into_iter().find(|(kind, _)| *kind == self).map(|(_, name)| name);
+        self.definition().or(own).unwrap_or("customresourcedefinitions.apiextensions.k8s.io")
     }
 }
 

@@ -28,6 +28,14 @@ impl About {
         Self { kind: "Node", api_version: "v1", name: name.to_owned(), uid: uid.to_owned() }
     }
 
+    pub(super) fn os_build(name: &str, uid: &str) -> Self {
+        Self { kind: "MachineOSBuild", ..Self::pool(name, uid) }
+    }
+
+    pub(super) fn os_config(name: &str, uid: &str) -> Self {
+        Self { kind: "MachineOSConfig", ..Self::pool(name, uid) }
+    }
+
     pub(super) fn pool(name: &str, uid: &str) -> Self {
         let api_version = "machineconfiguration.openshift.io/v1";
         Self { kind: "MachineConfigPool", api_version, name: name.to_owned(), uid: uid.to_owned() }

@@ -5,6 +5,8 @@ use std::fmt::Debug;
 use std::pin::pin;
 
 use futures_util::StreamExt as _;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DynamicObject, PartialObjectMeta};
 use kube::runtime::WatchStreamExt as _;
@@ -28,6 +30,9 @@ pub(super) trait Kept: Resource + Clone + Debug + DeserializeOwned + Send + 'sta
 
     /// The one object that is followed; all of them where it is `None`.
     const NAME: Option<&'static str> = None;
+
+    /// Labels of those that are followed.
+    const LABELS: Option<&'static str> = None;
 
     /// Puts it into the cache; true if that is news.
     fn put(self, seen: &mut Seen) -> bool;
@@ -83,6 +88,7 @@ pub(super) async fn follow<K: Kept>(api: Api<K>, cache: Cache) {
 /// By name where one object is meant: RBAC grants that one.
 fn config<K: Kept>() -> watcher::Config {
     let config = watcher::Config::default();
+    let config = K::LABELS.into_iter().fold(config, watcher::Config::labels);
     match K::NAME {
         Some(name) => config.fields(&format!("metadata.name={name}")),
         None => config,
@@ -110,8 +116,8 @@ fn apply<K: Kept>(cache: &Cache, listed: &mut BTreeSet<String>, event: Event<K>)
     }
 }
 
-/// Follows all kinds.
-pub(super) async fn all(client: Client, cache: Cache) {
+/// Follows all kinds; those of builds in a namespace, where there is a controller of them.
+pub(super) async fn all(client: Client, cache: Cache, builds_in: Option<String>) {
     let mut tasks = tokio::task::JoinSet::new();
     tasks.spawn(follow(
         Api::<PartialObjectMeta<CustomResourceDefinition>>::all(client.clone()),
@@ -124,7 +130,11 @@ pub(super) async fn all(client: Client, cache: Cache) {
     tasks.spawn(follow(Api::<MachineConfiguration>::all(client.clone()), cache.clone()));
     tasks.spawn(follow(Api::<Lenient<RolloutPolicy>>::all(client.clone()), cache.clone()));
     tasks.spawn(follow(Api::<MachineOsConfig>::all(client.clone()), cache.clone()));
-    tasks.spawn(follow(Api::<MachineOsBuild>::all(client), cache));
+    tasks.spawn(follow(Api::<MachineOsBuild>::all(client.clone()), cache.clone()));
+    if let Some(namespace) = builds_in {
+        tasks.spawn(follow(Api::<Job>::namespaced(client.clone(), &namespace), cache.clone()));
+        tasks.spawn(follow(Api::<Secret>::namespaced(client, &namespace), cache));
+    }
     // None of them ends.
     while tasks.join_next().await.is_some() {}
 }
@@ -270,21 +280,31 @@ impl Kept for Lenient<RolloutPolicy> {
 
 /// A pool in image mode.
 #[derive(Debug, Clone)]
-pub(super) struct MachineOsConfig(DynamicObject);
+pub(super) struct MachineOsConfig(pub(super) DynamicObject);
 
 /// The build of an image.
-#[derive(Debug, Clone)]
-pub(super) struct MachineOsBuild(DynamicObject);
+#[derive(Debug, Clone, serde::Serialize)]
+pub(super) struct MachineOsBuild(pub(super) DynamicObject);
 
 impl Kept for MachineOsConfig {
     const KIND: Kind = Kind::OsConfigs;
 
     fn put(self, seen: &mut Seen) -> bool {
         let new = OsConfig::of(&self.0);
-        seen.os_configs.insert(self.0.metadata.name.unwrap_or_default(), new.clone()) != Some(new)
+        if seen.os_configs.get(&new.seed.name).is_some_and(|old| new.is_older(old)) {
+            return false;
+        }
+        let old = seen.os_configs.insert(new.seed.name.clone(), new.clone());
+        // A pool is rendered with the image that was built before.
+        let is_input = old.as_ref().map_or(new.seed.image.is_some(), |old| old.seed != new.seed);
+        seen.inputs = seen.inputs.wrapping_add(u64::from(is_input));
+        old != Some(new)
     }
     fn remove(seen: &mut Seen, name: &str) -> bool {
-        seen.os_configs.remove(name).is_some()
+        // A component goes with it, whoever made that one.
+        let old = seen.os_configs.remove(name);
+        seen.inputs = seen.inputs.wrapping_add(u64::from(old.is_some()));
+        old.is_some()
     }
     fn names(seen: &Seen) -> BTreeSet<String> {
         seen.os_configs.keys().cloned().collect()
@@ -295,8 +315,11 @@ impl Kept for MachineOsBuild {
     const KIND: Kind = Kind::OsBuilds;
 
     fn put(self, seen: &mut Seen) -> bool {
-        let new = OsBuild::of(&self.0);
-        seen.os_builds.insert(self.0.metadata.name.unwrap_or_default(), new.clone()) != Some(new)
+        let (name, new) = (self.0.metadata.name.clone().unwrap_or_default(), OsBuild::of(&self.0));
+        if seen.os_builds.get(&name).is_some_and(|old| new.is_older(old)) {
+            return false;
+        }
+        seen.os_builds.insert(name, new.clone()) != Some(new)
     }
     fn remove(seen: &mut Seen, name: &str) -> bool {
         seen.os_builds.remove(name).is_some()

@@ -1,60 +1,139 @@
 //! Where the image of a pool's target comes from, as the build controller writes it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use jiff::Timestamp;
+use kube::ResourceExt as _;
 use kube::api::DynamicObject;
 use serde_json::Value;
 
+use super::build::reduce;
+use super::cache::is_older;
+use crate::api::{MachineOSConfig, MachineOSConfigSpec};
+use crate::build::{self, Build, PUSH_SECRET, State};
+use crate::opt_in::is_made;
 use crate::rollout::{BuildState, Layering};
+use crate::seed;
+use crate::view::BuildSeen;
 
 /// What of a `MachineOSConfig` is read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct OsConfig {
-    pool: String,
-    image: Option<String>,
+    pub(super) version: String,
+    pub(super) pool: String,
+    /// Why its spec can't be read, without its words.
+    pub(super) spec: Result<MachineOSConfigSpec, String>,
+    pub(super) build: build::OsConfig,
+    /// What its pool is rendered from.
+    pub(super) seed: seed::Source,
+    /// The whole of one that was made from a pool's label.
+    pub(super) made: Option<Arc<MachineOSConfig>>,
 }
 
 /// What of a `MachineOSBuild` is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct OsBuild {
+    pub(super) version: String,
     pub(super) config: String,
-    os_config: String,
-    image: Option<String>,
-    state: Option<&'static str>,
+    pub(super) os_config: String,
+    /// Where it is pushed, by tag.
+    pub(super) push_spec: String,
+    /// The Secret that may delete its image.
+    pub(super) push_secret: Option<String>,
+    pub(super) build: Build,
+    /// When it began, and when its state became what it is.
+    began: Option<Timestamp>,
+    since: Option<Timestamp>,
+    /// Namespace and name of its Job.
+    pub(super) job: Option<(String, String)>,
 }
 
 fn text(object: &DynamicObject, pointer: &str) -> String {
     object.data.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
-fn some(text: String) -> Option<String> {
-    Some(text).filter(|text| !text.is_empty())
-}
-
 impl OsConfig {
     pub(super) fn of(object: &DynamicObject) -> Self {
+        let spec = object.data.get("spec").cloned().unwrap_or_default();
+        let pool = text(object, "/spec/machineConfigPool/name");
         Self {
-            pool: text(object, "/spec/machineConfigPool/name"),
-            image: some(text(object, "/status/currentImagePullSpec")),
+            version: object.resource_version().unwrap_or_default(),
+            pool: pool.clone(),
+            spec: serde_json::from_value(spec).map_err(|_| "a field has another type".to_owned()),
+            build: reduce::os_config(object),
+            seed: seed::Source {
+                name: object.metadata.name.clone().unwrap_or_default(),
+                pool,
+                image: seed::image(object.metadata.annotations.as_ref()),
+            },
+            made: made(object),
         }
     }
+
+    /// Returns true if this one was read before another one.
+    pub(super) fn is_older(&self, than: &Self) -> bool {
+        self.build.uid == than.build.uid && is_older(&self.version, &than.version)
+    }
+}
+
+/// Reads an object that was made from a pool's label: its definition lets nothing else be written.
+fn made(object: &DynamicObject) -> Option<Arc<MachineOSConfig>> {
+    let tree = is_made(&object.metadata).then(|| serde_json::to_value(object))?.ok()?;
+    serde_json::from_value::<MachineOSConfig>(tree).ok().map(Arc::new)
 }
 
 impl OsBuild {
     pub(super) fn of(object: &DynamicObject) -> Self {
+        let build = reduce::build(object);
         let conditions = object.data.pointer("/status/conditions").and_then(Value::as_array);
-        let is_true = |kind: &str| {
-            let mut all = conditions.into_iter().flatten();
-            all.any(|condition| condition["type"] == kind && condition["status"] == "True")
-        };
-        // An end before what led to it.
-        let states = ["Succeeded", "Failed", "Interrupted", "Building", "Prepared"];
+        let mut held = conditions.into_iter().flatten();
+        let held = held.find(|held| held["type"].as_str() == build.state.condition());
+        let since = held.and_then(|held| held["lastTransitionTime"].as_str()).unwrap_or_default();
+        let created = object.metadata.creation_timestamp.as_ref().map(|time| time.0.to_string());
+        let began = Some(text(object, "/status/buildStart")).filter(|began| !began.is_empty()).or(created);
+        let job = "/status/builder/job";
+        let job = (text(object, &format!("{job}/namespace")), text(object, &format!("{job}/name")));
         Self {
+            version: object.resource_version().unwrap_or_default(),
             config: text(object, "/spec/machineConfig/name"),
             os_config: text(object, "/spec/machineOSConfig/name"),
-            image: some(text(object, "/status/digestedImagePushSpec")),
-            state: states.into_iter().find(|state| is_true(state)),
+            push_spec: text(object, "/spec/renderedImagePushSpec"),
+            push_secret: object.annotations().get(PUSH_SECRET).cloned(),
+            build,
+            began: began.and_then(|began| began.parse().ok()),
+            since: since.parse().ok(),
+            job: Some(job).filter(|(namespace, name)| !namespace.is_empty() && !name.is_empty()),
         }
+    }
+
+    /// Returns true if a pod builds it, which may write lines.
+    pub(super) fn is_building(&self) -> bool {
+        self.build.state == State::Building
+    }
+
+    /// Returns it as a person sees it.
+    pub(super) fn view(
+        &self,
+        name: &str,
+        configs: &BTreeMap<String, OsConfig>,
+        last_line: Option<&String>,
+    ) -> BuildSeen {
+        BuildSeen {
+            name: name.to_owned(),
+            pool: configs.get(&self.os_config).map(|config| config.pool.clone()).unwrap_or_default(),
+            config: self.config.clone(),
+            state: self.build.state.condition(),
+            began: self.began,
+            since: self.since,
+            message: self.build.message.clone(),
+            last_line: last_line.cloned(),
+        }
+    }
+
+    /// Returns true if this one was read before another one.
+    pub(super) fn is_older(&self, than: &Self) -> bool {
+        self.build.uid == than.build.uid && is_older(&self.version, &than.version)
     }
 }
 
@@ -71,20 +150,21 @@ pub(super) fn layering(
     let mut candidates: Vec<(&String, &OsBuild)> =
         builds.iter().filter(|(_, build)| &build.os_config == name && build.config == target).collect();
     // Two builds of one config: another Containerfile. The one whose image is named is meant, else the newest by what it did.
-    candidates.sort_by_key(|(_, build)| (build.image != config.image, build.state != Some("Succeeded")));
+    candidates
+        .sort_by_key(|(_, of)| (of.build.image != config.build.image, of.build.state != State::Succeeded));
     let Some((build_name, build)) = candidates.first() else {
         return Layering::Waiting { machine_os_config: name.clone() };
     };
-    let state = match (build.state, &build.image) {
-        (Some("Succeeded"), Some(image)) if config.image.as_ref() == Some(image) => {
+    let state = match (build.build.state, &build.build.image) {
+        (State::Succeeded, Some(image)) if config.build.image.as_ref() == Some(image) => {
             BuildState::Built(image.clone())
         }
-        (Some("Succeeded"), _) => BuildState::Unpublished,
-        (Some("Failed"), _) => BuildState::Failed,
-        (Some("Interrupted"), _) => BuildState::Interrupted,
-        (Some("Building"), _) => BuildState::Building,
-        (Some("Prepared"), _) => BuildState::Prepared,
-        _ => BuildState::Initial,
+        (State::Succeeded, _) => BuildState::Unpublished,
+        (State::Failed, _) => BuildState::Failed,
+        (State::Interrupted, _) => BuildState::Interrupted,
+        (State::Building, _) => BuildState::Building,
+        (State::Prepared, _) => BuildState::Prepared,
+        (State::Initial, _) => BuildState::Initial,
     };
     Layering::Build { machine_os_build: (*build_name).clone(), state }
 }

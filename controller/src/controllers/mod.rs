@@ -6,15 +6,18 @@
 //! | `leader.rs` | the shell of [`crate::lease`] |
 //! | `cache.rs`, `follow.rs` | what was seen, reduced; the watches that fill it |
 //! | `node.rs`, `lenient.rs`, `failure.rs` | objects as they are read, and why not |
-//! | `render.rs` | MachineConfigs and pools to rendered configs |
+//! | `render.rs`, `seed.rs` | MachineConfigs, pools and images that were built before to rendered configs |
 //! | `rollout.rs`, `layering.rs` | the node controller: the shell of [`crate::rollout`] |
+//! | `opt_in.rs` | the shell of [`crate::opt_in`] |
+//! | `build/` | the shell of [`crate::build`] |
 //! | `drain.rs`, `evict.rs`, `config_node.rs` | the shell of [`crate::drain`] |
-//! | `status.rs` | the shell of [`crate::view`], for a person's terminal |
+//! | `status.rs`, `last_line.rs` | the shell of [`crate::view`], for a person's terminal |
 //! | `events.rs`, `metrics.rs`, `http.rs`, `log.rs` | what people and Prometheus see |
 //!
 //! Each controller waits for a change in the cache, decides with a pure function, and writes. Nothing polls. No state is only
 //! in memory: a process that is killed is replaced by one that reads the same objects and decides the same.
 
+mod build;
 mod cache;
 mod client;
 mod config_node;
@@ -24,14 +27,17 @@ mod evict;
 mod failure;
 mod follow;
 mod http;
+mod last_line;
 mod layering;
 mod leader;
 mod lenient;
 mod log;
 mod metrics;
 mod node;
+mod opt_in;
 mod render;
 mod rollout;
+mod seed;
 mod status;
 
 use std::net::SocketAddr;
@@ -45,6 +51,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::info;
 
+use crate::build::JobSettings;
+use crate::registry;
 use cache::{Cache, Kind};
 use client::Fence;
 use leader::{Candidacy, Leader};
@@ -62,6 +70,10 @@ pub enum Controller {
     Node,
     /// Drain nodes whose agents ask for it, and let them take pods again
     Drain,
+    /// Bring pools with the label layering-enabled into image mode
+    OptIn,
+    /// Build the OS images of pools in image mode
+    Build,
 }
 
 /// What the process is started with.
@@ -86,6 +98,8 @@ pub struct Options {
     /// The process aborts before this many writes; for tests, and in no release.
     #[cfg(debug_assertions)]
     pub abort_at_write: Option<u64>,
+    /// How images are built.
+    pub build: JobSettings,
     /// How lines are written.
     pub log_format: Format,
 }
@@ -160,15 +174,9 @@ async fn run_until_signal(options: &Options) -> Result<(), RunError> {
     let (mut leader, leading) = Leader::new(client.clone(), candidacy, fence);
     let mut tasks = JoinSet::new();
     tasks.spawn(http::serve(listener, metrics.clone(), ready(cache.clone())));
-    tasks.spawn(follow::all(client.clone(), cache.clone()));
-    tasks.spawn(once_leading(
-        options.controllers.clone(),
-        options.own_node.clone(),
-        client,
-        cache,
-        metrics,
-        leading,
-    ));
+    let builds_in = options.controllers.contains(&Controller::Build).then(|| options.namespace.clone());
+    tasks.spawn(follow::all(client.clone(), cache.clone(), builds_in));
+    tasks.spawn(once_leading(options.clone(), client, cache, metrics, leading));
     let ended = tokio::select! {
         () = leader.run() => Err(RunError::LeaseLost(options.lease.clone())),
         _ = terminate.recv() => Ok(()),
@@ -186,8 +194,7 @@ async fn run_until_signal(options: &Options) -> Result<(), RunError> {
 
 /// Runs the controllers as soon as this process leads. It ends with the process.
 async fn once_leading(
-    controllers: Vec<Controller>,
-    own_node: Option<String>,
+    options: Options,
     client: Client,
     cache: Cache,
     metrics: Metrics,
@@ -198,12 +205,19 @@ async fn once_leading(
     }
     metrics.leading.set(1);
     let mut tasks = JoinSet::new();
-    for controller in controllers {
+    for controller in options.controllers {
         let (client, cache, metrics) = (client.clone(), cache.clone(), metrics.clone());
         match controller {
             Controller::Render => tasks.spawn(render::run(client, cache, metrics)),
-            Controller::Node => tasks.spawn(rollout::run(client, cache, metrics, own_node.clone())),
+            Controller::Node => tasks.spawn(rollout::run(client, cache, metrics, options.own_node.clone())),
             Controller::Drain => tasks.spawn(drain::run(client, cache, metrics)),
+            Controller::OptIn => tasks.spawn(opt_in::run(client, cache, metrics, options.namespace.clone())),
+            Controller::Build => {
+                let settings = JobSettings { namespace: options.namespace.clone(), ..options.build.clone() };
+                let insecure = settings.insecure_registries.clone();
+                let registry = registry::Client::new(registry::Options { insecure, ..Default::default() });
+                tasks.spawn(build::run(client, cache, metrics, settings, Arc::new(registry)))
+            }
         };
     }
     // None of them ends; one that does takes the process with it.

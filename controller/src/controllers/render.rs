@@ -26,11 +26,12 @@ use super::events::{About, Severity, emit};
 use super::follow::Kept;
 use super::lenient::Lenient;
 use super::metrics::Metrics;
+use super::seed;
 use crate::api::pool::{Condition, Configuration, Reference};
 use crate::api::{MachineConfig, MachineConfigPool};
 use crate::cost::reconcilable;
 use crate::model::policy::DisruptionPolicy;
-use crate::render::{RenderError, Rendered, render, surplus};
+use crate::render::{RenderError, Rendered, surplus};
 
 /// How long a pause has to be after the last change.
 const SETTLE: Duration = Duration::from_millis(200);
@@ -57,6 +58,7 @@ pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics) {
         Kind::ControllerConfig,
         Kind::Policy,
         Kind::RolloutPolicies,
+        Kind::OsConfigs,
         Kind::OsBuilds,
     ];
     cache.until(|seen| needed.iter().all(|kind| seen.knows(*kind))).await;
@@ -123,6 +125,10 @@ impl Controller {
                 RETRY
             };
             again = Some(again.map_or(wait, |other: Duration| other.min(wait)));
+        }
+        if let Err(error) = seed::components(&self.client, &self.cache, &self.metrics).await {
+            warn!("MachineConfigs of images that were built before are not written: {error}");
+            again = again.or(Some(RETRY));
         }
         if let Err(error) = self.collect().await {
             warn!("rendered configs that nobody uses are not deleted: {error}");
@@ -340,12 +346,11 @@ impl Controller {
 
 /// Returns what each pool is rendered to.
 fn outcomes(seen: &Seen) -> Vec<Outcome> {
-    let configs: Vec<MachineConfig> = seen.configs.values().cloned().collect();
     let pools = seen.readable_pools().filter(|pool| pool.metadata.deletion_timestamp.is_none());
     let one = |pool: &MachineConfigPool| {
         let rendered = match selected_unreadable(pool, seen) {
             Some(why) => Err(why),
-            None => render(pool, &configs, &seen.release).map_err(|error| error.to_string()),
+            None => seed::rendered(pool, seen),
         };
         Outcome { pool: pool.clone(), rendered }
     };

@@ -1,6 +1,6 @@
 //! What a person sees of a cluster: the shell of [`crate::view`]. It reads, and writes nothing: its fence is never opened.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use super::cache::{Cache, Kind, Seen};
 use super::client::{self, Fence};
 use super::follow::{Kept, follow};
 use super::follow::{MachineOsBuild, MachineOsConfig};
+use super::last_line::LastLines;
 use super::layering::layering;
 use super::lenient::Lenient;
 use super::node::NodeObject;
@@ -81,6 +82,7 @@ async fn follow_and_show(
     let cache = Cache::new();
     let client = client::connect(options.kubeconfig.as_deref(), &Fence::default()).await?;
     let mut changes = cache.changes();
+    let reader = client.clone();
     let watches = tokio::spawn(follow_shown(client, cache.clone()));
     let ready = |seen: &Seen| !seen.failing.is_empty() || NEEDED.iter().all(|kind| seen.knows(*kind));
     if timeout(READ_TIMEOUT, cache.until(ready)).await.is_err() {
@@ -90,9 +92,16 @@ async fn follow_and_show(
         return Err(unread(*kind, failure.code, &failure.cause));
     }
     let mut last: Option<View> = None;
+    let mut lines = LastLines::new(reader, cache.clone());
     loop {
         changes.mark_unchanged();
-        let now = look(&cache.look(), options.limit);
+        let running = running(&cache.look());
+        if options.watch {
+            lines.follow(running);
+        } else {
+            lines.read(running).await;
+        }
+        let now = look(&cache.look(), &lines.known(), options.limit);
         // Only what changed is drawn, and not that time has passed.
         let is_same = last.as_ref().is_some_and(|last| View { at: last.at.clone(), ..now.clone() } == *last);
         let wants_more = is_same || show(&now);
@@ -122,8 +131,14 @@ fn unread(kind: Kind, code: u16, cause: &str) -> RunError {
     RunError::Unread { what: kind.resource().to_owned(), cause: cause.to_owned(), next }
 }
 
+/// Returns the builds whose pods may write lines, with namespace and name of their Jobs.
+fn running(seen: &Seen) -> BTreeMap<String, (String, String)> {
+    let running = seen.os_builds.iter().filter(|(_, build)| build.is_building());
+    running.filter_map(|(name, build)| Some((name.clone(), build.job.clone()?))).collect()
+}
+
 /// Makes the screen of what was seen.
-fn look(seen: &Seen, limit: usize) -> View {
+fn look(seen: &Seen, lines: &BTreeMap<String, String>, limit: usize) -> View {
     let pools = seen.pools.iter().map(|(name, pool)| {
         let pool = pool.as_ref().map_err(Clone::clone).map(|object| {
             let target = object.spec.configuration.as_ref().and_then(|target| target.name.as_deref());
@@ -141,6 +156,8 @@ fn look(seen: &Seen, limit: usize) -> View {
         drain: NodeView::new(&node.annotations, node.unschedulable),
         progress: seen.progress.get(&node.name),
     });
+    let builds =
+        seen.os_builds.iter().map(|(name, build)| build.view(name, &seen.os_configs, lines.get(name)));
     let stale = seen
         .failing
         .iter()
@@ -149,6 +166,7 @@ fn look(seen: &Seen, limit: usize) -> View {
         pools: pools.collect(),
         selectors: Selectors::new(seen.readable_pools()),
         nodes: nodes.collect(),
+        builds: builds.collect(),
         stale: stale.collect(),
         limit,
         now: Timestamp::now(),

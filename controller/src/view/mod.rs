@@ -3,6 +3,7 @@
 //! [`view`] counts by the nodes themselves, as the rollout does, and quotes what the controllers wrote: where the two differ,
 //! no controller is at work. All texts of nodes are cleaned of control characters, which a terminal would follow.
 
+mod build;
 mod estimate;
 mod step;
 mod text;
@@ -12,6 +13,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::Serialize;
 
+pub use build::{BuildRow, BuildSeen, BuildStep};
 pub use estimate::Estimate;
 pub use step::{Progress, Step};
 pub use text::text;
@@ -32,6 +34,8 @@ pub struct Seen<'a> {
     pub selectors: Selectors,
     /// All nodes.
     pub nodes: Vec<NodeSeen<'a>>,
+    /// All builds.
+    pub builds: Vec<BuildSeen>,
     /// What can't be read now: it is shown as it was.
     pub stale: Vec<String>,
     /// The most nodes that are shown.
@@ -61,6 +65,8 @@ pub struct View {
     pub stale: Vec<String>,
     /// The pools by name.
     pub pools: Vec<PoolView>,
+    /// Builds that have not succeeded, those that need a person first.
+    pub builds: Vec<BuildRow>,
     /// Nodes that are not done, those that need a person first.
     pub nodes: Vec<NodeRow>,
     /// So many more nodes are not done.
@@ -180,10 +186,16 @@ pub fn view(seen: &Seen<'_>) -> View {
         since: at.since.map(|since| since.to_string()),
         detail: clean(&at.detail),
     });
+    let target = |name: &str| {
+        let pool = seen.pools.get(name)?.as_ref().ok()?;
+        pool.configuration.name.as_deref()
+    };
+    let builds = build::rows(&seen.builds, target);
     View {
         at: seen.now.round(jiff::Unit::Second).unwrap_or(seen.now).to_string(),
         stale: seen.stale.iter().map(|text| clean(text)).collect(),
         pools,
+        builds,
         nodes: rows.collect(),
         more_nodes,
         nodes_without_pool,

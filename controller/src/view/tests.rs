@@ -18,6 +18,7 @@ struct Cluster {
     nodes: Vec<(Node, BTreeMap<String, String>)>,
     progress: BTreeMap<String, Progress>,
     stale: Vec<String>,
+    builds: Vec<BuildSeen>,
 }
 
 impl Cluster {
@@ -90,6 +91,7 @@ impl Cluster {
             pools: pools.collect(),
             selectors: Selectors::new(&self.pools),
             nodes: nodes.collect(),
+            builds: self.builds.clone(),
             stale: self.stale.clone(),
             limit,
             now: NOW.parse().unwrap(),
@@ -290,4 +292,42 @@ fn screen_of_5000_nodes_is_bounded() {
     assert_eq!((view.pools[0].nodes, view.pools[0].at_work, view.pools[0].waiting), (5000, 3000, 2000));
     let text = text(&view);
     assert!(text.ends_with("and 2980 more nodes that are not done\n") && text.lines().count() < 40, "{text}");
+}
+
+/// A build with its step, its duration and its last line; the cause of one that failed.
+#[test]
+fn builds_show_step_duration_and_last_line() {
+    let mut cluster = Cluster::default();
+    cluster.state("worker", "Building", "the image is built", &json!([]));
+    let time = |text: &str| Some(format!("2026-11-23T{text}:00Z").parse().unwrap());
+    let build = |name: &str, state, config: &str| BuildSeen {
+        name: name.to_owned(),
+        pool: "worker".to_owned(),
+        config: format!("rendered-worker-{config}"),
+        state,
+        began: time("11:30"),
+        since: time("11:50"),
+        message: "RUN false\nended with 1".to_owned(),
+        last_line: Some("STEP 5/9: RUN dnf install strace\u{1b}[2J".to_owned()),
+    };
+    cluster.builds = vec![
+        build("worker-1", Some("Building"), "b"),
+        build("worker-2", Some("Failed"), "b"),
+        // Neither waited for nor to be corrected any more.
+        build("worker-3", Some("Failed"), "a"),
+        build("worker-4", Some("Succeeded"), "b"),
+        BuildSeen { last_line: None, message: String::new(), ..build("worker-5", None, "a") },
+    ];
+    let view = cluster.view(20);
+    let screen = text(&view);
+    let expected = "
+BUILD     POOL    STEP      FOR  DETAIL
+worker-2  worker  Failed    10m  RUN false ended with 1
+worker-1  worker  Building  30m  STEP 5/9: RUN dnf install strace [2J
+worker-5  worker  Created   30m
+";
+    assert!(screen.ends_with(expected), "{screen}");
+    for row in &view.builds {
+        assert_eq!(serde_json::to_value(row.step).unwrap(), row.step.as_str());
+    }
 }

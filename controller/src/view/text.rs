@@ -26,20 +26,26 @@ pub fn text(view: &View) -> String {
     if view.nodes_without_pool > 0 {
         line(&mut out, &format!("\nnodes of no pool, or of two: {}", view.nodes_without_pool));
     }
+    let now = view.at.parse::<Timestamp>().ok();
+    let lasts = |since: Option<&str>| {
+        let since = since.and_then(|since| since.parse::<Timestamp>().ok());
+        now.zip(since).map(|(now, since)| age(now.duration_since(since))).unwrap_or_default()
+    };
+    if !view.builds.is_empty() {
+        out.push('\n');
+        let row = |build: &super::BuildRow| {
+            let step = build.step.as_str().to_owned();
+            let lasts = lasts(build.since.as_deref());
+            vec![build.name.clone(), build.pool.clone(), step, lasts, cut(&build.detail)]
+        };
+        table(&mut out, &BUILD_COLUMNS, &view.builds.iter().map(row).collect::<Vec<_>>());
+    }
     if !view.nodes.is_empty() {
         out.push('\n');
-        let now = view.at.parse::<Timestamp>().ok();
         let row = |node: &super::NodeRow| {
-            let since = node.since.as_deref().and_then(|since| since.parse::<Timestamp>().ok());
-            let lasts = now.zip(since).map(|(now, since)| now.duration_since(since));
-            let lasts = lasts.map(age).unwrap_or_default();
-            vec![
-                node.name.clone(),
-                node.pool.clone(),
-                node.step.as_str().to_owned(),
-                lasts,
-                cut(&node.detail),
-            ]
+            let step = node.step.as_str().to_owned();
+            let lasts = lasts(node.since.as_deref());
+            vec![node.name.clone(), node.pool.clone(), step, lasts, cut(&node.detail)]
         };
         table(&mut out, &NODE_COLUMNS, &view.nodes.iter().map(row).collect::<Vec<_>>());
     }
@@ -51,6 +57,7 @@ pub fn text(view: &View) -> String {
 
 const POOL_COLUMNS: [&str; 9] =
     ["POOL", "TARGET", "NODES", "UPDATED", "AT WORK", "WAITING", "DEGRADED", "OUT", "STATE"];
+const BUILD_COLUMNS: [&str; 5] = ["BUILD", "POOL", "STEP", "FOR", "DETAIL"];
 const NODE_COLUMNS: [&str; 5] = ["NODE", "POOL", "STEP", "FOR", "DETAIL"];
 
 fn pool_row(pool: &PoolView) -> Vec<String> {

@@ -19,11 +19,17 @@ mod plain_host;
 #[path = "../../../tests/support/ran.rs"]
 mod ran;
 
+mod build;
+mod build_course;
+mod build_jobs;
+mod build_registry;
 mod definitions;
 mod drain;
 mod leader;
+mod opt_in;
 mod permissions;
 mod process;
 mod render;
 mod rollout;
+mod seed;
 mod status;

@@ -96,6 +96,9 @@ async fn controller_is_refused_nothing_through_a_rollout() {
         cluster.until_pool("worker", "updated", updated).await;
         last = next;
     }
+    // In its pod, a person asks with the same account.
+    let shown = crate::status::run(&cluster.kubeconfig, &[]).await;
+    assert!(shown.status.success(), "{}", String::from_utf8_lossy(&shown.stderr));
     assert!(controller.terminate().await.success());
     is_refused_nothing(&cluster.bench.requests_since(mark).await);
     let lines = controller.lines();

@@ -25,7 +25,7 @@ pub struct Cluster {
 }
 
 /// A running controller; dropping it kills it.
-pub struct Controller(Agent);
+pub struct Controller(pub Agent);
 
 impl Cluster {
     pub async fn new() -> Self {
@@ -42,6 +42,13 @@ impl Cluster {
         let lease = json!({ "metadata": { "name": LEASE }, "spec": { "leaseDurationSeconds": 1 } });
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), NAMESPACE);
         leases.create(&PostParams::default(), &serde_json::from_value(lease).unwrap()).await.unwrap();
+    }
+
+    /// Takes the Lease from a holder that is dead, so that the next one need not wait.
+    pub async fn free_lease(&self) {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let nobody = Patch::Merge(json!({ "spec": { "holderIdentity": null } }));
+        leases.patch(LEASE, &PatchParams::default(), &nobody).await.unwrap();
     }
 
     /// Starts a controller. A Lease is short, so that its next holder comes soon.

@@ -21,7 +21,7 @@ fn command(kubeconfig: &std::path::Path, more: &[&str]) -> Command {
     command
 }
 
-async fn run(kubeconfig: &std::path::Path, more: &[&str]) -> Output {
+pub async fn run(kubeconfig: &std::path::Path, more: &[&str]) -> Output {
     within("status ends", command(kubeconfig, more).output()).await.unwrap()
 }
 

@@ -259,6 +259,20 @@ fn custom_pool_beats_worker_and_two_are_conflict() {
     assert_eq!(member(""), "None");
     assert_eq!(selectors.error("all"), Some(&SelectorError::Empty));
     assert!(matches!(selectors.error("rubbish"), Some(SelectorError::Invalid(_))));
+    // The pool tells, and nodes that it had are not updated by guess.
+    for (name, cause) in [("all", "nodeSelector is empty, so"), ("rubbish", "nodeSelector: ")] {
+        let wrong = Pool {
+            name: name.to_owned(),
+            selector_error: selectors.error(name).cloned(),
+            ..super::world::pool("b")
+        };
+        let rollout = decide(&wrong, &[]);
+        let (status, reason, message) = condition(&rollout, "RolloutInvalid");
+        assert_eq!((&*status, &*reason), ("True", "NodeSelectorInvalid"));
+        assert!(message.starts_with(&format!("pool {name}: {cause}")), "{message}");
+        let mended = Pool { selector_error: None, ..wrong };
+        assert_eq!(condition(&decide(&mended, &[]), "RolloutInvalid").0, "False");
+    }
 }
 
 /// The pod and the budget of a drain that waits are in the pool's status, in every phase, as long as it waits.

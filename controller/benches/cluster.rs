@@ -1,0 +1,255 @@
+//! What the controller costs a cluster, against a real API server: memory and requests with 5,000 nodes at rest, the time
+//! from a new MachineConfig to the first node that is told of it, and the time of one rendering.
+
+#![allow(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::as_conversions,
+    clippy::cast_precision_loss,
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    dead_code,
+    unreachable_pub,
+    missing_docs,
+    missing_debug_implementations,
+    reason = "a benchmark looks at processes from outside, reckons and prints, and ends at the first surprise"
+)]
+
+#[path = "../../tests/support/cluster/mod.rs"]
+mod cluster;
+#[path = "../../tests/support/plain_host.rs"]
+mod plain_host;
+#[path = "../tests/controllers/process.rs"]
+mod process;
+#[path = "../../tests/support/ran.rs"]
+mod ran;
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use futures_util::{StreamExt as _, stream};
+use k8s_openapi::api::core::v1::Node;
+use kube::Client;
+use kube::api::{ListParams, PostParams};
+use machine_config_controller::api::{MachineConfig, MachineConfigPool};
+use machine_config_controller::render::{Release, render};
+use serde_json::{Value, json};
+
+use cluster::{MachineConfigBuilder, Presence, annotation, changes, key, node_api, within};
+use process::{Cluster, target};
+
+const POOLS: usize = 10;
+const NODES: usize = 5000;
+const CONFIGS: usize = 200;
+/// Files of a MachineConfig, and bytes of each.
+const FILES: (usize, usize) = (10, 1500);
+/// Images that a node lists, as a kubelet does.
+const IMAGES: usize = 50;
+/// How long a controller rests before its memory is read.
+const REST: Duration = Duration::from_secs(5);
+/// How long the idle controller is looked at.
+const IDLE: Duration = Duration::from_secs(60);
+/// Nodes of the second part, and its rounds.
+const FEW_NODES: usize = 200;
+const ROUNDS: usize = 9;
+/// MachineConfigs of one pool, and how often they are rendered.
+const RENDERED: usize = 150;
+const RENDERINGS: usize = 51;
+
+fn main() {
+    // `cargo test --benches` runs this too: then it only has to compile and start.
+    if !std::env::args().any(|argument| argument == "--bench") {
+        return;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.unwrap().block_on(async {
+        println!("\n| controller | target | value |\n|---|---|---|");
+        rendering();
+        first_patch().await;
+        at_rest().await;
+    });
+}
+
+fn row(what: &str, target: &str, value: &str) {
+    println!("| {what} | {target} | {value} |");
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// A number of `/proc/PID/status`, in mebibytes.
+fn mebibytes(pid: u32, field: &str) -> f64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(field)).unwrap();
+    line.split_whitespace().next().unwrap().parse::<f64>().unwrap() / 1024.0
+}
+
+/// A MachineConfig with files of words that repeat and numbers that do not.
+fn config(name: &str, mark: usize) -> MachineConfigBuilder {
+    let mut number = 0x2545_f491_4f6c_dd1d_u64 ^ u64::try_from(name.len() + mark).unwrap();
+    (0..FILES.0).fold(MachineConfigBuilder::new(name), |config, file| {
+        let mut text = format!("# {name} {mark}\n");
+        while text.len() < FILES.1 {
+            number ^= number << 13;
+            number ^= number >> 7;
+            number ^= number << 17;
+            text += &format!("option-{} = {:x}\n", number % 97, number >> 20);
+        }
+        config.file(&format!("/etc/lab/{name}-{file}.conf"), 0o644, &text)
+    })
+}
+
+fn rendering() {
+    let configs: Vec<MachineConfig> = (0..RENDERED)
+        .map(|number| {
+            let mut object = config(&format!("{number:03}-lab"), 0).object();
+            object["metadata"]["labels"] = json!({ key("role"): "worker" });
+            object["metadata"]["annotations"] = Value::Null;
+            serde_json::from_value(object).unwrap()
+        })
+        .collect();
+    let pool: MachineConfigPool = serde_json::from_value(json!({
+        "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool",
+        "metadata": { "name": "worker" },
+        "spec": { "machineConfigSelector": { "matchLabels": { key("role"): "worker" } } },
+    }))
+    .unwrap();
+    let mut times: Vec<f64> = (0..RENDERINGS)
+        .map(|_| {
+            let since = Instant::now();
+            let rendered = render(&pool, &configs, &Release::default()).unwrap();
+            let took = since.elapsed().as_secs_f64();
+            assert_eq!(rendered.sources.len(), RENDERED);
+            took * 1e3
+        })
+        .collect();
+    row(
+        "one rendering of 150 MachineConfigs, 20 KiB each",
+        "20 ms",
+        &format!("{:.1} ms", median(&mut times)),
+    );
+}
+
+/// A node as a kubelet leaves it: with conditions and the images it has.
+fn node(name: &str, pool: &str, config: &str) -> Node {
+    let images: Vec<Value> = (0..IMAGES)
+        .map(|number| {
+            let digest = format!("{number:02x}").repeat(32);
+            json!({ "names": [format!("registry.example/team/service-{number}@sha256:{digest}")], "sizeBytes": 100_000_000 })
+        })
+        .collect();
+    let annotations =
+        json!({ key("currentConfig"): config, key("desiredConfig"): config, key("state"): "Done" });
+    let object = json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {
+            "name": name, "annotations": annotations,
+            "labels": { format!("node-role.kubernetes.io/{pool}"): "", "kubernetes.io/hostname": name },
+        },
+        "status": { "images": images, "conditions": [{ "type": "Ready", "status": "True" }] },
+    });
+    serde_json::from_value(object).unwrap()
+}
+
+/// Creates nodes of one pool, some at a time.
+async fn create_nodes(client: &Client, pool: &str, config: &str, count: usize) {
+    let api = node_api(client);
+    stream::iter(0..count)
+        .for_each_concurrent(8, |number| {
+            let (api, node) = (api.clone(), node(&format!("{pool}-{number:04}"), pool, config));
+            async move { drop(api.create(&PostParams::default(), &node).await.unwrap()) }
+        })
+        .await;
+}
+
+async fn until_counted(cluster: &Cluster, pool: &str, count: usize) {
+    let updated = |pool: &Value| {
+        pool["status"]["machineCount"] == count && pool["status"]["updatedMachineCount"] == count
+    };
+    cluster.until_pool(pool, "all nodes counted", updated).await;
+}
+
+/// From a new MachineConfig to the first node whose target is another one.
+async fn first_patch() {
+    let cluster = Cluster::new().await;
+    cluster.pool("worker").await;
+    cluster.config("worker", config("50-lab", 0)).await;
+    let _controller = cluster.start("a", &[]);
+    let mut last = cluster.until_target("worker", "").await;
+    create_nodes(&cluster.client, "worker", &last, FEW_NODES).await;
+    until_counted(&cluster, "worker", FEW_NODES).await;
+    let watcher = node_api(&cluster.bench.client("watcher").await);
+    let mut times = Vec::new();
+    for round in 1..=ROUNDS {
+        let mut nodes = Box::pin(changes(&watcher, &ListParams::default()).await.unwrap());
+        let since = Instant::now();
+        cluster.config("worker", config("50-lab", round)).await;
+        let told = within("a node is told", async {
+            loop {
+                let Some((node, Presence::There)) = nodes.next().await else { continue };
+                let desired = annotation(&node, "desiredConfig").unwrap();
+                if desired != last && Some(desired) != annotation(&node, "currentConfig") {
+                    return node;
+                }
+            }
+        });
+        let told = told.await;
+        times.push(since.elapsed().as_secs_f64() * 1e3);
+        last = annotation(&told, "desiredConfig").unwrap().to_owned();
+        // The node is as it was told, so that the next round may tell it again.
+        let name = told.metadata.name.as_deref().unwrap();
+        let patch =
+            json!({ "metadata": { "annotations": { key("currentConfig"): last, key("state"): "Done" } } });
+        let patch = kube::api::Patch::Merge(patch);
+        watcher.patch(name, &kube::api::PatchParams::default(), &patch).await.unwrap();
+    }
+    let what = "new MachineConfig to the first of 200 nodes that is told (median)";
+    row(what, "500 ms", &format!("{:.0} ms", median(&mut times)));
+}
+
+async fn at_rest() {
+    let cluster = Cluster::new().await;
+    let names: Vec<String> = (0..POOLS).map(|number| format!("pool-{number}")).collect();
+    for name in &names {
+        cluster.pool(name).await;
+    }
+    for number in 0..CONFIGS {
+        cluster.config(&names[number % POOLS], config(&format!("{number:03}-lab"), 0)).await;
+    }
+    // The nodes are there first, as on a cluster that gets a controller.
+    let first = cluster.start("first", &["--controllers", "render", "--lease-duration", "15"]);
+    for name in &names {
+        cluster.until_target(name, "").await;
+    }
+    // Every config has been there when the last of them was rendered: the pools say it.
+    let mut targets = Vec::new();
+    for name in &names {
+        let all = |pool: &Value| {
+            pool["spec"]["configuration"]["source"].as_array().is_some_and(|all| all.len() == CONFIGS / POOLS)
+        };
+        targets.push(target(&cluster.until_pool(name, "all its configs", all).await).to_owned());
+    }
+    assert!(first.terminate().await.success());
+    for (name, config) in names.iter().zip(&targets) {
+        create_nodes(&cluster.client, name, config, NODES / POOLS).await;
+    }
+    let controller = cluster.start("second", &["--lease-duration", "15"]);
+    for name in &names {
+        until_counted(&cluster, name, NODES / POOLS).await;
+    }
+    tokio::time::sleep(REST).await;
+    let mark = cluster.bench.mark().await;
+    tokio::time::sleep(IDLE).await;
+    let requests = cluster.bench.requests_since(mark).await;
+    let own = requests.iter().filter(|one| one.user == "controller" && one.resource != "leases");
+    let (rss, peak) = (mebibytes(controller.0.pid(), "VmRSS:"), mebibytes(controller.0.pid(), "VmHWM:"));
+    let what = "5,000 nodes, 10 pools, 200 MachineConfigs";
+    row(&format!("RSS, {what}, idle"), "120 MiB", &format!("{rss:.0} MiB"));
+    row("peak RSS of the start", "-", &format!("{peak:.0} MiB"));
+    row("requests in an idle minute, without the Lease", "0", &own.count().to_string());
+    assert!(controller.terminate().await.success());
+}

@@ -1,0 +1,124 @@
+//! Questions that take time, beside the writes: to registries, and to the API server about what a Job left.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, Client};
+
+use super::builder::{Builder, credentials, image};
+use crate::build::{Action, Answers, Deletion, Question, Registry as Found};
+use crate::controllers::client::{RequestError, ask};
+use crate::registry::{Registry, RegistryError};
+
+/// What is asked.
+#[derive(Debug, Clone)]
+pub(super) enum Asked {
+    Question(Question),
+    Deletion { build: String, image: String },
+}
+
+impl Asked {
+    /// Returns what an action asks; none where it is a write.
+    pub(super) fn of(action: &Action) -> Option<Self> {
+        if let Action::Ask(question) = action {
+            return Some(Self::Question(question.clone()));
+        }
+        let Action::DeleteImage { build, image } = action else { return None };
+        Some(Self::Deletion { build: build.clone(), image: image.clone() })
+    }
+}
+
+/// All that an answer needs.
+#[derive(Clone)]
+pub(super) struct Asker {
+    pub(super) client: Client,
+    pub(super) namespace: String,
+    pub(super) registry: Arc<dyn Registry>,
+    pub(super) builder: Option<Arc<dyn Builder>>,
+    /// The Secret for the registry.
+    pub(super) secret: Option<String>,
+    /// The build that the question is about, and where it is pushed.
+    pub(super) build: String,
+    pub(super) push_spec: String,
+    /// Its Job has ended well.
+    pub(super) is_complete: bool,
+}
+
+impl Asker {
+    /// Asks, and notes the answer.
+    pub(super) async fn ask(self, asked: Asked, answers: &mut Answers) -> Result<(), RequestError> {
+        match asked {
+            Asked::Question(Question::Image(image)) => {
+                let found = match self.digest(&image).await? {
+                    Ok(Some(_)) => Found::There,
+                    Ok(None) => Found::Missing,
+                    Err(error) => Found::Unknown(error.to_string()),
+                };
+                answers.registry.insert(image, found);
+            }
+            Asked::Question(Question::Pods(uid)) => self.pods(&uid, answers).await?,
+            Asked::Question(Question::Job { name, uid }) => {
+                let found = match &self.builder {
+                    Some(builder) => builder.find(&name).await?,
+                    None => None,
+                };
+                if found.as_ref() != Some(&uid) {
+                    answers.absent_jobs.insert(uid);
+                }
+            }
+            Asked::Deletion { build, image } => {
+                let credentials = self.credentials().await?;
+                let deletion = match self.registry.delete(&image, &credentials).await {
+                    Ok(()) => Deletion::Done,
+                    Err(RegistryError::Refused(why)) => Deletion::Refused(why),
+                    Err(RegistryError::Unavailable(why)) => Deletion::Failed(why),
+                };
+                answers.deletions.insert(build, deletion);
+            }
+        }
+        Ok(())
+    }
+
+    /// What the pods left. Of one that somebody removed the registry still has the image, by the build's own tag.
+    async fn pods(&self, uid: &str, answers: &mut Answers) -> Result<(), RequestError> {
+        let Some(builder) = &self.builder else { return Ok(()) };
+        let mut ended = builder.outcome(&self.build, uid, &self.push_spec).await?;
+        if ended.is_gone
+            && self.is_complete
+            && let Ok(Some(digest)) = self.digest(&self.push_spec).await?
+        {
+            ended.outcome.image = image(&self.push_spec, &digest);
+        }
+        answers.outcomes.insert(uid.to_owned(), ended.outcome);
+        Ok(())
+    }
+
+    async fn digest(&self, image: &str) -> Result<Result<Option<String>, RegistryError>, RequestError> {
+        let credentials = self.credentials().await?;
+        Ok(self.registry.digest(image, &credentials).await)
+    }
+
+    /// Reads the Secret; without one the registry decides.
+    async fn credentials(&self) -> Result<Vec<u8>, RequestError> {
+        match &self.secret {
+            Some(name) => read_credentials(&self.client, &self.namespace, name).await,
+            None => Ok(NO_CREDENTIALS.to_vec()),
+        }
+    }
+}
+
+/// Credentials for no registry.
+pub(super) const NO_CREDENTIALS: &[u8] = b"{\"auths\":{}}";
+
+/// Reads the credentials of a Secret. One that is gone has none: the registry decides.
+pub(super) async fn read_credentials(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+) -> Result<Vec<u8>, RequestError> {
+    match ask(Api::<Secret>::namespaced(client.clone(), namespace).get(name)).await {
+        Ok(secret) => Ok(credentials(&secret).unwrap_or_else(|| NO_CREDENTIALS.to_vec())),
+        Err(error) if error.code() == 404 => Ok(NO_CREDENTIALS.to_vec()),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,145 @@
+//! What carries a build out: one trait, whatever does it.
+//!
+//! Each builder's object is reduced to a [`crate::build::Job`]: [`crate::build`] knows no other. It is created so that it
+//! does not run yet, gets its inputs, and is let run.
+
+use std::pin::Pin;
+
+use k8s_openapi::api::core::v1::Secret;
+use serde_json::{Value, json};
+
+use crate::build::{JobRequest, Outcome, push_spec};
+use crate::controllers::client::RequestError;
+use crate::image::Context;
+
+/// An answer that takes time.
+pub(super) type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, RequestError>> + Send + 'a>>;
+
+/// A build to carry out.
+#[derive(Debug, Clone)]
+pub(super) struct Order {
+    /// Name of the build.
+    pub(super) build: String,
+    /// Its UID.
+    pub(super) build_uid: String,
+    /// The `MachineOSConfig`.
+    pub(super) os_config: String,
+    pub(super) pool: String,
+    /// The rendered config.
+    pub(super) rendered: String,
+    /// Where the image is pushed, by tag.
+    pub(super) push_spec: String,
+    pub(super) context: Context,
+}
+
+impl Order {
+    pub(super) fn request(&self) -> JobRequest<'_> {
+        JobRequest {
+            build: &self.build,
+            build_uid: &self.build_uid,
+            os_config: &self.os_config,
+            pool: &self.pool,
+            rendered: &self.rendered,
+            push_spec: &self.push_spec,
+            context: &self.context,
+        }
+    }
+}
+
+/// The credentials of a build, as the contents of `.dockerconfigjson`.
+#[derive(Clone)]
+pub(super) struct Credentials {
+    /// For the base image.
+    pub(super) base: Vec<u8>,
+    /// For the push.
+    pub(super) push: Vec<u8>,
+}
+
+/// They are secrets.
+impl std::fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Credentials")
+    }
+}
+
+/// What carries builds out. What the API server answers is put into the cache at once.
+pub(super) trait Builder: std::fmt::Debug + Send + Sync {
+    /// What is missing before it can build, with the next step.
+    fn missing(&self) -> Option<String>;
+
+    /// Creates the object, so that it does not run yet.
+    fn create<'a>(&'a self, order: &'a Order) -> Answer<'a, ()>;
+
+    /// Creates its inputs as far as they are missing, and lets it run.
+    fn start<'a>(&'a self, order: &'a Order, uid: &'a str, credentials: &'a Credentials) -> Answer<'a, ()>;
+
+    /// Deletes it with its pods and inputs, if it still has that UID.
+    fn delete<'a>(&'a self, name: &'a str, uid: &'a str) -> Answer<'a, ()>;
+
+    /// Reads it from the API server into the cache; returns its UID.
+    fn find<'a>(&'a self, name: &'a str) -> Answer<'a, Option<String>>;
+
+    /// Returns what its pods left.
+    fn outcome<'a>(&'a self, build: &'a str, uid: &'a str, push_spec: &'a str) -> Answer<'a, Ended>;
+}
+
+/// What the pods of a build left.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Ended {
+    pub(super) outcome: Outcome,
+    /// No pod is there that ended well: somebody removed it.
+    pub(super) is_gone: bool,
+}
+
+/// Returns the credentials of a Secret, of either form.
+pub(super) fn credentials(secret: &Secret) -> Option<Vec<u8>> {
+    let data = secret.data.as_ref()?;
+    if let Some(config) = data.get(".dockerconfigjson") {
+        return Some(config.0.clone());
+    }
+    let auths: Value = serde_json::from_slice(&data.get(".dockercfg")?.0).ok()?;
+    Some(json!({ "auths": auths }).to_string().into_bytes())
+}
+
+/// Returns the image by digest.
+pub(super) fn image(tag: &str, digest: &str) -> Option<String> {
+    let digits = digest.trim().strip_prefix("sha256:")?;
+    let is_whole = digits.len() == 64 && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let repository = push_spec(tag, "x").strip_suffix(":x")?.to_owned();
+    is_whole.then(|| format!("{repository}@sha256:{digits}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use k8s_openapi::ByteString;
+
+    use super::*;
+
+    #[test]
+    fn image_is_taken_by_whole_digest_alone() {
+        let digest = format!("sha256:{}", "a".repeat(64));
+        assert_eq!(
+            image("r.test:5000/os/worker:b-1", &format!("{digest}\n")),
+            Some(format!("r.test:5000/os/worker@{digest}"))
+        );
+        for digest in ["", "sha256:", "sha256:A", "error: no space left", &digest[..70]] {
+            assert_eq!(image("r.test/os:b", digest), None, "{digest}");
+        }
+    }
+
+    #[test]
+    fn secrets_of_both_forms_have_credentials() {
+        let secret = |key: &str, value: &str| Secret {
+            data: Some(BTreeMap::from([(key.to_owned(), ByteString(value.as_bytes().to_vec()))])),
+            ..Secret::default()
+        };
+        assert_eq!(credentials(&secret(".dockerconfigjson", "{}")), Some(b"{}".to_vec()));
+        assert_eq!(
+            credentials(&secret(".dockercfg", "{\"r\":{}}")),
+            Some(b"{\"auths\":{\"r\":{}}}".to_vec())
+        );
+        assert_eq!(credentials(&secret("password", "{}")), None);
+    }
+}

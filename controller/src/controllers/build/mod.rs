@@ -1,0 +1,311 @@
+//! The build controller: the shell of [`crate::build`].
+//!
+//! | file | holds |
+//! |---|---|
+//! | `kept.rs`, `reduce.rs` | Jobs, Secrets, builds, as they are kept |
+//! | `look.rs`, `wanted.rs` | what is decided by: one `MachineOSConfig` with all that belongs to it |
+//! | `write.rs`, `written.rs` | each write of a decision, and what it writes |
+//! | `asked.rs` | questions to registries, and what pods left |
+//! | `builder.rs`, `job.rs` | what carries a build out |
+//! | `tell.rs` | lines and Events |
+//!
+//! It decides by what the cache holds, does the one thing that comes of it, puts the answer into the cache, and decides again until
+//! it waits. A write that is refused, or whose outcome is not known, is followed by reading what it was about. Questions to a
+//! registry run beside everything else: one that hangs keeps no other pool.
+
+mod asked;
+mod builder;
+mod job;
+mod kept;
+mod look;
+pub(super) mod reduce;
+mod tell;
+mod wanted;
+mod write;
+mod written;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+use tracing::{info, warn};
+
+use super::cache::{Cache, Kind};
+use super::client::RequestError;
+use super::metrics::Metrics;
+use crate::build::{Action, Answers, JobSettings, Wanted, job_name, push_spec};
+use crate::registry::Registry;
+use asked::{Asked, Asker};
+use builder::Builder;
+use job::Jobs;
+pub(super) use kept::{BuildJob, SecretSeen};
+use look::{Group, groups};
+use tell::Teller;
+use wanted::Plan;
+use write::{Writer, refresh};
+
+/// When something that failed is tried again, if nothing changes before.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// When a registry that does not answer is asked again.
+const ASK_AGAIN: Duration = Duration::from_secs(15);
+
+/// Actions for one `MachineOSConfig` before the next one has its turn.
+const MAX_ACTIONS: usize = 32;
+
+/// Conflicts in a row before it waits.
+const MAX_CONFLICTS: u32 = 5;
+
+/// Runs it. It has no end.
+pub(super) async fn run(
+    client: Client,
+    cache: Cache,
+    metrics: Metrics,
+    settings: JobSettings,
+    registry: Arc<dyn Registry>,
+) {
+    let needed = [
+        Kind::Definitions,
+        Kind::Pools,
+        Kind::Configs,
+        Kind::Nodes,
+        Kind::OsConfigs,
+        Kind::OsBuilds,
+        Kind::Jobs,
+        Kind::Secrets,
+    ];
+    cache.until(|seen| needed.iter().all(|kind| seen.knows(*kind))).await;
+    info!("The build controller runs");
+    let mut changes = cache.changes();
+    let namespace = settings.namespace.clone();
+    let jobs = Arc::new(Jobs::new(client.clone(), cache.clone(), settings));
+    let mut controller = Controller {
+        client,
+        cache,
+        metrics,
+        namespace,
+        registry,
+        jobs,
+        courses: BTreeMap::new(),
+        asking: JoinSet::new(),
+    };
+    loop {
+        changes.mark_unchanged();
+        let wake = controller.reconcile().await;
+        let wake = async {
+            match wake {
+                Some(wake) => sleep_until(wake).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = changes.changed() => {}
+            Some(answered) = controller.asking.join_next() => controller.note(answered),
+            () = wake => {}
+        }
+    }
+}
+
+/// What is remembered of one `MachineOSConfig`. All of it can be asked for again.
+#[derive(Debug, Default)]
+struct Course {
+    plan: Option<Plan>,
+    answers: Answers,
+    /// It grows with each write: an answer to an earlier question is not taken.
+    turn: u64,
+    is_asking: bool,
+    conflicts: u32,
+    /// When it is tried again.
+    again: Option<Instant>,
+    /// What was told of last, so that it is told once.
+    error: Option<String>,
+}
+
+/// An answer, for the turn in which it was asked for.
+type Answered = (String, u64, Result<Answers, RequestError>);
+
+struct Controller {
+    client: Client,
+    cache: Cache,
+    metrics: Metrics,
+    namespace: String,
+    registry: Arc<dyn Registry>,
+    jobs: Arc<Jobs>,
+    courses: BTreeMap<String, Course>,
+    asking: JoinSet<Answered>,
+}
+
+/// How a decision ended.
+enum Step {
+    /// It is decided again.
+    Done,
+    /// Nothing is to be done now.
+    Rest,
+}
+
+impl Controller {
+    /// Brings all `MachineOSConfig`s as far as they go; returns when one is to be looked at again without a change.
+    async fn reconcile(&mut self) -> Option<Instant> {
+        let names = groups(&self.cache.look());
+        self.courses.retain(|name, course| names.contains(name) || course.is_asking);
+        for name in &names {
+            let mut course = self.courses.remove(name).unwrap_or_default();
+            if course.again.is_some_and(|again| again <= Instant::now()) {
+                course.again = None;
+                course.answers = Answers::default();
+                course.turn = course.turn.wrapping_add(1);
+            }
+            for _ in 0..MAX_ACTIONS {
+                match self.step(name, &mut course).await {
+                    Ok(Step::Done) => {}
+                    Ok(Step::Rest) => break,
+                    Err(error) => {
+                        self.failed(name, &mut course, &error).await;
+                        break;
+                    }
+                }
+            }
+            self.courses.insert(name.clone(), course);
+        }
+        self.courses.values().filter_map(|course| course.again).min()
+    }
+
+    fn builder(&self, group: &Group) -> Option<Arc<dyn Builder>> {
+        let spec = group.os_config.as_ref().and_then(|config| config.spec.as_ref().ok());
+        match spec.map(|spec| spec.image_builder.image_builder_type.as_str()) {
+            // Jobs of a MachineOSConfig that is gone are still deleted.
+            None | Some("Job" | "") => {
+                let jobs = Arc::clone(&self.jobs);
+                Some(jobs)
+            }
+            Some(_) => None,
+        }
+    }
+
+    /// Decides, and carries one action out.
+    async fn step(&mut self, name: &str, course: &mut Course) -> Result<Step, RequestError> {
+        let group = Group::new(name, &self.cache.look());
+        if !course.plan.as_ref().is_some_and(|plan| plan.holds(&group)) {
+            course.plan = None;
+            course.plan = Plan::new(&self.client, &group).await?;
+        }
+        let builder = self.builder(&group);
+        let wanted =
+            course.plan.as_ref().map(|plan| plan.wanted(&group, &self.cache.look(), builder.as_deref()));
+        let action = group.decide(wanted.as_ref(), &course.answers);
+        if let Some(asked) = Asked::of(&action) {
+            self.ask(&group, wanted.as_ref(), course, asked);
+            return Ok(Step::Rest);
+        }
+        if let Action::Wait { retry } = &action {
+            course.again = retry.then(|| course.again.unwrap_or_else(|| Instant::now() + ASK_AGAIN));
+            course.error = None;
+            return Ok(Step::Rest);
+        }
+        self.write(&group, wanted.as_ref(), builder.as_deref(), course, &action).await
+    }
+
+    async fn write(
+        &self,
+        group: &Group,
+        wanted: Option<&Wanted>,
+        builder: Option<&dyn Builder>,
+        course: &mut Course,
+        action: &Action,
+    ) -> Result<Step, RequestError> {
+        let (client, cache, namespace) = (&self.client, &self.cache, self.namespace.as_str());
+        let writer = Writer { client, cache, namespace, builder, group, wanted };
+        let written = writer.carry_out(action).await;
+        // What a registry or a pod said does not change with what the pool says.
+        if !matches!(action, Action::SetCondition(_)) {
+            course.answers = Answers::default();
+            course.turn = course.turn.wrapping_add(1);
+        }
+        match written {
+            Ok(()) => {
+                course.conflicts = 0;
+                self.metrics.wrote("build", "written");
+                let known = wanted.and_then(|wanted| {
+                    let uid = cache.look().os_builds.get(&wanted.name)?.build.uid.clone();
+                    Some((wanted.name.clone(), uid))
+                });
+                Teller { client, group, build: known }.tell(action).await;
+                Ok(Step::Done)
+            }
+            Err(error) => {
+                // It may have come to something: what is there now is decided by.
+                refresh(&writer).await?;
+                course.plan = None;
+                course.conflicts = course.conflicts.saturating_add(1);
+                if matches!(error.code(), 404 | 409) && course.conflicts < MAX_CONFLICTS {
+                    self.metrics.wrote("build", "conflict");
+                    return Ok(Step::Done);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Tells of an error once, and tries again after a while.
+    async fn failed(&self, name: &str, course: &mut Course, error: &RequestError) {
+        self.metrics.wrote("build", "failed");
+        course.conflicts = 0;
+        course.again = Some(Instant::now() + RETRY);
+        let text = error.to_string();
+        if course.error.as_ref() != Some(&text) {
+            let group = Group::new(name, &self.cache.look());
+            tell::failed(&self.client, &group, &text).await;
+            course.error = Some(text);
+        }
+    }
+
+    /// Asks, beside everything else: one question of a `MachineOSConfig` at a time.
+    fn ask(&mut self, group: &Group, wanted: Option<&Wanted>, course: &mut Course, asked: Asked) {
+        if std::mem::replace(&mut course.is_asking, true) {
+            return;
+        }
+        let spec = group.os_config.as_ref().and_then(|config| config.spec.as_ref().ok());
+        let of_spec = spec.map(|spec| spec.rendered_image_push_secret.name.clone());
+        let (build, secret) = match &asked {
+            Asked::Deletion { build, .. } => {
+                let own = group.builds.get(build).and_then(|build| build.push_secret.clone());
+                (build.clone(), own.or(of_spec))
+            }
+            Asked::Question(_) => (wanted.map(|wanted| wanted.name.clone()).unwrap_or_default(), of_spec),
+        };
+        let asker = Asker {
+            client: self.client.clone(),
+            namespace: self.namespace.clone(),
+            registry: Arc::clone(&self.registry),
+            builder: self.builder(group),
+            secret,
+            push_spec: spec.map(|spec| push_spec(&spec.rendered_image_push_spec, &build)).unwrap_or_default(),
+            is_complete: group.jobs.get(&job_name(&build)).is_some_and(|job| job.is_complete),
+            build,
+        };
+        let (name, turn, mut answers) = (group.name.clone(), course.turn, course.answers.clone());
+        self.asking.spawn(async move {
+            let asked = asker.ask(asked, &mut answers).await;
+            (name, turn, asked.map(|()| answers))
+        });
+    }
+
+    /// Notes an answer.
+    fn note(&mut self, answered: Result<Answered, tokio::task::JoinError>) {
+        // A panic ends the process, and nobody cancels it.
+        let Ok((name, turn, answered)) = answered else { return };
+        let Some(course) = self.courses.get_mut(&name) else { return };
+        course.is_asking = false;
+        match answered {
+            Ok(answers) if course.turn == turn => course.answers = answers,
+            Ok(_) => {}
+            Err(error) => {
+                warn!("MachineOSConfig {name}: {error}");
+                course.again = Some(Instant::now() + RETRY);
+            }
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What people are told: lines and Events. Their names are the Machine Config Operator's.
+
+use kube::Client;
+use tracing::{info, warn};
+
+use super::look::Group;
+use crate::build::{Action, PoolCondition, State, Status, Why};
+use crate::controllers::events::{About, Severity, emit};
+
+/// The most of a message that a line has: a builder's last words may be long.
+const MAX_LINE: usize = 300;
+
+/// Tells of an action that was carried out, about the group as it was before.
+pub(super) struct Teller<'a> {
+    pub(super) client: &'a Client,
+    pub(super) group: &'a Group,
+    /// The build that is wanted, as the cache has it now: name and UID.
+    pub(super) build: Option<(String, String)>,
+}
+
+impl Teller<'_> {
+    pub(super) async fn tell(&self, action: &Action) {
+        let name = self.build.as_ref().map(|(name, _)| name.as_str()).unwrap_or_default();
+        match action {
+            Action::CreateBuild { pre_built, .. } => self.created(name, *pre_built).await,
+            Action::DeleteBuild { name, uid, why } => {
+                let why = match why {
+                    Why::Superseded => "another one is wanted",
+                    Why::Rebuild => "it is made again",
+                };
+                let about = About::os_build(name, uid);
+                self.say(&about, Severity::Normal, "BuildDeleted", &format!("Deleted build {name}: {why}"))
+                    .await;
+            }
+            Action::ReleaseBuild { name, .. } => info!("Released build {name}, which is being deleted"),
+            Action::BeginRebuild { .. } => {
+                self.config("RebuildRequested", &format!("Rebuild of {} was requested", self.group.name))
+                    .await;
+            }
+            Action::CreateJob => {
+                self.of_build("JobCreated", &format!("Created the Job of build {name}")).await;
+            }
+            Action::StartJob { .. } => {
+                self.of_build("JobStarted", &format!("Started the Job of build {name}")).await;
+            }
+            Action::DeleteJob { name, .. } => {
+                self.of_build("JobDeleted", &format!("Deleted Job {name}")).await;
+            }
+            Action::WriteStatus(status) => self.state(name, status).await,
+            Action::Publish { image, .. } => {
+                let text = format!("MachineOSConfig {} has image {image} of build {name}", self.group.name);
+                self.config("ConfigReconciled", &text).await;
+            }
+            Action::SetCondition(condition) => self.condition(condition).await,
+            Action::EndRebuild
+            | Action::RecordJob { .. }
+            | Action::NameBuild
+            | Action::Ask(_)
+            | Action::DeleteImage { .. }
+            | Action::Wait { .. } => {}
+        }
+    }
+
+    async fn created(&self, name: &str, pre_built: bool) {
+        let config = self.group.os_config.as_ref().map(|config| &config.build);
+        if config.is_some_and(|config| config.current.is_some()) {
+            let text = format!("Configuration of {} changed: build {name} is wanted", self.group.name);
+            self.config("PoolConfigChanged", &text).await;
+        }
+        let what = if pre_built { "its image was built before" } else { "an image is wanted" };
+        self.of_build("BuildStarted", &format!("Created build {name}: {what}")).await;
+    }
+
+    async fn state(&self, name: &str, status: &Status) {
+        let message: String = status.message.chars().take(MAX_LINE).collect();
+        let (severity, reason, job, text) = match status.state {
+            State::Initial => return,
+            State::Prepared => (Severity::Normal, "BuildPreparing", None, "waits for its pod".to_owned()),
+            State::Building => (Severity::Normal, "BuildBuilding", None, "runs".to_owned()),
+            State::Succeeded => {
+                let image = status.image.as_deref().unwrap_or_default();
+                let text = format!("succeeded with image {image}");
+                (Severity::Normal, "BuildCompleted", Some("JobCompleted"), text)
+            }
+            State::Failed => {
+                (Severity::Warning, "BuildFailed", Some("JobFailed"), format!("failed: {message}"))
+            }
+            State::Interrupted => {
+                (Severity::Warning, "BuildInterrupted", None, format!("was interrupted: {message}"))
+            }
+        };
+        let Some((_, uid)) = &self.build else { return };
+        let about = About::os_build(name, uid);
+        self.say(&about, severity, reason, &format!("Build {name} {text}")).await;
+        // One without a Job reused an image, or could not be built.
+        let has_job = self.group.builds.get(name).is_some_and(|build| build.build.job_uid.is_some());
+        if let Some(reason) = job.filter(|_| has_job) {
+            emit(self.client, &about, severity, reason, &format!("The Job of build {name} has ended")).await;
+        }
+    }
+
+    async fn condition(&self, condition: &PoolCondition) {
+        let Some(pool) = &self.group.object else { return };
+        let name = pool.metadata.name.clone().unwrap_or_default();
+        let about = About::pool(&name, pool.metadata.uid.as_deref().unwrap_or_default());
+        let was_degraded = self.group.is_degraded();
+        if condition.is_degraded {
+            self.say(&about, Severity::Warning, "BuildDegraded", &condition.message).await;
+        } else if was_degraded {
+            self.say(&about, Severity::Normal, "BuildRecovered", &condition.message).await;
+        }
+        if condition.reason == "NoLayeredObjects" {
+            self.say(&about, Severity::Normal, "ConfigDeleted", &condition.message).await;
+        }
+    }
+
+    async fn of_build(&self, reason: &str, text: &str) {
+        let Some((name, uid)) = &self.build else { return };
+        self.say(&About::os_build(name, uid), Severity::Normal, reason, text).await;
+    }
+
+    async fn config(&self, reason: &str, text: &str) {
+        let Some(config) = &self.group.os_config else { return };
+        let about = About::os_config(&self.group.name, &config.build.uid);
+        self.say(&about, Severity::Normal, reason, text).await;
+    }
+
+    async fn say(&self, about: &About, severity: Severity, reason: &str, text: &str) {
+        match severity {
+            Severity::Normal => info!("{text}"),
+            Severity::Warning => warn!("{text}"),
+        }
+        emit(self.client, about, severity, reason, text).await;
+    }
+}
+
+/// Tells that something could not be written.
+pub(super) async fn failed(client: &Client, group: &Group, error: &str) {
+    warn!("MachineOSConfig {}: {error}", group.name);
+    if let Some(config) = &group.os_config {
+        let about = About::os_config(&group.name, &config.build.uid);
+        emit(client, &about, Severity::Warning, "ConfigReconcileFailed", error).await;
+    }
+}

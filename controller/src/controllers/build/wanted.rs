@@ -1,0 +1,141 @@
+//! The build that a pool's target and its `MachineOSConfig` ask for.
+
+use kube::{Api, Client};
+
+use super::builder::{Builder, Order};
+use super::look::Group;
+use crate::api::pool::Configuration;
+use crate::api::{MachineConfig, MachineOSConfigSpec};
+use crate::build::{Inputs, Ready, Wanted, build_name, check_size, image_inputs, push_spec};
+use crate::controllers::cache::Seen;
+use crate::controllers::client::{RequestError, ask};
+use crate::image::{ApplyBy, Context, Request, compose};
+
+/// What a build is of, as long as neither `MachineOSConfig` nor target change. The rendered config itself is read again when a Job
+/// needs it: it may be large.
+#[derive(Debug, Clone)]
+pub(super) struct Plan {
+    os_config: (String, i64),
+    configuration: Configuration,
+    name: String,
+    inputs: String,
+    ready: Ready,
+}
+
+/// The user's lines, whatever the processor: as upstream, only those.
+fn containerfile(spec: &MachineOSConfigSpec) -> &str {
+    let mut files = spec.container_file.iter().flatten();
+    let is_any = |arch: Option<&str>| arch.is_none_or(|arch| arch == "NoArch" || arch.is_empty());
+    files.find(|file| is_any(file.containerfile_arch.as_deref())).map_or("", |file| file.content.as_str())
+}
+
+impl Plan {
+    /// Returns true if it still holds.
+    pub(super) fn holds(&self, group: &Group) -> bool {
+        let config =
+            group.os_config.as_ref().map(|config| (config.build.uid.clone(), config.build.generation));
+        config.as_ref() == Some(&self.os_config)
+            && group.target().is_some_and(|(_, configuration)| *configuration == self.configuration)
+    }
+
+    /// Makes one; `None` where there is no target that can be read.
+    pub(super) async fn new(client: &Client, group: &Group) -> Result<Option<Self>, RequestError> {
+        let (Some(config), Some((target, configuration))) = (&group.os_config, group.target()) else {
+            return Ok(None);
+        };
+        let Ok(spec) = &config.spec else { return Ok(None) };
+        let Some(rendered) = read(client, &target).await? else { return Ok(None) };
+        let inputs = Inputs { os_config: &group.name, spec, configuration, rendered: &rendered };
+        let (Ok(name), Ok(image)) = (build_name(&inputs), image_inputs(&inputs)) else { return Ok(None) };
+        let ready = match context(&rendered, &config.pool, spec) {
+            Ok(_) => Ready::Yes,
+            Err(not_ready) => not_ready,
+        };
+        let os_config = (config.build.uid.clone(), config.build.generation);
+        Ok(Some(Self { os_config, configuration: configuration.clone(), name, inputs: image, ready }))
+    }
+
+    /// Returns the build that is wanted, by what is there now.
+    pub(super) fn wanted(&self, group: &Group, seen: &Seen, builder: Option<&dyn Builder>) -> Wanted {
+        let missing = if let Some(builder) = builder {
+            builder.missing().or_else(|| missing_secret(group, seen))
+        } else {
+            let spec = group.os_config.as_ref().and_then(|config| config.spec.as_ref().ok());
+            let kind = spec.map_or("", |spec| spec.image_builder.image_builder_type.as_str());
+            Some(format!("there is no builder {kind:?}; change spec.imageBuilder.imageBuilderType"))
+        };
+        let ready = match (&self.ready, missing) {
+            (Ready::Yes, Some(what)) => Ready::Missing(what),
+            (ready, _) => ready.clone(),
+        };
+        Wanted { name: self.name.clone(), inputs: self.inputs.clone(), ready }
+    }
+}
+
+/// Says which Secret a build waits for.
+fn missing_secret(group: &Group, seen: &Seen) -> Option<String> {
+    let spec = group.os_config.as_ref()?.spec.as_ref().ok()?;
+    let secrets = [Some(&spec.rendered_image_push_secret), spec.base_image_pull_secret.as_ref()];
+    secrets.into_iter().flatten().find_map(|secret| {
+        let name = &secret.name;
+        match seen.secrets.get(name) {
+            None => Some(format!("there is no Secret {name} in the controller's namespace; create it")),
+            Some(secret) if !secret.has_credentials => {
+                Some(format!("Secret {name} has no credentials of a registry; create it with `kubectl create secret docker-registry`"))
+            }
+            Some(_) => None,
+        }
+    })
+}
+
+/// Reads a rendered config.
+async fn read(client: &Client, name: &str) -> Result<Option<MachineConfig>, RequestError> {
+    match ask(Api::<MachineConfig>::all(client.clone()).get(name)).await {
+        Ok(rendered) => Ok(Some(rendered)),
+        Err(error) if error.code() == 404 => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns what the build is made of, or why there is none.
+fn context(rendered: &MachineConfig, pool: &str, spec: &MachineOSConfigSpec) -> Result<Context, Ready> {
+    let name = rendered.metadata.name.clone().unwrap_or_default();
+    let base = rendered.spec.os_image_url.as_deref().unwrap_or_default();
+    if base.is_empty() {
+        return Err(Ready::Missing(format!(
+            "{name} has no osImageURL; set one in a MachineConfig of the pool"
+        )));
+    }
+    let request = Request {
+        rendered,
+        pool: Some(pool),
+        base,
+        containerfile: containerfile(spec),
+        apply_by: ApplyBy::Agent,
+        trust: None,
+    };
+    let context = compose(&request).map_err(|error| Ready::Invalid(error.to_string()))?;
+    check_size(&name, &context).map_err(|error| Ready::Invalid(error.to_string()))?;
+    Ok(context)
+}
+
+/// Returns what a builder carries out for the wanted build; `None` where something of it is gone.
+pub(super) async fn order(
+    client: &Client,
+    group: &Group,
+    wanted: &Wanted,
+) -> Result<Option<Order>, RequestError> {
+    let (Some(config), Some((target, _))) = (&group.os_config, group.target()) else { return Ok(None) };
+    let (Ok(spec), Some(build)) = (&config.spec, group.builds.get(&wanted.name)) else { return Ok(None) };
+    let Some(rendered) = read(client, &target).await? else { return Ok(None) };
+    let Ok(context) = context(&rendered, &config.pool, spec) else { return Ok(None) };
+    Ok(Some(Order {
+        build: wanted.name.clone(),
+        build_uid: build.build.uid.clone(),
+        os_config: group.name.clone(),
+        pool: config.pool.clone(),
+        rendered: target,
+        push_spec: push_spec(&spec.rendered_image_push_spec, &wanted.name),
+        context,
+    }))
+}

@@ -1,0 +1,270 @@
+//! Carries an action out. Each write names the UID, and what overwrites names the version that was seen.
+
+use jiff::Timestamp;
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use super::asked::{NO_CREDENTIALS, read_credentials};
+use super::builder::{Builder, Credentials};
+use super::look::{DEGRADED, Group};
+use super::{wanted, written};
+use crate::api::MachineConfigPool;
+use crate::api::pool::Condition;
+use crate::api::{CURRENT_BUILD, MachineOSConfigSpec};
+use crate::build::{Action, FINALIZER, JOB_UID, PoolCondition, REBUILD, REPLACES, Status, Wanted, job_name};
+use crate::controllers::cache::Cache;
+use crate::controllers::client::{RequestError, ask};
+use crate::controllers::follow::{Kept as _, MachineOsBuild, MachineOsConfig};
+use crate::controllers::lenient::Lenient;
+use crate::controllers::render::with_condition;
+
+/// What a write needs.
+pub(super) struct Writer<'a> {
+    pub(super) client: &'a Client,
+    pub(super) cache: &'a Cache,
+    pub(super) namespace: &'a str,
+    pub(super) builder: Option<&'a dyn Builder>,
+    pub(super) group: &'a Group,
+    pub(super) wanted: Option<&'a Wanted>,
+}
+
+/// Something that was decided by is gone: it is read and decided again.
+fn gone() -> RequestError {
+    RequestError::Failed("what it belongs to is gone".to_owned())
+}
+
+impl Writer<'_> {
+    pub(super) async fn carry_out(&self, action: &Action) -> Result<(), RequestError> {
+        match action {
+            Action::CreateBuild { pre_built, no_reuse } => self.create_build(*pre_built, *no_reuse).await,
+            Action::DeleteBuild { name, uid, .. } => self.delete_build(name, uid).await,
+            Action::ReleaseBuild { name, uid } => self.release(name, uid).await,
+            Action::BeginRebuild { replaces } => self.annotate(&json!({ REPLACES: replaces })).await,
+            Action::EndRebuild => self.annotate(&json!({ REPLACES: null, REBUILD: null })).await,
+            Action::NameBuild => {
+                let name = self.wanted.ok_or_else(gone)?.name.clone();
+                self.annotate(&json!({ CURRENT_BUILD: name })).await
+            }
+            Action::CreateJob => {
+                let order = self.order().await?;
+                self.builder()?.create(&order).await
+            }
+            Action::RecordJob { uid } => self.record(uid).await,
+            Action::StartJob { uid } => {
+                let (order, credentials) = (self.order().await?, self.credentials().await?);
+                self.builder()?.start(&order, uid, &credentials).await
+            }
+            Action::DeleteJob { name, uid } => self.builder()?.delete(name, uid).await,
+            Action::WriteStatus(status) => self.write_status(status).await,
+            Action::Publish { image, seeded } => self.publish(image, *seeded).await,
+            Action::SetCondition(condition) => self.set_condition(condition).await,
+            // Not writes.
+            Action::Ask(_) | Action::DeleteImage { .. } | Action::Wait { .. } => Ok(()),
+        }
+    }
+
+    fn builder(&self) -> Result<&dyn Builder, RequestError> {
+        self.builder.ok_or_else(gone)
+    }
+
+    fn builds(&self) -> Api<MachineOsBuild> {
+        Api::all(self.client.clone())
+    }
+
+    fn keep_build(&self, build: MachineOsBuild) {
+        self.cache.change(|seen| build.put(seen));
+    }
+
+    async fn order(&self) -> Result<super::builder::Order, RequestError> {
+        let wanted = self.wanted.ok_or_else(gone)?;
+        wanted::order(self.client, self.group, wanted).await?.ok_or_else(gone)
+    }
+
+    fn spec(&self) -> Result<&MachineOSConfigSpec, RequestError> {
+        let config = self.group.os_config.as_ref().ok_or_else(gone)?;
+        config.spec.as_ref().map_err(|why| RequestError::Failed(why.clone()))
+    }
+
+    async fn credentials(&self) -> Result<Credentials, RequestError> {
+        let spec = self.spec()?;
+        let read = |name| read_credentials(self.client, self.namespace, name);
+        let base = match &spec.base_image_pull_secret {
+            Some(secret) => read(&secret.name).await?,
+            None => NO_CREDENTIALS.to_vec(),
+        };
+        Ok(Credentials { base, push: read(&spec.rendered_image_push_secret.name).await? })
+    }
+
+    async fn create_build(&self, pre_built: bool, no_reuse: bool) -> Result<(), RequestError> {
+        let wanted = self.wanted.ok_or_else(gone)?;
+        let build = written::build(self.group, wanted, pre_built, no_reuse).ok_or_else(gone)?;
+        let build: DynamicObject =
+            serde_json::from_value(build).map_err(|error| RequestError::Failed(error.to_string()))?;
+        let made = ask(self.builds().create(&PostParams::default(), &MachineOsBuild(build))).await?;
+        self.keep_build(made);
+        Ok(())
+    }
+
+    async fn delete_build(&self, name: &str, uid: &str) -> Result<(), RequestError> {
+        let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
+        let how = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        ask(self.builds().delete(name, &how)).await?;
+        read_build(self.client, self.cache, name).await
+    }
+
+    async fn release(&self, name: &str, uid: &str) -> Result<(), RequestError> {
+        let now = ask(self.builds().get(name)).await?;
+        let mut finalizers = now.0.metadata.finalizers.clone().unwrap_or_default();
+        finalizers.retain(|finalizer| finalizer != FINALIZER);
+        let body = json!({ "metadata": {
+            "uid": uid,
+            "resourceVersion": now.0.metadata.resource_version,
+            "finalizers": finalizers,
+        }});
+        ask(self.builds().patch(name, &PatchParams::default(), &Patch::Merge(body))).await?;
+        read_build(self.client, self.cache, name).await
+    }
+
+    /// Writes annotations of the `MachineOSConfig`.
+    async fn annotate(&self, annotations: &Value) -> Result<(), RequestError> {
+        let config = self.group.os_config.as_ref().ok_or_else(gone)?;
+        let body = json!({ "metadata": {
+            "uid": config.build.uid, "resourceVersion": config.version, "annotations": annotations,
+        }});
+        let api = Api::<MachineOsConfig>::all(self.client.clone());
+        let now = ask(api.patch(&self.group.name, &PatchParams::default(), &Patch::Merge(body))).await?;
+        self.cache.change(|seen| now.put(seen));
+        Ok(())
+    }
+
+    async fn record(&self, uid: &str) -> Result<(), RequestError> {
+        let name = &self.wanted.ok_or_else(gone)?.name;
+        let build = self.group.builds.get(name).ok_or_else(gone)?;
+        let body = json!({ "metadata": {
+            "uid": build.build.uid, "resourceVersion": build.version, "annotations": { JOB_UID: uid },
+        }});
+        let now = ask(self.builds().patch(name, &PatchParams::default(), &Patch::Merge(body))).await?;
+        self.keep_build(now);
+        Ok(())
+    }
+
+    /// Writes the wanted build's status, if it is still as it was seen.
+    async fn write_status(&self, status: &Status) -> Result<(), RequestError> {
+        let name = &self.wanted.ok_or_else(gone)?.name;
+        let seen = self.group.builds.get(name).ok_or_else(gone)?;
+        let now = ask(self.builds().get(name)).await?;
+        if now.0.metadata.resource_version.as_ref() != Some(&seen.version) {
+            self.keep_build(now);
+            return Ok(());
+        }
+        let body = json!({
+            "metadata": { "uid": seen.build.uid, "resourceVersion": seen.version },
+            "status": written::status(&now.0, status, self.namespace, Timestamp::now()),
+        });
+        let (api, how) = (self.builds(), PatchParams::default());
+        self.keep_build(ask(api.patch_status(name, &how, &Patch::Merge(body))).await?);
+        Ok(())
+    }
+
+    async fn publish(&self, image: &str, seeded: bool) -> Result<(), RequestError> {
+        let name = &self.wanted.ok_or_else(gone)?.name;
+        let config = self.group.os_config.as_ref().ok_or_else(gone)?;
+        let mut status = json!({
+            "currentImagePullSpec": image,
+            "machineOSBuild": {
+                "group": "machineconfiguration.openshift.io", "resource": "machineosbuilds", "name": name,
+            },
+            "observedGeneration": config.build.generation,
+        });
+        let api = Api::<MachineOsConfig>::all(self.client.clone());
+        if seeded && !config.build.seeded {
+            let old = ask(api.get(&self.group.name)).await?;
+            let conditions = old.0.data.pointer("/status/conditions").and_then(Value::as_array).cloned();
+            if let Some(status) = status.as_object_mut() {
+                status.insert("conditions".to_owned(), json!(with_seeded(conditions.unwrap_or_default())));
+            }
+        }
+        let body = json!({
+            "metadata": { "uid": config.build.uid, "resourceVersion": config.version },
+            "status": status,
+        });
+        let how = PatchParams::default();
+        let now = ask(api.patch_status(&self.group.name, &how, &Patch::Merge(body))).await?;
+        self.cache.change(|seen| now.put(seen));
+        Ok(())
+    }
+
+    async fn set_condition(&self, condition: &PoolCondition) -> Result<(), RequestError> {
+        let Some(pool) = &self.group.object else { return Ok(()) };
+        let old = pool.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
+        let new = Condition {
+            type_: DEGRADED.to_owned(),
+            status: if condition.is_degraded { "True" } else { "False" }.to_owned(),
+            reason: Some(condition.reason.clone()),
+            message: Some(condition.message.clone()),
+            last_transition_time: None,
+        };
+        let Some(conditions) = with_condition(&old, new, Timestamp::now()) else { return Ok(()) };
+        let name = pool.metadata.name.clone().unwrap_or_default();
+        let body = json!({
+            "metadata": { "uid": pool.metadata.uid, "resourceVersion": pool.metadata.resource_version },
+            "status": { "conditions": conditions },
+        });
+        let api = Api::<MachineConfigPool>::all(self.client.clone());
+        let now = ask(api.patch_status(&name, &PatchParams::default(), &Patch::Merge(body))).await?;
+        keep_pool(self.cache, now);
+        Ok(())
+    }
+}
+
+/// Adds the condition of a `MachineOSConfig` whose first image was built before the cluster.
+fn with_seeded(mut conditions: Vec<Value>) -> Vec<Value> {
+    conditions.retain(|condition| condition["type"] != "Seeded");
+    let now = Timestamp::now().round(jiff::Unit::Second).unwrap_or_default();
+    conditions.push(json!({
+        "type": "Seeded", "status": "True", "reason": crate::build::SEEDED,
+        "message": "The first image was built before the cluster", "lastTransitionTime": now.to_string(),
+    }));
+    conditions
+}
+
+fn keep_pool(cache: &Cache, pool: MachineConfigPool) {
+    let lenient = Lenient { metadata: pool.metadata.clone(), object: Ok(pool) };
+    cache.change(|seen| lenient.put(seen));
+}
+
+/// Reads a build as it is now.
+async fn read_build(client: &Client, cache: &Cache, name: &str) -> Result<(), RequestError> {
+    match ask(Api::<MachineOsBuild>::all(client.clone()).get(name)).await {
+        Ok(now) => cache.change(|seen| now.put(seen)),
+        Err(error) if error.code() == 404 => cache.change(|seen| MachineOsBuild::remove(seen, name)),
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
+/// Reads all of a group as it is now: what was written may have come to something or not.
+pub(super) async fn refresh(writer: &Writer<'_>) -> Result<(), RequestError> {
+    let (client, cache, group) = (writer.client, writer.cache, writer.group);
+    match ask(Api::<MachineOsConfig>::all(client.clone()).get(&group.name)).await {
+        Ok(now) => cache.change(|seen| now.put(seen)),
+        Err(error) if error.code() == 404 => cache.change(|seen| MachineOsConfig::remove(seen, &group.name)),
+        Err(error) => return Err(error),
+    }
+    let wanted = writer.wanted.map(|wanted| &wanted.name);
+    for build in group.builds.keys().chain(wanted.filter(|name| !group.builds.contains_key(*name))) {
+        read_build(client, cache, build).await?;
+    }
+    if let (Some(builder), Some(wanted)) = (writer.builder, wanted) {
+        builder.find(&job_name(wanted)).await?;
+    }
+    if let Some(pool) = group.object.as_ref().and_then(|pool| pool.metadata.name.as_ref()) {
+        match ask(Api::<MachineConfigPool>::all(client.clone()).get(pool)).await {
+            Ok(now) => keep_pool(cache, now),
+            Err(error) if error.code() == 404 => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

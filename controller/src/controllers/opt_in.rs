@@ -1,0 +1,295 @@
+//! The shell of [`crate::opt_in`]: a pool's label and `ConfigMap`s become a `MachineOSConfig`, and what comes of it stands on the pool.
+//!
+//! It decides by what the cache has, writes one object, and decides again by what the API server answered. A controller that is killed
+//! between two writes is replaced by one that makes the second.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Api, Client, Resource};
+use serde_json::json;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use tracing::{info, warn};
+
+use super::cache::{Cache, Kind, Seen};
+use super::client::{RequestError, ask};
+use super::follow::{Kept, MachineOsConfig, follow};
+use super::layering::layering;
+use super::lenient::Lenient;
+use super::metrics::Metrics;
+use crate::api::{MachineConfig, MachineConfigPool, MachineOSConfig};
+use crate::opt_in::{self, Action, CONTAINERFILES, NEWEST_IMAGE, OS_IMAGE, Results, SETTINGS};
+
+/// What is read before anything is decided.
+const NEEDED: [Kind; 9] = [
+    Kind::Definitions,
+    Kind::Pools,
+    Kind::Configs,
+    Kind::ControllerConfig,
+    Kind::OsConfigs,
+    Kind::OsBuilds,
+    Kind::BuildSettings,
+    Kind::OsImage,
+    Kind::Containerfiles,
+];
+
+/// When a write that failed is made again, if nothing changes before.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// The most writes for one pool in a row: more of them are a mistake of this program.
+const MAX_WRITES: usize = 8;
+
+/// Runs it. It has no end.
+pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics, namespace: String) {
+    let mut watches = JoinSet::new();
+    watches.spawn(follow(Api::<BuildSettings>::namespaced(client.clone(), &namespace), cache.clone()));
+    watches.spawn(follow(Api::<OsImage>::namespaced(client.clone(), &namespace), cache.clone()));
+    watches.spawn(follow(Api::<Containerfiles>::namespaced(client.clone(), &namespace), cache.clone()));
+    cache.until(|seen| NEEDED.iter().all(|kind| seen.knows(*kind))).await;
+    info!("The controller of pools that opt in runs");
+    let mut changes = cache.changes();
+    let controller = Controller { client, cache, metrics, namespace };
+    loop {
+        changes.mark_unchanged();
+        let is_done = controller.reconcile().await;
+        let retry = async {
+            if is_done {
+                std::future::pending::<()>().await;
+            }
+            sleep(RETRY).await;
+        };
+        tokio::select! {
+            _ = changes.changed() => {}
+            () = retry => {}
+        }
+    }
+}
+
+struct Controller {
+    client: Client,
+    cache: Cache,
+    metrics: Metrics,
+    namespace: String,
+}
+
+/// What is to be written for a pool.
+enum Step {
+    Write(Action),
+    Report(Box<MachineConfigPool>, Results),
+    Nothing,
+}
+
+impl Controller {
+    /// Brings all pools to where they should be; true if nothing was refused.
+    async fn reconcile(&self) -> bool {
+        let pools: Vec<String> = concerned(&self.cache.look());
+        let mut is_done = true;
+        for pool in pools {
+            for _ in 0..MAX_WRITES {
+                let step = step(&self.cache.look(), &pool, &self.namespace);
+                let written = match step {
+                    Step::Nothing => break,
+                    Step::Write(action) => self.write(action).await,
+                    Step::Report(object, results) => self.report(&object, results).await,
+                };
+                match written {
+                    Ok(()) => {}
+                    // Somebody else wrote: the watch brings the next decision.
+                    Err(error) if matches!(error.code(), 404 | 409) => {
+                        is_done = false;
+                        break;
+                    }
+                    Err(error) => {
+                        warn!("pool {pool}: {error}");
+                        self.metrics.wrote("opt-in", "failed");
+                        is_done = false;
+                        break;
+                    }
+                }
+            }
+        }
+        is_done
+    }
+
+    async fn write(&self, action: Action) -> Result<(), RequestError> {
+        let os_configs = Api::<MachineOSConfig>::all(self.client.clone());
+        let name = |object: &MachineOSConfig| object.metadata.name.clone().unwrap_or_default();
+        match action {
+            Action::CreateOsConfig(config) => {
+                self.keep(ask(os_configs.create(&PostParams::default(), &config)).await?);
+                info!(
+                    "Created MachineOSConfig {}: its pool has the label {}",
+                    name(&config),
+                    opt_in::ENABLED
+                );
+                self.metrics.wrote("opt-in", "created");
+            }
+            Action::UpdateOsConfig(config) => {
+                self.keep(ask(os_configs.replace(&name(&config), &PostParams::default(), &config)).await?);
+                info!("MachineOSConfig {} follows its ConfigMaps", name(&config));
+                self.metrics.wrote("opt-in", "updated");
+            }
+            Action::DeleteOsConfig { name, uid } => {
+                let preconditions = Preconditions { uid: Some(uid), resource_version: None };
+                let how = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+                ask(os_configs.delete(&name, &how)).await?;
+                self.cache.change(|seen| MachineOsConfig::remove(seen, &name));
+                info!("Deleted MachineOSConfig {name}: its pool has lost the label {}", opt_in::ENABLED);
+                self.metrics.wrote("opt-in", "deleted");
+            }
+            Action::WriteBase(config) => self.write_base(&config).await?,
+        }
+        Ok(())
+    }
+
+    async fn write_base(&self, config: &MachineConfig) -> Result<(), RequestError> {
+        let api = Api::<MachineConfig>::all(self.client.clone());
+        let name = config.metadata.name.clone().unwrap_or_default();
+        let written = if config.metadata.resource_version.is_some() {
+            ask(api.replace(&name, &PostParams::default(), config)).await?
+        } else {
+            ask(api.create(&PostParams::default(), config)).await?
+        };
+        info!("MachineConfig {name} has the image of ConfigMap {OS_IMAGE}");
+        self.metrics.wrote("opt-in", "updated");
+        let lenient = Lenient { metadata: written.metadata.clone(), object: Ok(written) };
+        self.cache.change(|seen| lenient.put(seen));
+        Ok(())
+    }
+
+    /// Writes what came of it to the pool: the annotation, then the conditions.
+    async fn report(&self, pool: &MachineConfigPool, results: Results) -> Result<(), RequestError> {
+        let api = Api::<MachineConfigPool>::all(self.client.clone());
+        let name = pool.metadata.name.clone().unwrap_or_default();
+        let mut version = pool.metadata.resource_version.clone();
+        let uid = &pool.metadata.uid;
+        if let Some(image) = results.image {
+            let patch = json!({ "metadata": {
+                "resourceVersion": version, "uid": uid, "annotations": { NEWEST_IMAGE: image },
+            } });
+            let patched = ask(api.patch(&name, &PatchParams::default(), &Patch::Merge(patch))).await?;
+            version.clone_from(&patched.metadata.resource_version);
+            self.keep_pool(patched);
+        }
+        if let Some(conditions) = results.conditions {
+            let patch = json!({
+                "metadata": { "resourceVersion": version, "uid": uid },
+                "status": { "conditions": conditions },
+            });
+            let patched = ask(api.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch))).await?;
+            self.keep_pool(patched);
+        }
+        self.metrics.wrote("opt-in", "reported");
+        Ok(())
+    }
+
+    fn keep(&self, config: MachineOSConfig) {
+        let object = serde_json::to_value(config).and_then(serde_json::from_value::<DynamicObject>);
+        if let Ok(object) = object {
+            self.cache.change(|seen| MachineOsConfig(object).put(seen));
+        }
+    }
+
+    fn keep_pool(&self, pool: MachineConfigPool) {
+        let lenient = Lenient { metadata: pool.metadata.clone(), object: Ok(pool) };
+        self.cache.change(|seen| lenient.put(seen));
+    }
+}
+
+/// Returns the pools that have opted in, or have something left of it.
+fn concerned(seen: &Seen) -> Vec<String> {
+    let is_concerned = |pool: &&MachineConfigPool| {
+        let name = pool.metadata.name.as_ref();
+        let has_made =
+            || seen.os_configs.values().any(|config| Some(&config.pool) == name && config.made.is_some());
+        opt_in::is_enabled(pool) || opt_in::has_results(pool) || has_made()
+    };
+    seen.readable_pools().filter(is_concerned).filter_map(|pool| pool.metadata.name.clone()).collect()
+}
+
+/// Returns the next write for a pool.
+fn step(seen: &Seen, name: &str, namespace: &str) -> Step {
+    let Some(Ok(pool)) = seen.pools.get(name) else { return Step::Nothing };
+    let map = |name: &str| seen.config_maps.get(name);
+    let of_person = MachineOSConfig::default();
+    let os_config = seen.os_configs.values().find(|config| config.pool == name);
+    let decided = opt_in::opt_in(&opt_in::Seen {
+        pool,
+        namespace,
+        settings: map(SETTINGS),
+        os_image: map(OS_IMAGE),
+        containerfiles: map(CONTAINERFILES),
+        release: &seen.release,
+        os_config: os_config.map(|config| config.made.as_deref().unwrap_or(&of_person)),
+        configs: &seen.configs,
+    });
+    let refused = match decided {
+        Ok(Some(action)) => return Step::Write(action),
+        Ok(None) => None,
+        Err(error) => Some(error.to_string()),
+    };
+    let target = pool.spec.configuration.as_ref().and_then(|target| target.name.clone()).unwrap_or_default();
+    let layering = layering(name, &target, &seen.os_configs, &seen.os_builds);
+    let results = opt_in::results(pool, &layering, refused.as_deref(), Timestamp::now());
+    if results == Results::default() { Step::Nothing } else { Step::Report(Box::new(pool.clone()), results) }
+}
+
+/// A `ConfigMap` of one name.
+macro_rules! watched {
+    ($type:ident, $kind:expr, $name:expr) => {
+        #[doc = "See its name."]
+        #[derive(Debug, Clone, serde::Deserialize)]
+        pub(super) struct $type(ConfigMap);
+
+        impl Resource for $type {
+            type DynamicType = ();
+            type Scope = k8s_openapi::NamespaceResourceScope;
+
+            fn kind((): &()) -> std::borrow::Cow<'_, str> {
+                ConfigMap::kind(&())
+            }
+            fn group((): &()) -> std::borrow::Cow<'_, str> {
+                ConfigMap::group(&())
+            }
+            fn version((): &()) -> std::borrow::Cow<'_, str> {
+                ConfigMap::version(&())
+            }
+            fn plural((): &()) -> std::borrow::Cow<'_, str> {
+                ConfigMap::plural(&())
+            }
+            fn meta(&self) -> &kube::api::ObjectMeta {
+                &self.0.metadata
+            }
+            fn meta_mut(&mut self) -> &mut kube::api::ObjectMeta {
+                &mut self.0.metadata
+            }
+        }
+
+        impl Kept for $type {
+            const KIND: Kind = $kind;
+            const NAME: Option<&'static str> = Some($name);
+
+            fn put(self, seen: &mut Seen) -> bool {
+                if self.0.metadata.name.as_deref() != Some($name) {
+                    return false;
+                }
+                let new: BTreeMap<String, String> = self.0.data.unwrap_or_default();
+                seen.config_maps.insert($name, new.clone()) != Some(new)
+            }
+            fn remove(seen: &mut Seen, name: &str) -> bool {
+                name == $name && seen.config_maps.remove($name).is_some()
+            }
+            fn names(_: &Seen) -> std::collections::BTreeSet<String> {
+                std::collections::BTreeSet::from([$name.to_owned()])
+            }
+        }
+    };
+}
+
+watched!(BuildSettings, Kind::BuildSettings, SETTINGS);
+watched!(OsImage, Kind::OsImage, OS_IMAGE);
+watched!(Containerfiles, Kind::Containerfiles, CONTAINERFILES);

@@ -1,0 +1,90 @@
+//! The shell of [`crate::seed`], beside the render controller: MachineConfigs of images that were built before.
+
+use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::{Api, Client};
+use tracing::info;
+
+use super::cache::{Cache, Seen};
+use super::client::{RequestError, ask};
+use super::follow::Kept;
+use super::lenient::Lenient;
+use super::metrics::Metrics;
+use crate::api::{MachineConfig, MachineConfigPool};
+use crate::render::{Rendered, render};
+use crate::seed::{Action, Source, actions, selected, with_components};
+
+/// Renders a pool with the image that was built before, where it has one: also before the API server has that MachineConfig.
+pub(super) fn rendered(pool: &MachineConfigPool, seen: &Seen) -> Result<Rendered, String> {
+    let sources = sources(seen);
+    let name = pool.metadata.name.as_deref().unwrap_or_default();
+    let configs = with_components(name, &sources, &seen.configs).map_err(|error| error.to_string())?;
+    let configs: Vec<MachineConfig> = configs.into_values().collect();
+    let rendered = render(pool, &configs, &seen.release).map_err(|error| error.to_string())?;
+    selected(name, &sources, &rendered.sources).map_err(|error| error.to_string())?;
+    Ok(rendered)
+}
+
+fn sources(seen: &Seen) -> Vec<Source> {
+    seen.os_configs.values().map(|config| config.seed.clone()).collect()
+}
+
+/// Brings these MachineConfigs to where the `MachineOSConfig`s say.
+pub(super) async fn components(
+    client: &Client,
+    cache: &Cache,
+    metrics: &Metrics,
+) -> Result<(), RequestError> {
+    let actions = {
+        let seen = cache.look();
+        // What is wrong with one is told where its pool is rendered.
+        actions(&sources(&seen), &seen.configs).0
+    };
+    let api = Api::<MachineConfig>::all(client.clone());
+    for action in actions {
+        let outcome = match &action {
+            Action::Create(_) => "created",
+            Action::Update(_) => "updated",
+            Action::Delete(_) => "deleted",
+        };
+        match carry_out(&api, cache, action).await {
+            Ok(done) => {
+                info!("{done}");
+                metrics.wrote("render", outcome);
+            }
+            // Somebody was here before, and the watch is behind: it brings the next decision.
+            Err(error) if matches!(error.code(), 404 | 409) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Writes one; says what was done.
+async fn carry_out(api: &Api<MachineConfig>, cache: &Cache, action: Action) -> Result<String, RequestError> {
+    let name = |config: &MachineConfig| config.metadata.name.clone().unwrap_or_default();
+    let keep = |made: MachineConfig| {
+        let lenient = Lenient { metadata: made.metadata.clone(), object: Ok(made) };
+        cache.change(|seen| lenient.put(seen));
+    };
+    match action {
+        Action::Create(config) => {
+            keep(ask(api.create(&PostParams::default(), &config)).await?);
+            Ok(format!("Created {}: the image was built before", name(&config)))
+        }
+        Action::Update(config) => {
+            keep(ask(api.replace(&name(&config), &PostParams::default(), &config)).await?);
+            Ok(format!("Gave {} the image that its MachineOSConfig names now", name(&config)))
+        }
+        Action::Delete(config) => {
+            let name = name(&config);
+            let preconditions = Preconditions {
+                uid: config.metadata.uid.clone(),
+                resource_version: config.metadata.resource_version.clone(),
+            };
+            let how = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+            ask(api.delete(&name, &how)).await?;
+            cache.change(|seen| <Lenient<MachineConfig> as Kept>::remove(seen, &name));
+            Ok(format!("Deleted {name}: no MachineOSConfig names its image"))
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Image mode by a label and `ConfigMap`s: the form of the source design of 2023. Pure.
+//!
+//! A pool with the label [`ENABLED`] is read, with the `ConfigMap`s [`SETTINGS`], [`OS_IMAGE`] and [`CONTAINERFILES`], as a
+//! `MachineOSConfig`, which then is an object as any other. What comes of it is on the pool: one of four conditions, and the image
+//! in the annotation [`NEWEST_IMAGE`].
+//!
+//! # Decisions
+//!
+//! - The `MachineOSConfig` is a real object that names its maker ([`MADE_FROM`]): the build and the rollout know of one way into image
+//!   mode. A pool whose `MachineOSConfig` a person wrote keeps that one.
+//! - The base image becomes a MachineConfig of the pool, `05-osimageurl-POOL`, where the cluster's release does not name it already. Other
+//!   pools keep their OS, and a person's MachineConfig of a later name wins.
+//! - It stays when the pool opts out: its nodes go back to this image. The source design had no way back.
+//! - A `ConfigMap` that is gone or wrong changes nothing that is there: the pool says so.
+
+mod results;
+mod settings;
+
+use std::collections::BTreeMap;
+
+use kube::core::{ObjectMeta, Selector, SelectorExt as _};
+
+pub use results::{Results, has_results, results};
+pub use settings::OptInError;
+
+use crate::api::os_config::MachineOSConfigSpec;
+use crate::api::{MachineConfig, MachineConfigPool, MachineConfigSpec, MachineOSConfig, ROLE};
+use crate::render::Release;
+
+/// The label of a pool that brings it into image mode.
+pub const ENABLED: &str = "machineconfiguration.openshift.io/layering-enabled";
+
+/// The `ConfigMap` that says where images are pushed, and by which accounts.
+pub const SETTINGS: &str = "on-cluster-build-config";
+
+/// The `ConfigMap` that says which image is the base.
+pub const OS_IMAGE: &str = "machine-config-osimageurl";
+
+/// The `ConfigMap` with a person's lines of the Containerfile, by pool.
+pub const CONTAINERFILES: &str = "on-cluster-build-custom-dockerfile";
+
+/// The annotation of a pool with its newest image, by digest.
+pub const NEWEST_IMAGE: &str = "machineconfiguration.openshift.io/newestImageEquivalentConfig";
+
+/// The annotation of what was made from a pool's label: the name of [`SETTINGS`].
+pub const MADE_FROM: &str = "machine-config-agent.io/made-from";
+
+/// How the name of a pool's base image begins: after the templates, before an image that was built before and what a person writes.
+pub const BASE_PREFIX: &str = "05-osimageurl-";
+
+/// Contents of a `ConfigMap`; `None` where there is none.
+pub type ConfigMap<'a> = Option<&'a BTreeMap<String, String>>;
+
+/// What is looked at for one pool.
+#[derive(Debug, Clone, Copy)]
+pub struct Seen<'a> {
+    /// The pool.
+    pub pool: &'a MachineConfigPool,
+    /// Where the `ConfigMap`s are.
+    pub namespace: &'a str,
+    /// [`SETTINGS`].
+    pub settings: ConfigMap<'a>,
+    /// [`OS_IMAGE`].
+    pub os_image: ConfigMap<'a>,
+    /// [`CONTAINERFILES`].
+    pub containerfiles: ConfigMap<'a>,
+    /// Images of the cluster's release.
+    pub release: &'a Release,
+    /// The pool's `MachineOSConfig`.
+    pub os_config: Option<&'a MachineOSConfig>,
+    /// MachineConfigs that are rendered from.
+    pub configs: &'a BTreeMap<String, MachineConfig>,
+}
+
+/// One write. Each can be made again.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// Creates the pool's `MachineOSConfig`.
+    CreateOsConfig(Box<MachineOSConfig>),
+    /// Gives it another spec.
+    UpdateOsConfig(Box<MachineOSConfig>),
+    /// Deletes it: the pool has opted out. Its builds go with it, and the nodes leave image mode.
+    DeleteOsConfig {
+        /// Its name.
+        name: String,
+        /// Its UID: another one of that name stays.
+        uid: String,
+    },
+    /// Creates or updates the MachineConfig with the base image.
+    WriteBase(Box<MachineConfig>),
+}
+
+/// Returns true if a pool has opted in.
+pub fn is_enabled(pool: &MachineConfigPool) -> bool {
+    let labels = pool.metadata.labels.as_ref();
+    pool.metadata.deletion_timestamp.is_none() && labels.is_some_and(|labels| labels.contains_key(ENABLED))
+}
+
+/// Returns true if an object was made from a pool's label.
+pub fn is_made(metadata: &ObjectMeta) -> bool {
+    metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(MADE_FROM))
+}
+
+/// Returns the next write for a pool; none where all is as it should be.
+pub fn opt_in(seen: &Seen<'_>) -> Result<Option<Action>, OptInError> {
+    let own = seen.os_config.filter(|config| is_made(&config.metadata));
+    if !is_enabled(seen.pool) {
+        return Ok(own.and_then(opt_out));
+    }
+    // One that is being deleted makes room first.
+    let is_foreign = seen.os_config.is_some() && own.is_none();
+    if is_foreign || own.is_some_and(|config| config.metadata.deletion_timestamp.is_some()) {
+        return Ok(None);
+    }
+    let wanted = settings::os_config(seen)?;
+    let base = base(seen)?;
+    match own {
+        // Before the base: a pool that is not in image mode yet would change to it.
+        None => Ok(Some(Action::CreateOsConfig(Box::new(wanted)))),
+        Some(own) => Ok(changed(own, &wanted).or_else(|| base.map(|base| Action::WriteBase(Box::new(base))))),
+    }
+}
+
+fn opt_out(own: &MachineOSConfig) -> Option<Action> {
+    own.metadata.deletion_timestamp.is_none().then(|| Action::DeleteOsConfig {
+        name: own.metadata.name.clone().unwrap_or_default(),
+        uid: own.metadata.uid.clone().unwrap_or_default(),
+    })
+}
+
+/// Returns the object as it should be; none where it is. Annotations of others stay.
+fn changed(own: &MachineOSConfig, wanted: &MachineOSConfig) -> Option<Action> {
+    if normal(&own.spec) == normal(&wanted.spec) {
+        return None;
+    }
+    let new = MachineOSConfig { spec: wanted.spec.clone(), status: None, ..own.clone() };
+    Some(Action::UpdateOsConfig(Box::new(new)))
+}
+
+/// The API server fills in the default of a list's key.
+fn normal(spec: &MachineOSConfigSpec) -> MachineOSConfigSpec {
+    let mut spec = spec.clone();
+    for file in spec.container_file.iter_mut().flatten() {
+        file.containerfile_arch.get_or_insert_with(|| "NoArch".to_owned());
+    }
+    spec.container_file = spec.container_file.filter(|files| !files.is_empty());
+    spec
+}
+
+/// Returns the MachineConfig with the base image, where it has to be written.
+fn base(seen: &Seen<'_>) -> Result<Option<MachineConfig>, OptInError> {
+    let pool = seen.pool.metadata.name.as_deref().unwrap_or_default();
+    let name = format!("{BASE_PREFIX}{pool}");
+    let Some((image, extensions)) = settings::images(seen)? else {
+        return if is_based(seen) { Ok(None) } else { Err(OptInError::no_base(seen.namespace, pool)) };
+    };
+    let labels = BTreeMap::from([(ROLE.to_owned(), pool.to_owned())]);
+    let is_released = seen.release.os_image.as_ref() == Some(&image)
+        && (extensions.is_none() || seen.release.extensions_image == extensions);
+    let old = seen.configs.get(&name);
+    if is_released && old.is_none() {
+        return Ok(None);
+    }
+    if !selects(seen.pool, &labels) {
+        return Err(OptInError::Unselected { pool: pool.to_owned(), config: name });
+    }
+    let spec = MachineConfigSpec {
+        os_image_url: Some(image),
+        extensions_image: extensions,
+        ..MachineConfigSpec::default()
+    };
+    let metadata = match old {
+        Some(old) if old.spec == spec => return Ok(None),
+        Some(old) if !is_made(&old.metadata) => return Err(OptInError::Taken { config: name }),
+        Some(old) => old.metadata.clone(),
+        None => ObjectMeta {
+            name: Some(name),
+            labels: Some(labels),
+            annotations: Some(BTreeMap::from([(MADE_FROM.to_owned(), SETTINGS.to_owned())])),
+            ..ObjectMeta::default()
+        },
+    };
+    Ok(Some(MachineConfig { metadata, spec }))
+}
+
+/// Returns true if the pool has a base image by another way.
+fn is_based(seen: &Seen<'_>) -> bool {
+    let nothing = BTreeMap::new();
+    let has_image =
+        |config: &&MachineConfig| config.spec.os_image_url.as_ref().is_some_and(|image| !image.is_empty());
+    let mut named = seen.configs.values().filter(has_image);
+    seen.release.os_image.is_some()
+        || named.any(|config| selects(seen.pool, config.metadata.labels.as_ref().unwrap_or(&nothing)))
+}
+
+fn selects(pool: &MachineConfigPool, labels: &BTreeMap<String, String>) -> bool {
+    let selector = pool.spec.machine_config_selector.clone().unwrap_or_default();
+    Selector::try_from(selector).is_ok_and(|selector| selector.matches(labels))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,149 @@
+//! The client.
+//!
+//! Three requests of the OCI distribution specification, with the authentication that registries agree on (Basic, and tokens of
+//! another server). A question takes at most [`TIMEOUT`]; nothing is kept between two, and nothing is asked again by itself: an
+//! failure says whether that makes sense ([`Failure::retry`]).
+//!
+//! # Decisions
+//!
+//! - No crate of the OCI ecosystem: `oci-client` cannot delete, and tells neither 404 from 401 nor when to come back.
+//! - A 404 counts only from who is a registry (`/v2/`): behind an ingress whose route is missing, every image would be gone.
+//! - Password and token go to a server without TLS only where the registry itself is one.
+
+use std::time::Duration;
+
+use reqwest::header::{ACCEPT, RETRY_AFTER};
+use reqwest::{Method, Response, StatusCode};
+use sha2::{Digest as _, Sha256};
+
+use super::credentials::Credentials;
+use super::failure::Failure;
+use super::reference::{self, Reference};
+use super::session::Session;
+use super::{Answer, Registry, RegistryError};
+
+/// How long a question may take, with all its requests.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The largest manifest that is read; the specification names this size.
+pub(super) const MAX_MANIFEST: usize = 4 << 20;
+
+/// The longest time that a registry can ask to stay away for.
+pub(super) const MAX_RETRY_AFTER: Duration = Duration::from_secs(600);
+
+/// Which kinds of manifest are known: without them a registry converts, and names another digest.
+const MANIFESTS: &str = "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json, \
+    application/vnd.docker.distribution.manifest.v2+json, application/vnd.docker.distribution.manifest.list.v2+json";
+
+/// How registries are reached.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Registries without TLS, as `HOST` or `HOST:PORT`.
+    pub insecure: Vec<String>,
+    /// Certificates that are trusted in addition to the machine's, PEM.
+    pub trust: Vec<u8>,
+}
+
+/// A client of all registries.
+#[derive(Debug, Clone, Default)]
+pub struct Client {
+    options: Options,
+}
+
+impl Client {
+    /// Makes a client. It connects when it is asked.
+    pub fn new(options: Options) -> Self {
+        Self { options }
+    }
+
+    /// Returns the digest of an image by tag or digest, `None` where the registry does not have it.
+    pub(super) async fn find(
+        &self,
+        image: &str,
+        credentials: &Credentials,
+    ) -> Result<Option<String>, Failure> {
+        let reference = Reference::parse(image)?;
+        let question = async {
+            let mut session = Session::new(&reference, credentials, &self.options, false)?;
+            find(&mut session, &reference).await
+        };
+        in_time(&reference, question).await
+    }
+
+    /// Deletes an image; by its digest, so that all its tags are gone. One that is not there is no error.
+    pub(super) async fn remove(&self, image: &str, credentials: &Credentials) -> Result<(), Failure> {
+        let reference = Reference::parse(image)?;
+        let question = async {
+            let mut session = Session::new(&reference, credentials, &self.options, true)?;
+            let digest = match reference.digest() {
+                Some(digest) => Some(digest.to_owned()),
+                None => find(&mut session, &reference).await?,
+            };
+            match digest {
+                Some(digest) => delete(&mut session, &digest).await,
+                None => Ok(()),
+            }
+        };
+        in_time(&reference, question).await
+    }
+}
+
+impl Registry for Client {
+    fn digest<'a>(&'a self, image: &'a str, credentials: &'a [u8]) -> Answer<'a, Option<String>> {
+        Box::pin(async move {
+            let credentials = Credentials::parse(credentials)?;
+            self.find(image, &credentials).await.map_err(RegistryError::from)
+        })
+    }
+
+    fn delete<'a>(&'a self, image: &'a str, credentials: &'a [u8]) -> Answer<'a, ()> {
+        Box::pin(async move {
+            let credentials = Credentials::parse(credentials)?;
+            self.remove(image, &credentials).await.map_err(RegistryError::from)
+        })
+    }
+}
+
+async fn in_time<T>(
+    reference: &Reference,
+    question: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let late = |_| Failure::Timeout { registry: reference.host().to_owned() };
+    tokio::time::timeout(TIMEOUT, question).await.map_err(late)?
+}
+
+async fn find(session: &mut Session<'_>, reference: &Reference) -> Result<Option<String>, Failure> {
+    let path = format!("manifests/{}", reference.name());
+    let answer = session.send(Method::HEAD, &path, &[(ACCEPT, MANIFESTS)]).await?;
+    if answer.status() == StatusCode::NOT_FOUND {
+        session.ensure_registry().await?;
+        return Ok(None);
+    }
+    let answer = session.checked(answer)?;
+    if let Some(digest) = reference.digest() {
+        return Ok(Some(digest.to_owned()));
+    }
+    let named = answer.headers().get("docker-content-digest").and_then(|digest| digest.to_str().ok());
+    if let Some(digest) = named.filter(|digest| reference::is_digest(digest)) {
+        return Ok(Some(digest.to_owned()));
+    }
+    // The header is optional.
+    let answer = session.send(Method::GET, &path, &[(ACCEPT, MANIFESTS)]).await?;
+    let manifest = session.read(session.checked(answer)?, MAX_MANIFEST).await?;
+    Ok(Some(format!("sha256:{:x}", Sha256::digest(&manifest))))
+}
+
+async fn delete(session: &mut Session<'_>, digest: &str) -> Result<(), Failure> {
+    let answer = session.send(Method::DELETE, &format!("manifests/{digest}"), &[]).await?;
+    match answer.status() {
+        StatusCode::NOT_FOUND => session.ensure_registry().await,
+        StatusCode::METHOD_NOT_ALLOWED => Err(Failure::DeletionOff { registry: session.host().to_owned() }),
+        _ => session.checked(answer).map(drop),
+    }
+}
+
+/// Returns when the server wants to be asked again, where it says so in seconds.
+pub(super) fn retry_after(answer: &Response) -> Option<Duration> {
+    let seconds = answer.headers().get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds).min(MAX_RETRY_AFTER))
+}

@@ -1,0 +1,165 @@
+//! Why a registry did not answer a question, and whether to ask again.
+
+use std::time::Duration;
+
+use super::RegistryError;
+use super::client::TIMEOUT;
+
+/// When the same question may have another answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Retry {
+    /// Not before the server is to be asked again.
+    After(Duration),
+    /// After a while.
+    Later,
+    /// When somebody has changed something: credentials, a name, the registry's settings.
+    OnChange,
+}
+
+/// A question without an answer. None holds a secret.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Failure {
+    /// It names no image.
+    #[error(
+        "{image:?} is not the name of an image: {rule}; give it as registry/name:tag or registry/name@sha256:HEX"
+    )]
+    Reference {
+        /// The name.
+        image: String,
+        /// What is wrong.
+        rule: &'static str,
+    },
+    /// 401 or 403.
+    #[error("registry {registry} refuses {repository} ({status}) {}; {}", account(*.had_account), next(*.had_account))]
+    Denied {
+        /// Which.
+        registry: String,
+        /// Of whose images.
+        repository: String,
+        /// The answer.
+        status: u16,
+        /// Whether the credentials have an account of this registry.
+        had_account: bool,
+    },
+    /// 429.
+    #[error("registry {registry} has too many requests (429){}; it is asked again later", wait(.after.as_ref()))]
+    TooManyRequests {
+        /// Which.
+        registry: String,
+        /// How long it wants to be left alone.
+        after: Option<Duration>,
+    },
+    /// 5xx.
+    #[error("registry {registry} fails ({status}); look at its log, it is asked again later")]
+    Server {
+        /// Which.
+        registry: String,
+        /// The answer.
+        status: u16,
+        /// How long it wants to be left alone.
+        after: Option<Duration>,
+    },
+    /// It deletes nothing.
+    #[error("registry {registry} deletes no images (405); allow it there, or delete them by hand")]
+    DeletionOff {
+        /// Which.
+        registry: String,
+    },
+    /// Another status.
+    #[error("registry {registry} answers {status}; look at its log")]
+    Unexpected {
+        /// Which.
+        registry: String,
+        /// The answer.
+        status: u16,
+    },
+    /// Somebody else answers in its place.
+    #[error(
+        "{registry} is no registry: it answers {status} to /v2/; look at what stands before the registry"
+    )]
+    NoRegistry {
+        /// Which.
+        registry: String,
+        /// The answer.
+        status: u16,
+    },
+    /// An answer that can't be used.
+    #[error("registry {registry} can't be understood: {what}; look at its log")]
+    Answer {
+        /// Which.
+        registry: String,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// No connection, no TLS, or it broke.
+    #[error("registry {registry} can't be reached: {cause}; it is asked again later")]
+    Unreachable {
+        /// Which.
+        registry: String,
+        /// Why.
+        cause: String,
+    },
+    /// It takes too long.
+    #[error("registry {registry} has not answered within {} s; it is asked again later", TIMEOUT.as_secs())]
+    Timeout {
+        /// Which.
+        registry: String,
+    },
+    /// The certificates that are to be trusted, or the machine's own.
+    #[error(
+        "certificates for registry {registry} can't be read: {cause}; correct the trust bundle, or install ca-certificates"
+    )]
+    Trust {
+        /// Which.
+        registry: String,
+        /// Why.
+        cause: String,
+    },
+}
+
+impl Failure {
+    /// Returns when to ask again.
+    pub(super) fn retry(&self) -> Retry {
+        match self {
+            Self::TooManyRequests { after: Some(after), .. } | Self::Server { after: Some(after), .. } => {
+                Retry::After(*after)
+            }
+            Self::TooManyRequests { .. }
+            | Self::Server { .. }
+            | Self::NoRegistry { .. }
+            | Self::Answer { .. }
+            | Self::Unreachable { .. }
+            | Self::Timeout { .. } => Retry::Later,
+            Self::Reference { .. }
+            | Self::Denied { .. }
+            | Self::DeletionOff { .. }
+            | Self::Unexpected { .. }
+            | Self::Trust { .. } => Retry::OnChange,
+        }
+    }
+}
+
+impl From<Failure> for RegistryError {
+    fn from(failure: Failure) -> Self {
+        match failure.retry() {
+            Retry::After(_) | Retry::Later => Self::Unavailable(failure.to_string()),
+            Retry::OnChange => Self::Refused(failure.to_string()),
+        }
+    }
+}
+
+fn account(had: bool) -> &'static str {
+    if had { "to the account of the Secret" } else { "without an account" }
+}
+
+fn next(had: bool) -> &'static str {
+    if had {
+        "give the account the right, or put another one into the Secret"
+    } else {
+        "put an account of this registry into the Secret"
+    }
+}
+
+fn wait(after: Option<&Duration>) -> String {
+    after.map(|after| format!(", for {} s", after.as_secs())).unwrap_or_default()
+}

@@ -1,0 +1,57 @@
+//! What is asked of the registries that hold built images: whether an image is there, and that it goes.
+
+mod client;
+mod credentials;
+mod failure;
+mod reference;
+mod session;
+
+use std::pin::Pin;
+
+pub use client::{Client, Options};
+
+/// An answer that takes time.
+pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, RegistryError>> + Send + 'a>>;
+
+/// Why a registry gave no answer. Each names the registry, the cause and the next step, and no credentials.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RegistryError {
+    /// It says no, and would again: the credentials, the reference, a registry that deletes nothing.
+    #[error("{0}")]
+    Refused(String),
+    /// It did not answer, or is busy: the same request may succeed later.
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+/// A registry's client. Credentials are the contents of a `.dockerconfigjson`; each answer comes within a bound.
+pub trait Registry: std::fmt::Debug + Send + Sync {
+    /// Returns the digest (`sha256:...`) of an image, named by tag or by digest; `None` where the registry does not have it.
+    fn digest<'a>(&'a self, image: &'a str, credentials: &'a [u8]) -> Answer<'a, Option<String>>;
+
+    /// Deletes an image, named by digest. One that is gone already is no error.
+    fn delete<'a>(&'a self, image: &'a str, credentials: &'a [u8]) -> Answer<'a, ()>;
+}
+
+/// In place of a client: no registry answers.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoRegistry;
+
+impl NoRegistry {
+    fn error<'a, T>(image: &str) -> Answer<'a, T> {
+        let why = format!("{image}: this version asks no registry");
+        Box::pin(async move { Err(RegistryError::Unavailable(why)) })
+    }
+}
+
+impl Registry for NoRegistry {
+    fn digest<'a>(&'a self, image: &'a str, _: &'a [u8]) -> Answer<'a, Option<String>> {
+        Self::error(image)
+    }
+    fn delete<'a>(&'a self, image: &'a str, _: &'a [u8]) -> Answer<'a, ()> {
+        Self::error(image)
+    }
+}
+
+#[cfg(test)]
+mod tests;

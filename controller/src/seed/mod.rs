@@ -1,0 +1,210 @@
+//! Install-time image mode, once there is a cluster: the MachineConfig of an image that was built before. Pure.
+//!
+//! A `MachineOSConfig` names such an image by the annotation `pre-built-image`. Its pool gets a MachineConfig with that image, the
+//! component, at the bootstrap and in the cluster alike; [`crate::build`] makes a build of it that has succeeded without a Job; the nodes,
+//! which boot the image already, adopt it.
+//!
+//! # Decisions
+//!
+//! - The annotation stays, and rules the component: it is created, updated and deleted with it, as the source document has it. Merged
+//!   upstream removes the annotation after the seeding and freezes the component.
+//! - What upstream seeded is understood: without the annotation, its component stays as it is until the `MachineOSConfig` goes. One of
+//!   this program names its maker ([`MADE_BY`]).
+//! - A pool is rendered with its component before the API server has it: there is no moment at which nodes that were installed with the
+//!   image would be given another one.
+//! - An image that can't be read changes nothing: the pool is not rendered, and says why.
+
+use std::collections::BTreeMap;
+
+use kube::core::ObjectMeta;
+
+use crate::api::{CURRENT_BUILD, MachineConfig, MachineConfigSpec, MachineOSConfig, PRE_BUILT_IMAGE, ROLE};
+use crate::model::ImageRef;
+
+/// How the names of components begin: after the templates, before what a person writes.
+pub const COMPONENT_PREFIX: &str = "10-prebuiltimage-osimageurl-";
+
+/// The annotation of a component that was made here: the name of its `MachineOSConfig`.
+pub const MADE_BY: &str = "machine-config-agent.io/machine-os-config";
+
+/// The condition of a `MachineOSConfig` whose first image was built before.
+pub const SEEDED: &str = "Seeded";
+
+/// Returns the MachineConfig with a pool's image.
+pub fn component(pool: &str, image: &str) -> MachineConfig {
+    let metadata = ObjectMeta {
+        name: Some(format!("{COMPONENT_PREFIX}{pool}")),
+        labels: Some(BTreeMap::from([(ROLE.to_owned(), pool.to_owned())])),
+        annotations: Some(BTreeMap::from([(PRE_BUILT_IMAGE.to_owned(), image.to_owned())])),
+        ..ObjectMeta::default()
+    };
+    let spec = MachineConfigSpec { os_image_url: Some(image.to_owned()), ..MachineConfigSpec::default() };
+    MachineConfig { metadata, spec }
+}
+
+/// Returns the image that was built before; an error says what is wrong with it.
+pub fn image(annotations: Option<&BTreeMap<String, String>>) -> Option<Result<String, String>> {
+    let image = annotation(annotations, PRE_BUILT_IMAGE)?;
+    Some(match ImageRef::parse(image) {
+        Ok(_) if !image.starts_with("oci:") => Ok(image.clone()),
+        Ok(_) => Err(format!("{image} is a directory of one host")),
+        Err(error) => Err(error.to_string()),
+    })
+}
+
+/// Returns true if a cluster has taken the image over: by the annotation or by the condition, of which upstream writes both as well.
+pub fn is_seeded(os_config: &MachineOSConfig) -> bool {
+    let conditions = os_config.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    annotation(os_config.metadata.annotations.as_ref(), CURRENT_BUILD).is_some()
+        || conditions.into_iter().any(|one| one.type_ == SEEDED && one.status == "True")
+}
+
+fn annotation<'a>(annotations: Option<&'a BTreeMap<String, String>>, key: &str) -> Option<&'a String> {
+    annotations.and_then(|annotations| annotations.get(key)).filter(|value| !value.is_empty())
+}
+
+/// A `MachineOSConfig`, reduced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// Its name.
+    pub name: String,
+    /// Its pool.
+    pub pool: String,
+    /// The image that was built before; an error says what is wrong with it.
+    pub image: Option<Result<String, String>>,
+}
+
+/// What a pool's image asks for.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// Creates the component.
+    Create(Box<MachineConfig>),
+    /// Gives it the image that the annotation names now.
+    Update(Box<MachineConfig>),
+    /// Deletes it: its `MachineOSConfig`, or the annotation, is gone.
+    Delete(Box<MachineConfig>),
+}
+
+/// A component that is not as it should be; each names the object, the field and the next step.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SourceError {
+    /// The annotation.
+    #[error(
+        "MachineOSConfig {object}: metadata.annotations[{PRE_BUILT_IMAGE}]: {cause}; write REGISTRY/NAME@sha256:<64 hex digits>, \
+         as skopeo inspect prints it"
+    )]
+    Image {
+        /// The object.
+        object: String,
+        /// What is wrong.
+        cause: String,
+    },
+    /// A person has a MachineConfig of that name.
+    #[error(
+        "MachineConfig {config} has the name of the one with the image of MachineOSConfig {object}; rename it"
+    )]
+    Taken {
+        /// The MachineConfig.
+        config: String,
+        /// The `MachineOSConfig`.
+        object: String,
+    },
+    /// The pool would not get the image.
+    #[error(
+        "pool {pool}: machineConfigSelector does not select MachineConfig {config}; select {ROLE}={pool}, or the nodes get another \
+         image"
+    )]
+    Unselected {
+        /// The pool.
+        pool: String,
+        /// The MachineConfig.
+        config: String,
+    },
+}
+
+/// Returns what is to be done for the component of one `MachineOSConfig`.
+fn action(source: &Source, there: Option<&MachineConfig>) -> Result<Option<Action>, SourceError> {
+    let (object, config) = (source.name.clone(), format!("{COMPONENT_PREFIX}{}", source.pool));
+    let image = match &source.image {
+        None => {
+            return Ok(there.filter(|there| is_made_here(there)).cloned().map(Box::new).map(Action::Delete));
+        }
+        Some(Err(cause)) => return Err(SourceError::Image { object, cause: cause.clone() }),
+        Some(Ok(image)) => image,
+    };
+    let mut wanted = component(&source.pool, image);
+    let annotations = wanted.metadata.annotations.get_or_insert_default();
+    annotations.insert(MADE_BY.to_owned(), object.clone());
+    let Some(there) = there else { return Ok(Some(Action::Create(Box::new(wanted)))) };
+    if !is_component(there) {
+        return Err(SourceError::Taken { config, object });
+    }
+    if there.spec.os_image_url.as_ref() == Some(image) {
+        return Ok(None);
+    }
+    let mut new = there.clone();
+    new.spec.os_image_url = Some(image.clone());
+    new.metadata.annotations.get_or_insert_default().extend(wanted.metadata.annotations.unwrap_or_default());
+    Ok(Some(Action::Update(Box::new(new))))
+}
+
+/// Returns the writes that bring components to where they should be, and what is wrong.
+pub fn actions(
+    sources: &[Source],
+    configs: &BTreeMap<String, MachineConfig>,
+) -> (Vec<Action>, Vec<SourceError>) {
+    let (mut actions, mut errors) = (Vec::new(), Vec::new());
+    for source in sources {
+        let name = format!("{COMPONENT_PREFIX}{}", source.pool);
+        match action(source, configs.get(&name)) {
+            Ok(found) => actions.extend(found),
+            Err(error) => errors.push(error),
+        }
+    }
+    let prefixed = configs.range(COMPONENT_PREFIX.to_owned()..);
+    let own = prefixed.take_while(|(name, _)| name.starts_with(COMPONENT_PREFIX));
+    let has_source =
+        |name: &str| sources.iter().any(|source| name.strip_prefix(COMPONENT_PREFIX) == Some(&source.pool));
+    let left = own.filter(|(name, config)| is_component(config) && !has_source(name));
+    actions.extend(left.map(|(_, config)| Action::Delete(Box::new(config.clone()))));
+    (actions, errors)
+}
+
+/// Returns what a pool is rendered from: the components are as they are going to be.
+pub fn with_components(
+    pool: &str,
+    sources: &[Source],
+    configs: &BTreeMap<String, MachineConfig>,
+) -> Result<BTreeMap<String, MachineConfig>, SourceError> {
+    let mut configs = configs.clone();
+    let name = format!("{COMPONENT_PREFIX}{pool}");
+    for source in sources.iter().filter(|source| source.pool == pool) {
+        let _: Option<MachineConfig> = match action(source, configs.get(&name))? {
+            Some(Action::Create(config) | Action::Update(config)) => configs.insert(name.clone(), *config),
+            Some(Action::Delete(_)) => configs.remove(&name),
+            None => None,
+        };
+    }
+    Ok(configs)
+}
+
+/// Refuses a pool that has an image and was rendered without it. A MachineConfig of a later name may have another one.
+pub fn selected(pool: &str, sources: &[Source], rendered_from: &[String]) -> Result<(), SourceError> {
+    let config = format!("{COMPONENT_PREFIX}{pool}");
+    let has_image = sources.iter().any(|source| source.pool == pool && source.image.is_some());
+    if has_image && !rendered_from.contains(&config) {
+        return Err(SourceError::Unselected { pool: pool.to_owned(), config });
+    }
+    Ok(())
+}
+
+fn is_component(config: &MachineConfig) -> bool {
+    annotation(config.metadata.annotations.as_ref(), PRE_BUILT_IMAGE).is_some()
+}
+
+fn is_made_here(config: &MachineConfig) -> bool {
+    is_component(config) && annotation(config.metadata.annotations.as_ref(), MADE_BY).is_some()
+}
+
+#[cfg(test)]
+mod tests;

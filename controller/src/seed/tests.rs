@@ -1,0 +1,155 @@
+//! The life of a component, beside what a person and upstream have.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+fn digested(digit: char) -> String {
+    format!("registry.test/os@sha256:{}", digit.to_string().repeat(64))
+}
+
+fn source(image: Option<&str>) -> Source {
+    let annotations = image.map(|image| BTreeMap::from([(PRE_BUILT_IMAGE.to_owned(), image.to_owned())]));
+    Source { name: "worker".to_owned(), pool: "worker".to_owned(), image: super::image(annotations.as_ref()) }
+}
+
+/// Carries out what is to be done, as the API server would; returns what was done.
+fn settle(sources: &[Source], configs: &mut BTreeMap<String, MachineConfig>) -> Vec<&'static str> {
+    let mut done = Vec::new();
+    loop {
+        // What is rendered from is the same before and after the writes.
+        let rendered = with_components("worker", sources, configs);
+        let (actions, errors) = actions(sources, configs);
+        if let (Ok(rendered), false) = (&rendered, sources.is_empty()) {
+            let images = |all: &BTreeMap<String, MachineConfig>| {
+                all.values().filter_map(|config| config.spec.os_image_url.clone()).collect::<Vec<_>>()
+            };
+            let mut later = configs.clone();
+            for action in &actions {
+                carry_out(action, &mut later);
+            }
+            assert_eq!(images(rendered), images(&later));
+        }
+        assert_eq!(rendered.is_err(), !errors.is_empty());
+        if actions.is_empty() {
+            return done;
+        }
+        done.extend(actions.iter().map(|action| carry_out(action, configs)));
+        assert!(done.len() < 10, "no end: {done:?}");
+    }
+}
+
+fn carry_out(action: &Action, configs: &mut BTreeMap<String, MachineConfig>) -> &'static str {
+    let name = |config: &MachineConfig| config.metadata.name.clone().unwrap();
+    match action {
+        Action::Create(config) => {
+            assert!(configs.insert(name(config), (**config).clone()).is_none());
+            "create"
+        }
+        Action::Update(config) => {
+            assert!(configs.insert(name(config), (**config).clone()).is_some());
+            "update"
+        }
+        Action::Delete(config) => {
+            assert!(configs.remove(&name(config)).is_some());
+            "delete"
+        }
+    }
+}
+
+fn image_of(configs: &BTreeMap<String, MachineConfig>) -> Option<&str> {
+    configs.get("10-prebuiltimage-osimageurl-worker")?.spec.os_image_url.as_deref()
+}
+
+/// SEED-003, SEED-009: it is created, updated and deleted with the annotation, and goes with the `MachineOSConfig`.
+#[test]
+fn component_lives_as_long_as_the_annotation() {
+    let mut configs = BTreeMap::new();
+    assert_eq!(settle(&[source(Some(&digested('1')))], &mut configs), ["create"]);
+    assert_eq!(image_of(&configs), Some(digested('1').as_str()));
+    assert!(settle(&[source(Some(&digested('1')))], &mut configs).is_empty(), "twice is once");
+    assert_eq!(settle(&[source(Some(&digested('2')))], &mut configs), ["update"]);
+    assert_eq!(image_of(&configs), Some(digested('2').as_str()));
+    assert_eq!(settle(&[source(None)], &mut configs), ["delete"]);
+    settle(&[source(Some(&digested('1')))], &mut configs);
+    assert_eq!(settle(&[], &mut configs), ["delete"]);
+}
+
+/// SEED-008: upstream removes the annotation and freezes the component; it goes with its `MachineOSConfig` alone.
+#[test]
+fn component_of_upstream_stays_without_the_annotation() {
+    let theirs = component("worker", &digested('1'));
+    let mut configs = BTreeMap::from([(theirs.metadata.name.clone().unwrap(), theirs)]);
+    assert!(settle(&[source(None)], &mut configs).is_empty());
+    assert!(settle(&[source(Some(&digested('1')))], &mut configs).is_empty(), "as it should be");
+    assert_eq!(settle(&[], &mut configs), ["delete"]);
+}
+
+#[test]
+fn config_of_a_person_is_left_alone() {
+    let mut own = component("worker", &digested('1'));
+    own.metadata.annotations = None;
+    let mut configs = BTreeMap::from([(own.metadata.name.clone().unwrap(), own)]);
+    assert!(settle(&[], &mut configs).is_empty());
+    assert!(settle(&[source(None)], &mut configs).is_empty());
+    let error = actions(&[source(Some(&digested('1')))], &configs).1[0].to_string();
+    assert!(
+        error.contains("MachineConfig 10-prebuiltimage-osimageurl-worker") && error.contains("rename"),
+        "{error}"
+    );
+}
+
+#[test]
+fn image_that_can_not_be_read_changes_nothing() {
+    let mut configs = BTreeMap::new();
+    settle(&[source(Some(&digested('1')))], &mut configs);
+    for bad in ["registry.test/os:1", "oci:/var/os@sha256:1", "registry.test/os@sha512:1"] {
+        let sources = [source(Some(bad))];
+        let (actions, errors) = actions(&sources, &configs);
+        assert_eq!(actions, []);
+        let error = errors[0].to_string();
+        assert!(
+            error.contains("MachineOSConfig worker: metadata.annotations") && error.contains("skopeo"),
+            "{error}"
+        );
+        assert_eq!(with_components("worker", &sources, &configs).unwrap_err().to_string(), error);
+        // Another pool's mistake is not this one's.
+        assert!(with_components("infra", &sources, &configs).is_ok());
+    }
+}
+
+/// Either mark counts, whoever wrote it.
+#[test]
+fn either_mark_says_that_it_was_seeded() {
+    #[expect(clippy::needless_pass_by_value, reason = "as json! makes it")]
+    fn config(annotations: Value, conditions: Value) -> MachineOSConfig {
+        serde_json::from_value(json!({
+            "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineOSConfig",
+            "metadata": { "name": "worker", "annotations": annotations },
+            "spec": { "machineConfigPool": { "name": "worker" }, "imageBuilder": { "imageBuilderType": "Job" },
+                "renderedImagePushSecret": { "name": "push" }, "renderedImagePushSpec": "registry.test/os:1" },
+            "status": { "conditions": conditions },
+        }))
+        .unwrap()
+    }
+    assert!(!is_seeded(&config(json!({}), json!([]))));
+    assert!(is_seeded(&config(json!({ CURRENT_BUILD: "worker-1" }), json!([]))));
+    assert!(is_seeded(&config(json!({}), json!([{ "type": "Seeded", "status": "True" }]))));
+    assert!(!is_seeded(&config(
+        json!({ CURRENT_BUILD: "" }),
+        json!([{ "type": "Seeded", "status": "False" }])
+    )));
+}
+
+#[test]
+fn pool_that_would_not_get_the_image_is_refused() {
+    let sources = [source(Some(&digested('1')))];
+    let name = format!("{COMPONENT_PREFIX}worker");
+    assert!(selected("worker", &sources, &["00-base".to_owned(), name]).is_ok());
+    let error = selected("worker", &sources, &["00-base".to_owned()]).unwrap_err().to_string();
+    assert!(
+        error.contains("does not select MachineConfig 10-prebuilt") && error.contains("role=worker"),
+        "{error}"
+    );
+    assert!(selected("infra", &sources, &[]).is_ok() && selected("worker", &[source(None)], &[]).is_ok());
+}

@@ -1,0 +1,225 @@
+//! The build controller with render and node controller: from a `MachineOSConfig` to nodes that have its image.
+
+use k8s_openapi::api::core::v1::{Event, Pod, Secret};
+use kube::ResourceExt as _;
+use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+
+use crate::build_jobs::{JobController, Plays, digest};
+use crate::cluster::{
+    MachineConfigBuilder, annotation, create_object, key, node_until, object_api, object_until, within,
+};
+use crate::process::{Cluster, Controller, NAMESPACE, condition};
+use crate::rollout::ready_node;
+
+const BASE: &str = "registry.test/os@sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
+
+/// A pool, its config, and Secrets.
+pub struct Builds {
+    pub cluster: Cluster,
+    settings: tempfile::TempDir,
+    /// Where images are pushed: host and repository.
+    repository: String,
+}
+
+impl Builds {
+    pub async fn new() -> Self {
+        Self::pushing_to("registry.test").await
+    }
+
+    pub async fn pushing_to(registry: &str) -> Self {
+        let cluster = Cluster::new().await;
+        let settings = tempfile::tempdir().unwrap();
+        let images = "builderImage: registry.test/buildah:1\nagentImage: registry.test/agent:1";
+        let text = format!("{images}\ninsecureRegistries: [\"{registry}\"]\n");
+        std::fs::write(settings.path().join("build.yaml"), text).unwrap();
+        let builds = Self { cluster, settings, repository: format!("{registry}/os/worker") };
+        builds.cluster.pool("worker").await;
+        builds.config("1").await;
+        builds
+    }
+
+    /// A config with a file.
+    pub async fn config(&self, contents: &str) {
+        let config = MachineConfigBuilder::new("50-a").file("/etc/a.conf", 0o644, contents);
+        self.cluster.config("worker", config.os_image_url(BASE)).await;
+    }
+
+    /// Another kernel argument: another image.
+    pub async fn kernel_argument(&self, argument: &str) {
+        self.cluster.config("worker", MachineConfigBuilder::new("60-k").karg(argument)).await;
+    }
+
+    pub fn start(&self, name: &str, more: &[&str]) -> Controller {
+        let settings = self.settings.path().join("build.yaml");
+        let fixed =
+            ["--controllers", "render,node,drain,build", "--build-settings", settings.to_str().unwrap()];
+        self.cluster.start(name, &[&fixed[..], more].concat())
+    }
+
+    pub async fn secret(&self) {
+        let secret = json!({
+            "metadata": { "name": "push" },
+            "type": "kubernetes.io/dockerconfigjson",
+            "data": { ".dockerconfigjson": "eyJhdXRocyI6eyJyZWdpc3RyeS50ZXN0Ijp7ImF1dGgiOiJjR0UxTlhkdmNtUTZjR0UxTlhkdmNtUT0ifX19" },
+        });
+        let secrets: Api<Secret> = Api::namespaced(self.cluster.client.clone(), NAMESPACE);
+        secrets.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
+    }
+
+    pub async fn os_config(&self, containerfile: &str) -> DynamicObject {
+        let spec = spec(containerfile, &self.repository);
+        create_object(&self.cluster.client, "machineosconfigs", "worker", json!({ "spec": spec }))
+            .await
+            .unwrap()
+    }
+
+    pub async fn patch_os_config(&self, patch: Value) {
+        let api = object_api(&self.cluster.client, "machineosconfigs");
+        api.patch("worker", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    }
+
+    /// Waits until the server that came back serves all that is read here; it has no event for that, and is asked.
+    pub async fn served(&self) {
+        for plural in ["machineconfigpools", "machineosbuilds", "machineosconfigs"] {
+            let api = object_api(&self.cluster.client, plural);
+            within("the kind is served", async {
+                while api.list(&ListParams::default()).await.is_err() {
+                    tokio::task::yield_now().await;
+                }
+            })
+            .await;
+        }
+    }
+
+    /// Waits until a build is in a state; returns it.
+    pub async fn until_state(&self, build: &str, state: &str) -> Value {
+        let read = |object: &DynamicObject| serde_json::to_value(object).unwrap();
+        let holds = |object: &DynamicObject| {
+            let object = read(object);
+            let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            conditions.iter().any(|one| one["type"] == state && one["status"] == "True")
+        };
+        read(&object_until(&self.builds(), build, state, holds).await)
+    }
+
+    /// The one build that is there.
+    pub async fn only_build(&self) -> String {
+        let listed = self.builds().list(&ListParams::default()).await.unwrap();
+        let [build] = &listed.items[..] else { panic!("{listed:?}") };
+        build.name_any()
+    }
+
+    pub fn builds(&self) -> Api<DynamicObject> {
+        object_api(&self.cluster.client, "machineosbuilds")
+    }
+
+    pub async fn until_os_config(&self, what: &str, mut holds: impl FnMut(&Value) -> bool) -> Value {
+        let api = object_api(&self.cluster.client, "machineosconfigs");
+        let read = |object: &DynamicObject| serde_json::to_value(object).unwrap();
+        read(&object_until(&api, "worker", what, |object| holds(&read(object))).await)
+    }
+
+    /// Waits for the pool's word about its image.
+    pub async fn until_condition(&self, status: &str, reason: &str) -> Value {
+        let found = |pool: &Value| {
+            let found = condition(pool, "ImageBuildDegraded");
+            found["status"] == status && found["reason"] == reason
+        };
+        let pool = self.cluster.until_pool("worker", &format!("{reason} is {status}"), found).await;
+        condition(&pool, "ImageBuildDegraded").clone()
+    }
+
+    /// Waits until the `MachineOSConfig` has the image of a build; returns the build.
+    pub async fn until_published(&self, other_than: &str) -> (String, String) {
+        let named = key("current-machine-os-build");
+        let config = self
+            .until_os_config("another image", |config| {
+                let of = config["status"]["machineOSBuild"]["name"].as_str().unwrap_or_default();
+                !of.is_empty() && of != other_than && config["metadata"]["annotations"][&named] == of
+            })
+            .await;
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        (text(&config["status"]["machineOSBuild"]["name"]), text(&config["status"]["currentImagePullSpec"]))
+    }
+}
+
+pub fn spec(containerfile: &str, repository: &str) -> Value {
+    json!({
+        "machineConfigPool": { "name": "worker" },
+        "imageBuilder": { "imageBuilderType": "Job" },
+        "renderedImagePushSecret": { "name": "push" },
+        "renderedImagePushSpec": format!("{repository}:latest"),
+        "containerFile": [{ "containerfileArch": "NoArch", "content": containerfile }],
+    })
+}
+
+/// The whole chain: `MachineOSConfig`, build, Job with its inputs, digest, and the pair on a node in one patch.
+#[tokio::test]
+async fn machine_os_config_becomes_image_on_nodes() {
+    let builds = Builds::new().await;
+    let cluster = &builds.cluster;
+    let controller = builds.start("a", &[]);
+    let target = cluster.until_target("worker", "").await;
+    ready_node(&cluster.client, "n1", &target).await;
+    let jobs = JobController::start(&cluster.bench, Plays::Held).await;
+    builds.os_config("FROM configs AS final\nRUN true").await;
+    // Something is missing: the pool says what.
+    let missing = builds.until_condition("True", "BuildPending").await;
+    assert!(missing["message"].as_str().unwrap().contains("Secret push"), "{missing}");
+    builds.secret().await;
+    let pending = builds.until_condition("False", "BuildPending").await;
+    assert!(pending["message"].as_str().unwrap().contains("waits for its pod"), "{pending}");
+    let name = builds.only_build().await;
+    assert!(name.starts_with("worker-") && name.len() == "worker-".len() + 32, "OCL-021: {name}");
+    jobs.play(Plays::Well);
+    let (published, image) = builds.until_published("").await;
+    assert_eq!(published, name);
+    assert_eq!(image, format!("registry.test/os/worker@{}", digest(&name)));
+    // Config and image come together.
+    let node =
+        node_until(&cluster.client, "n1", "an image", |node| annotation(node, "desiredImage").is_some())
+            .await;
+    let pair = (annotation(&node, "desiredConfig"), annotation(&node, "desiredImage"));
+    assert_eq!(pair, (Some(target.as_str()), Some(image.as_str())));
+    builds.until_condition("False", "BuildSuccess").await;
+    jobs.until_gone().await;
+    assert_eq!(jobs.started(), std::slice::from_ref(&name), "one Job");
+    assert!(controller.terminate().await.success());
+    is_told_without_secrets(&builds, &controller, &name).await;
+}
+
+/// The five conditions and the Events are those of image-mode.md 1.4.5 and 1.4.6; no line and no Event has a secret.
+async fn is_told_without_secrets(builds: &Builds, controller: &Controller, name: &str) {
+    let build = serde_json::to_value(builds.builds().get(name).await.unwrap()).unwrap();
+    let conditions = build["status"]["conditions"].as_array().unwrap();
+    let mut states: Vec<_> =
+        conditions.iter().map(|one| (one["type"].as_str().unwrap(), one["status"] == "True")).collect();
+    states.sort_unstable();
+    let expected = ["Building", "Failed", "Interrupted", "Prepared", "Succeeded"]
+        .map(|kind| (kind, kind == "Succeeded"));
+    assert_eq!(states, expected);
+    assert!(build["status"]["buildStart"].as_str() < build["status"]["buildEnd"].as_str(), "{build}");
+    let events: Api<Event> = Api::namespaced(builds.cluster.client.clone(), "default");
+    let events = events.list(&ListParams::default()).await.unwrap().items;
+    let has = |reason: &str| events.iter().any(|event| event.reason.as_deref() == Some(reason));
+    for reason in [
+        "BuildStarted",
+        "JobCreated",
+        "JobStarted",
+        "BuildPreparing",
+        "BuildBuilding",
+        "BuildCompleted",
+        "JobCompleted",
+        "JobDeleted",
+        "ConfigReconciled",
+        "BuildDegraded",
+        "BuildRecovered",
+    ] {
+        assert!(has(reason), "{reason}: {events:#?}");
+    }
+    let text = format!("{:?} {events:?} {build}", controller.lines());
+    assert!(!text.contains("pa55word") && !text.contains("cGE1NXdvcmQ6"), "{text}");
+    let pods: Api<Pod> = Api::namespaced(builds.cluster.client.clone(), NAMESPACE);
+    assert!(pods.list(&ListParams::default()).await.unwrap().items.is_empty(), "removed with their Job");
+}

@@ -1,0 +1,305 @@
+//! What starts, ends and repeats a build, on a real API server; and what becomes of it when a controller or the server ends.
+
+use std::collections::BTreeSet;
+use std::pin::pin;
+
+use futures_util::StreamExt as _;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Client, ResourceExt as _};
+use serde_json::{Value, json};
+
+use crate::build::{Builds, spec};
+use crate::build_jobs::{JobController, Plays, digest};
+use crate::build_registry::FakeRegistry;
+use crate::cluster::{annotation, changes, key, node_api, node_until, object_api, own_only, within};
+use crate::process::condition;
+use crate::rollout::ready_node;
+
+const CONTAINERFILE: &str = "FROM configs AS final\nRUN true";
+
+/// OCL-024 and OCL-025: four pods fail, all stays for a person to look at, nodes keep what they have; `rebuild` makes it again.
+#[tokio::test]
+async fn failed_build_is_told_and_rebuilt() {
+    let builds = Builds::new().await;
+    let _controller = builds.start("a", &[]);
+    let target = builds.cluster.until_target("worker", "").await;
+    ready_node(&builds.cluster.client, "n1", &target).await;
+    let jobs = JobController::start(&builds.cluster.bench, Plays::Badly).await;
+    builds.secret().await;
+    builds.os_config(CONTAINERFILE).await;
+    let failed = builds.until_condition("True", "BuildFailed").await;
+    let message = failed["message"].as_str().unwrap();
+    assert!(message.contains("no such command 3") && message.contains("rebuild="), "{message}");
+    let name = builds.only_build().await;
+    builds.until_state(&name, "Failed").await;
+    let objects = jobs.objects().await;
+    assert_eq!(objects.len(), 1 + 4 + 1 + 3, "Job, pods, ConfigMap, Secrets: {objects:?}");
+    let node = node_api(&builds.cluster.client).get("n1").await.unwrap();
+    assert_eq!(annotation(&node, "desiredImage"), None);
+    jobs.play(Plays::Well);
+    builds.patch_os_config(json!({ "metadata": { "annotations": { key("rebuild"): "" } } })).await;
+    let (published, _) = builds.until_published("").await;
+    assert_eq!(published, name);
+    builds
+        .until_os_config("the request is gone", |config| {
+            config["metadata"]["annotations"].get(key("rebuild")).is_none()
+        })
+        .await;
+    builds.until_condition("False", "BuildSuccess").await;
+    assert_eq!(jobs.started(), [name.clone(), name], "once more, once");
+}
+
+/// OCL-023: a Containerfile that can't be built fails at once, with its line; the next one is built.
+#[tokio::test]
+async fn invalid_containerfile_fails_without_job() {
+    let builds = Builds::new().await;
+    let _controller = builds.start("a", &[]);
+    let jobs = JobController::start(&builds.cluster.bench, Plays::Well).await;
+    builds.secret().await;
+    builds.os_config("FROM configs AS final\nRUNN true").await;
+    let failed = builds.until_condition("True", "BuildFailed").await;
+    assert!(failed["message"].as_str().unwrap().contains("line 2"), "{failed}");
+    let name = builds.only_build().await;
+    builds.until_state(&name, "Failed").await;
+    assert_eq!(jobs.objects().await, Vec::<String>::new());
+    builds.patch_os_config(json!({ "spec": spec(CONTAINERFILE, "registry.test/os/worker") })).await;
+    let (published, _) = builds.until_published("").await;
+    assert_eq!(jobs.started(), [published]);
+}
+
+/// One build of a `MachineOSConfig` runs at a time: another target cancels the one before it.
+#[tokio::test]
+async fn changed_target_cancels_running_build() {
+    let builds = Builds::new().await;
+    let _controller = builds.start("a", &[]);
+    let jobs = JobController::start(&builds.cluster.bench, Plays::Running).await;
+    builds.secret().await;
+    builds.os_config(CONTAINERFILE).await;
+    builds.until_condition("False", "Building").await;
+    let first = builds.only_build().await;
+    builds.kernel_argument("quiet").await;
+    within("the first build is deleted", async {
+        while builds.builds().get_opt(&first).await.unwrap().is_some() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    jobs.play(Plays::Well);
+    let (second, _) = builds.until_published("").await;
+    assert_ne!(first, second);
+    assert_eq!(jobs.started(), [first, second]);
+    builds.until_condition("False", "BuildSuccess").await;
+}
+
+/// A pool that is degraded gets no new build, and says so; once it is not, it is built.
+#[tokio::test]
+async fn degraded_pool_is_built_once_it_is_mended() {
+    let builds = Builds::new().await;
+    let controller = builds.start("a", &[]);
+    builds.cluster.until_target("worker", "").await;
+    assert!(controller.terminate().await.success());
+    let jobs = JobController::start(&builds.cluster.bench, Plays::Well).await;
+    builds.secret().await;
+    degrade(&builds, "True").await;
+    builds.os_config(CONTAINERFILE).await;
+    // Two watches have no order: this one begins with both.
+    let _controller = builds.start("b", &[]);
+    let pending = builds.until_condition("False", "BuildPending").await;
+    assert!(pending["message"].as_str().unwrap().contains("PinnedImageSetsDegraded"), "{pending}");
+    assert!(builds.builds().list(&ListParams::default()).await.unwrap().items.is_empty());
+    degrade(&builds, "False").await;
+    let (published, _) = builds.until_published("").await;
+    assert_eq!(jobs.started(), [published]);
+}
+
+/// Writes a condition of another controller, beside those that are there.
+async fn degrade(builds: &Builds, status: &str) {
+    let api = object_api(&builds.cluster.client, "machineconfigpools");
+    let writing = async {
+        loop {
+            let pool = api.get("worker").await.unwrap();
+            let mut conditions = pool.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            conditions.retain(|one| one["type"] != "PinnedImageSetsDegraded");
+            let now = "2026-01-01T00:00:00Z";
+            conditions.push(json!({ "type": "PinnedImageSetsDegraded", "status": status, "reason": "", "message": "", "lastTransitionTime": now }));
+            let body = json!({
+                "metadata": { "resourceVersion": pool.resource_version() },
+                "status": { "conditions": conditions },
+            });
+            // The other controllers write, too.
+            match api.patch_status("worker", &PatchParams::default(), &Patch::Merge(body)).await {
+                Ok(_) => return,
+                Err(kube::Error::Api(status)) if status.code == 409 => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+    };
+    within("the condition is written", writing).await;
+}
+
+/// A change of files is another build with the same image, if the registry still has it; else it is built. OCL-026: with the
+/// `MachineOSConfig` go its builds, and the images that no node has.
+#[tokio::test]
+async fn image_is_reused_and_removed_with_its_builds() {
+    let registry = FakeRegistry::start().await;
+    let builds = Builds::pushing_to(&registry.host).await;
+    let client = &builds.cluster.client;
+    let _controller = builds.start("a", &[]);
+    let target = builds.cluster.until_target("worker", "").await;
+    ready_node(client, "n1", &target).await;
+    let jobs = JobController::start(&builds.cluster.bench, Plays::Well).await;
+    builds.secret().await;
+    builds.os_config(CONTAINERFILE).await;
+    let (first, image) = builds.until_published("").await;
+    builds.config("2").await;
+    let (second, reused) = builds.until_published(&first).await;
+    assert_eq!((jobs.started(), &reused), (vec![first.clone()], &image), "{second} has the image of {first}");
+    // The registry has lost it: a build.
+    registry.lose(&digest(&first));
+    builds.config("3").await;
+    let (third, other) = builds.until_published(&second).await;
+    assert_ne!(other, image);
+    assert_eq!(jobs.started(), [first.clone(), third.clone()]);
+    let patch =
+        json!({ "metadata": { "annotations": { key("currentImage"): other, key("desiredImage"): other } } });
+    node_api(client).patch("n1", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    object_api(client, "machineosconfigs").delete("worker", &DeleteParams::default()).await.unwrap();
+    builds.until_condition("False", "NoLayeredObjects").await;
+    within("all builds are gone", async {
+        while !builds.builds().list(&ListParams::default()).await.unwrap().items.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_eq!(registry.deleted(), [digest(&first)], "a node has the other one");
+    node_until(client, "n1", "no image", |node| annotation(node, "desiredImage").is_none()).await;
+    jobs.until_gone().await;
+}
+
+/// Controllers die one after the other, each one write further than the one before it: no build is made twice, none is
+/// forgotten, and no node sees a half pair.
+#[tokio::test]
+async fn recovers_from_a_kill_before_every_write() {
+    let builds = Builds::new().await;
+    let cluster = &builds.cluster;
+    let controller = builds.start("first", &[]);
+    let target = cluster.until_target("worker", "").await;
+    ready_node(&cluster.client, "n1", &target).await;
+    assert!(controller.terminate().await.success());
+    let jobs = JobController::start(&cluster.bench, Plays::Well).await;
+    let pairs = tokio::spawn(half_pairs(cluster.bench.client("pairs").await));
+    builds.secret().await;
+    builds.os_config(CONTAINERFILE).await;
+    let mut killed = 0;
+    for round in ["build", "rebuild"] {
+        if round == "rebuild" {
+            builds.patch_os_config(json!({ "metadata": { "annotations": { key("rebuild"): "" } } })).await;
+        }
+        let before = jobs.started().len();
+        loop {
+            // The start of a Job is five writes, of which four may have been made.
+            let writes = (killed % 7 + 1).to_string();
+            let controller =
+                builds.start(&format!("c{killed}"), &["--abort-at-write", &writes, "--lease-duration", "30"]);
+            tokio::select! {
+                status = controller.end() => {
+                    assert_eq!(status.code(), None, "{:?}", controller.lines());
+                    killed += 1;
+                    cluster.free_lease().await;
+                }
+                () = settled(&builds, &jobs, before) => break,
+            }
+        }
+    }
+    let (last, _) = builds.until_published("").await;
+    assert_eq!(jobs.started(), [last.clone(), last], "one build a round");
+    assert!(killed > 8, "{killed}");
+    pairs.abort();
+    if let Ok(half) = pairs.await {
+        panic!("{half}");
+    }
+}
+
+/// Waits until a build more has run, its image is published, and all of it is cleared up.
+async fn settled(builds: &Builds, jobs: &JobController, before: usize) {
+    builds
+        .until_os_config("published", |config| {
+            let started = jobs.started();
+            let is_new = started.len() > before;
+            let of = config["status"]["machineOSBuild"]["name"].as_str().unwrap_or_default();
+            is_new
+                && started.last().is_some_and(|last| last == of)
+                && config["metadata"]["annotations"][key("current-machine-os-build")] == of
+                && config["metadata"]["annotations"].get(key("rebuild")).is_none()
+        })
+        .await;
+    jobs.until_gone().await;
+    builds.until_condition("False", "BuildSuccess").await;
+}
+
+/// Watches nodes; returns once one has an image that was not built for its config.
+async fn half_pairs(client: Client) -> String {
+    let builds = object_api(&client, "machineosbuilds");
+    loop {
+        let Ok(changes) = changes(&node_api(&client), &ListParams::default()).await else { continue };
+        let mut changes = pin!(changes);
+        let mut known = BTreeSet::new();
+        while let Some((node, _)) = changes.next().await {
+            let (config, image) = (annotation(&node, "desiredConfig"), annotation(&node, "desiredImage"));
+            let Some(image) = image else { continue };
+            let listed = builds.list(&ListParams::default()).await.map(|all| all.items).unwrap_or_default();
+            known.extend(listed.iter().map(|build| {
+                let text = |pointer: &str| {
+                    build.data.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
+                };
+                (text("/spec/machineConfig/name"), text("/status/digestedImagePushSpec"))
+            }));
+            if !known.contains(&(config.unwrap_or_default().to_owned(), image.to_owned())) {
+                return format!("{config:?} with {image}");
+            }
+        }
+    }
+}
+
+/// Two controllers: the one that leads is killed while a build runs, the other one goes on with it.
+#[tokio::test]
+async fn second_controller_goes_on_with_build() {
+    let builds = Builds::new().await;
+    let (first, second) = (builds.start("a", &[]), builds.start("b", &[]));
+    let jobs = JobController::start(&builds.cluster.bench, Plays::Running).await;
+    builds.secret().await;
+    builds.os_config(CONTAINERFILE).await;
+    builds.until_condition("False", "Building").await;
+    let leader = builds.cluster.until_leader(|name| !name.is_empty()).await;
+    let (leading, _other) = if leader.starts_with("a_") { (first, second) } else { (second, first) };
+    leading.kill().await;
+    jobs.play(Plays::Well);
+    let (published, _) = builds.until_published("").await;
+    assert_eq!(jobs.started(), [published]);
+}
+
+/// The API server goes while a build runs, and comes back.
+#[tokio::test]
+async fn build_survives_an_api_server_that_is_away() {
+    if !own_only("build_course::build_survives_an_api_server_that_is_away") {
+        return;
+    }
+    let builds = Builds::new().await;
+    let _controller = builds.start("a", &["--lease-duration", "60"]);
+    let jobs = JobController::start(&builds.cluster.bench, Plays::Running).await;
+    builds.secret().await;
+    builds.os_config(CONTAINERFILE).await;
+    builds.until_condition("False", "Building").await;
+    builds.cluster.bench.restart();
+    builds.served().await;
+    jobs.play(Plays::Well);
+    let (published, _) = builds.until_published("").await;
+    assert_eq!(jobs.started(), [published]);
+    let pool = builds
+        .cluster
+        .until_pool("worker", "told", |pool| {
+            condition(pool, "ImageBuildDegraded")["reason"] == "BuildSuccess"
+        })
+        .await;
+    assert_eq!(condition(&pool, "ImageBuildDegraded")["status"], "False");
+}

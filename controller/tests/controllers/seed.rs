@@ -1,0 +1,120 @@
+//! Images that were built before the cluster: the MachineConfig of each pool, and what the pool is rendered to.
+
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams};
+use serde_json::{Value, json};
+
+use crate::cluster::{MachineConfigBuilder, create_object, key, object_api, object_until, within};
+use crate::process::{Cluster, condition, target};
+
+const COMPONENT: &str = "10-prebuiltimage-osimageurl-worker";
+
+fn image(digit: char) -> String {
+    format!("registry.test/os@sha256:{}", digit.to_string().repeat(64))
+}
+
+async fn os_config(cluster: &Cluster, annotations: Value) {
+    let spec = json!({
+        "machineConfigPool": { "name": "worker" }, "imageBuilder": { "imageBuilderType": "Job" },
+        "renderedImagePushSecret": { "name": "push" }, "renderedImagePushSpec": "registry.test/os:1",
+    });
+    let object = json!({ "metadata": { "name": "worker", "annotations": annotations }, "spec": spec });
+    create_object(&cluster.client, "machineosconfigs", "worker", object).await.unwrap();
+}
+
+async fn annotate(cluster: &Cluster, image: Value) {
+    let api = object_api(&cluster.client, "machineosconfigs");
+    let patch = json!({ "metadata": { "annotations": { key("pre-built-image"): image } } });
+    api.patch("worker", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+}
+
+fn configs(cluster: &Cluster) -> Api<DynamicObject> {
+    object_api(&cluster.client, "machineconfigs")
+}
+
+/// Returns the image of a rendered config.
+async fn os_image(cluster: &Cluster, rendered: &str) -> Value {
+    configs(cluster).get(rendered).await.unwrap().data["spec"]["osImageURL"].clone()
+}
+
+async fn until_gone(cluster: &Cluster) {
+    let api = configs(cluster);
+    within("the component is gone", async {
+        while api.get_opt(COMPONENT).await.unwrap().is_some() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+fn config(contents: &str) -> MachineConfigBuilder {
+    MachineConfigBuilder::new("50-a").file("/etc/a.conf", 0o644, contents)
+}
+
+/// SEED-008, SEED-009: the component is created, updated and deleted with the annotation, and goes with the `MachineOSConfig`. The
+/// pool never has a target without the image.
+#[tokio::test]
+async fn component_follows_the_annotation() {
+    let cluster = Cluster::new().await;
+    os_config(&cluster, json!({ key("pre-built-image"): image('1') })).await;
+    cluster.config("worker", config("1")).await;
+    cluster.pool("worker").await;
+    let _controller = cluster.start("a", &["--controllers", "render"]);
+    let first = cluster.until_target("worker", "").await;
+    assert_eq!(os_image(&cluster, &first).await, image('1'));
+    let has =
+        |expected: String| move |one: &DynamicObject| one.data["spec"]["osImageURL"] == expected.as_str();
+    object_until(&configs(&cluster), COMPONENT, "the component", has(image('1'))).await;
+    // SEED-010: no node has finished, so the pool's status names no config; nothing was looked up by an empty name.
+    let pool = object_api(&cluster.client, "machineconfigpools").get("worker").await.unwrap();
+    assert!(pool.data["status"]["configuration"]["name"].as_str().unwrap_or_default().is_empty());
+    annotate(&cluster, json!(image('2'))).await;
+    let second = cluster.until_target("worker", &first).await;
+    assert_eq!(os_image(&cluster, &second).await, image('2'));
+    object_until(&configs(&cluster), COMPONENT, "another image", has(image('2'))).await;
+    // What can't be read changes nothing, and the pool says why.
+    annotate(&cluster, json!("registry.test/os:latest")).await;
+    let degraded = |pool: &Value| condition(pool, "RenderDegraded")["status"] == "True";
+    let pool = cluster.until_pool("worker", "degraded", degraded).await;
+    let message = condition(&pool, "RenderDegraded")["message"].as_str().unwrap();
+    assert!(
+        message.contains("MachineOSConfig worker: metadata.annotations") && message.contains("skopeo"),
+        "{message}"
+    );
+    assert_eq!(target(&pool), second);
+    annotate(&cluster, json!(image('2'))).await;
+    cluster.until_pool("worker", "not degraded", |pool| !degraded(pool)).await;
+    annotate(&cluster, Value::Null).await;
+    let third = cluster.until_target("worker", &second).await;
+    assert_eq!(os_image(&cluster, &third).await, Value::Null);
+    until_gone(&cluster).await;
+    annotate(&cluster, json!(image('1'))).await;
+    assert_eq!(cluster.until_target("worker", &third).await, first, "the same objects, the same name");
+    object_until(&configs(&cluster), COMPONENT, "the component", has(image('1'))).await;
+    object_api(&cluster.client, "machineosconfigs").delete("worker", &DeleteParams::default()).await.unwrap();
+    assert_eq!(cluster.until_target("worker", &first).await, third);
+    until_gone(&cluster).await;
+}
+
+/// What merged upstream seeded: the annotation is gone, the component frozen, until the `MachineOSConfig` goes.
+#[tokio::test]
+async fn component_of_upstream_stays_until_its_os_config_goes() {
+    let cluster = Cluster::new().await;
+    os_config(&cluster, json!({ key("current-machine-os-build"): "worker-1" })).await;
+    let component = json!({
+        "metadata": { "name": COMPONENT, "labels": { key("role"): "worker" }, "annotations": { key("pre-built-image"): image('1') } },
+        "spec": { "osImageURL": image('1') },
+    });
+    create_object(&cluster.client, "machineconfigs", COMPONENT, component).await.unwrap();
+    cluster.config("worker", config("1")).await;
+    cluster.pool("worker").await;
+    let _controller = cluster.start("a", &["--controllers", "render"]);
+    let first = cluster.until_target("worker", "").await;
+    assert_eq!(os_image(&cluster, &first).await, image('1'));
+    cluster.config("worker", config("2")).await;
+    let second = cluster.until_target("worker", &first).await;
+    assert_eq!(os_image(&cluster, &second).await, image('1'));
+    object_api(&cluster.client, "machineosconfigs").delete("worker", &DeleteParams::default()).await.unwrap();
+    until_gone(&cluster).await;
+    let third = cluster.until_target("worker", &second).await;
+    assert_eq!(os_image(&cluster, &third).await, Value::Null);
+}
