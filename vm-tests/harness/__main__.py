@@ -6,7 +6,7 @@ import os
 import sys
 import time
 
-from . import cluster, disk, image, nspawn, worker
+from . import cluster, disk, guest, image, nspawn, worker
 from .paths import EMULATOR, TESTS, WORK, HarnessError, need_packages
 from .promise import TIERS, load, minutes, text
 
@@ -20,13 +20,15 @@ def main():
             print(f"{name:<20} {text(load(name))}")
         return 0
     promises = {name: load(name) for name in options.promise or known}
+    if not options.promise and not options.long:
+        promises = {name: promise for name, promise in promises.items() if not getattr(promise, "LONG", False)}
     WORK.mkdir(parents=True, exist_ok=True)
     with open(WORK / "lock", "wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         began = time.monotonic()
         need_packages(*(EMULATOR if options.tier == "machine" else ()))
         nspawn.prepare()
-        images = image.Images(image.build(), options.file_system)
+        images = image.Images(image.build(), options.file_system, options.base)
         if any("test.cluster()" in (TESTS / f"{name}.py").read_text() for name in promises):
             cluster.build()
         print(f"prepared in {time.monotonic() - began:.1f} s", flush=True)
@@ -41,8 +43,11 @@ def arguments(known):
     parser.add_argument("--tier", choices=TIERS, default="container", help="with a kernel of its own: machine")
     parser.add_argument("--file-system", choices=disk.FILE_SYSTEMS, default=disk.FILE_SYSTEMS[0],
                         help=f"of the root (default: {disk.FILE_SYSTEMS[0]})")
+    parser.add_argument("--base", choices=guest.BASES, default=guest.BASES[0],
+                        help=f"Debian's suite in the guest (default: {guest.BASES[0]})")
     parser.add_argument("--tries", type=int, default=1, metavar="N", help="of a promise that fails; each is told (default: 1)")
     parser.add_argument("--reboots", type=int, default=64, metavar="N", help="of `a_b_a` (default: 64)")
+    parser.add_argument("--long", action="store_true", help="also those that take minutes")
     parser.add_argument("--hosts", type=int, metavar="N",
                         help="that boot side by side (default: one more than there are processors; one machine)")
     options = parser.parse_args()
@@ -61,7 +66,8 @@ def play_all(promises, images, options):
     # The longest first: none of them is left over at the end, alone.
     names = sorted(promises, key=lambda name: -minutes(promises[name]))
     for name in tuple(names):
-        if why := getattr(promises[name], "NOT_IN", {}).get(options.tier):
+        not_in = getattr(promises[name], "NOT_IN", {})
+        if why := not_in.get(options.tier) or not_in.get(options.base):
             print(f"skipped {name:<20} {why}", flush=True)
             names.remove(name)
             skipped += 1

@@ -27,6 +27,9 @@ POLICIES = "/apis/operator.openshift.io/v1/machineconfigurations"
 CRDS = (("machineconfiguration/v1", "machineconfigs"), ("machineconfiguration/v1", "machineconfignodes"),
         ("machineconfiguration/v1", "machineconfigpools"), ("machineconfiguration/v1", "controllerconfigs"), ("operator/v1", "machineconfigurations"),
         ("config/v1", "featuregates"), ("config/v1", "clusterversions"))
+# For those who build images.
+BUILD_CRDS = tuple(("machineconfiguration/v1", plural) for plural in ("machineosconfigs", "machineosbuilds"))
+OS_CONFIGS, OS_BUILDS = (f"/apis/{GROUP}/v1/{plural}" for plural in ("machineosconfigs", "machineosbuilds"))
 CRD_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 # The small server has rules in the place of RBAC (tests/apiserver/auth.go).
 RULES = "system:nodes * *\n"
@@ -57,7 +60,7 @@ class Cluster:
         self._start()
         for name in ("default", "openshift-machine-config-operator"):
             self.create("/api/v1/namespaces", {"metadata": {"name": name}})
-        self._crds()
+        self.define(CRDS)
 
     def _certificates(self):
         self._openssl("req", "-x509", "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=lab", "-days", "30")
@@ -82,6 +85,9 @@ class Cluster:
                  "audit-policy": "audit", "audit-log": "audit.log"}
         self._run(BUILT / "apiserver", f"--etcd={client}", f"--address={HOST}:{API}",
                   *(f"--{flag}={self.directory / name}" for flag, name in files.items()))
+        self._trust()
+
+    def _trust(self):
         self.tls = ssl.create_default_context(cafile=self.directory / "ca.crt")
         self.tls.load_cert_chain(self.directory / "admin.crt", self.directory / "admin.key")
 
@@ -105,9 +111,10 @@ class Cluster:
             os.close(ended)
             notify.close()
 
-    def _crds(self):
+    def define(self, crds):
+        """Creates these CRDs, and waits until they are served."""
         module = Path((BUILT / "openshift-api").read_text().strip())
-        for folder, plural in CRDS:
+        for folder, plural in crds:
             manifests = module / folder / "zz_generated.crd-manifests"
             endings = (f"_{plural}-SelfManagedHA-Default", f"_{plural}-Default", f"_{plural}-SelfManagedHA", f"_{plural}")
             found = [path for ending in endings for path in manifests.glob(f"*{ending}.crd.yaml")]
@@ -144,12 +151,16 @@ class Cluster:
         """Creates an object."""
         return self.ask("POST", path, json.dumps(value))
 
+    def merge(self, path, patch):
+        """Merges a patch into an object."""
+        return self.ask("PATCH", path, json.dumps(patch), "application/merge-patch+json")
+
     def patch(self, **annotations):
         """Changes annotations of the contract on the node, as controllers do; `unschedulable` is the spec's."""
         spec = {"spec": {"unschedulable": annotations.pop("unschedulable")}} if "unschedulable" in annotations else {}
         named = {key(name): value for name, value in annotations.items()}
         patch = {"metadata": {"annotations": named}, **spec}
-        return self.ask("PATCH", f"{NODES}/{self.node}", json.dumps(patch), "application/merge-patch+json")
+        return self.merge(f"{NODES}/{self.node}", patch)
 
     def wait(self, what, path, name, condition):
         """Waits until an object is as `condition` requires: first its present state, then each change of a watch."""

@@ -10,12 +10,13 @@ CONTROLLER = TARGET / "debug/machine-config-controller"
 class Controller:
     """The controllers of a cluster, until they are closed."""
 
-    def __init__(self, cluster):
+    def __init__(self, cluster, *more):
+        """Starts it, with further flags."""
         self.log = cluster.directory / "controller.log"
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
                 [str(CONTROLLER), "run", "--kubeconfig", str(cluster.admin_kubeconfig()), "--metrics-listen", "127.0.0.1:0",
-                 "--lease-duration", "2"],
+                 "--lease-duration", "2", *more],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def close(self):

@@ -6,8 +6,10 @@ from pathlib import Path
 
 from .paths import HarnessError, mirror, run
 
-# Of the build machine's own release: what cargo built has to run in the guest, with its C library and libostree.
-SUITE = "bookworm"
+# The bases, by Debian's suite; the first one is the default. What cargo built on bookworm runs in both, with the C library and
+# the libostree of the guest. sid has what soft reboots need: systemd 254 and libostree 2025.3, and a composefs as root.
+BASES = ("bookworm", "sid")
+COMPOSEFS = ("sid",)
 PACKAGES = ("systemd", "systemd-sysv", "dbus", "udev", "kmod", "linux-image-cloud-amd64", "ostree", "ostree-boot",
             "skopeo", "ca-certificates", "iproute2", "e2fsprogs", "procps", "polkitd", "util-linux", "dracut",
             "openssh-server")
@@ -76,21 +78,30 @@ OFF = ("apt-daily.timer", "apt-daily-upgrade.timer", "dpkg-db-backup.timer", "e2
        *(f"modprobe@{name}.service" for name in ("configfs", "dm_mod", "drm", "efi_pstore", "fuse", "loop")))
 
 
-def unpack(archive):
+COMPOSEFS_FILES = {
+    "usr/lib/ostree/prepare-root.conf": "[sysroot]\nreadonly=true\n[composefs]\nenabled=yes\n",
+    "usr/lib/dracut/dracut.conf.d/91-lab-composefs.conf": (
+        'drivers=" virtio_pci virtio_blk ext4 xfs erofs overlay loop "\nfilesystems=" ext4 xfs erofs overlay "\n'),
+}
+
+
+def unpack(archive, base):
     """Makes the archive of the Debian tree."""
     command = ["mmdebstrap", "--quiet", "--mode=root", "--variant=minbase", f"--include={','.join(PACKAGES)}",
                "--aptopt=APT::Install-Recommends \"false\"", "--aptopt=Acquire::Languages \"none\""]
     command += [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in LEFT_OUT]
+    # A mirror that is frozen has an old list of it.
+    command += ["--aptopt=Acquire::Check-Valid-Until \"false\""] if base == "sid" else []
     # The kernel's package makes no initramfs: it is made once the tree is laid out.
-    run(*command, SUITE, archive, mirror(), env={**os.environ, "INITRD": "No"})
+    run(*command, base, archive, mirror(), env={**os.environ, "INITRD": "No"})
 
 
-def lay_out(root: Path, key: Path):
+def lay_out(root: Path, key: Path, base):
     """Turns a Debian tree into that of a libostree host, which lets the key in."""
     kernels = list((root / "usr/lib/modules").iterdir())
     if len(kernels) != 1:
         raise HarnessError(f"one kernel is expected, there are {len(kernels)}")
-    for path, text in FILES.items():
+    for path, text in (FILES | (COMPOSEFS_FILES if base in COMPOSEFS else {})).items():
         place = root / path
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text)

@@ -20,6 +20,8 @@ REBOOT = 133
 BOOT_LIMIT = 60
 END_LIMIT = 60
 COMMAND_LIMIT = 60
+# systemd says it when all that belongs to a boot is up, as it says READY=1 in the container; and when user space alone ends.
+UP, UP_AGAIN = "Startup finished in", "Soft-reboot finished in"
 # From the kernel's inotify.h: a file was written to; one was renamed into the directory.
 IN_MODIFY, IN_MOVED_TO = 0x2, 0x80
 # The kernel tells pidwait of the end; a process that has ended already is none.
@@ -155,6 +157,15 @@ class Host:
         finally:
             os.close(notify)
             os.close(ended)
+
+    def next_soft_boot(self):
+        """Waits until the guest has started its user space again by itself; its kernel stays."""
+        self.wait_console(UP_AGAIN, BOOT_LIMIT)
+        self.begin_boot_log()
+        self.entered_again()
+
+    def entered_again(self):
+        """A tier that remembers what runs looks again."""
 
     def begin_boot_log(self):
         """What the console says from here on is said by the next boot."""

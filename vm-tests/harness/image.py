@@ -5,6 +5,7 @@ v1     base and a layer with the files of this checkout; deployed on the disk
 others v1 and a layer more, as a promise wants it
 """
 
+import contextlib
 import hashlib
 import inspect
 import os
@@ -12,7 +13,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from . import disk, grub, guest, oci
+from . import disk, grub, guest, oci, softly
 from .paths import CHECKOUT, TARGET, WORK, HarnessError, run
 
 # The name in a registry of what is on the disk; that registry need not be there.
@@ -47,9 +48,10 @@ class Derived:
         return self.layout.derive("v1", tag, layer, labels, architecture)
 
     def program(self, name):
-        """Returns the bytes of a program of the tests."""
+        """Returns the bytes of a program of the tests, or of this checkout."""
+        found = next(path for path in (self.tool.with_name(name), self.tool.parents[1] / name) if path.exists())
         with tempfile.TemporaryDirectory(dir=WORK) as stripped:
-            run("strip", "--strip-debug", "-o", Path(stripped) / name, self.tool.with_name(name))
+            run("strip", "--strip-debug", "-o", Path(stripped) / name, found)
             return (Path(stripped) / name).read_bytes()
 
 
@@ -63,8 +65,8 @@ class WorkerImages(Derived):
 class Images(Derived):
     """The images of one build of the agent."""
 
-    def __init__(self, built: Path, file_system):
-        tool = built / "examples" / "os-image"
+    def __init__(self, built: Path, file_system, base=guest.BASES[0]):
+        tool, self.base = built / "examples" / "os-image", base
         super().__init__(tool, oci.Layout(self._base(tool) / "oci"))
         self.first = self.layout.derive("base", "v1", self._files(built), {})
         self.disk = self._disk(file_system)
@@ -75,14 +77,18 @@ class Images(Derived):
         run("cp", "--archive", "--link", self.layout.path, directory / "oci")
         return {"tool": str(self.tool), "layout": str(directory / "oci"), "first": self.first, "disk": str(self.disk)}
 
+    def _suffix(self):
+        """What the names of cached results go by: nothing for the default, whose caches stay."""
+        return () if self.base == guest.BASES[0] else (self.base,)
+
     def _base(self, tool):
-        directory = WORK / f"base-{digest_of(inspect.getsource(guest), guest.mirror())}"
+        directory = WORK / f"base-{digest_of(inspect.getsource(guest), guest.mirror(), *self._suffix())}"
         if not directory.exists():
             with building(directory) as (new, tree):
-                guest.unpack(new / "debian.tar")
+                guest.unpack(new / "debian.tar", self.base)
                 run("tar", "-C", tree, "--numeric-owner", "--xattrs", "-xf", new / "debian.tar")
                 run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "lab", "-f", new / "key")
-                guest.lay_out(tree, new / "key.pub")
+                guest.lay_out(tree, new / "key.pub", self.base)
                 repo = new / "repo"
                 run("ostree", f"--repo={repo}", "init", "--mode=bare")
                 run("ostree", f"--repo={repo}", "config", "set", "core.fsync", "false")
@@ -105,21 +111,27 @@ class Images(Derived):
         for page in sorted((CHECKOUT / "docs").glob("*.md")):
             files[f"usr/share/doc/machine-config-agent/{page.name}"] = (0o644, page.read_bytes())
         files["usr/share/lab/version"] = (0o644, b"1\n")
+        if self.base in guest.COMPOSEFS:
+            files |= {path: (0o644, text.encode()) for path, text in softly.FILES.items()}
+            files |= {path: (0o777, target) for path, target in softly.LINKS.items()}
         return files
 
     def _disk(self, file_system):
+        kind = "-".join((file_system, *self._suffix()))
         made_of = digest_of(self.first, inspect.getsource(disk), inspect.getsource(grub), *guest.ARGUMENTS)
-        directory = WORK / f"disk-{file_system}-{made_of}"
+        directory = WORK / f"disk-{kind}-{made_of}"
         if not directory.exists():
             with building(directory) as (new, mounted):
                 disk.make(new / "disk.raw", file_system)
                 with disk.mounted(new / "disk.raw", mounted):
                     self._install(mounted)
+                    if self.base in guest.COMPOSEFS:
+                        composefs(mounted)
                     grub.configure(mounted / "boot")
                 grub.write(new / "disk.raw")
                 # What the guest lets in; a key has one reader.
                 shutil.copy(self.layout.path.with_name("key"), new)
-            forget(f"disk-{file_system}-*", directory)
+            forget(f"disk-{kind}-{16 * '?'}", directory)
         return directory / "disk.raw"
 
     def _install(self, sysroot):
@@ -133,6 +145,20 @@ class Images(Derived):
         run(self.tool, "install", sysroot, disk.STATEROOT, self.layout.path, "v1", f"{FIRST}@{self.first}",
             *guest.ARGUMENTS)
         run("ostree", repo, "config", "unset", "core.fsync")
+
+
+def composefs(sysroot):
+    """Gives the first deployment its composefs, which the build machine's libostree can't: the guest's own makes it."""
+    [deployment] = (path for path in (sysroot / "ostree/deploy" / disk.STATEROOT / "deploy").iterdir() if path.is_dir())
+    commit, inside = deployment.name.rpartition(".")[0], (("/proc", deployment / "proc"), (sysroot, deployment / "sysroot"))
+    with contextlib.ExitStack() as mounts:
+        run("chattr", "-i", deployment)
+        mounts.callback(run, "chattr", "+i", deployment)
+        for path, at in inside:
+            run("mount", "--bind", path, at)
+            mounts.callback(run, "umount", at)
+        run("chroot", deployment, "ostree", "--repo=/sysroot/ostree/repo", "checkout", "--composefs", commit,
+            ".ostree.cfs")
 
 
 def digest_of(*texts):

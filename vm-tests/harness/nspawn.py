@@ -22,6 +22,25 @@ CLONE_NEWNET = 0x40000000
 SHUTDOWN, NO_LOG_FLUSH = 0x8004587D, 2
 # What systemd-nspawn tells first of all: the guest's PID 1.
 LEADER = "X_NSPAWN_LEADER_PID="
+# As an initramfs does it: arguments are where the initramfs is to be, the disk, its deployment and its /var, and where to leave
+# what ostree-prepare-root says of the root.
+PREPARE_ROOT = """set -e
+root=$0 disk=$1 deployment=$2 var=$3 directory=$4; shift 4
+mount -t tmpfs tmpfs $root
+for place in usr run proc sys dev sysroot; do mkdir $root/$place; done
+for link in bin lib lib64 sbin; do ln -s usr/$link $root/$link; done
+mount --bind $deployment/usr $root/usr
+mount -t tmpfs tmpfs $root/run
+mount -t proc proc $root/proc
+mount -t sysfs sysfs $root/sys
+mount --rbind /dev $root/dev
+mount --bind $directory/cmdline $root/proc/cmdline
+mount --rbind $disk $root/sysroot
+chroot $root env -i PATH=/usr/sbin:/usr/bin /usr/lib/ostree/ostree-prepare-root /sysroot
+mount --bind $disk/boot $root/sysroot/boot
+mount --bind $var $root/sysroot/var
+cat $root/run/ostree-booted >$directory/ostree-booted
+exec "$@" """
 
 
 def prepare():
@@ -100,6 +119,8 @@ class Machine(Host):
         self.leader = int(self._wait_notify(notify, LEADER).removeprefix(LEADER))
 
     def _nspawn(self, options):
+        if (self.deployment / ".ostree.cfs").exists():
+            return self._nspawn_composefs(options)
         root, var = str(self.sysroot), f"{self.stateroot}/var"
         binds = [f"--bind-ro={self.deployment}/usr:/usr:norbind", f"--bind-ro={root}:/sysroot:norbind",
                  f"--bind-ro={root}/boot:/boot:norbind", f"--bind={var}:/var:norbind",
@@ -108,6 +129,21 @@ class Machine(Host):
         # As ostree-prepare-root lays it out. The entry's arguments are PID 1's: in a container systemd reads them there.
         return ["systemd-nspawn", "--quiet", "--register=no", "--keep-unit", f"--machine={self.name}", "--notify-ready=yes",
                 f"--directory={self.deployment}", *binds, "--capability=all", "--console=read-only", "--boot", *options]
+
+    def _nspawn_composefs(self, options):
+        """A composefs root is laid out by the guest's own ostree-prepare-root, in mounts that end with the container."""
+        cmdline, root = self.directory / "cmdline", self.directory / "root"
+        cmdline.write_text(" ".join(options) + "\n")
+        root.mkdir(exist_ok=True)
+        return ["unshare", "--mount", "--propagation=private", "sh", "-c", PREPARE_ROOT, str(root), str(self.sysroot),
+                str(self.deployment), f"{self.stateroot}/var", str(self.directory),
+                "systemd-nspawn", "--quiet", "--register=no", "--keep-unit", f"--machine={self.name}", "--notify-ready=yes",
+                f"--directory={root}/sysroot", f"--bind-ro={self.directory}/ostree-booted:/run/ostree-booted",
+                "--capability=all", "--console=read-only", "--boot", *options]
+
+    def entered_again(self):
+        """After a soft reboot the first entry runs: the one that a whole reboot would take."""
+        self.deployment = disk.entry(self.sysroot)[0]
 
     def _wait_notify(self, notify, prefix):
         """Waits until systemd-nspawn, or the guest's systemd, sends a line with this prefix, and returns it."""

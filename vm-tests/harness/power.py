@@ -175,6 +175,8 @@ def closing(results):
 def again(prepared, kept):
     """Plays one state again; returns the exit code."""
     result = json.loads((kept / "result.json").read_text())
+    if result["update"] == "first":
+        prepared.updates["first"].machine_config = None
     play_again = power_machine.replay if result["method"] == power_machine.KilledMachines.name else replay
     try:
         seen = play_again(prepared, result, kept / "disk.raw")

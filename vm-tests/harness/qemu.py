@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from . import disk, grub, guest
-from .host import BOOT_LIMIT, END_LIMIT, REBOOT, Host
+from .host import BOOT_LIMIT, END_LIMIT, REBOOT, UP, Host
 from .image import building, digest_of
 from .paths import HarnessError, run
 
@@ -28,8 +28,6 @@ KVM = os.access("/dev/kvm", os.R_OK | os.W_OK) and bool(re.search(r" (vmx|svm)\b
 HARDWARE = ("-machine", "pc,usb=off,vmport=off", "-accel", "kvm" if KVM else "tcg,thread=multi", "-cpu", "Nehalem", "-smp", "2",
             "-m", "1024", "-nodefaults", "-no-user-config", "-display", "none", "-boot", "strict=on",
             "-device", "virtio-rng-pci", "-no-reboot")
-# systemd says it when all that belongs to a boot is up, as it says READY=1 in the container.
-UP = "Startup finished in"
 # Replaced atomically, as an administrator would.
 WRITE = 'mkdir -p "${1%/*}" && cat > "$1.new" && chmod 644 "$1.new" && mv "$1.new" "$1"'
 
@@ -178,7 +176,8 @@ class Machine(Host):
     def deployment(self):
         """Returns the booted deployment, as the guest names it; from outside it is not there."""
         # Not the link on the kernel's command line: it is another one as soon as the boot entries are written anew.
-        return "/sysroot" + self.run("findmnt", "--noheadings", "--output", "FSROOT", "/").strip()
+        # Of a composefs, /etc alone is a directory of the disk.
+        return "/sysroot" + self.run("findmnt", "--noheadings", "--output", "FSROOT", "/etc").strip().removesuffix("/etc")
 
     def write(self, path, text):
         """Puts a file into the running guest, atomically, as an administrator would."""

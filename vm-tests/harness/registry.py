@@ -7,7 +7,7 @@ from .paths import HarnessError, run
 
 CONFIG = """version: 0.1
 log: {{ level: info }}
-storage: {{ filesystem: {{ rootdirectory: {root} }} }}
+storage: {{ filesystem: {{ rootdirectory: {root} }}, delete: {{ enabled: true }} }}
 http: {{ addr: "{address}" }}
 """
 # What the registry reads passwords from: htpasswd's format, of which it takes bcrypt only.

@@ -46,6 +46,12 @@ def rendered(pool):
     return pool["spec"].get("configuration", {}).get("name")
 
 
+def app_pod(name):
+    """Returns a pod that a drain of the node evicts."""
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"app-{name}"},
+            "spec": {"nodeName": name, "containers": [{"name": "app", "image": "registry.invalid/app"}]}}
+
+
 def join(machine, cluster, name, desired):
     """Makes the node of a host, with a pod on it, and starts the host's agent."""
     # What the config asks for is there: nothing has to follow.
@@ -54,8 +60,7 @@ def join(machine, cluster, name, desired):
         "name": name, "labels": WORKER, "annotations": {key("desiredConfig"): desired}}})
     ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
     cluster.ask("PATCH", f"{NODES}/{name}/status", json.dumps(ready), "application/merge-patch+json")
-    cluster.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"app-{name}"},
-                          "spec": {"nodeName": name, "containers": [{"name": "app", "image": "registry.invalid/app"}]}})
+    cluster.create(PODS, app_pod(name))
     machine.write(KUBECONFIG, cluster.kubeconfig(machine.HOST_ADDRESS, name))
     machine.run("chmod", "600", KUBECONFIG)
     machine.write(f"{DROP_IN}/10-cluster.conf", (CHECKOUT / f"systemd/{UNIT}.d/10-cluster.conf").read_text())
