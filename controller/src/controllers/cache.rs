@@ -88,6 +88,12 @@ impl Seen {
         self.synced.contains(&kind) || kind.definition().is_some_and(undefined)
     }
 
+    /// Notes that what is rendered from changed, if it did; returns whether it did.
+    pub(super) fn inputs_changed(&mut self, changed: bool) -> bool {
+        self.inputs = self.inputs.wrapping_add(u64::from(changed));
+        changed
+    }
+
     /// Returns the pools that can be read.
     pub(super) fn readable_pools(&self) -> impl Iterator<Item = &MachineConfigPool> {
         self.pools.values().filter_map(|pool| pool.as_ref().ok())

@@ -27,6 +27,7 @@ mod evict;
 mod failure;
 mod follow;
 mod http;
+mod kept;
 mod last_line;
 mod layering;
 mod leader;
@@ -39,6 +40,7 @@ mod render;
 mod rollout;
 mod seed;
 mod status;
+mod untyped;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

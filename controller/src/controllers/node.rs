@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::cache::Cache;
 use super::client::{RequestError, ask};
-use super::follow::Kept as _;
+use super::kept::Kept as _;
 
 /// A Node as the API server sends it, without what nobody here reads.
 #[derive(Debug, Clone, Default, Deserialize)]

@@ -17,10 +17,12 @@ use tracing::{info, warn};
 
 use super::cache::{Cache, Kind, Seen};
 use super::client::{RequestError, ask};
-use super::follow::{Kept, MachineOsConfig, follow};
+use super::follow::follow;
+use super::kept::Kept;
 use super::layering::layering;
 use super::lenient::Lenient;
 use super::metrics::Metrics;
+use super::untyped::MachineOsConfig;
 use crate::api::{MachineConfig, MachineConfigPool, MachineOSConfig};
 use crate::opt_in::{self, Action, CONTAINERFILES, NEWEST_IMAGE, OS_IMAGE, Results, SETTINGS};
 

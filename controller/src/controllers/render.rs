@@ -23,7 +23,7 @@ use tracing::{info, warn};
 use super::cache::{Cache, Kind, Seen};
 use super::client::{RequestError, ask};
 use super::events::{About, Severity, emit};
-use super::follow::Kept;
+use super::kept::Kept;
 use super::lenient::Lenient;
 use super::metrics::Metrics;
 use super::seed;

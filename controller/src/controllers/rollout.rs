@@ -23,7 +23,7 @@ use tracing::{info, warn};
 use super::cache::{Cache, Kind, Seen};
 use super::client::{RequestError, ask};
 use super::events::{About, Severity, emit};
-use super::follow::Kept as _;
+use super::kept::Kept as _;
 use super::layering::layering;
 use super::lenient::Lenient;
 use super::metrics::Metrics;
@@ -219,7 +219,7 @@ impl Controller {
     async fn write_status<K, S>(&self, object: &K, old: Option<&S>, new: &S) -> Result<bool, RequestError>
     where
         K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
-        Lenient<K>: super::follow::Kept,
+        Lenient<K>: super::kept::Kept,
         S: serde::Serialize + PartialEq + Default,
         K: Resource<Scope = k8s_openapi::ClusterResourceScope>,
     {

@@ -6,7 +6,7 @@ use tracing::info;
 
 use super::cache::{Cache, Seen};
 use super::client::{RequestError, ask};
-use super::follow::Kept;
+use super::kept::Kept;
 use super::lenient::Lenient;
 use super::metrics::Metrics;
 use crate::api::{MachineConfig, MachineConfigPool};

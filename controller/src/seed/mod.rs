@@ -185,6 +185,9 @@ pub fn with_components(
             None => None,
         };
     }
+    if sources.iter().all(|source| source.pool != pool) && configs.get(&name).is_some_and(is_component) {
+        configs.remove(&name);
+    }
     Ok(configs)
 }
 

@@ -20,7 +20,7 @@ fn settle(sources: &[Source], configs: &mut BTreeMap<String, MachineConfig>) -> 
         // What is rendered from is the same before and after the writes.
         let rendered = with_components("worker", sources, configs);
         let (actions, errors) = actions(sources, configs);
-        if let (Ok(rendered), false) = (&rendered, sources.is_empty()) {
+        if let Ok(rendered) = &rendered {
             let images = |all: &BTreeMap<String, MachineConfig>| {
                 all.values().filter_map(|config| config.spec.os_image_url.clone()).collect::<Vec<_>>()
             };

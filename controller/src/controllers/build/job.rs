@@ -12,7 +12,7 @@ use super::builder::{Answer, Builder, Credentials, Ended, Order, image};
 use crate::build::{JobSettings, MACHINE_OS_BUILD, Outcome, inputs, job, job_name, label};
 use crate::controllers::cache::Cache;
 use crate::controllers::client::{RequestError, ask};
-use crate::controllers::follow::Kept as _;
+use crate::controllers::kept::Kept as _;
 
 /// The most of a failed pod's last words that is told.
 const MAX_FAILURE: usize = 1000;

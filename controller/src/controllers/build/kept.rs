@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Secret;
 
 use crate::build;
 use crate::controllers::cache::{Kind, Seen, is_older};
-use crate::controllers::follow::Kept;
+use crate::controllers::kept::Kept;
 
 /// A Job of a build.
 #[derive(Debug, Clone, PartialEq, Eq)]

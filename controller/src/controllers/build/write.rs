@@ -15,9 +15,10 @@ use crate::api::{CURRENT_BUILD, MachineOSConfigSpec};
 use crate::build::{Action, FINALIZER, JOB_UID, PoolCondition, REBUILD, REPLACES, Status, Wanted, job_name};
 use crate::controllers::cache::Cache;
 use crate::controllers::client::{RequestError, ask};
-use crate::controllers::follow::{Kept as _, MachineOsBuild, MachineOsConfig};
+use crate::controllers::kept::Kept as _;
 use crate::controllers::lenient::Lenient;
 use crate::controllers::render::with_condition;
+use crate::controllers::untyped::{MachineOsBuild, MachineOsConfig};
 
 /// What a write needs.
 pub(super) struct Writer<'a> {

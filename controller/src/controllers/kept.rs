@@ -1,0 +1,192 @@
+//! How the cache keeps objects, whoever brings them: a watch, or the answer to an own write.
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Resource;
+use kube::api::PartialObjectMeta;
+use serde::de::DeserializeOwned;
+
+use super::cache::{Kind, RenderedConfig, Seen, is_older};
+use super::lenient::Lenient;
+use super::node::{Node, NodeObject};
+use crate::api::{MachineConfig, MachineConfigPool, RolloutPolicy};
+
+/// A kind of object that the cache keeps.
+pub(super) trait Kept: Resource + Clone + Debug + DeserializeOwned + Send + 'static {
+    const KIND: Kind;
+
+    /// The one object that is followed; all of them where it is `None`.
+    const NAME: Option<&'static str> = None;
+
+    /// Labels of those that are followed.
+    const LABELS: Option<&'static str> = None;
+
+    /// Puts it into the cache, and notes whether what is rendered from changed; true if that is news.
+    fn put(self, seen: &mut Seen) -> bool;
+
+    /// Removes one, and notes whether what is rendered from changed; true if it was there.
+    fn remove(seen: &mut Seen, name: &str) -> bool;
+
+    /// The names of those that are there.
+    fn names(seen: &Seen) -> BTreeSet<String>;
+}
+
+impl Kept for PartialObjectMeta<CustomResourceDefinition> {
+    const KIND: Kind = Kind::Definitions;
+
+    fn put(self, seen: &mut Seen) -> bool {
+        seen.definitions.insert(self.metadata.name.unwrap_or_default())
+    }
+    fn remove(seen: &mut Seen, name: &str) -> bool {
+        seen.definitions.remove(name)
+    }
+    fn names(seen: &Seen) -> BTreeSet<String> {
+        seen.definitions.clone()
+    }
+}
+
+impl Kept for NodeObject {
+    const KIND: Kind = Kind::Nodes;
+
+    fn put(self, seen: &mut Seen) -> bool {
+        let node = Node::of(self);
+        let old = seen.nodes.get(&node.name);
+        if old.is_some_and(|old| old.uid == node.uid && is_older(&node.version, &old.version)) {
+            return false;
+        }
+        let news = old.is_none_or(|old| !old.is_same(&node));
+        seen.nodes.insert(node.name.clone(), node);
+        news
+    }
+    fn remove(seen: &mut Seen, name: &str) -> bool {
+        seen.nodes.remove(name).is_some()
+    }
+    fn names(seen: &Seen) -> BTreeSet<String> {
+        seen.nodes.keys().cloned().collect()
+    }
+}
+
+impl Kept for Lenient<MachineConfigPool> {
+    const KIND: Kind = Kind::Pools;
+
+    fn put(self, seen: &mut Seen) -> bool {
+        let name = self.metadata.name.unwrap_or_default();
+        let version = self.metadata.resource_version.unwrap_or_default();
+        if let (Some(Ok(old)), Ok(new)) = (seen.pools.get(&name), &self.object)
+            && old.metadata.uid == new.metadata.uid
+            && old.metadata.resource_version.as_deref().is_some_and(|old| is_older(&version, old))
+        {
+            return false;
+        }
+        let old = seen.pools.insert(name.clone(), self.object);
+        let new = seen.pools.get(&name);
+        let news = old.as_ref() != new;
+        let id = |pool: &Result<MachineConfigPool, String>| {
+            let metadata = pool.as_ref().ok().map(|pool| &pool.metadata);
+            metadata.map(|metadata| {
+                (metadata.uid.clone(), metadata.generation, metadata.deletion_timestamp.clone())
+            })
+        };
+        let respecified = old.as_ref().map(id) != new.map(id);
+        seen.inputs_changed(respecified);
+        news
+    }
+    fn remove(seen: &mut Seen, name: &str) -> bool {
+        seen.pools.remove(name).is_some()
+    }
+    fn names(seen: &Seen) -> BTreeSet<String> {
+        seen.pools.keys().cloned().collect()
+    }
+}
+
+impl Kept for Lenient<MachineConfig> {
+    const KIND: Kind = Kind::Configs;
+
+    fn put(self, seen: &mut Seen) -> bool {
+        let name = self.metadata.name.clone().unwrap_or_default();
+        let owners = self.metadata.owner_references.iter().flatten();
+        let pool = owners
+            .into_iter()
+            .find(|owner| owner.kind == "MachineConfigPool")
+            .map(|owner| owner.name.clone());
+        if let Some(pool) = pool {
+            let rendered = RenderedConfig {
+                pool,
+                uid: self.metadata.uid.unwrap_or_default(),
+                version: self.metadata.resource_version.unwrap_or_default(),
+                made: self.metadata.creation_timestamp.map(|time| time.0),
+                generation: self.metadata.generation.unwrap_or(1),
+            };
+            // One that was just made is no input; one that somebody edits or deletes is restored.
+            let edited = rendered.generation != 1;
+            let news = seen.rendered.insert(name, rendered.clone()) != Some(rendered);
+            return seen.inputs_changed(news && edited) || news;
+        }
+        let news = put_config(name, self, seen);
+        seen.inputs_changed(news)
+    }
+    fn remove(seen: &mut Seen, name: &str) -> bool {
+        let config = seen.configs.remove(name).is_some();
+        let unreadable = seen.unreadable.remove(name).is_some();
+        let there = seen.rendered.remove(name).is_some() || config || unreadable;
+        seen.inputs_changed(there)
+    }
+    fn names(seen: &Seen) -> BTreeSet<String> {
+        let all = seen.configs.keys().chain(seen.unreadable.keys()).chain(seen.rendered.keys());
+        all.cloned().collect()
+    }
+}
+
+/// Puts a MachineConfig that is rendered from.
+fn put_config(name: String, new: Lenient<MachineConfig>, seen: &mut Seen) -> bool {
+    let config = match new.object {
+        Ok(config) => config,
+        Err(why) => {
+            seen.configs.remove(&name);
+            let new = (new.metadata, why);
+            return seen.unreadable.insert(name, new.clone()) != Some(new);
+        }
+    };
+    let old = seen.configs.get(&name);
+    let version = |config: &MachineConfig| config.metadata.resource_version.clone().unwrap_or_default();
+    if old.is_some_and(|old| {
+        old.metadata.uid == config.metadata.uid && is_older(&version(&config), &version(old))
+    }) {
+        return false;
+    }
+    let news = old.is_none_or(|old| {
+        (&old.spec, &old.metadata.labels, &old.metadata.annotations)
+            != (&config.spec, &config.metadata.labels, &config.metadata.annotations)
+    });
+    let lost = seen.unreadable.remove(&name).is_some();
+    seen.configs.insert(name, config);
+    news || lost
+}
+
+impl Kept for Lenient<RolloutPolicy> {
+    const KIND: Kind = Kind::RolloutPolicies;
+
+    fn put(self, seen: &mut Seen) -> bool {
+        let name = self.metadata.name.unwrap_or_default();
+        let version = self.metadata.resource_version.unwrap_or_default();
+        if let (Some(Ok(old)), Ok(new)) = (seen.policies.get(&name), &self.object)
+            && old.metadata.uid == new.metadata.uid
+            && old.metadata.resource_version.as_deref().is_some_and(|old| is_older(&version, old))
+        {
+            return false;
+        }
+        let old = seen.policies.insert(name.clone(), self.object);
+        old.as_ref() != seen.policies.get(&name)
+    }
+    fn remove(seen: &mut Seen, name: &str) -> bool {
+        seen.policies.remove(name).is_some()
+    }
+    fn names(seen: &Seen) -> BTreeSet<String> {
+        seen.policies.keys().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,57 @@
+//! What counts as news, whoever brings it: a watch, or the answer to an own write.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+fn config(version: &str, kargs: &[&str]) -> Lenient<MachineConfig> {
+    let metadata = json!({ "name": "50-a", "uid": "1", "resourceVersion": version });
+    read(json!({ "metadata": metadata, "spec": { "kernelArguments": kargs } }))
+}
+
+fn rendered(generation: i64) -> Lenient<MachineConfig> {
+    let owner = json!({ "apiVersion": "v1", "kind": "MachineConfigPool", "name": "worker", "uid": "2" });
+    let metadata =
+        json!({ "name": "rendered-worker-1", "generation": generation, "ownerReferences": [owner] });
+    read(json!({ "metadata": metadata, "spec": {} }))
+}
+
+fn read(object: Value) -> Lenient<MachineConfig> {
+    serde_json::from_value(object).unwrap()
+}
+
+/// Returns whether it was news, and whether what is rendered from changed.
+fn told(seen: &mut Seen, change: impl FnOnce(&mut Seen) -> bool) -> (bool, bool) {
+    let before = seen.inputs;
+    (change(seen), seen.inputs != before)
+}
+
+/// The watch may bring the end of an object after the answer to the own deletion: the pools are rendered anew all the same.
+#[test]
+fn own_writes_are_inputs_like_those_of_others() {
+    let mut seen = Seen::default();
+    let news = (true, true);
+    assert_eq!(told(&mut seen, |seen| config("2", &["a"]).put(seen)), news);
+    assert_eq!(told(&mut seen, |seen| config("3", &["b"]).put(seen)), news);
+    assert_eq!(told(&mut seen, |seen| Lenient::<MachineConfig>::remove(seen, "50-a")), news);
+    assert_eq!(told(&mut seen, |seen| Lenient::<MachineConfig>::remove(seen, "50-a")), (false, false));
+}
+
+#[test]
+fn nothing_goes_back_to_an_older_version() {
+    let mut seen = Seen::default();
+    config("10", &["b"]).put(&mut seen);
+    assert_eq!(told(&mut seen, |seen| config("9", &["a"]).put(seen)), (false, false));
+    assert_eq!(seen.configs["50-a"].spec.kernel_arguments, Some(vec!["b".to_owned()]));
+}
+
+#[test]
+fn a_rendered_config_is_an_input_once_somebody_edits_or_deletes_it() {
+    let mut seen = Seen::default();
+    assert_eq!(told(&mut seen, |seen| rendered(1).put(seen)), (true, false));
+    assert_eq!(told(&mut seen, |seen| rendered(2).put(seen)), (true, true));
+    assert_eq!(
+        told(&mut seen, |seen| Lenient::<MachineConfig>::remove(seen, "rendered-worker-1")),
+        (true, true)
+    );
+}

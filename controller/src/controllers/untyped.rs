@@ -1,0 +1,177 @@
+//! Kinds without a type of their own: they are read as they are, and reduced.
+
+use std::collections::BTreeSet;
+
+use kube::Resource;
+use kube::api::DynamicObject;
+
+use super::cache::{Kind, Seen};
+use super::kept::Kept;
+use super::layering::{OsBuild, OsConfig};
+use crate::model::policy::DisruptionPolicy;
+use crate::render::Release;
+
+/// A pool in image mode.
+#[derive(Debug, Clone)]
+pub(super) struct MachineOsConfig(pub(super) DynamicObject);
+
+/// The build of an image.
+#[derive(Debug, Clone, serde::Serialize)]
+pub(super) struct MachineOsBuild(pub(super) DynamicObject);
+
+impl Kept for MachineOsConfig {
+    const KIND: Kind = Kind::OsConfigs;
+
+    fn put(self, seen: &mut Seen) -> bool {
+        let new = OsConfig::of(&self.0);
+        if seen.os_configs.get(&new.seed.name).is_some_and(|old| new.is_older(old)) {
+            return false;
+        }
+        let old = seen.os_configs.insert(new.seed.name.clone(), new.clone());
+        // A pool is rendered with the image that was built before.
+        let is_input = old.as_ref().map_or(new.seed.image.is_some(), |old| old.seed != new.seed);
+        seen.inputs_changed(is_input);
+        old != Some(new)
+    }
+    fn remove(seen: &mut Seen, name: &str) -> bool {
+        // A component goes with it, whoever made that one.
+        let there = seen.os_configs.remove(name).is_some();
+        seen.inputs_changed(there)
+    }
+    fn names(seen: &Seen) -> BTreeSet<String> {
+        seen.os_configs.keys().cloned().collect()
+    }
+}
+
+impl Kept for MachineOsBuild {
+    const KIND: Kind = Kind::OsBuilds;
+
+    fn put(self, seen: &mut Seen) -> bool {
+        let (name, new) = (self.0.metadata.name.clone().unwrap_or_default(), OsBuild::of(&self.0));
+        if seen.os_builds.get(&name).is_some_and(|old| new.is_older(old)) {
+            return false;
+        }
+        seen.os_builds.insert(name, new.clone()) != Some(new)
+    }
+    fn remove(seen: &mut Seen, name: &str) -> bool {
+        seen.os_builds.remove(name).is_some()
+    }
+    fn names(seen: &Seen) -> BTreeSet<String> {
+        seen.os_builds.keys().cloned().collect()
+    }
+}
+
+/// The cluster's images, as far as they are read.
+#[derive(Debug, Clone)]
+pub(super) struct ControllerConfig(DynamicObject);
+
+/// The disruption policy.
+#[derive(Debug, Clone)]
+pub(super) struct MachineConfiguration(DynamicObject);
+
+impl Kept for ControllerConfig {
+    const KIND: Kind = Kind::ControllerConfig;
+    const NAME: Option<&'static str> = Some("machine-config-controller");
+
+    fn put(self, seen: &mut Seen) -> bool {
+        if self.0.metadata.name.as_deref() != Some("machine-config-controller") {
+            return false;
+        }
+        let field = |name: &str| {
+            let text = self.0.data.get("spec").and_then(|spec| spec.get(name)).and_then(|text| text.as_str());
+            text.filter(|text| !text.is_empty()).map(str::to_owned)
+        };
+        let release = Release {
+            os_image: field("baseOSContainerImage").or_else(|| field("osImageURL")),
+            extensions_image: field("baseOSExtensionsContainerImage"),
+        };
+        let news = seen.release != release;
+        seen.release = release;
+        seen.inputs_changed(news)
+    }
+    fn remove(seen: &mut Seen, name: &str) -> bool {
+        let there =
+            name == "machine-config-controller" && std::mem::take(&mut seen.release) != Release::default();
+        seen.inputs_changed(there)
+    }
+    fn names(_: &Seen) -> BTreeSet<String> {
+        BTreeSet::from(["machine-config-controller".to_owned()])
+    }
+}
+
+impl Kept for MachineConfiguration {
+    const KIND: Kind = Kind::Policy;
+    const NAME: Option<&'static str> = Some("cluster");
+
+    fn put(self, seen: &mut Seen) -> bool {
+        if self.0.metadata.name.as_deref() != Some("cluster") {
+            return false;
+        }
+        let bytes = serde_json::to_vec(&self.0).map_err(|error| error.to_string());
+        let policy = bytes.and_then(|bytes| {
+            DisruptionPolicy::parse(&bytes, "MachineConfiguration cluster").map_err(|error| error.to_string())
+        });
+        let news = seen.policy.as_ref() != Some(&policy);
+        seen.policy = Some(policy);
+        seen.inputs_changed(news)
+    }
+    fn remove(seen: &mut Seen, name: &str) -> bool {
+        let there = name == "cluster" && seen.policy.take().is_some();
+        seen.inputs_changed(there)
+    }
+    fn names(_: &Seen) -> BTreeSet<String> {
+        BTreeSet::from(["cluster".to_owned()])
+    }
+}
+
+/// A kind without a type of its own, read as it is.
+macro_rules! untyped {
+    ($name:ident, $group:literal, $version:literal, $kind:literal, $plural:literal) => {
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                DynamicObject::deserialize(deserializer).map(Self)
+            }
+        }
+
+        impl Resource for $name {
+            type DynamicType = ();
+            type Scope = k8s_openapi::ClusterResourceScope;
+
+            fn kind((): &()) -> std::borrow::Cow<'_, str> {
+                $kind.into()
+            }
+            fn group((): &()) -> std::borrow::Cow<'_, str> {
+                $group.into()
+            }
+            fn version((): &()) -> std::borrow::Cow<'_, str> {
+                $version.into()
+            }
+            fn plural((): &()) -> std::borrow::Cow<'_, str> {
+                $plural.into()
+            }
+            fn meta(&self) -> &kube::api::ObjectMeta {
+                &self.0.metadata
+            }
+            fn meta_mut(&mut self) -> &mut kube::api::ObjectMeta {
+                &mut self.0.metadata
+            }
+        }
+    };
+}
+
+untyped!(
+    ControllerConfig,
+    "machineconfiguration.openshift.io",
+    "v1",
+    "ControllerConfig",
+    "controllerconfigs"
+);
+untyped!(
+    MachineConfiguration,
+    "operator.openshift.io",
+    "v1",
+    "MachineConfiguration",
+    "machineconfigurations"
+);
+untyped!(MachineOsConfig, "machineconfiguration.openshift.io", "v1", "MachineOSConfig", "machineosconfigs");
+untyped!(MachineOsBuild, "machineconfiguration.openshift.io", "v1", "MachineOSBuild", "machineosbuilds");
