@@ -1,6 +1,6 @@
-//! The boot loader's counter: how often it tries a new deployment before it boots the previous one.
+//! The boot loader's counter: its tries of a new deployment before it boots the previous one.
 //!
-//! It covers the boots in which the agent never starts. GRUB has it where `grub.cfg` asks for `boot_counter` (Fedora's
+//! It covers the boots in which the agent never starts. GRUB has it if `grub.cfg` reads `boot_counter` (Fedora's
 //! `08_fallback_counting`, as greenboot uses it): while `boot_success` is 0 each boot takes one off `boot_counter`, and
 //! at 0 GRUB boots the second entry of its menu and leaves -1. Both are in the environment block beside `grub.cfg`.
 //!
@@ -8,7 +8,7 @@
 //! 1. The block is overwritten in place: GRUB writes it back by its place on the disk, so it may not move.
 //! 2. Where `/boot` is mounted read-only, a thread in a mount namespace of its own writes.
 //! 3. Other variables and GRUB's own lines are kept as they are.
-//! 4. What somebody else counts (greenboot) is theirs: a variable of our own says that the agent began it.
+//! 4. A counter of another program (greenboot) is left alone: a variable of our own marks the one that the agent began.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ use super::root::Root;
 use super::{HostError, mounts};
 use crate::model::observation::BootCount;
 
-/// Where the distributions keep it: Fedora and Red Hat, Debian.
+/// Directories of GRUB's files: Fedora and Red Hat, Debian.
 const GRUB_DIRECTORIES: [&str; 2] = ["/boot/grub2", "/boot/grub"];
 const BLOCK: &str = "grubenv";
 const CONFIG: &str = "grub.cfg";
@@ -79,7 +79,7 @@ impl<'a> BootCounter<'a> {
         self.set(&[(COUNTER, Some(&TRIES.to_string())), (SUCCESS, Some("0")), (OURS, Some("1"))])
     }
 
-    /// Ends the counting: what is booted is good, or is given up by the agent itself.
+    /// Ends the counting: the booted deployment is good, or is given up by the agent itself.
     pub fn end(&self) -> Result<(), HostError> {
         if self.count()? == BootCount::Off {
             return Ok(());
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn counter_is_armed_read_and_ended_in_place() {
         use std::os::unix::fs::MetadataExt as _;
-        // The counter of somebody else is not ours.
+        // A counter of another program is not ours.
         let before = block("saved_entry=x\nboot_counter=2\nkernelopts=a b\nboot_success=0\n");
         let dir = host(COUNTS, Some(&before));
         let file = dir.path().join("boot/grub2/grubenv");

@@ -1,8 +1,8 @@
-//! The boot loader, before another image boots: what starts that image may have to be newer than what started this
+//! The boot loader, before another image boots: the loader of that image may have to be newer than that of this
 //! one, where Secure Boot checks signatures (MCD-208).
 //!
 //! It is the booted image's own `bootloader-update.service` (bootupd) that updates it, where the image has one, and the
-//! version is the booted image's: what this machine runs was started by it. Which disks have a boot loader is bootupd's
+//! version is the booted image's: it started the present system. The disks with a boot loader are bootupd's
 //! to know (MCD-209).
 
 use super::systemd::known;
@@ -11,7 +11,7 @@ use super::{Host, HostError, Root};
 /// bootupd's unit.
 const UNIT: &str = "bootloader-update.service";
 
-/// Whether the firmware checks signatures: four bytes of attributes, then 1 for yes.
+/// The firmware's variable of signature checks: four bytes of attributes, then 1 if they are on.
 const SECURE_BOOT: &str = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c";
 
 /// Updates the boot loader. A failure keeps nothing from its update: the boot loader is then as before.
@@ -32,7 +32,7 @@ async fn start(host: &Host) -> Result<bool, HostError> {
     host.systemd.start_installed(&known(UNIT)?).await
 }
 
-/// Returns true if the firmware says that it checks no signatures. Firmware that says nothing may.
+/// Returns true if the firmware reports that it checks no signatures. Firmware without the variable may.
 fn is_surely_off(root: &Root) -> bool {
     matches!(root.read_at_most(SECURE_BOOT, 64), Ok(Some(bytes)) if bytes.get(4) == Some(&0))
 }

@@ -1,8 +1,9 @@
 //! Entering the host from a container: its file system becomes the process's own.
 //!
 //! A container sees the host's root as a directory; bus, locks and libostree are found there only by a process whose
-//! root it is. Invariant: what the process needs of its own file system is open before, and stays so: a [`super::Root`]
-//! that was opened before still reads the container's files, also those that are mounted there again later.
+//! root it is. Invariant: the files that the process needs of its own file system are open before, and stay so: a
+//! [`super::Root`] that was opened before still reads the container's files, also those that are mounted there again
+//! later.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use super::os::worker::executable::{Executable, NAME};
 /// The label of programs. A file that is made in `/run` has one that systemd may not execute.
 const LABEL: &[u8] = b"system_u:object_r:bin_t:s0\0";
 
-/// What is kept open of the file system that the process was started in; nothing, when it is still there.
+/// Handles of the file system that the process was started in; empty if the process has not left it.
 #[derive(Debug, Clone, Default)]
 pub struct ContainerHandles {
     worker: Option<Arc<Executable>>,
@@ -51,7 +52,7 @@ impl ContainerHandles {
         self.worker.clone().map_or_else(Executable::find, Ok)
     }
 
-    /// Returns a path by which the host itself, whose root is `base`, can start the worker. What came with a container is
+    /// Returns a path by which the host itself, whose root is `base`, can start the worker. A container's worker is
     /// put into `place` first: the container is gone by then.
     pub(in crate::host) fn worker_on_host(&self, base: &Path, place: &str) -> Result<String, HostError> {
         let executable = self.worker()?;

@@ -1,6 +1,6 @@
-//! What time it is. Pure code is given the time; it never asks.
+//! The clock of the host. Pure code is given the time and never reads it.
 //!
-//! Two clocks: wall time is for people, and somebody may set it; every wait is measured by the one that nobody sets.
+//! Two clocks: wall time is for people and may be set; every wait is measured by the monotonic clock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,17 +35,17 @@ impl Clock {
         Self { source: Source::System, made: Instant::now(), monotonic: Duration::new(seconds, nanos) }
     }
 
-    /// Returns a clock that always shows the same time, so that what is written with it can be compared.
+    /// Returns a clock that always shows the same time, so that its output can be compared.
     pub fn stopped(at: Timestamp) -> Self {
         Self::moved_by(Arc::new(AtomicU64::new(at.micros())))
     }
 
-    /// Returns a clock whose hand somebody else moves, in microseconds since the epoch: what comes late is seen at once.
+    /// Returns a clock that the caller moves, in microseconds since the epoch, so that lateness shows at once.
     pub fn moved_by(hand: Arc<AtomicU64>) -> Self {
         Self::set_by(Arc::clone(&hand), hand)
     }
 
-    /// As [`Clock::moved_by`], with wall time in a hand of its own: somebody sets the clock.
+    /// As [`Clock::moved_by`], with wall time of its own, as if a person set the clock.
     pub fn set_by(wall: Arc<AtomicU64>, monotonic: Arc<AtomicU64>) -> Self {
         let source = Source::Hands { wall, monotonic };
         Self { source, made: Instant::now(), monotonic: Duration::ZERO }
@@ -62,8 +62,8 @@ impl Clock {
         }
     }
 
-    /// Returns the time since the boot (`CLOCK_MONOTONIC`), by the clock that nobody sets: what waits are measured with.
-    /// With a hand, what it shows and what the runtime's timers let pass.
+    /// Returns the time since the boot (`CLOCK_MONOTONIC`), which measures every wait. A clock moved by a test adds the
+    /// time that the runtime's timers let pass.
     pub fn monotonic(&self) -> Duration {
         let begun = match &self.source {
             Source::System => self.monotonic,

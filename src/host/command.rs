@@ -1,4 +1,4 @@
-//! The one way to run a program: by name and arguments, without a shell, bounded in time and in what is kept of its
+//! The one way to run a program: by name and arguments, without a shell, bounded in time and in the kept part of its
 //! output. Secrets never go into arguments: everyone may read them in `/proc`.
 
 #![expect(clippy::disallowed_types, reason = "this is where programs are run")]
@@ -17,7 +17,7 @@ use crate::model::ProxySettings;
 /// So much of the end of a failed program's output goes into the error: enough for its last words, not a flood.
 const MAX_TEXT_LENGTH: usize = 600;
 
-/// So much of an output is read where it is needed: the messages of one unit in one boot are far less.
+/// Most bytes of an output that is needed: the messages of one unit in one boot are far less.
 const MAX_OUTPUT_BYTES: usize = 1 << 20;
 
 /// So much of the end of an output is kept where only its last words are needed.
@@ -105,7 +105,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         Self { pipe: BufReader::new(pipe), line: Vec::new() }
     }
 
-    /// Returns the next line; `None` at the end. Cancel-safe: what was read of a line is kept.
+    /// Returns the next line; `None` at the end. Cancel-safe: the read part of a line is kept.
     pub(in crate::host) async fn next(&mut self) -> io::Result<Option<String>> {
         loop {
             let bytes = self.pipe.fill_buf().await?;
@@ -156,12 +156,12 @@ mod tests {
         assert!(error.contains("can't be started"), "{error}");
         let error = run("tail", &["-f", "/dev/null"], Duration::from_millis(1)).await.unwrap_err();
         assert_eq!(error.reason(), "TimedOut");
-        // It says nothing: there is no text behind a colon.
+        // It prints nothing: there is no text behind a colon.
         let error = run("sh", &["-c", "kill -KILL $$"], limit).await.unwrap_err().to_string();
         assert_eq!(error, "sh failed: signal: 9 (SIGKILL)");
     }
 
-    /// A program that prints without end takes no memory of the agent, and its last words are told all the same.
+    /// A program that prints without end takes no memory of the agent, and the error still quotes its last lines.
     #[tokio::test(flavor = "current_thread")]
     async fn output_is_bounded() {
         let limit = Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! The machine's console: the one place where a person sees a host that nobody can log in to yet.
+//! The machine's console: the one place where a person sees a host that has no login yet.
 
 use std::time::{Duration, Instant};
 
@@ -8,13 +8,13 @@ use super::Root;
 
 const PATH: &str = "/dev/console";
 
-/// The same words are said again to who comes later.
+/// An equal line is repeated after this long, for a person who comes later.
 const AGAIN: Duration = Duration::from_secs(300);
 
 /// A line is cut here: a serial line is slow.
 const MAX_CHARS: usize = 600;
 
-/// The console, and what was said there last.
+/// The console, and its last line.
 #[derive(Debug)]
 pub struct Console {
     path: std::path::PathBuf,
@@ -27,8 +27,8 @@ impl Console {
         Self { path: root.base().join(PATH.trim_start_matches('/')), last: None }
     }
 
-    /// Says a line. The same one again is said now and then. Nobody waits for a console that does not take it, or is not
-    /// there.
+    /// Writes a line; an equal line only after [`AGAIN`]. A console that is absent or does not take the line is not
+    /// waited for.
     pub fn say(&mut self, words: &str) {
         let recent = |(last, at): &(String, Instant)| last == words && at.elapsed() < AGAIN;
         if self.last.as_ref().is_some_and(recent) {
@@ -40,7 +40,7 @@ impl Console {
         let printable = |c: char| if c.is_control() { ' ' } else { c };
         let text: String = words.chars().take(MAX_CHARS).map(printable).collect();
         if rustix::io::write(&console, format!("machine-config-agent: {text}\r\n").as_bytes()).is_err() {
-            // It was full: the same words are said next time.
+            // It was full: the same line is written next time.
             self.last = None;
         }
     }

@@ -5,7 +5,7 @@
 //! links at ostree's own places are for the backends that take no contents and for the host's other tools; they lead
 //! to the secret once that is written.
 //!
-//! Invariant: what an administrator put at ostree's place wins, and stays.
+//! Invariant: an administrator's file at ostree's place wins, and stays.
 
 use super::durable::{self, Attempt, Change, DesiredPath};
 use super::{FailPoints, HostError, Root};
@@ -15,12 +15,12 @@ use crate::model::{Contents, FileMode, HostSpec, ManagedPath, ObservedFile};
 /// The reason of a registry's refusal, as in [`super::os`].
 const REFUSED: &str = "ImagePullUnauthorized";
 
-/// Where a backend looks for registry credentials. The first place hides the second one, also when it is wrong.
+/// The place of registry credentials that a backend reads. The first place hides the second one, also when it is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuthFile {
     /// For this boot: rpm-ostree's, and libostree's.
     Run,
-    /// For good: bootc's, which works in a mount namespace of its own at times when nobody links anything.
+    /// Permanent: for bootc, which works in a mount namespace of its own at times when no agent runs to link the file.
     Etc,
 }
 
@@ -93,7 +93,7 @@ impl Credentials {
         Ok(None)
     }
 
-    /// Adds to a registry's refusal which file it was asked with.
+    /// Adds to a registry's refusal the credentials file that was used.
     pub fn explain(error: HostError, root: &Root, to: &HostSpec, place: Option<AuthFile>) -> HostError {
         match (error, place) {
             (HostError::Os { object, cause, class, reason, next }, Some(place)) if reason == REFUSED => {
@@ -239,7 +239,7 @@ mod tests {
             assert_eq!(host.links(place), [None, None]);
             assert_eq!(std::fs::read_to_string(host.path(own.path())).unwrap(), "{\"own\":1}");
         }
-        // One at bootc's place says nothing to rpm-ostree, which looks at its own first.
+        // One at bootc's place means nothing to rpm-ostree, which looks at its own first.
         let host = Place::new();
         host.put(KUBELET, "{}");
         host.put(AuthFile::Etc.path(), "{\"own\":1}");

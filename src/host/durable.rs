@@ -1,14 +1,14 @@
 //! Many changes of files as one durable step.
 //!
-//! What is right already is left alone. The rest is written beside its place under a name that a rerun finds and
+//! A path that is right already is left alone. The rest is written beside its place under a name that a rerun finds and
 //! clears, gets owner, mode and attributes on the descriptor, and is synced in parallel; only then are the names
 //! switched, and each directory that changed is synced once. Invariant: until the first name is switched nothing has
 //! changed, and a name never shows a file that is not whole. The agent never calls sync or syncfs.
 //!
 //! | file | does |
 //! |---|---|
-//! | `change` | what a path should be |
-//! | `target` | looks whether a path is right already |
+//! | `change` | desired state of a path |
+//! | `target` | comparison of a path with its desired state |
 //! | `temp_file` | one new version beside its place, from its first byte to the switch |
 //! | `sync` | many calls side by side |
 //! | `own` | one file of the agent itself, as a method of the root |
@@ -57,8 +57,8 @@ pub fn apply_changes(
     done.map(|()| Done { changed: wrong.len(), right: changes.len() - wrong.len() })
 }
 
-/// Returns what keeps a path from being changed at all, when that is in the way for good: a directory of somebody else on
-/// the way to it, or something that no config can own in its place.
+/// Returns the error that keeps a path from being changed permanently: a directory of another user on the way to it, or
+/// something at its place that no config can own.
 pub fn obstacle(root: &Root, change: &Change<'_>) -> Result<Option<HostError>, HostError> {
     use rustix::io::Errno;
     let lasting = [Errno::ACCESS, Errno::LOOP, Errno::NAMETOOLONG, Errno::NOTCONN, Errno::STALE];
@@ -85,7 +85,7 @@ pub fn obstacle(root: &Root, change: &Change<'_>) -> Result<Option<HostError>, H
     }
 }
 
-/// Returns true if a path is as a change wants it, for whoever follows links: it is only looked at.
+/// Returns true if a path is as a change wants it, for readers that follow links: it is only looked at.
 pub fn looks_right(root: &Root, change: &Change<'_>) -> Result<bool, HostError> {
     let found = Entry::at(root, &change.path)?;
     Ok(matches!(target::compare(found, &change.path, &change.want, Attempt::First)?, Look::Right))
@@ -107,7 +107,7 @@ struct Location {
     touched: bool,
 }
 
-/// A change that has to be made, and what was found.
+/// A change that has to be made, and the entry found.
 struct PendingChange<'a> {
     change: &'a Change<'a>,
     look: Look,
@@ -146,7 +146,7 @@ impl Batch<'_> {
             drafts.extend(self.temp_file(wrong)?);
         }
         self.label_directories()?;
-        // Whoever reads the policy is not needed any more.
+        // The worker that reads the policy is not needed any more.
         self.labels = None;
         let places = &self.places;
         let dir = |temp_file: &TempFile<'_>| places.get(temp_file.place).map(|place| &place.dir);
@@ -282,11 +282,11 @@ impl Batch<'_> {
         above.into_iter().filter_map(open).collect()
     }
 
-    /// Takes back what was prepared: drafts, then the directories that were made for them.
+    /// Removes the prepared files: drafts, then the directories that were made for them.
     fn withdraw(&mut self, drafts: &[TempFile<'_>]) {
         for temp_file in drafts {
             if let Some(place) = self.places.get(temp_file.place) {
-                // The error that led here is the one to report; a rerun clears what stays.
+                // The error that led here is the one to report; a rerun clears the rest.
                 drop(unlink(&place.dir, &temp_file.temporary));
             }
         }

@@ -1,4 +1,4 @@
-//! What can go wrong at the machine. Every variant names the object; the cause is in `source`; `next` is for people.
+//! Errors of the machine. Every variant names the object; the cause is in `source`; `next` is for people.
 
 use std::io;
 
@@ -13,31 +13,30 @@ pub enum HostError {
     /// A system call on a path failed.
     #[error("can't {action} {path}")]
     Io {
-        /// What was tried, as a verb.
+        /// The failed action, as a verb.
         action: &'static str,
         /// The path below the root.
         path: String,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
-    /// A directory that someone else may change: what is written there could be swapped.
+    /// A directory that another user may change: a file written there could be swapped.
     #[error("{path} is not touched: its directory {directory} {rule}")]
     UnsafeDirectory {
         /// The path that was requested.
         path: String,
         /// The directory.
         directory: String,
-        /// What is wrong with it.
+        /// The broken rule.
         rule: Unsafe,
     },
-    /// A file that someone else may change, or a link that someone else could have made: what it says is not
-    /// carried out.
+    /// A file that another user may change, or a link that another user could have made: its contents are not used.
     #[error("{path} is not used: it {rule}")]
     UnsafeFile {
         /// The file or the link.
         path: String,
-        /// What is wrong with it.
+        /// The broken rule.
         rule: Unsafe,
     },
     /// A file with more bytes than any of its purpose has.
@@ -45,9 +44,9 @@ pub enum HostError {
     TooLarge {
         /// The file.
         path: String,
-        /// How large it is, or how much of it came.
+        /// Its size, or the number of bytes read so far.
         size: u64,
-        /// How large it may be.
+        /// The largest size allowed.
         limit: u64,
     },
     /// A path that is not the kind of thing that was expected.
@@ -55,9 +54,9 @@ pub enum HostError {
     Kind {
         /// The path.
         path: String,
-        /// What was expected.
+        /// The expected kind of file.
         expected: &'static str,
-        /// What is there.
+        /// The kind of file found.
         found: &'static str,
     },
     /// A file of the host that can't be understood.
@@ -65,9 +64,9 @@ pub enum HostError {
     Malformed {
         /// The path.
         path: String,
-        /// What it should be.
+        /// The expected format.
         format: &'static str,
-        /// What is wrong, without contents.
+        /// The parser's message, without contents.
         cause: String,
     },
     /// An account, or a group, that the host does not have.
@@ -83,7 +82,7 @@ pub enum HostError {
     Unit {
         /// The unit.
         unit: String,
-        /// What is wrong with it.
+        /// The fault of the name.
         cause: String,
     },
     /// A program that failed.
@@ -91,7 +90,7 @@ pub enum HostError {
     Command {
         /// The program.
         program: String,
-        /// Its exit and the end of what it wrote.
+        /// Its exit and the end of its output.
         cause: String,
     },
     /// A call over D-Bus that failed.
@@ -99,11 +98,11 @@ pub enum HostError {
     Bus {
         /// Interface and method, with the object.
         call: String,
-        /// What the bus or the service said.
+        /// The error of the bus or the service.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// A unit that systemd could not bring where it was asked to.
+    /// A unit that systemd could not bring into the requested state.
     #[error("{action} of {unit} ended with {result:?}")]
     Job {
         /// `reload` or `restart`.
@@ -118,35 +117,35 @@ pub enum HostError {
     NotStopped {
         /// The unit.
         unit: String,
-        /// How it is.
+        /// Its state.
         cause: String,
     },
     /// Something that did not happen in time.
     #[error("{object} did not answer within {seconds} s")]
     Timeout {
-        /// What was waited for.
+        /// The awaited object.
         object: String,
-        /// For how long.
+        /// The time limit.
         seconds: u64,
     },
     /// Something that only an image-based host can do.
     #[error("{object} can't be staged: this host is not image-based, or its OS backend is set to none")]
     NoBackend {
-        /// What was to be staged.
+        /// The image or change to stage.
         object: String,
     },
     /// The OS backend failed.
     #[error("{object}: {cause}")]
     Os {
-        /// What it was about: an image, a deployment, the sysroot.
+        /// The object: an image, a deployment, the sysroot.
         object: String,
-        /// What happened.
+        /// Message of the failure.
         cause: String,
-        /// What it means for the node.
+        /// Consequence for the node.
         class: FaultClass,
         /// A bounded word for events and metric labels.
         reason: &'static str,
-        /// What a person does next.
+        /// The next step.
         next: String,
     },
 }
@@ -211,7 +210,7 @@ impl HostError {
         }
     }
 
-    /// Returns what a person does next.
+    /// Returns the next step.
     pub fn next(&self) -> String {
         match self {
             Self::Io { action, path, source } => match OsErrorKind::from_io(action, source) {
@@ -270,7 +269,7 @@ impl HostError {
     }
 }
 
-/// Why a path is not in safe hands: another user may change it, or could have made it.
+/// Reason why a path is unsafe: another user may change it, or could have made it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unsafe {
     /// Another user owns it.
@@ -292,12 +291,12 @@ pub enum Unsafe {
         /// The owner.
         uid: u32,
     },
-    /// A link that can't be told from others: its text is not UTF-8.
+    /// A link whose text is not UTF-8, so that it has no exact name.
     LinkText,
 }
 
 impl Unsafe {
-    /// Returns what a person does next.
+    /// Returns the next step.
     fn next_step(self, path: &str) -> String {
         match self {
             Self::Owner { mode, .. } if mode & OTHERS_MAY_WRITE != 0 => {
@@ -325,7 +324,7 @@ impl std::fmt::Display for Unsafe {
     }
 }
 
-/// What an I/O error means: a full disk, a shortage of memory or of files, and what a signal interrupted pass by themselves.
+/// Meaning of an I/O error: a full disk, a shortage of memory or of files, and an interrupted call pass by themselves.
 #[derive(Debug, Clone, Copy)]
 enum OsErrorKind {
     Full,
@@ -339,7 +338,7 @@ impl OsErrorKind {
     fn from_io(action: &str, source: &io::Error) -> Self {
         use io::ErrorKind as Kind;
         let kind = source.kind();
-        // inotify(7) says "no space left" and "too many files" of its own limits, not of a disk's.
+        // inotify(7) reports "no space left" and "too many files" for its own limits, not for a disk's.
         let is = |limit: rustix::io::Errno| source.raw_os_error() == Some(limit.raw_os_error());
         let files = is(rustix::io::Errno::MFILE) || is(rustix::io::Errno::NFILE);
         if action == "watch" && (files || is(rustix::io::Errno::NOSPC)) {

@@ -1,14 +1,15 @@
-//! What libostree's merge of `/etc` leaves behind, and who brings it over.
+//! Files and links that libostree's merge of `/etc` skips, and the unit that copies them.
 //!
-//! The merge takes into the new deployment what differs from the old image's `/usr/etc`. A file or a link that the old
-//! image had brought is no difference: it stays behind, also when the config wants it and the new image has it not. Which
-//! these are is written down before the reboot; a unit that the shutdown stops after the finalization copies them.
+//! The merge takes into the new deployment the differences from the old image's `/usr/etc`. A file or a link that the
+//! old image had brought is no difference: it stays behind, also when the config wants it and the new image has it not.
+//! These are listed before the reboot; a unit that the shutdown stops after the finalization copies
+//! them.
 //!
 //! # Decisions
-//! 1. After libostree's finalization, in the same shutdown, and not by an earlier one: what services write to `/etc` until
-//!    they stop is merged as ever, and an update that is taken back before has changed nothing that boots.
-//! 2. Nothing depends on it. What is not brought over (a power cut just then, a host without this program) is missing in
-//!    the new boot, seen by the verification, and written there.
+//! 1. After libostree's finalization, in the same shutdown, and not by an earlier one: files that services write to
+//!    `/etc` until they stop are merged as ever, and an update that is undone before has changed nothing that boots.
+//! 2. Nothing depends on it. A path that is not copied (a power cut just then, a host without this program) is missing
+//!    in the new boot, seen by the verification, and written there.
 //! 3. It is the version of the running host that is copied, with its attributes, as libostree does it. Directories are
 //!    made as for any file.
 
@@ -29,15 +30,15 @@ use crate::model::{FileMode, ManagedPath, ObservedFile, UnitName};
 /// The verb of the second executable that brings it over.
 pub const BRING_OVER_VERB: &str = "bring-over";
 
-/// Where it is written down: it is of this boot.
+/// The list of paths, valid for this boot.
 const LIST: &str = "/run/machine-config-agent/left-behind.json";
 /// The unit that is stopped.
 const UNIT: &str = "machine-config-agent-bring-over.service";
-/// Where a program is put that came with a container: the host starts it, when the container is gone.
+/// Copy of the program of a container: the host starts it when the container is gone.
 const OWN_PROGRAM: &str = "/run/machine-config-agent/bring-over";
 const SYSROOT: &str = "/sysroot";
 
-/// What is left behind by the merge into one deployment.
+/// Paths that the merge into one deployment skips.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnmergedPaths {
     /// The directory of the deployment.
@@ -47,8 +48,8 @@ pub struct UnmergedPaths {
 }
 
 impl UnmergedPaths {
-    /// Finds out what of the given paths, and of the links to the given units, the merge into a deployment will leave
-    /// behind. Nothing is said of a deployment whose directory is not known.
+    /// Finds the given paths, and the links to the given units, that the merge into a deployment will skip. A
+    /// deployment whose directory is not known has none.
     pub fn find(
         root: &Root,
         deployment: &str,
@@ -90,7 +91,7 @@ impl UnmergedPaths {
     }
 }
 
-/// Has the shutdown bring over what is written down. Where no systemd runs, who plays the shutdown does.
+/// Has the shutdown copy the listed paths. Where no systemd runs, the player of the shutdown does.
 pub async fn arm(root: &Root, systemd: &Systemd) -> Result<ServiceOutcome, HostError> {
     let program = root.entered().worker_on_host(root.base(), OWN_PROGRAM)?;
     let command = [program.clone(), BRING_OVER_VERB.to_owned()];
@@ -111,7 +112,7 @@ pub fn forget(root: &Root) -> Result<(), HostError> {
     root.remove(LIST)
 }
 
-/// Returns true if the merge leaves a path behind. What is reached by a link to a directory is somewhere else.
+/// Returns true if the merge skips a path. A path reached by a link to a directory is somewhere else.
 fn is_left(root: &Root, deployment: &str, path: &ManagedPath) -> Result<bool, HostError> {
     let Some(below) = path.as_str().strip_prefix("/etc/") else { return Ok(false) };
     let live = root.seen(path.as_str())?;
@@ -125,7 +126,7 @@ fn is_left(root: &Root, deployment: &str, path: &ManagedPath) -> Result<bool, Ho
         && root.seen(&format!("{deployment}/usr/etc/{below}"))? != live)
 }
 
-/// Copies what was written down into the deployment that was finalized; a deployment that was not is left alone.
+/// Copies the listed paths into the deployment that was finalized; a deployment that was not is left alone.
 pub fn bring_over(root: &Root) -> Result<Done, HostError> {
     let Some(bytes) = root.read(LIST)? else { return Ok(Done::default()) };
     let list: UnmergedPaths = serde_json::from_slice(&bytes).map_err(|error| malformed(&error))?;
@@ -136,7 +137,7 @@ pub fn bring_over(root: &Root) -> Result<Done, HostError> {
     let mut found = Vec::new();
     for path in &list.paths {
         let live = PathSnapshot::read(root, path.as_str())?;
-        // What somebody has taken away meanwhile is not put back.
+        // A path removed meanwhile is not restored.
         if live != PathSnapshot::Absent {
             found.push((path, live.attributes(), live));
         }
@@ -159,7 +160,7 @@ pub fn main() -> ExitCode {
         Ok(Done { changed, .. }) => (format!("copied {changed} files into the new /etc"), ExitCode::SUCCESS),
         Err(error) => (format!("failed to copy files into the new /etc: {error}"), ExitCode::FAILURE),
     };
-    // The journal is what reads it.
+    // The journal reads it.
     drop(writeln!(std::io::stderr(), "{text}"));
     code
 }
@@ -237,7 +238,7 @@ mod tests {
         UnmergedPaths::find(root, ID, &paths(&names), &units.into()).unwrap()
     }
 
-    /// OCL-018: what equals the old image's own and is not so in the new one. The rest is merged, or there.
+    /// OCL-018: paths that equal the old image's own and not the new one's. The rest is merged, or there.
     #[test]
     fn unmerged_etc_paths_are_found() {
         let (_dir, root) = host();
@@ -258,7 +259,7 @@ mod tests {
         );
     }
 
-    /// Bytes, modes, owners and links; what is gone meanwhile stays away; a second run changes nothing.
+    /// Bytes, modes, owners and links; a path removed meanwhile stays away; a second run changes nothing.
     #[test]
     fn carry_over_requires_finalized_deployment() {
         let (dir, root) = host();

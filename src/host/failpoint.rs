@@ -1,12 +1,12 @@
 //! Named places where a test has the process die: between any two of them, a power cut must do no harm.
 //!
-//! A release has none of them, unless it is built with the feature `fail-points`: what the environment says must not end the agent
-//! of a node in the middle of a write.
+//! A release has none of them, unless it is built with the feature `fail-points`: its environment must not end the
+//! agent of a node in the middle of a write.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Where to die.
+/// Selection of the point where the process dies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Mode {
     Off,
@@ -20,12 +20,12 @@ enum Mode {
 pub struct FailPoints {
     mode: Mode,
     passed: Arc<AtomicU64>,
-    /// What the names of these points begin with.
+    /// Prefix of the names of these points.
     prefix: &'static str,
 }
 
 impl FailPoints {
-    /// Whether this build has fail points: debug builds, and those that ask for it.
+    /// True in builds that have fail points: debug builds, and those with the feature.
     pub const ARE_BUILT: bool = cfg!(any(debug_assertions, feature = "fail-points"));
 
     /// Returns fail points that do nothing.
@@ -71,12 +71,12 @@ impl FailPoints {
         Self { prefix, ..self.clone() }
     }
 
-    /// Returns how many points were passed, when they are to be counted.
+    /// Returns the number of passed points, if they are to be counted.
     pub fn counted(&self) -> Option<u64> {
         (self.mode == Mode::Count).then(|| self.count())
     }
 
-    /// Returns how many points were passed.
+    /// Returns the number of passed points.
     pub fn count(&self) -> u64 {
         self.passed.load(Ordering::Relaxed)
     }

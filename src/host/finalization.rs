@@ -1,4 +1,4 @@
-//! Why the last shutdown did not finalize the staged deployment: what libostree said then.
+//! Finalization of the staged deployment in the last shutdown: libostree's cause of a failure.
 //!
 //! Asked only on a node that came up in its old deployment: the journal is read by a child process, which a node that is
 //! well never starts. libostree leaves its text in `finalize-failure.stamp`; `ostree-boot-complete.service` of the next
@@ -10,25 +10,24 @@ use super::root::Root;
 use super::{HostError, command};
 use crate::model::observation::Finalization;
 
-/// What finalizes a staged deployment, when it is stopped: its `/etc` is merged and its boot entries are written.
+/// Unit that finalizes a staged deployment when it is stopped: it merges `/etc` and writes the boot entries.
 pub const FINALIZER: &str = "ostree-finalize-staged.service";
 
-/// What libostree leaves behind.
+/// libostree's note of a failed finalization.
 const STAMP: &str = "/boot/ostree/finalize-failure.stamp";
 /// The journal of one boot is read from the disk: seconds at most.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// More of a text is in the journal.
 const MAX_MESSAGE_LENGTH: usize = 400;
 
-/// Where the journal has libostree's words: the boot, and the unit.
-/// After a soft reboot the shutdown is in the same boot.
+/// Places of libostree's messages in the journal: boot and unit. After a soft reboot the shutdown is in the same boot.
 const UNITS: [[&str; 2]; 3] = [
     ["--boot=-1", "--unit=ostree-finalize-staged.service"],
     ["--boot=0", "--unit=ostree-finalize-staged.service"],
     ["--boot=0", "--unit=ostree-boot-complete.service"],
 ];
 
-/// Returns libostree's words, or that it left none, or what kept them from being found.
+/// Returns libostree's message, or that it left none, or why it can't be found.
 pub async fn outcome(root: &Root) -> Finalization {
     if let Ok(Some(text)) = root.read_text(STAMP)
         && !text.trim().is_empty()
@@ -63,7 +62,7 @@ fn short(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// MCD-046: libostree's own text is what is told. Here it is in the stamp; the journal's is in `vm-tests/`.
+    /// MCD-046: reports libostree's own text. Here it is in the stamp; the journal's is in `vm-tests/`.
     #[tokio::test(flavor = "current_thread")]
     async fn stamp_is_reported_in_one_line() {
         let dir = tempfile::tempdir().unwrap();

@@ -44,7 +44,7 @@ pub(crate) mod failing {
     }
 }
 
-/// Claims that a file or a directory is on the disk: what `vm-tests/power --without-fsync` has to find out.
+/// Claims that a file or a directory is on the disk: `vm-tests/power --without-fsync` has to find that out.
 #[cfg(feature = "without-fsync")]
 #[expect(clippy::unnecessary_wraps, reason = "it stands for the real one")]
 pub(in crate::host) fn fsync(_fd: impl AsFd) -> Result<(), Errno> {

@@ -1,8 +1,8 @@
-//! What a new deployment has to show before it counts: units that are active, and the administrator's own checks.
+//! Health checks of a new deployment: units that have to be active, and the administrator's own checks.
 //!
 //! A check is a program; where systemd runs it is a transient unit, so that it gets nothing of the agent's and ends with
-//! all that it has started. Invariant: of what it says only its last words are kept, in memory and on disk, and what may
-//! be a secret is masked. It runs as root, so one that another user may change is not run.
+//! all that it has started. Invariant: only the last lines of its output are kept, in memory and on disk, and possible
+//! secrets are masked. It runs as root, so one that another user may change is not run.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use super::systemd::{Systemd, UnitLinks, known};
 use crate::model::UnitName;
 use crate::model::observation::{ObservedFile, UnitFileState};
 
-/// Where the checks are.
+/// Directory of the checks.
 const CHECKS: &str = "/etc/machine-config-agent/health.d";
 
-/// The unit that has to be active where nothing else is said, if it is enabled.
+/// The unit that has to be active by default, if it is enabled.
 const KUBELET: &str = "kubelet.service";
 
 /// The unit of the check that runs.
@@ -30,7 +30,7 @@ const UNIT: &str = "machine-config-agent-health.service";
 /// Its standard error, a named pipe.
 const ERRORS: &str = "/run/machine-config-agent-health.stderr";
 
-/// As much of the end of what it says is kept.
+/// Most bytes kept of the end of its output.
 const MAX_KEPT_BYTES: usize = 8 * 1024;
 
 /// As much is read at once.
@@ -45,19 +45,19 @@ const LOG_NAME: &str = "machine-config-agent-health";
 /// Anybody's permission to execute.
 const EXECUTABLE: u32 = 0o111;
 
-/// What has to be shown.
+/// Health checks to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HealthChecks {
     /// The units that have to be active.
     pub units: Vec<UnitName>,
     /// The names of the checks, in their order.
     pub checks: Vec<String>,
-    /// What lies beside the checks and is none.
+    /// Entries beside the checks that are not executable files.
     pub ignored: Vec<String>,
 }
 
 impl HealthChecks {
-    /// Reads what has to be shown: these units, or the kubelet where it is enabled, and all checks.
+    /// Reads the health checks: these units, or the kubelet where it is enabled, and all checks.
     pub fn load(root: &Root, units: Option<&BTreeSet<UnitName>>) -> Result<Self, HostError> {
         let units = match units {
             Some(units) => units.iter().cloned().collect(),
@@ -91,7 +91,7 @@ fn kubelet(root: &Root) -> Result<Option<UnitName>, HostError> {
     Ok((seen.enabled == UnitFileState::Enabled).then_some(unit))
 }
 
-/// Runs a check, no longer than given; returns how it ended when that was not well.
+/// Runs a check, no longer than given; returns its end if that is a failure.
 pub async fn run(
     root: &Root,
     systemd: &Systemd,
@@ -121,7 +121,7 @@ async fn as_unit(
     limit: Duration,
 ) -> Result<Option<String>, HostError> {
     let unit = known(UNIT)?;
-    // One that an earlier start left says nothing of now.
+    // A unit of an earlier start has no meaning now.
     units.stop(&unit).await?;
     let mut said = Output::open(root)?;
     let description = format!("Health check {name} (for machine-config-agent)");
@@ -142,7 +142,7 @@ async fn as_unit(
         tokio::select! {
             // The same future is polled until it ends.
             ended = &mut run => break ended?,
-            // Cancel-safe: it only waits, and takes what is there in the step that ends it.
+            // Cancel-safe: it only waits, and takes the output in the step that ends it.
             read = said.read() => read?,
         }
     };
@@ -152,7 +152,7 @@ async fn as_unit(
     Ok((!ended.is_success()).then(|| with_words(&ended, &words)))
 }
 
-/// What a check writes to its standard error.
+/// Standard error of a check.
 #[derive(Debug)]
 struct Output {
     pipe: Receiver,
@@ -173,7 +173,7 @@ impl Output {
         self.take().map(drop)
     }
 
-    /// Reads what is there; returns whether anything was.
+    /// Reads the available output; returns true if there was any.
     fn take(&mut self) -> Result<bool, HostError> {
         let mut chunk = [0; CHUNK_BYTES];
         match self.pipe.try_read(&mut chunk) {
@@ -196,7 +196,7 @@ impl Output {
             reads += 1;
         }
         let text = String::from_utf8_lossy(&self.end);
-        // Half a word may be half a secret, which nobody would recognise.
+        // Half a word may be half a secret, which the redaction would miss.
         let whole =
             if self.cut { text.split_once(char::is_whitespace).map_or("", |(_, rest)| rest) } else { &text };
         Ok(last_words(&redact(whole)))

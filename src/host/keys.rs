@@ -6,11 +6,11 @@ use super::root::Root;
 use crate::model::users::KEYS_FILE;
 use crate::model::{ManagedPath, ObservedFile};
 
-/// What the agent itself makes is closed to others (MCD-158).
+/// Mode of directories that the agent makes: closed to others (MCD-158).
 const PRIVATE: u32 = 0o700;
-/// What sshd refuses (`StrictModes`).
+/// Permissions that sshd refuses (`StrictModes`).
 const OTHERS_WRITE: u32 = 0o022;
-/// Where a foreign `.ssh` is moved: sshd reads nothing there, and nothing is lost.
+/// New name of a foreign `.ssh`: sshd reads nothing there, and nothing is lost.
 const ASIDE: &str = ".ssh.mca-foreign";
 
 /// Makes the directories above a keys file, and repairs their owner and mode.

@@ -7,12 +7,12 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 const MAX_OPEN_FILES: u64 = 65_536;
 
 /// Raises the number of files that may be open, as far as the hard limit lets it. A batch that needs more than there may
-/// be fails whole, and says so.
+/// be fails whole, and reports it.
 pub fn raise_open_files() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let limit = maximum.map_or(MAX_OPEN_FILES, |hard| hard.min(MAX_OPEN_FILES));
     if current.is_some_and(|soft| soft < limit) {
-        // Below the hard limit nobody refuses it; where a sandbox does, the old limit holds.
+        // Below the hard limit the kernel allows it; a sandbox may refuse it, and then the old limit holds.
         setrlimit(Resource::Nofile, Rlimit { current: Some(limit), maximum }).unwrap_or_default();
     }
 }

@@ -1,4 +1,4 @@
-//! The process that holds a file lock, for people. The lock is not touched: one who wants it gets it meanwhile.
+//! The process that holds a file lock, for people. The lock is not touched: another process can take it meanwhile.
 //!
 //! libostree's lock belongs to an open file and not to a process (`OFDLCK`), so the kernel names no process with it: the
 //! holder is looked up among the open files of all processes. One of another PID namespace is not found.

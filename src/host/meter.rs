@@ -1,4 +1,4 @@
-//! What the host's work costs, counted where it is done: for the metrics.
+//! Cost of the host's work, counted where the work is done: for the metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -12,17 +12,17 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Returns how many files and directories were synced.
+    /// Returns the number of synced files and directories.
     pub fn syncs(&self) -> u64 {
         self.syncs.load(Ordering::Relaxed)
     }
 
-    /// Returns how many microseconds were spent waiting for that.
+    /// Returns the microseconds spent waiting for that.
     pub fn sync_micros(&self) -> u64 {
         self.sync_micros.load(Ordering::Relaxed)
     }
 
-    /// Returns how many paths were changed.
+    /// Returns the number of changed paths.
     pub fn files(&self) -> u64 {
         self.files.load(Ordering::Relaxed)
     }
@@ -44,7 +44,7 @@ fn wide(count: usize) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
 }
 
-/// Returns how many bytes of this process are in memory (`/proc/self/statm`, proc(5)); zero where that can't be read.
+/// Returns the bytes of this process in memory (`/proc/self/statm`, proc(5)); zero if that can't be read.
 pub fn resident() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm")
         .ok()

@@ -1,7 +1,7 @@
 //! THE WALL: the only module that touches the machine.
 //!
-//! Imports `model` only. Everything is below [`Host`]'s root; no other module opens a file, starts a program, asks
-//! the clock or the bus.
+//! Imports `model` only. Everything is below [`Host`]'s root; no other module opens a file, starts a program, reads
+//! the clock or calls the bus.
 
 #![expect(clippy::disallowed_methods, reason = "this is where the machine is touched")]
 
@@ -62,7 +62,7 @@ use os::{NotImageBased, SoftRebootState};
 use power::Supervised;
 use systemd::SOFT_REBOOT_TARGET;
 
-/// Where an administrator masks it.
+/// The file that masks soft reboots.
 const SOFT_REBOOT_MASK: &str = "/etc/systemd/system/soft-reboot.target";
 
 /// Returns the name that the kernel gives this machine.
@@ -84,15 +84,15 @@ pub struct Host {
     pub clock: Clock,
     /// The OS behind the configuration.
     pub os: Box<dyn OsBackend>,
-    /// Why this backend was selected.
+    /// Reason for the selection of this backend.
     pub backend_reason: String,
-    /// How long its work may take.
+    /// Time limits of the backend's work.
     pub limits: OsLimits,
-    /// Whether pulls sync each object by itself.
+    /// Set if pulls sync each object by itself.
     pub per_object_fsync: bool,
-    /// Whether a reboot may leave the kernel running.
+    /// Policy of reboots that leave the kernel running.
     pub soft_reboot: SoftReboot,
-    /// How much of that an earlier process has spent on the work that is under way.
+    /// Time that an earlier process has spent on the current work.
     pub spent: Duration,
     /// Boots.
     pub power: Box<dyn Power>,
@@ -100,12 +100,12 @@ pub struct Host {
     pub systemd: Systemd,
     /// Through which proxies others are reached.
     pub proxies: Proxies,
-    /// Where a test has the process die.
+    /// Fail points of tests.
     pub fail_points: FailPoints,
 }
 
 impl Host {
-    /// Puts together the host in a directory: no image, no systemd, and whoever started the process plays the reboot.
+    /// Puts together the host in a directory: no image, no systemd, and the parent process plays the reboot.
     pub fn in_directory(root: Root, fail_points: FailPoints) -> Self {
         Self {
             clock: Clock::system(),

@@ -21,7 +21,7 @@ pub(crate) fn unshare(flags: UnshareFlags) -> Result<()> {
     rustix::thread::unshare(flags)
 }
 
-/// Takes this thread into a mount namespace of its own, whose mounts nobody else sees.
+/// Moves this thread into a private mount namespace.
 pub(crate) fn private() -> Result<()> {
     unshare(UnshareFlags::NEWNS)?;
     detach()

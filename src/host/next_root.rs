@@ -1,12 +1,12 @@
-//! The root of a soft reboot: the host's own `ostree` mounts a deployment in `/run/nextroot`, and systemd starts what it finds
-//! there (systemd-soft-reboot.service(8)).
+//! The root of a soft reboot: the host's own `ostree` mounts a deployment in `/run/nextroot`, and systemd starts the
+//! system there (systemd-soft-reboot.service(8)).
 //!
 //! # Decisions
-//! 1. It is prepared when the record says that the node reboots, not when the deployment is staged: `systemctl reboot` takes
-//!    that way by itself where it finds it, and an update may be taken back until then.
+//! 1. It is prepared when the reboot is recorded, not when the deployment is staged: `systemctl reboot` takes
+//!    that way by itself if it is there, and an update may be undone until then.
 //! 2. `ostree` runs as a unit of systemd: the mount has to be the host's, and an agent in a container has others.
-//! 3. Whatever is no soft reboot takes it away before: another deployment that is staged, an update that is undone, a whole
-//!    reboot. libostree takes away what it knows of in its own mount namespace only.
+//! 3. Anything but a soft reboot removes it before: another deployment that is staged, an update that is undone, a
+//!    whole reboot. libostree removes only the mount in its own mount namespace.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -17,17 +17,17 @@ use super::{HostError, Root};
 use crate::host::command::{last_words, with_words};
 use crate::model::FileMode;
 
-/// Where the next root is mounted.
+/// Mount point of the next root.
 const NEXT_ROOT: &str = "/run/nextroot";
-/// What is in each root.
+/// A directory that every next root has.
 const IN_NEXT_ROOT: &str = "/run/nextroot/usr";
-/// What libostree says of it.
+/// libostree's note of a prepared root.
 const PREPARED: &str = "/run/ostree/nextroot-booted";
-/// What moves it to where it is looked for, once the new user space runs.
+/// Unit of the new user space that moves the note to its final place.
 const BOOT_COMPLETE: &str = "ostree-boot-complete.service";
-/// Where the host's mounts are listed.
+/// Mount table of the host.
 const HOST_MOUNTS: &str = "/proc/1/mountinfo";
-/// Where the deployments are.
+/// Directory of the deployments, below the root.
 const DEPLOYMENTS: &str = "sysroot/ostree/deploy";
 /// The unit, and its words.
 const UNIT: &str = "machine-config-agent-next-root.service";
@@ -36,12 +36,12 @@ const MAX_WORDS_BYTES: u64 = 16 << 10;
 /// It mounts, and writes one file.
 const SECONDS: u64 = 60;
 
-/// Returns true if a soft reboot would start something else than what runs.
+/// Returns true if a soft reboot would start another system than the running one.
 pub fn is_mounted(root: &Root) -> Result<bool, HostError> {
     root.exists(IN_NEXT_ROOT)
 }
 
-/// Completes a soft reboot that has happened: libostree's own unit says which deployment runs. It is not started again where it
+/// Completes a finished soft reboot: libostree's own unit finds the running deployment. It is not started again if it
 /// has outlived the reboot, as units without default dependencies do; then nothing could be read of the sysroot.
 pub async fn complete(root: &Root, systemd: &Systemd) -> Result<(), HostError> {
     if !root.exists(PREPARED)? || is_mounted(root)? {
@@ -56,8 +56,8 @@ pub async fn complete(root: &Root, systemd: &Systemd) -> Result<(), HostError> {
     systemd.restart(&known(BOOT_COMPLETE)?).await.map(|_| ())
 }
 
-/// Returns the deployment that runs: the one whose `/etc` is mounted. libostree goes by what was prepared, also where the soft
-/// reboot started the old user space again. Nothing where no deployment has it, as with a transient `/etc`.
+/// Returns the running deployment: the one whose `/etc` is mounted. libostree goes by the prepared one, also where the
+/// soft reboot started the old user space again. Nothing where no deployment has it, as with a transient `/etc`.
 pub fn running(root: &Root) -> Option<String> {
     let identity = |path: &Path| path.metadata().ok().map(|found| (found.dev(), found.ino()));
     let here = identity(&root.base().join("etc"))?;
@@ -98,7 +98,7 @@ async fn run(root: &Root, systemd: &Systemd, command: &[String], what: &str) -> 
     let Some(units) = systemd.transients().await? else {
         return Err(failed("no systemd runs for this host".to_owned()));
     };
-    // One that an earlier start left has nothing to say any more.
+    // A unit of an earlier start has no meaning any more.
     units.stop(&unit).await?;
     root.replace(WORDS, b"", FileMode::PRIVATE)?;
     let program = Program {
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(running(&root).as_deref(), Some("fcos-old.0"));
     }
 
-    /// Only a soft reboot that has happened is completed: what is mounted, here or on the host, is still to come.
+    /// Only a finished soft reboot is completed: a mounted root, here or on the host, is still to come.
     #[tokio::test(flavor = "current_thread")]
     async fn soft_reboot_that_happened_is_completed() {
         let mounted = format!("36 35 0:30 / {NEXT_ROOT} ro,relatime - overlay overlay ro\n");

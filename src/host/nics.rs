@@ -1,7 +1,7 @@
 //! The names of network interfaces, before another OS may give them others: a host with static addresses would be lost.
 //!
-//! nmstate does it. On a host of Enterprise Linux 9 it keeps the names; on 10 it takes away what is not needed any more,
-//! which may fail, since there may be nothing (MCD-234). Other hosts are left alone.
+//! nmstate does it. On a host of Enterprise Linux 9 it keeps the names; on 10 it removes files that are not needed any
+//! more, which may fail, since there may be nothing (MCD-234). Other hosts are left alone.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use super::{HostError, Root, command};
 use crate::model::text::chain;
 
 const NMSTATECTL: &str = "/usr/bin/nmstatectl";
-/// Where it writes the kernel arguments that pin names, if it wants any.
+/// Kernel arguments that pin names, written by nmstatectl if it needs any.
 const KARGS: &str = "/run/machine-config-agent/nic-kargs";
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What is done for an OS.
+/// Action for the NIC names of an OS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pinning {
     Persist,
@@ -44,7 +44,7 @@ impl Pinning {
     }
 }
 
-/// Pins the names, or takes away what pinned them.
+/// Pins the names, or removes the pins.
 pub async fn persist(root: &Root) -> Result<(), HostError> {
     let text = ["/etc/os-release", "/usr/lib/os-release"].iter().find_map(|path| root.read(path).transpose());
     let text = text.transpose()?.unwrap_or_default();
@@ -82,7 +82,7 @@ pub async fn persist(root: &Root) -> Result<(), HostError> {
 mod tests {
     use super::*;
 
-    /// A host whose nmstatectl writes down how it was called, and ends with a code.
+    /// A host whose nmstatectl records its arguments, and ends with a code.
     fn host(os_release: &str, code: u8) -> tempfile::TempDir {
         let directory = tempfile::tempdir().unwrap();
         for path in ["etc", "usr/bin", "run"] {

@@ -1,7 +1,7 @@
-//! Through which proxies this host reaches others, and who says so.
+//! Proxies by which this host reaches others, and their sources.
 //!
 //! The first that names a proxy counts, for all three variables: the agent's own environment, the cluster's
-//! `ControllerConfig` (for pulls: what says how to reach the cluster can't come from it), `/etc/mco/proxy.env`.
+//! `ControllerConfig` (for pulls: the way to the cluster can't come from the cluster), `/etc/mco/proxy.env`.
 //! The file is read for each pull and each connection, so that a change needs no restart.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +18,7 @@ pub(in crate::host) const UNIT_FILE: &str = "/run/machine-config-agent-proxy.env
 /// The longest file that is read: a `NO_PROXY` of a large cluster has some KiB.
 const MAX_BYTES: u64 = 64 << 10;
 
-/// What says through which proxies others are reached. Clones share what the cluster says.
+/// Proxies of the environment, the file and the cluster. Clones share the cluster's part.
 #[derive(Debug, Clone)]
 pub struct Proxies(Arc<Sources>);
 
@@ -30,12 +30,12 @@ struct Sources {
 }
 
 impl Proxies {
-    /// Takes the host's root, and what the environment of the process says.
+    /// Takes the host's root, and the proxies of the process's environment.
     pub fn new(root: Root, environment: ProxySettings) -> Self {
         Self(Arc::new(Sources { root, environment, cluster: Mutex::default() }))
     }
 
-    /// Takes what the cluster says.
+    /// Takes the cluster's proxies.
     pub fn set_cluster(&self, settings: ProxySettings) {
         *self.0.cluster.lock().unwrap_or_else(PoisonError::into_inner) = settings;
     }

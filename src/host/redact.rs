@@ -1,9 +1,9 @@
-//! Output of other programs, without what may be a secret: it goes into the record, the report and events.
+//! Output of other programs, without possible secrets: it goes into the record, the report and events.
 //!
 //! It redacts rather too much: the whole text is in the journal of the host. A secret that no mark shows is not
 //! recognized, so a health check must print none.
 
-/// What stands for it.
+/// Replacement of a secret.
 pub const MASK: &str = "***";
 
 /// Names of values that are secrets: a word ends with one of these before its `=` or `:`.
@@ -25,10 +25,10 @@ const NAMES: [&str; 12] = [
 /// Words before a secret.
 const SCHEMES: [&str; 2] = ["bearer", "basic"];
 
-/// What only secrets contain: private keys, password hashes of crypt(5), the beginning of a JSON web token.
+/// Text that only secrets contain: private keys, password hashes of crypt(5), the beginning of a JSON web token.
 const MARKS: [&str; 6] = ["PRIVATE KEY", "$y$", "$6$", "$5$", "$2b$", "eyJ"];
 
-/// Masks what may be a secret in each line.
+/// Masks possible secrets in each line.
 pub fn redact(text: &str) -> String {
     let mut within_key = false;
     let mut lines = Vec::new();

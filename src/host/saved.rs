@@ -1,8 +1,8 @@
-//! What a path was before the agent touched it: saved, put back, and kept for the day it is no longer managed.
+//! Original of a path before the agent touched it: saved, restored, and kept until the path is no longer managed.
 //!
-//! Invariants: what is put back is what was there, to the byte, the mode, the owner and the attributes. What a write will
-//! replace is read by the walk that the write takes, so that the three (saved, written, put back) are of one file. `Debug`
-//! shows no contents.
+//! Invariants: a restored path equals its original, to the byte, the mode, the owner and the attributes. The original
+//! that a write will replace is read by the walk that the write takes, so that the three (saved, written, restored) are
+//! of one file. `Debug` shows no contents.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ use super::durable::{Attributes, Change, DesiredPath};
 use super::root::{Entry, Missing, Root, attributes, no_name, read_at_most, split};
 use crate::model::{ManagedPath, Sha256};
 
-/// Where originals are kept, below the agent's state.
+/// Directory of originals, below the agent's state.
 pub const PREIMAGES: &str = "/var/lib/machine-config-agent/preimages";
 
 /// The folder of those that outlive their update: the paths are managed now.
@@ -24,7 +24,7 @@ pub const SAVED_DIRECTORY: &str = "kept";
 /// The largest original that is kept: the largest file that a distribution has in `/etc` (`hwdb.bin`) is of 13 MB.
 const LARGEST: u64 = 16 * 1024 * 1024;
 
-/// The largest that is kept of another user than root, who must not have the agent read what he likes.
+/// The largest size kept of another user than root, who must not have the agent read what he likes.
 const LARGEST_OF_OTHERS: u64 = 1024 * 1024;
 
 /// Bytes that may be a secret: base64 in JSON, a length in `Debug`.
@@ -38,7 +38,7 @@ impl Bytes {
         Self(bytes.to_vec())
     }
 
-    /// Returns the bytes as text; what is not UTF-8 is replaced.
+    /// Returns the bytes as text; bytes that are not UTF-8 are replaced.
     pub fn to_text(&self) -> String {
         String::from_utf8_lossy(&self.0).into_owned()
     }
@@ -84,7 +84,7 @@ pub enum PathSnapshot {
     },
     /// A link.
     Link {
-        /// Where it pointed.
+        /// Text of the link.
         target: String,
     },
 }
@@ -97,13 +97,13 @@ pub struct Attribute {
 }
 
 impl PathSnapshot {
-    /// Reads what is at a path, a link at its end not followed: for looking only.
+    /// Reads the file at a path, a link at its end not followed: for inspection only.
     pub fn read(root: &Root, path: &str) -> Result<Self, HostError> {
         Self::from_entry(Entry::at(root, path)?, path)
     }
 
-    /// Reads what a write to this path would replace. What the write would refuse is an error here, so nothing is touched.
-    /// `trusted` as in [`Change::new`].
+    /// Reads the file that a write to this path would replace. A file that the write would refuse is an error here, so
+    /// nothing is touched. `trusted` as in [`Change::new`].
     pub fn read_to_replace(root: &Root, path: &str, trusted: u32) -> Result<Self, HostError> {
         let (directory, name) = split(path).ok_or_else(|| no_name(path))?;
         let walked = root.walk(directory, trusted, Missing::Leave, &mut Vec::new());
@@ -144,7 +144,7 @@ impl PathSnapshot {
         *self == Self::mask()
     }
 
-    /// Returns about how many bytes it takes.
+    /// Returns its approximate size in bytes.
     pub fn size(&self) -> usize {
         match self {
             Self::Absent => 0,
@@ -166,8 +166,8 @@ impl PathSnapshot {
         }
     }
 
-    /// Makes the change that puts it back. `trusted` as in [`Change::new`]: whom the write trusted that replaced it. Where
-    /// that is root only, its owner.
+    /// Makes the change that restores it. `trusted` as in [`Change::new`]: the user whom the replacing write trusted.
+    /// Where that is root only, its owner.
     pub fn put_back<'a>(
         &'a self,
         path: &str,
@@ -202,8 +202,8 @@ pub fn kept(root: &Root, path: &ManagedPath) -> Result<Option<PathSnapshot>, Hos
     serde_json::from_slice(&bytes).map(Some).map_err(|error| malformed(&at, &error))
 }
 
-/// Returns what is to be at a path that is no longer managed: the kept original, else the booted image's own version,
-/// else what the machine-config-daemon saved. `None` when there is no such thing, or nothing was there.
+/// Returns the file for a path that is no longer managed: the kept original, else the booted image's own version,
+/// else the original of the machine-config-daemon. `None` when there is no such thing, or nothing was there.
 pub fn original(root: &Root, path: &ManagedPath) -> Result<Option<PathSnapshot>, HostError> {
     let something = |saved: PathSnapshot| (saved != PathSnapshot::Absent).then_some(saved);
     if let Some(kept) = kept(root, path)? {

@@ -1,6 +1,6 @@
 //! SELinux labels for new files, from the host's own policy.
 //!
-//! The policy is asked through libostree, in a worker; on hosts without SELinux a new file keeps the label that the kernel
+//! The policy is read by libostree, in a worker; on hosts without SELinux a new file keeps the label that the kernel
 //! derives from its directory. Files that are replaced keep theirs anyway.
 
 use rustix::fd::AsFd;
@@ -11,7 +11,7 @@ use super::HostError;
 use super::os::worker::labels::Labeller;
 use super::root::Root;
 
-/// Where a host with SELinux says so.
+/// SELinux's configuration file.
 const CONFIG: &str = "/etc/selinux/config";
 
 /// The labels of one policy.

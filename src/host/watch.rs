@@ -1,14 +1,14 @@
-//! Which of the watched things changed: told by the kernel, never polled.
+//! Changes of watched paths: reported by the kernel, never polled.
 //!
 //! A file is watched by its inode, so that a write through a hard link or by a name elsewhere is seen; each directory on
-//! the way to it by its names, so that everything that leads the path elsewhere is seen: what is renamed, replaced,
-//! linked or made at last; and the mount table, since a mount over it touches nothing. What others do to other files of
-//! a watched directory wakes nobody, but for names that come and go.
+//! the way to it by its names, so that everything that leads the path elsewhere is seen: names that are renamed,
+//! replaced, linked or made at last; and the mount table, since a mount over it touches nothing. Changes of other files
+//! in a watched directory wake no one, but for names that come and go.
 //!
-//! Invariant: what is watched is watched before it is looked at, and when the kernel lost events everything counts as
-//! changed; so a change may be told twice but is never missed. One exception: a write through a mapping is told when the
-//! mapping ends. Mounts are compared, not told: a caller that looks says so ([`Watch::begin_look`]), so that a mount which
-//! it saw counts, even if it's gone before the comparison.
+//! Invariant: a path is watched before it is read, and when the kernel lost events everything counts as
+//! changed; so a change may be reported twice but is never missed. One exception: a write through a mapping is reported
+//! when the mapping ends. Mounts are compared, not signaled: a caller that looks announces it ([`Watch::begin_look`]),
+//! so that a mount which it saw counts, even if it's gone before the comparison.
 
 mod budget;
 mod kernel;
@@ -35,23 +35,23 @@ use kernel::{Event, add, events};
 use mounts::{Mounts, Table};
 use route::{Finder, Last};
 
-/// Editors and package managers touch a file several times in a row: told once, after it was quiet for so long. A
-/// quarter of the time that a person calls at once (100 ms): the rest is for looking and telling.
+/// Editors and package managers touch a file several times in a row: reported once, after it was quiet for so long. A
+/// quarter of the time that a person calls at once (100 ms): the rest is for observing and reporting.
 const QUIET: Duration = Duration::from_millis(25);
-/// One that never rests is told all the same, so often that a full look each time stays within a percent of one core.
+/// One that never rests is still reported, so often that a full look each time stays within a percent of one core.
 const SETTLE_TIME: Duration = Duration::from_millis(500);
-/// What is asked of a directory on the way: which names come and go.
+/// Events of a directory on the way: names that come and go.
 const NAMES: WatchFlags =
     WatchFlags::CREATE.union(WatchFlags::DELETE).union(WatchFlags::MOVED_FROM).union(WatchFlags::MOVED_TO);
-/// What is asked of a directory whose files count, whatever they are called.
+/// Events of a directory all of whose files count.
 const CONTENTS: WatchFlags = NAMES.union(WatchFlags::CLOSE_WRITE).union(WatchFlags::EXCL_UNLINK);
-/// What is asked of a file.
+/// Events of a file.
 const BYTES: WatchFlags = WatchFlags::MODIFY.union(WatchFlags::CLOSE_WRITE).union(WatchFlags::ATTRIB);
 
-/// What is asked of a directory for its own sake. A new time of change alone counts as a write.
+/// Events of a directory for its own sake. A new time of change alone counts as a write.
 const TOUCHED: WatchFlags = WatchFlags::ATTRIB.union(WatchFlags::MODIFY);
 
-/// What is to be watched. Nothing of it needs to exist.
+/// Paths to watch. None of them needs to exist.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WatchSet {
     /// Files: their bytes, their mode and owner. Of a directory only the latter, and its times.
@@ -62,14 +62,14 @@ pub struct WatchSet {
     pub trees: BTreeSet<String>,
 }
 
-/// How a path goes on at a name.
+/// Continuation of a path at a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Through,
     End,
 }
 
-/// What one watched inode stands for.
+/// Paths that one watched inode stands for.
 #[derive(Debug, Default)]
 struct InodeWatch {
     /// Real paths, when it is a directory; `""` is the root.
@@ -91,27 +91,27 @@ pub struct Watch {
     inodes: BTreeMap<String, i32>,
     /// Real paths of names, and the watched paths whose way goes by them.
     ways: BTreeMap<String, Vec<(String, Way)>>,
-    /// Real directories all names in which count, and what they are called.
+    /// Real directories all names in which count, and their given paths.
     inside: BTreeMap<String, String>,
     /// Those of them in which new directories are to be watched, too.
     tops: BTreeSet<String>,
     changed: BTreeSet<String>,
-    /// A file was created or written and not closed since: what is in it now may be a part.
+    /// A file was created or written and not closed since: its contents may be a part.
     unfinished: bool,
     /// Set if a change is returned at once.
     budget: Option<Budget>,
 }
 
-/// What the kernel told.
+/// Event of the kernel.
 enum KernelEvent {
     Events(Vec<Event>),
     Mounts,
 }
 
-/// What is left to do after events.
+/// Work left after events.
 #[derive(Default)]
 struct Due {
-    /// Something told is about what is watched.
+    /// An event is about a watched path.
     ours: bool,
     /// The ways may lead elsewhere now.
     survey: bool,
@@ -160,18 +160,19 @@ impl Watch {
         Ok(watch)
     }
 
-    /// Makes the watch return a change as soon as its file is closed, as long as there are not too many: for a caller to whom a look too many costs less than a late one.
+    /// Makes the watch return a change as soon as its file is closed, as long as there are not too many: for a caller
+    /// that prefers a look too many to a late one.
     #[must_use]
     pub fn prompt(self) -> Self {
         Self { budget: Some(Budget::new(Instant::now())), ..self }
     }
 
-    /// Returns what is watched.
+    /// Returns the watched paths.
     pub fn watch_set(&self) -> &WatchSet {
         &self.watched
     }
 
-    /// Notes that the caller looks at what is watched now; the look ends with the next wait.
+    /// Notes that the caller looks at the watched paths now; the look ends with the next wait.
     pub fn begin_look(&mut self) -> Result<(), HostError> {
         let Some(mounts) = &mut self.mounts else { return Ok(()) };
         let table = mounts.begin_look();
@@ -181,7 +182,7 @@ impl Watch {
     /// Waits until something changed and it is quiet again (see [`Watch::prompt`]); returns the paths, those in
     /// directories included.
     ///
-    /// Cancel-safe: what was told stays for the next call.
+    /// Cancel-safe: changes found so far stay for the next call.
     pub async fn changed(&mut self) -> Result<Vec<String>, HostError> {
         while self.changed.is_empty() {
             self.wait().await?;
@@ -190,7 +191,7 @@ impl Watch {
         let mut quiet = Instant::now() + QUIET;
         loop {
             let now = Instant::now();
-            // Events without end are always ready, so that the time would never be asked for.
+            // Events without end are always ready, so that the time would never be checked.
             if now >= settled || (!self.unfinished && self.may_return_at_once(now)) {
                 return Ok(self.take_changed());
             }
@@ -214,7 +215,7 @@ impl Watch {
         std::mem::take(&mut self.changed).into_iter().collect()
     }
 
-    /// Waits for the next events and collects what they are about; returns true if any is about what is watched.
+    /// Waits for the next events and collects their paths; returns true if any is of a watched path.
     async fn wait(&mut self) -> Result<bool, HostError> {
         let mounted = async {
             match &mut self.mounts {
@@ -223,7 +224,7 @@ impl Watch {
             }
         };
         let told = tokio::select! {
-            // Both only wait, and take what was told in the step that ends them: losing one loses nothing.
+            // Both only wait, and take an event in the step that ends them: losing one loses nothing.
             events = events(&self.inotify) => KernelEvent::Events(events?),
             mounted = mounted => { mounted?; KernelEvent::Mounts }
         };
@@ -246,7 +247,7 @@ impl Watch {
         Ok(due.ours || due.survey)
     }
 
-    /// Notes what an event is about.
+    /// Notes the paths of an event.
     fn take(&mut self, event: &Event, due: &mut Due) {
         if event.flags.intersects(ReadFlags::QUEUE_OVERFLOW | ReadFlags::UNMOUNT) {
             self.take_all();
@@ -278,7 +279,7 @@ impl Watch {
                 }
             }
         } else if event.flags.contains(ReadFlags::IGNORED) {
-            // Its inode is gone; what stands at its name now was told by its directory.
+            // Its inode is gone; its directory reported the new entry of its name.
             self.held.remove(&event.watch);
         } else {
             due.ours |= !held.paths.is_empty();
@@ -297,7 +298,7 @@ impl Watch {
         self.changed.extend(paths.iter().chain(directories).chain(trees).cloned());
     }
 
-    /// Notes what a change of the mount table is about; returns true if the ways may lead elsewhere now.
+    /// Notes the paths of a change of the mount table; returns true if the ways may lead elsewhere now.
     fn take_mounts(&mut self) -> bool {
         let Some(mounts) = &mut self.mounts else { return false };
         let (looked_amid, table) = (mounts.take_looked_amid(), mounts.read());
@@ -319,9 +320,9 @@ impl Watch {
         (!moved.is_empty()).then_some(())
     }
 
-    /// Finds the ways to everything in the set, and watches them. What is on none any more is let go of.
+    /// Finds the ways to everything in the set, and watches them. Inodes on no way any more are dropped.
     fn survey(&mut self) -> Result<(), HostError> {
-        // First the mounts: one that comes while the ways are found differs from this and is told.
+        // First the mounts: one that comes while the ways are found differs from this and is reported.
         let table = self.mounts.as_ref().map(Mounts::read);
         if let Some(table) = &table {
             self.moved(table);
@@ -398,7 +399,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Watches what is in a directory.
+    /// Watches the files of a directory.
     fn hold_inside(&mut self, path: &str, real: String) -> Result<(), HostError> {
         let shown = path.trim_end_matches('/');
         let tree = self.watched.trees.contains(path);
@@ -428,7 +429,7 @@ impl Watch {
     }
 }
 
-/// Watches a real directory; one that is gone again is told by the directory above it.
+/// Watches a real directory; the directory above reports one that is gone again.
 fn hold_directory(
     root: &Root,
     inotify: &AsyncFd<OwnedFd>,

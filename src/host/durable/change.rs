@@ -1,6 +1,6 @@
-//! What a path should be, and what came of it.
+//! Changes of paths, and their result.
 
-/// What a path should be.
+/// Desired state of a path.
 #[derive(Clone)]
 pub enum DesiredPath<'a> {
     /// A regular file.
@@ -18,7 +18,7 @@ pub enum DesiredPath<'a> {
     },
     /// A link.
     Link {
-        /// Where it points.
+        /// Text of the link.
         target: String,
     },
     /// Nothing.
@@ -34,7 +34,7 @@ pub enum Attributes<'a> {
     Exactly(&'a [(String, Vec<u8>)]),
 }
 
-/// One path and what it should be.
+/// One path and its desired state.
 #[derive(Debug, Clone)]
 pub struct Change<'a> {
     pub(super) path: String,
@@ -42,10 +42,10 @@ pub struct Change<'a> {
     pub(super) want: DesiredPath<'a>,
 }
 
-/// Whether something may be left over from a run that was cut off.
+/// Repetition of a change, for the leftovers of an interrupted run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attempt {
-    /// The first one: what is right was right before, and durable.
+    /// The first one: a path that is right was right before, and durable.
     First,
     /// A repetition: leftovers are cleared, and directories are synced although their files are right, because the
     /// earlier run may have died between switching names and syncing.
@@ -54,7 +54,7 @@ pub enum Attempt {
     Anew,
 }
 
-/// What was done.
+/// Result of a set of changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Done {
     /// Paths that were changed.

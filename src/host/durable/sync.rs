@@ -1,5 +1,5 @@
 //! The same call for many things, side by side. An fsync that failed is never tried again: the kernel has dropped the
-//! pages, and a second call would say that all is well.
+//! pages, and a second call would report success.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};

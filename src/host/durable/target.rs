@@ -1,4 +1,4 @@
-//! Whether a path is already as it should be: looked at without writing anything.
+//! Comparison of a path with its desired state, without writing anything.
 
 use std::io::Read as _;
 
@@ -24,7 +24,7 @@ pub(super) enum Look {
     },
 }
 
-/// Compares an entry of a directory with what it should be. What no config can own is an error.
+/// Compares an entry of a directory with its desired state. An entry that no config can own is an error.
 pub(super) fn look(
     dir: &Dir,
     name: &str,
@@ -35,7 +35,7 @@ pub(super) fn look(
     compare(Entry::open(dir, name, path)?, path, want, run)
 }
 
-/// Compares what was found with what it should be.
+/// Compares the entry found with its desired state.
 pub(super) fn compare(
     found: Entry,
     path: &str,
@@ -103,7 +103,7 @@ fn same_bytes(mut file: &std::fs::File, stat: &Stat, bytes: &[u8]) -> std::io::R
         };
         let found = buffer.get(..read).unwrap_or_default();
         match rest.strip_prefix(found) {
-            // The end: nothing may be missing. A file that grew meanwhile is longer than what is left.
+            // The end: nothing may be missing. A file that grew meanwhile is longer than the rest.
             Some(_) if read == 0 => return Ok(rest.is_empty()),
             Some(left) => rest = left,
             None => return Ok(false),

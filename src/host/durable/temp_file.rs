@@ -1,6 +1,6 @@
 //! One new version of a file or a link, beside its place: written, dressed, synced, switched.
 //!
-//! Invariant: its name there is the same at each run, so that a rerun finds what a dead one left.
+//! Invariant: its name there is the same at each run, so that a rerun finds the file of a dead one.
 
 use std::io::Write as _;
 use std::sync::{Mutex, PoisonError};
@@ -14,7 +14,7 @@ use super::sync;
 use crate::host::HostError;
 use crate::host::root::{AttributeList, Dir, mode_bits, unlink};
 
-/// A new version that is to take the place of what is there.
+/// A new version that is to replace a path.
 pub(super) struct TempFile<'a> {
     /// The number of the directory.
     pub(super) place: usize,
@@ -45,7 +45,7 @@ impl<'a> TempFile<'a> {
     /// Makes the new version. A file stays open, and its bytes are on their way to the disk.
     pub(super) fn write(&self, dir: &Dir) -> Result<(), HostError> {
         let made = match self.make(dir) {
-            // A run that was cut off left it, or somebody else: it is not written through.
+            // Left by an interrupted run, or made by another program: it is not written through.
             Err(Errno::EXIST) => {
                 unlink(dir, &self.temporary).map_err(|source| self.failed(source))?;
                 self.make(dir)
@@ -99,7 +99,7 @@ impl<'a> TempFile<'a> {
     }
 }
 
-/// What the name of a new version ends in that waits beside its place.
+/// Suffix of a new version that waits beside its place.
 pub const DRAFT_SUFFIX: &str = ".mca-new";
 
 /// The name under which a new version waits: the same at each run, so that a rerun finds it; hidden, so that programs
@@ -119,7 +119,7 @@ fn write(fd: OwnedFd, bytes: &[u8]) -> std::io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// Gives a new file its owner, then what a change of owner would clear: mode and attributes.
+/// Gives a new file its owner, then the properties that a change of owner would clear: mode and attributes.
 fn set_metadata(
     fd: &OwnedFd,
     (mode, uid, gid): (u32, u32, u32),

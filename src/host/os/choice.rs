@@ -1,14 +1,14 @@
 //! Which backend works on this host, and why.
 //!
-//! The choice is made once, when the agent starts: what is installed belongs to the booted image, and another image
+//! The choice is made once, when the agent starts: the installed tools belong to the booted image, and another image
 //! comes with a reboot.
 
 use crate::host::{HostError, Root};
 
-/// What an administrator requested.
+/// The administrator's choice of a backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asked {
-    /// What fits the host.
+    /// The backend that fits the host.
     Auto,
     /// This one.
     For(Kind),
@@ -36,13 +36,13 @@ pub struct Choice {
     pub because: String,
 }
 
-/// Where bootc is installed.
+/// Path of bootc.
 const BOOTC: &str = "/usr/bin/bootc";
 
-/// How libostree marks a boot of its own.
+/// libostree's mark of a boot of its own.
 const BOOTED: &str = "/run/ostree-booted";
 
-/// What the package of rpm-ostree brings for the bus to start it by.
+/// File of the rpm-ostree package by which the bus starts its service.
 const RPM_OSTREE: &str = "/usr/share/dbus-1/system-services/org.projectatomic.rpmostree1.service";
 
 impl Choice {

@@ -1,4 +1,4 @@
-//! What can go wrong with the OS behind the configuration, in the words of every backend.
+//! Errors of the OS backends, in common words.
 
 mod next;
 
@@ -13,14 +13,14 @@ pub(super) const SYSROOT: &str = "the libostree sysroot";
 /// The longest cause of a failure.
 const MAX_CAUSE_CHARS: usize = 2000;
 
-/// Why a piece of work ended.
+/// Failure of a backend's work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::host) struct OsError {
-    /// What it was about.
+    /// The object: an image, a deployment, the sysroot.
     pub(in crate::host) object: String,
-    /// What happened.
+    /// Message of the failure.
     pub(in crate::host) cause: String,
-    /// Of what kind.
+    /// Its kind.
     pub(in crate::host) trouble: OsErrorKind,
 }
 
@@ -104,11 +104,11 @@ pub(in crate::host) enum OsErrorKind {
     Unauthorized,
     /// No such image.
     ImageNotFound,
-    /// Something else than what was requested.
+    /// Another image than the requested one.
     DigestMismatch,
     /// Another deployment than the desired one is staged, although the tooling reported success.
     WrongStaged,
-    /// A part of the image is not what its digest says: a cache or a line that breaks it.
+    /// A part of the image does not match its digest: a cache or a line that breaks it.
     Corrupted,
     /// The image is not one that boots.
     NotBootable,
@@ -183,7 +183,7 @@ impl OsErrorKind {
             // An administrator's hand ends both, and tells the agent nothing.
             | Self::DaemonMasked
             | Self::NoRepositories
-            // Somebody else may have staged in between.
+            // Another program may have staged in between.
             | Self::WrongStaged
             | Self::Worker => FaultClass::Retry,
             Self::NotBooted

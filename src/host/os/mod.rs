@@ -1,4 +1,4 @@
-//! The operating system behind the configuration: what boots, what is staged, what boots next.
+//! The operating system behind the configuration: the booted, the staged and the next deployment.
 //!
 //! One trait, because hosts differ in it. Invariant: no method leaves a half-made deployment behind when it fails,
 //! and each may be repeated.
@@ -25,7 +25,7 @@ use crate::model::{Contents, ImageRef, Karg};
 use super::{AuthFile, BoxFuture, HostError};
 use error::{OsError, OsErrorKind};
 
-/// What the next boot is to run, in one deployment.
+/// Contents of the next boot, in one deployment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StageRequest {
     /// The image; `None` keeps the booted one.
@@ -38,9 +38,9 @@ pub struct StageRequest {
     pub append_kargs: Vec<Karg>,
     /// The kernel and the extensions, layered on the image; `None` leaves them as they are.
     pub layers: Option<Layers>,
-    /// Where their packages come from: the image of the packages.
+    /// Image of the packages.
     pub extensions_image: Option<ImageRef>,
-    /// Whether a soft reboot is to be prepared, where the backend has to be told so.
+    /// Set if the backend prepares a soft reboot while it stages.
     pub soft_reboot: bool,
 }
 
@@ -54,54 +54,54 @@ impl StageRequest {
     }
 }
 
-/// What an image is, found out without pulling its layers.
+/// Properties of an image, read without pulling its layers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Preflight {
     /// The config it carries.
     pub carries: EmbeddedConfig,
-    /// How many bytes are to be pulled, compressed; `None` where the source does not say.
+    /// Compressed bytes to pull; `None` if the source does not report them.
     pub download: Option<u64>,
 }
 
-/// What is known of a soft reboot into one deployment.
+/// Facts of a soft reboot into one deployment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SoftRebootState {
-    /// What it needs.
+    /// Facts that decide about a soft reboot.
     pub facts: SoftRebootFacts,
-    /// The deployment's place in the list of deployments, where it has to be prepared with the host's `ostree`.
+    /// The deployment's place in the list of deployments, if it has to be prepared with the host's `ostree`.
     pub index: Option<u32>,
-    /// Whether it is prepared.
+    /// Set if the soft reboot is prepared.
     pub is_prepared: bool,
 }
 
-/// How far a pull or a deployment is.
+/// Progress of a pull or a deployment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OsProgress {
-    /// What is being done, for people.
+    /// Current action, for people.
     pub text: String,
-    /// How much of it, where that is known.
+    /// Percentage done, if known.
     pub percent: Option<u8>,
 }
 
-/// What is to be on the host before an update wants it.
+/// Image to have on the host before an update needs it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PrefetchRequest {
-    /// The image; `None` drops what was prefetched.
+    /// The image; `None` drops the prefetched one.
     pub image: Option<ImageRef>,
     /// Registry credentials; `None` leaves them to the host's tooling.
     pub credentials: Option<Contents>,
-    /// How many bytes per second are downloaded at most, over the time of a layer.
+    /// Highest download rate in bytes per second, averaged over a layer.
     pub bandwidth: Option<u64>,
 }
 
-/// What a prefetch came to.
+/// Result of a prefetch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prefetched {
-    /// What is free in the file system of the images, in bytes, where that is known.
+    /// Free bytes in the file system of the images, if known.
     pub free: Option<u64>,
 }
 
-/// Where a prefetch reports its progress.
+/// Sender of a prefetch's progress.
 pub type ProgressSender = tokio::sync::watch::Sender<Option<OsProgress>>;
 
 /// The longest text of a progress line: tooling may tell anything.
@@ -113,7 +113,7 @@ impl OsProgress {
         Self { text: text.trim().chars().take(MAX_PROGRESS_CHARS).collect(), percent }
     }
 
-    /// Returns what is waited for, when nothing else is being done.
+    /// Returns the awaited object, when nothing else is being done.
     pub fn waits_for(&self) -> Option<&str> {
         self.text.strip_prefix("waiting for ")
     }
@@ -128,12 +128,12 @@ impl fmt::Display for OsProgress {
     }
 }
 
-/// What can be asked of the host's OS tooling.
+/// Operations of the host's OS tooling.
 pub trait OsBackend: fmt::Debug {
     /// Returns the backend's name, as in `--os-backend` and `status`.
     fn name(&self) -> &'static str;
 
-    /// Returns where it looks for registry credentials; `None` when it pulls nothing.
+    /// Returns the place of its registry credentials; `None` when it pulls nothing.
     fn auth_file(&self) -> Option<AuthFile> {
         Some(AuthFile::Run)
     }
@@ -143,30 +143,31 @@ pub trait OsBackend: fmt::Debug {
         true
     }
 
-    /// Looks at what is booted and what is staged.
+    /// Reads the booted and the staged deployment.
     fn observe(&self) -> BoxFuture<'_, Result<ObservedOs, HostError>>;
 
-    /// Finds out what an image is, without pulling its layers. An image that this machine can't boot is an error.
+    /// Reads an image's properties, without pulling its layers. An image that this machine can't boot is an error.
     fn preflight<'a>(
         &'a self,
         image: &'a ImageRef,
         credentials: Option<&'a Contents>,
     ) -> BoxFuture<'a, Result<Preflight, HostError>>;
 
-    /// Pulls what is missing and stages a deployment for the next boot. What is staged already is not made again.
+    /// Pulls missing layers and stages a deployment for the next boot. A deployment that is staged already is not made
+    /// again.
     fn stage<'a>(
         &'a self,
         request: &'a StageRequest,
         progress: &'a (dyn Fn(OsProgress) + 'a),
     ) -> BoxFuture<'a, Result<Staged, HostError>>;
 
-    /// Ends what a `stage` whose future was dropped has left running; none is ignored.
+    /// Ends the work left running by a `stage` whose future was dropped; none is ignored.
     fn abandon(&self) -> BoxFuture<'_, Result<(), HostError>> {
         Box::pin(async { Ok(()) })
     }
 
-    /// Downloads an image without staging it, at the lowest priority. Its future may be dropped at any time: what was
-    /// downloaded stays until another prefetch or staging.
+    /// Downloads an image without staging it, at the lowest priority. Its future may be dropped at any time: the
+    /// downloaded part stays until another prefetch or staging.
     fn prefetch(
         &self,
         request: PrefetchRequest,

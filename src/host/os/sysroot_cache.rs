@@ -1,5 +1,5 @@
-//! Whether the sysroot is as it was: what libostree itself changes at each write, so that an idle agent need not ask
-//! a worker or a service to learn that nothing happened.
+//! Marks of the sysroot that libostree itself changes at each write, so that an idle agent learns without a worker or a
+//! service that nothing happened.
 //!
 //! Invariant: where the marks can't be read there is no stamp, and the sysroot is looked at.
 
@@ -15,10 +15,10 @@ use super::worker::protocol::VERSION;
 use crate::host::HostError;
 use crate::model::observation::ObservedOs;
 
-/// Where what was observed last is kept for other processes: `status` and the next agent of this boot start no worker.
+/// Cache of the last observation for other processes: `status` and the next agent of this boot start no worker.
 const CACHE_PATH: &str = "run/machine-config-agent/os.json";
 
-/// What was observed last, and the state of the sysroot before that observation.
+/// The last observation, and the state of the sysroot before it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct SysrootCache(Arc<Mutex<Option<CachedSysroot>>>);
 
@@ -33,7 +33,7 @@ struct CachedSysroot {
 }
 
 impl SysrootCache {
-    /// Returns what was observed last where nothing was written since, else looks.
+    /// Returns the last observation if nothing was written since, else observes.
     pub(super) async fn or_look(
         &self,
         sysroot: &Path,
@@ -48,11 +48,11 @@ impl SysrootCache {
         Ok(observed)
     }
 
-    /// Keeps what was observed. The stamp is older than the observation: a change in between is looked at again.
+    /// Keeps an observation. The stamp is older than the observation: a change in between is looked at again.
     pub(super) fn keep(&self, sysroot: &Path, stamp: Option<Stamp>, observed: ObservedOs) {
         let observation = stamp.map(|stamp| CachedSysroot { version: VERSION.to_owned(), stamp, observed });
         if let Some(observation) = &observation {
-            // Only root can keep it; whoever can't looks again next time.
+            // Only root can keep it; other users look again next time.
             drop(observation.keep(&sysroot.join(CACHE_PATH)));
         }
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = observation;
@@ -90,7 +90,7 @@ pub(super) struct Stamp {
     deployments: Mark,
     staged: Option<Mark>,
     locked: Option<Mark>,
-    /// Written by the boot, and by a soft reboot anew: `/run` and what is kept there outlive that one.
+    /// Written by the boot, and again by a soft reboot: `/run` and its files outlive that one.
     #[serde(default)]
     booted: Option<Mark>,
 }
@@ -115,7 +115,7 @@ impl From<Metadata> for Mark {
 
 impl Stamp {
     /// Reads the marks: libostree touches `ostree/deploy` whenever it writes deployments or boot entries (its own
-    /// programs notice changes by it), and keeps what is staged in a file below `/run`.
+    /// programs notice changes by it), and keeps the staged deployment in a file below `/run`.
     pub(super) fn read(sysroot: &Path) -> Option<Self> {
         let optional = |path: &str| match mark(&sysroot.join(path)) {
             Ok(found) => Some(Some(found)),

@@ -19,17 +19,17 @@ const SERVICE: &str = "org.freedesktop.login1";
 const OBJECT: &str = "/org/freedesktop/login1";
 /// logind answers at once; it only starts the reboot.
 const ANSWER: Duration = Duration::from_secs(30);
-/// Refuse when somebody blocks the shutdown, root or not: a block that was taken after we looked holds, too.
+/// Refuses the shutdown if an inhibitor blocks it, root or not: a block that was taken after the check holds, too.
 const CHECK_INHIBITORS: u64 = 1;
 /// Leave the kernel running.
 const SOFT_REBOOT: u64 = 1 << 2;
-/// What can be waiting unread: a look is taken after any of them.
+/// Unread messages in the queue: the inhibitors are read again after any of them.
 const QUEUE: usize = 64;
 
 /// An inhibitor: what, who, why, mode, uid and pid.
 type Row = (String, String, String, String, u32, u32);
 
-/// What is asked of logind (org.freedesktop.login1(5)).
+/// The agent's calls of logind (org.freedesktop.login1(5)).
 #[zbus::proxy(
     interface = "org.freedesktop.login1.Manager",
     default_service = "org.freedesktop.login1",
@@ -44,7 +44,7 @@ trait Manager {
     fn preparing_for_shutdown(&self) -> zbus::Result<bool>;
 }
 
-/// Nothing is remembered of its properties, and nothing asked before it is needed.
+/// Its properties are not cached, and nothing is read before it is needed.
 async fn manager(bus: &Connection) -> Result<ManagerProxy<'static>, HostError> {
     let made = ManagerProxy::builder(bus).cache_properties(CacheProperties::No).build().await;
     made.map_err(|source| error("connecting to logind", source))
@@ -77,7 +77,7 @@ impl Power for Logind {
             tracing::info!(why, "Requesting a reboot from logind: {why}");
             let bus = bus::system(&self.root).await?;
             match reboot(&bus, kind).await {
-                // The bus goes down with the machine, at times before the answer: what came of it shows in a moment.
+                // The bus goes down with the machine, at times before the answer: the result shows in a moment.
                 Err(error) if is_cut(&error) => Ok(Rebooting::Asked),
                 answer => answer.map(|()| Rebooting::Asked),
             }
@@ -85,7 +85,7 @@ impl Power for Logind {
     }
 }
 
-/// Asks for the reboot, in the words that this logind knows.
+/// Requests the reboot by the methods of this logind.
 pub(super) async fn reboot(bus: &Connection, kind: RebootKind) -> Result<(), HostError> {
     let manager = manager(bus).await?;
     let with_flags = |flags| within("RebootWithFlags", manager.reboot_with_flags(flags));
@@ -100,7 +100,7 @@ pub(super) async fn reboot(bus: &Connection, kind: RebootKind) -> Result<(), Hos
         }
     }
     match with_flags(CHECK_INHIBITORS).await {
-        // Not interactive: nobody is there to be asked for a password.
+        // Not interactive: no one can be asked for a password.
         Err(error) if is_unknown(&error) => within("Reboot", manager.reboot(false)).await,
         answer => answer,
     }
@@ -137,7 +137,7 @@ impl fmt::Display for Inhibitor {
     }
 }
 
-/// logind's signals about shutdowns, from its creation on: what changes after a look is not missed.
+/// logind's signals about shutdowns, from its creation on: a change after a look is not missed.
 pub struct ShutdownMonitor {
     manager: ManagerProxy<'static>,
     told: MessageStream,
@@ -155,7 +155,7 @@ impl ShutdownMonitor {
     pub(super) async fn listen(bus: Connection) -> Result<Self, HostError> {
         let failed = |source| error("listening to logind", source);
         let told = MatchRule::builder().msg_type(Kind::Signal).path(OBJECT).map_err(failed)?.build();
-        // A logind that was started again has not told what changed meanwhile.
+        // A logind that was restarted has sent no changes meanwhile.
         let owner = MatchRule::builder()
             .msg_type(Kind::Signal)
             .interface("org.freedesktop.DBus")
@@ -168,7 +168,7 @@ impl ShutdownMonitor {
         Ok(Self { manager: manager(&bus).await?, told, owners, begun: false })
     }
 
-    /// Returns the block inhibitors of the shutdown. Those who only delay it are logind's business.
+    /// Returns the block inhibitors of the shutdown. Delay inhibitors are logind's business.
     pub async fn block_inhibitors(&self) -> Result<Vec<Inhibitor>, HostError> {
         let rows = within("ListInhibitors", self.manager.list_inhibitors()).await?;
         let blocks =
@@ -180,17 +180,17 @@ impl ShutdownMonitor {
             .collect())
     }
 
-    /// Returns true if a shutdown was begun and not taken back.
+    /// Returns true if a shutdown was begun and not canceled.
     pub async fn preparing(&self) -> Result<bool, HostError> {
         within("PreparingForShutdown", self.manager.preparing_for_shutdown()).await
     }
 
-    /// Returns true if logind has signaled that a shutdown begins; it may have been taken back since.
+    /// Returns true if logind has signaled that a shutdown begins; it may have been canceled since.
     pub fn was_begun(&self) -> bool {
         self.begun
     }
 
-    /// Waits until another look may see something else. Cancel-safe: what is not taken stays in its queue.
+    /// Waits until another look may see something else. Cancel-safe: an unread signal stays in its queue.
     pub async fn changed(&mut self) -> Result<(), HostError> {
         loop {
             let message = tokio::select! {

@@ -18,7 +18,7 @@ pub use logind::{Inhibitor, Logind, ShutdownMonitor};
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// How much of the machine goes down.
+/// Extent of a reboot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RebootKind {
     /// All of it.
@@ -27,7 +27,7 @@ pub enum RebootKind {
     Soft,
 }
 
-/// What a reboot that was requested means for this process.
+/// Meaning of a requested reboot for this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rebooting {
     /// The machine goes down: wait for the end.
@@ -36,19 +36,19 @@ pub enum Rebooting {
     Exit,
 }
 
-/// What can be asked about boots.
+/// Operations of boots and reboots.
 pub trait Power: fmt::Debug {
     /// Returns the id of this boot.
     fn boot_id(&self) -> Result<BootId, HostError>;
 
-    /// Listens to shutdowns and to who blocks them; `None` where a supervisor plays the reboot.
+    /// Listens to shutdowns and to their inhibitors; `None` where a supervisor plays the reboot.
     fn listen(&self) -> BoxFuture<'_, Result<Option<ShutdownMonitor>, HostError>>;
 
-    /// Asks for a reboot. `why` is for the people who read the journal.
+    /// Requests a reboot. `why` is for readers of the journal.
     fn reboot<'a>(&'a self, kind: RebootKind, why: &'a str) -> BoxFuture<'a, Result<Rebooting, HostError>>;
 }
 
-/// A host in a directory: whoever started the process starts it again, as after a reboot.
+/// A host in a directory: the parent process starts the agent again, as after a reboot.
 #[derive(Debug)]
 pub struct Supervised {
     root: Root,

@@ -73,7 +73,7 @@ async fn reboot_is_requested_in_words_that_this_logind_knows() {
 
 const UNIT: &str = "/org/freedesktop/systemd1/unit/ostree_2dfinalize_2dstaged_2eservice";
 
-/// A unit, and what starting it makes of it.
+/// A unit, and its state after a start.
 #[derive(Clone)]
 struct Finalizer {
     state: Arc<Mutex<&'static str>>,
@@ -156,7 +156,7 @@ async fn finalization_is_ordered_before_shutdown_or_there_is_no_reboot() {
     }
 }
 
-/// What is asked of a systemd that starts transient units; the second one of a name is refused.
+/// Requests to a systemd that starts transient units; the second one of a name is refused.
 #[derive(Clone, Default)]
 struct Started(Arc<Mutex<Vec<(String, String)>>>);
 

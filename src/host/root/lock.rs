@@ -16,7 +16,7 @@ pub struct LockFile {
 /// The process that holds a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Holder {
-    /// Its id; `None` where it is in another namespace.
+    /// Its id; `None` if it is in another namespace.
     pub pid: Option<i32>,
 }
 
@@ -42,7 +42,8 @@ impl Root {
         }
     }
 
-    /// Returns the process that holds the lock of a file. The lock is not touched: one who wants it gets it meanwhile.
+    /// Returns the process that holds the lock of a file. The lock is not touched: another process can take it
+    /// meanwhile.
     pub fn lock_holder(&self, path: &str) -> Result<Option<Holder>, HostError> {
         let failed = |errno: Errno| HostError::io("inspect the lock", path, errno);
         let fd = match self.resolve(path, OFlags::RDONLY | OFlags::NOFOLLOW) {

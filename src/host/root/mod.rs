@@ -1,4 +1,4 @@
-//! The rooted file system: every path of the agent is below one directory, whatever links say.
+//! The rooted file system: every path of the agent is below one directory, for any links in it.
 //!
 //! Reading resolves links inside the root (`openat2` with `RESOLVE_IN_ROOT`). Writing walks ([`walk`]): each directory
 //! on the way is opened without following links and must be in safe hands. Invariant: nothing outside the root is
@@ -65,12 +65,12 @@ impl Root {
         Self { entered, ..self }
     }
 
-    /// Returns what is kept open from before the root was entered.
+    /// Returns the handles from before the root was entered.
     pub(in crate::host) fn entered(&self) -> &ContainerHandles {
         &self.entered
     }
 
-    /// Returns what the work below this root has cost.
+    /// Returns the cost of the work below this root.
     pub fn meter(&self) -> &Arc<Meter> {
         &self.meter
     }
@@ -96,7 +96,7 @@ impl Root {
         self.base == Path::new("/")
     }
 
-    /// Writes over the beginning of a file that is there, where it is on the disk: for a reader that knows no names.
+    /// Writes over the beginning of an existing file, at its place on the disk: for a reader that knows no names.
     pub(in crate::host) fn overwrite(&self, path: &str, bytes: &[u8]) -> Result<(), HostError> {
         let write = || {
             let fd = self.resolve(path, OFlags::WRONLY)?;
@@ -110,7 +110,7 @@ impl Root {
         write().map_err(|errno| HostError::io("write", path, errno))
     }
 
-    /// Opens a path, links inside the root followed but for the last component when the flags say so.
+    /// Opens a path, links inside the root followed but for the last component if the flags forbid it.
     fn resolve(&self, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
         let relative = relative(path);
         let how = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
@@ -195,19 +195,19 @@ impl Root {
     }
 }
 
-/// What stands at a path, as the kernel can be asked to watch it.
+/// The inode at a path, as the kernel can watch it.
 #[derive(Debug)]
 pub(in crate::host) struct Standing {
     /// Its name.
     pub(in crate::host) name: KernelName,
-    /// What it is.
+    /// Its kind.
     pub(in crate::host) kind: FileType,
-    /// Where it points, when it is a link.
+    /// Text of the link, if it is one.
     pub(in crate::host) target: Option<String>,
 }
 
 impl Root {
-    /// Looks at what stands at a path, not following a link at its end; `None` when nothing does.
+    /// Returns the inode at a path, not following a link at its end; `None` when there is none.
     pub(in crate::host) fn standing(&self, path: &str) -> Result<Option<Standing>, HostError> {
         use std::os::fd::AsRawFd as _;
         let failed = |errno: Errno| HostError::io("inspect", path, errno);

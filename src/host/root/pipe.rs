@@ -1,4 +1,4 @@
-//! A named pipe: what another program says, without a file that could grow.
+//! A named pipe: the output of another program, without a file that could grow.
 
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
@@ -7,8 +7,8 @@ use rustix::io::Errno;
 use super::{HostError, Missing, Root, no_name, split, unlink};
 
 impl Root {
-    /// Makes a named pipe of the agent's own in place of what is at a path, and opens it for reading without waiting. It is
-    /// open for writing, too, so that a writer that ends does not end it.
+    /// Makes a named pipe of the agent's own in place of any file at a path, and opens it for reading without waiting.
+    /// It is open for writing, too, so that a writer that ends does not end it.
     pub(in crate::host) fn make_pipe(&self, path: &str) -> Result<OwnedFd, HostError> {
         let failed = |errno: Errno| HostError::io("make the pipe", path, errno);
         let (directory, name) = split(path).ok_or_else(|| no_name(path))?;

@@ -1,4 +1,4 @@
-//! Looking: what is at a path, its bytes, its digest, the names in a directory. Nothing here writes.
+//! Reading: the entry at a path, its bytes, its digest, the names in a directory. Nothing here writes.
 
 use std::io::{Read as _, Seek as _, SeekFrom};
 
@@ -17,11 +17,11 @@ const LARGEST: u64 = 64 * 1024 * 1024;
 /// The largest text: a passwd file of a hundred thousand users.
 const LARGEST_TEXT: u64 = 16 * 1024 * 1024;
 /// A digest is of so many bytes at most. No config has a larger file, so one that is larger differs by its length; to read
-/// all of it would hold the agent as long as whoever made it likes.
+/// all of it would hold the agent as long as its maker likes.
 const LARGEST_DIGEST: u64 = LARGEST;
 /// As many bytes of extended attributes as a file may have.
 const LARGEST_ATTRIBUTES: usize = 256 * 1024;
-/// Where something is opened only to be looked at: no side effect of a device or a pipe.
+/// Flags to open a path for inspection only: no side effect of a device or a pipe.
 const LOOK: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW);
 /// Regular files are opened without waiting, should they be swapped for a pipe in between.
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
@@ -29,7 +29,7 @@ const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY
 /// Extended attributes: name and value.
 pub(in crate::host) type AttributeList = Vec<(String, Vec<u8>)>;
 
-/// What an entry of a directory is, links not followed.
+/// An entry of a directory, links not followed.
 #[derive(Debug)]
 pub(in crate::host) enum Entry {
     /// Nothing.
@@ -43,10 +43,10 @@ pub(in crate::host) enum Entry {
     },
     /// A link.
     Link {
-        /// Where it points.
+        /// Text of the link.
         target: String,
     },
-    /// Something that no config can own: the word says what.
+    /// An entry that no config can own: the word is its kind.
     Other(&'static str),
 }
 
@@ -108,7 +108,7 @@ impl Root {
         read_at_most(&file, len, path, limit).map(Some)
     }
 
-    /// Reads a regular file that nobody but root and the agent's user may change, by a way that nobody else may turn;
+    /// Reads a regular file that only root and the agent's user may change or redirect;
     /// `None` when there is none. One with more bytes than `limit` is an error, and is not read.
     pub fn read_trusted(&self, path: &str, limit: u64) -> Result<Option<Vec<u8>>, HostError> {
         let Some((fd, stat)) = self.walk_to_file(path)? else { return Ok(None) };
@@ -190,7 +190,7 @@ impl Root {
         }
         let (sha256, read) =
             digest_of(fd, stat.st_size).map_err(|source| HostError::io("read", path, source))?;
-        // What is there now counts, but for a file that is too large to be read.
+        // The present contents count, but for a file that is too large to be read.
         let len = if read < LARGEST_DIGEST {
             read
         } else {
@@ -272,7 +272,7 @@ pub(in crate::host) fn read_at_most(
     if read > limit { Err(too_large(read)) } else { Ok(bytes) }
 }
 
-/// Returns what something is, for error texts.
+/// Returns the kind of a file, for error texts.
 pub(in crate::host) fn kind_word(stat: &Stat) -> &'static str {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => "a regular file",

@@ -51,7 +51,7 @@ impl Root {
             rustix::fs::fchmod(&fd, mode_bits(mode)).map_err(failed)?;
             fsync(&fd).map_err(failed)?;
         }
-        // Also when it was there: who made it may have died before this.
+        // Also when it was there: its maker may have died before this.
         fsync(&parent).map_err(failed)?;
         sync_made(&fresh_ones, directory)
     }

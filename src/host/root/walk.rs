@@ -2,7 +2,7 @@
 //!
 //! Each directory on the way must belong to root, to the agent's own user or to the user whom the file will belong to,
 //! and must not be writable by others (a sticky one such as `/tmp` may be). Links are read and resolved here, inside
-//! the root, and only where nobody but root or the agent could have made them. What was opened stays open: a directory
+//! the root, and only where root or the agent alone could have made them. An opened directory stays open: a directory
 //! that is swapped afterwards is not the one that is written to.
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,7 +16,7 @@ use crate::host::error::{OTHERS_MAY_WRITE, Unsafe};
 const MAX_LINKS: u32 = 40;
 const STICKY: u32 = 0o1000;
 
-/// What to do about a directory that is missing.
+/// Handling of a missing directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::host) enum Missing {
     /// Make it, 0755.
@@ -96,7 +96,7 @@ impl Root {
 }
 
 impl Root {
-    /// Opens a regular file that nobody but root and the agent's user may change, by a way that nobody else may turn;
+    /// Opens a regular file that only root and the agent's user may change or redirect;
     /// `None` when there is none. Unlike [`Root::walk`], the directory that holds it may not even be sticky.
     pub(super) fn walk_to_file(&self, path: &str) -> Result<Option<(OwnedFd, Stat)>, HostError> {
         let mut way = Way::new(self, path, rustix::process::geteuid().as_raw(), Missing::Leave);
@@ -125,7 +125,7 @@ impl Root {
         Err(way.not_a_file("a directory"))
     }
 
-    /// Opens a directory as a root of its own, by a way that nobody but root and the agent's user may turn; `None` when
+    /// Opens a directory as a root of its own, if only root and the agent's user may redirect its path; `None` when
     /// there is none. Not even its own bits let others write.
     pub fn trusted_directory(&self, directory: &str) -> Result<Option<Self>, HostError> {
         let trusted = rustix::process::geteuid().as_raw();

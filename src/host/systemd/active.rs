@@ -16,11 +16,11 @@ use crate::host::redact::redact;
 use crate::host::{HostError, command};
 use crate::model::UnitName;
 
-/// What waits.
+/// Callback of a wait.
 type OnWait<'a> = dyn Fn(String) + 'a;
 
 impl Systemd {
-    /// Waits until all units are active at the same time, no longer than given; returns what is to be said of those that
+    /// Waits until all units are active at the same time, no longer than given; returns the messages of those that
     /// are not, and reports meanwhile which one it waits for. Where no systemd runs there are no units to wait for.
     pub async fn active(
         &self,
@@ -42,7 +42,7 @@ impl Systemd {
 }
 
 impl Systemd {
-    /// Adds what each unit itself said last. Only on the machine, and no longer than a moment: the states are enough.
+    /// Adds each unit's own last line. Only on the machine, and no longer than a moment: the states are enough.
     async fn with_last_lines(&self, found: Vec<(String, String)>) -> Vec<String> {
         let mut lines = Vec::new();
         for (unit, state) in found {
@@ -56,7 +56,7 @@ impl Systemd {
 /// The journal of one unit in one boot, from its end: at once.
 const JOURNAL: Duration = Duration::from_secs(5);
 
-/// Returns the last line of a unit's own processes in this boot, with what may be a secret masked.
+/// Returns the last line of a unit's own processes in this boot, redacted.
 async fn last_line(unit: &str) -> Option<String> {
     let of_unit = format!("_SYSTEMD_UNIT={unit}");
     let words = ["--quiet", "--no-pager", "--output=cat", "--boot=0", "--lines=1", &of_unit];
@@ -124,7 +124,7 @@ pub(super) async fn loaded(bus: &Connection, unit: &UnitName) -> Result<OwnedObj
     reply.body().deserialize().map_err(|source| bus_error("LoadUnit", source))
 }
 
-/// Returns systemd's words for a unit that is not active: its state, and what more is known of it.
+/// Returns systemd's words for a unit that is not active: its state, and further facts.
 async fn state(bus: &Connection, path: &OwnedObjectPath) -> Result<Option<String>, HostError> {
     let state: String = property(bus, path, UNIT, "ActiveState").await?;
     if matches!(state.as_str(), "active" | "reloading") {
@@ -145,7 +145,7 @@ async fn state(bus: &Connection, path: &OwnedObjectPath) -> Result<Option<String
 mod tests {
     use super::describe;
 
-    /// The unit's own words say more than the state of the unit.
+    /// The unit's own last line is more than its state.
     #[test]
     fn unit_is_named_with_its_last_line() {
         assert_eq!(

@@ -12,8 +12,8 @@ use super::transient::exists_already;
 use crate::host::HostError;
 use crate::model::UnitName;
 
-/// What the shutdown reaches once all services are stopped, and what stops the unit: `ostree-finalize-staged.service` does
-/// its work then, too.
+/// Target that the shutdown reaches once all services are stopped, and that stops the unit:
+/// `ostree-finalize-staged.service` does its work then, too.
 const LATE: &str = "final.target";
 /// A few hundred small files and their sync: seconds, on a slow disk more.
 const STOP_TIMEOUT_USEC: u64 = 60_000_000;
@@ -23,7 +23,7 @@ const STOP_TIMEOUT_USEC: u64 = 60_000_000;
 pub struct ShutdownHook<'a> {
     /// The name of its unit.
     pub unit: &'a UnitName,
-    /// What it does, for people.
+    /// Its purpose, for people.
     pub description: &'a str,
     /// The absolute path of the program, and its arguments.
     pub command: &'a [String],
@@ -31,7 +31,7 @@ pub struct ShutdownHook<'a> {
     pub log_name: &'a str,
     /// The unit that is stopped before.
     pub after: &'a UnitName,
-    /// What has to be mounted still.
+    /// Paths that have to be mounted still.
     pub mounts: &'a [&'a str],
 }
 
@@ -53,7 +53,7 @@ impl Systemd {
     }
 }
 
-/// A unit that is active without a process. What starts before another is stopped after it.
+/// A unit that is active without a process. A unit that starts before another is stopped after it.
 fn properties<'a>(program: &ShutdownHook<'a>) -> Vec<(&'static str, Value<'a>)> {
     let path = program.command.first().cloned().unwrap_or_default();
     vec![
@@ -63,7 +63,7 @@ fn properties<'a>(program: &ShutdownHook<'a>) -> Vec<(&'static str, Value<'a>)> 
         ("ExecStop", Value::from(vec![(path, program.command.to_vec(), false)])),
         ("TimeoutStopUSec", Value::from(STOP_TIMEOUT_USEC)),
         ("SyslogIdentifier", Value::from(program.log_name)),
-        // Those would stop it with the other services, before what it waits for.
+        // Those would stop it with the other services, before the target that it waits for.
         ("DefaultDependencies", Value::from(false)),
         ("Conflicts", Value::from(vec![LATE])),
         ("Before", Value::from(vec![program.after.as_str(), LATE])),

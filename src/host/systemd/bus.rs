@@ -1,7 +1,7 @@
 //! The running systemd, over its D-Bus API: reload, restart, and the result of each job.
 //!
 //! Invariant: a call returns when its job has ended, and a job that did not end in `done` is an error. Where no systemd
-//! runs for the root (a sandbox, an image build) nothing is asked and the outcome says so.
+//! runs for the root (a sandbox, an image build) nothing is called and the outcome is [`ServiceOutcome::NoSystemd`].
 
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
@@ -22,10 +22,10 @@ use crate::model::UnitName;
 pub const SOFT_REBOOT_TARGET: &str = "/usr/lib/systemd/system/soft-reboot.target";
 const SOCKET: &str = "/run/dbus/system_bus_socket";
 const CA_TRUST_UNIT: &str = "coreos-update-ca-trust.service";
-/// What a unit conflicts with that a shutdown stops.
+/// Targets that a unit conflicts with if a shutdown stops it.
 const SHUTDOWN: [&str; 2] = ["shutdown.target", "final.target"];
 
-/// What came of asking systemd.
+/// Result of a request to systemd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServiceOutcome {
     /// It was done.
@@ -38,7 +38,7 @@ pub enum ServiceOutcome {
 #[derive(Debug, Clone)]
 pub struct Systemd {
     way: Way,
-    /// How often it started user space again: no process of the agent outlives that.
+    /// Soft reboots before this process: no process of the agent outlives one.
     pub(super) soft_reboots: Arc<OnceLock<u32>>,
 }
 
@@ -67,8 +67,8 @@ impl Systemd {
         Self { way, soft_reboots: Arc::default() }
     }
 
-    /// Returns how often this systemd started user space again under the running kernel. None where it does not count
-    /// (before 256), or can't be asked: the booted deployment says then that it happened.
+    /// Returns the soft reboots that this systemd has counted. None if it does not count
+    /// (before 256), or does not answer: the booted deployment shows then that one happened.
     pub async fn soft_reboots(&self) -> u32 {
         if let Some(count) = self.soft_reboots.get() {
             return *count;
@@ -90,7 +90,7 @@ impl Systemd {
         let count = property::<u32>(&bus, &manager, MANAGER, "SoftRebootsCount");
         match within("SoftRebootsCount".to_owned(), RELOAD_TIMEOUT, count).await {
             Ok(count) => Some(count),
-            // Only an answer is kept: this one says that it knows no such property.
+            // Only an answer is kept: this one reports an unknown property.
             Err(error) => refusal(error).ok().map(|_| 0),
         }
     }
@@ -101,7 +101,7 @@ impl Systemd {
         Ok(Self::new(if runs { Way::Machine(root.clone()) } else { Way::None }))
     }
 
-    /// Creates a connection to no systemd: nothing is asked.
+    /// Creates a connection to no systemd: nothing is called.
     pub fn absent() -> Self {
         Self::new(Way::None)
     }
@@ -135,7 +135,7 @@ impl Systemd {
         }
     }
 
-    /// Starts a unit and waits for its end, where it is installed; returns whether it is.
+    /// Starts a unit and waits for its end, if it is installed; returns true if it is.
     pub async fn start_installed(&self, unit: &UnitName) -> Result<bool, HostError> {
         let Some(state) = self.service(unit).await? else { return Ok(false) };
         if state.load != "loaded" {
@@ -144,7 +144,7 @@ impl Systemd {
         Box::pin(self.job("StartUnit", "start", unit)).await.map(|outcome| outcome == ServiceOutcome::Done)
     }
 
-    /// Makes sure that a unit is active, and that the shutdown stops it: what it does when it is stopped is then done
+    /// Makes sure that a unit is active, and that the shutdown stops it: its work at the stop is then done
     /// before the machine goes down.
     pub async fn stopped_by_shutdown(&self, unit: &UnitName) -> Result<ServiceOutcome, HostError> {
         let Some(bus) = self.connect().await? else { return Ok(ServiceOutcome::NoSystemd) };
@@ -203,14 +203,14 @@ impl Systemd {
                 Some(result) => Err(failed(result)),
                 None => Ok(ServiceOutcome::Done),
             },
-            // A condition of the unit said no; systemctl takes that for success too.
+            // A condition of the unit failed; systemctl takes that for success too.
             "skipped" => Ok(ServiceOutcome::Done),
             _ => Err(failed(result)),
         }
     }
 }
 
-/// Starts a job and waits for its end. Its end may be told before the reply that names it: both are listened to.
+/// Starts a job and waits for its end. The end may arrive before the reply that names the job: both are awaited.
 pub(super) async fn run_job<B>(
     bus: &Connection,
     method: &'static str,
@@ -271,7 +271,7 @@ async fn failed_at_once(bus: &Connection, unit: &UnitName) -> Result<Option<Stri
             }
         }
     };
-    // Nothing told in time is the good end.
+    // No failure in time is success.
     tokio::time::timeout(SETTLING, fails).await.unwrap_or(Ok(None))
 }
 

@@ -1,4 +1,4 @@
-//! One call to the running systemd over D-Bus, its limit in time, and what its errors mean.
+//! One call to the running systemd over D-Bus, its time limit, and the meaning of its errors.
 
 use std::time::Duration;
 
@@ -73,7 +73,7 @@ pub(super) fn bus_error(method: &'static str, source: zbus::Error) -> HostError 
     HostError::Bus { call: format!("{MANAGER}.{method}"), source: Box::new(source) }
 }
 
-/// Returns systemd's own words when it was systemd that said no, and not the bus: asking again changes nothing then.
+/// Returns systemd's own message when systemd itself refused, and not the bus: a retry changes nothing then.
 pub(super) fn refusal(error: HostError) -> Result<String, HostError> {
     const OF_THE_BUS: [&str; 6] =
         ["NoReply", "ServiceUnknown", "NameHasNoOwner", "Disconnected", "Timeout", "LimitsExceeded"];
@@ -89,7 +89,7 @@ pub(super) fn refusal(error: HostError) -> Result<String, HostError> {
     words.ok_or(HostError::Bus { call, source })
 }
 
-/// Returns the name of systemd's error, where it was one.
+/// Returns the name of systemd's error, if it was one.
 pub(super) fn error_name(error: &HostError) -> Option<&str> {
     let HostError::Bus { source, .. } = error else { return None };
     match source.downcast_ref::<zbus::Error>() {

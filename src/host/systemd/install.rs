@@ -2,7 +2,7 @@
 
 use crate::host::HostError;
 
-/// What a unit file says about its own enablement.
+/// The `[Install]` section of a unit file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Install {
     wanted_by: Vec<String>,
@@ -22,7 +22,7 @@ pub(super) struct InstallLink {
 }
 
 impl Install {
-    /// Adds what a unit file, or a drop-in of it, says. An empty assignment clears the list.
+    /// Adds the settings of a unit file, or of a drop-in of it. An empty assignment clears the list.
     pub(super) fn read(&mut self, text: &str) {
         let mut inside = false;
         for line in logical_lines(text) {

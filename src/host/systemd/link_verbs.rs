@@ -1,15 +1,15 @@
-//! What can be made of a unit's links, and the list of it that systemd is asked for.
+//! Changes of a unit's links, and the requests to systemd for them.
 
 use std::collections::BTreeMap;
 
-/// What is made of a unit's links. A batch goes by this order: a mask goes first and comes last, because a link to
-/// `/dev/null` has no `[Install]` section to go by; and what is to be disabled wins over the `Also=` of another unit,
+/// A change of a unit's links. A batch goes by this order: a mask goes first and comes last, because a link to
+/// `/dev/null` has no `[Install]` section to go by; and disabling a unit wins over the `Also=` of another unit,
 /// as in the machine-config-daemon (MCD-149).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LinkVerb {
     /// Take a mask away.
     Unmask,
-    /// Do what the presets say.
+    /// Follow the presets.
     Preset,
     /// Make the `[Install]` links.
     Enable,
@@ -32,6 +32,6 @@ impl LinkVerb {
     }
 }
 
-/// The units that systemd is to be asked about, by verb.
+/// The units of the calls to systemd, by verb.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Calls(pub(super) BTreeMap<LinkVerb, Vec<String>>);

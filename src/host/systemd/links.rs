@@ -1,7 +1,7 @@
 //! Enabling, disabling, masking: links in `/etc/systemd/system`, by systemd's own rules, without systemd running.
 //!
 //! The links are read once, changed in memory, and the differences come out as file changes. Invariant: nothing is
-//! written here, so that the originals of exactly what will change can be saved first.
+//! written here, so that the originals of exactly the changed files can be saved first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use super::link_verbs::Calls;
 use super::preset::{Preset, Presets};
 
 pub(super) const DEV_NULL: &str = "/dev/null";
-/// Where unit files come from besides `/etc`, highest priority first.
+/// Directories of unit files besides `/etc`, highest priority first.
 const VENDOR_DIRS: [&str; 4] = [
     "/run/systemd/system",
     "/usr/local/lib/systemd/system",
@@ -33,11 +33,11 @@ const MAX_HOPS: u32 = 8;
 pub(super) enum Node {
     /// A unit file.
     File,
-    /// A link, and where it points.
+    /// A link, and its text.
     Link(String),
 }
 
-/// What a unit's name leads to.
+/// The file that a unit's name leads to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Found {
     Masked,
@@ -49,7 +49,7 @@ enum Found {
     Nothing,
 }
 
-/// What becomes of a link that brings a unit file from elsewhere: it is the unit while that is to be enabled.
+/// Handling of a link that brings a unit file from elsewhere: it is the unit while that is to be enabled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bringing {
     Stays,
@@ -145,8 +145,8 @@ impl<'a> UnitLinks<'a> {
         }
     }
 
-    /// Returns what has to be written and removed, one change for each path; and, as it should be, what an earlier run
-    /// has changed: its directories may still have to be synced.
+    /// Returns the links to write and to remove, one change for each path; and, as it should be, each path that an
+    /// earlier run has changed: its directories may still have to be synced.
     pub fn changes(&self, earlier: &[String]) -> Vec<Change<'static>> {
         let change = |at: String| {
             let want = match self.now.get(&at) {
@@ -183,7 +183,7 @@ impl<'a> UnitLinks<'a> {
         Ok(ObservedUnit { enabled, preset, mask })
     }
 
-    /// Returns the links to a unit that its `[Install]` section does not ask for. Instances of a template are units of
+    /// Returns the links to a unit beyond its `[Install]` section. Instances of a template are units of
     /// their own.
     pub fn stray(&self, unit: &UnitName) -> Result<Vec<ManagedPath>, HostError> {
         let Found::At { name, path } = self.find(unit.as_str())? else { return Ok(Vec::new()) };
@@ -240,7 +240,7 @@ impl<'a> UnitLinks<'a> {
 
     fn enabled(&self, name: &str, path: &str) -> Result<UnitFileState, HostError> {
         let install = self.install(name, path)?;
-        // What can't be enabled is disabled; enabling it will say why.
+        // A unit that can't be enabled counts as disabled; enabling it returns the error.
         let Ok(links) = install.links(name) else { return Ok(UnitFileState::Disabled) };
         if !links.is_empty() {
             let all = links.iter().all(|link| self.leads_to(&link.at, path));
@@ -291,7 +291,7 @@ impl<'a> UnitLinks<'a> {
         Ok(())
     }
 
-    /// Removes links by their own name or by the name of what they lead to, but for `kept`. A removed alias is a name
+    /// Removes links by their own name or by the name of their target, but for `kept`. A removed alias is a name
     /// of the unit too.
     fn remove_links(&mut self, mut names: BTreeSet<String>, kept: &BTreeSet<String>, bringing: Bringing) {
         loop {
@@ -388,7 +388,7 @@ impl<'a> UnitLinks<'a> {
     fn install(&self, name: &str, path: &str) -> Result<Install, HostError> {
         let mut install = Install::default();
         install.read(&String::from_utf8_lossy(&self.root.read(path)?.unwrap_or_default()));
-        // Drop-ins in the order of their names, whatever directory they are in; /etc hides the vendor's.
+        // Drop-ins in the order of their names, across directories; /etc hides the vendor's.
         let mut dropins = BTreeMap::new();
         for unit in [template(name), Some(name.to_owned())].into_iter().flatten() {
             for directory in VENDOR_DIRS.iter().rev().copied().chain([UNIT_DIR]) {

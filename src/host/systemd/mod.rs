@@ -1,4 +1,4 @@
-//! systemd: its links, which are files and work below any root; and the running one, which is asked over D-Bus.
+//! systemd: its links, which are files and work below any root; and the running one, which is called over D-Bus.
 
 mod active;
 mod at_shutdown;
@@ -35,7 +35,7 @@ const RELOAD_TIMEOUT: Duration = Duration::from_secs(120);
 const CA_TRUST_TIMEOUT: Duration = Duration::from_secs(120);
 /// Reading all unit files and writing a few links: seconds on a slow disk.
 const LINKS_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a service that counts as started may take to show that it can't run: its program is executed at once, and
+/// Time in which a service that counts as started shows that it can't run: its program is executed at once, and
 /// one that is missing, or that does not understand its options, ends within a few milliseconds.
 const SETTLING: Duration = Duration::from_millis(100);
 

@@ -1,4 +1,4 @@
-//! Preset files: what the distribution and the administrator want of a unit that the config does not enable or disable.
+//! Preset files: the distribution's and the administrator's wish for a unit that the config does not enable or disable.
 
 use crate::host::HostError;
 use crate::host::root::Root;
@@ -14,10 +14,10 @@ const DIRECTORIES: [&str; 5] = [
     "/lib/systemd/system-preset",
 ];
 
-/// What the presets say.
+/// Decision of the presets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Preset {
-    /// Enable it; also what no rule means.
+    /// Enable it; also without a matching rule.
     Enable,
     /// Disable it.
     Disable,
@@ -60,13 +60,13 @@ impl Presets {
         Ok(Self(rules))
     }
 
-    /// Returns what the first rule that matches says.
+    /// Returns the decision of the first rule that matches.
     pub(super) fn lookup(&self, unit: &str) -> Preset {
         let matching = self.0.iter().find(|rule| rule.is_for(unit));
         matching.map_or(Preset::Enable, |rule| rule.verdict)
     }
 
-    /// Returns what a preset of this name is about: the instances that a rule names for a template, else the unit.
+    /// Returns the units of a preset of this name: the instances that a rule names for a template, else the unit.
     pub(super) fn named(&self, unit: &str) -> Vec<String> {
         let matching = self.0.iter().find(|rule| rule.is_for(unit));
         match (matching, unit.split_once("@.")) {

@@ -1,4 +1,4 @@
-//! How a service is, in systemd's words.
+//! State of a service, in systemd's terms.
 
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ const EXITED: i32 = 1;
 /// A service's state.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ServiceState {
-    /// Whether its unit file was found: `loaded`, `not-found`, `masked`.
+    /// Load state of its unit file: `loaded`, `not-found`, `masked`.
     pub load: String,
     /// `active`, `activating`, `inactive`, `failed` and so on.
     pub active: String,
     /// `running`, `auto-restart`, `dead` and so on.
     pub sub: String,
-    /// Why it ended: `success`, `exit-code`, `signal`, `watchdog` and so on.
+    /// Result of its last run: `success`, `exit-code`, `signal`, `watchdog` and so on.
     pub result: String,
     /// `enabled`, `disabled` and so on.
     pub file: String,
@@ -32,12 +32,12 @@ pub struct ServiceState {
     pub signal: Option<i32>,
     /// When it changed its state last.
     pub since: Option<Timestamp>,
-    /// Whether its conditions were met when it was started last.
+    /// Set if its conditions were met at its last start.
     pub condition: bool,
 }
 
 impl Systemd {
-    /// Asks systemd how a service is; `None` where no systemd runs for the root. Needs no privilege.
+    /// Reads the state of a service from systemd; `None` where no systemd runs for the root. Needs no privilege.
     pub async fn service(&self, unit: &UnitName) -> Result<Option<ServiceState>, HostError> {
         within(format!("systemd (the state of {unit})"), ANSWER, async {
             let Some(bus) = self.connect().await? else { return Ok(None) };

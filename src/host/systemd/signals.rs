@@ -1,7 +1,7 @@
 //! systemd's signals: the end of a job, a change of one unit; and that systemd itself is gone.
 //!
-//! Invariant: what is told between the first call and the reply is kept, and a systemd that leaves the bus ends every
-//! wait with an error that says so.
+//! Invariant: signals between the first call and the reply are kept, and a systemd that leaves the bus ends every
+//! wait with an error that names this.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -17,10 +17,10 @@ use crate::host::HostError;
 /// Signals that wait while the reply is on its way: more than the jobs of a whole boot.
 const QUEUE: usize = 1024;
 
-/// The unit whose changes are told, by its object.
+/// Interface of the unit's property changes.
 const PROPERTIES: &str = "org.freedesktop.DBus.Properties";
 
-/// One thing that was told.
+/// A signal of the manager.
 #[derive(Debug)]
 pub(super) enum ManagerSignal {
     /// A job ended.
@@ -40,7 +40,7 @@ pub(super) struct JobResult {
     pub(super) result: String,
 }
 
-/// What is listened to.
+/// Signals of interest.
 #[derive(Debug)]
 pub(super) struct Signals {
     method: &'static str,
@@ -80,14 +80,14 @@ impl Signals {
         opened.await.map_err(|source| bus_error(method, source))
     }
 
-    /// Returns what is told next. Cancel-safe: a message is taken from its queue only when it is returned.
+    /// Returns the next signal. Cancel-safe: a message is taken from its queue only when it is returned.
     pub(super) async fn next(&mut self) -> Result<ManagerSignal, HostError> {
         let method = self.method;
         let failed = |source: zbus::Error| bus_error(method, source);
         poll_fn(|context| self.poll(context)).await.map_err(failed)
     }
 
-    /// Waits for the end of a job; what else is told meanwhile is of no interest.
+    /// Waits for the end of a job; other signals are ignored.
     pub(super) async fn end_of(
         &mut self,
         job: &OwnedObjectPath,

@@ -1,4 +1,4 @@
-//! Links against what `systemctl --root` makes; jobs against a peer that plays systemd.
+//! Links against those of `systemctl --root`; jobs against a peer that plays systemd.
 #![expect(clippy::disallowed_types, reason = "it starts a bus of its own")]
 
 use std::collections::BTreeMap;
@@ -267,7 +267,8 @@ async fn systemd_refusal_keeps_its_message() {
     );
 }
 
-/// A systemd that leaves the bus in the middle of a job: an error that says so, and no wait for a signal that can't come.
+/// A systemd that leaves the bus in the middle of a job: an error that names this, and no wait for a signal that can't
+/// come.
 #[tokio::test(flavor = "current_thread")]
 async fn systemd_that_leaves_bus_ends_wait() {
     let Some(bus) = Bus::start("systemd_that_leaves_bus_ends_wait") else { return };
@@ -281,13 +282,13 @@ async fn systemd_that_leaves_bus_ends_wait() {
     let cause = std::error::Error::source(&error).unwrap().to_string();
     assert!(cause.contains("org.freedesktop.systemd1 left the bus"), "{cause}");
     assert_eq!(error.class(), crate::model::FaultClass::Retry);
-    // Back again, it is asked again.
+    // Back again, it is called again.
     double.state().jobs.leaves = false;
     server.request_name("org.freedesktop.systemd1").await.unwrap();
     assert_eq!(systemd.restart(&crio).await.unwrap(), ServiceOutcome::Done);
 }
 
-/// A program's start is over long before the program, and what ended it says whether it did well.
+/// A program's start is over long before the program, and its end decides about success.
 #[tokio::test(flavor = "current_thread")]
 async fn program_is_awaited_and_signal_is_no_good_end() {
     let dir = tempfile::tempdir().unwrap();
@@ -320,7 +321,7 @@ async fn program_is_awaited_and_signal_is_no_good_end() {
     assert_eq!(units.wait(&unit).await.unwrap().to_string(), "the unit is gone");
 }
 
-/// A unit that failed may be started again: it is waited for, and its state told when it is late.
+/// A unit that failed may be started again: it is waited for, and its state is in the error when it is late.
 #[tokio::test(flavor = "current_thread")]
 async fn unit_is_awaited_by_what_systemd_reports() {
     let double = Double::new("252");
@@ -348,12 +349,12 @@ async fn unit_is_awaited_by_what_systemd_reports() {
     };
     let (late, ()) = tokio::join!(waits, story);
     assert!(late.unwrap().is_empty());
-    // What is active already is not waited for.
+    // An active unit is not waited for.
     let never = |what| panic!("{what}");
     assert!(systemd.active(&kubelet, std::time::Duration::from_secs(60), &never).await.unwrap().is_empty());
 }
 
-/// A service's state is systemd's; nothing is asked where none runs.
+/// A service's state is systemd's; nothing is called where none runs.
 #[tokio::test(flavor = "current_thread")]
 async fn service_state_is_read_without_job() {
     let double = Double::new("252");

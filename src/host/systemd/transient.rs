@@ -1,8 +1,9 @@
 //! Programs that outlive the agent: each is a transient unit of systemd, found again by its fixed name.
 //!
-//! Invariants: nothing is polled. A change of the unit is told; a state that was read before it was listened to is read
-//! again after. No job lasts as long as the program: one that is started while the host boots would keep the boot from
-//! being over, and a program that waits for that (`systemctl is-system-running --wait`) would wait for itself.
+//! Invariants: nothing is polled. systemd signals a change of the unit; a state that was read before the subscription
+//! is read again after. No job lasts as long as the program: one that is started while the host boots would keep the
+//! boot from being over, and a program that waits for that (`systemctl is-system-running --wait`) would wait for
+//! itself.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -34,7 +35,7 @@ const EXITED: i32 = 1;
 pub(in crate::host) struct Program<'a> {
     /// The name of its unit.
     pub(in crate::host) unit: &'a UnitName,
-    /// What it does, for people.
+    /// Its purpose, for people.
     pub(in crate::host) description: &'a str,
     /// The absolute path of the program, and its arguments.
     pub(in crate::host) command: &'a [String],
@@ -50,11 +51,11 @@ pub(in crate::host) struct Program<'a> {
     pub(in crate::host) environment: Option<PathBuf>,
     /// The end of a pipe that it gets as [`FIRST_DESCRIPTOR`].
     pub(in crate::host) pipe: Option<OwnedFd>,
-    /// After how many seconds systemd ends it; none is never.
+    /// Time limit in seconds, after which systemd ends it; none is never.
     pub(in crate::host) seconds: Option<u64>,
 }
 
-/// How a program ended.
+/// End of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::host) struct ProgramResult {
     /// systemd's word: `success`, `exit-code`, `signal`, `timeout`, `oom-kill`.
@@ -85,11 +86,11 @@ impl std::fmt::Display for ProgramResult {
 pub(in crate::host) struct Found {
     /// Its command line.
     pub(in crate::host) command: Vec<String>,
-    /// Whether it still runs.
+    /// Set while it runs.
     pub(in crate::host) running: bool,
 }
 
-/// What runs transient units.
+/// Client of transient units.
 #[derive(Debug)]
 pub(in crate::host) struct Transients {
     bus: Connection,
@@ -156,7 +157,7 @@ impl Transients {
         }
     }
 
-    /// Ends what runs and forgets the unit; a missing one is ignored.
+    /// Ends the running program and removes the unit; a missing one is ignored.
     pub(in crate::host) async fn stop(&self, unit: &UnitName) -> Result<(), HostError> {
         let arguments = (unit.as_str(), "replace");
         let stop = run_job(&self.bus, "StopUnit", &arguments);
@@ -205,7 +206,7 @@ pub(in crate::host) fn refused(error: HostError) -> Result<String, HostError> {
     refusal(error)
 }
 
-/// What has no unit any more was ended and forgotten by somebody else.
+/// Result of a unit that is unknown now: another program ended and removed it.
 fn unloaded() -> ProgramResult {
     ProgramResult { result: "the unit is gone".to_owned(), status: 0 }
 }
@@ -238,7 +239,7 @@ fn properties<'a>(program: &'a Program<'_>) -> Vec<Property<'a>> {
         ("ExecStart", Value::from(vec![(path, program.command.to_vec(), false)])),
         ("SyslogIdentifier", Value::from(program.log_name)),
         ("LogExtraFields", Value::from(fields)),
-        // Whatever it has started goes with it.
+        // All processes that it has started go with it.
         ("KillMode", Value::from("mixed")),
         ("StandardErrorFileToAppend", file(&program.errors)),
     ];

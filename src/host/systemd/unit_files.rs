@@ -1,6 +1,6 @@
 //! The links of units, made by the running systemd: one call for each verb, with the whole list.
 //!
-//! systemd writes them without syncing anything: what it did is looked at and synced by the caller
+//! systemd writes them without syncing anything: the caller reads and syncs its changes
 //! ([`UnitLinks::settled`]), before it counts as done.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,12 +16,12 @@ use crate::host::saved::PathSnapshot;
 use crate::model::UnitName;
 use crate::model::ids::UNIT_DIR;
 
-/// What has to be done after systemd did its part.
+/// Work left after systemd did its part.
 #[derive(Debug)]
 pub struct Settled {
-    /// What it made, to be synced, and what it left to be made.
+    /// Files that it made, to be synced, and files that it left to be made.
     pub changes: Vec<Change<'static>>,
-    /// Paths that it changed although nobody foretold it, as they were.
+    /// Paths that it changed without announcing them, as they were.
     pub unforeseen: Vec<(String, PathSnapshot)>,
 }
 
@@ -60,9 +60,9 @@ impl Systemd {
 }
 
 impl UnitLinks<'_> {
-    /// Works out what one verb makes of a unit. Nothing is written.
+    /// Computes the effect of one verb on a unit. Nothing is written.
     pub fn make(&mut self, verb: LinkVerb, unit: &UnitName) -> Result<(), HostError> {
-        // systemd is asked about what it knows; what is left of a unit that is gone is only files (MCD-154).
+        // systemd is called for the units that it knows; the rest of a unit that is gone is only files (MCD-154).
         let known = self.knows(unit)?;
         let ask = match verb {
             LinkVerb::Unmask => {
@@ -92,12 +92,12 @@ impl UnitLinks<'_> {
         Ok(())
     }
 
-    /// Returns what systemd is to be asked, where it runs.
+    /// Returns the calls for systemd, if it runs.
     pub fn calls(&self) -> &Calls {
         &self.calls
     }
 
-    /// Compares what systemd made (`after`) with what was worked out. A link of its own making stays as it is, also where
+    /// Compares systemd's links (`after`) with the computed ones. A link of its own making stays as it is, also where
     /// it leads to the same unit file by another directory. `earlier` as in [`UnitLinks::changes`].
     pub fn settled(&self, after: &UnitLinks<'_>, earlier: &[String]) -> Settled {
         let foretold = self.changing(earlier);

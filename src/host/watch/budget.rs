@@ -1,16 +1,16 @@
-//! How much a prompt watch may cost.
+//! Cost limit of a prompt watch.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How many changes are returned at once before more are earned: what a person or a package manager does is never
+/// Changes returned at once before more are earned: changes of a person or a package manager are never
 /// delayed.
 const MAX_PROMPT: u32 = 1024;
-/// How long it takes to earn one more: a program that writes for hours costs what it costs any other watch.
+/// Time to earn one more: a program that writes for hours costs as much as in any other watch.
 const EARNED_EVERY: Duration = Duration::from_millis(500);
 
-/// How many changes may still be returned without waiting for quiet.
+/// Changes that may still be returned without waiting for quiet.
 #[derive(Debug)]
 pub(super) struct Budget {
     left: u32,

@@ -1,4 +1,4 @@
-//! What inotify reports, as it comes from the kernel.
+//! Events of inotify, as they come from the kernel.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -32,7 +32,7 @@ pub(super) async fn events(inotify: &AsyncFd<OwnedFd>) -> Result<Vec<Event>, Hos
     }
 }
 
-/// Reads what is there; "nothing" is the error that has the caller wait again.
+/// Reads the available events; "nothing" is the error that has the caller wait again.
 fn read(fd: &OwnedFd) -> io::Result<Vec<Event>> {
     let mut buffer = vec![MaybeUninit::uninit(); BUFFER];
     let mut reader = inotify::Reader::new(fd, &mut buffer);

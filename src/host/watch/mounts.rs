@@ -1,4 +1,4 @@
-//! What is mounted on the watched paths: a mount hides a file without touching it, so inotify does not tell.
+//! Mounts on the watched paths: a mount hides a file without touching it, so inotify does not report it.
 //!
 //! The kernel signals each change of the mount table through `/proc/self/mountinfo`. On a node with pods that is often,
 //! so only the mount points that matter are compared; other changes are ignored.
@@ -25,22 +25,22 @@ const TABLE: &str = "/proc/self/mountinfo";
 /// all that come in this time, so that no churn of pods costs more than a percent of one core.
 const GATHER: Duration = Duration::from_millis(100);
 
-/// Mount points below the root, with the ids of what is mounted there.
+/// Mount points below the root, with the ids of their mounts.
 pub(super) type Table = BTreeMap<String, BTreeSet<u64>>;
 
 /// The mount table, watched.
 #[derive(Debug)]
 pub(super) struct Mounts {
     table: AsyncFd<OwnedFd>,
-    /// Where the root is.
+    /// Path of the root.
     place: PathBuf,
     /// The mount points that matter.
     on: Table,
-    /// When the changes that were told are to be looked at.
+    /// Time of the comparison for the changes signaled so far.
     due: Option<Instant>,
     /// The table as it was opened when the caller began a look.
     look: Option<File>,
-    /// The table changed during that look: what was seen may be over, with the table as before.
+    /// The table changed during that look: an observed mount may be over, with the table as before.
     looked_amid: bool,
 }
 
@@ -74,7 +74,7 @@ impl Mounts {
     fn end_look(&mut self) {
         let Some(look) = self.look.take() else { return };
         let mut fds = [PollFd::new(&look, PollFlags::PRI)];
-        // Each open file remembers up to where the table's changes were told to it.
+        // Each open file remembers the last change of the table that was signaled to it.
         if poll(&mut fds, Some(&Timespec::default())) != Ok(0) {
             self.looked_amid = true;
             self.due.get_or_insert_with(|| Instant::now() + GATHER);
@@ -86,7 +86,7 @@ impl Mounts {
         std::mem::take(&mut self.looked_amid)
     }
 
-    /// Waits until something was mounted or unmounted anywhere. Cancel-safe: what was told stays due.
+    /// Waits until something was mounted or unmounted anywhere. Cancel-safe: a signaled change stays due.
     pub(super) async fn changed(&mut self) -> Result<(), HostError> {
         self.end_look();
         let failed = |source| HostError::io("watch", TABLE, source);
@@ -103,7 +103,7 @@ impl Mounts {
         Ok(())
     }
 
-    /// Reads the table: what is mounted where below the root.
+    /// Reads the table: the mounts below the root.
     pub(super) fn read(&self) -> Table {
         self.taken_apart(&std::fs::read(TABLE).unwrap_or_default())
     }
@@ -126,7 +126,7 @@ impl Mounts {
         moved.cloned().collect()
     }
 
-    /// Keeps what matters of the table for the next comparison.
+    /// Keeps the relevant part of the table for the next comparison.
     pub(super) fn keep(&mut self, mut now: Table, matters: impl Fn(&str) -> bool) {
         now.retain(|point, _| matters(point));
         self.on = now;
@@ -141,7 +141,7 @@ fn entry(line: &[u8]) -> Option<(u64, PathBuf)> {
     Some((id, std::ffi::OsString::from_vec(plain(point)).into()))
 }
 
-/// Takes back the kernel's octal escapes of blanks and backslashes.
+/// Decodes the kernel's octal escapes of blanks and backslashes.
 fn plain(escaped: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(escaped.len());
     let mut rest = escaped;

@@ -1,6 +1,6 @@
 //! The way to a path: every name in every directory that decides where the path leads, links included.
 //!
-//! Each directory is watched before a name is looked up in it: what changes after the look is told.
+//! Each directory is watched before a name is looked up in it: a change after the lookup is reported.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::host::root::Root;
 /// As the kernel's: a way of more links leads nowhere.
 const MOST_LINKS: u32 = 40;
 
-/// What a name on the way is.
+/// The kind of a name on the way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Step {
     Directory,
@@ -21,12 +21,12 @@ enum Step {
     End,
 }
 
-/// Whether a link at the end of a path is followed.
+/// Handling of a link at the end of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Last {
     /// The link itself is meant.
     Kept,
-    /// What it leads to is meant.
+    /// The link is followed.
     Followed,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Route {
     pub(super) end: Option<String>,
 }
 
-/// Finds ways; what it has looked up once it knows.
+/// Finds ways; knows the names that it has looked up once.
 #[derive(Debug)]
 pub(super) struct Finder<'a, E> {
     root: &'a Root,

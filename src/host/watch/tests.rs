@@ -1,4 +1,4 @@
-//! Changes of every kind, told once and never missed.
+//! Changes of every kind, reported once and never missed.
 
 use std::fs;
 use std::path::Path;
@@ -80,7 +80,7 @@ async fn redirected_path_is_reported() {
     // Above the directory, and back.
     assert_eq!(told(&mut watch, || fs::rename(at("etc/a"), at("etc/z")).unwrap()).await, one);
     assert_eq!(told(&mut watch, || fs::rename(at("etc/z"), at("etc/a")).unwrap()).await, one);
-    // A link in the place of a directory, what it leads to, and what is above that.
+    // A link in the place of a directory, its target, and the directory above that.
     let linked = told(&mut watch, || {
         fs::rename(at("etc/a/b/c"), at("opt/x/y/c")).unwrap();
         std::os::unix::fs::symlink("/opt/x/y/c", at("etc/a/b/c")).unwrap();
@@ -94,7 +94,7 @@ async fn redirected_path_is_reported() {
     fs::hard_link(at("opt/x/y/c/one"), at("opt/other")).unwrap();
     told(&mut watch, || {}).await;
     assert_eq!(told(&mut watch, || fs::write(at("opt/other"), "4").unwrap()).await, one);
-    // What was moved away is not ours any more; nor is another file beside it.
+    // A path that was moved away is not watched any more; nor is another file beside it.
     let replaced = told(&mut watch, || {
         fs::rename(at("opt/x/y/c/one"), at("opt/gone")).unwrap();
         fs::write(at("opt/x/y/c/one"), "5").unwrap();
@@ -247,7 +247,7 @@ async fn directory_that_is_touched_is_reported() {
     silent(&mut watch, &marker, || fs::write(at("ostree/deploy/other"), "").unwrap()).await;
 }
 
-/// Returns how long the watch takes by the paused clock, which moves only while everything waits.
+/// Returns the watch's delay by the paused clock, which moves only while everything waits.
 async fn delay(watch: &mut Watch, change: impl FnOnce()) -> Duration {
     let start = Instant::now();
     assert_eq!(told(watch, change).await, ["/etc/one"]);

@@ -1,18 +1,19 @@
 //! The bootc backend: the image is switched by `bootc switch`, everything else is libostree's.
 //!
 //! bootc has no interface but its command line. It runs as a transient unit of systemd ([`mod@unit`]): it outlives the agent,
-//! and a second one can't be started beside it. What came of it is seen in the sysroot, by the worker: `bootc status`
-//! takes the sysroot's lock and waits for it, so it is asked only for what libostree can't say, and not for long.
+//! and a second one can't be started beside it. Its result is read from the sysroot, by the worker: `bootc status`
+//! takes the sysroot's lock and waits for it, so it is used only for facts that libostree does not have, and not for
+//! long.
 //!
 //! | file | does |
 //! |---|---|
 //! | `unit` | runs `bootc switch`, `bootc rollback` and `bootc status`, finds them again |
 //! | `status` | reads the document of `bootc status` |
 //! | `progress` | reads the lines of `--progress-fd` |
-//! | `stage_record` | remembers for which request something was staged |
+//! | `stage_record` | remembers the request of the staged deployment |
 //!
-//! Invariant: the arguments of what is staged are those of the booted deployment, changed by what the image itself brings
-//! (`kargs.d`) and then as asked, once, however often `stage` is called.
+//! Invariant: the arguments of the staged deployment are those of the booted one, changed by the image's own
+//! (`kargs.d`) and then as requested, once, however often `stage` is called.
 
 mod progress;
 mod stage_record;
@@ -49,13 +50,13 @@ pub struct BootcBackend {
 }
 
 impl BootcBackend {
-    /// Takes what asks the worker, the systemd that runs bootc, and the root below which their files are.
+    /// Takes the worker's client, the systemd that runs bootc, and the root below which their files are.
     pub fn new(worker: Worker, systemd: Systemd, root: Root) -> Self {
         let (last, stage_record) = (SysrootCache::default(), StageRecord::new(root.clone()));
         Self { worker, last, stage_record, bootc: Bootc::new(systemd, root.clone()), root }
     }
 
-    /// Takes what says through which proxies it pulls.
+    /// Takes the proxies for its pulls.
     #[must_use]
     pub fn through(self, proxies: Proxies) -> Self {
         Self { bootc: self.bootc.through(proxies), ..self }
@@ -82,7 +83,7 @@ impl BootcBackend {
         let Some(image) = &request.image else { return self.worker.stage(request, progress).await };
         pure_image(&booted)?;
         if booted.image.as_ref() == Some(image) {
-            // bootc says "unchanged" and stages nothing.
+            // bootc prints "unchanged" and stages nothing.
             let request = StageRequest { image: None, ..request.clone() };
             return self.worker.stage(&request, progress).await;
         }
@@ -93,7 +94,7 @@ impl BootcBackend {
             }
             other => {
                 if other.is_some() {
-                    // bootc goes by the arguments of what is staged, and those were another request's.
+                    // bootc goes by the arguments of the staged deployment, and those were another request's.
                     self.drop_staged().await?;
                 }
                 let same_kargs = request.delete_kargs.is_empty() && request.append_kargs.is_empty();
@@ -140,13 +141,13 @@ impl BootcBackend {
         }
     }
 
-    /// Drops what is staged, and before that the way into it.
+    /// Drops the staged deployment, and before that the way into it.
     async fn drop_staged(&self) -> Result<(), HostError> {
         self.bootc.drop_next_root().await?;
         self.worker.unstage().await
     }
 
-    /// Asks bootc for what would make a switch wrong. What it can't say in time is no reason to stop: bootc itself
+    /// Reads from bootc the reasons against a switch. A status that is late is no reason to stop: bootc itself
     /// waits for the sysroot.
     async fn check(&self) -> Result<Softly, HostError> {
         let Some(host) = self.host().await? else { return Ok(Softly::Unknown) };
@@ -219,7 +220,7 @@ impl BootcBackend {
         Ok(first == deployment)
     }
 
-    /// What bootc staged it has prepared itself, and only bootc knows all that speaks against a soft reboot.
+    /// A deployment that bootc staged is also prepared by bootc: only bootc knows all obstacles to a soft reboot.
     async fn soft(&self, deployment: Option<&str>) -> Result<SoftRebootState, HostError> {
         let (_, staged) = deployments(self.worker.observe().await?)?;
         if deployment.is_none() || staged.is_none_or(|staged| Some(staged.deployment.as_str()) != deployment)
@@ -310,12 +311,12 @@ impl OsBackend for BootcBackend {
     }
 }
 
-/// Whether this bootc knows soft reboots: an older one refuses the option.
+/// Soft reboots of this bootc: an older one refuses the option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Softly {
     /// It does.
     Known,
-    /// It does not, or did not say.
+    /// It does not, or the status has no such key.
     Unknown,
 }
 

@@ -1,6 +1,6 @@
 //! The lines of `bootc --progress-fd`. Pure.
 //!
-//! The protocol is experimental: what is not understood is left out, and nothing depends on it.
+//! The protocol is experimental: unknown lines are left out, and nothing depends on it.
 
 use serde::Deserialize;
 
@@ -47,7 +47,7 @@ struct Subtask {
     completed: bool,
 }
 
-/// Reads a line; `None` for what says nothing about how far it is.
+/// Reads a line; `None` for a line without progress.
 pub(super) fn parse(line: &str) -> Option<OsProgress> {
     match serde_json::from_str(line).ok()? {
         Line::ProgressBytes { task, bytes, bytes_total, steps, steps_total } => {

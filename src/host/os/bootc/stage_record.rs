@@ -1,7 +1,7 @@
 //! For which request the staged deployment was made: a note below `/run`, which ends with the boot as the deployment does.
 //!
-//! bootc starts from the arguments of whatever is staged, and can't be told otherwise. By its digest alone a staged
-//! deployment does not tell whether its arguments were changed already.
+//! bootc starts from the arguments of whatever is staged, and has no option against it. The digest alone does not show
+//! whether the arguments of a staged deployment were changed already.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,13 +12,13 @@ use crate::model::{FileMode, ImageRef, Karg};
 
 const PATH: &str = "/run/machine-config-agent-bootc.json";
 
-/// Where the note is.
+/// The note's file.
 #[derive(Debug, Clone)]
 pub(super) struct StageRecord {
     root: Root,
 }
 
-/// What was requested, and what came of it.
+/// A request and its result.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Note {
     image: Option<ImageRef>,
@@ -54,7 +54,7 @@ impl StageRecord {
             && Note { image: expected.image.clone(), ..note } == expected)
     }
 
-    /// Notes what was staged.
+    /// Notes the staged deployment.
     pub(super) fn note(&self, request: &StageRequest, staged: &Staged) -> Result<(), HostError> {
         // A note that can't be written is done without: the same is staged again then.
         match serde_json::to_vec(&Note::new(request, staged)) {

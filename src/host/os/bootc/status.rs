@@ -1,18 +1,18 @@
-//! What `bootc status --json` says, by the version of its document. Pure.
+//! Parser of `bootc status --json`, by the version of its document. Pure.
 //!
-//! Read leniently: older versions leave keys out, newer ones add some. What is not said is not known.
+//! Read leniently: older versions leave keys out, newer ones add some. An absent key is unknown.
 
 use serde::Deserialize;
 
 /// The versions of the document that are understood: they differ in keys that only the later one has.
 const KNOWN: [&str; 2] = ["org.containers.bootc/v1", "org.containers.bootc/v1alpha1"];
 
-/// What bootc sees of the host.
+/// The host as bootc reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct BootcHost {
-    /// What runs; `None` on a machine that was not booted from an image.
+    /// The running deployment; `None` on a machine that was not booted from an image.
     pub(super) booted: Option<Entry>,
-    /// What the next boot is to run.
+    /// The staged deployment of the next boot.
     pub(super) staged: Option<Entry>,
 }
 
@@ -21,22 +21,22 @@ pub(super) struct BootcHost {
 pub(super) struct Entry {
     /// The digest of its image's manifest, as `sha256:...`.
     pub(super) digest: Option<String>,
-    /// Where it is kept.
+    /// The store that keeps it.
     pub(super) store: Store,
-    /// Whether rpm-ostree changed something on top of the image: bootc then shows no image.
+    /// Set if rpm-ostree changed something on top of the image: bootc then shows no image.
     pub(super) incompatible: bool,
-    /// Whether a soft reboot can take it; `None` where this bootc does not say.
+    /// Set if a soft reboot can start it; `None` from a bootc without the key.
     pub(super) soft_reboot: Option<bool>,
 }
 
-/// Where a deployment is kept.
+/// The store of a deployment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Store {
     /// In a libostree repository.
     Ostree,
     /// In bootc's own composefs repository: libostree knows nothing of it.
     Composefs,
-    /// It is not said.
+    /// The key is absent.
     #[default]
     Unknown,
 }
@@ -72,7 +72,7 @@ struct RawImage {
 }
 
 impl BootcHost {
-    /// Reads the document. The error says why it can't be, for people.
+    /// Reads the document. The error names the cause, for people.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let document: Document = serde_json::from_str(text).map_err(|e| {
             format!("bootc status is no document of a host: {:?}, line {}", e.classify(), e.line())
@@ -127,7 +127,7 @@ mod tests {
 
     const OSTREE: &str = r#""ostree":{"stateroot":"default","checksum":"26","deploySerial":0}"#;
 
-    /// OST-006: what bootc says is read by the version of its document, and leniently.
+    /// OST-006: bootc's document is read by its version, and leniently.
     #[test]
     fn documents_are_read_by_their_version() {
         let known = Some("sha256:aa".to_owned());

@@ -1,4 +1,4 @@
-//! bootc as a unit of a systemd that a double plays: started, found again, ended, and what becomes of its words.
+//! bootc as a unit of a systemd that a double plays: started, found again, ended, and its output.
 #![expect(clippy::disallowed_types, reason = "it makes programs and FIFOs")]
 
 use std::cell::RefCell;
@@ -43,7 +43,7 @@ async fn scene(version: &str, script: &str) -> Scene {
 
 fn quiet(_: OsProgress) {}
 
-/// OST-006: exit status and output of `bootc switch` are what the fault shows.
+/// OST-006: exit status and output of `bootc switch` are in the fault.
 #[tokio::test(flavor = "current_thread")]
 async fn end_and_last_words_are_captured() {
     let script = "echo \"$@\" >$here/argv; echo queued; echo warn: slow >&2; [ -z \"$(cat $here/fail)\" ] && exit 0\n\
@@ -98,7 +98,7 @@ async fn progress_is_reported_where_systemd_passes_descriptors() {
     }
 }
 
-/// A script that says that it runs, and continues when it is told to: both by FIFOs, so nothing is guessed in time.
+/// A script that reports that it runs, and continues on a message: both by FIFOs, so nothing is guessed in time.
 const WAITING: &str =
     "echo run >>$here/runs; echo >$here/begun; read line <$here/go; echo 'error: late' >&2; exit 1";
 
@@ -119,7 +119,7 @@ impl Fifos {
         Self { begun: BufReader::new(open.open_receiver(begun).unwrap()), go: open.open_sender(go).unwrap() }
     }
 
-    /// Waits until the program says that it runs.
+    /// Waits until the program reports that it runs.
     async fn begun(&mut self) {
         self.begun.read_line(&mut String::new()).await.unwrap();
     }
@@ -188,7 +188,7 @@ async fn switch_to_another_image_is_ended_first_and_one_that_is_given_up_too() {
     bootc.stop().await.unwrap();
 }
 
-/// rpm-ostree, ostree or another bootc holds the sysroot: who looks at the node is told so, and bootc comes after.
+/// rpm-ostree, ostree or another bootc holds the sysroot: the status reports the wait, and bootc runs afterwards.
 #[cfg(feature = "backend-ostree")]
 #[tokio::test(flavor = "current_thread")]
 async fn held_sysroot_is_reported_as_wait() {
@@ -224,8 +224,8 @@ async fn status_is_read_and_its_failure_is_reported() {
     assert_eq!((ran.ended.to_string().as_str(), ran.words.as_str()), ("exit code 3", "error: no lock"));
 }
 
-/// `systemctl reboot` takes a prepared next root by itself: what is dropped must not be left there. The mount is the
-/// host's, so systemd undoes it.
+/// `systemctl reboot` takes a prepared next root by itself: that of a dropped deployment must not be left there. The
+/// mount is the host's, so systemd undoes it.
 #[tokio::test(flavor = "current_thread")]
 async fn prepared_soft_reboot_goes_with_its_deployment() {
     let Scene { dir, double, bootc, .. } = &scene("257", "exit 0").await;

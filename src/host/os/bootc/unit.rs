@@ -1,8 +1,8 @@
 //! bootc as a transient unit: it outlives the agent, and is found again by its name.
 //!
-//! Where its words go: standard output to the journal. Standard error to a file below `/run`, because the last lines are
+//! Its output: standard output goes to the journal. Standard error to a file below `/run`, because the last lines are
 //! the cause of a failure and belong into the fault; a pipe would end bootc with the agent, and the journal can't be
-//! asked without another program. The agent puts the lines into the journal when the unit has ended.
+//! read without another program. The agent puts the lines into the journal when the unit has ended.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -30,39 +30,40 @@ const BOOTC: &str = "/usr/bin/bootc";
 /// The name that its lines have in the journal.
 const LOG_NAME: &str = "machine-config-agent-bootc";
 
-/// Reading takes the lock of the sysroot, and waits for whoever holds it: what is requested is good to know, no more.
+/// Reading takes the lock of the sysroot, and waits for its holder: the status is good to know, no more.
 const STATUS_SECONDS: u64 = 30;
 
 /// The longest document of `bootc status` that is understood: it has three deployments, and some KiB.
 const MAX_STATUS_BYTES: u64 = 1 << 20;
 
-/// So much of the end of what bootc wrote goes into the journal.
+/// Most bytes of the end of bootc's output that go into the journal.
 const MAX_WORDS_BYTES: u64 = 64 << 10;
 
 /// libostree's lock, which bootc takes for all it does.
 const LOCK_PATH: &str = "/ostree/lock";
 
-/// How often a held lock is looked at: a file lock signals nobody its end.
+/// Interval of polls of a held lock: the end of a file lock signals nothing.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long the last lines of a bootc that has ended are read.
+/// Time limit for reading the last lines of a bootc that has ended.
 const LAST_LINES_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Has bootc prepare the next root in [`NEXT_ROOT`] where it can do without the kernel.
+/// Option to prepare the next root in [`NEXT_ROOT`] if bootc can do without the kernel.
 const PREPARE_SOFT_REBOOT: &str = "--soft-reboot=auto";
 
-/// Where bootc mounts the deployment that a soft reboot starts.
+/// Mount point of the deployment that a soft reboot starts.
 const NEXT_ROOT: &str = "/run/nextroot";
 
-/// What runs bootc.
+/// Runner of bootc.
 #[derive(Debug, Clone)]
 pub(super) struct Bootc {
     systemd: Systemd,
     root: Root,
     program: String,
-    /// What says through which proxies it pulls; none leaves it to systemd's `DefaultEnvironment=`.
+    /// Proxies for its pulls; `None` leaves them to systemd's `DefaultEnvironment=`.
     proxies: Option<Proxies>,
-    /// Whether the switch that runs has told progress: an old systemd passes no pipe, and one that is found again has none.
+    /// Set if the running switch has reported progress: an old systemd passes no pipe, and a unit that was found again
+    /// has none.
     told: Arc<AtomicBool>,
 }
 
@@ -94,7 +95,7 @@ impl Run {
     }
 }
 
-/// How a run of bootc ended.
+/// End of a run of bootc.
 #[derive(Debug)]
 pub(super) struct Ran {
     pub(super) ended: ProgramResult,
@@ -193,10 +194,10 @@ impl Bootc {
         self.over(&units, &run, ended).await
     }
 
-    /// Returns what `bootc status` prints.
+    /// Returns the output of `bootc status`.
     pub(super) async fn status(&self) -> Result<Result<String, Ran>, HostError> {
         let (units, run) = (self.units(self.program.clone()).await?, Run::status()?);
-        // One that an earlier start left is no use: what it read is old.
+        // One of an earlier start is no use: its result is old.
         units.stop(&run.unit).await?;
         let command: Vec<String> = [self.program.as_str(), "status", "--json"].map(str::to_owned).into();
         let output = run.file("stdout");
@@ -215,8 +216,8 @@ impl Bootc {
         Ok(if ran.ended.is_success() { Ok(String::from_utf8_lossy(&text).into_owned()) } else { Err(ran) })
     }
 
-    /// Takes away what a switch prepared for a soft reboot into a deployment that is dropped: `systemctl reboot` takes
-    /// that way by itself where it finds it. The mount is the host's, so systemd undoes it.
+    /// Removes a switch's preparation of a soft reboot into a deployment that is dropped: `systemctl reboot` takes
+    /// that way by itself if it is there. The mount is the host's, so systemd undoes it.
     pub(super) async fn drop_next_root(&self) -> Result<(), HostError> {
         if !self.root.exists(&format!("{NEXT_ROOT}/usr"))? {
             return Ok(());
@@ -231,7 +232,7 @@ impl Bootc {
         self.over(&units, &run, ended).await.map(drop)
     }
 
-    /// Ends a switch that is still running, whoever waited for it.
+    /// Ends a switch that is still running.
     pub(super) async fn stop(&self) -> Result<(), HostError> {
         let Some(units) = self.systemd.transients().await? else { return Ok(()) };
         units.stop(&Run::switch()?.unit).await
@@ -276,7 +277,7 @@ impl Bootc {
             tokio::select! {
                 // Not cancelled: the same future is polled until it ends.
                 ended = &mut ended => {
-                    // Its last lines may be told after its end. Somebody it started may keep the pipe open.
+                    // Its last lines may arrive after its end. A program that it started may keep the pipe open.
                     let rest = async {
                         while let Ok(Some(line)) = lines.next().await {
                             self.report_line(&line, progress);
@@ -285,10 +286,10 @@ impl Bootc {
                     drop(timeout(LAST_LINES_TIMEOUT, rest).await);
                     return ended;
                 }
-                // Cancel-safe: what was read of a line is kept in `lines`.
+                // Cancel-safe: the read part of a line is kept in `lines`.
                 line = lines.next() => match line {
                     Ok(Some(line)) => self.report_line(&line, progress),
-                    // bootc has closed it; its end is told by systemd.
+                    // bootc has closed it; systemd reports its end.
                     Ok(None) | Err(_) => return ended.await,
                 },
             }
@@ -328,7 +329,7 @@ impl Bootc {
         self.root.base().join(path.trim_start_matches('/'))
     }
 
-    /// Waits for the end of what is left from an earlier start, after ending it.
+    /// Waits for the end of an earlier start's unit, after ending it.
     async fn over_with(
         &self,
         units: &Transients,
@@ -361,12 +362,12 @@ impl Bootc {
     }
 }
 
-/// Whether a switch prepares a soft reboot.
+/// Preparation of a soft reboot by a switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NextRoot {
-    /// Where the deployment allows it.
+    /// If the deployment allows it.
     Prepared,
-    /// It does not: nobody wants one, this bootc knows none, or the deployment is changed after the switch.
+    /// Not requested, unknown to this bootc, or the deployment is changed after the switch.
     Left,
 }
 

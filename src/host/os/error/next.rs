@@ -1,9 +1,9 @@
-//! What a person does next, for each kind of trouble. Commands are complete: they name the image.
+//! Next steps for a person, for each kind of error. Commands are complete: they name the image.
 
 use crate::model::ImageRef;
 use crate::model::image::Transport;
 
-/// What stands for the command that looks at the image.
+/// Placeholder for the command that inspects the image.
 const INSPECT: &str = " (INSPECT)";
 
 /// Puts the image into a text; a text about no image of a registry goes without the command.

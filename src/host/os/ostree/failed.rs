@@ -1,4 +1,4 @@
-//! What libostree says when it fails.
+//! Errors of libostree.
 
 use super::super::error::{OsError, OsErrorKind, SYSROOT};
 

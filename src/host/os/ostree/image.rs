@@ -1,4 +1,4 @@
-//! Images: their names, what of them is in the repository already, pulling, and which config they carry.
+//! Images: their names, their layers in the repository, pulling, and the config that they carry.
 //!
 //! Invariant: an image counts as present only by the digest of its manifest, so nothing is pulled twice, and nothing
 //! is taken for another image because its name is the same.
@@ -35,13 +35,13 @@ use crate::model::image::Transport;
 use crate::model::observation::EmbeddedConfig;
 use crate::model::{ConfigName, ImageRef, Sha256};
 
-/// Where ostree-ext keeps the names of images.
+/// Prefix of ostree-ext's refs of images.
 const IMAGE_REFS: &str = "ostree/container/image";
 
 /// The longest pause after a layer: a clock or a size that is wrong holds nothing up for good.
 const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 
-/// How often a pause is told.
+/// Interval between reports of a pause.
 const PAUSE_TOLD: Duration = Duration::from_secs(20);
 
 /// Keys of the metadata of an image's commit.
@@ -124,15 +124,15 @@ pub(super) fn present(repo: &Repo, image: &ImageRef) -> Option<Box<LayeredImageS
     })
 }
 
-/// Gives an image that is present the name by which it was requested: the one that will be in the origin, by which
-/// images in use are told from others.
+/// Gives an image that is present the name by which it was requested: the name in the origin, which marks images in
+/// use.
 pub(super) fn name(repo: &Repo, image: &ImageRef, state: &LayeredImageState) -> Result<(), OsError> {
     let text = reference(image).imgref.to_string();
     let name = prefix_escape_for_ref(IMAGE_REFS, &text).map_err(failed)?;
     repo.set_ref_immediate(None, &name, Some(&state.merge_commit), Cancellable::NONE).map_err(failed)
 }
 
-/// Finds out what an image is: from the repository, else from its manifest and config; no layer is pulled. One that
+/// Reads an image's properties: from the repository, else from its manifest and config; no layer is pulled. One that
 /// this machine can't boot, or has no room for, is an error.
 pub(super) async fn preflight(
     sysroot: &Sysroot,
@@ -191,7 +191,7 @@ fn labelled(config: &ImageConfiguration) -> Option<EmbeddedConfig> {
     ConfigName::new(labels.get(CONFIG_LABEL)?.as_str()).ok().map(EmbeddedConfig::Config)
 }
 
-/// Where an image is, and how it is reached.
+/// Location of an image, and the proxy that reaches it.
 pub(super) struct Source {
     reference: OstreeImageReference,
     proxy: ImageProxyConfig,
@@ -199,7 +199,7 @@ pub(super) struct Source {
     view: Option<View>,
 }
 
-/// An image that is read as it is, whatever is in it.
+/// An image that is read as it is.
 pub(super) struct OpenSource {
     /// Fetches its parts.
     pub(super) proxy: ImageProxy,
@@ -238,8 +238,8 @@ impl Source {
     }
 }
 
-/// Finds out what an image without an ostree commit in it is. That it has the marks of a bootable one, and is for this
-/// machine, was requested before.
+/// Reads the properties of an image without an ostree commit in it. That it has the marks of a bootable one, and is for
+/// this machine, was requested before.
 async fn plain(image: &ImageRef, credentials: Option<&Secret>) -> Result<Preflight, OsError> {
     let open = Source::new(image, credentials)?.open(image).await?;
     let (_, manifest) = open.proxy.fetch_manifest(&open.image).await.map_err(|e| pull_failed(image, e))?;
@@ -271,8 +271,8 @@ impl Pull {
         Ok(Self { importer, image: image.clone(), _view: view })
     }
 
-    /// Fetches manifest and config, and holds the manifest against the desired digest. The importer asks for
-    /// marks of a bootable image, and for this machine's architecture.
+    /// Fetches manifest and config, and compares the manifest with the desired digest. The importer checks the marks of
+    /// a bootable image, and this machine's architecture.
     ///
     /// A registry's answer was held against it by skopeo already, manifest lists included: there the digest is the
     /// list's and differs from the manifest's.
@@ -325,7 +325,7 @@ impl Pull {
             tokio::select! {
                 // Both channels lose nothing when another arm wins: `recv` and `changed` are cancel-safe.
                 done = &mut import => {
-                    // What was told before the end is heard: who watches sees it reach all of it.
+                    // Progress sent before the end is still reported, so that a watcher sees 100 percent.
                     while let Ok(event) = layers.try_recv() {
                         unverified.heard(&event);
                         tally.layer(&event, progress);
@@ -353,7 +353,7 @@ async fn rest(left: Duration, percent: Option<u8>, progress: &dyn Fn(String, Opt
     }
 }
 
-/// How skopeo is run for a registry. Without credentials of ours ostree-ext finds those of the host: `ostree/auth.json`
+/// Configures skopeo for a registry. Without credentials of ours ostree-ext finds those of the host: `ostree/auth.json`
 /// below /run, /etc or /usr/lib.
 fn registry_proxy(credentials: Option<&Secret>) -> io::Result<ImageProxyConfig> {
     let auth_data = credentials
@@ -367,13 +367,13 @@ fn registry_proxy(credentials: Option<&Secret>) -> io::Result<ImageProxyConfig> 
     Ok(ImageProxyConfig { auth_data, ..ImageProxyConfig::default() })
 }
 
-/// How skopeo is run for a local directory: with our own rights (ostree-ext would drop them under systemd, and the
+/// Configures skopeo for a local directory: with our own rights (ostree-ext would drop them under systemd, and the
 /// directory is root's).
 fn local_proxy() -> ImageProxyConfig {
     ImageProxyConfig { skopeo_cmd: Some(std::process::Command::new("skopeo")), ..ImageProxyConfig::default() }
 }
 
-/// Counts what was pulled.
+/// Counts pulled layers and bytes.
 struct Tally {
     layers: usize,
     begun: usize,
@@ -410,7 +410,7 @@ impl Tally {
         let percent = percent.and_then(|p| u8::try_from(p).ok());
         if percent > self.told {
             self.told = percent;
-            // Its bytes may be told before its start is.
+            // The bytes of a layer may be reported before its start.
             progress(format!("pulling layer {} of {}", self.begun.max(1), self.layers), percent);
         }
     }

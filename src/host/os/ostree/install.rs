@@ -1,4 +1,4 @@
-//! A sysroot from nothing: what the sandbox needs to be a real libostree host.
+//! A sysroot from nothing: for the sandbox, which is a real libostree host.
 //!
 //! Invariant: the deployment is made from the OCI form of the tree, so that its origin names an image, as on a host
 //! that was installed from one.
@@ -96,7 +96,7 @@ pub(crate) async fn install(
     let source = ImageReference { transport: Transport::OciDir, name: format!("{}:{tag}", images.display()) };
     let target = image::reference(name);
     let mut skopeo = std::process::Command::new("skopeo");
-    // The image was made a moment ago; the policy of the machine around is not asked.
+    // The image was made a moment ago; the policy of the machine around does not apply.
     skopeo.arg("--insecure-policy");
     let mut options = DeployOpts::default();
     options.kargs = Some(kargs);

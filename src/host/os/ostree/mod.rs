@@ -64,7 +64,7 @@ pub struct OstreeBackend {
 }
 
 impl OstreeBackend {
-    /// Takes what asks the worker; only a booted root (`/`) can be staged to.
+    /// Takes the worker's client; only a booted root (`/`) can be staged to.
     pub fn new(worker: Worker) -> Self {
         Self { worker, last: SysrootCache::default() }
     }

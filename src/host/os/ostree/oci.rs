@@ -1,6 +1,6 @@
 //! A local directory in OCI layout, narrowed to one manifest.
 //!
-//! A layout is addressed by tag, and a tag may move or be missing. What is pulled here is a view of the layout whose
+//! A layout is addressed by tag, and a tag may move or be missing. The pull goes to a view of the layout whose
 //! index holds the one manifest with the expected digest: nothing else can be picked.
 
 use std::fs;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::super::error::{OsError, OsErrorKind};
 use crate::model::ImageRef;
 
-/// Where views are made: it is gone after a boot.
+/// Directory of views, removed by a boot.
 const VIEWS: &str = "/run/machine-config-agent/oci";
 
 /// A view, removed when dropped.
@@ -43,7 +43,7 @@ impl View {
 
 impl Drop for View {
     fn drop(&mut self) {
-        // What stays is a few hundred bytes on a file system that the next boot empties.
+        // A view left behind is a few hundred bytes on a file system that the next boot empties.
         fs::remove_dir_all(&self.0).unwrap_or_default();
     }
 }
@@ -76,7 +76,7 @@ fn descriptor(layout: &Path, image: &ImageRef) -> Result<Value, OsError> {
         .cloned()
         .ok_or_else(|| missing(format!("{} holds no manifest with this digest", path.display())))?;
     if let Some(entry) = descriptor.as_object_mut() {
-        // The name is what could be ambiguous; the view has one manifest.
+        // The name could be ambiguous; the view has one manifest.
         entry.remove("annotations");
     }
     Ok(descriptor)

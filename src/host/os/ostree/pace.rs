@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// What of the line a pull takes: after each layer it pauses until its average is the limit.
+/// Bandwidth limit of a pull: after each layer it pauses until its average is the limit.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pace(pub(super) Option<u64>);
 

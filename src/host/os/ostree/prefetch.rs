@@ -20,10 +20,10 @@ use super::sysroot::{self, Locked};
 use super::{image, space, stage};
 use crate::model::ImageRef;
 
-/// What is to be prefetched.
+/// Image to prefetch.
 #[derive(Debug)]
 pub(super) struct PrefetchRequest {
-    /// The image; `None` drops what was prefetched.
+    /// The image; `None` drops the prefetched one.
     pub(super) image: Option<ImageRef>,
     /// Credentials for its pull.
     pub(super) credentials: Option<Secret>,
@@ -31,7 +31,7 @@ pub(super) struct PrefetchRequest {
     pub(super) bandwidth: Option<u64>,
 }
 
-/// Pulls, drops what was prefetched before, and returns the bytes that are free.
+/// Pulls, drops earlier prefetched images, and returns the bytes that are free.
 pub(super) async fn prefetch(
     sysroot: Sysroot,
     path: &Path,
@@ -47,7 +47,7 @@ pub(super) async fn prefetch(
     let pulled = stage::obtain(&sysroot, path, image, credentials, request.bandwidth, progress).await;
     let full = |error: &OsError| matches!(error.trouble, OsErrorKind::SysrootFull | OsErrorKind::NoSpace);
     match pulled {
-        // An image that nobody wants any more makes room for the next try.
+        // If there is no room, dropping other prefetched images makes some for the next try.
         Err(error) if !full(&error) => return Err(error),
         pulled => {
             drop_others(sysroot, path, Some(image), progress).await?;
@@ -94,8 +94,9 @@ fn used(sysroot: &Locked) -> Vec<ImageReference> {
         .collect()
 }
 
-/// Puts this process, and what it starts, into the idle I/O class. Nobody gives the class without unsafe code but
-/// util-linux; where that is not installed, or the disk's scheduler knows no classes, the prefetch runs as any other program.
+/// Puts this process, and what it starts, into the idle I/O class. Without unsafe code only util-linux can set the
+/// class; where that is not installed, or the disk's scheduler knows no classes, the prefetch runs as any
+/// other program.
 pub(super) fn yield_disk() {
     let process = std::process::id().to_string();
     let set = Command::new("ionice").args(["-c", "3", "-p", &process]).stdout(Stdio::null()).status();

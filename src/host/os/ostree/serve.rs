@@ -27,7 +27,7 @@ pub fn main() -> ExitCode {
     if say(&line) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Writes one line; false when nobody reads any more.
+/// Writes one line; returns false if the reader is gone.
 fn say(line: &Line) -> bool {
     let Ok(mut bytes) = serde_json::to_vec(line) else { return false };
     bytes.push(b'\n');
@@ -92,7 +92,7 @@ fn writable_namespace() -> rustix::io::Result<()> {
 
 async fn perform(path: &Path, access: Access, work: WorkerCommand) -> Result<WorkerReply, OsError> {
     let progress = |text: String, percent: Option<u8>| {
-        // Nobody listening is no reason to stop: the answer shows it.
+        // A reader that is gone does not stop the work: the answer shows it.
         say(&Line::Progress { text, percent });
     };
     let sysroot = sysroot::load(path, access)?;

@@ -21,15 +21,15 @@ use super::super::error::{OsError, OsErrorKind};
 use super::failed::failed;
 use crate::model::ImageRef;
 
-/// What compressed layers become at least when they are unpacked. The true number is higher for text and lower for
+/// Lowest unpacked size per byte of compressed layers. The true number is higher for text and lower for
 /// firmware. It is chosen low: a pull that is let through and does not fit ends at libostree's own limit with nothing
 /// staged, but one that is refused and would fit keeps a node from its update.
 const UNPACKED: u64 = 2;
 
-/// What is written to `/boot` beside kernels: boot entries, directories, the boot loader's own files.
+/// Bytes written to `/boot` beside kernels: boot entries, directories, the boot loader's own files.
 const BOOT_SLACK: u64 = 1 << 20;
 
-/// How much libostree keeps free where its repository says nothing else (`ostree.repo-config(5)`).
+/// Percentage that libostree keeps free if its repository does not set one (`ostree.repo-config(5)`).
 const MIN_FREE_PERCENT: u64 = 3;
 
 /// The first libostree that gives up the old deployment's kernel before it writes the new one, when `/boot` is short:
@@ -39,7 +39,7 @@ const FREES_FIRST: (u32, u32) = (2023, 7);
 /// The label of an image's config that names its kernel; rpm-ostree writes it.
 const KERNEL_LABEL: &str = "ostree.linux";
 
-/// Where kernels are in a tree: one directory for each version.
+/// Directory of kernels in a tree: one directory for each version.
 const MODULES: &str = "usr/lib/modules";
 
 /// The file system of a directory, in bytes.
@@ -50,7 +50,7 @@ struct Space {
 }
 
 impl Space {
-    /// Root may use what is reserved for root: libostree counts so, too.
+    /// Root may use the space reserved for root: libostree counts so, too.
     fn load(path: &Path) -> Result<Self, OsError> {
         let stat = statvfs(path).map_err(|e| failed(format!("{} can't be read: {e}", path.display())))?;
         let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
@@ -58,13 +58,13 @@ impl Space {
     }
 }
 
-/// Returns what is free where images are, in bytes.
+/// Returns the free bytes of the images' file system.
 pub(super) fn free(path: &Path) -> Result<u64, OsError> {
     Space::load(&path.join("ostree/repo")).map(|space| space.free)
 }
 
-/// Makes sure that what is missing of an image fits into the repository, and, where it can be told already, its
-/// kernel into `/boot`.
+/// Checks that the missing layers of an image fit into the repository, and, if its size is known already, its kernel
+/// into `/boot`.
 pub(super) fn before_pull(
     sysroot: &Sysroot,
     path: &Path,
@@ -101,7 +101,7 @@ pub(super) fn before_unpacking(
     room_in_sysroot(sysroot, image, space, compressed.saturating_mul(UNPACKED))
 }
 
-/// Makes sure that so many bytes are free beside what libostree keeps free.
+/// Checks that so many bytes are free beside libostree's reserve.
 fn room_in_sysroot(sysroot: &Sysroot, image: &ImageRef, space: Space, needed: u64) -> Result<(), OsError> {
     let free = space.free.saturating_sub(kept_free(&sysroot.repo().config(), space.total));
     if needed <= free {
@@ -186,7 +186,7 @@ fn info(file: &File) -> Option<FileInfo> {
     file.query_info(ATTRIBUTES, FileQueryInfoFlags::NOFOLLOW_SYMLINKS, Cancellable::NONE).ok()
 }
 
-/// Lists a directory; what is none has no entries: libostree ends the process that lists a file.
+/// Lists a directory; anything else has no entries: libostree ends the process that lists a file.
 fn listed(directory: &File) -> Vec<(String, FileType, i64)> {
     if info(directory).is_none_or(|info| info.file_type() != FileType::Directory) {
         return Vec::new();
@@ -197,7 +197,7 @@ fn listed(directory: &File) -> Vec<(String, FileType, i64)> {
     entries.map(|info| (info.name().display().to_string(), info.file_type(), info.size())).collect()
 }
 
-/// Returns what is deployed, staged ones left out: their kernels are not in `/boot` yet.
+/// Returns the deployments, staged ones left out: their kernels are not in `/boot` yet.
 fn deployed(sysroot: &Sysroot) -> Result<Vec<(Deployment, Kernel)>, OsError> {
     let repo = sysroot.repo();
     let real = sysroot.deployments().into_iter().filter(|deployment| !deployment.is_staged());
@@ -274,13 +274,13 @@ fn version(text: &str) -> Option<(u32, u32)> {
     Some((year.parse().ok()?, digits.parse().ok()?))
 }
 
-/// Returns what a layer takes at least.
+/// Returns the lowest size of a layer.
 fn unpacked(layer: &Descriptor) -> u64 {
     let plain = layer.media_type().to_string().ends_with("tar");
     layer.size().saturating_mul(if plain { 1 } else { UNPACKED })
 }
 
-/// Returns what libostree keeps free, in bytes.
+/// Returns libostree's reserve, in bytes.
 fn kept_free(config: &KeyFile, total: u64) -> u64 {
     let text = |key| config.string("core", key).ok();
     let size = text("min-free-space-size").and_then(|size| {

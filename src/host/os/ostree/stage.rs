@@ -24,13 +24,13 @@ use super::unverified;
 use crate::model::observation::Staged;
 use crate::model::{ImageRef, Karg};
 
-/// Where libostree keeps the staged deployment until the shutdown.
+/// libostree's file of the staged deployment until the shutdown.
 const STAGED: &str = "/run/ostree/staged-deployment";
 
 /// The mark of a locked staged deployment; since libostree 2023.8 there is also a key in [`STAGED`].
 const LOCKED: &str = "/run/ostree/staged-deployment-locked";
 
-/// What is to be staged.
+/// Deployment to stage.
 #[derive(Debug)]
 pub(super) struct StageRequest {
     /// The image; `None` keeps the booted one.
@@ -72,7 +72,7 @@ pub(super) async fn stage(
     Ok(staged)
 }
 
-/// Changes the arguments of what is staged, or stages the booted deployment with others.
+/// Changes the arguments of the staged deployment, or stages the booted one with others.
 pub(super) fn kargs(
     sysroot: &Locked,
     path: &Path,
@@ -102,8 +102,8 @@ struct NewDeployment {
 }
 
 impl NewDeployment {
-    /// Changes the arguments of what is staged. libostree replaces one file for that; the mark by which its programs
-    /// notice changes is set here, since it leaves that out.
+    /// Changes the arguments of the staged deployment. libostree replaces one file for that; the mark by which its
+    /// programs notice changes is set here, since it leaves that out.
     fn change_in_place(&self, sysroot: &Locked, path: &Path, staged: &Deployment) -> Result<(), OsError> {
         let line: Vec<&str> = self.kargs.iter().map(Karg::as_str).collect();
         let line = Some(line.join(" "));
@@ -162,7 +162,7 @@ pub(super) async fn obtain(
 }
 
 /// Waits until no other pull of this agent runs, and keeps others away until dropped: a prefetch that was ended may need a
-/// moment for its end, and what it leaves is told from what is right by one file.
+/// moment for its end, and one file separates its leftovers from complete layers.
 async fn pull_lock(path: &Path, progress: &dyn Fn(String, Option<u8>)) -> Result<File, OsError> {
     let directory = File::open(path.join("ostree")).map_err(failed)?;
     let began = Instant::now();
@@ -196,7 +196,7 @@ fn origin_of(deployment: &Deployment) -> KeyFile {
     origin
 }
 
-/// Reads the sysroot again: what is staged must be what was requested.
+/// Reads the sysroot again: the staged deployment must be the requested one.
 fn verified(path: &Path, commit: &str, kargs: &[Karg]) -> Result<Staged, OsError> {
     let sysroot = sysroot::load(path, Access::Read)?;
     let first = sysroot.deployments().into_iter().next().filter(Deployment::is_staged);
@@ -237,7 +237,7 @@ pub(super) fn drop_rollback(sysroot: &Locked) -> Result<(), OsError> {
     let all = sysroot.deployments();
     let kept: Vec<_> = all.into_iter().filter(|d| !d.is_staged() && !d.equal(&rollback)).collect();
     if sysroot.staged_deployment().is_some() {
-        // Writing deployments would drop what is staged; the finalization gives the rollback up anyway.
+        // Writing deployments would drop the staged one; the finalization gives the rollback up anyway.
         return Ok(());
     }
     sysroot.write_deployments(&kept, Cancellable::NONE).map_err(failed)?;
@@ -245,7 +245,7 @@ pub(super) fn drop_rollback(sysroot: &Locked) -> Result<(), OsError> {
 }
 
 /// Makes a deployment the next boot's, as `ostree admin set-default` does: it comes first, and the others follow in their
-/// order. What is staged would come before it, so that goes.
+/// order. A staged deployment would come before it, so that goes.
 pub(super) fn set_default_deployment(sysroot: &Locked, path: &Path, deployment: &str) -> Result<(), OsError> {
     let is_desired = |d: &Deployment| !d.is_staged() && sysroot::id(d) == deployment;
     let all = sysroot.deployments();
@@ -264,7 +264,7 @@ pub(super) fn set_default_deployment(sysroot: &Locked, path: &Path, deployment: 
     Err(failed(format!("libostree reported success, but {deployment} does not boot next")))
 }
 
-/// Makes sure that the shutdown will finalize what is staged: it silently drops a locked deployment.
+/// Checks that the shutdown will finalize the staged deployment: it silently drops a locked one.
 pub(super) fn finalizable(sysroot: &Sysroot) -> Result<(), OsError> {
     if sysroot.staged_deployment().is_some() && locked() {
         let cause = "the staged deployment is locked: the reboot would drop it and boot the old one";

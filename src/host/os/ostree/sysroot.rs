@@ -1,4 +1,4 @@
-//! The sysroot: loading, locking, and what its deployments are in the agent's words.
+//! The sysroot: loading, locking, and its deployments in the agent's types.
 
 use std::ops::Deref;
 use std::path::Path;
@@ -16,13 +16,13 @@ use crate::host::lock_holder;
 use crate::model::observation::{Booted, LocalPackages, ObservedOs, Staged};
 use crate::model::{ImageRef, Karg};
 
-/// How long another program may hold the sysroot: rpm-ostree and bootc hold it while they pull.
+/// Longest wait for another program's lock of the sysroot: rpm-ostree and bootc hold it while they pull.
 pub(super) const LOCK_WAIT: Duration = Duration::from_secs(300);
 
-/// How often the lock is tried: a file lock has no wait with a limit.
+/// Interval of tries of the lock: a file lock has no wait with a limit.
 pub(super) const LOCK_POLL: Duration = Duration::from_millis(250);
 
-/// What the work does to the sysroot.
+/// Access of the work to the sysroot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
     /// Looks only.
@@ -119,7 +119,7 @@ pub(super) fn observe(sysroot: &Sysroot) -> Result<ObservedOs, OsError> {
     })
 }
 
-/// Reads what rpm-ostree changed on top of the image: it writes that into the origin.
+/// Reads rpm-ostree's changes on top of the image: it writes them into the origin.
 fn local_packages(deployment: &Deployment) -> LocalPackages {
     let origin = deployment.origin().unwrap_or_default();
     let names = |group: &str, keys: &[&str]| {

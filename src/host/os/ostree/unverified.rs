@@ -1,9 +1,9 @@
 //! Layers whose bytes are not known to be right yet.
 //!
-//! ostree-ext gives a layer its name in the repository when its last byte is read, and asks skopeo for the digest of the
-//! bytes after that. A pull that ends in between leaves a wrong layer under a right name, which the next pull would
-//! take for its own. Invariant: a name that was not verified is in a file before it can exist, and what the file
-//! holds is forgotten before anything else is pulled.
+//! ostree-ext gives a layer its name in the repository when its last byte is read, and verifies the digest of the
+//! bytes by skopeo after that. A pull that ends in between leaves a wrong layer under a right name, which the next pull
+//! would take for its own. Invariant: a name that was not verified is in a file before it can exist, and the layers in
+//! the file are removed before anything else is pulled.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -67,7 +67,7 @@ impl Unverified {
     }
 }
 
-/// Forgets what a pull left that did not come to its end.
+/// Removes the layers of a pull that did not come to its end.
 pub(super) fn forget(repo: &Repo, path: &Path) -> Result<(), OsError> {
     let file = path.join(FILE);
     let text = match fs::read_to_string(&file) {

@@ -1,7 +1,7 @@
 //! The daemon of rpm-ostree on the system bus: calls, properties, and whether it is still there.
 //!
 //! Invariant: properties are read, never remembered: the daemon leaves the bus after a minute without clients,
-//! and what a cache holds then is old.
+//! and a cache is old then.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -27,23 +27,23 @@ const PROPERTIES: &str = "org.freedesktop.DBus.Properties";
 /// The name under which the daemon shows this client, the same in every process of the agent.
 const CLIENT: &str = "machine-config-agent";
 
-/// How often the daemon is greeted: it may be about to leave the bus for want of clients, once; the second call starts
+/// Tries of a greeting: the daemon may be about to leave the bus for want of clients, once; the second call starts
 /// it again. One more for a start that meets a reboot of the bus.
 const GREETINGS: usize = 3;
 
-/// How long the daemon may take to start. The bus gives up after 25 s, while systemd continues starting it: a greeting after
+/// Time limit of the daemon's start. The bus gives up after 25 s, while systemd continues starting it: a greeting after
 /// that waits for the same start. Five minutes are the `TimeoutStartSec=` of its unit; systemd has given up by then, too.
 const START_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Signals that wait until they are read: the daemon signals a change of its properties a few times a transaction.
 const QUEUE: usize = 64;
 
-/// Why a call was refused.
+/// Error of a call.
 #[derive(Debug)]
 pub(super) enum CallError {
     /// Another transaction runs.
     Busy,
-    /// The desired image is what is pending already.
+    /// The desired image is pending already.
     Same,
     /// The daemon is not there, or went away before it answered.
     Gone(HostError),
@@ -79,7 +79,7 @@ pub(super) struct Daemon {
 }
 
 impl Daemon {
-    /// Connects, starts the daemon where it does not run, and keeps it from leaving while this value lives.
+    /// Connects, starts the daemon if it does not run, and keeps it from leaving while this value lives.
     pub(super) async fn open(root: &Root) -> Result<Self, HostError> {
         let bus = bus::system(root).await?;
         let options = HashMap::from([("id", Value::from(CLIENT))]);
@@ -101,7 +101,7 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Has the daemon look at the sysroot again, and reads what there is.
+    /// Has the daemon look at the sysroot again, and reads its state.
     pub(super) async fn state(&self) -> Result<State, HostError> {
         let reload = call(&self.bus, SYSROOT_OBJECT, SYSROOT_INTERFACE, "Reload", &()).await;
         reload.map_err(CallError::into_error)?;
@@ -116,7 +116,7 @@ impl Daemon {
         })
     }
 
-    /// Reads a command line: of what is pending, else of what is booted; or of the latter in any case.
+    /// Reads a command line: of the pending deployment, else of the booted one; or of the latter in any case.
     async fn line(&self, pending: bool) -> Result<String, HostError> {
         let reply =
             self.os_call("GetDeploymentBootConfig", &("", pending)).await.map_err(CallError::into_error)?;
@@ -124,7 +124,7 @@ impl Daemon {
         Ok(config.get("options").and_then(text).unwrap_or_default())
     }
 
-    /// Asks for work; the answer is where to follow it.
+    /// Requests work; the answer is the address to follow it.
     pub(super) async fn transaction<B>(&self, method: &'static str, body: &B) -> Result<String, CallError>
     where
         B: serde::Serialize + Type,
@@ -224,7 +224,7 @@ where
     reply.body().deserialize().map_err(|source| bus_error(method, source))
 }
 
-/// Finds out what an error on the bus means. The daemon's own have no names of their own, only texts.
+/// Classifies an error on the bus. The daemon's own have no names of their own, only texts.
 fn refused(method: &'static str, source: zbus::Error) -> CallError {
     let zbus::Error::MethodError(name, text, _) = &source else {
         return CallError::Failed(bus_error(method, source));

@@ -1,6 +1,6 @@
-//! What rpm-ostree says of the deployments, in the agent's words.
+//! rpm-ostree's dictionaries of deployments, read into the agent's types.
 //!
-//! Parsed leniently: keys that are absent or of another type count as not said, and unknown ones are left alone.
+//! Parsed leniently: keys that are absent or of another type count as unknown, and further ones are ignored.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -15,12 +15,12 @@ pub(super) type Dictionary = HashMap<String, OwnedValue>;
 /// The label of an image's config that names the MachineConfig it carries.
 const CONFIG_LABEL: &str = "machineconfig";
 
-/// What is in a dictionary, as far as it matters here.
+/// The keys of a deployment's dictionary that matter here.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Deployment {
     /// Stateroot, checksum and serial.
     pub(super) id: String,
-    /// The commit of the image itself, below what is layered.
+    /// The commit of the image itself, below the layers.
     pub(super) base: String,
     pub(super) is_booted: bool,
     pub(super) is_staged: bool,
@@ -37,7 +37,7 @@ pub(super) struct Deployment {
 /// All of them, in the order of the boot menu, and the command lines that matter.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct State {
-    /// The deployments; the first is what boots next.
+    /// The deployments; the first is the next boot's.
     pub(super) deployments: Vec<Deployment>,
     /// The arguments of the booted one, without `ostree=`.
     pub(super) booted_kargs: Vec<Karg>,
@@ -74,7 +74,7 @@ impl Deployment {
         }
     }
 
-    /// Returns true if it was made from an image, whatever the name was (OST-009).
+    /// Returns true if it was made from an image, under any name (OST-009).
     pub(super) fn is_of(&self, expected: &ImageRef) -> bool {
         self.manifest == Some(expected.digest())
             || self.image.as_ref().is_some_and(|image| image.digest() == expected.digest())
@@ -86,7 +86,7 @@ impl State {
         self.deployments.iter().find(|deployment| deployment.is_booted)
     }
 
-    /// Returns what boots next, when it is another one than the booted.
+    /// Returns the next boot's deployment, when it is another one than the booted.
     pub(super) fn pending(&self) -> Option<&Deployment> {
         self.deployments.first().filter(|first| !first.is_booted)
     }
@@ -97,7 +97,7 @@ impl State {
         after.into_iter().find(|deployment| !deployment.is_pinned)
     }
 
-    /// Describes what boots next.
+    /// Describes the next boot's deployment.
     pub(super) fn next(&self) -> Staged {
         let first = self.deployments.first();
         Staged {
@@ -127,7 +127,7 @@ impl State {
     }
 }
 
-/// Splits a command line, leaving out what libostree sets itself.
+/// Splits a command line, leaving out libostree's own arguments.
 pub(super) fn kargs(line: &str) -> Vec<Karg> {
     Karg::split(line).into_iter().filter(|karg| !karg.is_of_ostree()).collect()
 }
@@ -177,7 +177,7 @@ fn named(reference: &str, manifest: Option<Sha256>) -> Option<ImageRef> {
     if let Ok(image) = ImageRef::parse(&name) {
         return Some(image);
     }
-    // By tag: the manifest says which one it was.
+    // By tag: the manifest identifies it.
     let name = name.split_once('@').map_or(name.as_str(), |(name, _)| name);
     let (prefix, bare) = name.strip_prefix("oci:").map_or(("", name), |bare| ("oci:", bare));
     let bare = match bare.rsplit_once(':') {

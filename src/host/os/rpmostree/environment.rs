@@ -1,10 +1,10 @@
-//! What the daemon of rpm-ostree is started with: the proxies to pull through.
+//! Environment of rpm-ostree's daemon: the proxies to pull through.
 //!
 //! The daemon pulls by itself, with the environment that systemd gives it. A drop-in below `/run` names the agent's file
-//! of proxies, before MCO's own `10-mco-default-env.conf`, which counts where it is there. The daemon that runs is
+//! of proxies, before MCO's own `10-mco-default-env.conf`, which wins where it exists. The daemon that runs is
 //! stopped once after a change, unless it works; the bus starts it again.
 //!
-//! Invariant: what the running daemon was started with is written down after it was stopped, so a kill in between is
+//! Invariant: the environment of the running daemon is recorded after it was stopped, so a kill in between is
 //! another stop, never a daemon without proxies.
 
 use super::daemon::Daemon;
@@ -19,17 +19,17 @@ const UNIT: &str = "rpm-ostreed.service";
 /// The agent's drop-in.
 const DROP_IN: &str = "/run/systemd/system/rpm-ostreed.service.d/05-machine-config-agent-proxy.conf";
 
-/// The digest of what the daemon was last started with.
+/// The digest of the environment that the daemon was last started with.
 const APPLIED: &str = "/run/machine-config-agent-rpm-ostreed.proxy";
 
-/// What MCD leaves when it is killed in the middle of a rebase (MCD-016): its drop-in, and the signature policy that it
-/// mounts over the host's.
+/// Files that MCD leaves when it is killed in the middle of a rebase (MCD-016): its drop-in, and the signature policy
+/// that it mounts over the host's.
 const LEFT_BY_MCD: [&str; 2] = [
     "/run/systemd/system/rpm-ostreed.service.d/temporal-policy-binding.conf",
     "/run/tmp-rpm-ostree-policy.json",
 ];
 
-/// Brings the daemon's environment to what is said now.
+/// Applies the present proxies to the daemon's environment.
 pub(super) async fn provide(root: &Root, systemd: &Systemd, proxies: &Proxies) -> Result<(), HostError> {
     let left = LEFT_BY_MCD.into_iter().map(|path| root.exists(path)).collect::<Result<Vec<_>, _>>()?;
     let left = left.contains(&true);
@@ -55,7 +55,7 @@ pub(super) async fn provide(root: &Root, systemd: &Systemd, proxies: &Proxies) -
     root.replace(APPLIED, digest.as_bytes(), FileMode::PRIVATE)
 }
 
-/// Removes what MCD left, and stops the daemon, so that its next start reads the unit as it is now.
+/// Removes the files left by MCD, and stops the daemon, so that its next start reads the unit as it is now.
 async fn stop_without_leftovers(root: &Root, systemd: &Systemd) -> Result<(), HostError> {
     for path in LEFT_BY_MCD {
         root.remove(path)?;
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
     use crate::model::ProxySettings;
 
-    /// MCD-016: what MCD left goes, also on a host without proxies; a host without either is not touched.
+    /// MCD-016: the files left by MCD go, also on a host without proxies; a host without either is not touched.
     #[tokio::test(flavor = "current_thread")]
     async fn leftovers_of_mcd_are_removed() {
         let directory = tempfile::tempdir().unwrap();

@@ -16,19 +16,19 @@ use crate::model::ids::STATE_DIR;
 use crate::model::image::Transport;
 use crate::model::{Contents, FileMode, ImageRef, ProxySettings};
 
-/// Where they are, below [`STATE_DIR`]: on disk, since they are a gigabyte, and /run is memory.
+/// Directory of the packages, below [`STATE_DIR`]: on disk, since they are a gigabyte, and /run is memory.
 const EXTENSIONS_DIRECTORY: &str = "extensions";
 
-/// What rpm-ostree finds them by.
+/// Repository file by which rpm-ostree finds them.
 const REPOSITORY: &str = "/etc/yum.repos.d/coreos-extensions.repo";
 
-/// Where they are in the image.
+/// Their directory in the image.
 const INSIDE: &str = "usr/share/rpm-ostree/extensions";
 
-/// How long one program may take: a gigabyte over a slow line, and its unpacking on a slow disk.
+/// Time limit of one program: a gigabyte over a slow line, and its unpacking on a slow disk.
 const TIMEOUT: Duration = Duration::from_secs(45 * 60);
 
-/// What is read of an image's manifest.
+/// The keys read from an image's manifest.
 #[derive(Deserialize)]
 struct Manifest {
     layers: Vec<Layer>,
@@ -39,7 +39,7 @@ struct Layer {
     digest: String,
 }
 
-/// Where the packages come from.
+/// Source of the packages.
 #[derive(Debug)]
 pub(super) struct Source<'a> {
     pub(super) image: &'a ImageRef,
@@ -74,7 +74,7 @@ pub(super) async fn provide(
         }
         root.replace(&whole, image.to_string().as_bytes(), FileMode::PRIVATE)?;
     }
-    // Not signed, as each image of a release: its digest says what it is.
+    // Not signed, as each image of a release: its digest identifies it.
     let text = format!(
         "[coreos-extensions]\nenabled=1\nmetadata_expire=1m\nbaseurl=file://{place}/tree/{INSIDE}/\ngpgcheck=0\n\
          skip_if_unavailable=False\n"
@@ -134,7 +134,7 @@ async fn fetch(root: &Root, place: &str, copy: &str, source: &Source<'_>) -> Res
     }
 }
 
-/// Unpacks what a layer has of the packages; most have nothing.
+/// Unpacks the packages of a layer; most have none.
 async fn unpack(root: &Root, layer: &str, tree: &str) -> Result<(), HostError> {
     let (layer, tree, files) = (outside(root, layer), outside(root, tree), format!("{INSIDE}/*"));
     let arguments = [

@@ -1,4 +1,4 @@
-//! What comes over a bus unasked, one message after the other.
+//! Unsolicited messages of a bus, one after the other.
 
 use std::pin::Pin;
 

@@ -2,17 +2,17 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `request` | deciding what to ask for next (pure) |
+//! | `request` | the next request (pure) |
 //! | `deployments` | the daemon's dictionaries, read into the agent's words (pure) |
 //! | `environment` | the proxies that the daemon is started with |
 //! | `daemon` | calls on the system bus, properties, the loss of the daemon |
-//! | `messages` | what comes over a bus unasked |
+//! | `messages` | unsolicited messages of a bus |
 //! | `transaction` | the socket of one transaction: start, progress, end, cancel |
 //! | `extensions` | the packages of kernels and extensions, where rpm-ostree finds them |
-//! | `stage` | one transaction after the other, until what boots next is what is desired |
+//! | `stage` | one transaction after the other, until the next boot's deployment is the desired one |
 //!
 //! Invariants: the work continues when the agent ends, and the next agent joins it; only [`OsBackend::abandon`] stops
-//! it. The sysroot itself is read by nobody here: what needs libostree is asked of the worker.
+//! it. The sysroot itself is never read here: libostree's part is requested from the worker.
 
 mod daemon;
 mod deployments;
@@ -34,7 +34,7 @@ use crate::model::{ConfigName, Contents, ImageRef};
 use daemon::Daemon;
 use stage::Brought;
 
-/// MCD's own file in an image's tree: the config that the image carries, where no label says it.
+/// MCD's own file in an image's tree: the config that the image carries, if it has no label of it.
 const EMBEDDED_CONFIG: &str = "/usr/etc/machine-config-daemon/currentconfig";
 
 /// The rpm-ostree backend.
@@ -43,17 +43,17 @@ pub struct RpmOstreeBackend {
     root: Root,
     worker: Worker,
     last: SysrootCache,
-    /// The systemd that starts the daemon, and what says through which proxies it pulls.
+    /// The systemd that starts the daemon, and the proxies for its pulls.
     proxies: Option<(Systemd, Proxies)>,
 }
 
 impl RpmOstreeBackend {
-    /// Takes the host's root, below whose `/run` the bus is, and what asks the worker.
+    /// Takes the host's root, below whose `/run` the bus is, and the worker's client.
     pub fn new(root: &Root, worker: Worker) -> Self {
         Self { root: root.clone(), worker, last: SysrootCache::default(), proxies: None }
     }
 
-    /// Takes what says through which proxies is pulled, and the systemd that hands them to the daemon.
+    /// Takes the proxies for pulls, and the systemd that hands them to the daemon.
     #[must_use]
     pub fn through(self, proxies: Proxies, systemd: Systemd) -> Self {
         Self { proxies: Some((systemd, proxies)), ..self }
@@ -66,7 +66,7 @@ impl RpmOstreeBackend {
         observed.ok_or_else(|| OsError::new(OsErrorKind::NotBooted, SYSROOT, cause).into_error())
     }
 
-    /// Stages, and keeps what the daemon said last: the next observation does not query it again.
+    /// Stages, and keeps the daemon's last state: the next observation does not query it again.
     async fn staging(
         &self,
         request: &StageRequest,

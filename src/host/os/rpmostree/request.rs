@@ -1,7 +1,7 @@
-//! What to ask of rpm-ostree next: decided from what is desired and what is there, and nothing else.
+//! The next request to rpm-ostree: decided from the desired and the observed state, and nothing else.
 //!
-//! Invariants: what is there already is not requested again, so a request that was cut short continues where it was; and
-//! the same request asks with the same words, so that a repeated call joins the transaction that runs.
+//! Invariants: state that is reached already is not requested again, so an interrupted request continues where it was;
+//! and the same request is equal byte by byte, so that a repeated call joins the transaction that runs.
 
 use std::collections::BTreeSet;
 
@@ -12,16 +12,16 @@ use crate::model::{ImageRef, Karg, ModelError};
 
 use super::deployments::{Deployment, State};
 
-/// What every command line of ours begins with: rpm-ostree shows it as the transaction's title, and by it an agent
+/// Prefix of every command line of ours: rpm-ostree shows it as the transaction's title, and by it an agent
 /// knows the transactions of its predecessor.
 pub(super) const OURS: &str = "machine-config-agent: ";
 
 /// The next transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Next {
-    /// None: what boots next is what is desired.
+    /// None: the next boot's deployment is the desired one.
     Nothing,
-    /// What is pending is not what is desired.
+    /// The pending deployment is not the desired one.
     DropPending,
     /// Image, kernel and extensions, in one.
     Update(Update),
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(next(&request, &there).unwrap(), Next::Nothing);
     }
 
-    /// OST-007, MCD-187: what an earlier attempt left pending goes first, when it is something else.
+    /// OST-007, MCD-187: another pending deployment of an earlier attempt goes first.
     #[test]
     fn other_pending_deployments_go_first() {
         for first in [staged('3', &[]), staged('2', &["vim"]), deployment('2', &[])] {
@@ -201,7 +201,7 @@ mod tests {
         }
     }
 
-    /// MCD-191, OST-009: what is booted already, by any name, is not requested.
+    /// MCD-191, OST-009: an image that is booted already, by any name, is not requested.
     #[test]
     fn booted_image_needs_nothing() {
         let mirror = StageRequest { image: Some(image("mirror.test/os", '1')), ..StageRequest::default() };

@@ -1,7 +1,7 @@
-//! Staging: one transaction after the other until what boots next is what is desired.
+//! Staging: one transaction after the other until the next boot's deployment is the desired one.
 //!
-//! Invariant: a transaction of ours that failed leaves nothing pending, and success is what the deployments say, not
-//! what the daemon said.
+//! Invariant: a transaction of ours that failed leaves nothing pending, and the deployments decide about success, not
+//! the daemon's message.
 
 use std::collections::BTreeMap;
 
@@ -22,17 +22,17 @@ use super::messages::next as next_message;
 use super::request::{self, Next, OURS, Update};
 use super::transaction::{Peer, TransactionResult};
 
-/// How often a transaction is requested while others come in between. Each round waits for one of them; who meets this
-/// many has another program that never ends.
+/// Tries of a transaction while others come in between. Each round waits for one of them; this many mean another
+/// program that never ends.
 const ROUNDS: usize = 16;
 
 type Tell<'a> = dyn Fn(OsProgress) + 'a;
 
-/// What was staged.
+/// The staged deployment.
 #[derive(Debug)]
 pub(super) struct Brought {
     pub(super) staged: Staged,
-    /// What the daemon showed last, and the state of the sysroot before that look, where both are known.
+    /// The daemon's last state, and the stamp of the sysroot before it was read, if both are known.
     pub(super) look: Option<(Stamp, State)>,
 }
 
@@ -48,7 +48,7 @@ pub(super) async fn stage(
     done
 }
 
-/// Takes the packages away. What is left of them is told, and no reason to stage again.
+/// Removes the packages. A failure is logged, and does not stage again.
 fn put_away(root: &Root) {
     if let Err(error) = extensions::withdraw(root) {
         tracing::warn!("Failed to remove the packages of extensions: {error}");
@@ -101,10 +101,10 @@ async fn converge(
     Err(CallError::Busy.into_error())
 }
 
-/// Changes the arguments of what is staged, without a second deployment; returns true if that was done.
+/// Changes the arguments of the staged deployment, without a second one; returns true if that was done.
 ///
-/// rpm-ostree can't do both in one: `UpdateDeployment` has no modifier for kernel arguments, and `KernelArgs` deploys what
-/// is staged again. libostree changes them where they are. Where the worker can't, rpm-ostree does it its way.
+/// rpm-ostree can't do both in one: `UpdateDeployment` has no modifier for kernel arguments, and `KernelArgs` deploys
+/// the staged one again. libostree changes them in place. Where the worker can't, rpm-ostree does it its way.
 async fn changed_in_place(worker: &Worker, state: &State, next: &Next) -> bool {
     let Next::Kargs { desired, .. } = next else { return false };
     if !state.deployments.first().is_some_and(|first| first.is_staged) {
@@ -136,12 +136,12 @@ async fn packages(
     }
 }
 
-/// Returns true if an update that ended well is to be taken back: it did something else.
+/// Returns true if an update that ended well is to be undone: it did something else.
 fn after_update(last: Option<&Next>, next: &Next) -> bool {
     matches!((last, next), (Some(Next::Update(_) | Next::Kargs { .. }), Next::DropPending | Next::Update(_)))
 }
 
-/// Drops whatever is pending.
+/// Drops any pending deployment.
 pub(super) async fn unstage(root: &Root, progress: &Tell<'_>) -> Result<(), HostError> {
     clean(root, "pending-deploy", progress).await
 }
@@ -204,7 +204,7 @@ async fn clean(root: &Root, element: &'static str, progress: &Tell<'_>) -> Resul
     Err(CallError::Busy.into_error())
 }
 
-/// Ends what an earlier call has left running, and drops what it left pending. Transactions of others continue.
+/// Ends the transaction of an earlier call, and drops its pending deployment. Transactions of others continue.
 pub(super) async fn abandon(root: &Root) -> Result<(), HostError> {
     let daemon = Daemon::open(root).await?;
     if let Some((address, _)) = daemon.active().await? {
@@ -217,7 +217,7 @@ pub(super) async fn abandon(root: &Root) -> Result<(), HostError> {
         }
         let mut owners = daemon.owners().await?;
         peer.cancel().await?;
-        // One that has ended meanwhile says so again when it is joined.
+        // One that has ended meanwhile reports its end again when it is joined.
         let ended = peer.run(&mut owners, &|_| {}).await;
         peer.close().await;
         ended?;
@@ -227,12 +227,12 @@ pub(super) async fn abandon(root: &Root) -> Result<(), HostError> {
     unstage(root, &|_| {}).await
 }
 
-/// A locked deployment would not survive the reboot: where another program locked what is desired, the worker stages it
-/// again. rpm-ostree can't be asked: it does not see the lock, and unlocks only by rebooting.
+/// A locked deployment would not survive the reboot: if another program locked the desired one, the worker stages it
+/// again. rpm-ostree can't do that: it does not see the lock, and unlocks only by rebooting.
 async fn unlocked(worker: &Worker, staged: Staged) -> Result<Staged, HostError> {
     match worker.ensure_finalizable().await {
         Err(error) if error.reason() == OsErrorKind::Locked.reason() => worker.kargs(&[], &[]).await,
-        // Where it can't be known now, it is asked again before the reboot.
+        // Finalization that can't be checked now is checked again before the reboot.
         Ok(()) | Err(_) => Ok(staged),
     }
 }
@@ -265,7 +265,7 @@ async fn perform(
     }
 }
 
-/// What to change. In order, here and below: the daemon joins only calls that are equal byte by byte.
+/// Packages to change. In order, here and below: the daemon joins only calls that are equal byte by byte.
 fn modifiers(update: &Update) -> BTreeMap<&'static str, Value<'_>> {
     let layers = &update.layers;
     let sets = [
@@ -281,12 +281,12 @@ fn modifiers(update: &Update) -> BTreeMap<&'static str, Value<'_>> {
     refspec.into_iter().chain(lists).collect()
 }
 
-/// How to change it.
+/// Options of the transaction.
 fn options(update: &Update) -> BTreeMap<&'static str, Value<'_>> {
     let mut options = BTreeMap::from([
         ("initiating-command-line", Value::from(update.title.as_str())),
         ("idempotent-layering", Value::from(true)),
-        // What the image has already is requested all the same: the next image may not have it.
+        // Packages that the image has already are requested all the same: the next image may not have them.
         ("allow-inactive", Value::from(true)),
     ]);
     if update.refspec.is_none() {
@@ -295,7 +295,7 @@ fn options(update: &Update) -> BTreeMap<&'static str, Value<'_>> {
     options
 }
 
-/// Asks for a transaction and follows it to its end.
+/// Requests a transaction and follows it to its end.
 async fn carry<B>(
     daemon: &Daemon,
     method: &'static str,
@@ -326,7 +326,7 @@ where
 }
 
 /// Waits until no transaction runs, and reports whose. It is only read: to start one is its owner's business, and
-/// as long as somebody listens the daemon counts it as running.
+/// the daemon counts it as running as long as it has a listener.
 async fn wait_for_others(daemon: &Daemon, progress: &Tell<'_>) -> Result<(), HostError> {
     let mut changes = daemon.changes().await?;
     let mut owners = daemon.owners().await?;
@@ -368,7 +368,7 @@ async fn named(peer: Peer, method: &str) -> String {
     }
 }
 
-/// Drops what a failed transaction has left pending (MCD-187).
+/// Drops the pending deployment of a failed transaction (MCD-187).
 async fn undone(daemon: &Daemon, error: HostError) -> HostError {
     let pending = match daemon.state().await {
         Ok(state) => state.pending().is_some(),

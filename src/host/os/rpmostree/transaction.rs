@@ -1,4 +1,4 @@
-//! One transaction: a socket of its own, over which its progress and its end are told.
+//! One transaction: a socket of its own, which reports its progress and its end.
 //!
 //! Invariants: the socket is closed as soon as the end is known, because the daemon counts a transaction as running
 //! until everybody has hung up; and hanging up does not stop the work: only [`Peer::cancel`] does.
@@ -14,14 +14,14 @@ use super::messages::{is_loss, next};
 
 const INTERFACE: &str = "org.projectatomic.rpmostree1.Transaction";
 
-/// How a transaction ended.
+/// End of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum TransactionResult {
     /// It did its work.
     Done,
-    /// It did not, and said why.
+    /// It failed, with this message.
     Failed(String),
-    /// Nobody will say: the daemon is gone.
+    /// Unknown: the daemon is gone.
     Lost(String),
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    /// Connects to the socket, which is the host's: its path is below the host's root. What is told from now on is kept.
+    /// Connects to the socket, which is the host's: its path is below the host's root. Messages from now on are kept.
     pub(super) async fn open(root: &Path, address: &str) -> Result<Self, HostError> {
         let failed = |source: zbus::Error| error("connecting", source);
         let address = match address.strip_prefix("unix:path=") {
@@ -49,7 +49,7 @@ impl Peer {
         Ok(Self { connection, messages })
     }
 
-    /// Starts the work, or joins it where it runs or has ended, and waits for its end.
+    /// Starts the work, or joins it if it runs or has ended, and waits for its end.
     pub(super) async fn run(
         &mut self,
         owners: &mut MessageStream,
@@ -79,7 +79,7 @@ impl Peer {
                 // Not cancelled: the same future is polled until it ends.
                 reply = &mut start, if !started => {
                     started = true;
-                    // Where the socket is closed, the messages end too; they may hold the end of the work.
+                    // If the socket is closed, the messages end too; they may hold the end of the work.
                     if let Err(source @ zbus::Error::MethodError(..)) = reply {
                         return Err(error("Start", source));
                     }
@@ -88,12 +88,12 @@ impl Peer {
         }
     }
 
-    /// Returns what the transaction calls itself, and for whom it works.
+    /// Returns the transaction's own title, and its owner.
     pub(super) async fn title(&self) -> Result<(String, String), HostError> {
         Ok((self.property("Title").await?, self.property("InitiatingClientDescription").await?))
     }
 
-    /// Asks the work to stop; its end is still to be waited for.
+    /// Requests the work to stop; its end is still to be waited for.
     pub(super) async fn cancel(&self) -> Result<(), HostError> {
         let reply = self.connection.call_method(None::<&str>, "/", Some(INTERFACE), "Cancel", &()).await;
         reply.map(drop).map_err(|source| error("Cancel", source))
@@ -147,7 +147,7 @@ fn told(message: &Message, progress: &(dyn Fn(OsProgress) + '_)) -> Option<Trans
     None
 }
 
-/// Reads how far it is. Of `[3/6] Fetching ...` and `Installing (2/9)` the count says more than the number beside it.
+/// Reads the progress. Of `[3/6] Fetching ...` and `Installing (2/9)` the count says more than the number beside it.
 fn step(text: &str, percent: Option<u8>) -> OsProgress {
     let text = text.replace('\u{a0}', " ");
     let begun = text.strip_prefix('[').and_then(|rest| counted(rest.split_once(']')?.0, 1));

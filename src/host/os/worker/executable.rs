@@ -1,4 +1,4 @@
-//! Where the worker's file is: the second executable of this crate, the only one that is linked to libostree.
+//! The worker's executable: the second one of this crate, the only one that is linked to libostree.
 //!
 //! Invariant: it is looked for beside the agent and in one system directory, never along `PATH`.
 
@@ -16,7 +16,7 @@ use crate::host::HostError;
 /// The name of the file.
 pub(crate) const NAME: &str = "machine-config-agent-ostree";
 
-/// Where distributions put programs that are not started by people.
+/// Directory of programs that are not started by people.
 const LIBEXEC: &str = "/usr/libexec/machine-config-agent";
 
 /// The places in which an agent with this path looks, in order.
@@ -64,7 +64,7 @@ impl Executable {
 mod tests {
     use super::*;
 
-    /// Whatever became of the name: it is the open file that is copied, again over an older copy.
+    /// For any change of the name: the open file is copied, again over an older copy.
     #[test]
     fn open_file_is_copied_as_program_of_root_alone() {
         let dir = tempfile::tempdir().unwrap();

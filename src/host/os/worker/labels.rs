@@ -1,7 +1,7 @@
-//! SELinux labels, asked of a worker: libostree reads the policy, and the agent is not linked to it.
+//! SELinux labels, requested of a worker: libostree reads the policy, and the agent is not linked to it.
 //!
-//! One question a line, one answer a line, both JSON; the worker ends when nobody can ask any more. Invariant: a policy
-//! that can't be read gives no labels, a worker that can't be asked is an error.
+//! One question a line, one answer a line, both JSON; the worker ends with its standard input. Invariant: a policy
+//! that can't be read gives no labels, a worker that does not answer is an error.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -20,7 +20,7 @@ const OBJECT: &str = "the SELinux labels of new files";
 /// The longest answer: a label, as JSON.
 const MAX_ANSWER_BYTES: u64 = 64 << 10;
 
-/// What is asked.
+/// A question of the agent.
 #[derive(Debug, Serialize, Deserialize)]
 pub(in crate::host::os) struct Question {
     /// The path of the new file.
@@ -55,7 +55,7 @@ impl Labeller {
         Ok(Self { child, questions, answers: BufReader::new(answers) })
     }
 
-    /// Asks for the label of a new file or directory; `None` where the policy names none.
+    /// Requests the label of a new file or directory; `None` if the policy names none.
     pub(in crate::host) fn ask(&mut self, path: &str, mode: u32) -> Result<Option<String>, HostError> {
         let question = Question { path: path.to_owned(), mode };
         self.converse(&question).map_err(|e| failed(&format!("the worker process gave none for {path}: {e}")))
@@ -77,7 +77,7 @@ impl Labeller {
 impl Drop for Labeller {
     fn drop(&mut self) {
         drop(self.questions.take());
-        // It ends by itself now; what it was asked has been answered, or told as an error.
+        // It ends by itself now; its questions have been answered or returned as errors.
         drop(self.child.wait());
     }
 }

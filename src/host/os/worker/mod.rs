@@ -1,8 +1,8 @@
-//! The asking end of the worker: processes of a second executable, which alone is linked to libostree.
+//! The client of the worker: processes of a second executable, which alone is linked to libostree.
 //!
 //! Three reasons: it takes a mount namespace in which `/sysroot` is writable, and the agent's own stays as it is; the
 //! memory of libostree, of its libraries and of pulling goes away with it; and a crash of the C code is an error of one
-//! step, not the end of the agent. Every backend asks it: rpm-ostree and bootc write the same sysroot that it reads.
+//! step, not the end of the agent. Every backend uses it: rpm-ostree and bootc write the same sysroot that it reads.
 //!
 //! Invariant: a worker never outlives the agent (`PR_SET_PDEATHSIG`, and it is killed when its future is dropped: how
 //! long it may take is the caller's to say).
@@ -43,7 +43,7 @@ use executable::Executable;
 pub use labels::LABELS_VERB;
 pub use protocol::WORKER_VERB;
 
-/// What libostree keeps of a staged deployment.
+/// libostree's file of a staged deployment.
 const STAGED: &str = "run/ostree/staged-deployment";
 
 /// The mark of a locked staged deployment; since libostree 2023.8 there is also a key in [`STAGED`].
@@ -58,24 +58,24 @@ const REPOSITORY_CONFIG: &str = "ostree/repo/config";
 /// The line in it that [`WorkerCommand::PerObjectFsync`] brings.
 const PER_OBJECT_FSYNC: &str = "per-object-fsync=true";
 
-/// What asks the worker.
+/// Client of the worker.
 #[derive(Debug, Clone)]
 pub struct Worker {
     sysroot: PathBuf,
     /// Found when the first worker is needed: without one nothing was seen, so nothing can be changed.
     executable: Arc<Mutex<Option<Arc<Executable>>>>,
     entered: ContainerHandles,
-    /// What says through which proxies it pulls; none leaves it to the environment.
+    /// Proxies for its pulls; `None` leaves them to the environment.
     proxies: Option<Proxies>,
 }
 
 impl Worker {
-    /// Takes the root of the host, and what is kept open from before it was entered.
+    /// Takes the root of the host, and the handles from before it was entered.
     pub fn new(root: &Path, entered: ContainerHandles) -> Self {
         Self { sysroot: root.to_owned(), executable: Arc::default(), entered, proxies: None }
     }
 
-    /// Takes what says through which proxies it pulls.
+    /// Takes the proxies for its pulls.
     #[must_use]
     pub fn through(self, proxies: Proxies) -> Self {
         Self { proxies: Some(proxies), ..self }
@@ -91,7 +91,7 @@ impl Worker {
         Ok(self.proxies.as_ref().map(Proxies::for_pulls).transpose()?.unwrap_or_default())
     }
 
-    /// Looks at what is booted and what is staged.
+    /// Reads the booted and the staged deployment.
     pub(super) async fn observe(&self) -> Result<ObservedOs, HostError> {
         match self.quietly(WorkerCommand::Observe).await? {
             WorkerReply::Observed(observed) => Ok(observed),
@@ -104,7 +104,7 @@ impl Worker {
         }
     }
 
-    /// Finds out what an image is.
+    /// Reads an image's properties.
     pub(super) async fn preflight(
         &self,
         image: &ImageRef,
@@ -142,7 +142,7 @@ impl Worker {
         .await
     }
 
-    /// Pulls without staging, or drops what was pulled so.
+    /// Pulls without staging, or drops the prefetched image.
     pub(super) fn prefetch(
         &self,
         request: PrefetchRequest,
@@ -166,7 +166,7 @@ impl Worker {
         })
     }
 
-    /// Changes the kernel arguments of what is staged, or else of what is booted.
+    /// Changes the kernel arguments of the staged deployment, or else of the booted one.
     pub async fn kargs(&self, delete: &[Karg], append: &[Karg]) -> Result<Staged, HostError> {
         self.staged(WorkerCommand::Kargs { delete: delete.to_vec(), append: append.to_vec() }, &|_| {}).await
     }
@@ -216,7 +216,7 @@ impl Worker {
         self.quietly(WorkerCommand::FallBack { deployment: deployment.to_owned() }).await.map(drop)
     }
 
-    /// Makes sure that the reboot will finalize what is staged. Where nothing says that it is locked no worker is started.
+    /// Checks that the reboot will finalize the staged deployment. Without a sign of a lock no worker is started.
     pub(super) async fn ensure_finalizable(&self) -> Result<(), HostError> {
         if !may_be_locked(&self.sysroot) {
             return Ok(());
@@ -224,7 +224,7 @@ impl Worker {
         self.quietly(WorkerCommand::Finalize).await.map(drop)
     }
 
-    /// Has pulls sync each object by itself. Where the repository says so already no worker is started.
+    /// Has pulls sync each object by itself. If the repository is configured so already no worker is started.
     pub(super) async fn ensure_per_object_fsync(&self) -> Result<(), HostError> {
         let config = std::fs::read_to_string(self.sysroot.join(REPOSITORY_CONFIG)).unwrap_or_default();
         if config.lines().any(|line| line.trim() == PER_OBJECT_FSYNC) {
@@ -304,7 +304,7 @@ impl Worker {
     }
 }
 
-/// Returns true if a staged deployment may be locked: by a mark of its own, or by what libostree keeps of it.
+/// Returns true if a staged deployment may be locked: by a mark of its own, or by libostree's file of it.
 fn may_be_locked(sysroot: &Path) -> bool {
     let marked = sysroot.join(LOCKED).symlink_metadata();
     let unmarked = marked.is_err_and(|error| error.kind() == ErrorKind::NotFound);
@@ -327,7 +327,7 @@ fn spawn(executable: &Executable, proxies: &ProxySettings) -> std::io::Result<Ch
         .spawn()
 }
 
-/// Reads lines until the result. What is not a line of ours is a library's remark on standard output.
+/// Reads lines until the result. Any other line is a library's remark on standard output.
 async fn last_line(
     stdout: ChildStdout,
     progress: &(dyn Fn(OsProgress) + '_),
@@ -365,7 +365,7 @@ fn unasked(work: &WorkerCommand) -> HostError {
 mod tests {
     use super::*;
 
-    /// A worker costs a tenth of a second: what the files say needs none.
+    /// A worker costs a tenth of a second: facts in files need none.
     #[tokio::test(flavor = "current_thread")]
     async fn finalization_starts_no_worker_unless_locked() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What the agent and its worker process say to each other: one request on standard input, lines of JSON back.
+//! Protocol between the agent and its worker process: one request on standard input, lines of JSON back.
 //!
 //! Both ends are of the same version, or nothing is done. Invariant: the last line is [`Line::Done`] or
 //! [`Line::Failed`]; a worker that ends without one has failed.
@@ -21,7 +21,7 @@ pub const WORKER_VERB: &str = "os-worker";
 /// The version of this end: two files can be installed apart.
 pub(in crate::host::os) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// What is read of a request before the rest of it is understood.
+/// The part of a request that is read before the rest is understood.
 #[cfg(feature = "backend-ostree")]
 #[derive(Debug, Deserialize)]
 pub(in crate::host::os) struct Greeting {
@@ -36,11 +36,11 @@ pub(in crate::host::os) struct Request {
     pub(in crate::host::os) version: String,
     /// The sysroot; `/` on a host.
     pub(in crate::host::os) sysroot: PathBuf,
-    /// What to do.
+    /// Command of the request.
     pub(in crate::host::os) work: WorkerCommand,
 }
 
-/// What becomes of a bootable image that has no ostree commit in it, only plain layers.
+/// Handling of a bootable image that has no ostree commit in it, only plain layers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(in crate::host::os) enum WithoutCommit {
@@ -54,16 +54,16 @@ pub(in crate::host::os) enum WithoutCommit {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case")]
 pub(in crate::host::os) enum WorkerCommand {
-    /// Look at what is booted and staged.
+    /// Read the booted and the staged deployment.
     #[serde(rename = "see")]
     Observe,
-    /// Find out what an image is, at its source or in the repository; no layer is pulled.
+    /// Read an image's properties, at its source or in the repository; no layer is pulled.
     Preflight { image: ImageRef, credentials: Option<Secret>, without_commit: WithoutCommit },
     /// Pull and stage.
     Stage { image: Option<ImageRef>, credentials: Option<Secret>, delete: Vec<Karg>, append: Vec<Karg> },
-    /// Pull without staging, at the lowest priority; `None` drops what was pulled so.
+    /// Pull without staging, at the lowest priority; `None` drops the prefetched image.
     Prefetch { image: Option<ImageRef>, credentials: Option<Secret>, bandwidth: Option<u64> },
-    /// Change the kernel arguments of what is staged, or else of what is booted.
+    /// Change the kernel arguments of the staged deployment, or else of the booted one.
     Kargs { delete: Vec<Karg>, append: Vec<Karg> },
     /// Have pulls sync each object by itself.
     PerObjectFsync,
@@ -75,7 +75,7 @@ pub(in crate::host::os) enum WorkerCommand {
     FallBack { deployment: String },
     /// Find out whether a soft reboot leads into a deployment; `None` is one that is yet to be staged.
     SoftReboot { deployment: Option<String> },
-    /// Check that the reboot will finalize what is staged.
+    /// Check that the reboot will finalize the staged deployment.
     #[serde(rename = "finalise")]
     Finalize,
     /// Look at stateroots and seed images, make and remove stateroots.
@@ -152,7 +152,7 @@ impl fmt::Debug for Secret {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(in crate::host::os) enum Line {
-    /// How far it is.
+    /// Progress of the work.
     Progress { text: String, percent: Option<u8> },
     /// The result.
     Done(WorkerReply),
@@ -231,7 +231,7 @@ pub(in crate::host::os) struct FetchedSeed {
     pub(in crate::host::os) commit: String,
     /// The kernel arguments of its config.
     pub(in crate::host::os) kargs: Vec<Karg>,
-    /// Whether it is in FIPS mode.
+    /// Set if it is in FIPS mode.
     pub(in crate::host::os) fips: bool,
     /// The images that its containers ran.
     pub(in crate::host::os) containers: Vec<String>,

@@ -1,4 +1,4 @@
-//! How often user space was started again under the running kernel.
+//! Count of soft reboots: restarts of user space under the running kernel.
 
 use super::double::Double;
 use super::peers;
@@ -16,7 +16,7 @@ async fn soft_reboots_are_asked_once() {
         assert_eq!(systemd.clone().soft_reboots().await, expected, "{told:?}");
     }
     assert_eq!(Systemd::absent().soft_reboots().await, 0);
-    // Who does not answer is asked again.
+    // A failed request is repeated.
     let double = Double::new("257");
     let (server, systemd) = peers(&double).await;
     drop(server);

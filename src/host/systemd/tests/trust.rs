@@ -3,7 +3,7 @@
 use super::*;
 use crate::program::make_program;
 
-/// The variable that holds how the child's error should begin.
+/// The variable with the expected beginning of the child's error.
 const TRUST: &str = "MCA_TEST_TRUST";
 
 /// MCD-107: a unit that fails is made up for by the program itself, whose failure is describe; of another unit it is not
