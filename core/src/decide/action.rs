@@ -1,4 +1,4 @@
-//! What a decision says.
+//! Decisions of the agent's loop.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use crate::update::{Fault, Transition};
 /// The one thing to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Ask, then decide again with the answer.
+    /// Answer the question, then decide again.
     Ask(Question),
-    /// Look again: an answer has changed what there is to do.
+    /// Look again: an answer has changed the next action.
     LookAgain,
     /// Plan the way to the desired target, and write it down.
     Begin,
@@ -21,15 +21,15 @@ pub enum Action {
     Move(Transition),
     /// Undo an update that is no longer desired.
     Supersede,
-    /// Undo, in the deployment that the node is back in, what the update had written there.
+    /// Undo the update's files in the deployment that the node has fallen back to.
     TakeBack,
     /// Carry out the batch, or the undo step, that the record stands at; decide again when it fails.
     CarryOut,
-    /// Stage again: what was staged is gone with its boot.
+    /// Stage again: the staged deployment is gone with its boot.
     Restage,
     /// Write the fault down, and move along the edge that leads out, if there is one.
     Fail(Fault, Option<Transition>),
-    /// End the update with its effects in place, and plan from what is seen.
+    /// End the update with its effects in place, and plan from the observation.
     Replan(Fault),
     /// Make the new spec the committed one.
     Commit,
@@ -41,7 +41,7 @@ pub enum Action {
     Forgive,
     /// Write down that the reboot is left to a person, move along the edge if there is one, and end.
     LeaveReboot(Option<Transition>),
-    /// Write the reboot down and ask the machine for it.
+    /// Record the reboot and request it of the machine.
     Reboot,
     /// Tell that the reboot that was requested came to nothing.
     RebootInVain {
@@ -52,13 +52,13 @@ pub enum Action {
     },
     /// Give up the previous deployment.
     DropRollback,
-    /// Begin to download an image without staging it, beside the waits that follow; `None` drops what was downloaded so.
+    /// Begin to download an image without staging it, beside the waits that follow; `None` drops the prefetched one.
     Prefetch(Option<ImageRef>),
     /// End the download that runs.
     EndPrefetch,
     /// Wait for an event, or until a time has passed.
     Wait(Wait),
-    /// End: somebody else reboots.
+    /// End: another program reboots the machine.
     EndForReboot,
 }
 
@@ -78,15 +78,15 @@ impl Action {
 /// A wait for an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wait {
-    /// It ends after this time, whatever happens.
+    /// It ends after this time, in any case.
     pub left: Option<Duration>,
-    /// What stands meanwhile.
+    /// Fault or hold shown meanwhile.
     pub meanwhile: Meanwhile,
-    /// Nobody waits: the process ends in its place.
+    /// The wait ends the process instead.
     pub ends: bool,
 }
 
-/// What stands, or is written down, while the agent waits.
+/// Fault or hold that is reported, or recorded, while the agent waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Meanwhile {
     /// Nothing.
@@ -95,37 +95,37 @@ pub enum Meanwhile {
     Late(WorkloadRequest, Fault),
     /// The reboot is left to a person.
     LeftToPerson,
-    /// What the undoing failed with.
+    /// Fault of the undo.
     Undoing(Fault),
 }
 
-/// What is asked before something is decided. A question may have an effect, which is idempotent then.
+/// Question that is answered before a decision. A question may have an effect, which is idempotent then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Question {
     /// That the boot loader counts no boots any more; it is seen to.
     CountOver,
-    /// What logind says of a shutdown.
+    /// logind's state of a shutdown.
     Shutdown,
     /// The block inhibitors of the shutdown.
     Blocks,
-    /// Whether the workload has left; it is asked to.
+    /// State of the drain; requests it.
     Drained,
-    /// Whether the workload may come back; it is asked to.
+    /// State of the uncordon; requests it.
     Uncordoned,
-    /// Stage what the record's first batch says, if it is not.
+    /// Stages the deployment of the record's first batch, if it is not staged.
     Staged,
-    /// That the shutdown finalizes what is staged; it is seen to.
+    /// Ensures that the shutdown finalizes the staged deployment.
     Armed,
-    /// What became of the finalization; the record counts it.
+    /// Result of the finalization; the record counts it.
     Finalization,
-    /// What differs from the record's new spec.
+    /// Differences from the record's new spec.
     Differences,
-    /// That the host is watched for what the failed update is about; it is seen to.
+    /// Ensures that the host is watched for changes of the failed update's objects.
     WatchSet,
-    /// Whether the new deployment is healthy.
+    /// Health of the new deployment.
     Trial,
     /// That the previous deployment is the next boot's; it is made so.
     FallenBack,
-    /// What differs on the idle host; it is told, and repaired where that is desired.
+    /// Differences of the idle host; they are reported, and repaired where that is desired.
     Rest,
 }

@@ -1,11 +1,11 @@
-//! How long a drain or uncordon request may take. A late answer is a fault, and the agent keeps waiting for it.
+//! Time limits of drain and uncordon requests. A late answer is a fault, and the agent keeps waiting for it.
 
 use std::time::Duration;
 
 use crate::model::FaultClass;
 use crate::update::Fault;
 
-/// How far the drain is.
+/// Progress of the drain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DrainStatus {
     /// The node is empty, and takes nothing new.
@@ -14,12 +14,12 @@ pub enum DrainStatus {
     NotAsked,
     /// It is requested; the answer comes as a change.
     Waiting {
-        /// What the node waits for, and what delays it where that is known.
+        /// The awaited object, and the cause of the delay if known.
         why: String,
     },
 }
 
-/// How far the uncordon is.
+/// Progress of the uncordon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UncordonStatus {
     /// The node is schedulable, and no request was needed.
@@ -28,7 +28,7 @@ pub enum UncordonStatus {
     Again,
     /// It is requested; the answer comes as a change.
     Waiting {
-        /// What the node waits for.
+        /// The awaited object.
         why: String,
     },
 }
@@ -42,7 +42,7 @@ pub enum WorkloadRequest {
     Uncordon,
 }
 
-/// How an unanswered wait stands.
+/// State of an unanswered wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unanswered {
     /// It is late after this time.
@@ -52,7 +52,7 @@ pub enum Unanswered {
 }
 
 impl WorkloadRequest {
-    /// Returns how long it may take before the node says so, as MCD's (MCD-051, MCD-056): a workload with a long grace
+    /// Returns the time limit before the node reports it, as MCD's (MCD-051, MCD-056): a workload with a long grace
     /// period and a tight disruption budget needs most of an hour to leave; for its return nothing has to move.
     pub fn timeout(self) -> Duration {
         match self {
@@ -69,7 +69,7 @@ impl WorkloadRequest {
         }
     }
 
-    /// Returns the state of a wait that began at `since`. `why` names what it waits for.
+    /// Returns the state of a wait that began at `since`. `why` names the awaited object.
     pub fn unanswered(self, since: Duration, now: Duration, why: &str) -> Unanswered {
         let timeout = self.timeout();
         let waited = now.saturating_sub(since);

@@ -1,16 +1,16 @@
-//! Whether a reboot that was requested is under way. A shutdown that was taken back, was never begun or never ended is
+//! Progress of a requested reboot. A shutdown that was canceled, was never begun or never ended is
 //! requested again, after a wait.
 
 use std::time::Duration;
 
-/// How long a reboot that was requested may take to end this process. The longest shutdown a node is allowed
+/// Time limit of a requested reboot to end this process. The longest shutdown a node is allowed
 /// (`ostree-finalize-staged` alone has five minutes), and then some.
 pub const REBOOT_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// How long logind may take to say that the shutdown begins: it says so before it answers.
+/// Time limit of logind's signal that the shutdown begins: it comes before the reply.
 pub const BEGIN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How far the end of this boot is, as far as this process knows. Times are since the boot.
+/// Progress of the end of this boot, as far as this process knows. Times are since the boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Down {
     /// No reboot is requested.
@@ -18,7 +18,7 @@ pub enum Down {
     Up,
     /// It was requested; when it has not begun, or not ended, until then, it is requested again.
     Asked {
-        /// Whether it has begun.
+        /// Set once it has begun.
         begun: bool,
         /// The end of the timeout.
         until: Duration,
@@ -30,16 +30,16 @@ pub enum Down {
     },
 }
 
-/// What logind says of a shutdown.
+/// logind's state of a shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shutdown {
     /// One is under way now.
     pub preparing: bool,
-    /// One was begun since it was listened to, even if it was taken back since.
+    /// One was begun since the subscription, even if it was canceled since.
     pub was_begun: bool,
 }
 
-/// What a look at the end of this boot says.
+/// Result of a look at the end of this boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Look {
     /// Nothing keeps from asking for the reboot.
@@ -56,8 +56,8 @@ impl Down {
         Self::Asked { begun: false, until: now + BEGIN_TIMEOUT }
     }
 
-    /// Takes a shutdown that somebody else has begun for the one that is needed: what is asked of a machine that goes down
-    /// fails.
+    /// Takes a shutdown of another program for the one that is needed: requests to a machine that goes down
+    /// fail.
     pub fn join(&mut self, shutdown: Shutdown, now: Duration) {
         if *self == Self::Up && shutdown.preparing && shutdown.was_begun {
             *self = Self::Asked { begun: true, until: now + REBOOT_TIMEOUT };

@@ -1,4 +1,4 @@
-//! When drift is told again, whether it is repaired again, and how much of the host is looked at for it.
+//! Limits of drift: reports, repairs, and the part of the host that is observed for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::plan::differences::{Difference, DifferenceKind, Kind};
 use crate::plan::repair::repair;
 use crate::update::Record;
 
-/// A file that is written again and again differs otherwise each time. What is new is told at once, other details of
+/// A file that is written again and again differs otherwise each time. A new path is reported at once, other details of
 /// the same differences this late: a report, an event and a patch each time would be a load on the cluster.
 const DETAILS: Duration = Duration::from_secs(10);
 
@@ -19,20 +19,20 @@ const REPAIRS: usize = 3;
 /// The time in which they count: a cause that comes back less often is repaired for ever.
 const REPAIRS_WITHIN: Duration = Duration::from_secs(3600);
 
-/// How long after a look at what changed alone everything is looked at, whatever happens meanwhile.
+/// Delay from a look at changed paths alone to a look at everything.
 const SETTLE: Duration = Duration::from_millis(250);
 /// More changed files than this are no faster to look at than all.
 const MAX_CHANGED: usize = 64;
-/// What other things are judged by: units, presets and accounts. Keys of accounts are, too.
+/// Paths that decide about other paths: units, presets and accounts. Keys of accounts depend on them, too.
 const SHARED: [&str; 4] = ["/etc/systemd/", "/etc/passwd", "/etc/group", "/etc/shadow"];
 
-/// What differs, whatever its details; and why it stays.
+/// Differences without their details; and the reason why each stays.
 type Outline = Vec<(Kind, String, DifferenceKind, Option<String>)>;
 
-/// What is remembered of drift. Times are since the boot.
+/// Memory of drift. Times are since the boot.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Memory {
-    /// When drift was told last.
+    /// Time of the last report of drift.
     told: Duration,
     /// By path: when it was repaired.
     repairs: BTreeMap<ManagedPath, Vec<Duration>>,
@@ -50,14 +50,14 @@ impl Memory {
         format!("{repairs:?} {}", self.failed.values().filter(|(at, _)| counts(&at)).count())
     }
 
-    /// Returns how long a report is held back that differs from the last one only in details.
+    /// Returns the delay of a report that differs from the last one only in details.
     pub fn held_back(&self, told: &[Difference], found: &[Difference], now: Duration) -> Option<Duration> {
         let since = now.saturating_sub(self.told);
         let details = !told.is_empty() && outlined(told) == outlined(found);
         (details && since < DETAILS).then(|| DETAILS.saturating_sub(since))
     }
 
-    /// Notes that drift is told.
+    /// Notes a report of drift.
     pub fn told(&mut self, now: Duration) {
         self.told = now;
     }
@@ -83,7 +83,7 @@ impl Memory {
         }
     }
 
-    /// Selects what the settings let be repaired; notes at the rest why it is not repaired again.
+    /// Selects the differences to repair; notes at the rest why each is not repaired again.
     pub fn select<'a>(
         &mut self,
         found: &'a mut [Difference],
@@ -115,7 +115,7 @@ impl Memory {
     }
 }
 
-/// Plans the repair of what was selected, and notes at the rest why it is left.
+/// Plans the repair of the selected differences, and notes at the rest why each is left.
 pub fn plan_repair(
     spec: &HostSpec,
     seen: &Observation,

@@ -1,33 +1,33 @@
-//! How a run of `apply` ended: what is told to who ran it.
+//! End of a run of `apply`: the result for its caller.
 
 use super::mode::{ExitReason, Reboots};
 use crate::model::Target;
 use crate::plan::differences::Difference;
 use crate::update::{Fault, Phase, Record};
 
-/// What is known at the end.
+/// Facts at the end of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Attempt<'a> {
-    /// Why the loop ended.
+    /// Reason of the loop's end.
     pub end: ExitReason,
-    /// What became of reboots.
+    /// Policy of reboots.
     pub reboots: Reboots,
     /// The target that was given.
     pub target: &'a Target,
     /// The open update.
     pub record: Option<&'a Record>,
-    /// What is committed.
+    /// The current target.
     pub current: Option<&'a Target>,
-    /// What is wrong beside the update.
+    /// Fault beside the update.
     pub fault: Option<&'a Fault>,
-    /// What differs from what is committed.
+    /// Differences from the current target.
     pub drift: &'a [Difference],
 }
 
-/// How it ended.
+/// Result of the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunResult<'a> {
-    /// The host is as the target says.
+    /// The host is as the target.
     Done,
     /// All is written, and a person reboots.
     RebootLeft,
@@ -41,9 +41,9 @@ pub enum RunResult<'a> {
     Failed(&'a Fault),
     /// It waits for this.
     Waits(&'a str),
-    /// The update is not at its end, and nothing says why.
+    /// The update is not at its end, without a known cause.
     Unfinished,
-    /// All is committed, and the host is not as it says.
+    /// All is committed, and the host differs from it.
     Differs(&'a Difference),
 }
 

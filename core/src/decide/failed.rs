@@ -1,4 +1,4 @@
-//! What follows an error that is no step's: of a pass, or of a wait.
+//! Decision after an error outside of a step: of a pass, or of a wait.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use super::next::on_its_way;
 use crate::update::ending::SOON;
 use crate::update::{Ending, Fault};
 
-/// What is known of an error.
+/// Facts of an error.
 #[derive(Debug, Clone, Copy)]
 pub struct Failed<'a> {
-    /// How long the agent lives.
+    /// Run mode of the agent.
     pub mode: RunMode,
     /// The host can't be watched.
     pub is_unwatched: bool,
-    /// What logind says of a shutdown, once it was asked.
+    /// logind's state of a shutdown, if known.
     pub shutdown: Option<Shutdown>,
     /// The error; `None`: the control plane is away, of which the node is none the worse.
     pub fault: Option<&'a Fault>,

@@ -1,4 +1,4 @@
-//! When an update that failed and is undone is tried again: `update::ending` says what may ask for it, here is the
+//! Next try of an update that failed and is undone: `update::ending` decides the events that may cause it, here is the
 //! time.
 
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::update::ending::{Ask, Try, next_try};
 /// The next try of a held update.
 #[derive(Debug, Clone, Default)]
 pub struct Retry {
-    /// Who asks for it now.
+    /// Source of the present request.
     ask: Ask,
     /// The hold, once it began.
     hold: Option<Hold>,
@@ -25,22 +25,22 @@ struct Hold {
     due: Option<Duration>,
 }
 
-/// What becomes of the hold.
+/// Next state of the hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// The update is tried now.
     Try,
-    /// It is held: for this long at most, or until somebody asks.
+    /// It is held: for this long at most, or until a request.
     Wait(Option<Duration>),
 }
 
 impl Retry {
-    /// Takes note of who asks; the strongest reason counts.
+    /// Takes note of a request; the strongest reason counts.
     pub fn ask(&mut self, ask: Ask) {
         self.ask = self.ask.max(ask);
     }
 
-    /// Forgets who asked: a pass has answered.
+    /// Clears the requests: a pass has answered them.
     pub fn answered(&mut self) {
         self.ask = Ask::Nobody;
     }
@@ -53,7 +53,7 @@ impl Retry {
         format!("{:?} {:?}", self.ask, self.hold.map(|hold| (from_now(hold.since).1, hold.due.map(from_now))))
     }
 
-    /// Ends the hold: what comes next has a time of its own.
+    /// Ends the hold: the next one has a time of its own.
     pub fn end(&mut self) {
         *self = Self::default();
     }

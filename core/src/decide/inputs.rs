@@ -1,4 +1,4 @@
-//! What a decision is made from.
+//! Inputs of a decision.
 
 use std::time::Duration;
 
@@ -15,73 +15,73 @@ use crate::plan::differences::Difference;
 use crate::update::ending::Ask;
 use crate::update::{Fault, Record};
 
-/// What a look at the idle host came to.
+/// Result of a look at the idle host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rest {
-    /// It is as its config says.
+    /// It is as its config.
     pub is_as_desired: bool,
     /// A repair was begun.
     pub is_repaired: bool,
-    /// It is to be looked at again then, whatever happens.
+    /// Time of the next look.
     pub again: Option<Duration>,
 }
 
-/// What was asked in this pass, each once at most.
+/// Answers of this pass, each requested once at most.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Answers {
-    /// What logind says of a shutdown.
+    /// logind's state of a shutdown.
     pub shutdown: Option<Shutdown>,
-    /// Whether somebody blocks the shutdown.
+    /// Set if an inhibitor blocks the shutdown.
     pub is_blocked: Option<bool>,
-    /// Whether the workload has left.
+    /// State of the drain.
     pub drained: Option<DrainStatus>,
-    /// Whether it may come back.
+    /// State of the uncordon.
     pub uncordoned: Option<UncordonStatus>,
     /// The boot loader counts no boots any more.
     pub is_count_over: bool,
-    /// What the deed of this pass failed with: a batch, an undo step, the way to the previous deployment.
+    /// Fault of this pass's action: a batch, an undo step, the fallback to the previous deployment.
     pub failed: Option<Fault>,
     /// The batch that stages was carried out.
     pub is_staged: bool,
-    /// The host is watched for what the failed update is about.
+    /// The host is watched for changes of the failed update's objects.
     pub is_watched: bool,
-    /// The shutdown will finalize what is staged.
+    /// The shutdown will finalize the staged deployment.
     pub is_armed: bool,
-    /// What became of the finalization, which the record has counted.
+    /// Result of the finalization, which the record has counted.
     pub finalization: Option<Finalization>,
-    /// What differs from the record's new spec.
+    /// Differences from the record's new spec.
     pub differences: Option<Vec<Difference>>,
-    /// Whether the new deployment proved itself.
+    /// Result of the new deployment's health trial.
     pub trial: Option<Result<(), Fault>>,
     /// The deployment before is the next boot's.
     pub has_fallen_back: bool,
-    /// What the look at the idle host came to.
+    /// Result of the look at the idle host.
     pub rest: Option<Rest>,
 }
 
-/// What is remembered between two passes. Losing it costs a wait, a try or a telling more.
+/// Memory between two passes. Losing it costs a wait, a try or a report more.
 #[derive(Debug, Clone)]
 pub struct Memory {
     /// The next try of a held update.
     pub retry: Retry,
-    /// How far the end of this boot is.
+    /// Progress of the end of this boot.
     pub down: Down,
-    /// How long the previous deployment is kept.
+    /// State of the kept previous deployment.
     pub kept: Kept,
     /// Since when the release is waited for.
     pub uncordon_since: Option<Duration>,
-    /// How the waits grow.
+    /// Growth of the waits.
     pub backoff: Backoff,
-    /// How far the prefetch is.
+    /// Progress of the prefetch.
     pub prefetch: Prefetch,
 }
 
 impl Memory {
-    /// Creates what a process begins with.
+    /// Creates the memory of a new process.
     pub fn new(mode: RunMode, node: &str) -> Self {
         let mut retry = Retry::default();
-        // Who runs `apply` again does not wait for the time of the next try. It may be a script at each boot.
+        // A second `apply` does not wait for the time of the next try. It may be a script at each boot.
         retry.ask(if mode == RunMode::OneShot { Ask::Rewritten } else { Ask::Start });
         Self {
             retry,
@@ -93,7 +93,7 @@ impl Memory {
         }
     }
 
-    /// Sets when the way to the reboot is tried again; returns how long that is from now.
+    /// Sets the time of the next try of the reboot's preparation; returns the delay from now.
     pub fn later(&mut self, now: Duration) -> Duration {
         let left = self.backoff.next_wait();
         self.down = Down::Later { at: now + left };
@@ -105,22 +105,22 @@ impl Memory {
 #[derive(Debug, Clone, Copy)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Inputs<'a> {
-    /// How long the agent lives.
+    /// Run mode of the agent.
     pub mode: RunMode,
-    /// What becomes of reboots.
+    /// Policy of reboots.
     pub reboots: Reboots,
     /// The open update.
     pub record: Option<&'a Record>,
-    /// What is committed.
+    /// The current target.
     pub current: Option<&'a Target>,
-    /// What is desired.
+    /// The desired target.
     pub desired: Option<&'a Target>,
-    /// What is seen of the machine.
+    /// Observation of the machine.
     pub seen: &'a Observation,
     /// An update is due although its target is committed: an administrator forces it, or another one ended wrong and its
     /// effects stayed.
     pub is_forced: bool,
-    /// What the control plane says can't be used.
+    /// Set if the control plane's desired target can't be used.
     pub is_refused: bool,
     /// The host can't be watched: it is looked at from time to time.
     pub is_unwatched: bool,

@@ -1,8 +1,8 @@
-//! How long the previous deployment is kept: until the node was healthy for as long as the administrator set.
+//! Retention of the previous deployment: until the node was healthy for as long as the administrator set.
 
 use std::time::Duration;
 
-/// How far that is. A restart of the agent begins it again: the time is a lower limit.
+/// Progress of the retention. A restart of the agent begins it again: the time is a lower limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Kept {
     /// The node is not healthy, or not known to be.
@@ -14,10 +14,10 @@ pub enum Kept {
     Given,
 }
 
-/// What is to be done.
+/// Due action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Due {
-    /// Nothing, whatever the time.
+    /// Nothing, at any time.
     Nothing,
     /// Nothing before this time has passed.
     In(Duration),

@@ -1,22 +1,22 @@
-//! What the agent does next, and until when it waits: each wait, retry, limit and loop breaker.
+//! The agent's next action, and the end of its wait: each wait, retry, limit and loop breaker.
 //!
 //! | file | decides |
 //! |---|---|
 //! | [`next`] | the one thing to do, from all inputs |
-//! | [`answer`] | how long an answer of the control plane may take |
-//! | [`down`] | whether a reboot that was requested is under way, or is requested again |
-//! | [`ended`] | how a run of `apply` ended |
-//! | [`failed`] | what follows an error of a pass or of a wait |
-//! | [`drift`] | when drift is told or repaired again, and how much is looked at for it |
-//! | [`hold`] | when an update that failed is tried again |
-//! | [`kept`] | how long the previous deployment is kept |
-//! | [`prefetch`] | when an image is downloaded ahead of its update, and how often that is tried |
-//! | [`trial`] | when a health trial makes its next attempt |
-//! | [`trust`] | when certificates and the pull secret are tried again |
+//! | [`answer`] | time limits of the control plane's answers |
+//! | [`down`] | state of a requested reboot, and its repetition |
+//! | [`ended`] | result of a run of `apply` |
+//! | [`failed`] | action after an error of a pass or of a wait |
+//! | [`drift`] | repetition of drift's reports and repairs, and the part of the host that is observed for it |
+//! | [`hold`] | next try of an update that failed |
+//! | [`kept`] | retention of the previous deployment |
+//! | [`prefetch`] | download of an image ahead of its update, and its tries |
+//! | [`trial`] | next attempt of a health trial |
+//! | [`trust`] | next try of certificates and the pull secret |
 //!
-//! [`inputs`] and [`mode`] have what a decision is made from, [`action`] what it says. Every function takes the time, the time since the
-//! boot by the clock that nobody sets; none takes wall time. What is remembered between two calls is a value of the caller:
-//! losing it costs a wait, a telling or a try more, never a promise.
+//! [`inputs`] and [`mode`] hold the inputs of a decision, [`action`] its result. Every function takes the time since
+//! the boot by the monotonic clock; none takes wall time. The memory between two calls is a value of the caller: losing
+//! it costs a wait, a report or a try more, never a promise.
 //!
 //! The tests walk through every state of a small world (`walk`): they hold the invariants of the design in each, and that
 //! each leads to rest.

@@ -1,6 +1,6 @@
-//! How the agent runs. Only here the daemon and `apply` differ.
+//! Run modes of the agent. Only here the daemon and `apply` differ.
 
-/// How long the agent runs.
+/// Lifetime of the agent's loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunMode {
     /// The daemon: runs until it is stopped.
@@ -12,14 +12,14 @@ pub enum RunMode {
 }
 
 impl RunMode {
-    /// Returns true for all but `apply`. A service waits, watches the host, repairs drift and leaves a hint for logins: who
-    /// runs `apply` reads its output.
+    /// Returns true for all but `apply`. A service waits, watches the host, repairs drift and leaves a hint for logins:
+    /// the caller of `apply` reads its output.
     pub fn is_service(self) -> bool {
         self != Self::OneShot
     }
 }
 
-/// What happens when an update needs a reboot.
+/// Handling of an update that needs a reboot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reboots {
     /// The agent requests it.
@@ -28,7 +28,7 @@ pub enum Reboots {
     Left,
 }
 
-/// Why the agent's loop ended.
+/// Reason of the loop's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExitReason {
     /// A signal stopped it.

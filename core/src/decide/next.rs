@@ -1,4 +1,4 @@
-//! The decision: one action for what is seen, with all waits, limits and modes.
+//! The decision: one action for the observed state, with all waits, limits and modes.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ const UNDOING: &str = "; undoing it failed too: ";
 /// action the next pass begins with no answers.
 pub fn decide(inputs: &Inputs<'_>, memory: &mut Memory) -> Action {
     let mut action = next(inputs, memory);
-    // What comes next may need the repository, or the line.
+    // The next action may need the repository, or the line.
     if memory.prefetch.is_running() && !action.suits_prefetch() {
         action = Action::EndPrefetch;
     }
@@ -63,7 +63,7 @@ fn next(inputs: &Inputs<'_>, memory: &mut Memory) -> Action {
     let Some(record) = inputs.record else {
         return if decision == Decision::Begin { Action::Begin } else { rest(inputs, memory) };
     };
-    // What is requested after an update is another request.
+    // An uncordon after an update is another request.
     memory.uncordon_since = None;
     if !memory.prefetch.is_running() {
         memory.prefetch.interrupt();
@@ -107,7 +107,7 @@ fn sooner(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
 fn counts_for_nobody(decision: &Decision, boots: BootCount) -> bool {
     match decision {
         Decision::Idle | Decision::Begin | Decision::Supersede | Decision::Archive => boots != BootCount::Off,
-        // The boot loader's own way back is told by what it leaves.
+        // The boot loader's own fallback is reported by its traces.
         Decision::Hold => matches!(boots, BootCount::Left(_)),
         Decision::Continue
         | Decision::Restage
@@ -129,7 +129,7 @@ fn fail(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record, fault: Fault)
     Action::Fail(fault, way)
 }
 
-/// What a deed failed with. An undoing is tried again, and told with the fault that began it.
+/// Decides after a failed action. An undo is tried again, and reported with the fault that began it.
 fn failed_deed(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record, fault: &Fault) -> Action {
     let mut fault = fault.clone();
     if !matches!(record.phase, Phase::RollingBack { .. }) {
@@ -187,7 +187,7 @@ fn rest(inputs: &Inputs<'_>, memory: &mut Memory) -> Action {
     prefetch(inputs, memory, waits)
 }
 
-/// Downloads ahead what is requested, when nothing else is to be done.
+/// Downloads the requested image ahead, when there is nothing else to do.
 fn prefetch(inputs: &Inputs<'_>, memory: &Memory, mut waits: Wait) -> Action {
     let is_free = waits.meanwhile == Meanwhile::Nothing && inputs.mode.is_service();
     match memory.prefetch.look(inputs.prefetch, inputs.now) {
@@ -199,7 +199,7 @@ fn prefetch(inputs: &Inputs<'_>, memory: &Memory, mut waits: Wait) -> Action {
     Action::Wait(waits)
 }
 
-/// What the phase of an open update stands at.
+/// Decides the next action of an open update by its phase.
 fn go_on(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
     match &record.phase {
         Phase::Planned if record.first_applied() > 0 => Action::Move(Transition::Stage),
@@ -227,7 +227,7 @@ fn go_on(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
     }
 }
 
-/// To the drain where the plan needs one and somebody can be asked, else to the steps.
+/// Moves to the drain if the plan needs one and the control plane can drain, else to the steps.
 fn leave_staging(inputs: &Inputs<'_>, record: &Record) -> Action {
     if record.plan.drain() == Drain::NotNeeded || !inputs.can_drain {
         return Action::Move(Transition::Apply { first: record.first_applied() });
@@ -235,7 +235,7 @@ fn leave_staging(inputs: &Inputs<'_>, record: &Record) -> Action {
     Action::Move(Transition::Drain)
 }
 
-/// How to wait when the workload has not left yet, or has come back.
+/// Decides the wait for a workload that has not left yet, or has come back.
 fn drained(inputs: &Inputs<'_>, record: &Record) -> Option<Action> {
     if !record.drained {
         return None;
@@ -251,7 +251,7 @@ fn drained(inputs: &Inputs<'_>, record: &Record) -> Option<Action> {
     }
 }
 
-/// How to wait, or what to tell, when the end of this boot was requested already.
+/// Decides the wait, or the fault, of a requested end of this boot.
 pub(super) fn on_its_way(answer: Option<Shutdown>, memory: &mut Memory, now: Duration) -> Option<Action> {
     let shutdown = match answer {
         Some(shutdown) => shutdown,
@@ -311,7 +311,7 @@ fn inquire(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action 
 /// The end of an update: the host is compared, and a new deployment proves itself.
 fn verify(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
     if matches!(record.phase, Phase::Applying { .. }) {
-        // Somebody else rebooted the machine, as it was to be.
+        // Another program rebooted the machine, as planned.
         return Action::Move(Transition::Reboot { boot_id: record.boot_id.clone() });
     }
     if record.phase != Phase::Verifying {
@@ -322,7 +322,7 @@ fn verify(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
     if let Decision::Fault(fault) = decision {
         return fail(inputs, memory, record, fault);
     }
-    // Before a new plan, too: what that one leads to has no new deployment any more.
+    // Before a new plan, too: its target has no new deployment any more.
     match (&inputs.answers.trial, decision) {
         (None, _) if is_on_trial(record) => Action::Ask(Question::Trial),
         (Some(Err(fault)), _) => fail(inputs, memory, record, fault.clone()),
@@ -345,7 +345,7 @@ fn fall_back(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Actio
 /// A target that failed: it waits for another one, for a repaired host, or for the next try.
 fn hold(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
     if inputs.mode == RunMode::FirstBoot && inputs.desired.is_none() && !inputs.is_refused {
-        // Somebody has taken its file away: the next start would find nothing to do, either.
+        // A person has removed its file: the next start would find nothing to do, either.
         return Action::Wait(Wait { ends: true, ..Wait::plain(None) });
     }
     if held(record) {

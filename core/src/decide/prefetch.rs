@@ -1,4 +1,4 @@
-//! When an image is downloaded ahead of its update, and how often that is tried. It is the last thing an idle node does.
+//! Download of an image ahead of its update, and its tries. It is the last thing an idle node does.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use crate::model::ImageRef;
 
 /// The wait after the first failure; each failure doubles it.
 const FIRST_WAIT: Duration = Duration::from_secs(60);
-/// The longest wait. Nothing depends on a prefetch: the update pulls what is missing.
+/// The longest wait. Nothing depends on a prefetch: the update pulls missing layers.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
-/// How far the prefetch is, as far as this process knows; `None` as an image means that no prefetched image is kept.
+/// Progress of the prefetch, as far as this process knows; `None` as an image means that no prefetched image is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Prefetch {
     /// This was done.
@@ -18,14 +18,14 @@ pub enum Prefetch {
     Running {
         /// The image.
         image: Option<ImageRef>,
-        /// How often it failed before.
+        /// Failures so far.
         failures: u32,
     },
     /// This is tried again, at a time since the boot.
     Again {
         /// The image.
         image: Option<ImageRef>,
-        /// How often it failed.
+        /// Failures so far.
         failures: u32,
         /// When.
         at: Duration,
@@ -33,13 +33,13 @@ pub enum Prefetch {
 }
 
 impl Default for Prefetch {
-    /// A process that begins keeps nothing that it would have to drop; the next staging drops what nobody uses.
+    /// A process that begins keeps nothing that it would have to drop; the next staging drops unused images.
     fn default() -> Self {
         Self::Settled(None)
     }
 }
 
-/// What is to be done.
+/// Due action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Due {
     /// Nothing.
@@ -53,7 +53,7 @@ pub enum Due {
 }
 
 impl Prefetch {
-    /// Looks at what is requested.
+    /// Compares the requested image with the state.
     pub fn look(&self, requested: Option<&ImageRef>, now: Duration) -> Due {
         match self {
             Self::Settled(image) if image.as_ref() == requested => Due::Nothing,
@@ -80,14 +80,14 @@ impl Prefetch {
         *self = Self::Running { image, failures: before };
     }
 
-    /// Notes that what ran is done.
+    /// Notes the success of the running download.
     pub fn succeed(&mut self) {
         if let Self::Running { image, .. } = self {
             *self = Self::Settled(image.take());
         }
     }
 
-    /// Notes that what ran failed; returns the wait before the next try.
+    /// Notes the failure of the running download; returns the wait before the next try.
     pub fn fail(&mut self, now: Duration) -> Duration {
         let Self::Running { image, failures } = self else { return Duration::ZERO };
         let factor = 1_u32.checked_shl(*failures).unwrap_or(u32::MAX);
@@ -96,7 +96,8 @@ impl Prefetch {
         left
     }
 
-    /// Notes that what ran was ended, or that an update may have dropped what was there: looked at again when the node is idle.
+    /// Notes that the running download was ended, or that an update may have dropped the image: looked at again when
+    /// the node is idle.
     pub fn interrupt(&mut self) {
         let (image, failures) = match self {
             Self::Running { image, failures } => (image.take(), *failures),
@@ -159,7 +160,7 @@ mod tests {
         prefetch.begin(Some(one.clone()));
         prefetch.interrupt();
         assert_eq!(prefetch.look(Some(&one), Duration::ZERO), Due::Now);
-        // An update may have dropped what was there.
+        // An update may have dropped the image.
         prefetch.begin(Some(one.clone()));
         prefetch.succeed();
         prefetch.interrupt();

@@ -1,4 +1,4 @@
-//! When a health trial makes its next attempt, and how long a check may take.
+//! Times of a health trial's attempts, and time limits of its checks.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::model::backoff::Backoff;
 /// The shortest wait between two attempts, which come closer to each other as the time runs out.
 const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 
-/// What a check is given even when the trial's time is over: one whole attempt is made.
+/// Time limit of a check even when the trial's time is over: one whole attempt is made.
 const SHORTEST_CHECK: Duration = Duration::from_secs(10);
 
 /// The attempts of one trial.

@@ -1,5 +1,5 @@
-//! When certificates and the pull secret that could not be brought to the host are tried again. What changes asks for it
-//! at once; here is the time.
+//! Retry of certificates and the pull secret that could not be applied. A change causes a try at once; here are the
+//! times of the others.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ impl TrustRetry {
         Self { backoff: Backoff::for_work(node), due: None }
     }
 
-    /// Takes what a try came to: whether that is another end than that of the last one, and whether it may pass by itself.
+    /// Takes the result of a try: true for a result other than the last one's, and true if it may pass by itself.
     pub fn tried(&mut self, is_news: bool, may_pass: bool, now: Duration) {
         if is_news {
             self.backoff.reset();
@@ -31,7 +31,7 @@ impl TrustRetry {
         }
     }
 
-    /// Returns how long the next try is off, if there is one.
+    /// Returns the time until the next try, if there is one.
     pub fn left(&self, now: Duration) -> Option<Duration> {
         self.due.map(|due| due.saturating_sub(now))
     }

@@ -12,9 +12,9 @@ pub(super) enum File {
     /// It can be used.
     #[default]
     Good,
-    /// What it says can't be used.
+    /// Its contents can't be used.
     Broken,
-    /// Somebody has taken it away.
+    /// A person has removed it.
     Gone,
     /// The process has ended with nothing left to do: it is renamed, and the kubelet starts.
     Renamed,
@@ -27,10 +27,10 @@ impl File {
     }
 }
 
-/// What a first boot knows and waits for.
+/// Memory and awaited events of a first boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct FirstBoot {
-    /// What this process has seen the host to be.
+    /// Contents of the host as this process observed them.
     pub(super) provisioned: Option<Content>,
     /// This process has read the file.
     pub(super) is_read: bool,
@@ -56,13 +56,13 @@ impl World {
         self.mode == RunMode::FirstBoot
     }
 
-    /// What the agent knows to be desired: of a file the last one that could be read.
+    /// Returns the desired contents as the agent knows them: of a file the last one that could be read.
     pub(super) fn told(&self) -> Option<Content> {
         let FirstBoot { is_read, file, .. } = self.first_boot;
         (!self.is_first_boot() || (is_read && !file.is_gone())).then_some(self.desired)
     }
 
-    /// What somebody does to the file.
+    /// Adds the changes that a person may make to the file.
     pub(super) fn file_changes(&self, all: &mut Vec<World>) {
         let mut push = |file, misfortunes| {
             let mut world = World { misfortunes, ..self.clone() }.asked_nothing();
@@ -87,7 +87,7 @@ impl World {
     }
 }
 
-/// What has to hold of a first boot.
+/// Checks the invariants of a first boot.
 pub(super) fn holds(world: &World, action: &Action, rules: &Rules) {
     let FirstBoot { provisioned, file, unlucky, needed, .. } = world.first_boot;
     let is_right = provisioned == Some(world.desired) && world.there == world.desired;
@@ -97,7 +97,7 @@ pub(super) fn holds(world: &World, action: &Action, rules: &Rules) {
     {
         assert!(is_right && world.record.is_none(), "no kubelet before: {}", world.key());
         assert!(world.staged.is_none(), "nothing waits for a reboot: {}", world.key());
-        // What could not be ended is the daemon's to end.
+        // A count that could not be ended is left to the daemon.
         let is_counted = world.boots != BootCount::Off && !world.answers.is_count_over;
         assert!(!is_counted, "no boot is counted any more: {}", world.key());
     }

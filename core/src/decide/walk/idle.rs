@@ -12,7 +12,7 @@ use crate::plan::differences::differences;
 use crate::plan::drift::drift;
 use crate::update::Record;
 
-/// How long a healthy node keeps the previous deployment.
+/// Retention of the previous deployment on a healthy node.
 pub(super) const KEEP_ROLLBACK: Duration = Duration::from_secs(60);
 
 pub(super) fn repaired() -> ManagedPath {
@@ -20,7 +20,7 @@ pub(super) fn repaired() -> ManagedPath {
 }
 
 impl World {
-    /// Compares the idle node with what is committed, and begins to repair it where that is desired and can be done.
+    /// Compares the idle node with the current target, and begins to repair it where that is desired and can be done.
     pub(super) fn rest(&mut self, rules: &Rules) {
         let (committed, seen) = (spec(self.current), self.seen());
         let is_service = rules.mode.is_service();
@@ -48,7 +48,7 @@ impl World {
         self.asked_nothing()
     }
 
-    /// A repair failed and is taken back: its path stays as it is.
+    /// A repair failed and is undone: its path stays as it is.
     pub(super) fn leave_drift(&mut self) {
         self.drift.repair_failed(&self.record.take().unwrap(), self.now);
     }

@@ -25,7 +25,7 @@ impl World {
         (self.there.image, self.deployment) = (other.image, other.number);
     }
 
-    /// The machine goes down and comes up: with what was staged where that was finalized.
+    /// The machine goes down and comes up: in the staged deployment if that was finalized.
     pub(super) fn boot(self, ended: Option<Finalization>) -> Self {
         self.boot_with(ended, true)
     }
@@ -35,7 +35,7 @@ impl World {
         self.boot_with(None, false)
     }
 
-    /// A soft reboot starts the old user space again; what was staged is finalized all the same.
+    /// A soft reboot starts the old user space again; the staged deployment is finalized all the same.
     pub(super) fn boot_softly_in_vain(mut self) -> Self {
         self.finalize(true);
         self.soft += 1;
@@ -72,7 +72,7 @@ impl World {
             BootCount::Left(_) | BootCount::FellBack => BootCount::FellBack,
         };
         if self.boots == BootCount::FellBack {
-            // What ran is the second, if another one is the first.
+            // The deployment that ran is the second, if another one is the first.
             if let (None, Some(before)) = (self.first, self.before) {
                 self.first = Some(self.running());
                 self.run(before);

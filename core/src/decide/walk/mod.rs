@@ -1,5 +1,5 @@
 //! An exhaustive walk over a small world: two images, three configs, one node; the target changes, the agent dies, the
-//! power fails, somebody reboots manually, steps and answers fail, a file drifts, a deployment does not come up, at each
+//! power fails, a person reboots, steps and answers fail, a file drifts, a deployment does not come up, at each
 //! point, up to so many misfortunes. Each state is visited once; invariants hold in each, and from each the node comes to
 //! rest by itself once the misfortunes are over.
 
@@ -38,7 +38,7 @@ const MAX_TRY: usize = 40;
 /// States of one walk: a key that distinguishes ever more times is found out.
 const MAX_STATES: usize = 1_000_000;
 
-/// Reboots that the agent may ask for, for one target, whatever goes wrong.
+/// Most reboots that the agent may request for one target.
 const MAX_REBOOTS: u32 = 12;
 
 fn holds(world: &World, action: &Action, rules: &Rules) {
@@ -51,12 +51,12 @@ fn holds(world: &World, action: &Action, rules: &Rules) {
     if world.memory.prefetch.is_running() {
         assert!(action.suits_prefetch(), "a prefetch disturbs nothing: {action:?}");
     }
-    // Whoever reboots the machine now, it comes up.
+    // After any reboot of the machine now, it comes up.
     let comes_up = world.first.is_none_or(|first| first.comes_up) || world.boots != BootCount::Off;
     assert!(comes_up, "the machine does not come up: {}", world.key());
     if let Action::DropRollback = action {
         let is_well = world.record.is_none() && world.there == world.current;
-        // Only a daemon looks at what boots next.
+        // Only a daemon compares the next boot's deployment.
         let is_default = world.first.is_none() || !world.mode.is_service();
         assert!(is_well && is_default, "no deployment is given up on a node that is not well");
     }
@@ -73,7 +73,7 @@ fn holds(world: &World, action: &Action, rules: &Rules) {
     if let Action::Commit = action {
         assert!(world.is_content(), "no Done without content: {record:#?}");
     }
-    // What follows a new plan has no new deployment any more.
+    // A new plan begins without a new deployment.
     if matches!(action, Action::Commit | Action::Replan(_)) {
         let proven = world.answers.trial == Some(Ok(()));
         assert!(proven || !is_on_trial(record), "no end without proof: {action:?}");
@@ -94,7 +94,7 @@ fn holds(world: &World, action: &Action, rules: &Rules) {
 }
 
 /// Lets the world continue without misfortunes until nothing happens by itself any more. Under a curse the agent may try again
-/// and again: then a fault is told meanwhile.
+/// and again: then a fault is reported meanwhile.
 fn comes_to_rest(world: &World, rules: &Rules, known: &mut HashSet<String>) {
     let mut world = World { misfortunes: 0, changes: 0, ..world.clone() };
     let (mut path, mut actions, mut told_at) = (Vec::new(), Vec::new(), None);
@@ -129,9 +129,9 @@ fn comes_to_rest(world: &World, rules: &Rules, known: &mut HashSet<String>) {
     known.extend(path);
 }
 
-/// Done, or held with a fault that says what ends it.
+/// Done, or held with a fault that names its ending.
 fn is_rest(world: &World, rules: &Rules, actions: &[String]) {
-    // What could not be ended is tried again at the next event.
+    // A count that could not be ended is tried again at the next event.
     let is_counted = world.boots != BootCount::Off && !world.answers.is_count_over;
     assert!(!is_counted, "boots are counted for nobody: {actions:#?}");
     if world.is_first_boot() && firstboot::is_rest(world, actions) {
@@ -139,7 +139,7 @@ fn is_rest(world: &World, rules: &Rules, actions: &[String]) {
     }
     let Some(record) = &world.record else {
         assert_eq!(world.current, world.desired, "{actions:#?}");
-        // What differs from what is committed is drift, which is told.
+        // A difference from the current target is drift, which is reported.
         let is_left = world.left.is_some_and(|left| left != world.current);
         assert!(!is_left, "the effects of an update that ended wrong stay: {actions:#?}");
         let prefetched = Prefetch::Settled(rules.prefetch.clone().filter(|_| rules.mode.is_service()));
@@ -159,7 +159,7 @@ fn is_rest(world: &World, rules: &Rules, actions: &[String]) {
     assert!(!is_mended, "held although it is as wanted: {actions:#?}");
 }
 
-/// What a walk has come by.
+/// States and actions of a walk.
 #[derive(Debug, Default)]
 struct Walk {
     states: usize,
@@ -200,7 +200,7 @@ fn walk(rules: &Rules, unlucky: u32, changes: u32) -> Walk {
 const NO_REBOOT: &str = r#"{"apiVersion":"operator.openshift.io/v1","kind":"MachineConfiguration","metadata":{"name":"cluster"},
     "spec":{"nodeDisruptionPolicy":{"files":[{"path":"/etc/motd","actions":[{"type":"None"}]}]}}}"#;
 
-/// What the node has.
+/// State of the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Node {
     /// No more than it needs.
@@ -262,7 +262,7 @@ const CURSES: [Curse; 11] = [
     Curse::Drifts,
 ];
 
-/// The node, what goes wrong for ever, misfortunes and changes of the target.
+/// The node, its permanent misfortune, misfortunes and changes of the target.
 type Part = (Node, Option<Curse>, u32, u32);
 
 fn walk_fortunes() -> Walk {
@@ -296,10 +296,10 @@ fn in_parallel(parts: &[Part]) -> Walk {
     })
 }
 
-/// What goes well, and what goes wrong now and then.
+/// Walk with success, and with misfortunes now and then.
 static FORTUNES: LazyLock<Walk> = LazyLock::new(walk_fortunes);
 
-/// What goes wrong for ever.
+/// Walk with permanent misfortunes.
 static CURSED: LazyLock<Walk> = LazyLock::new(walk_under_curses);
 
 #[test]

@@ -1,4 +1,4 @@
-//! What may follow: each action as the agent carries it out, with each answer that may come.
+//! Successors of a state: each action as the agent carries it out, with each possible answer.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::update::ending::Ask;
 use crate::update::resume::{BOOT_FAILED, unproven};
 use crate::update::{Begun, Fault, Phase, Record, StagedOs, Transition, Trial};
 
-/// What may happen to a world besides the agent's own next action.
+/// Returns the states after anything but the agent's own next action.
 pub(super) fn misfortunes(world: &World, rules: &Rules) -> Vec<World> {
     let mut all = Vec::new();
     if world.first_boot.file == File::Renamed {
@@ -36,7 +36,7 @@ pub(super) fn misfortunes(world: &World, rules: &Rules) -> Vec<World> {
             all.push(other);
         }
     }
-    // Somebody repairs the host.
+    // A person repairs the host.
     if world.there.files == 'x' && world.record.is_some() {
         let mut mended = World { answers: Answers::default(), ..world.clone() };
         mended.there.files = world.target().files;
@@ -53,13 +53,13 @@ pub(super) fn misfortunes(world: &World, rules: &Rules) -> Vec<World> {
     if is_idle && world.there.files != 'x' && !rules.node_settings.repair.is_empty() {
         all.push(world.clone().drifts());
     }
-    // The power fails; somebody reboots manually.
+    // The power fails; a person reboots.
     all.push(world.clone().boot(Some(Finalization::CutShort)));
     all.push(world.boot(None));
     all
 }
 
-/// What may follow an action: the good answer first. What is cursed follows each time, and costs nothing.
+/// Returns the states after an action: the good answer first. A curse follows each time, and costs nothing.
 pub(super) fn follow(world: &World, action: &Action, rules: &Rules) -> Vec<World> {
     if let Some(curse) = rules.curse {
         let free = World { misfortunes: world.misfortunes + 1, ..world.clone() };
@@ -169,13 +169,13 @@ fn either(good: Outcome, bad: Option<Outcome>) -> Vec<Outcome> {
     std::iter::once(good).chain(bad).collect()
 }
 
-/// Plans from what is committed, or from what is there after an update that ended wrong.
+/// Plans from the current target, or from the contents after an update that ended wrong.
 fn begin(mut world: World, rules: &Rules) -> World {
     if world.record.take().is_some() {
         world.left = Some(world.there);
     }
     if world.is_first_boot() {
-        // Nobody has committed what is there.
+        // No agent has committed the present state.
         (world.current, world.left) = (world.there, None);
     }
     let (from, to) = (spec(world.left.map_or(world.current, |_| world.there)), spec(world.desired));
@@ -205,7 +205,7 @@ fn carry_out(mut good: World, bad: Option<World>) -> Vec<Outcome> {
         good.moved(&Transition::UndoDone);
         let record = good.record.as_ref().unwrap();
         if record.is_undone() {
-            // What was repaired is put back as it was.
+            // A repair's undo restores the drifted state.
             let files = if record.is_repair() { 'x' } else { from.files };
             (good.there.files, good.staged) = (files, None);
         }
@@ -227,7 +227,7 @@ fn carry_out(mut good: World, bad: Option<World>) -> Vec<Outcome> {
     all
 }
 
-/// The machine goes down and comes up; or its staged deployment is not finalized; or the shutdown is taken back.
+/// The machine goes down and comes up; or its staged deployment is not finalized; or the shutdown is canceled.
 fn reboot(mut good: World, bad: Option<World>, rules: &Rules) -> Vec<Outcome> {
     let asked = |world: &mut World| {
         let boot_id = world.boot_id();
@@ -258,7 +258,7 @@ fn reboot(mut good: World, bad: Option<World>, rules: &Rules) -> Vec<Outcome> {
         if rules.counts && bad.staged.is_some() {
             all.push((Some(Curse::NeverUp), bad.clone().boot_into_broken()));
         }
-        // It comes up otherwise than the config says.
+        // It comes up otherwise than the config.
         let mut other = bad.boot(None);
         other.there.files = 'x';
         all.push((Some(Curse::Otherwise), other));
@@ -266,7 +266,7 @@ fn reboot(mut good: World, bad: Option<World>, rules: &Rules) -> Vec<Outcome> {
     all
 }
 
-/// Time passes; somebody or something asks for another try meanwhile.
+/// Time passes; a person or an event requests another try meanwhile.
 fn wait(mut good: World, mut bad: Option<World>, how: Wait) -> Vec<Outcome> {
     let mut all = Vec::new();
     if let Meanwhile::Undoing(fault) = how.meanwhile {
@@ -292,7 +292,7 @@ fn wait(mut good: World, mut bad: Option<World>, how: Wait) -> Vec<Outcome> {
         good.now += left.max(Duration::from_millis(1));
         all.push((None, good));
     } else if pending {
-        // What was waited for happens.
+        // The awaited event happens.
         all.push((None, good));
     }
     for ask in [Ask::Host, Ask::Rewritten, Ask::Person] {
@@ -306,7 +306,7 @@ fn wait(mut good: World, mut bad: Option<World>, how: Wait) -> Vec<Outcome> {
     all
 }
 
-/// The answer as it is when all goes well, with what asking does.
+/// The answer as it is when all goes well, with the effect of the question.
 fn answered(mut world: World, question: Question, rules: &Rules) -> World {
     match question {
         Question::Shutdown => world.answers.shutdown = Some(Shutdown { preparing: false, was_begun: true }),
@@ -373,7 +373,7 @@ fn ill_answered(mut world: World, question: Question) -> Vec<Outcome> {
         }
         Question::Finalization => return Vec::new(),
         Question::CountOver => {
-            // What ends the count is done after what makes it needless.
+            // The action that ends the count comes after the one that makes it needless.
             world.answers.is_count_over = true;
             return vec![(Some(Curse::NoWayBack), world)];
         }
@@ -405,19 +405,19 @@ impl World {
         self.record.as_mut().unwrap().trial = Some(trial);
     }
 
-    /// What the open update leads to.
+    /// Returns the contents that the open update leads to.
     pub(super) fn target(&self) -> Content {
         let record = self.record.as_ref().unwrap();
         let to = TARGETS.into_iter().find(|target| spec(*target).target() == record.to);
         to.expect("one of the targets")
     }
 
-    /// Whether the image of the open update runs.
+    /// Returns true if the image of the open update runs.
     pub(super) fn is_image(&self) -> bool {
         self.there.image == self.target().image
     }
 
-    /// Whether the host is as the open update says.
+    /// Returns true if the host is as the open update's spec.
     pub(super) fn is_content(&self) -> bool {
         let record = self.record.as_ref().unwrap();
         let image = record.staged_os() == StagedOs::None || self.there.image == self.target().image;

@@ -1,4 +1,4 @@
-//! The picture of an update's states in `docs/architecture.md`, drawn from what the walk has seen.
+//! The picture of an update's states in `docs/architecture.md`, drawn from the walk's states.
 #![expect(
     clippy::disallowed_methods,
     reason = "it compares a document, and writes it when that is asked for"
@@ -10,7 +10,7 @@ use super::world::World;
 use crate::decide::action::{Action, Question};
 use crate::update::resume::held;
 
-/// An arrow: from, to, and by what.
+/// An arrow: from, to, and its action.
 pub(super) type Edge = (&'static str, &'static str, &'static str);
 
 const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/architecture.md");
@@ -27,7 +27,7 @@ pub(super) fn state(world: &World) -> &'static str {
     record.phase.name()
 }
 
-/// Returns what the agent does, where that may lead to another state.
+/// Returns the agent's action, if it may lead to another state.
 pub(super) fn name(action: &Action) -> &'static str {
     match action {
         Action::Ask(Question::Rest) => "repair",

@@ -1,4 +1,4 @@
-//! The small world: one node, what is on it, and what the agent remembers.
+//! The small world: one node, its contents, and the agent's memory.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -24,17 +24,17 @@ use crate::model::policy::DisruptionPolicy;
 use crate::model::{BootId, FaultClass, HostSpec, ImageRef, NodeSettings, Observation, Timestamp};
 use crate::update::{Fault, Phase, Record, Transition};
 
-/// Its name draws how long waits are.
+/// Its name seeds the jitter of waits.
 pub(super) const NODE: &str = "worker-0";
 
-/// What is on the host: the files of a config, and an image.
+/// Contents of the host: the files of a config, and an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Content {
     pub(super) files: char,
     pub(super) image: char,
 }
 
-/// The targets that somebody may want.
+/// The possible desired targets.
 pub(super) const TARGETS: [Content; 3] = [
     Content { files: 'a', image: '1' },
     Content { files: 'b', image: '2' },
@@ -63,7 +63,7 @@ fn parsed(content: Content) -> HostSpec {
     MachineConfig::parse(text.as_bytes(), "it").unwrap().spec(Some(image(letter))).unwrap()
 }
 
-/// What goes wrong each time, for ever.
+/// Permanent misfortune.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Curse {
     /// The image can't be pulled.
@@ -72,7 +72,7 @@ pub(super) enum Curse {
     Step,
     /// No step can be undone.
     Undo,
-    /// Each shutdown is taken back.
+    /// Each shutdown is canceled.
     TakenBack,
     /// Each shutdown is cut short.
     CutShort,
@@ -90,7 +90,7 @@ pub(super) enum Curse {
     Drifts,
 }
 
-/// How the agent is run, and what a change of a file costs.
+/// Run mode of the agent, and the cost of a changed file.
 #[derive(Debug, Clone)]
 pub(super) struct Rules {
     pub(super) mode: RunMode,
@@ -111,13 +111,13 @@ pub(super) struct World {
     pub(super) first_boot: FirstBoot,
     pub(super) record: Option<Record>,
     pub(super) current: Content,
-    /// What an update that ended wrong has left.
+    /// Contents left by an update that failed.
     pub(super) left: Option<Content>,
     pub(super) desired: Content,
     pub(super) boot: u32,
-    /// How often user space alone was started again in it.
+    /// Soft reboots within this boot.
     pub(super) soft: u32,
-    /// What is there, and the running deployment.
+    /// Present contents, and the running deployment.
     pub(super) there: Content,
     pub(super) deployment: u32,
     pub(super) staged: Option<char>,
@@ -127,12 +127,12 @@ pub(super) struct World {
     pub(super) before: Option<Deployment>,
     /// The number of the newest deployment.
     pub(super) newest: u32,
-    /// What the boot loader counts.
+    /// The boot loader's count.
     pub(super) boots: BootCount,
-    /// What became of the last finalization.
+    /// Result of the last finalization.
     pub(super) finalization: Option<Finalization>,
     pub(super) memory: Memory,
-    /// What the agent remembers of drift.
+    /// The agent's memory of drift.
     pub(super) drift: drift::Memory,
     pub(super) answers: Answers,
     pub(super) now: Duration,
@@ -153,7 +153,7 @@ fn counts(record: &Record) -> [u32; 5] {
     [record.reboots, record.fallbacks, record.attempts, failed, interrupted]
 }
 
-/// Says whether a boot is the one that runs, and else whether the same kernel runs.
+/// Returns the relation of a boot to the running one: equal, of the same kernel, or another.
 fn relation(boot: &BootId, runs: &BootId) -> u32 {
     u32::from(boot == runs) + 2 * u32::from(runs.is_soft_from(boot))
 }
@@ -266,7 +266,7 @@ impl World {
         self
     }
 
-    /// An error of a deed that is no step's: it is told, and the next try waits.
+    /// Handles an error outside of a step: it is reported, and the next try waits.
     pub(super) fn bear(mut self) -> Self {
         let fault = fault(FaultClass::Retry, "TimedOut");
         let error = Failed {
