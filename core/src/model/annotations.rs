@@ -18,7 +18,7 @@ pub const DESIRED_IMAGE: [&str; 3] = [
 /// The image that a controller wants on the node before it is desired.
 pub const PREFETCH_IMAGE: &str = "machine-config-agent.io/prefetch-image";
 
-/// How far that is, written by the agent.
+/// Progress of the prefetch, written by the agent.
 pub const PREFETCH_STATUS: &str = "machine-config-agent.io/prefetch-status";
 
 /// Reads the target; `None` when no config is desired yet. Keys that disagree are an error with both values: a wrong

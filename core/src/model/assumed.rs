@@ -1,4 +1,4 @@
-//! A host that is taken to be exactly as a spec says: for plans between two files, without a host.
+//! A host that is taken to be exactly as a spec: for plans between two files, without a host.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use super::{
 const CORE_ID: u32 = 1000;
 
 impl Facts {
-    /// Assumes a host that is as `from` says, and an image that carries no config.
+    /// Assumes a host that is as `from`, and an image that carries no config.
     pub fn assumed(from: &HostSpec, to: &HostSpec) -> Result<Self, ModelError> {
         let mut seen = Observation::as_specified(from)?;
         for path in to.managed() {
@@ -53,7 +53,7 @@ fn pull_secret(from: &HostSpec, to: &HostSpec) -> Option<ManagedPath> {
 }
 
 impl Observation {
-    /// Returns what a host shows that is exactly as the spec says.
+    /// Returns the observation of a host that is exactly as the spec.
     pub fn as_specified(spec: &HostSpec) -> Result<Self, ModelError> {
         let image = spec.effective_image().cloned();
         let booted = Booted {
@@ -80,7 +80,7 @@ impl Observation {
 fn files_seen(spec: &HostSpec) -> BTreeMap<ManagedPath, ObservedFile> {
     let mut seen: BTreeMap<_, _> =
         spec.written().into_iter().map(|(path, file)| (path, file_seen(&file))).collect();
-    // What is managed and not written is the link of a mask, or the place of one that must not be.
+    // A path that is managed and not written is the link of a mask, or the place of one that must not be.
     for (name, unit) in spec.units.iter().filter(|(_, unit)| unit.mask != Mask::Unset) {
         let mask = || ObservedFile::Symlink { target: "/dev/null".to_owned() };
         let link = if unit.mask == Mask::Masked { mask() } else { ObservedFile::Absent };
@@ -114,7 +114,7 @@ fn unit_seen(unit: &UnitSpec) -> ObservedUnit {
         (Mask::Unset | Mask::Unmasked, Enablement::Disabled | Enablement::Preset) => UnitFileState::Disabled,
     };
     let mask = if unit.mask == Mask::Masked { Mask::Masked } else { Mask::Unmasked };
-    // The presets are not known: what the config had turned is taken to turn back.
+    // The presets are not known: the links that the config had turned are taken to turn back.
     let preset = if unit.enablement == Enablement::Disabled {
         UnitFilePreset::Enable
     } else {
@@ -123,7 +123,7 @@ fn unit_seen(unit: &UnitSpec) -> ObservedUnit {
     ObservedUnit { enabled, preset, mask }
 }
 
-/// A unit that is new or changed, as it costs most to bring it to `to`: what the old config does not say of it may be
+/// A unit that is new or changed, as it costs most to bring it to `to`: settings that the old config leaves open may be
 /// otherwise on the host, and a plan that promises too little is worse than one that promises too much.
 fn unit_at_worst(from: Option<&UnitSpec>, to: &UnitSpec) -> ObservedUnit {
     let silent = from.is_none_or(|from| from.contents.is_none() && from.mask == Mask::Unset);

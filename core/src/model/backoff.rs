@@ -20,7 +20,7 @@ const LONGEST_OF_AWAITED: u64 = 5_000;
 /// The first and the longest wait for a kind that the cluster does not have: it may be about to come, or never does.
 const OF_ABSENT: (u64, u64) = (5_000, 600_000);
 
-/// How delays differ by node.
+/// Differences of the delays between nodes.
 #[derive(Debug, Clone, Copy)]
 enum Jitter {
     /// Each wait is longer by the same share, in thousandths.
@@ -130,7 +130,7 @@ mod tests {
         assert!(firsts.len() > 30, "{firsts:?}");
     }
 
-    /// An object that comes late is noticed within 6.25 s, and a fleet does not ask in step.
+    /// An object that comes late is noticed within 6.25 s, and a fleet does not request in step.
     #[test]
     fn awaited_object_is_requested_every_few_seconds() {
         let waits = |node: &str| {

@@ -1,4 +1,4 @@
-//! Whom the cluster has its nodes trust, and with what they pull: what a `ControllerConfig` says of it.
+//! Certificate authorities and pull secret of the cluster's nodes, from a `ControllerConfig`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use super::error::ModelError;
 use super::proxy::ProxySettings;
 use super::text::short;
 
-/// Whether the cluster rotates the CA that signs the API server's certificate (`service-ca-rotate`).
+/// Rotation of the CA that signs the API server's certificate (`service-ca-rotate`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ServerCaRotation {
@@ -28,7 +28,7 @@ pub enum ServerCaRotation {
 pub struct ClusterTrust {
     /// The object's version.
     pub version: String,
-    /// Whether the API server's CA is being rotated.
+    /// Rotation of the API server's CA.
     pub rotation: ServerCaRotation,
     /// The API server's new CA, PEM, while it is rotated; `None` as long as it is not read.
     pub server_ca: Option<Contents>,
@@ -36,11 +36,11 @@ pub struct ClusterTrust {
     pub kubelet_ca: Option<Contents>,
     /// The CA of the cloud provider's API, if set.
     pub cloud_ca: Option<Contents>,
-    /// Whom to trust for a registry.
+    /// Certificate authorities of registries.
     pub registries: Registries,
     /// Through which proxies images are pulled; an error where that can't be used.
     pub proxy: Result<ProxySettings, ModelError>,
-    /// The cluster's pull secret, merged with that of its own registry; `None` when nothing is said.
+    /// The cluster's pull secret, merged with that of its own registry; `None` if unset.
     pub pull_secret: Option<Contents>,
 }
 
@@ -49,14 +49,14 @@ pub struct ClusterTrust {
 pub struct TrustSynced {
     /// The object's version.
     pub version: String,
-    /// Whether the API server's CA was being rotated.
+    /// Rotation of the API server's CA at that time.
     pub rotation: ServerCaRotation,
 }
 
 /// The CAs of registries, by directory. A later bundle wins over an earlier one of the same name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Registries {
-    /// What is trusted.
+    /// Bundle of each registry.
     pub bundles: BTreeMap<RegistryName, Contents>,
     /// Names that can't be a directory's: their bundles are left out.
     pub refused: Vec<ModelError>,

@@ -1,4 +1,4 @@
-//! What an error means for the node. Only the class decides back-off, node state and exit code.
+//! Classes of errors. Only the class decides back-off, node state and exit code.
 
 use serde::{Deserialize, Serialize};
 

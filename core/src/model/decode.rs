@@ -1,6 +1,6 @@
 //! The contents of an Ignition resource: a data URL, maybe compressed, maybe with a digest to hold it to.
 //!
-//! Nothing is fetched. What comes out is bounded, so that a few kilobytes of gzip can't fill the node's memory.
+//! Nothing is fetched. The output is bounded, so that a few kilobytes of gzip can't fill the node's memory.
 
 use std::io::{self, Write};
 
@@ -12,10 +12,10 @@ use sha2::Digest as _;
 
 use super::Contents;
 
-/// What one file may hold: ten times what fits uncompressed into the largest MachineConfig (etcd takes 1.5 MiB).
+/// Largest size of a file: ten times what fits uncompressed into the largest MachineConfig (etcd takes 1.5 MiB).
 const MAX_FILE: usize = 16 << 20;
 
-/// What all files of a config may hold together: two configs at this size still fit into the agent's memory limit.
+/// Largest size of all files of a config together: two configs at this size still fit into the agent's memory limit.
 const MAX_TOTAL: usize = 64 << 20;
 
 /// Decodes the resources of one config and counts their bytes.
@@ -179,7 +179,7 @@ mod tests {
         assert!(Decoder::default().decode(None).unwrap().is_empty());
     }
 
-    /// MCD-119, MCD-121, FIL-004: another compression, and what would have to be downloaded, is refused.
+    /// MCD-119, MCD-121, FIL-004: another compression, and contents that would have to be downloaded, are refused.
     #[test]
     fn what_would_lose_or_load_bytes_is_refused() {
         for (source, compression, word) in [

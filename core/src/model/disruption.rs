@@ -1,10 +1,10 @@
-//! What a change costs: the words of the node disruption policy.
+//! Cost of a change, in the terms of the node disruption policy.
 
 use serde::{Deserialize, Serialize};
 
 use super::UnitName;
 
-/// What has to happen after a change (docs/contract.md, "Disruption policy").
+/// Action that follows a change (docs/contract.md, "Disruption policy").
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {

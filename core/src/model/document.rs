@@ -1,4 +1,4 @@
-//! From bytes to one compact JSON text: what all Kubernetes documents go through where they enter.
+//! From bytes to one compact JSON text: the entry of all Kubernetes documents.
 //!
 //! JSON is never turned into a tree: it is checked in one pass, then white space is dropped. Only YAML takes the
 //! way over a tree. Error causes keep the parser's words and position, and never a value of the document.
@@ -12,7 +12,7 @@ use super::text::short;
 /// The API server lets 1.5 MiB through (etcd's limit); five times that leaves room for files written manually.
 const MAX_DOCUMENT: usize = 8 << 20;
 
-/// What the document has to be. Both fields may be missing: MCD writes `currentconfig` without them.
+/// Expected kind of the document. Both fields may be missing: MCD writes `currentconfig` without them.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kind {
     /// `kind`.
@@ -114,12 +114,12 @@ pub(super) fn refused(document: &str, cause: &str) -> ModelError {
     ModelError::Document { document: short(document, 300), cause: short(cause, 500) }
 }
 
-/// Returns what the JSON parser said, without the value it said it about.
+/// Returns the JSON parser's message, without the value it is about.
 pub(super) fn cause(error: &serde_json::Error) -> String {
     masked(&error.to_string())
 }
 
-/// Cuts out what stands in double quotes: parsers quote the value they stumbled over, and it may be a secret.
+/// Cuts out text in double quotes: parsers quote the value they stumbled over, and it may be a secret.
 fn masked(message: &str) -> String {
     match (message.find('"'), message.rfind('"')) {
         (Some(first), Some(last)) if first < last => {

@@ -1,6 +1,6 @@
-//! What can be wrong with an input, before anything is touched.
+//! Errors of an input, found before anything is changed.
 //!
-//! Every variant names the object; `Display` says the cause and the next step, and never holds a content.
+//! Every variant names the object; `Display` shows the cause and the next step, and never holds a content.
 
 use super::FaultClass;
 
@@ -38,10 +38,10 @@ pub enum ModelError {
     Document {
         /// Which document, for instance `MachineConfig rendered-worker-a`.
         document: String,
-        /// What the parser said, with its position.
+        /// The parser's message, with its position.
         cause: String,
     },
-    /// Two annotations that should say the same.
+    /// Two annotations that should be equal.
     #[error("{first} is {value:?}, but its alias {second} is {other:?}; remove one of the two")]
     Disagree {
         /// The key read first.
@@ -56,7 +56,7 @@ pub enum ModelError {
     /// A kernel or an extension that no package stands for.
     #[error("{cause}; correct spec.kernelType or spec.extensions of the MachineConfig")]
     Layers {
-        /// What is wrong.
+        /// The fault of the layers.
         cause: String,
     },
     /// An entry of the Ignition config that no node can get to: MCD refuses it as unreconcilable (RC1 to RC3, RC13).
@@ -66,7 +66,7 @@ pub enum ModelError {
         config: String,
         /// The field.
         field: String,
-        /// What is wrong and what to do.
+        /// Cause and next step.
         cause: String,
     },
     /// An entry of the Ignition config that can't be applied.
@@ -76,13 +76,13 @@ pub enum ModelError {
         config: String,
         /// The field, for instance `storage.files "/etc/motd" contents`.
         field: String,
-        /// What is wrong and what to do.
+        /// Cause and next step.
         cause: String,
     },
 }
 
 impl ModelError {
-    /// Returns what it means for the node: the input has to change.
+    /// Returns the class for the node: the input has to change.
     pub fn class(&self) -> FaultClass {
         match self {
             Self::Unreachable { .. } => FaultClass::Unreconcilable,

@@ -14,7 +14,7 @@ pub enum Principal {
     Name(String),
 }
 
-/// Who owns a file.
+/// Owner of a file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Owner {
     /// The user.
@@ -24,7 +24,7 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// Root, what a file gets when its config says nothing.
+    /// Root, the owner of a file whose config sets none.
     pub const ROOT: Self = Self { user: Principal::Id(0), group: Principal::Id(0) };
 }
 
@@ -45,7 +45,7 @@ impl FileSpec {
         Self { contents, mode: FileMode::DEFAULT, owner: Owner::ROOT }
     }
 
-    /// Returns true if the contents may be a secret: what others may not read is never shown.
+    /// Returns true if the contents may be a secret: a file that others may not read is never shown.
     pub fn is_secret(&self) -> bool {
         !self.mode.world_readable()
     }

@@ -1,4 +1,4 @@
-//! Names. Each is checked once, where it enters; inside the crate it is valid.
+//! Names. Each is checked once, at its entry; inside the crate it is valid.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::error::ModelError;
 use super::text::short;
 
-/// Where unit files and drop-ins are written.
+/// Directory of unit files and drop-ins.
 pub const UNIT_DIR: &str = "/etc/systemd/system";
 
 macro_rules! name {
@@ -85,7 +85,7 @@ name!(
     is_user
 );
 name!(
-    /// The id of one boot: the kernel's, and how often user space was started again under that kernel.
+    /// The id of one boot: the kernel's, and the number of soft reboots under that kernel.
     BootId,
     "boot id",
     "it must be 1 to 64 of the characters a-z 0-9 -",
@@ -103,12 +103,12 @@ name!(
         && value.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
 );
 
-/// What separates the kernel's boot id from the number of soft reboots.
+/// Separator between the kernel's boot id and the number of soft reboots.
 const SOFT: &str = "-soft-";
 
 impl BootId {
-    /// Takes the kernel's id, and how many soft reboots followed. A soft reboot keeps the kernel's id, but it is a boot to
-    /// everybody who asks whether this is still the same one.
+    /// Takes the kernel's id, and the number of soft reboots that followed. A soft reboot keeps the kernel's id, but
+    /// every comparison of boots takes it for another boot.
     pub fn after_soft_reboots(kernel: Self, count: u32) -> Result<Self, ModelError> {
         if count == 0 { Ok(kernel) } else { Self::new(format!("{kernel}{SOFT}{count}")) }
     }

@@ -8,7 +8,7 @@ use super::contents::Sha256;
 use super::error::ModelError;
 use super::text::short;
 
-/// Where an image is fetched from.
+/// Source of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Transport {
     /// A registry.
@@ -64,7 +64,7 @@ impl ImageRef {
         &self.name
     }
 
-    /// Returns the digest of the manifest: images with the same digest are the same image, whatever their names.
+    /// Returns the digest of the manifest: images with the same digest are the same image, under any name.
     pub fn digest(&self) -> Sha256 {
         self.digest
     }

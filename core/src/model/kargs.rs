@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// One kernel argument, quotes kept: what the kernel takes as one word (MCD-193).
+/// One kernel argument, quotes kept: one word of the kernel's command line (MCD-193).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Karg(String);

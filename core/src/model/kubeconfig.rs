@@ -1,4 +1,4 @@
-//! The CA in a kubeconfig's text, replaced where it stands: nothing else of the file changes, not even its spaces.
+//! The CA in a kubeconfig's text, replaced in place: nothing else of the file changes, not even its spaces.
 //!
 //! Pure text: the file is YAML or JSON, and its first `certificate-authority-data` is that of its first cluster.
 
@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 
 const KEY: &str = "certificate-authority-data";
 
-/// What ends a certificate.
+/// Last line of a certificate.
 const END: &str = "-----END CERTIFICATE-----";
 
 /// A kubeconfig in which the CA can't be replaced.
@@ -73,7 +73,7 @@ mod tests {
             let changed = with_authority(&text, &pem(&["YQ==", "Yg=="])).unwrap().unwrap();
             assert_eq!(changed, template.replacen("CA", &new, 1));
             assert_eq!(with_authority(&changed, &pem(&["YQ==", "Yg=="])), Ok(None));
-            // What is trusted beyond it stays.
+            // Other trusted certificates stay.
             assert_eq!(with_authority(&changed, &pem(&["Yg=="])), Ok(None));
         }
     }

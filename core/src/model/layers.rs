@@ -1,7 +1,7 @@
-//! Kernel and extensions as packages: what has to be asked of a deployment so that it has the desired ones.
+//! Kernel and extensions as packages: the requests for a deployment so that it has the desired ones.
 //!
-//! Invariant: only packages of the two tables, and other kernels, are ever taken away: what an administrator layered
-//! manually stays.
+//! Invariant: only packages of the two tables, and other kernels, are ever removed: manually layered packages
+//! stay.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ const EXTENSIONS: [(&str, &[&str]); 7] = [
 /// Packages that older releases installed an extension without: a deployment is whole without them.
 const OPTIONAL: [&str; 1] = ["openvswitch3.5-ipsec"];
 
-/// What is taken out of the image when another kernel comes in.
+/// Packages removed from the image when another kernel is installed.
 const DEFAULT_KERNEL: [&str; 5] =
     ["kernel", "kernel-core", "kernel-modules", "kernel-modules-core", "kernel-modules-extra"];
 
@@ -51,12 +51,12 @@ impl Architecture {
     pub const HERE: Self = if cfg!(target_arch = "aarch64") { Self::Arm64 } else { Self::Other };
 }
 
-/// What to ask of rpm-ostree, in one transaction. Each set is sorted, and empty where nothing is to be done.
+/// Request to rpm-ostree, in one transaction. Each set is sorted; an empty set changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LayerChange {
     /// Packages to request.
     pub install: BTreeSet<String>,
-    /// Requests to take back.
+    /// Requests to drop.
     pub uninstall: BTreeSet<String>,
     /// Packages of the image to take out.
     pub remove: BTreeSet<String>,
@@ -80,7 +80,7 @@ impl LayerChange {
         !self.reset.is_empty()
     }
 
-    /// Returns true if requests for packages of extensions are taken back.
+    /// Returns true if requests for packages of extensions are dropped.
     pub fn drops_extensions(&self) -> bool {
         self.uninstall.iter().any(|name| !is_other_kernel(name))
     }
@@ -109,7 +109,7 @@ impl Layers {
         Ok(missing)
     }
 
-    /// Returns what a deployment has beyond these layers: somebody changed it manually.
+    /// Returns a deployment's packages beyond these layers: a manual change.
     pub fn beyond(&self, local: &LocalPackages) -> LocalPackages {
         let own = self.packages().unwrap_or_default();
         let gap = self.kernel.gap();
@@ -121,7 +121,7 @@ impl Layers {
     /// Returns the smallest change that brings these layers to a deployment.
     ///
     /// Another kernel is given up only when both its packages and the gap they fill are there (MCD-197): one without
-    /// the other is somebody's hotfix.
+    /// the other is a manual hotfix.
     pub fn change(
         &self,
         local: &LocalPackages,
@@ -154,7 +154,7 @@ impl Layers {
 }
 
 impl KernelType {
-    /// The packages of the kernel, where it is layered.
+    /// The packages of the kernel, if it is layered.
     fn packages(self) -> &'static [&'static str] {
         match self {
             Self::Default => &[],
@@ -200,7 +200,7 @@ mod tests {
         desired.change(local, Architecture::Arm64).unwrap()
     }
 
-    /// MCD-199: the smallest sets, sorted; of what is there only managed packages go.
+    /// MCD-199: the smallest sets, sorted; of the present packages only managed ones go.
     #[test]
     fn extensions_are_smallest_change() {
         let desired = layers(KernelType::Default, &["usbguard", "kerberos"]);
@@ -215,14 +215,14 @@ mod tests {
         assert!(change(&layers(KernelType::Default, &[]), &local(&["vim"], &["nano"])).is_empty());
     }
 
-    /// MCD-200: an extension that nobody knows is named, and nothing is requested.
+    /// MCD-200: an unknown extension is named, and nothing is requested.
     #[test]
     fn unknown_extensions_are_refused() {
         let error = layers(KernelType::Default, &["usbguard", "cowsay"]).packages().unwrap_err();
         assert!(error.to_string().contains("invalid extensions found: cowsay; there are ipsec"), "{error}");
     }
 
-    /// MCD-195: what makes room and what comes in, for both kernels.
+    /// MCD-195: removed and installed packages, for both kernels.
     #[test]
     fn another_kernel_replaces_images() {
         let found = change(&layers(KernelType::Realtime, &[]), &local(&[], &[]));

@@ -40,7 +40,7 @@ struct Metadata {
     name: String,
 }
 
-/// What distinguishes an Ignition config from a MachineConfig.
+/// Field that distinguishes an Ignition config from a MachineConfig.
 #[derive(Deserialize)]
 struct Plain {
     #[serde(default)]
@@ -102,7 +102,7 @@ struct Spec<'a> {
 }
 
 impl MachineConfig {
-    /// Reads a document, JSON or YAML. `document` says in errors where it came from.
+    /// Reads a document, JSON or YAML. `document` is its source in errors.
     pub fn parse(bytes: &[u8], document: &str) -> Result<Self, ModelError> {
         let kind = Kind { kind: "MachineConfig", group_version: "machineconfiguration.openshift.io/v1" };
         let json = document::canonical(bytes, document, kind)?;
@@ -213,7 +213,7 @@ impl fmt::Debug for MachineConfig {
 mod tests {
     use super::*;
 
-    /// MCD-3.35: an Ignition config alone is a config, named by what it says; one that names others is not all of it.
+    /// MCD-3.35: an Ignition config alone is a config, named by its content; one that names others is not all of it.
     #[test]
     fn ignition_config_becomes_machine_config() {
         let text = br#"{"ignition": {"version": "3.2.0", "config": {"replace": {"verification": {}}}},

@@ -14,11 +14,11 @@ pub const STEP_DONE: &str = "dc36fc9022484d70aca4a1a9f5b19f71";
 pub const STEP_FAILED: &str = "e500bddf37b043078f0f4c3c2052e52b";
 /// Logged when an update, or the node, is at fault.
 pub const FAULT: &str = "54a5054cda2e40039e0e14ca778e6176";
-/// Logged when what an update had done is undone.
+/// Logged when the effects of an update are undone.
 pub const ROLLED_BACK: &str = "8c0a70a7a84547f9953a5154281fa6f5";
 /// Logged when the host differs from its config.
 pub const DRIFT: &str = "0db317d94c8e4fa3969a73bf4c83cf3b";
-/// Logged when the host is as its config says again.
+/// Logged when the host is as its config again.
 pub const DRIFT_GONE: &str = "939ae232588e4bceb71ed78a1dc02e27";
 /// Logged when drift at a path that is to be repaired is being put right.
 pub const REPAIR: &str = "6d1f3b0c5a8e4b7d9f2ac41e7053b896";
@@ -26,7 +26,7 @@ pub const REPAIR: &str = "6d1f3b0c5a8e4b7d9f2ac41e7053b896";
 pub const REBOOT: &str = "5e571eaa66c144e7885990d2e844c762";
 /// Logged when a shutdown inhibitor delays the reboot.
 pub const REBOOT_BLOCKED: &str = "076b8c24afa742329639cbaa1594c65e";
-/// Logged when a reboot that was requested did not come, or was taken back.
+/// Logged when a reboot that was requested did not come, or was canceled.
 pub const REBOOT_ABORTED: &str = "17b30ccabf774a8daefd4c4bf3e12a33";
 /// Logged when the update's config is the committed one.
 pub const COMMITTED: &str = "5df6f817b0994bcfa0ec6db25097c040";
@@ -72,9 +72,9 @@ pub const FALL_BACK_FAILED: &str = "724db8bf320a58d6b84fbcef3aff211d";
 pub const TRIAL_FAILED: &str = "fbf8ff74b0845feb930e6f3b124e79c9";
 /// Logged when certificates or the pull secret of the cluster can't be followed.
 pub const TRUST_FAILED: &str = "064cd4111ee35abbbbbda601e261742f";
-/// Logged when certificates and the pull secret are as the cluster says again.
+/// Logged when certificates and the pull secret are as the cluster's again.
 pub const TRUST_RESTORED: &str = "0e54ef1dc3065684bc99ce5b863bb98a";
-/// Logged when the `ControllerConfig` was deleted; what it said stays.
+/// Logged when the `ControllerConfig` was deleted; its content stays in force.
 pub const TRUST_SOURCE_DELETED: &str = "9b7da52610c758b3823757866ec3760a";
 /// Logged when others than root may read registry credentials.
 pub const CREDENTIALS_READABLE: &str = "252c027cad475776ae8cafb9388686d6";

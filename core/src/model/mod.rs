@@ -1,4 +1,4 @@
-//! The words of the agent: what a node should be and what was seen on it.
+//! The terms of the agent: the desired state of a node and its observed state.
 //!
 //! Pure: no I/O, no clock, no async, no logging. Imports nothing of the crate. Every type that crosses a module
 //! boundary lives here as a newtype or a closed enum; a value that exists is valid.

@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 pub struct FileMode(u32);
 
 impl FileMode {
-    /// What a file gets when its config says nothing (MCD-122).
+    /// Mode of a file whose config sets none (MCD-122).
     pub const DEFAULT: Self = Self(0o644);
-    /// What only the owner may read.
+    /// Mode of a file that only its owner may read.
     pub const PRIVATE: Self = Self(0o600);
 
     /// A directory that only the owner may enter.

@@ -1,6 +1,6 @@
-//! What an administrator may set on one node: the file `/etc/machine-config-agent/settings.toml`, validated.
+//! Settings of one node: the file `/etc/machine-config-agent/settings.toml`, validated.
 //!
-//! The defaults are what a node without the file does.
+//! The defaults apply to a node without the file.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,16 +10,16 @@ use super::{ManagedPath, UnitName};
 /// The settings of one node.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NodeSettings {
-    /// Paths whose drift is repaired instead of told only; a directory stands for what is below it.
+    /// Paths whose drift is repaired instead of only reported; a directory stands for all paths below it.
     pub repair: BTreeSet<ManagedPath>,
-    /// Whether a reboot may leave the kernel running.
+    /// Policy of soft reboots.
     pub soft_reboot: SoftReboot,
-    /// How long the work on the next deployment may take.
+    /// Time limits of the work on the next deployment.
     pub os: OsLimits,
-    /// How long a node has to be healthy in its new deployment before the old one is given up; `None` keeps it:
+    /// Time that a node has to be healthy in its new deployment before the old one is given up; `None` keeps it:
     /// an administrator may want to go back at any time.
     pub keep_rollback: Option<Duration>,
-    /// How much of the line a prefetch takes at most, in bytes per second.
+    /// Highest download rate of a prefetch, in bytes per second.
     pub prefetch_bandwidth: Option<u64>,
     /// Rules of the health trial.
     pub health: HealthRules,
@@ -28,11 +28,11 @@ pub struct NodeSettings {
 /// Rules of the health trial.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HealthRules {
-    /// The units that have to be active; `None` is the kubelet where it is enabled.
+    /// The units that have to be active; `None` is the kubelet if it is enabled.
     pub units: Option<BTreeSet<UnitName>>,
-    /// How long that may take from the start of the trial.
+    /// Time limit from the start of the trial.
     pub within: Duration,
-    /// What follows when it takes longer.
+    /// Action after a failed trial.
     pub roll_back: RollBack,
 }
 
@@ -43,7 +43,7 @@ impl Default for HealthRules {
     }
 }
 
-/// What follows a failed health trial.
+/// Action after a failed health trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RollBack {
     /// The previous deployment boots again.
@@ -53,22 +53,22 @@ pub enum RollBack {
     Never,
 }
 
-/// Whether a reboot may leave the kernel running (systemd's soft reboot).
+/// Policy of reboots that leave the kernel running (systemd's soft reboot).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SoftReboot {
     /// Always the whole machine.
     #[default]
     Never,
-    /// Where the staged deployment has the same kernel, initramfs and arguments.
+    /// If the staged deployment has the same kernel, initramfs and arguments.
     WhereCapable,
 }
 
 /// Limits of the work on the next deployment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OsLimits {
-    /// How long no progress may show: unpacking one large layer on a slow disk takes a few minutes.
+    /// Longest time without progress: unpacking one large layer on a slow disk takes a few minutes.
     pub stall: Duration,
-    /// How long all of it may take: some GiB over a slow line.
+    /// Longest time in total: some GiB over a slow line.
     pub total: Duration,
 }
 

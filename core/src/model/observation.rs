@@ -32,7 +32,7 @@ pub enum ObservedFile {
     },
     /// A symbolic link.
     Symlink {
-        /// Where it points.
+        /// Text of the link.
         target: String,
     },
     /// A directory.
@@ -62,9 +62,9 @@ pub enum UnitFileState {
 pub struct ObservedUnit {
     /// Enablement.
     pub enabled: UnitFileState,
-    /// What the host's presets would make of it.
+    /// Enablement by the host's presets.
     pub preset: UnitFilePreset,
-    /// Whether `/etc` masks it.
+    /// Mask of the unit in `/etc`.
     pub mask: Mask,
 }
 
@@ -72,7 +72,7 @@ pub struct ObservedUnit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum UnitFilePreset {
-    /// Enable it (also what no rule means).
+    /// Enable it (also without a matching rule).
     Enable,
     /// Disable it.
     Disable,
@@ -87,12 +87,12 @@ pub struct Booted {
     pub deployment: String,
     /// The config that the image carries (its label, else the config embedded in it).
     pub carries: EmbeddedConfig,
-    /// What rpm-ostree changed on top of the image.
+    /// Changes by rpm-ostree on top of the image.
     #[serde(default)]
     pub local: LocalPackages,
 }
 
-/// What rpm-ostree changed on top of an image, on this host.
+/// Changes by rpm-ostree on top of an image, on this host.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LocalPackages {
     /// Packages that were requested.
@@ -122,7 +122,7 @@ impl LocalPackages {
         self.requested.len() + self.removed.len() + self.replaced.len()
     }
 
-    /// Lists what was done, in a word, and to which packages; what was not done is left out.
+    /// Lists the changes, by a word and the packages; absent changes are left out.
     pub fn listed(&self) -> impl Iterator<Item = (&'static str, String)> {
         let lists = [("layered", &self.requested), ("removed", &self.removed), ("replaced", &self.replaced)];
         let lists = lists.into_iter().filter(|(_, names)| !names.is_empty());
@@ -150,11 +150,11 @@ pub enum ObservedOs {
     NotImageBased,
     /// The host boots deployments.
     Deployments {
-        /// What runs.
+        /// The running deployment.
         booted: Booted,
-        /// What the next boot would run instead.
+        /// The staged deployment of the next boot.
         staged: Option<Staged>,
-        /// The deployment that the next boot takes when it is neither: somebody rolled back manually.
+        /// The deployment that the next boot takes when it is neither: after a manual rollback.
         next: Option<Staged>,
     },
 }
@@ -240,7 +240,7 @@ pub enum ObservedCore {
     },
 }
 
-/// What the boot loader counts for this agent: how often it still tries a new deployment before it boots the previous one.
+/// The boot loader's count for this agent: its remaining tries of a new deployment before it boots the previous one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum BootCount {
     /// Nothing is counted, or the boot loader has no counter.
@@ -252,17 +252,17 @@ pub enum BootCount {
     FellBack,
 }
 
-/// What became of the finalization of a staged deployment, on a node that came up in its old one.
+/// Result of the finalization of a staged deployment, on a node that came up in its old one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finalization {
     /// libostree could not: its own words.
     Failed {
-        /// What it said.
+        /// libostree's message.
         said: String,
     },
     /// It left no error: the machine went down before it had ended, as in a power cut.
     CutShort,
-    /// What it said can't be found out.
+    /// Its message can't be found.
     Untold {
         /// Why.
         why: String,
@@ -281,12 +281,12 @@ impl fmt::Display for Finalization {
     }
 }
 
-/// What was seen, at one instant. Covers exactly the requested paths and units.
+/// Observation of the host at one instant. Covers exactly the requested paths and units.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Observation {
     /// The boot.
     pub boot_id: BootId,
-    /// What the boot loader counts.
+    /// The boot loader's count.
     pub boots: BootCount,
     /// The OS.
     pub os: ObservedOs,
@@ -296,7 +296,7 @@ pub struct Observation {
     pub files: BTreeMap<ManagedPath, ObservedFile>,
     /// Units.
     pub units: BTreeMap<UnitName, ObservedUnit>,
-    /// Links that lead to a unit although its `[Install]` section does not ask for them; a unit without is absent.
+    /// Links that lead to a unit beyond its `[Install]` section; a unit without is absent.
     pub stray_links: BTreeMap<UnitName, Vec<ManagedPath>>,
     /// The account.
     pub core: ObservedCore,
@@ -306,10 +306,10 @@ pub struct Observation {
     pub group_ids: BTreeMap<String, u32>,
 }
 
-/// What the host and the target image say beyond the specs: everything `plan` needs to leave no choice open.
+/// Facts of the host and the target image beyond the specs: everything `plan` needs to leave no choice open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
-    /// What is there now, for the paths and units of both specs.
+    /// Observation of the paths and units of both specs.
     pub seen: Observation,
     /// The config that the *target* image carries.
     pub carries: EmbeddedConfig,
@@ -327,11 +327,11 @@ pub struct Facts {
     pub own_masks: BTreeSet<ManagedPath>,
     /// The units that the `Also=` of a unit names, directly or not, as the host has both now. A unit without is absent.
     pub companions: BTreeMap<UnitName, BTreeMap<UnitName, ObservedUnit>>,
-    /// Whether the kernel runs in FIPS mode.
+    /// FIPS mode of the kernel.
     pub fips: ObservedFips,
-    /// Whether the host runs from live media: what is staged there is gone with the boot.
+    /// Set if the host runs from live media: a deployment staged there is gone with the boot.
     pub is_live: bool,
-    /// What the host says of soft reboots; `None` where its settings allow none.
+    /// The host's facts of soft reboots; `None` if its settings allow none.
     pub soft_reboot: Option<SoftRebootFacts>,
 }
 
@@ -343,7 +343,7 @@ pub enum ObservedFips {
     On,
     /// Off.
     Off,
-    /// The kernel does not say: the check is skipped (MCD-090).
+    /// The kernel does not report it: the check is skipped (MCD-090).
     Unknown,
 }
 

@@ -1,4 +1,4 @@
-//! The operating system of a node, as a config asks for it.
+//! The operating system of a node, as a config sets it.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -39,7 +39,7 @@ impl KernelType {
     }
 }
 
-/// What is layered on an image outside image mode.
+/// Layers on an image outside image mode.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Layers {
     /// The desired kernel.

@@ -123,7 +123,7 @@ struct Service {
     name: String,
 }
 
-/// Whose entries are read: only the operator may say `Special`.
+/// Source of the entries: only the operator may set `Special`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Author {
     Administrator,
@@ -193,7 +193,7 @@ impl DisruptionPolicy {
         Ok(policy)
     }
 
-    /// Returns the table in which nothing is covered: every change asks for a reboot.
+    /// Returns the table in which nothing is covered: every change needs a reboot.
     pub fn none() -> Self {
         Self {
             files: BTreeMap::new(),

@@ -22,7 +22,7 @@ pub struct ProxySettings {
 }
 
 impl ProxySettings {
-    /// Takes the proxies for `http` and `https` and what goes without them. An empty text is none.
+    /// Takes the proxies for `http` and `https` and the exceptions from them. An empty text is none.
     pub fn new(
         http: Option<String>,
         https: Option<String>,
@@ -66,7 +66,7 @@ impl ProxySettings {
         Self::from_variables(|name| find(name).map(|(_, value)| value.clone()))
     }
 
-    /// Returns true if no proxy is named: what goes without one then says nothing.
+    /// Returns true if no proxy is named: the exceptions mean nothing then.
     pub fn is_empty(&self) -> bool {
         self.http.is_none() && self.https.is_none()
     }
@@ -94,12 +94,12 @@ impl ProxySettings {
         text
     }
 
-    /// Returns the proxy to an HTTPS server; `None` where it is reached without one.
+    /// Returns the proxy to an HTTPS server; `None` if it is reached without one.
     pub fn for_https(&self, host: &str, port: u16) -> Option<&str> {
         self.for_server("https", host, port)
     }
 
-    /// Returns the proxy to a server of `http` or `https`; `None` where it is reached without one.
+    /// Returns the proxy to a server of `http` or `https`; `None` if it is reached without one.
     pub fn for_server(&self, scheme: &str, host: &str, port: u16) -> Option<&str> {
         let proxy = match scheme {
             "http" => self.http.as_deref()?,
@@ -162,7 +162,7 @@ fn matches_entry(entry: &str, host: &str, address: Option<IpAddr>, port: u16) ->
     if let Ok(listed) = name.parse::<IpAddr>() {
         return address.is_some_and(|address| address.to_canonical() == listed.to_canonical());
     }
-    // `.a.test` and `*.a.test` are what is below it, `a.test` is also that name itself.
+    // `.a.test` and `*.a.test` are the names below it, `a.test` is also that name itself.
     let (itself, below) = match name.strip_prefix("*.").or_else(|| name.strip_prefix('.')) {
         Some(below) => (false, below),
         None => (true, name),
@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(lower.for_https("a.test", 443), Some("lower"));
     }
 
-    /// What is written is read again, whatever the password holds; nothing shows it.
+    /// The written file is parsed to equal settings, whatever the password holds; `Debug` does not show it.
     #[test]
     fn environment_file_round_trips_and_shows_nothing() {
         let secret = r#"http://user:ge"h\ei$m`@proxy.test:3128"#;

@@ -1,7 +1,8 @@
-//! Whether a reboot may be a soft one: user space alone is started again, and the kernel stays (systemd-soft-reboot.service(8)).
+//! Decision for a soft reboot: user space alone is started again, and the kernel stays
+//! (systemd-soft-reboot.service(8)).
 //!
-//! [`judge`] decides it from what the node allows, from how often the reboot was requested already, and from what is known of
-//! the host and of the deployment that boots. Before the deployment is there some of that is open, and the plan says so.
+//! [`judge`] decides by the node's settings, the number of reboots requested so far, and the facts of the host and of
+//! the deployment that boots. Before the deployment exists some of them are open, and the plan names these.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +10,11 @@ use serde::{Deserialize, Serialize};
 
 use super::node_settings::SoftReboot;
 
-/// What a soft reboot into a deployment needs.
+/// Requirement of a soft reboot into a deployment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Requirement {
-    /// A deployment boots: what needs a reboot without one may concern the kernel.
+    /// A deployment boots: a reboot without one may be for the kernel.
     Deployment,
     /// systemd 254 or later.
     Systemd,
@@ -32,7 +33,7 @@ pub enum Requirement {
 }
 
 impl Requirement {
-    /// All of them, in the order in which they are told.
+    /// All requirements, in the order of reports.
     pub const ALL: [Self; 8] = [
         Self::Deployment,
         Self::Systemd,
@@ -58,7 +59,7 @@ impl Requirement {
         }
     }
 
-    /// Returns what the deployment has to have, while that is open.
+    /// Returns the property that the deployment needs, while that is open.
     fn condition(self) -> &'static str {
         match self {
             Self::Deployment => "a deployment",
@@ -73,12 +74,12 @@ impl Requirement {
     }
 }
 
-/// What is known of a soft reboot into one deployment.
+/// Known facts of a soft reboot into one deployment.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SoftRebootFacts {
-    /// What is met, and what is not; what is open is absent.
+    /// Requirements that are met (true) or not; an open one is absent.
     pub known: BTreeMap<Requirement, bool>,
-    /// Why the host's own tooling says no, where it does.
+    /// Refusal of the host's own tooling, if any.
     pub refused: Option<String>,
 }
 
@@ -93,7 +94,7 @@ impl SoftRebootFacts {
         Self { known: Requirement::ALL.map(|requirement| (requirement, true)).into(), refused: None }
     }
 
-    /// Adds what is known of one requirement.
+    /// Adds a known requirement.
     #[must_use]
     pub fn with(mut self, requirement: Requirement, is_met: bool) -> Self {
         self.known.insert(requirement, is_met);
@@ -109,7 +110,7 @@ pub enum Verdict {
     Soft,
     /// User space only, if the new deployment turns out to meet these.
     SoftIf {
-        /// What is open.
+        /// Open requirements.
         open: Vec<Requirement>,
     },
     /// The whole machine.
@@ -132,7 +133,7 @@ impl Verdict {
         *self == Self::default()
     }
 
-    /// Returns what is open, for people.
+    /// Returns the open requirements, for people.
     pub fn condition(&self) -> Option<String> {
         let Self::SoftIf { open } = self else { return None };
         let open: Vec<&str> = open.iter().map(|requirement| requirement.condition()).collect();
@@ -166,7 +167,7 @@ pub fn judge(wish: SoftReboot, tries: u32, facts: &SoftRebootFacts) -> Verdict {
 mod tests {
     use super::*;
 
-    /// Each combination of what is met, not met and open.
+    /// Each combination of met, unmet and open requirements.
     fn all() -> Vec<BTreeMap<Requirement, bool>> {
         let mut all = vec![BTreeMap::new()];
         for requirement in Requirement::ALL {

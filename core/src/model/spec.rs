@@ -1,4 +1,4 @@
-//! What a node should be: one validated value.
+//! Desired state of a node: one validated value.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use super::units::UnitSpec;
 use super::users::Users;
 use super::{ConfigName, FileSpec, ImageRef, Karg, ManagedPath, UnitName};
 
-/// The pair that one version of the Node asks for. A half pair does not exist.
+/// The pair of one version of the Node. A half pair does not exist.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
     /// The rendered MachineConfig.
@@ -65,7 +65,7 @@ impl HostSpec {
         Layers { kernel: self.kernel_type, extensions: self.extensions.clone() }
     }
 
-    /// Returns what is layered on this host's image: nothing in image mode, where the image brings it.
+    /// Returns the layers on this host's image: nothing in image mode, where the image brings them.
     pub fn host_layers(&self) -> Layers {
         if self.image.is_some() { Layers::default() } else { self.layers() }
     }
@@ -91,8 +91,8 @@ impl HostSpec {
         paths
     }
 
-    /// Returns every path that is this spec's while it is in force: what it writes, and where it says whether a link masks
-    /// a unit.
+    /// Returns every path that is this spec's while it is in force: the written ones, and the links by which it masks
+    /// units or does not.
     pub fn managed(&self) -> BTreeSet<ManagedPath> {
         let masks = self.units.iter().filter(|(_, unit)| unit.mask != super::units::Mask::Unset);
         self.written().into_keys().chain(masks.map(|(name, _)| name.path())).collect()
@@ -106,7 +106,7 @@ impl HostSpec {
         self.name.as_str() == Self::UNMANAGED
     }
 
-    /// Returns a spec that asks for nothing.
+    /// Returns a spec that sets nothing.
     pub fn empty(name: ConfigName) -> Self {
         Self {
             name,

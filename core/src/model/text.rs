@@ -1,4 +1,4 @@
-//! Text that everything says in the same way: a count, a value that is cut, an error with its causes.
+//! Text in common forms: a count, a value that is cut, an error with its causes.
 
 use std::error::Error;
 use std::fmt::Display;
@@ -18,7 +18,7 @@ pub fn short(value: &str, limit: usize) -> String {
     cut
 }
 
-/// Joins an error and its causes, outermost first. A cause that its error has told already is not told again, nor is the
+/// Joins an error and its causes, outermost first. A cause that its error quotes already is not repeated, nor is the
 /// object of a cause that its error ends with, or the path that both begin with.
 pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();

@@ -1,4 +1,4 @@
-//! A point in time, as it is written down. Pure code never asks for "now": it is given.
+//! A point in time, as it is stored. Pure code never reads "now": it is given.
 
 use std::fmt;
 use std::time::Duration;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Contents, DropinName};
 
-/// What the config says about a unit's enablement.
+/// Enablement of a unit in the config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Enablement {
@@ -18,7 +18,7 @@ pub enum Enablement {
     Disabled,
 }
 
-/// What the config says about masking.
+/// Mask of a unit in the config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mask {

@@ -7,7 +7,7 @@ use super::UserName;
 /// The account's name.
 pub const CORE: &str = "core";
 
-/// Where its keys are written, below its home directory (MCD-157).
+/// Path of the keys file, below the home directory (MCD-157).
 pub const KEYS_FILE: &str = ".ssh/authorized_keys.d/ignition";
 
 /// An SSH public key line. `Debug` shows only its length: comments carry people's names.
@@ -61,7 +61,7 @@ impl fmt::Debug for PasswordHash {
     }
 }
 
-/// What the config says about accounts.
+/// Accounts of the config.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Users {
     /// The keys and the password of `core`; `None` when no user is listed.
@@ -70,7 +70,7 @@ pub struct Users {
     pub unsupported: Vec<UnsupportedUser>,
 }
 
-/// What can be set for `core`.
+/// Settings of `core`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Core {
     /// The keys of all listed users, in order (MCD-157).
@@ -96,7 +96,7 @@ pub struct UnsupportedUser {
     pub why: Unsupported,
 }
 
-/// Why a passwd entry is not carried out.
+/// Reason why a passwd entry is not applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unsupported {
     /// It is not `core`.

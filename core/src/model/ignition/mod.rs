@@ -2,7 +2,7 @@
 //!
 //! Versions 3.0 to 3.6 are read with the 3.6 schema: minors of Ignition 3 only add fields and relax required ones,
 //! so the newest schema reads them all, one code path serves all, and two configs of different minors compare.
-//! The version is checked first. Invariant of what comes out: no two entries write one path, no file is the parent
+//! The version is checked first. Invariant of the result: no two entries write one path, no file is the parent
 //! of another, everything is decoded.
 
 mod files;
@@ -41,7 +41,7 @@ struct Header {
     version: Option<String>,
 }
 
-/// Reads `spec.config` into the spec. An empty object asks for nothing.
+/// Reads `spec.config` into the spec. An empty object sets nothing.
 pub(super) fn read_into(spec: &mut HostSpec, json: &str) -> Result<(), ModelError> {
     let name = spec.name.clone();
     let within = Within(&name);
@@ -69,7 +69,7 @@ fn parse(within: Within<'_>, json: &str) -> Result<Option<Config>, ModelError> {
     {
         return Ok(read.ok());
     }
-    // One pass more, to say first what is wrong with the version.
+    // One pass more, so that an error of the version is reported first.
     let broken = |error: serde_json::Error| {
         within.unreachable("spec.config", format!("it is no Ignition config: {}", document::cause(&error)))
     };

@@ -1,4 +1,4 @@
-//! `passwd.users`: keys and password of `core`. What can't be carried out is listed; the reconcilability check
+//! `passwd.users`: keys and password of `core`. Other settings are listed; the reconcilability check
 //! refuses it only when the section changes, because it may be there since the installation (RC5, RC6).
 
 use ignition_config::v3_6::User;
@@ -46,7 +46,7 @@ pub(super) fn read(within: Within<'_>, users: Vec<User>) -> Result<Users, ModelE
             })?;
         }
     }
-    // Who sets nothing asks for nothing: MCD would have refused to come here, so it was so since the installation.
+    // A config without settings changes nothing: MCD refuses such a change, so it was so since the installation.
     read.core = read.core.filter(|_| sets);
     Ok(read)
 }
