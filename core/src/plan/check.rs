@@ -32,7 +32,7 @@ fn unique(steps: &[Step]) -> Result<(), String> {
     twice.map_or(Ok(()), |path| Err(format!("{path} is touched twice")))
 }
 
-/// A service is requested exactly when `after` says so, and never together with a reboot.
+/// A service is requested exactly if `after` names it, and never together with a reboot.
 fn services(plan: &Plan) -> Result<(), String> {
     let steps: Vec<&Op> =
         plan.steps.iter().map(|step| &step.op).filter(|op| op.batch() == Batch::Services).collect();
@@ -92,7 +92,7 @@ fn os(plan: &Plan, to: &HostSpec) -> Result<(), String> {
     if os_steps && !reboots { Err("it makes a deployment that nothing boots".to_owned()) } else { Ok(()) }
 }
 
-/// What is written is in the new spec: its contents come from there.
+/// Checks that every written path is in the new spec: its contents come from there.
 fn written(plan: &Plan, to: &HostSpec) -> Result<(), String> {
     let contents = to.written();
     let missing = plan.steps.iter().find(|step| {

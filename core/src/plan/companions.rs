@@ -1,7 +1,7 @@
 //! The units that the `Also=` of another unit names: they are enabled and disabled with it, whatever their own presets say.
 //!
-//! When the unit is turned otherwise or leaves, nobody asks for them any more: their own presets decide again. Those that
-//! a config enables or disables by name are its matter, and so are those of another unit that stays.
+//! When the unit is turned otherwise or leaves, nothing enables them any more: their own presets decide again. Those
+//! that a config enables or disables by name are its matter, and so are those of another unit that stays.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ use crate::model::UnitName;
 use crate::model::observation::{ObservedUnit, UnitFilePreset, UnitFileState};
 use crate::model::units::{Enablement, Mask, UnitSpec};
 
-/// Returns the presets of the companions that the changed and the leaving units let go. `remade` says whether what a
-/// unit's links are made of changes.
+/// Returns the presets of the companions that the changed and the leaving units let go. `remade` returns true if a
+/// unit's links change.
 pub(super) fn let_go(input: &PlanInput<'_>, remade: impl Fn(&UnitName) -> bool) -> Vec<Step> {
     let mut steps = BTreeMap::new();
     for (name, companions) in &input.facts.companions {
@@ -35,7 +35,7 @@ pub(super) fn let_go(input: &PlanInput<'_>, remade: impl Fn(&UnitName) -> bool) 
     steps.into_iter().map(step).collect()
 }
 
-/// Returns true if a unit, as a config has it, says what becomes of its companions.
+/// Returns true if a unit, as a config has it, decides about its companions.
 fn turns(input: &PlanInput<'_>, name: &UnitName, unit: Option<&UnitSpec>) -> bool {
     let enablement = unit.map_or(Enablement::Preset, |unit| unit.enablement);
     let asks = enablement != Enablement::Preset || preset(input, name) == UnitFilePreset::Enable;
@@ -50,7 +50,7 @@ fn preset(input: &PlanInput<'_>, unit: &UnitName) -> UnitFilePreset {
     input.facts.seen.units.get(unit).map_or(UnitFilePreset::Disable, |seen| seen.preset)
 }
 
-/// Returns true if a unit is not as its own preset says.
+/// Returns true if a unit is not as its own preset.
 fn is_otherwise(seen: ObservedUnit) -> bool {
     match seen.enabled {
         UnitFileState::Enabled => seen.preset == UnitFilePreset::Disable,
@@ -59,7 +59,7 @@ fn is_otherwise(seen: ObservedUnit) -> bool {
     }
 }
 
-/// Returns true if the new config says itself what becomes of a companion, by its name or by another unit's.
+/// Returns true if the new config itself decides about a companion, by its name or by another unit's.
 fn is_asked_for(input: &PlanInput<'_>, of: &UnitName, companion: &UnitName) -> bool {
     let named = |unit: &UnitSpec| unit.mask == Mask::Masked || unit.enablement != Enablement::Preset;
     let brings = |name: &UnitName| {

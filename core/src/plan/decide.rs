@@ -1,4 +1,4 @@
-//! The order in which a plan is decided: mode, what can't be reached, the steps of each noun, their cost, the check.
+//! The order in which a plan is decided: mode, unreachable configs, the steps of each noun, their cost, the check.
 
 use super::input::PlanInput;
 use super::{
@@ -6,7 +6,7 @@ use super::{
 };
 use crate::model::{DisruptionPolicy, Facts, HostSpec};
 
-/// Decides everything that has to be done to get from one spec to another on this host, or says why it can't be.
+/// Decides the steps from one spec to another on this host, or returns why it can't be reached.
 pub fn plan(
     from: &HostSpec,
     to: &HostSpec,
@@ -40,7 +40,7 @@ pub fn plan(
     }
 }
 
-/// Returns the steps of all nouns in the order of their batches, without what follows them.
+/// Returns the steps of all nouns in the order of their batches, without the actions after them.
 fn steps(input: &PlanInput<'_>) -> Vec<Step> {
     let mut steps = os::steps(input);
     steps.extend(kargs::steps(input));

@@ -1,8 +1,8 @@
-//! What on the host is not as the spec says. Verification and the drift monitor ask the same function, and the
+//! Differences between the host and a spec. Verification and the drift monitor call the same function, and the
 //! planner the same predicates, so that "done" and "nothing to do" can't disagree.
 //!
 //! In the order of MCD-175: OS, kernel arguments, files, units; the account comes last. Contents are compared by
-//! digest and never shown; of secrets only the length is said.
+//! digest and never shown; of secrets only the length is.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -18,14 +18,14 @@ use crate::model::{
     Sha256, UnitName,
 };
 
-/// What the cluster rotates by itself (MCD-171): never compared.
+/// Paths that the cluster rotates by itself (MCD-171): never compared.
 const IGNORED: [&str; 3] = [
     "/etc/kubernetes/kubelet-ca.crt",
     "/etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem",
     "/etc/mco/internal-registry-pull-secret.json",
 ];
 
-/// What kind of thing differs.
+/// Kind of the object that differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -45,13 +45,13 @@ pub enum Kind {
     User,
 }
 
-/// What about it differs.
+/// Kind of the difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DifferenceKind {
     /// It is not there.
     Missing,
-    /// It is not what it should be at all: a directory, a link.
+    /// It is of another kind: a directory, a link.
     Unexpected,
     /// The bytes.
     Content,
@@ -74,22 +74,22 @@ pub struct Difference {
     pub kind: Kind,
     /// The path, unit, argument, account, or `os`.
     pub target: String,
-    /// What differs.
+    /// Kind of the difference.
     pub what: DifferenceKind,
-    /// What the spec says.
+    /// The spec's value.
     pub expected: String,
-    /// What is there.
+    /// The observed value.
     pub found: String,
-    /// What differs in the contents of a text that is no secret: a short unified diff, where somebody requested it.
+    /// For the contents of a text that is no secret: a short unified diff, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub diff: Option<String>,
-    /// Why it is not repaired although its path is to be.
+    /// Reason why it is not repaired although its path is to be.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unrepaired: Option<String>,
 }
 
 impl Difference {
-    /// Returns the path it is about; a unit's own where it is about its links. The OS and the account have none.
+    /// Returns its path; a unit's own if it concerns the links. The OS and the account have none.
     pub fn path(&self) -> Option<ManagedPath> {
         match self.kind {
             Kind::File | Kind::Dropin => ManagedPath::new(&*self.target).ok(),
@@ -156,7 +156,7 @@ pub fn already_applied(to: &HostSpec, seen: &Observation) -> HostSpec {
     held
 }
 
-/// Returns what of a unit holds; `None` when nothing does.
+/// Returns the part of a unit that is in sync; `None` for nothing.
 fn held_unit(name: &UnitName, unit: &UnitSpec, seen: &Observation) -> Option<UnitSpec> {
     if unit_differences(name, unit, seen).is_empty() {
         return Some(unit.clone());
@@ -181,7 +181,7 @@ pub(super) fn holds(desired: &FileSpec, found: &ObservedFile, seen: &Observation
     compare(desired, found, seen).is_none()
 }
 
-/// Returns true if two entries ask for the same file: names of owners count as the ids they stand for here.
+/// Returns true if two entries set the same file: names of owners count as the ids they stand for here.
 pub(super) fn same_file(one: &FileSpec, other: &FileSpec, seen: &Observation) -> bool {
     let same = |one: &Principal, other: &Principal, ids: &BTreeMap<String, u32>| {
         one == other || id_of(one, ids).is_some_and(|id| id_of(other, ids) == Some(id))
@@ -263,7 +263,7 @@ fn image(spec: &HostSpec, os: &ObservedOs) -> Option<Difference> {
 }
 
 /// Packages of the kernel and of extensions that the booted deployment does not request (MCD-202). In image mode they
-/// are the image's business (MCD-204); names that nobody knows are told when they are to be layered.
+/// are the image's business (MCD-204); unknown names are refused when they are to be layered.
 fn packages(spec: &HostSpec, booted: &Booted) -> Vec<Difference> {
     let missing = spec.host_layers().missing(&booted.local).unwrap_or_default().into_iter();
     let found = &"not requested of the booted deployment";

@@ -1,7 +1,7 @@
-//! What a plan costs: nothing, services, a drain, a reboot.
+//! Cost of a plan: nothing, services, a drain, a reboot.
 //!
-//! Judged by what the steps touch, so that a change that touches nothing costs nothing. Actions are unique and in
-//! one order: daemon-reload, CA trust, reloads, restarts (W-27), those of one word as the policy lists them.
+//! Judged by the objects that the steps touch, so that a change that touches nothing costs nothing. Actions are unique
+//! and in one order: daemon-reload, CA trust, reloads, restarts (W-27), those of one word as the policy lists them.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use crate::model::policy::DisruptionPolicy;
 use crate::model::soft_reboot::Verdict;
 use crate::model::{ManagedPath, UnitName};
 
-/// What follows the steps, and whether the workload leaves before them.
+/// Actions after the steps, and the drain before them.
 #[derive(Debug)]
 pub(super) struct Cost {
     pub(super) drain: Drain,
@@ -23,13 +23,13 @@ pub(super) struct Cost {
     pub(super) services: Vec<Step>,
 }
 
-/// The unit that rebuilds the CA trust: it comes before what reads the trust.
+/// The unit that rebuilds the CA trust: it comes before the readers of the trust.
 const CA_TRUST: &str = "coreos-update-ca-trust.service";
 
 /// The container runtime, which `Special` reloads.
 const CRIO: &str = "crio.service";
 
-/// What a step touches, as the policy names it.
+/// Object that a step changes, as the policy names it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Touched {
     Path(ManagedPath),
@@ -47,7 +47,7 @@ impl Touched {
     }
 }
 
-/// Units in the order in which they were first requested, with what asked (MCD runs a policy's actions in its order).
+/// Units in the order in which they were first requested, with their causes (MCD runs a policy's actions in its order).
 #[derive(Debug, Default)]
 struct InOrder(Vec<(UnitName, BTreeSet<String>)>);
 
@@ -94,7 +94,7 @@ pub(super) fn judge(input: &PlanInput<'_>, steps: &[Step], policy: &DisruptionPo
         }
         match actions(policy, &touched) {
             None => {
-                // The administrator asks for a reboot with this file; no policy is missing.
+                // The administrator requests a reboot by this file; no policy is missing.
                 if word != FORCE_FILE {
                     asked.uncovered.push(word.clone());
                 }
@@ -110,7 +110,7 @@ fn os_reasons(steps: &[Step]) -> Vec<String> {
     let reason = |step: &Step| match &step.op {
         Op::StageOs { .. } => Some("osImageURL"),
         Op::SetKargs { .. } => Some("kernelArguments"),
-        // It rides along with what makes the deployment.
+        // It rides along with the step that makes the deployment.
         Op::SwitchKernel { .. } | Op::InstallExtensions { .. } if step.because == StepReason::InImage => None,
         Op::SwitchKernel { .. } => Some("kernelType"),
         Op::InstallExtensions { .. } => Some("extensions"),
@@ -185,7 +185,7 @@ fn actions<'a>(policy: &'a DisruptionPolicy, touched: &Touched) -> Option<&'a [A
     }
 }
 
-/// Returns what the policy says about one step.
+/// Returns the policy's actions for one step.
 pub(super) fn asked<'a>(policy: &'a DisruptionPolicy, step: &Step) -> &'a [Action] {
     let touched = touched(std::slice::from_ref(step));
     touched.first().and_then(|touched| actions(policy, touched)).unwrap_or_default()

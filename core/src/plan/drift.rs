@@ -1,5 +1,5 @@
-//! What drifts on an idle host beyond what an update is verified by: what the next boot would run, and links that nobody
-//! asks for; what of it an update would build on; and what may be shown of contents that differ.
+//! Drift of an idle host beyond the verification of an update: the deployment of the next boot, and stray links; the
+//! part that an update would build on; and the contents that may be shown of a difference.
 
 use super::Plan;
 use super::differences::{Difference, DifferenceKind, Kind, difference, differences, strays};
@@ -8,11 +8,11 @@ use crate::model::image::PULL_SECRETS;
 use crate::model::observation::{ObservedOs, Staged};
 use crate::model::{FileSpec, HostSpec, ImageRef, Observation, ObservedFile};
 
-/// What is never shown wherever it turns up: private keys, registry credentials, and password hashes of crypt(5) as
-/// hosts have them.
+/// Text that is never shown wherever it turns up: private keys, registry credentials, and password hashes of crypt(5)
+/// as hosts have them.
 const SECRETS: [&str; 7] = ["PRIVATE KEY-----", "\"auth\":", "\"auths\":", ":$y$", ":$6$", ":$5$", ":$2b$"];
 
-/// Returns every difference of an idle host. What is of no concern to an update under way comes last.
+/// Returns every difference of an idle host. Those without meaning for an update under way come last.
 pub fn drift(spec: &HostSpec, seen: &Observation) -> Vec<Difference> {
     let mut found = differences(spec, seen);
     for (name, unit) in &spec.units {
@@ -40,7 +40,7 @@ pub fn drift(spec: &HostSpec, seen: &Observation) -> Vec<Difference> {
 }
 
 /// Returns the drift that an update would build on: the new config does not want it either, and no step of the plan
-/// goes there. What a user of the node took away must not keep a config from letting it go.
+/// goes there. A file that a user of the node removed must not keep a config from letting it go.
 pub fn unresolved(from: &HostSpec, to: &HostSpec, seen: &Observation, plan: &Plan) -> Vec<Difference> {
     let desired = differences(to, seen);
     let stays = |drift: &Difference| {
@@ -52,7 +52,7 @@ pub fn unresolved(from: &HostSpec, to: &HostSpec, seen: &Observation, plan: &Pla
     differences(from, seen).into_iter().filter(stays).collect()
 }
 
-/// Returns what may be shown of contents that differ: a bounded unified diff; of secrets only the lengths.
+/// Returns the shown part of contents that differ: a bounded unified diff; of secrets only the lengths.
 pub fn diff(path: &str, desired: &FileSpec, found: &ObservedFile, bytes: &[u8]) -> String {
     let private = match found {
         ObservedFile::Regular { mode, .. } => mode & 0o004 == 0,

@@ -1,4 +1,4 @@
-//! What people and programs read of a plan: the text of `plan`, its JSON, and a bounded diff of contents.
+//! Output of a plan for people and programs: the text of `plan`, its JSON, and a bounded diff of contents.
 
 use std::fmt::Write as _;
 
@@ -14,7 +14,7 @@ use crate::model::text::counted;
 const DIFF_LINES: usize = 40;
 const DIFF_BYTES: usize = 4096;
 
-/// A line of a diff is cut here: enough to see what differs in a configuration line.
+/// A line of a diff is cut here: enough for the difference in a configuration line.
 const LINE_CHARS: usize = 200;
 
 /// Returns a mode's word, as in the JSON.
@@ -117,7 +117,7 @@ fn action_text(action: &ServiceAction) -> String {
     format!("{verb}{unit}, because of {}", list(&action.because))
 }
 
-/// Names the kind of a reboot, and what it depends on, or why it is not a soft one.
+/// Names the kind of a reboot, and its conditions, or why it is not a soft one.
 fn kind_text(verdict: &Verdict) -> (&'static str, Option<String>) {
     match verdict {
         Verdict::Soft => ("soft reboot", None),
@@ -142,7 +142,7 @@ fn reboot_text(because: &[String], uncovered: &[String]) -> String {
     }
 }
 
-/// Names the first reasons; what a screen can't hold is counted.
+/// Names the first reasons; the others are counted.
 fn list(reasons: &[String]) -> String {
     const SHOWN: usize = 5;
     let shown: Vec<&str> = reasons.iter().take(SHOWN).map(String::as_str).collect();
@@ -199,7 +199,7 @@ struct AfterLine<'a> {
     because: &'a [String],
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     uncovered: &'a [String],
-    /// Where the node's settings allow soft reboots.
+    /// Set if the node's settings allow soft reboots.
     #[serde(skip_serializing_if = "Option::is_none")]
     soft_reboot: Option<SoftLine>,
 }
@@ -252,7 +252,7 @@ pub fn json<'a>(
     Document { schema_version: 1, from, to, mode, irreconcilable, steps, drain, after }
 }
 
-/// Returns what differs between two contents: a unified diff, bounded. Of secrets and binaries only the lengths.
+/// Returns the difference of two contents: a unified diff, bounded. Of secrets and binaries only the lengths.
 pub fn text_diff(expected: &[u8], found: &[u8], secret: bool) -> String {
     let lengths =
         || format!("{} expected, {} found", counted(expected.len(), "byte"), counted(found.len(), "byte"));
@@ -263,7 +263,7 @@ pub fn text_diff(expected: &[u8], found: &[u8], secret: bool) -> String {
     let (Some(expected_text), Some(found_text)) = (text(expected), text(found)) else {
         return format!("binary: {}", lengths());
     };
-    // Megabytes are not compared line by line: nobody reads that, and it would take the node's time.
+    // Megabytes are not compared line by line: no person reads that, and it would take the node's time.
     if expected.len().max(found.len()) > 64 * DIFF_BYTES {
         return format!("large: {}", lengths());
     }

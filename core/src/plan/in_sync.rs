@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::differences::{Difference, differences};
 use crate::model::{HostSpec, ManagedPath, Observation, UnitName};
 
-/// What is in sync with the spec.
+/// The part of the host that is in sync with the spec.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct InSync {
     /// Files, unit files and drop-ins.
@@ -14,7 +14,7 @@ pub struct InSync {
     pub units: BTreeSet<UnitName>,
 }
 
-/// Returns what is in sync with the spec.
+/// Returns the part of the spec that the host is in sync with.
 pub fn in_sync(spec: &HostSpec, seen: &Observation) -> InSync {
     let wrong: BTreeSet<ManagedPath> = differences(spec, seen).iter().filter_map(Difference::path).collect();
     let units = spec.units.keys().filter(|unit| !wrong.contains(&unit.path()));

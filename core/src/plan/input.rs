@@ -43,7 +43,7 @@ impl<'a> PlanInput<'a> {
         }
     }
 
-    /// Returns why a path of the old config is taken away now; `None` when it stays or somebody else does it.
+    /// Returns why a path of the old config is removed now; `None` when it stays or another step removes it.
     pub(super) fn take_away(&self, path: &ManagedPath) -> Option<StepReason> {
         if self.new.contains_key(path) || self.masked.contains(path) {
             return None;
@@ -65,12 +65,12 @@ impl<'a> PlanInput<'a> {
         }
     }
 
-    /// Returns true if a unit is masked again when what the old config has in its place goes.
+    /// Returns true if a unit is masked again when the old config's file in its place goes.
     pub(super) fn has_own_mask(&self, path: &ManagedPath) -> bool {
         self.facts.own_masks.contains(path) && self.restorable(path)
     }
 
-    /// Returns true if there is an original to restore. What the booted image carries of the *old config* is no
+    /// Returns true if there is an original to restore. A file of the *old config* in the booted image is no
     /// original: putting it back would bring back the very file that is to go.
     pub(super) fn restorable(&self, path: &ManagedPath) -> bool {
         let carried = self.facts.seen.os.booted().is_some_and(|booted| match &booted.carries {

@@ -1,4 +1,4 @@
-//! The step of kernel arguments. Order counts (MCD-069): what both lists begin with stays, the rest of the old
+//! The step of kernel arguments. Order counts (MCD-069): the common beginning of both lists stays, the rest of the old
 //! list is deleted and the rest of the new one appended, so that the command line ends in the new order.
 
 use super::input::PlanInput;

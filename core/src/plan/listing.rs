@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::differences::{Difference, DifferenceKind, Kind};
 
-/// How many differences a reason names; `verify` shows the rest.
+/// Most differences in a reason; `verify` shows the rest.
 const NAMED: usize = 5;
 
 impl Kind {
@@ -23,7 +23,7 @@ impl Kind {
 }
 
 impl DifferenceKind {
-    /// Returns what is the matter, as it follows the object.
+    /// Returns the difference, as it follows the object.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Missing => "is missing",

@@ -1,4 +1,4 @@
-//! Deciding: what has to be done to get from one spec to another, before anything is touched.
+//! Planning: the steps from one spec to another, before anything is changed.
 //!
 //! Pure: imports `model` only. [`plan`] is the one way to a [`Plan`]; [`check`] has passed on each.
 //! A plan leaves no meaningful choice to its execution.
@@ -6,17 +6,17 @@
 //! | file | decides |
 //! |---|---|
 //! | `decide` | the order of it all: [`plan`] |
-//! | `mode` | the image-mode table: whether files, the image, both or nothing is to be done |
+//! | `mode` | the image-mode table: work on files, the image, both or nothing |
 //! | `files`, `units`, `users`, `kargs`, `os` | the steps of one noun |
-//! | `companions` | what becomes of the units that the `Also=` of another one names |
-//! | `disruption` | what the changes cost: nothing, services, a drain, a reboot |
-//! | `input` | what all nouns ask: is a path written, is it taken away, and why |
-//! | `registries` | whether a change of `registries.conf` needs a drain |
+//! | `companions` | the units that the `Also=` of another one names |
+//! | `disruption` | the cost of the changes: nothing, services, a drain, a reboot |
+//! | `input` | the questions of all nouns: is a path written, is it removed, and why |
+//! | `registries` | the need of a drain for a change of `registries.conf` |
 //! | `soft` | whether that reboot may leave the kernel running |
-//! | `reconcilable` | what can't be reached from here |
-//! | `origin` | what a plan starts from where the old config does not say it |
-//! | `differences` | what on the host is not as the spec says (verify and drift ask the same function) |
-//! | `drift` | what else an idle host shows, and what may be shown of contents |
+//! | `reconcilable` | configs that can't be reached from here |
+//! | `origin` | the origin of a plan if the old config does not tell it |
+//! | `differences` | differences between the host and the spec (verify and drift call the same function) |
+//! | `drift` | further differences of an idle host, and the part of contents that may be shown |
 //! | `repair` | the plan that puts drifted paths right |
 //! | `check` | the invariants of a plan |
 //! | `explain` | the text people read, and the JSON programs read |
@@ -56,7 +56,7 @@ pub use origin::seen_origin;
 pub use reconcilable::{Irreconcilable, Unreachable};
 pub use step::{Batch, Lifetime, Op, Step, StepReason};
 
-/// What the pair of images and configs amounts to (docs/contract.md, "Image mode").
+/// Mode of the update, by the pair of images and configs (docs/contract.md, "Image mode").
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
@@ -64,7 +64,7 @@ pub enum Mode {
     Nothing,
     /// Files, units, users, arguments, and the OS when the MachineConfig's `osImageURL` changed.
     Files,
-    /// The image carries the config: only what an image can't carry is written.
+    /// The image carries the config: only files that an image can't carry are written.
     Image,
     /// A new image that does not carry the config: it is switched to, and all that differs is written.
     ImageAndFiles,
@@ -74,7 +74,7 @@ pub enum Mode {
     Adopt,
 }
 
-/// Whether the workload leaves the node first.
+/// Drain before the update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Drain {
@@ -84,7 +84,7 @@ pub enum Drain {
     NotNeeded,
 }
 
-/// What is asked of a running service.
+/// Action on a running service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ServiceVerb {
@@ -99,16 +99,16 @@ pub enum ServiceVerb {
 /// One action of a plan that does not reboot. Unique and in order: daemon-reload, CA trust, reloads, restarts (W-27).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceAction {
-    /// What.
+    /// The action.
     pub action: ServiceVerb,
     /// Which unit; `None` for daemon-reload.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub unit: Option<UnitName>,
-    /// The paths and units whose change asks for it.
+    /// The paths and units whose change needs it.
     pub because: Vec<String>,
 }
 
-/// What follows the steps. "Reboot and also restart crio" can't be said.
+/// Actions after the steps. "Reboot and also restart crio" can't be expressed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum PostActions {
@@ -121,18 +121,18 @@ pub enum PostActions {
     },
     /// A reboot.
     Reboot {
-        /// What needs it: `osImageURL`, `kernelArguments`, a path or a unit.
+        /// Causes: `osImageURL`, `kernelArguments`, a path or a unit.
         because: Vec<String>,
         /// The paths and units among them that no disruption policy covers.
         #[serde(skip_serializing_if = "Vec::is_empty", default)]
         uncovered: Vec<String>,
-        /// Whether it may be a soft one, as far as that is known beforehand.
+        /// Verdict on a soft reboot, as far as it is known beforehand.
         #[serde(skip_serializing_if = "Verdict::is_plain", default)]
         verdict: Verdict,
     },
 }
 
-/// How one batch is undone.
+/// Undo of one batch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "undo", rename_all = "kebab-case")]
 pub enum Undo {
@@ -163,12 +163,12 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Returns what the host comes from; `None` when it was never managed.
+    /// Returns the origin of the host; `None` when it was never managed.
     pub fn from(&self) -> Option<&Target> {
         self.from.as_ref()
     }
 
-    /// Returns what it leads to.
+    /// Returns the target.
     pub fn to(&self) -> &Target {
         &self.to
     }
@@ -188,7 +188,7 @@ impl Plan {
         self.drain
     }
 
-    /// Returns what follows the steps.
+    /// Returns the actions after the steps.
     pub fn after(&self) -> &PostActions {
         &self.after
     }
@@ -198,7 +198,7 @@ impl Plan {
         self.steps.is_empty()
     }
 
-    /// Returns the steps batch by batch: what is carried out together.
+    /// Returns the steps batch by batch, as they are carried out.
     pub fn batches(&self) -> Vec<&[Step]> {
         self.steps.chunk_by(|one, next| one.op.batch() == next.op.batch()).collect()
     }
@@ -208,9 +208,9 @@ impl Plan {
         self.batches().get(index).copied()
     }
 
-    /// Returns what takes back the batches up to and with `reached`, last first.
+    /// Returns the undo of the batches up to and with `reached`, last first.
     ///
-    /// Services are asked again at the end, when the old files are back: they have to read those (W-25).
+    /// Services are requested again at the end, when the old files are back: they have to read those (W-25).
     pub fn undo(&self, reached: usize) -> Vec<Undo> {
         let batches = self.batches();
         let kinds = batches.iter().filter_map(|steps| steps.first()).map(|step| step.op.batch());

@@ -1,13 +1,13 @@
 //! The image-mode table (docs/contract.md, "Image mode"), as one pure function.
 //!
-//! Whether an image has to be switched to is judged by what is *booted*, never by what was recorded: a record may
+//! A switch of the image is decided by the *booted* deployment, never by a record: a record may
 //! be lost, the digest of the running deployment can't lie.
 
 use super::Mode;
 use crate::model::observation::{EmbeddedConfig, ObservedOs};
 use crate::model::{Facts, HostSpec, ImageRef};
 
-/// How the desired image stands to the host.
+/// The desired image compared with the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Image {
     /// None is desired and none was.
@@ -16,13 +16,13 @@ pub(super) enum Image {
     Left,
     /// It is booted and recorded.
     Recorded,
-    /// It is booted; the record says none or another.
+    /// It is booted; the record has none or another.
     Unrecorded,
     /// Another one is booted.
     Another,
 }
 
-/// Whether the desired image was built for the desired config.
+/// Match of the desired image with the desired config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Built {
     /// It carries this config.
@@ -31,7 +31,7 @@ pub(super) enum Built {
     NotForThis,
 }
 
-/// Whether anything of the config is to be done.
+/// Difference between the host and the config's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Content {
     /// Nothing.

@@ -1,20 +1,19 @@
-//! What a plan starts from on a host that may not be as its config says: one that was never managed, that came up wrong, or
+//! Origin of a plan on a host that may not be as its config: one that was never managed, that came up wrong, or
 //! that an administrator forces.
-//!
-//! What holds of the new config is seen. The old one says what is to go: whatever only it asks for counts as there, so
-//! that the way to the new config ends where every other way ends.
+//! The observation decides which part of the new config is applied already. The old config decides what is removed:
+//! anything that only it contains counts as present, so that all ways to the new config end in the same state.
 
 use super::differences::already_applied;
 use crate::model::units::{Enablement, Mask, UnitSpec};
 use crate::model::{HostSpec, Karg, Observation};
 
-/// Returns what of the new config holds, and what only the old one has.
+/// Returns the applied part of the new config, and the parts of the old one alone.
 pub fn seen_origin(old: &HostSpec, to: &HostSpec, seen: &Observation) -> HostSpec {
     let mut from = already_applied(to, seen);
     if old.is_unmanaged() {
         return from;
     }
-    // Whether image mode is entered, kept or left does not depend on what of the config holds.
+    // Entering, keeping or leaving image mode does not depend on the config's content on the host.
     from.image.clone_from(&old.image);
     from.users.unsupported.clone_from(&old.users.unsupported);
     if to.users.core.is_none() {
@@ -38,7 +37,7 @@ pub fn seen_origin(old: &HostSpec, to: &HostSpec, seen: &Observation) -> HostSpe
     from
 }
 
-/// Adds to what holds of a unit what only the old config has of it; `None` when that is nothing.
+/// Adds the parts of the old config alone to a unit; `None` if there is neither.
 fn with_leftovers(held: Option<&UnitSpec>, old: &UnitSpec, new: Option<&UnitSpec>) -> Option<UnitSpec> {
     let Some(new) = new else { return Some(old.clone()) };
     let (contents, dropins) = (None, std::collections::BTreeMap::new());
@@ -54,7 +53,7 @@ fn with_leftovers(held: Option<&UnitSpec>, old: &UnitSpec, new: Option<&UnitSpec
         (Mask::Masked, Mask::Unset | Mask::Unmasked) | (Mask::Unmasked, Mask::Unset) => both.mask = old.mask,
         (Mask::Unset, _) | (_, Mask::Masked) | (Mask::Unmasked, Mask::Unmasked) => {}
     }
-    // A unit that is masked says nothing of the ones that were enabled with it.
+    // A unit that is masked decides nothing about the ones that were enabled with it.
     if new.enablement == Enablement::Preset || new.mask == Mask::Masked {
         both.enablement = old.enablement;
     }

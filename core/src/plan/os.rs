@@ -34,14 +34,14 @@ pub(super) fn steps(input: &PlanInput<'_>) -> Vec<Step> {
 }
 
 /// The requests that the booted deployment has, and the next one must not have, where image mode is entered, kept or
-/// left: rpm-ostree keeps a request until it is taken back. It then wants a repository for it, or, where the image has the package, fails at the next
-/// change of arguments. Nothing is made for that alone: it goes with the next deployment.
+/// left: rpm-ostree keeps a request until it is dropped. It then needs a repository for it, or, where the image has the
+/// package, fails at the next change of arguments. Nothing is made for that alone: it goes with the next deployment.
 fn dropped(input: &PlanInput<'_>, local: &LocalPackages, steps: &[Step]) -> Vec<Step> {
     let (from, to) = (input.from, input.to);
     if from.image.is_none() && to.image.is_none() {
         return Vec::new();
     }
-    // Names that nobody knows are refused where they are to be layered.
+    // Unknown names are refused where they are to be layered.
     let desired = to.host_layers();
     let change = desired.change(local, Architecture::HERE).unwrap_or_default();
     let because = if to.image.is_some() { StepReason::InImage } else { StepReason::Removed };

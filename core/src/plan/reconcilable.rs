@@ -1,5 +1,5 @@
-//! What can't be reached from here, and why (docs/contract.md, "Configs that are refused"; RC1 to RC3 and RC13 are refused where a config
-//! is read).
+//! Configs that can't be reached from the present one (docs/contract.md, "Configs that are refused"; RC1 to RC3 and
+//! RC13 are refused where a config is read).
 //!
 //! All reasons are collected: an administrator corrects a config once, not field by field.
 
@@ -16,7 +16,7 @@ use crate::model::{Facts, FaultClass, HostSpec, ManagedPath, Principal, UnitName
 pub struct Unreachable {
     /// The field, as in the MachineConfig; `plan` for a broken invariant of the planner itself.
     pub field: String,
-    /// What is the matter and what to do.
+    /// Cause and next step.
     pub message: String,
 }
 
@@ -41,7 +41,7 @@ impl std::fmt::Display for Irreconcilable {
 impl std::error::Error for Irreconcilable {}
 
 impl Irreconcilable {
-    /// Returns what it means for the node.
+    /// Returns the class for the node.
     pub fn class(&self) -> FaultClass {
         FaultClass::Unreconcilable
     }
@@ -51,7 +51,7 @@ impl Irreconcilable {
         "Unreconcilable"
     }
 
-    /// Returns what a person does next: most fields are corrected, only a few belong to an installation.
+    /// Returns the next step: most fields are corrected, only a few belong to an installation.
     pub fn next_step(&self) -> &'static str {
         let installed = |reason: &Unreachable| reason.message.ends_with(INSTALL);
         if self.reasons.iter().any(installed) {
@@ -70,7 +70,7 @@ impl Irreconcilable {
 /// MCD's file that forces an update (RC14): a config that creates it would force each one.
 pub const FORCE_FILE: &str = "/run/machine-config-daemon-force";
 
-/// The way to change what belongs to an installation.
+/// The way to change the part of an installation.
 const INSTALL: &str = "reinstall the node";
 
 fn unreachable(field: impl Into<String>, message: impl Into<String>) -> Unreachable {
@@ -96,7 +96,7 @@ pub(super) fn reasons(input: &PlanInput<'_>, policy: &DisruptionPolicy) -> Vec<U
     reasons
 }
 
-/// Returns what the steps run into on this host.
+/// Returns the obstacles of the steps on this host.
 pub(super) fn blocked(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable> {
     let path_owner = |path: &ManagedPath| {
         let owner = &input.to.files.get(path)?.owner;
@@ -112,7 +112,7 @@ pub(super) fn blocked(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable>
         let spec = input.to.units.get(unit)?;
         let seen = input.facts.seen.units.get(unit)?.enabled == UnitFileState::Masked;
         let planned = |op: &Op| steps.iter().any(|step| step.op == *op);
-        // What is put back in the place of a file may be an administrator's mask.
+        // A file's restored original may be an administrator's mask.
         let removed = planned(&Op::RemoveUnit { unit: unit.clone() });
         let masked = if removed { input.has_own_mask(&unit.path()) } else { seen };
         let unmasked = planned(&Op::UnmaskUnit { unit: unit.clone() });
@@ -179,7 +179,7 @@ fn users(to: &HostSpec) -> impl Iterator<Item = Unreachable> {
     })
 }
 
-/// The running kernel decides; only where it does not say, the old config does (RC15, RC16).
+/// The running kernel decides; if it is unknown, the old config does (RC15, RC16).
 fn fips(from: &HostSpec, to: &HostSpec, facts: &Facts) -> Option<Unreachable> {
     let on = match facts.fips {
         ObservedFips::On => true,

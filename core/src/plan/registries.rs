@@ -1,6 +1,6 @@
-//! Whether a change of `registries.conf` can be made under running pods (docs/contract.md).
+//! Safety of a change of `registries.conf` under running pods (docs/contract.md).
 //!
-//! Safe is only what can't change where an image that is already in use comes from. Anything that can't be judged
+//! Safe is only a change that can't redirect the source of an image in use. Anything that can't be judged
 //! (a version that is not there, a text that is no TOML) is unsafe: a drain too many is better than one too few.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use crate::model::{FileSpec, HostSpec, ManagedPath};
 /// The file.
 pub(super) const PATH: &str = "/etc/containers/registries.conf";
 
-/// Whether the node has to be drained first.
+/// Need of a drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     /// It does not.
@@ -56,12 +56,12 @@ struct Mirror {
     pull_from_mirror: String,
 }
 
-/// What tags can't be resolved through: only images that are named by digest use such a mirror.
+/// Mirrors that tags can't be resolved through: only images that are named by digest use them.
 const DIGEST_ONLY: &str = "digest-only";
 
 /// Judges the change between two specs.
 pub(super) fn change(from: &HostSpec, to: &HostSpec) -> Change {
-    // A file that is not there says nothing: it is compared as an empty one (MCD-067).
+    // A missing file is compared as an empty one (MCD-067).
     let parsed = |spec: &HostSpec| {
         let path = ManagedPath::new(PATH).ok()?;
         spec.files.get(&path).map_or_else(|| Some(Registries::default()), parse)
@@ -129,7 +129,7 @@ mod tests {
         is_safe(&toml::from_str(old).unwrap(), &toml::from_str(new).unwrap())
     }
 
-    /// MCD-062, MCD-063, MCD-066: what is appended, and mirrors by digest only.
+    /// MCD-062, MCD-063, MCD-066: appended entries, and mirrors by digest only.
     #[test]
     fn what_changes_no_image_in_use_is_safe() {
         for new in [

@@ -1,6 +1,6 @@
 //! Repairing drift: a plan from the committed spec to itself, of nothing but the drifted paths that are to be repaired.
 //!
-//! What the disruption policy asks for is requested here as well. A reboot or a drain is not taken for a repair: such a
+//! The disruption policy's actions are requested here as well. A reboot or a drain is not taken for a repair: such a
 //! path is left, with the reason.
 
 use super::differences::{Difference, DifferenceKind, Kind};
@@ -12,16 +12,16 @@ use crate::model::observation::{EmbeddedConfig, ObservedFips};
 use crate::model::units::{Enablement, Mask};
 use crate::model::{DisruptionPolicy, Facts, HostSpec, ManagedPath, Observation, UnitName};
 
-/// What becomes of drift that is to be repaired.
+/// Outcome of drift that is to be repaired.
 #[derive(Debug)]
 pub struct Repair {
-    /// What is done; `None` when nothing can be.
+    /// The plan of the repair; `None` if nothing can be repaired.
     pub plan: Option<Plan>,
     /// Of each difference, in order, why it is left.
     pub left: Vec<Option<String>>,
 }
 
-/// Decides how the given differences are put right.
+/// Decides the repair of the given differences.
 pub fn repair(
     spec: &HostSpec,
     seen: &Observation,
@@ -62,7 +62,7 @@ pub fn repair(
     }
 }
 
-/// Only what is seen counts: nothing is pulled, taken away or put back.
+/// Only the observation counts: nothing is pulled, removed or restored.
 fn facts(seen: &Observation) -> Facts {
     Facts {
         seen: seen.clone(),
@@ -79,9 +79,9 @@ fn facts(seen: &Observation) -> Facts {
     }
 }
 
-/// Returns what a step would disturb beyond a service.
+/// Returns the disruption of a step beyond a service.
 fn disrupts(input: &PlanInput<'_>, step: &Step, policy: &DisruptionPolicy) -> Option<&'static str> {
-    // Whether a change of the registries needs a drain is judged by two configs; here one side is unknown.
+    // The need of a drain for the registries is judged by two configs; here one side is unknown.
     if disruption::asked(policy, step).contains(&Action::Special) {
         return Some("its change may need a drain");
     }
@@ -179,7 +179,7 @@ impl Op {
 }
 
 impl Plan {
-    /// Returns true if one of the steps makes what differs as the new config wants it.
+    /// Returns true if one of the steps removes the difference.
     pub fn mends(&self, difference: &Difference) -> bool {
         self.steps.iter().any(|step| mends(&step.op, difference))
     }

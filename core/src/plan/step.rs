@@ -22,7 +22,7 @@ pub enum StepReason {
     LocallyModified,
     /// The unit files changed: systemd has to read them again.
     UnitsChanged,
-    /// The disruption policy asks for it.
+    /// The disruption policy needs it.
     Policy,
     /// The image needs it before it is pulled.
     Pull,
@@ -30,7 +30,7 @@ pub enum StepReason {
     InImage,
 }
 
-/// One thing done to the host. Every step is idempotent; its doc says what a second run sees.
+/// One change of the host. Every step is idempotent; its doc describes a second run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "kebab-case")]
 pub enum Op {
@@ -72,7 +72,7 @@ pub enum Op {
         /// The path.
         path: ManagedPath,
     },
-    /// Puts back what a no longer managed file had replaced. A second run finds it there.
+    /// Restores the original that a no longer managed file had replaced. A second run finds it there.
     RestoreFile {
         /// The path.
         path: ManagedPath,
@@ -125,7 +125,7 @@ pub enum Op {
         /// The unit.
         unit: UnitName,
     },
-    /// Enables or disables a unit as the host's presets say. A second run finds it so.
+    /// Enables or disables a unit by the host's presets. A second run finds it so.
     PresetUnit {
         /// The unit.
         unit: UnitName,
@@ -147,14 +147,14 @@ pub enum Op {
 /// A step with its reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
-    /// What is done.
+    /// Operation of the step.
     #[serde(flatten)]
     pub op: Op,
     /// Why.
     pub because: StepReason,
 }
 
-/// How long an effect lasts: the resume table needs to know.
+/// Lifetime of an effect: the resume table needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lifetime {
     /// It is on disk.
@@ -175,12 +175,12 @@ pub enum Batch {
     Users,
     /// Links of units.
     Links,
-    /// What is asked of the running systemd.
+    /// Requests to the running systemd.
     Services,
 }
 
 impl Op {
-    /// Returns how long the effect lasts.
+    /// Returns the lifetime of the effect.
     pub fn lasts(&self) -> Lifetime {
         match self.batch() {
             Batch::Os | Batch::Services => Lifetime::Runtime,

@@ -1,7 +1,7 @@
 //! The steps of units: unit files and drop-ins, then masks and enablement.
 //!
-//! Links follow the unit: they are made again when what they are made of changes (its file, a mask, the `[Install]` of
-//! a drop-in), and else only where the host is not already as desired. What the links were before must not matter: a unit
+//! Links follow the unit: they are made again when their sources change (its file, a mask, the `[Install]` of
+//! a drop-in), and else only where the host is not already as desired. The earlier links must not matter: a unit
 //! that leaves the config has those of the presets, whatever it had. A unit that the host does not know and the config does not bring is skipped (MCD-151).
 
 use super::differences::{mask_seen, strays};
@@ -11,7 +11,7 @@ use crate::model::observation::{ObservedUnit, UnitFilePreset, UnitFileState};
 use crate::model::units::{Enablement, Mask, UnitSpec};
 use crate::model::{Contents, DropinName, ManagedPath, ObservedFile, UnitName};
 
-/// What is assumed of a unit that was not looked at: nothing is known of it.
+/// Assumed state of a unit that was not observed: nothing is known of it.
 const UNSEEN: ObservedUnit =
     ObservedUnit { enabled: UnitFileState::NotFound, preset: UnitFilePreset::Enable, mask: Mask::Unset };
 
@@ -57,7 +57,7 @@ pub(super) fn removals(input: &PlanInput<'_>) -> Vec<Step> {
     steps
 }
 
-/// Returns the path of a unit of the old config whose file or mask is to go as a file. What a mask had replaced comes
+/// Returns the path of a unit of the old config whose file or mask is to go as a file. The original of a mask comes
 /// back in the link's place; without an original the link is only removed.
 fn file_goes(input: &PlanInput<'_>, unit: &UnitName, old: &UnitSpec) -> Option<ManagedPath> {
     let path = unit.path();
@@ -97,7 +97,7 @@ pub(super) fn links(input: &PlanInput<'_>) -> Vec<Step> {
         let skipped = is_settled(input, name, spec, rewritten)
             || stays_masked(spec, seen, mask.as_ref())
             || is_carried(input, name, seen, mask.as_ref(), rewritten);
-        // Links that nobody asks for are not enough for "nothing to do": enabling makes the links exactly.
+        // Stray links are more than "nothing to do": enabling makes the links exactly.
         let anew = rewritten == Rewritten::Yes || !strays(name, spec, &input.facts.seen).is_empty();
         // Of a unit that is masked its companions are not disabled; the links of its own mean nothing then.
         let hidden = spec.mask == Mask::Masked && input.facts.companions.contains_key(name);
@@ -133,7 +133,7 @@ fn links_of_dropped(input: &PlanInput<'_>) -> Vec<Step> {
     steps
 }
 
-/// Whether what the unit's links are made of changes in this plan.
+/// Change of a unit's links in this plan.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rewritten {
     Yes,
@@ -154,7 +154,7 @@ fn touched(input: &PlanInput<'_>, name: &UnitName, spec: &UnitSpec) -> Option<(S
     because.map(|because| (because, Rewritten::No))
 }
 
-/// Returns why what the links of a unit are made of changes: its file is written or goes, or an `[Install]` section does.
+/// Returns why the sources of a unit's links change: its file is written or goes, or an `[Install]` section does.
 fn rewritten(input: &PlanInput<'_>, name: &UnitName, spec: &UnitSpec) -> Option<StepReason> {
     let old = input.from.units.get(name);
     let gone = || input.take_away(&file_goes(input, name, old?)?);
@@ -164,7 +164,7 @@ fn rewritten(input: &PlanInput<'_>, name: &UnitName, spec: &UnitSpec) -> Option<
     Some(if because == StepReason::Removed { StepReason::Changed } else { because })
 }
 
-/// Returns why the `[Install]` sections of a unit's drop-ins may change: those of the configs, or of what they replace.
+/// Returns why the `[Install]` sections of a unit's drop-ins may change: those of the configs, or of their originals.
 fn install_moves(input: &PlanInput<'_>, name: &UnitName, specs: &[Option<&UnitSpec>]) -> Option<StepReason> {
     let installs = |contents: &Contents| contents.bytes().windows(9).any(|part| part == b"[Install]");
     let moves = |dropin: &DropinName| {
@@ -178,8 +178,8 @@ fn install_moves(input: &PlanInput<'_>, name: &UnitName, specs: &[Option<&UnitSp
     specs.iter().flatten().flat_map(|spec| spec.dropins.keys()).find_map(moves)
 }
 
-/// Presets are asked when a unit comes or changes, not again and again. An image brings those of its own; what the old
-/// config had turned here its merge keeps.
+/// Presets are used when a unit comes or changes, not again and again. An image brings those of its own; links that the
+/// old config had turned here its merge keeps.
 fn is_settled(input: &PlanInput<'_>, name: &UnitName, spec: &UnitSpec, rewritten: Rewritten) -> bool {
     let old = input.from.units.get(name);
     let same = match input.mode {
@@ -197,8 +197,8 @@ fn stays_masked(spec: &UnitSpec, seen: ObservedUnit, mask: Option<&Op>) -> bool 
     stays && spec.enablement != Enablement::Enabled
 }
 
-/// An image brings the links of units that this host does not know yet. Those of a known unit are judged by what
-/// is there: the merge of /etc keeps what was made of them here.
+/// An image brings the links of units that this host does not know yet. Those of a known unit are judged by the present
+/// links: the merge of /etc keeps the changes made here.
 fn is_carried(
     input: &PlanInput<'_>,
     name: &UnitName,
@@ -260,7 +260,7 @@ fn enablement(name: &UnitName, spec: &UnitSpec, seen: ObservedUnit, anew: bool) 
     }
 }
 
-/// Returns true if what the links of a unit are made of changes, or goes.
+/// Returns true if the sources of a unit's links change, or go.
 fn is_remade(input: &PlanInput<'_>, name: &UnitName) -> bool {
     match (input.from.units.get(name), input.to.units.get(name)) {
         (_, Some(new)) => rewritten(input, name, new).is_some(),
@@ -270,8 +270,8 @@ fn is_remade(input: &PlanInput<'_>, name: &UnitName) -> bool {
     }
 }
 
-/// Returns what becomes of the links of a unit that is no longer managed: the presets decide again, about what the OS or
-/// the administrator has of this name; of a unit that is gone all links go.
+/// Returns the links of a unit that is no longer managed: the presets decide again, about the unit of this name of the
+/// OS or the administrator; of a unit that is gone all links go.
 fn unlink(input: &PlanInput<'_>, name: &UnitName, spec: &UnitSpec) -> Vec<Op> {
     let unit = || name.clone();
     let seen = input.facts.seen.units.get(name).copied().unwrap_or(UNSEEN);

@@ -1,4 +1,4 @@
-//! The steps of the `core` account. Its home is on no image, so in image mode it is judged by what is there.
+//! The steps of the `core` account. Its home is on no image, so in image mode it is judged by the present state.
 
 use super::differences::{keys_hold, password_holds};
 use super::input::PlanInput;

@@ -1,7 +1,7 @@
 //! The MachineConfigNode's conditions: which ones a phase has reached. One table (`model-codebases.md` D5).
 //!
 //! Level-triggered: each is read off the record as it is now, so an agent that comes late reports no less. With a record
-//! the list is complete; without one it holds what is known then, and the rest stays as it was told last.
+//! the list is complete; without one it holds the conditions known then, and the rest keeps its last reported value.
 //! The fine form is projected, with `AppliedFiles` and `AppliedOSImage` apart; a control plane that has one condition
 //! for both joins them.
 
@@ -32,11 +32,11 @@ pub struct Condition {
     pub status: Status,
     /// A bounded word, never empty.
     pub reason: String,
-    /// What a person reads, never empty.
+    /// Message for people, never empty.
     pub message: String,
 }
 
-/// The reason of what has not been reached, as MCD's.
+/// The reason of a stage that has not been reached, as MCD's.
 pub const NOT_YET: &str = "NotYetOccurred";
 
 /// Returns the condition of a phase that was not entered yet, as MCD's.
@@ -45,7 +45,7 @@ pub fn not_yet(kind: &str) -> Condition {
     condition(kind, Status::False, NOT_YET, &message)
 }
 
-/// What an update reaches, in this order.
+/// Stage of an update, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
     Prepared,
@@ -96,7 +96,8 @@ impl Stage {
         }
     }
 
-    /// Returns true if a plan has such work at all. Every update passes its parents, and what is not the OS is files.
+    /// Returns true if a plan has such work at all. Every update passes its parents, and all but the OS counts as
+    /// files.
     fn in_plan(self, plan: &Plan) -> bool {
         let has = |desired: fn(Batch) -> bool| plan.steps().iter().any(|step| desired(step.op.batch()));
         match self {
@@ -120,7 +121,7 @@ fn is_content(batch: Batch) -> bool {
     }
 }
 
-/// Returns the conditions of the node's state and phase. The first fault is what stands in the way of the target, the
+/// Returns the conditions of the node's state and phase. The first fault is the obstacle of the target, the
 /// second one the node's, which a duty may have, too.
 pub(super) fn conditions(
     record: Option<&Record>,
@@ -141,7 +142,7 @@ pub(super) fn conditions(
     list
 }
 
-/// Without an update: why none was begun, or how far the return of the workload is.
+/// Without an update: why none was begun, or the progress of the uncordon.
 fn at_rest(health: &LoopState, fault: Option<&Fault>) -> Vec<Condition> {
     let Some(desired) = &health.desired else { return Vec::new() };
     let config = &desired.config;
@@ -157,10 +158,10 @@ fn at_rest(health: &LoopState, fault: Option<&Fault>) -> Vec<Condition> {
     ]
 }
 
-/// How far a record is.
+/// Progress of a record.
 struct Reached<'a> {
     record: &'a Record,
-    /// What stands in the way of what is under way.
+    /// Obstacle to the present stage.
     why: Option<String>,
     /// All up to this stage is done.
     done: Stage,
@@ -184,7 +185,7 @@ fn in_update(record: &Record, health: &LoopState, fault: Option<&Fault>) -> Vec<
     list
 }
 
-/// The table: what is done, and what is under way.
+/// The table: finished and open stages.
 fn reached(record: &Record) -> (Stage, Vec<Stage>) {
     let left = |desired: fn(Batch) -> bool, from: usize| {
         let left = record.plan.batches().into_iter().skip(from).filter_map(<[_]>::first);
@@ -218,7 +219,7 @@ fn next_of(done: Stage, plan: &Plan) -> Vec<Stage> {
     next.into_iter().collect()
 }
 
-/// What is undone was neither done nor left alone.
+/// Returns the stages of an undone update: an undone stage is neither done nor untouched.
 fn broken_off(record: &Record) -> (Stage, Vec<Stage>) {
     let touched = |desired: fn(&Undo) -> bool| record.undo.iter().any(desired);
     let mut open = Vec::new();
@@ -234,7 +235,7 @@ fn broken_off(record: &Record) -> (Stage, Vec<Stage>) {
     if record.drained {
         return (Stage::Drained, open);
     }
-    // Files are touched after the pull only; without any, the pull itself may be what failed.
+    // Files are touched after the pull only; without any, the pull itself may have failed.
     if open == [Stage::OsImage] {
         open.insert(0, Stage::ImagePulled);
         return (Stage::Prepared, open);
@@ -296,7 +297,7 @@ impl Reached<'_> {
         }
     }
 
-    /// The parent of the drain and of what is applied.
+    /// The parent of the drain and of the applied parts.
     fn executed(&self) -> Condition {
         let kind = "UpdateExecuted";
         let plan = &self.record.plan;
@@ -313,7 +314,7 @@ impl Reached<'_> {
     }
 }
 
-/// Lists what follows the steps, in the words of the disruption policy.
+/// Lists the actions after the steps, in the words of the disruption policy.
 fn actions(after: &PostActions) -> String {
     match after {
         PostActions::Nothing => "None".to_owned(),

@@ -1,15 +1,15 @@
-//! What happened, as a cluster's events tell it: reasons and types as MCD's (docs/contract.md).
+//! Events of the cluster: reasons and types as MCD's (docs/contract.md).
 
 use crate::model::{ConfigName, ImageRef};
 use crate::plan::{Batch, Op, Plan, PostActions, ServiceAction, ServiceVerb};
 use crate::update::{Fault, Phase, Record};
 
-/// Whether somebody should look.
+/// Severity of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
     /// As it should be.
     Normal,
-    /// Somebody should look.
+    /// A person should look.
     Warning,
 }
 
@@ -23,17 +23,17 @@ pub enum Event {
     },
     /// An update was not begun, since the host drifted.
     PreflightDrift {
-        /// What differs.
+        /// The differences.
         cause: String,
     },
     /// The idle host drifted.
     Drift {
-        /// What differs.
+        /// The differences.
         cause: String,
     },
     /// The OS is about to be changed.
     OsUpdateStarted {
-        /// What changes.
+        /// The changes.
         changes: String,
     },
     /// The next deployment is staged.
@@ -43,13 +43,13 @@ pub enum Event {
     },
     /// The node is to be cordoned.
     Cordon,
-    /// The workload is asked to leave.
+    /// The drain was requested.
     Drain,
-    /// The plan needs a drain, but nobody is to be asked.
+    /// The drain is skipped.
     DrainSkipped,
     /// The drain took too long; it is still waited for.
     FailedToDrain {
-        /// What is waited for.
+        /// The awaited object.
         cause: String,
     },
     /// The node takes workload again.
@@ -59,7 +59,7 @@ pub enum Event {
     },
     /// The uncordon took too long; it is still waited for.
     FailedToUncordon {
-        /// What is waited for.
+        /// The awaited object.
         cause: String,
     },
     /// A service was reloaded or restarted in place of a reboot.
@@ -69,7 +69,7 @@ pub enum Event {
     },
     /// A service could not be reloaded or restarted.
     FailedService {
-        /// Whether it was to be restarted.
+        /// The requested action.
         verb: ServiceVerb,
         /// Why.
         cause: String,
@@ -83,10 +83,10 @@ pub enum Event {
     },
     /// The staged deployment was not finalized in the last shutdown.
     FailedFinalization {
-        /// What was seen.
+        /// The observed cause.
         cause: String,
     },
-    /// The node is what it should be.
+    /// The node is as desired.
     NodeDone {
         /// The node.
         node: String,
@@ -104,7 +104,7 @@ impl Event {
         (!words.is_empty()).then(|| Self::OsUpdateStarted { changes: words.join("; ") })
     }
 
-    /// Returns the events of a committed update: what was done in place of a reboot.
+    /// Returns the events of a committed update: the actions in place of a reboot.
     pub fn for_commit(record: &Record) -> Vec<Self> {
         match record.plan.after() {
             PostActions::Nothing if record.is_repair() => Vec::new(),
@@ -116,7 +116,7 @@ impl Event {
         }
     }
 
-    /// Returns the event of a service action that failed, where that is what the update stands at.
+    /// Returns the event of a failed service action, if the update is in that phase.
     pub fn for_failed_service(record: &Record, fault: &Fault) -> Option<Self> {
         let Phase::Applying { next } = record.phase else { return None };
         let step = record.plan.batch(next)?.first()?;
@@ -154,7 +154,7 @@ impl Event {
         }
     }
 
-    /// Returns whether somebody should look.
+    /// Returns the severity.
     pub fn severity(&self) -> Severity {
         match self {
             Self::FailedToReconcile { .. }

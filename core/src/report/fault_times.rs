@@ -4,7 +4,7 @@ use super::LoopState;
 use crate::model::Timestamp;
 use crate::update::Fault;
 
-/// What was wrong at the last report. Another fault has another time.
+/// Fault of the last report. Another fault has another time.
 #[derive(Debug, Default)]
 pub struct FaultTimes {
     fault: Option<Fault>,
@@ -12,7 +12,7 @@ pub struct FaultTimes {
 }
 
 impl FaultTimes {
-    /// Notes since when what is wrong is wrong.
+    /// Notes the begin of the present faults.
     pub fn date(&mut self, health: &mut LoopState, now: Timestamp) {
         if self.fault != health.fault {
             self.fault.clone_from(&health.fault);

@@ -1,4 +1,4 @@
-//! Where the storage of a config differs from what the node was installed with: an override lets such a change through
+//! Storage of a config that differs from the node's installation: an override lets such a change through
 //! (`irreconcilableValidationOverrides`), and only nodes that are installed later have it.
 
 use std::collections::BTreeSet;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::model::spec::FixedSections;
 
-/// What is compared: what Ignition does once, on an empty disk.
+/// Compared sections: Ignition applies them once, on an empty disk.
 const SECTIONS: [&str; 4] = ["storage.disks", "storage.filesystems", "storage.luks", "storage.raid"];
 
 /// Bounds of the MachineConfigNode.
@@ -16,24 +16,24 @@ const MAX_CHANGES: usize = 32;
 const MAX_PATH: usize = 70;
 const MAX_DIFF: usize = 4096;
 
-/// What stands for the key of an encrypted volume.
+/// Replacement for the key of an encrypted volume.
 const MASK: &str = "***";
 
 /// Parts of `storage.luks` that hold keys, or the way to them.
 const SECRETS: [&str; 2] = ["keyFile", "clevis"];
 
-/// A field that the node does not have as its config says.
+/// A field of the node that differs from its config.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct IrreconcilableChange {
-    /// Where it is in the MachineConfig, such as `spec.config.storage.disks[0].wipeTable`.
+    /// Its field in the MachineConfig, such as `spec.config.storage.disks[0].wipeTable`.
     pub field_path: String,
-    /// What the node was installed with (`-`), and what the config says (`+`).
+    /// The value at the installation (`-`), and the config's value (`+`).
     pub diff: String,
 }
 
-/// Compares what a node was installed with and its config. Empty when both are the same. What is too much for one object is
-/// told by whole sections.
+/// Compares a node's installation with its config. Empty when both are the same. Differences too large for one object
+/// are reported by whole sections.
 pub fn irreconcilable_changes(
     installed: &FixedSections,
     current: &FixedSections,
@@ -152,7 +152,7 @@ mod tests {
         (path.to_owned(), diff.to_owned())
     }
 
-    /// MCD-251: each field that differs, by its path; nothing of what an update can bring.
+    /// MCD-251: each field that differs, by its path; no field that an update can change.
     #[test]
     fn storage_that_differs_is_listed_by_field() {
         let disk = |wipe: bool, size: u32| {

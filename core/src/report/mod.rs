@@ -1,7 +1,7 @@
-//! Reporting: a projection of what is written down, never a chore between the steps that do the work.
+//! Reporting: a projection of the recorded state, never a chore between the steps that do the work.
 //!
 //! Pure: imports `model`, `plan` and `update`. [`report`] is the only place that turns a phase into a state, a
-//! reason and conditions; the control plane publishes its result, whatever it is.
+//! reason and conditions; the control plane publishes its result unchanged.
 
 mod conditions;
 mod event;
@@ -30,17 +30,17 @@ pub const MAX_REASON_LENGTH: usize = 2000;
 /// The node's state, as in its annotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum NodeState {
-    /// It is what it should be.
+    /// It is as desired.
     Done,
     /// An update is under way.
     Working,
-    /// Something is wrong; the reason says what and what to do.
+    /// There is a fault; its reason, message and next step explain it.
     Degraded,
     /// The desired config can't be reached from the current one.
     Unreconcilable,
 }
 
-/// How far the work is.
+/// Progress of the work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
     /// The step under way, from 1.
@@ -49,32 +49,32 @@ pub struct Progress {
     pub of: usize,
     /// Its word.
     pub op: String,
-    /// What it is about.
+    /// Object of the work.
     pub target: String,
-    /// How much of it is done, when it can say.
+    /// Percentage done, if known.
     pub percent: Option<u8>,
 }
 
-/// How a prefetch of an image stands.
+/// Status of a prefetch of an image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PrefetchStatus {
     /// The image, as it was requested.
     pub image: String,
-    /// How far it is.
+    /// State of the prefetch.
     pub state: PrefetchState,
-    /// How much of it is downloaded, while it is.
+    /// Percentage downloaded, while it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub percent: Option<u8>,
-    /// What is free in the file system of the images, in bytes.
+    /// Free bytes in the file system of the images.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub free_bytes: Option<u64>,
-    /// Why it failed.
+    /// Fault of a failed prefetch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<Fault>,
 }
 
-/// How far a prefetch is.
+/// State of a prefetch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PrefetchState {
     /// It begins when the node has nothing else to do.
@@ -94,14 +94,14 @@ impl PrefetchStatus {
     }
 }
 
-/// Why the control plane can't be reached.
+/// Cause of an unreachable control plane.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkDown {
     /// A bounded word.
     pub reason: String,
     /// The cause.
     pub message: String,
-    /// What a person does next.
+    /// The next step.
     pub next: String,
     /// Since when, RFC 3339.
     pub since: String,
@@ -112,41 +112,41 @@ pub struct LinkDown {
 pub struct LoopState {
     /// The node's name.
     pub node: String,
-    /// What is committed.
+    /// The current target.
     pub current: Option<Target>,
-    /// What the control plane wants.
+    /// The control plane's desired target.
     pub desired: Option<Target>,
-    /// What on the host is not as committed.
+    /// Differences from the current target.
     pub drift: Vec<Difference>,
-    /// What is wrong with the input or the agent's surroundings, when no update is open.
+    /// Fault of the input or the agent's surroundings, when no update is open.
     pub fault: Option<Fault>,
     /// Since when.
     pub fault_since: Option<Timestamp>,
     /// Since when something on the host is not as committed, or a duty is not done.
     pub beside_since: Option<Timestamp>,
-    /// How far the step under way is.
+    /// Progress of the current step.
     pub progress: Option<Progress>,
     /// The request that the control plane has not answered yet: the drain, or the end of it.
     pub waiting: Option<String>,
-    /// What the control plane has to bring before an update can begin: a MachineConfig that is not there yet.
+    /// Object that the control plane has to provide before an update can begin: a MachineConfig that is not there yet.
     pub awaited: Option<String>,
-    /// Why the control plane can't be reached.
+    /// Set if the control plane can't be reached.
     pub link_down: Option<LinkDown>,
     /// The cluster's trust that is on the host.
     pub trust: Option<TrustSynced>,
-    /// What keeps a duty from its end; no update waits for it.
+    /// Fault of a reconciler; no update waits for it.
     pub duty: Option<Fault>,
-    /// Why changes of the host are not noticed at once; it is looked at from time to time, and no update waits for it.
+    /// Fault of the watch of the host, which is then polled; no update waits for it.
     pub unwatched: Option<Fault>,
     /// The image that is to be on the node before it is desired.
     pub prefetch: Option<PrefetchStatus>,
-    /// Where the storage of the committed config is not what the node was installed with; `None` where that is not known.
+    /// Storage of the current config that differs from the node's installation; `None` if unknown.
     pub irreconcilable_changes: Option<Vec<IrreconcilableChange>>,
     /// When the state was reached, when no update is open.
     pub since: Timestamp,
 }
 
-/// What the cluster is told.
+/// The node's report to the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeReport {
@@ -170,26 +170,26 @@ pub struct NodeReport {
     pub phase: String,
     /// The update's id.
     pub update: Option<String>,
-    /// What went wrong.
+    /// Fault of the node.
     pub fault: Option<Fault>,
-    /// How far the step under way is.
+    /// Progress of the current step.
     pub progress: Option<Progress>,
-    /// What the node waits for: a drain, an uncordon, or an object of the cluster.
+    /// The awaited object: a drain, an uncordon, or an object of the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<String>,
-    /// Why the control plane can't be reached; nobody there reads it, `status` does.
+    /// Set if the control plane can't be reached; only `status` reads it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link_down: Option<LinkDown>,
     /// The cluster's trust that is on the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trust: Option<TrustSynced>,
-    /// What keeps a duty from its end. Where nothing else is wrong it is the fault, too.
+    /// Fault of a reconciler. If there is no other fault it is the node's fault, too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duty: Option<Fault>,
     /// The image that is to be on the node before it is desired.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefetch: Option<PrefetchStatus>,
-    /// Where the storage of the committed config is not what the node was installed with; absent where that is not known.
+    /// Storage of the current config that differs from the node's installation; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub irreconcilable_changes: Option<Vec<IrreconcilableChange>>,
     /// The MachineConfigNode's conditions.

@@ -1,4 +1,4 @@
-//! The projection: what is written down, and what the loop knows beside it, as one report.
+//! The projection: the recorded state, and the loop's state beside it, as one report.
 
 use super::conditions;
 use super::{LoopState, NodeReport, NodeState, reason};
@@ -7,7 +7,7 @@ use crate::plan::listing::listed;
 use crate::update::resume::held;
 use crate::update::{Fault, Record};
 
-/// Projects what is written down.
+/// Projects the recorded state.
 pub fn report(record: Option<&Record>, health: &LoopState) -> NodeReport {
     let (fault, faulted) = newest(record, health).unzip();
     let own = fault.or_else(|| drift_fault(record, health));
@@ -48,7 +48,7 @@ fn waiting(record: Option<&Record>, health: &LoopState) -> Option<String> {
     health.waiting.clone().or_else(open).or_else(|| health.awaited.clone())
 }
 
-/// Returns the newest fault, and its time where it is known.
+/// Returns the newest fault, and its time if known.
 fn newest(record: Option<&Record>, health: &LoopState) -> Option<(Fault, Option<Timestamp>)> {
     let of_record = record.and_then(|record| Some((record.fault.clone()?, record.faulted)));
     let of_health = health.fault.clone().map(|fault| (fault, health.fault_since));

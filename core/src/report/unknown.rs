@@ -10,8 +10,8 @@ const MAX_NAMED: usize = 5;
 /// The cut of the text: it stands in a reason.
 const MAX_LENGTH: usize = 600;
 
-/// Returns what it takes to get from one config to another one, in a line; `None` where it takes nothing: they are the same under
-/// two names.
+/// Returns the work from one config to another one, in a line; `None` if there is none: they are the same under two
+/// names.
 pub fn config_difference(ours: &HostSpec, theirs: &HostSpec) -> Option<String> {
     let theirs = HostSpec { name: ours.name.clone(), ..theirs.clone() };
     let planned = Facts::assumed(ours, &theirs).map_err(|error| error.to_string()).and_then(|facts| {
@@ -50,7 +50,7 @@ mod tests {
         MachineConfig::parse(config.to_string().as_bytes(), name).unwrap().spec(None).unwrap()
     }
 
-    /// BOOT-016: equal content under another name takes nothing; what differs is named, and no content is shown.
+    /// BOOT-016: equal content under another name takes nothing; differing content is named, and never shown.
     #[test]
     fn configs_are_compared_by_what_it_takes_to_get_from_one_to_the_other() {
         let ours = spec("rendered-worker-a", &[("/etc/a", "hidden")], &json!({}));

@@ -1,16 +1,17 @@
-//! What ends a fault: one table, from each fault's word to what is done about it, and when.
+//! Endings of faults: one table, from each fault's reason to the agent's reaction and its time.
 //!
-//! `docs/reference.md` shows the same table to people. `tests/agent/waits.rs` compares the two, holds that no word is missing
-//! and that none is without a way out, and plays each.
+//! `docs/reference.md` shows the same table to people. `tests/agent/waits.rs` compares the two, holds that no reason is
+//! missing and that none is without a way out, and plays each.
 //!
 //! # Decisions
-//! 1. What the world around the agent may mend is tried again by itself: nobody has to know which node waits for what.
-//!    A try costs a plan, perhaps a pull; so [`Ending::Later`], for what mostly needs a person, comes less often in the end.
-//! 2. No retry by itself may disrupt: an update that has rebooted the node ([`has_rebooted`]) is tried again only when
-//!    somebody asks for it, and one that has touched services no more often than [`Ending::Later`]. A node that was
-//!    drained stays drained while it is held, so a try drains nobody.
-//! 3. What never rests (a host that changes all the time, a program that writes the same target again and again) asks for
-//!    tries without end: they are made no more often than [`SHORTEST_HOLD`].
+//! 1. A fault that the agent's surroundings may end is tried again automatically: no person has to know which node
+//!    waits for what. A try costs a plan, perhaps a pull; so [`Ending::Later`], for faults that mostly need a person,
+//!    comes less often in the end.
+//! 2. No retry by itself may disrupt: an update that has rebooted the node ([`has_rebooted`]) is tried again only
+//!    on request, and one that has touched services no more often than [`Ending::Later`]. A node that was
+//!    drained stays drained while it is held, so a try drains no node.
+//! 3. A change without end (a host that changes all the time, a program that writes the same target again and again)
+//!    causes tries without end: they are made no more often than [`SHORTEST_HOLD`].
 //! 4. A restart of the agent may be a boot or a crash. It is taken for a person's wish only where the fault is none that
 //!    needs another target, and the update has not rebooted the node: a try costs no reboot then.
 
@@ -20,33 +21,34 @@ use super::record::{Fault, Record};
 use crate::model::FaultClass;
 use crate::plan::Undo;
 
-/// The longest wait for the next try of what passes by itself, as MCD's: who repaired the cause sees it within a minute.
+/// The longest wait for the next try of a passing fault, as MCD's: a person who repaired the cause sees it within a
+/// minute.
 pub const SOON: Duration = Duration::from_secs(60);
 
-/// The longest wait for the next try of what mostly needs a person.
+/// The longest wait for the next try of a fault that mostly needs a person.
 pub const LATER: Duration = Duration::from_secs(600);
 
 /// A host, or a writer of the target, that never rests has a failed update tried no more often than this.
 pub const SHORTEST_HOLD: Duration = Duration::from_secs(10);
 
-/// What ends a fault, beside another target.
+/// Ending of a fault, beside another target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ending {
     /// The next try, by itself: within a minute.
     Soon,
-    /// The next try, by itself: within ten minutes; at once when the host changes, or somebody asks for it.
+    /// The next try, automatic: within ten minutes; at once when the host changes, or on request.
     Later,
-    /// What is waited for happens, and is noticed.
+    /// The awaited event.
     Event,
-    /// Somebody asks for the next try: a try by itself would disrupt.
+    /// A request for the next try: an automatic one would disrupt.
     Asked,
-    /// Another target, or its correction. Somebody who knows better may ask for a try.
+    /// Another target, or its correction. A person who knows better may request a try.
     Target,
     /// A start of the program: it ended, and touched nothing.
     Start,
 }
 
-/// Each fault's word, and what ends it.
+/// Each fault's reason, and its ending.
 pub const ENDINGS: &[(&str, Ending)] = {
     use Ending::{Asked, Event, Later, Soon, Start, Target};
     &[
@@ -159,7 +161,7 @@ pub enum Ask {
     /// None but time.
     #[default]
     Nobody,
-    /// What the target is about has changed on the host.
+    /// A path or unit of the target has changed on the host.
     Host,
     /// The agent starts.
     Start,
@@ -183,7 +185,7 @@ pub enum Try {
 }
 
 impl Ending {
-    /// Returns what ends a fault. One of an older agent may have a word that is not known any more.
+    /// Returns the ending of a fault. One of an older agent may have a reason that is not known any more.
     pub fn from_fault(fault: &Fault) -> Self {
         let known = ENDINGS.iter().find(|(word, _)| *word == fault.reason).map(|(_, ending)| *ending);
         match (fault.class, known) {
@@ -196,7 +198,7 @@ impl Ending {
         }
     }
 
-    /// Returns what ends the fault, for people.
+    /// Returns the ending of the fault, for people.
     fn as_str(self) -> &'static str {
         match self {
             Self::Soon => "a retry by itself, within 1 min of the repair",
@@ -222,8 +224,8 @@ impl Ending {
     }
 }
 
-/// Returns what ends a fault, in words; `update`: the update that has failed with it; `is_lasting`: the agent stays, and
-/// tries again itself. After `apply` nobody does.
+/// Returns the ending of a fault, in words; `update`: the update that has failed with it; `is_lasting`: the agent
+/// stays, and tries again itself. After `apply` no one does.
 pub fn what_ends(fault: &Fault, update: Option<&Record>, is_lasting: bool) -> &'static str {
     let ending = Ending::from_fault(fault);
     let tried_by_itself = ending.longest().is_some();

@@ -1,4 +1,4 @@
-//! The life of one update: its record, the legal edges of its phases, and what to do with it at start.
+//! The life of one update: its record, the legal edges of its phases, and the decision about it at start.
 //!
 //! Pure: imports `model` and `plan` only.
 

@@ -37,15 +37,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::BootId;
 
-/// Where an update is.
+/// Phase of an update.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "name", rename_all = "kebab-case")]
 pub enum Phase {
-    /// The plan is written down; nothing was done.
+    /// The plan is recorded; nothing was done.
     Planned,
     /// The next deployment is pulled and staged: not disruptive.
     Staging,
-    /// The workload is asked to leave.
+    /// The drain was requested.
     Draining,
     /// The batch `next` is being carried out, or is the next to be.
     Applying {
@@ -97,7 +97,7 @@ pub enum Transition {
         /// The boot that ends.
         boot_id: BootId,
     },
-    /// What was done is to be undone.
+    /// The finished steps are to be undone.
     RollBack,
     /// The current undo step is done and on disk.
     UndoDone,

@@ -12,7 +12,7 @@ const RENAMED: [(&str, &str); 6] = [
     ("NotAsPlanned", "VerificationFailed"),
 ];
 
-/// Reads a reason. What ends a fault is found by its reason, so a renamed one is read by the name of today.
+/// Reads a reason. The ending of a fault is found by its reason, so a renamed one is read by the name of today.
 pub(super) fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let reason = String::deserialize(deserializer)?;
     let renamed = RENAMED.iter().find(|(old, _)| *old == reason);

@@ -16,17 +16,17 @@ use crate::plan::{Batch, Op, Plan, Step, Undo};
 /// The version this agent writes. Older ones are read for ever; newer ones are refused.
 pub const SCHEMA: u32 = 1;
 
-/// What went wrong, where: kept in the record, so that "where did it break" is never lost.
+/// Fault and its place: kept in the record, so that "where did it break" is never lost.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
-    /// What it means for the node.
+    /// Consequence for the node.
     pub class: FaultClass,
     /// The reason, one of a bounded set, for conditions, events and metric labels.
     #[serde(deserialize_with = "reason::read")]
     pub reason: String,
     /// Object and cause. Never a content.
     pub message: String,
-    /// What a person does next.
+    /// The next step.
     pub next: String,
 }
 
@@ -38,7 +38,7 @@ impl Fault {
 }
 
 impl std::fmt::Display for Fault {
-    /// All that a person is told, in one line.
+    /// Writes the whole fault for people, in one line.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {}. Next: {}", self.reason, self.message, self.next)
     }
@@ -51,35 +51,35 @@ pub struct Record {
     pub schema: u32,
     /// The update's id.
     pub id: UpdateId,
-    /// What was committed when it began; `None` on a host that was never managed.
+    /// The current target when it began; `None` on a host that was never managed.
     pub from: Option<Target>,
-    /// What it leads to.
+    /// Its target.
     pub to: Target,
     /// The decision.
     pub plan: Plan,
-    /// Where it is.
+    /// Its phase.
     pub phase: Phase,
-    /// What is to be undone, once a roll-back began; last batch first.
+    /// Batches to undo, once a roll-back began; last batch first.
     #[serde(default)]
     pub undo: Vec<Undo>,
-    /// What went wrong.
+    /// Its fault.
     #[serde(default)]
     pub fault: Option<Fault>,
     /// When that was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub faulted: Option<Timestamp>,
-    /// The deployment that ran when it began: what a failed switch falls back to.
+    /// The deployment that ran when it began: a failed switch falls back to it.
     #[serde(default)]
     pub origin: Option<String>,
     /// The boot in which it was last worked on.
     pub boot_id: BootId,
-    /// The boot whose end was left to a person (`apply --no-reboot`): nobody else ends it.
+    /// The boot whose end was left to a person (`apply --no-reboot`): the agent does not end it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reboot_left: Option<BootId>,
-    /// How often the reboot was requested.
+    /// Requests of the reboot so far.
     #[serde(default)]
     pub reboots: u32,
-    /// How often the reboot into the previous deployment was requested, of all reboots.
+    /// Requests of the reboot into the previous deployment, of all reboots.
     #[serde(default, skip_serializing_if = "is_none_yet")]
     pub fallbacks: u32,
     /// The trial of the new deployment, in the boot in which it began.
@@ -91,27 +91,27 @@ pub struct Record {
     /// The wait for the drain's answer, in the boot in which it began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub draining: Option<Begun>,
-    /// How often the host came up in the new deployment, and wrong: the loop breaker counts these.
+    /// Boots of the new deployment that failed the verification: the loop breaker counts these.
     #[serde(default)]
     pub attempts: u32,
-    /// How often it came up in its old deployment because libostree failed to finalize the new one.
+    /// Boots of the old deployment because libostree failed to finalize the new one.
     #[serde(rename = "unfinalised", default, skip_serializing_if = "is_none_yet")]
     pub failed_finalizations: u32,
-    /// How often it came up in its old deployment because a shutdown interrupted the finalization.
+    /// Boots of the old deployment because a shutdown interrupted the finalization.
     #[serde(rename = "cuts", default, skip_serializing_if = "is_none_yet")]
     pub interrupted_finalizations: u32,
-    /// Whether the node was drained for it.
+    /// Set if the node was drained for it.
     #[serde(default)]
     pub drained: bool,
-    /// Whether it leads to what is committed already, and is carried out all the same: an administrator forced it, or it
+    /// Set if its target is current already, and it runs all the same: an administrator forced it, or it
     /// leads back from an update that ended wrong.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub forced: bool,
-    /// Whether it completes a first boot: what it leads to is only the part of the config that Ignition can't write, so it
+    /// Set if it completes a first boot: its target is only the part of the config that Ignition can't write, so it
     /// is not committed as the whole.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub provisioning: bool,
-    /// What it waits for: the drain, and what stands in its way.
+    /// Its awaited object: the drain, and the obstacle to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<String>,
     /// When it began.
@@ -157,7 +157,7 @@ impl Record {
         }
     }
 
-    /// Moves the phase along an edge, and keeps how long the old one took.
+    /// Moves the phase along an edge, and keeps the duration of the old one.
     pub fn moved(&self, event: &Transition, now: Timestamp) -> Result<Self, IllegalTransition> {
         let mut record = self.clone();
         record.phase = next(&self.phase, event)?;
@@ -225,7 +225,7 @@ impl Record {
         }
     }
 
-    /// Returns how many leading batches of the plan are staged before the drain: one, or none.
+    /// Returns the number of leading batches of the plan that are staged before the drain: one, or none.
     pub fn first_applied(&self) -> usize {
         usize::from(
             self.plan.batch(0).and_then(<[_]>::first).is_some_and(|step| step.op.batch() == Batch::Os),
@@ -268,7 +268,7 @@ impl Record {
 pub struct Trial {
     /// The boot.
     pub boot_id: BootId,
-    /// The time since the start of the machine then, in microseconds: nobody sets that clock.
+    /// The monotonic time then, in microseconds since the start of the machine.
     pub since: u64,
 }
 
@@ -277,7 +277,7 @@ pub struct Trial {
 pub struct Begun {
     /// The boot.
     pub boot_id: BootId,
-    /// The time since the start of the machine then, in microseconds: nobody sets that clock.
+    /// The monotonic time then, in microseconds since the start of the machine.
     pub since: u64,
 }
 
@@ -286,7 +286,7 @@ fn is_none_yet(count: &u32) -> bool {
     *count == 0
 }
 
-/// What an update does to the deployments.
+/// Change of the deployments by an update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StagedOs<'a> {
     /// Nothing.

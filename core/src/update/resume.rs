@@ -1,7 +1,7 @@
-//! What to do with what is on disk: one table, asked at every start and whenever the target changes.
+//! Decision from the state on disk: one table, used at every start and whenever the target changes.
 //!
-//! [`resume`] looks at the record, the boot and the deployments; [`after_verification`] at the differences, once they were
-//! looked for, and [`not_finalized`] at what libostree said. All are pure; each row of the table in the tests is one row
+//! [`resume`] reads the record, the boot and the deployments; [`after_verification`] the differences, once they were
+//! determined, and [`not_finalized`] libostree's message. All are pure; each row of the table in the tests is one row
 //! of `model-codebases.md` D5, plus those for staging, for a superseded target and for the loop breaker.
 //!
 //! # Decisions
@@ -9,11 +9,11 @@
 //! 2. A superseded target wins until the reboot was requested. From then on the machine is going down: the update
 //!    ends first, verified, and the new target follows at once.
 //!    A manual reboot, once all batches are done, counts as the update's own.
-//! 3. A node that came up wrong is planned for again, from what is seen on it: the image's label lied, or the shutdown
-//!    could not bring over what the merge of `/etc` leaves behind (`host::etc_merge`). The second time the target is held
+//! 3. A node that came up wrong is planned for again, from its observation: the image's label lied, or the shutdown
+//!    could not copy the files that the merge of `/etc` skips (`host::etc_merge`). The second time the target is held
 //!    (the loop breaker) until it changes.
 //! 4. A node that runs the update's own deployment and is at fault there goes back to the previous deployment, whole, where
-//!    that is allowed: undoing files under a running OS would be a third state. What the update had written is undone
+//!    that is allowed: undoing files under a running OS would be a third state. The update's files are undone
 //!    there. An update without a deployment of its own has nothing to go back to.
 
 use std::time::Duration;
@@ -27,18 +27,16 @@ use crate::plan::differences::Difference;
 use crate::plan::listing::listed;
 use crate::plan::{Op, PostActions};
 
-/// How often a reboot is requested before it counts as refused.
-/// Three: a shutdown that somebody took back is met by the second try, and a person should hear of the rest. Who blocks
-/// the shutdown is waited for, which is no try.
+/// Requests of a reboot before it counts as refused. Three: a shutdown that a person took back is met by the second
+/// try, and a person should see the rest. A wait for an inhibitor of the shutdown is no try.
 pub const REBOOT_TRIES: u32 = 3;
 
-/// How often a node may come up wrong before the config is held; and how often in its old deployment, with an error of
-/// libostree.
+/// Failed boots before the config is held; and boots of the old deployment with an error of libostree.
 pub const WRONG_BOOTS: u32 = 2;
 
-/// How often a node may come up in its old deployment in all, before the config is held.
-/// Five: a power cut is nobody's fault and passes, so it does not count as a wrong boot. A machine whose every shutdown is cut
-/// short (a watchdog, a host that gives its guests no time) would reboot for ever.
+/// Boots of the old deployment in total, before the config is held.
+/// Five: a power cut has no cause on the node and passes, so it does not count as a wrong boot. A machine whose every
+/// shutdown is cut short (a watchdog, a host that gives its guests no time) would reboot for ever.
 pub const OLD_BOOTS: u32 = 5;
 
 /// The fault of a staged deployment that no shutdown finalized.
@@ -50,7 +48,7 @@ pub const HEALTH_CHECK_FAILED: &str = "HealthCheckFailed";
 /// The fault of a deployment that the boot loader gave up.
 pub const BOOT_FAILED: &str = "BootFailed";
 
-/// What happens next.
+/// The next action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
     /// No update is open and none is desired: compare the host with the committed spec, report, touch nothing.
@@ -59,21 +57,21 @@ pub enum Decision {
     Begin,
     /// Carry on where the record stands; every step is idempotent.
     Continue,
-    /// The target changed: undo what was done, then plan again.
+    /// The target changed: undo the finished work, then plan again.
     Supersede,
     /// A staged deployment is gone with its boot: stage it again and go through the batches again.
     Restage,
-    /// The node came up in its old deployment: find out what became of the finalization.
+    /// The node came up in its old deployment: find out the result of the finalization.
     Inquire,
-    /// Ask for the reboot again.
+    /// Request the reboot again.
     Reboot,
     /// Compare the host with the new spec.
     Verify,
-    /// The node came up otherwise than planned: end this update, and plan from what is seen.
+    /// The node came up otherwise than planned: end this update, and plan from the observation.
     Replan(Fault),
     /// Make the previous deployment the next boot's, and reboot.
     FallBack,
-    /// The node is in its old deployment again: undo what was done there.
+    /// The node is in its old deployment again: undo the changes there.
     UndoAfterFallback,
     /// Something is wrong that no step of this update repairs.
     Fault(Fault),
@@ -81,11 +79,11 @@ pub enum Decision {
     Hold,
     /// All is undone and another target is desired: archive the record, then plan.
     Archive,
-    /// The host is as the spec says: the new spec is the committed one.
+    /// The host is as the spec: the new spec is the committed one.
     Commit,
 }
 
-/// Decides what to do with an open update, or with none.
+/// Decides about an open update, or about none.
 pub fn resume(
     record: Option<&Record>,
     committed: Option<&Target>,
@@ -122,18 +120,18 @@ pub fn resume(
             let staged = !same_boot && record.staged_os() != StagedOs::None;
             if staged { Decision::Restage } else { Decision::Continue }
         }
-        // Not every systemd counts its soft reboots: that one happened shows in what is booted, too.
+        // Not every systemd counts its soft reboots: a finished one shows in the booted deployment, too.
         Phase::Rebooting { boot_id } if *boot_id == seen.boot_id && !os_in_place(record, seen) => {
             reboot_again(record)
         }
         Phase::Rebooting { .. } => came_up(record, seen),
-        // Another target waits until the node is back: whatever is wrong with that one, the node is well then.
+        // Another target waits until the node is back: the node is well then, for any fault of that one.
         Phase::FallingBack { .. } => falling_back(record, seen),
         Phase::Verifying if held(record) && superseded => Decision::Begin,
-        // Somebody went back manually.
+        // A person went back.
         Phase::Verifying if held(record) && is_back(record, seen) => Decision::UndoAfterFallback,
         Phase::Verifying if held(record) => Decision::Hold,
-        // Somebody else ended the trial: a person in the boot menu, or what counts boots.
+        // A person in the boot menu ended the trial, or the boot loader's counter.
         Phase::Verifying if record.trial.is_some() && is_back(record, seen) => {
             Decision::Fault(left_on_trial(record))
         }
@@ -141,7 +139,7 @@ pub fn resume(
     }
 }
 
-/// Decides on what the comparison with the spec has shown.
+/// Decides on the result of the comparison with the spec.
 pub fn after_verification(record: &Record, differences: &[Difference]) -> Decision {
     if differences.is_empty() {
         return Decision::Commit;
@@ -153,7 +151,7 @@ pub fn after_verification(record: &Record, differences: &[Difference]) -> Decisi
     Decision::Fault(fault)
 }
 
-/// Decides on what became of the finalization. `record` has counted this boot.
+/// Decides on the result of the finalization. `record` has counted this boot.
 pub fn not_finalized(record: &Record, ended: &Finalization) -> Decision {
     let (failed, all) =
         (record.failed_finalizations, record.failed_finalizations + record.interrupted_finalizations);
@@ -256,9 +254,9 @@ pub fn held(record: &Record) -> bool {
     matches!(record.phase, Phase::Verifying) && record.fault.is_some()
 }
 
-/// Returns true if a faulted update is taken back, or its node is left as it came up.
+/// Returns true if a faulted update is undone, or its node is left as it came up.
 ///
-/// It is taken back while its effects are only on disk of the boot it began in, and when the node fell back to its
+/// It is undone while its effects are only on disk of the boot it began in, and when the node fell back to its
 /// old deployment. A node that runs the new one is left alone: undoing files under a running OS would be a third state.
 pub fn can_take_back(record: &Record, seen: &Observation) -> bool {
     let asked_in_this_boot = matches!(&record.phase, Phase::Rebooting { boot_id } if *boot_id == seen.boot_id)
@@ -267,7 +265,7 @@ pub fn can_take_back(record: &Record, seen: &Observation) -> bool {
 }
 
 /// Returns true if the node runs the update's own deployment already: a shutdown between staging and the update's own
-/// reboot finalized it. Kernel arguments are changes of what runs, so staging again would apply them twice.
+/// reboot finalized it. Kernel arguments change the running ones, so staging again would apply them twice.
 pub fn os_in_place(record: &Record, seen: &Observation) -> bool {
     let Some(booted) = seen.os.booted() else { return false };
     let held = record.plan.steps().iter().all(|step| {
@@ -284,7 +282,7 @@ pub fn os_in_place(record: &Record, seen: &Observation) -> bool {
     image && held && Some(&booted.deployment) != record.origin.as_ref()
 }
 
-/// Returns true if somebody else did the pending reboot: all was on disk when this boot began, and the staged
+/// Returns true if another program did the pending reboot: all was on disk when this boot began, and the staged
 /// deployment is the one that runs.
 fn was_rebooted(record: &Record, seen: &Observation) -> bool {
     let Phase::Applying { next } = &record.phase else { return false };
