@@ -7,20 +7,20 @@
 //! DIR/report.json              written by the agent
 //! ```
 //!
-//! With the name of a pool it is what a bootstrap has rendered, which the machine-config-server serves from there, too:
+//! With the name of a pool it is a bootstrap's output, which the machine-config-server serves from there, too:
 //!
 //! ```text
 //! DIR/machine-pools/POOL.yaml  MachineConfigPool: names the config
 //! DIR/machine-configs/NAME.yaml or .json
 //! ```
 //!
-//! Nothing is written there then: the journal says how the host is.
+//! Nothing is written there then: the journal holds the host's state.
 //!
-//! Changes are noticed by inotify, the directory's own renaming and re-creation included. A drain is not asked for.
+//! Changes are noticed by inotify, the directory's own renaming and re-creation included. A drain is not requested.
 //! Writers replace files atomically.
 //!
-//! Invariant: what is read here is carried out as root, so it is read only when nobody but root and the agent's own
-//! user could have written it: each file, link and directory on the way is checked, and what is open was checked. A
+//! Invariant: a target read here is applied as root, so it is read only if root and the agent's own user
+//! alone could have written it: each file, link and directory on the way is checked, and every open one was. A
 //! change of owner or mode is an event like any other.
 
 use std::collections::BTreeSet;
@@ -53,7 +53,7 @@ pub struct Directory {
     published: Option<Vec<u8>>,
 }
 
-/// What is where below it.
+/// Files below the directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Layout {
     /// Written for this agent.
@@ -81,7 +81,7 @@ impl Layout {
     }
 }
 
-/// What is read of a MachineConfigPool.
+/// The keys read from a MachineConfigPool.
 #[derive(Deserialize)]
 struct Pool {
     #[serde(default)]
@@ -116,7 +116,7 @@ impl Directory {
         Self::laid_out(path, Layout::Own)
     }
 
-    /// Opens what a bootstrap has rendered, for the nodes of a pool.
+    /// Opens a bootstrap's output, for the nodes of a pool.
     pub fn rendered(path: &Path, pool: &ConfigName) -> Result<Self, ControlError> {
         Self::laid_out(path, Layout::Rendered { pool: format!("/machine-pools/{pool}.yaml") })
     }
@@ -149,7 +149,7 @@ impl Directory {
         if let Some(bytes) = self.root.read_trusted(&path, limit)? {
             return Ok(Some(bytes));
         }
-        // A directory that is moved away is no target that was taken back.
+        // A directory that is moved away is no target that was withdrawn.
         if self.root.exists(&self.path)? { Ok(None) } else { Err(self.missing()) }
     }
 
@@ -220,7 +220,7 @@ impl Directory {
         if self.published.as_ref() == Some(&bytes) {
             return Ok(());
         }
-        // Not made anew where it is missing: whoever moved it away is about to put another one there.
+        // A missing directory is not created: the program that moved it away is about to put another one there.
         let directory = self.root.trusted_directory(&self.path)?.ok_or_else(|| self.missing())?;
         directory.replace("/report.json", &bytes, FileMode::DEFAULT)?;
         self.published = Some(bytes);
@@ -243,7 +243,7 @@ impl ControlPlane for Directory {
     }
 
     fn rewritten(&self) -> bool {
-        // All that is watched is what somebody asks with.
+        // Every watched file is a request.
         true
     }
 
@@ -265,8 +265,8 @@ impl ControlPlane for Directory {
     }
 }
 
-/// Returns what is watched: the files, and owner and mode of every directory on the way, by the name that was given and
-/// by the real one.
+/// Returns the watched paths: the files, and owner and mode of every directory on the way, by the name that was given
+/// and by the real one.
 fn watched(root: &Root, directory: &str, layout: &Layout) -> Result<WatchSet, HostError> {
     let configs = format!("{directory}{}", layout.configs());
     let target = format!("{directory}{}", layout.target());

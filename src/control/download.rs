@@ -1,6 +1,7 @@
 //! A document from a web server, for a verb that is run once. The daemon never comes here.
 //!
-//! Who answers is proven by the host's trust store, or what came by the caller's digest: without TLS that has to be given.
+//! The server is verified by the host's trust store, or the document by the caller's digest: without TLS that has to be
+//! given.
 
 use std::time::Duration;
 
@@ -10,22 +11,22 @@ use reqwest::{Client, Proxy, Url};
 use crate::model::ProxySettings;
 use crate::model::text::chain;
 
-/// How long a server may take to be reached.
+/// Time limit of the connection to a server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long it may take in all: a document of a few MiB over a slow line.
+/// Time limit in total: a document of a few MiB over a slow line.
 const TOTAL_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How often a server may send elsewhere.
+/// Most redirects of a download.
 const MAX_REDIRECTS: usize = 5;
 
 /// A document that could not be had.
 #[derive(Debug, thiserror::Error)]
 #[error("{url} can't be read: {cause}")]
 pub struct DownloadError {
-    /// Where it should be, without user and password.
+    /// Its URL, without user and password.
     pub url: String,
-    /// What was seen.
+    /// The observed cause.
     pub cause: String,
 }
 

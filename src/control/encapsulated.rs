@@ -2,7 +2,7 @@
 //!
 //! The machine-config-server puts it there: the rendered config of the node's pool, of which Ignition could bring the files
 //! and units, but not the OS image, the kernel arguments, the kernel and the extensions. The file's end is the end of the
-//! first boot. A change of the file is noticed; who writes it is checked, as it is carried out as root.
+//! first boot. A change of the file is noticed; its writer is checked, as it is applied as root.
 
 use std::collections::BTreeSet;
 
@@ -15,19 +15,19 @@ use crate::model::policy::DisruptionPolicy;
 use crate::model::{ConfigName, FileMode, ModelError, Target};
 use crate::report::{NodeReport, NodeState};
 
-/// Where Ignition puts it.
+/// File that Ignition writes it to.
 pub const ENCAPSULATED: &str = "/etc/ignition-machine-config-encapsulated.json";
 
-/// The MachineConfig that the machine-config-server served, whole; Ignition left it, and nobody writes it again.
+/// The MachineConfig that the machine-config-server served, whole; Ignition left it, and it is never rewritten.
 pub const SERVED: &str = "/etc/mcs-machine-config-content.json";
 
-/// What Ignition leaves to enable its units, MCD's name for it.
+/// Ignition's preset file that enables its units, by MCD's name for it.
 const PRESET: &str = "/etc/systemd/system-preset/20-ignition.preset";
 
 /// The phase of a host that nothing is done to.
 const IDLE: &str = "Idle";
 
-/// The file, and who waits for what becomes of it.
+/// The file, and the console.
 #[derive(Debug)]
 pub struct Encapsulated {
     root: Root,
@@ -56,7 +56,7 @@ impl Encapsulated {
             return Err(invalid(ModelError::Document { document: self.path.clone(), cause }));
         }
         let config = MachineConfig::parse(&bytes, &self.path).map_err(invalid)?;
-        // Told before anything is asked of the host.
+        // Reported before anything of the host is read.
         config.spec(None).and_then(|_| config.check_kernel_type()).map_err(invalid)?;
         Ok(Some(config))
     }
@@ -69,7 +69,7 @@ pub fn retire(root: &Root, path: &str) -> Result<(), HostError> {
     root.remove(path)
 }
 
-/// Clears away what a provisioning has left for a node that has joined its cluster: the file of a first boot that was not
+/// Removes the rest of a provisioning from a node that has joined its cluster: the file of a first boot that was not
 /// completed, and the preset by which Ignition enabled its units. Returns true if the file was there.
 pub fn clear_leftovers(root: &Root) -> Result<bool, HostError> {
     root.remove(PRESET)?;
@@ -91,7 +91,7 @@ impl ControlPlane for Encapsulated {
     }
 
     async fn desired(&mut self) -> Result<Option<Target>, ControlError> {
-        // The image is a field of the config here: the node is in no image mode before its cluster says so.
+        // The image is a field of the config here: the node is in no image mode before its cluster sets one.
         Ok(self.read()?.map(|config| Target { config: config.name().clone(), image: None }))
     }
 
@@ -101,7 +101,7 @@ impl ControlPlane for Encapsulated {
     }
 
     async fn policy(&mut self) -> Result<DisruptionPolicy, ControlError> {
-        // Services that wait for the end of the first boot can't be restarted in it: whatever is changed costs the reboot.
+        // Services that wait for the end of the first boot can't be restarted in it: any change costs the reboot.
         Ok(DisruptionPolicy::none())
     }
 
@@ -113,7 +113,7 @@ impl ControlPlane for Encapsulated {
     }
 }
 
-/// Returns what stands on the console: a host that is being provisioned has nobody who could log in.
+/// Returns the line for the console: a host that is being provisioned has no login yet.
 fn line(report: &NodeReport) -> Option<String> {
     let config = report.desired_config.as_ref().map_or("a config", |config| config.as_str());
     let waits = report.waiting.as_ref().map(|what| format!(", waiting for {what}")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What can go wrong with a control plane.
+//! Errors of a control plane.
 
 use super::kube::KubeError;
 use crate::host::HostError;
@@ -15,7 +15,7 @@ pub enum ControlError {
     Invalid {
         /// Which document.
         document: String,
-        /// What is wrong.
+        /// The error of the input.
         #[source]
         source: ModelError,
     },
@@ -24,10 +24,10 @@ pub enum ControlError {
     Missing {
         /// The config.
         config: ConfigName,
-        /// Where it was looked for.
+        /// The searched path.
         place: String,
     },
-    /// A file holds another object than its name says.
+    /// A file holds another object than its name.
     #[error("{document} holds MachineConfig {found}, not {config}")]
     Misnamed {
         /// The file.
@@ -42,7 +42,7 @@ pub enum ControlError {
     NotInCluster {
         /// The config.
         config: ConfigName,
-        /// What the cluster has in its place, after a semicolon; empty where that is not known.
+        /// The cluster's replacement for the config, after a semicolon; empty if unknown.
         instead: String,
     },
     /// An object that may still come or become ready.
@@ -50,7 +50,7 @@ pub enum ControlError {
     WaitingForObject {
         /// The object.
         object: String,
-        /// What is missing.
+        /// The missing object.
         why: String,
     },
     /// The operator did not merge the policy in time.
@@ -88,7 +88,7 @@ impl ControlError {
         }
     }
 
-    /// Returns what it means for the node.
+    /// Returns the class for the node.
     pub fn class(&self) -> FaultClass {
         match self {
             Self::Host(error) => error.class(),
@@ -117,7 +117,7 @@ impl ControlError {
         }
     }
 
-    /// Returns what a person does next.
+    /// Returns the next step.
     pub fn next(&self) -> String {
         match self {
             Self::Host(error) => error.next(),

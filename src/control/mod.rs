@@ -1,4 +1,4 @@
-//! Where the target comes from and the report goes to.
+//! Source of the target and destination of the report.
 //!
 //! Imports `model`, `decide`, `report` and, for files, `host`. An implementor decides nothing: it reads, waits and publishes.
 //! A half pair, a half-written file, an object that is not there yet: an error, and the old target stays.
@@ -70,7 +70,7 @@ pub trait ControlPlane {
         None
     }
 
-    /// Returns true if the node is of the control plane. False where nobody says it.
+    /// Returns true if the node is of the control plane. False if unknown.
     fn is_control_plane(&self) -> bool {
         false
     }
@@ -80,7 +80,7 @@ pub trait ControlPlane {
         None
     }
 
-    /// Returns true if a drain can be requested. By default nobody drains: there is no workload.
+    /// Returns true if a drain can be requested. By default it can't: there is no workload.
     fn can_drain(&self) -> bool {
         false
     }
@@ -91,7 +91,7 @@ pub trait ControlPlane {
         async { Ok(DrainStatus::NotAsked) }
     }
 
-    /// Sees to it that the node takes workload again, once it runs what it should.
+    /// Uncordons the node, once it runs its desired state.
     fn uncordon(
         &mut self,
         _committed: &Target,
@@ -104,7 +104,7 @@ pub trait ControlPlane {
         async {}
     }
 
-    /// Waits until what was told has reached whom it is for, or can't now. Bounded in time. Nothing is queued by default.
+    /// Waits until queued writes are sent, or can't be now. Bounded in time. Nothing is queued by default.
     fn flush(&mut self) -> impl Future<Output = ()> {
         async {}
     }

@@ -1,6 +1,6 @@
-//! The cluster's trust on its way to whom it concerns: the newest version, and that there is another one.
+//! The cluster's trust on its way to its receivers: the newest version, and the signal of another one.
 //!
-//! It is a value of its own beside the target, so that a long step of an update keeps nobody from following it.
+//! It is a value of its own beside the target, so that a long step of an update does not delay its receivers.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use tokio::sync::watch::{Receiver, Sender, channel};
 
 use crate::model::ClusterTrust;
 
-/// What is known.
+/// The newest trust.
 #[derive(Debug, Clone, Default)]
 struct Known {
     /// The first look is over, however it ended.
@@ -16,13 +16,13 @@ struct Known {
     trust: Option<Arc<ClusterTrust>>,
 }
 
-/// Where the trust is put by whoever sees it.
+/// Sender of the cluster's trust.
 #[derive(Debug)]
 pub struct TrustSender {
     sender: Sender<Known>,
 }
 
-/// Where the newest trust is found.
+/// Receiver of the newest trust.
 #[derive(Debug, Clone, Default)]
 pub struct TrustReceiver {
     receiver: Option<Receiver<Known>>,
@@ -42,7 +42,7 @@ impl TrustSender {
             if news {
                 known.trust = trust.map(Arc::new);
             }
-            // Who waits for the first look is to continue.
+            // A receiver that waits for the first look is to continue.
             let first = !std::mem::replace(&mut known.looked, true);
             news || first
         });

@@ -1,7 +1,7 @@
-//! How long an answer may take: longer for an API server that is slow, so that its late answers are not requested twice.
+//! Time limit of an answer: longer for a slow API server, so that its late answers are not requested twice.
 //!
 //! A server may read fast and write slowly (its etcd has a slow disk), and an update is some reads and some writes: a fast
-//! answer in between says nothing of the next write.
+//! answer in between predicts nothing about the next write.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -29,7 +29,7 @@ impl Default for AdaptiveTimeout {
 }
 
 impl AdaptiveTimeout {
-    /// Returns how long an answer may take.
+    /// Returns the time limit of an answer.
     pub(super) fn timeout(&self) -> Duration {
         Duration::from_secs(self.seconds.load(Ordering::Relaxed))
     }

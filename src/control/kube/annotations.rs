@@ -1,6 +1,6 @@
-//! The Node's annotations as the cluster expects them: what a report changes of them (docs/contract.md).
+//! The Node's annotations as the cluster expects them: their changes by a report (docs/contract.md).
 //!
-//! Pure and level-triggered: the difference between what the Node says and what it should say, whatever was written
+//! Pure and level-triggered: the difference between the Node's annotations and the desired ones, whatever was written
 //! before. No key of the controllers is ever changed, but for an empty `desiredImage`, which means nothing (MCD-033).
 
 use std::collections::BTreeMap;
@@ -16,26 +16,26 @@ pub(super) const CURRENT_CONFIG: &str = "machineconfiguration.openshift.io/curre
 pub(super) const CURRENT_IMAGE: &str = "machineconfiguration.openshift.io/currentImage";
 /// The node's state.
 pub(super) const STATE: &str = "machineconfiguration.openshift.io/state";
-/// Why the node is in its state.
+/// Reason of the node's state.
 pub(super) const REASON: &str = "machineconfiguration.openshift.io/reason";
 /// `Rebooting`, or empty.
 pub(super) const POST_CONFIG_ACTION: &str = "machineconfiguration.openshift.io/post-config-action";
-/// What kept the staged deployment from being finalized in the last shutdown.
+/// Cause that kept the staged deployment from being finalized in the last shutdown.
 pub(super) const FINALIZE_FAILURE: &str = "machineconfiguration.openshift.io/ostree-finalize-staged-failure";
 /// The topology of the control plane, as the controllers know it.
 pub(super) const TOPOLOGY: &str = "machineconfiguration.openshift.io/controlPlaneTopology";
-/// What is asked of the drain controller.
+/// Request to the drain controller.
 pub(super) const DESIRED_DRAIN: &str = "machineconfiguration.openshift.io/desiredDrain";
-/// What the drain controller answered last.
+/// The drain controller's last answer.
 pub(super) const APPLIED_DRAIN: &str = "machineconfiguration.openshift.io/lastAppliedDrain";
 
 /// The version of the `ControllerConfig` whose certificates are on the host.
 pub(super) const SYNCED_TRUST: &str =
     "machineconfiguration.openshift.io/lastSyncedControllerConfigResourceVersion";
-/// Whether the rotation of the API server's CA was on in it.
+/// Set if the rotation of the API server's CA was on in it.
 pub(super) const OBSERVED_ROTATION: &str = "machineconfiguration.openshift.io/lastObservedServerCAAnnotation";
 
-/// The only value of [`POST_CONFIG_ACTION`] that says something.
+/// The only value of [`POST_CONFIG_ACTION`] with a meaning.
 const REBOOTING: &str = "Rebooting";
 
 /// The fault that [`FINALIZE_FAILURE`] reports.
@@ -44,10 +44,10 @@ const NOT_FINALIZED: &str = "DeploymentNotFinalized";
 /// Annotations, by key.
 pub(super) type Annotations = BTreeMap<String, String>;
 
-/// What is to be written: a value, or the key's removal.
+/// Changes to write: a value, or the key's removal.
 pub(super) type Changes = BTreeMap<String, Option<String>>;
 
-/// Returns what a report changes. `Done` is one change as a whole: state, config, image and reason (ANN-004).
+/// Returns a report's changes. `Done` is one change as a whole: state, config, image and reason (ANN-004).
 pub(super) fn changes(now: &Annotations, report: &NodeReport) -> Changes {
     let mut desired = Changes::new();
     let mut set = |key: &str, value: &str| {
@@ -56,7 +56,7 @@ pub(super) fn changes(now: &Annotations, report: &NodeReport) -> Changes {
     let failing = matches!(now.get(STATE).map(String::as_str), Some("Degraded" | "Unreconcilable"));
     let unknown = now.get(CURRENT_CONFIG).is_none_or(String::is_empty);
     match report.state {
-        // A node that failed says so until it is done (MCD-027).
+        // A node that failed reports that until it is done (MCD-027).
         NodeState::Working if failing => {}
         NodeState::Working => set(STATE, "Working"),
         NodeState::Degraded | NodeState::Unreconcilable => {
@@ -122,14 +122,14 @@ fn committed(desired: &mut Changes, report: &NodeReport) {
     desired.insert(CURRENT_IMAGE.to_owned(), report.current_image.as_ref().map(ToString::to_string));
 }
 
-/// Returns what the provisioning's annotations change of a Node that has none yet (MCD-022). Its state is `Done` before
-/// anything was looked at: the report that follows says the state.
+/// Returns the changes of the provisioning's annotations to a Node that has none yet (MCD-022). Its state is `Done`
+/// before anything was observed: the report that follows has the state.
 pub(super) fn initial(now: &Annotations, provisioned: &Annotations) -> Changes {
     let ours = provisioned.iter().filter(|(key, _)| key.starts_with(PREFIX) && *key != STATE);
     differing(now, ours.map(|(key, value)| (key.clone(), Some(value.clone()))).collect())
 }
 
-/// Leaves what is as it should be (MCD-035).
+/// Leaves out annotations that are as they should be (MCD-035).
 fn differing(now: &Annotations, mut desired: Changes) -> Changes {
     desired.retain(|key, value| now.get(key) != value.as_ref());
     desired

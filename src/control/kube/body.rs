@@ -16,10 +16,10 @@ use crate::model::text::chain;
 /// without end is cut off.
 pub(super) const MAX_BYTES: usize = 16 * 1024 * 1024;
 
-/// What bounds a body.
+/// Limits of a body.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Bounds {
-    /// Names what was requested, and from where.
+    /// Names the requested object, and its source.
     pub(super) object: String,
     pub(super) server: String,
     /// The body is that of a watch: it has no end, but its lines have one.
@@ -48,7 +48,7 @@ impl<B> Bounded<B> {
         KubeError::Away { server: self.bounds.server.clone(), cause }.into()
     }
 
-    /// Counts what was read; returns false when it is too much.
+    /// Counts read bytes; returns false when they are too many.
     fn count(&mut self, data: &[u8]) -> bool {
         let last_line = data.iter().rev().position(|byte| *byte == b'\n');
         let (limit, read) = match last_line {

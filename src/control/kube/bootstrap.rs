@@ -1,4 +1,4 @@
-//! What the provisioning left for the Node's first annotations.
+//! The Node's first annotations, left by the provisioning.
 
 use crate::control::ControlError;
 use crate::host::{HostError, Root};
@@ -6,10 +6,10 @@ use crate::model::FileMode;
 
 use super::annotations::Annotations;
 
-/// Where the machine-config-server's Ignition puts them.
+/// File that the machine-config-server's Ignition writes them to.
 const FILE: &str = "/etc/machine-config-daemon/node-annotations.json";
 
-/// Where they are kept once they have served, under MCD's name for it.
+/// File that keeps them once they have served, under MCD's name for it.
 const ANNOTATIONS_PATH: &str = "/etc/machine-config-daemon/node-annotation.json.bak";
 
 /// Returns true if they are still to be used.
@@ -28,7 +28,7 @@ pub(super) fn read(root: &Root) -> Result<Option<Annotations>, ControlError> {
     Ok(Some(read?))
 }
 
-/// Puts them away: what is committed is stored by now, and the name goes last (W-11).
+/// Puts them away: the current config is stored by now, and the name goes last (W-11).
 pub(super) fn retire(root: &Root) -> Result<(), HostError> {
     if let Some(bytes) = root.read(FILE)? {
         root.replace(ANNOTATIONS_PATH, &bytes, FileMode::DEFAULT)?;

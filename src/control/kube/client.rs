@@ -1,10 +1,10 @@
-//! kube's client over this agent's one connection, and what stands between them.
+//! kube's client over this agent's one connection, and the layers between them.
 //!
 //! ```text
 //! kube::Client     requests of typed objects, watches
 //!   judged         an answer that is no success is an error that names its object
 //!   RetryPolicy    a busy API server is asked again, as late as it says (Retry-After)
-//!   not_too_soon   nobody asks before that
+//!   not_too_soon   no request is sent before that
 //!   bounded        bytes and time of an answer; lines of a watch
 //!   Decompression  gzip
 //!   timed          the time until an answer begins
@@ -36,13 +36,13 @@ use super::request::{RequestInfo, error_from_status, is_busy, retry_after};
 use super::traffic::Traffic;
 use crate::model::message;
 
-/// How often an API server that is busy is asked.
+/// Tries of a request to a busy API server.
 const TRIES: u32 = 4;
 
-/// The longest wait between two tries: the loop waits for the request. Who was asked to wait longer fails meanwhile.
+/// The longest wait between two tries: the loop waits for the request. A request with a longer delay fails meanwhile.
 const MAX_RETRY_WAIT: Duration = Duration::from_secs(5);
 
-/// The first wait for a busy API server that does not say how long; doubled each time.
+/// The first wait for a busy API server that names no delay; doubled each time.
 const SHORT_WAIT: Duration = Duration::from_millis(250);
 
 /// The API server as this agent's identity reaches it.
@@ -75,7 +75,7 @@ impl ApiClient {
         Self { client: client(exchange, busy), traffic }
     }
 
-    /// Returns what goes over it.
+    /// Returns the traffic over it.
     pub(super) fn traffic(&self) -> &Arc<Traffic> {
         &self.traffic
     }
@@ -102,7 +102,7 @@ impl std::fmt::Debug for ApiClient {
     }
 }
 
-/// Puts the layers around what exchanges one request for one answer.
+/// Puts the layers around a service that exchanges one request for one answer.
 fn client<S, B>(exchange: S, busy: Arc<Busy>) -> kube::Client
 where
     S: Service<Request<Body>, Response = Response<B>, Error = KubeError> + Clone + Send + 'static,
@@ -154,7 +154,7 @@ fn bounded<B>(response: Response<B>) -> Response<Bounded<B>> {
     response.map(|body| Bounded::new(body, bounds))
 }
 
-/// Returns an answer that is a success, or what it says instead.
+/// Returns a successful answer, or the error of another one.
 async fn judged<B>(response: Response<Bounded<B>>) -> Result<Response<Bounded<B>>, BoxError>
 where
     B: HttpBody<Data = Bytes>,
@@ -170,7 +170,7 @@ where
     Err(error_from_status(parts.status, &bytes, &purpose, server).into())
 }
 
-/// What a busy API server requested.
+/// A busy API server's answer.
 struct Busy {
     connector: Arc<Connector>,
     asked: Mutex<Asked>,

@@ -32,7 +32,7 @@ pub(super) struct Connector {
     pub(super) traffic: Arc<Traffic>,
 }
 
-/// A connection, with what it was made of.
+/// A connection, with its credentials.
 #[derive(Clone)]
 struct Open {
     connection: Connection,
@@ -126,8 +126,8 @@ impl Connector {
         Ok(made)
     }
 
-    /// Reads the credentials after a refusal and returns true if they changed. A token is taken over; what the
-    /// connection is made of makes another connection, and the old one ends with the watch on it.
+    /// Reads the credentials after a refusal and returns true if they changed. A token is replaced; credentials of
+    /// the connection make another connection, and the old one ends with the watch on it.
     async fn renew(&self, old: &Open) -> Result<bool, KubeError> {
         let (credentials, _) = self.credentials()?;
         let bearer = bearer(&credentials)?;
@@ -143,7 +143,7 @@ impl Connector {
         Ok(other)
     }
 
-    /// Takes no further requests to a connection that lost one. What is still open on it may end by itself.
+    /// Takes no further requests to a connection that lost one. Open requests on it may end by themselves.
     async fn forget(&self, lost: &Open) {
         let mut open = self.open.lock().await;
         if open.as_ref().is_some_and(|open| open.number == lost.number) {

@@ -28,16 +28,16 @@ use crate::model::backoff::Backoff;
 use crate::model::certificates::{Registries, ServerCaRotation};
 use crate::model::{ClusterTrust, Contents, ProxySettings, message};
 
-/// Where it is.
+/// Path of the kind in the API.
 const PATH: &str = "/apis/machineconfiguration.openshift.io/v1/controllerconfigs";
 
 /// Its name.
 const NAME: &str = "machine-config-controller";
 
-/// How it is named for people.
+/// Its name for people.
 const OBJECT: &str = "ControllerConfig machine-config-controller";
 
-/// After a refusal it takes somebody to mend the permissions or the object, and a look an hour costs nobody anything.
+/// After a refusal a person has to mend the permissions or the object, and a look an hour costs next to nothing.
 const LOOK_AGAIN: Duration = Duration::from_secs(3600);
 
 /// The task that follows it. Dropped, it ends.
@@ -74,10 +74,10 @@ impl Drop for ControllerConfigWatcher {
 }
 
 struct ControllerConfigHandler {
-    /// Where the trust goes: with the API server's new CA, while it is rotated.
+    /// Receiver of the trust: with the API server's new CA, while it is rotated.
     authority: ServerCa,
     snapshot: Receiver<NodeSnapshot>,
-    /// What was told last of what is wrong.
+    /// Reason of the last reported error.
     told: Option<&'static str>,
     /// The cluster has the kind.
     known: bool,
@@ -158,7 +158,7 @@ impl WatchHandler for ControllerConfigHandler {
                 WatchStep::At(version)
             }
             WatchEvent::Deleted(object) => {
-                // What was trusted is not taken back by the want of somebody to say it.
+                // The trust is not revoked because its object is missing.
                 info!(
                     MESSAGE_ID = message::TRUST_SOURCE_DELETED,
                     "{OBJECT} was deleted; its files stay on the host"
@@ -193,7 +193,7 @@ impl WatchHandler for ControllerConfigHandler {
     }
 }
 
-/// The object without what is read by others: of its hundreds of fields seven.
+/// The object without the fields for others: of its hundreds of fields seven.
 #[derive(Clone, Deserialize)]
 pub(super) struct Object {
     metadata: Metadata,

@@ -1,4 +1,4 @@
-//! What the cluster desires of a Node, read once: three requests, no watch, no write, nothing kept.
+//! The cluster's desired state of a Node, read once: three requests, no watch, no write, nothing kept.
 
 use super::client::ApiClient;
 use super::fetch::{POLICY_OBJECT, POLICY_PATH, config_path, parse_config, parse_policy};
@@ -8,7 +8,7 @@ use crate::model::Target;
 use crate::model::machineconfig::MachineConfig;
 use crate::model::policy::DisruptionPolicy;
 
-/// What a Node's annotations lead to.
+/// Result of a Node's annotations.
 #[derive(Debug)]
 pub struct Desired {
     /// The target.

@@ -25,20 +25,20 @@ pub(super) fn drain(now: &Annotations, config: &ConfigName) -> DrainAction {
     let want = format!("drain-{config}");
     let (asked, answered) = both(now);
     if answered == Some(want.as_str()) {
-        // An answer that is there already is taken (MCD-049). But while another request is on its way, asking for what
-        // was answered last would stay without an answer.
+        // An answer that is there already is taken (MCD-049). But while another request is on its way, an equal request
+        // to the last answer would stay without an answer.
         return if asked.is_none() || asked == answered { DrainAction::Answered } else { DrainAction::Wait };
     }
     if asked == Some(want.as_str()) { DrainAction::Wait } else { DrainAction::Ask(want) }
 }
 
-/// Returns the request that makes another drain answerable, after somebody uncordoned the node meanwhile (W-8).
+/// Returns the request that makes another drain answerable, after the node was uncordoned meanwhile (W-8).
 pub(super) fn again(config: &ConfigName) -> String {
     format!("uncordon-{config}")
 }
 
-/// Returns the next action of an uncordon. A node that was not drained requests no uncordon: what an administrator
-/// cordoned stays cordoned.
+/// Returns the next action of an uncordon. A node that was not drained requests no uncordon: an administrator's
+/// cordon stays.
 pub(super) fn uncordon(now: &Annotations, config: &ConfigName) -> DrainAction {
     let (asked, answered) = both(now);
     let Some(asked) = asked else { return DrainAction::NotAsked };
@@ -50,7 +50,7 @@ pub(super) fn uncordon(now: &Annotations, config: &ConfigName) -> DrainAction {
             Some(_) | None => DrainAction::Wait,
         };
     }
-    // What was answered last would stay without an answer, and the node cordoned.
+    // A request equal to the last answer would stay without an answer, and the node cordoned.
     let known = answered == Some(want.as_str());
     DrainAction::Ask(if known { format!("{want}-again") } else { want })
 }
@@ -90,7 +90,7 @@ mod tests {
             ("drain-a", "drain-a", ask("drain-b")),
             ("drain-a", "uncordon-a", ask("drain-b")),
             ("drain-b", "drain-a", DrainAction::Wait),
-            // Asked again after an uncordon by somebody else.
+            // Requested again after a manual uncordon.
             ("uncordon-b", "drain-b", DrainAction::Wait),
             ("uncordon-b", "uncordon-b", ask("drain-b")),
             ("drain-b", "uncordon-b", DrainAction::Wait),
@@ -116,7 +116,7 @@ mod tests {
             ("uncordon-b", "-", DrainAction::Wait),
             ("uncordon-a", "uncordon-a", DrainAction::Answered),
             ("uncordon-b", "uncordon-b", DrainAction::Answered),
-            // A drain that was taken back before its answer: the last uncordon is not answered twice.
+            // A drain that was withdrawn before its answer: the last uncordon is not answered twice.
             ("drain-c", "uncordon-b", ask("uncordon-b-again")),
             ("uncordon-b-again", "uncordon-b", DrainAction::Wait),
             ("uncordon-b-again", "uncordon-b-again", DrainAction::Answered),

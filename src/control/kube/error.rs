@@ -1,16 +1,16 @@
-//! What can go wrong between the agent and the API server.
+//! Errors between the agent and the API server.
 
 use crate::model::FaultClass;
 
-/// A request that did not do what it should.
+/// A failed request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KubeError {
     /// The API server is unreachable or overloaded.
     #[error("the API server {server} can't be reached: {cause}")]
     Away {
-        /// Where it should be.
+        /// URL of the server.
         server: String,
-        /// What was seen.
+        /// The observed cause.
         cause: String,
     },
     /// There is no such object, or no such kind.
@@ -19,7 +19,7 @@ pub enum KubeError {
         /// The object.
         object: String,
     },
-    /// The API server said no.
+    /// The API server refused.
     #[error("the API server refuses the request for {object}: {status} {reason}: {message}")]
     Refused {
         /// The object.
@@ -36,7 +36,7 @@ pub enum KubeError {
     Invalid {
         /// The object.
         object: String,
-        /// What is wrong.
+        /// The cause.
         cause: String,
     },
     /// The agent's own access can't be used.
@@ -44,13 +44,13 @@ pub enum KubeError {
     Config {
         /// Which file.
         file: String,
-        /// What is wrong.
+        /// The cause.
         cause: String,
     },
 }
 
 impl KubeError {
-    /// Takes what came of a request: an error of the way to the API server, or an answer that can't be read.
+    /// Takes the error of a request: an error of the way to the API server, or an answer that can't be read.
     pub(super) fn new(error: &kube::Error, object: &str) -> Self {
         let object = object.to_owned();
         let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
@@ -66,7 +66,7 @@ impl KubeError {
         } else if let kube::Error::FromUtf8(_) = error {
             "the answer is no text".to_owned()
         } else if let kube::Error::Api(_) = error {
-            // What kube takes for a status is an object of another kind: refusals are made by `client`.
+            // kube takes an object of another kind for a status: refusals are made by `client`.
             "the answer is no such object".to_owned()
         } else {
             error.to_string()
@@ -74,7 +74,7 @@ impl KubeError {
         Self::Invalid { object, cause }
     }
 
-    /// Returns what makes an error of what came of a request for an object.
+    /// Returns a function that makes an error of a request for an object.
     pub(super) fn about(object: &str) -> impl Fn(kube::Error) -> Self + use<'_> {
         |error| Self::new(&error, object)
     }
@@ -84,7 +84,7 @@ impl KubeError {
         matches!(self, Self::NotFound { .. })
     }
 
-    /// Returns what distinguishes it, for callers that report each once: a server that is away is so in many ways,
+    /// Returns its identity, for callers that report each once: a server that is away is so in many ways,
     /// a file is wrong in one.
     pub(super) fn identity(&self) -> String {
         match self {
@@ -95,7 +95,7 @@ impl KubeError {
         }
     }
 
-    /// Returns true if this passes without a change of the object: what needs the API server waits.
+    /// Returns true if this passes without a change of the object: requests to the API server wait.
     pub fn is_away(&self) -> bool {
         match self {
             Self::Away { .. } | Self::Config { .. } => true,
@@ -103,7 +103,7 @@ impl KubeError {
         }
     }
 
-    /// Returns what it means for the node.
+    /// Returns the class for the node.
     pub fn class(&self) -> FaultClass {
         match self {
             // An answer that can't be read is requested again, too: it may have been a proxy's.
@@ -128,7 +128,7 @@ impl KubeError {
         }
     }
 
-    /// Returns what a person does next.
+    /// Returns the next step.
     pub fn next(&self) -> String {
         match self {
             Self::Away { .. } => {

@@ -1,7 +1,7 @@
-//! What happened, as Kubernetes events about the Node, as MCD's (docs/contract.md).
+//! Kubernetes events about the Node, as MCD's (docs/contract.md).
 //!
-//! Events are sent in order beside the work (`outbox`); a reboot waits for those that precede it. What repeats is counted
-//! in its event; what repeats without end is counted, and told every few minutes.
+//! Events are sent in order beside the work (`outbox`); a reboot waits for those that precede it. A repetition is counted
+//! in its event; an endless repetition is counted, and reported every few minutes.
 
 use std::time::{Duration, Instant};
 
@@ -23,19 +23,19 @@ const COMPONENT: &str = "machineconfigdaemon";
 /// The cut of a message: the API server refuses longer ones of the newer kind, and kubectl shows no more.
 const MAX_MESSAGE_LENGTH: usize = 1024;
 
-/// How long a repetition is counted in the event of the first, as client-go does.
+/// Time in which a repetition is counted in the event of the first, as client-go does.
 const REPEATS: Duration = Duration::from_secs(600);
 
-/// How many repetitions are told one by one, as client-go does.
+/// Repetitions that are reported one by one, as client-go does.
 const BURST: u64 = 25;
 
-/// How often one is told after that, as client-go does.
+/// Interval of reports after that, as client-go does.
 const SLOW: Duration = Duration::from_secs(300);
 
-/// How many kinds of events are remembered: an update has about ten.
+/// Remembered kinds of events: an update has about ten.
 const REMEMBERED: usize = 32;
 
-/// Where a namespace is missing, cluster-scoped objects' events are.
+/// Namespace of cluster-scoped objects' events if the agent's own is refused.
 const FALLBACK: &str = "default";
 
 /// The events of one node.
@@ -89,7 +89,7 @@ impl Events {
         };
         if let Some(index) = self.told.iter().position(same) {
             match self.repeat(index).await {
-                // It is gone by now: it is told again.
+                // It is gone by now: it is created again.
                 Err(error) if error.is_not_found() => drop(self.told.remove(index)),
                 done => return done,
             }
@@ -98,7 +98,7 @@ impl Events {
     }
 
     /// Chooses the namespace once: with the base permissions MCD's is refused, and a refusal at each start looks like an
-    /// attack in the audit log. Where nobody says, the first event finds out.
+    /// attack in the audit log. Without an answer, the first event finds out.
     async fn choose(&mut self) {
         if std::mem::replace(&mut self.chosen, true) {
             return;
@@ -107,7 +107,7 @@ impl Events {
             "spec": { "resourceAttributes": { "namespace": self.namespace, "verb": "create", "resource": "events" } },
         });
         let Ok(review) = serde_json::from_value::<SelfSubjectAccessReview>(review) else { return };
-        // Everybody may ask that for himself.
+        // Every user may request that for himself.
         let answer = Api::all(self.api.client()).create(&PostParams::default(), &review).await;
         if answer.is_ok_and(|review| review.status.is_some_and(|status| !status.allowed)) {
             FALLBACK.clone_into(&mut self.namespace);

@@ -4,7 +4,7 @@
 //! file stay, finished ones are not counted, and a disruption budget is honoured for as long as it refuses. The node's
 //! pods are watched while a drain lasts, and only then.
 //!
-//! The annotation [`CORDONED_BY`] says that the agent cordoned: a node that somebody else cordoned stays cordoned.
+//! The annotation [`CORDONED_BY`] records that the agent cordoned: a node cordoned otherwise stays cordoned.
 
 mod pods;
 
@@ -33,14 +33,14 @@ pub(super) const CORDONED_BY: &str = "machine-config-agent.io/cordoned-by";
 /// Its value.
 const AGENT: &str = "machine-config-agent";
 
-/// When a refused eviction is requested again, as kubectl does: a budget changes with pods of other nodes, which nobody
-/// here sees.
+/// Delay of a refused eviction's next request, as kubectl's: a budget changes with pods of other nodes, which are not
+/// watched here.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// How many evictions are requested side by side.
+/// Evictions requested side by side.
 const MAX_EVICTIONS: usize = 8;
 
-/// How long one watch lasts: the longest wait that nobody looks into (DRN-006).
+/// Duration of one watch: the longest wait without a new list (DRN-006).
 const LASTS: u32 = 3600;
 
 /// The node's pods, as they change.
@@ -64,7 +64,7 @@ impl std::fmt::Debug for Evictor {
 }
 
 impl Evictor {
-    /// Nothing is asked yet.
+    /// Nothing is requested yet.
     pub(super) fn new(api: ApiClient, node: &str) -> Self {
         Self {
             api,
@@ -134,7 +134,7 @@ impl Evictor {
                 }
             };
             let event = tokio::select! {
-                // Cancel-safe: the stream keeps what it has read.
+                // Cancel-safe: the stream keeps its read bytes.
                 event = event => event,
                 // Cancel-safe: it only waits.
                 () = again => { self.look_again = None; return; }
@@ -202,8 +202,8 @@ impl Evictor {
         Ok(())
     }
 
-    /// Requests the eviction of each pod for which it was not requested, or whose refusal is old enough. What one pod is
-    /// refused for keeps no other one here.
+    /// Requests the eviction of each pod for which it was not requested, or whose refusal is old enough. A refusal of
+    /// one pod affects no other one here.
     async fn evict(&mut self) {
         for pods in self.pods.to_ask(Instant::now()).chunks(MAX_EVICTIONS) {
             let mut evictions = JoinSet::new();
@@ -218,7 +218,7 @@ impl Evictor {
     }
 }
 
-/// Requests the eviction of one pod; returns how it stands then, `None` when it is gone.
+/// Requests the eviction of one pod; returns its state then, `None` when it is gone.
 async fn eviction(api: ApiClient, pod: Pod) -> (String, Option<EvictionState>) {
     let object = json!({
         "apiVersion": "policy/v1",
@@ -238,7 +238,7 @@ async fn eviction(api: ApiClient, pod: Pod) -> (String, Option<EvictionState>) {
         Err(KubeError::Refused { status, message, .. }) => {
             Some(EvictionState::Refused { budget: status == 429, message, again })
         }
-        // A webhook that does not answer; where it is the whole API server, nobody asks before it is back.
+        // A webhook that does not answer; if it is the whole API server, no request is sent before it is back.
         Err(error) => Some(EvictionState::Refused { budget: false, message: error.to_string(), again }),
     };
     (pod.uid, state)

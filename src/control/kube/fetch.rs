@@ -1,4 +1,4 @@
-//! MachineConfigs and the policy: fetched by name when they are needed, and kept for the time nobody can be asked.
+//! MachineConfigs and the policy: fetched by name when they are needed, and kept for the time without an API server.
 
 use std::time::Duration;
 
@@ -11,23 +11,23 @@ use crate::model::machineconfig::MachineConfig;
 use crate::model::policy::DisruptionPolicy;
 use crate::model::{ConfigName, message};
 
-/// How long a MachineConfig may come later than the Node's annotation that names it: they are two objects (W-20).
+/// Longest delay of a MachineConfig after the Node's annotation that names it: they are two objects (W-20).
 const GRACE: Duration = Duration::from_secs(60);
 
-/// How long the operator may take to merge a changed policy, as MCD's (MCD-094).
+/// Time limit for the operator to merge a changed policy, as MCD's (MCD-094).
 const POLICY_GRACE: Duration = Duration::from_secs(120);
 
-/// Where the policy is.
+/// Path of the policy.
 pub(super) const POLICY_PATH: &str = "/apis/operator.openshift.io/v1/machineconfigurations/cluster";
 
-/// How it is named for people.
+/// Its name for people.
 pub(super) const POLICY_OBJECT: &str = "MachineConfiguration cluster";
 
-/// How many times longer the waits are for what is overdue: it takes somebody to create it.
+/// Factor of the waits for an overdue object: a person has to create it.
 const OVERDUE: u32 = 3;
 
 impl Cluster {
-    /// Reads an object, or says at once that nobody can be asked.
+    /// Reads an object, or fails at once if the API server is away.
     async fn fetch(&self, path: &str, object: &str) -> Result<Vec<u8>, KubeError> {
         match self.away() {
             Some(away) => Err(away),
@@ -141,7 +141,7 @@ impl Cluster {
         let bytes = self.config_text(name, answer)?;
         let config = parse_config(name, &bytes)?;
         if let Err(error) = self.cache.keep_config(name, &bytes) {
-            // It is there to be used: what was fetched is not refused for want of a place to keep it.
+            // It is there to be used: a fetched object is not refused for want of a place to keep it.
             warn!(
                 MESSAGE_ID = message::NOT_CACHED,
                 MCA_FAULT = error.reason(),
@@ -172,7 +172,7 @@ pub(super) fn parse_policy(bytes: &[u8]) -> Result<Option<DisruptionPolicy>, Con
     policy.map(Some).map_err(|source| invalid(POLICY_OBJECT, source))
 }
 
-/// Where a MachineConfig is.
+/// Returns the path of a MachineConfig.
 pub(super) fn config_path(name: &ConfigName) -> String {
     format!("/apis/machineconfiguration.openshift.io/v1/machineconfigs/{name}")
 }
@@ -211,8 +211,8 @@ mod tests {
     use crate::control::kube::{DrainBy, Identity};
     use crate::host::Root;
 
-    /// MCD-094, MCD-095: two minutes for the operator; then the fault in MCD's words, which asks again, and ends with the
-    /// operator's answer.
+    /// MCD-094, MCD-095: two minutes for the operator; then the fault in MCD's words, which is retried, and ends with
+    /// the operator's answer.
     #[tokio::test(start_paused = true)]
     async fn policy_that_is_never_merged_is_reported_after_two_minutes() {
         let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Who the agent is to the API server: the kubelet's kubeconfig, or the pod's service account.
+//! The agent's identity at the API server: the kubelet's kubeconfig, or the pod's service account.
 //!
 //! The files are read again before each connection and whenever a request is refused as unauthorised, so a rotated
 //! certificate, token or CA needs no restart. Only the named CA is trusted; the host's own roots are never loaded.
@@ -16,20 +16,20 @@ use crate::model::Sha256;
 use crate::model::backoff::Backoff;
 use crate::model::text::chain;
 
-/// Where a pod finds its service account.
+/// Directory of a pod's service account.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// How the kubelet's user is named.
+/// Prefix of the kubelet's user name.
 const NODE_USER: &str = "system:node:";
 
-/// Where the credentials for the API server come from.
+/// Source of the credentials for the API server.
 #[derive(Debug, Clone)]
 pub struct Identity {
     root: Root,
     source: Source,
     /// The node's name that was assumed while the credentials could not be read.
     assumed: Option<String>,
-    /// What says through which proxy the server is reached.
+    /// Proxy by which the server is reached.
     proxies: Option<Proxies>,
     /// Whose API server a service account uses, other than that of the pod's environment.
     at: Option<Box<Identity>>,
@@ -93,7 +93,7 @@ impl Identity {
         Ok(Some(Self::new(root, Source::ServiceAccount { server })))
     }
 
-    /// Returns the node's name, where the identity says it: a kubelet's does.
+    /// Returns the node's name, if the identity has it: a kubelet's does.
     pub fn node_name(&self) -> Result<Option<String>, KubeError> {
         named(&self.read()?)
     }
@@ -111,7 +111,7 @@ impl Identity {
         Self { at: Some(Box::new(other)), ..self }
     }
 
-    /// Takes what says through which proxy the server is reached, where the kubeconfig does not.
+    /// Takes the proxies for the server, if the kubeconfig names none.
     #[must_use]
     pub fn through(self, proxies: Proxies) -> Self {
         Self { proxies: Some(proxies), ..self }
@@ -215,7 +215,7 @@ impl Identity {
         })
     }
 
-    /// Returns what proves who the user is: certificates with their key, and a token.
+    /// Returns the proof of the user's identity: certificates with their key, and a token.
     fn proof(&self, path: &Path, user: &AuthInfo) -> Result<Proof, KubeError> {
         let data = user.client_certificate_data.as_deref();
         let certificate =
@@ -240,7 +240,7 @@ impl Identity {
         Ok(SecretString::from(self.text(path)?.trim()))
     }
 
-    /// Returns what is given in endpoint, or what is in the named file.
+    /// Returns the inline data, or that of the named file.
     fn material(
         &self,
         kubeconfig: &Path,

@@ -14,15 +14,15 @@
 //! | `tls` | one connection: TCP, TLS, HTTP/2 |
 //! | `proxy`, `socks` | the way to it through a proxy |
 //! | `connection` | sends requests on that connection, with the credentials |
-//! | `request` | what a request is for, and what an answer means; pure |
-//! | `body`, `adaptive_timeout` | how large an answer may be, and how long it may take |
+//! | `request` | the purpose of a request, and the meaning of an answer; pure |
+//! | `body`, `adaptive_timeout` | limits of an answer's size and time |
 //! | `client` | kube's client over the connection, with its layers |
 //! | `node` | reads the Node and the events of its watch; pure |
 //! | `reflector` | lists and watches one object |
 //! | `node_watch` | watches the Node |
 //! | `controller_config` | watches the `ControllerConfig`, where the cluster has one |
 //! | `server_ca` | reads the API server's new CA while it is rotated |
-//! | `annotations` | what a report changes of the Node; pure |
+//! | `annotations` | changes of the Node by a report; pure |
 //! | `drain_protocol` | requests to the drain controller and their answers; pure |
 //! | `publish` | writes the Node |
 //! | `workload`, `drain_retries` | drain and uncordon |
@@ -31,7 +31,7 @@
 //! | `objects` | caches these on disk |
 //! | `stand_in` | compares a config that the cluster does not have with that of its pool |
 //! | `desired` | all of these once, for `plan` |
-//! | `review` | who may read the metrics |
+//! | `review` | access to the metrics |
 //! | `traffic` | counts requests and bytes |
 //! | `outbox` | writes the MachineConfigNode and the Events beside the work |
 //! | `mcn`, `events`, `evict` | the MachineConfigNode, the Events, the Pods |
@@ -39,9 +39,9 @@
 //! Invariants: a request is sent because something changed, never because time passed, but for a try after a failure;
 //! a Node that is absent or being deleted is not written (MCD-021).
 //!
-//! # What of kube is used
+//! # The used parts of kube
 //! Its client carries the requests, over a connection of ours: its own connector pools HTTP/1.1 connections, and a node
-//! is to cost an API server one. What the client does not bound or retry as a node has to, the layers below it do
+//! is to cost an API server one. Bounds and retries that a node needs and the client lacks are in the layers below it
 //! (`client`). Errors are made there too, so that they name the object, and so that the client, which logs answers that
 //! it can't read, sees fewer of them; its log lines are turned off (`telemetry::log`).
 //!
@@ -113,14 +113,14 @@ pub use identity::Identity;
 pub use review::{Access, Reviews};
 pub use traffic::Traffic;
 
-/// Where the Events of a node go: MCD's namespace, where its watchers look.
+/// Namespace of a node's Events: MCD's, where its watchers look.
 const NAMESPACE: &str = "openshift-machine-config-operator";
 
-/// How long the first pass waits for the first look at the Node: without it, it would be done twice; but what a node has
-/// to do after a reboot does not wait for an API server that is away.
+/// Longest wait of the first pass for the first look at the Node: without it, it would be done twice; but a node's work
+/// after a reboot does not wait for an API server that is away.
 const FIRST_TRY: Duration = Duration::from_secs(2);
 
-/// Who has the workload leave.
+/// The actor of a drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DrainBy {
     /// The machine-config-controller's drain controller.
@@ -133,7 +133,7 @@ pub enum DrainBy {
 #[derive(Debug)]
 pub struct Cluster {
     api: ApiClient,
-    /// What the Node is written with.
+    /// Client that writes the Node.
     writer: ApiClient,
     node: String,
     root: Root,
@@ -141,7 +141,7 @@ pub struct Cluster {
     snapshot: Receiver<NodeSnapshot>,
     _trust_watcher: ControllerConfigWatcher,
     trust: TrustReceiver,
-    /// What the loop knows of the Node and of the way to it.
+    /// Node and link as the loop knows them.
     known: Known,
     cache: Cache,
     drain_by: DrainBy,
@@ -149,7 +149,7 @@ pub struct Cluster {
     outbox: outbox::Outbox,
     /// Drains that were answered without a cordon.
     drain_retries: drain_retries::DrainRetries,
-    /// What the cluster has in the place of a config that it does not know, in words.
+    /// The cluster's replacement for a config that it does not know, for people.
     instead: String,
     /// An object that is waited for, and since when.
     awaited: Option<(String, Instant)>,
@@ -157,18 +157,18 @@ pub struct Cluster {
     awaited_backoff: Backoff,
     /// The drain's end was requested by this process.
     uncordon_requested: bool,
-    /// What the provisioning left has not served yet.
+    /// The provisioning's annotations have not served yet.
     bootstrapping: bool,
     /// A report or a request is to be tried again.
     due: Option<Instant>,
     backoff: Backoff,
 }
 
-/// What a pass of the loop has seen: another value is a reason for another pass.
+/// Node and link as a pass of the loop knows them: another value is a reason for another pass.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Known {
     up: bool,
-    /// Why it does not answer.
+    /// Cause of the lost link.
     down: Option<String>,
     node: Option<(String, bool, annotations::Annotations)>,
 }
@@ -183,14 +183,15 @@ impl Known {
         }
     }
 
-    /// Returns true if the API server came back meanwhile, or the Node is another one: what else is stored may be, too.
+    /// Returns true if the API server came back meanwhile, or the Node is another one: other stored objects may be,
+    /// too.
     fn is_another(&self, before: &Self) -> bool {
         let uid = |known: &Self| known.node.as_ref().map(|(uid, ..)| uid.clone());
         (self.up && !before.up) || uid(self) != uid(before)
     }
 
     /// Returns true if a snapshot is a reason for another pass: also an API server that goes, so that the node itself can
-    /// tell it. It costs nobody else anything.
+    /// report it. It costs no other component anything.
     fn is_behind(&self, snapshot: &NodeSnapshot) -> bool {
         Self::new(snapshot) != *self
     }
@@ -244,12 +245,12 @@ impl Cluster {
         Self { writer: self.api.beside(identity), ..self }
     }
 
-    /// Returns what goes over the link.
+    /// Returns the traffic of the link.
     pub fn traffic(&self) -> std::sync::Arc<Traffic> {
         std::sync::Arc::clone(self.api.traffic())
     }
 
-    /// Returns who decides on the readers of this agent's metrics.
+    /// Returns the reviews for the readers of this agent's metrics.
     pub fn reviews(&self) -> Reviews {
         Reviews::new(self.api.clone())
     }
@@ -264,7 +265,7 @@ impl Cluster {
                 trust.looked().await;
             }
         };
-        // Neither end matters: what is not seen by now is seen as a change.
+        // Neither end matters: an unseen Node is seen as a change.
         drop(tokio::time::timeout(FIRST_TRY, looked).await);
     }
 
@@ -273,7 +274,7 @@ impl Cluster {
         self.snapshot.borrow().node.clone().filter(|node| !node.deleting)
     }
 
-    /// Returns why the API server can't be asked now.
+    /// Returns why the API server is away now.
     fn away(&self) -> Option<KubeError> {
         let snapshot = self.snapshot.borrow();
         if snapshot.up {
@@ -310,7 +311,7 @@ impl ControlPlane for Cluster {
             self.evictor.changed().await;
         };
         tokio::select! {
-            // Each arm only waits: what was seen stays in the channel until a pass takes it in `desired`, a time that
+            // Each arm only waits: a snapshot stays in the channel until a pass takes it in `desired`, a time that
             // has come stays come, and the evictor and the outbox keep their own.
             () = Self::seen(&mut self.snapshot, &self.known) => {}
             () = Self::due(self.due) => {}
@@ -328,7 +329,7 @@ impl ControlPlane for Cluster {
             self.outbox.reread().await;
         }
         self.known = known;
-        // A pass is about to do what was due.
+        // A pass is about to do the due work.
         self.due = None;
         let Some(node) = snapshot.node.filter(|node| !node.deleting) else { return Ok(None) };
         let target = crate::model::annotations::target(&node.annotations);

@@ -14,7 +14,7 @@ use crate::model::annotations::{PREFETCH_IMAGE, PREFETCH_STATUS};
 /// The prefix of the annotations that the agent reads or writes, but for its own.
 pub(super) const PREFIX: &str = "machineconfiguration.openshift.io/";
 
-/// What of the Node is read: from one version of it.
+/// The part of the Node that is read: from one version of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NodeView {
     /// Its name.
@@ -31,13 +31,13 @@ pub(super) struct NodeView {
     pub(super) resource_version: String,
 }
 
-/// What of the Node is watched and answered.
+/// The part of the Node that is watched and answered.
 pub(super) type NodeMetadata = PartialObjectMeta<Node>;
 
-/// A Node with what of its spec is read.
+/// A Node with the read part of its spec.
 pub(super) type CordonedNode = Object<Schedulable, NotUsed>;
 
-/// Whether a Node takes workload.
+/// Set if a Node is cordoned.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Schedulable {
     /// It takes none.

@@ -1,4 +1,4 @@
-//! The watch of the own Node, its metadata only: a task of its own puts what it sees into one value.
+//! The watch of the own Node, its metadata only: a task of its own puts its state into one value.
 
 use std::time::Duration;
 
@@ -15,14 +15,14 @@ use crate::host::clock::Clock;
 use crate::model::backoff::Backoff;
 use crate::model::{Timestamp, message};
 
-/// What is known of the Node and of the way to it.
+/// Known state of the Node and of the link to it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct NodeSnapshot {
     /// The first try is over, however it ended.
     pub(super) tried: bool,
     /// The API server answers.
     pub(super) up: bool,
-    /// Why it does not.
+    /// Cause of the lost link.
     pub(super) down: Option<KubeError>,
     /// Since when it does not.
     pub(super) since: Timestamp,
@@ -65,7 +65,7 @@ impl Drop for NodeWatcher {
     }
 }
 
-/// Takes a Node as seen unless it is an older version of what is known.
+/// Takes a Node as seen unless it is an older version of the known one.
 fn newer(snapshot: &mut NodeSnapshot, node: NodeView) -> bool {
     let old = snapshot.node.as_ref().is_some_and(|seen| seen.uid == node.uid && node.is_older(seen));
     if old || snapshot.node.as_ref() == Some(&node) {
@@ -100,7 +100,7 @@ impl NodeHandler {
         });
     }
 
-    /// Marks the API server as away; what was last seen stays.
+    /// Marks the API server as away; the last snapshot stays.
     fn away(&self, error: KubeError) {
         let told = self.sender.borrow().down.as_ref().is_some_and(|down| down.identity() == error.identity());
         if !told {
@@ -178,7 +178,7 @@ mod tests {
         NodeView::parse(text.as_bytes(), "Node a").unwrap()
     }
 
-    /// An event that was on its way while an own write was answered does not undo what is known.
+    /// An event that was on its way while an own write was answered does not undo the known version.
     #[test]
     fn older_version_is_not_taken() {
         let mut snapshot = NodeSnapshot { node: Some(view("u", "11")), ..NodeSnapshot::default() };

@@ -1,18 +1,19 @@
 //! MachineConfigs and the disruption policy: fetched by name when they are needed, kept on disk for the time that the
 //! API server is away.
 //!
-//! An object on disk is the API server's own text, with its uid and version. It is used only while nobody can be asked.
+//! An object on disk is the API server's own text, with its uid and version. It is used only while the API server is
+//! away.
 
 use crate::host::{HostError, Root};
 use crate::model::{ConfigName, FileMode};
 
-/// Where they are kept.
+/// Directory of the cached objects.
 const CACHE_PATH: &str = "/var/lib/machine-config-agent/cache";
 
 /// So many MachineConfigs are kept: the one that runs, the one that is desired, and the previous one.
 const MAX_OBJECTS: usize = 3;
 
-/// Where the policy is kept; empty when the cluster has none.
+/// File of the policy; empty when the cluster has none.
 const POLICY: &str = "/var/lib/machine-config-agent/cache/policy.json";
 
 /// The objects on disk.

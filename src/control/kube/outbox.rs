@@ -1,6 +1,6 @@
 //! The MachineConfigNode and the Events: written in order by a task of their own, so that no update waits for them.
 //!
-//! The Node's annotations are what controllers act on; they are written where the work stands. What is queued here is
+//! Controllers act on the Node's annotations, which the loop writes itself. The queued writes are
 //! for people and dashboards. Invariant: all of it was sent, or can't be sent now, when [`Outbox::flush`] returns; a
 //! reboot and the end wait for that, not for long.
 
@@ -20,28 +20,28 @@ use crate::model::backoff::Backoff;
 use crate::model::message;
 use crate::report::{Event, NodeReport};
 
-/// How many writes may wait: an update makes about ten. Whoever adds another one waits for the first to be sent.
+/// Writes that may wait: an update makes about ten. A further write waits for the first to be sent.
 const MAX_QUEUED: usize = 64;
 
-/// How long a reboot or the end waits for the last of them: a busy API server takes them in that time.
+/// Longest wait of a reboot or of the end for the last of them: a busy API server takes them in that time.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Something to write.
 #[derive(Debug)]
 enum Write {
-    /// The report, as the MachineConfigNode says it.
+    /// The report for the MachineConfigNode.
     Report(Box<(NodeView, NodeReport)>),
     /// An Event about the Node.
     Event(Box<(NodeView, Event)>),
-    /// Nothing: what is stored may be another object's.
+    /// Nothing: the stored object may be another one.
     Reread,
 }
 
-/// How far the task is.
+/// Progress of the task.
 #[derive(Debug, Default)]
 struct Progress {
     written: u64,
-    /// How many reports were not written.
+    /// Reports that were not written.
     failures: u64,
     /// The last report was written.
     well: bool,
@@ -117,10 +117,10 @@ impl Outbox {
         tokio::time::sleep_until(due).await;
     }
 
-    /// Waits until everything that was queued is sent or could not be, at most [`FLUSH_TIMEOUT`]; returns how many writes are
+    /// Waits until all queued writes are sent or could not be, at most [`FLUSH_TIMEOUT`]; returns the number of writes
     /// left then.
     pub(super) async fn flush(&mut self) -> u64 {
-        // What is left then can't be told.
+        // Writes left then are lost.
         let left = timeout(FLUSH_TIMEOUT, self.sent())
             .await
             .map_or_else(|_| self.queued.saturating_sub(self.progress.borrow().written), |()| 0);
@@ -197,7 +197,7 @@ impl Writer {
 }
 
 fn unwritten(error: &KubeError) {
-    // That the API server is away is told by the watch of the Node.
+    // The watch of the Node reports an API server that is away.
     if !error.is_away() {
         warn!(
             MESSAGE_ID = message::NOT_PUBLISHED,

@@ -1,4 +1,4 @@
-//! Certificates as PEM: what proves who the node is, and who the API server is.
+//! Certificates as PEM: the proofs of the node's and of the API server's identity.
 
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;

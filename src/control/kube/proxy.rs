@@ -25,7 +25,7 @@ pub(super) struct Proxy {
     protocol: Protocol,
 }
 
-/// What it speaks, and who asks.
+/// Protocol of the proxy, with its credentials.
 #[derive(Debug, Clone)]
 enum Protocol {
     Http(Option<HeaderValue>),
@@ -87,7 +87,7 @@ impl Proxy {
         }
     }
 
-    /// Asks an HTTP proxy to connect.
+    /// Requests a connection of an HTTP proxy.
     async fn tunnel(
         &self,
         tcp: TcpStream,

@@ -1,4 +1,4 @@
-//! The report goes up: what it changes of the Node's annotations, in one patch.
+//! Publishing of the report: its changes of the Node's annotations, in one patch.
 
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
@@ -15,7 +15,7 @@ use crate::report::{Event, NodeReport, NodeState};
 use annotations::Changes;
 
 impl Cluster {
-    /// Publishes a report, or says at once that nobody can be told. What failed is due again.
+    /// Publishes a report, or fails at once if the API server is away. A failed report is due again.
     pub(super) async fn publish_report(&mut self, report: &NodeReport) -> Result<(), ControlError> {
         if let Some(away) = self.away() {
             // Its return is a change, and the newest report goes out then.
@@ -36,7 +36,7 @@ impl Cluster {
 
     async fn publish_to(&mut self, node: &NodeView, report: &NodeReport) -> Result<(), ControlError> {
         if self.initialise(node).await? {
-            // What it says is read first; the report of that pass follows.
+            // The new annotations are read first; the report of that pass follows.
             return Ok(());
         }
         let changes = annotations::changes(&node.annotations, report);
@@ -67,7 +67,7 @@ impl Cluster {
         );
         let known = self.known.clone();
         self.patch(node, &changes).await?;
-        // They are news to the loop, other than what it wrote itself.
+        // They are news to the loop, unlike its own writes.
         self.known = known;
         Ok(true)
     }
@@ -85,8 +85,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Changes annotations of this very Node: one that was created again meanwhile refuses the uid. The answer is what
-    /// the next difference is taken from.
+    /// Changes annotations of this very Node: one that was created again meanwhile refuses the uid. The next difference
+    /// is taken from the answer.
     pub(super) async fn patch(
         &mut self,
         node: &NodeView,
@@ -97,7 +97,7 @@ impl Cluster {
         let written = api.patch_metadata(&self.node, &params, &Patch::Merge(&patch)).await;
         let written = written.map_err(KubeError::about(&format!("Node {}", self.node)))?;
         let written = NodeView::from(written.metadata);
-        // The own words are no news to the loop; what others wrote meanwhile stays news.
+        // Own writes are no news to the loop; writes of others meanwhile stay news.
         if let Some((_, _, known)) = &mut self.known.node {
             for key in changes.keys() {
                 match written.annotations.get(key) {

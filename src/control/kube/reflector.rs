@@ -1,7 +1,7 @@
 //! Lists and watches one object, and starts over when the watch breaks.
 //!
 //! While nothing happens nothing is sent but the watch's renewal. Whatever ends a watch before its time ends in another
-//! list, after a wait that differs by node. What is seen, and what a failure means, is up to the [`WatchHandler`].
+//! list, after a wait that differs by node. The objects, and the meaning of a failure, are up to the [`WatchHandler`].
 
 use std::pin::pin;
 use std::time::Duration;
@@ -16,16 +16,16 @@ use super::client::ApiClient;
 use super::error::KubeError;
 use crate::model::backoff::Backoff;
 
-/// How long one watch lasts: this, and up to as much again by node. Long, because a renewal is the only request of an
+/// Duration of one watch: this, and up to as much again by node. Long, because a renewal is the only request of an
 /// idle node, and a connection that is lost is noticed by its pings.
 const WATCH_SECONDS: u32 = 1800;
 
 /// A watch that ends sooner was not ended by its time.
 const MIN_WATCH_TIME: Duration = Duration::from_secs(5);
 
-/// Handles what the reflector reads.
+/// Handles the reflector's objects.
 pub(super) trait WatchHandler: Send + 'static {
-    /// What is decoded.
+    /// Type of the decoded objects.
     type Object: Clone + DeserializeOwned + Send + 'static;
 
     /// Its collection.
@@ -49,7 +49,7 @@ pub(super) trait WatchHandler: Send + 'static {
 
 /// The requests for one object, as the only one of a list.
 pub(super) struct Requests {
-    /// Where its kind is.
+    /// Path of its kind.
     pub(super) path: &'static str,
     /// Its name.
     pub(super) name: String,
@@ -83,7 +83,7 @@ impl Requests {
     }
 }
 
-/// What an event means for the watch.
+/// Meaning of an event for the watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum WatchStep {
     /// It continues from this version.
@@ -94,7 +94,7 @@ pub(super) enum WatchStep {
     Failed(KubeError),
 }
 
-/// How a watch ended.
+/// End of a watch.
 enum WatchEnd {
     /// In its time: the next one begins where it ended.
     InTime(String),
@@ -162,7 +162,7 @@ impl<E: WatchHandler> Reflector<E> {
                 None => return WatchEnd::InTime(version),
                 Some(Err(error)) => Err(KubeError::new(&error, self.handler.object())),
             };
-            // What begins is not yet what works: an event, or staying up, is.
+            // A connected watch is not yet a working one: an event, or staying up, proves it.
             if began.elapsed() > MIN_WATCH_TIME {
                 self.backoff.reset();
             }

@@ -1,4 +1,4 @@
-//! Requests and what their answers mean. Pure: nothing is sent here.
+//! Requests and the meaning of their answers. Pure: nothing is sent here.
 
 use std::time::Duration;
 
@@ -7,18 +7,18 @@ use kube::core::Status;
 
 use super::error::KubeError;
 
-/// The longest wait that an API server may ask for.
+/// The longest delay that an API server may set.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
-/// As much of the API server's text is kept: it may quote what it was sent.
+/// Most characters kept of the API server's text: it may quote the request.
 const MESSAGE: usize = 500;
 
-/// What a request is for, read from the request itself.
+/// Object and purpose of a request, read from the request itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct RequestInfo {
     /// Names the object for people: `Node worker-0`, `Pod openshift-dns/dns-x`, `MachineConfigs`.
     pub(super) object: String,
-    /// It is sent once: an eviction's 429 is a budget's refusal, and whoever asks knows when to ask again.
+    /// It is sent once: an eviction's 429 is a budget's refusal, and the caller decides about the next request.
     pub(super) once: bool,
     /// Sending it twice is as good as once.
     pub(super) repeatable: bool,
@@ -54,7 +54,7 @@ fn object(path: &str) -> String {
     }
 }
 
-/// Returns what an answer that is no success says.
+/// Returns the error of an answer that is no success.
 pub(super) fn error_from_status(
     status: StatusCode,
     body: &[u8],
@@ -64,7 +64,7 @@ pub(super) fn error_from_status(
     let said: Status = serde_json::from_slice(body).unwrap_or_default();
     let object = purpose.object.clone();
     let message: String = said.message.chars().take(MESSAGE).collect();
-    // What fails inside the server on one eviction says nothing of the other requests: that of a pod with two
+    // An error inside the server on one eviction has no meaning for other requests: that of a pod with two
     // PodDisruptionBudgets is a 500.
     let away = match status {
         StatusCode::TOO_MANY_REQUESTS | StatusCode::INTERNAL_SERVER_ERROR => !purpose.once,
@@ -86,7 +86,7 @@ pub(super) fn error_from_status(
 }
 
 /// Returns true if an answer means "soon": overload, a server that starts or stops, one that can't reach its database.
-/// A plain 500 does not: what fails inside the server mostly fails again.
+/// A plain 500 does not: a failure inside the server mostly repeats.
 pub(super) fn is_busy(status: StatusCode, headers: &HeaderMap) -> bool {
     match status {
         StatusCode::TOO_MANY_REQUESTS
@@ -97,7 +97,7 @@ pub(super) fn is_busy(status: StatusCode, headers: &HeaderMap) -> bool {
     }
 }
 
-/// Reads how long to wait, within reason.
+/// Reads the delay, within reason.
 pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds: u64 = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
     Some(Duration::from_secs(seconds).min(LONGEST_WAIT))

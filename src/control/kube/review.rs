@@ -1,4 +1,4 @@
-//! Whether the owner of a token may read a path of this agent: TokenReview, then SubjectAccessReview.
+//! Access of a token's owner to a path of this agent: TokenReview, then SubjectAccessReview.
 //!
 //! An answer is remembered for a minute, so that a scrape every 15 s costs the API server two requests in that time.
 
@@ -17,24 +17,24 @@ use super::client::ApiClient;
 use super::error::KubeError;
 use crate::model::Sha256;
 
-/// How long an answer holds: a revoked token reads metrics for so long.
+/// Lifetime of an answer: a revoked token reads metrics for so long.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
-/// How many answers are kept: the readers of a node's metrics are few.
+/// Answers kept: the readers of a node's metrics are few.
 const MAX_CACHED: usize = 32;
 
-/// What the API server says.
+/// The API server's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// The owner may get the path.
     Allowed,
     /// The owner may not.
     Forbidden,
-    /// The token is nobody's.
+    /// The token has no owner.
     Unauthenticated,
 }
 
-/// Asks the API server.
+/// Client of the API server's reviews.
 pub struct Reviews {
     api: ApiClient,
     known: Mutex<HashMap<Sha256, (Instant, Access)>>,
@@ -47,12 +47,12 @@ impl std::fmt::Debug for Reviews {
 }
 
 impl Reviews {
-    /// Asks over this link.
+    /// Creates a client over this link.
     pub(super) fn new(api: ApiClient) -> Self {
         Self { api, known: Mutex::default() }
     }
 
-    /// Decides whether the token's owner may get the path; an error when the API server could not be asked.
+    /// Decides if the token's owner may get the path; an error when the API server is away.
     pub async fn ask(&self, token: &str, path: &str) -> Result<Access, KubeError> {
         let key = Sha256::digest(format!("{path} {token}").as_bytes());
         if let Some(access) = self.remembered(&key) {

@@ -20,10 +20,10 @@ use crate::model::backoff::Backoff;
 use crate::model::certificates::ServerCaRotation;
 use crate::model::{ClusterTrust, Contents, message};
 
-/// Where it is.
+/// Path of the object.
 const PATH: &str = "/api/v1/namespaces/openshift-machine-config-operator/configmaps/kubeconfig-data";
 
-/// How it is named for people.
+/// Its name for people.
 const OBJECT: &str = "ConfigMap openshift-machine-config-operator/kubeconfig-data";
 
 /// Its key.
@@ -38,12 +38,12 @@ pub(super) struct ServerCa {
 }
 
 impl ServerCa {
-    /// Takes the api to read it by, and who is told.
+    /// Takes the API to read it by, and the receiver of the trust.
     pub(super) fn new(api: ApiClient, sender: Arc<TrustSender>, node: &str) -> Self {
         Self { api, sender, node: node.to_owned(), reading: None }
     }
 
-    /// Hands on what is trusted now.
+    /// Hands on the present trust.
     pub(super) fn put(&mut self, trust: Option<ClusterTrust>) {
         if let Some(reading) = self.reading.take() {
             reading.abort();
@@ -80,7 +80,7 @@ async fn read_until_there(api: &ApiClient, mut backoff: Backoff) -> Contents {
             Ok(authority) => return authority,
             Err(error) => error,
         };
-        // An API server that is away is told of by the Node's watch.
+        // The Node's watch reports an API server that is away.
         if !error.is_away() && told.replace(error.reason()) != Some(error.reason()) {
             warn!(
                 MESSAGE_ID = message::CA_ROTATION,
@@ -138,7 +138,7 @@ fn usable(bundle: &[u8]) -> Option<Contents> {
 mod tests {
     use super::*;
 
-    /// MCD-240: what no client can use is not handed on.
+    /// MCD-240: a CA that no client can use is not handed on.
     #[test]
     fn malformed_certificates_are_dropped() {
         let pem = || {

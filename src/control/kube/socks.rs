@@ -1,4 +1,4 @@
-//! A SOCKS5 proxy (RFC 1928): asked for a connection to the API server by its name, which the proxy resolves.
+//! A SOCKS5 proxy (RFC 1928): connects to the API server by its name, which the proxy resolves.
 
 use std::net::IpAddr;
 
@@ -18,7 +18,7 @@ const IPV6: u8 = 4;
 /// User and password of a proxy.
 pub(super) type Login<'a> = Option<(&'a str, &'a str)>;
 
-/// Asks the proxy at the other end for a connection to a server.
+/// Requests a connection to a server of the proxy at the other end.
 pub(super) async fn ask(
     tcp: &mut TcpStream,
     (host, port): &(String, u16),
@@ -67,7 +67,7 @@ pub(super) async fn ask(
     if result != 0 {
         return Err(format!("it does not connect to {host}:{port}: {}", meaning(result)));
     }
-    // Where it is connected from: of no use, but it has to be read.
+    // The address it is connected from: of no use, but it has to be read.
     let length = match kind {
         IPV4 => 4,
         IPV6 => 16,
@@ -116,7 +116,8 @@ mod tests {
     /// Numbers of bytes, and the answers to them.
     type Script = Vec<(usize, Vec<u8>)>;
 
-    /// A proxy that gives its answers one after the other, each after as many bytes as it expects; returns what it read.
+    /// A proxy that gives its answers one after the other, each after as many bytes as it expects; returns the bytes
+    /// read.
     async fn proxy(script: Script) -> (std::net::SocketAddr, tokio::task::JoinHandle<Vec<u8>>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -1,6 +1,6 @@
 //! A rendered config that the cluster does not know. A bootstrap renders a pool's config before there is a cluster, and the
 //! cluster's own controller may give the same content another name, or render another content: the node can't tell which
-//! from the name. What it was installed with is on its disk, though, so the two are compared.
+//! from the name. The installed config is on its disk, though, so the two are compared.
 
 use serde::Deserialize;
 use tracing::info;
@@ -12,7 +12,7 @@ use crate::model::ConfigName;
 use crate::model::machineconfig::{self, MachineConfig};
 use crate::report::config_difference;
 
-/// What there is in the place of a config.
+/// Replacement for a config.
 enum StandIn {
     /// The own copy of the config has this content, and so has the pool's config.
     Same(Vec<u8>),
@@ -40,7 +40,7 @@ struct Configuration {
 
 impl Cluster {
     /// Takes the answer for a config. One that the cluster does not have is taken from the disk, if the config of its pool has the
-    /// same content; else it is kept how they differ.
+    /// same content; else their difference is kept.
     pub(super) async fn or_own(
         &mut self,
         name: &ConfigName,
@@ -57,7 +57,7 @@ impl Cluster {
                 self.instead = instead;
                 Err(missing)
             }
-            // What is missing is the matter, not what could not be found out beside it.
+            // The missing object is the error, not a failed search for a replacement.
             Err(_) => Err(missing),
         }
     }
@@ -86,7 +86,7 @@ impl Cluster {
         }
     }
 
-    /// Returns what the node was installed with, or what it fetched before, if it is that config.
+    /// Returns the installed config, or an earlier fetched one, if it is that config.
     fn own_copy(&self, name: &ConfigName) -> Result<Option<Vec<u8>>, ControlError> {
         let served = self.root.read_trusted(SERVED, machineconfig::MAX_BYTES)?;
         let is_it = |bytes: &Vec<u8>| parse_config(name, bytes).is_ok();

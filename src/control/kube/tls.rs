@@ -18,11 +18,12 @@ use super::identity::ApiCredentials;
 use super::pem::certificates;
 use super::proxy::Proxy;
 
-/// How often an idle connection is tried. A half-open one, of a load balancer that forgot it, would keep the node from
-/// its next target: half a minute, with the timeout below, is about what a kubelet takes to notice. A ping is 17 bytes.
+/// Interval of pings on an idle connection. A half-open one, of a load balancer that forgot it, would keep the node
+/// from its next target: half a minute, with the timeout below, is about what a kubelet takes to notice. A ping is 17
+/// bytes.
 const PING: Duration = Duration::from_secs(20);
 
-/// How long a ping may stay unanswered: far more than any round trip of an API server that lives.
+/// Time limit of a ping's answer: far more than any round trip of an API server that lives.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A connection, and the task that drives it.
@@ -34,7 +35,7 @@ pub(super) struct Connection {
     pub(super) driver: AbortHandle,
 }
 
-/// Where the API server is.
+/// Endpoint of the API server.
 #[derive(Debug, Clone)]
 pub(super) struct Endpoint {
     /// Host and port, as they are connected to.
@@ -89,7 +90,7 @@ pub(super) async fn connect(
         .handshake(TokioIo::new(tls))
         .await
         .map_err(|error| away(error.to_string()))?;
-    // What ends the connection is seen by each request on it.
+    // The end of the connection reaches each request on it.
     let driver = tokio::spawn(async move { drop(connection.await) }).abort_handle();
     Ok(Connection { sender, driver })
 }
@@ -117,7 +118,7 @@ fn client_config(credentials: &ApiCredentials) -> Result<ClientConfig, KubeError
         }
     };
     config.alpn_protocols = vec![b"h2".to_vec()];
-    // One connection lives long: what would be kept for the next is not worth its memory.
+    // One connection lives long: a session kept for the next is not worth its memory.
     config.resumption = rustls::client::Resumption::disabled();
     Ok(config)
 }

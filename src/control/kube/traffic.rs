@@ -1,4 +1,4 @@
-//! What goes over the link, counted for the metrics.
+//! Traffic of the link, counted for the metrics.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -11,12 +11,12 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Returns how many requests were sent, watches included.
+    /// Returns the number of sent requests, watches included.
     pub fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }
 
-    /// Returns how many watches began.
+    /// Returns the number of begun watches.
     pub fn watches(&self) -> u64 {
         self.watches.load(Ordering::Relaxed)
     }

@@ -1,6 +1,6 @@
-//! The workload leaves and comes back: asked of the drain controller, or done by the agent itself.
+//! The workload leaves and comes back: requested of the drain controller, or done by the agent itself.
 //!
-//! Nobody to ask now is an answer to wait for, like any other: its return is a change.
+//! An API server that is away is an answer to wait for, like any other: its return is a change.
 
 use tokio::time::Instant;
 use tracing::warn;
@@ -12,7 +12,7 @@ use super::{Cluster, DrainBy, annotations};
 use crate::control::{ControlError, DrainStatus, UncordonStatus};
 use crate::model::{ConfigName, Target, message};
 
-/// How many drains may end with a schedulable node before the node says so: one is an administrator's hand, and this
+/// Drains that may end with a schedulable node before the node reports it: one is an administrator's hand, and this
 /// many in a row are a controller that does not cordon.
 const MAX_DRAIN_RETRIES: u32 = 3;
 
@@ -125,7 +125,7 @@ impl Cluster {
         self.patch(node, &changes).await
     }
 
-    /// Looks at the live Node: what the watch shows is its metadata only.
+    /// Looks at the live Node: the watch has its metadata only.
     async fn is_cordoned(&self) -> Result<bool, ControlError> {
         let node = nodes(self.api.client()).get(&self.node).await;
         let node = node.map_err(KubeError::about(&format!("Node {}", self.node)))?;

@@ -1,4 +1,4 @@
-//! What a report changes of a Node's annotations, as a table.
+//! Changes of a Node's annotations by a report, as a table.
 
 use super::*;
 use crate::model::certificates::{ServerCaRotation, TrustSynced};
@@ -59,7 +59,7 @@ fn told(now: &[(&str, &str)], report: &NodeReport) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// MCD-026, MCD-027: Working when it begins, unless the node says that it failed; nothing else with it.
+/// MCD-026, MCD-027: Working when it begins, unless the node has reported a failure; nothing else with it.
 #[test]
 fn working() {
     let working = report(NodeState::Working);
@@ -83,7 +83,7 @@ fn done() {
     assert_eq!(told(&after, &layered), format!("currentImage={}", image("a")));
 }
 
-/// ANN-005, MCD-032, MCD-033: the image's keys go when image mode ends; a controller's key that says something stays.
+/// ANN-005, MCD-032, MCD-033: the image's keys go when image mode ends; a controller's key with a value stays.
 #[test]
 fn image_mode_ends() {
     let done = report(NodeState::Done);
@@ -112,7 +112,7 @@ fn failing() {
     assert_eq!(told(&failed, &report(NodeState::Done)), "currentConfig=b reason= state=Done");
 }
 
-/// MCD-042, MCD-043, W-10: `Rebooting` while the record says so, and empty once it does not.
+/// MCD-042, MCD-043, W-10: `Rebooting` while the record is in that phase, and empty afterwards.
 #[test]
 fn rebooting() {
     let now = [("currentConfig", "a"), ("state", "Working")];
@@ -124,7 +124,7 @@ fn rebooting() {
     assert_eq!(told(&now, &report(NodeState::Working)), "");
 }
 
-/// MCD-045, OST-010: the failure is told, then emptied; never created empty.
+/// MCD-045, OST-010: the failure is reported, then emptied; never created empty.
 #[test]
 fn finalization() {
     let now = [("currentConfig", "a"), ("state", "Working")];
@@ -136,7 +136,7 @@ fn finalization() {
     assert_eq!(told(&emptied, &report(NodeState::Working)), "");
 }
 
-/// MCD-235, MCD-238: the version that is on the host; a rotation that is on is told when the node has the new CA.
+/// MCD-235, MCD-238: the version that is on the host; a rotation that is on is reported when the node has the new CA.
 #[test]
 fn trust_that_is_synced() {
     let now = [("currentConfig", "b"), ("state", "Done"), ("reason", "")];
@@ -155,7 +155,7 @@ fn trust_that_is_synced() {
     assert_eq!(brought, format!("lastObservedServerCAAnnotation=true {version}=8"));
 }
 
-/// W-21: the target's end is told in spite of a duty's fault, and of no other.
+/// W-21: the target's end is reported in spite of a duty's fault, and of no other.
 #[test]
 fn trust_fault_does_not_hide_done() {
     let now = [("currentConfig", "a"), ("state", "Working")];
@@ -174,7 +174,7 @@ fn trust_fault_does_not_hide_done() {
     }
 }
 
-/// MCD-023: a Node without annotations gets what is committed, with the state of the report.
+/// MCD-023: a Node without annotations gets the current config, with the state of the report.
 #[test]
 fn created_again() {
     let mut working = report(NodeState::Working);
@@ -189,7 +189,7 @@ fn created_again() {
     assert_eq!(told(&[], &nothing), "state=Working");
 }
 
-/// MCD-034, ANN-008, ANN-011: no other key is in any change, whatever the Node and the report say.
+/// MCD-034, ANN-008, ANN-011: no other key is in any change, for any Node and report.
 #[test]
 fn other_keys_are_unchanged() {
     let others = [
@@ -219,7 +219,7 @@ fn other_keys_are_unchanged() {
 }
 
 /// MCD-022: every key of the provisioning's file that the Node does not have so, no foreign one, and no `Done` of a host
-/// that nobody has looked at.
+/// that was not observed yet.
 #[test]
 fn provisioned() {
     let mut file = node(&[("currentConfig", "a"), ("desiredConfig", "a"), ("state", "Done")]);

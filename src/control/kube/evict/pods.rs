@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::model::pod::stays_on_node;
 
-/// What of a pod is read.
+/// The part of a pod that is read.
 pub(super) type PodMetadata = PartialObjectMeta<k8s_openapi::api::core::v1::Pod>;
 
 fn stays(pod: &ObjectMeta) -> bool {
@@ -15,10 +15,10 @@ fn stays(pod: &ObjectMeta) -> bool {
     stays_on_node(pod.annotations.as_ref(), owners.map(|owner| owner.kind.as_str()))
 }
 
-/// How a pod stands.
+/// State of a pod's eviction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum EvictionState {
-    /// It was not asked to leave yet.
+    /// Its eviction was not requested yet.
     There,
     /// It is on its way.
     Leaving,
@@ -34,7 +34,7 @@ pub(super) struct Pod {
     pub(super) state: EvictionState,
 }
 
-/// What an event of the watch means for the drain.
+/// Meaning of a watch event for the drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     None,
@@ -48,7 +48,7 @@ pub(super) struct Pods {
 }
 
 impl Pods {
-    /// Takes a new list; what is known of the pods in it stays known.
+    /// Takes a new list; the state of the pods in it is kept.
     pub(super) fn replace(&mut self, list: impl Iterator<Item = ObjectMeta>) {
         let mut old = std::mem::take(&mut self.left);
         for metadata in list.filter(|metadata| !stays(metadata)) {
@@ -110,7 +110,7 @@ impl Pods {
         self.left.values().filter(due).cloned().collect()
     }
 
-    /// When the next refused pod is to be asked again.
+    /// The time of the next refused pod's next request.
     pub(super) fn due(&self) -> Option<Instant> {
         let again = |pod: &Pod| match &pod.state {
             EvictionState::Refused { again, .. } => Some(*again),
