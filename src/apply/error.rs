@@ -1,11 +1,11 @@
-//! What keeps a step from being carried out.
+//! Errors of a step.
 
 use std::time::Duration;
 
 use crate::host::HostError;
 use crate::model::{FaultClass, ImageRef};
 
-/// What the work on the next deployment took too much of.
+/// Exceeded limit of the work on the next deployment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
     /// Time without progress.
@@ -47,15 +47,15 @@ pub enum ApplyError {
     /// The backend staged something else.
     #[error("{desired} was to be staged, but {staged} is")]
     WrongImage {
-        /// What was requested.
+        /// The requested image.
         desired: ImageRef,
-        /// What is staged.
+        /// The staged image.
         staged: String,
     },
     /// The next deployment could not be made. The words are MCD's: tests of clusters look for them.
     #[error("failed to update OS to {object}")]
     Stage {
-        /// What was to be staged.
+        /// The image or change to stage.
         object: String,
         /// Why.
         #[source]
@@ -68,15 +68,15 @@ pub enum ApplyError {
         if *.ended { "" } else { "; what was begun can't be ended either" }
     )]
     Late {
-        /// What was to be staged.
+        /// The image or change to stage.
         object: String,
         /// Which limit.
         limit: Limit,
-        /// How long it is.
+        /// The limit.
         after: Duration,
         /// The last progress.
         last: String,
-        /// Whether what was begun is ended.
+        /// Set if the work was ended.
         ended: bool,
     },
     /// The plan names something that its config does not have.
@@ -132,7 +132,7 @@ impl ApplyError {
         }
     }
 
-    /// Returns what a person does next.
+    /// Returns the next step.
     pub fn next(&self) -> String {
         match self {
             Self::Host { source, .. } | Self::Originals { source, .. } | Self::Stage { source, .. } => source.next(),

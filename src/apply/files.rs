@@ -15,7 +15,7 @@ use super::ApplyError;
 /// The extended attributes of a file.
 type Attributes = Vec<(String, Vec<u8>)>;
 
-/// What becomes of one path.
+/// Outcome of one path.
 enum Outcome<'a> {
     Write { file: &'a FileSpec, uid: u32, gid: u32 },
     Restore { saved: PathSnapshot, attributes: Attributes, trusted: u32 },

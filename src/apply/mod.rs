@@ -1,8 +1,8 @@
 //! Carrying out: one journaled batch, or one undo step, becomes an effect.
 //!
 //! Imports `model`, `plan`, `journal` and `host`. [`apply`] is the one runner: it logs and times each step; the steps
-//! themselves never log. Invariants: every step may be repeated and finds its own work done; what a batch changes was
-//! saved before; nothing is decided here.
+//! themselves never log. Invariants: every step may be repeated and finds its own work done; the originals of a batch
+//! were saved before; nothing is decided here.
 
 mod error;
 mod files;
@@ -26,7 +26,7 @@ use crate::plan::{Batch, Step};
 pub use error::ApplyError;
 pub use stateroot::apply_stateroot;
 
-/// Carries out what the intent allows. See the module's invariants.
+/// Carries out the intent's work. See the module's invariants.
 pub async fn apply(
     intent: &Intent<'_>,
     host: &Host,
@@ -67,10 +67,10 @@ async fn apply_batch(
 }
 
 /// A batch of more steps than this is one line at its start and one at its end for people; its steps are there for
-/// those who ask, at debug level. Eight: what a screen still shows beside the plan.
+/// readers at debug level. Eight: as many as a screen still shows beside the plan.
 const TOLD_EACH: usize = 8;
 
-/// Where a step is in its plan, and whether it is told by itself.
+/// Position of a step in its plan, and its reporting.
 #[derive(Debug, Clone, Copy)]
 struct ApplyContext<'a> {
     intent: &'a Intent<'a>,
@@ -86,7 +86,7 @@ impl<'a> ApplyContext<'a> {
     }
 }
 
-/// Logs a line with what all lines of an update have.
+/// Logs a line with the fields of all lines of an update.
 macro_rules! line {
     ($level:ident, $intent:expr, $($line:tt)+) => {
         tracing::$level!(
@@ -98,7 +98,7 @@ macro_rules! line {
     };
 }
 
-/// Logs a line for people, or for those who ask.
+/// Logs a line for people, or at debug level.
 macro_rules! told {
     ($place:expr, $($line:tt)+) => {
         if $place.each { line!(info, $place.intent, $($line)+) } else { line!(debug, $place.intent, $($line)+) }
@@ -175,7 +175,7 @@ fn ended(step: &Step, place: ApplyContext<'_>, prefix: &str, since: Instant, err
             "Step {number} of {of}: {prefix}{step}: done in {} ms",
             micros / 1000
         ),
-        // What failed a batch of many is told once, with the batch.
+        // A fault of a batch of many is logged once, with the batch.
         Some(_) if !each => {
             line!(
                 debug,

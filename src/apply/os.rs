@@ -1,6 +1,6 @@
 //! The next deployment: image, packages and kernel arguments in one request, with the credentials for the pull.
 //!
-//! Invariant: it ends. A backend that shows no progress, or takes too long, is left, whatever it waits for.
+//! Invariant: it ends. A backend that shows no progress, or takes too long, is abandoned.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::plan::{Op, Step};
 use super::ApplyError;
 use super::error::Limit;
 
-/// What was done while nobody looked is found within this, even when no time is left.
+/// Time to find a result that is there already, even when no time is left.
 const SHORTEST: Duration = Duration::from_secs(60);
 
 /// Carries out the steps of one batch of the OS.
@@ -94,7 +94,7 @@ async fn stage(
     request: &StageRequest,
     progress: &dyn Fn(OsProgress),
 ) -> Result<(), ApplyError> {
-    // What was to be brought into another deployment.
+    // The list is of an earlier deployment.
     etc_merge::forget(&host.root).map_err(ApplyError::host(object(request)))?;
     next_root::drop(&host.root, &host.systemd).await.map_err(ApplyError::host(object(request)))?;
     if host.per_object_fsync && request.image.is_some() {
@@ -107,7 +107,7 @@ async fn stage(
             ApplyError::Stage { object: object(request), source }
         })?,
         Err(late) => {
-            // What was left may still run.
+            // The abandoned work may still run.
             let abandoned = timeout(host.limits.stall, host.os.abandon()).await;
             return Err(late.left(matches!(abandoned, Ok(Ok(())))));
         }
@@ -125,7 +125,7 @@ async fn stage(
     }
 }
 
-/// Names what is staged.
+/// Names the deployment to stage.
 fn object(request: &StageRequest) -> String {
     request.image.as_ref().map_or_else(|| "the next deployment".to_owned(), ToString::to_string)
 }

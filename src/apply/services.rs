@@ -1,4 +1,4 @@
-//! What is asked of the running systemd. Where none runs, the next boot makes up for it.
+//! Requests to the running systemd. Where none runs, the next boot makes up for it.
 
 use crate::host::Host;
 use crate::host::systemd::ServiceOutcome;

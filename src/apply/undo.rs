@@ -1,9 +1,9 @@
 //! Taking back: originals are put back exactly, the staged deployment is dropped, services see their old files again.
 //!
-//! A path that can't be reached any more (a directory on the way became somebody else's, or no directory) does not keep
+//! A path that can't be reached any more (a directory on the way became another user's, or no directory) does not keep
 //! the others from being put back. One that is as it was saved was never changed, or is back. One that is not, in
-//! directories of another user, is left and told: a user who moves his own directory must not hold the node. In directories
-//! of root it is an error, and tried again.
+//! directories of another user, is left and reported: a user who moves his own directory must not hold the node. In
+//! directories of root it is an error, and tried again.
 
 use crate::host::durable::{self, Attempt, Change};
 use crate::host::{Host, accounts, etc_merge, next_root};
@@ -24,7 +24,7 @@ pub(super) async fn apply_batch(
         Undo::UnstageOs => {
             let failed = || ApplyError::host("the old deployment");
             let dropped = async {
-                // Before what is mounted goes: `systemctl reboot` takes that way by itself.
+                // Before the mount goes: `systemctl reboot` takes that way by itself.
                 next_root::drop(&host.root, &host.systemd).await.map_err(failed())?;
                 host.os.unstage().await.map_err(failed())?;
                 etc_merge::forget(&host.root).map_err(failed())

@@ -9,8 +9,8 @@ use crate::plan::{Op, Step};
 
 use super::ApplyError;
 
-/// Carries out the steps of one batch of links. A running systemd makes them itself; the originals of what it will
-/// change were saved before, and what it changed is synced after.
+/// Carries out the steps of one batch of links. A running systemd makes them itself; the originals of its
+/// changes were saved before, and its changes are synced after.
 pub(super) async fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> Result<(), ApplyError> {
     let failed = || ApplyError::host("the links of units");
     let originals = || ApplyError::originals("the links of units");

@@ -49,7 +49,7 @@ pub(super) fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> R
         }
     }
     if !changes.is_empty() {
-        // Before the originals are saved: what is moved aside here is not what a write would replace.
+        // Before the originals are saved: the file moved aside here is not the one that a write would replace.
         keys::prepare(&host.root, user.home.trim_end_matches('/'), user).map_err(failed())?;
         host.fail_points.hit("keys-directory");
     }

@@ -1,4 +1,4 @@
-//! The configs of the state, decoded: each once, however many ask, until the memory is freed.
+//! The configs of the state, decoded: each once for all its readers, until the memory is freed.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ impl Decoding {
     }
 }
 
-/// What was decoded, by the names of the files.
+/// Decoded files, by their names.
 #[derive(Debug, Default)]
 pub(super) struct Decodings(RefCell<BTreeMap<&'static str, Decoding>>);
 

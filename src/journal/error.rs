@@ -7,20 +7,20 @@ use crate::update::IllegalTransition;
 /// A journal that can't be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// The disk said no.
+    /// A read or write failed.
     #[error("the agent's state can't be read or written")]
     Host(#[from] HostError),
-    /// What the machine-config-daemon would read after this agent can't be written.
+    /// The files that the machine-config-daemon would read after this agent can't be written.
     #[error("the config can't be committed: the files of machine-config-daemon can't be kept up to date")]
     Mcd(#[source] HostError),
-    /// A file of the state is not what this agent wrote.
+    /// A file of the state does not have this agent's contents.
     #[error("{path} can't be read as {what}: {cause}; nothing was touched")]
     Unreadable {
         /// The file.
         path: String,
-        /// What it should be.
+        /// The expected content.
         what: &'static str,
-        /// What the parser said.
+        /// The parser's message.
         cause: String,
     },
     /// A config of the state breaks a rule of this agent.
@@ -28,7 +28,7 @@ pub enum JournalError {
     Invalid {
         /// The file.
         path: String,
-        /// What is wrong.
+        /// The error of the config.
         #[source]
         source: ModelError,
     },
@@ -77,7 +77,7 @@ pub enum JournalError {
 }
 
 impl JournalError {
-    /// Returns what it means for the node.
+    /// Returns the class for the node.
     pub fn class(&self) -> FaultClass {
         match self {
             Self::Host(error) | Self::Mcd(error) => error.class(),
@@ -106,7 +106,7 @@ impl JournalError {
         }
     }
 
-    /// Returns what a person does next.
+    /// Returns the next step.
     pub fn next(&self) -> String {
         match self {
             Self::Host(error) | Self::Mcd(error) => error.next(),
@@ -139,7 +139,7 @@ impl JournalError {
     }
 }
 
-/// What ended an advance.
+/// Error of an advance.
 #[derive(Debug, thiserror::Error)]
 pub enum AdvanceError<E> {
     /// The record could not be written.

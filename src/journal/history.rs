@@ -4,8 +4,8 @@
 //! 1. The order is that of writing: files are numbered. An update's id is its time by the wall clock, which may jump; of
 //!    the files of older agents, which are named by it, nothing better is known, and all of them come first.
 //! 2. An update that was undone, tried again and undone for the same reason is one entry with a count: a disk that is full
-//!    for a day does not push out what happened before.
-//! 3. One that can't be read is passed over, told and kept: the history is for people, and no update waits for it.
+//!    for a day does not push out earlier entries.
+//! 3. An unreadable entry is skipped, logged and kept: the history is for people, and no update waits for it.
 //! 4. An update that failed and is held is shown last although its record is still open: for people it has ended.
 
 use std::collections::BTreeMap;
@@ -20,13 +20,13 @@ use crate::model::{FaultClass, Target, Timestamp};
 use crate::update::resume::held;
 use crate::update::{Fault, Record};
 
-/// How many past updates are kept. A node sees some ten a month: half a year, in under a mebibyte.
+/// Most past updates kept. A node sees some ten a month: half a year, in under a mebibyte.
 pub const MAX_ENTRIES: usize = 64;
 
-/// What the names of entries begin with; it sorts behind the digits of the ids that older agents took.
+/// Prefix of the names of entries; it sorts behind the digits of the ids that older agents took.
 const PREFIX: &str = "entry-";
 
-/// How an update ended.
+/// Outcome of an update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
@@ -57,30 +57,30 @@ impl Outcome {
 pub struct Entry {
     /// Its id.
     pub id: String,
-    /// What was committed when it began.
+    /// The current target when it began.
     pub from: Option<Target>,
-    /// What it led to.
+    /// Its target.
     pub to: Target,
     /// When it began, RFC 3339.
     pub started: String,
     /// When it ended, RFC 3339.
     pub ended: String,
-    /// How it ended.
+    /// Its outcome.
     pub outcome: Outcome,
     /// The number of steps.
     pub steps: usize,
-    /// How often the node was rebooted for it.
+    /// Reboots of the node for it.
     pub reboots: u32,
-    /// Whether the node was drained for it.
+    /// Set if the node was drained for it.
     pub drained: bool,
     /// Microseconds by phase word.
     pub durations: BTreeMap<String, u64>,
-    /// What went wrong.
+    /// Its fault.
     pub fault: Option<Fault>,
-    /// How often it was tried in a row and undone for the same reason; the rest is of the last time.
+    /// Tries in a row that were undone for the same reason; the other fields are of the last one.
     #[serde(default = "once", skip_serializing_if = "is_once")]
     pub attempts: u32,
-    /// Whether its record is still open: the target is held, or waits for its next try.
+    /// Set if its record is still open: the target is held, or waits for its next try.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub held: bool,
 }
@@ -221,7 +221,7 @@ fn path(name: &str) -> String {
     state(&format!("history/{name}"))
 }
 
-/// What is at the place of an entry.
+/// File at the place of an entry.
 enum Found {
     Nothing,
     Entry(Box<Entry>),
@@ -242,7 +242,7 @@ impl Found {
     }
 }
 
-/// Reads an entry. Only what passes by itself is an error: the next try reads it.
+/// Reads an entry. Only a passing failure is an error: the next try reads it.
 fn read(root: &Root, name: &str) -> Result<Found, JournalError> {
     let path = path(name);
     let bytes = match root.read(&path) {

@@ -9,7 +9,7 @@ impl Journal {
         Ok(self.current.is_some() && !self.root.exists(mcd::CONFIG)?)
     }
 
-    /// Drops what an earlier installation was and had been about to become. Its history stays, for people.
+    /// Drops the state of an earlier installation, and its open update. Its history stays, for people.
     pub fn drop_earlier_installation(&mut self) -> Result<(), JournalError> {
         self.change(|journal| {
             journal.root.remove(&state("record.json"))?;

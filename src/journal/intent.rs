@@ -6,7 +6,7 @@ use crate::plan::{Batch, Step, Undo};
 
 use super::originals::Originals;
 
-/// What is to be carried out.
+/// Work to carry out.
 #[derive(Debug, Clone, Copy)]
 pub enum Work<'a> {
     /// One batch of the plan.
@@ -18,19 +18,19 @@ pub enum Work<'a> {
     },
     /// One undo step.
     Undo {
-        /// What is undone.
+        /// The batch to undo.
         undo: &'a Undo,
-        /// The steps of the batch it takes back; empty for [`Undo::UnstageOs`].
+        /// The steps of the batch that it undoes; empty for [`Undo::UnstageOs`].
         steps: &'a [Step],
     },
 }
 
-/// Where the work is in its plan, for the lines about it.
+/// Position of the work in its plan, for the lines about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Numbers {
-    /// How many steps of the plan are before it.
+    /// Steps of the plan before it.
     pub before: usize,
-    /// How many steps the plan has.
+    /// Steps of the plan.
     pub of: usize,
 }
 
@@ -65,7 +65,7 @@ impl<'a> Intent<'a> {
         self.originals.update()
     }
 
-    /// Returns what is to be carried out.
+    /// Returns the work to carry out.
     pub fn work(&self) -> Work<'a> {
         self.work
     }

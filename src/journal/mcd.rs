@@ -8,11 +8,11 @@ use crate::model::machineconfig::MachineConfig;
 use crate::model::{FileMode, ImageRef, Timestamp};
 
 const DIRECTORY: &str = "/etc/machine-config-daemon";
-/// What MCD committed last.
+/// The config that MCD committed last.
 pub const CONFIG: &str = "/etc/machine-config-daemon/currentconfig";
 const IMAGE: &str = "/etc/machine-config-daemon/currentimage";
 
-/// Reads what MCD last committed; `None` on a host it never managed.
+/// Reads the config that MCD committed last; `None` on a host it never managed.
 pub fn read(root: &Root) -> Result<Option<Stored>, JournalError> {
     let Some(bytes) = root.read(CONFIG)? else { return Ok(None) };
     let machine_config = MachineConfig::parse(&bytes, CONFIG)?;
@@ -22,7 +22,7 @@ pub fn read(root: &Root) -> Result<Option<Stored>, JournalError> {
     Ok(Some(Stored::new(machine_config, image, Timestamp::default())))
 }
 
-/// Writes what is committed as MCD does: the config first, then the image. Only what differs is written.
+/// Writes the current config as MCD does: the config first, then the image. Only differences are written.
 pub(super) fn write(root: &Root, stored: &Stored) -> Result<(), JournalError> {
     write_files(root, stored).map_err(JournalError::Mcd)
 }
@@ -31,7 +31,7 @@ fn write_files(root: &Root, stored: &Stored) -> Result<(), HostError> {
     let image = stored.target.image.as_ref().map(ToString::to_string).unwrap_or_default();
     replace_if_changed(root, CONFIG, stored.machine_config().json().as_bytes(), STATE_MODE)?;
     replace_if_changed(root, IMAGE, image.as_bytes(), FileMode::DEFAULT)?;
-    // What is there already may be of a process that died before its names were durable.
+    // A file that is there already may be of a process that died before its names were durable.
     for directory in [DIRECTORY, "/etc"] {
         durable::sync_directory(root, directory)?;
     }

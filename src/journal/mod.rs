@@ -4,7 +4,7 @@
 //! is on disk, and can't outlive it: an effect without a record does not compile. One task owns the journal by value;
 //! a lock file keeps a second process out.
 //!
-//! Invariant: the memory is what the disk says. A write that fails leaves the memory as it was, and the disk in doubt:
+//! Invariant: the memory equals the disk. A write that fails leaves the memory as it was, and the disk in doubt:
 //! the new name may be there without being durable. So before the next change, and before an intent is lent, the record
 //! is written again from memory (or removed, when there is none), as a new file: the kernel reports a failed sync
 //! once, and syncing the same bytes again proves nothing.
@@ -50,9 +50,10 @@ pub struct Journal {
     fail_points: FailPoints,
     record: Option<Open>,
     current: Option<Target>,
-    /// What was decoded since the agent waited last, or changed a file of the state. While it waits, none is kept in memory.
+    /// Files decoded since the agent waited last, or changed a file of the state. While it waits, none is kept in
+    /// memory.
     decoded: Decodings,
-    /// Set while a change is written and after one that failed: nobody knows what a power cut would leave.
+    /// Set while a change is written and after one that failed: the result of a power cut is unknown then.
     in_doubt: bool,
     _lock: LockFile,
 }
@@ -71,12 +72,12 @@ pub(crate) fn state(name: &str) -> String {
 }
 
 impl Journal {
-    /// Takes the lock and reads what is there. A record that can't be read, or is newer than this agent, is an error
+    /// Takes the lock and reads the state. A record that can't be read, or is newer than this agent, is an error
     /// and nothing is touched.
     pub fn open(root: Root, fail_points: FailPoints) -> Result<Self, JournalError> {
         root.create_dir(STATE_DIR, STATE_DIR_MODE)?;
         let lock = root.lock(&state("lock"))?.ok_or(JournalError::Locked { path: state("lock") })?;
-        // The process before may have died between a new name and its sync: what is read is durable first.
+        // The process before may have died between a new name and its sync: the files read are durable first.
         durable::sync_directory(&root, STATE_DIR)?;
         let current = Stored::load(&root, &state("current.json"))?.map(|stored| stored.target);
         let record = stored::load_record(&root)?.map(|record| Self::reopen(&root, record)).transpose()?;
@@ -125,24 +126,24 @@ impl Journal {
         self.decoded.of(&self.root, FROM)?.map_or_else(|| self.current_spec(), |from| Ok(from.spec))
     }
 
-    /// Returns true if an update ended wrong and its effects stayed: the next one trusts only what is seen.
+    /// Returns true if an update ended wrong and its effects stayed: the next one trusts only the observation.
     pub fn is_recovering(&self) -> Result<bool, JournalError> {
         Ok(self.decoded.of(&self.root, FROM)?.is_some())
     }
 
-    /// Returns true if an update to something else than what is committed ended wrong and its effects stayed.
+    /// Returns true if an update to another target than the current one ended wrong and its effects stayed.
     pub fn has_left_effects(&self) -> Result<bool, JournalError> {
         let left = self.decoded.of(&self.root, FROM)?;
         Ok(left.is_some_and(|left| Some(&left.target) != self.current.as_ref()))
     }
 
-    /// Frees the memory of what was decoded. Whoever needs it again reads it again.
+    /// Frees the memory of decoded files. They are read again when needed.
     pub fn release_decoded(&self) {
         self.decoded.clear();
     }
 
-    /// Counts how often, at the end of the history, this target was given up with its effects in place. The order is that
-    /// of writing: a clock that jumps changes nothing.
+    /// Counts the entries at the end of the history in which this target was given up with its effects in place. The
+    /// order is that of writing: a clock that jumps changes nothing.
     pub fn wrong_boots(&self, target: &Target) -> Result<u32, JournalError> {
         let entries = history::load(&self.root)?.entries;
         let wrong = |entry: &&Entry| entry.to == *target && entry.outcome == Outcome::Faulted;
@@ -155,7 +156,7 @@ impl Journal {
         self.open_update(record, Rc::new(spec), |root| stored.save(root, &state("target.json")))
     }
 
-    /// Opens an update to what is committed already: a repair.
+    /// Opens an update to the current target: a repair.
     pub fn begin_repair(&mut self, record: Record) -> Result<(), JournalError> {
         let to = self.current_spec()?;
         self.open_update(record, to, |root| {
@@ -208,7 +209,7 @@ impl Journal {
         self.update(record)
     }
 
-    /// Changes what is beside the phase: a fault, the boot, the counters.
+    /// Changes the fields beside the phase: a fault, the boot, the counters.
     pub fn note(&mut self, change: impl FnOnce(&mut Record)) -> Result<(), JournalError> {
         let Some(open) = &self.record else { return Ok(()) };
         let mut record = open.record.clone();
@@ -243,7 +244,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Makes one change of the state; when it fails, the next one begins with what the memory says.
+    /// Makes one change of the state; when it fails, the next one begins with the memory's record.
     fn change(
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<(), JournalError>,
@@ -257,7 +258,7 @@ impl Journal {
         Ok(())
     }
 
-    /// After a change that failed, has the disk say what the memory says.
+    /// After a change that failed, brings the disk in line with the memory.
     fn settle(&mut self) -> Result<(), JournalError> {
         if !self.in_doubt {
             return Ok(());
@@ -272,7 +273,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Carries out what the phase stands at: the record is on disk before, and moves on disk after.
+    /// Carries out the work of the phase: the record is on disk before, and moves on disk after.
     pub async fn advance<E>(
         &mut self,
         now: impl Fn() -> Timestamp,
@@ -296,7 +297,7 @@ impl Journal {
         Ok(self.step(&event, now())?)
     }
 
-    /// Makes the update's spec the committed one, archives the record and collects what it left.
+    /// Makes the update's spec the committed one, archives the record and collects the files that it left.
     pub fn commit(&mut self, now: Timestamp) -> Result<(), JournalError> {
         self.change(|journal| journal.commit_open(now))
     }
@@ -312,7 +313,7 @@ impl Journal {
         self.fail_points.hit("originals-kept");
         let target = target.committed(now);
         if record.provisioning {
-            // The next update, to the whole config, comes from what is seen.
+            // The next update, to the whole config, comes from the observation.
             target.save(&self.root, &state("from.json"))?;
             self.fail_points.hit("from-saved");
             return self.end(Outcome::Committed, None, now);
@@ -325,13 +326,13 @@ impl Journal {
         self.end(Outcome::Committed, None, now)
     }
 
-    /// Keeps the originals of what the target manages from now on, on a host that is as it says already; [`Journal::adopt`]
-    /// follows.
+    /// Keeps the originals of the paths that the target manages from now on, on a host that is as the target already;
+    /// [`Journal::adopt`] follows.
     pub fn keep_originals(&self, from: &HostSpec, to: &HostSpec) -> Result<(), JournalError> {
         Ok(originals::promote(&self.root, None, from, to)?)
     }
 
-    /// Records a host that is as the target says already: nothing was done, so there is no update.
+    /// Records a host that is as the target already: nothing was done, so there is no update.
     pub fn adopt(&mut self, target: Stored, now: Timestamp) -> Result<(), JournalError> {
         let recovering = self.is_recovering()?;
         self.change(|journal| {
@@ -340,7 +341,7 @@ impl Journal {
             journal.fail_points.hit("adopting");
             let target = target.committed(now);
             if recovering {
-                // The host is as this one says. Cut off before its removal, it says the same as what is committed.
+                // The host is as this one. Cut off before its removal, it equals the current one.
                 target.save(&journal.root, &state("from.json"))?;
             }
             target.save(&journal.root, &state("current.json"))?;
@@ -365,7 +366,7 @@ impl Journal {
         if !open.record.is_undone()
             && let Some(target) = Stored::load(&self.root, &state("target.json"))?
         {
-            // What the distribution had outlives this update, as its effects do.
+            // The distribution's originals outlive this update, as its effects do.
             originals::promote(&self.root, Some(&open.record.id), &open.from, &open.to)?;
             self.fail_points.hit("originals-kept");
             target.save(&self.root, &state("from.json"))?;
@@ -374,8 +375,8 @@ impl Journal {
         self.end(outcome, fault, now)
     }
 
-    /// Archives an update whose effects stay although they are not what was planned. The fault goes into the history alone: in
-    /// the record, after a crash in between, it would hold the target.
+    /// Archives an update whose effects stay although they are not as planned. The fault goes into the history alone:
+    /// in the record, after a crash in between, it would hold the target.
     pub fn give_up(&mut self, fault: Fault, now: Timestamp) -> Result<(), JournalError> {
         self.change(|journal| journal.archive_open(Outcome::Faulted, Some(fault), now))
     }
@@ -425,7 +426,7 @@ impl Open {
     }
 }
 
-/// Removes what an update left that died as it was begun or ended: its record does not exist yet, or any more.
+/// Removes the files of an update that died as it was begun or ended: its record does not exist yet, or any more.
 fn collect(root: &Root) -> Result<(), JournalError> {
     let left = |name: &String| name == "target.json" || name.ends_with(durable::DRAFT_SUFFIX);
     for name in root.list(STATE_DIR)?.into_iter().filter(left) {
@@ -439,7 +440,7 @@ fn apply_work(plan: &crate::plan::Plan, index: usize) -> Option<Work<'_>> {
     steps.first().map(|step| Work::Apply { batch: step.op.batch(), steps })
 }
 
-/// What only root may read: configs carry secrets.
+/// Mode of the state's files: configs carry secrets.
 const STATE_MODE: FileMode = FileMode::PRIVATE;
 
 /// The directory of it, likewise.

@@ -1,7 +1,7 @@
-//! What a batch is about to change, as it was: saved in one durable file before the batch touches anything.
+//! Originals of a batch's paths: saved in one durable file before the batch changes anything.
 //!
-//! Invariant: what a file of originals says of a path is never written again, so a rerun after a crash can't save its own
-//! work as the original; and what it lists covers everything that the batch changes.
+//! Invariant: an original in a file is never written again, so a rerun after a crash can't save its own
+//! work as the original; and the list covers everything that the batch changes.
 
 use std::collections::BTreeSet;
 
@@ -18,10 +18,10 @@ use crate::model::{FileMode, HostSpec, ManagedPath, UpdateId};
 /// The version of the file's shape.
 const SCHEMA: u32 = 1;
 
-/// As many bytes as one batch may replace: what is saved has to be readable again, and is in memory meanwhile.
+/// Most bytes that one batch may replace: originals have to be readable again, and are in memory meanwhile.
 const LARGEST_BATCH: usize = 32 * 1024 * 1024;
 
-/// Where the originals of one batch are.
+/// File of one batch's originals.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Originals {
     update: UpdateId,
@@ -35,11 +35,11 @@ pub struct Original {
     pub path: String,
     /// The user, besides root, whose directories it may lead through.
     pub trusted: u32,
-    /// What was there.
+    /// The original.
     pub saved: PathSnapshot,
 }
 
-/// What one batch found.
+/// Originals of one batch.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Document {
     schema: u32,
@@ -47,7 +47,7 @@ struct Document {
     password: Option<Bytes>,
 }
 
-/// What is to be put back.
+/// Originals to restore.
 #[derive(Debug, Clone)]
 pub struct Preimages {
     /// The paths.
@@ -71,7 +71,8 @@ impl Originals {
         format!("{PREIMAGES}/{}/{}.json", self.update, self.batch)
     }
 
-    /// Saves what the changes will replace. When it was saved before, nothing is written: the batch is being repeated.
+    /// Saves the originals of the changes. When they were saved before, nothing is written: the batch is being
+    /// repeated.
     pub fn save(
         &self,
         root: &Root,
@@ -109,8 +110,8 @@ impl Originals {
         Ok(Attempt::First)
     }
 
-    /// Adds what another program changed beyond what was saved, as it was. Paths that are saved already keep their
-    /// original; the file is written only when there is something to add.
+    /// Adds paths that another program changed beyond the saved ones, as they were. Paths that are saved already keep
+    /// their original; the file is written only when there is something to add.
     pub fn add(&self, root: &Root, found: Vec<(String, PathSnapshot)>) -> Result<(), HostError> {
         let path = self.path();
         let Some(mut document) = read(root, &path)? else { return Ok(()) };
@@ -125,7 +126,7 @@ impl Originals {
         root.replace(&path, &json, FileMode::PRIVATE)
     }
 
-    /// Reads what was saved; `None` when the batch never began.
+    /// Reads the originals; `None` when the batch never began.
     pub fn load(&self, root: &Root) -> Result<Option<Preimages>, HostError> {
         let path = self.path();
         let Some(document) = read(root, &path)? else { return Ok(None) };
@@ -148,7 +149,7 @@ fn read(root: &Root, path: &str) -> Result<Option<Document>, HostError> {
 }
 
 /// At a commit: keeps the originals of paths that are managed from now on, and drops those of paths that no longer
-/// are. It may be repeated. `update` is what brought the host there; `None` when nothing was to be done.
+/// are. It may be repeated. `update` brought the host there; `None` when nothing was to be done.
 pub fn promote(
     root: &Root,
     update: Option<&UpdateId>,
@@ -181,7 +182,7 @@ pub fn promote(
     durable::apply_changes(root, &changes, Attempt::Again, root.fail_points()).map(|_| ())
 }
 
-/// Returns true if a config only wants no mask there: what it found it may have left.
+/// Returns true if a config only wants no mask there: it may have left an existing file.
 fn is_left(spec: &HostSpec, path: &ManagedPath) -> bool {
     let mut unmasked = spec.units.iter().filter(|(_, unit)| unit.mask == Mask::Unmasked);
     unmasked.any(|(name, unit)| unit.contents.is_none() && name.path() == *path)
@@ -198,7 +199,7 @@ fn saved_by(root: &Root, update: &UpdateId) -> Result<Vec<Original>, HostError> 
     Ok(all)
 }
 
-/// Returns what an original is kept as, and where.
+/// Returns the document and the path of a kept original.
 fn document(path: &ManagedPath, original: &PathSnapshot) -> Result<(String, Vec<u8>), HostError> {
     let at = saved::kept_path(path);
     let json = serde_json::to_vec(original).map_err(|error| saved::malformed(&at, &error))?;
@@ -215,7 +216,7 @@ fn own_masks(root: &Root, from: &HostSpec, to: &HostSpec) -> Result<Vec<ManagedP
     let before = from.managed();
     let masked = to.units.iter().filter(|(_, unit)| unit.mask == Mask::Masked);
     for path in masked.map(|(name, _)| name.path()).filter(|path| !before.contains(path)) {
-        // What the image brings is put back from there.
+        // A path of the image is restored from there.
         if PathSnapshot::read(root, path.as_str())?.is_mask() && !saved::of_image(root, &path)?.is_mask() {
             found.push(path);
         }
@@ -223,7 +224,7 @@ fn own_masks(root: &Root, from: &HostSpec, to: &HostSpec) -> Result<Vec<ManagedP
     Ok(found)
 }
 
-/// Forgets the originals of every update: none is open. What is kept for managed paths stays.
+/// Removes the originals of every update: none is open. Kept originals of managed paths stay.
 pub fn discard_all(root: &Root) -> Result<(), HostError> {
     for name in root.list(PREIMAGES)?.into_iter().filter(|name| name != saved::SAVED_DIRECTORY) {
         root.remove_tree(&format!("{PREIMAGES}/{name}"))?;
@@ -237,7 +238,7 @@ pub fn discard(root: &Root, update: &UpdateId) -> Result<(), HostError> {
     discard_drafts(root)
 }
 
-/// Removes what a process has left that died as it kept an original.
+/// Removes the drafts of a process that died as it kept an original.
 fn discard_drafts(root: &Root) -> Result<(), HostError> {
     let directory = format!("{PREIMAGES}/{}", saved::SAVED_DIRECTORY);
     for name in root.list(&directory)?.into_iter().filter(|name| name.ends_with(durable::DRAFT_SUFFIX)) {

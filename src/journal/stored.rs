@@ -71,7 +71,7 @@ impl Stored {
         self.machine_config.spec(self.target.image.clone())
     }
 
-    /// Decodes it; the spec and what it is decoded from can't be mixed up from then on.
+    /// Decodes it; the spec and its source can't be mixed up from then on.
     pub fn decode(self) -> Result<Decoded, ModelError> {
         Ok(Decoded { spec: self.spec()?, stored: self })
     }
@@ -117,14 +117,14 @@ impl Stored {
             serde_json::from_str(self.machine_config.json()).map_err(unwritable)?;
         let image = self.target.image.as_ref();
         let written = Written { schema_version: SCHEMA, image, at: self.at, machine_config };
-        // The text and what is around it: a buffer that grows by doubling would take twice a large config.
+        // The text and its frame: a buffer that grows by doubling would take twice a large config.
         let mut bytes = Vec::with_capacity(self.machine_config.json().len() + 1024);
         serde_json::to_writer(&mut bytes, &written).map_err(unwritable)?;
         Ok(root.replace(path, &bytes, STATE_MODE)?)
     }
 }
 
-/// Refuses what a newer agent wrote.
+/// Refuses a newer agent's file.
 fn known(path: &str, found: u64) -> Result<(), JournalError> {
     if found <= u64::from(SCHEMA) {
         return Ok(());

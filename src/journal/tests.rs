@@ -1,4 +1,4 @@
-//! What the journal keeps when the disk fails it: full, rubbish in the way, a sync that failed.
+//! The journal on a failing disk: full, rubbish in the way, a sync that failed.
 
 #![expect(clippy::disallowed_methods, reason = "a test looks at the machine from outside")]
 
@@ -72,7 +72,7 @@ impl StateDir {
         self.dir.path().join("var/lib/machine-config-agent").join(name)
     }
 
-    /// What stands in the way of every new version of a file, until it is taken away: as if the disk were full.
+    /// Puts an obstacle in the way of every new version of a file, until it is removed: as if the disk were full.
     fn obstacle(&self, name: &str) -> PathBuf {
         let at = self.state(&format!(".{name}.mca-new"));
         fs::create_dir_all(&at).unwrap();
@@ -105,7 +105,7 @@ async fn lent(journal: &mut Journal) -> bool {
     lent.get()
 }
 
-/// Promise 2 of the design: what could not be recorded has not happened, and no effect follows.
+/// Promise 2 of the design: a change that could not be recorded has not happened, and no effect follows.
 #[tokio::test(flavor = "current_thread")]
 async fn memory_stays_as_disk_when_record_cannot_be_written() {
     let dir = StateDir::new();
@@ -126,7 +126,7 @@ async fn memory_stays_as_disk_when_record_cannot_be_written() {
     assert_eq!(phase(&journal), dir.phase_on_disk());
 }
 
-/// After a sync that failed nobody knows which record a power cut would leave: it is written again before any effect.
+/// After a sync that failed it is unknown which record a power cut would leave: it is written again before any effect.
 #[tokio::test(flavor = "current_thread")]
 async fn record_in_doubt_is_rewritten_before_intent_is_lent() {
     let dir = StateDir::new();
@@ -143,7 +143,7 @@ async fn record_in_doubt_is_rewritten_before_intent_is_lent() {
     assert_eq!(dir.phase_on_disk(), Some(Phase::Applying { next: 0 }));
 }
 
-/// A record that could not be begun is not on disk when the next one begins, whatever became of its write.
+/// A record that could not be begun is not on disk when the next one begins, for any failed write.
 #[test]
 fn update_that_could_not_begin_leaves_no_record() {
     let dir = StateDir::new();
@@ -164,7 +164,7 @@ fn update_that_could_not_begin_leaves_no_record() {
     assert_eq!(dir.open().record().map(|record| record.to.clone()), Some(c.target));
 }
 
-/// A commit that is cut off anywhere by an error says committed as soon as the disk does, and can be repeated.
+/// A commit that is cut off anywhere by an error is committed in memory as soon as on the disk, and can be repeated.
 #[test]
 fn commit_that_fails_at_any_sync_is_repeated() {
     for sync in 1.. {
@@ -180,7 +180,7 @@ fn commit_that_fails_at_any_sync_is_repeated() {
             assert!(over, "sync {sync} failed, and the commit says that all is well");
         } else {
             let open = phase(&journal) == Some(Phase::Verifying);
-            // The last one is of what the update left, when its record is gone.
+            // The last one removes the update's files, when its record is gone.
             assert!(open || dir.phase_on_disk().is_none(), "sync {sync}");
             assert!(
                 on_disk.is_some() || journal.current().is_none(),
@@ -212,7 +212,7 @@ fn giving_up_changes_nothing_when_it_fails() {
     assert_eq!(journal.record(), before.as_ref());
 }
 
-/// The loop breaker counts what was written last, whatever the clock says meanwhile.
+/// The loop breaker counts the last written entries, whatever the clock shows meanwhile.
 #[test]
 fn wrong_boots_are_counted_in_order_of_writing() {
     let dir = StateDir::new();
@@ -233,7 +233,7 @@ fn wrong_boots_are_counted_in_order_of_writing() {
     assert_eq!(journal.wrong_boots(&b.target).unwrap(), 0);
 }
 
-/// A past update that can't be read is no reason to touch nothing: it is passed over, and stays for who wants to look.
+/// A past update that can't be read is no reason to touch nothing: it is skipped, and stays for inspection.
 #[test]
 fn damaged_past_update_stops_no_update() {
     type Damage = fn(&PathBuf);
@@ -272,7 +272,7 @@ fn damaged_past_update_stops_no_update() {
     assert!(dir.state("history/entry-0000000005.json").exists());
 }
 
-/// A process that died as it kept an original has left a draft of it: what was replaced may be a secret.
+/// A process that died as it kept an original has left a draft of it: the original may be a secret.
 #[test]
 fn drafts_of_kept_originals_are_removed() {
     let dir = StateDir::new();
@@ -298,7 +298,7 @@ fn drafts_of_kept_originals_are_removed() {
     assert!(kept.join("%2Fetc%2Fanother.json").exists());
 }
 
-/// A full history forgets what was written first, not what has the oldest time. Files of older agents come first.
+/// A full history drops the entry written first, not the one with the oldest time. Files of older agents come first.
 #[test]
 fn full_history_forgets_oldest_written() {
     let dir = StateDir::new();
@@ -358,7 +358,7 @@ fn repeated_failures_are_one_entry() {
     );
 }
 
-/// What failed and is held has ended for people, although its record is open.
+/// A failed and held update has ended for people, although its record is open.
 #[test]
 fn held_update_is_in_history() {
     let dir = StateDir::new();

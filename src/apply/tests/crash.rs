@@ -1,5 +1,5 @@
 //! The process dies at every fail point, one after the other. Carried out again, the host is as if nothing had happened;
-//! taken back, it is as before.
+//! undone, it is as before.
 
 #![expect(
     clippy::disallowed_methods,

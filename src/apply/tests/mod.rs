@@ -1,4 +1,4 @@
-//! Batches on a host in a directory: carried out, repeated, cut off at every point, taken back.
+//! Batches on a host in a directory: carried out, repeated, interrupted at every point, undone.
 
 #![expect(clippy::disallowed_methods, reason = "a test looks at the machine from outside")]
 
@@ -162,7 +162,7 @@ pub(super) async fn undo_all(host: &Host) {
     }
 }
 
-/// What a file is, for comparing whole hosts.
+/// Properties of a file, for comparing whole hosts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Shape {
     pub(super) what: String,
@@ -186,7 +186,7 @@ pub(super) fn shapes(at: &Path) -> BTreeMap<PathBuf, Shape> {
         .collect()
 }
 
-/// What shows that a file was written again: its inode and its times.
+/// Returns the traces of a write: inode and times of each file.
 pub(super) fn traces(at: &Path) -> BTreeMap<PathBuf, (u64, i64, i64)> {
     every_file(at)
         .into_iter()

@@ -1,4 +1,4 @@
-//! The OS batch against a backend that remembers what it was asked.
+//! The OS batch against a backend that records its requests.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -23,7 +23,7 @@ struct Remembering {
     abandoned: Rc<RefCell<u32>>,
 }
 
-/// How a backend gets on.
+/// Progress of a backend.
 #[derive(Debug, Default, Clone, Copy)]
 enum Pace {
     /// To the end, at once.
@@ -31,7 +31,7 @@ enum Pace {
     Done,
     /// Not at all, after its first words.
     Stands,
-    /// It says the same again and again.
+    /// It reports the same progress again and again.
     Repeats,
     /// Always a little further.
     Creeps,
@@ -70,7 +70,7 @@ impl OsBackend for Remembering {
                     Pace::Repeats => progress(OsProgress { text: "pulling".to_owned(), percent: Some(50) }),
                     Pace::Creeps => progress(OsProgress { text: format!("layer {layer}"), percent: None }),
                 }
-                // How fast this backend is; nothing waits for it.
+                // The speed of this backend; nothing waits for it.
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
             if let Some((cause, class)) = self.fails {
@@ -201,7 +201,7 @@ async fn packages_and_image_are_one_request() {
     assert_eq!((asked.layers, asked.extensions_image), (Some(Layers::default()), None));
 }
 
-/// MCD-190: what became of the pull begins with the words that tests of clusters look for, and the registry's follow.
+/// MCD-190: the result of the pull begins with the words that tests of clusters look for, and the registry's follow.
 #[tokio::test(flavor = "current_thread")]
 async fn failed_pull_names_image_and_cause() {
     let dir = tempfile::tempdir().unwrap();
@@ -218,7 +218,7 @@ async fn failed_pull_names_image_and_cause() {
     assert_eq!(text.matches(&image('a').to_string()).count(), 1, "it is named once: {text}");
 }
 
-/// A pull without progress, and one without end, are left, and the backend is told to end what it began.
+/// A pull without progress, and one without end, are abandoned, and the backend ends its work.
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn backend_that_does_not_come_to_end_is_left() {
     let dir = tempfile::tempdir().unwrap();

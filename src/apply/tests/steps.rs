@@ -1,4 +1,4 @@
-//! What the batches do, twice, and what taking them back leaves.
+//! Effects of the batches, twice, and of their undo.
 
 use super::*;
 use crate::model::FaultClass;
@@ -161,7 +161,7 @@ async fn originals_are_kept_at_commit_for_day_path_is_no_longer_managed() {
     crate::journal::originals::discard(&host.root, &update).unwrap();
     let original = |path: &ManagedPath| crate::host::saved::original(&host.root, path).unwrap();
     assert!(original(&path("/etc/motd")).is_some());
-    // The next update writes it again: what it replaces is the config's, not the distribution's.
+    // The next update writes it again: the replaced file is the config's, not the distribution's.
     let changed = super::steps(vec![Op::WriteFile { path: path("/etc/motd") }]);
     let mut newer = new();
     newer.files.insert(path("/etc/motd"), file("the newer config's\n", 0o640, "root"));

@@ -1,4 +1,4 @@
-//! Taking back where somebody was in the way: before the update, or while it was under way.
+//! Undo with changes by others: before the update, or while it was under way.
 
 use std::os::unix::fs::{lchown, symlink};
 
@@ -28,8 +28,8 @@ fn lead_astray(home: &Path, to: &Path) {
     lchown(home.join(".ssh"), Some(1000), Some(1000)).unwrap();
 }
 
-/// Item 2: what is saved is what the write would replace, so a link of the user is refused before anything is touched, and
-/// the keys are not removed by the roll-back when the link is gone.
+/// Item 2: the saved original is the file that the write would replace, so a link of the user is refused before
+/// anything is touched, and the keys are not removed by the roll-back when the link is gone.
 #[tokio::test(flavor = "current_thread")]
 async fn link_of_user_neither_holds_node_nor_loses_his_keys() {
     let dir = tempfile::tempdir().unwrap();
@@ -75,7 +75,7 @@ fn specs(from: &[&str], to: &[&str]) -> (HostSpec, HostSpec) {
     (with("rendered-old", from), with("rendered-new", to))
 }
 
-/// Item 3: a batch that was refused because of one path is taken back, although that path is still in the way.
+/// Item 3: a batch that was refused because of one path is undone, although that path is still in the way.
 #[tokio::test(flavor = "current_thread")]
 async fn refused_batch_is_rolled_back() {
     for (made, desired, reason) in
@@ -141,8 +141,8 @@ async fn paths_out_of_reach_do_not_keep_others_from_being_put_back() {
     assert_eq!(fs::read_to_string(at.join("etc/open/x")).unwrap(), "old\n");
 }
 
-/// Item 6: what a user puts in the place of his keys is not read into memory, does not block, and holds nothing but that
-/// update.
+/// Item 6: a file that a user puts in the place of his keys is not read into memory, does not block, and holds nothing
+/// but that update.
 #[tokio::test(flavor = "current_thread")]
 async fn rubbish_of_user_is_refused_before_anything_is_touched() {
     let dir = tempfile::tempdir().unwrap();

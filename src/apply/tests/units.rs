@@ -1,4 +1,4 @@
-//! Links that a running systemd makes: what it is asked, in which order, and what taking them back leaves. It is played by
+//! Links that a running systemd makes: its requests, their order, and the effect of their undo. It is played by
 //! a double on a real connection, which has systemd's own `systemctl --root` make them.
 #![expect(clippy::disallowed_types, reason = "it asks whether systemctl is installed")]
 
@@ -69,7 +69,7 @@ async fn undo(host: &Host, steps: &[Step]) {
     apply(&intent, host, &|_| {}).await.unwrap();
 }
 
-/// What systemd changes beyond what was foretold is taken back too; what it left undone is done.
+/// Unforeseen changes by systemd are undone too; missing ones are made.
 #[tokio::test(flavor = "current_thread")]
 async fn systemd_that_does_more_or_less_is_rolled_back_too() {
     let dir = tempfile::tempdir().unwrap();
@@ -110,7 +110,7 @@ async fn refusal_of_systemd_is_reported() {
     apply_batch(&host, 8, Batch::Links, &preset).await.unwrap();
 }
 
-/// MCD-146: a mask replaces a file, which systemd itself refuses to do; it comes back when it is taken back.
+/// MCD-146: a mask replaces a file, which systemd itself refuses to do; an undo restores it.
 #[tokio::test(flavor = "current_thread")]
 async fn mask_replaces_unit_file() {
     let dir = tempfile::tempdir().unwrap();
