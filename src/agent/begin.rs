@@ -22,7 +22,7 @@ use crate::update::Record;
 use crate::update::ending::what_ends;
 
 impl<C: ControlPlane> Agent<C> {
-    /// Takes a node over that MCD managed: what MCD committed is what is committed.
+    /// Imports a node that MCD managed: MCD's current config becomes the agent's.
     pub(super) fn import_mcd_state(&mut self) -> Result<(), AgentError> {
         if self.journal.current().is_some() || self.journal.record().is_some() {
             return Ok(());
@@ -75,7 +75,7 @@ impl<C: ControlPlane> Agent<C> {
         }
         let Some(target) = self.health.desired.clone() else { return Ok(()) };
         let (machine_config, policy) = self.control.config_and_policy(&target.config).await?;
-        // What the control plane gives is not the agent's own state: what is wrong with it waits for a correction.
+        // The control plane's input is not the agent's own state: an error in it waits for a correction.
         let to = Stored::new(machine_config, target.image.clone(), self.host.clock.now()).decode()?;
         let policy = policy?;
         let forced = self.is_forced()?;
@@ -90,7 +90,7 @@ impl<C: ControlPlane> Agent<C> {
             info!(
                 "Forced by {FORCE_FILE}: writing every difference without comparing the host with its current config"
             );
-            // What only an installation can change is refused all the same.
+            // A change that only an installation can make is refused all the same.
             plan(&origin, to.spec(), &facts, &policy)?;
         }
         let trusted = !(origin.is_unmanaged() || recovering || forced);
@@ -130,7 +130,7 @@ impl<C: ControlPlane> Agent<C> {
         Ok(())
     }
 
-    /// Returns what the plan starts from.
+    /// Returns the origin of the plan.
     fn origin(&self, forced: bool) -> Result<Rc<HostSpec>, AgentError> {
         let mut origin = self.journal.origin_spec()?;
         if forced {
@@ -166,7 +166,7 @@ fn ensure_no_drift(from: &HostSpec, to: &HostSpec, facts: &Facts, plan: &Plan) -
     refuse_drift(from, &unresolved(from, to, &facts.seen, plan))
 }
 
-/// Refuses to record a host as being what it is not, although no step would change it.
+/// Refuses to record a state that the host is not in, although no step would change it.
 fn ensure_in_sync(to: &HostSpec, facts: &Facts) -> Result<(), AgentError> {
     refuse_drift(to, &differences(to, &facts.seen))
 }

@@ -1,4 +1,4 @@
-//! The boot loader's counter, where it has one: it covers the boots of a new deployment in which the agent never starts.
+//! The boot loader's counter, if it has one: it covers the boots of a new deployment in which the agent never starts.
 //!
 //! # Decisions
 //! 1. It is begun before the reboot and ended before the commit: a count that is left over would one day boot the old
@@ -29,7 +29,7 @@ impl<C: ControlPlane> Agent<C> {
         }
     }
 
-    /// Ends the count: what runs is good, or is left by the agent itself.
+    /// Ends the count: the running deployment is good, or is left by the agent itself.
     pub(super) fn end_count(&self) {
         self.with_counter(|counter| counter.end());
     }

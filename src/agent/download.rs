@@ -13,7 +13,7 @@ use crate::model::{FaultClass, ImageRef};
 use crate::report::{LoopState, report};
 use crate::telemetry::LastReport;
 
-/// How long all of a prefetch may take: a slow one has a day, and what is downloaded stays for the next try.
+/// Time limit of a prefetch: a slow one has a day, and the downloaded part stays for the next try.
 const TOTAL_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 /// The prefetch of an agent.
@@ -55,18 +55,18 @@ impl Prefetching {
         self.download = Some(Download { image, work, progress, moved, end: moved + TOTAL_TIMEOUT });
     }
 
-    /// Ends the download, and forgets what it came to.
+    /// Ends the download, and drops its result.
     pub(super) fn end(&mut self) {
         self.download = None;
         self.ended = None;
     }
 
-    /// Takes what a download came to.
+    /// Takes a download's result.
     pub(super) fn take(&mut self) -> Option<Result<Prefetched, HostError>> {
         self.ended.take()
     }
 
-    /// Waits for the end of the download, and reports its progress on this node. Cancel-safe: what it comes to is kept.
+    /// Waits for the end of the download, and reports its progress on this node. Cancel-safe: its result is kept.
     pub(super) async fn ended(
         &mut self,
         stall: Duration,

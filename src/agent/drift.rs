@@ -1,9 +1,10 @@
-//! The drift monitor: an idle host is watched, compared with the committed spec, told, and repaired where the node's
-//! settings say so.
+//! The drift monitor: an idle host is watched and compared with the committed spec; drift is reported, and repaired if
+//! the node's settings say so.
 //!
-//! The watch only says that something may have changed; what differs is looked at anew. A changed file is looked at and
-//! reported first, beside what was seen of the rest; soon after, all of it is looked at, so that the monitor and `verify`
-//! can't disagree for long. It is off while an update is under way: nothing is drift then (MCD-184).
+//! The watch only reports that something may have changed; the differences are observed again. A changed file is
+//! observed and reported first, beside the last observation of the rest; soon after, all of it is observed, so that the
+//! monitor and `verify` can't disagree for long. It is off while an update is under way: nothing is drift then
+//! (MCD-184).
 
 use std::time::Duration;
 
@@ -31,11 +32,11 @@ use crate::plan::listing::listed;
 use crate::report::Event;
 use crate::update::Record;
 
-/// What libostree and its front ends change with every deployment.
+/// Files that libostree and its front ends change with every deployment.
 const OS_MARKS: [&str; 3] =
     ["/ostree/deploy", "/run/ostree/staged-deployment", "/run/ostree/staged-deployment-locked"];
 
-/// How many differences get a line of their own in the log; `verify` shows all.
+/// Most differences with a line of their own in the log; `verify` shows all.
 const LINES: usize = 20;
 
 impl<C: ControlPlane> Agent<C> {
@@ -63,7 +64,7 @@ impl<C: ControlPlane> Agent<C> {
         Rest { is_as_desired: self.health.drift.is_empty(), is_repaired, again }
     }
 
-    /// Looks at what changed, if that is all there is to look at for now, else at everything.
+    /// Looks at the changed paths, if that is all there is to look at for now, else at everything.
     async fn look_again(
         &mut self,
         spec: &HostSpec,
@@ -78,27 +79,27 @@ impl<C: ControlPlane> Agent<C> {
             let seen = observe_again(&self.host.root, look.seen, machine.clone(), &paths)?;
             return Ok(Look { seen, settle: Some(settle) });
         }
-        // What changed before the watch began is not told.
+        // A change before the watch began is not reported.
         let machine = if self.watch_over(spec)? { self.look_at_machine().await? } else { machine.clone() };
         self.begin_look()?;
         Ok(Look { seen: self.look(spec, machine)?, settle: None })
     }
 
-    /// Notes in the watch that the host is looked at. A watch that fails is begun anew by the next look.
+    /// Notes in the watch that the host is looked at. A watch that fails is restarted by the next look.
     fn begin_look(&mut self) -> Result<(), AgentError> {
         let Some(watch) = &mut self.monitor.watch else { return Ok(()) };
         watch.begin_look().inspect_err(|_| self.monitor.watch = None)?;
         Ok(())
     }
 
-    /// Reports what differs, and begins to repair what is to be repaired. Returns whether a repair was begun, and how long
-    /// what was found is held back.
+    /// Reports the differences, and begins the repair of those to be repaired. Returns true if a repair was begun, and
+    /// the delay of a report that is held back.
     async fn report_drift(
         &mut self,
         spec: &HostSpec,
         seen: &Observation,
     ) -> Result<(bool, Option<Duration>), AgentError> {
-        // An `apply` answers for its config; what else was done to the host is a daemon's news.
+        // An `apply` answers for its config; other changes of the host are a daemon's news.
         let mut found = if self.mode.is_service() { drift(spec, seen) } else { differences(spec, seen) };
         let is_repaired = self.repair(spec, seen, &mut found).await?;
         let now = self.host.clock.monotonic();
@@ -160,7 +161,7 @@ impl<C: ControlPlane> Agent<C> {
         }
     }
 
-    /// Ends the watch: what changes from now on is the update's work.
+    /// Ends the watch: changes from now on are the update's work.
     pub(super) fn unwatch(&mut self) {
         self.health.unwatched = None;
         if self.monitor.watch.take().is_some() {
@@ -168,7 +169,8 @@ impl<C: ControlPlane> Agent<C> {
         }
     }
 
-    /// Begins to put right what is to be repaired and can be; notes why the rest is left. Returns true if it did.
+    /// Begins to repair the differences that are to be repaired and can be; notes why the rest is left. Returns true if
+    /// it did.
     async fn repair(
         &mut self,
         spec: &HostSpec,
@@ -185,7 +187,7 @@ impl<C: ControlPlane> Agent<C> {
         }
         let policy = match self.control.policy().await {
             Ok(policy) => policy,
-            // The drift is told all the same; what makes the policy readable is a change of the control plane.
+            // The drift is reported all the same; a change of the control plane makes the policy readable.
             Err(error) => {
                 for (_, difference) in &mut selected {
                     difference.unrepaired = Some(format!("the policy can't be read: {}", chain(&error)));
@@ -212,7 +214,7 @@ impl<C: ControlPlane> Agent<C> {
         Ok(true)
     }
 
-    /// Ends a repair that failed and was taken back: its paths are left as they are, and told.
+    /// Ends a repair that failed and was undone: its paths are left as they are, and reported.
     pub(super) fn leave_drift(&mut self) -> Result<(), AgentError> {
         let now = self.host.clock.monotonic();
         if let Some(record) = self.journal.record() {
@@ -222,8 +224,8 @@ impl<C: ControlPlane> Agent<C> {
     }
 }
 
-/// Names everything that can drift: what the spec writes, the links of its units, what its account and owners are
-/// read from, and what the OS changes with its deployments.
+/// Names everything that can drift: the spec's paths, the links of its units, the sources of its account and owners,
+/// and the files that the OS changes with its deployments.
 pub(crate) fn watched(spec: &HostSpec, root: &Root, backend: &str) -> Result<WatchSet, HostError> {
     let mut watched = WatchSet::default();
     watched.paths.extend(spec.written().into_keys().map(String::from));
@@ -246,7 +248,7 @@ pub(crate) fn watched(spec: &HostSpec, root: &Root, backend: &str) -> Result<Wat
     Ok(watched)
 }
 
-/// Adds what may be shown of the contents that differ. Only bytes that were seen are shown: what was put there
+/// Adds the shown part of the contents that differ. Only observed bytes are shown: a file put there
 /// meanwhile, a link to a secret say, is not.
 pub(crate) fn add_diffs(root: &Root, spec: &HostSpec, seen: &Observation, found: &mut [Difference]) {
     if found.is_empty() {
@@ -263,7 +265,7 @@ pub(crate) fn add_diffs(root: &Root, spec: &HostSpec, seen: &Observation, found:
         if *len > LARGEST {
             continue;
         }
-        // A directory in its place can't be read; the next look says so.
+        // A directory in its place can't be read; the next look reports it.
         let bytes = root.read(path.as_str()).ok().flatten().unwrap_or_default();
         if Sha256::digest(&bytes) == *sha256 {
             difference.diff = Some(diff(path.as_str(), desired, there, &bytes));
@@ -271,5 +273,5 @@ pub(crate) fn add_diffs(root: &Root, spec: &HostSpec, seen: &Observation, found:
     }
 }
 
-/// Larger files are not read again to be shown: nobody reads that.
+/// Larger files are not read again to be shown: no person reads that.
 const LARGEST: u64 = 256 * 1024;

@@ -25,7 +25,7 @@ impl<C: ControlPlane> Agent<C> {
         if self.mode == RunMode::FirstBoot {
             self.provisioned = record.as_ref().map(|record| record.to.clone());
         }
-        // Only what is committed is told as done, and once.
+        // Only a committed update is reported as done, and once.
         if let Some(record) = &record {
             for event in Event::for_commit(record) {
                 self.control.emit(&event).await;
@@ -47,7 +47,7 @@ impl<C: ControlPlane> Agent<C> {
         Ok(())
     }
 
-    /// Ends the update with its effects in place; the next pass plans from what is seen.
+    /// Ends the update with its effects in place; the next pass plans from the observation.
     pub(super) fn replan(&mut self, fault: Fault) -> Result<(), AgentError> {
         let record = self.journal.record().cloned();
         update_line!(

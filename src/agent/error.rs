@@ -1,4 +1,4 @@
-//! What ends a pass of the loop.
+//! Errors that end a pass of the loop.
 
 use crate::apply::ApplyError;
 use crate::control::ControlError;
@@ -38,7 +38,7 @@ pub enum AgentError {
     Drifted {
         /// The committed config.
         config: String,
-        /// What differs.
+        /// The differences.
         differences: String,
     },
 }
@@ -77,7 +77,7 @@ impl AgentError {
         matches!(self, Self::Control(error) if error.is_away())
     }
 
-    /// Returns what a person does next.
+    /// Returns the next step.
     pub fn next(&self) -> String {
         match self {
             Self::Control(error) => error.next(),
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
     use crate::plan::reconcilable::Unreachable;
 
-    /// Only what belongs to an installation needs one; an account that is missing is created.
+    /// Only a change of the installation needs one; an account that is missing is created.
     #[test]
     fn next_step_fits_what_is_refused() {
         let next = |field: &str, message: &str| {

@@ -1,4 +1,4 @@
-//! An error of a pass or of a wait, told; and a fault, as a line of the journal.
+//! Reports of errors of a pass or of a wait; and a fault, as a line of the journal.
 
 use tracing::{info, warn};
 
@@ -18,8 +18,8 @@ impl<C: ControlPlane> Agent<C> {
         if goes_down {
             info!("The machine is going down, so this is no fault: {why}");
         } else if error.is_away() {
-            // The node is none the worse for it: what needs the control plane waits, and its return is a change. Each
-            // try says the same.
+            // The node is none the worse for it: requests to the control plane wait, and its return is a change. Each
+            // try fails the same way.
             if self.logged_away.as_ref() != Some(&why) {
                 warn!(MESSAGE_ID = message::WAITING, MCA_FAULT = fault.reason, "{why}");
                 self.logged_away = Some(why.clone());
@@ -56,7 +56,7 @@ impl<C: ControlPlane> Agent<C> {
         }
     }
 
-    /// Watches what a failed update is about: its change on the host is a reason for another look.
+    /// Watches the objects of a failed update: their change on the host is a reason for another look.
     pub(super) fn watch_target(&mut self) -> Result<(), AgentError> {
         let Some(spec) = self.journal.target_spec().cloned() else { return Ok(()) };
         self.watch_over(&spec)?;

@@ -1,5 +1,5 @@
-//! What the merge of `/etc` in the shutdown would leave behind although the config wants it: the shutdown is told to bring
-//! it over, so that leaving an image takes one reboot.
+//! Desired paths that the merge of `/etc` in the shutdown would skip: the shutdown copies them,
+//! so that leaving an image takes one reboot.
 
 use tracing::{info, warn};
 
@@ -11,12 +11,12 @@ use crate::model::text::chain;
 use crate::model::text::counted;
 use crate::plan::in_sync::in_sync;
 
-/// How many paths are told; `verify` would tell the rest.
+/// Most paths that are logged; `verify` shows the rest.
 const NAMED: usize = 5;
 
 impl<C: ControlPlane> Agent<C> {
-    /// Has the shutdown bring over what the merge into a staged deployment leaves behind. A failure keeps no node from its
-    /// reboot: the verification sees what is missing in the new boot.
+    /// Has the shutdown copy the paths that the merge into a staged deployment skips. A failure keeps no node from its
+    /// reboot: the verification finds missing paths in the new boot.
     pub(super) async fn carry_over_etc(&self, deployment: &str, machine: &Observation) {
         if let Err(error) = self.arm_etc_carry_over(deployment, machine.clone()).await {
             warn!("Failed to arrange the copy of what the merge of /etc leaves behind: {}", chain(&error));

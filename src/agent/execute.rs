@@ -71,7 +71,7 @@ impl<C: ControlPlane> Agent<C> {
         self.carry_out(pass).await
     }
 
-    /// Carries out the batch or the undo step that the record stands at. What it failed with is an answer.
+    /// Carries out the batch or the undo step of the record's phase. Its fault is an answer.
     pub(super) async fn carry_out(&mut self, pass: &mut Pass) -> Result<Next, AgentError> {
         let Some(record) = self.journal.record().cloned() else { return Ok(Next::LookAgain) };
         match self.advance(&record).await {
@@ -103,8 +103,8 @@ impl<C: ControlPlane> Agent<C> {
         }
     }
 
-    /// Writes down when the staging began, and counts what earlier processes have spent on it: its limit is one of the
-    /// work, not of a process.
+    /// Records the begin of the staging, and counts the time that earlier processes have spent on it: its limit is one
+    /// of the work, not of a process.
     fn begin_staging(&mut self, seen: &Observation) -> Result<(), AgentError> {
         self.host.per_object_fsync = self.control.is_control_plane();
         let now = self.host.clock.monotonic_micros();
@@ -129,7 +129,7 @@ impl<C: ControlPlane> Agent<C> {
         }
         info!(MCA_CONFIG = %record.to.config, "Left the staging for {}: another target is desired", record.to.config);
         tokio::select! {
-            // What it left running is ended; what can't be ended now is met by the undoing that follows.
+            // Work left running is ended; the undo that follows handles the rest.
             ended = timeout(self.host.limits.stall, self.host.os.abandon()) => {
                 if let Ok(Err(error)) = ended {
                     warn!("Failed to end what the staging left running: {}", chain(&error));
@@ -163,14 +163,14 @@ impl<C: ControlPlane> Agent<C> {
                 // Cancel-safe: it only waits. The staging has limits of its own, so waiting for it is a sign of life:
                 // bootc tells nothing where systemd passes no pipe.
                 () = telemetry.notify.idle(), if staging => {}
-                // Cancel-safe: what was not returned comes again.
+                // Cancel-safe: an event that was not returned comes again.
                 changed = control.changed(), if followed => {
                     // One that can't be followed now is looked at after the batch.
                     followed = changed.is_ok();
                     if control.desired().await.is_ok_and(|desired| desired.is_some_and(|desired| desired != record.to)) {
                         return Ok(Carried::Superseded);
                     }
-                    // What was due, and the change may have been that.
+                    // The due report; the change may have been the reason for it.
                     drop(control.publish(&report(Some(record), health)).await);
                 }
                 () = trust.changed() => trust.reconcile_meanwhile(host, health),
@@ -219,7 +219,7 @@ impl<C: ControlPlane> Agent<C> {
         Ok(ended)
     }
 
-    /// Compares the host with the new spec; a repair answers for what it was to mend.
+    /// Compares the host with the new spec; a repair answers for its own paths.
     pub(super) fn compare(&self, machine: Observation) -> Result<Vec<Difference>, AgentError> {
         let (Some(spec), Some(record)) = (self.journal.target_spec(), self.journal.record()) else {
             return Err(JournalError::NoUpdate { what: "verify" }.into());
@@ -232,7 +232,7 @@ impl<C: ControlPlane> Agent<C> {
     }
 }
 
-/// Whether a batch came to its end.
+/// Completion of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Carried {
     /// It is done and on disk.
@@ -243,7 +243,7 @@ enum Carried {
     Superseded,
 }
 
-/// Logs what the running batch waits for, once.
+/// Logs the running batch's awaited object, once.
 fn note_wait(health: &mut LoopState, what: Option<&str>) {
     if let Some(what) = what.filter(|what| health.waiting.as_deref() != Some(what)) {
         info!(MESSAGE_ID = message::WAITING, "Waiting for {what}");

@@ -5,7 +5,7 @@ use tracing::field::{DisplayValue, display};
 use crate::model::{ConfigName, ImageRef, Target, UpdateId};
 use crate::update::Record;
 
-/// Logs a line with what all lines of an update have: its ID, its config, and its image if it has one.
+/// Logs a line with the fields of all lines of an update: its ID, its config, and its image if it has one.
 macro_rules! update_line {
     ($level:ident, $record:expr, $($line:tt)+) => {{
         let update = $crate::agent::fields::Fields::new($record);

@@ -1,4 +1,4 @@
-//! What the node was installed with, beside what its config says: only a new installation brings the storage of a config.
+//! Storage of the node's installation, compared with its config: only a new installation changes the storage.
 
 use std::cell::OnceCell;
 
@@ -13,7 +13,7 @@ use crate::model::text::chain;
 use crate::model::{ConfigName, installed_storage, machineconfig};
 use crate::report::{LoopState, irreconcilable_changes};
 
-/// What is known of it.
+/// Known parts of the installation.
 #[derive(Debug, Default)]
 pub(super) struct Installed {
     /// The storage, once it was read; `None` in it where the host has no such file, or no good one.
@@ -43,7 +43,7 @@ impl Installed {
     }
 }
 
-/// Nothing depends on the file but a report, so a bad one is told once, and is no fault of the node.
+/// Nothing depends on the file but a report, so a bad one is logged once, and is no fault of the node.
 fn read(root: &Root) -> Option<FixedSections> {
     let ignored = |cause: String| {
         warn!(

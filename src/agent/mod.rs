@@ -1,16 +1,16 @@
-//! The loop: one task owns the journal. It gathers what a decision is made from, asks [`decide`], carries out the one
-//! thing it says, publishes, and waits for an event or until a time has passed. It decides nothing itself, and no state
-//! is only in memory: what is here can be lost at any moment.
+//! The loop: one task owns the journal. It gathers the inputs of a decision, calls [`decide`], carries out the
+//! resulting action, publishes, and waits for an event or until a time has passed. It decides nothing itself, and no
+//! state is only in memory: the memory can be lost at any moment.
 //!
 //! | file | does |
 //! |---|---|
 //! | `parts` | the agent's parts, and its memory |
-//! | `drift` | watches the idle host, compares it, and repairs it where the settings say so |
+//! | `drift` | watches the idle host, compares it, and repairs it as the settings allow |
 //! | `begin` | from a desired target to a record: import from MCD, drift check, plan |
 //! | `execute` | an open update: its batches, transitions and verification |
 //! | `end` | the ends of an update: committed, archived, replanned, failed |
 //! | `errors` | logs and reports the errors of a pass or of a wait |
-//! | `reboot` | the reboot: what delays it, and what cancels it |
+//! | `reboot` | the reboot, its delays and its cancellation |
 //! | `etc_carry_over` | files that the merge of `/etc` would drop in that shutdown |
 //! | `trial` | the health trial of a new deployment, and the way back to the previous one |
 //! | `prefetch` | an image is downloaded ahead of its update |
@@ -70,7 +70,7 @@ pub use signals::ProcessSignals;
 use signals::SignalKind;
 pub use stateroot::{StaterootEnd, StaterootWorker};
 
-/// What the loop does next.
+/// The loop's next action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LoopAction {
     /// Another decision in this pass.
@@ -139,7 +139,7 @@ impl<C: ControlPlane> Agent<C> {
         }
     }
 
-    /// One look at the target and the machine, then decisions until there is nothing left to ask, and one deed.
+    /// One look at the target and the machine, then decisions until no question is left, and one action.
     async fn pass(&mut self) -> Result<LoopAction, AgentError> {
         self.read_desired().await;
         self.read_prefetch();
@@ -194,7 +194,7 @@ impl<C: ControlPlane> Agent<C> {
         decide(&inputs, &mut self.memory)
     }
 
-    /// Asks, and keeps the answer for the next decision.
+    /// Answers a question, and keeps the answer for the next decision.
     async fn answer(&mut self, question: Question, pass: &mut Pass) -> Result<Next, AgentError> {
         let Pass { seen, answers, .. } = pass;
         match question {
@@ -230,7 +230,7 @@ impl<C: ControlPlane> Agent<C> {
     /// Carries out one action.
     async fn act(&mut self, action: Action, pass: &mut Pass) -> Result<LoopAction, AgentError> {
         match action {
-            // It has been asked.
+            // It has been answered.
             Action::Ask(_) | Action::LookAgain => {}
             Action::Begin => self.begin().await?,
             Action::Resume => {
@@ -271,7 +271,7 @@ impl<C: ControlPlane> Agent<C> {
         Ok(if wait.ends { LoopAction::Exit(ExitReason::Settled) } else { LoopAction::Wait(wait.left) })
     }
 
-    /// Takes an error: a broken state ends the agent, all else is told and waited out.
+    /// Handles an error: a broken state ends the agent, any other error is reported and waited out.
     async fn handle_error(&mut self, error: AgentError) -> Result<LoopAction, AgentError> {
         let fault = error.fault();
         if fault.class == FaultClass::Fatal {
@@ -297,7 +297,7 @@ impl<C: ControlPlane> Agent<C> {
         self.begin_wait(wait).await
     }
 
-    /// Takes an error of a wait: what it came from would end the next wait, too, so it is paused for.
+    /// Takes an error of a wait: its cause would end the next wait, too, so it is paused for.
     async fn handle_wait_error(&mut self, error: AgentError) -> Result<(), AgentError> {
         self.handle_error(error).await?;
         self.publish().await;
@@ -331,7 +331,7 @@ impl<C: ControlPlane> Agent<C> {
         let prefetched =
             self.prefetching.ended(stall, &self.journal, &mut self.health, &mut self.telemetry.last);
         tokio::select! {
-            // Each arm only waits; what it waited for is read again in the next pass, so losing an arm loses nothing.
+            // Each arm only waits; its event is read again in the next pass, so losing an arm loses nothing.
             signal = self.signals.recv() => if signal == SignalKind::Reload { self.reload()? },
             () = self.telemetry.notify.idle() => {}
             changed = self.control.changed() => {

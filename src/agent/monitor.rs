@@ -1,4 +1,4 @@
-//! What the drift monitor remembers. Losing it costs a telling or a repair more.
+//! Memory of the drift monitor. Losing it costs a report or a repair more.
 
 use std::time::Duration;
 
@@ -6,17 +6,17 @@ use crate::decide::drift::Memory;
 use crate::host::watch::Watch;
 use crate::model::Observation;
 
-/// The watch, and what was seen last.
+/// The watch, and the last observation.
 #[derive(Debug, Default)]
 pub(super) struct Monitor {
     pub(super) watch: Option<Watch>,
-    /// What the watch told since the last pass; `None` when something else was the reason for a pass.
+    /// Paths that the watch reported since the last pass; `None` when something else was the reason for a pass.
     pub(super) changed: Option<Vec<String>>,
     pub(super) last: Option<Look>,
     pub(super) memory: Memory,
 }
 
-/// What the last pass saw of the idle host.
+/// Observation of the idle host by the last pass.
 #[derive(Debug)]
 pub(super) struct Look {
     pub(super) seen: Observation,
@@ -24,7 +24,7 @@ pub(super) struct Look {
     pub(super) settle: Option<Duration>,
 }
 
-/// What the last pass saw, and what changed since.
+/// Observation of the last pass, and the paths changed since.
 #[derive(Debug)]
 pub(super) struct Last {
     pub(super) look: Look,
@@ -32,7 +32,7 @@ pub(super) struct Last {
 }
 
 impl Monitor {
-    /// Returns what the last pass saw, if the watch alone is the reason for this one.
+    /// Returns the last pass's observation, if the watch alone is the reason for this one.
     pub(super) fn take_last(&mut self) -> Option<Last> {
         let (look, changed) = (self.last.take(), self.changed.take());
         Some(Last { look: look?, changed: changed? })

@@ -1,5 +1,5 @@
-//! The agent of one node: its parts, and what it remembers. Each file beside this one carries out some of what is
-//! decided; none of them knows the loop.
+//! The agent of one node: its parts, and its memory. Each file beside this one carries out some of the
+//! decisions; none of them knows the loop.
 
 use crate::control::ControlPlane;
 use crate::decide::inputs::{Answers, Memory};
@@ -42,27 +42,27 @@ pub struct Agent<C> {
     pub(super) shutdown_listener: ShutdownListener,
     pub(super) emitted_late: bool,
     pub(super) emitted_fault: Option<String>,
-    /// Why the control plane could not be asked, as it was logged.
+    /// Logged cause of the last failed read of the control plane.
     pub(super) logged_away: Option<String>,
     pub(super) fault_times: FaultTimes,
-    /// What a first boot has brought the host to.
+    /// Target that a first boot has applied.
     pub(super) provisioned: Option<Target>,
 }
 
-/// What one pass of the loop knows.
+/// State of one pass of the loop.
 #[derive(Debug)]
 pub(super) struct Pass {
     /// The machine as it was seen at the start of the pass.
     pub(super) seen: Observation,
     /// An update is due although its target is committed.
     pub(super) is_forced: bool,
-    /// What the last pass saw of the idle host, if what the watch told is the reason for this one.
+    /// Observation of the last pass, if a change in the watch is the reason for this one.
     pub(super) last: Option<Last>,
-    /// What was asked since.
+    /// Answers since then.
     pub(super) answers: Answers,
 }
 
-/// What follows a deed.
+/// Continuation after an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
     /// Another decision, with the answers there are.
@@ -109,14 +109,14 @@ impl<C: ControlPlane> Agent<C> {
         }
     }
 
-    /// Sets how long the loop lives and what becomes of reboots.
+    /// Sets the run mode of the loop and the policy of reboots.
     #[must_use]
     pub fn with(self, mode: RunMode, reboots: Reboots) -> Self {
         let memory = Memory::new(mode, &self.health.node);
         Self { mode, reboots, memory, ..self }
     }
 
-    /// Returns what is known beside the record; `apply` shows it to its caller.
+    /// Returns the state beside the record; `apply` shows it to its caller.
     pub fn health(&self) -> &LoopState {
         &self.health
     }
@@ -126,13 +126,13 @@ impl<C: ControlPlane> Agent<C> {
         &self.journal
     }
 
-    /// Returns what is seen of the machine: what every phase needs.
+    /// Returns the observation of the machine that every phase needs.
     pub(super) async fn look_at_machine(&self) -> Result<Observation, AgentError> {
         next_root::complete(&self.host.root, &self.host.systemd).await?;
         Ok(machine(&self.host).await?)
     }
 
-    /// Returns what is seen of the host for a spec, beside what was seen of the machine.
+    /// Returns the observation of the host for a spec, beside that of the machine.
     pub(super) fn look(&self, spec: &HostSpec, machine: Observation) -> Result<Observation, AgentError> {
         Ok(managed(&self.host, machine, &[spec])?)
     }

@@ -12,7 +12,7 @@ use crate::report::{PrefetchState, PrefetchStatus};
 use crate::update::Fault;
 
 impl<C: ControlPlane> Agent<C> {
-    /// Reads the request, and takes what a download came to.
+    /// Reads the request, and takes a download's result.
     pub(super) fn read_prefetch(&mut self) {
         self.take_prefetched();
         let text = self.control.prefetch();
@@ -69,7 +69,7 @@ impl<C: ControlPlane> Agent<C> {
         }
     }
 
-    /// Begins to download an image, or to drop what was downloaded.
+    /// Begins to download an image, or to drop the downloaded one.
     pub(super) fn begin_prefetch(&mut self, image: Option<ImageRef>) -> Result<(), AgentError> {
         let place = self.host.os.auth_file().filter(|_| image.is_some());
         let credentials =
@@ -91,7 +91,7 @@ impl<C: ControlPlane> Agent<C> {
         Ok(())
     }
 
-    /// Ends the download: something else is to be done. What it has stays for its next begin.
+    /// Ends the download: there is other work. Its finished part stays for its next begin.
     pub(super) fn end_prefetch(&mut self) {
         self.prefetching.end();
         self.memory.prefetch.interrupt();

@@ -1,14 +1,14 @@
-//! The reboot of an update: the finalization is armed, whoever blocks the shutdown is waited for and named, the record
-//! says that the machine goes down, logind is asked; a shutdown that was canceled is requested again.
+//! The reboot of an update: the finalization is ensured, block inhibitors are awaited and named, the reboot is
+//! recorded and requested of logind; a shutdown that was canceled is requested again.
 //!
 //! Nothing is polled: logind signals when a block comes or goes, and when a shutdown begins or is canceled.
 //!
 //! # Decisions
-//! 1. A block is waited for before the record says `rebooting`: another target can still be taken meanwhile, and the
+//! 1. A block is awaited before the record's phase is `rebooting`: another target can still be taken meanwhile, and the
 //!    wait is no try.
 //! 2. A soft reboot (`core/src/model/soft_reboot.rs`) is the first try alone, of the way on and of the way back. It is prepared
-//!    here, when the record says that the machine goes down: whoever dies in between finds a record of a reboot that was
-//!    requested, and the next request is a whole one.
+//!    here, when the reboot is recorded: after a crash in between the record has a requested
+//!    reboot, and the next request is a full one.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ use crate::report::Event;
 use crate::update::{Phase, Record, Transition};
 
 impl<C: ControlPlane> Agent<C> {
-    /// Asks for the reboot: first in the record, then of the machine. Returns how the loop ends, if it does.
+    /// Requests the reboot: first in the record, then of the machine. Returns the end of the loop, if it ends.
     pub(super) async fn reboot(&mut self, seen: &Observation) -> Result<Option<ExitReason>, AgentError> {
         let Some(record) = self.journal.record().cloned() else { return Ok(None) };
         self.journal.note(|record| record.waiting = None)?;
@@ -59,7 +59,7 @@ impl<C: ControlPlane> Agent<C> {
         Ok(())
     }
 
-    /// Notes that the reboot is in a person's hands, who did not leave it to this process.
+    /// Notes that the reboot is left to a person.
     pub(super) fn note_reboot_left(&mut self) -> Result<(), AgentError> {
         let waiting = "a manual reboot: `apply --no-reboot` left it to you".to_owned();
         if self.journal.record().is_some_and(|record| record.waiting.as_ref() != Some(&waiting)) {
@@ -89,7 +89,7 @@ impl<C: ControlPlane> Agent<C> {
         Ok(self.journal.note(|record| record.waiting = Some(waiting))?)
     }
 
-    /// Makes sure that the shutdown will finalize what is staged, or refuses to reboot.
+    /// Makes sure that the shutdown will finalize the staged deployment, or refuses to reboot.
     pub(super) async fn arm(&self, seen: &Observation) -> Result<(), AgentError> {
         self.host.os.ensure_finalizable().await?;
         if let Some(staged) = seen.os.staged() {
@@ -102,7 +102,7 @@ impl<C: ControlPlane> Agent<C> {
         Ok(())
     }
 
-    /// Returns true if an inhibitor blocks the shutdown, and reports it. From here on nobody else does the reboot.
+    /// Returns true if an inhibitor blocks the shutdown, and reports it. From here on only the agent reboots.
     pub(super) async fn is_blocked(&mut self) -> Result<bool, AgentError> {
         self.journal.note(|record| record.reboot_left = None)?;
         let inhibitors = self.shutdown_listener.block_inhibitors(&self.host).await;
@@ -153,13 +153,13 @@ impl<C: ControlPlane> Agent<C> {
             Rebooting::Exit => Ok(Some(ExitReason::Reboot)),
             Rebooting::Asked => {
                 self.memory.down = Down::asked(self.host.clock.monotonic());
-                // What logind said meanwhile is looked at in the next pass.
+                // logind's signals meanwhile are read in the next pass.
                 Ok(None)
             }
         }
     }
 
-    /// Returns which reboot it is, and prepares a soft one. Whatever keeps that from working is a whole reboot.
+    /// Returns the kind of the reboot, and prepares a soft one. A failure of that makes it a full reboot.
     async fn kind(&mut self, record: &Record, seen: &Observation) -> RebootKind {
         let why = match self.soft_reboot(record, seen).await {
             Ok(None) => return RebootKind::Soft,
@@ -205,7 +205,7 @@ impl<C: ControlPlane> Agent<C> {
         let Some(index) = found.index else { return Ok(Some("nothing is prepared".to_owned())) };
         next_root::prepare(&host.root, &host.systemd, index).await?;
         host.fail_points.hit("soft-reboot-prepared");
-        // Somebody may have changed the order of the deployments meanwhile.
+        // A person may have changed the order of the deployments meanwhile.
         let is_prepared = host.soft_reboot_into(deployment).await?.is_prepared;
         Ok((!is_prepared).then(|| "libostree prepared another deployment".to_owned()))
     }

@@ -10,13 +10,13 @@ use crate::model::{FileMode, message};
 use crate::report::{LinkDown, NodeReport, NodeState, report};
 use crate::update::ending::Ask;
 
-/// The hint's file: `pam_motd(8)` shows what is in the directory at each login.
+/// The hint's file: `pam_motd(8)` shows the files of the directory at each login.
 const HINT: &str = "/run/motd.d/90-machine-config-agent.motd";
 /// More than this of a reason is for `status`.
 const MAX_HINT_LENGTH: usize = 300;
 
 impl<C: ControlPlane> Agent<C> {
-    /// Sets where the settings come from, and reads them. Settings that can't be used leave what is: a node does its
+    /// Sets the source of the settings, and reads them. Unusable settings leave the present ones: a node does its
     /// work without them.
     #[must_use]
     pub fn with_settings(self, settings: SettingsLoader) -> Self {
@@ -58,7 +58,7 @@ impl<C: ControlPlane> Agent<C> {
         }
     }
 
-    /// Reads the target. When it can't be read, the old one stays and the report says why.
+    /// Reads the target. When it can't be read, the old one stays and the report has the cause.
     pub(super) async fn read_desired(&mut self) {
         let before = self.health.fault.take();
         self.health.awaited = None;
@@ -77,7 +77,7 @@ impl<C: ControlPlane> Agent<C> {
             Err(error) if error.is_away() => {}
             Err(error) => {
                 let fault = AgentError::from(error).fault();
-                // Each pass reads it again: told once.
+                // Each pass reads it again: logged once.
                 if before.as_ref() != Some(&fault) {
                     log_fault(&fault, None, self.mode);
                 }
@@ -86,7 +86,7 @@ impl<C: ControlPlane> Agent<C> {
         }
     }
 
-    /// Publishes what is written down. A control plane that is away does not stop the work.
+    /// Publishes the recorded state. A control plane that is away does not stop the work.
     pub(super) async fn publish(&mut self) {
         self.health.link_down = self.control.link_down();
         self.fault_times.date(&mut self.health, self.host.clock.now());
@@ -107,10 +107,10 @@ impl<C: ControlPlane> Agent<C> {
         }
     }
 
-    /// Leaves a hint for who logs in to a node that is at fault, and takes it away when it is not.
+    /// Leaves a hint for logins to a node that is at fault, and removes it when it is not.
     fn hint(&mut self, report: &NodeReport) {
         let desired = hint(report);
-        // Who runs `apply` reads its answer.
+        // The caller of `apply` reads its output.
         if !self.mode.is_service() || self.hinted.as_ref() == Some(&desired) {
             return;
         }
@@ -128,7 +128,7 @@ impl<C: ControlPlane> Agent<C> {
     }
 }
 
-/// Returns the hint of a node whose access to the cluster is wrong: an API server that is away is nobody's fault here.
+/// Returns the hint of a node whose access to the cluster is wrong: the node has no part in an API server that is away.
 fn link_hint(report: &NodeReport) -> String {
     let wrong = |down: &&LinkDown| down.reason != "ApiServerUnreachable";
     report.link_down.as_ref().filter(wrong).map_or_else(String::new, |down| {

@@ -1,4 +1,4 @@
-//! What reads the settings of this node.
+//! Loader of this node's settings.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crate::update::Fault;
 pub struct SettingsLoader(Box<dyn Fn() -> Result<NodeSettings, Fault>>);
 
 impl SettingsLoader {
-    /// Takes what reads them.
+    /// Takes the function that reads them.
     pub fn new(read: impl Fn() -> Result<NodeSettings, Fault> + 'static) -> Self {
         Self(Box::new(read))
     }

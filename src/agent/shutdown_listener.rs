@@ -29,8 +29,8 @@ impl ShutdownListener {
     /// Returns the block inhibitors of the shutdown.
     pub(super) async fn block_inhibitors(&mut self, host: &Host) -> Vec<Inhibitor> {
         if self.0.is_none() {
-            // Listened to first, looked at then: a block that goes away in between is told. A bus that is away shows
-            // in the request itself, which is counted, and which logind checks again.
+            // First the subscription, then the first look: so a block that goes away in between is reported. A bus that
+            // is away shows in the request itself, which is counted, and which logind checks again.
             self.0 = host.power.listen().await.unwrap_or_default();
         }
         match &self.0 {
@@ -39,7 +39,7 @@ impl ShutdownListener {
         }
     }
 
-    /// Returns how far a shutdown is. One that nobody can be asked about is taken to be under way: its time ends, too.
+    /// Returns the state of a shutdown. An unknown one is taken to be under way: its time ends, too.
     pub(super) async fn shutdown(&self) -> Shutdown {
         let Some(shutdowns) = &self.0 else { return Shutdown { preparing: true, was_begun: false } };
         let preparing = shutdowns.preparing().await.unwrap_or(true);

@@ -25,8 +25,8 @@ pub struct ProcessSignals {
 
 #[derive(Debug)]
 struct Streams {
-    /// Set by the handler itself: a stream is known to be ready only after the runtime has looked, and what else a stop
-    /// brings about may be seen before.
+    /// Set by the handler itself: a stream is known to be ready only after the runtime has looked, and other effects of
+    /// a stop may be seen before.
     stopped: Arc<AtomicBool>,
     terminate: Signal,
     interrupt: Signal,

@@ -1,4 +1,4 @@
-//! The loop beside a systemd, an OS and a control plane that a test plays: what is asked of services, and what is told.
+//! The loop beside the doubles of systemd, OS and control plane: requests to services, and reports.
 #![expect(clippy::disallowed_methods, reason = "a test looks at the host from outside")]
 
 #[path = "../../tests/support/fake_control_plane/mod.rs"]
@@ -44,7 +44,7 @@ fn target(config: &str) -> Target {
     Target { config: ConfigName::new(config).unwrap(), image: None }
 }
 
-/// Lets the agent live until it has reported what is meant.
+/// Lets the agent run until it has made the expected report.
 async fn until(
     desk: &FakeControlPlane,
     agent: &mut Agent<FakeControlPlane>,
@@ -93,7 +93,7 @@ impl Scene {
         let double = Double::new("252");
         let mut desk = FakeControlPlane::wanting("rendered-a", None);
         desk.policy(POLICY);
-        // A service that failed does its work again once that is told.
+        // A service that failed works again once that is reported.
         let (reports, mended) = (Rc::clone(&desk.reports), double.clone());
         desk.at_report = Rc::new(move || {
             if reports.borrow().last().is_some_and(|last| last.state == NodeState::Degraded) {
@@ -120,7 +120,7 @@ impl Scene {
         self.dir.path().join(path.trim_start_matches('/'))
     }
 
-    /// What was told of services and reboots.
+    /// Returns the events of services and reboots.
     fn told(&self) -> Vec<(&'static str, String)> {
         let told = self.desk.told.take();
         let told = told.iter().map(|one| (one.reason(), one.message()));
@@ -182,7 +182,7 @@ async fn service_that_fails_takes_update_back() {
     }
 }
 
-/// A target that came up wrong is left by setting the old one again: what it had written goes, and only then the node is
+/// A target that came up wrong is left by setting the old one again: its files go, and only then the node is
 /// Done.
 #[tokio::test(flavor = "current_thread")]
 async fn old_target_after_held_update_is_carried_out() {
@@ -219,7 +219,7 @@ async fn old_target_after_held_update_is_carried_out() {
 }
 
 /// A second subscriber: where there is only one, the thread that comes to a statement first decides for all of them
-/// whether it is told.
+/// whether it is logged.
 static BESIDE: LazyLock<tracing::Dispatch> =
     LazyLock::new(|| tracing::Dispatch::new(tracing_subscriber::registry()));
 
@@ -255,7 +255,7 @@ impl Lines {
         tracing::subscriber::set_default(tracing_subscriber::registry().with(self.clone()))
     }
 
-    /// What each pass has decoded: a pass begins with the look at the target.
+    /// Configs decoded in each pass: a pass begins with the look at the target.
     fn decoded(&self) -> Vec<Vec<String>> {
         let mut passes = vec![Vec::new()];
         for line in std::mem::take(&mut *self.0.lock().unwrap()) {
@@ -269,7 +269,7 @@ impl Lines {
         passes
     }
 
-    /// The phases that were told, each line with what everybody filters by.
+    /// Returns the logged phases, each line with its fields for filters.
     fn phases(&self, config: &str, image: Option<&str>) -> Vec<String> {
         let lines = std::mem::take(&mut *self.0.lock().unwrap());
         for line in
@@ -352,7 +352,7 @@ async fn phase_of_files_names_no_image() {
     assert_eq!(lines.phases("rendered-b", None), ["planned", "applying", "verifying"]);
 }
 
-/// Every config that a pass needs is decoded once in it, whoever needs it: a plan, a repair, certificates, drift.
+/// Every config that a pass needs is decoded once in it, for all its readers: a plan, a repair, certificates, drift.
 #[tokio::test(flavor = "current_thread")]
 async fn each_pass_decodes_config_once() {
     let lines = Lines::default();
@@ -385,7 +385,7 @@ async fn each_pass_decodes_config_once() {
     let update = lines.decoded();
     assert!(update.contains(&vec!["rendered-b".to_owned(), "rendered-a".to_owned()]), "{update:?}");
 
-    // Certificates, which ask what the configs write, come with a look at the host; a drift, with its repair.
+    // Certificates, which need the paths that configs write, come with a look at the host; a drift, with its repair.
     let trust = ClusterTrust {
         version: "1".to_owned(),
         rotation: ServerCaRotation::Off,

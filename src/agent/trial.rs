@@ -2,16 +2,16 @@
 //!
 //! After an update that brought the node another deployment the host is not only compared with the spec: units have to be
 //! active, and the administrator's checks have to end well, within the time of the settings. A deployment that does not
-//! prove itself is left for the previous one, which is whole; what the update had written is undone there, and the target is
+//! prove itself is left for the previous one, which is whole; the update's files are undone there, and the target is
 //! held until it changes.
 //!
 //! # Decisions
-//! 1. The time is counted by the clock that nobody sets, from a start in the record: a restart of the agent continues with
+//! 1. The time is counted by the monotonic clock, from a start in the record: a restart of the agent continues with
 //!    it, another boot begins again. One whole attempt is made even when none is left.
-//! 2. Each attempt begins at the units again: what was active may have failed since.
+//! 2. Each attempt begins at the units again: an active one may have failed since.
 //! 3. A target that changes meanwhile waits, as during the reboot: the node continues from a deployment that is known.
-//! 4. A node that is held with the fault continues when its settings are read again: that is what a person does who has
-//!    repaired it in place.
+//! 4. A node that is held with the fault continues when its settings are read again: a person does so after a repair
+//!    in place.
 //! 5. A node whose files are wrong in its own new deployment, for the last time, goes back as well (`resume::recovery_transition`).
 
 use std::collections::BTreeSet;
@@ -83,7 +83,7 @@ impl<C: ControlPlane> Agent<C> {
                 MESSAGE_ID = message::TRIAL_PASSED,
                 "Health trial of the new deployment of {config} passed: {demands}"
             );
-            // A unit or a check may have written where the config says something.
+            // A unit or a check may have written to a path of the config.
             pass.answers.differences = Some(self.compare(self.look_at_machine().await?)?);
             pass.answers.trial = Some(Ok(()));
             return Ok(Next::Decide);
@@ -98,7 +98,7 @@ impl<C: ControlPlane> Agent<C> {
         Ok(Next::Decide)
     }
 
-    /// Returns how long the trial has lasted in this boot; one that begins is written down and told.
+    /// Returns the duration of the trial in this boot; a new trial is recorded and reported.
     fn spent(
         &mut self,
         record: &Record,
@@ -122,7 +122,7 @@ impl<C: ControlPlane> Agent<C> {
         Ok(Duration::ZERO)
     }
 
-    /// Makes attempts until one succeeds or the time is over, and reports meanwhile what it waits for.
+    /// Makes attempts until one succeeds or the time is over, and reports its waits meanwhile.
     async fn watch_trial(&mut self, rules: &HealthRules, left: Duration) -> Result<TrialResult, AgentError> {
         let Self { host, journal, control, health, signals, telemetry, trust, .. } = self;
         let (sender, mut waits) = tokio::sync::watch::channel(None::<String>);
@@ -136,9 +136,9 @@ impl<C: ControlPlane> Agent<C> {
             tokio::select! {
                 // The same future is polled until it ends, or left for a signal: a check that runs then is begun again.
                 ended = &mut work => return Ok(ended.map_or_else(TrialResult::Failed, |()| TrialResult::Healthy)),
-                // Cancel-safe: what is not taken stays in its pipe.
+                // Cancel-safe: an unread signal stays in its pipe.
                 signal = signals.recv() => return Ok(TrialResult::Signal(signal)),
-                // Cancel-safe: what was not returned comes again.
+                // Cancel-safe: a change that was not returned comes again.
                 () = trust.changed() => trust.reconcile_meanwhile(host, health),
                 // Cancel-safe: it only waits. The trial has an end of its own, so waiting for it is a sign of life.
                 () = telemetry.notify.idle() => {}
@@ -155,7 +155,7 @@ impl<C: ControlPlane> Agent<C> {
         }
     }
 
-    /// Makes the previous deployment the next boot's. What may pass is tried a few times, counted in the record.
+    /// Makes the previous deployment the next boot's. A passing error is tried a few times, counted in the record.
     pub(super) async fn fall_back(&mut self, pass: &mut Pass) -> Result<Next, AgentError> {
         let Some(record) = self.journal.record().cloned() else { return Ok(Next::LookAgain) };
         let Some(origin) = &record.origin else { return Ok(Next::LookAgain) };
@@ -186,7 +186,7 @@ impl<C: ControlPlane> Agent<C> {
         Ok(Next::Decide)
     }
 
-    /// Undoes what the update had written in the deployment that the node is back in.
+    /// Undoes the update's files in the deployment that the node has fallen back to.
     pub(super) fn undo_after_fallback(&mut self) -> Result<(), AgentError> {
         info!("Node booted its previous deployment; undoing the update there");
         self.step(&Transition::RollBack)
@@ -216,7 +216,7 @@ async fn attempts(
 ) -> Result<(), FailedChecks> {
     let mut first = true;
     loop {
-        // Later, what failed last is told until the next attempt has ended.
+        // Later, the last failure is reported until the next attempt has ended.
         let begun = |check: String| {
             if first {
                 on_wait(check);
@@ -262,7 +262,7 @@ async fn attempt(
     Ok(())
 }
 
-/// Lists what has to be shown.
+/// Lists the health checks.
 fn named(list: &HealthChecks) -> String {
     let units = list.units.iter().map(ToString::to_string);
     units.chain(list.checks.iter().map(|name| format!("health check {name}"))).collect::<Vec<_>>().join(", ")

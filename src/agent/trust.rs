@@ -1,4 +1,4 @@
-//! The trust reconciler beside the updates: when it runs, and what becomes of its errors.
+//! The trust reconciler beside the updates: its runs, and its errors.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ use crate::update::Fault;
 pub(super) struct TrustTask {
     reconciler: TrustReconciler,
     retry: TrustRetry,
-    /// What the retry's times count from.
+    /// Origin of the retry's times.
     began: Instant,
 }
 
@@ -30,7 +30,8 @@ impl TrustTask {
         Self { reconciler, retry, began: Instant::now() }
     }
 
-    /// Waits for a reason to reconcile. Cancel-safe: what was not returned comes again, and a time that has come stays.
+    /// Waits for a reason to reconcile. Cancel-safe: a change that was not returned comes again, and a time that has
+    /// come stays.
     pub(super) async fn changed(&mut self) {
         let left = self.retry.left(self.began.elapsed());
         let Self { reconciler, .. } = self;
@@ -41,19 +42,19 @@ impl TrustTask {
             }
         };
         tokio::select! {
-            // Each arm only waits for what lasts.
+            // Each arm only waits for a lasting state.
             () = reconciler.changed() => {}
             () = due => {}
         }
     }
 
-    /// Reconciles between two steps of an update, or without one: also what needs to know the configs.
+    /// Reconciles between two steps of an update, or without one: also the parts that need to know the configs.
     pub(super) fn reconcile(&mut self, host: &Host, journal: &Journal, health: &mut LoopState) {
         let reconciled = self.reconciler.reconcile(host, || managed(journal));
         self.account(reconciled, health);
     }
 
-    /// Reconciles what it can while a step owns the journal.
+    /// Reconciles the other parts while a step owns the journal.
     pub(super) fn reconcile_meanwhile(&mut self, host: &Host, health: &mut LoopState) {
         let reconciled = self.reconciler.reconcile(host, || None);
         self.account(reconciled, health);
@@ -90,8 +91,8 @@ fn fault(error: &ReconcileError) -> Fault {
     Fault::from_error(error.class(), error.reason(), error, &error.next())
 }
 
-/// Lists what configs write: the committed one, and both of an update. `None` when that can't be read: the pass that
-/// follows logs why.
+/// Lists the paths that configs write: the committed one, and both of an update. `None` when that can't be read: the
+/// pass that follows logs why.
 fn managed(journal: &Journal) -> Option<BTreeSet<ManagedPath>> {
     let mut managed: BTreeSet<ManagedPath> = journal.origin_spec().ok()?.files.keys().cloned().collect();
     managed.extend(journal.current_spec().ok()?.files.keys().cloned());

@@ -1,4 +1,4 @@
-//! The workload: its leave before the first disruptive step, its return once the node runs what it should.
+//! The workload: its leave before the first disruptive step, its return once the node runs its desired state.
 //!
 //! The answers come as changes of the control plane, so a new target is noticed while one waits. An answer that is
 //! late makes the node Degraded with the cause; it is waited for all the same (DRN-006).
@@ -16,7 +16,7 @@ use crate::report::Event;
 use crate::update::{Begun, Phase, Record, Transition};
 
 impl<C: ControlPlane> Agent<C> {
-    /// Reports what follows the staging: the drain, or the steps.
+    /// Reports the phase after the staging: the drain, or the steps.
     pub(super) async fn leave_staging(&mut self, record: &Record, event: &Transition) {
         if !matches!(record.phase, Phase::Planned | Phase::Staging) {
             return;
@@ -33,7 +33,7 @@ impl<C: ControlPlane> Agent<C> {
         }
     }
 
-    /// Asks the workload to leave; writes down since when it is waited for, and for what.
+    /// Requests the drain; records the begin of the wait, and its object.
     pub(super) async fn request_drain(&mut self) -> Result<DrainStatus, AgentError> {
         let Some(record) = self.journal.record().cloned() else { return Ok(DrainStatus::NotAsked) };
         let drained = self.control.drain(&record.to).await?;
@@ -53,7 +53,7 @@ impl<C: ControlPlane> Agent<C> {
         Ok(drained)
     }
 
-    /// Asks for the workload to come back.
+    /// Requests the uncordon.
     pub(super) async fn request_uncordon(&mut self) -> Result<UncordonStatus, AgentError> {
         let Some(committed) = self.journal.current().cloned() else { return Ok(UncordonStatus::Yes) };
         let released = self.control.uncordon(&committed).await?;
@@ -68,13 +68,13 @@ impl<C: ControlPlane> Agent<C> {
         Ok(released)
     }
 
-    /// Ends a wait, with its answer or without one: the next wait is told again.
+    /// Ends a wait, with its answer or without one: the next wait is reported again.
     pub(super) fn answered(&mut self) {
         self.health.waiting = None;
         self.emitted_late = false;
     }
 
-    /// Logs what the agent waits for, once.
+    /// Logs the awaited object, once.
     fn note_pending(&mut self, why: &str) {
         if self.health.waiting.as_deref() != Some(why) {
             info!(MESSAGE_ID = message::WAITING, "Waiting: {why}");

@@ -1,4 +1,4 @@
-//! What keeps the agent from knowing its host.
+//! Errors of an observation.
 
 use crate::host::HostError;
 use crate::model::{FaultClass, ImageRef, ModelError};
@@ -9,7 +9,7 @@ pub enum ObserveError {
     /// The host did not let it be seen.
     #[error("can't inspect {object}")]
     Host {
-        /// What was looked at.
+        /// The observed object.
         object: &'static str,
         /// Why.
         #[source]
@@ -65,7 +65,7 @@ impl ObserveError {
         }
     }
 
-    /// Returns what a person does next.
+    /// Returns the next step.
     pub fn next(&self) -> String {
         match self {
             Self::Host { source, .. } | Self::Image { source, .. } => source.next(),

@@ -1,4 +1,4 @@
-//! What a plan needs to know beyond the two specs.
+//! Facts for a plan beyond the two specs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,11 +16,11 @@ use crate::model::{Facts, HostSpec, ImageRef, ManagedPath, ObservedFile, UnitNam
 
 use super::{ObserveError, machine, managed_with, paths, unit_links};
 
-/// How a live system of ostree says what it is.
+/// Mark of a live system of ostree.
 const LIVE: &str = "/run/ostree-live";
 const FIPS: &str = "/proc/sys/crypto/fips_enabled";
 
-/// Looks at the host, and asks the OS backend about the target image when it is not the one that runs.
+/// Looks at the host, and queries the OS backend for the target image when it is not the running one.
 pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts, ObserveError> {
     let root = &host.root;
     let specs = [from, to];
@@ -68,7 +68,7 @@ pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts,
     })
 }
 
-/// Asks the host about soft reboots where its settings allow them. What it can't say is no reason for no plan.
+/// Reads the host's facts of soft reboots if its settings allow them. A failure is no reason for no plan.
 async fn soft_reboot(host: &Host) -> Option<SoftRebootFacts> {
     if host.soft_reboot == SoftReboot::Never {
         return None;
@@ -114,7 +114,7 @@ fn runs(booted: &Booted, desired: &ImageRef) -> bool {
     booted.image.as_ref().is_some_and(|one| one.digest() == desired.digest())
 }
 
-/// Asks what the image is, so that one that can't be had or booted is told before anything is changed.
+/// Reads the image's properties, so that a missing or unbootable one is reported before anything is changed.
 async fn preflight(
     host: &Host,
     image: &ImageRef,

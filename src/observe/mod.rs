@@ -1,6 +1,6 @@
-//! What is on the host: of managed things only, and without changing any of it.
+//! State of the host: of managed objects only, and without changing any of it.
 //!
-//! Imports `model`, `stateroot` and `host`. No process is started; only the OS backend may ask a service.
+//! Imports `model`, `stateroot` and `host`. No process is started; only the OS backend may call a service.
 
 mod error;
 mod facts;
@@ -28,7 +28,7 @@ pub async fn observe(host: &Host, specs: &[&HostSpec]) -> Result<Observation, Ob
     if specs.is_empty() { Ok(machine) } else { managed(host, machine, specs) }
 }
 
-/// Observes the boot and the OS: no account, unit or file is read. The loop asks that at every event.
+/// Observes the boot and the OS: no account, unit or file is read. The loop does so at every event.
 pub async fn machine(host: &Host) -> Result<Observation, ObserveError> {
     let root = &host.root;
     Ok(Observation {
@@ -45,7 +45,7 @@ pub async fn machine(host: &Host) -> Result<Observation, ObserveError> {
     })
 }
 
-/// Observes the OS. After a soft reboot its tooling may take what was prepared for what runs.
+/// Observes the OS. After a soft reboot its tooling may take the prepared deployment for the running one.
 async fn os(host: &Host) -> Result<ObservedOs, ObserveError> {
     let seen = host.os.observe().await.map_err(ObserveError::wrap("the OS"))?;
     if host.systemd.soft_reboots().await == 0 {
@@ -57,7 +57,7 @@ async fn os(host: &Host) -> Result<ObservedOs, ObserveError> {
     })
 }
 
-/// Observes everything that the specs manage, beside what was seen of the machine.
+/// Observes everything that the specs manage, beside the observation of the machine.
 pub fn managed(host: &Host, machine: Observation, specs: &[&HostSpec]) -> Result<Observation, ObserveError> {
     managed_with(host, machine, specs, &unit_links(host)?)
 }
@@ -86,7 +86,7 @@ fn managed_with(
     })
 }
 
-/// Returns an earlier observation of everything with what is new: the machine, and the files at these paths.
+/// Returns an earlier observation of everything with the new parts: the machine, and the files at these paths.
 pub fn observe_again(
     root: &Root,
     earlier: Observation,

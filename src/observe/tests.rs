@@ -1,4 +1,4 @@
-//! What is seen on a host in a directory.
+//! Observation of a host in a directory.
 
 #![expect(clippy::disallowed_methods, reason = "a test looks at the machine from outside")]
 
@@ -82,7 +82,7 @@ struct Booting {
     answers: Answers,
 }
 
-/// What is said about an image.
+/// The backend's answers about an image.
 #[derive(Debug)]
 enum Answers {
     Yes,
@@ -169,7 +169,7 @@ async fn facts_report_what_image_cannot_bring() {
     assert_eq!((seen.fips, seen.carries), (ObservedFips::On, EmbeddedConfig::Unknown));
 
     host.os = Box::new(Booting { runs: image("one.example/os", "a"), answers: Answers::Yes });
-    // The same digest is the same image: nobody is asked.
+    // The same digest is the same image: the backend is not called.
     to.image = Some(image("two.example/os", "a"));
     let seen = facts(&host, &from, &to).await.unwrap();
     assert_eq!(names(&seen.local), ["/etc/added", "/etc/changed", "/etc/deleted"]);
@@ -179,7 +179,7 @@ async fn facts_report_what_image_cannot_bring() {
     assert_eq!(seen.carries, EmbeddedConfig::Config(ConfigName::new("asked-the-registry").unwrap()));
 }
 
-/// The registry is asked before anything is planned, inside image mode and outside it; it has no answer for ever.
+/// The registry is queried before anything is planned, inside image mode and outside it; it has no answer for ever.
 #[tokio::test(flavor = "current_thread")]
 async fn image_that_cannot_be_had_is_reported_before_plan() {
     let dir = tempfile::tempdir().unwrap();
@@ -203,7 +203,7 @@ async fn image_that_cannot_be_had_is_reported_before_plan() {
     assert_eq!((error.class(), error.reason()), (FaultClass::Retry, "TimedOut"));
 }
 
-/// What is observed of the units and what is enabled together with them comes from one look at their links.
+/// The observation of the units and of the units enabled with them come from one look at their links.
 #[tokio::test(flavor = "current_thread")]
 async fn facts_read_unit_links_once() {
     use rustix::fs::inotify;

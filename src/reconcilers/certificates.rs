@@ -1,7 +1,7 @@
 //! The certificates that the cluster rotates: the kubelet's CA, the cloud provider's CA, the CAs of registries.
 //!
 //! Below `/etc/docker/certs.d` the cluster owns `NAME/ca.crt` and nothing else: a stale one goes, its directory only
-//! when nothing else is in it, and never what a config writes. Where that directory is missing no registry is trusted
+//! when nothing else is in it, and never a path of a config. Where that directory is missing no registry is trusted
 //! by it, and it is not made (MCD-237).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,16 +20,16 @@ pub const CLOUD_CA: &str = "/etc/kubernetes/static-pod-resources/configmaps/clou
 /// CAs of registries for container tools: a directory for each.
 pub const REGISTRIES: &str = "/etc/docker/certs.d";
 
-/// How far the certificates are.
+/// Progress of the certificates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Followed {
-    /// Everything is as the cluster says.
+    /// Everything is as the cluster's trust.
     Whole,
-    /// What is stale is still there.
+    /// Stale files are still there.
     StaleLeft,
 }
 
-/// What is on the host.
+/// State of the host.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct There {
     /// Modes of the two files, where they are files.
@@ -38,7 +38,7 @@ struct There {
     registries: Option<BTreeSet<String>>,
 }
 
-/// Brings the host to what the cluster says: first all that is new, then away with what is stale.
+/// Applies the cluster's trust: first all that is new, then the removal of stale files.
 pub(super) fn follow(
     root: &Root,
     trust: &ClusterTrust,
@@ -88,7 +88,7 @@ impl There {
     }
 }
 
-/// Lists the directories with a `ca.crt`. A link, of a directory or of the file, is somebody else's.
+/// Lists the directories with a `ca.crt`. A link, of a directory or of the file, is another program's.
 fn with_ca(root: &Root) -> Result<BTreeSet<String>, HostError> {
     let mut found = BTreeSet::new();
     for name in root.list(REGISTRIES)? {
@@ -105,7 +105,7 @@ fn ca_of(directory: &str) -> String {
     format!("{REGISTRIES}/{directory}/ca.crt")
 }
 
-/// Decides what is to be there. A kubelet without any CA lets nobody in, so nothing said of it changes nothing.
+/// Decides the files. A kubelet without any CA refuses all clients, so an unset CA changes nothing.
 fn writes(trust: &ClusterTrust, there: &There) -> Vec<DesiredFile> {
     let kept_mode = |path: &'static str| there.modes.get(path).copied().unwrap_or(FileMode::DEFAULT);
     let file = |path: &'static str, bytes: &[u8]| DesiredFile {
@@ -176,7 +176,7 @@ mod tests {
         }
     }
 
-    /// MCD-236, MCD-237, W-15: what is written and what goes, by what the cluster says and what is there.
+    /// MCD-236, MCD-237, W-15: files to write and to remove, by the cluster's trust and the present files.
     #[test]
     fn what_is_to_be_written_and_what_goes() {
         let shown = |trust: &ClusterTrust, there: &There| {
@@ -242,7 +242,7 @@ mod tests {
         }
     }
 
-    /// W-15, MCD-137: only the cluster's own file goes, and never what a config writes.
+    /// W-15, MCD-137: only the cluster's own file goes, and never a path of a config.
     #[test]
     fn what_others_put_there_stays() {
         let place = Place::new();
@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(place.root.read(KUBELET_CA).unwrap().unwrap(), b"k\n");
     }
 
-    /// MCD-235: what is right is not written again.
+    /// MCD-235: a file that is right is not written again.
     #[test]
     fn second_apply_touches_nothing() {
         use std::os::unix::fs::MetadataExt as _;
@@ -292,7 +292,7 @@ mod tests {
         assert_eq!(inodes(), before);
     }
 
-    /// What keeps one file from being written keeps no other; nothing is removed then.
+    /// An error of one file affects no other; nothing is removed then.
     #[test]
     fn one_that_fails_stops_no_other() {
         let place = Place::new();

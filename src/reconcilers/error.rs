@@ -1,4 +1,4 @@
-//! What can keep a duty from its end.
+//! Errors of the reconcilers.
 
 use crate::host::HostError;
 use crate::model::{FaultClass, ModelError};
@@ -32,7 +32,7 @@ impl ReconcileError {
         }
     }
 
-    /// Returns true if it may pass without a change in the cluster: when somebody repairs the host.
+    /// Returns true if it may pass without a change in the cluster: when a person repairs the host.
     pub fn may_pass(&self) -> bool {
         match self {
             Self::Certificates(_) | Self::PullSecret(_) | Self::ServerCa(_) => true,
@@ -51,7 +51,7 @@ impl ReconcileError {
         }
     }
 
-    /// Returns what a person does next.
+    /// Returns the next step.
     pub fn next(&self) -> String {
         match self {
             Self::Certificates(error) | Self::PullSecret(error) | Self::ServerCa(error) => error.next(),

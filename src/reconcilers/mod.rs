@@ -1,8 +1,8 @@
-//! Small independent reconcilers with outputs of their own: what the cluster has its nodes trust, and pull with.
+//! Small independent reconcilers with outputs of their own: the cluster's certificates and pull secret.
 //!
 //! Imports `model`, `host` and `control`. No update waits for a duty, and no duty for an update: each is done at every
 //! pass of the loop and whenever the cluster's word changes, also in a paused pool, in the middle of a long pull, and
-//! on a host that drifted. What is right already is not touched; what was said last counts until something else is said.
+//! on a host that drifted. A file that is right already is not touched; the last trust counts until another one comes.
 //!
 //! | duty | keeps |
 //! |---|---|
@@ -10,9 +10,9 @@
 //! | `pull_secret` | the merged pull secret, and the link to it |
 //! | `server_ca` | the API server's CA in the kubeconfigs, while it is rotated, and the kubelet's restart |
 //!
-//! The proxies of the cluster are handed to what pulls.
+//! The proxies of the cluster are handed to the parts that pull.
 //!
-//! Invariant: a file is replaced at once, never removed first; what keeps one from being written keeps no other.
+//! Invariant: a file is replaced at once, never removed first; a failure of one affects no other.
 
 pub mod certificates;
 pub mod pull_secret;
@@ -37,7 +37,7 @@ use server_ca::{Restart, Rotated};
 pub use error::ReconcileError;
 pub use file::DesiredFile;
 
-/// How far the duties are.
+/// Progress of the reconcilers.
 #[derive(Debug, Default)]
 pub struct Reconciled {
     /// The files that are applied; `None` without a source, or while something is left to do.
@@ -46,13 +46,13 @@ pub struct Reconciled {
     pub error: Option<ReconcileError>,
 }
 
-/// The duties, with what they were told and have told.
+/// The reconcilers, with their inputs and reports.
 #[derive(Debug)]
 pub struct TrustReconciler {
     feed: TrustReceiver,
-    /// What was said last: also when there is nobody to say it any more.
+    /// The last trust: also when the cluster's object is gone.
     trust: Option<Arc<ClusterTrust>>,
-    /// Files whose mode was told.
+    /// Files whose mode was logged.
     loose: BTreeSet<ManagedPath>,
     restart: Restart,
 }
@@ -66,13 +66,13 @@ impl TrustReconciler {
     /// Waits for another word of the cluster. Cancel-safe: one that was not returned comes again.
     pub async fn changed(&mut self) {
         tokio::select! {
-            // Each arm only waits for what lasts.
+            // Each arm only waits for a lasting state.
             () = self.feed.changed() => {}
             () = self.restart.over() => {}
         }
     }
 
-    /// Brings the host to what the cluster says. `managed` names what configs write; it is asked only when something
+    /// Applies the cluster's trust. `managed` lists the paths of configs; it is called only when something
     /// is to be removed, and `None` leaves the removal for another time.
     pub fn reconcile(
         &mut self,
@@ -117,7 +117,7 @@ impl TrustReconciler {
         Ok(())
     }
 
-    /// Brings the API server's new CA while it is rotated; returns how far that is.
+    /// Applies the API server's new CA while it is rotated; returns the progress.
     fn follow_rotation(
         &mut self,
         host: &Host,
@@ -128,7 +128,7 @@ impl TrustReconciler {
         else {
             return Ok(trust.rotation);
         };
-        // What configs write is known again when the step that is under way is over.
+        // Paths that configs write are known again when the current step is over.
         let Some(managed) = managed() else { return Ok(trust.rotation) };
         Ok(match server_ca::follow(host, authority, &managed, &mut self.restart)? {
             Rotated::Done => ServerCaRotation::Brought,

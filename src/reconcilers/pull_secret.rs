@@ -11,7 +11,7 @@ pub const PATH: &str = PULL_SECRETS[0];
 
 /// Returns the file as it is to be.
 pub(super) fn desired(root: &Root, trust: &ClusterTrust) -> Result<DesiredFile, HostError> {
-    // What is there matters only when the cluster says nothing.
+    // The present file matters only if the cluster has no pull secret.
     let there = match trust.pull_secret {
         Some(_) => None,
         None => root.read(PATH)?.map(Contents::new),
@@ -19,7 +19,7 @@ pub(super) fn desired(root: &Root, trust: &ClusterTrust) -> Result<DesiredFile, 
     Ok(decided(trust.pull_secret.as_ref(), there))
 }
 
-/// Decides: the cluster's word; without one what is there and can be used, or else one newline as MCD's, which no
+/// Decides: the cluster's secret; without one a present and usable file, or else one newline as MCD's, which no
 /// registry client takes for credentials.
 fn decided(said: Option<&Contents>, there: Option<Contents>) -> DesiredFile {
     let bytes = match (said, there.filter(is_json)) {
@@ -30,7 +30,7 @@ fn decided(said: Option<&Contents>, there: Option<Contents>) -> DesiredFile {
     DesiredFile { path: PATH.to_owned(), bytes, mode: FileMode::PRIVATE }
 }
 
-/// Links what the OS backend pulls with; returns it.
+/// Links the OS backend's credentials; returns them.
 pub(super) fn link(host: &Host) -> Result<Option<Credentials>, HostError> {
     let Some(place) = host.os.auth_file() else { return Ok(None) };
     let found = Credentials::there(&host.root, place)?;

@@ -1,7 +1,7 @@
 //! The CA of the API server, while the cluster rotates it: in the kubeconfigs of this node, then the kubelet starts again.
 //!
 //! A kubeconfig that trusts every certificate already is not touched. That the kubelet is to be started again is
-//! written down before its kubeconfig changes, so a kill in between is another start, never a kubelet that knows too
+//! recorded before its kubeconfig changes, so a kill in between is another start, never a kubelet that knows too
 //! little; below `/run`, since a reboot starts it, too.
 
 use std::collections::BTreeSet;
@@ -26,7 +26,7 @@ const RESTART_DUE: &str = "/run/machine-config-agent-kubelet-restart";
 /// The kubelet.
 const KUBELET: &str = "kubelet.service";
 
-/// How far the rotation is on this node.
+/// Progress of the rotation on this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rotated {
     /// The node trusts the new CA, and its kubelet has read it.
@@ -49,7 +49,7 @@ impl Restart {
         self.over.notified().await;
     }
 
-    /// Returns what became of it, once.
+    /// Returns its result, once.
     fn taken(&mut self) -> Result<(), HostError> {
         let outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner).take();
         if outcome.is_some() {
@@ -89,7 +89,7 @@ pub(super) fn follow(
     let root = &host.root;
     for path in KUBECONFIGS {
         if managed.iter().any(|managed| managed.as_str() == path) {
-            // A config writes it: whoever renders that config brings the CA.
+            // A config writes it: the renderer of that config brings the CA.
             continue;
         }
         let Some(bytes) = root.read_at_most(path, MAX_BYTES)? else { continue };
@@ -158,7 +158,7 @@ mod tests {
         restarts
     }
 
-    /// MCD-238, MCD-239: both kubeconfigs trust the new CA, what they trusted stays, their modes too, and the kubelet
+    /// MCD-238, MCD-239: both kubeconfigs trust the new CA, their old trust stays, their modes too, and the kubelet
     /// starts once; the second time, and where nothing is missing, nothing is touched.
     #[tokio::test(flavor = "current_thread")]
     async fn kubeconfigs_change_and_kubelet_starts_once() {
