@@ -1,7 +1,7 @@
 //! The node agent that brings image-based hosts to their MachineConfig.
 //!
-//! It reads what the node should be, decides every step before touching anything, writes down each step before taking
-//! it, and reports only what is recorded.
+//! It reads the desired state of the node, decides every step before changing anything, records each step before taking
+//! it, and reports only recorded state.
 //!
 //! ```text
 //!   target: config + image (control)            host: files, units, users, arguments, booted image, boot id
@@ -40,19 +40,20 @@
 //!
 //! # Glossary
 //! *config*: a rendered MachineConfig. *target*: a config and the image that goes with it. *spec*: a target, validated.
-//! *observation*: what was seen. *facts*: an observation and what else a plan needs to know. *difference*: where they
-//! disagree. *plan*: ordered *steps*, and what follows them. *batch*: neighbouring steps that are carried out and
-//! recorded together. *record*: an update in progress. *phase*: where it is. *intent*: the permission for one batch.
-//! *originals*: what a batch replaced. *fault*: what went wrong, with its class and the next step. *drift*: differences
-//! on an idle node. *event*: what happened, sent to the cluster. *link*: the way to the API server.
+//! *observation*: the observed state of a host. *facts*: an observation and the further inputs of a plan. *difference*:
+//! a disagreement of spec and observation. *plan*: ordered *steps*, and the actions after them. *batch*: neighbouring
+//! steps that are carried out and recorded together. *record*: an update in progress. *phase*: its position. *intent*:
+//! the permission for one batch. *originals*: the files that a batch replaced. *fault*: an error with its class and the
+//! next step. *drift*: differences on an idle node. *event*: a change, sent to the cluster. *link*: the way to the API
+//! server.
 //!
 //! # Decisions
 //! 1. Steps are recorded by batch, not one by one: all contents of a batch are staged side by side, synced in parallel,
 //!    renamed, and recorded once. Each step stays idempotent, so a batch that was cut short is run again.
-//! 2. Undo puts back saved originals, not the old spec: what was there is what comes back, whoever had written it.
+//! 2. Undo restores saved originals, not the old spec, whoever had written them.
 //! 3. libostree runs in child processes of a second executable (`machine-config-agent-ostree`): in their own mount
-//!    namespace with a writable `/sysroot`, and its libraries, its memory and its aborts stay out of the agent. What the
-//!    agent's `main` reaches names none of its symbols, so the linker leaves its sixty libraries out.
+//!    namespace with a writable `/sysroot`, and its libraries, its memory and its aborts stay out of the agent. No
+//!    code that the agent's `main` reaches names its symbols, so the linker leaves its sixty libraries out.
 //! 4. `resume` is also given the committed target: "is there work for an idle node" is a row of the same table.
 //! 5. A directory as control plane reads and writes files, so `control` may import `host`; a cluster's reads its
 //!    credentials and keeps fetched objects by it.

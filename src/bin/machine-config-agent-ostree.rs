@@ -1,4 +1,4 @@
-//! The second executable: whatever has to do with libostree, in processes that the agent starts.
+//! The second executable: all work with libostree, in processes that the agent starts.
 //!
 //! It is an implementation detail of `machine-config-agent`, which it is installed with: its arguments are no interface.
 

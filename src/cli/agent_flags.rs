@@ -1,4 +1,4 @@
-//! The flags of the verbs that run the agent: the host, its settings, and who reboots it.
+//! The flags of the verbs that run the agent: the host, its settings, and the source of its reboots.
 
 use std::path::{Path, PathBuf};
 
@@ -56,7 +56,7 @@ impl AgentFlags {
 }
 
 impl ContainerFlags {
-    /// Finds the settings, enters the host where it is mounted, and opens it.
+    /// Finds the settings, enters the host at its mount point, and opens it.
     pub(super) fn open(&self, environment: &Environment) -> Result<(SettingsFile, Host), CliError> {
         self.agent.open_entered(self.root_mount.as_deref(), environment)
     }

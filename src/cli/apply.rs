@@ -131,7 +131,7 @@ fn conclude<C: ControlPlane>(
     Ok(0)
 }
 
-/// Asks a person; refuses when there is none.
+/// Prompts a person; refuses without a terminal.
 fn confirm(arguments: &Arguments) -> Result<(), CliError> {
     let refused = || CliError::Usage("not confirmed; pass --yes to skip the prompt".to_owned());
     if !std::io::stdin().is_terminal() || arguments.to == "-" {

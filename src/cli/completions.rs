@@ -1,4 +1,4 @@
-//! `completions`: what a shell completes, made from the parser.
+//! `completions`: a shell's completions, made from the parser.
 
 use clap_complete::Shell;
 

@@ -65,7 +65,7 @@ pub(super) struct Arguments {
     log_format: Output,
 }
 
-/// Who drains the node.
+/// The actor of the drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum DrainFlag {
     /// The cluster's drain controller, asked by an annotation
@@ -75,7 +75,7 @@ enum DrainFlag {
     Agent,
 }
 
-/// Where targets come from.
+/// Source of targets.
 enum Source {
     Directory(PathBuf),
     Cluster(Identity),
@@ -114,7 +114,7 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
                 let follow = Box::pin(setting.follow(host, cluster, readings, Some(authorizer)));
                 tokio::select! {
                     ended = follow => ended,
-                    // Whatever was under way continues from its record, as after a kill.
+                    // An update under way continues from its record, as after a kill.
                     name = renamed => {
                         info!(MESSAGE_ID = message::STOPPED, "The access names node {name}; restarting for it");
                         Ok(0)
@@ -145,7 +145,7 @@ fn connected(
     Ok(Cluster::start(identity, node, host.root.clone(), drain_by)?.writing_as(kubelet))
 }
 
-/// What the process was told.
+/// Settings of the process.
 #[derive(Clone, Copy)]
 struct Setting<'a> {
     arguments: &'a Arguments,
@@ -194,7 +194,7 @@ impl Setting<'_> {
     }
 }
 
-/// Clears away what the provisioning left: a node with its daemon has come further.
+/// Removes the provisioning's files: a node with its daemon has come further.
 fn clear_leftovers(root: &Root) {
     match encapsulated::clear_leftovers(root) {
         Ok(false) => {}
@@ -241,8 +241,8 @@ pub(super) fn service_account(environment: &Environment) -> Result<Option<Identi
     Ok(Identity::service_account(host, port).map_err(ControlError::from)?)
 }
 
-/// Returns the node's name beside the source. An access that can't be read yet is told and tried again by the agent, and
-/// what is to be done on this host does not wait for it: the machine's name serves until then.
+/// Returns the node's name beside the source. An access that can't be read yet is reported and tried again by the
+/// agent, and work on this host does not wait for it: the machine's name serves until then.
 fn named(source: Source, arguments: &Arguments, environment: &Environment) -> (Source, String) {
     let said = arguments.node_name.clone().or_else(|| environment.node_name.clone());
     match (said, source) {

@@ -1,4 +1,4 @@
-//! What this host's control plane desires, for `plan` and `collect`: read once, without a write.
+//! Desired config of this host's control plane, for `plan` and `collect`: read once, without a write.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use crate::settings::Environment;
 
 pub(super) use crate::control::kube::Desired;
 
-/// Where `desired` is read from. Without any of these, where the agent of this host reads it.
+/// Source of `desired`. Without any flag it is read from the source of this host's agent.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(super) struct Flags {
     /// Control directory to read `desired` and the policy from (default: what the agent follows)
@@ -36,7 +36,7 @@ pub(super) enum Source {
     Cluster(Identity, String),
 }
 
-/// Finds the control plane: what the flags name, else what the agent of this host follows, else this pod's cluster.
+/// Finds the control plane: that of the flags, else that of this host's agent, else this pod's cluster.
 pub(super) fn source(flags: &Flags, root: &Root, environment: &Environment) -> Result<Source, CliError> {
     let left = SavedReport::load(root)?;
     if let Some(path) = &flags.directory {
@@ -67,7 +67,7 @@ pub(super) fn source(flags: &Flags, root: &Root, environment: &Environment) -> R
 }
 
 impl Source {
-    /// Reads what is desired.
+    /// Reads the desired config.
     pub(super) async fn read(&self) -> Result<Desired, CliError> {
         match self {
             Self::Directory(path) => {

@@ -1,4 +1,4 @@
-//! State that outlived its installation: both who completes a first boot and who follows it drop it.
+//! State that outlived its installation: the verbs that complete a first boot and follow it drop it.
 
 use tracing::warn;
 

@@ -1,4 +1,4 @@
-//! What ends a verb. The class of the error alone decides the exit code.
+//! Errors of a verb. The class of the error alone decides the exit code.
 
 use crate::agent::AgentError;
 use crate::control::ControlError;
@@ -61,9 +61,9 @@ pub enum CliError {
     /// The process can't be set up.
     #[error("can't {what}: {source}")]
     Setup {
-        /// What was tried.
+        /// The failed action.
         what: &'static str,
-        /// Why it failed.
+        /// The cause.
         source: std::io::Error,
     },
     /// The sandbox can't be built or played here.

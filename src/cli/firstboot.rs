@@ -1,9 +1,9 @@
 //! `firstboot`: completes a first boot before the kubelet starts.
 //!
 //! The encapsulated config is one target, and the loop is the daemon's: it plans, records, stages and reboots once, and it
-//! waits for what is missing as long as that takes. The file goes when the host has been seen to be as it says, in the new
-//! boot, so a power cut at any point leads back here. What is recorded then is no committed config: Ignition wrote the
-//! other part of it, which the daemon compares with the host before it takes it over.
+//! waits for missing objects as long as that takes. The file goes when the host has been seen to be as it says, in the
+//! new boot, so a power cut at any point leads back here. The recorded target then is no committed config: Ignition
+//! wrote the other part of it, which the daemon compares with the host before it takes it over.
 
 use tracing::{info, warn};
 
@@ -64,7 +64,7 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
     })
 }
 
-/// Opens the journal as soon as nobody else has it; `None` when there is nothing to do, or not any more.
+/// Opens the journal as soon as its lock is free; `None` when there is nothing to do, or not any more.
 async fn open(host: &Host, path: &str, environment: &Environment) -> Result<Option<Journal>, CliError> {
     let mut backoff = Backoff::for_work(&machine_name());
     loop {
@@ -75,7 +75,7 @@ async fn open(host: &Host, path: &str, environment: &Environment) -> Result<Opti
             Err(JournalError::Locked { .. }) => {}
             opened => return Ok(opened.map(Some)?),
         }
-        // Whoever has it brings this host to its config, and puts the file away.
+        // The holder of the lock applies this host's config, and puts the file away.
         warn!(MESSAGE_ID = message::WAITING, "Waiting for another agent, which works on this host");
         tokio::time::sleep(backoff.next_wait()).await;
     }
@@ -86,7 +86,7 @@ fn is_managed(host: &Host, journal: &Journal) -> Result<bool, CliError> {
     Ok(journal.current().is_some() || (journal.record().is_none() && host.root.exists(mcd::CONFIG)?))
 }
 
-/// Leaves a host to its daemon: its config is more than an encapsulated one says.
+/// Leaves a host to its daemon: its config is more than an encapsulated one.
 fn leave_to_daemon(host: &Host, path: &str) -> Result<u8, CliError> {
     if path != ENCAPSULATED {
         return Err(CliError::Usage(format!(

@@ -27,7 +27,7 @@ pub(super) const REBOOT_WANTED: u8 = 133;
 /// The exit code of a first boot that was stopped before its end.
 pub(super) const STOPPED: u8 = 104;
 
-/// What switches the OS.
+/// Backend that switches the OS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Backend {
     /// What is installed on a booted ostree host: rpm-ostree, else bootc, else libostree; none elsewhere
@@ -54,7 +54,7 @@ impl Backend {
     }
 }
 
-/// Who reboots.
+/// Source of a reboot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum RebootBy {
     /// systemd-logind

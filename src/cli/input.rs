@@ -1,4 +1,4 @@
-//! Reading what a flag names: a file, `-` for standard input, or a word for what is on the host.
+//! Reading of a flag's argument: a file, `-` for standard input, or a word for the host's own.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -64,7 +64,7 @@ pub(super) fn image(text: Option<&str>) -> Result<Option<ImageRef>, CliError> {
     parsed.map_err(|error| CliError::Usage(error.to_string()))
 }
 
-/// Reads what a person names: whose file it is does not matter.
+/// Reads a file named by a person: its owner does not matter.
 fn bytes(path: &str, limit: u64) -> Result<Vec<u8>, CliError> {
     let unread = |cause: String| CliError::Input { path: path.to_owned(), cause };
     if path == "-" {

@@ -1,8 +1,8 @@
-//! What the agent of this host reported last, left in `/run` for `status`: the node's name, the target as its control
-//! plane says it, how far the work is.
+//! The last report of this host's agent, left in `/run` for `status`: the node's name, the target of its control
+//! plane, the progress of the work.
 //!
-//! Only the daemon writes it, and whoever takes the journal's lock marks it as another's first: one that is not marked is
-//! of the process that holds the lock, or of one that died. It holds no contents, so everybody may read it.
+//! Only the daemon writes it. Whoever takes the journal's lock first marks it as another process's: one without the
+//! mark is of the process that holds the lock, or of one that died. It holds no contents, so every user may read it.
 
 use std::path::Path;
 
@@ -15,10 +15,10 @@ use crate::model::text::chain;
 use crate::report::NodeReport;
 use crate::telemetry::LastReport;
 
-/// Where it is.
+/// Path of the report.
 pub(super) const REPORT_PATH: &str = "/run/machine-config-agent/report.json";
 
-/// Where an agent gets its targets from.
+/// Source of an agent's targets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Follows {
@@ -30,13 +30,13 @@ pub(super) enum Follows {
     FirstBoot(String),
 }
 
-/// What is in the file.
+/// Contents of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct SavedReport {
-    /// Where its targets come from.
+    /// Source of its targets.
     pub(super) follows: Follows,
-    /// Whether it is of an agent that ended as it was asked to, or before the one that holds the lock.
+    /// Set if it is of an agent that ended as requested, or before the one that holds the lock.
     #[serde(default)]
     pub(super) stopped: bool,
     /// The report.
@@ -44,13 +44,13 @@ pub(super) struct SavedReport {
 }
 
 impl SavedReport {
-    /// Reads what was left. What can't be understood is another version's, which replaces it.
+    /// Reads the file. An unknown document is another version's, which replaces it.
     pub(super) fn load(root: &Root) -> Result<Option<Self>, HostError> {
         Ok(root.read(REPORT_PATH)?.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
     }
 }
 
-/// Returns what keeps the reports of an agent.
+/// Returns the keeper of an agent's reports.
 pub(super) fn keeper(root: &Root, follows: &Follows) -> LastReport {
     let (root, follows) = (quiet(root), follows.clone());
     let mut last = None::<SavedReport>;
@@ -59,7 +59,7 @@ pub(super) fn keeper(root: &Root, follows: &Follows) -> LastReport {
         let left = SavedReport { follows: follows.clone(), stopped: false, report: report.clone() };
         if last.as_ref() != Some(&left) {
             let done = write(&root, &left);
-            // Each report would say the same.
+            // Each report would fail the same way.
             if !std::mem::replace(&mut failed, done.is_err()) {
                 log_failure(done);
             }
@@ -68,8 +68,8 @@ pub(super) fn keeper(root: &Root, follows: &Follows) -> LastReport {
     })
 }
 
-/// Marks what is there as another's: at the start, with the lock held, and at an end that was requested. It is replaced
-/// rather than removed, since only a new file needs a label.
+/// Marks the file as another process's: at the start, with the lock held, and at an end that was requested. It is
+/// replaced rather than removed, since only a new file needs a label.
 pub(super) fn mark_stopped(root: &Root) {
     let root = quiet(root);
     log_failure(match SavedReport::load(&root) {

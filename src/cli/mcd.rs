@@ -1,8 +1,8 @@
 //! The command line of machine-config-daemon, for a binary that is installed under its name: MCD's DaemonSet and units run
 //! with only the image replaced. Each word is translated to the agent's own, so that there is one verb of each kind.
 //!
-//! What MCD is told about its log and its release changes nothing here, nor do the TLS settings of a listener that it has
-//! on loopback only. What would change what is done, and has no equal here, is refused.
+//! MCD's flags for its log and its release change nothing here, nor do the TLS settings of a listener that it has on
+//! loopback only. A flag that would change the work, and has no equal here, is refused.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use clap::{ArgAction, CommandFactory as _, Parser, Subcommand};
 /// The name that this command line goes with.
 pub(super) const NAME: &str = "machine-config-daemon";
 
-/// What MCD writes its Node with, as a path of the host: its service account may not.
+/// Access by which MCD writes its Node, as a path of the host: its service account may not.
 const KUBELET_KUBECONFIG: &str = "/var/lib/kubelet/kubeconfig";
 
-/// Where MCD's pods have the host's root.
+/// Mount point of the host's root in MCD's pods.
 const ROOT_MOUNT: &str = "/rootfs";
 
 #[derive(Debug, Parser)]
@@ -110,7 +110,7 @@ struct Firstboot {
     machineconfig_file: Option<String>,
 }
 
-/// What MCD's words mean.
+/// Meaning of MCD's command line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
     /// These words of the agent's own.
@@ -119,7 +119,7 @@ pub(super) enum Meaning {
     Text(String),
 }
 
-/// Returns true if a program's name asks for this command line.
+/// Returns true if a program's name selects this command line.
 pub(super) fn is_asked_for(program: Option<&OsString>) -> bool {
     program.and_then(|program| Path::new(program).file_name()).is_some_and(|name| name == NAME)
 }
@@ -205,7 +205,8 @@ mod tests {
         }
     }
 
-    /// MCD-001, MCD-002, MCD-013: the arguments of MCD's DaemonSet; the flag wins over the variable; who has neither is told.
+    /// MCD-001, MCD-002, MCD-013: the arguments of MCD's DaemonSet; the flag wins over the variable; without both it is
+    /// an error.
     #[test]
     fn start_of_daemonset_is_daemon() {
         let pod = "start --payload-version=4.20.1 --v=2 --tls-cipher-suites=TLS_AES_128_GCM_SHA256,B --tls-min-version=VersionTLS12";

@@ -95,7 +95,7 @@ pub fn main() -> ExitCode {
     let arguments = match parse() {
         Ok(Parsed::Arguments(arguments)) => *arguments,
         Ok(Parsed::Text(text)) => {
-            // There is nobody left to tell about a broken pipe.
+            // A broken pipe has no reader for an error.
             drop(output::print(&text));
             return ExitCode::SUCCESS;
         }
@@ -107,7 +107,7 @@ pub fn main() -> ExitCode {
     match outcome {
         Ok(code) => ExitCode::from(code),
         Err(error) if is_service => {
-            // Where the log has started already this changes nothing.
+            // If the log has started already this changes nothing.
             log::start(if Environment::under_journal() { Format::Journal } else { Format::Text });
             log_end(&error);
             ExitCode::from(error.daemon_exit_code())
@@ -119,7 +119,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// What a command line says.
+/// Result of parsing a command line.
 enum Parsed {
     Arguments(Box<Arguments>),
     Text(String),
@@ -141,12 +141,12 @@ fn parse() -> Result<Parsed, clap::Error> {
     Ok(Parsed::Arguments(Box::new(Arguments::try_parse_from(own)?)))
 }
 
-/// Logs what ended the agent.
+/// Logs the error that ended the agent.
 fn log_end(error: &CliError) {
     tracing::error!(MESSAGE_ID = message::FAILED, MCA_FAULT = error.reason(), "{}", error.line());
 }
 
-/// Prints the help, or what is wrong with the command line: with its priority where standard error is the journal.
+/// Prints the help, or the error of the command line: with its priority where standard error is the journal.
 fn unparsed(error: &clap::Error) -> ExitCode {
     if error.use_stderr() && Environment::under_journal() {
         log::start(Format::Journal);
@@ -154,7 +154,7 @@ fn unparsed(error: &clap::Error) -> ExitCode {
         let text = text.trim_end().strip_prefix("error: ").unwrap_or(&text).trim_end();
         log_end(&CliError::Usage(text.to_owned()));
     } else {
-        // There is nobody left to tell about a broken pipe.
+        // A broken pipe has no reader for an error.
         drop(error.print());
     }
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))

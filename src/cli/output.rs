@@ -1,4 +1,4 @@
-//! How a verb prints its result.
+//! Output of a verb's result.
 
 use std::io::Write as _;
 
@@ -6,7 +6,7 @@ use clap::ValueEnum;
 
 use super::error::CliError;
 
-/// For whom.
+/// Format of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Output {
     /// For people.

@@ -1,4 +1,4 @@
-//! `plan`: what going from one config to another would do. Touches nothing.
+//! `plan`: the plan between two configs. Changes nothing.
 
 use super::desired::{self, Desired};
 use super::host::{HostFlags, runtime};
@@ -112,7 +112,7 @@ async fn decide(arguments: &Arguments, environment: &Environment) -> Result<Deci
     Ok((origin, to.target(), outcome))
 }
 
-/// Returns what it leads to, and the policy that goes with it.
+/// Returns the plan's target, and the policy that goes with it.
 async fn destination(
     arguments: &Arguments,
     environment: &Environment,

@@ -9,7 +9,7 @@ use crate::model::NodeSettings;
 use crate::settings::file::{self, FileError, SETTINGS_PATH};
 use crate::update::Fault;
 
-/// Where the settings of this node are.
+/// Place of this node's settings.
 #[derive(Debug, clap::Args)]
 pub(super) struct SettingsFlags {
     /// Settings of this node [default: /etc/machine-config-agent/settings.toml below the root, which may be absent]
@@ -29,7 +29,7 @@ struct Named {
 }
 
 impl SettingsFlags {
-    /// Finds the file that is named. To be called before a host is entered, where it would be another file.
+    /// Finds the named file. To be called before a host is entered, where it would be another file.
     pub(super) fn open(&self) -> Result<SettingsFile, CliError> {
         let Some(named) = &self.settings else { return Ok(SettingsFile(None)) };
         let shown = named.display().to_string();
@@ -51,7 +51,7 @@ impl SettingsFile {
         self.reader(root)().map_err(|error| CliError::Usage(format!("{error}. {}", error.next())))
     }
 
-    /// Returns what reads them, for an agent that is asked to do so again.
+    /// Returns the loader, for an agent that reads them again on request.
     pub(super) fn settings_loader(&self, root: &Root) -> SettingsLoader {
         let read = self.reader(root);
         SettingsLoader::new(move || {

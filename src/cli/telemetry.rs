@@ -1,4 +1,4 @@
-//! Putting together what people and programs see of a running agent.
+//! Assembly of a running agent's telemetry.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -35,7 +35,7 @@ pub(super) struct ListenFlags {
     key: Option<PathBuf>,
 }
 
-/// Where to listen.
+/// Address of the listener.
 #[derive(Debug, Clone, Copy)]
 enum Address {
     Off,
@@ -55,7 +55,7 @@ impl FromStr for Address {
 
 impl ListenFlags {
     /// Binds the address and serves it in a task of the runtime; `own` holds the certificate's files. A port that is taken (MCD still runs, say) is no
-    /// reason for a node without its agent; an address that would show the metrics to everybody is.
+    /// reason for a node without its agent; an address that would show the metrics to everyone is.
     pub(super) async fn serve(
         &self,
         telemetry: &Telemetry,
@@ -93,7 +93,7 @@ fn source(own: Root, chain: PathBuf, key: PathBuf) -> crate::telemetry::listen::
     })
 }
 
-/// Returns the metrics of a running agent, beside what `readings` know of the control plane.
+/// Returns the metrics of a running agent, beside the `readings` of the control plane.
 pub(super) fn telemetry(
     environment: &Environment,
     host: &Host,
@@ -113,7 +113,7 @@ pub(super) fn telemetry(
     })
 }
 
-/// Asks the cluster who may read.
+/// Authorizes readers by the cluster.
 pub(super) struct ClusterAuthorizer(pub(super) Reviews);
 
 impl Reviewer for ClusterAuthorizer {
@@ -133,7 +133,7 @@ impl Reviewer for ClusterAuthorizer {
     }
 }
 
-/// Returns what the way to the API server knows.
+/// Returns the readings of the link.
 pub(super) fn of_link(traffic: &Arc<Traffic>) -> Vec<Reading> {
     let reading = |name, help, kind, read: fn(&Traffic) -> f64| {
         let traffic = Arc::clone(traffic);
@@ -155,7 +155,7 @@ pub(super) fn of_link(traffic: &Arc<Traffic>) -> Vec<Reading> {
     ]
 }
 
-/// Returns what the kubelet's probe knows.
+/// Returns the readings of the kubelet's probe.
 pub(super) fn of_kubelet(kubelet: &Arc<KubeletProbe>) -> Reading {
     let kubelet = Arc::clone(kubelet);
     Reading {
@@ -190,7 +190,7 @@ fn of_process(meter: &Arc<Meter>) -> Vec<Reading> {
     ]
 }
 
-/// A float holds whole numbers up to 2^53; what is counted here stays far below.
+/// A float holds whole numbers up to 2^53; the counts here stay far below.
 fn number(count: u64) -> f64 {
     let (high, low) = (count >> 32, count & u64::from(u32::MAX));
     let part = |half: u64| u32::try_from(half).map_or(f64::MAX, f64::from);

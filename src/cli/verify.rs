@@ -15,7 +15,7 @@ use crate::observe::observe;
 use crate::plan::differences::{Difference, differences};
 use crate::plan::drift::drift;
 
-/// The word for what is committed.
+/// The word for the current config.
 const CURRENT: &str = "current";
 
 /// Flags of `verify`.
@@ -78,7 +78,7 @@ fn compared(
     seen: &Observation,
     root: &Root,
 ) -> Result<Vec<Difference>, CliError> {
-    // While an update is under way, what is staged is its own.
+    // While an update is under way, the staged deployment is its own.
     let idle = is_current && load_record(root)?.is_none();
     Ok(if idle { drift(spec, seen) } else { differences(spec, seen) })
 }
@@ -93,7 +93,7 @@ fn spec(arguments: &Arguments, root: &Root) -> Result<HostSpec, CliError> {
     committed(root)?.ok_or_else(none)
 }
 
-/// Returns what the agent has committed, else MCD.
+/// Returns the agent's current config, else MCD's.
 fn committed(root: &Root) -> Result<Option<HostSpec>, CliError> {
     let stored = match Stored::load(root, &state("current.json"))? {
         Some(stored) => Some(stored),

@@ -1,4 +1,4 @@
-//! What can go wrong with a sandbox. Every variant names the object and the next step.
+//! Errors of the sandbox. Every variant names the object and the next step.
 
 use std::io;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ pub enum SandboxError {
         "the sandbox needs the agent's second executable, which is not at {places}; install it at one of them"
     )]
     NoWorker {
-        /// Where it was looked for.
+        /// The searched paths.
         places: String,
     },
     /// The kernel allows no namespaces.
@@ -37,7 +37,7 @@ pub enum SandboxError {
          kernel.apparmor_restrict_unprivileged_userns=0, as far as they exist; in a container: --privileged)"
     )]
     NoNamespaces {
-        /// What was tried and what the kernel said.
+        /// The action, and the kernel's error.
         cause: String,
     },
     /// The directory holds something.
@@ -48,7 +48,7 @@ pub enum SandboxError {
     Damaged {
         /// The file or directory.
         path: PathBuf,
-        /// What is wrong.
+        /// The cause.
         cause: String,
     },
     /// An image that is to be derived from is not there.
@@ -57,28 +57,28 @@ pub enum SandboxError {
     /// A system call on a path failed.
     #[error("can't {action} {path}: {source}")]
     Io {
-        /// What was tried, as a verb.
+        /// The failed action, as a verb.
         action: &'static str,
         /// The path.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
     /// A child process of the sandbox failed.
     #[error("{what} failed: {cause}")]
     Child {
-        /// What it was to do.
+        /// Its task.
         what: &'static str,
-        /// How it ended, and the end of what it said.
+        /// Its exit status, and the end of its output.
         cause: String,
     },
-    /// The played node did not do what a scene waits for.
+    /// The played node did not reach the state that a scene waits for.
     #[error(
         "the played node stopped short: {cause}; run it again with --keep and look around in its directory"
     )]
     Story {
-        /// What was waited for, and what was last seen.
+        /// The awaited state, and the last one seen.
         cause: String,
     },
     /// libostree failed.

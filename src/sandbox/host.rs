@@ -24,7 +24,7 @@ const FIRST_KARGS: [&str; 2] = ["rw", "console=ttyS0"];
 /// The id of `core`, the first of ordinary accounts.
 const CORE: u32 = 1000;
 
-/// How the sandbox gets its namespaces.
+/// Way by which the sandbox gets its namespaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Privilege {
     /// As root: all user ids exist inside.
@@ -42,7 +42,7 @@ pub struct SandboxHost {
 }
 
 impl SandboxHost {
-    /// Returns how a sandbox would run here; the error names what is missing and how to get it.
+    /// Returns the privilege of a sandbox here; the error names the missing part and how to get it.
     pub fn privilege(agent: &Path) -> Result<Privilege, SandboxError> {
         let missing: Vec<_> = ["ostree", "skopeo"]
             .into_iter()
@@ -165,7 +165,7 @@ pub(super) fn build(dir: &Path, labels: BTreeMap<String, String>) -> Result<(), 
     for place in [&sysroot, &sysroot.join("boot"), &layout, &dir.join("control"), &dir.join("run")] {
         fs::create_dir(place).map_err(|e| SandboxError::io("make", place, e))?;
     }
-    // The agent refuses a control directory that its group may write to, whatever the umask here is.
+    // The agent refuses a control directory that its group may write to, under any umask.
     allow(&dir.join("control"), 0o755)?;
     tree::write(&root, core)?;
     install::initialise(&sysroot, STATEROOT).map_err(SandboxError::Os)?;

@@ -47,13 +47,13 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     done.unwrap_or_else(|error| {
         // The starter puts the same words around a refusal.
         let text = if let SandboxError::NoNamespaces { cause } = error { cause } else { error.to_string() };
-        // The starter reads it; without a reader there is nobody to tell.
+        // The starter reads it; without a reader it is lost.
         writeln!(std::io::stderr(), "{text}").unwrap_or_default();
         ExitCode::from(125)
     })
 }
 
-/// Tries what a machine needs: namespaces, and mounts in them.
+/// Tries the needs of a machine: namespaces, and mounts in them.
 fn probe() -> Result<(), SandboxError> {
     namespaces::enter(namespaces::Scope::Mounts)?;
     mount("tmpfs", "/mnt", "tmpfs", MountFlags::empty(), None)
@@ -124,7 +124,7 @@ struct Machine<'a> {
 }
 
 impl Machine<'_> {
-    /// Mounts what an ostree host has and makes the deployment the root.
+    /// Makes the mounts of an ostree host and makes the deployment the root.
     fn mount(&self, finalizing: bool) -> Result<(), SandboxError> {
         bind_to_parent()?;
         let sysroot = self.dir.join("sysroot");
@@ -146,7 +146,7 @@ impl Machine<'_> {
         fs::read_to_string(&path).map_err(|e| SandboxError::io("read", path, e))
     }
 
-    /// The directories of the sandbox: sysroot, boot, var, run and what is seen in it.
+    /// The directories of the sandbox: sysroot, boot, var, run and the mounts in it.
     fn boxes(&self, root: &Path, sysroot: &Path, finalizing: bool) -> Result<(), SandboxError> {
         // Not `/proc/self/exe`: in a chroot it names a path from outside.
         let (agent, worker) = (PathBuf::from(self.read("agent")?), PathBuf::from(self.read("worker")?));
@@ -193,7 +193,7 @@ impl Machine<'_> {
     }
 }
 
-/// `/dev` with what every program may use, from the machine around.
+/// `/dev` with the devices that every program may use, from the machine around.
 fn devices(root: &Path) -> Result<(), SandboxError> {
     let dev = root.join("dev");
     for (at, mode) in [(&dev, c"mode=0755"), (&root.join("tmp"), c"mode=1777")] {

@@ -1,7 +1,7 @@
 //! The machine: a boot, processes in it, and its shutdown with libostree's own finalization.
 //!
-//! Invariant: `/run` and the boot id live exactly as long as the boot, whatever the processes in it do; what is
-//! staged is lost if the boot ends without [`Booted::shutdown`], as after a power cut.
+//! Invariant: `/run` and the boot id live exactly as long as the boot, whatever the processes in it do; a
+//! staged deployment is lost if the boot ends without [`Booted::shutdown`], as after a power cut.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::model::BootId;
 
 pub use inside::main;
 
-/// Whether a process sees `/sysroot` and `/boot` as a running host does, or as the shutdown does.
+/// View of `/sysroot` and `/boot` in a process: of a running host, or of the shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sysroot {
     /// Read-only.
@@ -43,7 +43,7 @@ pub struct Booted {
 }
 
 impl SandboxHost {
-    /// Boots what the boot entries say.
+    /// Boots the deployment of the boot entries.
     pub fn boot(&self) -> Result<Booted, SandboxError> {
         Booted::new(self)
     }
@@ -124,7 +124,7 @@ impl Booted {
         command
     }
 
-    /// Shuts down as systemd would: libostree finalizes what is staged, then the boot is over.
+    /// Shuts down as systemd would: libostree finalizes the staged deployment, then the boot is over.
     pub fn shutdown(self) -> Result<(), SandboxError> {
         if self.run_dir().join("ostree/staged-deployment").exists() {
             let output = self
@@ -143,7 +143,8 @@ impl Booted {
         self.power_cut()
     }
 
-    /// Plays the unit that the agent has the shutdown stop after the finalization. It does nothing where it was not requested.
+    /// Plays the unit that the agent has the shutdown stop after the finalization. It does nothing if it was not
+    /// requested.
     fn bring_over(&self) -> Result<(), SandboxError> {
         let output = self
             .prepare(Sysroot::Finalizing, [WORKER, BRING_OVER_VERB])
@@ -156,14 +157,14 @@ impl Booted {
         Err(SandboxError::Child { what: BRING_OVER_VERB, cause: complaint(&output) })
     }
 
-    /// Ends the boot at once: what is staged is lost.
+    /// Ends the boot at once: the staged deployment is lost.
     pub fn power_cut(self) -> Result<(), SandboxError> {
         let dir = self.dir();
         fs::remove_dir_all(&dir).map_err(|e| SandboxError::io("remove", dir, e))
     }
 }
 
-/// Returns a path as it is written down for a boot.
+/// Returns a path as text for a boot's files.
 fn text_of(path: &Path) -> Result<&str, SandboxError> {
     let cause = || SandboxError::Damaged { path: path.to_owned(), cause: "the path is not UTF-8".to_owned() };
     path.to_str().ok_or_else(cause)

@@ -1,10 +1,10 @@
 //! A throwaway libostree host in a directory: the main job without a cluster, a virtual machine or a change to this
 //! machine.
 //!
-//! What is real: the sysroot, its repository, deployments, boot entries, the staged deployment, libostree's own
-//! finalization with its merge of `/etc`, OCI images, skopeo, and the agent. What is not: the kernel and its initramfs
-//! are dummy files, nothing runs as PID 1 that manages services, and a "boot" is a new set of namespaces with an
-//! empty `/run`, a new boot id and the kernel command line of the boot entry.
+//! Real: the sysroot, its repository, deployments, boot entries, the staged deployment, libostree's own finalization
+//! with its merge of `/etc`, OCI images, skopeo, and the agent. Played: the kernel and its initramfs are dummy files,
+//! nothing runs as PID 1 that manages services, and a "boot" is a new set of namespaces with an empty `/run`, a new
+//! boot id and the kernel command line of the boot entry.
 //!
 //! Invariant: everything runs in mount and PID namespaces, and in a user namespace where the kernel allows one (also
 //! for root): the kernel itself keeps the sandbox from changing the machine around it.
@@ -45,16 +45,16 @@ pub const MACHINE_VERB: &str = "sandbox-machine";
 /// The stateroot.
 const STATEROOT: &str = "sandbox";
 
-/// Where the images are seen inside.
+/// Directory of the images inside.
 pub const IMAGES: &str = "/run/sandbox/images";
 
-/// Where the control directory is seen inside.
+/// The control directory inside.
 pub const CONTROL: &str = "/run/sandbox/control";
 
 /// The agent's executable inside.
 pub const AGENT: &str = "/run/host/bin/machine-config-agent";
 
-/// The worker's executable inside: beside the agent's, where it looks for it.
+/// The worker's executable inside: beside the agent's, which looks for it there.
 const WORKER: &str = "/run/host/bin/machine-config-agent-ostree";
 
 /// Returns the directory to build in, and whether it is a temporary one that was made for it.

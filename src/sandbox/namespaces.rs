@@ -46,7 +46,7 @@ fn refused(what: &str, error: impl std::fmt::Display) -> SandboxError {
     SandboxError::NoNamespaces { cause: format!("{what}: {error}") }
 }
 
-/// Root takes a user namespace too, with the same ids: in it the kernel refuses whatever would reach the machine
+/// Root takes a user namespace too, with the same ids: in it the kernel refuses calls that would reach the machine
 /// around, such as freezing or remounting its file systems. Where there are no user namespaces, root does without.
 fn enter_as_root(flags: UnshareFlags) -> Result<(), SandboxError> {
     // A process can't map more than its own id by itself: a child that stays outside does.
@@ -79,7 +79,7 @@ pub(super) fn has_user(id: u32) -> bool {
     fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| map.lines().any(covers))
 }
 
-/// Maps every id of this namespace to itself in the namespace of a process, when told to on standard input.
+/// Maps every id of this namespace to itself in the namespace of a process, on a line of standard input.
 pub(super) fn map(pid: &str) -> ExitCode {
     let mut word = Vec::new();
     let told = std::io::stdin().read_to_end(&mut word).is_ok() && word == b"go";

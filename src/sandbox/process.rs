@@ -13,7 +13,7 @@ pub(super) fn process(worker: &Path) -> Command {
     command
 }
 
-/// Returns the end of what a child complained about.
+/// Returns the end of a child's error output.
 pub(super) fn complaint(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stderr);
     let text = text.trim();

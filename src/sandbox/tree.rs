@@ -1,6 +1,6 @@
 //! The OS of version 1: a tree of a few kilobytes that boots in the sandbox.
 //!
-//! It has what the agent and libostree look at, and no program: `/usr/bin/skopeo` and the like are links to the
+//! It has the files that the agent and libostree read, and no program: `/usr/bin/skopeo` and the like are links to the
 //! machine around, which is seen read-only at `/run/host/usr`. The kernel and the initramfs are dummies.
 
 use std::fs::{self, Permissions};
@@ -78,7 +78,7 @@ const PROGRAMS: [&str; 18] = [
     "true",
 ];
 
-/// Files, with their modes. A masked shadow entry stands for a password that nobody set.
+/// Files, with their modes. A masked shadow entry stands for a password that was never set.
 const FILES: [(&str, u32, &str); 17] = [
     (
         "usr/lib/os-release",
@@ -186,7 +186,7 @@ fn libraries(root: &Path) -> Result<(), SandboxError> {
     Ok(())
 }
 
-/// Makes what `systemd-tmpfiles` would make at the first boot, in the stateroot's `/var`.
+/// Makes the files of `systemd-tmpfiles` at the first boot, in the stateroot's `/var`.
 pub(super) fn first_boot(var: &Path, core: u32) -> Result<(), SandboxError> {
     for (path, bits) in [
         ("home", 0o755),
@@ -214,7 +214,7 @@ fn file(root: &Path, path: &str, bits: u32, text: &str) -> Result<(), SandboxErr
     mode(&path, bits)
 }
 
-/// Sets a mode whatever the umask is.
+/// Sets a mode under any umask.
 fn mode(path: &Path, bits: u32) -> Result<(), SandboxError> {
     fs::set_permissions(path, Permissions::from_mode(bits))
         .map_err(|e| SandboxError::io("set the mode of", path, e))

@@ -14,8 +14,8 @@
 //! roll-back = "automatic"
 //! ```
 //!
-//! Every key may be absent, the file too: a node without it does what [`NodeSettings::default`] says. A key that is not known
-//! is an error: one that is misspelt would otherwise have no effect, and nobody would see why.
+//! Every key may be absent, the file too: a node without it has the settings of [`NodeSettings::default`]. A key that
+//! is not known is an error: one that is misspelt would otherwise have no effect, unnoticed.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -32,7 +32,7 @@ const MAX_BYTES: u64 = 256 * 1024;
 /// As much of a wrong value is shown.
 const MAX_SHOWN_CHARS: usize = 100;
 
-/// Where the file is on a host.
+/// Path of the file on a host.
 pub const SETTINGS_PATH: &str = "/etc/machine-config-agent/settings.toml";
 
 /// The longest silence of the work on a deployment. The unit's watchdog ends a silent agent after 30 minutes.
@@ -69,9 +69,9 @@ pub enum FileError {
         file: String,
         /// The key.
         key: &'static str,
-        /// What it is.
+        /// Its value.
         value: String,
-        /// What it has to be.
+        /// The rule for the value.
         rule: String,
     },
 }
@@ -89,7 +89,7 @@ impl FileError {
         FaultClass::Degraded
     }
 
-    /// Returns what a person does next.
+    /// Returns the next step.
     pub fn next(&self) -> String {
         match self {
             Self::Read(error) => {
@@ -150,8 +150,8 @@ enum Wish {
     WhereCapable,
 }
 
-/// Reads the file; one that is not there sets nothing. `shown` is its name for people. It decides what is written and
-/// when the host reboots, so nobody but root may have written it.
+/// Reads the file; a missing one sets nothing. `shown` is its name for people. It decides about written files and
+/// reboots of the host, so only root may have written it.
 pub fn read(root: &Root, path: &str, shown: &str) -> Result<NodeSettings, FileError> {
     let Some(bytes) = root.read_trusted(path, MAX_BYTES)? else { return Ok(NodeSettings::default()) };
     let text = String::from_utf8(bytes)
@@ -180,7 +180,7 @@ pub fn parse(text: &str, file: &str) -> Result<NodeSettings, FileError> {
     })
 }
 
-/// What reads the values of a file, by their keys.
+/// Reader of a file's values, by their keys.
 struct Keys<'a> {
     file: &'a str,
 }

@@ -1,6 +1,6 @@
-//! What the process was told by its environment, of which this is the only reader, and by its settings file.
+//! Environment of the process, of which this is the only reader, and its settings file.
 //!
-//! Command-line flags are `cli`'s; what both name, the flag wins.
+//! Command-line flags are `cli`'s; of settings in both, the flag wins.
 
 pub mod file;
 
@@ -10,20 +10,20 @@ use std::time::Duration;
 use crate::host::failpoint::FailPoints;
 use crate::model::ProxySettings;
 
-/// What the environment says.
+/// Variables of the environment.
 #[derive(Debug, Clone)]
 pub struct Environment {
     /// Standard error is connected to the journal (`JOURNAL_STREAM`, systemd.exec(5)).
     pub journal: bool,
-    /// Where systemd waits for readiness and status (`NOTIFY_SOCKET`, `sd_notify(3)`).
+    /// Socket of systemd for readiness and status (`NOTIFY_SOCKET`, `sd_notify(3)`).
     pub notify: Option<PathBuf>,
-    /// How often systemd wants a sign of life (`WATCHDOG_USEC`, for the process of `WATCHDOG_PID`).
+    /// Interval of systemd's watchdog (`WATCHDOG_USEC`, for the process of `WATCHDOG_PID`).
     pub watchdog: Option<Duration>,
-    /// Where a crash test wants the process to die (`MCA_FAIL_POINT`: `count`, `kill:K` or `kill:NAME`).
+    /// Fail points of a crash test (`MCA_FAIL_POINT`: `count`, `kill:K` or `kill:NAME`).
     pub fail_points: FailPoints,
     /// Standard output wants plain text (`NO_COLOR`, or `TERM=dumb`).
     pub plain: bool,
-    /// Where a pod reaches the API server: host and port (`KUBERNETES_SERVICE_HOST`, `KUBERNETES_SERVICE_PORT`).
+    /// Endpoint of the API server for a pod: host and port (`KUBERNETES_SERVICE_HOST`, `KUBERNETES_SERVICE_PORT`).
     pub kubernetes: Option<(String, String)>,
     /// Through which proxies others are reached (`HTTP_PROXY`, `HTTPS_PROXY`, `NO_PROXY`, or in lower case).
     pub proxy: ProxySettings,
@@ -73,7 +73,7 @@ impl Environment {
     }
 }
 
-/// Reads where to die. A build that can't says so: a crash test without a crash would pass.
+/// Reads the fail points. A build without them returns an error: a crash test without a crash would pass.
 fn fail_points(value: Option<String>, are_built: bool) -> Result<FailPoints, EnvironmentError> {
     let Some(value) = value else { return Ok(FailPoints::off()) };
     let rule = if are_built {
@@ -85,7 +85,7 @@ fn fail_points(value: Option<String>, are_built: bool) -> Result<FailPoints, Env
     read.ok_or(EnvironmentError { name: "MCA_FAIL_POINT", value, rule })
 }
 
-/// Reads systemd's words about the watchdog; those that are for another process, or no numbers, say nothing.
+/// Reads systemd's variables of the watchdog; those for another process, or without numbers, are ignored.
 fn watchdog() -> Option<Duration> {
     let ours = variable("WATCHDOG_PID").is_none_or(|pid| pid == std::process::id().to_string());
     let micros = variable("WATCHDOG_USEC").filter(|_| ours)?.parse().ok()?;

@@ -1,4 +1,4 @@
-//! Whether the kubelet answers its own health probe: asked while a scrape waits, so a node that nobody scrapes asks nothing.
+//! The kubelet's own health probe: requested while a scrape waits, so a node without scrapes sends no request.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,13 +13,13 @@ use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
-/// Where the kubelet listens by default.
+/// Default port of the kubelet's probe.
 const PORT: u16 = 10248;
 
-/// How often it is asked at most: two scrapers count a failure once.
+/// Shortest interval of requests: two scrapers count a failure once.
 const INTERVAL: Duration = Duration::from_secs(30);
 
-/// How long it may take: a scrape waits for it.
+/// Time limit of the probe: a scrape waits for it.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The kubelet's health, as MCD counts it (MCD-253).
@@ -37,17 +37,17 @@ impl Default for KubeletProbe {
 }
 
 impl KubeletProbe {
-    /// Takes where the kubelet listens. Nothing is asked yet.
+    /// Takes the kubelet's endpoint. Nothing is requested yet.
     pub fn new(endpoint: SocketAddr) -> Self {
         Self { endpoint, asked: Mutex::default(), failures: AtomicU32::default() }
     }
 
-    /// Returns how often in a row the kubelet gave no answer, as it was known last.
+    /// Returns the kubelet's failures in a row, by the last probe.
     pub fn failures(&self) -> u32 {
         self.failures.load(Ordering::Relaxed)
     }
 
-    /// Asks it, unless it was asked just now. Any answer counts: what it says is for the kubelet's own probes.
+    /// Probes it, unless it was probed just now. Any answer counts: its content is for the kubelet's own probes.
     pub async fn probe(&self) {
         let mut asked = self.asked.lock().await;
         if asked.is_some_and(|at| at.elapsed() < INTERVAL) {

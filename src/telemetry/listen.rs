@@ -1,11 +1,11 @@
 //! The listener of `/metrics`, `/healthz` and `/readyz`.
 //!
 //! Plain HTTP on a loopback address. On any other one only with TLS, and the API server decides who may read the
-//! metrics (TokenReview, then SubjectAccessReview): no proxy has to stand in front. The probes tell nobody anything
-//! but "ok", so they ask for no token.
+//! metrics (TokenReview, then SubjectAccessReview): no proxy has to stand in front. The probes return nothing
+//! but "ok", so they need no token.
 //!
 //! Every connection is accepted at once. When there are too many, the oldest one without a request under way is closed:
-//! whoever opens connections and says nothing costs others nothing, and the kubelet's probe is answered. The headers of
+//! an idle client costs others nothing, and the kubelet's probe is answered. The headers of
 //! a request have a time limit and a size limit, a connection a longest life.
 
 use std::collections::VecDeque;
@@ -34,30 +34,30 @@ use super::readiness::Readiness;
 /// So many connections at once: two Prometheus servers, the kubelet's probes, and a person.
 const MAX_CONNECTIONS: usize = 16;
 
-/// How long a TLS handshake, the headers of a request and the pause between two requests may take: as long as Prometheus
+/// Time limit of a TLS handshake, the headers of a request and the pause between two requests: as long as Prometheus
 /// itself waits for a scrape by default.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a connection may last, whatever it does: a scrape that takes longer is read by nobody.
+/// Longest life of a connection: a longer scrape has no reader any more.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// As much of a request is kept: a bearer token of a service account has 1 to 2 KiB.
 const MAX_HEADER_BYTES: usize = 16 * 1024;
 
-/// What the API server says of a token.
+/// The API server's answer about a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Review {
     /// It may read this path.
     Allowed,
     /// It is known, and may not.
     Forbidden,
-    /// It is nobody's.
+    /// The token has no owner.
     Unauthenticated,
-    /// The API server could not be asked.
+    /// The API server is away.
     Unknown,
 }
 
-/// Asks the API server.
+/// Authorizes a token by the API server.
 pub trait Reviewer: Send + Sync {
     /// Decides whether the owner of a token may get a path.
     fn review<'a>(
@@ -70,11 +70,11 @@ pub trait Reviewer: Send + Sync {
 /// Gives the TLS configuration of the next connection: certificates are renewed under a running agent.
 pub type TlsSource = Box<dyn Fn() -> Result<Arc<tokio_rustls::rustls::ServerConfig>, String> + Send + Sync>;
 
-/// Who may read.
+/// Access control of the metrics.
 pub enum Guard {
-    /// Whoever is on this machine: a loopback address.
+    /// Every user of this machine: a loopback address.
     Machine,
-    /// Whom the API server lets, over TLS.
+    /// Users allowed by the API server, over TLS.
     Reviewed {
         /// The certificate.
         tls: TlsSource,
@@ -92,7 +92,7 @@ impl std::fmt::Debug for Guard {
     }
 }
 
-/// Why there is no listener.
+/// Error of the listener's start.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// The address is in use, or not this machine's.
@@ -194,7 +194,7 @@ impl Connections {
     }
 }
 
-/// What every connection needs.
+/// State shared by all connections.
 #[derive(Debug)]
 struct Shared {
     metrics: Metrics,

@@ -1,6 +1,6 @@
 //! Log lines: to the journal with its own protocol under systemd, else to standard error as text or JSON.
 //!
-//! Every line's text can stand alone; what programs filter by is in fields (`MCA_UPDATE`, `MCA_PHASE`, ...) that only
+//! Every line's text can stand alone; the keys for filters are in fields (`MCA_UPDATE`, `MCA_PHASE`, ...) that only
 //! the journal and JSON show.
 
 use std::fmt;
@@ -16,7 +16,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// Where lines go, and how.
+/// Destination and format of lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// The journal.
@@ -59,8 +59,8 @@ pub fn start(format: Format) {
     drop(started);
 }
 
-/// Lets our own lines through; of the libraries only what goes wrong. kube's client logs an object that it can't read,
-/// which may hold secrets: what went wrong is in its error.
+/// Lets our own lines through; of the libraries only errors. kube's client logs an object that it can't read,
+/// which may hold secrets: the cause is in its error.
 fn own_targets(level: LevelFilter) -> Targets {
     Targets::new()
         .with_default(LevelFilter::WARN)
@@ -68,7 +68,7 @@ fn own_targets(level: LevelFilter) -> Targets {
         .with_target("machine_config_agent", level)
 }
 
-/// A line for people: the message; what goes wrong begins with how bad it is.
+/// A line for people: the message; a warning or an error begins with its level.
 struct TextFormat;
 
 impl<S, N> FormatEvent<S, N> for TextFormat

@@ -23,7 +23,7 @@ type Labels = Vec<(&'static str, String)>;
 type SecondsCounter = Counter<f64, AtomicU64>;
 type SecondsGauge = Gauge<i64, AtomicI64>;
 
-/// How a number that somebody else keeps is to be read by Prometheus.
+/// Prometheus type of a number kept by another module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// It only grows; the name gets the suffix `_total`.
@@ -32,13 +32,13 @@ pub enum Kind {
     Gauge,
 }
 
-/// A number that somebody else keeps, read at the scrape.
+/// A number kept by another module, read at the scrape.
 pub struct Reading {
     /// The metric's name.
     pub name: &'static str,
-    /// What it says.
+    /// Its help text.
     pub help: &'static str,
-    /// How it is to be read.
+    /// Its type.
     pub kind: Kind,
     /// Reads it.
     pub read: Box<dyn Fn() -> f64 + Send + Sync>,
@@ -102,13 +102,13 @@ impl Metrics {
         registry.register("mcd_local_unsupported_packages", help, self.unsupported_packages.clone());
     }
 
-    /// Adds the kubelet, which is asked at a scrape.
+    /// Adds the kubelet, which is probed at a scrape.
     #[must_use]
     pub fn with_kubelet(self, kubelet: Arc<KubeletProbe>) -> Self {
         Self { kubelet: Some(kubelet), ..self }
     }
 
-    /// Asks those who are to be asked before a scrape is answered.
+    /// Refreshes the readings that need it, before a scrape is answered.
     pub async fn refresh(&self) {
         if let Some(kubelet) = &self.kubelet {
             kubelet.probe().await;
@@ -124,7 +124,7 @@ impl Metrics {
         registry.register("machine_config_agent_updates", help, self.updates.clone());
     }
 
-    /// Sets what a report says.
+    /// Sets the metrics of a report.
     pub fn report(&self, report: &NodeReport, now: Timestamp) {
         let at = seconds(now);
         let state = vec![("state", format!("{:?}", report.state)), ("reason", reason(report))];
@@ -163,7 +163,7 @@ impl Metrics {
         }
     }
 
-    /// Sets how many packages were changed on the host, and by no config (MCD-258).
+    /// Sets the number of packages that were changed on the host, and by no config (MCD-258).
     pub fn unsupported_packages(&self, count: usize) {
         self.unsupported_packages.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
@@ -181,7 +181,7 @@ impl Metrics {
         }
     }
 
-    /// Writes all of them in the text format of OpenMetrics, which is what Prometheus reads.
+    /// Writes all of them in the text format of OpenMetrics for Prometheus.
     pub fn text(&self) -> String {
         let mut text = String::new();
         match prometheus_client::encoding::text::encode(&mut text, &self.registry) {
@@ -191,7 +191,7 @@ impl Metrics {
     }
 }
 
-/// Whether an OS switch worked.
+/// Result of an OS switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SwitchResult {
     /// It did.
@@ -200,7 +200,7 @@ pub enum SwitchResult {
     Failed,
 }
 
-/// What `mcd_host_os_and_version` says.
+/// Labels of `mcd_host_os_and_version`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostLabels {
     /// The upper-cased `ID` of os-release(5); `unsupported` where there is none.

@@ -1,4 +1,4 @@
-//! What people and programs see of the agent while it works: log lines, systemd's status line, metrics and
+//! Telemetry of the agent while it works: log lines, systemd's status line, metrics and
 //! readiness.
 //!
 //! Imports `model` and `report`. Nothing here decides anything, and a lost log line never stops an update.
@@ -20,7 +20,7 @@ use metrics::Metrics;
 use notify::Notify;
 use readiness::Readiness;
 
-/// Where the loop reports besides the control plane.
+/// Reports of the loop besides the control plane.
 #[derive(Debug)]
 pub struct Telemetry {
     /// systemd.

@@ -1,7 +1,7 @@
 //! systemd's readiness, status line and watchdog (`sd_notify(3)`).
 //!
-//! A sign of life is progress: a state that is told, a step of a pull, or an idle wait that still works. Work that says
-//! nothing feeds nothing, so systemd ends an agent that hangs; a pull that moves is fed by its own steps.
+//! A sign of life is progress: a reported state, a step of a pull, or an idle wait that still works. Silent work
+//! feeds nothing, so systemd ends an agent that hangs; a pull that moves is fed by its own steps.
 
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
@@ -21,12 +21,12 @@ pub struct Notify {
 }
 
 impl Notify {
-    /// Takes the socket of `NOTIFY_SOCKET`, and how often it wants a sign of life.
+    /// Takes the socket of `NOTIFY_SOCKET`, and the interval of the watchdog.
     pub fn new(socket: Option<PathBuf>, watchdog: Option<Duration>) -> Self {
         Self { socket, watchdog, fed: None, last: String::new() }
     }
 
-    /// Notifies the manager of the state. Nobody waits for it: a message that can't be sent is dropped.
+    /// Notifies the manager of the state, without a wait: a message that can't be sent is dropped.
     pub fn report(&mut self, report: &NodeReport) {
         let status = line(report);
         if status != self.last {
@@ -95,7 +95,7 @@ fn send(socket: &Path, message: &str) {
         None => SocketAddr::from_pathname(socket),
     };
     if let (Ok(address), Ok(sender)) = (address, UnixDatagram::unbound())
-        // A manager that does not read holds nobody up.
+        // A manager that does not read delays nothing.
         && sender.set_nonblocking(true).is_ok()
     {
         drop(sender.send_to_addr(message.as_bytes(), &address));

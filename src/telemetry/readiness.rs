@@ -1,9 +1,9 @@
-//! Whether the agent is ready: its recovery is done, and the node's state was told for the first time.
+//! Readiness of the agent: its recovery is done, and the node's state was reported for the first time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A handle that is cheap to clone. The agent has one thread: when its loop hangs, nobody answers `/healthz`.
+/// A handle that is cheap to clone. The agent has one thread: when its loop hangs, `/healthz` has no answer.
 #[derive(Debug, Clone, Default)]
 pub struct Readiness(Arc<AtomicBool>);
 

@@ -14,7 +14,7 @@ use crate::model::Timestamp;
 /// As much is taken of a part: a screenful a day for months, or thousands of differences.
 pub(super) const MAX_PART_BYTES: usize = 1 << 20;
 
-/// What stands at the end of a part that is longer.
+/// Last line of a part that was cut.
 const CUT: &str = "\n[cut here]\n";
 
 /// Contents of a part.
@@ -28,7 +28,7 @@ pub(super) enum Content {
     Lines(Vec<Value>),
 }
 
-/// What was collected so far.
+/// Parts collected so far.
 #[derive(Debug)]
 pub(super) struct Bundle {
     secrets: Secrets,
@@ -48,7 +48,7 @@ impl Bundle {
         &self.node
     }
 
-    /// Lists what could not be read, and why.
+    /// Lists unreadable files, and why.
     pub(super) fn unread(&self) -> impl Iterator<Item = (&str, &str)> {
         self.unread.iter().map(|(part, why)| (part.as_str(), why.as_str()))
     }
@@ -71,12 +71,12 @@ impl Bundle {
         }
     }
 
-    /// Notes what is missing in a part, or a whole one.
+    /// Notes a gap in a part, or a missing part.
     pub(super) fn note(&mut self, part: &str, why: &str) {
         self.unread.push((part.to_owned(), self.secrets.redact(why)));
     }
 
-    /// Packs everything below one directory, with a list of what is there and what is not.
+    /// Packs everything below one directory, with a list of the parts and the gaps.
     pub(super) fn pack(&self, directory: &str, now: Timestamp) -> Result<Vec<u8>, CliError> {
         let unread: Vec<Value> =
             self.unread.iter().map(|(part, why)| json!({ "part": part, "why": why })).collect();

@@ -1,8 +1,8 @@
-//! `collect`: what a support case needs of this host, in one file without secrets. It changes nothing else.
+//! `collect`: this host's facts for a support case, in one file without secrets. It changes nothing else.
 //!
-//! Each part is read by itself: what this user may not read, what is damaged and what does not answer in time is named
-//! in the bundle and on standard error, and the others are there. No contents of managed files are taken; what may have
-//! come into a message all the same is redacted twice, by its value (`secrets`) and by its look (`host::redact`).
+//! Each part is read by itself: parts that this user may not read, damaged ones and late ones are named
+//! in the bundle and on standard error, and the others are there. No contents of managed files are taken; those that
+//! have come into a message all the same are redacted twice, by value (`secrets`) and by look (`host::redact`).
 
 mod bundle;
 mod parts;
@@ -32,7 +32,7 @@ pub(super) struct Arguments {
     host: HostFlags,
 }
 
-/// Collects, writes the bundle, and names what could not be read.
+/// Collects, writes the bundle, and names unreadable parts.
 pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8, CliError> {
     let root = Root::open(&arguments.host.root)?;
     let now = Clock::system().now();

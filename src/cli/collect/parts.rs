@@ -1,4 +1,4 @@
-//! The parts of the bundle: what each is read from.
+//! The parts of the bundle, and their sources.
 
 use std::time::Duration;
 
@@ -22,13 +22,13 @@ use crate::plan::explain;
 use crate::settings::{Environment, file};
 use crate::telemetry::log::IDENTIFIER;
 
-/// How long a part may take: a host that is busy answers in that time, and a daemon that hangs is not waited for.
+/// Time limit of a part: a busy host answers in that time, and a daemon that hangs is not waited for.
 const PART_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How many lines of the journal are read; fewer where they are too long.
+/// Lines of the journal; fewer if they are too long.
 const JOURNAL_LINES: [&str; 3] = ["--lines=1000", "--lines=200", "--lines=40"];
 
-/// What of a line of the journal is taken.
+/// Fields of a journal line that are collected.
 const FIELDS: [&str; 12] = [
     "MESSAGE",
     "MESSAGE_ID",
@@ -51,7 +51,7 @@ const PROGRAMS: [&str; 5] = ["systemctl", "ostree", "rpm-ostree", "bootc", "skop
 const OS_RELEASE: [&str; 6] =
     ["ID", "VERSION_ID", "PRETTY_NAME", "VARIANT_ID", "OSTREE_VERSION", "IMAGE_VERSION"];
 
-/// What the command line names.
+/// Inputs of the command line.
 #[derive(Debug)]
 pub(super) struct From<'a> {
     /// The host.

@@ -1,4 +1,4 @@
-//! What must not be in the bundle: the secrets of this host by their values, and whatever looks like one.
+//! Secrets that the bundle must not contain: those of this host by their values, and any text that looks like one.
 
 use std::collections::BTreeSet;
 
@@ -41,7 +41,7 @@ impl std::fmt::Debug for Secrets {
 }
 
 impl Secrets {
-    /// Reads the secrets that this user may read: what nobody could read is nowhere in the bundle either.
+    /// Reads the secrets that this user may read: an unreadable one is not in the bundle either.
     pub(super) fn load(root: &Root) -> Self {
         let mut secrets = Self::default();
         for path in FILES {
@@ -87,7 +87,7 @@ impl Secrets {
         }
     }
 
-    /// Masks the known values, then what looks like a secret.
+    /// Masks the known values, then text that looks like a secret.
     pub(super) fn redact(&self, text: &str) -> String {
         let mut known = String::with_capacity(text.len());
         let mut rest = text;

@@ -1,4 +1,4 @@
-//! Whether the agent of the host runs: its lock says so, and systemd why not.
+//! State of the host's agent: its lock shows that it runs, and systemd why not.
 
 use serde::Serialize;
 
@@ -14,17 +14,17 @@ use crate::update::Fault;
 /// The agent's unit.
 const UNIT: &str = "machine-config-agent.service";
 
-/// What is known of the agent.
+/// Facts of the agent.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct AgentSeen {
     /// `None`: it can't be known.
     pub(super) running: Option<bool>,
-    /// Its process, where it is in this namespace.
+    /// Its process, if it is in this namespace.
     pub(super) pid: Option<i32>,
-    /// Whether it should run: it is enabled, or it died.
+    /// Set if it should run: it is enabled, or it died.
     pub(super) expected: bool,
-    /// What it is, in words.
+    /// Its state, for people.
     pub(super) text: String,
     /// Since when it does not run, RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -36,7 +36,7 @@ pub(super) struct AgentSeen {
 pub(super) struct Unfinished {
     /// Its id.
     pub(super) update: String,
-    /// Where it stands.
+    /// Its phase.
     pub(super) phase: String,
 }
 
@@ -50,7 +50,7 @@ enum Lock {
 }
 
 impl AgentSeen {
-    /// Asks the lock and systemd.
+    /// Reads the lock and systemd's state.
     pub(super) async fn ask(host: &Host, left: Option<&SavedReport>) -> Result<Self, HostError> {
         let lock = match host.root.lock_holder(&state("lock")) {
             Err(error) if error.is_denied() => Lock::Unknown,
@@ -65,7 +65,7 @@ impl AgentSeen {
         Self { running: None, pid: None, expected: false, text, since: None }
     }
 
-    /// Returns true if it works, or nobody requested it.
+    /// Returns true if it works, or was never requested.
     pub(super) fn is_well(&self) -> bool {
         self.running == Some(true) || !self.expected
     }
@@ -113,7 +113,7 @@ impl AgentSeen {
         Self { running: Some(false), pid: None, expected, text, since }
     }
 
-    /// Returns what is wrong when it should run and does not, or when nobody continues with an update that is under way.
+    /// Returns the fault of an agent that should run and does not, or of an open update that no agent continues.
     pub(super) fn fault(&self, unfinished: Option<&Unfinished>) -> Option<Fault> {
         if self.running != Some(false) {
             return None;
@@ -172,7 +172,7 @@ mod tests {
         AgentSeen::known(Lock::Free, Ok(Some(service)), None)
     }
 
-    /// A dead agent is named with what systemd knows of its end.
+    /// A dead agent is named with systemd's facts of its end.
     #[test]
     fn dead_agent_is_fault_with_its_exit() {
         let dead = seen(ServiceState { exit: Some(104), ..service("failed", "exit-code", "enabled") });
@@ -189,7 +189,7 @@ mod tests {
         );
     }
 
-    /// One that nobody requested is missed by nobody; one that is enabled is.
+    /// A disabled agent is not missed; an enabled one is.
     #[test]
     fn only_expected_agent_is_missed() {
         let disabled = seen(service("inactive", "success", "disabled"));

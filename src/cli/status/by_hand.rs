@@ -1,11 +1,11 @@
-//! What an administrator has staged.
+//! A deployment staged by an administrator.
 
 use serde::Serialize;
 
 use crate::model::observation::Staged;
 use crate::model::{ImageRef, Karg};
 
-/// What boots next beside the image's own name.
+/// The next boot beside the image's own name.
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct StagedByHand {
@@ -29,7 +29,7 @@ impl StagedByHand {
         }
     }
 
-    /// Returns one line: what the next boot takes, and how it differs from this one.
+    /// Returns one line: the next boot's deployment, and its difference from this one.
     pub(super) fn line(&self) -> String {
         let image = self.image.as_ref().map_or("no image".to_owned(), ToString::to_string);
         let added = signed('+', &self.added_kernel_arguments);
@@ -51,8 +51,8 @@ fn signed(sign: char, list: &[Karg]) -> String {
 mod tests {
     use super::*;
 
-    /// What an administrator has staged is shown as such, with what it changes: the image's name alone would say that
-    /// the next boot is as this one. What the boot loader adds is no change.
+    /// A deployment staged by an administrator is shown as such, with its changes: the image's name alone would say
+    /// that the next boot is as this one. Arguments of the boot loader are no change.
     #[test]
     fn staged_arguments_of_administrator_are_shown() {
         let staged =

@@ -1,7 +1,7 @@
-//! `status`: what the node is, what it is doing, why, and the next step. No lock, no API.
+//! `status`: state of the node, progress, fault and the next step. No lock, no API.
 //!
-//! A running agent has said it: its last report is shown as it is. Without one, the state on disk, the host and the
-//! directory that it followed are looked at here, and that nobody works is said first.
+//! With a running agent its last report is shown as it is. Without one, the state on disk, the host and the
+//! directory that it followed are read here, and the missing agent is reported first.
 
 mod agent;
 mod by_hand;
@@ -66,7 +66,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, CliError> {
             let desired = watched_now(&host)?;
             let Some(watch) = watch.as_mut().filter(|watch| *watch.watch_set() == desired) else {
                 watch = Some(Watch::from_set(&host.root, desired)?);
-                // What is to be watched may have become something else before the watch was there.
+                // The paths to watch may have changed before the watch was there.
                 continue;
             };
             let status = look(&host).await?;
@@ -79,7 +79,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, CliError> {
     })
 }
 
-/// Returns what is known, for people and for programs, without contents of files.
+/// Returns the known facts, for people and for programs, without contents of files.
 pub(super) async fn collect(host: &Host) -> Result<(String, serde_json::Value), CliError> {
     let status = Status { drift: Vec::new(), ..look(host).await? };
     let document = serde_json::to_value(&status).map_err(|error| CliError::Output(error.into()))?;
@@ -93,7 +93,7 @@ fn show(status: &Status, output: Output) -> Result<(), CliError> {
     }
 }
 
-/// Names what may change the status: the state on disk, and on an idle host all that can drift.
+/// Names the paths that may change the status: the state on disk, and on an idle host all that can drift.
 fn watched_now(host: &Host) -> Result<WatchSet, CliError> {
     let mut desired = match idle_spec(&host.root)? {
         Some(spec) => watched(&spec, &host.root, host.os.name())?,
@@ -111,7 +111,7 @@ fn watched_now(host: &Host) -> Result<WatchSet, CliError> {
     Ok(desired)
 }
 
-/// Reads what the host has to be like; `None` while an update is under way, and where nothing is committed.
+/// Reads the spec of the host; `None` while an update is under way, and where nothing is committed.
 fn idle_spec(root: &Root) -> Result<Option<HostSpec>, CliError> {
     if load_record(root)?.is_some() {
         return Ok(None);
@@ -170,7 +170,7 @@ async fn look(host: &Host) -> Result<Status, CliError> {
         Some(left) => left.report.clone(),
         None => alone(report(disk.record.as_ref(), &health), &agent),
     };
-    // What a config asks for is no manual change; one that can't be read any more asks for nothing.
+    // Layers of the config are no manual change; a config that can't be read any more has none.
     let layers = disk.stored.and_then(|stored| Some(stored.spec().ok()?.layers())).unwrap_or_default();
     let idle = disk.record.is_none();
     // Without an update the agent has staged nothing.
@@ -192,7 +192,7 @@ fn is_drift(report: &NodeReport) -> bool {
     report.fault.as_ref().is_some_and(|fault| fault.reason == "ConfigDrift")
 }
 
-/// Collects what is known without the agent.
+/// Collects the facts without the agent.
 async fn health(
     disk: &Disk,
     left: Option<&SavedReport>,
@@ -240,7 +240,7 @@ fn alone(report: NodeReport, agent: &AgentSeen) -> NodeReport {
     NodeReport { state: NodeState::Degraded, reason: fault.to_string(), fault: Some(fault), since, ..report }
 }
 
-/// What is known beside the report.
+/// Facts beside the report.
 struct Around {
     agent: AgentSeen,
     follows: Option<Follows>,
@@ -321,7 +321,7 @@ mod tests {
         Host { backend_reason, ..Host::in_directory(Root::open(dir).unwrap(), FailPoints::off()) }
     }
 
-    /// What drifts on an idle host is a change of the status, and nothing else would tell it.
+    /// A drift on an idle host is a change of the status, and nothing else would report it.
     #[test]
     fn what_can_drift_is_watched() {
         let dir = tempfile::tempdir().unwrap();
@@ -340,7 +340,7 @@ mod tests {
         assert!(watched_now(&host).unwrap().paths.contains("/etc/app.conf"));
     }
 
-    /// A host that somebody changed manually is named so, in both forms: other packages, and another next boot.
+    /// A manually changed host is named so, in both forms: other packages, and another next boot.
     #[test]
     fn changes_manually_are_reported() {
         let dir = tempfile::tempdir().unwrap();
@@ -375,7 +375,7 @@ mod tests {
         assert_eq!(json["nextBoot"]["deployment"], "os-old.0");
     }
 
-    /// MCD-204: in image mode what the config asks for comes with the image, and `status` says so.
+    /// MCD-204: in image mode the config's packages come with the image, and `status` shows that.
     #[test]
     fn image_brings_kernel_and_extensions_in_image_mode() {
         let dir = tempfile::tempdir().unwrap();

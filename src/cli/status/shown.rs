@@ -1,4 +1,4 @@
-//! What `status` shows, as its JSON has it.
+//! Contents of `status`, as its JSON has it.
 
 use serde::Serialize;
 
@@ -22,39 +22,39 @@ pub(super) struct Status {
     pub(super) desired: Option<Target>,
     pub(super) booted: Option<BootedOs>,
     pub(super) staged: Option<ImageRef>,
-    /// What is staged by somebody else than this agent.
+    /// Deployment staged by another program than this agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) staged_by_hand: Option<StagedByHand>,
-    /// The deployment that boots next when it is neither: somebody rolled back manually.
+    /// The deployment that boots next when it is neither: after a manual rollback.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) next_boot: Option<NextBoot>,
     pub(super) fault: Option<Fault>,
     /// `None` on a host that was never managed: nothing has begun there.
     pub(super) since: Option<String>,
     pub(super) progress: Option<Progress>,
-    /// What the node waits for: the drain, and what delays it.
+    /// The awaited object: the drain, and the cause of its delay.
     pub(super) waiting: Option<String>,
     /// The image that is to be on the node before it is desired.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) prefetch: Option<PrefetchStatus>,
-    /// Why the control plane can't be reached, as the agent saw it last.
+    /// Set if the control plane can't be reached, by the agent's last report.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) link_down: Option<LinkDown>,
-    /// Whether somebody works on it.
+    /// State of the agent.
     pub(super) agent: AgentSeen,
-    /// Where its targets come from.
+    /// Source of its targets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) follows: Option<Follows>,
-    /// What keeps a duty from its end, beside another fault.
+    /// Fault of a reconciler, beside another fault.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) duty: Option<Fault>,
-    /// What this user may not read.
+    /// Files that this user may not read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) unread: Vec<String>,
-    /// What differs, for people; programs ask `verify`.
+    /// Differences for people; programs call `verify`.
     #[serde(skip)]
     pub(super) drift: Vec<Difference>,
-    /// What the config asks for and the image has to bring, for people.
+    /// Layers of the config that the image has to bring, for people.
     #[serde(skip)]
     pub(super) layers: Option<String>,
 }
@@ -65,10 +65,10 @@ pub(super) struct BootedOs {
     pub(super) image: Option<String>,
     pub(super) digest: Option<String>,
     pub(super) backend: &'static str,
-    /// Why this backend was selected.
+    /// Reason for the selection of this backend.
     pub(super) backend_because: String,
     pub(super) deployment: String,
-    /// What was changed on top of the image, and by no config.
+    /// Manual changes on top of the image, of no config.
     #[serde(skip_serializing_if = "LocalPackages::is_empty")]
     pub(super) changed_by_hand: LocalPackages,
 }

@@ -6,10 +6,10 @@ use crate::model::Target;
 use crate::model::observation::LocalPackages;
 use crate::report::{NodeState, PrefetchStatus};
 
-/// How many diffs of drifted contents are shown: a screen; `verify` shows all.
+/// Most diffs of drifted contents: a screen; `verify` shows all.
 const DIFFS: usize = 1;
 
-/// Returns the line of the agent: whether it runs, and what it follows.
+/// Returns the line of the agent: its state, and its control plane.
 fn agent(status: &Status) -> String {
     let since = status.agent.since.as_ref().map(|since| format!(" since {since}")).unwrap_or_default();
     let follows = match &status.follows {
@@ -28,7 +28,7 @@ fn head(status: &Status) -> String {
     }
 }
 
-/// What was layered, removed or replaced on top of the image.
+/// Returns lines of packages layered, removed or replaced on top of the image.
 fn by_hand(local: &LocalPackages) -> impl Iterator<Item = String> {
     local.listed().map(|(word, names)| format!("  manual   packages {word}: {names}"))
 }
@@ -96,7 +96,7 @@ pub(super) fn text(status: &Status) -> String {
     lines.join("\n")
 }
 
-/// The codes of the documents; what is not Done with an agent that works is not done.
+/// The codes of the documents; any state but Done with an agent that works is not done.
 pub(super) fn exit_code(status: &Status) -> u8 {
     match status.state {
         NodeState::Unreconcilable => 3,

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// The config that MCD had brought.
+/// The config that MCD had applied.
 pub(super) const BASE: &str = "rendered-worker-a";
 
 /// The unit of the base config.

@@ -1,4 +1,4 @@
-//! The story that the `sandbox` verb plays: seven scenes of the main job, each with what was asked, the plan, the
+//! The story that the `sandbox` verb plays: seven scenes of the main job, each with its request, the plan, the
 //! time line, and checks of the host that are computed from it.
 //!
 //! Everything goes through the same agent, control directory and state as on a node; nothing here reaches into it.

@@ -14,13 +14,13 @@ use crate::host::watch::Watch;
 use crate::sandbox::host::allow;
 use crate::sandbox::{AGENT, Booted, CONTROL, SandboxError, SandboxHost};
 
-/// The exit code with which the agent asks its supervisor for the reboot.
+/// The exit code by which the agent requests the reboot of its supervisor.
 const REBOOT_WANTED: i32 = 133;
 
-/// How long a scene may take. The slowest needs some three seconds; a machine under load gets twenty times that.
+/// Time limit of a scene. The slowest needs some three seconds; a machine under load gets twenty times that.
 const LINE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How the wait for the agent ended.
+/// End of the wait for the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AgentExit {
     /// The report shows the awaited state.
@@ -58,7 +58,7 @@ impl Node {
         &self.host
     }
 
-    /// How often the machine was booted so far.
+    /// Returns the boots of the machine so far.
     pub(super) fn boots(&self) -> usize {
         self.boots
     }
@@ -76,7 +76,7 @@ impl Node {
         })
     }
 
-    /// Reads a file of the host; what can't be read is shown as such.
+    /// Reads a file of the host; an unreadable one is shown as such.
     pub(super) fn read(&self, path: &str) -> String {
         self.path(path)
             .and_then(|file| {
@@ -112,7 +112,7 @@ impl Node {
         std::fs::read(path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or(Value::Null)
     }
 
-    /// Runs a verb of the agent in the machine, beside the daemon, and returns its exit code and what it printed.
+    /// Runs a verb of the agent in the machine, beside the daemon, and returns its exit code and its output.
     pub(super) async fn verb(&self, arguments: &[&str]) -> Result<(i32, String), SandboxError> {
         let argv = std::iter::once(AGENT).chain(arguments.iter().copied());
         let mut command = Command::from(self.booted()?.command(argv));
@@ -140,7 +140,7 @@ impl Node {
         Ok(())
     }
 
-    /// Waits until the report says so, plays the reboots on the way, and shows the time line.
+    /// Waits for a state of the report, plays the reboots on the way, and shows the time line.
     pub(super) async fn until(
         &mut self,
         show: &Show,
@@ -174,7 +174,7 @@ impl Node {
         }
     }
 
-    /// Takes the end of the agent's process: a reboot is played, anything else is told.
+    /// Handles the end of the agent's process: a reboot is played, any other end is reported.
     async fn ended(&mut self, show: &Show, begun: Instant) -> Result<Option<AgentExit>, SandboxError> {
         let Some(mut agent) = self.agent.take() else { return Ok(Some(AgentExit::Died(-1))) };
         let status = agent.child.wait().await.map_err(|error| SandboxError::io("wait for", AGENT, error))?;
@@ -196,7 +196,7 @@ impl Node {
         Ok(None)
     }
 
-    /// Shows what was logged up to now.
+    /// Shows the log up to now.
     async fn drain_log(&mut self, show: &Show, begun: Instant) {
         let Some(agent) = &mut self.agent else { return };
         let quiet = Duration::from_millis(30);
@@ -227,7 +227,7 @@ pub(super) fn deployment(booted: &Booted) -> String {
         .unwrap_or_default()
 }
 
-/// Shows one line of the agent's log, unless it is only for those who ask; a plan that comes with it is shown as a
+/// Shows one line of the agent's log, unless it is at debug level; a plan that comes with it is shown as a
 /// block.
 fn print_line(show: &Show, begun: Instant, line: &str) {
     let parsed: Value = serde_json::from_str(line).unwrap_or(Value::Null);

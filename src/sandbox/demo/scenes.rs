@@ -1,4 +1,4 @@
-//! The scenes, in order. Each asks something of the control directory, as an administrator or a controller would.
+//! The scenes, in order. Each changes the control directory, as an administrator or a controller would.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt as _, symlink};
@@ -36,7 +36,7 @@ fn ask(node: &Node, config: &Config, image: Option<&ImageRef>) -> Played {
     node.control("target.yaml", &format!("config: {}\n{image}", config.name()))
 }
 
-/// Returns what the agent would do, as `plan` says it in the machine.
+/// Returns the plan of the agent, as `plan` prints it in the machine.
 async fn plan(node: &Node) -> Result<Value, SandboxError> {
     let arguments = ["plan", "--directory", CONTROL, "--os-backend", "ostree", "--output", "json"];
     let (_, text) = node.verb(&arguments).await?;
@@ -84,7 +84,7 @@ async fn take_over(node: &mut Node, show: &mut Show, base: &Config) -> Played {
         "Take-over",
         "the node was managed by machine-config-daemon and is handed to the agent as it is",
     );
-    // What MCD left: the files, the enabled unit, and its own state.
+    // Files of MCD: those of the config, the enabled unit, and its own state.
     node.write("/etc/motd", &motd("a"))?;
     node.write("/etc/chrony.conf", "pool time.example iburst\n")?;
     node.write("/etc/systemd/system/greet.service", UNIT)?;

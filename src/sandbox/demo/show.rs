@@ -1,4 +1,4 @@
-//! What a person reads: beautiful in a terminal, plain when piped.
+//! Output for people: beautiful in a terminal, plain when piped.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -15,7 +15,7 @@ pub struct Outcome {
     pub failed: usize,
 }
 
-/// How it is printed.
+/// Style of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Style {
     /// Colours and marks.
@@ -78,7 +78,7 @@ impl Show {
         self.line(CYAN, &format!("   {:>6} ms {first}", at.as_millis()));
     }
 
-    /// One check: what should hold, whether it does, and what was found.
+    /// One check: the expectation, true if it holds, and the state found.
     pub(super) fn check(&mut self, what: &str, held: bool, found: &str) {
         let (mark, word) = match self.style {
             Style::Terminal => ("✓", "✗"),
@@ -112,12 +112,12 @@ impl Show {
     }
 }
 
-/// Prints what happens during a long step.
+/// Prints the progress of a long step.
 pub(super) fn progress(style: Style, text: &str) {
     print(style, DIM, &format!("   ... {text}"));
 }
 
-/// Cuts digests to what distinguishes them: whole ones push everything else off the line.
+/// Cuts digests to a distinguishing part: whole ones push everything else off the line.
 fn short(text: &str) -> String {
     let mut parts = text.split("sha256:");
     let mut shown = parts.next().unwrap_or_default().to_owned();
@@ -143,7 +143,7 @@ fn print(style: Style, colour: &str, text: &str) {
     drop(written);
 }
 
-/// Returns how the sandbox is run, in a word.
+/// Returns the privilege of the sandbox, in a word.
 fn privilege_text(privilege: Privilege) -> &'static str {
     match privilege {
         Privilege::Root => "as root, in mount and PID namespaces of its own",
