@@ -1,8 +1,9 @@
 //! The node's MachineConfigNode: written when it says something new, never watched, read only when it has to be (W-43).
 //!
-//! MCD and the drain controller write the list of conditions under one manager's name, so who leaves one out removes
-//! it, and who sends an old one takes a newer one back. Each write therefore names the version that it builds on: where
-//! nobody else wrote, that costs nothing; where somebody did, it is refused, and only then the object is read again.
+//! MCD and the drain controller write the list of conditions under one manager's name, so a writer that leaves one out
+//! removes it, and one that sends an old one replaces a newer one. Each write therefore names the version that it
+//! builds on: without other writers that costs nothing; otherwise it is refused, and only then the object is read
+//! again.
 //!
 //! # Which form the CRD has
 //! A server-side apply of an unknown field is an error, a patch drops it in silence. So a patch that is not carried out
@@ -39,17 +40,17 @@ const GROUP: &str = "machineconfiguration.openshift.io";
 const VERSION: &str = "v1";
 const KIND: &str = "MachineConfigNode";
 
-/// How long the form of a present CRD is taken for granted.
+/// Lifetime of the known form of a present CRD.
 const LOOK_AGAIN: Duration = Duration::from_secs(3600);
 
-/// How long an absent CRD is: only reports ask, and an idle node has none.
+/// Lifetime of an absent CRD: only reports ask, and an idle node has none.
 const ABSENT_INTERVAL: Duration = Duration::from_secs(300);
 
-/// How often a write is tried again because somebody else wrote meanwhile: the drain controller writes a few times in a
+/// Tries of a write after writes of others: the drain controller writes a few times in a
 /// row, and the next report comes anyway.
 const TRIES: usize = 4;
 
-/// An image that nobody can mean, to ask with.
+/// An image that never exists, for the dry run.
 const PROBE: &str =
     "probe.invalid/os@sha256:0000000000000000000000000000000000000000000000000000000000000000";
 
@@ -100,8 +101,8 @@ impl Mcn {
         self.dropped = None;
     }
 
-    /// Writes what the report says, if it is not what is stored. A refusal is logged, and is no error: nobody's update
-    /// waits for it.
+    /// Writes the report's conditions, if they differ from the stored ones. A refusal is logged, and is no error: no
+    /// update waits for it.
     pub(super) async fn publish(&mut self, node: &NodeView, report: &NodeReport) -> Result<(), KubeError> {
         let absent = self.absent.is_some_and(|since| since.elapsed() < ABSENT_INTERVAL);
         let said = format!("{:?} {:?}", report.conditions, (&report.desired_config, &report.desired_image));
@@ -115,7 +116,7 @@ impl Mcn {
                     self.refused = None;
                     return Ok(());
                 }
-                // Deleted, or written by somebody else: it is read again.
+                // Deleted, or written by another writer: it is read again.
                 Err(error) if error.is_not_found() || is_conflict(&error) => {
                     self.stored = None;
                     last = Err(error);
@@ -275,7 +276,7 @@ impl Mcn {
                 ConditionLayout::Split
             }
             Err(error) if error.is_away() || error.is_not_found() => return Err(error),
-            // Who may not ask tells what every form takes.
+            // Without the permission only the form that every CRD takes is used.
             Ok(_) | Err(_) => ConditionLayout::Joint,
         };
         self.form = Some((form, Instant::now()));

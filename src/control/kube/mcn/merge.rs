@@ -1,7 +1,7 @@
-//! What is written next: the report's conditions laid over what is stored. Pure.
+//! The next write: the report's conditions laid over the stored ones. Pure.
 //!
-//! Conditions of other writers stay as they are. An update that ends is told as ended first and reset after that, so
-//! that who looks at every write sees each condition reach True before `Updated` does.
+//! Conditions of other writers stay as they are. An update that ends is written as ended first and reset after that, so
+//! that a watcher sees each condition reach True before `Updated` does.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use super::stored::{Held, Pair, Stored};
 use crate::model::{ConfigName, ImageRef};
 use crate::report::{Condition, NOT_YET, NodeReport, Status, not_yet};
 
-/// What is written where nothing is known: an empty string is refused.
+/// Placeholder for an unknown name: an empty string is refused.
 pub(super) const NOT_SET: &str = "not-yet-set";
 
-/// How a CRD reports what was applied.
+/// Layout of the applied conditions in a CRD.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConditionLayout {
     /// `AppliedFilesAndOS`, and no images.
@@ -23,7 +23,7 @@ pub(super) enum ConditionLayout {
     Split,
 }
 
-/// Who cordons, and so who reports it.
+/// The actor of the cordon, which reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Cordons {
     /// The drain controller.
@@ -32,7 +32,7 @@ pub(in super::super) enum Cordons {
     Own,
 }
 
-/// What a write is made of besides what is stored.
+/// Inputs of a write besides the stored conditions.
 pub(super) struct MergeInput<'a> {
     pub(super) report: &'a NodeReport,
     pub(super) form: ConditionLayout,
@@ -94,7 +94,7 @@ pub(super) fn lists(stored: &Stored, words: &MergeInput<'_>) -> Vec<List> {
     vec![laid_over(&base, &told, &at)]
 }
 
-/// What is stored, completed by what was not entered yet.
+/// Returns the stored conditions, completed by missing ones.
 fn base(stored: &Stored, form: ConditionLayout, at: &str) -> List {
     let kinds = PASSED.iter().chain(form.applied()).chain(&CORDONS).chain(&OTHERS);
     let mut list: List = kinds.map(|kind| ((*kind).to_owned(), held(&not_yet(kind), at))).collect();
@@ -152,7 +152,7 @@ fn shaped(words: &MergeInput<'_>) -> Vec<Condition> {
             let mut parts = parts.iter().filter(|part| part.kind != "ImagePulledFromRegistry");
             parts.find(|part| part.status == status)
         };
-        // What a plan has none of stays False: one part alone may make the whole True.
+        // A part that the plan does not have stays False: one part alone may make the whole True.
         let part = applied(Status::Unknown).or(applied(Status::True)).or(applied(Status::False));
         told.extend(part.map(joined));
         for condition in told.iter_mut().filter(|condition| condition.kind == "UpdateExecuted") {
@@ -184,7 +184,7 @@ fn joined(part: &Condition) -> Condition {
     Condition { kind: kind.to_owned(), status: part.status, reason, message: part.message.clone() }
 }
 
-/// What an update that is committed has passed, however little of it was told meanwhile.
+/// Returns the conditions that a committed update has passed, however few of them were written meanwhile.
 fn ended(base: &List, words: &MergeInput<'_>, at: &str) -> List {
     let status = |kind: &str| base.get(kind).map(|held| held.status);
     if status("UpdatePrepared") != Some(Status::True) {
@@ -218,7 +218,7 @@ fn passed(kind: &str, base: &List, words: &MergeInput<'_>) -> Condition {
     }
 }
 
-/// Begins again: what was reached is told as a thing of the past. The cordon's conditions count on it, too.
+/// Begins again: a reached condition becomes one of the past. The cordon's conditions count on it, too.
 fn reset(ended: &List, words: &MergeInput<'_>, at: &str) -> List {
     let mut list = ended.clone();
     let prefix = format!("Action during update to {}: ", target(words.report));
@@ -269,8 +269,8 @@ pub(super) fn status(stored: &Stored, list: &List, words: &MergeInput<'_>) -> Op
     Some(Value::Object(status))
 }
 
-/// Returns what becomes of `irreconcilableChanges`: the list, or null where the node is as its config says. `None` where that
-/// is what is stored, or nobody knows.
+/// Returns the new `irreconcilableChanges`: the list, or null for a node that is as its config. `None` if that is
+/// stored already, or unknown.
 pub(super) fn changes(stored: &Stored, report: &NodeReport) -> Option<Value> {
     let changes = report.irreconcilable_changes.as_ref()?;
     let next = if changes.is_empty() { Value::Null } else { json!(changes) };
@@ -365,7 +365,7 @@ pub(super) fn name(text: &str) -> String {
 }
 
 /// An image that the API server takes: by digest, of a host with a dot, and with at most one namespace. Another one is
-/// not told, so that the rest is.
+/// left out, so that the rest is written.
 fn image(image: Option<&ImageRef>) -> Option<String> {
     let text = image?.to_string();
     let (place, digest) = text.split_once('@')?;

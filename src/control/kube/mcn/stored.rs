@@ -34,16 +34,16 @@ pub(super) struct Held {
 /// The current and the desired one of configs or images.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Pair {
-    /// What is desired.
+    /// The desired name.
     pub(super) desired: Option<String>,
-    /// What is in use.
+    /// The current name.
     pub(super) current: Option<String>,
 }
 
-/// What was read last, or answered to the last write.
+/// The version that was read last, or answered to the last write.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Stored {
-    /// Its version: a write that names it fails when somebody else wrote meanwhile.
+    /// Its version: a write that names it fails after another write.
     pub(super) version: String,
     /// The generation of its spec.
     pub(super) generation: u64,

@@ -1,4 +1,4 @@
-//! What is written over what is stored, as tables. The report is the crate's own projection, told in JSON.
+//! Writes over stored conditions, as tables. The report is the crate's own projection, as JSON.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use serde_json::{Value, json};
@@ -109,7 +109,7 @@ fn joint_form_joins_what_was_applied() {
     }
 }
 
-/// MCD-249, and none is skipped: what was under way is told as done before it is reset.
+/// MCD-249, and none is skipped: an open condition is written as done before it is reset.
 #[test]
 fn update_ends_in_two_writes() {
     let begun = report(
@@ -183,7 +183,7 @@ fn what_others_wrote_is_kept() {
     assert_eq!(written[0]["observedGeneration"], 7, "it never falls");
 }
 
-/// MCD-251: the list is null when nothing differs, and is not written where it says so already, or nobody knows.
+/// MCD-251: the list is null when nothing differs, and is not written if it is stored already or unknown.
 #[test]
 fn irreconcilable_changes_are_written_when_they_are_others() {
     let change = json!({ "fieldPath": "spec.config.storage.disks[0].wipeTable", "diff": "- false\n+ true" });
