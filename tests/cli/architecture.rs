@@ -373,6 +373,41 @@ fn every_file_is_short_introduced_and_named_for_what_it_is() {
     none(&wrong);
 }
 
+/// Words that begin a clause as a noun: "What went wrong" is "Cause".
+const CLAUSES: [&str; 7] = ["What ", "Who ", "Whom ", "Whether ", "Where ", "Why ", "How "];
+
+/// Doc comments that begin with such a clause, at most. The number only falls.
+const MAX_CLAUSES: usize = 80;
+
+/// The doc comments of a file that begin with a clause as a noun. Those without a full stop are help texts of flags.
+fn clauses(text: &str) -> Vec<String> {
+    let doc = |line: &str| {
+        let line = line.trim_start();
+        let mark = ["//!", "///"].into_iter().find(|mark| line.starts_with(mark))?;
+        Some((mark, line[mark.len()..].trim().to_owned()))
+    };
+    let lines: Vec<_> = text.lines().map(doc).collect();
+    let blocks = lines.chunk_by(|a, b| a.as_ref().map(|a| a.0) == b.as_ref().map(|b| b.0));
+    let blocks = blocks.filter_map(|block| Some((&block.first()?.as_ref()?.1, &block.last()?.as_ref()?.1)));
+    let begins = |first: &str| CLAUSES.iter().any(|word| first.starts_with(word));
+    blocks
+        .filter(|(first, last)| begins(first) && last.ends_with(['.', ':']))
+        .map(|(first, _)| first.clone())
+        .collect()
+}
+
+#[test]
+fn doc_comments_begin_with_nouns_and_verbs() {
+    let source = "//! What it is.\n\n/// How it\n/// ends.\na: A,\n/// How to print it\nb: B,\n/// Its end.\nfn f() {}";
+    assert_eq!(clauses(source), ["What it is.", "How it"]);
+    let found = sources().into_iter().flat_map(|source| {
+        let clauses = clauses(&source.text).into_iter();
+        clauses.map(move |comment| format!("{source}: {comment}"))
+    });
+    let found: Vec<String> = found.collect();
+    assert!(found.len() <= MAX_CLAUSES, "{} clauses as nouns:\n{}", found.len(), found.join("\n"));
+}
+
 #[test]
 fn scan_sees_what_it_has_to_see() {
     let source =
