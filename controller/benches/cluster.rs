@@ -1,5 +1,5 @@
-//! What the controller costs a cluster, against a real API server: memory and requests with 5,000 nodes at rest, the time
-//! from a new MachineConfig to the first node that is told of it, and the time of one rendering.
+//! Cost of the controller for a cluster, against a real API server: memory and requests with 5,000 nodes at rest, the time
+//! from a new MachineConfig to the first node that gets it, and the time of one rendering.
 
 #![allow(
     clippy::print_stdout,
@@ -47,9 +47,9 @@ const CONFIGS: usize = 200;
 const FILES: (usize, usize) = (10, 1500);
 /// Images that a node lists, as a kubelet does.
 const IMAGES: usize = 50;
-/// How long a controller rests before its memory is read.
+/// Time that a controller rests before its memory is read.
 const REST: Duration = Duration::from_secs(5);
-/// How long the idle controller is looked at.
+/// Time of the measurement of the idle controller.
 const IDLE: Duration = Duration::from_secs(60);
 /// Nodes of the second part, and its rounds.
 const FEW_NODES: usize = 200;
@@ -200,7 +200,7 @@ async fn first_patch() {
         let told = told.await;
         times.push(since.elapsed().as_secs_f64() * 1e3);
         last = annotation(&told, "desiredConfig").unwrap().to_owned();
-        // The node is as it was told, so that the next round may tell it again.
+        // The node reports its target as current, so that the next round starts equal.
         let name = told.metadata.name.as_deref().unwrap();
         let patch =
             json!({ "metadata": { "annotations": { key("currentConfig"): last, key("state"): "Done" } } });

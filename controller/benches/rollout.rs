@@ -1,4 +1,4 @@
-//! What one decision over 5,000 nodes costs.
+//! Cost of one decision over 5,000 nodes.
 
 #![allow(
     clippy::print_stdout,

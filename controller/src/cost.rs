@@ -1,4 +1,4 @@
-//! What a change costs the nodes of a pool: the agent's own planner says it, before anything is changed.
+//! Cost of a change for the nodes of a pool, from the agent's own planner, before any write.
 
 use crate::model::Facts;
 use crate::model::policy::DisruptionPolicy;
@@ -17,7 +17,7 @@ pub fn cost(
     Ok(plan(&from, &to, &facts, policy))
 }
 
-/// Says whether the pool's nodes can go from one config to another while they run.
+/// Returns an error if the pool's nodes can't go from one config to another while they run.
 pub fn reconcilable(from: &Rendered, to: &Rendered, policy: &DisruptionPolicy) -> Result<(), RenderError> {
     cost(from, to, policy)?.map(drop).map_err(|refused| RenderError::Irreconcilable {
         config: to.name().to_owned(),
@@ -25,14 +25,14 @@ pub fn reconcilable(from: &Rendered, to: &Rendered, policy: &DisruptionPolicy) -
     })
 }
 
-/// What a node does on its way from one rendered config to another, as far as a pool's status tells it.
+/// Disruption of a node between two rendered configs, as far as a pool's status reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NodeCost {
     /// It is drained.
     pub drain: bool,
     /// It reboots, because of these fields, paths and units; empty: it does not.
     pub reboot_because: Vec<String>,
-    /// Services that are reloaded or restarted: the action, the unit, and what causes it.
+    /// Services that are reloaded or restarted: the action, the unit, and the cause.
     pub services: Vec<(&'static str, Option<String>, Vec<String>)>,
 }
 

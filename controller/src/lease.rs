@@ -1,20 +1,20 @@
-//! Who leads: the decision of a leader election by a Lease. Pure.
+//! Leader election by a Lease: the decision. Pure.
 //!
 //! The API server's `resourceVersion` is the only judge: a Lease is taken and renewed by a write that names the version that
 //! was read, so that of two writers one is refused. The times within the object are for people and are never compared: a wall
 //! clock that jumps, here or there, changes nothing. How long a version has been the newest is measured on this process's own
 //! monotonic clock, from the moment at which it was seen.
 //!
-//! Why there is one leader at most. A leader acts for two thirds of the duration after it *sent* its last renewal. Another one
+//! At most one process leads: a leader acts for two thirds of the duration after it *sent* its last renewal. Another one
 //! takes the Lease a whole duration after it *saw* that renewal, and only if it is still the newest. It saw it after it was
-//! sent. A Lease that was deleted tells nothing about its last holder: whoever creates it waits for a duration before it acts.
+//! sent. A deleted Lease does not name its last holder: the process that creates it waits for a duration before it acts.
 
 use std::time::Duration;
 
 /// The times of an election.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
-    /// How long a version that nobody renews keeps others away.
+    /// Time that an unrenewed version keeps other processes away.
     pub duration: Duration,
 }
 
@@ -24,12 +24,12 @@ impl Timing {
         self.duration / 4
     }
 
-    /// How long a renewal lets the leader act.
+    /// Returns the time that the leader may act after a renewal.
     fn valid(self) -> Duration {
         self.duration * 2 / 3
     }
 
-    /// How long a refused or lost request waits.
+    /// Returns the delay after a refused or lost request.
     fn retry(self) -> Duration {
         self.duration / 15
     }
@@ -40,13 +40,13 @@ impl Timing {
 pub struct Lease {
     /// Its version.
     pub version: String,
-    /// Who holds it; `None` once it was released.
+    /// Holder; `None` once it was released.
     pub holder: Option<String>,
-    /// How long its holder asked others to wait.
+    /// Duration that its holder wrote.
     pub duration: Duration,
 }
 
-/// What was seen last, and since when.
+/// Last observation, and its time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Seen {
     Nothing,
@@ -54,7 +54,7 @@ enum Seen {
     There { lease: Lease, since: Duration },
 }
 
-/// How far this process is.
+/// Role of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
     Candidate,
@@ -67,7 +67,7 @@ enum Role {
     Lost,
 }
 
-/// What is done next.
+/// Next action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
     /// Create the Lease.
@@ -76,7 +76,7 @@ pub enum Next {
     Write(String),
     /// Wait for news, at most until then; `None`: for as long as it takes.
     Wait(Option<Duration>),
-    /// End the process: somebody else leads, or may.
+    /// End the process: another one leads, or may.
     End,
 }
 
@@ -139,7 +139,7 @@ impl Election {
         self.seen = Seen::There { lease, since: now };
     }
 
-    /// Takes the refusal of a write, or that nobody answered.
+    /// Records that a write was refused or not answered.
     pub fn failed(&mut self, now: Duration) {
         self.not_before = now + self.timing.retry();
     }
@@ -223,7 +223,7 @@ mod tests {
         // The same version again is no news.
         b.see(Some(lease(2, "a")), at(20));
         assert_eq!(b.next(at(25)), Next::Write("2".to_owned()));
-        // The server says that it is not the newest.
+        // The server answers that it is not the newest.
         b.failed(at(25));
         assert_eq!(b.next(at(25)), Next::Wait(Some(at(26))));
         b.see(Some(lease(3, "a")), at(25));
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn leader_that_cannot_renew_ends_before_others_may_take() {
+    fn leader_without_renewal_ends_before_others_may_take() {
         let mut a = candidate("a");
         a.see(Some(lease(1, "")), at(0));
         a.written(lease(2, "a"), at(0), at(0));
@@ -270,7 +270,7 @@ mod tests {
 
     /// A person's annotation gives the Lease another version.
     #[test]
-    fn leader_renews_from_version_that_others_wrote() {
+    fn leader_renews_from_version_of_others() {
         let mut a = candidate("a");
         a.see(Some(lease(1, "")), at(0));
         a.written(lease(2, "a"), at(0), at(0));
@@ -305,8 +305,7 @@ mod tests {
         }
     }
 
-    /// Random delays of requests, answers and watches, and candidates that stop: whatever comes, nobody acts while another one
-    /// may.
+    /// Random delays of requests, answers and watches, and candidates that stop: no process ever acts while another one may.
     #[test]
     fn never_two_leaders() {
         let (mut terms, mut takes) = (0, 0);

@@ -13,26 +13,26 @@ use serde_json::Value;
 
 use crate::api::{MachineConfig, MachineConfigPool, MachineOSConfig};
 
-/// The largest file: five times what the API server stores as one object.
+/// The largest file: five times the API server's limit for one object.
 const MAX_FILE: u64 = 8 << 20;
 
 /// The most files of a directory.
 const MAX_FILES: usize = 10_000;
 
-/// What a directory holds.
+/// Objects of a directory.
 #[derive(Debug, Default)]
 pub struct Manifests {
     /// MachineConfigs by name.
     pub configs: BTreeMap<String, MachineConfig>,
     /// Pools by name.
     pub pools: BTreeMap<String, MachineConfigPool>,
-    /// How the images of pools are built, by name.
+    /// Build settings of the pools' images, by name.
     pub os_configs: BTreeMap<String, MachineOSConfig>,
     /// The disruption policy of the cluster, where one is there.
     pub policy: Option<DisruptionPolicy>,
 }
 
-/// Why a directory can't be read.
+/// Errors of a directory.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
     /// A file or the directory.
@@ -40,7 +40,7 @@ pub enum ManifestError {
     Unread {
         /// Which.
         path: PathBuf,
-        /// What is wrong.
+        /// Cause.
         cause: String,
     },
     /// Two objects of one kind and name.
@@ -71,7 +71,7 @@ impl Manifests {
         Ok(manifests)
     }
 
-    /// Reads a file: what is there already is replaced.
+    /// Reads a file: an object that is there already is replaced.
     pub fn replace_by_file(&mut self, path: &Path) -> Result<(), ManifestError> {
         self.add_file(path, OnTwice::Replace)
     }
@@ -133,7 +133,7 @@ impl Manifests {
     }
 }
 
-/// What two objects of one name mean.
+/// Treatment of a second object with the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OnTwice {
     /// A mistake.

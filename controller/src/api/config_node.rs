@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::pool::Condition;
 use super::schema::{Named, conditions, config_name, digested_image, generation};
 
-/// Which node, of which pool, and what it is to be.
+/// The node, its pool, and its desired config.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[kube(
     group = "machineconfiguration.openshift.io",
@@ -96,11 +96,11 @@ pub struct DesiredImage {
     pub desired_image: Option<String>,
 }
 
-/// Where the node is.
+/// Observed state of the node's update.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MachineConfigNodeStatus {
-    /// What holds of it
+    /// Conditions of the update
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "conditions")]
     pub conditions: Option<Vec<Condition>>,
@@ -118,7 +118,7 @@ pub struct MachineConfigNodeStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "named_list")]
     pub pinned_image_sets: Option<Vec<Value>>,
-    /// What of the config only a new node could be
+    /// Changes of the config that need a new node
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "changes")]
     pub irreconcilable_changes: Option<Vec<Value>>,
@@ -128,11 +128,11 @@ pub struct MachineConfigNodeStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default)]
 pub struct ConfigVersion {
-    /// What it has
+    /// The current config
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "config_name")]
     pub current: Option<String>,
-    /// What it is to have
+    /// The desired config
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "config_name")]
     pub desired: Option<String>,
@@ -142,11 +142,11 @@ pub struct ConfigVersion {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConfigImage {
-    /// What it has
+    /// The current image
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "digested_image")]
     pub current_image: Option<String>,
-    /// What it is to have
+    /// The desired image
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "digested_image")]
     pub desired_image: Option<String>,

@@ -1,4 +1,4 @@
-//! `ControllerConfig`: what a cluster tells the nodes and this program of itself; only what is read.
+//! `ControllerConfig`: cluster-wide data for the nodes and this program; only fields that are read.
 
 use std::collections::BTreeMap;
 
@@ -72,7 +72,7 @@ pub struct ControllerConfigSpec {
     pub release_image: Option<String>,
 }
 
-/// It holds a pull secret: only what is no secret is shown.
+/// It holds a pull secret: only other fields are shown.
 impl std::fmt::Debug for ControllerConfigSpec {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ControllerConfigSpec")
@@ -104,7 +104,7 @@ pub struct Proxy {
     /// For HTTPS
     #[serde(skip_serializing_if = "Option::is_none")]
     pub https_proxy: Option<String>,
-    /// What is reached without it
+    /// Hosts that are reached without the proxy
     #[serde(skip_serializing_if = "Option::is_none")]
     pub no_proxy: Option<String>,
 }

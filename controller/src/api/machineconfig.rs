@@ -1,4 +1,4 @@
-//! `MachineConfig`: a part of what a node should be, or, rendered, the whole.
+//! `MachineConfig`: a part of a node's configuration or, rendered, the whole.
 
 #![expect(clippy::duplicated_attributes, reason = "columns of one type")]
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::schema::anything;
 
-/// What of a node the config says.
+/// Configuration of a node: Ignition config, OS image, kernel and extensions.
 #[derive(CustomResource, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[kube(
     group = "machineconfiguration.openshift.io",

@@ -1,4 +1,4 @@
-//! The kinds, as the API server stores them: only what is read or written here.
+//! The kinds, as the API server stores them: only fields that this crate reads or writes.
 //!
 //! Names, labels and fields are those of the Machine Config Operator (`github.com/openshift/api`,
 //! machineconfiguration/v1), so that objects and programs work with either side. On OpenShift the cluster's own
@@ -25,7 +25,7 @@ pub use schema::{Named, ObjectReference};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt as _;
 
-/// The label of a MachineConfig that says for which pool it is.
+/// The label of a MachineConfig that names its pool.
 pub const ROLE: &str = "machineconfiguration.openshift.io/role";
 
 /// The annotation of a MachineConfig that a controller made; it holds that controller's version.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::pool::Condition;
 use super::schema::{Named, ObjectReference, build_conditions, digested_image, pushed_image, set_once};
 
-/// Which rendered config becomes which image.
+/// The rendered config, and the image that is built from it.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[kube(
     group = "machineconfiguration.openshift.io",
@@ -53,15 +53,15 @@ use super::schema::{Named, ObjectReference, build_conditions, digested_image, pu
 pub struct MachineOSBuildSpec {
     /// The rendered config
     pub machine_config: Named,
-    /// How it is built
+    /// The `MachineOSConfig` with the build's settings
     #[serde(rename = "machineOSConfig")]
     pub machine_os_config: Named,
-    /// Where it is pushed, by tag
+    /// Tag that the image is pushed to
     #[schemars(schema_with = "pushed_image")]
     pub rendered_image_push_spec: String,
 }
 
-/// Where the build is.
+/// Observed state of the build.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[schemars(extend("x-kubernetes-validations" = [{
     "rule": "!has(self.buildEnd) || (has(self.buildStart) && timestamp(self.buildStart) < timestamp(self.buildEnd))",
@@ -77,10 +77,10 @@ pub struct MachineOSBuildStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "set_once")]
     pub build_start: Option<String>,
-    /// What builds it
+    /// The builder of the image
     #[serde(skip_serializing_if = "Option::is_none")]
     pub builder: Option<Builder>,
-    /// What holds of it
+    /// Conditions of the build
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "build_conditions")]
     pub conditions: Option<Vec<Condition>>,
@@ -94,7 +94,7 @@ pub struct MachineOSBuildStatus {
     pub related_objects: Option<Vec<ObjectReference>>,
 }
 
-/// What builds the image.
+/// The builder of the image.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[schemars(extend("x-kubernetes-validations" = [{
     "rule": "self.imageBuilderType == 'Job' ? has(self.job) : !has(self.job)",

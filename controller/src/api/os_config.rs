@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::pool::Condition;
 use super::schema::{Named, ObjectReference, conditions, digested_image, generation, pushed_image};
 
-/// What is built, from what, and where it is pushed.
+/// Build settings of a pool's OS image: builder, Containerfile, and the tag that it is pushed to.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[kube(
     group = "machineconfiguration.openshift.io",
@@ -27,23 +27,23 @@ use super::schema::{Named, ObjectReference, conditions, digested_image, generati
 pub struct MachineOSConfigSpec {
     /// The pool
     pub machine_config_pool: Named,
-    /// What builds it
+    /// The builder of the image
     pub image_builder: ImageBuilder,
     /// Secret for the pull of the base image
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base_image_pull_secret: Option<Named>,
     /// Secret for the push
     pub rendered_image_push_secret: Named,
-    /// Where it is pushed, by tag
+    /// Tag that the image is pushed to
     #[schemars(schema_with = "pushed_image")]
     pub rendered_image_push_spec: String,
-    /// What is added to the image
+    /// Containerfile lines that are added to the image
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "container_files")]
     pub container_file: Option<Vec<ContainerFile>>,
 }
 
-/// What builds an image.
+/// The builder of an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ImageBuilder {
@@ -63,11 +63,11 @@ pub struct ContainerFile {
     pub content: String,
 }
 
-/// What of it is built.
+/// Observed state of the image.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MachineOSConfigStatus {
-    /// What holds of it
+    /// Conditions of the image
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "conditions")]
     pub conditions: Option<Vec<Condition>>,

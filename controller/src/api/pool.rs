@@ -8,7 +8,7 @@ use kube::CustomResource;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-/// Which MachineConfigs and which nodes, and how many of them at a time.
+/// The pool's MachineConfigs, its nodes, and the number of nodes at a time.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[kube(
     group = "machineconfiguration.openshift.io",
@@ -62,7 +62,7 @@ pub struct MachineConfigPoolSpec {
     pub paused: Option<bool>,
 }
 
-/// A rendered config, and what it was rendered from.
+/// A rendered config, and its sources.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Configuration {
@@ -89,7 +89,7 @@ pub struct Reference {
     pub name: Option<String>,
 }
 
-/// Where the pool is.
+/// Observed state of the pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MachineConfigPoolStatus {
@@ -114,15 +114,15 @@ pub struct MachineConfigPoolStatus {
     /// Generation of the spec that this is about
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// What holds of it
+    /// Conditions of the pool
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<Condition>>,
-    /// What the rest of the rollout costs; the operator's own definition does not have it
+    /// Cost of the rest of the rollout; the operator's own definition does not have it
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plan: Option<PoolPlan>,
 }
 
-/// What the nodes that don't have the target yet will do, as the agent's planner says.
+/// Disruption of the nodes that don't have the target yet, as the agent's planner computes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PoolPlan {
@@ -134,10 +134,10 @@ pub struct PoolPlan {
     pub drains: i32,
     /// Those that reboot
     pub reboots: i32,
-    /// Those of which it is not known: their present config is gone, or they refuse the way
+    /// Nodes without a known plan: their current config is gone, or they refuse the target
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown: Option<i32>,
-    /// What causes the reboots: fields, paths and units, at most 16
+    /// Causes of the reboots: fields, paths and units, at most 16
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reboot_because: Option<Vec<String>>,
     /// Services that are reloaded or restarted without a reboot, at most 16
@@ -164,7 +164,7 @@ pub struct ServicePlan {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Condition {
-    /// Which
+    /// Type of the condition
     #[serde(rename = "type")]
     pub type_: String,
     /// `True`, `False` or `Unknown`

@@ -15,7 +15,7 @@ use super::pool::Reference;
 /// The annotation of a `RolloutPolicy` that resumes a halted rollout: each new value once.
 pub const RESUME: &str = "machine-config-agent.io/resume";
 
-/// How the nodes of one pool are updated.
+/// Rules for the updates of one pool's nodes.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[kube(
     group = "machine-config-agent.io",
@@ -41,7 +41,7 @@ pub struct RolloutPolicySpec {
     /// The first nodes, before all waves
     #[serde(skip_serializing_if = "Option::is_none")]
     pub canary: Option<Wave>,
-    /// Waves after the canary, in order; what is left of the pool follows after the last one
+    /// Waves after the canary, in order; the remaining nodes follow after the last one
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     pub waves: Option<Vec<Wave>>,
@@ -49,7 +49,7 @@ pub struct RolloutPolicySpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "number_or_percent")]
     pub allowed_failures: Option<IntOrString>,
-    /// What happens to failed nodes when the rollout halts; default Halt
+    /// Action on failed nodes when the rollout halts; default Halt
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_failure: Option<OnFailure>,
     /// A node that has not finished after this time has failed, as `2h30m`; default: never
@@ -86,16 +86,16 @@ pub struct PoolRef {
     }
 ]))]
 pub struct Wave {
-    /// How many: a number, or a share of the pool in percent, rounded up
+    /// Size: a number of nodes, or a share of the pool in percent, rounded up
     #[schemars(schema_with = "required_number_or_percent")]
     pub nodes: IntOrString,
-    /// How long the controller watches them before the next wave, as `30m`; default: not at all
+    /// Time that the controller watches these nodes before the next wave, as `30m`; default: none
     #[serde(skip_serializing_if = "Option::is_none", default)]
     #[schemars(schema_with = "duration")]
     pub soak: Option<String>,
 }
 
-/// What happens to failed nodes when the rollout halts.
+/// Action on failed nodes when the rollout halts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub enum OnFailure {
     /// They stay as they are, until a corrected config comes.
@@ -138,7 +138,7 @@ pub struct Window {
     /// When it opens on these days, as `22:00`
     #[schemars(regex(pattern = r"^([01][0-9]|2[0-3]):[0-5][0-9]$"), length(max = 5))]
     pub start: String,
-    /// How long it is open, as `4h`
+    /// Length, as `4h`
     #[schemars(schema_with = "required_duration")]
     pub length: String,
     /// Time zone, as `Europe/Berlin`; default UTC
@@ -160,7 +160,7 @@ pub enum Day {
     Sunday,
 }
 
-/// Where the rollout is, and what it must remember.
+/// State of the rollout; the controller resumes from it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RolloutPolicyStatus {
@@ -173,16 +173,16 @@ pub struct RolloutPolicyStatus {
     /// `Complete`, `Prefetching`, `Updating`, `Soaking`, `Closed`, `Paused`, `Halted` or `Invalid`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
-    /// What the nodes are to get; all below is about it
+    /// Target of the nodes; all fields below are about it
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<PolicyTarget>,
-    /// What all nodes had last
+    /// The last target that all nodes had
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_good: Option<PolicyTarget>,
     /// The wave: 1 is the first one
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wave: Option<i32>,
-    /// How many waves there are, with the canary and with what is left
+    /// Number of waves, with the canary and the remaining nodes
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waves: Option<i32>,
     /// The image is on the nodes, as far as it could be waited for
@@ -191,7 +191,7 @@ pub struct RolloutPolicyStatus {
     /// The wave is watched
     #[serde(skip_serializing_if = "Option::is_none")]
     pub soak: Option<SoakStatus>,
-    /// Why it halted
+    /// Cause of the halt
     #[serde(skip_serializing_if = "Option::is_none")]
     pub halt: Option<HaltStatus>,
     /// Failed nodes that a person accepted
@@ -203,7 +203,7 @@ pub struct RolloutPolicyStatus {
     /// When nodes may be given the target next
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_window: Option<String>,
-    /// What is wrong with the policy
+    /// Errors in the policy
     #[serde(skip_serializing_if = "Option::is_none")]
     pub invalid: Option<String>,
 }
@@ -219,7 +219,7 @@ pub struct PolicyTarget {
     pub image: Option<String>,
 }
 
-/// How long a wave was watched.
+/// Time that a wave was watched.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub struct SoakStatus {
     /// Seconds that the controller has watched it
@@ -230,7 +230,7 @@ pub struct SoakStatus {
     pub seen: String,
 }
 
-/// Why the rollout halted.
+/// Cause of the halt.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HaltStatus {

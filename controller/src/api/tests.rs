@@ -1,4 +1,4 @@
-//! The definitions: what they demand and which rules they hold.
+//! The definitions: their required fields and their rules.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ fn of_upstream_group(seen: &mut dyn FnMut(&str, &Value)) {
 
 /// A field that is demanded and was optional refuses each object that upstream's programs write.
 #[test]
-fn only_what_upstream_demands_is_demanded() {
+fn only_fields_required_upstream_are_required() {
     let mut found = BTreeSet::new();
     of_upstream_group(&mut |path, schema| {
         let fields = schema["required"].as_array().into_iter().flatten();
@@ -80,9 +80,9 @@ MachineOSConfig.status.machineOSBuild.resource";
     assert_eq!(found, expected);
 }
 
-/// Each rule says what to write instead.
+/// Each rule names the correction.
 #[test]
-fn rules_have_a_message() {
+fn rules_have_message() {
     let mut rules = 0;
     of_upstream_group(&mut |path, schema| {
         for rule in schema["x-kubernetes-validations"].as_array().into_iter().flatten() {

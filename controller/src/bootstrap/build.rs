@@ -1,4 +1,4 @@
-//! Images for pools that name none, before the first node boots: what is built. Pure.
+//! Images for pools that name none, before the first node boots: the builds. Pure.
 //!
 //! The image is built from what the pool is rendered to without it, and becomes the one that was built before: bootstrap and cluster go
 //! on with it as with an image that a person built.
@@ -20,13 +20,13 @@ pub struct Unbuilt {
     pub os_config: String,
     /// Its pool.
     pub pool: String,
-    /// What the image carries.
+    /// The rendered config that the image contains.
     pub rendered: MachineConfig,
     /// The base image.
     pub base: String,
     /// The user's lines of the Containerfile.
     pub containerfile: String,
-    /// Where it is pushed, by tag.
+    /// The tag that it is pushed to.
     pub push: String,
 }
 
@@ -51,7 +51,7 @@ pub fn generate(manifests: &mut Manifests, repository: &str, push_secret: &str) 
     names
 }
 
-/// Returns what has to be built; fails with all that is wrong. One that a cluster has taken over already is left to it.
+/// Returns the missing builds, or all errors. One that a cluster has taken over already is left to it.
 pub fn unbuilt(manifests: &Manifests, release: &Release) -> Result<Vec<Unbuilt>, Vec<BootstrapError>> {
     let (mut found, mut errors) = (Vec::new(), Vec::new());
     let configs: Vec<MachineConfig> = manifests.configs.values().cloned().collect();

@@ -1,4 +1,4 @@
-//! What the controllers of a cluster would make of a directory of manifests, before there is a cluster: pools with their
+//! Renders a directory of manifests as the cluster's controllers would, before there is a cluster: pools with their
 //! rendered configs, for the first nodes.
 //!
 //! The same functions as in the cluster, so the same names (BOOT-015): a node that was provisioned so finds its config there.
@@ -20,7 +20,7 @@ use crate::api::{MachineConfig, MachineConfigPool, MachineOSConfig};
 use crate::manifests::Manifests;
 use crate::render::{Release, RenderError, Rendered, render};
 
-/// What a bootstrap writes.
+/// Objects that a bootstrap writes.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Output {
     /// Pools that name their config, by name.
@@ -31,7 +31,7 @@ pub struct Output {
     pub os_configs: BTreeMap<String, MachineOSConfig>,
 }
 
-/// Why the manifests make no cluster. Each names the object, the field and the next step.
+/// Errors of the manifests. Each names the object, the field and the next step.
 #[derive(Debug, thiserror::Error)]
 pub enum BootstrapError {
     /// Nothing to do is a mistyped directory.
@@ -92,7 +92,7 @@ fn rendered(
     Ok(rendered)
 }
 
-/// Returns the pool with its config: as target, and as what its nodes have, as none has another one.
+/// Returns the pool with its config: as target, and as the current config of its nodes, as none has another one.
 fn with_target(pool: &MachineConfigPool, rendered: &Rendered) -> MachineConfigPool {
     let source = |name: &String| Reference {
         api_version: Some("machineconfiguration.openshift.io/v1".to_owned()),

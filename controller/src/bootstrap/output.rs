@@ -1,6 +1,6 @@
-//! Writes what was rendered: the directory appears, or changes, in one instant.
+//! Writes the rendered objects: the directory appears, or changes, in one instant.
 //!
-//! It is made beside its place, synced, and put there by one rename, or by an exchange with the one that is there. A kill at
+//! It is made beside its path, synced, and put there by one rename, or by an exchange with the one that is there. A kill at
 //! any point leaves the old directory or the new one, and at most `.NAME.new` beside it, which the next run removes.
 
 use std::ffi::OsStr;
@@ -23,17 +23,17 @@ const CONFIGS: &str = "machine-configs";
 /// `MachineOSConfig`s that were given an image.
 const OS_CONFIGS: &str = "machine-os-configs";
 
-/// Why nothing was written.
+/// Errors of the output directory; nothing was written.
 #[derive(Debug, thiserror::Error)]
 pub enum OutputError {
     /// The system refused.
     #[error("can't {action} {path}: {source}; nothing is changed")]
     Io {
-        /// What.
+        /// The failed action.
         action: &'static str,
-        /// Where.
+        /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
     /// It would be lost.
@@ -41,13 +41,13 @@ pub enum OutputError {
         "{path} is not of a bootstrap and would be removed with its directory; name another one by --output"
     )]
     Foreign {
-        /// What is there.
+        /// The file or directory that would be lost.
         path: PathBuf,
     },
     /// It has no name.
     #[error("{path} has no directory above it; name another one by --output")]
     Place {
-        /// Which.
+        /// The path.
         path: PathBuf,
     },
     /// Not to be: an object is text.
@@ -62,7 +62,7 @@ fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> OutputErro
 
 /// Writes the directory. It is for its owner alone: configs hold secrets.
 pub fn write(output: &Output, directory: &Path) -> Result<(), OutputError> {
-    // A link's target is what is replaced.
+    // The target of a link is replaced.
     let directory = match fs::canonicalize(directory) {
         Ok(found) => found,
         Err(_) => std::path::absolute(directory).map_err(io("find", directory))?,
@@ -82,7 +82,7 @@ pub fn write(output: &Output, directory: &Path) -> Result<(), OutputError> {
     remove(&new)
 }
 
-/// Says whether the directory is there; fails where it has what a bootstrap did not write.
+/// Returns true if the directory is there; fails where it has files that no bootstrap wrote.
 #[expect(clippy::disallowed_methods, reason = "a directory that a person names")]
 fn is_own(directory: &Path) -> Result<bool, OutputError> {
     let entries = match fs::read_dir(directory) {
@@ -129,7 +129,7 @@ fn create(directory: &Path) -> Result<(), OutputError> {
     fs::DirBuilder::new().mode(0o700).create(directory).map_err(io("create", directory))
 }
 
-/// Puts the new directory in its place; the old one is where the new one was.
+/// Puts the new directory at its path; the old one is then at the new one's temporary path.
 fn put(new: &Path, directory: &Path, is_there: bool) -> Result<(), OutputError> {
     let flags = if is_there { RenameFlags::EXCHANGE } else { RenameFlags::NOREPLACE };
     renameat_with(CWD, new, CWD, directory, flags).map_err(|error| io("replace", directory)(error.into()))

@@ -9,7 +9,7 @@ use crate::api::{MachineConfig, MachineOSConfig, PRE_BUILT_IMAGE, ROLE};
 use crate::manifests::Manifests;
 use crate::seed::{self, COMPONENT_PREFIX, is_seeded};
 
-/// Why an image can't be used. Each names the object, the field and the next step.
+/// Errors of an image. Each names the object, the field and the next step.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SeedError {
     /// SEED-001.
@@ -29,7 +29,7 @@ pub enum SeedError {
     Image {
         /// The object.
         object: String,
-        /// What is wrong.
+        /// Cause.
         cause: String,
     },
     /// SEED-002: of no pool.

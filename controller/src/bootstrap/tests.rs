@@ -1,4 +1,4 @@
-//! What a bootstrap makes of manifests, all that it refuses, and what is on disk afterwards.
+//! Results, refusals and files of a bootstrap.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -101,7 +101,7 @@ fn all_errors_come_together() {
 
 /// SEED-003: the name, the label and the annotation; SEED-004: a person's later name wins.
 #[test]
-fn image_of_a_pool_becomes_a_config_of_it() {
+fn image_of_pool_becomes_its_config() {
     let mut input = manifests(&["worker", "infra"], vec![os_config("infra", "infra", Some(&image('1')))]);
     let (components, refused) = component_configs(&input);
     assert_eq!(refused, []);
@@ -127,7 +127,7 @@ fn image_of_a_pool_becomes_a_config_of_it() {
 }
 
 #[test]
-fn an_image_that_no_node_would_get_is_refused() {
+fn image_without_selected_component_is_refused() {
     let mut input = manifests(&["infra"], vec![os_config("infra", "infra", Some(&image('1')))]);
     let selector = json!({ "matchLabels": { ROLE: "worker" } });
     input.pools.get_mut("infra").unwrap().spec.machine_config_selector =
@@ -147,9 +147,9 @@ fn an_image_that_no_node_would_get_is_refused() {
     bootstrap(&input, &Release::default()).unwrap();
 }
 
-/// An image that nobody built: it is generated where asked for, built from the pool without it, and noted as built before.
+/// A missing image is generated where requested, built from the pool without it, and recorded as built before.
 #[test]
-fn what_has_no_image_is_built_and_then_seeded() {
+fn missing_image_is_built_and_then_seeded() {
     let mut input = manifests(&["worker", "infra"], vec![os_config("infra", "infra", None)]);
     assert_eq!(generate(&mut input, "registry.test/os", "push"), ["worker"]);
     assert!(generate(&mut input, "registry.test/os", "push").is_empty(), "twice is once");
@@ -175,7 +175,7 @@ fn what_has_no_image_is_built_and_then_seeded() {
 
 /// BOOT-015: the cluster renders the same name from the objects that the API server has of these manifests.
 #[test]
-fn cluster_renders_the_same_name() {
+fn cluster_renders_same_name() {
     let input = manifests(&["worker", "infra"], vec![os_config("infra", "infra", Some(&image('1')))]);
     let output = bootstrap(&input, &Release::default()).unwrap();
     let (components, _) = component_configs(&input);
@@ -193,7 +193,7 @@ fn cluster_renders_the_same_name() {
             serde_json::from_value(object).unwrap()
         })
         .collect();
-    // What the bootstrap rendered is there, too, and is no source.
+    // Configs that the bootstrap rendered are stored, too, and are no sources.
     stored.extend(output.configs.values().cloned());
     stored.reverse();
     for (name, pool) in &input.pools {
@@ -245,7 +245,7 @@ mod disk {
     }
 
     #[test]
-    fn directory_appears_and_is_replaced_as_a_whole() {
+    fn directory_appears_and_is_replaced_as_whole() {
         let place = tempfile::tempdir().unwrap();
         let directory = place.path().join("out");
         let (first, second) = (made('1'), made('2'));
@@ -272,7 +272,7 @@ mod disk {
     }
 
     #[test]
-    fn what_is_not_its_own_is_left_alone() {
+    fn foreign_directory_is_unchanged() {
         let place = tempfile::tempdir().unwrap();
         fs::write(place.path().join("notes"), "mine").unwrap();
         let error = write(&made('1'), place.path()).unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! `bootstrap` and `validate`: what a cluster would make of its manifests, before there is one.
+//! `bootstrap` and `validate`: the rendered configs of manifests, before there is a cluster.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::Write as _;
@@ -114,7 +114,7 @@ fn build(
     Ok(built)
 }
 
-/// What builds said, for the agent's `collect`.
+/// Build output, for the agent's `collect`.
 struct Log(File);
 
 impl Log {
@@ -133,7 +133,7 @@ impl Log {
     }
 }
 
-/// Says whether a bootstrap would write.
+/// Renders as a bootstrap would, and writes nothing.
 pub(super) fn validate(arguments: &Checked) -> Result<Said, CliError> {
     let manifests = Manifests::read(&arguments.input.manifests)?;
     let output = bootstrap(&manifests, &release(&arguments.input)).map_err(refused)?;

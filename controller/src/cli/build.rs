@@ -62,7 +62,7 @@ pub(super) struct Arguments {
     output: Output,
 }
 
-/// Flags of what builds on this machine.
+/// Flags of local builds.
 #[derive(Debug, clap::Args)]
 pub(super) struct BuilderFlags {
     /// Credentials of registries
@@ -88,7 +88,7 @@ pub(super) struct BuilderFlags {
     timeout: u64,
 }
 
-/// What brings the config in.
+/// Program that applies the config to the image.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum By {
     /// The agent's own apply, as on a node
@@ -97,7 +97,7 @@ enum By {
     Ignition,
 }
 
-/// How to print.
+/// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Output {
     /// For people
@@ -168,7 +168,7 @@ pub(super) fn carry_out(
     let digest = runtime.block_on(builder.build(&order, &mut |line| {
         use std::io::Write as _;
         progress(line);
-        // Nobody who reads it is no reason to stop.
+        // A closed standard error does not stop the build.
         drop(writeln!(std::io::stderr(), "{line}"));
     }))?;
     Ok((format!("{repository}@{digest}"), digest))

@@ -50,7 +50,7 @@ enum Verb {
     Status(status::Arguments),
 }
 
-/// Where the objects come from.
+/// Source of the objects.
 #[derive(Debug, clap::Args)]
 struct Input {
     /// Directory with MachineConfigs, pools and the disruption policy
@@ -61,7 +61,7 @@ struct Input {
     os_image: Option<String>,
 }
 
-/// Why a verb ends.
+/// Errors of a verb.
 #[derive(Debug, thiserror::Error)]
 enum CliError {
     #[error(transparent)]
@@ -80,7 +80,7 @@ enum CliError {
     Output(std::io::Error),
 }
 
-/// What a verb says, whole: one that fails in the middle prints no half of it.
+/// Complete output of a verb: a verb that fails in the middle prints no part of it.
 #[derive(Debug)]
 struct Said {
     text: String,
@@ -109,7 +109,7 @@ pub fn main() -> ExitCode {
     };
     match said.and_then(|said| print(&said.text).map(|()| said.code)) {
         Ok(code) => code,
-        // Who reads no further has what he wanted.
+        // The reader closed the pipe: no error.
         Err(CliError::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
             let told = writeln!(std::io::stderr(), "machine-config-controller: {error}");

@@ -1,4 +1,4 @@
-//! `plan`: what a new or changed MachineConfig costs, before it is applied.
+//! `plan`: the cost of a new or changed MachineConfig, before it is applied.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -34,7 +34,7 @@ pub(super) struct Arguments {
     output: Output,
 }
 
-/// How to print it.
+/// Output format.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 pub(super) enum Output {
     /// For people
@@ -43,7 +43,7 @@ pub(super) enum Output {
     Json,
 }
 
-/// Says what a node of the pool would do.
+/// Shows the disruption of the pool's nodes.
 pub(super) fn run(arguments: &Arguments) -> Result<Said, CliError> {
     let mut manifests = Manifests::read(&arguments.input.manifests)?;
     let release = Release { os_image: arguments.input.os_image.clone(), extensions_image: None };

@@ -1,4 +1,4 @@
-//! `render`: what the nodes of each pool get, from files alone.
+//! `render`: the rendered config of each pool, from files alone.
 
 use super::{CliError, Input, Said, yaml};
 use crate::api::MachineConfigPool;

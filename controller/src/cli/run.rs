@@ -89,7 +89,7 @@ fn build_settings(path: &Path) -> Result<JobSettings, CliError> {
     };
     let file = match std::fs::File::open(path) {
         Ok(file) => file,
-        // Optional in a pod, as its ConfigMap is; who wants an image built reads in the pool what is missing.
+        // Optional in a pod, as its ConfigMap is; where an image is to be built, the pool names the missing setting.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(JobSettings::default()),
         Err(error) => return Err(failed(error.to_string())),
     };

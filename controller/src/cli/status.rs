@@ -9,7 +9,7 @@ use super::{CliError, Said};
 use crate::controllers::{StatusOptions, status};
 use crate::view::{View, text};
 
-/// Goes to the upper left corner and clears what follows.
+/// Goes to the upper left corner and clears the rest.
 const CLEAR: &str = "\x1b[H\x1b[J";
 
 /// Flags of `status`.

@@ -52,13 +52,13 @@ fn run(arguments: &[&str]) -> Result<Said, CliError> {
 
 /// The flag that tests kill it by is in no release: there an administrator's slip, or a thief, could use it.
 #[test]
-fn release_does_not_die_by_a_flag() {
+fn release_has_no_abort_flag() {
     let told = Cli::try_parse_from(["machine-config-controller", "run", "--abort-at-write", "1"]);
     assert_eq!(told.is_ok(), cfg!(debug_assertions));
 }
 
 #[test]
-fn renders_what_directory_holds() {
+fn renders_objects_of_directory() {
     let directory = directory();
     let path = directory.path().to_str().unwrap();
     let said = run(&["render", "--manifests", path]).unwrap();
@@ -69,7 +69,7 @@ fn renders_what_directory_holds() {
 }
 
 #[test]
-fn says_what_change_costs_before_it_is_made() {
+fn shows_cost_of_change_beforehand() {
     let directory = directory();
     let path = directory.path().to_str().unwrap();
     let elsewhere = tempfile::tempdir().unwrap();
@@ -127,7 +127,7 @@ fn definitions_are_of_upstream_kinds() {
 
 /// SEED-015: the verdict alone, in the words of `bootstrap`; nothing is written by either.
 #[test]
-fn validate_says_what_bootstrap_would() {
+fn validate_prints_result_of_bootstrap() {
     let directory = directory();
     let path = directory.path().to_str().unwrap();
     let elsewhere = tempfile::tempdir().unwrap();
@@ -161,9 +161,9 @@ fn validate_says_what_bootstrap_would() {
     );
 }
 
-/// `kubectl apply -k dist/manifests/overlays/kubernetes` brings the kinds that this controller knows.
+/// `kubectl apply -k dist/manifests/overlays/kubernetes` creates the kinds that this controller knows.
 #[test]
-fn manifests_hold_the_definitions_that_are_printed() {
+fn manifests_hold_printed_definitions() {
     let manifest = include_str!("../../../dist/manifests/components/controller/crds.yaml");
     let update = "machine-config-controller crds > dist/manifests/components/controller/crds.yaml";
     assert!(run(&["crds"]).unwrap().text == manifest, "they differ; {update}");
@@ -171,7 +171,7 @@ fn manifests_hold_the_definitions_that_are_printed() {
 
 /// An image that can't be built fails the bootstrap before anything is built or written, with object and line.
 #[test]
-fn bootstrap_refuses_what_can_not_be_built() {
+fn bootstrap_refuses_unbuildable_image() {
     let directory = directory();
     let path = directory.path().to_str().unwrap();
     let elsewhere = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What the controllers have seen: reduced objects by name, and who wants to know that they changed.
+//! Cache of observed objects, reduced, by name, with notification of changes.
 //!
 //! Invariant: an object never goes back to an older version. What a write answers is put here at once, so the next decision
 //! knows of the last one; the watch may be behind it.
@@ -38,21 +38,21 @@ pub(super) enum Kind {
     Secrets,
 }
 
-/// A rendered config: what is to be known of all of them. Their contents are read when they are needed.
+/// Fields of a rendered config that are always known. Contents are read when they are needed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RenderedConfig {
     pub(super) pool: String,
     pub(super) uid: String,
     pub(super) version: String,
     pub(super) made: Option<k8s_openapi::jiff::Timestamp>,
-    /// It counts changes of the spec: a rendered config that somebody edited has another one than 1.
+    /// Generation of the spec; a rendered config that was edited has another one than 1.
     pub(super) generation: i64,
 }
 
 /// Everything that was seen.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    /// It grows with each change of what is rendered from: not with nodes, nor with a pool's status.
+    /// It grows with each change of the rendered objects' sources: not with nodes, nor with a pool's status.
     pub(super) inputs: u64,
     pub(super) synced: BTreeSet<Kind>,
     /// Names of the definitions of kinds.
@@ -68,13 +68,13 @@ pub(super) struct Seen {
     pub(super) policies: BTreeMap<String, Result<RolloutPolicy, String>>,
     pub(super) os_configs: BTreeMap<String, OsConfig>,
     pub(super) os_builds: BTreeMap<String, OsBuild>,
-    /// What pools that opt into image mode are given: `ConfigMap`s by name.
+    /// `ConfigMap`s of pools that opt into image mode, by name.
     pub(super) config_maps: BTreeMap<&'static str, BTreeMap<String, String>>,
     /// Jobs of builds.
     pub(super) jobs: BTreeMap<String, BuildJob>,
-    /// Secrets in the namespace of builds, without what they hold.
+    /// Secrets in the namespace of builds, without their data.
     pub(super) secrets: BTreeMap<String, SecretSeen>,
-    /// What each `MachineConfigNode` says.
+    /// Progress of each `MachineConfigNode`.
     pub(super) progress: BTreeMap<String, Progress>,
     /// Kinds that can't be read now.
     pub(super) failing: BTreeMap<Kind, Failure>,
@@ -88,7 +88,7 @@ impl Seen {
         self.synced.contains(&kind) || kind.definition().is_some_and(undefined)
     }
 
-    /// Notes that what is rendered from changed, if it did; returns whether it did.
+    /// Records a change of the sources of rendered configs, if there was one; returns true if so.
     pub(super) fn inputs_changed(&mut self, changed: bool) -> bool {
         self.inputs = self.inputs.wrapping_add(u64::from(changed));
         changed
@@ -137,7 +137,7 @@ impl Kind {
     }
 }
 
-/// A handle of what was seen; cheap to clone.
+/// A handle of the cache; cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct Cache {
     seen: Arc<Mutex<Seen>>,
@@ -150,12 +150,12 @@ impl Cache {
         Self { seen: Arc::default(), changed: watch::channel(0).0, inputs: watch::channel(0).0 }
     }
 
-    /// Looks. Never across a wait.
+    /// Locks the cache. Never held across a wait.
     pub(super) fn look(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes something; who waits is told if it says so.
+    /// Applies a change; wakes the receivers if it returns true.
     pub(super) fn change(&self, change: impl FnOnce(&mut Seen) -> bool) {
         let (changed, inputs) = {
             let mut seen = self.look();
@@ -167,12 +167,12 @@ impl Cache {
         }
     }
 
-    /// Returns what tells of changes.
+    /// Returns a receiver of changes.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
-    /// Returns what tells of changes of what is rendered from.
+    /// Returns a receiver of changes of the sources of rendered configs.
     pub(super) fn inputs(&self) -> watch::Receiver<u64> {
         self.inputs.subscribe()
     }

@@ -1,7 +1,7 @@
-//! kube's client, with a fence: what writes passes only while this process leads.
+//! kube's client, with a fence: writes pass only while this process leads.
 //!
 //! The fence stands before every write, also one that was decided a moment before leadership ended: a process that was
-//! suspended and goes on finds its time over. The Lease itself passes, or nobody could take it.
+//! suspended finds its time over when it resumes. The Lease itself passes; otherwise no process could take it.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,13 +19,13 @@ use tower::filter::FilterLayer;
 
 use super::RunError;
 
-/// How long a request may take that is no watch. Far less than a Lease is valid.
+/// Timeout of a request that is no watch. Far shorter than a Lease is valid.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a connection may take to come about.
+/// Timeout of a connection attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Returns how long this process runs, on the clock that nobody sets.
+/// Returns the time since the start of this process, by the monotonic clock.
 pub(super) fn uptime() -> Duration {
     static START: OnceLock<Instant> = OnceLock::new();
     START.get_or_init(Instant::now).elapsed()
@@ -104,20 +104,20 @@ async fn config(kubeconfig: Option<&Path>) -> Result<Config, RunError> {
     };
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.write_timeout = Some(REQUEST_TIMEOUT);
-    // Each caller has a rule of its own for a refusal; an eviction's says which budget.
+    // Each caller has its own rule for a refusal; an eviction's names the budget.
     config.default_retry = false;
     let agent = concat!(env!("CARGO_PKG_NAME"), "/", env!("CARGO_PKG_VERSION"));
     config.headers.push((USER_AGENT, HeaderValue::from_static(agent)));
     Ok(config)
 }
 
-/// Why a request came to nothing.
+/// Errors of a request.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RequestError {
-    /// The API server says no.
+    /// The API server refused it.
     #[error("{} ({})", .0.message, .0.code)]
     Refused(Box<kube::core::Status>),
-    /// Nobody answered.
+    /// The request timed out.
     #[error("no answer within {} s", REQUEST_TIMEOUT.as_secs())]
     Late,
     /// The request did not arrive, or its answer can't be read.
@@ -140,7 +140,7 @@ pub(crate) async fn ask<T>(request: impl Future<Output = kube::Result<T>>) -> Re
     match timeout(REQUEST_TIMEOUT, request).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(kube::Error::Api(status))) => Err(RequestError::Refused(status)),
-        // Not what could not be read: it may hold secrets.
+        // Not the unreadable text: it may hold secrets.
         Ok(Err(kube::Error::SerdeError(error))) => {
             Err(RequestError::Failed(format!("its answer can't be read, line {}", error.line())))
         }

@@ -1,8 +1,8 @@
 //! The conditions `Cordoned` and `Uncordoned` of a node's `MachineConfigNode`, which are the drain controller's. The agent
 //! writes all others.
 //!
-//! Both are applied together, so that neither is given up. They are told before the agent gets its answer: a process that is
-//! killed in between is replaced by one that tells them again.
+//! Both are applied together, so that neither is given up. They are written before the agent gets its answer: a process
+//! that is killed in between is replaced by one that writes them again.
 
 use jiff::{Timestamp, Unit};
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
@@ -18,7 +18,7 @@ use machine_config_core::report::NOT_YET;
 /// The field manager; the agent's is another one.
 const MANAGER: &str = "machine-config-controller-drain";
 
-/// What a drain has reached.
+/// Progress of a drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reached {
     /// The node takes no pods.
@@ -27,8 +27,8 @@ pub(super) enum Reached {
     Uncordoned,
 }
 
-/// Reports what a drain has reached, where the cluster has the node's object; returns false if that failed. No drain waits for
-/// it.
+/// Reports the progress of a drain, where the cluster has the node's object; returns false if that failed. No drain waits
+/// for it.
 pub(super) async fn report(client: &Client, node: &str, config: &str, reached: Reached) -> bool {
     match apply(client, node, config, reached).await {
         Ok(()) => true,
@@ -48,7 +48,7 @@ async fn apply(client: &Client, node: &str, config: &str, reached: Reached) -> R
     let api = Api::<DynamicObject>::all_with(client.clone(), &resource);
     let stored = ask(api.get(node)).await?;
     let listed = stored.data.pointer("/status/conditions").cloned().unwrap_or_default();
-    // What can't be read is written anew.
+    // Unreadable conditions are replaced.
     let stored: Vec<Condition> = serde_json::from_value(listed).unwrap_or_default();
     let now = Timestamp::now().round(Unit::Second).unwrap_or_else(|_| Timestamp::now()).to_string();
     let Some(conditions) = conditions(&stored, config, reached, &now) else { return Ok(()) };
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_follow_a_drain_and_are_written_once() {
+    fn conditions_follow_drain_and_are_written_once() {
         // An agent that starts asks for the end of a drain that never was.
         assert_eq!(conditions(&[], "b", Reached::Uncordoned, "1"), None);
         let first = conditions(&[], "b", Reached::Cordoned, "1").unwrap();

@@ -1,6 +1,6 @@
 //! The drain controller: the shell of [`crate::drain`], one task for each node whose agent asks for something.
 //!
-//! Each task looks at its Node in the cache, and at the pods of that node, which are watched while the drain lasts. Budgets are
+//! Each task reads its Node from the cache, and the pods of that node, which are watched while the drain lasts. Budgets are
 //! watched while any drain lasts.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,7 +45,7 @@ const RETRY: Duration = Duration::from_secs(5);
 
 type PodEvents = Pin<Box<dyn Stream<Item = watcher::Result<Event<PartialObjectMeta<PodObject>>>> + Send>>;
 
-/// The cluster's budgets, while somebody wants to know.
+/// The cluster's budgets, watched while a drain needs them.
 #[derive(Clone)]
 struct SharedBudgets {
     budgets: Arc<Mutex<Budgets>>,
@@ -123,7 +123,7 @@ struct Controller {
     context: Context,
     tasks: JoinSet<String>,
     running: BTreeMap<String, Request>,
-    /// Requests that can't be read, and that were told: node and value.
+    /// Unreadable requests that were reported: node and value.
     refused: BTreeSet<(String, String)>,
     budget_watch: Option<AbortHandle>,
 }
@@ -207,7 +207,7 @@ struct NodeTask {
     told: Told,
 }
 
-/// What was said of the drain, each once.
+/// Messages that were logged for the drain, each once.
 #[derive(Default)]
 struct Told {
     slow: bool,
@@ -245,7 +245,7 @@ impl NodeTask {
             let wait = match step {
                 Step::Nothing | Step::Refuse(_) => break,
                 Step::Cordon(patch) => {
-                    // What was listed before the node was cordoned says nothing of what came since.
+                    // Pods that were listed before the cordon may be incomplete.
                     (self.pods, self.events) = (None, None);
                     info!("Cordons node {} for {}", self.name, view.desired.unwrap_or_default());
                     if self.write(&node, &patch).await {
@@ -300,7 +300,7 @@ impl NodeTask {
         }
     }
 
-    /// Writes; true if it is written. What goes wrong is waited for a moment, so that nobody is asked all the time.
+    /// Writes; returns true if written. After an error it waits, so that the API server is not flooded with retries.
     async fn write(&mut self, node: &Node, patch: &crate::drain::Patch) -> bool {
         let written = write(&self.context.client, &self.context.cache, node, &patch_body(patch)).await;
         match written {
@@ -335,7 +335,7 @@ impl NodeTask {
         }
     }
 
-    /// Says what the drain waits for: on the Node, as Events, as metrics. False if the Node was written to or is to be.
+    /// Reports the drain's blocker: on the Node, as Events, as metrics. False if the Node was written to or is to be.
     async fn report(&mut self, node: &Node, view: &NodeView<'_>, lasts: Duration) -> bool {
         let found = self.pods.as_ref().and_then(|pods| pods.blocked(&self.context.budgets.look()));
         self.measure(found.as_ref());
@@ -404,11 +404,11 @@ impl NodeTask {
         }
     }
 
-    /// Takes an event of the pods' watch; true if it changes what is to be done.
+    /// Takes an event of the pods' watch; returns true if it changes the next step.
     fn see(&mut self, event: Event<PartialObjectMeta<PodObject>>) -> bool {
         match event {
             Event::Init => {
-                // What is known of pods that are there still stays known.
+                // Pods that still exist keep their state.
                 (self.listing, self.listed) = (self.pods.take().unwrap_or_default(), BTreeSet::new());
                 false
             }

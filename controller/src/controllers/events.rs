@@ -14,7 +14,7 @@ use super::client::ask;
 /// The longest message that the API server takes.
 const MAX_MESSAGE: usize = 1024;
 
-/// What an Event is about.
+/// Object of an Event.
 #[derive(Debug, Clone)]
 pub(super) struct About {
     pub(super) kind: &'static str,
@@ -42,7 +42,7 @@ impl About {
     }
 }
 
-/// How bad it is.
+/// Type of an Event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Severity {
     Normal,

@@ -1,4 +1,4 @@
-//! One eviction, and what its answer means.
+//! One eviction, and the meaning of its answer.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
-//! Why a kind can't be read.
+//! Errors of reading a kind.
 
 use kube::runtime::watcher;
 
-/// Why a kind can't be read.
+/// Error of reading a kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Failure {
     /// The status of the answer, 0 without one.
@@ -12,7 +12,7 @@ pub(super) struct Failure {
 }
 
 impl Failure {
-    /// Takes the cause, without what could not be read: an object may hold secrets.
+    /// Takes the cause, without the unreadable text: an object may hold secrets.
     pub(super) fn new(error: &watcher::Error) -> Self {
         match error {
             watcher::Error::InitialListFailed(error)

@@ -1,4 +1,4 @@
-//! Watches, into the cache. An expired watch is a new list: what is not in it is gone.
+//! Watches that fill the cache. An expired watch starts with a new list: objects missing in it are removed.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -46,7 +46,7 @@ pub(super) async fn follow<K: Kept>(api: Api<K>, cache: Cache) {
                 // Not each try: a server that is away for an hour is one line.
                 if !std::mem::replace(&mut failing, true) {
                     warn!("{:?} can't be watched: {}", K::KIND, failure.cause);
-                    // An expired watch is begun anew: nothing is old.
+                    // An expired watch starts over: nothing is stale.
                     let is_news = failure.code != 410;
                     cache.change(|seen| is_news && seen.failing.insert(K::KIND, failure).is_none());
                 }
@@ -71,7 +71,7 @@ fn apply<K: Kept>(cache: &Cache, listed: &mut BTreeSet<String>, event: Event<K>)
         Event::Init => listed.clear(),
         Event::InitApply(object) => {
             listed.insert(name(&object));
-            // Before the first list is complete nobody decides on it.
+            // No decision is made before the first list is complete.
             cache.change(|seen| object.put(seen) && seen.synced.contains(&K::KIND));
         }
         Event::InitDone => cache.change(|seen| {

@@ -1,9 +1,9 @@
 //! The listener of `/metrics`, `/healthz` and `/readyz`.
 //!
 //! Plain HTTP: it holds names of nodes and counts, no secret. By default on the loopback address; in the cluster a
-//! network policy says who reaches it.
+//! network policy restricts its clients.
 //!
-//! Every connection is accepted at once. A client that has too many loses its oldest one, so whoever holds connections costs
+//! Every connection is accepted at once. A client with too many connections loses its oldest one, so that it costs
 //! others nothing, and the kubelet's probe is answered. A connection ends after a minute, whatever it does.
 
 use std::convert::Infallible;
@@ -30,16 +30,16 @@ const MAX_CONNECTIONS: usize = 32;
 /// So many of them from one address.
 const MAX_PER_CLIENT: usize = 8;
 
-/// How long the headers of a request may take.
+/// Timeout of a request's headers.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a connection may last.
+/// Lifetime of a connection.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// As much of a request is kept.
 const MAX_HEADER_BYTES: usize = 16 * 1024;
 
-/// Says whether this process can do its work.
+/// Check of this process's readiness; an error names the cause.
 pub(super) type Ready = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 /// Binds the address; the listener serves for as long as it is polled.
@@ -64,7 +64,7 @@ pub(super) async fn serve(listener: TcpListener, metrics: Metrics, ready: Ready)
             }
         };
         let talk = talk(stream, metrics.clone(), Arc::clone(&ready));
-        // An answer takes no time, so whoever holds a connection is idle or does not read: the oldest one goes first.
+        // An answer takes no time, so a held connection is idle or not read: the oldest one is closed first.
         connections.admit(peer.ip(), talk, Arc::default());
         // A request that is there already is answered before the next connection may take its place.
         tokio::task::yield_now().await;
@@ -78,7 +78,7 @@ async fn talk(stream: TcpStream, metrics: Metrics, ready: Ready) {
     });
     let mut http = hyper::server::conn::http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(MAX_HEADER_BYTES);
-    // What a client does wrong is its own affair.
+    // A client's errors are ignored.
     drop(http.serve_connection(TokioIo::new(stream), service).await);
 }
 
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread", start_paused = true)]
-    async fn held_connections_do_not_block_the_probe() {
+    async fn held_connections_do_not_block_probe() {
         with_clock_stopped(|address| {
             let mut held: Vec<TcpStream> =
                 (0..MAX_CONNECTIONS).map(|_| connect(address, "127.0.0.1")).collect();
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread", start_paused = true)]
-    async fn readers_that_do_not_read_do_not_block_the_probe() {
+    async fn stalled_readers_do_not_block_probe() {
         with_clock_stopped(|address| {
             let held = (0..MAX_CONNECTIONS).map(|_| {
                 let mut stream = connect(address, "127.0.0.1");

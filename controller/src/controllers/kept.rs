@@ -1,4 +1,4 @@
-//! How the cache keeps objects, whoever brings them: a watch, or the answer to an own write.
+//! Storage of objects in the cache, from a watch or from the answer to an own write.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -23,10 +23,10 @@ pub(super) trait Kept: Resource + Clone + Debug + DeserializeOwned + Send + 'sta
     /// Labels of those that are followed.
     const LABELS: Option<&'static str> = None;
 
-    /// Puts it into the cache, and notes whether what is rendered from changed; true if that is news.
+    /// Puts it into the cache, and records changed sources of rendered configs; returns true if the object changed.
     fn put(self, seen: &mut Seen) -> bool;
 
-    /// Removes one, and notes whether what is rendered from changed; true if it was there.
+    /// Removes one, and records changed sources of rendered configs; returns true if it was there.
     fn remove(seen: &mut Seen, name: &str) -> bool;
 
     /// The names of those that are there.
@@ -119,7 +119,7 @@ impl Kept for Lenient<MachineConfig> {
                 made: self.metadata.creation_timestamp.map(|time| time.0),
                 generation: self.metadata.generation.unwrap_or(1),
             };
-            // One that was just made is no input; one that somebody edits or deletes is restored.
+            // A config that was just made is no input; an edited or deleted one is restored.
             let edited = rendered.generation != 1;
             let news = seen.rendered.insert(name, rendered.clone()) != Some(rendered);
             return seen.inputs_changed(news && edited) || news;

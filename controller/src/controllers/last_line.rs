@@ -1,4 +1,4 @@
-//! What the pods of builds wrote last, for a person's screen. Best effort: a log that can't be read leaves its line empty.
+//! Last log line of each build's pod, for the status screen. Best effort: a log that can't be read leaves its line empty.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -23,7 +23,7 @@ const MAX_BUILDS: usize = 16;
 /// The most bytes of a line; of a longer one its end.
 const MAX_LINE: usize = 2000;
 
-/// How long one read may take.
+/// Timeout of one read.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// When a log is asked for again: the pod may not have started.
@@ -69,7 +69,7 @@ impl LastLines {
             }
             is_running
         });
-        // What has ended was aborted above.
+        // Removes tasks that ended or were aborted above.
         while self.tasks.try_join_next().is_some() {}
         for (build, job) in running {
             if self.followed.len() >= MAX_BUILDS || self.followed.contains_key(&build) {
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn last_line_is_the_last_that_says_something() {
+    fn last_line_is_not_empty() {
         let mut tail = Tail::default();
         assert_eq!(tail.push(b"STEP 1/9: FROM a\nSTEP 2/9: RUN"), Some("STEP 2/9: RUN".to_owned()));
         assert_eq!(tail.push(b" b\n\n  \n"), Some("STEP 2/9: RUN b".to_owned()));

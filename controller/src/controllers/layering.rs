@@ -1,4 +1,4 @@
-//! Where the image of a pool's target comes from, as the build controller writes it.
+//! Image source of a pool's target, from the objects of the build controller.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,32 +17,32 @@ use crate::rollout::{BuildState, Layering};
 use crate::seed;
 use crate::view::BuildSeen;
 
-/// What of a `MachineOSConfig` is read.
+/// Cached fields of a `MachineOSConfig`.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct OsConfig {
     pub(super) version: String,
     pub(super) pool: String,
-    /// Why its spec can't be read, without its words.
+    /// Its spec, or the cause that it can't be read, without the spec's text.
     pub(super) spec: Result<MachineOSConfigSpec, String>,
     pub(super) build: build::OsConfig,
-    /// What its pool is rendered from.
+    /// Source of the component that its pool is rendered with.
     pub(super) seed: seed::Source,
     /// The whole of one that was made from a pool's label.
     pub(super) made: Option<Arc<MachineOSConfig>>,
 }
 
-/// What of a `MachineOSBuild` is read.
+/// Cached fields of a `MachineOSBuild`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct OsBuild {
     pub(super) version: String,
     pub(super) config: String,
     pub(super) os_config: String,
-    /// Where it is pushed, by tag.
+    /// The tag that the image is pushed to.
     pub(super) push_spec: String,
     /// The Secret that may delete its image.
     pub(super) push_secret: Option<String>,
     pub(super) build: Build,
-    /// When it began, and when its state became what it is.
+    /// When it began, and when it entered its state.
     began: Option<Timestamp>,
     since: Option<Timestamp>,
     /// Namespace and name of its Job.

@@ -35,7 +35,7 @@ pub(super) struct Leader {
     election: Election,
     fence: Fence,
     leading: watch::Sender<bool>,
-    /// The object as it is now; what others wrote into it stays.
+    /// The object as it is now; fields of others stay.
     object: Option<LeaseObject>,
 }
 
@@ -119,7 +119,7 @@ impl Leader {
             Err(error) => {
                 self.election.failed(uptime());
                 if matches!(error.code(), 404 | 409) {
-                    // Somebody else was faster; the watch says who.
+                    // Another process was faster; the watch names it.
                     return;
                 }
                 let (namespace, name) = (&self.candidacy.namespace, &self.candidacy.name);

@@ -6,7 +6,7 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// How lines are written.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
     /// For people
@@ -17,7 +17,7 @@ pub enum Format {
 
 /// Starts logging; a second call changes nothing.
 pub(crate) fn start(format: Format) {
-    // Of the libraries only what goes wrong. kube's client logs an object that it can't read, which may hold secrets.
+    // Only errors of the libraries. kube's client logs an object that it can't read, which may hold secrets.
     let ours = Targets::new()
         .with_target("machine_config_controller", LevelFilter::INFO)
         .with_target("kube_client", LevelFilter::OFF)

@@ -1,4 +1,4 @@
-//! What Prometheus reads. A number is set where it changes; idle costs nothing.
+//! Metrics for Prometheus. A number is set where it changes; idle costs nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64};
@@ -15,7 +15,7 @@ type Labels = Vec<(&'static str, String)>;
 type Gauges = Family<Labels, Gauge<i64, AtomicI64>>;
 type Counters = Family<Labels, Counter<u64, AtomicU64>>;
 
-/// The conditions of a pool that are told: those that the node controller sets.
+/// Exported conditions of a pool: those that the node controller sets.
 const CONDITIONS: [&str; 7] = [
     "Updated",
     "Updating",
@@ -155,7 +155,7 @@ impl Metrics {
         self.drains.set(i64::try_from(nodes).unwrap_or(i64::MAX));
     }
 
-    /// Replaces what blocks the drain of a node.
+    /// Replaces the blocker of a node's drain.
     pub(super) fn blocked(&self, old: Option<&Labels>, new: Option<&Labels>) {
         if let Some(old) = old {
             self.drain_blocked.remove(old);
@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tells_and_forgets_the_conditions_of_a_pool() {
+    fn exports_and_removes_conditions_of_pool() {
         let metrics = Metrics::new();
         metrics.conditions("worker", |condition| condition == "RolloutHalted");
         let series = |condition| {
@@ -223,9 +223,9 @@ mod tests {
             .collect()
     }
 
-    /// What alerts, dashboard and documents name is served under that name, and the documents name all of it.
+    /// All series in alerts, dashboard and documents are served, and the documents name all of them.
     #[test]
-    fn alerts_dashboard_and_documents_name_what_is_served() {
+    fn alerts_dashboard_and_documents_name_served_metrics() {
         let served = served();
         let series: std::collections::BTreeSet<&str> =
             served.lines().filter(|line| !line.starts_with('#')).flat_map(named).collect();

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `client.rs` | kube's client behind a fence: only the leader writes |
 //! | `leader.rs` | the shell of [`crate::lease`] |
-//! | `cache.rs`, `follow.rs` | what was seen, reduced; the watches that fill it |
+//! | `cache.rs`, `follow.rs` | observed objects, reduced; the watches that fill it |
 //! | `node.rs`, `lenient.rs`, `failure.rs` | objects as they are read, and why not |
 //! | `render.rs`, `seed.rs` | MachineConfigs, pools and images that were built before to rendered configs |
 //! | `rollout.rs`, `layering.rs` | the node controller: the shell of [`crate::rollout`] |
@@ -12,7 +12,7 @@
 //! | `build/` | the shell of [`crate::build`] |
 //! | `drain.rs`, `evict.rs`, `config_node.rs` | the shell of [`crate::drain`] |
 //! | `status.rs`, `last_line.rs` | the shell of [`crate::view`], for a person's terminal |
-//! | `events.rs`, `metrics.rs`, `http.rs`, `log.rs` | what people and Prometheus see |
+//! | `events.rs`, `metrics.rs`, `http.rs`, `log.rs` | output for people and Prometheus |
 //!
 //! Each controller waits for a change in the cache, decides with a pure function, and writes. Nothing polls. No state is only
 //! in memory: a process that is killed is replaced by one that reads the same objects and decides the same.
@@ -78,35 +78,35 @@ pub enum Controller {
     Build,
 }
 
-/// What the process is started with.
+/// Options of the process.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Which controllers.
     pub controllers: Vec<Controller>,
-    /// How to reach the API server; the pod's own access where it is `None`.
+    /// Kubeconfig; the pod's service account if `None`.
     pub kubeconfig: Option<PathBuf>,
-    /// Where the Lease is.
+    /// Namespace of the Lease.
     pub namespace: String,
     /// The Lease's name.
     pub lease: String,
-    /// How long a Lease that nobody renews keeps others away.
+    /// Time after which others take an unrenewed Lease.
     pub lease_duration: Duration,
     /// This process's name in the Lease.
     pub identity: String,
     /// The node that this process runs on: it comes last.
     pub own_node: Option<String>,
-    /// Where metrics and health are served.
+    /// Address of metrics and health.
     pub metrics_listen: SocketAddr,
     /// The process aborts before this many writes; for tests, and in no release.
     #[cfg(debug_assertions)]
     pub abort_at_write: Option<u64>,
-    /// How images are built.
+    /// Settings of build Jobs.
     pub build: JobSettings,
-    /// How lines are written.
+    /// Format of log lines.
     pub log_format: Format,
 }
 
-/// Why the process ends.
+/// Errors that end the process.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The kubeconfig.
@@ -114,7 +114,7 @@ pub enum RunError {
     Kubeconfig {
         /// Which.
         path: PathBuf,
-        /// What is wrong.
+        /// Cause.
         cause: String,
     },
     /// No way to the API server.
@@ -127,7 +127,7 @@ pub enum RunError {
         what: String,
         /// Why.
         cause: String,
-        /// What to do.
+        /// Next step.
         next: &'static str,
     },
     /// The address is in use, or not this machine's.
@@ -142,7 +142,7 @@ pub enum RunError {
     /// No runtime, no signals.
     #[error("can't start: {0}")]
     Start(#[from] std::io::Error),
-    /// Somebody else leads.
+    /// Another process leads.
     #[error("Lease {0} is lost: somebody else leads, or the API server did not answer in time; start again")]
     LeaseLost(String),
     /// Not to be: a controller has no end.
@@ -150,7 +150,7 @@ pub enum RunError {
     Ended,
 }
 
-/// Runs until a signal, or until somebody else leads.
+/// Runs until a signal, or until another process leads.
 pub fn run(options: &Options) -> Result<(), RunError> {
     log::start(options.log_format);
     // The clock of the process begins.
@@ -226,7 +226,7 @@ async fn once_leading(
     drop(tasks.join_next().await);
 }
 
-/// Ready is who has read what it decides on; whether it leads is no matter.
+/// A process is ready once it has read the objects that it decides on, as leader or not.
 fn ready(cache: Cache) -> http::Ready {
     Arc::new(move || {
         let seen = cache.look();

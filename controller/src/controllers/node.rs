@@ -13,7 +13,7 @@ use super::cache::Cache;
 use super::client::{RequestError, ask};
 use super::kept::Kept as _;
 
-/// A Node as the API server sends it, without what nobody here reads.
+/// A Node as the API server sends it, without unused fields.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct NodeObject {
@@ -59,17 +59,17 @@ impl Resource for NodeObject {
     }
 }
 
-/// What is kept of a Node.
+/// Cached fields of a Node.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Node {
     pub(super) name: String,
     pub(super) uid: String,
-    /// Its version: what is written names it, so that nothing is written onto something else than what was seen.
+    /// Its version: each write names it, so that no write is based on an older Node.
     pub(super) version: String,
     /// Those of the contract and of our own.
     pub(super) annotations: BTreeMap<String, String>,
     pub(super) unschedulable: bool,
-    /// What a rollout decides by.
+    /// Input of the rollout's decisions.
     pub(super) rollout: crate::rollout::Node,
 }
 
@@ -77,7 +77,7 @@ pub(super) struct Node {
 const PREFIXES: [&str; 2] = ["machineconfiguration.openshift.io/", "machine-config-agent.io/"];
 
 impl Node {
-    /// Takes what is needed of the object.
+    /// Takes the needed fields of the object.
     pub(super) fn of(object: NodeObject) -> Self {
         let spec = core::NodeSpec {
             unschedulable: Some(object.spec.unschedulable),

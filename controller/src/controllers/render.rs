@@ -8,7 +8,7 @@
 //!   same name; a write that was made before is not made again.
 //! - A config that the pool's nodes could not reconcile is not made their target: the pool keeps the one it has. To compare
 //!   with the target is enough: what must not change is equal in all configs that ever became one.
-//! - Rendered configs that nobody uses are deleted but for the [`KEEP`] newest of each pool.
+//! - Unused rendered configs are deleted but for the [`KEEP`] newest of each pool.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -33,19 +33,19 @@ use crate::cost::reconcilable;
 use crate::model::policy::DisruptionPolicy;
 use crate::render::{RenderError, Rendered, surplus};
 
-/// How long a pause has to be after the last change.
+/// Length of the pause after the last change.
 const SETTLE: Duration = Duration::from_millis(200);
 
-/// How long the first change waits at most.
+/// Longest wait after the first change.
 const SETTLE_AT_MOST: Duration = Duration::from_secs(2);
 
-/// Rendered configs that nobody uses and that stay, by pool.
+/// Unused rendered configs that are kept, by pool.
 const KEEP: usize = 10;
 
 /// When a write that failed is made again, if nothing changes before.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// What a pool's condition is about.
+/// Condition of a pool that can't be rendered.
 const RENDER_DEGRADED: &str = "RenderDegraded";
 
 /// Runs it. It has no end.
@@ -81,7 +81,7 @@ pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics) {
     }
 }
 
-/// Waits for a pause in what changes.
+/// Waits for a pause in the changes.
 async fn settled(changes: &mut tokio::sync::watch::Receiver<u64>) {
     let latest = Instant::now() + SETTLE_AT_MOST;
     loop {
@@ -102,14 +102,14 @@ struct Controller {
     metrics: Metrics,
 }
 
-/// What is to be done for a pool.
+/// Result of a pool's rendering.
 struct Outcome {
     pool: MachineConfigPool,
     rendered: Result<Rendered, String>,
 }
 
 impl Controller {
-    /// Brings all pools to where they should be; returns when it is to be tried again, if something was refused or failed.
+    /// Renders all pools; returns the delay before the next try, if something was refused or failed.
     async fn reconcile(&self) -> Option<Duration> {
         let mut again = None;
         let outcomes = outcomes(&self.cache.look());
@@ -117,7 +117,7 @@ impl Controller {
             let name = outcome.pool.metadata.name.clone().unwrap_or_default();
             let Err(error) = self.bring(outcome).await else { continue };
             let wait = if error.code() == 409 && self.refresh(&name).await.is_ok() {
-                // Somebody else wrote to the pool, such as the node controller its status.
+                // Another writer changed the pool, such as the node controller its status.
                 Duration::ZERO
             } else {
                 warn!("pool {name}: {error}");
@@ -163,7 +163,7 @@ impl Controller {
         self.condition(&pool, degraded).await
     }
 
-    /// Refuses what nodes that have the pool's target could not reconcile.
+    /// Refuses a config that nodes with the pool's target could not reconcile.
     async fn admissible(
         &self,
         pool: &MachineConfigPool,
@@ -175,12 +175,12 @@ impl Controller {
         };
         let policy = match &self.cache.look().policy {
             Some(Ok(policy)) => policy.clone(),
-            // It decides what a change does to nodes, not whether they can be changed.
+            // The policy decides the disruption of a change, not whether it is possible.
             None | Some(Err(_)) => DisruptionPolicy::defaults(),
         };
         let from = match ask(self.configs().get(&target)).await {
             Ok(object) => Rendered { object, sources: Vec::new() },
-            // Nothing to compare with: somebody deleted it.
+            // No config to compare with: it was deleted.
             Err(error) if error.code() == 404 => return Ok(Ok(rendered)),
             Err(error) => return Err(error),
         };
@@ -199,7 +199,7 @@ impl Controller {
         Api::all(self.client.clone())
     }
 
-    /// Creates the rendered config where it is missing, and restores one that somebody edited.
+    /// Creates the rendered config where it is missing, and restores an edited one.
     async fn create(&self, pool: &MachineConfigPool, rendered: &Rendered) -> Result<(), RequestError> {
         let known = self.cache.look().rendered.get(rendered.name()).cloned();
         if known.as_ref().is_some_and(|known| known.generation == 1) {
@@ -230,7 +230,7 @@ impl Controller {
         }
     }
 
-    /// Gives a rendered config its content again: its name says what it holds.
+    /// Restores a rendered config: its name is the digest of its content.
     async fn restore(&self, mut object: MachineConfig) -> Result<(), RequestError> {
         let name = object.metadata.name.clone().unwrap_or_default();
         let found = ask(self.configs().get(&name)).await?;
@@ -321,7 +321,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Deletes rendered configs that nobody uses.
+    /// Deletes unused rendered configs.
     async fn collect(&self) -> Result<(), RequestError> {
         let surplus = unused(&self.cache.look());
         if surplus.is_empty() {
@@ -344,7 +344,7 @@ impl Controller {
     }
 }
 
-/// Returns what each pool is rendered to.
+/// Returns the rendered config of each pool, or its error.
 fn outcomes(seen: &Seen) -> Vec<Outcome> {
     let pools = seen.readable_pools().filter(|pool| pool.metadata.deletion_timestamp.is_none());
     let one = |pool: &MachineConfigPool| {
@@ -369,7 +369,7 @@ fn selected_unreadable(pool: &MachineConfigPool, seen: &Seen) -> Option<String> 
     })
 }
 
-/// Returns the conditions with one changed; `None` where it says the same already. The others stay as they are.
+/// Returns the conditions with one changed; `None` if it is unchanged. The others stay as they are.
 pub(super) fn with_condition(
     old: &[Condition],
     new: Condition,
@@ -395,7 +395,7 @@ pub(super) fn with_condition(
     Some(all)
 }
 
-/// Returns rendered configs that nobody uses and that are too many: name, uid, version.
+/// Returns unused rendered configs that are too many: name, uid, version.
 fn unused(seen: &Seen) -> Vec<(String, String, String)> {
     let mut used: BTreeSet<&str> = BTreeSet::new();
     for pool in seen.readable_pools() {
@@ -405,7 +405,7 @@ fn unused(seen: &Seen) -> Vec<(String, String, String)> {
     }
     used.extend(seen.os_builds.values().map(|build| build.config.as_str()));
     for policy in seen.policies.values().filter_map(|policy| policy.as_ref().ok()) {
-        // What a pool may be brought back to.
+        // Targets that a pool may return to.
         let status = policy.status.as_ref();
         let targets =
             status.map(|status| [&status.target, &status.last_good]).into_iter().flatten().flatten();

@@ -40,10 +40,10 @@ const MAX_WRITES: usize = 16;
 /// When something that failed is tried again, if nothing changes before.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// How long a change waits for others.
+/// Time in which changes are collected for one decision.
 const COALESCE: Duration = Duration::from_millis(20);
 
-/// The longest time without a look: a wall clock that is set back must not make a window late.
+/// The longest time without a decision: a wall clock that is set back must not delay a window.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 /// Runs it. It has no end. `own_node` is the node that this process runs on.
@@ -79,7 +79,7 @@ pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics, own_node
 
 async fn pause(changes: &mut watch::Receiver<u64>, wait: Duration) {
     tokio::select! {
-        // What comes together is decided together: each decision looks at all nodes.
+        // Changes that come together get one decision: each decision reads all nodes.
         _ = changes.changed() => sleep(COALESCE).await,
         () = sleep(wait.min(LONGEST_WAIT)) => {}
     }
@@ -90,14 +90,14 @@ struct Controller {
     cache: Cache,
     metrics: Metrics,
     own_node: Option<String>,
-    /// Whether the definition of pools has `status.plan`, once that was looked up.
+    /// True if the definition of pools has `status.plan`; `None` before it was read.
     has_plan: Option<bool>,
     /// The rendered configs that pools and nodes have now.
     contents: BTreeMap<String, Arc<Rendered>>,
     measured: BTreeSet<String>,
 }
 
-/// What is decided for a pool, and what the writes need.
+/// Decision for a pool, and the objects that its writes need.
 struct Decision {
     pool: MachineConfigPool,
     policy: Option<RolloutPolicy>,
@@ -105,7 +105,7 @@ struct Decision {
 }
 
 impl Controller {
-    /// Brings all pools one step on; returns how long nothing has to be looked at.
+    /// Takes all pools one step further; returns the time until the next decision.
     async fn reconcile(&mut self) -> Duration {
         let mut wait = LONGEST_WAIT;
         if self.has_plan.is_none() {
@@ -157,7 +157,7 @@ impl Controller {
         });
     }
 
-    /// Writes what was decided; true if something was written or refused, so that is to be decided again.
+    /// Writes a decision; returns true if something was written or refused, so that a new decision is due.
     async fn carry_out(&self, decision: Decision) -> Result<bool, RequestError> {
         let Decision { pool, policy, rollout } = decision;
         let mut any = false;
@@ -182,7 +182,7 @@ impl Controller {
                 (patch, written)
             }
         };
-        // Collected first: what borrows across a wait is harder to read than this.
+        // Collected first: borrows across a wait are harder to read than this.
         let writes: Vec<_> = patches.iter().map(one).collect();
         let mut writes = stream::iter(writes).buffer_unordered(MAX_WRITES);
         let mut failed = None;
@@ -252,7 +252,7 @@ impl Controller {
         Ok(changed)
     }
 
-    /// Reads the rendered configs of a pool's nodes and its target, each once, and says what each way costs.
+    /// Reads the rendered configs of a pool's nodes and its target, each once, and computes the cost of each way.
     async fn costs(&mut self, pool: &str) -> BTreeMap<String, NodeCost> {
         let (target, used, policy) = {
             let seen = self.cache.look();
@@ -297,7 +297,7 @@ fn target(pool: &MachineConfigPool) -> Option<String> {
     pool.spec.configuration.as_ref().and_then(|target| target.name.clone()).filter(|name| !name.is_empty())
 }
 
-/// Decides for one pool by what was seen.
+/// Decides for one pool by the cached objects.
 fn decide(
     seen: &Seen,
     name: &str,
@@ -379,7 +379,7 @@ async fn has_plan(client: &Client) -> Option<bool> {
     Some(status.and_then(|status| status.properties).is_some_and(|all| all.contains_key("plan")))
 }
 
-/// Returns the merge patch from one object to another: what is gone is null. Fields that neither has stay as they are.
+/// Returns the merge patch from one object to another: removed fields are null. Fields that neither has stay as they are.
 fn merge(old: &Value, new: &Value) -> Value {
     let (Some(before), Value::Object(after)) = (old.as_object(), new) else { return new.clone() };
     let gone = before.keys().filter(|key| !after.contains_key(*key)).map(|key| (key.clone(), Value::Null));
@@ -394,7 +394,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn merge_patch_says_what_is_new_and_what_is_gone() {
+    fn merge_patch_has_changes_and_removals() {
         let old = json!({ "a": 1, "b": { "c": 1, "d": 2 }, "e": [1], "f": 1 });
         let new = json!({ "a": 1, "b": { "c": 2 }, "e": [1, 2] });
         assert_eq!(merge(&old, &new), json!({ "b": { "c": 2, "d": null }, "e": [1, 2], "f": null }));

@@ -28,7 +28,7 @@ fn sources(seen: &Seen) -> Vec<Source> {
     seen.os_configs.values().map(|config| config.seed.clone()).collect()
 }
 
-/// Brings these MachineConfigs to where the `MachineOSConfig`s say.
+/// Creates, updates and deletes these MachineConfigs as the `MachineOSConfig`s require.
 pub(super) async fn components(
     client: &Client,
     cache: &Cache,
@@ -36,7 +36,7 @@ pub(super) async fn components(
 ) -> Result<(), RequestError> {
     let actions = {
         let seen = cache.look();
-        // What is wrong with one is told where its pool is rendered.
+        // Errors of a source are reported where its pool is rendered.
         actions(&sources(&seen), &seen.configs).0
     };
     let api = Api::<MachineConfig>::all(client.clone());
@@ -51,7 +51,7 @@ pub(super) async fn components(
                 info!("{done}");
                 metrics.wrote("render", outcome);
             }
-            // Somebody was here before, and the watch is behind: it brings the next decision.
+            // Another process wrote first, and the watch is behind: it brings the next decision.
             Err(error) if matches!(error.code(), 404 | 409) => {}
             Err(error) => return Err(error),
         }
@@ -59,7 +59,7 @@ pub(super) async fn components(
     Ok(())
 }
 
-/// Writes one; says what was done.
+/// Makes one write; returns its log line.
 async fn carry_out(api: &Api<MachineConfig>, cache: &Cache, action: Action) -> Result<String, RequestError> {
     let name = |config: &MachineConfig| config.metadata.name.clone().unwrap_or_default();
     let keep = |made: MachineConfig| {

@@ -1,4 +1,4 @@
-//! What a person sees of a cluster: the shell of [`crate::view`]. It reads, and writes nothing: its fence is never opened.
+//! Status screen of a cluster: the shell of [`crate::view`]. It reads, and writes nothing: its fence is never opened.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ use crate::drain::NodeView;
 use crate::rollout::{Policy, Pool, Selectors};
 use crate::view::{self, NodeSeen, Progress, View, view};
 
-/// What is read: nothing that holds secrets.
+/// Kinds that are read: none holds secrets.
 const NEEDED: [Kind; 7] = [
     Kind::Definitions,
     Kind::Pools,
@@ -36,16 +36,16 @@ const NEEDED: [Kind; 7] = [
     Kind::ConfigNodes,
 ];
 
-/// How long the first read may take: 5,000 nodes are 20 pages.
+/// Timeout of the first read: 5,000 nodes are 20 pages.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long a change waits for others: a screen is drawn five times a second at most.
+/// Time in which changes are collected: the screen is drawn at most five times a second.
 const COALESCE: Duration = Duration::from_millis(200);
 
-/// What to show.
+/// Options of the verb `status`.
 #[derive(Debug, Clone)]
 pub struct StatusOptions {
-    /// How to reach the API server; the environment's way where it is `None`.
+    /// Kubeconfig; the environment's if `None`.
     pub kubeconfig: Option<PathBuf>,
     /// Shows each change, without end.
     pub watch: bool,
@@ -53,7 +53,7 @@ pub struct StatusOptions {
     pub limit: usize,
 }
 
-/// Follows what is shown to people.
+/// Watches the kinds on the screen.
 async fn follow_shown(client: Client, cache: Cache) {
     let mut tasks = tokio::task::JoinSet::new();
     tasks.spawn(follow(
@@ -70,7 +70,7 @@ async fn follow_shown(client: Client, cache: Cache) {
     while tasks.join_next().await.is_some() {}
 }
 
-/// Shows a cluster, once or at each change. `show` says whether it wants more.
+/// Shows a cluster, once or at each change. `show` returns true if it wants more.
 pub fn status(options: &StatusOptions, show: &mut dyn FnMut(&View) -> bool) -> Result<(), RunError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(follow_and_show(options, show))
@@ -103,7 +103,7 @@ async fn follow_and_show(
             lines.read(running).await;
         }
         let now = look(&cache.look(), &lines.known(), options.limit);
-        // Only what changed is drawn, and not that time has passed.
+        // Only changes are drawn, and not that time has passed.
         let is_same = last.as_ref().is_some_and(|last| View { at: last.at.clone(), ..now.clone() } == *last);
         let wants_more = is_same || show(&now);
         last = Some(now);
@@ -138,7 +138,7 @@ fn running(seen: &Seen) -> BTreeMap<String, (String, String)> {
     running.filter_map(|(name, build)| Some((name.clone(), build.job.clone()?))).collect()
 }
 
-/// Makes the screen of what was seen.
+/// Makes the screen from the cached objects.
 fn look(seen: &Seen, lines: &BTreeMap<String, String>, limit: usize) -> View {
     let pools = seen.pools.iter().map(|(name, pool)| {
         let pool = pool.as_ref().map_err(Clone::clone).map(|object| {

@@ -34,7 +34,7 @@ impl Kept for MachineOsConfig {
         old != Some(new)
     }
     fn remove(seen: &mut Seen, name: &str) -> bool {
-        // A component goes with it, whoever made that one.
+        // Its component is removed as well, also one that upstream made.
         let there = seen.os_configs.remove(name).is_some();
         seen.inputs_changed(there)
     }

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::core::{Selector, SelectorExt as _};
 
-/// What of a budget is read.
+/// Cached fields of a budget.
 #[derive(Debug, Clone)]
 pub struct Budget {
     /// Its version: another one is news.
     pub version: String,
     selector: Option<Selector>,
-    /// How many pods may be evicted now.
+    /// Pods that may be evicted now.
     pub allowed: i32,
 }
 
@@ -43,7 +43,7 @@ impl Budgets {
         self.0.clear();
     }
 
-    /// Returns the budgets that select a pod: their names, and what they allow.
+    /// Returns the budgets that select a pod: their names, and the evictions that they allow.
     pub fn of<'a>(
         &'a self,
         namespace: &'a str,

@@ -1,4 +1,4 @@
-//! The drain controller's half of the handshake: what an agent asks of its node, and the next write. Pure.
+//! The drain controller's half of the handshake: an agent's requests for its node, and the next write. Pure.
 //!
 //! The agent writes `desiredDrain` (`drain-<config>` or `uncordon-<config>`) and waits until `lastAppliedDrain` has the same
 //! value. All that a drain remembers is on the Node: since when it lasts, who cordoned, what blocks it. A controller that is
@@ -6,10 +6,10 @@
 //!
 //! # Decisions
 //!
-//! - A node that somebody else had cordoned before the drain stays cordoned after it: [`CORDONED_BY`] says who did. The Machine
-//!   Config Operator uncordons it, also at each start of an agent.
-//! - `lastAppliedDrain` is written onto the version of the Node that was seen cordoned: whoever uncordons at the same time has
-//!   the write refused, and the node is cordoned again.
+//! - A node that another actor cordoned before the drain stays cordoned after it: [`CORDONED_BY`] names the actor. The
+//!   Machine Config Operator uncordons it, also at each start of an agent.
+//! - `lastAppliedDrain` is written onto the version of the Node that was cordoned: a concurrent uncordon has the write
+//!   refused, and the node is cordoned again.
 //! - A pod whose eviction is refused is asked again when its budget or its pods change, not in a fixed rhythm; after a minute at
 //!   the latest, after five once the drain lasts ten minutes, as the Machine Config Operator does.
 
@@ -24,16 +24,16 @@ use jiff::Timestamp;
 pub use budgets::{Budget, Budgets};
 pub use pods::{EvictionState, Pod, Pods};
 
-/// What the agent asks for.
+/// The agent's request.
 pub const DESIRED: &str = "machineconfiguration.openshift.io/desiredDrain";
 
-/// What was done last.
+/// The request that was completed last.
 pub const LAST_APPLIED: &str = "machineconfiguration.openshift.io/lastAppliedDrain";
 
-/// Who cordoned the node.
+/// The actor that cordoned the node.
 pub const CORDONED_BY: &str = "machine-config-agent.io/cordoned-by";
 
-/// What is drained for, and since when: `<desiredDrain> <time>`.
+/// Request and start of the drain: `<desiredDrain> <time>`.
 pub const SINCE: &str = "machine-config-agent.io/drain-since";
 
 /// The pod and the budget that the drain waits for.
@@ -42,22 +42,22 @@ pub const BLOCKED: &str = "machine-config-agent.io/drain-blocked";
 /// The value of [`CORDONED_BY`] for this controller.
 const CONTROLLER: &str = "machine-config-controller";
 
-/// The value of [`CORDONED_BY`] for everybody else.
+/// The value of [`CORDONED_BY`] for all other actors.
 const OTHER: &str = "other";
 
-/// When a drain is slow: its retries become rarer, and an Event says what blocks it.
+/// When a drain is slow: its retries become rarer, and an Event names its blocker.
 pub const SLOW_AFTER: Duration = Duration::from_secs(600);
 
 /// When a drain has failed: an alert is due. It goes on.
 pub const FAILED_AFTER: Duration = Duration::from_secs(3600);
 
-/// How long a refused eviction waits for a change at most.
+/// Longest wait of a refused eviction for a change.
 const RETRY: Duration = Duration::from_secs(60);
 
 /// The same, once the drain is slow.
 const SLOW_RETRY: Duration = Duration::from_secs(300);
 
-/// What of a Node is decided on.
+/// Fields of a Node that decide the next step.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NodeView<'a> {
     /// [`DESIRED`].
@@ -75,7 +75,7 @@ pub struct NodeView<'a> {
 }
 
 impl<'a> NodeView<'a> {
-    /// Takes what is needed of the Node's annotations.
+    /// Selects the Node's annotations.
     pub fn new(annotations: &'a BTreeMap<String, String>, unschedulable: bool) -> Self {
         let get = |key: &str| annotations.get(key).map(String::as_str).filter(|value| !value.is_empty());
         Self {
@@ -89,18 +89,18 @@ impl<'a> NodeView<'a> {
     }
 }
 
-/// What an agent waits for.
+/// An agent's request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request {
-    /// That the node is cordoned and its pods have left.
+    /// Cordon the node and evict its pods.
     Drain,
-    /// That the node takes pods again.
+    /// Uncordon the node.
     Uncordon,
-    /// Nobody knows: the value has another form.
+    /// Unknown: the value has another form.
     Unknown,
 }
 
-/// Returns what the agent waits for, if it does.
+/// Returns the open request of the agent.
 pub fn request(node: &NodeView<'_>) -> Option<Request> {
     let desired = node.desired.filter(|desired| node.applied != Some(desired))?;
     Some(match desired.split_once('-') {
@@ -110,7 +110,7 @@ pub fn request(node: &NodeView<'_>) -> Option<Request> {
     })
 }
 
-/// What is written to a Node, in one patch.
+/// Changes of a Node, written in one patch.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Patch {
     /// Annotations; `None` removes one.
@@ -126,7 +126,7 @@ pub enum Step {
     Nothing,
     /// The request can't be read; an agent that asks for something else is waited for.
     Refuse(String),
-    /// Cordon: the drain begins, or somebody uncordoned in its middle.
+    /// Cordon: the drain begins, or the node was uncordoned in its middle.
     Cordon(Patch),
     /// The pods have to be seen before anything else.
     Look,
@@ -137,7 +137,7 @@ pub enum Step {
         /// When the next one is to be asked.
         again: Option<Duration>,
     },
-    /// Say that it is done.
+    /// Acknowledge the request.
     Acknowledge(Patch),
 }
 
@@ -178,7 +178,7 @@ pub fn retry(lasts: Duration) -> Duration {
     if lasts < SLOW_AFTER { RETRY } else { SLOW_RETRY }
 }
 
-/// Returns the patch that names what blocks the drain, unless the Node says so already.
+/// Returns the patch that names the drain's blocker, unless the Node has it already.
 pub fn blocked(node: &NodeView<'_>, why: Option<&str>) -> Option<Patch> {
     let why = why.map(|why| why.chars().take(MAX_BLOCKED).collect::<String>());
     let annotations = BTreeMap::from([(BLOCKED, why.clone())]);
@@ -195,13 +195,13 @@ fn cordon(node: &NodeView<'_>, desired: &str, now: Timestamp) -> Patch {
     if begins {
         annotations.insert(SINCE, Some(format!("{desired} {now}")));
     }
-    // Who was first: a second config in the middle of a drain finds our own cordon.
+    // First actor: a second config in the middle of a drain finds the controller's own cordon.
     match node.cordoned_by {
         None if node.unschedulable && !left_cordoned(node) => {
             annotations.insert(CORDONED_BY, Some(OTHER.to_owned()))
         }
         None => annotations.insert(CORDONED_BY, Some(CONTROLLER.to_owned())),
-        // Somebody uncordoned: what follows is ours.
+        // The node was uncordoned: the next cordon is the controller's.
         Some(OTHER) if !node.unschedulable => annotations.insert(CORDONED_BY, Some(CONTROLLER.to_owned())),
         Some(_) => None,
     };

@@ -13,7 +13,7 @@ fn stays(pod: &ObjectMeta) -> bool {
     stays_on_node(pod.annotations.as_ref(), owners.map(|owner| owner.kind.as_str()))
 }
 
-/// How a pod stands.
+/// Eviction state of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EvictionState {
     /// It was not asked to leave yet.
@@ -24,7 +24,7 @@ pub enum EvictionState {
     Refused {
         /// A budget, or several of them, refused it.
         budget: bool,
-        /// What the API server said.
+        /// The API server's message.
         message: String,
         /// When it is asked again, if nothing changes before.
         again: Duration,
@@ -42,11 +42,11 @@ pub struct Pod {
     pub uid: String,
     /// Its labels, which budgets select by.
     pub labels: BTreeMap<String, String>,
-    /// How it stands.
+    /// Its eviction state.
     pub state: EvictionState,
 }
 
-/// What a drain waits for.
+/// Pod and budget that a drain waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blocked {
     /// `namespace/name` of the pod.
@@ -67,7 +67,7 @@ impl Pods {
         self.0.is_empty()
     }
 
-    /// Takes a pod as it is now; true if that changes what is to be done.
+    /// Takes a pod as it is now; returns true if that changes the next step.
     pub fn put(&mut self, metadata: ObjectMeta) -> bool {
         if stays(&metadata) {
             return false;
@@ -103,7 +103,7 @@ impl Pods {
         self.0.retain(|uid, _| listed.contains(uid));
     }
 
-    /// Takes the answer to an eviction: how the pod stands, `None` if it is gone.
+    /// Takes the answer to an eviction: the pod's state, `None` if it is gone.
     pub fn answered(&mut self, uid: &str, state: Option<EvictionState>) {
         match (self.0.get_mut(uid), state) {
             (Some(pod), Some(state)) => pod.state = state,
@@ -147,7 +147,7 @@ impl Pods {
         any
     }
 
-    /// Returns what the drain waits for: a pod that may not leave before one that is about to.
+    /// Returns the drain's blocker: a pod that may not leave before one that is about to.
     pub fn blocked(&self, budgets: &Budgets) -> Option<Blocked> {
         let refused = |pod: &&Pod| matches!(pod.state, EvictionState::Refused { .. });
         let name = |pod: &&Pod| (pod.namespace.clone(), pod.name.clone(), pod.uid.clone());

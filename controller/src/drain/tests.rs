@@ -71,9 +71,9 @@ fn drain_cordons_waits_for_pods_and_answers() {
         panic!("evicts")
     };
     assert_eq!(asked[0].name, "a");
-    // Somebody uncordons in the middle: cordoned again, whatever the pods are.
+    // Uncordoned in the middle: cordoned again, whatever the pods are.
     assert_eq!(step(&cordoned, false, Some(&Pods::default())), Step::Cordon(patch(&[], Some(true))));
-    // Another config in the middle: its drain begins anew, and the cordon is ours still.
+    // Another config in the middle: its drain starts over, and the cordon is still the controller's.
     let other = [&cordoned[1..], &[(DESIRED, "drain-c")]].concat();
     let expected = patch(&[(SINCE, Some(&format!("drain-c {NOW}")))], None);
     assert_eq!(step(&other, true, Some(&Pods::default())), Step::Cordon(expected));
@@ -108,14 +108,14 @@ fn uncordon_leaves_cordon_of_others() {
     for (before, unschedulable, expected) in table {
         assert_eq!(step(before, unschedulable, None), Step::Acknowledge(expected), "{before:?}");
     }
-    // What the drain of a node wrote that was cordoned before.
+    // Patch for the drain of a node that was cordoned before.
     let before = [(DESIRED, "drain-b")];
     let Step::Cordon(cordon) = step(&before, true, None) else { panic!("begins") };
     assert_eq!((cordon.annotations[CORDONED_BY].as_deref(), cordon.unschedulable), (Some("other"), None));
 }
 
 #[test]
-fn clock_that_jumps_makes_no_drain_fail_or_end() {
+fn clock_jumps_neither_fail_nor_end_drain() {
     let since = format!("drain-b {NOW}");
     let all = annotations(&[(DESIRED, "drain-b"), (SINCE, &since)]);
     let node = NodeView::new(&all, true);
@@ -127,7 +127,7 @@ fn clock_that_jumps_makes_no_drain_fail_or_end() {
 }
 
 #[test]
-fn pods_that_would_come_back_stay() {
+fn daemon_and_mirror_pods_stay() {
     let table = [
         (json!({}), true),
         (json!({ "annotations": { "kubernetes.io/config.mirror": "x" } }), false),

@@ -1,8 +1,8 @@
-//! Why a pool can't be rendered.
+//! Errors of rendering a pool.
 
 use crate::model::ModelError;
 
-/// Why a pool can't be rendered. Each names the object, the cause and the next step.
+/// Errors of rendering a pool. Each names the object, the cause and the next step.
 #[derive(Debug, thiserror::Error)]
 pub enum RenderError {
     /// Its selector takes none of the MachineConfigs.
@@ -25,7 +25,7 @@ pub enum RenderError {
     Selector {
         /// The pool.
         pool: String,
-        /// What is wrong.
+        /// Cause.
         cause: String,
     },
     /// The Ignition part of a MachineConfig can't be read.
@@ -33,7 +33,7 @@ pub enum RenderError {
     Ignition {
         /// The MachineConfig.
         config: String,
-        /// What is wrong.
+        /// Cause.
         cause: String,
     },
     /// A field of a MachineConfig that no node could read.
@@ -41,7 +41,7 @@ pub enum RenderError {
     Part {
         /// The MachineConfig.
         config: String,
-        /// What is wrong.
+        /// Cause.
         cause: String,
     },
     /// Nodes could not carry it out while they run.
@@ -49,7 +49,7 @@ pub enum RenderError {
     Irreconcilable {
         /// The rendered config.
         config: String,
-        /// Why, as a node would say it.
+        /// Cause, in the node's words.
         refused: String,
     },
     /// A field that no node could read.

@@ -1,7 +1,7 @@
 //! Merges Ignition configs (spec 3): the later one wins, field by field.
 //!
 //! The rules are Ignition's own (`config/merge` of github.com/coreos/ignition): objects are merged by field; the items of
-//! a list by what names them (a file by its path, a unit by its name); a few lists are appended. One rule is ours: contents
+//! a list by their key (a file by its path, a unit by its name); a few lists are appended. One rule is ours: contents
 //! with a source replace the contents before as a whole. Ignition keeps the compression and the digest of the old ones
 //! beside the new source, and the file can't be written then.
 
@@ -12,10 +12,10 @@ use serde_json::{Map, Value};
 /// Lists that are appended, whatever they hold.
 const APPENDED: [&str; 3] = ["append", "mountOptions", "options"];
 
-/// Lists whose items are told apart across them: a path is a file, a directory or a link, never two of them.
+/// Lists that share their items: a path is a file, a directory or a link, never two of them.
 const SHARED: [&[&str]; 2] = [&["directories", "files", "links"], &["shouldExist", "shouldNotExist"]];
 
-/// What names an item of a list of objects.
+/// Key of the items of a list of objects.
 const KEYS: [(&str, &str); 15] = [
     ("certificateAuthorities", "source"),
     ("directories", "path"),
@@ -50,12 +50,12 @@ pub fn merged(mut first: Map<String, Value>, second: Map<String, Value>) -> Map<
     first
 }
 
-/// Says whether the contents of a file are others, and not only described otherwise.
+/// Returns true if the contents of a file are others, and not only described otherwise.
 fn replaces(name: &str, new: &Map<String, Value>) -> bool {
     name == "contents" && new.get("source").is_some_and(|source| !source.is_null())
 }
 
-/// Takes out of each list what the second config has in another list of the same kind.
+/// Removes from each list the items that the second config has in another list of the same kind.
 fn take_over(first: &mut Map<String, Value>, second: &Map<String, Value>) {
     for lists in SHARED {
         for name in lists {
@@ -90,7 +90,7 @@ fn merged_list(name: &str, old: Vec<Value>, new: Vec<Value>) -> Vec<Value> {
     changed.chain(added).collect()
 }
 
-/// Returns what names the item among the others of its list; of an item without a name, nothing.
+/// Returns the key of the item among the others of its list; empty for an item without a name.
 fn key(list: &str, item: &Value) -> String {
     if list == "partitions" {
         let number = item.get("number").and_then(Value::as_u64).filter(|number| *number != 0);
@@ -101,7 +101,7 @@ fn key(list: &str, item: &Value) -> String {
     field.unwrap_or(item).as_str().unwrap_or_default().to_owned()
 }
 
-/// Drops what says nothing: nulls, and lists and objects without content. Equal meaning becomes equal text.
+/// Drops empty values: nulls, and lists and objects without content. Equal meaning becomes equal text.
 pub fn tidied(value: Value) -> Option<Value> {
     match value {
         Value::Null => None,
@@ -129,7 +129,7 @@ mod tests {
         Value::Object(merged(first, second))
     }
 
-    /// Each line: what it shows; then the first config, the second, and both.
+    /// Each line: its case; then the first config, the second, and both.
     const ROWS: &str = r#"
 a file by its path, field by field
 {"files": [{"path": "/a", "mode": 420, "contents": {"source": "data:,a"}}, {"path": "/b"}]}
@@ -182,7 +182,7 @@ null says nothing
         }
     }
 
-    /// Each line: two configs, and what Ignition's own code made of them (`tests/ignition-merge/make`).
+    /// Each line: two configs, and the result of Ignition's own code (`tests/ignition-merge/make`).
     #[test]
     fn merges_as_ignition_does() {
         let lines = include_str!("../../tests/ignition-merge/pairs.jsonl");

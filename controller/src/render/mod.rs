@@ -19,13 +19,13 @@ pub use error::RenderError;
 use crate::api::{GENERATED_BY, IMAGE_OVERRIDDEN, MachineConfig, MachineConfigPool, MachineConfigSpec, ROLE};
 use crate::model::machineconfig;
 
-/// The Ignition version of what is rendered.
+/// The Ignition version of rendered configs.
 const IGNITION: &str = "3.5.0";
 
 /// The newest Ignition version that is read: 3.5.
 const NEWEST_MINOR: u32 = 5;
 
-/// Images that a cluster's release brings; none on plain Kubernetes.
+/// Images of a cluster's release; none on plain Kubernetes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Release {
     /// OS image of nodes.
@@ -49,7 +49,7 @@ impl Rendered {
         self.object.metadata.name.as_deref().unwrap_or_default()
     }
 
-    /// Returns what a node makes of it.
+    /// Returns the config as a node reads it.
     pub fn host_spec(&self) -> Result<HostSpec, RenderError> {
         host_spec(&self.object)
     }
@@ -87,8 +87,8 @@ pub fn render(
     Ok(Rendered { object, sources: chosen.iter().map(|config| name_of(config).to_owned()).collect() })
 }
 
-/// Returns the rendered configs that may go: of those that nobody uses, all but the `keep` newest. Each comes with its
-/// name and when it was made.
+/// Returns the names of rendered configs to delete: all unused ones but the `keep` newest. Each comes with its name and its
+/// creation time.
 pub fn surplus<'a, T: Ord>(unused: &[(&'a str, T)], keep: usize) -> Vec<&'a str> {
     let mut newest_first: Vec<&(&'a str, T)> = unused.iter().collect();
     newest_first.sort_by(|(name, made), (other, since)| since.cmp(made).then_with(|| name.cmp(other)));
@@ -155,7 +155,7 @@ fn ignition(chosen: &[&MachineConfig]) -> Result<Value, RenderError> {
     Ok(Value::Object(config))
 }
 
-/// Says why a config of this version is not read.
+/// Returns an error if a config of this version can't be read.
 fn readable(part: &Map<String, Value>) -> Result<(), String> {
     let version = part.get("ignition").and_then(|ignition| ignition.get("version")).and_then(Value::as_str);
     let version = version.ok_or_else(|| "ignition.version is missing; write 3.5.0".to_owned())?;
@@ -167,7 +167,7 @@ fn readable(part: &Map<String, Value>) -> Result<(), String> {
     }
 }
 
-/// Ignition does not replace a file that an image has unless it is told to; the agent does. Both do the same so.
+/// Ignition does not replace a file of the image unless `overwrite` is true; the agent does. This makes both the same.
 fn overwrite_files(config: &mut Map<String, Value>) {
     let files = config.get_mut("storage").and_then(|storage| storage.get_mut("files"));
     for file in files.and_then(Value::as_array_mut).into_iter().flatten().filter_map(Value::as_object_mut) {
@@ -182,7 +182,7 @@ fn joined(
     chosen.iter().flat_map(|config| field(&config.spec).iter().flatten().cloned()).collect()
 }
 
-/// Returns the last one that a person wrote: what a controller generated repeats the release.
+/// Returns the last one that a person wrote: those of a controller repeat the release.
 fn last(chosen: &[&MachineConfig], field: impl Fn(&MachineConfigSpec) -> &Option<String>) -> Option<String> {
     let by_a_person = |config: &&&MachineConfig| {
         let by = config.metadata.annotations.as_ref().and_then(|annotations| annotations.get(GENERATED_BY));
@@ -197,7 +197,7 @@ fn kernel_type(chosen: &[&MachineConfig]) -> String {
     asked.rev().find(|kind| !matches!(*kind, "" | "default")).unwrap_or("default").to_owned()
 }
 
-/// Returns what names a config by its content: as many digits as the operator's names have.
+/// Returns a config's name by its content: as many digits as the operator's names have.
 fn digest(spec: &MachineConfigSpec) -> Result<String, RenderError> {
     // A tree has its keys in order, whatever reads it.
     let tree: BTreeMap<String, Value> = serde_json::from_value(serde_json::to_value(spec)?)?;

@@ -1,4 +1,4 @@
-//! Rendering: which configs, in which order, what comes of them, and what is refused.
+//! Rendering: the selected configs, their order, the results, and the refusals.
 
 use serde_json::json;
 
@@ -73,7 +73,7 @@ fn name_depends_on_content_alone() {
     assert!(hash.len() == 32 && hash.bytes().all(|b| b.is_ascii_hexdigit()), "{first}");
     let [a, b] = configs.clone();
     assert_eq!(name(&[b.clone(), a.clone()], "worker"), first);
-    // Empty and absent are the same; order of the file's fields is nobody's business.
+    // Empty and absent are the same; the order of the file's fields does not matter.
     let text = r#"{"storage":{"files":[{"contents":{"source":"data:,1"},"path":"/etc/a"}],"links":[]},
         "ignition":{"version":"3.5.0"},"passwd":{}}"#;
     let same = config("00-a", "worker", json!({ "config": serde_json::from_str::<Value>(text).unwrap() }));

@@ -1,13 +1,13 @@
-//! Where each node of the pool stands.
+//! State of each node of the pool.
 
 use jiff::SignedDuration;
 
 use super::{Node, Pair, Seen};
 
-/// Where the nodes stand, each in one of the lists or `updated`.
+/// Nodes by state, each in one of the lists or `updated`.
 #[derive(Debug, Default)]
 pub(super) struct Census<'a> {
-    /// What the nodes are to get.
+    /// The nodes' target.
     pub(super) target: Option<Pair>,
     /// Without the target, and it may be given to them.
     pub(super) waiting: Vec<&'a Node>,
@@ -31,7 +31,7 @@ pub(super) struct Census<'a> {
     pub(super) unavailable: usize,
     /// Their drains wait for a pod that may not leave.
     pub(super) drain_blocked: Vec<&'a Node>,
-    /// Say Degraded or Unreconcilable, whatever they were given.
+    /// Report Degraded or Unreconcilable, whatever they were given.
     pub(super) degraded: Vec<&'a Node>,
     /// Use up capacity: unavailable, or failing the target.
     pub(super) occupied: usize,

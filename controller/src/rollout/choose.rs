@@ -50,7 +50,7 @@ pub(super) fn patches(seen: &Seen<'_>, census: &Census<'_>, course: &Course) -> 
     (patches, is_cut)
 }
 
-/// What is written to a node that gets no target now.
+/// Returns the patch of a node that gets no target now.
 fn other(seen: &Seen<'_>, node: &Node, target: &Pair, course: &Course, is_asked: bool) -> NodePatch {
     let mut patch = NodePatch::new(node);
     let is_given = node.desired == *target;
@@ -64,7 +64,7 @@ fn other(seen: &Seen<'_>, node: &Node, target: &Pair, course: &Course, is_asked:
     if let (Some(order), true) = (&course.prefetch, is_asked) {
         patch.prefetch = Some(Some(Prefetch { image: order.image.clone(), since: seen.now }));
     } else if is_given && node.is_done() && node.prefetch_since.is_some() {
-        // The agent drops what it downloaded and does not need.
+        // The agent drops an unneeded download.
         patch.prefetch = Some(None);
     }
     patch

@@ -1,4 +1,4 @@
-//! What may be done now, and why not more.
+//! Steps that the policy and the pool allow now, and the causes that limit them.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -11,7 +11,7 @@ use crate::model::ImageRef;
 /// Nodes that a message names.
 const MAX_NAMED: usize = 5;
 
-/// Where the rollout of a pool is. The reason of its condition `RolloutProgressing`, and the phase of its policy.
+/// Phase of a pool's rollout. The reason of its condition `RolloutProgressing`, and the phase of its policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     /// All nodes have the target.
@@ -28,7 +28,7 @@ pub(super) enum Phase {
     Paused,
     /// Too many nodes failed.
     Halted,
-    /// The pool or its policy says something that can't be followed.
+    /// The pool or its policy is invalid.
     Invalid,
     /// The pool has no rendered config yet.
     NotRendered,
@@ -78,7 +78,7 @@ impl Phase {
     }
 }
 
-/// What a person wrote that can't be followed. The reason of `RolloutInvalid`.
+/// Invalid input of a person. The reason of `RolloutInvalid`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mistake {
     /// The node selector.
@@ -116,32 +116,32 @@ impl Mistake {
     }
 }
 
-/// What may be done now.
+/// Steps that are allowed now.
 #[derive(Debug)]
 pub(super) struct Course {
-    /// Where the rollout is.
+    /// The phase.
     pub(super) phase: Phase,
     /// For people.
     pub(super) message: String,
-    /// How many more nodes may be given the target, whatever the capacity.
+    /// Further nodes that may be given the target, whatever the capacity.
     pub(super) limit: usize,
-    /// What failed nodes return to.
+    /// Target that failed nodes return to.
     pub(super) roll_back: Option<Pair>,
-    /// What nodes download ahead.
+    /// Prefetch that the nodes are given.
     pub(super) prefetch: Option<PrefetchOrder>,
-    /// A policy holds: what is given is stamped with the time.
+    /// A policy holds: new targets are stamped with the time.
     pub(super) is_stamped: bool,
     /// The status of the policy.
     pub(super) memory: Option<RolloutPolicyStatus>,
-    /// Why it halted.
+    /// Cause of the halt.
     pub(super) halt: Option<String>,
-    /// What a person has to correct.
+    /// Invalid input, with messages.
     pub(super) mistakes: Vec<(Mistake, String)>,
     /// When time alone changes something.
     pub(super) wake: Option<Timestamp>,
 }
 
-/// What nodes download ahead.
+/// Prefetch that nodes are given.
 #[derive(Debug, Clone)]
 pub(super) struct PrefetchOrder {
     /// The image.
@@ -212,7 +212,7 @@ impl Course {
     }
 }
 
-/// Returns why nothing is to be done, whatever a policy says.
+/// Returns the cause that nothing is to be done, whatever a policy allows.
 fn stop(seen: &Seen<'_>, census: &Census<'_>) -> Option<(Phase, String)> {
     let pool = seen.pool;
     let name = &pool.name;
@@ -276,7 +276,7 @@ fn mistakes(seen: &Seen<'_>, census: &Census<'_>, policy: Option<&String>) -> Ve
     mistakes
 }
 
-/// Says how far it is, and who is waited for.
+/// Returns the progress as text, with the nodes that are waited for.
 pub(super) fn progress(seen: &Seen<'_>, census: &Census<'_>) -> String {
     let machines = seen.nodes.len();
     let target = seen.pool.configuration.name.as_deref().unwrap_or_default();

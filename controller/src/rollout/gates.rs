@@ -1,6 +1,6 @@
 //! The gates of a policy: halt, prefetch, windows, waves and soak.
 //!
-//! What is remembered is in the policy's status. A gate that opens is recorded before anything is done behind it: the call
+//! Their state is kept in the policy's status. A gate that opens is recorded before anything is done behind it: the call
 //! that opens it gives no node a target. A gate that closes holds at once, recorded or not.
 //!
 //! Time that a wave is watched is counted between calls, and never more than a step of it at once: a clock that jumps ahead
@@ -22,7 +22,7 @@ const MAX_STEP: SignedDuration = SignedDuration::from_mins(5);
 /// A reason that is quoted is cut here.
 const MAX_CAUSE: usize = 500;
 
-/// Decides for a pool with a policy. `stop` is why nothing is to be done, whatever the policy says.
+/// Decides for a pool with a policy. `stop` is the cause that nothing is to be done, whatever the policy allows.
 pub(super) fn course(
     seen: &Seen<'_>,
     census: &Census<'_>,
@@ -97,7 +97,7 @@ impl Gates<'_> {
         course
     }
 
-    /// Begins anew for a new target.
+    /// Starts over for a new target.
     fn remember(&mut self, target: &Pair) {
         let target = policy_target(target);
         if self.memory.target.as_ref() == Some(&target) {
@@ -118,7 +118,7 @@ impl Gates<'_> {
         };
     }
 
-    /// Returns what all nodes had before the policy came.
+    /// Returns the target that all nodes had before the policy came.
     fn last_complete(&self, target: &PolicyTarget) -> Option<PolicyTarget> {
         let config = self.seen.pool.status.configuration.as_ref()?.name.clone()?;
         if config.is_empty() || config == target.config {
@@ -135,7 +135,7 @@ impl Gates<'_> {
         is_common.then(|| PolicyTarget { config, image: image.clone() })
     }
 
-    /// Returns why it is halted, and what failed nodes return to.
+    /// Returns the cause of the halt, and the target that failed nodes return to.
     fn halted(&mut self, target: &Pair) -> (Option<String>, Option<Pair>) {
         let failed = self.failed();
         let allowed = self.allowed();
@@ -170,7 +170,7 @@ impl Gates<'_> {
         self.census.failing.len() + self.census.late.len()
     }
 
-    /// Nodes that may fail: as the policy says, and those that a person accepted as long as they are failed.
+    /// Nodes that may fail: the policy's number, and those that a person accepted as long as they are failed.
     fn allowed(&mut self) -> usize {
         let accepted = self.memory.accepted_failures.and_then(|accepted| usize::try_from(accepted).ok());
         let accepted = accepted.unwrap_or(0).min(self.failed());
@@ -228,7 +228,7 @@ impl Gates<'_> {
         format!("{left} nodes wait for the next window, which opens at {next}")
     }
 
-    /// Returns what nodes download ahead.
+    /// Returns the prefetch that nodes are given.
     fn prefetch_order(&self, target: &Pair) -> Option<PrefetchOrder> {
         let (at_once, timeout) = self.rules.prefetch?;
         let image = target.image.as_ref().or(self.seen.pool.os_image.as_ref())?;
@@ -236,7 +236,7 @@ impl Gates<'_> {
         Some(PrefetchOrder { image: image.clone(), at_once, timeout })
     }
 
-    /// Opens the gate when nobody is waited for any longer.
+    /// Opens the gate once no prefetch is pending.
     fn prefetched(&mut self, order: Option<&PrefetchOrder>) -> Course {
         let waiting = self.census.waiting.iter().filter(|node| node.ready);
         let pending = |node: &&&Node| order.is_some_and(|order| is_pending(node, order, self.seen.now));
@@ -247,7 +247,7 @@ impl Gates<'_> {
         }
         let message = format!("{} nodes have not downloaded the image yet", pending.len());
         let mut course = Course::stop(Phase::Prefetching, message);
-        // Who waits for its turn has no end of its own; an earlier image's may long be past.
+        // A node that waits for its turn has no end of its own; an earlier image's may long be past.
         let running =
             pending.iter().filter(|node| order.is_some_and(|order| is_running(node, order, self.seen.now)));
         let ends = running.filter_map(|node| node.prefetch_since?.checked_add(order?.timeout).ok());
@@ -287,7 +287,7 @@ impl Gates<'_> {
         Course::stop(Phase::Updating, message)
     }
 
-    /// Counts watched time. Returns when to look again; `None` when it was watched long enough.
+    /// Counts watched time. Returns the time of the next count; `None` when it was watched long enough.
     fn soak(&mut self, soak: SignedDuration) -> Option<Timestamp> {
         let now = self.seen.now;
         let step = (soak / 20).clamp(SignedDuration::from_secs(1), MAX_STEP);

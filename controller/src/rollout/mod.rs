@@ -1,4 +1,4 @@
-//! Which node of a pool gets the target next, and what the pool's status says of it.
+//! The next nodes of a pool to get the target, and the pool's status.
 //!
 //! Pure: [`rollout`] takes a pool, its nodes and the time, and returns patches, statuses and when to be asked again. All
 //! that it remembers is in these statuses and in annotations of nodes.
@@ -54,7 +54,7 @@ pub use pools::{Conflict, MASTER, Membership, SelectorError, Selectors, WORKER};
 use census::Census;
 use policy::Rules;
 
-/// What a decision is made by.
+/// Input of a decision.
 #[derive(Debug, Clone, Copy)]
 pub struct Seen<'a> {
     /// The pool.
@@ -63,7 +63,7 @@ pub struct Seen<'a> {
     pub nodes: &'a [&'a Node],
     /// Nodes that this pool and another one select.
     pub conflicts: &'a [Conflict],
-    /// What a node does on its way to the target, by the config that it has. A config that is missing is unknown.
+    /// Cost of the way to the target, by the node's current config. A config that is missing is unknown.
     pub costs: &'a BTreeMap<String, NodeCost>,
     /// The wall clock.
     pub now: Timestamp,
@@ -78,7 +78,7 @@ pub struct Pool {
     pub generation: Option<i64>,
     /// The target: its `spec.configuration`.
     pub configuration: Configuration,
-    /// Where the target's image comes from.
+    /// Source of the target's image.
     pub layering: Layering,
     /// The `osImageURL` of the target, where it differs from that of the last config: a pool without layering prefetches it.
     pub os_image: Option<String>,
@@ -88,13 +88,13 @@ pub struct Pool {
     pub max_unavailable: Option<IntOrString>,
     /// Nodes of the control plane that are out of service in other pools.
     pub unavailable_elsewhere: usize,
-    /// Why it can't select nodes.
+    /// Error of its node selector.
     pub selector_error: Option<SelectorError>,
     /// Its status, as the API server has it.
     pub status: MachineConfigPoolStatus,
     /// The cluster's definition of pools has `status.plan`: the one of `machine-config-controller crds` does.
     pub has_plan: bool,
-    /// Its policy. More than one is a mistake that is told.
+    /// Its policy. More than one is a mistake that is reported.
     pub policies: Vec<Policy>,
 }
 
@@ -107,13 +107,13 @@ pub struct Policy {
     pub generation: Option<i64>,
     /// Its annotation `machine-config-agent.io/resume`.
     pub resume: Option<String>,
-    /// What it says.
+    /// Its spec.
     pub spec: RolloutPolicySpec,
-    /// What the rollout remembers.
+    /// Its status: the state of the rollout.
     pub status: RolloutPolicyStatus,
 }
 
-/// Where the image of a pool's target comes from.
+/// Source of the image of a pool's target.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Layering {
     /// The pool is not in image mode: no `MachineOSConfig` names it.
@@ -128,12 +128,12 @@ pub enum Layering {
     Build {
         /// The `MachineOSBuild`.
         machine_os_build: String,
-        /// How far it is.
+        /// State of the build.
         state: BuildState,
     },
 }
 
-/// How far a build is.
+/// State of a build.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BuildState {
     /// It has not begun.
@@ -152,10 +152,10 @@ pub enum BuildState {
     Built(String),
 }
 
-/// What is to be written, and when to ask again.
+/// Writes, and the time of the next decision.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Rollout {
-    /// What is written to nodes, the most important first. Bounded: where more is to be written, `wake` is now.
+    /// Patches of nodes, the most important first. Bounded: where more are due, `wake` is now.
     pub patches: Vec<NodePatch>,
     /// The whole status of the pool. Equal to [`Pool::status`] when there is nothing to write.
     pub status: MachineConfigPoolStatus,
@@ -166,7 +166,7 @@ pub struct Rollout {
 }
 
 impl Pool {
-    /// Reads a pool. The caller adds what other objects say: `layering`, `os_image`, `unavailable_elsewhere`,
+    /// Reads a pool. The caller adds fields from other objects: `layering`, `os_image`, `unavailable_elsewhere`,
     /// `selector_error` and `policies`.
     pub fn from_pool(pool: &MachineConfigPool) -> Self {
         Self {
@@ -180,7 +180,7 @@ impl Pool {
         }
     }
 
-    /// Returns what the nodes are to get, once it is known: a rendered config and, in image mode, its image.
+    /// Returns the target of the nodes, once it is known: a rendered config and, in image mode, its image.
     pub fn target(&self) -> Option<Pair> {
         let config = self.configuration.name.clone().filter(|name| !name.is_empty())?;
         match &self.layering {
@@ -209,7 +209,7 @@ impl Policy {
     }
 }
 
-/// Decides what is written next for a pool.
+/// Decides the next writes for a pool.
 pub fn rollout(seen: &Seen<'_>) -> Rollout {
     let rules = Rules::new(seen.pool, seen.nodes.len());
     let node_timeout =

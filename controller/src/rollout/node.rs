@@ -1,4 +1,4 @@
-//! A node, reduced to what a rollout decides by.
+//! A node, reduced to the fields that decide a rollout.
 
 use std::collections::BTreeMap;
 
@@ -17,9 +17,9 @@ pub const CURRENT_IMAGE: &str = "machineconfiguration.openshift.io/currentImage"
 pub const STATE: &str = "machineconfiguration.openshift.io/state";
 /// The annotation with the agent's error.
 pub const REASON: &str = "machineconfiguration.openshift.io/reason";
-/// The annotation that says when the node was given its target; written where a policy holds.
+/// The annotation with the time at which the node was given its target; written where a policy holds.
 pub const DESIRED_SINCE: &str = "machine-config-agent.io/desired-since";
-/// The annotation that says when the node was asked to prefetch.
+/// The annotation with the time at which the node was asked to prefetch.
 pub const PREFETCH_SINCE: &str = "machine-config-agent.io/prefetch-since";
 /// The taint of nodes that wait for an update.
 pub const UPDATE_IN_PROGRESS: &str = "UpdateInProgress";
@@ -31,7 +31,7 @@ const CONTROL_PLANE: [&str; 3] = [
     "node-role.kubernetes.io/arbiter",
 ];
 
-/// A config and, in image mode, an image: what a node has, or is to get. One value, written in one patch.
+/// A config and, in image mode, an image: a node's current or desired pair. One value, written in one patch.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Pair {
     /// The rendered config.
@@ -47,7 +47,7 @@ impl Pair {
     }
 }
 
-/// What the agent says of itself.
+/// State that the agent reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AgentState {
     /// It has not said anything yet.
@@ -63,7 +63,7 @@ pub enum AgentState {
     Unreconcilable,
 }
 
-/// How far the node's prefetch is.
+/// Progress of the node's prefetch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PrefetchProgress {
     /// Not begun, or under way.
@@ -74,7 +74,7 @@ pub enum PrefetchProgress {
     Failed,
 }
 
-/// A node, reduced to what a rollout decides by. The caller keeps these in place of whole objects.
+/// A node, reduced to the fields that decide a rollout. The caller keeps these in place of whole objects.
 #[derive(Debug, Clone, PartialEq, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "facts of a node that don't exclude one another")]
 pub struct Node {
@@ -102,11 +102,11 @@ pub struct Node {
     pub labels: BTreeMap<String, String>,
     /// All its taints: a patch replaces the list.
     pub taints: Vec<Taint>,
-    /// What it has.
+    /// Current config and image.
     pub current: Pair,
-    /// What it is to get.
+    /// Desired config and image.
     pub desired: Pair,
-    /// What the agent says.
+    /// State that the agent reports.
     pub state: AgentState,
     /// The agent's error.
     pub reason: Option<String>,
@@ -116,7 +116,7 @@ pub struct Node {
     pub prefetch_image: Option<String>,
     /// When it was asked.
     pub prefetch_since: Option<Timestamp>,
-    /// How far it is with that image.
+    /// Progress of that prefetch.
     pub prefetch: Option<PrefetchProgress>,
     /// The pod and the budget that its drain waits for.
     pub drain_blocked: Option<String>,
@@ -163,17 +163,17 @@ impl Node {
         }
     }
 
-    /// Returns true if it has what it was given, and says so.
+    /// Returns true if it has its target, and reports Done.
     pub fn is_done(&self) -> bool {
         self.current.config.is_some() && self.current == self.desired && self.state == AgentState::Done
     }
 
-    /// Returns true if the agent could not apply what it was given.
+    /// Returns true if the agent could not apply its target.
     pub fn is_failing(&self) -> bool {
         self.current != self.desired && self.is_degraded()
     }
 
-    /// Returns true if the agent says Degraded or Unreconcilable.
+    /// Returns true if the agent reports Degraded or Unreconcilable.
     pub fn is_degraded(&self) -> bool {
         matches!(self.state, AgentState::Degraded | AgentState::Unreconcilable)
     }
@@ -200,7 +200,7 @@ impl Node {
     }
 }
 
-/// What a drain waits for, as long as the agent waits for the drain.
+/// Returns the cause that blocks a drain, as long as the agent waits for the drain.
 fn drain_blocked(annotations: &BTreeMap<String, String>) -> Option<String> {
     let view = drain::NodeView::new(annotations, true);
     let blocked = view.blocked.filter(|_| drain::request(&view) == Some(drain::Request::Drain));
@@ -226,7 +226,7 @@ fn state(text: Option<&str>) -> AgentState {
     }
 }
 
-/// Reads the agent's prefetch status; that of another image says nothing.
+/// Reads the agent's prefetch status; that of another image is ignored.
 fn progress(status: &str, image: Option<&str>) -> Option<PrefetchProgress> {
     #[derive(Deserialize)]
     struct Status {

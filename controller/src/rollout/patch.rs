@@ -1,4 +1,4 @@
-//! What is written to a node: one merge patch with everything.
+//! Changes of a node: one merge patch with everything.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::node::{DESIRED_SINCE, Node, PREFETCH_SINCE, Pair, UPDATE_IN_PROGRESS};
 use crate::model::annotations::{DESIRED_CONFIG, DESIRED_IMAGE, PREFETCH_IMAGE, PREFETCH_STATUS};
 
-/// What is written to one node. Both halves of the pair are in one patch, or none.
+/// Changes of one node. Both halves of the pair are in one patch, or none.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct NodePatch {
     /// The node.
@@ -77,7 +77,7 @@ impl NodePatch {
             annotations.insert(DESIRED_CONFIG.to_owned(), json!(pair.config));
             let [image, aliases @ ..] = DESIRED_IMAGE;
             annotations.insert(image.to_owned(), json!(pair.image));
-            // An alias that says otherwise would degrade the node.
+            // A different alias would degrade the node.
             annotations.extend(aliases.map(|alias| (alias.to_owned(), Value::Null)));
         }
         if let Some(since) = self.since {

@@ -1,4 +1,4 @@
-//! What the rest of a rollout costs, for the pool's status. Bounded, whatever the configs are.
+//! Cost of the rest of a rollout, for the pool's status. Bounded, whatever the configs are.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ const MAX_CAUSES: usize = 8;
 /// A path or a unit is cut here.
 const MAX_CAUSE: usize = 256;
 
-/// Adds up what the nodes without the target will do; `None` when there is none.
+/// Sums the plans of the nodes without the target; `None` when there is none.
 pub(super) fn plan(seen: &Seen<'_>, census: &Census<'_>) -> Option<PoolPlan> {
     let target = census.target.as_ref()?.config.clone()?;
     let mut by_config: BTreeMap<&str, usize> = BTreeMap::new();

@@ -8,10 +8,10 @@ use super::windows::Windows;
 use super::{Policy, Pool};
 use crate::api::rollout_policy::{OnFailure, Wave};
 
-/// Nodes that prefetch at a time, where the policy does not say.
+/// Nodes that prefetch at a time, by default.
 const PREFETCH_CONCURRENCY: IntOrString = IntOrString::Int(10);
 
-/// How long a node is waited for that prefetches, where the policy does not say.
+/// Time that a prefetching node is waited for, by default.
 const PREFETCH_TIMEOUT: SignedDuration = SignedDuration::from_hours(1);
 
 /// The most waves, so that the status stays small.
@@ -20,12 +20,12 @@ const MAX_WAVES: usize = 16;
 /// A policy in numbers of nodes.
 #[derive(Debug)]
 pub(super) struct Rules {
-    /// How many nodes have been given the target when each wave ends, and how long it is watched. What is left comes
+    /// Ends of the waves: nodes that were given the target, and the time that they are watched. The remaining nodes come
     /// after the last one.
     pub(super) waves: Vec<WaveRule>,
     /// Nodes that may fail.
     pub(super) allowed_failures: usize,
-    /// What happens to them.
+    /// Action on failed nodes.
     pub(super) on_failure: OnFailure,
     /// A node that takes longer has failed.
     pub(super) node_timeout: Option<SignedDuration>,
@@ -40,12 +40,12 @@ pub(super) struct Rules {
 pub(super) struct WaveRule {
     /// Nodes that have been given the target when it ends, with those of the waves before.
     pub(super) until: usize,
-    /// How long it is watched then.
+    /// Time that it is watched then.
     pub(super) soak: SignedDuration,
 }
 
 impl Rules {
-    /// Reads the policy of a pool; `None` where it has none. An error names the field, the cause and what to do.
+    /// Reads the policy of a pool; `None` where it has none. An error names the field, the cause and the correction.
     pub(super) fn new(pool: &Pool, machines: usize) -> Result<Option<Self>, String> {
         match &*pool.policies {
             [] => Ok(None),
@@ -129,7 +129,7 @@ fn positive(text: &str, name: &str) -> Result<SignedDuration, String> {
     }
 }
 
-/// Reads `2h30m`: hours, minutes and seconds in this order. As the pattern of the kind says; at most 30 days.
+/// Reads `2h30m`: hours, minutes and seconds in this order. As in the kind's pattern; at most 30 days.
 pub(super) fn duration(text: &str) -> Option<SignedDuration> {
     const LONGEST: i64 = 30 * 24 * 3600;
     let mut rest = text;

@@ -19,7 +19,7 @@ pub struct Selectors {
     pools: Vec<(String, Result<Selector, SelectorError>)>,
 }
 
-/// Why a pool can't select nodes.
+/// Errors of a pool's node selector.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SelectorError {
     /// It would select all of them.
@@ -30,7 +30,7 @@ pub enum SelectorError {
     Invalid(String),
 }
 
-/// Where a node belongs.
+/// Pool of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Membership<'a> {
     /// No pool selects it, or it runs Windows.

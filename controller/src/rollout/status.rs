@@ -6,20 +6,20 @@ use super::{BuildState, Layering, Pool, Seen, patch, plan};
 use crate::api::MachineConfigPoolStatus;
 use crate::api::pool::Condition;
 
-/// Whether the rollout goes on by itself, and where it is.
+/// Condition: the rollout goes on by itself. Its reason is the phase.
 pub(super) const PROGRESSING: &str = "RolloutProgressing";
-/// Whether too many nodes failed.
+/// Condition: too many nodes failed.
 pub(super) const HALTED: &str = "RolloutHalted";
-/// Whether a person has to correct something.
+/// Condition: a person has to correct something.
 pub(super) const INVALID: &str = "RolloutInvalid";
-/// Whether drains wait for pods that may not leave.
+/// Condition: drains wait for pods that may not leave.
 pub(super) const DRAIN_BLOCKED: &str = "RolloutDrainBlocked";
 /// The reason of [`DRAIN_BLOCKED`].
 pub(super) const EVICTION_REFUSED: &str = "EvictionRefused";
 /// The reason of [`HALTED`].
 pub(super) const TOO_MANY_FAILURES: &str = "TooManyFailures";
 
-/// Nodes whose reasons are quoted; the number is always told.
+/// Nodes whose reasons are quoted; the number is always given.
 const MAX_QUOTED: usize = 10;
 
 /// A reason that is quoted is cut here.
@@ -119,7 +119,7 @@ fn update_line(pool: &Pool) -> String {
     }
 }
 
-/// Returns what the build of an image makes of `Updating`.
+/// Returns the condition `Updating` during the build of an image.
 fn build(pool: &Pool, is_updated: bool) -> Option<(bool, String)> {
     let (machine_os_build, state) = match &pool.layering {
         Layering::None => return None,

@@ -25,7 +25,7 @@ struct Opening {
     zone: TimeZone,
 }
 
-/// Whether nodes may be given a new target.
+/// State of the windows: nodes get a new target only while one is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Opened {
     /// They may, now.
@@ -37,7 +37,7 @@ pub(super) struct Opened {
 }
 
 impl Windows {
-    /// Reads them. An error names the window, the cause and what to write.
+    /// Reads them. An error names the window, the cause and the correction.
     pub(super) fn new(windows: Option<&[Window]>) -> Result<Self, String> {
         let Some(windows) = windows else { return Ok(Self::default()) };
         if windows.is_empty() {
@@ -51,7 +51,7 @@ impl Windows {
         Ok(Self(windows.iter().enumerate().map(read).collect::<Result<_, _>>()?))
     }
 
-    /// Says whether one is open.
+    /// Returns the state of the windows at a time.
     pub(super) fn at(&self, now: Timestamp) -> Opened {
         if self.0.is_empty() {
             return Opened { is_open: true, until: None, next: None };

@@ -21,7 +21,7 @@ use kube::core::ObjectMeta;
 use crate::api::{CURRENT_BUILD, MachineConfig, MachineConfigSpec, MachineOSConfig, PRE_BUILT_IMAGE, ROLE};
 use crate::model::ImageRef;
 
-/// How the names of components begin: after the templates, before what a person writes.
+/// Prefix of the names of components: after the templates, before a person's configs.
 pub const COMPONENT_PREFIX: &str = "10-prebuiltimage-osimageurl-";
 
 /// The annotation of a component that was made here: the name of its `MachineOSConfig`.
@@ -42,7 +42,7 @@ pub fn component(pool: &str, image: &str) -> MachineConfig {
     MachineConfig { metadata, spec }
 }
 
-/// Returns the image that was built before; an error says what is wrong with it.
+/// Returns the image that was built before, or its error.
 pub fn image(annotations: Option<&BTreeMap<String, String>>) -> Option<Result<String, String>> {
     let image = annotation(annotations, PRE_BUILT_IMAGE)?;
     Some(match ImageRef::parse(image) {
@@ -70,11 +70,11 @@ pub struct Source {
     pub name: String,
     /// Its pool.
     pub pool: String,
-    /// The image that was built before; an error says what is wrong with it.
+    /// The image that was built before, or its error.
     pub image: Option<Result<String, String>>,
 }
 
-/// What a pool's image asks for.
+/// Write that a pool's image needs.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
     /// Creates the component.
@@ -96,7 +96,7 @@ pub enum SourceError {
     Image {
         /// The object.
         object: String,
-        /// What is wrong.
+        /// Cause.
         cause: String,
     },
     /// A person has a MachineConfig of that name.
@@ -122,7 +122,7 @@ pub enum SourceError {
     },
 }
 
-/// Returns what is to be done for the component of one `MachineOSConfig`.
+/// Returns the write for the component of one `MachineOSConfig`.
 fn action(source: &Source, there: Option<&MachineConfig>) -> Result<Option<Action>, SourceError> {
     let (object, config) = (source.name.clone(), format!("{COMPONENT_PREFIX}{}", source.pool));
     let image = match &source.image {
@@ -148,7 +148,7 @@ fn action(source: &Source, there: Option<&MachineConfig>) -> Result<Option<Actio
     Ok(Some(Action::Update(Box::new(new))))
 }
 
-/// Returns the writes that bring components to where they should be, and what is wrong.
+/// Returns the writes that components need, and the errors.
 pub fn actions(
     sources: &[Source],
     configs: &BTreeMap<String, MachineConfig>,
@@ -170,7 +170,7 @@ pub fn actions(
     (actions, errors)
 }
 
-/// Returns what a pool is rendered from: the components are as they are going to be.
+/// Returns the sources of a pool's rendered config: the components are as they are going to be.
 pub fn with_components(
     pool: &str,
     sources: &[Source],

@@ -1,4 +1,4 @@
-//! The life of a component, beside what a person and upstream have.
+//! The life of a component, beside objects of a person and of upstream.
 
 use serde_json::{Value, json};
 
@@ -13,11 +13,11 @@ fn source(image: Option<&str>) -> Source {
     Source { name: "worker".to_owned(), pool: "worker".to_owned(), image: super::image(annotations.as_ref()) }
 }
 
-/// Carries out what is to be done, as the API server would; returns what was done.
+/// Makes the writes, as the API server would; returns their log lines.
 fn settle(sources: &[Source], configs: &mut BTreeMap<String, MachineConfig>) -> Vec<&'static str> {
     let mut done = Vec::new();
     loop {
-        // What is rendered from is the same before and after the writes.
+        // The sources are the same before and after the writes.
         let rendered = with_components("worker", sources, configs);
         let (actions, errors) = actions(sources, configs);
         if let Ok(rendered) = &rendered {
@@ -63,7 +63,7 @@ fn image_of(configs: &BTreeMap<String, MachineConfig>) -> Option<&str> {
 
 /// SEED-003, SEED-009: it is created, updated and deleted with the annotation, and goes with the `MachineOSConfig`.
 #[test]
-fn component_lives_as_long_as_the_annotation() {
+fn component_lives_as_long_as_annotation() {
     let mut configs = BTreeMap::new();
     assert_eq!(settle(&[source(Some(&digested('1')))], &mut configs), ["create"]);
     assert_eq!(image_of(&configs), Some(digested('1').as_str()));
@@ -77,7 +77,7 @@ fn component_lives_as_long_as_the_annotation() {
 
 /// SEED-008: upstream removes the annotation and freezes the component; it goes with its `MachineOSConfig` alone.
 #[test]
-fn component_of_upstream_stays_without_the_annotation() {
+fn component_of_upstream_stays_without_annotation() {
     let theirs = component("worker", &digested('1'));
     let mut configs = BTreeMap::from([(theirs.metadata.name.clone().unwrap(), theirs)]);
     assert!(settle(&[source(None)], &mut configs).is_empty());
@@ -86,7 +86,7 @@ fn component_of_upstream_stays_without_the_annotation() {
 }
 
 #[test]
-fn config_of_a_person_is_left_alone() {
+fn config_of_person_is_unchanged() {
     let mut own = component("worker", &digested('1'));
     own.metadata.annotations = None;
     let mut configs = BTreeMap::from([(own.metadata.name.clone().unwrap(), own)]);
@@ -100,7 +100,7 @@ fn config_of_a_person_is_left_alone() {
 }
 
 #[test]
-fn image_that_can_not_be_read_changes_nothing() {
+fn invalid_image_changes_nothing() {
     let mut configs = BTreeMap::new();
     settle(&[source(Some(&digested('1')))], &mut configs);
     for bad in ["registry.test/os:1", "oci:/var/os@sha256:1", "registry.test/os@sha512:1"] {
@@ -118,9 +118,9 @@ fn image_that_can_not_be_read_changes_nothing() {
     }
 }
 
-/// Either mark counts, whoever wrote it.
+/// Either mark counts, whichever program wrote it.
 #[test]
-fn either_mark_says_that_it_was_seeded() {
+fn either_mark_counts_as_seeded() {
     #[expect(clippy::needless_pass_by_value, reason = "as json! makes it")]
     fn config(annotations: Value, conditions: Value) -> MachineOSConfig {
         serde_json::from_value(json!({
@@ -142,7 +142,7 @@ fn either_mark_says_that_it_was_seeded() {
 }
 
 #[test]
-fn pool_that_would_not_get_the_image_is_refused() {
+fn pool_without_component_in_selection_is_refused() {
     let sources = [source(Some(&digested('1')))];
     let name = format!("{COMPONENT_PREFIX}worker");
     assert!(selected("worker", &sources, &["00-base".to_owned(), name]).is_ok());

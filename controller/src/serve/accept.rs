@@ -1,4 +1,4 @@
-//! Which version of Ignition's config a new node gets: what it says in its Accept header.
+//! The version of Ignition's config that a new node gets: the one in its Accept header.
 //!
 //! Ignition 2 sends `application/vnd.coreos.ignition+json;version=3.3.0, */*;q=0.1`, Ignition 0 the versions 2 and 1. A
 //! client that names no version (curl) gets the newest.
@@ -60,7 +60,7 @@ fn ignition(entry: &str) -> Option<(f32, &str)> {
     version.map(|version| (weight, version))
 }
 
-/// Returns what is served to a client that reads this version. Before its release a minor is none.
+/// Returns the version for a client that reads this one. Before its release a minor is none.
 fn served(version: &str) -> Option<Version> {
     let (release, is_early) =
         version.split_once('-').map_or((version, false), |(release, _)| (release, true));
@@ -74,7 +74,7 @@ fn served(version: &str) -> Option<Version> {
 mod tests {
     use super::*;
 
-    /// BOOT-014: what each client gets.
+    /// BOOT-014: the version for each client.
     #[test]
     fn version_follows_accept_header() {
         let of = |minor| Ok(Version(minor));

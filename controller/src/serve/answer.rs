@@ -28,10 +28,10 @@ const MAX_AT_A_TIME: usize = 4;
 /// The answers that are kept, so that many downloads of one document need its memory once.
 const MAX_KEPT: usize = 32;
 
-/// How often a refusal is logged: whoever reaches the port can cause one.
+/// Interval of logged refusals: any client that reaches the port can cause one.
 const REFUSAL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What is answered from.
+/// Sources and limits of the answers.
 #[derive(Debug)]
 pub struct Answers {
     source: Source,
@@ -42,7 +42,7 @@ pub struct Answers {
     refusals: Mutex<Refusals>,
 }
 
-/// Who gets a config.
+/// Credentials that a client has to show.
 #[derive(Debug, Default)]
 struct Guard {
     tokens: Option<PathBuf>,
@@ -78,7 +78,7 @@ impl Refusal {
         Self { status, text: text.into(), header: None }
     }
 
-    /// What can be mended while the node asks again.
+    /// Returns a 503: an administrator can repair the cause while the node retries.
     fn later(text: impl Into<String>) -> Self {
         Self { header: Some((RETRY_AFTER, "10")), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, text) }
     }
@@ -92,14 +92,14 @@ impl Answers {
         Self { source, kubeconfig, guard: Guard::default(), turns, kept, refusals }
     }
 
-    /// Answers only those who show a token of this file, or a certificate where clients' are checked.
+    /// Answers only clients that show a token of this file, or a certificate where clients' are checked.
     #[must_use]
     pub fn guarded(mut self, tokens: Option<PathBuf>, certificates: bool) -> Self {
         self.guard = Guard { tokens, certificates };
         self
     }
 
-    /// Says whether everybody gets a config.
+    /// Returns true if every client gets a config.
     pub(super) fn is_open(&self) -> bool {
         self.guard.tokens.is_none() && !self.guard.certificates
     }

@@ -2,9 +2,9 @@
 
 use crate::api::{MachineConfigPool, MachineOSBuild, MachineOSConfig};
 
-/// What is known of a pool's image.
+/// Objects that name a pool's images.
 pub(super) struct Images<'a> {
-    /// How images are built.
+    /// Build settings.
     pub(super) configs: &'a [&'a MachineOSConfig],
     /// The builds.
     pub(super) builds: &'a [&'a MachineOSBuild],
@@ -40,7 +40,7 @@ fn has_updated(pool: &MachineConfigPool) -> bool {
     pool.status.as_ref().and_then(|status| status.updated_machine_count).is_some_and(|count| count > 0)
 }
 
-/// Says whether only the cluster's own names lead to the registry.
+/// Returns true if only the cluster's own names lead to the registry.
 fn is_inside(image: &str) -> bool {
     let host = image.split(['/', ':']).next().unwrap_or_default();
     let domain = host.rsplit('.').next().unwrap_or_default();
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn image_is_served_where_it_is_built_in_use_and_within_reach() {
+    fn image_is_served_if_built_used_and_reachable() {
         let digest = format!("@sha256:{}", "a".repeat(64));
         let outside = format!("registry.test/os{digest}");
         let inside = format!("image-registry.openshift-image-registry.svc:5000/a/os{digest}");

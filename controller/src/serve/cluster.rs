@@ -25,7 +25,7 @@ use super::source::NoConfig;
 use crate::api::controller_config::CONTROLLER_CONFIG;
 use crate::api::{ControllerConfig, MachineConfig, MachineConfigPool, MachineOSBuild, MachineOSConfig};
 
-/// How long the API server may take for a config.
+/// Timeout of a config's read from the API server.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The rendered configs that are kept.
@@ -159,7 +159,7 @@ struct Watched<K: Resource<DynamicType = ()> + Clone + 'static> {
     state: Arc<State>,
 }
 
-/// What a watch has come to.
+/// State of a watch.
 #[derive(Default)]
 struct State {
     listed: AtomicBool,
@@ -172,7 +172,7 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Watched<K> {
         self.state.listed.load(Ordering::Relaxed)
     }
 
-    /// Says whether it is known which objects there are.
+    /// Returns true if the kind was listed or is absent.
     fn is_known(&self) -> bool {
         self.is_listed() || self.state.absent.load(Ordering::Relaxed)
     }
@@ -235,7 +235,7 @@ fn is_absent(error: &watcher::Error) -> bool {
     matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
 }
 
-/// Returns the last cause: it says most.
+/// Returns the last cause: it has most detail.
 fn cause(error: &watcher::Error) -> String {
     let mut error: &dyn std::error::Error = error;
     while let Some(source) = error.source() {

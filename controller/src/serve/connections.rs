@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use tokio::task::{AbortHandle, JoinSet};
 
-/// What a listener bears.
+/// Limits of a listener.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     /// So many connections at once.
     pub(crate) total: usize,
     /// So many of them from one address.
     pub(crate) per_client: usize,
-    /// How long one may last, whatever it does.
+    /// Lifetime of a connection, whatever it does.
     pub(crate) lifetime: Duration,
 }
 

@@ -16,7 +16,7 @@ use super::ignition::Joining;
 use super::source::NoConfig;
 use crate::api::{MachineConfig, MachineConfigPool};
 
-/// The largest file: five times what the API server stores as one object.
+/// The largest file: five times the API server's limit for one object.
 const MAX_BYTES: u64 = 8 << 20;
 
 /// The directory.

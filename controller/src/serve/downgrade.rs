@@ -1,4 +1,4 @@
-//! Says an Ignition config in an older version, where nothing is lost.
+//! Conversion of an Ignition config to an older version, where nothing is lost.
 //!
 //! Minors of Ignition 3 only add fields, so a config is of an older minor when it has none of the later ones. Which field
 //! came with which minor is from Ignition's own specifications (`docs/configuration-v3_*.md` of github.com/coreos/ignition).
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn older_version_is_written_where_nothing_is_lost() {
+    fn older_version_is_written_without_loss() {
         let plain = json!({ "ignition": { "version": "3.5.0" }, "kernelArguments": {}, "storage": { "luks": [], "files": [
             { "path": "/etc/a", "mode": 420, "contents": { "source": "data:,a", "compression": "gzip" } }] } });
         for minor in 0..=5 {
@@ -146,7 +146,7 @@ mod tests {
 
     /// Each row: the config, the first minor that has words for it, the field.
     #[test]
-    fn what_would_be_lost_is_named() {
+    fn lost_fields_are_named() {
         let files = |file: Value| json!({ "storage": { "files": [{ "path": "/a" }, file] } });
         let luks = |luks: Value| json!({ "storage": { "luks": [luks] } });
         let rows = [

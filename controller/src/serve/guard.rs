@@ -1,4 +1,4 @@
-//! Who gets a config: whoever shows a token of the pool, or a certificate.
+//! Access to configs: a client shows a token of the pool, or a certificate.
 //!
 //! A rendered config has the pull secret, keys and the kubeconfig of the first contact. Upstream gives it to everybody who
 //! reaches the port. A token is in the node's first Ignition config, as a header; a pool of its own has a token of its own,
@@ -14,14 +14,14 @@ const SHORTEST: usize = 16;
 /// The most tokens of a file.
 const MOST: usize = 1000;
 
-/// Tokens, by their digest: what is compared tells nothing of the token by its time.
+/// Tokens, by their digest: the time of a comparison reveals nothing of a token.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Tokens {
     /// The pool, and the digest. Without a pool: of each one.
     known: BTreeSet<(Option<String>, String)>,
 }
 
-/// Why a file of tokens can't be used. Never says a token.
+/// Error in a file of tokens. It never contains a token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {cause}")]
 pub(super) struct TokenError {
@@ -56,7 +56,7 @@ impl Tokens {
         Ok(Self { known })
     }
 
-    /// Says whether the header `Authorization` shows a token of the pool.
+    /// Returns true if the header `Authorization` shows a token of the pool.
     pub(super) fn permits(&self, authorization: Option<&str>, pool: &str) -> bool {
         let token = authorization.and_then(|header| {
             let (scheme, token) = header.trim().split_once(' ')?;

@@ -1,4 +1,4 @@
-//! What a new node gets: the rendered config's Ignition part, and the files that make a node of the cluster of it.
+//! Config of a new node: the rendered config's Ignition part, and the files that make it a node of the cluster.
 //!
 //! The files are the machine-config-server's, under its names and in its order; the encapsulated MachineConfig comes last,
 //! as it has what the others changed. Files that hold secrets are for root alone (upstream: for everybody).
@@ -12,16 +12,16 @@ use super::accept::Version;
 use super::downgrade::{Lost, downgraded};
 use crate::api::MachineConfig;
 
-/// What the agent reads first to know what its node is.
+/// Annotations of the node, which the agent reads first.
 pub const ANNOTATIONS: &str = "/etc/machine-config-daemon/node-annotations.json";
 
-/// How the kubelet reaches the API server for the first time.
+/// Kubeconfig for the kubelet's first contact with the API server.
 pub const KUBECONFIG: &str = "/etc/kubernetes/kubeconfig";
 
 /// The whole MachineConfig that was served.
 pub const CONTENT: &str = "/etc/mcs-machine-config-content.json";
 
-/// What the agent's first boot does: all that Ignition can't.
+/// MachineConfig of the agent's first boot: the parts that Ignition can't apply.
 pub const ENCAPSULATED: &str = "/etc/ignition-machine-config-encapsulated.json";
 
 /// The API server's authorities for the kubelet.
@@ -39,7 +39,7 @@ const SECRET: u32 = 0o600;
 /// The first version with kernel arguments.
 const KERNEL_ARGUMENTS: Version = Version(3);
 
-/// What is known of the pool that a node joins.
+/// Data for the nodes of a pool.
 #[derive(Clone, Default, PartialEq)]
 pub struct Joining {
     /// The rendered config.
@@ -62,7 +62,7 @@ impl std::fmt::Debug for Joining {
     }
 }
 
-/// Why a config can't be served.
+/// Errors of serving a config.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unservable {
     /// A field is lost in the version that the node reads.
@@ -81,7 +81,7 @@ pub enum Unservable {
     KernelArguments {
         /// The rendered config.
         config: String,
-        /// What the node reads.
+        /// Version that the node reads.
         asked: Version,
     },
     /// It is none.
@@ -115,7 +115,7 @@ impl Joining {
             move_kernel_arguments(&mut ignition, &mut config)
                 .map_err(|()| Unservable::KernelArguments { config: name(), asked: version })?;
         }
-        // What is written to the node says what it is brought to, not only what its initramfs could read.
+        // The config on the node is the whole target, not only the part that its initramfs could read.
         config.spec.config = Some(Value::Object(ignition.clone()));
         let files = files(&mut ignition).ok_or_else(no_ignition)?;
         for (path, text) in &self.authorities {
@@ -136,7 +136,7 @@ impl Joining {
         Ok(Value::Object(ignition).to_string().into_bytes())
     }
 
-    /// Returns the config without what only the API server needs.
+    /// Returns the config without the fields that only the API server needs.
     fn trimmed(&self) -> MachineConfig {
         let metadata = &self.config.metadata;
         let metadata = ObjectMeta {
@@ -173,7 +173,7 @@ fn is_version_3(ignition: &Map<String, Value>) -> bool {
     version.is_some_and(|version| version.starts_with("3."))
 }
 
-/// Has the first boot set what an older Ignition can't.
+/// Moves kernel arguments to the first boot, as an older Ignition can't set them.
 fn move_kernel_arguments(ignition: &mut Map<String, Value>, config: &mut MachineConfig) -> Result<(), ()> {
     let Some(arguments) = ignition.remove("kernelArguments") else { return Ok(()) };
     let listed = |field: &str| {
@@ -297,9 +297,9 @@ mod tests {
         assert!(!format!("{joining:?}").contains("g€heim"));
     }
 
-    /// BOOT-014: the agent's own reader takes what is encapsulated, in each version.
+    /// BOOT-014: the agent's own reader takes the encapsulated config, in each version.
     #[test]
-    fn first_boot_reads_what_is_encapsulated() {
+    fn first_boot_reads_encapsulated_config() {
         let mut without_image = joining(spec());
         for minor in 0..=5 {
             let text = text(&document(&without_image, minor), ENCAPSULATED);
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn kernel_arguments_move_where_ignition_has_no_words_for_them() {
+    fn kernel_arguments_move_for_older_ignition() {
         let with = |arguments: Value| {
             let mut spec = spec();
             spec["config"]["kernelArguments"] = arguments;
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_said_is_named() {
+    fn unservable_fields_are_named() {
         let mut lost = spec();
         lost["config"]["storage"]["luks"] = json!([{ "name": "a" }]);
         let error = joining(lost).document(Version(1)).unwrap_err().to_string();

@@ -7,7 +7,7 @@ use super::files;
 /// The largest file: certificates of several authorities.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Where it comes from. It is read for each node: tokens expire and authorities change.
+/// Source of the kubeconfig. It is read for each node: tokens expire and authorities change.
 #[derive(Debug, Clone, Default)]
 pub enum Kubeconfig {
     /// Nodes get theirs elsewhere.
@@ -39,7 +39,7 @@ impl Kubeconfig {
     }
 }
 
-/// JSON is YAML, and nothing in it has to be quoted by hand.
+/// JSON is YAML, and needs no own quoting.
 fn made(server: &str, token: &str, authorities: &[u8]) -> Result<String, String> {
     let authorities = serde_json::to_value(k8s_openapi::ByteString(authorities.to_vec()));
     let authorities = authorities.map_err(|error| format!("ca.crt: {error}"))?;

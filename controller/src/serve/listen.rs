@@ -1,4 +1,4 @@
-//! Connections: how many, how long, and what becomes of them at the end.
+//! Connections: their number, their lifetime, and their end.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -25,19 +25,19 @@ pub(super) const MAX_CONNECTIONS: usize = 256;
 /// As many from one address: a rack may stand behind one (NAT, a load balancer).
 const MAX_PER_CLIENT: usize = MAX_CONNECTIONS;
 
-/// How long a TLS handshake and the headers of a request may take.
+/// Timeout of a TLS handshake and of a request's headers.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a connection may last: the largest config over a slow line.
+/// Lifetime of a connection: the largest config over a slow line.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// How long downloads may go on when the server is told to end.
+/// Time that downloads may take after the signal to end.
 const END_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// As much of a request is kept.
 const MAX_HEADER_BYTES: usize = 16 * 1024;
 
-/// Why there is no listener.
+/// Errors of the listener.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// The address is in use, or not this machine's.
@@ -97,7 +97,7 @@ impl Listener {
         self.address
     }
 
-    /// Serves until told to end, and then until the downloads end.
+    /// Serves until `end`, and then until the downloads end.
     pub async fn serve(self, end: impl Future<Output = ()>) {
         let Self { socket, tls, answers, .. } = self;
         let shared = Arc::new(Shared { tls, answers });
@@ -127,7 +127,7 @@ impl Listener {
     }
 }
 
-/// What every connection needs.
+/// State that all connections share.
 #[derive(Debug)]
 struct Shared {
     tls: Option<Tls>,

@@ -4,11 +4,11 @@
 //! |---|---|
 //! | `accept` | which version a node gets; pure |
 //! | `downgrade` | an Ignition config in an older version; pure |
-//! | `ignition` | what a node of a pool gets; pure |
+//! | `ignition` | the document for a node of a pool; pure |
 //! | `choice` | which config and image a pool's new nodes get; pure |
 //! | `guard` | tokens; pure |
 //! | `source`, `cluster`, `directory` | where pools and configs come from |
-//! | `kubeconfig`, `files`, `tls` | what is in files that others renew |
+//! | `kubeconfig`, `files`, `tls` | files that other programs renew |
 //! | `answer` | a request to its answer |
 //! | `listen` | TLS and HTTP |
 //! | `connections` | connections: their number, their time, their end; the controllers' listener has them, too |
@@ -18,7 +18,7 @@
 //! - Ignition asks again after a status of 500 and more, and fails the boot at one below. Whatever the administrator can
 //!   still mend (no pool yet, no config, no kubeconfig, a field that this node can't read) is a 5xx; what needs another image
 //!   or another first config is a 4xx.
-//! - An answer has a text that says why. Upstream's are empty, and the reason is in a log that who provisions can't read.
+//! - An answer has a text with the cause. Upstream's are empty, and the reason is in a log that an installer can't read.
 //! - One request for each connection: a node asks once.
 
 mod accept;
@@ -46,7 +46,7 @@ pub use listen::{ListenError, Listener};
 pub use source::{NoConfig, Source};
 pub use tls::TlsFiles;
 
-/// Says whether this may be the name of an object: it also becomes the name of a file.
+/// Returns true if this may be the name of an object: it also becomes the name of a file.
 fn is_name(name: &str) -> bool {
     let is_word = |word: &str| {
         !word.is_empty()

@@ -1,10 +1,10 @@
-//! Where pools and rendered configs come from: the cluster, or a directory that a bootstrap wrote.
+//! Source of pools and rendered configs: the cluster, or a directory that a bootstrap wrote.
 
 use super::cluster::Cluster;
 use super::directory::Directory;
 use super::ignition::Joining;
 
-/// Why a pool has no config now.
+/// Errors of a pool's config.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoConfig {
     /// It will not come by itself.
@@ -12,7 +12,7 @@ pub enum NoConfig {
     NoPool {
         /// The pool.
         pool: String,
-        /// Where it was looked for.
+        /// The cluster or the directory.
         place: String,
     },
     /// It may come: the node asks again.
@@ -20,7 +20,7 @@ pub enum NoConfig {
     NotYet(String),
 }
 
-/// Where they come from.
+/// Source of pools and rendered configs.
 #[derive(Debug)]
 pub enum Source {
     /// A cluster.
@@ -30,7 +30,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// Returns what a node of the pool joins with, but for the kubeconfig.
+    /// Returns the data for a node of the pool, but for the kubeconfig.
     pub(super) async fn joining(&self, pool: &str) -> Result<Joining, NoConfig> {
         match self {
             Self::Cluster(cluster) => cluster.joining(pool).await,
@@ -38,7 +38,7 @@ impl Source {
         }
     }
 
-    /// Says whether pools are known.
+    /// Returns true if pools are known.
     pub(super) fn is_ready(&self) -> bool {
         match self {
             Self::Cluster(cluster) => cluster.is_ready(),

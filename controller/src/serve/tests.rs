@@ -103,9 +103,9 @@ fn body(answer: &str) -> Value {
     serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
 }
 
-/// BOOT-014: configs by pool, custom ones as well; what is refused says why.
+/// BOOT-014: configs by pool, custom ones as well; each refusal has its cause.
 #[tokio::test]
-async fn pools_are_served_and_refusals_say_why() {
+async fn pools_are_served_and_refusals_name_cause() {
     let directory = directory();
     with_server(None, answers(&directory), |address| {
         let (status, answer) = ask(address, "GET", "/config/worker", NODE);
@@ -144,9 +144,9 @@ async fn pools_are_served_and_refusals_say_why() {
     .await;
 }
 
-/// What an administrator mends is asked for again: a node's Ignition ends at a status below 500.
+/// Errors that an administrator can repair are retried: a node's Ignition ends at a status below 500.
 #[tokio::test]
-async fn what_is_missing_is_requested_again() {
+async fn repairable_errors_are_retried() {
     let directory = directory();
     let path = directory.path().to_owned();
     with_server(None, answers(&directory), move |address| {

@@ -26,7 +26,7 @@ pub struct TlsFiles {
     pub client_authorities: Option<PathBuf>,
 }
 
-/// What was made of the files last.
+/// TLS config of the files, from their last readable version.
 #[derive(Debug)]
 pub(super) struct Tls {
     files: TlsFiles,
@@ -37,7 +37,7 @@ pub(super) struct Tls {
 struct Last {
     contents: Contents,
     config: Arc<ServerConfig>,
-    /// The last error that was told.
+    /// The last error that was logged.
     error: Option<String>,
 }
 
@@ -57,7 +57,7 @@ impl std::fmt::Debug for Contents {
 }
 
 impl Tls {
-    /// Reads the files. Whoever starts the server learns what is wrong with them.
+    /// Reads the files; an error ends the start.
     pub(super) fn open(files: TlsFiles) -> Result<Self, String> {
         let contents = Contents::read(&files)?;
         let config = contents.config()?;

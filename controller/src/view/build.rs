@@ -1,4 +1,4 @@
-//! Builds of OS images: where they are, and what their pods said last.
+//! Builds of OS images: their states, and the last log lines of their pods.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -12,21 +12,21 @@ pub struct BuildSeen {
     pub name: String,
     /// The pool that it is for.
     pub pool: String,
-    /// The rendered config that it brings into an image.
+    /// The rendered config of the image.
     pub config: String,
     /// Its condition that is True; `None` without one.
     pub state: Option<&'static str>,
     /// When it began.
     pub began: Option<Timestamp>,
-    /// When it became what it is.
+    /// When it entered its state.
     pub since: Option<Timestamp>,
     /// Message of the condition.
     pub message: String,
-    /// What its pod wrote last.
+    /// Last log line of its pod.
     pub last_line: Option<String>,
 }
 
-/// Where a build is.
+/// State of a build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum BuildStep {
     /// All its tries failed.
@@ -62,12 +62,12 @@ pub struct BuildRow {
     pub name: String,
     /// Its pool.
     pub pool: String,
-    /// Where it is.
+    /// Its state.
     pub step: BuildStep,
     /// Since when; of one that runs, when it began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
-    /// The cause of a failure, or what its pod wrote last.
+    /// The cause of a failure, or the last log line of its pod.
     pub detail: String,
 }
 

@@ -1,15 +1,15 @@
-//! How long the rest of a rollout takes, by what its nodes have taken so far.
+//! Estimated time of the rest of a rollout, from the nodes that are done.
 
 use serde::Serialize;
 
 use super::{NodeSeen, PoolView};
 use crate::rollout::{Pool, max_unavailable};
 
-/// Fewer say nothing of the others.
+/// Fewer nodes give no estimate.
 const MIN_MEASURED: usize = 3;
 
-/// How long the nodes that are left take, if they take as long as those before. Waits between waves, for windows and for
-/// prefetches are not in it.
+/// Time of the remaining nodes, if they take as long as those before. Waits between waves, for windows and for prefetches
+/// are not in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Estimate {
@@ -49,7 +49,7 @@ pub(super) fn estimate(pool: &Pool, view: &PoolView, nodes: &[&NodeSeen<'_>]) ->
     }
     let is_control_plane = nodes.iter().any(|seen| seen.node.control_plane);
     let most = max_unavailable(pool, nodes.len(), is_control_plane).ok()?;
-    // Who is out of service keeps its place.
+    // A node out of service keeps its slot.
     let at_once = most.saturating_sub(view.degraded + view.out_of_service);
     let (median, longest) = (*measured.get(measured.len() / 2)?, *measured.last()?);
     let rounds = u64::try_from(left).ok()?.div_ceil(u64::try_from(at_once).ok().filter(|count| *count > 0)?);

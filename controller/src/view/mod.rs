@@ -1,6 +1,6 @@
-//! What a person sees of the pools and their rollouts, on one screen. Pure.
+//! Pools and their rollouts, on one screen. Pure.
 //!
-//! [`view`] counts by the nodes themselves, as the rollout does, and quotes what the controllers wrote: where the two differ,
+//! [`view`] counts by the nodes themselves, as the rollout does, and quotes the controllers' messages: where the two differ,
 //! no controller is at work. All texts of nodes are cleaned of control characters, which a terminal would follow.
 
 mod build;
@@ -25,7 +25,7 @@ use crate::rollout::{Membership, Node, Pool, PrefetchProgress, Selectors};
 /// The longest text that is quoted.
 const MAX_TEXT: usize = 1000;
 
-/// What was read.
+/// Observed objects.
 #[derive(Debug)]
 pub struct Seen<'a> {
     /// The pools by name; one that can't be read with the cause.
@@ -36,7 +36,7 @@ pub struct Seen<'a> {
     pub nodes: Vec<NodeSeen<'a>>,
     /// All builds.
     pub builds: Vec<BuildSeen>,
-    /// What can't be read now: it is shown as it was.
+    /// Kinds that can't be read now: shown as last read.
     pub stale: Vec<String>,
     /// The most nodes that are shown.
     pub limit: usize,
@@ -55,13 +55,13 @@ pub struct NodeSeen<'a> {
     pub progress: Option<&'a Progress>,
 }
 
-/// What is shown.
+/// Content of the screen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct View {
     /// When it was read.
     pub at: String,
-    /// What can't be read now, and is shown as it was.
+    /// Kinds that can't be read now, shown as last read.
     pub stale: Vec<String>,
     /// The pools by name.
     pub pools: Vec<PoolView>,
@@ -102,7 +102,7 @@ pub struct PoolView {
     pub at_work: usize,
     /// Will be given the target.
     pub waiting: usize,
-    /// Say that they failed.
+    /// Report that they failed.
     pub degraded: usize,
     /// Do nothing, and are cordoned or not Ready.
     pub out_of_service: usize,
@@ -110,27 +110,27 @@ pub struct PoolView {
     pub prefetching: usize,
     /// Are drained, and a pod may not leave.
     pub drains_blocked: usize,
-    /// Where the waves of its policy are.
+    /// Progress of its policy's waves.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wave: Option<Wave>,
-    /// Why it halted.
+    /// Cause of the halt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub halted: Option<HaltStatus>,
     /// When nodes may be given the target next.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_window: Option<String>,
-    /// How long the rest takes, where that was measured.
+    /// Time of the rest, where nodes were measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub estimate: Option<Estimate>,
 }
 
-/// Where the waves of a policy are.
+/// Progress of a policy's waves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Wave {
     /// The present one, from 1; the canary is the first where there is one.
     pub number: i32,
-    /// How many there are.
+    /// Number of waves.
     pub of: i32,
     /// So long it has been watched.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -145,12 +145,12 @@ pub struct NodeRow {
     pub name: String,
     /// Its pool.
     pub pool: String,
-    /// What it does, or what is wrong.
+    /// Its step, or its fault.
     pub step: Step,
     /// Since when, where that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
-    /// The cause, or what it waits for.
+    /// The cause, or the object that it waits for.
     pub detail: String,
 }
 
@@ -258,7 +258,7 @@ fn pool_view(pool: &Pool, nodes: &[&NodeSeen<'_>]) -> PoolView {
     view
 }
 
-/// Returns where the rollout is, as the controller says; the operator's conditions where it is another one.
+/// Returns the state of the rollout from the controller's condition; from the operator's where that one is at work.
 fn state(pool: &Pool) -> (String, String) {
     let conditions = pool.status.conditions.as_deref().unwrap_or_default();
     let find = |type_: &str| conditions.iter().find(|condition| condition.type_ == type_);
@@ -281,7 +281,7 @@ fn state(pool: &Pool) -> (String, String) {
     ("Unknown".to_owned(), format!("no controller has written the pool's status yet; {next}"))
 }
 
-/// Returns what a person has to see to besides.
+/// Returns problems that a person has to solve besides.
 fn problems(pool: &Pool) -> Vec<String> {
     let conditions = pool.status.conditions.as_deref().unwrap_or_default();
     let kinds = ["RenderDegraded", "ImageBuildDegraded", "RolloutInvalid"];
@@ -297,7 +297,7 @@ fn problems(pool: &Pool) -> Vec<String> {
     problems
 }
 
-/// Returns a text that a terminal only prints: one line, without what turns its direction.
+/// Returns a text that a terminal only prints: one line, without characters that change its direction.
 fn clean(text: &str) -> String {
     let plain = |one: char| match one {
         '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => ' ',

@@ -1,4 +1,4 @@
-//! What a node does now.
+//! Step of a node.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -9,10 +9,10 @@ use crate::api::pool::Condition;
 use crate::drain::{self, Request};
 use crate::rollout::AgentState;
 
-/// What a node does, or what is wrong with it.
+/// Step of a node, or its fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Step {
-    /// Its agent failed, and says why.
+    /// Its agent failed, and reports the cause.
     Degraded,
     /// Only a new node could be the target.
     Unreconcilable,
@@ -38,7 +38,7 @@ pub enum Step {
     Rebooting,
     /// It waits to take pods again.
     Uncordoning,
-    /// It is at work; no MachineConfigNode says where.
+    /// It is at work; no MachineConfigNode has its step.
     Working,
 }
 
@@ -87,9 +87,9 @@ impl Step {
 pub struct Progress {
     /// The config that its conditions are about.
     pub desired: String,
-    /// What is under way: the step, since when, and what stands in its way.
+    /// The step under way, its start, and its blocker.
     pub under_way: Option<(Step, Option<Timestamp>, String)>,
-    /// Since when the node has what it is to have.
+    /// Since when the node has its desired config.
     pub updated: Option<Timestamp>,
     /// Since when it has failed.
     pub degraded: Option<Timestamp>,
@@ -133,7 +133,7 @@ impl Progress {
     }
 }
 
-/// What a node does.
+/// Step of a node, with its start and its detail.
 #[derive(Debug)]
 pub(super) struct At {
     pub(super) step: Step,
@@ -141,7 +141,7 @@ pub(super) struct At {
     pub(super) detail: String,
 }
 
-/// Returns what a node does; `None` if it serves and has nothing to do.
+/// Returns the step of a node; `None` if it serves and has nothing to do.
 pub(super) fn step(seen: &NodeSeen<'_>) -> Option<At> {
     let node = seen.node;
     let at = |step, since, detail: String| Some(At { step, since, detail });
@@ -171,7 +171,7 @@ pub(super) fn step(seen: &NodeSeen<'_>) -> Option<At> {
         _ if !node.is_in_flight() && !node.ready => at(Step::NotReady, None, String::new()),
         _ if !node.is_in_flight() && node.unschedulable => at(Step::Cordoned, None, String::new()),
         _ if !node.is_in_flight() => None,
-        // Told of as the next step while the image is staged; nobody asked for a drain yet.
+        // Announced as the next step while the image is staged; no drain is requested yet.
         Some((Step::Draining, since, _)) => at(Step::Preparing, since, ready.to_owned()),
         Some((step, since, detail)) => at(step, since, detail),
         None if node.state == AgentState::Working => at(Step::Working, node.desired_since, ready.to_owned()),

@@ -1,4 +1,4 @@
-//! The screen, from what was read to the text.
+//! The screen, from the objects to the text.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ const NOW: &str = "2026-11-23T12:00:00Z";
 const KEEPS: &str =
     "pod shop/cart-0 is kept by PodDisruptionBudget shop/cart: needs 1 healthy pods and has 1";
 
-/// What a cluster holds.
+/// Objects of a cluster.
 #[derive(Default)]
 struct Cluster {
     pools: Vec<MachineConfigPool>,
@@ -43,7 +43,7 @@ impl Cluster {
         self.pool(name, json!({ "status": { "observedGeneration": 2, "conditions": conditions } }))
     }
 
-    /// A node that has config `a` and is to have `b`, `c` for one that is to have what it has, with these annotations.
+    /// A node with its current and its desired config, by letter, and these annotations.
     fn node(&mut self, name: &str, pool: &str, configs: [&str; 2], annotations: Value) -> &mut Self {
         let full = |config: &str| format!("rendered-{pool}-{config}");
         let mut all = json!({
@@ -197,7 +197,7 @@ w9    worker  Starting
 }
 
 #[test]
-fn json_has_the_same_for_programs() {
+fn json_has_same_content() {
     let json = serde_json::to_value(cluster().view(2)).unwrap();
     assert_eq!((&json["moreNodes"], &json["nodesWithoutPool"]), (&json!(2), &json!(1)));
     assert_eq!(
@@ -222,7 +222,7 @@ fn steps_have_one_word() {
 }
 
 #[test]
-fn halt_pause_and_what_is_wrong_are_told() {
+fn halt_pause_and_faults_are_shown() {
     let mut cluster = Cluster::default();
     let why = "2 nodes failed, 1 may; first node w1: no space; correct the MachineConfig, or resume";
     let render = json!([{ "type": "RenderDegraded", "status": "True", "message": "50-a: fips" }]);
@@ -260,13 +260,13 @@ quiet: no controller has written the pool's status yet; see that machine-config-
     );
 }
 
-/// Two measured nodes, or a pool in which all places are taken, say nothing of the rest.
+/// Two measured nodes, or a pool without free capacity, give no estimate.
 #[test]
-fn estimate_is_told_by_measured_nodes_only() {
+fn estimate_needs_measured_nodes() {
     let mut few = cluster();
     few.progress.remove("w3");
     assert_eq!(few.view(20).pools[1].estimate, None);
-    // What was measured on the way to another config is not this rollout.
+    // Times on the way to another config do not count.
     let mut other = cluster();
     other.progress.get_mut("w3").unwrap().desired = "rendered-worker-a".to_owned();
     assert_eq!(other.view(20).pools[1].estimate, None);

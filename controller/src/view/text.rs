@@ -76,7 +76,7 @@ fn details(out: &mut String, pool: &PoolView) {
     for problem in &pool.problems {
         line(out, &format!("  {problem}"));
     }
-    // The message of a halted pool says why already.
+    // The message of a halted pool has the cause already.
     if let Some(halted) = pool.halted.as_ref().filter(|_| pool.state != "Halted") {
         line(out, &format!("  halted at {}: node {}: {}", halted.at, halted.node, halted.cause));
     }

@@ -18,7 +18,7 @@ const BASE: &str = "registry.test/os@sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb
 pub struct Builds {
     pub cluster: Cluster,
     settings: tempfile::TempDir,
-    /// Where images are pushed: host and repository.
+    /// Registry that images are pushed to: host and repository.
     repository: String,
 }
 
@@ -164,7 +164,7 @@ async fn machine_os_config_becomes_image_on_nodes() {
     ready_node(&cluster.client, "n1", &target).await;
     let jobs = JobController::start(&cluster.bench, Plays::Held).await;
     builds.os_config("FROM configs AS final\nRUN true").await;
-    // Something is missing: the pool says what.
+    // Something is missing: the pool names it.
     let missing = builds.until_condition("True", "BuildPending").await;
     assert!(missing["message"].as_str().unwrap().contains("Secret push"), "{missing}");
     builds.secret().await;

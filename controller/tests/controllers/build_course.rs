@@ -1,4 +1,4 @@
-//! What starts, ends and repeats a build, on a real API server; and what becomes of it when a controller or the server ends.
+//! Start, end and repetition of a build, on a real API server; and its state after a controller or the server ended.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -19,7 +19,7 @@ const CONTAINERFILE: &str = "FROM configs AS final\nRUN true";
 
 /// OCL-024 and OCL-025: four pods fail, all stays for a person to look at, nodes keep what they have; `rebuild` makes it again.
 #[tokio::test]
-async fn failed_build_is_told_and_rebuilt() {
+async fn failed_build_is_reported_and_rebuilt() {
     let builds = Builds::new().await;
     let _controller = builds.start("a", &[]);
     let target = builds.cluster.until_target("worker", "").await;
@@ -91,7 +91,7 @@ async fn changed_target_cancels_running_build() {
     builds.until_condition("False", "BuildSuccess").await;
 }
 
-/// A pool that is degraded gets no new build, and says so; once it is not, it is built.
+/// A pool that is degraded gets no new build, and reports it; once it is not, it is built.
 #[tokio::test]
 async fn degraded_pool_is_built_once_it_is_mended() {
     let builds = Builds::new().await;
@@ -179,7 +179,7 @@ async fn image_is_reused_and_removed_with_its_builds() {
 /// Controllers die one after the other, each one write further than the one before it: no build is made twice, none is
 /// forgotten, and no node sees a half pair.
 #[tokio::test]
-async fn recovers_from_a_kill_before_every_write() {
+async fn recovers_from_kill_before_every_write() {
     let builds = Builds::new().await;
     let cluster = &builds.cluster;
     let controller = builds.start("first", &[]);
@@ -280,8 +280,8 @@ async fn second_controller_goes_on_with_build() {
 
 /// The API server goes while a build runs, and comes back.
 #[tokio::test]
-async fn build_survives_an_api_server_that_is_away() {
-    if !own_only("build_course::build_survives_an_api_server_that_is_away") {
+async fn build_survives_api_server_outage() {
+    if !own_only("build_course::build_survives_api_server_outage") {
         return;
     }
     let builds = Builds::new().await;

@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use crate::cluster::{Bench, Presence, changes, key, object_api, within};
 use crate::process::NAMESPACE;
 
-/// What becomes of pods.
+/// Fate of the Jobs' pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plays {
     /// None is made.
@@ -149,7 +149,7 @@ impl World {
         }
     }
 
-    /// What a Job that is gone owned goes, too.
+    /// Removes objects whose owner, a Job, is gone.
     async fn collect(&self, job: &Job) {
         let uid = job.uid().unwrap();
         let owned = |owners: &[k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference]| {

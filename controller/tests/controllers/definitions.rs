@@ -43,7 +43,7 @@ impl Kind {
         let path = format!("/apis/{group}/{plural}");
         let object =
             json!({ "apiVersion": group, "kind": kind, "metadata": { "name": "worker" }, "spec": spec });
-        // A definition is served a moment after it is established, and nothing tells when.
+        // A definition is served a moment after it is established, without an event.
         within("the kind is served", async {
             loop {
                 match call(client, "POST", &path, Some(("application/json", object.clone()))).await {
@@ -318,8 +318,8 @@ fn messages<'a>(schema: &'a Value, into: &mut BTreeSet<&'a str>) {
 
 /// A rule without a case here fails this, so no rule is untried.
 #[tokio::test]
-async fn every_rule_refuses_what_it_is_for_and_nothing_else() {
-    if !real_only("definitions::every_rule_refuses_what_it_is_for_and_nothing_else") {
+async fn every_rule_refuses_only_its_case() {
+    if !real_only("definitions::every_rule_refuses_only_its_case") {
         return;
     }
     let bench = Bench::without_crds();

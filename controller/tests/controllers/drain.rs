@@ -148,7 +148,7 @@ async fn node_is_drained_and_takes_pods_again() {
     assert!(is_cordoned(&scene.until_done("uncordon-rendered-c").await));
 }
 
-/// The pod and its budgets are named on the Node; what frees it is noticed, also after another process took over.
+/// The pod and its budgets are named on the Node; the end of the block is noticed, also after another process took over.
 #[tokio::test]
 async fn blocked_drain_names_pod_and_budgets_and_goes_on_by_itself() {
     let scene = Scene::new().await;
@@ -185,9 +185,9 @@ async fn blocked_drain_names_pod_and_budgets_and_goes_on_by_itself() {
     assert!(controller.terminate().await.success());
 }
 
-/// Somebody uncordons in the middle: cordoned again, and the answer is of a node without pods.
+/// Uncordoned in the middle: cordoned again, and the answer is of a node without pods.
 #[tokio::test]
-async fn node_that_is_uncordoned_in_the_middle_is_cordoned_again() {
+async fn node_uncordoned_during_drain_is_cordoned_again() {
     let scene = Scene::new().await;
     scene.pod("kept", json!({ "labels": { "app": "shop" } })).await;
     scene.budget("one", "shop").await;

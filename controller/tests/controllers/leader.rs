@@ -6,7 +6,7 @@ use crate::cluster::MachineConfigBuilder;
 use crate::process::{Cluster, LEASE};
 
 #[tokio::test]
-async fn one_of_two_replicas_leads_and_the_other_follows_it() {
+async fn one_of_two_replicas_leads_and_other_succeeds_it() {
     let cluster = Cluster::new().await;
     let one = cluster.start("one", &["--controllers", "render"]);
     let first = cluster.until_leader(|_| true).await;
@@ -30,7 +30,7 @@ async fn one_of_two_replicas_leads_and_the_other_follows_it() {
 
 /// A leader that stood still for longer than its Lease lasts does nothing more: it ends.
 #[tokio::test]
-async fn leader_that_stood_still_ends() {
+async fn suspended_leader_ends() {
     let cluster = Cluster::new().await;
     let mut one = cluster.start("one", &["--controllers", "render"]);
     one.line("leads").await;
@@ -43,9 +43,9 @@ async fn leader_that_stood_still_ends() {
     assert!(said.contains(&format!("Lease {LEASE} is lost")), "{said}");
 }
 
-/// The administrator's hand: the Lease is deleted, or somebody else's name is written into it.
+/// An administrator deletes the Lease, or writes another name into it.
 #[tokio::test]
-async fn leader_whose_lease_is_taken_away_ends() {
+async fn leader_ends_after_loss_of_lease() {
     let cluster = Cluster::new().await;
     let mut one = cluster.start("one", &["--controllers", "render"]);
     one.line("leads").await;

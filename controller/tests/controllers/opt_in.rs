@@ -1,4 +1,4 @@
-//! Image mode by a label and `ConfigMap`s: what is made of them, what the pool says, and the way back.
+//! Image mode by a label and `ConfigMap`s: the objects made of them, the pool's status, and the way back.
 
 use std::collections::BTreeMap;
 
@@ -60,7 +60,7 @@ fn is_true(pool: &Value, kind: &str) -> bool {
 }
 
 #[tokio::test]
-async fn label_makes_an_os_config_and_its_removal_takes_it_back() {
+async fn label_creates_os_config_and_its_removal_deletes_it() {
     let cluster = Cluster::new().await;
     pool(&cluster).await;
     label(&cluster, json!("")).await;
@@ -83,7 +83,7 @@ async fn label_makes_an_os_config_and_its_removal_takes_it_back() {
     object_until(&rendered, "05-osimageurl-worker", "the base", based).await;
     let next = |pool: &Value| condition(pool, "BuildPending")["message"] == "The image is built next";
     cluster.until_pool("worker", "no build yet", next).await;
-    // Lines of a person, and an edit by hand that does not last.
+    // Lines of a person, and a manual edit that does not last.
     config_map(&cluster, "on-cluster-build-custom-dockerfile", &[("worker", "FROM configs AS final")]).await;
     let has_lines =
         |one: &DynamicObject| one.data["spec"]["containerFile"][0]["content"] == "FROM configs AS final";
@@ -108,7 +108,7 @@ async fn label_makes_an_os_config_and_its_removal_takes_it_back() {
 
 /// A build's way over the pool: its state, its image, and nothing of it once the label is gone.
 #[tokio::test]
-async fn results_of_a_build_are_on_the_pool() {
+async fn build_results_are_on_pool() {
     let cluster = Cluster::new().await;
     pool(&cluster).await;
     settings(&cluster).await;

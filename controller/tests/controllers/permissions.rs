@@ -12,8 +12,8 @@ use crate::rollout::{Agents, ready_node};
 const PLACE: &str = "machine-config-agent";
 const ACCOUNT: &str = "machine-config-controller";
 
-/// Applies what the component grants; returns a token of the account once the server knows its roles. It learns of them by
-/// watches of its own and signals nobody when it has.
+/// Applies the component's permissions; returns a token of the account once the server knows its roles. It learns of them by
+/// watches of its own, without a signal.
 async fn token(cluster: &Cluster) -> String {
     let client = &cluster.client;
     let namespace = json!({ "metadata": { "name": PLACE } });
@@ -51,8 +51,8 @@ fn config(contents: &str) -> MachineConfigBuilder {
 }
 
 #[tokio::test]
-async fn controller_is_refused_nothing_through_a_rollout() {
-    if !real_only("permissions::controller_is_refused_nothing_through_a_rollout") {
+async fn controller_has_every_permission_for_rollout() {
+    if !real_only("permissions::controller_has_every_permission_for_rollout") {
         return;
     }
     let mut cluster = Cluster::new().await;

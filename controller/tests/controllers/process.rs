@@ -1,4 +1,4 @@
-//! The controller as a process, and what tests say to a cluster.
+//! The controller as a process, and requests of tests to a cluster.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
@@ -37,7 +37,7 @@ impl Cluster {
         cluster
     }
 
-    /// Leaves a Lease that nobody holds, so that the first controller need not wait.
+    /// Leaves a Lease without a holder, so that the first controller need not wait.
     async fn lease(&self) {
         let lease = json!({ "metadata": { "name": LEASE }, "spec": { "leaseDurationSeconds": 1 } });
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), NAMESPACE);
@@ -114,7 +114,7 @@ impl Cluster {
         target(&pool.await).to_owned()
     }
 
-    /// Waits until somebody leads; returns who.
+    /// Waits for a leader; returns its name.
     pub async fn until_leader(&self, holds: impl Fn(&str) -> bool) -> String {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), NAMESPACE);
         let holder = |lease: &Lease| lease.spec.as_ref()?.holder_identity.clone();

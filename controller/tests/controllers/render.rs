@@ -12,7 +12,7 @@ fn config(name: &str, contents: &str) -> MachineConfigBuilder {
 
 /// BOOT-015: the name is that of the same objects offline.
 #[tokio::test]
-async fn pool_targets_what_its_configs_render_to() {
+async fn pool_targets_its_rendered_config() {
     let cluster = Cluster::new().await;
     cluster.pool("worker").await;
     cluster.config("worker", config("50-a", "1")).await;
@@ -31,7 +31,7 @@ async fn pool_targets_what_its_configs_render_to() {
     let second = cluster.until_target("worker", &first).await;
     cluster.config("worker", config("50-a", "1")).await;
     assert_eq!(cluster.until_target("worker", &second).await, first);
-    // What holds is not written again: after a restart there is nothing to do.
+    // Equal objects are not written again: after a restart there is nothing to do.
     assert!(controller.terminate().await.success());
     let mark = cluster.bench.mark().await;
     let mut controller = cluster.start("b", &["--controllers", "render"]);
@@ -48,7 +48,7 @@ async fn pool_targets_what_its_configs_render_to() {
 }
 
 #[tokio::test]
-async fn what_nodes_would_refuse_degrades_the_pool_and_keeps_its_target() {
+async fn irreconcilable_config_degrades_pool_and_keeps_target() {
     let cluster = Cluster::new().await;
     for pool in ["worker", "infra"] {
         cluster.pool(pool).await;
@@ -81,7 +81,7 @@ async fn what_nodes_would_refuse_degrades_the_pool_and_keeps_its_target() {
     assert!(message.contains("50-worker") && message.contains("example.com/os:latest"), "{message}");
 }
 
-/// A rendered config is what its name says, whoever edits it; and those that nobody uses go but for ten.
+/// An edited rendered config is restored; and unused ones are deleted but for ten.
 #[tokio::test]
 async fn rendered_configs_are_restored_and_collected() {
     let cluster = Cluster::new().await;
@@ -115,10 +115,10 @@ async fn rendered_configs_are_restored_and_collected() {
     );
 }
 
-/// A server that restarts, watches that are too old: what happened meanwhile is seen.
+/// A server that restarts, watches that are too old: changes meanwhile are seen.
 #[tokio::test]
-async fn change_during_an_outage_is_seen_after_it() {
-    if !own_only("change_during_an_outage_is_seen_after_it") {
+async fn change_during_outage_is_seen_after_it() {
+    if !own_only("change_during_outage_is_seen_after_it") {
         return;
     }
     let cluster = Cluster::new().await;

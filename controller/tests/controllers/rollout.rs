@@ -15,7 +15,7 @@ use crate::cluster::{
 };
 use crate::process::{Cluster, condition, target};
 
-/// Agents of all nodes: each does what its contract says, as soon as it sees that it is asked.
+/// Agents of all nodes: each follows its contract, as soon as it sees a request.
 pub struct Agents(JoinHandle<()>);
 
 impl Agents {
@@ -31,7 +31,7 @@ impl Agents {
                 let mut changes = pin!(changes);
                 while let Some((node, presence)) = changes.next().await {
                     if let (Presence::There, Some(patch)) = (presence, answer(&node)) {
-                        // One that fails is made again: the node is seen anew.
+                        // A failed patch is repeated: the node is observed again.
                         let patch = Patch::Merge(patch);
                         drop(nodes.patch(&node.name_any(), &PatchParams::default(), &patch).await);
                     }
@@ -163,7 +163,7 @@ async fn new_config_reaches_all_nodes_within_max_unavailable() {
 
 /// A controller that is killed before any of its writes is replaced by one that does the rest; no write is made twice over.
 #[tokio::test]
-async fn recovers_from_a_kill_before_every_write() {
+async fn recovers_from_kill_before_every_write() {
     let cluster = Cluster::new().await;
     cluster.pool("worker").await;
     cluster.config("worker", config("0")).await;
@@ -196,7 +196,7 @@ async fn recovers_from_a_kill_before_every_write() {
     assert!(killed > 5, "{killed}");
 }
 
-/// Waits until the pool says that its nodes have another config.
+/// Waits until the pool's status has another config for its nodes.
 async fn finished(cluster: &Cluster, other_than: &str) {
     let done = |pool: &Value| {
         let name = pool["status"]["configuration"]["name"].as_str().unwrap_or_default();

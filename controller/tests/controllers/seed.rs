@@ -53,7 +53,7 @@ fn config(contents: &str) -> MachineConfigBuilder {
 /// SEED-008, SEED-009: the component is created, updated and deleted with the annotation, and goes with the `MachineOSConfig`. The
 /// pool never has a target without the image.
 #[tokio::test]
-async fn component_follows_the_annotation() {
+async fn component_follows_annotation() {
     let cluster = Cluster::new().await;
     os_config(&cluster, json!({ key("pre-built-image"): image('1') })).await;
     cluster.config("worker", config("1")).await;
@@ -71,7 +71,7 @@ async fn component_follows_the_annotation() {
     let second = cluster.until_target("worker", &first).await;
     assert_eq!(os_image(&cluster, &second).await, image('2'));
     object_until(&configs(&cluster), COMPONENT, "another image", has(image('2'))).await;
-    // What can't be read changes nothing, and the pool says why.
+    // An unreadable object changes nothing, and the pool reports the cause.
     annotate(&cluster, json!("registry.test/os:latest")).await;
     let degraded = |pool: &Value| condition(pool, "RenderDegraded")["status"] == "True";
     let pool = cluster.until_pool("worker", "degraded", degraded).await;
@@ -95,7 +95,7 @@ async fn component_follows_the_annotation() {
     until_gone(&cluster).await;
 }
 
-/// What merged upstream seeded: the annotation is gone, the component frozen, until the `MachineOSConfig` goes.
+/// State after merged upstream seeding: the annotation is gone, the component frozen, until the `MachineOSConfig` goes.
 #[tokio::test]
 async fn component_of_upstream_stays_until_its_os_config_goes() {
     let cluster = Cluster::new().await;

@@ -1,4 +1,4 @@
-//! `status`: what a person sees of a cluster, once and as it changes.
+//! `status`: the screen of a cluster, once and as it changes.
 
 use std::process::{Output, Stdio};
 
@@ -70,7 +70,7 @@ async fn annotate(cluster: &Cluster, node: &str, annotations: Value) {
 
 /// A drain that a budget blocks: in the pool's condition, on the screen, and gone from it when it is over. Nothing is written.
 #[tokio::test]
-async fn screen_follows_a_rollout_and_names_what_blocks_it() {
+async fn screen_follows_rollout_and_names_blocker() {
     let cluster = Cluster::new().await;
     cluster.pool("worker").await;
     cluster.config("worker", config("1")).await;
@@ -91,7 +91,7 @@ async fn screen_follows_a_rollout_and_names_what_blocks_it() {
         "spec": { "minAvailable": 1, "selector": { "matchLabels": { "app": "shop" } } },
     });
     budgets.create(&PostParams::default(), &serde_json::from_value(budget).unwrap()).await.unwrap();
-    // An agent begins, says where it is, and asks for its drain.
+    // An agent begins, reports its phase, and requests its drain.
     let mcn = json!({
         "spec": {
             "node": { "name": "n2" }, "pool": { "name": "worker" }, "configVersion": { "desired": first },
@@ -137,7 +137,7 @@ async fn screen_follows_a_rollout_and_names_what_blocks_it() {
 
 /// An error names the object, the cause and the next step, and nothing is shown that is half read.
 #[tokio::test]
-async fn what_can_not_be_read_is_named() {
+async fn unreadable_kinds_are_named() {
     let cluster = Cluster::new().await;
     let nobody = Identity::User { name: "guest".to_owned(), groups: vec![] };
     let output = run(&cluster.bench.kubeconfig(&nobody), &[]).await;

@@ -1,4 +1,4 @@
-//! What counts as news, whoever brings it: a watch, or the answer to an own write.
+//! Changes that wake the controllers, from a watch or from the answer to an own write.
 
 use serde_json::{Value, json};
 
@@ -20,13 +20,13 @@ fn read(object: Value) -> Lenient<MachineConfig> {
     serde_json::from_value(object).unwrap()
 }
 
-/// Returns whether it was news, and whether what is rendered from changed.
+/// Returns two flags: the object changed, and sources of rendered configs changed.
 fn told(seen: &mut Seen, change: impl FnOnce(&mut Seen) -> bool) -> (bool, bool) {
     let before = seen.inputs;
     (change(seen), seen.inputs != before)
 }
 
-/// The watch may bring the end of an object after the answer to the own deletion: the pools are rendered anew all the same.
+/// The watch may report an object's end after the answer to the own deletion: the pools are rendered again all the same.
 #[test]
 fn own_writes_are_inputs_like_those_of_others() {
     let mut seen = Seen::default();
@@ -38,7 +38,7 @@ fn own_writes_are_inputs_like_those_of_others() {
 }
 
 #[test]
-fn nothing_goes_back_to_an_older_version() {
+fn objects_never_return_to_older_version() {
     let mut seen = Seen::default();
     config("10", &["b"]).put(&mut seen);
     assert_eq!(told(&mut seen, |seen| config("9", &["a"]).put(seen)), (false, false));
@@ -46,7 +46,7 @@ fn nothing_goes_back_to_an_older_version() {
 }
 
 #[test]
-fn a_rendered_config_is_an_input_once_somebody_edits_or_deletes_it() {
+fn edited_or_deleted_rendered_config_is_input() {
     let mut seen = Seen::default();
     assert_eq!(told(&mut seen, |seen| rendered(1).put(seen)), (true, false));
     assert_eq!(told(&mut seen, |seen| rendered(2).put(seen)), (true, true));

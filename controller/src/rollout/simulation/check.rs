@@ -1,4 +1,4 @@
-//! What must hold after each write. Nothing here asks the rollout: it counts for itself.
+//! Invariants after each write. The checks count for themselves and ask the rollout nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use super::super::*;
 use super::Counts;
 use super::world::World;
 
-/// What the checks remember.
+/// State of the checks.
 #[derive(Default)]
 pub(super) struct Checks {
     /// Nodes that the rollout took out of service, until they are done.
@@ -24,7 +24,7 @@ pub(super) struct Checks {
     is_prefetched: bool,
 }
 
-/// What the simulation knows of the policy.
+/// The policy, as the simulation wrote it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Told {
     /// Nodes of each wave (a number, or a share in percent), and its soak in seconds.
@@ -38,9 +38,9 @@ pub(super) struct Told {
 }
 
 impl Checks {
-    /// Looks at the world after time passed.
+    /// Checks the world after time passed.
     ///
-    /// `known` is what the controller knew meanwhile; `slips` counts jumps of the clock and writes that were lost, each of
+    /// `known` is the controller's cache meanwhile; `slips` counts jumps of the clock and writes that were lost, each of
     /// which may count two steps of a soak too much.
     pub(super) fn look(
         &mut self,
@@ -89,7 +89,7 @@ impl Checks {
         told.waves.iter().take(self.passed + 1).map(size).sum()
     }
 
-    /// Looks at a decision, by what the controller saw.
+    /// Checks a decision, by the controller's observations.
     pub(super) fn decided(&mut self, seen: &Seen<'_>, rollout: &Rollout, told: &Told) {
         let Some(target) = seen.pool.target() else { return };
         let given = rollout.patches.iter().any(|patch| patch.pair.as_ref() == Some(&target));
@@ -149,13 +149,13 @@ impl Checks {
         assert!(!given || self.is_prefetched, "given before the image was there");
     }
 
-    /// Looks at what the API server keeps of a policy.
+    /// Checks the stored status of a policy.
     pub(super) fn remembered(&mut self, old: &RolloutPolicyStatus, new: &RolloutPolicyStatus) {
-        // The next target begins anew.
+        // The next target starts over.
         self.is_prefetched &= old.target == new.target;
     }
 
-    /// Looks at a patch that the API server took.
+    /// Checks a patch that the API server took.
     pub(super) fn written(
         &mut self,
         world: &World,
@@ -173,7 +173,7 @@ impl Checks {
         assert_eq!(keys, [true, true], "half a pair: {body}");
         let node = &world.machines[&patch.node].node;
         assert!(world.targets.contains(&node.desired), "no target ever: {:?}", node.desired);
-        // It is done already where it was given what it has.
+        // It is done already if it was given the pair that it has.
         let is_new = self.ours.insert(patch.node.clone());
         let max = match &seen.pool.max_unavailable {
             None => 1,
@@ -216,7 +216,7 @@ impl Checks {
         }
     }
 
-    /// Looks at the end: nothing goes wrong any longer.
+    /// Checks the end: nothing goes wrong any longer.
     pub(super) fn ended(world: &World) {
         let target = world.target();
         let forgotten: BTreeMap<_, _> = world

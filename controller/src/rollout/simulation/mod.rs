@@ -1,9 +1,9 @@
 //! The rollout against made clusters, with everything that goes wrong.
 //!
 //! Each seed is a cluster, a policy and a series of accidents. The controller sees some changes late; it is killed before
-//! and after writes, and then lists everything anew. Each write is checked, and in the end all nodes have the target.
+//! and after writes, and then lists everything again. Each write is checked, and in the end all nodes have the target.
 //!
-//! `ROLLOUT_SEEDS` is the number of seeds, `ROLLOUT_SEED` a single one, for a look at what went wrong.
+//! `ROLLOUT_SEEDS` is the number of seeds, `ROLLOUT_SEED` a single one, to debug a failure.
 
 mod check;
 mod dice;
@@ -24,7 +24,7 @@ const SEEDS: u64 = 200;
 /// Threads that play the seeds.
 const THREADS: usize = 2;
 
-/// What the seeds did, so that nobody takes an idle run for a good one.
+/// Counts of what happened in the seeds, so that an idle run does not pass for a good one.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     seeds: u64,
@@ -60,7 +60,7 @@ impl Counts {
     }
 }
 
-/// What the controller has in memory.
+/// The controller's cache.
 struct Controller {
     nodes: BTreeMap<String, Node>,
     pool: Pool,
@@ -75,7 +75,7 @@ struct Simulation {
     wake: Option<Timestamp>,
 }
 
-/// What became of a write.
+/// Result of a write.
 #[derive(PartialEq)]
 enum Write {
     Done,
@@ -138,7 +138,7 @@ impl Simulation {
             _ => dice.count(1, 30),
         };
         let max_unavailable = match dice.from(0, 3) {
-            // In a time that somebody waits for.
+            // A large pool is updated in few steps, so that the seed ends in time.
             _ if count > 1000 => Some(IntOrString::String("30%".to_owned())),
             0 => None,
             1 => Some(IntOrString::Int(i32::try_from(dice.from(1, 5)).unwrap())),
@@ -173,7 +173,7 @@ impl Simulation {
         self.controller.nodes = self.world.machines.iter().map(node).collect();
     }
 
-    /// The watches bring some changes, in calm times all of them.
+    /// The watches deliver some changes, in calm times all of them.
     fn watch(&mut self) {
         let late = if self.world.is_chaos { 4 } else { u64::MAX };
         if !self.world.dice.one_in(late) {
@@ -201,7 +201,7 @@ impl Simulation {
         let slips = self.world.jumps + self.counts.kills + self.counts.conflicts;
         self.checks.look(&self.world, &self.controller.nodes, &self.told, seconds, slips);
         self.watch();
-        // What was decided may ask for the next decision at once.
+        // A decision may request the next one at once.
         for _ in 0..self.world.dice.from(1, 3) {
             if self.decide() == Write::Killed {
                 self.counts.kills += 1;
@@ -350,7 +350,7 @@ fn play(seeds: impl Iterator<Item = u64>) -> Counts {
 
 #[test]
 #[expect(clippy::print_stdout, reason = "what the seeds did")]
-fn nothing_breaks_a_rollout() {
+fn rollout_survives_random_faults() {
     let seeds: Vec<u64> = match number("ROLLOUT_SEED") {
         Some(seed) => vec![seed],
         None => (0..number("ROLLOUT_SEEDS").unwrap_or(SEEDS)).collect(),

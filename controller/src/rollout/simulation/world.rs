@@ -12,7 +12,7 @@ pub(super) fn image(number: u64) -> String {
     format!("reg.test/os@sha256:{number:064x}")
 }
 
-/// A node and what only its machine knows.
+/// A node, with the state that only its machine knows.
 pub(super) struct Machine {
     pub(super) node: Node,
     /// The update that its agent works on, and how long it takes.
@@ -35,7 +35,7 @@ pub(super) struct World {
     pub(super) targets: Vec<Pair>,
     /// Seconds that really passed.
     pub(super) time: i64,
-    /// How far the wall clock is off.
+    /// Error of the wall clock.
     offset: i64,
     pub(super) jumps: u64,
     /// Things go wrong.

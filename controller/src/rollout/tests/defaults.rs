@@ -76,7 +76,7 @@ fn node_at_work_follows_new_target_at_once() {
 
 /// BOOT: all nodes of a new pool serve, though their agents have nothing yet.
 #[test]
-fn nodes_that_were_never_given_target_are_no_outage() {
+fn nodes_without_first_target_are_no_outage() {
     let mut nodes = nodes(3, "a");
     for node in &mut nodes {
         *node = Node {
@@ -170,7 +170,7 @@ fn layered_pools_wait_for_their_image() {
 }
 
 #[test]
-fn nodes_that_wait_are_tainted_and_others_are_not() {
+fn only_waiting_nodes_are_tainted() {
     let other = Taint { key: "gpu".to_owned(), effect: "NoSchedule".to_owned(), ..Taint::default() };
     let mut nodes = nodes(3, "a");
     nodes[1].taints.push(other.clone());
@@ -277,7 +277,7 @@ fn custom_pool_beats_worker_and_two_are_conflict() {
 
 /// The pod and the budget of a drain that waits are in the pool's status, in every phase, as long as it waits.
 #[test]
-fn pool_names_the_pod_and_the_budget_of_a_blocked_drain() {
+fn pool_names_pod_and_budget_of_blocked_drain() {
     let words = "pod shop/cart-0 is kept by PodDisruptionBudget shop/cart: needs 1";
     let drained = |name: &str, applied: &str| {
         let annotations = json!({
@@ -329,7 +329,7 @@ fn node_object_is_reduced() {
     assert!(!node.ready && node.unschedulable && node.control_plane && node.is_failing());
     assert_eq!((node.zone.as_deref(), node.current.image.as_deref()), (Some("z"), None));
     assert_eq!((node.prefetch, node.desired_since), (Some(PrefetchProgress::Done), Some(now())));
-    // A patch does to the reduced node what it does to the object.
+    // A patch changes the reduced node as it changes the object.
     let mut patch = NodePatch::new(&node);
     patch.pair = Some(Pair::new("c", None));
     patch.prefetch = Some(None);

@@ -10,7 +10,7 @@ use super::super::status::{
 const PAGE: &str = include_str!("../../../../docs/rollouts.md");
 
 #[test]
-fn the_page_has_each_condition_and_reason() {
+fn page_has_each_condition_and_reason() {
     let progressing = Phase::ALL.iter().map(|phase| (PROGRESSING, phase.as_str()));
     let invalid = Mistake::ALL.iter().map(|mistake| (INVALID, mistake.as_str()));
     let others = [(HALTED, TOO_MANY_FAILURES), (DRAIN_BLOCKED, EVICTION_REFUSED)];
@@ -26,7 +26,7 @@ fn the_page_has_each_condition_and_reason() {
 
 /// The policy of the page is one that the API server and the controller take.
 #[test]
-fn the_example_is_a_policy_that_can_be_followed() {
+fn example_is_valid_policy() {
     let example = PAGE.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
     let policy: crate::api::RolloutPolicy = serde_saphyr::from_str(example).unwrap();
     let mut pool = super::world::pool("b");

@@ -16,7 +16,7 @@ fn with_policy(config: &str, spec: Value) -> Pool {
     Pool { policies: vec![policy], ..pool(config) }
 }
 
-/// Decides and writes until nothing more is to be written at this time. Returns who was given a target.
+/// Decides and writes until no write is left at this time. Returns the nodes that were given a target.
 fn settle(pool: &mut Pool, nodes: &mut [Node], now: Timestamp) -> Vec<String> {
     let mut all = Vec::new();
     for _ in 0..20 {
@@ -52,7 +52,7 @@ fn minutes(minutes: i64) -> Timestamp {
 }
 
 #[test]
-fn canary_soaks_then_waves_then_the_rest() {
+fn canary_soaks_then_waves_then_rest() {
     let spec = json!({"canary": {"nodes": 1, "soak": "20m"}, "waves": [{"nodes": "25%"}]});
     let mut pool = Pool { max_unavailable: Some(IntOrString::Int(20)), ..with_policy("b", spec) };
     let mut nodes = nodes(8, "a");
@@ -84,7 +84,7 @@ fn canary_soaks_then_waves_then_the_rest() {
 
 /// A clock that jumps ahead skips no soak; one that was ahead when it was recorded wedges none.
 #[test]
-fn clock_jumps_neither_skip_nor_wedge_a_soak() {
+fn clock_jumps_neither_skip_nor_wedge_soak() {
     let spec = json!({"canary": {"nodes": 1, "soak": "10h"}});
     let mut pool = with_policy("b", spec);
     let mut nodes = nodes(3, "a");
@@ -109,7 +109,7 @@ fn clock_jumps_neither_skip_nor_wedge_a_soak() {
 }
 
 #[test]
-fn a_canary_that_fails_halts_with_its_cause_until_it_is_corrected() {
+fn failed_canary_halts_with_its_cause_until_corrected() {
     let mut pool = with_policy("b", json!({"canary": {"nodes": 1}}));
     let mut nodes = nodes(4, "a");
     settle(&mut pool, &mut nodes, now());
@@ -129,7 +129,7 @@ fn a_canary_that_fails_halts_with_its_cause_until_it_is_corrected() {
 }
 
 #[test]
-fn a_halt_is_resumed_once_by_each_value_or_by_more_allowed_failures() {
+fn halt_is_resumed_once_by_each_value_or_by_more_allowed_failures() {
     let mut pool = with_policy("b", json!({}));
     pool.max_unavailable = Some(IntOrString::Int(2));
     let mut nodes = nodes(5, "a");
@@ -150,7 +150,7 @@ fn a_halt_is_resumed_once_by_each_value_or_by_more_allowed_failures() {
 }
 
 #[test]
-fn failed_nodes_return_to_the_last_good_config() {
+fn failed_nodes_return_to_last_good_config() {
     let mut pool = with_policy("a", json!({"onFailure": "RollBack"}));
     let mut nodes = nodes(4, "a");
     settle(&mut pool, &mut nodes, now());
@@ -165,7 +165,7 @@ fn failed_nodes_return_to_the_last_good_config() {
 }
 
 #[test]
-fn a_node_that_takes_too_long_has_failed() {
+fn node_past_its_timeout_has_failed() {
     let mut pool = with_policy("b", json!({"nodeTimeout": "1h"}));
     let mut nodes = nodes(3, "a");
     settle(&mut pool, &mut nodes, now());
@@ -180,7 +180,7 @@ fn a_node_that_takes_too_long_has_failed() {
 
 /// Times that a wrong clock wrote are corrected.
 #[test]
-fn a_start_in_the_future_is_now() {
+fn start_in_future_is_now() {
     let mut pool = with_policy("b", json!({"nodeTimeout": "1h"}));
     let mut nodes = nodes(3, "a");
     settle(&mut pool, &mut nodes, minutes(60 * 24 * 365));
@@ -189,7 +189,7 @@ fn a_start_in_the_future_is_now() {
 }
 
 #[test]
-fn the_image_is_on_the_nodes_before_the_first_one_is_drained() {
+fn image_is_prefetched_before_first_drain() {
     let image = format!("reg.test/os@sha256:{}", "c".repeat(64));
     let spec = json!({"prefetch": {"concurrency": 2, "timeout": "30m"}});
     let mut pool = with_policy("b", spec);
@@ -218,7 +218,7 @@ fn the_image_is_on_the_nodes_before_the_first_one_is_drained() {
 }
 
 #[test]
-fn nodes_are_given_a_target_in_windows_only() {
+fn nodes_get_target_in_windows_only() {
     // 2026-11-23 is a Monday.
     let spec = json!({"windows": [{"days": ["Tuesday"], "start": "02:00", "length": "2h", "timeZone": "Europe/Berlin"}]});
     let mut pool = with_policy("b", spec);
@@ -235,7 +235,7 @@ fn nodes_are_given_a_target_in_windows_only() {
 }
 
 #[test]
-fn windows_follow_the_clocks_of_their_zone() {
+fn windows_follow_clock_of_their_zone() {
     let open = |window: Value, at: &str| {
         let windows: Vec<crate::api::rollout_policy::Window> =
             serde_json::from_value(json!([window])).unwrap();
@@ -259,7 +259,7 @@ fn windows_follow_the_clocks_of_their_zone() {
 
 /// Bad input: the condition names the object, the cause and the next step, and no node is touched.
 #[test]
-fn what_can_not_be_followed_is_told_and_nothing_is_done() {
+fn invalid_policy_is_reported_and_stops_rollout() {
     let table = [
         (
             json!({"windows": [{"start": "25:00", "length": "1h"}]}),
@@ -321,7 +321,7 @@ fn what_can_not_be_followed_is_told_and_nothing_is_done() {
 
 /// Two pools for one node: both name it, and go on with their other nodes.
 #[test]
-fn a_node_in_two_pools_is_named_and_the_others_go_on() {
+fn node_in_two_pools_is_named_and_others_continue() {
     let conflict = Conflict { node: "n9".to_owned(), pools: vec!["gpu".to_owned(), "infra".to_owned()] };
     let (pool, nodes) = (pool("b"), nodes(2, "a"));
     let nodes: Vec<&Node> = nodes.iter().collect();
@@ -335,7 +335,7 @@ fn a_node_in_two_pools_is_named_and_the_others_go_on() {
 }
 
 #[test]
-fn the_plan_adds_up_what_is_left() {
+fn plan_sums_remaining_nodes() {
     let reboots =
         NodeCost { drain: true, reboot_because: vec!["kernelArguments".to_owned()], services: Vec::new() };
     let path = "/etc/containers/policy.json".to_owned();

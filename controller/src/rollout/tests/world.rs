@@ -57,7 +57,7 @@ pub(super) fn condition(rollout: &Rollout, type_: &str) -> (String, String, Stri
     (found.status, found.reason.unwrap_or_default(), found.message.unwrap_or_default())
 }
 
-/// Writes what was decided, as the API server would.
+/// Writes a decision, as the API server would.
 pub(super) fn write(rollout: &Rollout, pool: &mut Pool, nodes: &mut [Node]) {
     pool.status = rollout.status.clone();
     if let (Some(status), [policy]) = (&rollout.policy_status, &mut *pool.policies) {

@@ -117,7 +117,7 @@ async fn pool_config_and_certificates_come_from_cluster() {
     let joining = cluster.joining("worker").await.unwrap();
     assert_eq!((joining.name(), joining.image.as_deref()), ("rendered-worker-new", None));
     assert_eq!(joining.authorities, BTreeMap::from([(KUBELET_CA, "new".to_owned())]));
-    // The API server goes away: what was served last still is.
+    // The API server goes away: the last config is still served.
     drop(tasks);
     assert_eq!(cluster.joining("worker").await.unwrap(), joining);
 }
