@@ -1,4 +1,4 @@
-//! What the agent costs a cluster, against a real API server: requests, connections, memory, and the time from the
+//! Cost of the agent for a cluster, against a real API server: requests, connections, memory, and the time from the
 //! target's annotation to `Done`. MCD's numbers stand beside it; they were measured the same way, once
 //! (`docs/figures.md` says where). Then a rollout over many agents against one API server.
 
@@ -47,12 +47,12 @@ const OTHER_BYTES: usize = 245 * 1024;
 /// Files and bytes of a MachineConfig of 1.5 MB, base64 included: etcd takes no larger one.
 const LARGEST: (usize, usize) = (60, 18_000);
 
-/// What a pod has around it: the host's root is a mount, with the kernel's own `/proc`. Arguments: the root, the command.
+/// Environment of a pod: the host's root is a mount, with the kernel's own `/proc`. Arguments: the root, the command.
 const CONTAINER: &str = r#"mount --bind "$1" "$1" && mount --rbind /proc "$1/proc" && shift && exec "$@""#;
 
-/// How long an agent rests before its memory is read.
+/// Time that an agent rests before its memory is read.
 const REST: Duration = Duration::from_secs(2);
-/// How long the idle agent is looked at.
+/// Time of the measurement of the idle agent.
 const IDLE: Duration = Duration::from_secs(60);
 const ROUNDS: usize = 9;
 /// Updates to MachineConfigs of `OTHER_BYTES`, with text as configuration files have it: what is received for one.
@@ -186,14 +186,14 @@ async fn done(client: &kube::Client, node: &str, config: &str) {
     .await;
 }
 
-/// What one update costs, medians: seconds, requests, kilobytes received.
+/// Cost of one update, medians: seconds, requests, kilobytes received.
 struct Update {
     done: f64,
     requests: f64,
     received: Option<f64>,
 }
 
-/// What one node costs.
+/// Cost of one node.
 struct One {
     connected: f64,
     update: Update,
@@ -346,7 +346,7 @@ async fn memory(bench: &Bench) {
     assert!(agent.terminate().await.success());
 }
 
-/// Waits for the MachineConfigNode to say what the Node says.
+/// Waits until the MachineConfigNode matches the Node.
 async fn object_until_updated(client: &kube::Client, node: &str, config: &str) {
     let api = object_api(client, "machineconfignodes");
     cluster::object_until(&api, node, "Updated", |object| {
@@ -386,7 +386,7 @@ fn median(numbers: &mut [f64]) -> f64 {
     numbers[numbers.len() / 2]
 }
 
-/// A rollout over many agents, all at once: what a controller would spread is here the worst case.
+/// A rollout over many agents, all at once: the worst case, as a controller would spread it.
 async fn fleet(bench: &Bench) {
     // Each agent is a node's only one, but here they share a kernel, whose default is 128 watchers for each user.
     let limit = "/proc/sys/fs/inotify/max_user_instances";

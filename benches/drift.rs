@@ -1,5 +1,5 @@
-//! How long it takes from a write to a managed file until the report says so, and from its undoing: the real binary on a
-//! bare host in a directory, its report awaited by inotify. And what writes to other files beside it cost the agent.
+//! Time from a write to a managed file until the report has it, and from its undoing: the real binary on a bare host in a
+//! directory, its report awaited by inotify. And the cost of writes to other files beside it.
 
 #![expect(
     clippy::disallowed_methods,
@@ -28,7 +28,7 @@ use rustix::mount::{MountFlags, UnmountFlags};
 const CONFIG: (usize, usize) = (500, 2000);
 /// Enough for a p99.
 const MUTATIONS: usize = 400;
-/// Writes to files that nobody manages.
+/// Writes to unmanaged files.
 const UNRELATED: usize = 10_000;
 /// Generous: only a miss waits so long.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -46,7 +46,7 @@ impl MemoryDir {
 
 impl Drop for MemoryDir {
     fn drop(&mut self) {
-        // What is left mounted is removed with its namespace.
+        // A remaining mount is removed with its namespace.
         rustix::mount::unmount(&self.0, UnmountFlags::DETACH).unwrap_or_default();
     }
 }
@@ -69,7 +69,7 @@ impl Daemon {
         Self { child: command.spawn().expect("the agent starts"), inotify }
     }
 
-    /// Waits until the report says this of the node.
+    /// Waits until the report has this of the node.
     fn until(&self, host: &PlainHost, state: &str) {
         loop {
             let report = fs::read_to_string(host.at("control/report.json")).unwrap_or_default();

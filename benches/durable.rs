@@ -121,7 +121,7 @@ fn verify(base: &Path) {
     );
 }
 
-/// What the figures depend on.
+/// Prints the machine's data that the figures depend on.
 fn machine() {
     let line = |path: &str, start: &str| {
         let text = fs::read_to_string(path).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What the real binary costs on a machine: from its start to the first report, its memory when idle and while a config
+//! Cost of the real binary on a machine: from its start to the first report, its memory when idle and while a config
 //! of 1.5 MB is applied, how often it wakes up when nothing happens, and its own time in a first boot. `CARGO_BIN_EXE` of this
 //! profile is measured.
 
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use plain_host::PlainHost;
 
 const STARTS: usize = 7;
-/// Long enough to tell a daemon that polls.
+/// Long enough to detect a daemon that polls.
 const IDLE: Duration = Duration::from_secs(5);
 /// Files and bytes of a config of 1.5 MB, after its blanks are escaped.
 const LARGE: (usize, usize) = (180, 7000);

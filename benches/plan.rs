@@ -1,4 +1,4 @@
-//! What deciding costs: reading a config of 1.5 MB, its spec, and the plan to it.
+//! Cost of deciding: reading a config of 1.5 MB, its spec, and the plan to it.
 
 #![allow(
     clippy::expect_used,

@@ -1,6 +1,6 @@
 //! The hidden verb `os-call`: one call of an OS backend, for `tests/os/contract.rs`.
 //!
-//! `os-call choose` says which backend `auto` is.
+//! `os-call choose` prints the backend of `auto`.
 //! `os-call --backend ostree|rpm-ostree|bootc VERB`, where `VERB` is `seen [TIMES]`, `carries IMAGE`, `preflight IMAGE`,
 //! `stage IMAGE|- [soft] [-KARG|+KARG]...`, `unstage`, `abandon`, `ensure_finalizable`, `soft-reboot`,
 //! `fall-back DEPLOYMENT` or `drop-rollback`. The answer is one JSON object on standard output,

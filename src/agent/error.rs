@@ -116,7 +116,7 @@ mod tests {
 
     /// Only a change of the installation needs one; an account that is missing is created.
     #[test]
-    fn next_step_fits_what_is_refused() {
+    fn next_step_fits_refusal() {
         let next = |field: &str, message: &str| {
             let (field, message) = (field.to_owned(), message.to_owned());
             AgentError::from(Irreconcilable { reasons: vec![Unreachable { field, message }] }).next()

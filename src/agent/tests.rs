@@ -131,7 +131,7 @@ impl Scene {
 /// MCD-105, MCD-106, MCD-108, MCD-110: each action of the policy is one request to systemd and one event; no action is none,
 /// and `SkipReboot`.
 #[tokio::test(flavor = "current_thread")]
-async fn each_action_is_asked_of_systemd_and_reported() {
+async fn each_action_is_requested_from_systemd_and_reported() {
     const PLAIN: &str = "Config changes do not require reboot.";
     for (path, asked, reason, text) in [
         ("/etc/none", None, "SkipReboot", ""),
@@ -159,7 +159,7 @@ async fn each_action_is_asked_of_systemd_and_reported() {
 
 /// MCD-111: the event, the roll-back and the state of a service that does not reload or restart.
 #[tokio::test(flavor = "current_thread")]
-async fn service_that_fails_takes_update_back() {
+async fn failed_service_undoes_update() {
     for (path, job, reason) in [
         ("/etc/reload", "reload of crio.service", "FailedServiceReload"),
         ("/etc/restart", "restart of kubelet.service", "FailedServiceRestart"),
@@ -293,7 +293,7 @@ impl Lines {
 
 /// OBS-001: every change of the phase is a line with the id of phases, and names update, phase, config and image.
 #[tokio::test(flavor = "current_thread")]
-async fn every_phase_is_line_of_journal() {
+async fn every_phase_is_logged() {
     let lines = Lines::default();
     let _guard = lines.taken();
     let dir = tempfile::tempdir().unwrap();

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn boot_loader_that_does_not_count_is_unchanged() {
+    fn boot_loader_without_counting_is_unchanged() {
         for dir in [host("blscfg\n", Some(&block(""))), host(COUNTS, None), tempfile::tempdir().unwrap()] {
             let root = Root::open(dir.path()).unwrap();
             assert!(BootCounter::find(&root).unwrap().is_none());
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_block_is_refused_and_kept() {
+    fn invalid_block_is_refused_and_kept() {
         let full = block(&format!("x={}\n", "y".repeat(SIZE - HEADER.len() - 3)));
         for wrong in ["", "boot_counter=1\n", full.as_str()] {
             let dir = host(COUNTS, Some(wrong));

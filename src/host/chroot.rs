@@ -76,7 +76,7 @@ mod tests {
 
     /// The test's own process stays where it is.
     #[test]
-    fn what_is_no_host_is_not_entered() {
+    fn directory_without_host_is_not_entered() {
         let directory = tempfile::tempdir().unwrap();
         let error = ContainerHandles::enter(&directory.path().join("none")).unwrap_err();
         assert!(error.to_string().contains("can't enter"), "{error}");

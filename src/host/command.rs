@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(flavor = "current_thread")]
-    async fn failures_say_why() {
+    async fn failures_name_cause() {
         let limit = Duration::from_secs(20);
         run("true", &[], limit).await.unwrap();
         let error = run("ls", &["/does/not/exist"], limit).await.unwrap_err().to_string();

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn line_is_said_once_and_holds_no_control_characters() {
+    fn line_is_written_once_without_control_characters() {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::open(directory.path()).unwrap();
         let said = || std::fs::read_to_string(directory.path().join("dev/console")).unwrap();

@@ -190,7 +190,7 @@ mod tests {
 
     /// MCD-242, OCL-002: to the merged file when it is JSON, else to the kubelet's; where depends on the backend.
     #[test]
-    fn link_leads_to_first_file_that_is_json() {
+    fn link_leads_to_first_json_file() {
         let rows: [(&str, Option<&str>, Option<&str>); 6] = [
             ("{}", Some("{}"), Some(MERGED)),
             ("\n", Some("{}"), Some(KUBELET)),
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_may_read_is_seen() {
+    fn credentials_readable_by_others_are_found() {
         let host = Place::new();
         host.put(KUBELET, "{}");
         let found = Credentials::there(&host.root, AuthFile::Run).unwrap().unwrap();

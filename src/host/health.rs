@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn kubelet_has_to_be_active_where_it_is_enabled_and_nothing_else_is_said() {
+    fn enabled_kubelet_must_be_active_by_default() {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::open(dir.path()).unwrap();
         let unit = "/etc/systemd/system/kubelet.service";
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread")]
-    async fn check_that_fails_is_reported_with_its_last_words() {
+    async fn failed_check_is_reported_with_its_last_words() {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::open(dir.path()).unwrap();
         let none = Systemd::absent();
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread")]
-    async fn check_that_others_may_change_is_not_run() {
+    async fn check_writable_by_others_is_not_run() {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::open(dir.path()).unwrap();
         put(dir.path(), &format!("{CHECKS}/README"), 0o644, "");

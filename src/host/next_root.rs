@@ -149,7 +149,7 @@ mod tests {
 
     /// Only a finished soft reboot is completed: a mounted root, here or on the host, is still to come.
     #[tokio::test(flavor = "current_thread")]
-    async fn soft_reboot_that_happened_is_completed() {
+    async fn finished_soft_reboot_is_completed() {
         let mounted = format!("36 35 0:30 / {NEXT_ROOT} ro,relatime - overlay overlay ro\n");
         for (prepared, here, on_host, completes) in [
             (false, false, Some(""), false),

@@ -145,7 +145,7 @@ async fn record_in_doubt_is_rewritten_before_intent_is_lent() {
 
 /// A record that could not be begun is not on disk when the next one begins, for any failed write.
 #[test]
-fn update_that_could_not_begin_leaves_no_record() {
+fn failed_begin_leaves_no_record() {
     let dir = StateDir::new();
     let mut journal = dir.open();
     let (b, c) = (config("b"), config("c"));
@@ -166,7 +166,7 @@ fn update_that_could_not_begin_leaves_no_record() {
 
 /// A commit that is cut off anywhere by an error is committed in memory as soon as on the disk, and can be repeated.
 #[test]
-fn commit_that_fails_at_any_sync_is_repeated() {
+fn commit_is_repeated_after_any_failed_sync() {
     for sync in 1.. {
         let dir = StateDir::new();
         let mut journal = dir.begun();

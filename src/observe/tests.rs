@@ -142,7 +142,7 @@ impl OsBackend for Booting {
 
 /// OST-009: the booted digest under another name is the same image, and nothing is queried for it.
 #[tokio::test(flavor = "current_thread")]
-async fn facts_report_what_image_cannot_bring() {
+async fn facts_report_local_files_over_image() {
     let dir = tempfile::tempdir().unwrap();
     let mut host = host(dir.path());
     let image =
@@ -181,7 +181,7 @@ async fn facts_report_what_image_cannot_bring() {
 
 /// The registry is queried before anything is planned, inside image mode and outside it; it has no answer for ever.
 #[tokio::test(flavor = "current_thread")]
-async fn image_that_cannot_be_had_is_reported_before_plan() {
+async fn unavailable_image_is_reported_before_plan() {
     let dir = tempfile::tempdir().unwrap();
     let mut host = host(dir.path());
     let image =

@@ -178,7 +178,7 @@ mod tests {
 
     /// MCD-236, MCD-237, W-15: files to write and to remove, by the cluster's trust and the present files.
     #[test]
-    fn what_is_to_be_written_and_what_goes() {
+    fn certificates_are_written_and_stale_ones_removed() {
         let shown = |trust: &ClusterTrust, there: &There| {
             let written = writes(trust, there).into_iter().map(|one| {
                 let name =
@@ -244,7 +244,7 @@ mod tests {
 
     /// W-15, MCD-137: only the cluster's own file goes, and never a path of a config.
     #[test]
-    fn what_others_put_there_stays() {
+    fn foreign_files_stay() {
         let place = Place::new();
         for file in ["old.test/ca.crt", "client.test/ca.crt", "client.test/client.key", "config.test/ca.crt"]
         {
@@ -294,7 +294,7 @@ mod tests {
 
     /// An error of one file affects no other; nothing is removed then.
     #[test]
-    fn one_that_fails_stops_no_other() {
+    fn failed_file_blocks_no_other() {
         let place = Place::new();
         place.put(&format!("{REGISTRIES}/old.test/ca.crt"), "x");
         let open = place.dir.path().join("etc/docker/certs.d/a.test");

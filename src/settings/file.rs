@@ -288,7 +288,7 @@ mod tests {
         [health]\nunits = ['kubelet.service', 'crio.service']\nwithin = '90s'\nroll-back = 'never'\n";
 
     #[test]
-    fn every_key_is_read_and_every_key_may_be_absent() {
+    fn every_key_is_read_and_optional() {
         let node_settings = parse(FULL, "f").unwrap();
         let paths: Vec<&str> = node_settings.repair.iter().map(ManagedPath::as_str).collect();
         assert_eq!(paths, ["/etc/NetworkManager", "/etc/chrony.conf"]);

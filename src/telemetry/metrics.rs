@@ -316,7 +316,7 @@ mod tests {
 
     /// MCD-206: failed switches are counted until one succeeds.
     #[test]
-    fn switch_that_works_forgets_those_that_did_not() {
+    fn successful_switch_resets_error_count() {
         let metrics = Metrics::new(HostLabels::default(), Vec::new());
         metrics.switched(SwitchResult::Failed);
         metrics.switched(SwitchResult::Failed);

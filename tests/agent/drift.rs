@@ -1,5 +1,5 @@
-//! The drift monitor: every kind of change is found, named and gone when it is undone; what is not drift is not told;
-//! what is to be repaired is, within bounds.
+//! The drift monitor: each kind of change is found, named and gone when it is undone; other changes are not reported; paths
+//! of the setting `repair` are repaired, within bounds.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
@@ -14,7 +14,7 @@ use machine_config_agent::agent::ExitReason;
 use machine_config_agent::report::{NodeReport, NodeState};
 use serde_json::json;
 
-/// FIL-007, FIL-008, MCD-166, MCD-168, MCD-169, MCD-178, MCD-179, MCD-180, MCD-182, CRA-010: each change by hand is
+/// FIL-007, FIL-008, MCD-166, MCD-168, MCD-169, MCD-178, MCD-179, MCD-180, MCD-182, CRA-010: each manual change is
 /// found, named with its path, and gone when it is undone, without a restart.
 #[tokio::test(flavor = "current_thread")]
 async fn each_kind_of_drift_is_found_named_and_gone_when_undone() {
@@ -76,7 +76,7 @@ async fn changed_file_is_reported_first_and_rest_is_verified_after() {
         .await;
 }
 
-/// MCD-167: an argument that the kernel was not booted with is told; additional ones are not.
+/// MCD-167: an argument that the kernel was not booted with is reported; additional ones are not.
 #[tokio::test(flavor = "current_thread")]
 async fn missing_kernel_argument_is_found_at_next_start() {
     let mut scene = scene(&[]).await;
@@ -89,9 +89,9 @@ async fn missing_kernel_argument_is_found_at_next_start() {
     scene.live(async |scene| scene.until_done("rendered-a").await).await;
 }
 
-/// MCD-176, MCD-186: drift that is there at the start is told, measured and watched; without drift the metric is 0.
+/// MCD-176, MCD-186: drift that is there at the start is reported, measured and watched; without drift the metric is 0.
 #[tokio::test(flavor = "current_thread")]
-async fn host_that_drifted_before_start_is_reported() {
+async fn drift_before_start_is_reported() {
     let mut scene = scene(&[]).await;
     let drift = |scene: &Scene| {
         let text = scene.metrics.text();
@@ -160,7 +160,7 @@ async fn update_to_drifted_state_begins() {
         .await;
 }
 
-/// MCD-181: what is not managed is nobody's business, however much of it there is, also in a watched directory.
+/// MCD-181: unmanaged files are ignored, however many there are, also in a watched directory.
 #[tokio::test(flavor = "current_thread")]
 async fn unmanaged_files_cause_nothing() {
     let mut scene = scene(&[]).await;
@@ -186,7 +186,7 @@ async fn unmanaged_files_cause_nothing() {
         .await;
 }
 
-/// A program that writes a managed file again and again is told, but not each time.
+/// A program that writes a managed file again and again is reported, but not each time.
 #[tokio::test(flavor = "current_thread")]
 async fn flood_is_reported_within_bounds() {
     let mut scene = scene(&[]).await;
@@ -203,7 +203,7 @@ async fn flood_is_reported_within_bounds() {
                     tokio::task::yield_now().await;
                 }
             }
-            // Only details differ, which are told every ten seconds.
+            // Only details differ, which are reported every ten seconds.
             let most = 1 + usize::try_from(began.elapsed().as_secs() / 10).unwrap();
             let told = scene.told().len();
             assert!((1..=most).contains(&told), "told {told} times, {most} at most");
@@ -213,7 +213,7 @@ async fn flood_is_reported_within_bounds() {
         .await;
 }
 
-/// MCD-184: what an update itself changes is never drift.
+/// MCD-184: changes of an update itself are never drift.
 #[tokio::test(flavor = "current_thread")]
 async fn update_is_not_reported_as_drift() {
     let mut scene = scene(&[]).await;
@@ -241,7 +241,7 @@ async fn update_is_not_reported_as_drift() {
         .await;
 }
 
-/// FIL-014: a diff is told of what everybody may read, and only of that.
+/// FIL-014: a diff is logged only of content that every user may read.
 #[tokio::test(flavor = "current_thread")]
 async fn diffs_are_bounded_and_masked() {
     let mut scene = scene(&[]).await;
@@ -259,7 +259,7 @@ async fn diffs_are_bounded_and_masked() {
             assert!(text.contains(" limit = 3"), "{text}");
             put_back(scene, APP, APP_TEXT, 0o644);
             scene.until_done("rendered-a").await;
-            // What was put there is not ours to show: closed to others, or a key that ended up in the open.
+            // Content that others put there is not shown: closed to others, or a key in a readable file.
             for (text, mode) in [
                 ("token = hunter4\n", 0o600),
                 ("-----BEGIN PRIVATE KEY-----\nhunter4\n", 0o644),
@@ -280,9 +280,9 @@ async fn diffs_are_bounded_and_masked() {
 
 type Change = &'static dyn Fn(&Scene);
 
-/// Drift is put right where the settings say so, through the journal; elsewhere it is only told.
+/// Drift is repaired where the settings name the path, through the journal; elsewhere it is only reported.
 #[tokio::test(flavor = "current_thread")]
-async fn what_is_to_be_repaired_is_repaired() {
+async fn drift_is_repaired_where_configured() {
     let mut scene = scene(&["/etc/deep", "/etc/systemd/system"]).await;
     scene
         .live(async |scene| {
@@ -367,7 +367,7 @@ async fn repair_has_bounds() {
             scene.write(APP, "and again\n");
             scene.until("a repair", |report| report.update.is_some()).await;
             scene.until_done("rendered-a").await;
-            // What can't be repaired is told with the cause, and left.
+            // A failed repair is reported with its cause, and not repeated.
             scene.pass_time(3601);
             fs::remove_file(scene.at(APP)).unwrap();
             fs::create_dir(scene.at(APP)).unwrap();

@@ -1,4 +1,4 @@
-//! An image is downloaded before it is wanted: when the node has nothing else to do, bounded, and given up for an update.
+//! An image is downloaded before it is desired: when the node is otherwise idle, bounded, and given up for an update.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -19,7 +19,7 @@ type Download = BoxFuture<'static, Result<Prefetched, HostError>>;
 struct Node {
     dir: tempfile::TempDir,
     control: FakeControlPlane,
-    /// What was asked for.
+    /// Requested images.
     asked: Rc<RefCell<Vec<Option<ImageRef>>>>,
 }
 

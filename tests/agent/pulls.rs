@@ -31,7 +31,7 @@ fn once(cause: &'static str) -> impl Fn() -> StageResult {
 
 /// MCD-190, MCD-206: refused before a plan, then broken off in the pull, then well: the node goes on by itself.
 #[tokio::test]
-async fn pull_that_fails_is_tried_again_with_its_cause_in_report() {
+async fn failed_pull_is_retried_with_its_cause_in_report() {
     let dir = tempfile::tempdir().unwrap();
     plain_host::bare(dir.path());
     let pull = Rc::new(once("unexpected EOF"));
@@ -100,10 +100,10 @@ impl Power for GoesDown {
     }
 }
 
-/// What can't be asked any more while the machine goes down on the agent's own request is no fault of the node; after
-/// the time that a shutdown may take it is.
+/// Services that stop while the machine shuts down on the agent's own request are no fault of the node; after the time
+/// that a shutdown may take they are.
 #[tokio::test(start_paused = true)]
-async fn services_that_end_in_own_shutdown_are_no_fault() {
+async fn services_ended_by_own_shutdown_are_no_fault() {
     let dir = tempfile::tempdir().unwrap();
     plain_host::bare(dir.path());
     let os = Played::running(image("a"));

@@ -38,7 +38,7 @@ struct LongPull {
     root: Root,
     place: AuthFile,
     trust: TrustSender,
-    /// Where the link led at each request to the registry.
+    /// Target of the link at each request to the registry.
     links: RefCell<Vec<String>>,
 }
 
@@ -93,7 +93,7 @@ async fn live(dir: &Path, place: AuthFile, pull_secret: &str) -> Vec<String> {
 }
 
 /// FIL-012, OCL-002: certificates that come in the middle of a pull are written before it ends; the pull secret is linked
-/// where the backend looks before the first request to the registry, and at the attempt.
+/// where the backend reads it before the first request to the registry, and at the attempt.
 #[tokio::test]
 async fn long_pull_keeps_no_certificate_waiting() {
     for (place, pull_secret, target) in [

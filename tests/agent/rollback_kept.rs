@@ -1,4 +1,4 @@
-//! How long the deployment before the booted one is kept.
+//! Retention of the deployment before the booted one.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ async fn scene(keep: Option<Duration>) -> Scene {
     scene
 }
 
-/// OST-012, MCD-218: it is kept for as long as nothing says otherwise.
+/// OST-012, MCD-218: it is kept forever by default.
 #[tokio::test(flavor = "current_thread")]
 async fn previous_deployment_kept_by_default() {
     let mut scene = scene(None).await;
@@ -53,9 +53,9 @@ async fn healthy_node_gives_it_up_when_time_has_come() {
     assert_eq!(scene.dropped.times.get(), 1);
 }
 
-/// OST-012: a node that is not as its config says has not proved its new deployment.
+/// OST-012: a node that differs from its config has not proved its new deployment.
 #[tokio::test(flavor = "current_thread")]
-async fn node_that_drifted_keeps_it() {
+async fn drifted_node_keeps_previous_deployment() {
     let mut scene = scene(Some(Duration::ZERO)).await;
     scene.write(APP, "y");
     scene

@@ -29,9 +29,9 @@ struct Story {
     desk: FakeControlPlane,
     os: Rc<RefCell<ObservedOs>>,
     rules: HealthRules,
-    /// What was made the next boot's.
+    /// Deployments that were made the next boot's.
     back: Rc<RefCell<Vec<String>>>,
-    /// Whether the deployment before was removed by somebody.
+    /// True if an administrator removed the deployment before.
     gone: Rc<Cell<bool>>,
 }
 
@@ -89,7 +89,7 @@ impl Story {
         ended.unwrap().unwrap()
     }
 
-    /// Runs a process of the agent that is killed as soon as it says that it waits for this.
+    /// Runs a process of the agent that is killed as soon as it reports this wait.
     async fn until_waiting_for(&self, what: &str) {
         self.desk.reports.borrow_mut().clear();
         let mut agent = self.agent();
@@ -113,7 +113,7 @@ impl Story {
         self.put("/proc/sys/kernel/random/boot_id", &format!("00000000-0000-4000-8000-{number:012}\n"));
     }
 
-    /// Switches to the other image, up to the first look in it.
+    /// Switches to the other image, up to the first observation in it.
     async fn switch(&self) {
         assert_eq!(self.run().await, ExitReason::Reboot);
         self.boot(2, "b", "os-2.0");
@@ -166,7 +166,7 @@ async fn failed_trial_falls_back() {
     let told: Vec<String> = story.desk.told.borrow().iter().map(Event::message).collect();
     assert!(told.iter().any(|text| text.contains("into its previous deployment")), "{told:?}");
 
-    // Back there: undone, told, held; a restart changes nothing.
+    // Back there: undone, reported, held; a restart changes nothing.
     story.boot(3, "a", ORIGIN);
     story.holds(&[CAUSE, "os-2.0", "rendered-b"]).await;
     assert!(story.record().unwrap().is_undone());
@@ -233,7 +233,7 @@ async fn fallback_without_deployment_reports_both_causes() {
 
 /// The node comes up in the new deployment again and again: that ends.
 #[tokio::test]
-async fn node_that_does_not_come_back_is_held_where_it_is() {
+async fn failed_fall_back_holds_node() {
     let story = Story::new(Duration::from_millis(50));
     story.switch().await;
     for boot in 3..6 {
@@ -243,9 +243,9 @@ async fn node_that_does_not_come_back_is_held_where_it_is() {
     story.holds(&[CAUSE, "it was tried 3 times; the node did not come up in it"]).await;
 }
 
-/// Somebody, or something that counts boots, ends the trial.
+/// An administrator, or a boot counter, ends the trial.
 #[tokio::test]
-async fn node_that_was_rolled_back_by_others_holds_target() {
+async fn foreign_rollback_holds_target() {
     let story = Story::new(Duration::from_secs(60));
     story.switch().await;
     story.until_waiting_for(CAUSE).await;

@@ -1,5 +1,5 @@
-//! Every wait and every fault over time, with the agent's real loop and a clock that only moves while all wait: what is
-//! tried again, when, and what ends a hold. `update::ending` has the table; `docs/reference.md` says it to people.
+//! Every wait and every fault over time, with the agent's real loop and a clock that only moves while all wait: retries,
+//! their times, and the ends of a hold. `update::ending` has the table; `docs/reference.md` has it for people.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -80,7 +80,7 @@ fn endings(desired: &[Ending]) -> impl Iterator<Item = (&'static str, Ending)> {
 /// A fault without an ending would hold a node for good: the words are those of the page that lists every fault, which
 /// `tests/cli/docs.rs` compares with the code.
 #[test]
-fn every_fault_has_an_ending() {
+fn every_fault_has_ending() {
     let page = std::fs::read_to_string("docs/troubleshoot.md").unwrap();
     let words: BTreeSet<&str> = page.lines().filter_map(|line| line.strip_prefix("### ")).collect();
     assert!(words.len() > 80, "{words:?}");
@@ -90,7 +90,7 @@ fn every_fault_has_an_ending() {
     assert!(known.len() == ENDINGS.len() && known.len() > 80, "one is told twice");
 }
 
-/// What people read is what the code does.
+/// The reference has the code's table.
 #[test]
 fn reference_has_same_table() {
     let page = std::fs::read_to_string("docs/reference.md").unwrap();
@@ -109,7 +109,7 @@ fn reference_has_same_table() {
 
 /// Of what may pass by itself the next try comes by itself, again and again, at a bounded rate, until it is mended.
 #[tokio::test(start_paused = true)]
-async fn what_may_be_mended_is_tried_again_by_itself() {
+async fn transient_faults_are_retried_until_repaired() {
     for (word, ending) in endings(&[Ending::Soon, Ending::Later]) {
         let broken = Broken::new();
         let class = if ending == Ending::Soon { FaultClass::Retry } else { FaultClass::Degraded };
@@ -141,7 +141,7 @@ async fn rate_of_tries_has_bound() {
     }
 }
 
-/// CRA-011: a clock that is set a year on or back between two tries brings none forward and puts none off.
+/// CRA-011: a clock that is set a year on or back between two tries advances none and delays none.
 #[tokio::test(start_paused = true)]
 async fn clock_jump_does_not_break_retry() {
     const YEAR: u64 = 365 * 24 * 3600 * 1_000_000;
@@ -165,7 +165,7 @@ async fn clock_jump_does_not_break_retry() {
         let host = Host { os: Box::new(os), clock, ..Host::in_directory(root, FailPoints::off()) };
         let mut agent = broken.desk.agent(host);
         assert!(Broken::live(&mut agent, Duration::from_secs(20)).await.is_none());
-        // After 1, 2, 4 and 8 s, or a little more: as with a clock that nobody sets.
+        // After 1, 2, 4 and 8 s, or a little more, by the monotonic clock.
         let tries = broken.tries.get();
         assert!((4..=5).contains(&tries), "{tries} tries with jumps of {jump}");
         broken.mend();
@@ -175,7 +175,7 @@ async fn clock_jump_does_not_break_retry() {
     }
 }
 
-/// What is not tried again by itself ends with a start, with another target, and with a person's wish.
+/// A fault that is not retried ends with a start, with another target, and with a person's request.
 #[tokio::test(start_paused = true)]
 async fn event_asked_and_target_faults_are_not_retried() {
     for (word, ending) in endings(&[Ending::Event, Ending::Asked, Ending::Target]) {
@@ -252,7 +252,7 @@ async fn removed_obstacle_triggers_retry() {
         let root = Root::open(dir.path()).unwrap();
         let mut agent = desk.agent(Host::in_directory(root, FailPoints::off()));
         let act = async {
-            // The waits have grown to their longest: what follows is noticed, not waited for.
+            // The waits have grown to their longest: the next change is noticed, not waited for.
             tokio::time::sleep(Duration::from_secs(3600)).await;
             let report = desk.reports.borrow().last().unwrap().clone();
             assert_eq!(report.state, NodeState::Degraded, "{number}: {report:#?}");
@@ -308,7 +308,7 @@ fn undone(made: &Made, events: &[Transition]) -> Record {
 
 /// No try by itself, by a start or by a program that writes the same target again reboots the node once more.
 #[test]
-fn update_that_rebooted_node_is_tried_again_for_person_only() {
+fn rebooted_update_is_retried_for_person_only() {
     let made = Made::with_image();
     let reboot = Transition::Reboot { boot_id: BootId::new("boot-1").unwrap() };
     let record = undone(&made, &[Transition::Stage, Transition::Apply { first: 1 }, reboot]);
@@ -329,7 +329,7 @@ fn update_that_rebooted_node_is_tried_again_for_person_only() {
     }
 }
 
-/// Who asks, by ending, of an update that has not rebooted the node.
+/// Triggers of a retry, by ending, for an update that has not rebooted the node.
 #[test]
 fn held_update_retry_depends_on_trigger() {
     let record = undone(&Made::with_image(), &[Transition::Stage]);
@@ -346,7 +346,7 @@ fn held_update_retry_depends_on_trigger() {
         let record = Record { fault: Some(fault(FaultClass::Degraded, word)), ..record.clone() };
         assert_eq!(asks.map(|ask| next_try(&record, ask, LONG)), expected, "{word}");
     }
-    // What never rests is tried no more often than that; a start and a person are.
+    // A host that never rests causes no more tries than that; a start and a person do.
     let record_of = |word| Record { fault: Some(fault(FaultClass::Degraded, word)), ..record.clone() };
     for (ask, expected) in [
         (Ask::Host, Try::In(Duration::from_secs(9))),
@@ -361,7 +361,7 @@ fn held_update_retry_depends_on_trigger() {
     assert_eq!(next_try(&shortage, Ask::Nobody, LONG), Try::Within(SOON));
 }
 
-/// inotify's limits, or anything else that ends a wait: told, and looked at from time to time, with the process alive.
+/// inotify's limits, or another error that ends a wait: reported, and the host is read from time to time; the process lives.
 #[tokio::test(start_paused = true)]
 async fn error_during_wait_is_retried() {
     let broken = Broken::new();
@@ -377,7 +377,7 @@ async fn error_during_wait_is_retried() {
         assert!(report.reason.starts_with("TooManyWatches: "), "{report:#?}");
         let reports = broken.desk.reports.borrow().len();
         assert!(reports < 2 * 24 * 60 + 60, "{reports} reports in a day");
-        // A change is found without being told.
+        // A change is found without a notification.
         *broken.desk.desired.borrow_mut() =
             Target { config: ConfigName::new("rendered-b").unwrap(), image: Some(image("b")) };
     };
@@ -385,7 +385,7 @@ async fn error_during_wait_is_retried() {
     assert_eq!(end.expect("the change was not found").unwrap(), ExitReason::Reboot);
 }
 
-/// What systemd was told since the last look.
+/// Messages to systemd since the last call.
 fn told(systemd: &UnixDatagram) -> Vec<String> {
     let mut all = Vec::new();
     let mut bytes = [0; 4096];
@@ -432,7 +432,7 @@ impl Staging {
         self.desk.agent(Host { os: Box::new(os), clock, ..Host::in_directory(root, FailPoints::off()) })
     }
 
-    /// A process lives for some minutes, by the clock that nobody sets as well, and is killed.
+    /// A process lives for some minutes, also by the monotonic clock, and is killed.
     async fn live(&self, minutes: u64) -> Vec<NodeReport> {
         self.desk.reports.borrow_mut().clear();
         let mut agent = self.agent(None);
@@ -445,7 +445,7 @@ impl Staging {
 /// bootc under a systemd that passes no pipe reports nothing until its end: the work has limits of its own, so the watchdog
 /// is fed meanwhile.
 #[tokio::test(start_paused = true)]
-async fn switch_that_reports_nothing_is_not_ended_by_watchdog() {
+async fn silent_switch_is_not_ended_by_watchdog() {
     let staging = Staging::new();
     let mut agent = staging.agent(None);
     let mut fed = Vec::new();
@@ -462,7 +462,7 @@ async fn switch_that_reports_nothing_is_not_ended_by_watchdog() {
     assert!(fed.iter().all(|count| (1..=4).contains(count)), "signs of life in each half an hour: {fed:?}");
 }
 
-/// The limit is one of the staging, not of a process: whoever restarts the agent does not begin it anew.
+/// The limit is one of the staging, not of a process: a restart of the agent does not reset it.
 #[tokio::test(start_paused = true)]
 async fn time_of_staging_counts_over_restarts() {
     let staging = Staging::new();
@@ -509,7 +509,7 @@ async fn another_target_ends_staging() {
     assert_eq!(staging.abandoned.get(), 1, "what was begun is ended");
 }
 
-/// Whoever looks at the node while it waits for somebody else's transaction is told so.
+/// The report names the transaction of another client that the node waits for.
 #[tokio::test(start_paused = true)]
 async fn transaction_of_others_is_reported_as_wait() {
     const WHOSE: &str = "the rpm-ostree transaction \"upgrade\" of cockpit";
@@ -523,13 +523,13 @@ async fn transaction_of_others_is_reported_as_wait() {
         status.contains(&format!("STATUS=Working: Staging for rendered-b; waits for {WHOSE}")),
         "{status}"
     );
-    // What `status` reads: the record does not tell it.
+    // `status` reads this: it is not in the record.
     assert_eq!(staging.desk.kept.borrow().as_ref().unwrap().waiting.as_deref(), Some(WHOSE));
 }
 
-/// MCD-217: however often the undoing fails, the fault that began it is told first, and once.
+/// MCD-217: however often the undoing fails, the original fault is reported first, and once.
 #[tokio::test(start_paused = true)]
-async fn undoing_that_fails_again_and_again_reports_what_began_it() {
+async fn repeated_undo_failure_reports_original_fault() {
     let dir = tempfile::tempdir().unwrap();
     plain_host::bare(dir.path());
     let failed = |cause: &str| {
@@ -565,7 +565,7 @@ async fn undoing_that_fails_again_and_again_reports_what_began_it() {
     }
 }
 
-/// What was noticed last is what a person is told first, with the time of that.
+/// The newest fault is reported first, with its time.
 #[test]
 fn newest_fault_is_reported_and_since_when() {
     let at = |seconds: u64| Timestamp::from_micros(seconds * 1_000_000);
@@ -584,7 +584,7 @@ fn newest_fault_is_reported_and_since_when() {
     assert_eq!(told(Some(200)), ("InvalidDocument".to_owned(), at(200).to_string()));
 }
 
-/// What is wrong has the time at which it was noticed, not that of the commit or of the phase.
+/// A fault has the time at which it was noticed, not that of the commit or of the phase.
 #[tokio::test(start_paused = true)]
 async fn degraded_since_is_time_of_fault() {
     let staging = Staging::new();
@@ -617,7 +617,7 @@ async fn degraded_since_is_time_of_fault() {
 
 /// A reboot that `apply --no-reboot` left to a person is a person's, also for the daemon that is started after it.
 #[tokio::test(start_paused = true)]
-async fn reboot_that_was_left_to_person_is_not_requested() {
+async fn reboot_deferred_to_person_is_not_requested() {
     let broken = Broken::new();
     broken.mend();
     let mut apply = broken.agent(FaultClass::Retry, "Io").with(RunMode::OneShot, Reboots::Left);
@@ -632,11 +632,11 @@ async fn reboot_that_was_left_to_person_is_not_requested() {
         assert_eq!((report.state, report.phase.as_str()), (NodeState::Working, "Rebooting"));
         assert!(report.waiting.unwrap().contains("apply --no-reboot"));
     }
-    // Whoever applies it once more without the flag has changed their mind.
+    // Another apply without the flag requests the reboot.
     let mut apply = broken.agent(FaultClass::Retry, "Io").with(RunMode::OneShot, Reboots::Asked);
     assert_eq!(Broken::live(&mut apply, LONG).await.unwrap().unwrap(), ExitReason::Reboot);
     drop(apply);
-    // Somebody rebooted: the daemon goes on.
+    // An administrator rebooted: the daemon goes on.
     plain_host::boot(broken.dir.path(), 2);
     let root = Root::open(broken.dir.path()).unwrap();
     let os = Played::running(image("b"));

@@ -23,7 +23,7 @@ const CONFIG: &str = r#"{"kind":"MachineConfig","metadata":{"name":"rendered-b"}
 const POLICY: &str = r#"{"apiVersion":"operator.openshift.io/v1","kind":"MachineConfiguration","metadata":{"name":"cluster"},
     "spec":{"nodeDisruptionPolicy":{"files":[{"path":"/etc/drained","actions":[{"type":"Drain"}]}]}}}"#;
 
-/// What a process of the agent is given.
+/// Input of a process of the agent.
 #[derive(Clone)]
 struct Day {
     /// Minutes since the boot, which was with the epoch.
@@ -32,9 +32,9 @@ struct Day {
     ahead: u64,
     drained: Vec<DrainStatus>,
     released: UncordonStatus,
-    /// How many minutes each wait takes, last first.
+    /// Minutes of each wait, last first.
     waits: Vec<u64>,
-    /// By how many minutes somebody sets the wall clock in each wait, last first.
+    /// Minutes by which the wall clock is set in each wait, last first.
     sets: Vec<u64>,
 }
 
@@ -45,7 +45,7 @@ impl Default for Day {
     }
 }
 
-/// One process of the agent, until it waits for the last time; returns its last report and what it told.
+/// One process of the agent, until it waits for the last time; returns its last report and its events.
 async fn live(dir: &Path, day: Day) -> (NodeReport, Vec<String>) {
     let monotonic = Arc::new(AtomicU64::new(day.minutes * MINUTE));
     let wall = Arc::new(AtomicU64::new(day.minutes.wrapping_add(day.ahead).wrapping_mul(MINUTE)));
@@ -107,7 +107,7 @@ fn waiting() -> String {
 /// MCD-051, MCD-058, DRN-006: a drain that another process asked for is waited for; after an hour the node says so, and
 /// goes on when the answer is there.
 #[tokio::test]
-async fn drain_that_is_not_answered_is_reported_after_hour() {
+async fn unanswered_drain_is_reported_after_hour() {
     let dir = host();
     let still = || DrainStatus::Waiting { why: waiting() };
     let (report, told) = run(dir.path(), 10, still(), UncordonStatus::Yes).await;
@@ -132,9 +132,9 @@ async fn drain_that_is_not_answered_is_reported_after_hour() {
     assert_eq!(std::fs::read_to_string(dir.path().join("etc/drained")).unwrap(), "b");
 }
 
-/// MCD-056: the update is committed, but the node is not Done as long as it takes no workload; what was done stays.
+/// MCD-056: the update is committed, but the node is not Done as long as it takes no workload; the update stays.
 #[tokio::test]
-async fn node_that_is_not_uncordoned_is_not_done() {
+async fn cordoned_node_is_not_done() {
     let dir = host();
     let still = || UncordonStatus::Waiting { why: waiting() };
     let (report, _) = run(dir.path(), 10, DrainStatus::Yes, still()).await;

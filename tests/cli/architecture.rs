@@ -1,6 +1,6 @@
-//! The tables of the design, held by a test: who imports whom, which crate is used where, and what every file looks
-//! like. That `core/` imports nothing of the agent is Cargo's to say, and that it calls no clock and no file system is
-//! clippy's (`core/clippy.toml`).
+//! The tables of the design, checked by a test: imports of each folder, folders of each crate, and the form of every file.
+//! Cargo keeps `core/` from importing the agent; clippy (`core/clippy.toml`) keeps it from calling a clock or a file
+//! system.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::import_graph::{File, Graph, without_strings};
 use crate::table;
 
-/// Imports go one way. A folder that is not listed fails: it has to be given its place first.
+/// Imports go one way. A folder that is not listed fails: add it to the table first.
 const IMPORTS: [(&str, &[&str]); 18] = [
     ("model", &[]),
     ("plan", &["model"]),
@@ -52,7 +52,7 @@ const ALL: [&str; 17] = [
     "cli",
 ];
 
-/// What `core/` may be built with: parsers, serializers, digests. None of them reaches a machine.
+/// Dependencies of `core/`: parsers, serializers, digests. None of them reaches a machine.
 const CORE_BUILT_WITH: [&str; 12] = [
     "base64",
     "data-url",
@@ -71,7 +71,7 @@ const CORE_BUILT_WITH: [&str; 12] = [
 /// The sources of both crates. The folders of both have different names.
 const BASES: [&str; 2] = ["src", "core/src"];
 
-/// What is said only in these folders.
+/// Names that only these folders use.
 const ONLY_IN: [(&str, &[&str]); 22] = [
     ("rustix::", &["host", "sandbox"]),
     ("ostree::", &["host"]),
@@ -160,7 +160,7 @@ impl Source {
     }
 }
 
-/// What follows each mention of a path that begins here and not in the middle of another one.
+/// Returns the text after each mention of a path that begins here and not in the middle of another one.
 fn after<'a>(code: &'a str, path: &str) -> Vec<&'a str> {
     let begins =
         |at: usize| !code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':' || c == '$');
@@ -247,11 +247,11 @@ fn crates_stay_in_their_folders() {
 }
 
 #[test]
-fn core_depends_on_nothing_that_reaches_machine() {
+fn core_has_no_dependency_with_machine_access() {
     let manifest = std::fs::read_to_string("core/Cargo.toml").unwrap();
     let sections = manifest.split("\n[").skip(1);
     let mut named = Vec::new();
-    // What its tests are built with is in no product.
+    // Dependencies of its tests are in no product.
     let named_so = |section: &&str| {
         let name = section.split(']').next().unwrap();
         name.contains("dependencies") && name != "dev-dependencies"
@@ -320,7 +320,7 @@ fn import_circles_are_found() {
 
 /// Each links everything: one more is half a minute of each run of `./test`. A new test is a module of one of these.
 ///
-/// The controllers' own tests start the controller, whose executable only its own package's tests are told.
+/// The controllers' own tests start the controller, whose path cargo gives only to its own package's tests.
 const TEST_BINARIES: [&str; 9] =
     ["agent", "cli", "cluster", "controllers", "host", "os", "pure", "sandbox", "slow"];
 
@@ -355,7 +355,7 @@ fn fsync_has_one_door() {
 }
 
 #[test]
-fn every_file_is_short_introduced_and_named_for_what_it_is() {
+fn every_file_is_short_introduced_and_well_named() {
     let mut wrong = Vec::new();
     for source in sources() {
         let lines = source.text.lines().count();
@@ -409,7 +409,7 @@ fn doc_comments_begin_with_nouns_and_verbs() {
 }
 
 #[test]
-fn scan_sees_what_it_has_to_see() {
+fn scan_finds_known_cases() {
     let source =
         |path: &str, text: &str| Source { base: "src", path: PathBuf::from(path), text: text.to_owned() };
     let imports = |path, text| source(path, text).imports().into_iter().collect::<Vec<_>>().join(" ");

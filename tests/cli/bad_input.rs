@@ -1,5 +1,5 @@
-//! What a node is told when its input, or its host, is bad: the exit code, an error that names object, cause and
-//! next step, and a host on which nothing was touched.
+//! Reactions to bad input, or a bad host: the exit code, an error that names object, cause and next step, and a host
+//! that is unchanged.
 
 use std::io::Write as _;
 
@@ -116,7 +116,7 @@ fn files_refused() -> Vec<Refused> {
     ]
 }
 
-/// FIL-004, MCD-121: what can't be decoded is refused before any change.
+/// FIL-004, MCD-121: contents that can't be decoded are refused before any change.
 #[test]
 fn bad_documents_are_named_and_nothing_is_touched() {
     let node = Node::new();
@@ -129,7 +129,7 @@ fn bad_documents_are_named_and_nothing_is_touched() {
 }
 
 #[test]
-fn command_line_that_makes_no_sense_ends_with_2() {
+fn invalid_command_line_ends_with_2() {
     let node = Node::new();
     node.put("good.json", config("rendered-worker-b", &files(&[("/etc/motd", "x")])));
     let to = |more: &[&'static str]| [&["plan", "--to", "good.json", "--root", "root"], more].concat();
@@ -158,7 +158,7 @@ fn command_line_that_makes_no_sense_ends_with_2() {
 
 /// FIL-005: a change of the disks ends with the code of `Unreconcilable`, and the host is as before.
 #[test]
-fn host_that_cannot_take_it_is_not_touched() {
+fn unsuitable_host_is_unchanged() {
     let image = "registry.test/os@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
     let node = Node::new();
     node.put("user.json", one_file(json!({"user": {"name": "nobody-here"}})));
@@ -179,7 +179,7 @@ fn host_that_cannot_take_it_is_not_touched() {
 }
 
 #[test]
-fn path_that_leads_elsewhere_is_not_followed() {
+fn redirected_path_is_not_followed() {
     let node = Node::new();
     node.put("outside/keep", "as it was");
     std::os::unix::fs::symlink(node.path("outside"), node.path("root/etc/evil")).unwrap();
@@ -214,7 +214,7 @@ fn path_that_leads_elsewhere_is_not_followed() {
 }
 
 #[test]
-fn state_that_cannot_be_read_ends_with_5() {
+fn unreadable_state_ends_with_5() {
     let rows: [(&str, &str, &[&str]); 4] = [
         (
             "record.json",
@@ -286,7 +286,7 @@ fn huge_input_is_refused_unread() {
 }
 
 #[test]
-fn settings_that_others_may_change_are_refused() {
+fn settings_writable_by_others_are_refused() {
     let node = Node::new();
     node.put("good.json", config("rendered-worker-b", &files(&[("/etc/motd", "x")])));
     node.put("root/etc/machine-config-agent/settings.toml", "");

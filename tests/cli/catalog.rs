@@ -1,4 +1,4 @@
-//! The journal's catalog and the code name the same messages, and every text says what to do next.
+//! The journal's catalog and the code name the same messages, and every text has a next step.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt as _;
@@ -88,8 +88,8 @@ fn each_line_with_fault_has_id() {
     assert_eq!(with_id, of_faults);
 }
 
-/// OBS-001: who filters by an update, its config or its image finds each of its lines. Those of steps get the fields in
-/// one place (`line!` in src/apply/mod.rs).
+/// OBS-001: a filter by an update, its config or its image finds each of its lines. Those of steps get the fields in
+/// one function (`line!` in src/apply/mod.rs).
 #[test]
 fn each_line_of_update_names_its_config_and_image() {
     let of_updates = [
@@ -135,7 +135,7 @@ fn every_message_is_logged_somewhere() {
 
 /// `journalctl -x` leaves `@FIELD@` as it is where a line does not have the field.
 #[test]
-fn text_names_only_fields_that_each_of_its_lines_has() {
+fn text_names_only_fields_of_all_its_lines() {
     let (entries, statements) = (entries(), statements());
     for (name, id) in message::ALL {
         let text = &entries[id];
@@ -149,7 +149,7 @@ fn text_names_only_fields_that_each_of_its_lines_has() {
 
 /// systemd reads catalogs below `/usr/lib` only, and has to understand this one.
 #[test]
-fn journalctl_reads_catalog_where_documents_install_it() {
+fn journalctl_reads_catalog_at_documented_path() {
     let install = std::fs::read_to_string("docs/install.md").unwrap();
     assert!(!install.contains("/etc/systemd/catalog"), "systemd does not read it there");
     let place = "usr/lib/systemd/catalog/machine-config-agent.catalog";
@@ -167,7 +167,7 @@ fn journalctl_reads_catalog_where_documents_install_it() {
     }
 }
 
-/// What `journalctl -x` says of a fault: its cause, what ends it, and the next step, whatever the fault is.
+/// `journalctl -x` shows the cause of a fault, its end and the next step, whatever the fault is.
 #[test]
 fn journal_explains_fault() {
     let exe = std::env::current_exe().unwrap();

@@ -1,4 +1,4 @@
-//! `collect`: what it takes along, what it never does, and what it says of the rest.
+//! `collect`: its content, the files that it never takes, and its report of the rest.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::test_host::{Node, files, ignition};
 
-/// What each planted secret contains, wherever it is.
+/// Content of each planted secret.
 const PLANTED: &str = "Hidden4Ever";
 
 /// Registry credentials: base64 of `user:` and a planted password.
@@ -93,7 +93,7 @@ fn plant(node: &Node) {
         format!("#!/bin/sh\ncurl -H 'Authorization: Bearer {PLANTED}-check'\n"),
     );
     node.put("root/proc/cmdline", format!("quiet rd.app.password={PLANTED}-karg\n"));
-    // What drifted has contents of its own; an open update keeps the originals.
+    // Drifted files have contents of their own; an open update keeps the originals.
     node.put("root/etc/app/open.conf", format!("password={PLANTED}-drift\n"));
     node.put(
         "root/var/lib/machine-config-agent/preimages/u-0.json",
@@ -128,7 +128,7 @@ fn plant_in_messages(node: &Node) {
     node.put("lines", lines.map(|line| format!("{line}\n")).concat());
 }
 
-/// OBS-007: the bundle says what the host is, and nothing in it is a secret of the host.
+/// OBS-007: the bundle describes the host, and nothing in it is a secret of the host.
 #[test]
 fn bundle_holds_state_and_no_secret() {
     let node = Node::new();
@@ -211,7 +211,7 @@ fn bundle_is_bounded() {
     assert_eq!(part(&parts, "verify.json"), Value::Null);
 }
 
-/// Who is not root gets what he may read, and is told the rest.
+/// A user other than root gets the files that he may read, and an error for the rest.
 #[test]
 fn user_without_rights_gets_rest() {
     let node = Node::new();
@@ -231,7 +231,7 @@ fn user_without_rights_gets_rest() {
     assert!(parts.join("versions.json").exists());
 }
 
-/// Where the file can't be written it says so; nothing is left.
+/// A file that can't be written is named; nothing is left.
 #[test]
 fn unwritable_file_is_named() {
     let node = Node::new();

@@ -143,7 +143,7 @@ fn every_id_is_tested_or_is_difference() {
     let partly = |id: &String| ["MCD-", "OCL-"].iter().any(|family| id.starts_with(family));
     let stray: Vec<&String> = tested.keys().filter(|id| !known.contains(*id) && !partly(id)).collect();
     assert!(stray.is_empty(), "tests name ids that are in no family: {stray:?}. FAMILIES lists them");
-    // What is missing is missing, and no difference.
+    // An id that is missing is no difference.
     let both: Vec<&String> =
         missing.iter().filter(|id| tested.contains_key(*id) || differs.contains(*id)).collect();
     assert!(both.is_empty(), "not there yet, and there: {both:?}");
@@ -153,7 +153,7 @@ fn every_id_is_tested_or_is_difference() {
 /// real kube-apiserver is listed; in `./test all` it runs, and has to.
 #[test]
 #[ignore = "after all other tests, by ./test"]
-fn every_id_is_tested_by_what_ran() {
+fn every_id_is_tested_in_this_run() {
     let not_run = std::fs::read_to_string(ran::NOT_RUN).unwrap_or_default();
     let not_run: BTreeMap<&str, &str> = not_run
         .lines()
@@ -187,7 +187,7 @@ fn body<'a>(text: &'a str, name: &str) -> &'a str {
     rest.split(&format!("\n{}}}\n", " ".repeat(indent))).next().unwrap()
 }
 
-/// The functions of a file that say of a test that it is not run: by themselves, or by one that does.
+/// The functions of a file that record a test as not run: by themselves, or by one that does.
 fn recorders(text: &str) -> Vec<String> {
     let mut known = ["not_run(", "own_only(", "real_only("].map(str::to_owned).to_vec();
     for name in text.split("fn ").skip(1).filter_map(|rest| rest.split(['(', '<']).next()) {
@@ -210,7 +210,7 @@ fn silent(text: &str) -> Vec<String> {
     test_comments(text).into_iter().map(|(name, _)| name).filter(is_silent).collect()
 }
 
-/// A test that ends early has to say that it was not run: it would count as passed.
+/// A test that ends early has to record that it was not run: it would count as passed.
 #[test]
 fn no_test_ends_early_in_silence() {
     let mut files = Vec::new();
@@ -227,7 +227,7 @@ fn no_test_ends_early_in_silence() {
 }
 
 #[test]
-fn scan_sees_who_ends_early() {
+fn scan_finds_early_returns() {
     let text = "fn there(test: &str) -> bool {\n    ran::not_run(test, \"x\");\n    false\n}\n\n#[test]\n\
                 fn a() {\n    if !there(\"a\") {\n        return;\n    }\n}\n\nmod tests {\n    #[test]\n    \
                 fn b() {\n        let Some(_) = x() else { return };\n    }\n}\n\n#[test]\n\
@@ -236,7 +236,7 @@ fn scan_sees_who_ends_early() {
 }
 
 #[test]
-fn scan_sees_what_it_has_to_see() {
+fn scan_finds_known_cases() {
     let text = "/// ANN-001: a target.\n#[test]\nfn a() {}\n/// ANN-002\nfn helper() {}\n/// MCN-003, DRN-004.\n#[tokio::test]\n\
                 async fn b() {}\n/// ANN-005\n#[test]\n#[ignore = \"never\"]\nfn c() {}\n";
     let found: Vec<(String, Vec<String>)> = test_comments(text)

@@ -36,7 +36,7 @@ async fn directory_error_is_reported_and_clears() {
     assert_eq!(std::fs::read(daemon.node.path("root/etc/motd")).unwrap(), b"a");
     assert_eq!(status(&daemon)["fault"], report["fault"], "no record tells it, `status` does");
 
-    // What a power cut leaves of a file that nobody synced.
+    // A file that was not synced, after a power cut.
     daemon.put("target.yaml", "\n");
     let words = "/target.yaml is not valid: it can't be read: it is empty. Next: ";
     daemon.until(words, |report| report["reason"].as_str().unwrap().contains(words)).await;
@@ -69,7 +69,7 @@ async fn directory_error_is_reported_and_clears() {
     assert!(status(&daemon)["fault"].is_null());
     assert!(daemon.child.try_wait().unwrap().is_none(), "the daemon has ended: {}", daemon.log());
 
-    // An agent that stops holds nothing: what it refused is for the next one to tell.
+    // An agent that stops holds nothing: the next one reports the refusal.
     daemon.put("target.yaml", "config: rendered-worker-d\n");
     daemon.until_fault("ConfigNotFound", &["rendered-worker-d"]).await;
     daemon.signal(rustix::process::Signal::TERM);
@@ -78,7 +78,7 @@ async fn directory_error_is_reported_and_clears() {
 }
 
 /// MCD-221: MCD's own files are part of a commit. A directory of them that another user owns keeps it waiting: the fault names
-/// the directory and its end, and nothing is told as done before.
+/// the directory and its end, and nothing is reported as done before.
 #[tokio::test(flavor = "current_thread")]
 async fn unsafe_directory_of_mcd_is_reported_until_it_is_mended() {
     let node = Node::new();
@@ -99,7 +99,7 @@ async fn unsafe_directory_of_mcd_is_reported_until_it_is_mended() {
     assert!(daemon.node.read("root/etc/machine-config-daemon/currentconfig").contains("rendered-worker-a"));
 }
 
-/// Follows the report that `status` shows: the one in the control directory may have no safe place.
+/// Follows the report that `status` shows: the one in the control directory may have no safe path.
 struct Refusals {
     watch: Watch,
 }
@@ -133,16 +133,16 @@ fn give_away(node: &Node, path: &str) -> bool {
     std::os::unix::fs::lchown(node.path(path), Some(1000), None).is_ok()
 }
 
-/// Asks for a config, with the new target spoilt before it is in its place.
+/// Sets a config, with the new target broken before its rename.
 fn ask(daemon: &Daemon, name: &str, spoil: impl FnOnce(&Node)) {
     daemon.node.put("control/next", format!("config: {name}\n"));
     spoil(&daemon.node);
     std::fs::rename(daemon.node.path("control/next"), daemon.node.path("control/target.yaml")).unwrap();
 }
 
-/// A target, a config, a policy and each directory on the way is carried out as root: whoever may change one is root.
+/// A target, a config, a policy and each directory on the way is applied as root: a user who may change one is root.
 #[tokio::test(flavor = "current_thread")]
-async fn what_others_may_change_is_refused_until_it_is_mended() {
+async fn files_writable_by_others_are_refused_until_repaired() {
     let mut daemon = Daemon::start(Node::new());
     let mut refusals = Refusals::new(&daemon.node);
     daemon.put("policy.yaml", QUIET);
@@ -233,7 +233,7 @@ async fn links_are_followed_from_safe_hands_only() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn directory_that_is_renamed_and_made_again_is_followed() {
+async fn recreated_directory_is_followed() {
     let mut daemon = Daemon::start(Node::new());
     let mut refusals = Refusals::new(&daemon.node);
     daemon.put("policy.yaml", QUIET);
@@ -263,7 +263,7 @@ async fn directory_that_is_renamed_and_made_again_is_followed() {
     assert_eq!(daemon.node.read("control.old/target.yaml"), "config: rendered-worker-a\n");
 }
 
-/// Waits for a fault of this reason that says all of this.
+/// Waits for a fault of this reason with all of these texts.
 async fn until_told(daemon: &mut Daemon, reason: &str, words: &[&str]) {
     let said = |report: &Value, word: &&str| report["reason"].as_str().unwrap().contains(*word);
     let told =
@@ -278,7 +278,7 @@ fn peak(daemon: &Daemon) -> u64 {
     line.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// 300 MB in the place of a target, a config or a policy cost no memory, and a pipe no patience.
+/// 300 MB instead of a target, a config or a policy cost no memory, and a pipe does not block.
 #[tokio::test(flavor = "current_thread")]
 async fn huge_files_are_refused_unread() {
     let mut daemon = Daemon::start(Node::new());
@@ -332,7 +332,7 @@ async fn drift_is_reported_and_its_end_too() {
     let log = daemon.log();
     assert!(log.contains("warning: Drift: content mismatch for file \"/etc/motd\""), "{log}");
     assert!(log.contains("\n-a\n") && log.contains("\n+by hand\n"), "{log}");
-    // What e2e tests of MCD wait for (MCD-185).
+    // Log lines that MCD's e2e tests wait for (MCD-185).
     let [started, over] = ["Config Drift Monitor started", "Config Drift Monitor has shut down"];
     assert!(log.contains(started) && !log.contains(over), "{log}");
     assert!(!log.contains("INFO"), "lines for people begin with their message: {log}");
@@ -342,7 +342,7 @@ fn told(node: &Node, more: &[&str]) -> test_host::Ran {
     node.run(&[&["status", "--root", "root", "--os-backend", "none"], more].concat())
 }
 
-/// `status` says what the running agent says, under its name and with its times; and that it died.
+/// `status` quotes the running agent's report, under its name and with its times; and reports that it died.
 #[tokio::test(flavor = "current_thread")]
 async fn status_follows_agent_and_reports_its_death() {
     let mut daemon = Daemon::start(Node::new());
@@ -358,11 +358,11 @@ async fn status_follows_agent_and_reports_its_death() {
     assert_eq!(of_daemon["agent"]["pid"], daemon.child.id());
     assert_eq!(of_daemon["follows"]["directory"], daemon.node.text("control"));
     assert_eq!(told(&daemon.node, &["--exit-code"]).code, 0);
-    // What the agent follows is what a plan means where nothing else is said.
+    // A plan without flags uses the sources that the agent follows.
     let plan = daemon.node.run(&["plan", "--root", "root", "--os-backend", "none"]);
     assert!(plan.code == 0 && plan.out.contains("Mode   nothing"), "{}{}", plan.out, plan.err);
 
-    // What is wrong is the agent's word, with the time at which it began.
+    // The fault is quoted from the agent, with the time at which it began.
     daemon.put("target.yaml", "config: rendered-worker-b\n");
     daemon.until_fault("ConfigNotFound", &[]).await;
     let (of_daemon, report) = (status(&daemon), daemon.report().unwrap());
@@ -371,7 +371,7 @@ async fn status_follows_agent_and_reports_its_death() {
     daemon.put("target.yaml", "config: rendered-worker-a\n");
     daemon.until_done("rendered-worker-a").await;
 
-    // It dies. What it would do next is not known to it any more, but the directory says it.
+    // It dies. Its next action is not known any more, but the directory has the target.
     daemon.child.kill().unwrap();
     daemon.child.wait().unwrap();
     let dead = status(&daemon);
@@ -395,7 +395,7 @@ async fn status_follows_agent_and_reports_its_death() {
     );
 }
 
-/// An agent that was stopped is missed by nobody; nor is one where configs are applied by hand.
+/// A stopped agent is no fault; nor is an absent one where configs are applied manually.
 #[tokio::test(flavor = "current_thread")]
 async fn stopped_agent_is_no_fault() {
     let mut daemon = Daemon::start(Node::new());
@@ -408,7 +408,7 @@ async fn stopped_agent_is_no_fault() {
     let stopped = status(&daemon);
     assert_eq!((&stopped["state"], &stopped["fault"]), (&json!("Done"), &Value::Null));
     assert_eq!((&stopped["agent"]["running"], &stopped["node"]), (&json!(false), &json!("worker-0")));
-    // Nobody follows the new target, and nothing pretends that it is reached.
+    // No agent follows the new target, and no output shows it as reached.
     daemon.put("target.yaml", "config: rendered-worker-b\n");
     let behind = status(&daemon);
     assert_eq!(
@@ -418,12 +418,12 @@ async fn stopped_agent_is_no_fault() {
     assert_eq!(told(&daemon.node, &["--exit-code"]).code, 1);
 }
 
-/// A user who may not read the agent's state gets its last report, and is told what is missing.
+/// A user who may not read the agent's state gets its last report, with the missing parts named.
 #[tokio::test(flavor = "current_thread")]
-async fn status_without_root_says_what_it_may_not_read() {
+async fn status_without_root_names_unreadable_state() {
     use std::os::unix::process::CommandExt as _;
     if !rustix::process::geteuid().is_root() {
-        ran::not_run("status_without_root_says_what_it_may_not_read", "root");
+        ran::not_run("status_without_root_names_unreadable_state", "root");
         return;
     }
     let mut daemon = Daemon::start(Node::new());
@@ -452,14 +452,14 @@ async fn status_without_root_says_what_it_may_not_read() {
         out.contains("  unread   ") && out.contains("record.json") && out.contains("run it as root"),
         "{out}"
     );
-    // Nothing was left for it: it says so, and not that the node is not managed.
+    // No state is left for it: it reports that, and not that the node is unmanaged.
     std::fs::remove_file(daemon.node.path("root/run/machine-config-agent/report.json")).unwrap();
     let (code, out, err) = anyone(&daemon.node);
     assert_eq!((code, out.as_str()), (Some(4), ""), "{err}");
     assert!(err.contains("Next: Run it as root"), "{err}");
 }
 
-/// An update that could not be committed is not at work: nobody goes on with it, and the status says what does.
+/// An update that could not be committed is not at work: it is not continued, and the status names the command that does.
 #[test]
 fn status_beside_failed_commit_names_open_update() {
     let node = Node::new();

@@ -1,4 +1,4 @@
-//! The daemon on a bare host, following a directory: what it reports is waited for, never looked for again and again.
+//! The daemon on a bare host, following a directory: its reports are waited for, never polled.
 
 use std::process::{Child, Stdio};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::test_host::Node;
 
-/// How long a change may take to be in the report. Far above what it takes, far below what a person waits.
+/// Longest time until a change is in the report. Far above the usual time, far below what a person waits.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 pub struct Daemon {
@@ -40,7 +40,7 @@ impl Daemon {
             "--metrics-listen",
             "127.0.0.1:0",
         ];
-        // A test of names says all of them itself.
+        // A test of names gives all of them itself.
         let named = variables.iter().any(|(name, _)| *name == "NODE_NAME");
         let name = if named { &[][..] } else { &["--node-name", "worker-0"] };
         let log = std::fs::File::create(node.path("log")).unwrap();
@@ -83,7 +83,7 @@ impl Daemon {
         Some(serde_json::from_slice(&bytes).unwrap())
     }
 
-    /// What it serves as metrics.
+    /// Returns the served metrics.
     pub fn metrics(&self) -> String {
         use std::io::{Read as _, Write as _};
         let log = self.log();
@@ -99,7 +99,7 @@ impl Daemon {
         std::fs::read_to_string(self.node.path("log")).unwrap()
     }
 
-    /// Waits until the report says what is asked for.
+    /// Waits until the report matches.
     pub async fn until(&mut self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
         loop {
             let report = self.report();
@@ -129,7 +129,7 @@ impl Daemon {
         self.until(&what, is).await;
     }
 
-    /// Waits for a line of the log that has all words: what the next report may have replaced by now.
+    /// Waits for a line of the log that has all words, also of a report that was replaced by now.
     pub async fn until_told(&self, words: &[&str]) {
         let root = Root::open(self.node.dir.path()).unwrap();
         let mut watch = Watch::new(&root, ["/log"], []).unwrap();

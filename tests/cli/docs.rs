@@ -29,7 +29,7 @@ fn documents() -> Vec<PathBuf> {
     documents
 }
 
-/// What stands in quotes in a text.
+/// Returns the quoted parts of a text.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('"').skip(1).step_by(2)
 }
@@ -81,7 +81,7 @@ fn every_fault_reason_is_documented_once() {
     }
 }
 
-/// A cell is read at a glance: what needs more words stands below its table.
+/// A cell is read at a glance: longer text stands below its table.
 #[test]
 fn table_cells_are_short() {
     for document in documents() {
@@ -131,7 +131,7 @@ fn power_cut_totals_match_data() {
     }
 }
 
-/// What the reference lists is what the code has: the events' reasons and the metrics' names.
+/// The reference lists the code's reasons of events and names of metrics.
 #[test]
 fn reference_names_every_event_and_every_metric() {
     let page = std::fs::read_to_string("docs/reference.md").unwrap();
@@ -188,7 +188,7 @@ fn every_link_leads_somewhere() {
     assert!(links >= 6, "{links} links");
 }
 
-/// The page is the way in for whoever changes the code: what it names has to be there, and it names each crate.
+/// The page is for people who change the code: the files that it names have to exist, and it names each crate.
 #[test]
 fn architecture_page_names_existing_files_and_every_dependency() {
     let page = std::fs::read_to_string("docs/architecture.md").unwrap();
@@ -231,7 +231,7 @@ fn own_commands(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn commands_are_seen_where_people_find_them() {
+fn commands_are_found_in_texts() {
     let text = "Next: machine-config-agent status\n  machine-config-agent plan --to b   # why\n see `machine-config-agent verify`; \
                 then\nExecStart=/usr/bin/machine-config-agent daemon --directory /x\n systemctl restart machine-config-agent now\n";
     assert_eq!(own_commands(text), ["status", "plan --to b", "verify", "daemon --directory /x"]);

@@ -23,7 +23,7 @@ fn provisioned(spec: &Value) -> Node {
     node
 }
 
-/// What an encapsulated config is on most hosts: nothing of Ignition.
+/// The usual encapsulated config: nothing of Ignition.
 fn empty() -> Value {
     ignition(json!({}))
 }
@@ -93,14 +93,14 @@ fn host_as_described_needs_no_reboot() {
     let before = node.listing("root");
     let again = node.run(&WORDS);
     assert_eq!((again.code, node.listing("root")), (0, before));
-    // The daemon, in the place of which `apply` stands here, takes it over as it is.
+    // The daemon, which `apply` stands in for, takes it over as it is.
     node.put("root/etc/app.conf", "a");
     let whole = files(&[("/etc/app.conf", "a")]);
     node.commit("rendered-worker-a.json", &whole);
     assert!(node.path(&format!("root/{STATE}/current.json")).exists());
 }
 
-/// A config that names files, too: what Ignition wrote is left, what differs is written, and it costs the reboot.
+/// A config that names files, too: Ignition's files stay, different ones are written, and it costs the reboot.
 #[test]
 fn whole_config_in_file_is_applied_with_one_reboot() {
     let node = provisioned(&files(&[("/etc/a.conf", "a"), ("/etc/b.conf", "b")]));
@@ -114,7 +114,7 @@ fn whole_config_in_file_is_applied_with_one_reboot() {
     assert_eq!((ran.code, node.path(FILE).exists()), (0, false), "{}", ran.err);
 }
 
-/// What can't be used is told on the console, in the log and by `status`, and tried again when the file changes; the process
+/// An unusable file is reported on the console, in the log and by `status`, and read again when it changes; the process
 /// stays meanwhile, so the kubelet does not start.
 #[tokio::test(flavor = "current_thread")]
 async fn unusable_file_is_reported_and_retried_when_it_changes() {
@@ -149,7 +149,7 @@ async fn unusable_file_is_reported_and_retried_when_it_changes() {
     }
 }
 
-/// BOOT-018: what only an installation can change is refused as Unreconcilable, and waited for.
+/// BOOT-018: a change that needs an installation is refused as Unreconcilable, and waited for.
 #[tokio::test(flavor = "current_thread")]
 async fn fips_mismatch_is_refused() {
     let node = provisioned(&json!({"fips": true, "config": {"ignition": {"version": "3.5.0"}}}));

@@ -1,4 +1,4 @@
-//! MCD's force file: what an administrator leaves in `/run` has a host brought to its config whatever it is like.
+//! MCD's force file: an administrator's file in `/run` makes the agent apply the config to the host in any state.
 
 use std::time::Duration;
 

@@ -26,7 +26,7 @@ type Import = (Vec<String>, String);
 #[derive(Debug)]
 pub(crate) struct Graph {
     files: BTreeMap<Module, File>,
-    /// What names mean in a file.
+    /// Meaning of the names in a file.
     names: BTreeMap<Module, BTreeMap<String, Vec<String>>>,
 }
 
@@ -98,7 +98,7 @@ impl Graph {
         Some((at, false))
     }
 
-    /// Returns the circles: for each, what its files take from each other.
+    /// Returns the circles: for each, the names that its files import from each other.
     pub(crate) fn circles(&self) -> Vec<String> {
         let imports: BTreeMap<&Module, _> =
             self.files.iter().map(|(module, file)| (module, self.imports(file))).collect();
@@ -213,7 +213,7 @@ fn paths_in(code: &str) -> Vec<Vec<String>> {
         .collect()
 }
 
-/// Empties the strings of code: they may hold what looks like a path.
+/// Empties the strings of code: they may hold texts that look like a path.
 pub(crate) fn without_strings(code: &str) -> String {
     let (mut text, mut in_string, mut chars) = (String::new(), false, code.chars().peekable());
     while let Some(c) = chars.next() {

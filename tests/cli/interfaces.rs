@@ -1,4 +1,4 @@
-//! What people and programs rely on: `--help`, every JSON and the exit codes, as goldens in `tests/goldens/`.
+//! Interfaces for people and programs: `--help`, every JSON and the exit codes, as goldens in `tests/goldens/`.
 //! `UPDATE_GOLDENS=1 cargo test --test cli interfaces` writes them; a review reads the difference.
 
 use std::path::Path;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 /// Lines of a terminal that a help may take.
 const SCREEN: usize = 40;
 
-/// What a person does about a golden that differs.
+/// Instruction for a golden that differs.
 const UPDATE: &str =
     "If this is meant, write them and read `git diff`: UPDATE_GOLDENS=1 cargo test --test cli interfaces";
 

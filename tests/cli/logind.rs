@@ -18,7 +18,7 @@ pub fn block(who: &str, why: &str) -> Row {
     ("sleep:shutdown".into(), who.into(), why.into(), "block".into(), 0, 4711)
 }
 
-/// What comes of a reboot that is asked for.
+/// Result of a requested reboot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Comes {
     /// The shutdown begins.
@@ -96,7 +96,7 @@ impl Manager {
 }
 
 impl Logind {
-    /// Starts the bus at the place where a host has it, and logind on it.
+    /// Starts the bus at the path where a host has it, and logind on it.
     pub async fn start(root: &Path, blocks: Vec<Row>, comes: Vec<Comes>) -> Self {
         let socket = root.join("run/dbus/system_bus_socket");
         std::fs::create_dir_all(socket.parent().unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! What people and other programs see: verbs, exit codes, outputs, the service; and the texts beside the binary:
+//! Interfaces for people and other programs: verbs, exit codes, outputs, the service; and the texts beside the binary:
 //! documents, catalog, manifests, the source tree itself.
 #![allow(
     clippy::unwrap_used,

@@ -10,7 +10,7 @@ use crate::rendered::{account, file, manifests, of_kind, render, text};
 use crate::table;
 use serde_json::{Value, json};
 
-/// All that somebody can apply.
+/// All directories that can be applied.
 const APPLIED: [(&str, &[&str]); 5] = [
     ("base", &[]),
     ("overlays/kubernetes", &[]),
@@ -133,7 +133,7 @@ fn every_permission_is_in_document_with_its_reason() {
     );
 }
 
-/// Holds whatever the document says.
+/// Holds whatever the document has.
 #[test]
 fn no_permission_is_wide() {
     for row in granted() {
@@ -154,7 +154,7 @@ fn no_permission_is_wide() {
         if what.contains("controllerconfigs") {
             assert!(what.contains("named `machine-config-controller`"), "it holds a secret: {row}");
         }
-        // It has no business on a node: what it writes are rendered configs, its Lease and answers to agents.
+        // It has no business on a node: it writes rendered configs, its Lease and answers to agents.
         if place == "controller" {
             let writes = verbs.split(", ").any(|verb| ["update", "delete"].contains(&verb));
             let own = [
@@ -210,7 +210,7 @@ fn policies_agree_on_controllers_annotations() {
     };
     assert_eq!(keys(of_agent), keys(of_kubelet));
     assert!(keys(of_agent).len() > 7);
-    // What our controllers remember at a Node is theirs, too; `resume` is of a RolloutPolicy, and these folders know no Node.
+    // Annotations of our own controllers at a Node are theirs, too; `resume` is of a RolloutPolicy, unknown in these folders.
     for name in annotations_of_our_controllers().iter().filter(|name| !name.ends_with("/resume")) {
         assert!(
             keys(of_agent).contains(&format!("'{name}'")),
@@ -240,7 +240,7 @@ fn annotations_of_our_controllers() -> BTreeSet<String> {
 
 /// The account of the DaemonSet, of the bindings and of the policies is the same, and everything is in its namespace.
 #[test]
-fn what_is_rendered_belongs_together() {
+fn rendered_objects_are_consistent() {
     for (directory, components) in APPLIED {
         let all = render(directory, components);
         let (namespace, name) = account(&all);
@@ -275,7 +275,7 @@ fn what_is_rendered_belongs_together() {
                 assert_eq!(text(subject, "/namespace"), namespace, "{directory}: {binding}");
             }
         }
-        // Events of Nodes are in `default`; all else is in one place.
+        // Events of Nodes are in `default`; all else is in one namespace.
         for other in all.iter().filter(|one| one.pointer("/metadata/namespace").is_some()) {
             let place = text(other, "/metadata/namespace");
             assert!(place == namespace || place == "default", "{directory}: {other}");
@@ -424,7 +424,7 @@ fn setup(word: &str, programs: &[(&str, &str)]) -> bool {
     bash.unwrap().success()
 }
 
-/// A builder image has no Rust, and a rustup without a toolchain says nothing on standard output.
+/// A builder image has no Rust, and a rustup without a toolchain prints nothing on standard output.
 #[test]
 fn setup_takes_no_answer_for_no() {
     for (word, program, new, old) in [

@@ -1,4 +1,4 @@
-//! What alerts and the dashboard say: metrics that exist, and a runbook for each alert. The controller's own metrics are compared
+//! Alerts and the dashboard name existing metrics, and each alert has a runbook. The controller's own metrics are compared
 //! with what it serves in `controller/src/controllers/metrics.rs`.
 
 use std::collections::BTreeSet;
@@ -32,7 +32,7 @@ fn check_agent_metrics(place: &str, expression: &str) {
 }
 
 #[test]
-fn alerts_name_metrics_that_exist_and_runbooks_that_are_there() {
+fn alerts_name_existing_metrics_and_runbooks() {
     let mut alerts = BTreeSet::new();
     for component in ["monitoring", "controller-monitoring"] {
         let rules = file(&manifests().join("components").join(component).join("prometheusrule.yaml"));
@@ -71,7 +71,7 @@ fn check_alert(name: &str, rule: &Value) {
 
 /// The job that the alerts name is the one that the `PodMonitor` makes, and its port is the Deployment's.
 #[test]
-fn pods_are_scraped_under_the_name_that_alerts_use() {
+fn pods_are_scraped_under_name_in_alerts() {
     let component = |path: &str| file(&manifests().join("components").join(path)).remove(0);
     let monitor = component("controller-monitoring/podmonitor.yaml");
     let deployment = component("controller/deployment.yaml");
@@ -87,7 +87,7 @@ fn pods_are_scraped_under_the_name_that_alerts_use() {
 }
 
 #[test]
-fn dashboard_is_one_and_shows_metrics_that_exist() {
+fn dashboard_shows_existing_metrics() {
     let maps = file(&manifests().join("components/controller-monitoring/dashboard.yaml"));
     let dashboard = text(&maps[0], "/data/machine-config.json");
     let dashboard = documents(dashboard, "dashboard").remove(0);

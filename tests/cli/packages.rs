@@ -1,4 +1,4 @@
-//! What the packages hold, as Cargo.toml lists it; that they install is shown by `tests/packages/run`.
+//! Content of the packages, as Cargo.toml lists it; `tests/packages/run` shows that they install.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -36,9 +36,9 @@ fn both_packages_hold_same_files() {
     }
 }
 
-/// systemd reads units, presets and catalogs there; the executables are where the unit and the agent look for them.
+/// systemd reads units, presets and catalogs there; the unit and the agent expect the executables there.
 #[test]
-fn packages_put_files_where_docs_say() {
+fn packages_install_files_at_documented_paths() {
     let install = std::fs::read_to_string("docs/install.md").unwrap();
     for (source, to, mode) in assets("deb") {
         let name = Path::new(&source).file_name().unwrap().to_str().unwrap().to_owned();

@@ -1,12 +1,12 @@
-//! The reboot, asked of logind by the real agent over a real bus: who blocks it is named and waited for, what was taken
-//! back or refused is asked for again, and told.
+//! The reboot, requested from logind by the real agent over a real bus: inhibitors are named and waited for, a reboot
+//! that was rolled back or refused is requested again, and reported.
 
 use crate::daemon_process::Daemon;
 use crate::logind::{Comes, Logind, Row, block};
 use crate::test_host::{self, Node, config, files};
 use serde_json::Value;
 
-/// The flag by which logind refuses while somebody blocks, root too.
+/// The flag by which logind refuses while a block inhibitor is held, for root as well.
 const CHECK_INHIBITORS: u64 = 1;
 
 /// A node with an update that needs a reboot, and its logind.
@@ -50,7 +50,7 @@ async fn reboot_waits_for_block_inhibitors() {
     assert_eq!(report["waiting"], Value::Null);
 }
 
-/// A target that is set while somebody blocks the shutdown is taken: what was written is undone first.
+/// A target that is set while the shutdown is blocked is taken: the written files are undone first.
 #[tokio::test(flavor = "current_thread")]
 async fn another_target_ends_wait() {
     let (mut daemon, logind) = rebooting(vec![block("backup", "nightly run")], vec![]).await;
@@ -66,15 +66,15 @@ async fn another_target_ends_wait() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn shutdown_that_was_rolled_back_is_requested_again() {
+async fn canceled_shutdown_is_requested_again() {
     let (daemon, mut logind) = rebooting(vec![], vec![Comes::TakenBack]).await;
     assert_eq!(logind.asked_times(2).await, [CHECK_INHIBITORS; 2]);
     let log = daemon.log();
     assert!(log.contains("warning: The requested reboot was taken back: requesting it again"), "{log}");
 }
 
-/// CRA-008, MCD-213, MCD-214: a reboot that can't be asked for is told and tried again; after the third time the update
-/// is taken back, the files of the old config are back, and the node says so. The counter is in the metrics.
+/// CRA-008, MCD-213, MCD-214: a reboot that can't be requested is reported and tried again; after the third time the update
+/// is taken back, the files of the old config are back, and the node reports it. The counter is in the metrics.
 #[tokio::test(flavor = "current_thread")]
 async fn refused_reboot_is_reported_counted_retried_and_then_undone() {
     let (mut daemon, mut logind) = rebooting(vec![], vec![Comes::Refused; 3]).await;
@@ -89,9 +89,9 @@ async fn refused_reboot_is_reported_counted_retried_and_then_undone() {
     assert_eq!(logind.asked_times(4).await.len(), 4);
 }
 
-/// MCD-217: when the undo fails as well, both causes are told, the first one first; it is tried again until it works.
+/// MCD-217: when the undo fails as well, both causes are reported, the first one first; it is tried again until it works.
 #[tokio::test(flavor = "current_thread")]
-async fn undo_that_fails_reports_both_causes() {
+async fn failed_undo_reports_both_causes() {
     // Nothing is asked for before the way back is blocked.
     let (mut daemon, logind) = rebooting(vec![block("backup", "nightly run")], vec![Comes::Refused; 3]).await;
     daemon.until("the block", |report| report["waiting"].is_string()).await;

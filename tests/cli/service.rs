@@ -1,4 +1,4 @@
-//! The agent as a service: its notifications to systemd, what signals do to it, its settings file, and the hint for
+//! The agent as a service: its notifications to systemd, its signals, its settings file, and the hint for
 //! who logs in.
 
 use std::os::unix::net::UnixDatagram;
@@ -11,7 +11,7 @@ use rustix::process::Signal;
 const SETTINGS: &str = "root/etc/machine-config-agent/settings.toml";
 const HINT: &str = "root/run/motd.d/90-machine-config-agent.motd";
 
-/// What systemd is told, message by message.
+/// Notifications to systemd, one by one.
 struct Manager(UnixDatagram);
 
 impl Manager {
@@ -108,7 +108,7 @@ async fn systemd_is_reported_ready_after_recovery_and_every_state() {
     manager.until("STATUS=Degraded: ConfigNotFound");
 }
 
-/// What a crash left in the middle is carried on before systemd is told that the service is up.
+/// Work that a crash left open is finished before systemd is notified that the service is up.
 #[tokio::test(flavor = "current_thread")]
 async fn ready_waits_for_recovery() {
     let flags = ["--reboot-by", "supervisor"];
@@ -134,7 +134,7 @@ async fn watchdog_is_fed_by_idle_agent() {
     assert_eq!(signs, ["WATCHDOG=1\n"; 5]);
     // Five halves of the interval: the wait is between the signs, and no shorter.
     assert!(since.elapsed() > Duration::from_millis(700), "{:?}", since.elapsed());
-    // Somebody else's watchdog, or none.
+    // Another process's watchdog, or none.
     for variables in [&[("WATCHDOG_USEC", "400000"), ("WATCHDOG_PID", "1")][..], &[]] {
         let (_daemon, manager) = started(Node::new(), variables);
         assert!(manager.told().starts_with("READY=1\n"));
@@ -143,7 +143,7 @@ async fn watchdog_is_fed_by_idle_agent() {
     }
 }
 
-/// SIGHUP reads the settings again; a broken file leaves the old ones, and says what is wrong with it.
+/// SIGHUP reads the settings again; a broken file leaves the old ones, and its error is logged.
 #[tokio::test(flavor = "current_thread")]
 async fn sighup_reads_settings_again() {
     let node = Node::new();
@@ -195,8 +195,7 @@ async fn broken_settings_file_does_not_keep_node_without_its_agent() {
     assert!(daemon.log().contains("SettingsInvalid"), "{}", daemon.log());
 }
 
-/// Who logs in to a node that is at fault is told; a node that is well says nothing.
-/// What ends the agent before its work is an error with an id, and no exit code that systemd has another name for.
+/// A fault before the agent's work is an error with an id, and no exit code that systemd has another name for.
 #[test]
 fn start_up_fault_is_logged_as_error_with_message_id() {
     let node = Node::new();
@@ -232,15 +231,16 @@ async fn flag_names_node_before_environment() {
     }
 }
 
-/// The unit leaves alone what a start can't mend, by the codes that the agent has.
+/// systemd does not restart the agent after exit codes that a restart can't repair.
 #[test]
-fn unit_restarts_after_all_that_may_pass() {
+fn unit_restarts_after_transient_exit_codes() {
     let unit = std::fs::read_to_string("systemd/machine-config-agent.service").unwrap();
     assert!(unit.contains("\nRestart=always\n") && unit.contains("\nRestartPreventExitStatus=2 105\n"));
 }
 
+/// A login to a node at fault shows the fault; a healthy node shows nothing.
 #[tokio::test(flavor = "current_thread")]
-async fn degraded_node_says_so_at_login() {
+async fn degraded_node_shows_fault_at_login() {
     let mut daemon = Daemon::start(Node::new());
     follow(&daemon, "rendered-worker-a", "a");
     daemon.until_done("rendered-worker-a").await;

@@ -1,8 +1,8 @@
-//! A table that has to name what something else names: a failure says which row is new, which is left over, and what to do.
+//! Comparison of a table with its subject: a failure names the new rows, the surplus rows, and the correction.
 
 use std::collections::BTreeSet;
 
-/// Compares the rows of a table with what they are about. `about` says what that is, `update` what a person does.
+/// Compares the rows of a table with their subject. `about` names the subject, `update` the correction.
 pub(crate) fn compare<T: Ord + std::fmt::Display>(
     table: &str,
     rows: impl IntoIterator<Item = T>,
@@ -32,7 +32,7 @@ fn difference<T: Ord + std::fmt::Display>(
 }
 
 #[test]
-fn table_says_which_row_is_new() {
+fn table_names_new_row() {
     let compared = |rows: &[&'static str], named: &[&'static str]| {
         difference("the page", rows.iter().copied(), "the code", named.iter().copied(), "Add it.")
     };

@@ -11,7 +11,7 @@ use crate::plain_host::PlainHost;
 use crate::ran;
 
 const AGENT: &str = env!("CARGO_BIN_EXE_machine-config-agent");
-/// What changes a file system, and what starts a process.
+/// Calls that change a file system, and that start a process.
 const CALLS: &str = "trace=rename,renameat,renameat2,fsync,fdatasync,sync,syncfs,sync_file_range,unlink,unlinkat,\
                      mkdir,mkdirat,symlink,symlinkat,link,linkat,chmod,fchmod,fchmodat,chown,lchown,fchown,fchownat,\
                      setxattr,fsetxattr,truncate,ftruncate,utimensat,execve,openat,openat2,creat";
@@ -21,7 +21,7 @@ fn traces(at: &Path) -> Vec<(String, u64, i64, i64)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(at).unwrap() {
         let path = entry.unwrap().path();
-        // What is there is of this boot, and for `status`.
+        // This directory is of this boot, and for `status`.
         if path.ends_with("host/run") {
             continue;
         }
@@ -74,8 +74,8 @@ fn committed(test: &str) -> Option<(PlainHost, Vec<String>)> {
 }
 
 #[test]
-fn apply_of_what_is_committed_writes_nothing() {
-    let Some((host, arguments)) = committed("apply_of_what_is_committed_writes_nothing") else { return };
+fn apply_of_current_config_writes_nothing() {
+    let Some((host, arguments)) = committed("apply_of_current_config_writes_nothing") else { return };
     let before = traces(&host.at("host"));
     let log = host.at("log");
     let output = PlainHost::command("strace")
@@ -85,7 +85,7 @@ fn apply_of_what_is_committed_writes_nothing() {
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    // One sync at the start: what the process before renamed is durable before it is relied on.
+    // One sync at the start: renames of the process before are durable before they are relied on.
     let deeds = deeds(&log);
     assert!(deeds.len() == 1 && deeds.iter().all(|line| line.contains("fsync(")), "{deeds:#?}");
     assert_eq!(traces(&host.at("host")), before);

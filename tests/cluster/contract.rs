@@ -1,5 +1,5 @@
-//! What the cluster's controllers and its administrators rely on, against a real API server: the states that a node is
-//! found in, who drains, what is measured, and what is never told.
+//! The contract with the cluster's controllers and its administrators, against a real API server: start states of a node,
+//! the drain, metrics, and secrets.
 
 use std::process::Command;
 
@@ -27,9 +27,9 @@ async fn get(address: &str, path: &str) -> (String, String) {
     (head.lines().next().unwrap().to_owned(), body.to_owned())
 }
 
-/// MCD-036, MCD-041: a node that is what it should be is left alone, whether its state says so or nothing.
+/// MCD-036, MCD-041: a matching node is left alone, with and without a state in its annotations.
 #[tokio::test]
-async fn node_that_is_right_is_unchanged() {
+async fn matching_node_is_unchanged() {
     let scene = Scene::with_drained(Bench::shared(), "contract-right", &[]).await;
     let agent = scene.agent(&[]);
     scene.settled("a").await;
@@ -71,7 +71,7 @@ async fn stale_annotation_on_correct_host() {
 /// A user that the installation left with neither a key nor a password is none of an update's business: a node that is
 /// taken over from MCD is Done, with MCD's `currentconfig` on disk and without it, and its account stays as it is.
 #[tokio::test]
-async fn user_that_sets_nothing_is_imported() {
+async fn user_without_fields_is_imported() {
     const KEYS: &str = "/home/core/.ssh/authorized_keys.d/ignition";
     for (name, stored) in [("contract-user", false), ("contract-user-stored", true)] {
         let scene = Scene::set(Bench::shared(), name, &[("controlPlaneTopology", "SingleReplica")]).await;
@@ -97,7 +97,7 @@ async fn user_that_sets_nothing_is_imported() {
         assert_eq!(annotation(&node, "reason").unwrap_or_default(), "", "{name}");
         assert_eq!(std::fs::read_to_string(scene.path(KEYS)).unwrap(), "ssh-ed25519 by-ignition\n");
         assert!(std::fs::read_to_string(scene.path("/etc/shadow")).unwrap().contains("core:$6$a$b:"));
-        // What MCD refuses stays refused: keys that are set can't be taken to nothing at all.
+        // MCD refuses this, and the agent as well: keys that are set can't all be removed.
         scene.builder("d", "c", "a").ssh_key("ssh-ed25519 d").create(&scene.client).await;
         scene.want("d").await;
         scene.settled("d").await;
@@ -112,7 +112,7 @@ async fn user_that_sets_nothing_is_imported() {
 
 /// DRN-001, DRN-002, DRN-003, MCD-059: in the order of the audit log; the agent itself neither cordons nor evicts.
 #[tokio::test]
-async fn controller_drains_and_nobody_else() {
+async fn only_controller_drains() {
     let scene = Scene::with_drained(Bench::shared(), "contract-drain", &[]).await;
     let agent = scene.agent(&[]);
     scene.settled("a").await;
@@ -268,11 +268,11 @@ async fn metrics_are_reviewed() {
     assert_eq!(ask(Some("no-such-token")).await, "401");
     let reviews = scene.requests(mark).await;
     let of = |resource: &str| reviews.iter().filter(|request| request.resource == resource).count();
-    // The second scrape of a known reader asks nobody.
+    // The second scrape of a known reader causes no review.
     assert_eq!((of("tokenreviews"), of("subjectaccessreviews")), (3, 2));
 }
 
-/// OBS-005, ANN-007, MCD-030: what is in a config is in none of the places that the agent writes to.
+/// OBS-005, ANN-007, MCD-030: no content of a config is in any output of the agent.
 #[tokio::test]
 async fn outputs_contain_no_secrets() {
     const SECRET: &str = "hunter2-is-a-secret";
@@ -314,7 +314,7 @@ async fn outputs_contain_no_secrets() {
     assert!(!String::from_utf8_lossy(&status.stdout).contains("hunter2"));
 }
 
-/// OBS-006: the node's state can be read on the node while nobody answers.
+/// OBS-006: the node's state can be read on the node while the API server is away.
 #[tokio::test]
 async fn status_needs_no_api_server() {
     if !own_only("status_needs_no_api_server") {
@@ -335,7 +335,7 @@ async fn status_needs_no_api_server() {
     assert_eq!(status["current"]["config"], scene.config("a"));
 }
 
-/// A token in place of the kubelet's certificate serves as well: the DaemonSet's way.
+/// A token serves as well as a kubelet's certificate: the DaemonSet's way.
 #[tokio::test]
 async fn connects_with_bearer_token() {
     if !own_only("connects_with_bearer_token") {

@@ -1,4 +1,4 @@
-//! What a node was installed with, beside what its cluster has: the storage of its config, and the name of its config.
+//! The node's installation, compared with its cluster: the storage of its config, and the name of its config.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::cluster::scene::{QUIET, Scene};
 use crate::cluster::{Bench, annotation, call, create_object, retarget};
 use crate::mcn_asserts::MCN;
 
-/// Where a machine-config-server leaves what it served.
+/// Config that a machine-config-server leaves on the node.
 const SERVED: &str = "/etc/mcs-machine-config-content.json";
 
 fn changes(mcn: &Value) -> &Value {
@@ -21,9 +21,9 @@ fn served(scene: &Scene<'_>, storage: &Value) -> String {
     config.to_string()
 }
 
-/// MCD-251: storage that differs from the installation's is listed; null once nothing differs, whoever wrote the list.
+/// MCD-251: storage that differs from the installation's is listed; null once nothing differs, whichever program wrote it.
 #[tokio::test]
-async fn storage_that_differs_from_installation_is_reported() {
+async fn storage_difference_from_installation_is_reported() {
     let scene = Scene::set(Bench::shared(), "installed-storage", &[]).await;
     scene.write(SERVED, &served(&scene, &json!({ "disks": [{ "device": "/dev/sda", "wipeTable": true }] })));
     let agent = scene.agent(&[]);
@@ -45,9 +45,9 @@ async fn storage_that_differs_from_installation_is_reported() {
     assert!(mcn["status"]["conditions"].is_array(), "{mcn}");
 }
 
-/// A file that can't be read is told, and nothing else of the node suffers.
+/// An unreadable file is reported, and nothing else of the node suffers.
 #[tokio::test]
-async fn unreadable_installation_is_told_and_ignored() {
+async fn unreadable_installation_is_reported_and_ignored() {
     let scene = Scene::set(Bench::shared(), "installed-rubbish", &[]).await;
     scene.write(SERVED, "{");
     let mut agent = scene.agent(&[]);
@@ -57,9 +57,9 @@ async fn unreadable_installation_is_told_and_ignored() {
 }
 
 /// BOOT-016, MCD-230: a rendered config that the cluster does not know is the own copy where the config of the pool has the same
-/// content, and is told with its differences where not.
+/// content, and is reported with its differences where not.
 #[tokio::test]
-async fn config_that_cluster_does_not_know_is_compared_with_its_pools() {
+async fn config_unknown_to_cluster_is_compared_with_its_pools() {
     let scene = Scene::set(Bench::shared(), "installed-unknown", &[]).await;
     let pool = scene.name.clone();
     let unknown = format!("rendered-{pool}-{}", "0a".repeat(16));

@@ -151,8 +151,8 @@ async fn slow_api_server_receives_no_request_twice() {
     assert_eq!(slow.len(), fast.len(), "{slow:?}\n{fast:?}");
 }
 
-/// ANN-006, ANN-010, MCD-028: keys that disagree, and an image that is no digest, are told with their values; the host is
-/// as before; the correction leads straight to Done.
+/// ANN-006, ANN-010, MCD-028: keys that disagree, and an image that is no digest, are reported with their values; the host
+/// is as before; the correction leads straight to Done.
 #[tokio::test]
 async fn conflicting_image_keys_degrade_node() {
     let bench = Bench::shared();
@@ -197,9 +197,9 @@ async fn node_is_created_again() {
     scene.want("a").await;
 }
 
-/// MCD-021: a Node that is being deleted is not written, whatever it says; the one that comes after it is.
+/// MCD-021: a Node that is being deleted is not written, whatever its annotations; its successor is.
 #[tokio::test]
-async fn node_that_is_being_deleted_is_not_written() {
+async fn terminating_node_is_not_written() {
     let bench = Bench::shared();
     let scene = Scene::with_drained(bench, "link-deleting", &SINGLE).await;
     scene.patch(json!({ "metadata": { "finalizers": ["bench.test/keep"] } })).await;
@@ -414,7 +414,7 @@ async fn policy_is_awaited_until_it_is_merged() {
     let before = bench.audit().all().iter().filter(|one| one.resource == "machineconfigurations").count();
     scene.want("b").await;
     agent.line("the wait", |line| line.contains("the operator has not merged its last change yet")).await;
-    // It is asked for again meanwhile, without an event that says so.
+    // It is fetched again meanwhile, without an event.
     let mut seen = BTreeSet::new();
     let looks = |one: &Request| {
         if one.verb == "get" && one.resource == "machineconfigurations" && one.code == Some(200) {
@@ -431,7 +431,7 @@ async fn policy_is_awaited_until_it_is_merged() {
     assert_eq!(scene.on_disk(QUIET).as_deref(), Some("b"));
 }
 
-/// A node whose OS a test plays, with the agent's loop in this process, until the loop ends or the node is Done and all is told.
+/// Runs the agent's loop on a fake OS in this process, until the loop ends or the node is Done and all is reported.
 async fn lived(scene: &Scene<'_>, os: Played, letter: &str) -> Option<ExitReason> {
     let root = Root::open(scene.host.path()).unwrap();
     let host = Host { os: Box::new(os), ..Host::in_directory(root, FailPoints::off()) };
@@ -581,7 +581,7 @@ async fn certificate_is_renewed() {
         Scene::with_drained(&bench, "link-renewed", &[("controlPlaneTopology", "SingleReplica")]).await;
     let _agent = scene.agent(&[]);
     scene.settled("a").await;
-    // Another name, so that the audit log tells the two certificates apart.
+    // Another name, so that the audit log distinguishes the two certificates.
     let name = "system:node:link-renewed-again".to_owned();
     let renewed = Identity::User { name: name.clone(), groups: vec!["system:nodes".to_owned()] };
     bench.write_kubeconfig(&scene.kubeconfig, &renewed);

@@ -1,4 +1,4 @@
-//! What a MachineConfigNode said, write by write.
+//! Conditions of a MachineConfigNode, write by write.
 
 use serde_json::{Value, json};
 

@@ -11,7 +11,7 @@ use machine_config_agent::host::watch::Watch;
 
 const SINGLE: [(&str, &str); 1] = [("controlPlaneTopology", "SingleReplica")];
 
-/// CRA-012: an update that was cut off by a crash is carried to its end while nobody answers, and told when somebody does.
+/// CRA-012: an update that was cut off by a crash is completed while the API server is away, and reported once it is back.
 #[tokio::test]
 async fn update_ends_without_api_server() {
     let bench = Bench::private(Gates::Default);
@@ -38,8 +38,8 @@ async fn update_ends_without_api_server() {
     .await;
 }
 
-/// A kubeconfig that is not there yet, then wrong, then right is retried inside one process until it names the node: told
-/// in the log, in `status` and at a login, with the file that it names.
+/// A kubeconfig that is not there yet, then wrong, then right is retried inside one process until it names the node:
+/// reported in the log, in `status` and at a login, with the file that it names.
 #[tokio::test]
 async fn wrong_kubeconfig_is_retried_and_reported() {
     let bench = Bench::shared();
@@ -86,7 +86,7 @@ async fn wrong_kubeconfig_is_retried_and_reported() {
 }
 
 /// While its MachineConfig is not there yet the node is Working towards the new target, here and in the cluster; an API
-/// server that goes away is told with its time.
+/// server that goes away is reported with its time.
 #[tokio::test]
 async fn awaited_config_and_lost_link_are_reported() {
     if !own_only("awaited_config_and_lost_link_are_reported") {
@@ -138,7 +138,7 @@ async fn hung_connection_is_replaced() {
 
 /// A database that was lost: the Node comes back empty, and gets what is committed on the host; nothing is done twice.
 #[tokio::test]
-async fn empty_database_is_reported_what_is_committed() {
+async fn empty_database_gets_report_of_current_config() {
     let bench = Bench::private(Gates::Default);
     let scene = Scene::with_drained(&bench, "outage-empty", &SINGLE).await;
     let _agent = scene.agent(&[]);

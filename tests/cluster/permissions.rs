@@ -1,4 +1,4 @@
-//! What the agent's credentials may do, and what they may not when they are stolen: the manifests on a real
+//! Permissions of the agent's credentials, and their limits when they are stolen: the manifests on a real
 //! kube-apiserver with the Node authorizer, RBAC, `NodeRestriction` and our admission policies (docs/permissions.md).
 
 mod calls;
@@ -23,7 +23,7 @@ use thief::{
     at_the_controllers_annotations,
 };
 
-/// What `NodeRestriction` says: the Node authorizer lets a kubelet patch Nodes.
+/// `NodeRestriction`: the Node authorizer lets a kubelet patch Nodes.
 const OTHER_NODE: Answer = Answer::Forbidden("is not allowed to modify node");
 
 fn cordon(value: bool) -> Call {
@@ -117,7 +117,7 @@ async fn steal(directory: &str, components: &[&str]) {
     applied.request("DELETE", &pod, &json!({ "gracePeriodSeconds": 0 })).await;
     let late = applied.bench.client_as(&Identity::Token(unused), "late").await;
     let again = Call::get("use a token whose pod is gone", node("worker-a"));
-    // The server looks for the pod in a cache of its own.
+    // The server reads the pod from a cache of its own.
     cluster::within("the token has ended", async {
         while again.send(&late).await.0 != 401 {
             tokio::task::yield_now().await;
@@ -204,7 +204,7 @@ async fn agent_is_refused_nothing_in_place_of_mcd() {
     }
 }
 
-/// BOOT-007, MCD-022: the first report of a new node brings the target that the node was installed with.
+/// BOOT-007, MCD-022: the first report of a new node has the target that the node was installed with.
 #[tokio::test]
 async fn new_node_gets_its_first_target_once() {
     if !real_only("permissions::new_node_gets_its_first_target_once") {
@@ -245,7 +245,7 @@ async fn new_node_gets_its_first_target_once() {
     .await;
 }
 
-/// The policies are what holds when somebody gives the account more than it needs.
+/// The policies hold also when the account is given too many permissions.
 #[tokio::test]
 async fn role_too_many_changes_nothing_for_other_nodes() {
     if !real_only("permissions::role_too_many_changes_nothing_for_other_nodes") {
@@ -368,8 +368,8 @@ async fn kubelet_reports_for_its_own_node_only() {
     .await;
 }
 
-/// Item 15 of issue 10: whoever has a kubelet's certificate can't give its node a target, or answer its drain; a new Node
-/// still gets the target that it was installed with, and what kubelets do is as before.
+/// Item 15 of issue 10: a kubelet's certificate can't give its node a target, or answer its drain; a new Node still gets the
+/// target that it was installed with, and other requests of kubelets work as before.
 #[tokio::test]
 async fn kubelet_certificate_cannot_set_target() {
     if !real_only("permissions::kubelet_certificate_cannot_set_target") {
@@ -428,7 +428,7 @@ async fn agent_with_base_permissions_is_refused_nothing() {
         node_until(&applied.admin, "worker-a", state, |node| annotation(node, "state") == Some(state)).await
     };
     is("Done").await;
-    // What it refuses is an event at once.
+    // A refusal emits an event at once.
     MachineConfigBuilder::new("rendered-fips").field("fips", json!(true)).create(&applied.admin).await;
     retarget(&applied.admin, "worker-a", "rendered-fips", None).await;
     is("Unreconcilable").await;

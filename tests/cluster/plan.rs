@@ -1,4 +1,4 @@
-//! `plan --to desired` of a cluster's node: what it would do, read with the agent's own access, without a write.
+//! `plan --to desired` of a cluster's node: its plan, read with the agent's own access, without a write.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -64,9 +64,9 @@ async fn plan_of_node_reads_three_objects_and_writes_nothing() {
     assert_eq!(files(scene.host.path()), before);
 }
 
-/// On a host without an agent's report the flags say whom to ask; what is missing is named, with what to do.
+/// On a host without an agent's report the flags name the API server; missing input is named, with the next step.
 #[tokio::test]
-async fn plan_of_new_node_names_what_is_missing() {
+async fn plan_of_new_node_names_missing_input() {
     let scene = Scene::set(Bench::shared(), "plan-new", &[]).await;
     let access = scene.kubeconfig.to_str().unwrap();
     let plan = json(&run(&scene, &["--kubeconfig", access]).await);
@@ -82,7 +82,7 @@ async fn plan_of_new_node_names_what_is_missing() {
     let (code, text) = failed(&["--kubeconfig", access]).await;
     let missing = format!("MachineConfig {} is not in the cluster", scene.config("none"));
     assert!(code == 4 && text.contains(&missing) && text.contains("Next: "), "{code} {text}");
-    // Nobody listens there.
+    // No server listens there.
     let away = scene.host.path().join("away");
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let kubeconfig =
@@ -94,7 +94,7 @@ async fn plan_of_new_node_names_what_is_missing() {
 
 /// A Node that no controller has given a config yet desires nothing.
 #[tokio::test]
-async fn plan_of_node_without_desired_config_says_so() {
+async fn plan_names_missing_desired_config() {
     let bench = Bench::shared();
     let scene = Scene::set(bench, "plan-none", &[]).await;
     create_node(&scene.client, "plan-none-bare", &[]).await;

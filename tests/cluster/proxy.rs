@@ -60,9 +60,9 @@ async fn proxy_is_only_way_to_api_server() {
     }
 }
 
-/// What looks at the cluster without an agent goes the same way: `plan --to desired`, and `collect`, which has that plan.
+/// Verbs that reach the cluster without an agent use the proxy, too: `plan --to desired`, and `collect` with that plan.
 #[tokio::test]
-async fn plan_and_collect_go_through_the_proxy() {
+async fn plan_and_collect_use_proxy() {
     let bench = Bench::shared();
     for (name, source) in [("proxy-plan-env", "env"), ("proxy-plan-file", "file")] {
         let proxy = in_front_of(bench);

@@ -1,5 +1,5 @@
-//! What the cluster has its nodes trust, against a real API server: certificates, registries' CAs and the merged pull
-//! secret follow the `ControllerConfig` whatever an update does, and nothing of it costs an idle node a request.
+//! The cluster's trust on its nodes, against a real API server: certificates, registries' CAs and the merged pull secret
+//! follow the `ControllerConfig` whatever an update does, and an idle node makes no request for it.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
@@ -33,7 +33,7 @@ fn bundles(registries: &[(&str, &str)]) -> Value {
     registries.iter().map(|(file, data)| json!({ "file": file, "data": base64(data) })).collect()
 }
 
-/// What the operator writes, as far as it concerns trust.
+/// The operator's spec, as far as it concerns trust.
 fn said(letter: &str, registries: &[(&str, &str)]) -> Value {
     json!({
         "kubeAPIServerServingCAData": base64(&format!("kubelet CA {letter}")),
@@ -157,9 +157,9 @@ fn no_secret(lines: &[String], requests: &[Request]) {
 
 /// FIL-012, MCD-235, MCD-236, MCD-237, MCD-241, W-6, W-15: written while the pool is paused, while an update waits for
 /// its drain and while the node is Degraded by drift; no reboot; a CA is there at every moment; a stale registry goes;
-/// the secret is root's alone and told nowhere.
+/// the secret is root's alone and logged nowhere.
 #[tokio::test]
-async fn cluster_is_followed_whatever_node_does() {
+async fn trust_follows_cluster_in_any_state_of_node() {
     let bench = Bench::private(Gates::Default);
     let node = Trusting::set(&bench, "duties", &[]).await;
     let drains = DrainController::start(&bench, "duties", Behaviour::Delay).await;
@@ -213,10 +213,10 @@ async fn cluster_is_followed_whatever_node_does() {
     no_secret(&agent.lines(), &node.scene.requests(0).await);
 }
 
-/// W-21: what keeps a duty from its end is told as a fault of its own, keeps no update from its end and nothing else
-/// from being written, and goes by itself.
+/// W-21: a failing reconciler is reported as a fault of its own, blocks no update and no other write, and recovers by
+/// itself.
 #[tokio::test]
-async fn duty_that_fails_stops_nothing_else() {
+async fn failed_reconciler_blocks_nothing_else() {
     let bench = Bench::private(Gates::Default);
     let node = Trusting::set(&bench, "fails", &[("controlPlaneTopology", "SingleReplica")]).await;
     let open = node.scene.path(&format!("{CERTS}/open.test"));
@@ -232,7 +232,7 @@ async fn duty_that_fails_stops_nothing_else() {
     assert_eq!(annotation(&told, SYNCED), None);
     node.holds("a");
     assert_eq!(node.read(&format!("{CERTS}/reg.test/ca.crt")).as_deref(), Some("CA a"));
-    // The update goes its way, and whoever waits for it sees its end.
+    // The update completes, and its end is visible in the cluster.
     node.scene.want("b").await;
     let b = node.scene.config("b");
     let reached = |node: &Node| annotation(node, "currentConfig") == Some(b.as_str());
@@ -277,7 +277,7 @@ async fn empty_controllerconfig_keeps_files() {
     let rotated =
         node.say(json!({ "metadata": { "annotations": { key("service-ca-rotate"): "true" } } })).await;
     let told = node.synced(&rotated).await;
-    // Not done here, so not told as done.
+    // Not done here, so not reported as done.
     assert_eq!(annotation(&told, "lastObservedServerCAAnnotation"), Some("false"));
     object_api(&node.scene.client, "controllerconfigs").delete(NAME, &DeleteParams::default()).await.unwrap();
     let version = node.create("b", &[]).await;
@@ -374,7 +374,7 @@ async fn following_costs_watch() {
 }
 
 /// A cluster without the kind, and one that does not permit it: asked once, and once more after a reconnect; only the
-/// refusal is told.
+/// refusal is reported.
 #[tokio::test]
 async fn absent_controllerconfig_kind_is_not_polled() {
     if !own_only("reconcilers::absent_controllerconfig_kind_is_not_polled") {

@@ -28,7 +28,7 @@ const ACCOUNT: &str = "system:serviceaccount:openshift-machine-config-operator:m
 
 const MCD: &str = "system:serviceaccount:openshift-machine-config-operator:machine-config-daemon";
 
-/// What the kubelet does around a container, in a mount namespace of its own: the volume is where a pod has it, and the
+/// The kubelet's part around a container, in a mount namespace of its own: the volume is where a pod has it, and the
 /// host's root is a mount. Arguments: the volume, the host's root, the command.
 const CONTAINER: &str = r#"set -e
 volume=$1 host=$2; shift 2
@@ -132,7 +132,7 @@ impl Metrics {
         Self { files, certificate: made.cert.der().clone(), address }
     }
 
-    /// What somebody without a token is answered.
+    /// The answer to a client without a token.
     fn status(&self) -> String {
         let mut roots = RootCertStore::empty();
         roots.add(self.certificate.clone()).unwrap();
@@ -233,7 +233,7 @@ async fn daemonset_of_mcd_runs_with_another_image() {
     command.arg(volume.0.path()).arg(host.path()).arg(program);
     command.args(["start", "--payload-version=4.20.1", "--v=2", "--tls-min-version=VersionTLS12"]);
     command.args(["--tls-cipher-suites=TLS_AES_128_GCM_SHA256", "--metrics-url=127.0.0.1:0", "--root-mount"]);
-    // The cluster's network is not up: nobody answers at the address of its service.
+    // The cluster's network is not up: the address of its service does not answer.
     command.arg(host.path()).env("NODE_NAME", NAME);
     command.env("KUBERNETES_SERVICE_HOST", "127.0.0.1").env("KUBERNETES_SERVICE_PORT", "1");
     let agent = Agent::run(NAME, command);
@@ -250,7 +250,7 @@ async fn daemonset_of_mcd_runs_with_another_image() {
 }
 
 #[test]
-fn what_is_no_host_is_not_entered() {
+fn directory_without_host_is_not_entered() {
     let directory = tempfile::tempdir().unwrap();
     let empty = directory.path().join("empty");
     fs::create_dir(&empty).unwrap();

@@ -1,4 +1,4 @@
-//! What the cluster is told beside the Node: the MachineConfigNode, the Events; and the agent's own drain.
+//! Reports to the cluster beside the Node: the MachineConfigNode, the Events; and the agent's own drain.
 
 use std::sync::OnceLock;
 
@@ -49,7 +49,7 @@ async fn quiet_update_is_reported_from_prepared_to_updated() {
         assert_eq!(one["status"], "False", "{kind}");
         assert!(one["message"].as_str().unwrap().starts_with(&prefix), "{one}");
     }
-    // The agent begins anew and finds what it wrote.
+    // The agent restarts and finds its own writes.
     let mark = scene.bench.mark().await;
     agent.terminate().await;
     let mut again = scene.agent(&[]);
@@ -64,7 +64,7 @@ async fn quiet_update_is_reported_from_prepared_to_updated() {
     assert_eq!(statuses(&scene.requests(mark).await), Vec::<Value>::new());
 }
 
-/// MCD-219, MCN-002, OBS-002, OBS-003: with a drain and a reboot none is skipped, and what precedes the reboot is told before it.
+/// MCD-219, MCN-002, OBS-002, OBS-003: with a drain and a reboot none is skipped; those before the reboot come before it.
 #[tokio::test]
 async fn rebooting_update_passes_every_condition() {
     let scene = scene(Bench::shared(), "mcn-reboot", REBOOTED).await;
@@ -118,7 +118,7 @@ async fn rebooting_update_passes_every_condition() {
     drop(drains);
 }
 
-/// MCN-003, W-43: what others wrote stays, also what they wrote since the agent's last look.
+/// MCN-003, W-43: fields of others stay, also those written since the agent's last read.
 #[tokio::test]
 async fn others_conditions_stay() {
     let scene = scene(Bench::shared(), "mcn-shared", DRAINED).await;
@@ -173,9 +173,9 @@ async fn others_conditions_stay() {
     assert_eq!(mcn["status"]["pinnedImageSets"], pinned);
 }
 
-/// MCN-005: the images and the finer conditions are told where the CRD has them, and nowhere else.
+/// MCN-005: the images and the finer conditions are reported where the CRD has them, and nowhere else.
 #[tokio::test]
-async fn form_is_that_of_crd() {
+async fn condition_layout_follows_crd() {
     let image = format!("registry.test/os@sha256:{}", "ab".repeat(32));
     for (bench, split) in [(Bench::shared(), false), (Bench::shared_preview(), true)] {
         let scene = scene(bench, "mcn-form", QUIET).await;
@@ -186,7 +186,7 @@ async fn form_is_that_of_crd() {
             ["AppliedFiles", "AppliedOSImage", "ImagePulledFromRegistry"].map(|kind| status(&mcn, kind));
         assert_eq!(finer, if split { ["False"; 3] } else { [""; 3] });
         assert_eq!(status(&mcn, "AppliedFilesAndOS"), if split { "" } else { "False" });
-        // A host without an image can't be switched to one: it is desired, and told as desired.
+        // A host without an image can't be switched to one: it is desired, and reported as desired.
         retarget(&scene.client, &scene.name, &scene.config("b"), Some(&image)).await;
         let told = |mcn: &Value| status(mcn, "NodeDegraded") == "True";
         let mcn = scene.mcn("an image is desired", told).await;
@@ -205,7 +205,7 @@ async fn form_is_that_of_crd() {
 }
 
 /// MCN-006, MCD-092, MCD-250: a refused config is not prepared, and the reason is the annotation's; a new target mends it.
-/// FIL-005: the node says `Unreconcilable`.
+/// FIL-005: the node reports `Unreconcilable`.
 #[tokio::test]
 async fn failure_is_reported_and_rolled_back() {
     let scene = scene(Bench::shared(), "mcn-failure", QUIET).await;
@@ -254,7 +254,7 @@ async fn updates_do_not_need_machine_config_node() {
 
 /// OBS-002: an occurrence that comes again is counted in its event.
 #[tokio::test]
-async fn what_repeats_is_counted() {
+async fn repeated_events_are_counted() {
     let scene = scene(Bench::shared(), "event-drift", QUIET).await;
     let agent = scene.agent(&[]);
     scene.done("a").await;
@@ -337,7 +337,7 @@ async fn agent_drains_by_itself() {
 /// A pod whose eviction the server fails on, since two budgets cover it, is named with the cause; the others leave, and
 /// the drain goes on once one of the budgets is gone.
 #[tokio::test]
-async fn one_pod_that_cannot_be_evicted_does_not_keep_others() {
+async fn blocked_pod_does_not_delay_others() {
     let bench = Bench::shared();
     let scene = scene(bench, "evictor-two", DRAINED).await;
     let space = "evictor-two-pods";

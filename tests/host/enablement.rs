@@ -13,7 +13,7 @@ use machine_config_agent::model::observation::UnitFileState;
 
 const ETC: &str = "/etc/systemd/system";
 
-/// The unit files of every case: path, and what its `[Install]` section says.
+/// The unit files of every case: path, and `[Install]` section.
 const UNITS: [(&str, &str); 26] = [
     ("/usr/lib/systemd/system/wanted.service", "WantedBy=multi-user.target"),
     ("/usr/lib/systemd/system/several.service", "WantedBy=a.target b.target\nWantedBy=c.target"),
@@ -99,7 +99,7 @@ fn links(root: &Path) -> BTreeMap<String, String> {
     found
 }
 
-/// What the agent's verb is in words of systemctl. Links of before go first (MCD-148); `reenable` of systemd 252 looks
+/// The agent's verb as arguments of systemctl. Links of before go first (MCD-148); `reenable` of systemd 252 looks
 /// neither at instances nor at drop-ins. A linked unit is gone when it is disabled.
 fn words(verb: LinkVerb, unit: &str) -> &'static [&'static str] {
     match verb {
@@ -203,7 +203,7 @@ fn links_are_those_of_systemctl() {
 /// MCD-153, MCD-151: what can't be enabled is refused by both; a unit that is not there is left alone, which systemd
 /// refuses: the machine-config-daemon never asks it for one.
 #[test]
-fn what_systemctl_refuses_is_refused() {
+fn units_refused_by_systemctl_are_refused() {
     if !is_there() {
         return;
     }
@@ -244,7 +244,7 @@ fn old_links_go() {
     assert_eq!(links(own.path()), links(other.path()));
 }
 
-/// What is seen of a unit is what `systemctl is-enabled` says.
+/// Observed states of units are those of `systemctl is-enabled`.
 #[test]
 fn states_are_those_of_systemctl() {
     if !is_there() {
@@ -278,7 +278,7 @@ fn states_are_those_of_systemctl() {
     }
 }
 
-/// Why the agent works out links itself, beside asking systemd where it runs: `systemctl` shows its links only by making
+/// The agent computes links itself, beside asking systemd where it runs, because `systemctl` shows its links only by making
 /// it, syncs nothing, and refuses a list for one unit that is not there.
 #[test]
 fn systemctl_answers_only_by_writing() {

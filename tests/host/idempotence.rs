@@ -107,7 +107,7 @@ fn mode_owner_and_attributes_alone_are_reason_enough() {
 }
 
 #[test]
-fn leftovers_of_run_that_was_cut_off_are_cleared() {
+fn leftovers_of_killed_run_are_cleared() {
     let (dir, root) = host();
     fs::write(dir.path().join("etc/plain"), "plain\n").unwrap();
     fs::write(dir.path().join("etc/.plain.mca-new"), "half").unwrap();
@@ -234,7 +234,7 @@ fn full_disk_child() {
     assert_eq!(names(&after), names(&before), "nothing changed and nothing is left over");
 }
 
-/// FIL-006, MCD-140: what could not be written leaves the files before it as they were, and what was to go in place.
+/// FIL-006, MCD-140: a failed write leaves the files before it unchanged, and those to be removed in place.
 #[test]
 fn full_disk_is_tried_again_and_changes_nothing() {
     on_its_own_file_system("idempotence::full_disk_child", "true");
@@ -257,7 +257,7 @@ fn read_only_file_system_degrades() {
 }
 
 #[test]
-#[ignore = "a child of `modes_are_those_of_config_whatever_umask_is`"]
+#[ignore = "a child of `modes_match_config_under_any_umask`"]
 fn umask_child() {
     let at = std::env::var(DIRECTORY).unwrap();
     let root = Root::open(Path::new(&at)).unwrap();
@@ -268,7 +268,7 @@ fn umask_child() {
 
 /// MCD-123, MCD-122: a process has one umask, so another process tries it.
 #[test]
-fn modes_are_those_of_config_whatever_umask_is() {
+fn modes_match_config_under_any_umask() {
     let dir = tempfile::tempdir().unwrap();
     let output = Command::new("sh")
         .args(["-c", "umask 0077 && exec \"$0\" --exact idempotence::umask_child --ignored --quiet"])
@@ -280,7 +280,7 @@ fn modes_are_those_of_config_whatever_umask_is() {
     assert!(output.status.success() && out.contains("1 passed"), "{out}{err}");
 }
 
-/// FIL-001, MCD-126: who reads while it is written sees the old or the new file, whole; each version is a new inode.
+/// FIL-001, MCD-126: a reader sees the old or the new file, whole, at each moment; each version is a new inode.
 #[test]
 fn reader_sees_old_or_new_file() {
     let (dir, root) = host();

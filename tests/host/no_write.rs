@@ -16,7 +16,7 @@ use crate::trace::{self, Did, calls, faults, unnoticed};
 
 const DIRECTORY: &str = "MCA_TEST_DIRECTORY";
 const FILES: usize = 300;
-/// What a write could look like.
+/// Calls of a possible write.
 const CALLS: &str = "trace=rename,renameat,renameat2,fsync,fdatasync,sync,syncfs,sync_file_range,unlink,unlinkat,mkdir,\
                      mkdirat,symlink,symlinkat,link,linkat,chmod,fchmod,fchmodat,chown,fchown,fchownat,setxattr,\
                      fsetxattr,truncate,ftruncate,pwrite64,pwritev,execve,openat,openat2";
@@ -167,7 +167,7 @@ fn writes_are_synced_before_anything_is_built_on_them() {
     // The negative control: each of the syncs taken out is noticed, but for these.
     let (mut unnoticed, taken) = unnoticed(&calls);
     unnoticed.retain(|did| !stands_in(did));
-    // Where the first originals make their directory beside the record, its sync is one of the record, too.
+    // The first originals make their directory beside the record; then its sync is one of the record, too.
     let beside =
         unnoticed.iter().position(|did| matches!(did, Did::Moved { to, .. } if to.ends_with("/record.json")));
     beside.map(|at| unnoticed.remove(at));

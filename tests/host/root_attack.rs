@@ -11,7 +11,7 @@ use machine_config_agent::host::durable::{Attempt, Change, DesiredPath, apply_ch
 use machine_config_agent::host::{FailPoints, HostError, Root};
 use machine_config_agent::model::{FileMode, ObservedFile};
 
-/// How often the agent works while directories are swapped under it.
+/// Runs of the agent while directories are swapped under it.
 const ROUNDS: usize = 4000;
 
 struct Arena {
@@ -21,7 +21,7 @@ struct Arena {
 
 impl Arena {
     fn new() -> Self {
-        // In memory, where there is such a place: the rounds are not to wait for a disk.
+        // In memory, where possible: the rounds are not to wait for a disk.
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         fs::create_dir_all(dir.path().join("root/etc/a")).unwrap();
         fs::create_dir_all(dir.path().join("outside")).unwrap();

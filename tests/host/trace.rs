@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is traced.
+/// Traced calls.
 pub const CALLS: &str = "trace=openat,write,pwrite64,writev,ftruncate,fallocate,fchmod,fchmodat,fchown,fchownat,fsetxattr,\
                          fsync,fdatasync,rename,renameat,renameat2,link,linkat,unlink,unlinkat,rmdir,mkdir,mkdirat,symlink,\
                          symlinkat";
@@ -28,7 +28,7 @@ pub enum Did {
     Changed(String),
     /// A name, which is in its directory.
     Named(String),
-    /// A name takes the place of another.
+    /// A name replaces another.
     Moved {
         from: String,
         to: String,
@@ -43,7 +43,7 @@ pub enum Did {
 pub struct Call {
     begun: usize,
     ended: usize,
-    /// How many processes before it were killed.
+    /// Number of processes before it that were killed.
     life: usize,
     pub did: Did,
 }
@@ -150,7 +150,7 @@ fn parent(path: &str) -> String {
     }
 }
 
-/// A name that nobody reads: the next run clears it. So are locks.
+/// A temporary name: the next run clears it. So are locks.
 fn is_temporary(path: &str) -> bool {
     path.ends_with(".mca-new") || path.ends_with("/lock") || path.ends_with("/.pwd.lock")
 }
@@ -167,7 +167,7 @@ fn is_state(path: &str) -> bool {
 /// Goes through the calls; returns what was not synced when it had to be.
 pub fn faults(calls: &[Call]) -> Vec<String> {
     let mut faults = Vec::new();
-    // What is not synced yet, with the call that did it: paths of files and of directories.
+    // Unsynced changes, with the call that made them: paths of files and of directories.
     let mut dirty: BTreeMap<String, (usize, usize)> = BTreeMap::new();
     for call in calls {
         let moves_on = match &call.did {
@@ -187,9 +187,9 @@ pub fn faults(calls: &[Call]) -> Vec<String> {
         let open = |(path, (_, life)): &(&String, &(usize, usize))| match touched {
             // The version that is about to be named is looked at below.
             Some(_) if is_temporary(path) => false,
-            // What a dead process left has to be synced before its update is over: till then the record says what it did.
+            // Changes of a dead process have to be synced before its update is over: till then the record names them.
             Some(_) if moves_on && *life == call.life => true,
-            // Originals that nobody needed are removed next.
+            // Unused originals are removed next.
             Some(_) if moves_on => is_over && !is_originals(path),
             Some(touched) => is_state(path) && !is_state(touched),
             None => false,
@@ -235,8 +235,8 @@ pub fn faults(calls: &[Call]) -> Vec<String> {
     faults
 }
 
-/// Takes each sync that mattered out, with those of the same path that would stand in for it; returns what was synced where
-/// nobody noticed, and how many were taken out.
+/// Takes out each sync that mattered, with those of the same path that would stand in for it; returns the syncs whose
+/// absence went unnoticed, and the number of those taken out.
 pub fn unnoticed(calls: &[Call]) -> (Vec<Did>, usize) {
     let mut unnoticed = Vec::new();
     let mut taken = 0;

@@ -33,7 +33,7 @@ impl Backend {
         }
     }
 
-    /// What it says while it pulls: of several lines in between any may be left out, so which layer is of no matter.
+    /// Its output while it pulls: of several lines in between any may be left out, so the layer does not matter.
     pub fn pulling(self) -> &'static str {
         match self {
             Self::Ostree | Self::Bootc => "pulling layer ",
@@ -53,12 +53,12 @@ fn example(name: &str) -> PathBuf {
 pub fn agent(dir: &Path) -> PathBuf {
     let agent = dir.join("os-call");
     put(&example("os-call"), &agent);
-    // It looks for the worker beside itself.
+    // It expects the worker beside itself.
     symlink(WORKER, dir.join("machine-config-agent-ostree")).unwrap();
     agent
 }
 
-/// Puts a program elsewhere, not by a symbolic link: what looks beside itself has to look there.
+/// Copies a program elsewhere, not by a symbolic link: a program that searches beside itself has to search there.
 fn put(from: &Path, to: &Path) {
     if fs::hard_link(from, to).is_err() {
         fs::copy(from, to).unwrap();
@@ -175,7 +175,7 @@ fn doubles(booted: &Booted, names: &[&str], service: &str) {
          <allow send_destination='*' eavesdrop='true'/><allow eavesdrop='true'/><allow own='*'/></policy></busconfig>"
     );
     fs::write(run.join("doubles/bus.conf"), config).unwrap();
-    // Each says a line when it is ready.
+    // Each prints a line when it is ready.
     let service = service.replace("{address}", address);
     let with = format!(
         "rm -f /run/dbus/system_bus_socket\n\
@@ -205,7 +205,7 @@ pub fn staged(machine: &Machine) -> Value {
     ok(machine, &["seen"])["deployments"]["staged"].clone()
 }
 
-/// The texts of the progress lines: whether something was pulled.
+/// The texts of the progress lines: they show whether something was pulled.
 pub fn told(answer: &Value) -> String {
     answer["progress"].to_string()
 }

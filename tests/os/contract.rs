@@ -31,12 +31,12 @@ macro_rules! contract {
 }
 
 contract! {
-    /// OST-004, OST-009: what is staged is what was asked for, by digest, and boots with its arguments (MCD-192).
+    /// OST-004, OST-009: the staged deployment has the desired image, by digest, and boots with its arguments (MCD-192).
     #[test]
     update_is_staged_finalized_and_booted;
     #[test]
     an_unchanged_host_is_looked_at_once;
-    /// CRA-003: what was pulled or staged once is not pulled again.
+    /// CRA-003: an image is not pulled again once pulled or staged.
     #[test]
     nothing_is_pulled_twice;
     #[test]
@@ -121,7 +121,7 @@ fn an_unchanged_host_is_looked_at_once(backend: Backend) {
         assert!(answer.get("error").is_none(), "{answer:#}");
         fs::read_to_string(&log).unwrap().matches("\"os-worker\"").count()
     };
-    // What was seen serves the next process as well. Only libostree's own backend has to start a worker to look.
+    // The next process uses the cached observation as well. Only libostree's own backend has to start a worker to observe.
     let looks = |count: usize| count > 0 || backend != Backend::Ostree;
     assert!(looks(count(&["seen", "3"])));
     assert_eq!(count(&["seen", "3"]), 0);
@@ -130,7 +130,7 @@ fn an_unchanged_host_is_looked_at_once(backend: Backend) {
     assert_eq!(count(&["seen", "3"]), 0);
 }
 
-/// CRA-003: what is staged already, or pulled already, is neither pulled nor staged again.
+/// CRA-003: a staged or pulled image is neither pulled nor staged again.
 fn nothing_is_pulled_twice(backend: Backend) {
     let lab = lab(backend);
     let Lab { world, v1, v2, .. } = &lab;
@@ -139,7 +139,7 @@ fn nothing_is_pulled_twice(backend: Backend) {
     let first = call(&boot, &["stage", &name]);
     assert!(told(&first).contains(backend.pulling()), "{first:#}");
 
-    // The source is gone: what follows can't pull.
+    // The source is gone: the next calls can't pull.
     let (images, away) = (world.dir().join("images/index.json"), world.dir().join("images/away"));
     fs::rename(&images, &away).unwrap();
     let inode = || fs::metadata(boot.run_dir().join("ostree/staged-deployment")).unwrap().modified().unwrap();
@@ -148,7 +148,7 @@ fn nothing_is_pulled_twice(backend: Backend) {
     assert_eq!(again["ok"], first["ok"], "{again:#}");
     assert_eq!(inode(), before, "the same deployment is not staged anew");
 
-    // Other arguments: the same image, staged anew. A crash between pull and staging looks the same.
+    // Other arguments: the same image, staged again. A crash between pull and staging is the same case.
     let other = call(&boot, &["stage", &name, "+quiet"]);
     assert_eq!(other["ok"]["kargs"], serde_json::json!(["rw", "console=ttyS0", "quiet"]), "{other:#}");
     ok(&boot, &["unstage"]);
@@ -204,7 +204,7 @@ fn image_and_arguments_are_one_deployment(backend: Backend) {
     let kargs = serde_json::json!(["rw", "a=1", "b=\"x y\"", "a=1", "=odd", "c"]);
     assert_eq!(staged["kargs"], kargs);
     assert!(staged["deployment"].as_str().unwrap().ends_with(".0"), "{staged}: staged twice");
-    // What was staged is put away only at the end of the boot or by a clean-up: a second one would be seen.
+    // A staged deployment is removed only at the end of the boot or by a clean-up: a second one would be seen.
     assert_eq!(made(), 2);
     assert_eq!(ok(&boot, &words), staged, "the same once more changes nothing");
     boot.shutdown();
@@ -262,7 +262,7 @@ fn wrong_images_are_refused_and_nothing_is_staged(backend: Backend) {
         ("registry.invalid/os:latest".to_owned(), "Refused", "it is not named by digest"),
     ] {
         let answer = call(&boot, &["stage", &image]);
-        // rpm-ostree gives a text; of directories, which it does not know by digest, there is no more to tell.
+        // rpm-ostree gives a text; of directories, which it does not know by digest, there is no more to report.
         if backend == Backend::Ostree || !image.starts_with("oci:/") {
             assert_eq!(answer["reason"], reason, "{answer:#}");
         }
@@ -310,7 +310,7 @@ fn falling_back_boots_the_deployment_before(backend: Backend) {
     let answer = call(&second, &["fall-back", gone]);
     assert_eq!(answer["reason"], "DeploymentGone", "{answer:#}");
     assert_eq!(ok(&second, &["seen"])["deployments"]["next"], Value::Null);
-    // What somebody has staged would come first.
+    // A deployment that an administrator staged would come first.
     ok(&second, &["stage", "-", "+other"]);
     for _ in 0..2 {
         ok(&second, &["fall-back", old]);
@@ -400,8 +400,8 @@ fn all_of_it_can_be_dropped_again(backend: Backend) {
     without_reboots(&|args| call(&boot, args), "-");
 }
 
-/// The agent itself brings a host to a config, over a reboot. Not with bootc: the sandbox's image has none where the
-/// agent looks for it.
+/// The agent itself applies a config to a host, over a reboot. Not with bootc: the sandbox's image has none at the path
+/// that the agent uses.
 #[test]
 fn agent_converges_with_libostree() {
     the_agent_gets_there(Backend::Ostree);
@@ -445,7 +445,7 @@ fn the_agent_gets_there(backend: Backend) {
 
 /// The contract on this machine itself, as far as it goes without a reboot: `MCA_OS_CONTRACT=NAME[,IMAGE]`.
 ///
-/// For throwaway machines only: what is staged is dropped.
+/// For throwaway machines only: the staged deployment is dropped.
 #[test]
 fn real_host() {
     let Ok(asked) = std::env::var("MCA_OS_CONTRACT") else {

@@ -24,7 +24,7 @@ fn prefetched_image_is_staged_without_its_source() {
     let answer = call(&boot, &["stage", &name]);
     assert_eq!(answer["ok"]["image"], name, "{answer:#}");
     assert!(!told(&answer).contains("pulling"), "{answer:#}");
-    // What is staged stays, whatever is prefetched or withdrawn.
+    // A staged deployment stays, whatever is prefetched or withdrawn.
     ok(&boot, &["prefetch", "-"]);
     assert_eq!(staged(&boot)["image"], name);
 }
@@ -56,7 +56,7 @@ fn prefetched_image_is_dropped_for_another_and_when_withdrawn() {
     ok(&boot, &["seen"]);
 }
 
-/// The others say so; the update downloads the image.
+/// The others report that; the update downloads the image.
 #[test]
 fn other_backends_refuse_prefetch() {
     for backend in [Backend::RpmOstree, Backend::Bootc] {
@@ -72,7 +72,7 @@ fn other_backends_refuse_prefetch() {
 /// Killed after each further object, with all that it started, it goes on with what is there: the host sees the same, nothing is
 /// staged, and what comes of it in the end is whole.
 #[test]
-fn killed_prefetch_goes_on_with_what_is_there() {
+fn killed_prefetch_resumes_with_present_layers() {
     let lab = lab(Backend::Ostree);
     let Lab { world, v1, v2, .. } = &lab;
     let boot = lab.boot();
@@ -105,7 +105,7 @@ fn killed_prefetch_goes_on_with_what_is_there() {
         assert_eq!(ok(&boot, &["seen"]), before);
     }
     assert!(kills >= 3, "{kills}");
-    // Beside another image that nobody asks for any more.
+    // Beside another image that is not desired any more.
     ok(&boot, &["prefetch", &v2.to_string()]);
     ok(&boot, &["prefetch", &image.to_string()]);
     let repo = format!("--repo={}", world.dir().join("sysroot/ostree/repo").display());

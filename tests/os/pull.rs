@@ -1,5 +1,5 @@
-//! What is told of an image before and while it is pulled, and who pulls: free space, architecture, layers that were
-//! not verified, the choice of the backend, the causes of failures. On a real sysroot, as `tests/os/contract.rs`.
+//! Checks of an image before and while it is pulled, and the choice of the backend: free space, architecture, layers that
+//! were not verified, the causes of failures. On a real sysroot, as `tests/os/contract.rs`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,9 +10,9 @@ use machine_config_agent::model::{ImageRef, Sha256};
 use machine_config_agent::sandbox::{Booted, IMAGES, LayerFile, SandboxError, SandboxHost};
 use serde_json::Value;
 
-/// What a pull leaves that was cut off before a layer was verified: the layer's name, and the file that says so.
+/// Remains of a pull that was cut off before a layer was verified: the layer's name, and the file that records it.
 #[test]
-fn layer_that_was_not_verified_is_pulled_again() {
+fn unverified_layer_is_pulled_again() {
     let lab = lab(Backend::Ostree);
     let Lab { world, v2, .. } = &lab;
     let boot = lab.boot();
@@ -62,7 +62,7 @@ fn per_object_fsync_is_set_once() {
 
 /// Which backend works is found out from what the booted image has installed. MCD-207: none where no image is booted.
 #[test]
-fn backend_is_chosen_by_what_is_installed() {
+fn backend_is_chosen_by_installed_programs() {
     let lab = lab(Backend::Ostree);
     let chosen = |booted: &Booted| {
         let output = booted.command(["machine-config-agent", "os-call", "choose"]).output().unwrap();
@@ -112,9 +112,9 @@ fn reconfigured(world: &SandboxHost, image: &ImageRef, change: impl FnOnce(&mut 
     ImageRef::parse(&format!("oci:{IMAGES}@{digest}")).unwrap()
 }
 
-/// What can't be booted here is told before a layer is pulled, with both architectures.
+/// An image that can't boot here is refused before a layer is pulled, with both architectures.
 #[test]
-fn image_that_cannot_boot_here_is_not_pulled() {
+fn unbootable_image_is_not_pulled() {
     let lab = lab(Backend::Ostree);
     let Lab { world, v2, .. } = &lab;
     let boot = lab.boot();
@@ -147,9 +147,9 @@ fn image_that_cannot_boot_here_is_not_pulled() {
     assert_eq!(ok(&boot, &["preflight", &v2.to_string()])["download"], 0, "what is here is not pulled");
 }
 
-/// A bootable image of plain layers is for tooling that can deploy it; what it carries is known before.
+/// A bootable image of plain layers is for tooling that can deploy it; its content is known before.
 #[test]
-fn image_without_commit_is_for_who_can_deploy_it() {
+fn image_without_commit_needs_capable_backend() {
     for backend in [Backend::Ostree, Backend::RpmOstree, Backend::Bootc] {
         let lab = lab(backend);
         let boot = lab.boot();
@@ -183,7 +183,7 @@ fn with_boot_of(booted: &Booted, size: &str, args: &[&str]) -> Value {
 /// OST-008: a kernel that does not fit into a real, small `/boot` is refused, with needed and free bytes: before the
 /// pull by an estimate where the image's base is not here, and before the staging, thus before a drain, for certain.
 #[test]
-fn kernel_that_does_not_fit_into_boot_is_refused() {
+fn kernel_too_large_for_boot_is_refused() {
     let lab = lab(Backend::Ostree);
     let Lab { world, v1, v2, .. } = &lab;
     let kernel = LayerFile {
@@ -230,9 +230,9 @@ fn kernel_that_does_not_fit_into_boot_is_refused() {
     assert!(with_boot_of(&boot, "2m", &["preflight", &foreign])["ok"]["download"].as_u64() > Some(0));
 }
 
-/// What libostree has to keep free is not counted as free: the pull would end in the middle.
+/// Space that libostree has to keep free is not counted as free: the pull would end in the middle.
 #[test]
-fn image_that_does_not_fit_into_repository_is_not_pulled() {
+fn image_too_large_for_repository_is_not_pulled() {
     let lab = lab(Backend::Ostree);
     let Lab { world, v2, .. } = &lab;
     let boot = lab.boot();
@@ -254,7 +254,7 @@ fn image_that_does_not_fit_into_repository_is_not_pulled() {
     ok(&boot, &["stage", &v2.to_string()]);
 }
 
-/// OST-006: how bootc ended, and its last words, are in the fault; nothing is left, and it is tried again.
+/// OST-006: bootc's exit status and its last output are in the fault; nothing is left, and it is tried again.
 #[test]
 fn bootc_failure_is_reported() {
     let lab = lab(Backend::Bootc);
@@ -293,10 +293,10 @@ fn bootc_failure_is_reported() {
     assert_eq!(soft()["is_prepared"], true);
 }
 
-/// bootc prepares a soft reboot only when it is told to, and only what it staged itself: other arguments are another
+/// bootc prepares a soft reboot only on request, and only of its own staged deployment: other arguments are another
 /// deployment. An older bootc is not asked.
 #[test]
-fn bootc_prepares_soft_reboot_where_it_is_desired() {
+fn bootc_prepares_desired_soft_reboot() {
     let lab = lab(Backend::Bootc);
     let v2 = lab.v2.to_string();
     let boot = lab.boot();
@@ -322,7 +322,7 @@ fn bootc_prepares_soft_reboot_where_it_is_desired() {
     }
 }
 
-/// What libostree says of a deployment, from the host alone before it is staged; a foreign one is an error.
+/// libostree's facts of a deployment, from the host alone before it is staged; a foreign one is an error.
 #[test]
 fn soft_reboot_needs_are_read_from_deployments() {
     let lab = lab(Backend::Ostree);
@@ -362,7 +362,7 @@ fn errors_name_cause_and_next_step() {
     assert_eq!(answer["reason"], "ToolMissing", "{answer:#}");
     assert!(answer["next"].as_str().unwrap().contains("package skopeo"), "{answer:#}");
 
-    // Another program holds the sysroot, and says so when it lets go.
+    // Another program holds the sysroot, and signals its release.
     let hold = "exec 9>>/sysroot/ostree/lock 2>/dev/null || exit 3";
     assert_eq!(
         boot.command(["sh", "-c", hold]).output().unwrap().status.code(),

@@ -39,7 +39,7 @@ impl Drop for Bench {
     }
 }
 
-/// Starts a program and waits until it says something.
+/// Starts a program and waits until it prints a line.
 fn started(command: &mut Command) -> Child {
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
@@ -115,12 +115,12 @@ impl Bench {
         self.control("Set", &faults.to_string()).await;
     }
 
-    /// The transactions since the last look.
+    /// The transactions since the last call.
     async fn log(&self) -> Vec<String> {
         self.control("Log", &()).await.body().deserialize().unwrap()
     }
 
-    /// How often the deployments were read anew since the last question.
+    /// Returns the number of reloads since the last call.
     async fn looks(&self) -> u32 {
         self.control("Looks", &()).await.body().deserialize().unwrap()
     }
@@ -227,7 +227,7 @@ async fn update_is_two_transactions() {
     assert_eq!(bench.log().await, Vec::<String>::new());
 }
 
-/// The daemon reads all deployments at each look: before the transaction, and once after it.
+/// The daemon reads all deployments at each observation: before the transaction, and once after it.
 #[tokio::test(flavor = "current_thread")]
 async fn switch_reads_deployments_once_after_its_transaction() {
     let bench = Bench::new(&json!([booted('1')]));
@@ -263,7 +263,7 @@ async fn booted_image_is_not_staged() {
     assert_eq!(bench.log().await, Vec::<String>::new());
 }
 
-/// OST-007, MCD-187: what is pending from an earlier attempt goes first.
+/// OST-007, MCD-187: a pending deployment of an earlier attempt is dropped first.
 #[tokio::test(flavor = "current_thread")]
 async fn other_pending_deployments_are_dropped_first() {
     let bench = Bench::new(&json!([with('3', json!({"staged": true})), booted('1')]));
@@ -302,7 +302,7 @@ async fn other_transactions_are_awaited() {
     assert_eq!(bench.log().await, ["UpdateDeployment", "Cleanup", "UpdateDeployment"]);
 }
 
-/// OST-003: the daemon dies in the middle, or its name leaves the bus: told at once, and another attempt gets there.
+/// OST-003: the daemon dies in the middle, or its name leaves the bus: reported at once, and another attempt succeeds.
 #[tokio::test(flavor = "current_thread")]
 async fn rpm_ostreed_exit_fails_stage() {
     for fault in ["die", "drop-name", "die-after"] {
@@ -334,7 +334,7 @@ async fn staged_digest_is_checked() {
     assert_eq!(bench.log().await, ["UpdateDeployment", "Cleanup"]);
 }
 
-/// OST-005: what the daemon says is in the error, sorted by kind. MCD-190: by class it is tried again.
+/// OST-005: the daemon's message is in the error, sorted by kind. MCD-190: by class it is tried again.
 #[tokio::test(flavor = "current_thread")]
 async fn failure_keeps_daemons_message() {
     let bench = Bench::new(&json!([booted('1')]));
@@ -369,7 +369,7 @@ async fn failure_keeps_daemons_message() {
 
 /// MCD-187: a failure after the image was staged leaves nothing pending.
 #[tokio::test(flavor = "current_thread")]
-async fn failed_step_drops_what_was_staged() {
+async fn failed_step_drops_staged_deployment() {
     let bench = Bench::new(&json!([booted('1')]));
     bench.faults(json!({"fail": "no", "fail-only": "KernelArgs"})).await;
     let request = StageRequest { append_kargs: Karg::split("a=1"), ..wants('2') };
@@ -378,7 +378,7 @@ async fn failed_step_drops_what_was_staged() {
     assert_eq!(staged(&bench.backend()).await, None);
 }
 
-/// OST-011: what was begun and is not desired any more is cancelled, and nothing is left pending.
+/// OST-011: an operation that is not desired any more is cancelled, and nothing is left pending.
 #[tokio::test(flavor = "current_thread")]
 async fn abandoned_work_is_cancelled() {
     let bench = Bench::new(&json!([booted('1')]));
@@ -454,21 +454,21 @@ async fn next_agent_joins() {
 
 /// The daemon leaves the bus when it is idle: greeted once more, it is there; one that never answers is an error.
 #[tokio::test(flavor = "current_thread")]
-async fn daemon_that_left_is_started_again() {
+async fn exited_daemon_is_started_again() {
     let bench = Bench::new(&json!([booted('1')]));
     bench.faults(json!({"no-reply": 1})).await;
     stage(&bench.backend(), &wants('2')).await.unwrap();
     bench.faults(json!({"no-reply": 9})).await;
     let error = bench.backend().observe().await.unwrap_err();
     assert_eq!((error.reason(), error.class()), ("RpmOstreeDaemonLost", FaultClass::Retry), "{error}");
-    // Nobody can start it on this bus.
+    // It can't be started on this bus.
     let client = bench.client().await;
     client.call_method(Some(NAME), "/double", Some("double.Control"), "Leave", &()).await.unwrap();
     let error = bench.backend().observe().await.unwrap_err();
     assert_eq!(error.reason(), "RpmOstreeDaemonLost", "{error}");
 }
 
-/// bootc or ostree holds the sysroot: the daemon says so when it is asked.
+/// bootc or ostree holds the sysroot: the daemon answers with that error.
 #[tokio::test(flavor = "current_thread")]
 async fn locked_sysroot_is_retried() {
     let bench = Bench::new(&json!([booted('1')]));
@@ -584,9 +584,9 @@ async fn image_mode_drops_requests_of_extensions() {
     }
 }
 
-/// What the real daemon does with a request that stays, as seen on 2026.2: a double that does not shows nothing.
+/// The real daemon's reaction to a request that stays, as seen on 2026.2: a double without it shows nothing.
 #[tokio::test(flavor = "current_thread")]
-async fn requests_that_stay_fail_as_in_rpm_ostree() {
+async fn remaining_requests_fail_as_in_rpm_ostree() {
     let extended = with('1', json!({"booted": true, "packages": ["usbguard"]}));
     let bench = Bench::new(&json!([extended]));
     let error = stage(&bench.backend(), &wants('2')).await.unwrap_err();
@@ -625,9 +625,9 @@ async fn rollback_is_kept_until_it_is_dropped() {
     assert_eq!(bench.log().await, ["Cleanup"]);
 }
 
-/// A host that was changed by hand is seen as it is: packages, and another deployment for the next boot.
+/// Manual changes of a host are observed: packages, and another deployment for the next boot.
 #[tokio::test(flavor = "current_thread")]
-async fn changes_manually_are_seen() {
+async fn manual_changes_are_observed() {
     let local = format!("{}:cowsay-3.0-1.noarch", "c".repeat(64));
     let changed = with(
         '2',

@@ -1,4 +1,4 @@
-//! Only the second executable is linked to libostree; what it is asked for arrives, and without it nothing is changed.
+//! Only the second executable is linked to libostree; its requests arrive, and without it nothing is changed.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -14,7 +14,7 @@ const AGENT: &str = env!("CARGO_BIN_EXE_machine-config-agent");
 const WORKER: &str = env!("CARGO_BIN_EXE_machine-config-agent-ostree");
 const LABEL: &str = "security.selinux";
 
-/// Whether an executable names a library: the loader finds it by this string.
+/// Returns true if an executable names a library: the loader finds it by this string.
 fn names(executable: &str, library: &str) -> bool {
     let bytes = fs::read(executable).unwrap();
     bytes.windows(library.len()).any(|window| window == library.as_bytes())
@@ -44,7 +44,7 @@ fn labelled() -> PlainHost {
     host
 }
 
-/// Whether this user may set such labels here: only root, and not under another policy.
+/// Returns true if this user may set such labels here: only root, and not under another policy.
 fn can_label(host: &PlainHost) -> bool {
     let probe = host.at("probe");
     fs::write(&probe, "").unwrap();
@@ -146,9 +146,9 @@ fn without_second_executable_nothing_is_changed() {
 
 /// CRA-006: systemd ends a service's processes together. That the worker's end is an answer too few is no fault then.
 #[test]
-fn worker_that_is_ended_with_agent_is_no_fault() {
+fn worker_ended_with_agent_is_no_fault() {
     let host = PlainHost::below(&std::env::temp_dir());
-    // The sysroot's configuration is a pipe: who writes to it knows that a worker has come to read it.
+    // The sysroot's configuration is a pipe: the writer learns that a worker has come to read it.
     let repo = host.at("host/ostree/repo");
     fs::create_dir_all(repo.join("objects")).unwrap();
     fs::create_dir_all(host.at("host/run")).unwrap();
@@ -173,13 +173,13 @@ fn worker_that_is_ended_with_agent_is_no_fault() {
 }
 
 #[test]
-fn sandbox_names_what_it_lacks() {
-    let Some((dir, agent)) = alone("sandbox_names_what_it_lacks") else { return };
+fn sandbox_names_missing_programs() {
+    let Some((dir, agent)) = alone("sandbox_names_missing_programs") else { return };
     let output = PlainHost::command(agent.to_str().unwrap()).arg("sandbox").output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(4), "{told}");
     let place = dir.path().join("machine-config-agent-ostree").display().to_string();
-    // A machine without ostree or skopeo says that first.
+    // A machine without ostree or skopeo reports that first.
     assert!(told.contains(&place) || told.contains("apt install"), "{told}");
 }
 

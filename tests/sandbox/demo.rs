@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-/// What is the same in each run: the scenes, what is asked, and the checks.
+/// The part that is the same in each run: the scenes, the commands, and the checks.
 fn outline(text: &str) -> Vec<&str> {
     let scene = |line: &str| line.starts_with(|c: char| c.is_ascii_digit()) && !line.contains(" scenes, ");
     text.lines()

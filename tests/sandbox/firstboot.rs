@@ -1,4 +1,4 @@
-//! A first boot on a real libostree host: one deployment and one reboot for all that Ignition can't bring, or none.
+//! A first boot on a real libostree host: one deployment and one reboot for all that Ignition can't apply, or none.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ const REBOOT_WANTED: i32 = 133;
 const KILLED: [i32; 2] = [-1, 137];
 const WORDS: [&str; 5] = ["firstboot", "--os-backend", "ostree", "--reboot-by", "supervisor"];
 
-/// What Ignition leaves: its own part is empty.
+/// The encapsulated config that Ignition leaves: its own part is empty.
 fn encapsulated(image: &ImageRef, kargs: &[&str]) -> String {
     let mut config: Value = serde_json::from_str(&config("rendered-a", &[], Some(image))).unwrap();
     config["spec"]["kernelArguments"] = json!(kargs);

@@ -13,7 +13,7 @@ fn verified(node: &Played) {
 }
 
 #[test]
-fn image_that_carries_config_is_all_that_is_needed() {
+fn image_with_config_needs_nothing_else() {
     let mut node = Played::new();
     let files = [("/etc/app.conf", "b"), ("/etc/other.conf", "b")];
     let image =
@@ -38,7 +38,7 @@ fn image_without_config_is_switched_to_and_files_are_written() {
 }
 
 #[test]
-fn image_whose_label_lies_is_corrected_after_boot() {
+fn image_with_wrong_label_is_corrected_after_boot() {
     let mut node = Played::new();
     let image = node.derive("v2", &[layer("usr/share/v2", "2")], Some("rendered-b"));
     let ended = node.apply(&config("rendered-b", &[("/etc/app.conf", "b")], None), Some(&image), |_| {});
@@ -50,10 +50,10 @@ fn image_whose_label_lies_is_corrected_after_boot() {
 }
 
 #[test]
-fn node_that_boots_with_differences_twice_is_held_until_target_changes() {
+fn differences_after_two_boots_hold_node_until_target_changes() {
     let mut node = Played::new();
     let image = node.derive("v2", &[layer("etc/app.conf", "b")], Some("rendered-b"));
-    // Somebody's boot script takes the file away, at each boot.
+    // A local boot script removes the file, at each boot.
     let spoil = |node: &Played| std::fs::remove_file(node.path("/etc/app.conf")).unwrap();
     let ended = node.apply(&config("rendered-b", &[("/etc/app.conf", "b")], None), Some(&image), spoil);
     ends(&ended, 4);
@@ -113,7 +113,7 @@ fn leaving_image_mode_goes_to_image_of_config() {
     let before = node.boots;
     let ended = node.apply(&config, None, |_| {});
     ends(&ended, 0);
-    // The shutdown brings over what the merge of /etc leaves behind, as only the old image had brought it.
+    // The shutdown carries over the paths that the merge of /etc leaves behind, as only the old image had them.
     assert_eq!(node.boots - before, 1, "{}", ended.text);
     assert!(!node.path("/usr/share/v2").exists() && !node.path("/usr/etc/app.conf").exists());
     for (path, text) in files {
@@ -145,7 +145,7 @@ fn unmerged_paths_are_written_after_boot() {
     verified(&node);
 }
 
-/// A switch between two images of configs: what the new one changes is its version, what it has forgotten is brought over.
+/// A switch between two images of configs: changed paths have the new version, dropped ones are carried over.
 #[test]
 fn next_image_brings_its_own_versions_and_loses_nothing() {
     let mut node = Played::new();
@@ -165,10 +165,10 @@ fn next_image_brings_its_own_versions_and_loses_nothing() {
     verified(&node);
 }
 
-/// OCL-009: after the boot a unit is enabled, disabled or masked as the config says, whoever brings it: the config, or the
+/// OCL-009: after the boot a unit is enabled, disabled or masked as the config requires, from the config or from the
 /// new image; what is enabled of the new image alone takes a second boot. The next image turns each of them round.
 #[test]
-fn units_are_as_config_says_after_boot() {
+fn units_match_config_after_boot() {
     const SERVICE: &str = "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n";
     let mut node = Played::new();
     let with = |name: &str, units: Value| {

@@ -1,6 +1,6 @@
 //! The image switch from a real registry: pulls, credentials, outages, moved tags.
 //!
-//! The registry is a program that some distributions do not have: there no test of these is run, and each says so.
+//! The registry is a program that some distributions do not have: there no test of these is run, and each records it.
 
 mod faulty;
 mod first_boot;
@@ -19,7 +19,7 @@ use machine_config_agent::model::ImageRef;
 use serde_json::{Value, json};
 use server::{PASSWORD, Registry, USER};
 
-/// Whether there is a registry; otherwise says that the test is not run, for the last lines of `./test`.
+/// Returns true if there is a registry; otherwise records that the test is not run, for the last lines of `./test`.
 fn is_installed(test: &str) -> bool {
     let here = server::is_here();
     if !here {
@@ -128,7 +128,7 @@ fn secret(registry: &Registry) -> (String, String) {
     (json!({"auths": {registry.address.clone(): {"auth": auth}}}).to_string(), auth)
 }
 
-/// The plain config, which also brings the cluster's pull secret.
+/// The plain config, with the cluster's pull secret as well.
 fn with_secret(secret: &str) -> String {
     let mut config: Value = serde_json::from_str(&plain()).unwrap();
     let source = format!("data:;base64,{}", BASE64.encode(secret));
@@ -143,10 +143,10 @@ fn keeps_the_secret(ended: &VerbResult, auth: &str) {
     assert!(!ended.text.contains(PASSWORD) && !ended.text.contains(auth), "{}", ended.text);
 }
 
-/// OCL-011: the reason says that it is about authentication, and which file was asked with, if any.
+/// OCL-011: the reason names authentication, and the file of the credentials, if any.
 #[test]
-fn secret_that_comes_with_image_pulls_it() {
-    if !is_installed("secret_that_comes_with_image_pulls_it") {
+fn secret_of_new_config_pulls_its_image() {
+    if !is_installed("secret_of_new_config_pulls_its_image") {
         return;
     }
     let registry = Registry::start(true);
@@ -201,7 +201,7 @@ fn merged_secret_of_host_pulls_it() {
     let image = pushed(&node, &registry, "v2", "v2");
     let merged = node.path("/etc/mco/internal-registry-pull-secret.json");
     std::fs::create_dir_all(merged.parent().unwrap()).unwrap();
-    // What MCD writes before it has the secret.
+    // MCD writes this before it has the secret.
     std::fs::write(&merged, "\n").unwrap();
     ends(&node.apply(&plain(), Some(&image), |_| {}), 4);
     let (json, auth) = secret(&registry);
@@ -214,8 +214,8 @@ fn merged_secret_of_host_pulls_it() {
 }
 
 #[test]
-fn registry_that_was_away_is_tried_again() {
-    if !is_installed("registry_that_was_away_is_tried_again") {
+fn lost_registry_is_retried() {
+    if !is_installed("lost_registry_is_retried") {
         return;
     }
     let mut registry = Registry::start(false);
@@ -251,8 +251,8 @@ fn digest_wins_over_tag() {
 }
 
 #[test]
-fn layers_that_are_here_are_not_pulled_again() {
-    if !is_installed("layers_that_are_here_are_not_pulled_again") {
+fn present_layers_are_not_pulled_again() {
+    if !is_installed("present_layers_are_not_pulled_again") {
         return;
     }
     let registry = Registry::start(false);
@@ -279,7 +279,7 @@ fn layers_that_are_here_are_not_pulled_again() {
     };
     stage(&node);
     assert!(registry.blobs_fetched() > 0);
-    // The power goes: what was staged is lost.
+    // The power goes: the staged deployment is lost.
     node.booted.take().unwrap().power_cut().unwrap();
     node.booted = Some(node.world.boot().unwrap());
     assert_eq!(node.read("/usr/share/v2"), None);
@@ -287,14 +287,14 @@ fn layers_that_are_here_are_not_pulled_again() {
     assert_eq!(registry.blobs_fetched(), 0);
 }
 
-/// What a registry says of an image that it does not have.
+/// A registry's answer for an image that it does not have.
 const UNKNOWN: &str = r#"{"errors": [{"code": "MANIFEST_UNKNOWN", "message": "manifest unknown"}]}"#;
 
 /// The words of each fault, and what they begin with (MCD-190). Nothing is staged by any of them, and the record of a
 /// pull that was begun keeps the cause.
 #[test]
-fn each_fault_of_registry_has_its_word() {
-    if !is_installed("each_fault_of_registry_has_its_word") {
+fn each_fault_of_registry_has_its_reason() {
+    if !is_installed("each_fault_of_registry_has_its_reason") {
         return;
     }
     let answer = |on: &str, status, body| Fault::Answer { on: on.to_owned(), status, body };

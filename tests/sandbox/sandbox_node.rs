@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 /// With this exit code the agent asks its supervisor for the reboot.
 const REBOOT_WANTED: i32 = 133;
 
-/// How long one verb may take: far above what it takes.
+/// Timeout of one verb: far above the usual time.
 const LIMIT_SECONDS: i64 = 180;
 
 /// More boots than any update may need.
@@ -23,11 +23,11 @@ pub struct Played {
     pub world: SandboxHost,
     pub booted: Option<Booted>,
     pub boots: usize,
-    /// What happens to the host just before each shutdown.
+    /// Changes of the host just before each shutdown.
     pub going_down: fn(&Self),
 }
 
-/// How `apply` ended, at last.
+/// Last result of `apply`.
 pub struct VerbResult {
     pub code: i32,
     pub text: String,
@@ -86,7 +86,7 @@ impl Played {
         std::fs::read_to_string(self.path(path)).ok()
     }
 
-    /// Writes a file, as somebody else than the agent does.
+    /// Writes a file, as another program than the agent.
     pub fn write(&self, path: &str, text: &str) {
         std::fs::write(self.path(path), text).unwrap();
     }

@@ -1,7 +1,7 @@
 //! The whole agent dies at every fail point, one after the other, by a real SIGKILL, on real file systems and a real
 //! libostree sysroot; it is started again, and the host has to come to exactly what was asked for.
 //!
-//! What is checked is read from the disk by the test, not asked of the agent.
+//! The checks read the disk themselves, and ask the agent nothing.
 #![allow(clippy::explicit_write, reason = "past the test runner, which would keep it to itself")]
 
 use std::fs;
@@ -101,8 +101,8 @@ fn units_leave_no_trace() {
     assert!(wrong.is_empty(), "{} of {} twice\n{}", wrong.len(), ways.len(), wrong.join("\n"));
 }
 
-/// What a host looks like is a function of how it was installed and of the config in force: no way there, no kill on it
-/// and no user of the host can be seen in it. See `sweep::model`.
+/// The state of a host is a function of its installation and of the config in force: no earlier config, no kill and no user
+/// of the host can be seen in it. See `sweep::model`.
 ///
 /// `MODEL_CONFIGS=100000` plays so many configs (500 otherwise, 2,000 in `./test all`); `MODEL_SEED` draws others; a user attacks each fourth host, with
 /// `MODEL_ATTACKED=1` each one, with `MODEL_ATTACKED=0` none.

@@ -1,4 +1,4 @@
-//! Long series. `SWEEP_KILLS` and its neighbours say how long (see `crash_sweep`).
+//! Long series. `SWEEP_KILLS` and its neighbours set the length (see `crash_sweep`).
 #![cfg(feature = "backend-ostree")]
 #![allow(
     clippy::unwrap_used,

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-/// A name in the URL and in no other place.
+/// A name in the URL and nowhere else.
 pub const PASSWORD: &str = "proxy-geheim";
 
 #[derive(Debug)]

@@ -10,7 +10,7 @@
 
 use std::io::Write as _;
 
-/// The tests that were not run, one a line: name, tab, what it needs.
+/// The tests that were not run, one a line: name, tab, the missing requirement.
 pub const NOT_RUN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/tests-not-run");
 
 /// Reports that a test is not run, and what it needs.

@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
-/// Where the manifests are.
+/// Path of the manifests.
 pub(crate) fn manifests() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("dist/manifests")
 }
@@ -30,7 +30,7 @@ pub(crate) fn file(path: &Path) -> Vec<Value> {
     documents(&text, &path.display().to_string())
 }
 
-/// What is applied: a directory of `dist/manifests`, with components on top of it.
+/// Rendered objects of a directory of `dist/manifests`, with components on top of it.
 pub(crate) fn render(directory: &str, components: &[&str]) -> Vec<Value> {
     let mut command = Command::new(renderer());
     for component in components {

@@ -30,7 +30,7 @@ pub const QUIET: &str = r#"{"apiVersion": "operator.openshift.io/v1", "kind": "M
     "units": [{"name": "crio.service", "actions": [{"type": "DaemonReload"},
         {"type": "Reload", "reload": {"serviceName": "crio.service"}}]}]}}}"#;
 
-/// How a run of the binary ended.
+/// Result of a run of the binary.
 pub struct Ran {
     pub code: i32,
     pub out: String,

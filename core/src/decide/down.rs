@@ -119,7 +119,7 @@ mod tests {
 
     /// Also when it came and went between two looks.
     #[test]
-    fn shutdown_that_was_rolled_back_is_noticed() {
+    fn canceled_shutdown_is_noticed() {
         let mut down = Down::asked(Duration::ZERO);
         assert_eq!(down.look(TAKEN_BACK, seconds(1)), Look::InVain("was taken back"));
         let mut down = Down::asked(Duration::ZERO);

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn path_is_repaired_three_times_an_hour() {
+    fn path_is_repaired_three_times_per_hour() {
         let (mut memory, path) = (Memory::default(), ManagedPath::new("/etc/app.conf").unwrap());
         let other = ManagedPath::new("/etc/other.conf").unwrap();
         for at in [0, 20, 40] {
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_repair_is_not_tried_for_an_hour() {
+    fn failed_repair_is_not_retried_for_one_hour() {
         let (mut memory, path) = (Memory::default(), ManagedPath::new("/etc/app.conf").unwrap());
         memory.failed(path.clone(), MINUTE, "it is a directory".to_owned());
         assert_eq!(

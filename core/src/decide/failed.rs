@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn error_is_waited_out_as_long_as_what_ends_it_says() {
+    fn wait_after_error_depends_on_its_ending() {
         let mut memory = Memory::new(RunMode::Daemon, "worker-0");
         let refused = fault("InvalidConfig");
         let first = left(failed(&at(None), &mut memory)).unwrap();

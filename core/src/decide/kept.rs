@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_given_up_once_after_its_time_in_health() {
+    fn previous_deployment_is_removed_once_after_healthy_time() {
         let (hour, minute) = (Duration::from_secs(3600), Duration::from_secs(60));
         let mut kept = Kept::default();
         assert_eq!(kept.look(None, true, hour), Due::Nothing);

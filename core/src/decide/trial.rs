@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attempts_come_closer_until_the_time_is_over() {
+    fn attempts_come_closer_until_deadline() {
         let mut attempts = Attempts::new("a");
         let (mut left, mut waits) = (Duration::from_secs(60), Vec::new());
         while let Some(wait) = attempts.next_wait(left) {

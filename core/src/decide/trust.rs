@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_grow_until_the_end_is_another_one() {
+    fn waits_grow_until_result_changes() {
         let mut retry = TrustRetry::new("a");
         assert_eq!(retry.left(at(0)), None);
         retry.tried(true, true, at(0));
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn success_and_what_cannot_pass_are_not_tried_again() {
+    fn success_and_permanent_errors_are_not_retried() {
         for end in [(true, false), (false, false)] {
             let mut retry = TrustRetry::new("a");
             retry.tried(true, true, at(0));

@@ -181,7 +181,7 @@ mod tests {
 
     /// MCD-119, MCD-121, FIL-004: another compression, and contents that would have to be downloaded, are refused.
     #[test]
-    fn what_would_lose_or_load_bytes_is_refused() {
+    fn lossy_or_remote_contents_are_refused() {
         for (source, compression, word) in [
             ("https://example.test/x", None, "nothing is downloaded"),
             ("s3://bucket/x", None, "nothing is downloaded"),

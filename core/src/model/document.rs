@@ -137,7 +137,7 @@ mod tests {
     const ANY: Kind = Kind { kind: "Any", group_version: "v1" };
 
     #[test]
-    fn empty_document_is_said_to_be_empty() {
+    fn empty_document_is_named_as_empty() {
         let told = canonical(b" \n", "target", ANY).unwrap_err().to_string();
         assert_eq!(told, "target can't be read: it is empty");
     }
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_where_but_not_what() {
+    fn errors_name_position_without_content() {
         let error = canonical(b"{\"a\": \"hunter2\" \"b\"}", "current.json", ANY).unwrap_err().to_string();
         assert!(error.contains("current.json") && error.contains("line 1"), "{error}");
         let error = canonical(b"{\"kind\": [\"hunter2\"]}", "x", ANY).unwrap_err().to_string();

@@ -276,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn soft_reboot_is_another_boot_of_the_same_kernel() {
+    fn soft_reboot_is_another_boot_of_same_kernel() {
         let kernel = BootId::new("4f6b0d9c-5d3a-4f2e-8f4e-0b8a6c3d2e1f").unwrap();
         let after = |count| BootId::after_soft_reboots(kernel.clone(), count).unwrap();
         assert_eq!(after(0), kernel);

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directory_stands_for_what_is_below_it() {
+    fn directory_covers_paths_below_it() {
         let path = |path| ManagedPath::new(path).unwrap();
         let node_settings =
             NodeSettings { repair: BTreeSet::from([path("/etc/chrony")]), ..NodeSettings::default() };

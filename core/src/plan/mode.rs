@@ -103,13 +103,13 @@ mod tests {
     }
 
     #[test]
-    fn new_image_that_carries_config_brings_it() {
+    fn new_image_with_config_needs_no_files() {
         assert_eq!(decide(Another, ForThis, Differs), Mode::Image);
         assert_eq!(decide(Another, ForThis, Same), Mode::Image);
     }
 
     #[test]
-    fn new_image_that_does_not_carry_config_needs_files() {
+    fn new_image_without_config_needs_files() {
         assert_eq!(decide(Another, NotForThis, Differs), Mode::ImageAndFiles);
         assert_eq!(decide(Another, NotForThis, Same), Mode::ImageAndFiles);
     }

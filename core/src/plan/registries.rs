@@ -131,7 +131,7 @@ mod tests {
 
     /// MCD-062, MCD-063, MCD-066: appended entries, and mirrors by digest only.
     #[test]
-    fn what_changes_no_image_in_use_is_safe() {
+    fn change_without_effect_on_images_is_safe() {
         for new in [
             BASE.to_owned(),
             BASE.replace("'b']", "'b', 'c']"),

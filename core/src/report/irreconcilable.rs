@@ -154,7 +154,7 @@ mod tests {
 
     /// MCD-251: each field that differs, by its path; no field that an update can change.
     #[test]
-    fn storage_that_differs_is_listed_by_field() {
+    fn storage_differences_are_listed_by_field() {
         let disk = |wipe: bool, size: u32| {
             json!({ "device": "/dev/sda", "wipeTable": wipe,
             "partitions": [{ "number": 1, "sizeMiB": size }] })
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_is_told_by_sections() {
+    fn long_differences_are_listed_by_section() {
         let disks = |size: u32| {
             let disk = |number| {
                 json!({ "device": format!("/dev/disk/by-id/{number}-{}", "x".repeat(200)),

@@ -52,7 +52,7 @@ mod tests {
 
     /// BOOT-016: equal content under another name takes nothing; differing content is named, and never shown.
     #[test]
-    fn configs_are_compared_by_what_it_takes_to_get_from_one_to_the_other() {
+    fn configs_are_compared_by_plan_between_them() {
         let ours = spec("rendered-worker-a", &[("/etc/a", "hidden")], &json!({}));
         assert_eq!(
             config_difference(&ours, &spec("rendered-worker-b", &[("/etc/a", "hidden")], &json!({}))),

@@ -1,5 +1,5 @@
-//! Nothing the planner can say goes without a scenario: the words are read from the source, so that a new step,
-//! mode, action or undo fails here until somebody wrote down when it is planned.
+//! No output of the planner goes without a scenario: the words are read from the source, so that a new step,
+//! mode, action or undo fails here until a scenario plans it.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ fn item<'a>(source: &'a str, start: &str, end: &str) -> &'a str {
     rest.split_once(end).unwrap().0
 }
 
-/// What the arms of a match give: `=> "..."`.
+/// Texts of a match's arms: `=> "..."`.
 fn words(part: &str) -> Vec<&str> {
     let words: Vec<&str> = part
         .lines()
@@ -91,7 +91,7 @@ fn every_service_verb_and_undo_has_scenario() {
 }
 
 #[test]
-fn every_section_that_cannot_change_has_scenario() {
+fn every_unchangeable_section_has_scenario() {
     let source = include_str!("../../src/model/ignition/mod.rs");
     let sections: Vec<&str> =
         source.split("fixed, \"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();

@@ -1,4 +1,4 @@
-//! The planner and the differences agree: what holds needs no plan, and what a plan leaves behind holds.
+//! The planner and the differences agree: a matching host needs no plan, and a plan leaves a matching host.
 //!
 //! Random configs are brought to a host that is pure data (`world`), over a reboot where one is planned.
 
@@ -21,7 +21,7 @@ const FILES: [&str; 5] = [
     "/etc/d/e",
     "/etc/systemd/system/os.service.d/f.conf",
 ];
-/// The OS brings the first; nothing else does.
+/// The OS has the first; nothing else does.
 const UNITS: [&str; 3] = ["os.service", "ours.service", "ghost.service"];
 
 fn file(path: &'static str) -> impl Strategy<Value = Value> {
@@ -99,7 +99,7 @@ fn bring(world: &mut ModelHost, plan: &Plan, to: &HostSpec, next: &Image) {
     }
 }
 
-/// The host is as desired, and every way to ask says so.
+/// The host is as desired, by every check.
 fn arrived(world: &ModelHost, to: &HostSpec) {
     let seen = world.seen(&[to]);
     assert_eq!(differences(to, &seen), vec![], "after the plan");
@@ -110,7 +110,7 @@ fn arrived(world: &ModelHost, to: &HostSpec) {
     assert!(fresh.is_empty(), "taken over: {:?}", fresh.steps());
 }
 
-/// What two files do not say of the host between them is taken to be as it costs most: MCD reboots for any change of a
+/// Two files do not show the host between them; the costliest state is assumed: MCD reboots for any change of a
 /// unit, and so may this plan when it is carried out.
 #[test]
 fn plan_between_files_assumes_costlier_unit_state() {
@@ -152,7 +152,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_holds_needs_no_plan(sections in sections(), in_image in any::<bool>()) {
+    fn matching_host_needs_no_plan(sections in sections(), in_image in any::<bool>()) {
         let a = Some(model_host::image('a'));
         let spec = if in_image { spec("same", &sections, a, None) } else { spec("same", &sections, None, a) };
         arrived(&host(&spec), &spec);
@@ -193,7 +193,7 @@ proptest! {
             let facts = world.facts(&from, &to, carries.clone());
             let origin = if forced { seen_origin(&from, &to, &facts.seen) } else { from.clone() };
             let plan = plan(&origin, &to, &facts, &DisruptionPolicy::defaults());
-            // What can't be enabled is refused either way.
+            // A unit that can't be enabled is refused either way.
             let Ok(plan) = plan else { continue };
             bring(&mut world, &plan, &to, &next);
             let second = decide(&world, &already_applied(&to, &world.seen(&[&to])), &to, EmbeddedConfig::Unknown);
@@ -209,9 +209,9 @@ proptest! {
     }
 
     #[test]
-    fn host_that_was_never_managed_arrives(there in sections(), new in sections()) {
+    fn unmanaged_host_reaches_target(there in sections(), new in sections()) {
         let mut world = host(&spec("there", &there, None, Some(model_host::image('a'))));
-        // A mask that nobody of ours made stays: a config can't enable such a unit.
+        // A mask that no config made stays: a config can't enable such a unit.
         world.masked.clear();
         let to = spec("new", &new, None, Some(model_host::image('a')));
         let from = already_applied(&to, &world.seen(&[&to]));
@@ -222,7 +222,7 @@ proptest! {
     }
 
     #[test]
-    fn image_that_carries_config_arrives(old in sections(), new in sections(), was_in_image in any::<bool>()) {
+    fn image_with_config_reaches_target(old in sections(), new in sections(), was_in_image in any::<bool>()) {
         let a = Some(model_host::image('a'));
         let from = if was_in_image { spec("old", &old, a, None) } else { spec("old", &old, None, a) };
         let to = spec("new", &new, Some(model_host::image('b')), None);

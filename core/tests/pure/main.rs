@@ -1,4 +1,4 @@
-//! What the crate decides, from text to plan, record and report: tables, scenarios, properties.
+//! Decisions of the crate, from text to plan, record and report: tables, scenarios, properties.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

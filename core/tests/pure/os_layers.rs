@@ -1,4 +1,4 @@
-//! What the planner makes of kernel, extensions and arguments: their steps, and how they are verified.
+//! Kernel, extensions and arguments in a plan: their steps, and their verification.
 
 use crate::model_host::{ModelHost, config, image};
 use machine_config_core::model::observation::{EmbeddedConfig, ObservedOs};
@@ -48,7 +48,7 @@ fn arguments_reboot() {
     assert_eq!(because, &["kernelArguments"]);
 }
 
-/// MCD-207: a host that boots no images has nothing of the OS done to it, whatever the config says.
+/// MCD-207: a host that boots no images gets no changes of the OS, whatever the config has.
 #[test]
 fn hosts_without_images_are_unchanged() {
     let (from, mut to) = (spec("rendered-a", json!({})), layered("rendered-b"));
@@ -77,8 +77,8 @@ fn packages_are_pulled_with_credentials() {
     assert_eq!(words(&to), [link, "switch-kernel", "install-extensions"]);
 }
 
-/// MCD-204: into image mode the requests go with the switch, in one plan that says so. What an administrator layered
-/// stays, and leaving brings back what the config asks for.
+/// MCD-204: into image mode the requests go with the switch, in one plan that names it. Layers of an administrator stay,
+/// and leaving restores the requests of the config.
 #[test]
 fn image_mode_takes_kernel_and_extensions_from_image() {
     let from = layered("rendered-a");
@@ -109,7 +109,7 @@ fn image_mode_takes_kernel_and_extensions_from_image() {
     let lines = words(&host, &to, &more, &[]).0;
     assert_eq!(lines, ["install-extensions none: in-image", "set-kargs +nosmt: added"]);
 
-    // The way out: what an older agent left is not requested any more, what the config asks for comes back.
+    // The way out: requests of an older agent are dropped, those of the config return.
     let mut plain = spec("rendered-c", json!({"osImageURL": image('a').to_string()}));
     let back = format!("stage-os {}: changed", image('a'));
     let mut bare = to.clone();

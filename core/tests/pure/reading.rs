@@ -1,4 +1,4 @@
-//! What is read from a `MachineConfig` and from a disruption policy, and what is refused with which words.
+//! Fields that are read from a `MachineConfig` and from a disruption policy, and the errors of those that are refused.
 
 use crate::model_host;
 use machine_config_core::model::disruption::Action;
@@ -42,7 +42,7 @@ fn versions_are_checked_first() {
 /// MCD-120 (a null source is an empty file), MCD-122 (mode 0644), MCD-124 (ids and names), MCD-157 (the keys of all
 /// users, one a line), MCD-161 (no password is `*`).
 #[test]
-fn entries_become_what_agent_carries_out() {
+fn entries_become_spec() {
     let spec = read(json!({
         "files": [
             {"path": "/etc/a", "mode": 384, "user": {"name": "core"}, "group": {"id": 7},
@@ -189,7 +189,7 @@ fn null_lists_are_empty() {
     );
 }
 
-/// FIL-011: what the administrator wrote overlays the defaults; without an object they stand.
+/// FIL-011: the administrator's object overlays the defaults; without an object they stand.
 #[test]
 fn policy_overlays_defaults_and_status_stands_alone() {
     let parse =

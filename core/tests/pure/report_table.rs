@@ -24,7 +24,7 @@ fn reason(report: &NodeReport, kind: &str) -> String {
     report.conditions.iter().find(|condition| condition.kind == kind).unwrap().reason.clone()
 }
 
-/// An event, the phase it leads to, what is under way then, and what is done by then.
+/// An event, the phase it leads to, the condition under way then, and those done by then.
 fn events() -> Vec<(Transition, &'static str, &'static [&'static str], &'static [&'static str])> {
     let boot_id = BootId::new("boot-1").unwrap();
     let content = &["AppliedFiles", "AppliedOSImage"];
@@ -118,9 +118,9 @@ fn reasons_are_those_of_mcd() {
     assert_eq!(reason(&told(Some(&record), &made), "Resumed"), "NotYetOccurred");
 }
 
-/// An update without a drain says so, and one that is undone was neither done nor left alone.
+/// An update without a drain reports that, and an undone one is neither done nor left alone.
 #[test]
-fn what_was_not_drained_and_what_was_broken_off() {
+fn conditions_of_undrained_and_undone_updates() {
     let made = Made::with_files();
     let record = made.record().moved(&Transition::Apply { first: 0 }, Timestamp::default()).unwrap();
     let report = told(Some(&record), &made);
@@ -145,7 +145,7 @@ fn what_was_not_drained_and_what_was_broken_off() {
     assert_eq!(degraded.message, report.reason);
 }
 
-/// MCD-250: what can't be planned is not prepared; what is committed resumes before it is complete.
+/// MCD-250: a target without a plan is not prepared; a committed update resumes before it is complete.
 #[test]
 fn report_without_update() {
     let made = Made::with_files();
@@ -233,9 +233,9 @@ fn undone_update_is_idle_and_degraded() {
     assert_eq!(report.current_config, Some(made.from.name.clone()));
 }
 
-/// W-21: a duty's fault is the node's where nothing else is wrong, and says nothing of the target's way.
+/// W-21: a reconciler's fault is the node's where nothing else is wrong, and does not affect the conditions of the target.
 #[test]
-fn duty_that_fails_is_no_update_that_fails() {
+fn failed_reconciler_is_no_failed_update() {
     let made = Made::with_image();
     let duty = Fault {
         class: FaultClass::Retry,

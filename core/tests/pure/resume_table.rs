@@ -36,7 +36,7 @@ pub(crate) fn reboot() -> Transition {
     Transition::Reboot { boot_id: boot("boot-1") }
 }
 
-/// What is seen in a boot that runs the given image.
+/// Observation in a boot that runs the given image.
 pub(crate) fn seen(made: &Made, boot_id: &str, image: &str, deployment: &str) -> Observation {
     let image = Some(machine_config_core::model::ImageRef::parse(image).unwrap());
     let booted = Booted {
@@ -67,7 +67,7 @@ fn without_record_target_alone_decides() {
 }
 
 #[test]
-fn record_whose_target_is_committed_only_has_to_end() {
+fn record_with_current_target_only_has_to_end() {
     let made = Made::with_image();
     let record =
         record(&made, &[Transition::Stage, Transition::Apply { first: 1 }, reboot(), Transition::Verify]);
@@ -100,7 +100,7 @@ fn before_reboot_update_continues_or_is_superseded() {
 /// CRA-009: a manual reboot in the middle drops what was staged, and the update continues from there.
 /// LCA-013: the boot loader went back, because the new deployment did not come up: it is not tried again.
 #[test]
-fn deployment_that_boot_loader_gave_up_is_not_tried_again() {
+fn deployment_abandoned_by_boot_loader_is_not_retried() {
     let made = Made::with_image();
     let record = record(&made, &[Transition::Stage, Transition::Apply { first: 1 }, reboot()]);
     let mut back = seen(&made, "boot-2", OLD, "origin");
@@ -119,7 +119,7 @@ fn deployment_that_boot_loader_gave_up_is_not_tried_again() {
     let Decision::Fault(fault) = ask(&record, &back, &made.to.target()) else { panic!("no fault") };
     assert_eq!((fault.reason.as_str(), fault.class), ("BootFailed", FaultClass::Degraded));
     assert!(can_take_back(&record, &back), "what was written before the reboot is undone");
-    // What came up is judged by what it is, whatever a counter says.
+    // The booted deployment decides, whatever a counter shows.
     let there = Observation { boots: BootCount::Left(2), ..seen(&made, "boot-2", NEW, "new") };
     assert_eq!(ask(&record, &there, &made.to.target()), Decision::Verify);
 }
@@ -148,14 +148,14 @@ fn reboot_manually_when_all_is_done_is_updates_own() {
     let (new, other) = (made.to.target(), Made::other());
     let mut all = record(&made, &[Transition::Stage, Transition::Apply { first: 1 }]);
     let there = seen(&made, "boot-2", NEW, "new");
-    // A batch is left: what it writes needs a reboot of its own.
+    // A batch is left: its writes need a reboot of their own.
     assert_eq!(ask(&all, &there, &new), Decision::Restage);
     while all.under_way().is_some() {
         all = all.moved(&Transition::BatchDone, Timestamp::default()).unwrap();
     }
     assert_eq!(ask(&all, &there, &new), Decision::Verify);
     assert_eq!(ask(&all, &there, &other), Decision::Verify, "nothing is undone under the new OS");
-    // What was staged is gone with the boot, or the boot is the same.
+    // The staged deployment is gone with the boot, or the boot is the same.
     assert_eq!(ask(&all, &seen(&made, "boot-2", OLD, "origin"), &new), Decision::Restage);
     assert_eq!(ask(&all, &seen(&made, "boot-1", OLD, "origin"), &new), Decision::Continue);
     let files = Made::with_files();
@@ -170,7 +170,7 @@ fn reboot_manually_when_all_is_done_is_updates_own() {
 
 /// MCD-044: once the reboot was requested, only the reboot is seen to; a new target waits for the other side of it.
 #[test]
-fn reboot_that_did_not_happen_is_requested_again_few_times() {
+fn missing_reboot_is_requested_again_few_times() {
     let made = Made::with_image();
     let here = seen(&made, "boot-1", OLD, "origin");
     let mut record = record(&made, &[Transition::Stage, Transition::Apply { first: 1 }, reboot()]);
@@ -216,10 +216,10 @@ fn booted_deployment_decides_after_reboot() {
     assert!(!can_take_back(&rebooting, &foreign));
 }
 
-/// CRA-004: a machine that went down in the finalization is nobody's fault, so it does not count towards the two; all boots
+/// CRA-004: a machine that went down in the finalization had no error, so it does not count towards the two; all boots
 /// together have a bound. The whole of it, with two power cuts in one update: `vm-tests/tests/finalization_cut.py`.
 #[test]
-fn finalization_that_was_cut_short_is_not_one_that_failed() {
+fn interrupted_finalization_is_no_failed_one() {
     let made = Made::with_image();
     let fresh = record(&made, &[Transition::Stage, Transition::Apply { first: 1 }, reboot()]);
     let failed = Finalization::Failed { said: "error: no space".to_owned() };
@@ -246,7 +246,7 @@ fn finalization_that_was_cut_short_is_not_one_that_failed() {
     assert_eq!((bound.reason.as_str(), bound.class), ("DeploymentNotFinalized", FaultClass::Degraded));
     assert!(bound.message.contains("went down 5 times before") && bound.next.contains("power"), "{bound:?}");
 
-    // What can't be known counts as a failure; cuts in between change nothing of the two.
+    // An unknown cause counts as a failure; cuts in between change nothing of the two.
     for second in [&failed, &untold] {
         let mut mixed = fresh.clone();
         mixed.came_back(&failed, &boot("boot-2"));
@@ -308,7 +308,7 @@ fn verification_commits_tries_once_more_or_holds() {
 /// A fault in the new deployment leads back to the previous one, where it is allowed and there is one; a node that is there
 /// undoes what was done.
 #[test]
-fn new_deployment_that_failed_is_replaced_by_previous() {
+fn failed_deployment_is_replaced_by_previous() {
     let made = Made::with_image();
     let (new, there) = (made.to.target(), seen(&made, "boot-2", NEW, "new"));
     let back = seen(&made, "boot-3", OLD, "origin");
@@ -345,7 +345,7 @@ fn new_deployment_that_failed_is_replaced_by_previous() {
     assert!(!record.undo.is_empty());
 }
 
-/// Files alone bring no deployment: there is nothing to go back to, so nothing is on trial.
+/// Files alone create no deployment: there is nothing to go back to, so nothing is on trial.
 #[test]
 fn only_deployment_is_on_trial() {
     let files = Made::with_files();
@@ -359,7 +359,7 @@ fn only_deployment_is_on_trial() {
 
 /// A boot menu, or what counts boots, ends a trial too.
 #[test]
-fn node_that_left_its_trial_holds_target() {
+fn aborted_trial_holds_target() {
     let made = Made::with_image();
     let back = seen(&made, "boot-3", OLD, "origin");
     let mut record =

@@ -1,4 +1,4 @@
-//! Scenarios of the planner, as text: what is given and desired, and the plan a person reads.
+//! Scenarios of the planner, as text: the input, and the plan a person reads.
 //!
 //! `core/tests/scenarios/NAME.txt` holds sections that begin with `== `: `given NAME [IMAGE]` and `want NAME [IMAGE]` are
 //! configs with short sections, `policy` a `MachineConfiguration`, `facts` what differs on the host from
@@ -174,7 +174,7 @@ fn run(text: &str) -> String {
     shorten(&golden)
 }
 
-/// MCD-060 (policy-*: reload and restart drain nobody, a reboot does), MCD-061 (registries-safe, registries-unsafe),
+/// MCD-060 (policy-*: reload and restart do not drain, a reboot does), MCD-061 (registries-safe, registries-unsafe),
 /// MCD-067 (registries-added).
 /// MCD-129 (file-kubelet-ca), MCD-134 and MCD-135 (file-removed), MCD-137 (file-removed-but-kept), MCD-138
 /// (file-becomes-dropin), MCD-160 (users-no-account), FIL-003 (unit-dropin-*), FIL-010 and FIL-011 (policy-*).

@@ -1,4 +1,4 @@
-//! What a plan says of soft reboots, and what an update makes of one that led somewhere.
+//! Soft reboots in a plan, and updates after a soft reboot.
 
 use machine_config_core::model::observation::{EmbeddedConfig, ObservedOs, Staged};
 use machine_config_core::model::soft_reboot::{Requirement, SoftRebootFacts};
@@ -13,9 +13,9 @@ use crate::os_layers::spec;
 use crate::resume_table::{ask, boot, reboot, record, seen};
 use crate::update_fixtures::{Made, NEW, OLD};
 
-/// What the steps and the host say of a soft reboot beforehand; the kernel of another image is known only once it is there.
+/// Soft reboots from the steps and the host beforehand; the kernel of another image is known only once it is there.
 #[test]
-fn plan_says_whether_its_reboot_is_soft() {
+fn plan_shows_soft_reboot() {
     let on = |name: &str, letter, more: Value| {
         let mut sections = json!({"osImageURL": image(letter).to_string()});
         sections.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -107,9 +107,9 @@ fn old_root_is_not_taken_for_new_one() {
     assert_eq!(ask(&rebooting, &old, &new), Decision::Reboot);
 }
 
-/// A manual soft reboot is a boot like any other: what was staged is gone with it, or runs.
+/// A manual soft reboot is a boot like any other: a staged deployment is gone with it, or runs.
 #[test]
-fn soft_reboot_by_hand_is_a_boot() {
+fn manual_soft_reboot_counts_as_boot() {
     let made = Made::with_image();
     let mut all = record(&made, &[Transition::Stage, Transition::Apply { first: 1 }]);
     let new = made.to.target();

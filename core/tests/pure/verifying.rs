@@ -1,4 +1,4 @@
-//! What verification and drift see, in which order and in which words; and the JSON shapes of `interfaces.md`.
+//! Differences of verification and drift, their order and their words; and the JSON shapes of `interfaces.md`.
 
 use machine_config_core::model::observation::{
     EmbeddedConfig, ObservedCore, ObservedOs, Staged, UnitFileState,
@@ -48,9 +48,9 @@ fn lines(spec: &HostSpec, seen: &Observation) -> Vec<String> {
     found.as_array().unwrap().iter().map(line).collect()
 }
 
-/// MCD-171, MCD-174, MCD-175: in order; what the cluster rotates by itself is not compared; enablement is, both ways.
+/// MCD-171, MCD-174, MCD-175: in order; files that the cluster rotates are not compared; enablement is, both ways.
 #[test]
-fn each_thing_that_differs_is_named_in_order() {
+fn each_difference_is_named_in_order() {
     let spec = spec();
     let mut seen = ModelHost::holding(&spec).seen(&[&spec]);
     assert_eq!(lines(&spec, &seen), Vec::<String>::new());
@@ -96,7 +96,7 @@ fn each_thing_that_differs_is_named_in_order() {
     assert_eq!(lines(&spec, &seen)[..2], ["image os value", "file /etc/a unexpected"]);
 }
 
-/// MCD-166, MCD-167, MCD-168, MCD-169: the words that alerts and other software look for.
+/// MCD-166, MCD-167, MCD-168, MCD-169: the words that alerts and other software search for.
 #[test]
 fn drift_messages_match_mcd() {
     let spec = spec();
@@ -134,7 +134,7 @@ fn masked_unit_is_compared_by_link() {
 /// CRA-010: what the next boot would run is drift of an idle host, and no reason to call an update wrong. Manual packages
 /// and other arguments for the same image are an administrator's business.
 #[test]
-fn host_that_was_changed_manually_is_named() {
+fn manual_changes_of_host_are_named() {
     let plain = spec();
     let mut seen = ModelHost::holding(&plain).seen(&[&plain]);
     let ObservedOs::Deployments { booted, staged, .. } = &mut seen.os else { panic!("image-based") };
@@ -208,7 +208,7 @@ fn every_locked_password_is_locked() {
     }
 }
 
-/// MCD-164: keys that somebody changed are drift, and not the work of an update that does not change the section.
+/// MCD-164: keys that a person changed are drift, and not the work of an update that does not change the section.
 #[test]
 fn unchanged_section_of_users_is_unchanged() {
     let users = json!([{"name": "core", "sshAuthorizedKeys": ["k1"], "passwordHash": "$6$x"}]);
@@ -228,7 +228,7 @@ fn unchanged_section_of_users_is_unchanged() {
 
 /// MCD-177: drift keeps an update from beginning where the new config wants something else and no step goes there.
 #[test]
-fn only_drift_that_stays_blocks_update() {
+fn only_remaining_drift_blocks_update() {
     type Change = fn(&mut Value);
     let file = |seen: &mut Observation| drop(seen.files.insert(path("/etc/a"), ObservedFile::Directory));
     let keys = |seen: &mut Observation| {

@@ -19,7 +19,7 @@ use machine_config_core::model::{
 use machine_config_core::plan::{Op, Plan};
 use serde_json::{Map, Value, json};
 
-/// What an image holds of what is managed.
+/// Managed content of an image.
 #[derive(Clone, Default)]
 pub struct Image {
     pub etc: BTreeMap<ManagedPath, FileSpec>,
@@ -45,7 +45,7 @@ impl Image {
     }
 }
 
-/// Nobody can enable what neither the OS nor the config brings; of the OS are all units named so.
+/// A unit that neither the OS nor the config has can't be enabled; of the OS are all units named so.
 fn is_enabled(spec: &HostSpec, name: &UnitName) -> bool {
     let unit = &spec.units[name];
     let known = unit.contents.is_some() || name.as_str().starts_with("os.");
@@ -58,7 +58,7 @@ pub struct ModelHost {
     pub files: BTreeMap<ManagedPath, FileSpec>,
     pub enabled: BTreeSet<UnitName>,
     pub masked: BTreeSet<UnitName>,
-    /// Units that the OS brings.
+    /// Units of the OS.
     pub vendor: BTreeSet<UnitName>,
     pub kargs: Vec<Karg>,
     pub booted: Option<ImageRef>,
@@ -152,7 +152,7 @@ impl ModelHost {
         }
     }
 
-    /// What `observe` would see for these specs.
+    /// Returns the observation for these specs, as `observe` would.
     pub fn seen(&self, specs: &[&HostSpec]) -> Observation {
         let ids = BTreeMap::from([("core".to_owned(), 1000)]);
         let mut files = BTreeMap::new();
@@ -204,7 +204,7 @@ impl ModelHost {
         }
     }
 
-    /// What `facts` would say.
+    /// Returns the facts, as `facts` would.
     pub fn facts(&self, from: &HostSpec, to: &HostSpec, carries: EmbeddedConfig) -> Facts {
         let seen = self.seen(&[from, to]);
         let paths: BTreeSet<ManagedPath> = seen.files.keys().cloned().collect();
@@ -310,7 +310,7 @@ impl ModelHost {
         }
         merge(&mut self.enabled, &old.enabled, &next.enabled);
         merge(&mut self.masked, &old.masked, &next.masked);
-        // A link in the place of a unit file hides it.
+        // A link at the path of a unit file hides it.
         self.files.retain(|path, _| !self.masked.iter().any(|unit| unit.path() == *path));
     }
 }

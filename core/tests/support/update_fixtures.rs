@@ -22,7 +22,7 @@ pub const OLD: &str =
 /// The image that is desired.
 pub const NEW: &str =
     "registry.test/os@sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
-/// An image that nobody requested.
+/// A foreign image.
 pub const FOREIGN: &str =
     "registry.test/os@sha256:cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc";
 

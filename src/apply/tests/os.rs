@@ -220,7 +220,7 @@ async fn failed_pull_names_image_and_cause() {
 
 /// A pull without progress, and one without end, are abandoned, and the backend ends its work.
 #[tokio::test(flavor = "current_thread", start_paused = true)]
-async fn backend_that_does_not_come_to_end_is_left() {
+async fn hung_backend_is_abandoned() {
     let dir = tempfile::tempdir().unwrap();
     fixture(dir.path());
     let (short, never) = (Duration::from_millis(50), Duration::from_secs(24 * 3600));

@@ -67,7 +67,7 @@ async fn taking_back_restores_bytes_modes_owners_attributes_and_links() {
 
 /// MCD-125.
 #[tokio::test(flavor = "current_thread")]
-async fn owner_that_host_does_not_know_is_error_before_anything_is_touched() {
+async fn unknown_owner_fails_before_any_write() {
     let dir = tempfile::tempdir().unwrap();
     fixture(dir.path());
     fs::write(dir.path().join("etc/group"), "").unwrap();
@@ -94,7 +94,7 @@ async fn without_account_users_are_ignored() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn user_that_is_no_longer_listed_is_locked() {
+async fn removed_user_is_locked() {
     let dir = tempfile::tempdir().unwrap();
     fixture(dir.path());
     let host = host(dir.path(), FailPoints::off());
@@ -135,7 +135,7 @@ async fn foreign_ssh_directory_is_moved_aside_and_link_is_refused() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn services_are_left_out_where_no_systemd_runs() {
+async fn services_are_skipped_without_systemd() {
     let dir = tempfile::tempdir().unwrap();
     fixture(dir.path());
     let host = host(dir.path(), FailPoints::off());

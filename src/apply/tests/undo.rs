@@ -50,7 +50,7 @@ async fn link_of_user_neither_holds_node_nor_loses_his_keys() {
 
 /// A user who moves his directories while his keys are written does not hold the roll-back.
 #[tokio::test(flavor = "current_thread")]
-async fn directory_that_user_moved_away_does_not_hold_roll_back() {
+async fn moved_user_directory_does_not_block_rollback() {
     let dir = tempfile::tempdir().unwrap();
     let (host, home) = with_keys(dir.path()).await;
     let elsewhere = dir.path().join("tmp/authorized_keys.d");

@@ -71,10 +71,10 @@ async fn undo(host: &Host, steps: &[Step]) {
 
 /// Unforeseen changes by systemd are undone too; missing ones are made.
 #[tokio::test(flavor = "current_thread")]
-async fn systemd_that_does_more_or_less_is_rolled_back_too() {
+async fn unexpected_links_of_systemd_are_rolled_back() {
     let dir = tempfile::tempdir().unwrap();
     let Some((host, double, _server)) =
-        with_systemd("systemd_that_does_more_or_less_is_rolled_back_too", dir.path()).await
+        with_systemd("unexpected_links_of_systemd_are_rolled_back", dir.path()).await
     else {
         return;
     };

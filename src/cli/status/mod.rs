@@ -323,7 +323,7 @@ mod tests {
 
     /// A drift on an idle host is a change of the status, and nothing else would report it.
     #[test]
-    fn what_can_drift_is_watched() {
+    fn drift_paths_are_watched() {
         let dir = tempfile::tempdir().unwrap();
         let host = host_at(dir.path());
         let of_state: WatchSet = watched_now(&host).unwrap();

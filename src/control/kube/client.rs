@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn busy_server_is_asked_again_when_it_says_so() {
+    async fn busy_server_is_retried_after_its_delay() {
         let asked = Arc::new(AtomicU32::new(0));
         let count = Arc::clone(&asked);
         let busy = move || {

@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_concerns_trust() {
+    fn reads_trust_fields() {
         let trust = read(
             r#"{"metadata":{"name":"machine-config-controller","resourceVersion":"7","annotations":
             {"machineconfiguration.openshift.io/service-ca-rotate":"true"},"managedFields":[{"a":1}]},
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_nothing() {
+    fn absent_fields_are_none() {
         let trust =
             read(r#"{"metadata":{"resourceVersion":"1"},"spec":{"kubeAPIServerServingCAData":"Cg=="}}"#);
         assert_eq!((trust.kubelet_ca, trust.pull_secret), (None, None));

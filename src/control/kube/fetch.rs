@@ -214,7 +214,7 @@ mod tests {
     /// MCD-094, MCD-095: two minutes for the operator; then the fault in MCD's words, which is retried, and ends with
     /// the operator's answer.
     #[tokio::test(start_paused = true)]
-    async fn policy_that_is_never_merged_is_reported_after_two_minutes() {
+    async fn unmerged_policy_is_reported_after_two_minutes() {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::open(directory.path()).unwrap();
         let access = Identity::kubeconfig(&directory.path().join("none")).unwrap();

@@ -373,7 +373,7 @@ mod tests {
 
     /// Files are named relative to the kubeconfig, as the kubelet's are, and are read again each time.
     #[test]
-    fn kubeconfig_names_files_that_change() {
+    fn kubeconfig_names_changing_files() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("ca.crt"), "CA").unwrap();
         std::fs::write(directory.path().join("token"), "one\n").unwrap();
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_says_why_and_no_secret() {
+    fn unusable_kubeconfig_names_cause_without_secret() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("ca.crt"), "CA").unwrap();
         let ca = ", certificate-authority: ca.crt";

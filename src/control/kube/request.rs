@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn request_says_what_it_is_for() {
+    fn request_names_its_object() {
         let watch = Request::get("/api/v1/nodes?watch=true").body(()).unwrap();
         let desired = RequestInfo { object: "Node".to_owned(), once: false, repeatable: true, watch: true };
         assert_eq!(RequestInfo::from_request(&watch), desired);

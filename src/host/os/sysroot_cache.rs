@@ -141,7 +141,7 @@ mod tests {
 
     /// Another process, or the next agent of this boot, needs no look of its own; another version does.
     #[tokio::test(flavor = "current_thread")]
-    async fn one_look_serves_every_process_until_something_is_written() {
+    async fn cache_serves_every_process_until_sysroot_changes() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("ostree/deploy")).unwrap();
         let looks = std::cell::Cell::new(0);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn each_write_of_libostree_shows() {
+    fn each_write_of_libostree_invalidates_cache() {
         let dir = tempfile::tempdir().unwrap();
         let at = |path: &str| dir.path().join(path);
         assert_eq!(Stamp::read(dir.path()), None, "no sysroot, no stamp");

@@ -54,7 +54,7 @@ async fn peer<I: zbus::object_server::Interface>(path: &str, object: I) -> (Conn
 
 /// A soft reboot where logind knows it, else a whole one; a block by root is refused by every logind that can.
 #[tokio::test(flavor = "current_thread")]
-async fn reboot_is_requested_in_words_that_this_logind_knows() {
+async fn reboot_request_fits_version_of_logind() {
     for (age, kind, asked) in [
         (Age::New, RebootKind::Whole, "flags 1"),
         (Age::New, RebootKind::Soft, "flags 5"),

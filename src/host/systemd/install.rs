@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_enabled_says_so() {
+    fn failed_enablement_names_unit() {
         for (unit, text) in [
             ("a@.service", "[Install]\nWantedBy=multi-user.target\n"),
             ("a.service", "[Install]\nAlias=b.socket\n"),

@@ -201,7 +201,7 @@ pub(crate) async fn peers(double: &Double) -> (Connection, Systemd) {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn job_that_ends_before_reply_is_not_missed() {
+async fn job_ended_before_reply_is_not_missed() {
     let results = [
         ("done", true),
         ("skipped", true),
@@ -245,7 +245,7 @@ async fn slow_activation_is_awaited() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn service_that_fails_after_its_job_is_named() {
+async fn service_failed_after_its_job_is_named() {
     for after in [std::time::Duration::ZERO, std::time::Duration::from_millis(5)] {
         let double = Double::new("252");
         double.state().jobs.then = ("failed", "exit-code", after);
@@ -270,8 +270,8 @@ async fn systemd_refusal_keeps_its_message() {
 /// A systemd that leaves the bus in the middle of a job: an error that names this, and no wait for a signal that can't
 /// come.
 #[tokio::test(flavor = "current_thread")]
-async fn systemd_that_leaves_bus_ends_wait() {
-    let Some(bus) = Bus::start("systemd_that_leaves_bus_ends_wait") else { return };
+async fn lost_systemd_ends_wait() {
+    let Some(bus) = Bus::start("lost_systemd_ends_wait") else { return };
     let double = Double::new("252");
     double.state().jobs.leaves = true;
     let server = bus.serve(&double).await;
@@ -323,7 +323,7 @@ async fn program_is_awaited_and_signal_is_no_good_end() {
 
 /// A unit that failed may be started again: it is waited for, and its state is in the error when it is late.
 #[tokio::test(flavor = "current_thread")]
-async fn unit_is_awaited_by_what_systemd_reports() {
+async fn unit_is_awaited_by_signals_of_systemd() {
     let double = Double::new("252");
     let (server, systemd) = peers(&double).await;
     let kubelet = [unit("kubelet.service")];

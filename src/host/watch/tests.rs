@@ -47,7 +47,7 @@ async fn reports_changes_also_after_directories_came_and_went() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn lost_events_mean_that_everything_changed() {
+async fn lost_events_report_every_path() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir_all(dir.path().join("etc")).unwrap();
     let root = Root::open(dir.path()).unwrap();
@@ -203,7 +203,7 @@ async fn mount_over_path_is_reported_and_its_end_too() {
 
 /// The table is compared some time after it changed: a mount that a look saw counts although it is gone by then.
 #[tokio::test(flavor = "current_thread")]
-async fn mount_that_a_look_saw_is_reported_although_it_is_gone() {
+async fn observed_mount_is_reported_after_unmount() {
     use rustix::mount::{UnmountFlags, mount_bind, unmount};
     let dir = tempfile::tempdir().unwrap();
     let at = |path: &str| dir.path().join(path);
@@ -214,10 +214,7 @@ async fn mount_that_a_look_saw_is_reported_although_it_is_gone() {
     let root = Root::open(dir.path()).unwrap();
     let mut watch = Watch::new(&root, ["/etc/a/one"], []).unwrap();
     if mount_bind(at("other"), at("etc/a")).is_err() {
-        crate::ran::not_run(
-            "mount_that_a_look_saw_is_reported_although_it_is_gone",
-            "to mount (CAP_SYS_ADMIN)",
-        );
+        crate::ran::not_run("observed_mount_is_reported_after_unmount", "to mount (CAP_SYS_ADMIN)");
         return;
     }
     let end = || unmount(at("etc/a"), UnmountFlags::empty()).unwrap();
@@ -232,7 +229,7 @@ async fn mount_that_a_look_saw_is_reported_although_it_is_gone() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn directory_that_is_touched_is_reported() {
+async fn touched_directory_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let at = |path: &str| dir.path().join(path);
     fs::create_dir_all(at("ostree/deploy")).unwrap();

@@ -31,14 +31,14 @@ pub const IMAGE: &str =
 pub const OTHER_IMAGE: &str =
     "registry.test/os@sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
 
-/// How often the deployment before the booted one was given up.
+/// Removals of the deployment before the booted one.
 #[derive(Debug, Default)]
 pub struct Dropped {
     pub times: Cell<u32>,
     pub told: Notify,
 }
 
-/// The host and what is around it. It outlives the agents that look at it.
+/// The host and its environment. It outlives the agents that observe it.
 pub struct Scene {
     pub node: Node,
     pub os: Rc<RefCell<ObservedOs>>,
@@ -48,7 +48,7 @@ pub struct Scene {
     pub dropped: Rc<Dropped>,
     pub node_settings: NodeSettings,
     desk: FakeControlPlane,
-    /// The report that was waited for last: what is waited for next is that one or a later one.
+    /// The report that was waited for last: the next wait returns that one or a later one.
     at: usize,
 }
 
@@ -190,18 +190,18 @@ impl Scene {
         report
     }
 
-    /// Returns how often a report was published: once for each look.
+    /// Returns the number of published reports: one for each observation.
     pub fn looks(&self) -> usize {
         self.desk.reports.borrow().len()
     }
 
-    /// Waits for one more look.
+    /// Waits for one more observation.
     pub async fn another_look(&mut self) {
         self.at = self.looks();
         self.until("another look", |_| true).await;
     }
 
-    /// Takes what was told.
+    /// Takes the events that were emitted.
     pub fn told(&self) -> Vec<(&'static str, String)> {
         self.desk.told.take().iter().map(|one| (one.reason(), one.message())).collect()
     }

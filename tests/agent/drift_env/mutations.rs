@@ -1,4 +1,4 @@
-//! The table: what is changed by hand, how it is undone, and what the report says meanwhile.
+//! The table: each manual change, its undo, and the report meanwhile.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -66,14 +66,14 @@ pub async fn scene(repair: &[&str]) -> Scene {
     Scene::with(&spec(), &MANAGED_UNITS, repair).await
 }
 
-/// What is kept open meanwhile.
+/// A handle that is kept open meanwhile.
 pub type Kept = Option<Box<dyn Any>>;
 
 pub struct Mutation {
     pub name: &'static str,
     pub make: Box<dyn Fn(&Scene) -> Kept>,
     pub undo: Box<dyn Fn(&Scene)>,
-    /// What the reason says: at least the path, the unit or the argument.
+    /// Parts of the reason: at least the path, the unit or the argument.
     pub words: Vec<String>,
 }
 
@@ -90,7 +90,7 @@ pub fn mutation(
     Mutation { name, make, undo: Box::new(undo), words: words.iter().map(|&word| word.to_owned()).collect() }
 }
 
-/// A mutation of a file that writing it anew undoes.
+/// A mutation of a file that is undone by writing the file again.
 pub fn of_app(name: &'static str, words: &[&str], make: impl Fn(&Scene) + 'static) -> Mutation {
     mutation(name, make, |scene| put_back(scene, APP, APP_TEXT, 0o644), words)
 }
@@ -154,7 +154,7 @@ pub fn of_files() -> Vec<Mutation> {
     all
 }
 
-/// What leads a path elsewhere; and a secret.
+/// Mutations that redirect a path; and a secret.
 fn of_ways() -> Vec<Mutation> {
     vec![
         mutation(

@@ -22,7 +22,7 @@ async fn node_controllers_patch_sets_config_and_image_at_once_and_null_deletes()
 }
 
 #[tokio::test]
-async fn strategic_merge_patch_merges_lists_that_have_keys_and_replaces_others() {
+async fn strategic_merge_patch_merges_keyed_lists_and_replaces_others() {
     let client = shared().client("admin").await;
     create_node(&client, "merged", &[]).await;
     for one in ["one", "two"] {

@@ -1,4 +1,4 @@
-//! Custom resources: what their schemas and rules refuse, and what is dropped.
+//! Custom resources: refusals of their schemas and rules, and dropped fields.
 
 use kube::Client;
 use serde_json::{Value, json};

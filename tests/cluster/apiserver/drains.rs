@@ -1,4 +1,4 @@
-//! The drain controller does what its behaviours say.
+//! Behaviours of the drain controller.
 
 use kube::Client;
 use serde_json::json;
@@ -7,13 +7,13 @@ use super::shared;
 use crate::cluster::{Behaviour, DrainController, annotation, create_node, key, node_api, node_until};
 use kube::api::{Patch, PatchParams};
 
-/// What the agent does.
+/// Writes the agent's drain request.
 async fn ask(client: &Client, node: &str, request: &str) {
     let patch = json!({ "metadata": { "annotations": { key("desiredDrain"): request } } });
     node_api(client).patch(node, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
 }
 
-/// Waits for an answer; whether the node is cordoned with it.
+/// Waits for an answer; returns whether the node is cordoned with it.
 async fn answered(client: &Client, node: &str, answer: &str) -> bool {
     let is = |node: &_| annotation(node, "lastAppliedDrain") == Some(answer);
     let node = node_until(client, node, &format!("the answer {answer}"), is).await;
@@ -37,7 +37,7 @@ async fn echo_cordons_answers_and_uncordons() {
 }
 
 #[tokio::test]
-async fn delay_answers_when_test_says_so() {
+async fn delay_answers_on_request_of_test() {
     let (client, mut drains) = start("drain-delay", Behaviour::Delay).await;
     ask(&client, "drain-delay", "drain-rendered-b").await;
     drains.until("drain-rendered-b").await;

@@ -52,7 +52,7 @@ async fn evicted_pod_ends_gracefully_and_its_kubelet_lets_it_go() {
 }
 
 #[tokio::test]
-async fn budget_that_allows_no_disruption_answers_429_with_its_cause() {
+async fn exhausted_budget_answers_429_with_its_cause() {
     let bench = shared();
     let client = bench.client("admin").await;
     namespace(&client, "evict-kept").await;
@@ -78,7 +78,7 @@ async fn budget_that_allows_no_disruption_answers_429_with_its_cause() {
 }
 
 #[tokio::test]
-async fn budget_whose_status_is_not_reckoned_yet_refuses_with_time_to_wait() {
+async fn budget_without_status_refuses_with_time_to_wait() {
     let bench = shared();
     let client = bench.client("admin").await;
     namespace(&client, "evict-early").await;

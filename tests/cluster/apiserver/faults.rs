@@ -1,4 +1,4 @@
-//! The fault switches do what they say. Only `tests/apiserver` has them.
+//! Effects of the fault switches. Only `tests/apiserver` has them.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
@@ -37,8 +37,8 @@ async fn fault_meets_only_requests_it_is_set_for_and_is_audited() {
 }
 
 #[tokio::test]
-async fn watch_is_reported_that_it_expired() {
-    if !own_only("watch_is_reported_that_it_expired") {
+async fn expired_watch_gets_error_event() {
+    if !own_only("expired_watch_gets_error_event") {
         return;
     }
     let bench = Bench::without_crds();
@@ -69,8 +69,8 @@ async fn held_request_is_answered_when_it_is_let_go() {
 }
 
 #[tokio::test]
-async fn half_open_connection_says_nothing_and_dropped_one_ends() {
-    if !own_only("half_open_connection_says_nothing_and_dropped_one_ends") {
+async fn half_open_connection_is_silent_and_dropped_one_ends() {
+    if !own_only("half_open_connection_is_silent_and_dropped_one_ends") {
         return;
     }
     let bench = Bench::without_crds();
@@ -102,7 +102,7 @@ async fn half_open_connection_says_nothing_and_dropped_one_ends() {
 }
 
 #[tokio::test]
-async fn server_that_is_away_refuses_connections_and_comes_back_where_it_was() {
+async fn stopped_server_refuses_connections_and_returns_at_same_address() {
     let bench = Bench::without_crds();
     let client = bench.client("waiting").await;
     create_node(&client, "kept", &[]).await;

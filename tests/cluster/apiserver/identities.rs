@@ -1,4 +1,4 @@
-//! Who may ask, and what the server says about others.
+//! Authentication and authorization, and the reviews of other users.
 
 use serde_json::{Value, json};
 
@@ -55,7 +55,7 @@ async fn anonymous_user_reads_health_and_version_only() {
 }
 
 #[tokio::test]
-async fn token_review_says_whose_token_it_is() {
+async fn token_review_names_user() {
     let bench = shared();
     let known = review(bench, json!({ "token": "nobody-token" })).await;
     assert_eq!((&known["authenticated"], &known["user"]["username"]), (&json!(true), &json!("nobody")));
@@ -66,7 +66,7 @@ async fn token_review_says_whose_token_it_is() {
 }
 
 #[tokio::test]
-async fn access_review_reports_who_may_read_metrics() {
+async fn access_review_reports_permission_for_metrics() {
     let bench = shared();
     let metrics = json!({ "path": "/metrics", "verb": "get" });
     let masters = json!(["system:masters"]);

@@ -55,7 +55,7 @@ async fn metadata_watch_of_one_node_has_its_annotations_and_no_more() {
 }
 
 #[tokio::test]
-async fn node_that_is_deleted_and_made_again_is_another_one() {
+async fn recreated_node_is_another_object() {
     let client = shared().client("admin").await;
     let first = create_node(&client, "again", &[]).await;
     let from = version(&client).await;
@@ -103,7 +103,7 @@ async fn empty_database_knows_no_nodes() {
 }
 
 #[tokio::test]
-async fn audit_log_has_order_of_requests_and_what_was_sent() {
+async fn audit_log_has_order_and_bodies_of_requests() {
     let bench = shared();
     let client = bench.client("ordered").await;
     let mark = bench.mark().await;

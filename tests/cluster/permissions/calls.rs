@@ -1,9 +1,9 @@
-//! Requests as somebody who holds a credential sends them, and what is to become of each.
+//! Requests of the holder of a credential, and the expected answers.
 
 use kube::Client;
 use serde_json::{Value, json};
 
-/// What the server is to answer.
+/// The expected answer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Answer {
     /// It is done.
@@ -154,7 +154,7 @@ pub(crate) fn event(namespace: &str, name: &str, about: &str) -> Value {
     })
 }
 
-/// What reads objects and writes those of a node whoever the agent is: by kubelet or by service account.
+/// Reads of objects, and writes to those of a node, by kubelet or by service account.
 pub(crate) fn everyday(name: &str, event_name: &str) -> Vec<Call> {
     let own = format!("/api/v1/nodes?fieldSelector=metadata.name%3D{name}");
     let events = "/api/v1/namespaces/default/events";

@@ -51,7 +51,7 @@ pub(crate) async fn apply(admin: &Client, object: Value) {
 }
 
 impl Applied {
-    /// Starts a server and applies what is rendered. What the Prometheus operator brings is left out: its CRDs are not here.
+    /// Starts a server and applies the rendered objects, but for those of the Prometheus operator: its CRDs are not here.
     pub(crate) async fn new(directory: &str, components: &[&str]) -> Self {
         let bench = Bench::private(Gates::Default);
         let admin = bench.client("administrator").await;
@@ -119,7 +119,7 @@ impl Applied {
     }
 
     /// A client with a token, once the server enforces what was applied. It learns of roles and policies by watches of
-    /// its own and signals nobody when it has: it is asked until it refuses by the policy, which comes after the role.
+    /// its own without a signal: requests are repeated until it refuses by the policy, which comes after the role.
     pub(crate) async fn client(&self, token: &str) -> Client {
         let client = self.bench.client_as(&Identity::Token(token.to_owned()), "the-agent").await;
         let beyond = annotations(&json!({ "example.com/beyond": "x" }));
@@ -143,7 +143,7 @@ impl Applied {
         format!("system:serviceaccount:{}:{}", self.namespace, self.account)
     }
 
-    /// What must be as it was when others than its owner were after it.
+    /// Versions of objects that must not change when others write to them.
     pub(crate) async fn versions(&self, paths: &[String]) -> Vec<String> {
         let mut versions = vec![];
         for path in paths {

@@ -1,4 +1,4 @@
-//! What somebody tries who has taken the token of the agent of worker-a.
+//! Attempts of a thief with the token of the agent of worker-a.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use super::calls::{
     config_node_status, event, node,
 };
 
-/// What the policies say of another node, of foreign annotations, of the controllers', of all else.
+/// Refusals of the policies: another node, foreign annotations, the controllers' annotations, all else.
 pub(crate) const NOT_OWN: Answer =
     Answer::Forbidden("Node worker-b is not this agent's: the token is bound to a pod of node worker-a");
 pub(crate) const NOT_OWN_REPORT: Answer = Answer::Forbidden("MachineConfigNode worker-b is not this agent's");
@@ -15,7 +15,7 @@ pub(crate) const CONTROLLERS: Answer =
     Answer::Forbidden("these annotations are the controllers', the agent only reads them");
 pub(crate) const ONLY_ANNOTATIONS: Answer =
     Answer::Forbidden("the agent may change only annotations of its Node, not ");
-/// What the policy for kubelets says of the controllers' annotations.
+/// Refusal of the policy for kubelets: the controllers' annotations.
 pub(crate) const NOT_A_KUBELETS: Answer =
     Answer::Forbidden("these annotations are the controllers', a kubelet only reads them");
 const FOREIGN: Answer =
@@ -113,7 +113,7 @@ pub(crate) fn at_own_node() -> Vec<(Call, Answer)> {
         .collect()
 }
 
-/// At what the controllers tell the own Node.
+/// Attacks on the controllers' annotations of the own Node.
 pub(crate) fn at_the_controllers_annotations() -> Vec<Call> {
     let key = |name: &str| format!("machineconfiguration.openshift.io/{name}");
     let annotation = |what, name: &str, value: Value| own(what, annotations(&json!({ key(name): value })));

@@ -32,7 +32,7 @@ use machine_config_agent::model::{ImageRef, Karg};
 use serde_json::{Value, json};
 
 const KNOBS: &str = "/run/bootc-double";
-/// Arguments that an image brings, as `kargs = ["a=b"]`.
+/// Arguments of an image, as `kargs = ["a=b"]`.
 const KARGS_D: &str = "/usr/lib/bootc/kargs.d/10-double.toml";
 
 fn main() -> ExitCode {

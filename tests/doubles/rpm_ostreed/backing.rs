@@ -33,10 +33,10 @@ pub(crate) struct Deployment {
     pub(crate) kargs: String,
 }
 
-/// What the packages of a transaction come from.
+/// Sources of a transaction's packages.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sources {
-    /// Whether `/etc/yum.repos.d` has a repository.
+    /// True if `/etc/yum.repos.d` has a repository.
     pub(crate) repositories: bool,
     /// The packages that images hold, by reference.
     pub(crate) images: BTreeMap<String, BTreeSet<String>>,
@@ -60,7 +60,7 @@ pub(crate) enum Job {
     },
 }
 
-/// Where they are.
+/// Storage of the deployments.
 pub(crate) enum Backing {
     Memory(Mutex<Vec<Deployment>>),
     Sysroot,
@@ -128,7 +128,7 @@ where
     result.await.unwrap()
 }
 
-/// Nobody may wait any more.
+/// A receiver may be gone.
 trait Unsent {
     fn unwrap_or_default_on_drop(self);
 }
@@ -160,8 +160,8 @@ fn remember(all: &mut Vec<Deployment>, job: Job, sources: &Sources) -> Result<()
             if line == merge.kargs {
                 return Ok(());
             }
-            // It puts the packages together anew, from what is cached; where all of them are the image's own there is
-            // nothing to put together, and the real one fails at that.
+            // It composes the packages again, from the cache; where all of them are the image's own there is
+            // nothing to compose, and the real one fails at that.
             if !merge.packages.is_empty() && merge.packages.is_subset(&merge.contains) {
                 return Err("No packages in transaction".to_owned());
             }
@@ -237,7 +237,7 @@ fn named(image: Option<&ImageRef>) -> (String, String) {
     (reference, format!("sha256:{}", image.digest()))
 }
 
-/// What the agent keeps of its own looks is neither read nor written here: a daemon knows nothing of it.
+/// The agent's cache of observations is neither read nor written here: a daemon knows nothing of it.
 async fn looked() -> ObservedOs {
     let forget = || drop(std::fs::remove_file("/run/machine-config-agent/os.json"));
     forget();

@@ -144,7 +144,7 @@ impl Sysroot {
     }
 }
 
-/// What is there of one deployment. Lockedness is not: the real one does not see it either.
+/// Properties of one deployment. Lockedness is not among them: the real one does not see it either.
 fn dictionary(one: &Deployment) -> HashMap<String, OwnedValue> {
     let mut meta: HashMap<String, Value<'_>> = HashMap::new();
     if !one.label.is_empty() {
@@ -323,7 +323,7 @@ pub(crate) async fn watch_clients(daemon: Arc<Daemon>, connection: Connection) {
             zbus::export::futures_core::Stream::poll_next(std::pin::Pin::new(&mut changes), context)
         });
         let next = match daemon.idle_exit {
-            // As in the real one the time begins anew with whoever leaves the bus.
+            // As in the real one the time starts again when a client leaves the bus.
             Some(after) => match tokio::time::timeout(after, next).await {
                 Ok(next) => next,
                 Err(_) if daemon.is_idle() => return,

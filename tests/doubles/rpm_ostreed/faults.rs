@@ -1,4 +1,4 @@
-//! What goes wrong, set by tests over the bus.
+//! Faults, set by tests over the bus.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,15 +28,15 @@ pub(crate) struct Faults {
     pub(crate) sysroot_busy: bool,
     /// The process dies in the middle of the work.
     pub(crate) die: bool,
-    /// The work is done, its end is lost: the process dies before it tells.
+    /// The work is done, its end is lost: the process dies before it signals.
     pub(crate) die_after: bool,
     /// The name leaves the bus in the middle of the work; the socket stays.
     pub(crate) drop_name: bool,
     /// The packages that images hold, by reference.
     pub(crate) images: BTreeMap<String, BTreeSet<String>>,
-    /// The unit of the daemon is masked: the bus says so in its place.
+    /// The unit of the daemon is masked: the bus answers with that error.
     pub(crate) masked: bool,
-    /// So many messages are told before the work: more than a client's queue holds.
+    /// Messages sent before the work: more than a client's queue holds.
     pub(crate) chatter: u32,
 }
 
@@ -76,7 +76,7 @@ impl Control {
         std::mem::take(&mut *self.0.log.lock().unwrap())
     }
 
-    /// Returns how often a client had the deployments read anew since the last call.
+    /// Returns the number of reloads that clients requested since the last call.
     fn looks(&self) -> u32 {
         self.0.looks.swap(0, std::sync::atomic::Ordering::Relaxed)
     }

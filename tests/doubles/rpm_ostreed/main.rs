@@ -2,10 +2,10 @@
 //! for each transaction, and deployments in memory or of a real sysroot.
 //!
 //! `rpm-ostreed --bus ADDRESS --root DIR (--sysroot | --deployments JSON)`. The socket of a transaction is
-//! `DIR/run/rpm-ostree-transaction.sock`, told to clients without `DIR`, as a container sees the host's. With
+//! `DIR/run/rpm-ostree-transaction.sock`, given to clients without `DIR`, as a container sees the host's. With
 //! `--sysroot` the work is done by the agent's own worker on `/`. Faults are set over the bus (`faults.rs`). With
 //! `--idle-exit SECONDS` it ends as the real one does (after 60 s) when it had no client and no transaction for so long, and
-//! no faults, which it would forget. With `--tell` its transactions are told on standard error.
+//! no faults, which it would forget. With `--tell` its transactions are logged on standard error.
 #![expect(
     clippy::unwrap_used,
     clippy::exit,
@@ -36,19 +36,19 @@ use transaction::Transaction;
 /// The name on the bus.
 const NAME: &str = "org.projectatomic.rpmostree1";
 
-/// The socket of the transaction, as clients are told.
+/// The socket of the transaction, as clients get it.
 const SOCKET: &str = "run/rpm-ostree-transaction.sock";
 
-/// What all interfaces share.
+/// State that all interfaces share.
 struct Daemon {
     root: PathBuf,
     backing: Backing,
     faults: Mutex<Faults>,
-    /// Told when a held transaction may go on.
+    /// Notified when a held transaction may go on.
     released: tokio::sync::Notify,
-    /// Told when a transaction is held.
+    /// Notified when a transaction is held.
     held: tokio::sync::Notify,
-    /// Told when a call joins the transaction that runs.
+    /// Notified when a call joins the transaction that runs.
     joined: tokio::sync::Notify,
     /// After how long without clients it ends; `None` for never.
     idle_exit: Option<std::time::Duration>,
@@ -58,7 +58,7 @@ struct Daemon {
     clients: Mutex<std::collections::BTreeMap<String, String>>,
     /// The methods that made a transaction, in order: tests count them.
     log: Mutex<Vec<String>>,
-    /// How often a client had the deployments read anew.
+    /// Number of reloads that clients requested.
     looks: std::sync::atomic::AtomicU32,
     connection: std::sync::OnceLock<zbus::Connection>,
 }
@@ -71,7 +71,7 @@ impl Daemon {
         }
     }
 
-    /// Returns true if nobody uses it.
+    /// Returns true if it has no clients and no work.
     fn is_idle(&self) -> bool {
         self.clients.lock().unwrap().is_empty()
             && self.active.lock().unwrap().is_none()

@@ -1,4 +1,4 @@
-//! The one transaction: who may join it, its work, and when it is over.
+//! The one transaction: its clients, its work, and its end.
 //!
 //! As in the real daemon it is active until all peers have hung up.
 
@@ -63,7 +63,7 @@ impl Transaction {
         tokio::spawn(accept(Arc::clone(daemon), transaction, listener));
     }
 
-    /// Starts the work; false where somebody did already.
+    /// Starts the work; false if it was started already.
     pub(crate) fn start(self: &Arc<Self>, daemon: &Arc<Daemon>) -> bool {
         let first = !self.started.swap(true, Ordering::SeqCst);
         if first {

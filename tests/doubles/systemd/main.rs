@@ -28,7 +28,7 @@ fn main() {
         let builder = zbus::connection::Builder::address(address.as_str()).unwrap();
         let builder = builder.serve_at(double::OBJECT, Double::new("257")).unwrap();
         let bus = builder.name("org.freedesktop.systemd1").unwrap().build().await.unwrap();
-        // Where systemd runs, there is a journal: what libostree tells it is read, and dropped.
+        // A host with systemd has a journal: libostree's messages are read, and dropped.
         std::fs::create_dir_all("/run/systemd/journal").unwrap();
         drop(std::fs::remove_file("/run/systemd/journal/socket"));
         let journal = tokio::net::UnixDatagram::bind("/run/systemd/journal/socket").unwrap();

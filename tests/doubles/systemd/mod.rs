@@ -1,6 +1,6 @@
 //! Plays systemd: `org.freedesktop.systemd1` on a real connection, with the faults that a real one shows rarely.
 //!
-//! Jobs end as a test says. Links are made by systemd's own `systemctl --root`. Transient units really run their
+//! Jobs end as a test sets. Links are made by systemd's own `systemctl --root`. Transient units really run their
 //! command, with the files and the descriptors that they are given.
 #![allow(
     clippy::disallowed_types,
@@ -25,20 +25,20 @@ use unit::{ServiceView, UnitView};
 pub(crate) const OBJECT: &str = "/org/freedesktop/systemd1";
 pub(crate) const MANAGER: &str = "org.freedesktop.systemd1.Manager";
 
-/// How jobs of `RestartUnit` and `ReloadUnit` end, and when.
+/// Results and times of the jobs of `RestartUnit` and `ReloadUnit`.
 #[derive(Debug, Clone)]
 pub(crate) struct Jobs {
     /// systemd's word.
     pub(crate) result: &'static str,
-    /// Whether the end is told before the reply that names the job.
+    /// True if the end is signaled before the reply that names the job.
     pub(crate) before_reply: bool,
-    /// How long the job takes.
+    /// Duration of the job.
     pub(crate) takes: Duration,
-    /// What becomes of the unit: its `ActiveState`, its `Result`, and after what time that is so.
+    /// State of the unit afterwards: its `ActiveState`, its `Result`, and the delay until then.
     pub(crate) then: (&'static str, &'static str, Duration),
-    /// Whether systemd leaves the bus instead of ending the job.
+    /// True if systemd leaves the bus instead of ending the job.
     pub(crate) leaves: bool,
-    /// Whether systemd never answers the call.
+    /// True if systemd never answers the call.
     pub(crate) mute: bool,
 }
 
@@ -49,20 +49,20 @@ impl Default for Jobs {
     }
 }
 
-/// What is played, and what was asked.
+/// Behavior, and recorded calls.
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    /// How jobs end.
+    /// Results of jobs.
     pub(crate) jobs: Jobs,
-    /// The version that it tells.
+    /// The version that it reports.
     pub(crate) version: String,
-    /// How often it started user space again; an old one does not count.
+    /// Number of restarts of user space; an old systemd does not count.
     pub(crate) soft_reboots: Option<u32>,
     /// The root in which links are made.
     pub(crate) root: Option<PathBuf>,
     /// A link that it makes beyond what was asked for.
     pub(crate) extra: Option<String>,
-    /// What it says instead of making links.
+    /// Error that it returns instead of making links.
     pub(crate) refuses: Option<String>,
     /// The calls that change something, with their arguments.
     pub(crate) asked: Vec<String>,
@@ -118,7 +118,7 @@ impl Double {
         path
     }
 
-    /// Links below `/etc`, in place of others, are all that the agent asks for.
+    /// Links below `/etc`, instead of others, are all that the agent requests.
     fn links(&self, verb: &str, units: &[String], runtime: bool, force: bool) -> Result<Changes, Refusal> {
         assert!(!runtime && force, "{verb}");
         self.systemctl(verb, units)
@@ -314,7 +314,7 @@ impl Double {
                 "Unit {name} was already loaded or has a fragment file."
             )));
         }
-        // Its object comes first: as with systemd, nobody sees a unit without its properties.
+        // Its object comes first: as with systemd, no client sees a unit without its properties.
         self.serve_unit(bus, &name).await;
         let (unit, child) = Unit::start(&properties);
         self.state().asked.push(format!("start {name}"));
@@ -347,7 +347,7 @@ impl Double {
         let pid = match self.state().units.get_mut(&name) {
             None => return Err(Refusal::NoSuchUnit(format!("Unit {name} not loaded."))),
             Some(unit) => {
-                // The job ends with the process, before which nobody starts another one of that name.
+                // The job ends with the process; no other one of that name starts before.
                 unit.stop = unit.pid.is_some().then(|| job.clone());
                 unit.pid
             }

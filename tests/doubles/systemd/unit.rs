@@ -1,4 +1,4 @@
-//! A unit of the double: what it is, and the command that it really runs.
+//! A unit of the double: its state, and the command that it really runs.
 
 use std::fs::OpenOptions;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
@@ -52,7 +52,7 @@ impl Unit {
         };
         let pipe = value("ExtraFileDescriptors").map(descriptor);
         let mut command = if let Some(pipe) = &pipe {
-            // What is passed on arrives as descriptor 3.
+            // A passed descriptor arrives as number 3.
             let script =
                 format!("exec \"$@\" 3>/proc/{}/fd/{}", std::process::id(), pipe.as_fd().as_raw_fd());
             let mut command = tokio::process::Command::new("sh");

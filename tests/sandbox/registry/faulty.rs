@@ -1,10 +1,10 @@
-//! A way to the registry that goes wrong as it is told to: every request is passed on, and some answers are changed.
+//! A proxy in front of the registry with faults: every request is passed on, and some answers are changed.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-/// What goes wrong.
+/// Fault of the proxy.
 #[derive(Debug, Clone)]
 pub enum Fault {
     /// Requests whose path holds a part are answered with a status line and a body.
@@ -48,7 +48,7 @@ fn serve(mut client: TcpStream, registry: &str, fault: Option<Fault>) -> std::io
     if let Some(Fault::Answer { on, status, body }) = &fault
         && path.contains(on)
     {
-        // Nobody is asked to wait: the client's own patience is not what is tested.
+        // No wait is requested: the client's own backoff is not under test.
         let answer = format!(
             "HTTP/1.1 {status}\r\nRetry-After: 0\r\nContent-Type: application/json\r\n\
              Content-Length: {}\r\nConnection: close\r\n\r\n{body}",

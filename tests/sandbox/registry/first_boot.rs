@@ -12,12 +12,12 @@ use machine_config_agent::sandbox::AGENT;
 const FILE: &str = "/etc/ignition-machine-config-encapsulated.json";
 const WORDS: [&str; 6] = [AGENT, "firstboot", "--os-backend", "ostree", "--reboot-by", "supervisor"];
 
-/// BOOT-004: it does not end, so nothing that waits for it starts; each try that failed is told with its cause, and the registry's
+/// BOOT-004: it does not end, so no dependent unit starts; each failed try is reported with its cause, and the registry's
 /// return is all that it takes.
 #[test]
-fn first_boot_outlasts_registry_that_is_away() {
+fn first_boot_outlasts_registry_outage() {
     if !server::is_here() {
-        ran::not_run("first_boot_outlasts_registry_that_is_away", "docker-registry");
+        ran::not_run("first_boot_outlasts_registry_outage", "docker-registry");
         return;
     }
     let mut registry = Registry::start(false);

@@ -64,7 +64,7 @@ impl Registry {
         command.arg("serve").arg(&config).stdout(writer.try_clone().unwrap()).stderr(writer);
         self.child = Some(command.spawn().unwrap());
         let (sender, lines) = channel();
-        // It ends with the pipe, or when nobody listens.
+        // It ends with the pipe, or when the receiver is gone.
         std::thread::spawn(move || {
             BufReader::new(reader).lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
         });

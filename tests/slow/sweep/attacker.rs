@@ -14,7 +14,7 @@ use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
 use super::play::Chance;
 
-/// Where the agent writes in his home.
+/// Paths in his home that the agent writes.
 const PLACES: [&str; 5] =
     [".ssh", ".ssh/authorized_keys.d", ".ssh/authorized_keys.d/ignition", ".profile", ".config"];
 

@@ -1,4 +1,4 @@
-//! MachineConfigs, put together by hand.
+//! MachineConfigs, built field by field.
 
 use machine_config_agent::model::ImageRef;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! What a host has to look like, by rules of its own: how it was installed, and the config in force. No earlier config may
+//! The expected state of a host, by rules of its own, from its installation and the config in force. No earlier config may
 //! be seen in it.
 
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ pub const NAMES: [&str; 9] = [
     "pair.service",
 ];
 
-/// What the image brings.
+/// Units of the image.
 const VENDOR: [(&str, &str); 10] = [
     ("os.service", "[Unit]\n[Install]\nWantedBy=multi-user.target\n"),
     ("off.service", "[Unit]\n[Install]\nWantedBy=multi-user.target\n"),
@@ -43,17 +43,17 @@ const VENDOR: [(&str, &str); 10] = [
     ("other.socket", "[Unit]\n[Install]\nWantedBy=sockets.target\n"),
 ];
 
-/// What only the `Also=` of another unit names.
+/// Units that only the `Also=` of another unit names.
 const COMPANIONS: [&str; 3] = ["with.socket", "pair.socket", "other.socket"];
 
 /// The administrator has masked it: nothing but `mask: false` or contents can enable it.
 pub const MASKED: &str = "held.service";
 
-/// What the presets enable; `disable *` follows.
+/// Units that the presets enable; `disable *` follows.
 const ENABLED: [&str; 6] =
     ["os.service", "static.service", "own.service", "both.service", "pair.service", "other.socket"];
 
-/// What the administrator has put there: path, mode, contents. No config has the same: on a host that was never managed
+/// Files of the administrator: path, mode, contents. No config has the same: on a host that was never managed
 /// that would be taken for the config's own.
 const INSTALLED: [(&str, u32, &str); 10] = [
     ("etc/passwd", 0o644, "root:x:0:0::/root:/bin/sh\ncore:x:1000:1000::/var/home/core:/bin/sh\n"),
@@ -77,7 +77,7 @@ pub struct Unit {
     pub mask: Option<bool>,
 }
 
-/// What a config asks for. Files: mode, whether they are core's, contents.
+/// Content of a config. Files: mode, whether they are core's, contents.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Wish {
     pub files: BTreeMap<&'static str, (u32, bool, &'static str)>,
@@ -230,7 +230,7 @@ fn link(tree: &mut Tree, name: &str) {
     }
 }
 
-/// What a unit's `[Install]` says under a key, as the unit and its drop-ins are in the tree.
+/// Returns a key's values in a unit's `[Install]`, as the unit and its drop-ins are in the tree.
 fn installs(tree: &Tree, name: &str, key: &str) -> Vec<String> {
     let text = |entry: &Entry| match entry {
         Entry::File { bytes, .. } => String::from_utf8(bytes.clone()).unwrap(),

@@ -16,13 +16,13 @@ pub const AGENT: &str = env!("CARGO_BIN_EXE_machine-config-agent");
 /// The exit code with which the agent asks for a reboot.
 pub const REBOOT: i32 = 133;
 
-/// The exit code with which the agent says that the config was not applied.
+/// The exit code of a config that was not applied.
 pub const FAILED: i32 = 4;
 
-/// What a process that died of SIGKILL counts as, directly and through the sandbox.
+/// Exit code of a process that died of SIGKILL, directly and through the sandbox.
 pub const KILLED: i32 = 137;
 
-/// A run takes a tenth of a second to two seconds; what takes this long hangs.
+/// A run takes a tenth of a second to two seconds; a longer one hangs.
 const TIMEOUT: Duration = Duration::from_secs(90);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,16 +31,16 @@ pub enum Kind {
     Machine,
 }
 
-/// How a boot ends.
+/// End of a boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Down {
-    /// As systemd does it: what is staged is finalized.
+    /// As systemd does it: a staged deployment is finalized.
     Orderly,
     /// At once.
     PowerCut,
 }
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Debug)]
 pub struct Ran {
     pub code: i32,
@@ -107,7 +107,7 @@ impl Place {
         }
     }
 
-    /// Where a config is, as the agent sees it.
+    /// Path of a config, as the agent sees it.
     fn seen(&self, name: &str) -> PathBuf {
         match self.kind {
             Kind::Plain => self.dir.join("control").join(name),
@@ -163,7 +163,7 @@ impl Place {
         self.roots().0.join("etc/machine-config-daemon")
     }
 
-    /// Everything the agent may manage: `/etc`, homes, and what the boot says.
+    /// Everything the agent may manage: `/etc`, homes, and the data of the boot.
     pub fn tree(&self) -> Tree {
         let (root, var) = self.roots();
         let skip = |path: &str| path == "etc/.pwd.lock" || path == "etc/machine-config-daemon";
@@ -180,7 +180,7 @@ impl Place {
     }
 }
 
-/// Runs a process to its end; one that hangs is killed and told.
+/// Runs a process to its end; one that hangs is killed, and an error.
 fn bounded(mut command: Command) -> Result<Ran, String> {
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let child = child.map_err(|error| format!("can't start the agent: {error}"))?;

@@ -38,7 +38,7 @@ fn host(root: &Path) {
     chown(root.join("var/home/core"), Some(1000), Some(1000)).unwrap();
 }
 
-/// What every config has.
+/// Part that every config has.
 fn base(name: &str) -> Config {
     Config::new(name)
         .file("/etc/motd", 0o644, "a\n")
@@ -63,7 +63,7 @@ impl Made {
         fs::write(self.dir.join(format!("control/{}.json", config.name)), config.text()).unwrap();
     }
 
-    /// Brings the host to a config before the scenario begins.
+    /// Applies a config to the host before the scenario begins.
     fn brought(self, config: &Config) -> Self {
         self.write(config);
         let mut place = Place::boot(Kind::Plain, &self.dir).unwrap();

@@ -15,10 +15,10 @@ use super::tree::{Changes, Tree, changed, exactly, one_of};
 
 /// One update settles in at most this many runs: its reboots, each asked for twice, and one to spare.
 const RUNS: u32 = 8;
-/// How often a point is tried for. How many records a trial makes depends on what systemd reports first, so a point near
+/// Tries of a point. The number of records of a trial depends on systemd's order of reports, so a point near
 /// the end is not in each run; one that is in none of these was lost by the agent.
 const RUNS_TO_A_POINT: u32 = 4;
-/// How the error of a run begins that ended before its point.
+/// Start of the error of a run that ended before its point.
 const NOT_KILLED: &str = "it was not killed";
 
 /// The machine has two cores.
@@ -53,7 +53,7 @@ impl Chance {
     }
 }
 
-/// What asking for a config comes to.
+/// Expected result of a config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ends {
     Done,
@@ -82,21 +82,21 @@ pub struct Scenario {
     pub kind: Kind,
     pub dir: std::path::PathBuf,
     pub asks: Vec<Ask>,
-    /// Asked for after the crash in place of the interrupted one.
+    /// The target after the crash instead of the interrupted one.
     pub instead: Option<Ask>,
-    /// What a machine may lose for one boot, when it goes down by itself: the agent brings it back.
+    /// Files that a machine may lose for one boot, when it goes down by itself: the agent restores them.
     pub lost: Changes,
-    /// How many past updates the whole leaves behind.
+    /// Number of past updates at the end.
     pub history: RangeInclusive<usize>,
     /// Each so many points, the recovery is killed, too.
     pub twice: usize,
     /// Only each so many points are played.
     pub stride: usize,
-    /// Nobody dies in so many processes at the beginning: it would be the same as in another scenario.
+    /// Processes at the beginning that are not killed: it would be the same as in another scenario.
     pub spared: usize,
 }
 
-/// Where a process of the straight run began.
+/// Start of a process of the straight run.
 struct Begin {
     ask: usize,
     copy: std::path::PathBuf,
@@ -107,11 +107,11 @@ struct Begin {
 struct Point<'a> {
     begin: &'a Begin,
     number: u64,
-    /// Where the recovery dies.
+    /// Fail point of the recovery.
     again: Option<u64>,
 }
 
-/// What was played.
+/// Counts of a sweep.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Played {
     pub points: u32,
@@ -120,7 +120,7 @@ pub struct Played {
 }
 
 impl Scenario {
-    /// Plays the points of a pass. The first few that went wrong are told.
+    /// Runs the points of a pass. The first few failures are reported.
     pub fn sweep(&self, pass: Pass) -> Result<Played, String> {
         let begun = Instant::now();
         let scratch = super::scratch();
@@ -251,7 +251,7 @@ impl Scenario {
         if ask.ends == Ends::Done { changed(start, &ask.changes) } else { start.clone() }
     }
 
-    /// Dies at a point, looks, and goes on to the end of the scenario.
+    /// Dies at a point, checks, and goes on to the end of the scenario.
     fn die(
         &self,
         point: &Point<'_>,

@@ -1,5 +1,5 @@
 //! Random configs, one after the other on hosts in directories: leaving and coming back, killed on the way, and beside an
-//! attacker. After each one the host has to look as the model says, whatever came before.
+//! attacker. After each one the host has to match the model, whatever came before.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -39,13 +39,13 @@ const FILES: [(&str, bool); 8] = [
 ];
 const TEXTS: [&str; 3] = ["one\n", "two\n", ""];
 const MODES: [u32; 3] = [0o644, 0o600, 0o755];
-/// What an administrator leaves there has the next config written whatever drifted.
+/// File of an administrator that has the next config written whatever drifted.
 const FORCE: &str = "root/run/machine-config-daemon-force";
 const PROFILE: &str = "var/home/core/.profile";
 const SETS_OF_KEYS: [&[&str]; 3] =
     [&["ssh-ed25519 AAAA one"], &["ssh-ed25519 BBBB two", "ssh-rsa CC three"], &[]];
 
-/// What was played.
+/// Counts of a run.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Counts {
     pub configs: usize,
@@ -126,7 +126,7 @@ fn change(chance: &mut Chance, wish: &mut Wish) {
     }
 }
 
-/// Whether the agent is killed on the way.
+/// True if the agent is killed on the way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kills {
     Some,
@@ -142,7 +142,7 @@ struct Player {
     has: Wish,
     had: Vec<Wish>,
     number: usize,
-    /// Whether what an attacker took away may still be missing.
+    /// True if a path that an attacker removed may still be missing.
     robbed: bool,
     counts: Counts,
 }
@@ -158,7 +158,7 @@ impl Player {
             fs::set_permissions(open, fs::Permissions::from_mode(0o755)).unwrap();
         }
         let place = Place::boot(Kind::Plain, &dir)?;
-        // Links are for the model to say.
+        // Links are the model's part.
         let mut installed = found(&dir.join("root"));
         let wants = plain(installed.clone(), &[]);
         exactly(&wants, &plain(looks(&installed, &Wish::default()), &[]))?;
@@ -194,7 +194,7 @@ impl Player {
         name
     }
 
-    /// Brings the host to a config, killed on the way every other time or never.
+    /// Applies a config to the host, killed on the way every other time or never.
     fn play(&mut self, mut wish: Wish, kills: Kills) -> Result<(), String> {
         let mut name = self.write(&wish);
         for run in 0.. {
@@ -308,7 +308,7 @@ impl Player {
         let mut looks = plain(looks(&self.installed, &wish), &[&wish]);
         let mut found = plain(found(&self.dir.join("root")), &[&wish]);
         if self.counts.attacked > 0 {
-            // What he left there is his own.
+            // Files that he left there are his own.
             let his = |path: &str| path.starts_with("var/home") && path != KEYS;
             let files = &wish.files;
             looks.retain(|path, _| !his(path) || files.contains_key(path.as_str()));

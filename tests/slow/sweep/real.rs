@@ -12,17 +12,17 @@ use super::place::{AGENT, Down, Kind, Place};
 use super::play::{Ask, Ends, Scenario};
 use super::tree::{boot, file, gone};
 
-/// What the image of version 2 brings.
+/// Content in the image of version 2.
 const SETTINGS: &str = "mode = production\n";
 
-/// What the first image has in the place of a file that `base` changes.
+/// The first image's content of a file that `base` changes.
 const MOTD: &str = "Welcome to the sandbox, version 1.\n";
 
 fn base(name: &str) -> Config {
     Config::new(name).file("/etc/motd", 0o644, "a\n")
 }
 
-/// What the image that never gets healthy brings: a check, and the shortest time for it.
+/// Content of the image that never gets healthy: a check, and the shortest time for it.
 const CHECK: (&str, &str) = ("etc/machine-config-agent/health.d/10-app", "#!/bin/sh\nexit 7\n");
 const SHORT: (&str, &str) = ("etc/machine-config-agent/settings.toml", "[health]\nwithin = '10s'\n");
 
@@ -82,7 +82,7 @@ fn unhealthy(made: &Made) -> Scenario {
     let scenario = made.scenario("an image that is not healthy", failing);
     fs::write(scenario.dir.join("control/i.json"), corrected.config.text()).unwrap();
     let asks = scenario.asks.into_iter().chain([corrected]).collect();
-    // How an image is staged is died in above; each trial takes its ten seconds, so not every point is played.
+    // The staging of an image is killed in above; each trial takes its ten seconds, so not every point is played.
     Scenario { asks, history: 2..=2, spared: 1, stride: 4, twice: 3, ..scenario }
 }
 
@@ -100,7 +100,7 @@ fn left(made: &Made) -> Scenario {
     fs::write(scenario.dir.join("control/l.json"), leaving.config.text()).unwrap();
     let asks = scenario.asks.into_iter().chain([leaving]).collect();
     let lost = vec![gone("etc/app.conf"), file("etc/motd", 0o644, MOTD)];
-    // Nobody dies on the way in, which is played above.
+    // Kills on the way in are played above.
     Scenario { asks, lost, history: 2..=3, spared: 2, stride: 2, twice: 5, ..scenario }
 }
 

@@ -1,4 +1,4 @@
-//! What is on a host, read without the agent: every file and link, to the byte, the mode and the owner.
+//! The state of a host, read without the agent: every file and link, to the byte, the mode and the owner.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,7 @@ pub enum Entry {
         owner: u32,
     },
     Link(String),
-    /// What the boot says: its image, its kernel arguments.
+    /// Data of the boot: its image, its kernel arguments.
     Boot(String),
 }
 
@@ -67,7 +67,7 @@ pub fn changed(tree: &Tree, changes: &Changes) -> Tree {
     tree
 }
 
-/// Reads everything below a directory; `skip` says which paths are not looked at.
+/// Reads everything below a directory but for the paths of `skip`.
 pub fn read(at: &Path, prefix: &str, skip: &dyn Fn(&str) -> bool, tree: &mut Tree) {
     for entry in fs::read_dir(at).unwrap() {
         let entry = entry.unwrap();

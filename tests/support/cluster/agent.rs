@@ -18,7 +18,7 @@ pub fn program() -> PathBuf {
     path
 }
 
-/// What the agent is started with.
+/// Options of the agent.
 #[derive(Debug, Clone)]
 pub struct AgentOptions {
     pub kubeconfig: PathBuf,

@@ -1,4 +1,4 @@
-//! Every request that reached the server, from its audit log. The log is a pipe: what is written there is seen at once.
+//! Every request that reached the server, from its audit log. The log is a pipe: writes are seen at once.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub struct Request {
     pub code: Option<u64>,
     /// When it was answered, in microseconds since 1970.
     pub answered: Option<i64>,
-    /// What was sent, known with the answer, for writes of nodes, `MachineConfigNode`s, events and evictions.
+    /// Body of the request, known with the answer, for writes of nodes, `MachineConfigNode`s, events and evictions.
     pub body: Option<Value>,
     /// A watch goes on after its answer; this is true when it is over.
     pub over: bool,

@@ -18,10 +18,10 @@ use super::identity::{Authority, Identity, replace};
 use super::process::{Child, Kept, Start, shown_on_failure};
 use super::server::{self, Place};
 
-/// The part of a path that marks a place in the audit log.
+/// The part of a path that marks a position in the audit log.
 const MARK: &str = "bench-mark";
 
-/// What the small server allows besides administrators; a real one has RBAC instead.
+/// Rules of the small server for all but administrators; a real one has RBAC instead.
 const RULES: &str = "\
 # What these may not do is tested on a real server.
 system:nodes * *
@@ -174,7 +174,7 @@ impl Bench {
         });
     }
 
-    /// The API server stops in its tracks: connections stay, nobody answers.
+    /// Stops the API server's process: connections stay, and get no answer.
     pub fn freeze(&self) {
         self.signal(Signal::STOP);
     }
@@ -200,7 +200,7 @@ impl Bench {
         self.restart();
     }
 
-    /// Where the API is served.
+    /// URL of the API.
     pub fn url(&self) -> String {
         self.place.url()
     }
@@ -221,7 +221,7 @@ impl Bench {
         (pair.certificate, pair.key)
     }
 
-    /// Makes a token known, or somebody else's. A real server knows only those it started with.
+    /// Adds a token, or changes its user. A real server knows only those it started with.
     pub fn set_token(&self, token: &str, user: &str, groups: &[&str]) {
         let groups = groups.iter().map(|&group| group.to_owned()).collect();
         self.tokens.lock().unwrap().insert(token.to_owned(), (user.to_owned(), groups));
@@ -242,18 +242,18 @@ impl Bench {
         self.write("tokens.csv", &tokens.iter().map(line).collect::<String>());
     }
 
-    /// What the small server allows, in the lines of `tests/apiserver/auth.go`.
+    /// Sets the rules of the small server, in the lines of `tests/apiserver/auth.go`.
     pub fn set_rules(&self, rules: &str) {
         self.write("rules", rules);
     }
 
-    /// Writes a kubeconfig for somebody.
+    /// Writes a kubeconfig for an identity.
     pub fn write_kubeconfig(&self, path: &Path, identity: &Identity) {
         let config = identity.kubeconfig(&self.url(), &self.servers.lock().unwrap(), &self.clients);
         replace(path, &serde_json::to_string_pretty(&config).unwrap());
     }
 
-    /// A kubeconfig for somebody, in the bench's own directory.
+    /// A kubeconfig for an identity, in the bench's own directory.
     pub fn kubeconfig(&self, identity: &Identity) -> PathBuf {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let path = self.dir.path().join(format!("{}.kubeconfig", COUNT.fetch_add(1, Ordering::Relaxed)));
@@ -266,7 +266,7 @@ impl Bench {
         self.client_as(&Identity::Admin(name.to_owned()), name).await
     }
 
-    /// Somebody's client. It does not try again by itself: a test sees what the server says.
+    /// A client with an identity. It does not retry by itself: a test sees the server's answer.
     pub async fn client_as(&self, identity: &Identity, agent: &str) -> Client {
         let config = identity.kubeconfig(&self.url(), &self.servers.lock().unwrap(), &self.clients);
         let config: Kubeconfig = serde_json::from_value(config).unwrap();
@@ -282,7 +282,7 @@ impl Bench {
         &self.audit
     }
 
-    /// A place in the audit log: all that the server had received before is before it.
+    /// A position in the audit log: all that the server had received before is before it.
     pub async fn mark(&self) -> usize {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let mark = format!("/version?{MARK}={}", COUNT.fetch_add(1, Ordering::Relaxed));
@@ -292,7 +292,7 @@ impl Bench {
         self.audit.count()
     }
 
-    /// What came in since a mark, all of it answered but for watches. Not while a fault holds a request.
+    /// Requests since a mark, all of them answered but for watches. Not while a fault holds a request.
     pub async fn requests_since(&self, mark: usize) -> Vec<Request> {
         let now = self.mark().await;
         self.audit.settled(mark..now).await;

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use super::Bench;
 use super::objects::{annotation, changes, key, node_api};
 
-/// How the controller answers. An uncordon request is always answered at once.
+/// The controller's answers. An uncordon request is always answered at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Behaviour {
     /// At once.
@@ -26,7 +26,7 @@ pub enum Behaviour {
     Stale,
     /// Answers the first drain request only when the next one is there, first the old one and then the new one.
     Late,
-    /// Somebody uncordons the node before its drain is answered; the node is schedulable with the answer.
+    /// An administrator uncordons the node before its drain is answered; the node is schedulable with the answer.
     AdminUncordons,
 }
 
@@ -107,7 +107,7 @@ impl Controller {
 
     async fn look(&mut self, node: &Node) {
         let Some(desired) = annotation(node, "desiredDrain") else { return };
-        // A watch tells also of the controller's own writes, and of states between them.
+        // A watch reports also the controller's own writes, and states between them.
         let answered = annotation(node, "lastAppliedDrain") == Some(desired);
         let known = self.tell.borrow().last().is_some_and(|last| last == desired);
         if answered || known {

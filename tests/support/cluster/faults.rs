@@ -20,7 +20,7 @@ impl Fault {
         Self { what: json!({ "status": code }) }
     }
 
-    /// A watch is told that its version is too old.
+    /// Ends a watch because its version is too old.
     pub fn expired() -> Self {
         Self { what: json!({ "expire": true }) }
     }
@@ -66,7 +66,7 @@ impl Fault {
     }
 }
 
-/// What becomes of the connections.
+/// Fate of the connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Connections {
     /// All are closed; new ones are served.
@@ -83,7 +83,7 @@ impl Bench {
         self.switch("POST", "/faults", &fault.what);
     }
 
-    /// Removes all faults; how many requests each of them met.
+    /// Removes all faults; returns the number of requests that each of them met.
     pub fn clear_faults(&self) -> Vec<u64> {
         serde_json::from_str(&self.switch("DELETE", "/faults", &Value::Null)).unwrap()
     }

@@ -1,4 +1,4 @@
-//! Who the server knows: its authority, certificates and tokens, and kubeconfigs made of them.
+//! Identities that the server knows: its authority, certificates and tokens, and kubeconfigs made of them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use rcgen::{
 };
 use serde_json::{Value, json};
 
-/// Somebody who speaks to the server.
+/// A client's identity.
 #[derive(Debug, Clone)]
 pub enum Identity {
     /// Group `system:masters`, under a name that the audit log shows.
@@ -22,7 +22,7 @@ pub enum Identity {
     User { name: String, groups: Vec<String> },
     /// A bearer token within the kubeconfig.
     Token(String),
-    /// Nobody in particular.
+    /// No credential.
     Anonymous,
     /// A bearer token in a file that may be replaced.
     TokenFile(PathBuf),
@@ -87,7 +87,7 @@ impl Authority {
 }
 
 impl Identity {
-    /// What a kubeconfig's user entry holds.
+    /// Returns a kubeconfig's user entry.
     fn user(&self, clients: &Authority) -> Value {
         let pair = |pair: &Pair| {
             json!({
@@ -123,7 +123,7 @@ impl Identity {
     }
 }
 
-/// Replaces a file in one step, so that nobody reads half of it.
+/// Replaces a file in one step, so that no reader sees half of it.
 pub fn replace(path: &Path, contents: &str) {
     let new = path.with_extension("new");
     fs::write(&new, contents).unwrap();

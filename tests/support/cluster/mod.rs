@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `bench.rs` | [`Bench`]: the two servers, their start, stop, restart and loss of data |
 //! | `server.rs` | what the two servers are started with |
-//! | `process.rs` | a child that says when it is ready and dies with the test |
+//! | `process.rs` | a child that signals its readiness and dies with the test |
 //! | `identity.rs` | authority, certificates, kubeconfigs, tokens |
 //! | `crds.rs` | the CRDs, from the Go module cache |
 //! | `audit.rs` | every request, as the server's audit log has it |
@@ -14,7 +14,7 @@
 //! | `drain.rs` | the drain controller, well-behaved and not |
 //! | `pods.rs` | what evictions need around them: the kubelet's part of a deletion, the budgets' status |
 //! | `agent.rs` | our binary against the server |
-//! | `scene.rs` | a node with its host, configs and access: what most tests begin with |
+//! | `scene.rs` | a node with its host, configs and access: the start of most tests |
 //!
 //! Nothing here sleeps: every wait is for an event, and [`LIMIT`] ends it.
 #![allow(dead_code, unreachable_pub, unused_imports, reason = "each test binary uses its own part of it")]
@@ -60,7 +60,7 @@ pub use objects::{
 };
 pub use pods::{DisruptionController, Kubelet, pod_gone, running_pod};
 
-/// How long any wait may take: far more than a loaded machine needs, so only a failure reaches it.
+/// Timeout of any wait: far more than a loaded machine needs, so only a failure reaches it.
 pub const LIMIT: Duration = Duration::from_secs(90);
 
 /// Returns true if a real kube-apiserver serves.
@@ -68,7 +68,7 @@ pub fn is_real() -> bool {
     server::assets().is_some()
 }
 
-/// True where a real kube-apiserver serves; otherwise says that the test is not run, for the last lines of `./test`.
+/// True where a real kube-apiserver serves; otherwise records that the test is not run, for the last lines of `./test`.
 pub fn real_only(name: &str) -> bool {
     let real = server::assets().is_some();
     if !real {
@@ -77,7 +77,7 @@ pub fn real_only(name: &str) -> bool {
     real
 }
 
-/// Whether the switches of `tests/apiserver` are there; a test of faults is not run against a real kube-apiserver.
+/// Returns true if the switches of `tests/apiserver` are there; a test of faults is not run against a real kube-apiserver.
 pub fn own_only(name: &str) -> bool {
     let own = server::assets().is_none();
     if !own {

@@ -49,7 +49,7 @@ pub async fn create_node(client: &Client, name: &str, annotations: &[(&str, &str
     node_api(client).create(&PostParams::default(), &node).await.unwrap()
 }
 
-/// What the node controller does: the desired config and image of a node in one patch.
+/// Writes the desired config and image of a node in one patch, as the node controller does.
 pub async fn retarget(client: &Client, node: &str, config: &str, image: Option<&str>) -> Node {
     let patch = json!({ "metadata": { "annotations": { key("desiredConfig"): config, key("desiredImage"): image } } });
     node_api(client).patch(node, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap()
@@ -88,7 +88,7 @@ pub async fn create_object(
     object_api(client, plural).create(&PostParams::default(), &object).await
 }
 
-/// Whether an object is there or has just gone.
+/// Presence of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
     There,
@@ -257,7 +257,7 @@ pub async fn call(client: &Client, method: &str, path: &str, body: Option<(&str,
     }
 }
 
-/// What an agent with the kubelet's certificate is given, and the policies that bound it: only a real server minds.
+/// Applies the permissions of an agent with the kubelet's certificate, and the policies that bound it, on a real server.
 pub async fn grant_kubelets(client: &Client) {
     if !super::is_real() {
         return;

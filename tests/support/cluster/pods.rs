@@ -1,5 +1,5 @@
-//! What an eviction needs around it: pods that run, a kubelet that lets go of them, and the controller that reckons how
-//! many disruptions a budget allows. The same on a real server, which has neither.
+//! The environment of an eviction: pods that run, a kubelet that ends them, and the controller that computes the allowed
+//! disruptions of a budget. The same on a real server, which has neither.
 
 use std::pin::pin;
 
@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use super::Bench;
 use super::objects::{Presence, changes};
 
-/// Creates a pod that runs on a node and is ready. `metadata` may bring labels, annotations and owners.
+/// Creates a pod that runs on a node and is ready. `metadata` may have labels, annotations and owners.
 pub async fn running_pod(
     client: &Client,
     namespace: &str,
@@ -119,7 +119,7 @@ impl Drop for DisruptionController {
     }
 }
 
-/// Writes the status of each budget that does not say what the pods say.
+/// Writes the status of each budget that differs from its pods.
 async fn reckon(pods: &Api<Pod>, budgets: &Api<PodDisruptionBudget>) {
     let pods = pods.list(&ListParams::default()).await.unwrap().items;
     for budget in budgets.list(&ListParams::default()).await.unwrap() {
@@ -150,7 +150,7 @@ async fn reckon(pods: &Api<Pod>, budgets: &Api<PodDisruptionBudget>) {
             "desiredHealthy": desired,
             "expectedPods": expected,
         }});
-        // It may be gone, or just have been spent; the next change tells.
+        // It may be gone, or just have been spent; the next change shows it.
         drop(budgets.patch_status(&budget.name_any(), &PatchParams::default(), &Patch::Merge(status)).await);
     }
 }

@@ -1,4 +1,4 @@
-//! A child process that says when it is ready, whose lines are kept, and that ends with the test.
+//! A child process that signals its readiness, whose lines are kept, and that ends with the test.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::net::UnixDatagram;
@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use super::LIMIT;
 
-/// What is done with a line of a child's output.
+/// Handler of a line of a child's output.
 pub type OnLine = Box<dyn FnMut(String) + Send>;
 
 /// A running child. Dropping it kills it and waits for its end.
@@ -24,18 +24,18 @@ pub struct Child {
     ended: watch::Receiver<Option<ExitStatus>>,
 }
 
-/// What a child starts with.
+/// Start options of a child.
 pub struct Start<'a> {
     pub name: &'a str,
     pub command: Command,
-    /// Where its readiness arrives, for programs that tell it as services do.
+    /// Socket for its readiness, for programs that report it as services do.
     pub notify: Option<&'a Path>,
     pub stdout: Option<OnLine>,
     pub stderr: OnLine,
 }
 
 impl Child {
-    /// Starts it, and waits until it says that it is ready if it is one that does.
+    /// Starts it, and waits for its readiness if it signals one.
     pub fn start(start: Start<'_>) -> Self {
         let Start { name, command, notify, stdout, stderr } = start;
         let mut command = dying_with_us(&command);
@@ -63,7 +63,7 @@ impl Child {
                 reader.join().unwrap();
             }
             if let Some(path) = socket {
-                // Nobody may be waiting any more. Before all else: the next one may listen at the same place.
+                // The receiver may be gone. Before all else: the next process may listen at the same path.
                 drop(UnixDatagram::unbound().unwrap().send_to(b"ENDED=1", path));
             }
             tell.send_replace(Some(status));
@@ -108,7 +108,7 @@ impl Child {
         if self.status().is_none() {
             let pid = Pid::from_raw(self.pid.try_into().unwrap()).unwrap();
             match kill_process(pid, signal) {
-                // It may end between the look and the signal.
+                // It may end between the check and the signal.
                 Ok(()) | Err(rustix::io::Errno::SRCH) => {}
                 Err(error) => panic!("{}: {error}", self.name),
             }
@@ -144,7 +144,7 @@ impl Drop for Child {
 }
 
 /// The same command, killed by the kernel when the thread that started it is gone: also after a panic, an abort, or the
-/// end of a test binary whose statics nobody drops.
+/// end of a test binary whose statics are never dropped.
 fn dying_with_us(command: &Command) -> Command {
     let mut wrapped = Command::new("setpriv");
     wrapped.args(["--pdeathsig", "KILL", "--"]).arg(command.get_program()).args(command.get_args());

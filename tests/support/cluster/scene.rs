@@ -1,4 +1,4 @@
-//! A node with its host in a directory, its configs and its agent's access: what most cluster tests begin with.
+//! A node with its host in a directory, its configs and its agent's access: the start of most cluster tests.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -66,7 +66,7 @@ impl<'b> Scene<'b> {
         config.file(&format!("{DRAINED}/{}", self.name), 0o644, drained)
     }
 
-    /// Where a path of the host is.
+    /// Returns the real path of a path of the host.
     pub fn path(&self, path: &str) -> PathBuf {
         self.host.path().join(path.trim_start_matches('/'))
     }
@@ -75,7 +75,7 @@ impl<'b> Scene<'b> {
         std::fs::write(self.path(path), text).unwrap();
     }
 
-    /// What the node's file in a directory holds.
+    /// Returns the content of the node's file in a directory.
     pub fn on_disk(&self, directory: &str) -> Option<String> {
         std::fs::read_to_string(self.path(&format!("{directory}/{}", self.name))).ok()
     }
@@ -160,7 +160,7 @@ impl<'b> Scene<'b> {
         read(&object_until(&self.mcns(), &self.name, what, |object| desired(&read(object))).await)
     }
 
-    /// Waits until the MachineConfigNode says that the node is updated to a config.
+    /// Waits until the MachineConfigNode reports the node as updated to a config.
     pub async fn updated(&self, letter: &str) -> Value {
         let config = self.config(letter);
         let is = |mcn: &Value| {
@@ -177,7 +177,7 @@ impl<'b> Scene<'b> {
         all
     }
 
-    /// What the agent wrote to the Node's annotations since a mark, patch by patch, keys without their prefix.
+    /// Returns the agent's patches of the Node's annotations since a mark, keys without their prefix.
     pub async fn written(&self, mark: usize) -> Vec<serde_json::Map<String, Value>> {
         let requests = self.requests(mark).await;
         let patches =

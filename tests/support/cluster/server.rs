@@ -1,4 +1,4 @@
-//! What etcd and the API server are started with: ours, or a real kube-apiserver.
+//! Start of etcd and the API server: ours, or a real kube-apiserver.
 
 use std::env;
 use std::fs;
@@ -14,7 +14,7 @@ pub fn assets() -> Option<PathBuf> {
     env::var_os("KUBEBUILDER_ASSETS").filter(|dir| !dir.is_empty()).map(PathBuf::from)
 }
 
-/// Where a bench listens. A loopback address of its own keeps the ports free while its servers are down.
+/// Addresses of a bench. A loopback address of its own keeps the ports free while its servers are down.
 #[derive(Debug, Clone, Copy)]
 pub struct Place {
     pub host: Ipv4Addr,
@@ -118,7 +118,7 @@ pub fn api(place: Place, dir: &Path) -> Command {
         "--audit-log-path=-",
         "--authorization-mode=Node,RBAC",
         "--enable-admission-plugins=NodeRestriction",
-        // Nobody makes the default service accounts here.
+        // No controller makes the default service accounts here.
         "--disable-admission-plugins=ServiceAccount",
         "--anonymous-auth=true",
         "--service-cluster-ip-range=10.0.0.0/24",
@@ -129,7 +129,7 @@ pub fn api(place: Place, dir: &Path) -> Command {
     command
 }
 
-/// What `tests/apiserver/build` left in `apiserver` of cargo's target directory.
+/// Returns an executable that `tests/apiserver/build` left in `apiserver` of cargo's target directory.
 pub fn built(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("apiserver").join(name);
     assert!(path.exists(), "{} is missing: tests/apiserver/build makes it", path.display());

@@ -1,5 +1,5 @@
-//! The control plane as a test plays it, beside the agent's real loop in this process: what it says is set beforehand or
-//! meanwhile, and what it was told is kept.
+//! A fake control plane, beside the agent's real loop in this process: its answers are set beforehand or
+//! meanwhile, and reports and events are recorded.
 #![allow(
     clippy::unwrap_used,
     clippy::missing_panics_doc,
@@ -58,13 +58,13 @@ pub struct FakeControlPlane {
     /// Called each time the agent waits for a change; returns true if there is one already.
     pub waited_for: Rc<dyn Fn() -> bool>,
     pub metrics: Metrics,
-    /// Where systemd listens, and the interval of its watchdog.
+    /// Notification socket of systemd, and the interval of its watchdog.
     pub systemd: Option<(PathBuf, Duration)>,
-    /// Whether the next change is somebody's who writes the same once more.
+    /// True if the next change writes the same values again.
     pub rewritten: Rc<Cell<bool>>,
     /// The image that is to be prefetched.
     pub prefetch: Rc<RefCell<Option<String>>>,
-    /// Whether changes can't be waited for.
+    /// True if waiting for changes fails.
     pub deaf: Rc<Cell<bool>>,
 }
 

@@ -1,4 +1,4 @@
-//! The OS tooling as a test plays it: a libostree host, whose registry does what the test says.
+//! Fake OS tooling: a libostree host, whose registry is set by the test.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -9,20 +9,20 @@ use machine_config_agent::host::{AuthFile, BoxFuture, HostError, OsBackend, OsPr
 use machine_config_agent::model::observation::{Booted, EmbeddedConfig, LocalPackages, ObservedOs, Staged};
 use machine_config_agent::model::{Contents, ImageRef};
 
-/// How a request ended.
+/// Result of a request.
 pub type StageResult = Result<(), HostError>;
 
-/// What is asked for by others than the test is done, and is nothing.
+/// Requests that no test sets up succeed, and do nothing.
 pub struct Played {
     pub seen: Rc<RefCell<ObservedOs>>,
     pub auth_file: AuthFile,
     /// At each question about an image.
     pub asked: Box<dyn Fn() -> StageResult>,
-    /// Whether it reports no progress, as bootc under an old systemd.
+    /// True if it reports no progress, as bootc under an old systemd.
     pub silent: bool,
-    /// Told at each staging, before it begins.
+    /// Reported at each staging, before it begins.
     pub says: Option<&'static str>,
-    /// How often what a staging left was ended.
+    /// Number of stagings that were cleaned up.
     pub abandoned: Rc<Cell<u32>>,
     /// When a staged deployment is dropped.
     pub unstaged: Box<dyn Fn() -> StageResult>,
@@ -32,7 +32,7 @@ pub struct Played {
     pub prefetched: Box<dyn Fn(PrefetchRequest) -> BoxFuture<'static, Result<Prefetched, HostError>>>,
     /// When the deployment before the booted one is given up.
     pub dropped: Box<dyn Fn()>,
-    /// Whether what is asked of the host goes away, as services do while it shuts down.
+    /// True if the host stops answering, as services do while it shuts down.
     pub gone: Rc<Cell<bool>>,
     /// When a deployment is to boot next.
     pub back: Box<dyn Fn(&str) -> StageResult>,

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn installed_storage_is_read_as_that_of_any_config() {
+    fn installed_storage_is_read_like_config_storage() {
         let text = r#"{"kind":"MachineConfig","metadata":{"name":"a"},"spec":{"config":{"ignition":{"version":"3.2.0"},
             "passwd":{"users":[{"name":"someone"}]},"storage":{"disks":[{"device":"/dev/sda","wipeTable":true}],
             "filesystems":[],"files":[{"path":"/etc/a"}]}}}}"#;
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_served_config_is_named() {
+    fn invalid_served_config_is_named() {
         let version =
             |version: &str| format!(r#"{{"spec":{{"config":{{"ignition":{{"version":"{version}"}}}}}}}}"#);
         for bad in ["", "{}", "[]", r#"{"spec":{}}"#, &version("2.2.0"), &version("")] {

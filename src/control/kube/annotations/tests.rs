@@ -138,7 +138,7 @@ fn finalization() {
 
 /// MCD-235, MCD-238: the version that is on the host; a rotation that is on is reported when the node has the new CA.
 #[test]
-fn trust_that_is_synced() {
+fn synced_trust_is_reported() {
     let now = [("currentConfig", "b"), ("state", "Done"), ("reason", "")];
     let synced = |version: &str, rotation| {
         let trust = TrustSynced { version: version.into(), rotation };

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_would_come_back_stay() {
+    fn daemon_and_mirror_pods_stay() {
         let table = [
             ("", false),
             (r#","annotations":{"kubernetes.io/config.mirror":"x"}"#, true),
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn list_keeps_what_is_known_of_its_pods() {
+    fn list_keeps_state_of_its_pods() {
         let mut pods = Pods::default();
         pods.replace(["a", "b"].into_iter().map(|name| metadata(name, "")));
         let again = Instant::now();

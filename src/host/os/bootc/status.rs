@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_says_why() {
+    fn unreadable_status_names_cause() {
         for (text, part) in [
             (host("v2", "null", "null"), "org.containers.bootc/v2"),
             ("{\"apiVersion\":\"org.containers.bootc/v1\",\"kind\":\"Pod\"}".to_owned(), "is a Pod"),

@@ -80,7 +80,7 @@ async fn proxies_reach_bootc_by_file() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn progress_is_reported_where_systemd_passes_descriptors() {
+async fn progress_is_reported_with_passed_descriptors() {
     let script = r#"[ "$2" = --progress-fd ] || exit 0
         echo '{"type":"Start","version":"0.1.0"}' >&3
         echo '{"type":"ProgressBytes","task":"pulling","bytes":1,"bytesTotal":4}' >&3
@@ -165,7 +165,7 @@ async fn switch_outlives_agent_and_is_found_again() {
 
 /// The old one takes its time: the new one begins after its end, and that end is not taken for the new one's.
 #[tokio::test(flavor = "current_thread")]
-async fn switch_to_another_image_is_ended_first_and_one_that_is_given_up_too() {
+async fn running_and_abandoned_switch_end_before_next() {
     let script = format!("trap 'sleep 0.1; echo end >>$here/runs; trap - TERM; kill $$' TERM\n{WAITING}");
     let Scene { dir, double, bootc, .. } = &scene("252", &script).await;
     let dir = dir.path();
@@ -239,7 +239,7 @@ async fn prepared_soft_reboot_goes_with_its_deployment() {
 
 /// Flags are passed where they are needed, and one that an agent finds running is the same with or without.
 #[tokio::test(flavor = "current_thread")]
-async fn soft_reboot_is_prepared_where_it_is_desired() {
+async fn desired_soft_reboot_is_prepared() {
     let Scene { dir, bootc, .. } = &scene("252", "echo \"$@\" >$here/argv").await;
     for (next_root, words) in [(NextRoot::Left, ""), (NextRoot::Prepared, "--soft-reboot=auto ")] {
         bootc.switch(&image("os"), next_root, &quiet).await.unwrap();

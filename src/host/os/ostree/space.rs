@@ -309,13 +309,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_reported_in_unit_that_fits() {
+    fn bytes_are_reported_in_fitting_unit() {
         let told = [0, 1023, 1024, 1_572_864, 3_221_225_472].map(human);
         assert_eq!(told, ["0 bytes", "1023 bytes", "1.0 KiB", "1.5 MiB", "3.0 GiB"]);
     }
 
     #[test]
-    fn what_libostree_keeps_free_is_read_as_it_reads_it() {
+    fn min_free_space_is_read_as_by_libostree() {
         let kept = |text: &str| {
             let config = KeyFile::new();
             let flags = ostree_ext::glib::KeyFileFlags::NONE;

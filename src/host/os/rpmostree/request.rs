@@ -180,7 +180,7 @@ mod tests {
 
     /// CRA-003: staged by an earlier attempt that was cut short: only the arguments are left to do.
     #[test]
-    fn what_is_staged_already_is_kept() {
+    fn staged_request_is_kept() {
         let request = StageRequest { append_kargs: Karg::split("a=1"), ..wants('2') };
         let there = state(vec![staged('2', &[]), booted('1', &[])], "rw quiet");
         let Next::Kargs { existing, desired } = next(&request, &there).unwrap() else { panic!() };

@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_say_how_far_it_is() {
+    fn progress_follows_counts() {
         for (text, given, expected) in [
             ("[1/6] Fetching ostree chunk abc (211.0\u{a0}MB)", None, Some(0)),
             ("[4/6] Fetching layer", None, Some(50)),
