@@ -42,13 +42,14 @@ FILES = {
         "ExecStart=/bin/sh -c \"tr '\\\\0' ' ' < /proc/1/cmdline | sed 's/^[^ ]* //' > /run/cmdline;"
         " mount --bind /run/cmdline /proc/cmdline\"\n"
         "[Install]\nWantedBy=sysinit.target\n"),
-    # A machine has a network card, and is entered by ssh as a container is by its namespaces: without a session.
+    # A machine has a network card, and is entered by ssh as a container is by its namespaces: without a session. A soft reboot
+    # leaves the kernel its address.
     "etc/systemd/system/lab-network.service": (
         "[Unit]\nDescription=The address of the only network card\nDefaultDependencies=no\nBefore=network.target\n"
         "BindsTo=sys-subsystem-net-devices-eth0.device\nAfter=sys-subsystem-net-devices-eth0.device\n"
         "[Service]\nType=oneshot\nRemainAfterExit=yes\n"
-        f"ExecStart=/bin/ip address add {ADDRESS}/24 dev eth0\nExecStart=/bin/ip link set eth0 up\n"
-        f"ExecStart=/bin/ip route add default via {GATEWAY}\n"
+        f"ExecStart=/bin/ip address replace {ADDRESS}/24 dev eth0\nExecStart=/bin/ip link set eth0 up\n"
+        f"ExecStart=/bin/ip route replace default via {GATEWAY}\n"
         "[Install]\nWantedBy=sys-subsystem-net-devices-eth0.device\n"),
     "etc/systemd/system/ssh.service.d/10-lab.conf": "[Unit]\nConditionVirtualization=!container\n",
     "etc/ssh/sshd_config.d/10-lab.conf": "AuthorizedKeysFile /etc/ssh/lab_key.pub\nStrictModes no\nUsePAM no\n",

@@ -5,7 +5,6 @@ v1     base and a layer with the files of this checkout; deployed on the disk
 others v1 and a layer more, as a promise wants it
 """
 
-import contextlib
 import hashlib
 import inspect
 import os
@@ -13,7 +12,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from . import disk, grub, guest, oci, softly
+from . import composefs, disk, grub, guest, oci, softly
 from .paths import CHECKOUT, TARGET, WORK, HarnessError, run
 
 # The name in a registry of what is on the disk; that registry need not be there.
@@ -126,7 +125,7 @@ class Images(Derived):
                 with disk.mounted(new / "disk.raw", mounted):
                     self._install(mounted)
                     if self.base in guest.COMPOSEFS:
-                        composefs(mounted)
+                        composefs.make_first(mounted)
                     grub.configure(mounted / "boot")
                 grub.write(new / "disk.raw")
                 # What the guest lets in; a key has one reader.
@@ -145,20 +144,6 @@ class Images(Derived):
         run(self.tool, "install", sysroot, disk.STATEROOT, self.layout.path, "v1", f"{FIRST}@{self.first}",
             *guest.ARGUMENTS)
         run("ostree", repo, "config", "unset", "core.fsync")
-
-
-def composefs(sysroot):
-    """Gives the first deployment its composefs, which the build machine's libostree can't: the guest's own makes it."""
-    [deployment] = (path for path in (sysroot / "ostree/deploy" / disk.STATEROOT / "deploy").iterdir() if path.is_dir())
-    commit, inside = deployment.name.rpartition(".")[0], (("/proc", deployment / "proc"), (sysroot, deployment / "sysroot"))
-    with contextlib.ExitStack() as mounts:
-        run("chattr", "-i", deployment)
-        mounts.callback(run, "chattr", "+i", deployment)
-        for path, at in inside:
-            run("mount", "--bind", path, at)
-            mounts.callback(run, "umount", at)
-        run("chroot", deployment, "ostree", "--repo=/sysroot/ostree/repo", "checkout", "--composefs", commit,
-            ".ostree.cfs")
 
 
 def digest_of(*texts):

@@ -11,7 +11,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from . import disk
+from . import composefs, disk
 from .host import BOOT_LIMIT, END_LIMIT, Host
 from .paths import HarnessError, run
 
@@ -193,10 +193,12 @@ class Machine(Host):
 
     def put(self, path, data, mode=0o644):
         """Puts a file into the /usr of what boots next, as if its image had brought it."""
-        file = disk.entry(self.sysroot)[0] / path.lstrip("/")
+        deployment = disk.entry(self.sysroot)[0]
+        file = deployment / path.lstrip("/")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(data)
         file.chmod(mode)
+        composefs.put(self.sysroot, deployment, path, data, mode)
 
     def ended(self):
         """Returns how the boot ended, which has."""

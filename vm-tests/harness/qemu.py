@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from . import disk, grub, guest
+from . import composefs, disk, grub, guest
 from .host import BOOT_LIMIT, END_LIMIT, REBOOT, UP, Host
 from .image import building, digest_of
 from .paths import HarnessError, run
@@ -137,6 +137,11 @@ class Machine(Host):
         # One connection for all: an emulated handshake takes a second.
         run(*self._ssh("-M", "-N", "-f"), timeout=END_LIMIT * self.TIMEOUT_FACTOR)
 
+    def entered_again(self):
+        """After a soft reboot its sshd is another one."""
+        subprocess.run(self._ssh("-O", "exit"), capture_output=True, check=False, timeout=END_LIMIT * self.TIMEOUT_FACTOR)
+        self._enter()
+
     def boot_until_reset(self):
         """Switches the machine on, and waits until its kernel has given up and reset it."""
         self.switch_on()
@@ -190,10 +195,12 @@ class Machine(Host):
         """Puts a file into the /usr of what boots next, as if its image had brought it. The machine is off."""
         self.fresh = False
         with disk.mounted(self.disk, self.sysroot):
-            file = disk.entry(self.sysroot)[0] / path.lstrip("/")
+            deployment = disk.entry(self.sysroot)[0]
+            file = deployment / path.lstrip("/")
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(data)
             file.chmod(mode)
+            composefs.put(self.sysroot, deployment, path, data, mode)
 
     def ended(self):
         """Returns how the boot ended, which has."""
