@@ -30,6 +30,10 @@ ENDS = 'echo "$0" >/run/lab-waited && { pidwait --pidfile /run/lab-waited || tru
 WRITABLE = ('for place in /sysroot /boot; do mount -o remount,rw $place 2>/dev/null || mount -o remount,bind,rw none $place;'
             ' done; exec "$0" "$@"')
 
+# A recent systemd-inhibit keeps the socket to itself.
+BLOCKS = ('exec systemd-inhibit --what=shutdown --mode=block --who=backup "--why=nightly run"'
+          ' env NOTIFY_SOCKET="$NOTIFY_SOCKET" sh -c "systemd-notify --ready; exec sleep infinity"')
+
 
 def notify_of(directory, event):
     """Returns an inotify that tells of an event of a file or a directory."""
@@ -92,9 +96,7 @@ class Host:
         # A unit, and no program of this side: its end would wait for what entered the guest, which is stopped as the guest
         # goes down. It stays until the last, so that nobody sees the block end as the guest goes down.
         self.run("systemd-run", "--quiet", "--unit=backup", "--property=Type=notify", "--property=NotifyAccess=all",
-                 "--property=DefaultDependencies=no",
-                 "systemd-inhibit", "--what=shutdown", "--mode=block", "--who=backup", "--why=nightly run",
-                 "sh", "-c", "systemd-notify --ready; exec sleep infinity")
+                 "--property=DefaultDependencies=no", "sh", "-c", BLOCKS)
 
     def unblock_shutdown(self):
         """Ends the block. Who waited for it goes on at once."""
