@@ -17,6 +17,8 @@ use tokio::sync::mpsc::UnboundedSender;
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Deployment {
+    /// Its stateroot; the sandbox's where nothing is said.
+    pub(crate) osname: String,
     pub(crate) checksum: String,
     pub(crate) serial: i32,
     pub(crate) reference: String,
@@ -31,6 +33,17 @@ pub(crate) struct Deployment {
     /// The packages of the image itself, as far as they matter.
     pub(crate) contains: BTreeSet<String>,
     pub(crate) kargs: String,
+}
+
+impl Deployment {
+    pub(crate) fn osname(&self) -> &str {
+        if self.osname.is_empty() { "sandbox" } else { &self.osname }
+    }
+
+    /// Returns its id, in the words of the daemon and of libostree.
+    pub(crate) fn id(&self) -> String {
+        format!("{}-{}.{}", self.osname(), self.checksum, self.serial)
+    }
 }
 
 /// Sources of a transaction's packages.
@@ -216,15 +229,24 @@ fn backend() -> (OstreeBackend, Worker) {
 }
 
 fn of(staged: &Staged) -> Deployment {
-    let (checksum, serial) = parts(&staged.deployment);
+    let (osname, checksum, serial) = parts(&staged.deployment);
     let (reference, digest) = named(staged.image.as_ref());
     let words: Vec<&str> = staged.kargs.iter().map(Karg::as_str).collect();
-    Deployment { checksum, serial, reference, digest, kargs: words.join(" "), ..Deployment::default() }
+    Deployment {
+        osname,
+        checksum,
+        serial,
+        reference,
+        digest,
+        kargs: words.join(" "),
+        ..Deployment::default()
+    }
 }
 
-fn parts(id: &str) -> (String, i32) {
+fn parts(id: &str) -> (String, String, i32) {
     let (rest, serial) = id.rsplit_once('.').unwrap();
-    (rest.rsplit_once('-').unwrap().1.to_owned(), serial.parse().unwrap())
+    let (osname, checksum) = rest.rsplit_once('-').unwrap();
+    (osname.to_owned(), checksum.to_owned(), serial.parse().unwrap())
 }
 
 fn named(image: Option<&ImageRef>) -> (String, String) {
@@ -250,7 +272,7 @@ async fn list() -> Vec<Deployment> {
     let ObservedOs::Deployments { booted, staged, next } = looked().await else {
         return Vec::new();
     };
-    let (checksum, serial) = parts(&booted.deployment);
+    let (osname, checksum, serial) = parts(&booted.deployment);
     let (reference, digest) = named(booted.image.as_ref());
     let label = match booted.carries {
         EmbeddedConfig::Config(name) => name.to_string(),
@@ -263,15 +285,16 @@ async fn list() -> Vec<Deployment> {
         kargs,
         packages: booted.local.requested,
         removals: booted.local.removed,
-        ..Deployment { checksum, serial, reference, digest, ..Deployment::default() }
+        ..Deployment { osname, checksum, serial, reference, digest, ..Deployment::default() }
     };
     let staged = staged.map(|staged| Deployment { staged: true, ..of(&staged) });
     let status = std::process::Command::new("ostree").args(["admin", "status"]).output().unwrap();
     let status = String::from_utf8(status.stdout).unwrap();
     let rollback = status.lines().filter(|line| line.contains("(rollback)")).map(|line| {
-        let id = line.split_whitespace().nth(1).unwrap();
-        let (checksum, serial) = id.rsplit_once('.').unwrap();
-        Deployment { checksum: checksum.to_owned(), serial: serial.parse().unwrap(), ..Deployment::default() }
+        let mut words = line.split_whitespace();
+        let (osname, id) = (words.next().unwrap(), words.next().unwrap());
+        let (osname, checksum, serial) = parts(&format!("{osname}-{id}"));
+        Deployment { osname, checksum, serial, ..Deployment::default() }
     });
     staged.into_iter().chain(next.as_ref().map(of)).chain([own]).chain(rollback).collect()
 }
@@ -295,8 +318,8 @@ async fn work(job: Job, progress: UnboundedSender<String>) -> Result<(), String>
             Ok(())
         }
         Job::Rollback => {
-            let Deployment { checksum, serial, .. } = all.get(wanted_by_rollback(&all)?).unwrap();
-            backend.set_default_deployment(&format!("sandbox-{checksum}.{serial}")).await.map_err(told)
+            let wanted = all.get(wanted_by_rollback(&all)?).unwrap();
+            backend.set_default_deployment(&wanted.id()).await.map_err(told)
         }
         Job::Kargs(line) => worker.kargs(&merge, &Karg::split(&line)).await.map(drop).map_err(told),
         Job::Update { refspec, install, .. } => {

@@ -154,8 +154,8 @@ fn dictionary(one: &Deployment) -> HashMap<String, OwnedValue> {
     let list =
         |names: &std::collections::BTreeSet<String>| Value::from(names.iter().cloned().collect::<Vec<_>>());
     let mut pairs: Vec<(&str, Value<'_>)> = vec![
-        ("id", format!("sandbox-{}.{}", one.checksum, one.serial).into()),
-        ("osname", "sandbox".into()),
+        ("id", one.id().into()),
+        ("osname", one.osname().into()),
         ("serial", one.serial.into()),
         ("checksum", one.checksum.clone().into()),
         ("booted", one.booted.into()),
