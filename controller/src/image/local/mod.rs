@@ -4,6 +4,7 @@
 //!
 //! - The builder has images of its own, below its directory: what a killed build left there is nobody else's, so the next start
 //!   removes it without a question. Base images stay there for the next build.
+//! - Each call of buildah costs some 30 ms, so a build that ended well removes its image, and nothing else is searched for.
 //! - One layer a stage and one timestamp: the same inputs on the same base give the same digest.
 //! - Every wait ends: one deadline for build and push together.
 
@@ -153,13 +154,21 @@ impl Local {
         progress: &mut dyn FnMut(&str),
     ) -> Result<String, LocalError> {
         let work = Work::open(&self.work)?;
-        self.clean(&work).await?;
+        if work.has_leftovers()? {
+            // In this order: a start that is killed here leaves the sign to the next one.
+            self.clean(&work).await?;
+            work.clear()?;
+        }
         let done = tokio::select! {
             done = self.build_in(&work, order, progress) => done,
             () = ended_by_signal() => Err(LocalError::Interrupted),
         };
         // The image is in the registry, and what is left of a failed one is of no use.
-        let cleaned = self.clean(&work).await.and(work.clear());
+        let cleaned = match &done {
+            Ok(_) => self.remove_image(&work).await,
+            Err(_) => self.clean(&work).await,
+        };
+        let cleaned = cleaned.and_then(|()| work.clear());
         done.and_then(|digest| cleaned.map(|()| digest))
     }
 
@@ -210,7 +219,15 @@ impl Local {
         arguments
     }
 
-    /// Removes containers and images that have no name: whatever a build before left.
+    /// Removes the image of a build that ended well: buildah itself removed the containers and the images between.
+    async fn remove_image(&self, work: &Work) -> Result<(), LocalError> {
+        let deadline = Instant::now() + CLEANUP_TIMEOUT;
+        let arguments = ["rmi", "--force", TAG].map(str::to_owned).into();
+        let (removed, _) = self.run(work, arguments, deadline, &mut |_| {}).await?;
+        if removed { Ok(()) } else { self.clean(work).await }
+    }
+
+    /// Removes containers and images that have no name: whatever a build that was killed or failed left.
     async fn clean(&self, work: &Work) -> Result<(), LocalError> {
         let deadline = Instant::now() + CLEANUP_TIMEOUT;
         for arguments in [&["rm", "--all"][..], &["rmi", "--force", TAG], &["rmi", "--prune", "--force"]] {

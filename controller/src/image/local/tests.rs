@@ -143,3 +143,31 @@ fn build_that_does_not_end_is_given_up() {
         "{error}"
     );
 }
+
+/// buildah is called for what has to be done, and a killed build's rest is removed before the next.
+#[test]
+fn clean_up_is_one_call_unless_build_was_killed() {
+    let directory = tempfile::tempdir().unwrap();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/src/image/local/recording-buildah");
+    let builder = local(script, directory.path());
+    let calls = || {
+        let path = builder.work.join("calls");
+        let calls = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(path).unwrap();
+        calls
+    };
+    let digest = format!("sha256:{}", "a".repeat(64));
+    assert_eq!(build(&builder).unwrap(), digest);
+    assert_eq!(calls(), "bud\npush\nrmi --force localhost/machine-config-build\n");
+
+    std::fs::create_dir(builder.work.join("context")).unwrap();
+    assert_eq!(build(&builder).unwrap(), digest);
+    let all = "rm --all\nrmi --force localhost/machine-config-build\nrmi --prune --force\n";
+    assert_eq!(calls(), format!("{all}bud\npush\nrmi --force localhost/machine-config-build\n"));
+
+    // One that fails leaves nothing, either.
+    std::fs::write(builder.work.join("push-fails"), "").unwrap();
+    build(&builder).unwrap_err();
+    assert_eq!(calls(), format!("bud\npush\n{all}"));
+    assert!(!builder.work.join("context").exists());
+}

@@ -22,7 +22,7 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// Makes the directory, and locks it. What a killed build left is removed.
+    /// Makes the directory, and locks it.
     pub(super) fn open(path: &Path) -> Result<Self, LocalError> {
         let failed = |error: std::io::Error| LocalError::file(path, &error);
         DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
@@ -34,9 +34,13 @@ impl Work {
             Err(std::fs::TryLockError::WouldBlock) => return Err(LocalError::Busy { path: path.to_owned() }),
             Err(std::fs::TryLockError::Error(error)) => return Err(failed(error)),
         }
-        let work = Self { path: path.to_owned(), _lock: lock };
-        work.clear()?;
-        Ok(work)
+        Ok(Self { path: path.to_owned(), _lock: lock })
+    }
+
+    /// Returns true if a build was killed here: its files are removed last.
+    pub(super) fn has_leftovers(&self) -> Result<bool, LocalError> {
+        let path = self.join("context");
+        std::fs::exists(&path).map_err(|error| LocalError::file(&path, &error))
     }
 
     /// Returns a path in it.
