@@ -126,6 +126,14 @@ fn plant_in_messages(node: &Node) {
         line(&format!("unit app failed: {{\"token\":\"{PLANTED}-json\"}} $6$salt${PLANTED}-hash")),
     ];
     node.put("lines", lines.map(|line| format!("{line}\n")).concat());
+    let builds = "root/var/lib/machine-config-controller/build";
+    node.put(&format!("{builds}/build.log.1"), "STEP 1/2: FROM registry.test/os:1 AS configs\n");
+    node.put(
+        &format!("{builds}/build.log"),
+        format!(
+            "STEP 2/2: RUN curl -H 'Authorization: Bearer {PLANTED}-build' x\nexit status 1, {PLANTED}-file\n"
+        ),
+    );
 }
 
 /// OBS-007: the bundle describes the host, and nothing in it is a secret of the host.
@@ -159,6 +167,8 @@ fn bundle_holds_state_and_no_secret() {
     );
     assert!(part(&parts, "versions.json")["agent"].as_str().unwrap().starts_with(env!("CARGO_PKG_VERSION")));
     assert!(std::fs::read_to_string(parts.join("settings.txt")).unwrap().contains("/etc/motd"));
+    let log = std::fs::read_to_string(parts.join("build.log")).unwrap();
+    assert!(log.starts_with("STEP 1/2: FROM registry.test/os:1") && log.contains("exit status 1"), "{log}");
     // The host follows no control plane; nothing else is missing.
     assert_eq!(unread(&parts), ["plan.json"], "{err}");
     assert!(err.starts_with("warning: plan.json: "), "{err}");
@@ -191,6 +201,7 @@ fn damaged_part_is_named_and_others_are_taken() {
     assert_eq!(part(&parts, "history.json").as_array().unwrap().len(), 1);
     assert!(std::fs::read_to_string(parts.join("state.txt")).unwrap().contains("record.json"));
     assert!(parts.join("deployments.json").exists() && parts.join("versions.json").exists());
+    assert!(!parts.join("build.log").exists(), "nothing was built there");
 }
 
 /// A flood of lines makes no large bundle, and of what is too long the newest is taken.

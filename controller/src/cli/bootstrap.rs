@@ -1,11 +1,9 @@
 //! `bootstrap` and `validate`: the rendered configs of manifests, before there is a cluster.
 
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::Write as _;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::build::{BuilderFlags, carry_out};
+use super::build_log::BuildLog;
 use super::{CliError, Input, Said};
 use crate::bootstrap::{BootstrapError, Output, bootstrap, generate, set_image, unbuilt, write};
 use crate::image::local::Order;
@@ -92,7 +90,7 @@ fn build(
             .map_err(|error| CliError::Usage(format!("MachineOSConfig {}: {error}", one.os_config)))?;
         prepared.push((one, context));
     }
-    let mut log = Log::new(&flags.work_dir)?;
+    let mut log = BuildLog::open(&flags.work_dir)?;
     let mut built = Vec::new();
     for (one, context) in prepared {
         log.line(&format!("MachineOSConfig {}: builds {}", one.os_config, one.push));
@@ -105,32 +103,12 @@ fn build(
             mounts: &[],
             timestamp: 0,
         };
-        let made = carry_out(flags, &order, &mut |line| log.line(line));
-        let (image, _) = made.inspect_err(|error| log.line(&error.to_string()))?;
+        let (image, _) = carry_out(flags, &order, &mut log)?;
         log.line(&format!("MachineOSConfig {}: built {image}", one.os_config));
         set_image(manifests, &one.os_config, &image);
         built.push(one.os_config);
     }
     Ok(built)
-}
-
-/// Build output, for the agent's `collect`.
-struct Log(File);
-
-impl Log {
-    fn new(directory: &Path) -> Result<Self, CliError> {
-        let path = directory.join("build.log");
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
-        let options = || OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&path);
-        let file = made.and_then(|()| options());
-        file.map(Self)
-            .map_err(|error| CliError::Usage(format!("{}: {error}; name another --work-dir", path.display())))
-    }
-
-    /// A disk that is full stops no build: the same lines are on standard error.
-    fn line(&mut self, line: &str) {
-        drop(writeln!(self.0, "{line}"));
-    }
 }
 
 /// Renders as a bootstrap would, and writes nothing.

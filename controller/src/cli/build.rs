@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use super::build_log::BuildLog;
 use super::{CliError, Said};
 use crate::api::MachineConfig;
 use crate::image::local::{Local, Order};
@@ -139,7 +140,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<Said, CliError> {
         mounts: &arguments.mount,
         timestamp: arguments.timestamp,
     };
-    let (image, digest) = carry_out(&arguments.builder, &order, &mut |_| {})?;
+    let mut log = BuildLog::open(&arguments.builder.work_dir)?;
+    log.line(&format!("{}: builds {push}", rendered.metadata.name.as_deref().unwrap_or_default()));
+    let (image, digest) = carry_out(&arguments.builder, &order, &mut log)?;
     Ok(Said::done(match arguments.output {
         Output::Text => format!("{image}\n"),
         Output::Json => {
@@ -150,11 +153,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<Said, CliError> {
     }))
 }
 
-/// Builds and pushes an image; returns it by digest, and the digest. Each line is on standard error, too.
+/// Builds and pushes an image; returns it by digest, and the digest. Each line is on standard error, and in the log.
 pub(super) fn carry_out(
     flags: &BuilderFlags,
     order: &Order<'_>,
-    progress: &mut dyn FnMut(&str),
+    log: &mut BuildLog,
 ) -> Result<(String, String), CliError> {
     let repository = repository(order.push)?;
     let order = Order {
@@ -165,12 +168,13 @@ pub(super) fn carry_out(
     let builder = builder(flags)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| CliError::Usage(error.to_string()))?;
-    let digest = runtime.block_on(builder.build(&order, &mut |line| {
+    let built = runtime.block_on(builder.build(&order, &mut |line| {
         use std::io::Write as _;
-        progress(line);
+        log.line(line);
         // A closed standard error does not stop the build.
         drop(writeln!(std::io::stderr(), "{line}"));
-    }))?;
+    }));
+    let digest = built.inspect_err(|error| log.line(&error.to_string()))?;
     Ok((format!("{repository}@{digest}"), digest))
 }
 

@@ -2,6 +2,7 @@
 
 mod bootstrap;
 mod build;
+mod build_log;
 mod crds;
 mod plan;
 mod render;

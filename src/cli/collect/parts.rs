@@ -9,7 +9,7 @@ use super::bundle::{Bundle, Content};
 use super::secrets::Secrets;
 use crate::cli::host::HostFlags;
 use crate::cli::{CliError, desired, last_report, plan, status, verify};
-use crate::host::{Host, Root, command, machine_name};
+use crate::host::{Host, HostError, Root, command, machine_name};
 use crate::journal::history::load;
 use crate::journal::state;
 use crate::journal::stored::load_record;
@@ -27,6 +27,15 @@ const PART_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Lines of the journal; fewer if they are too long.
 const JOURNAL_LINES: [&str; 3] = ["--lines=1000", "--lines=200", "--lines=40"];
+
+/// Where the controller's builds on this machine say what they do: the older lines first.
+const BUILD_LOGS: [&str; 2] = [
+    "/var/lib/machine-config-controller/build/build.log.1",
+    "/var/lib/machine-config-controller/build/build.log",
+];
+
+/// The largest of them; the controller keeps to half of it.
+const MAX_BUILD_LOG: u64 = 512 << 10;
 
 /// Fields of a journal line that are collected.
 const FIELDS: [&str; 12] = [
@@ -79,6 +88,9 @@ pub(super) async fn collect(
     bundle.add("state.txt", listing(root));
     bundle.add("versions.json", Ok(Content::Json(versions(root).await)));
     bundle.add("journal.jsonl", journal(root).await);
+    if let Some(log) = build_log(root).transpose() {
+        bundle.add("build.log", log.map(Content::Text));
+    }
     bundle
 }
 
@@ -183,6 +195,18 @@ fn listing(root: &Root) -> Result<Content, String> {
         }
     }
     Ok(Content::Text(text))
+}
+
+/// What `machine-config-controller build` and `bootstrap --build` said here, where they ran.
+fn build_log(root: &Root) -> Result<Option<String>, String> {
+    let mut text = None;
+    for path in BUILD_LOGS {
+        let read: Result<_, HostError> = root.read_at_most(path, MAX_BUILD_LOG);
+        if let Some(bytes) = read.map_err(|error| chain(&error))? {
+            text.get_or_insert_with(String::new).push_str(&String::from_utf8_lossy(&bytes));
+        }
+    }
+    Ok(text)
 }
 
 async fn versions(root: &Root) -> Value {
