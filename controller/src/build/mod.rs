@@ -24,6 +24,7 @@
 mod condition;
 mod decide;
 mod job;
+mod mounts;
 mod name;
 mod objects;
 mod openshift;
@@ -33,6 +34,7 @@ mod seen;
 pub use condition::PoolCondition;
 pub use decide::{Action, Question, Waiting, Why, decide};
 pub use job::{Job, MAX_FAILURES, progress};
+pub use mounts::{Mount, MountObject};
 pub use name::{Inputs, build_name, image_inputs, job_name, push_spec, user_lines};
 pub use objects::{
     JobInputs, JobRequest, JobSettings, MACHINE_OS_BUILD, ObjectsError, check_size, inputs, job, label,

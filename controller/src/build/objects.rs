@@ -7,6 +7,8 @@
 //!   of which the Pod Security Standard `baseline` allows. It has no access to the API server: the image's digest is its
 //!   termination message.
 //! - A pod that a drain evicts is no failed try.
+//! - What a build needs from its surroundings (registries.conf, policy.json, certificates, entitlements) is mounted, or a flag of
+//!   buildah's: nothing of it is in a layer, and none of it is copied by the controller but what stands in its own settings.
 
 use std::collections::BTreeMap;
 
@@ -18,6 +20,7 @@ use kube::api::ObjectMeta;
 use serde_json::{Value, json};
 
 use super::job::MAX_FAILURES;
+use super::mounts::{Mount, source, volume_name};
 use super::name::{job_name, short};
 use crate::image::{AGENT, Context};
 
@@ -39,13 +42,30 @@ cp -L /run/build/files/* /run/build/context/
 mkdir -p "$HOME"
 tool() {
   # By flags: an image's own storage.conf is stronger than a variable, and its storage is no volume.
-  buildah --root=/var/lib/build/storage --runroot=/var/lib/build/run --storage-driver=vfs "$@"
+  # shellcheck disable=SC2086 # Each variable is no word or some, and no word of theirs has a special character.
+  buildah --root=/var/lib/build/storage --runroot=/var/lib/build/run --storage-driver=vfs $REGISTRIES "$@"
 }
-tool bud --layers=false --format=oci --timestamp=0 --pull-always \
+# shellcheck disable=SC2086
+tool bud $POLICY $VOLUMES --layers=false --format=oci --timestamp=0 --pull-always \
   --authfile=/run/build/base/.dockerconfigjson --file=/run/build/containerfile/Containerfile --tag="$TAG" /run/build/context
-tool push --authfile=/run/build/final/.dockerconfigjson --digestfile=/var/lib/build/digest "$TAG" "docker://$TAG"
+# shellcheck disable=SC2086
+tool push $POLICY --authfile=/run/build/final/.dockerconfigjson --digestfile=/var/lib/build/digest "$TAG" "docker://$TAG"
 cat /var/lib/build/digest > /dev/termination-log
 "#;
+
+/// Where the Containerfile and the files beside it are.
+const TEXTS: &str = "/run/build/containerfile";
+
+/// The files beside the Containerfile.
+const TRUST: &str = "ca-bundle.crt";
+const REGISTRIES: &str = "registries.conf";
+const POLICY: &str = "policy.json";
+
+/// Where buildah looks for certificates of its own, whatever distribution its image is of.
+const CERTIFICATES: &str = "/etc/ssl/certs:/etc/pki/tls/certs";
+
+/// Where the user's steps see the certificates.
+const TRUST_TARGET: &str = "/run/build/trust/ca-bundle.crt";
 
 /// What buildah does as root: a container runtime gives these by default.
 const CAPABILITIES: [&str; 11] = [
@@ -85,6 +105,28 @@ pub struct JobSettings {
     pub proxy: BTreeMap<String, String>,
     /// Registries without TLS, which the controller asks for images: `HOST` or `HOST:PORT`.
     pub insecure_registries: Vec<String>,
+    /// Certificates that the controller and the build trust in addition to their own, PEM.
+    pub trust_bundle: String,
+    /// The build's `registries.conf`.
+    pub registries_conf: String,
+    /// The build's `policy.json`.
+    pub policy_json: String,
+    /// What the user's steps see, and the image does not have.
+    pub mounts: Vec<Mount>,
+}
+
+impl JobSettings {
+    /// Returns the Secrets that the user's steps see.
+    pub fn mounted_secrets(&self) -> Vec<&str> {
+        self.mounts.iter().filter_map(Mount::secret).collect()
+    }
+
+    /// The files of the build by name, beside the Containerfile; none that is empty.
+    fn files(&self) -> impl Iterator<Item = (&'static str, &String)> {
+        [(TRUST, &self.trust_bundle), (REGISTRIES, &self.registries_conf), (POLICY, &self.policy_json)]
+            .into_iter()
+            .filter(|(_, text)| !text.is_empty())
+    }
 }
 
 impl Default for JobSettings {
@@ -99,6 +141,10 @@ impl Default for JobSettings {
             deadline: DEADLINE,
             proxy: BTreeMap::new(),
             insecure_registries: Vec::new(),
+            trust_bundle: String::new(),
+            registries_conf: String::new(),
+            policy_json: String::new(),
+            mounts: Vec::new(),
         }
     }
 }
@@ -217,6 +263,7 @@ fn pod(request: &JobRequest<'_>, settings: &JobSettings) -> Value {
             { "name": "work", "emptyDir": {} },
         ],
     });
+    add_mounts(&mut pod, &settings.mounts);
     if let Some(pod) = pod.as_object_mut() {
         if !settings.node_selector.is_empty() {
             pod.insert("nodeSelector".to_owned(), json!(settings.node_selector));
@@ -228,15 +275,53 @@ fn pod(request: &JobRequest<'_>, settings: &JobSettings) -> Value {
     pod
 }
 
+/// Adds the volumes that the user's steps see.
+fn add_mounts(pod: &mut Value, mounts: &[Mount]) {
+    let mut add = |pointer: &str, value: Value| {
+        if let Some(list) = pod.pointer_mut(pointer).and_then(Value::as_array_mut) {
+            list.push(value);
+        }
+    };
+    for (number, mount) in mounts.iter().enumerate() {
+        let name = volume_name(number);
+        add(
+            "/containers/0/volumeMounts",
+            json!({ "name": name, "mountPath": source(number), "readOnly": true }),
+        );
+        add("/volumes", mount.volume(&name));
+    }
+}
+
+/// The flags of buildah by variable: of each call, of those that pull or push, and of the build.
+fn flags(settings: &JobSettings) -> [(&'static str, String); 3] {
+    let file = |file: &str| format!("{TEXTS}/{file}");
+    let given = |text: &str, flag: String| if text.is_empty() { String::new() } else { flag };
+    let trust = given(&settings.trust_bundle, format!("--volume={}:{TRUST_TARGET}:ro", file(TRUST)));
+    let mounts = settings.mounts.iter().enumerate();
+    let mounts = mounts.map(|(number, mount)| format!("--volume={}:{}:ro", source(number), mount.path));
+    let volumes: Vec<String> =
+        Some(trust).filter(|flag| !flag.is_empty()).into_iter().chain(mounts).collect();
+    [
+        ("REGISTRIES", given(&settings.registries_conf, format!("--registries-conf={}", file(REGISTRIES)))),
+        ("POLICY", given(&settings.policy_json, format!("--signature-policy={}", file(POLICY)))),
+        ("VOLUMES", volumes.join(" ")),
+    ]
+}
+
 fn env(request: &JobRequest<'_>, settings: &JobSettings) -> Vec<Value> {
+    let flags = flags(settings);
+    let certificates = format!("{TEXTS}:{CERTIFICATES}");
     let fixed = [
         ("BUILDAH_ISOLATION", "chroot"),
         ("HOME", "/var/lib/build/home"),
         ("TAG", request.push_spec),
         ("TMPDIR", "/var/lib/build"),
     ];
+    let flags = flags.iter().map(|(name, value)| (*name, value.as_str()));
+    let trust = (!settings.trust_bundle.is_empty()).then_some(("SSL_CERT_DIR", certificates.as_str()));
+    let fixed = fixed.into_iter().chain(flags).chain(trust);
     let proxy = settings.proxy.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-    fixed.into_iter().chain(proxy).map(|(name, value)| json!({ "name": name, "value": value })).collect()
+    fixed.chain(proxy).map(|(name, value)| json!({ "name": name, "value": value })).collect()
 }
 
 /// What a Job reads.
@@ -276,9 +361,11 @@ pub fn inputs(
         let data = BTreeMap::from([(".dockerconfigjson".to_owned(), ByteString(bytes.to_vec()))]);
         secret(prefix, Some("kubernetes.io/dockerconfigjson"), data)
     };
+    let texts = settings.files().map(|(name, text)| (name.to_owned(), text.clone()));
+    let containerfile = ("Containerfile".to_owned(), request.context.containerfile.clone());
     let config_map = ConfigMap {
         metadata: metadata("containerfile"),
-        data: Some(BTreeMap::from([("Containerfile".to_owned(), request.context.containerfile.clone())])),
+        data: Some(texts.chain([containerfile]).collect()),
         immutable: Some(true),
         ..ConfigMap::default()
     };

@@ -16,6 +16,14 @@ fn settings() -> JobSettings {
         deadline: 7200,
         proxy: [("HTTPS_PROXY".to_owned(), "http://proxy.test:3128".to_owned())].into(),
         insecure_registries: Vec::new(),
+        trust_bundle: "-----BEGIN CERTIFICATE-----\n".to_owned(),
+        registries_conf: "unqualified-search-registries = []\n".to_owned(),
+        policy_json: "{\"default\":[{\"type\":\"insecureAcceptAnything\"}]}\n".to_owned(),
+        mounts: serde_json::from_value(json!([
+            { "secret": "etc-pki-entitlement", "path": "/etc/pki/entitlement" },
+            { "configMap": "etc-yum-repos-d", "path": "/etc/yum.repos.d" },
+        ]))
+        .unwrap(),
     }
 }
 

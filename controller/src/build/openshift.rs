@@ -10,6 +10,7 @@
 use serde_json::{Value, json};
 
 use super::job::Job;
+use super::mounts::volume_name;
 use super::name::job_name;
 use super::objects::{JobRequest, JobSettings, labels};
 use super::seen::Outcome;
@@ -32,6 +33,9 @@ pub fn openshift_build(request: &JobRequest<'_>, settings: &JobSettings) -> Valu
     let named = |prefix: &str| json!({ "name": format!("{prefix}-{}", request.build) });
     let env: Vec<Value> =
         settings.proxy.iter().map(|(name, value)| json!({ "name": name, "value": value })).collect();
+    let mounts = settings.mounts.iter().enumerate();
+    let volumes: Vec<Value> =
+        mounts.map(|(number, mount)| mount.build_volume(&volume_name(number))).collect();
     let mut spec = json!({
         "completionDeadlineSeconds": settings.deadline,
         "resources": settings.resources,
@@ -52,6 +56,7 @@ pub fn openshift_build(request: &JobRequest<'_>, settings: &JobSettings) -> Valu
                 "forcePull": true,
                 "imageOptimizationPolicy": "SkipLayers",
                 "env": env,
+                "volumes": volumes,
             },
         },
         "output": {

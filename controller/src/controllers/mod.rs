@@ -216,8 +216,10 @@ async fn once_leading(
             Controller::OptIn => tasks.spawn(opt_in::run(client, cache, metrics, options.namespace.clone())),
             Controller::Build => {
                 let settings = JobSettings { namespace: options.namespace.clone(), ..options.build.clone() };
-                let insecure = settings.insecure_registries.clone();
-                let registry = registry::Client::new(registry::Options { insecure, ..Default::default() });
+                let registry = registry::Client::new(registry::Options {
+                    insecure: settings.insecure_registries.clone(),
+                    trust: settings.trust_bundle.clone().into_bytes(),
+                });
                 tasks.spawn(build::run(client, cache, metrics, settings, Arc::new(registry)))
             }
         };

@@ -67,6 +67,9 @@ pub(super) trait Builder: std::fmt::Debug + Send + Sync {
     /// What is missing before it can build, with the next step.
     fn missing(&self) -> Option<String>;
 
+    /// Secrets that each of its pods mounts.
+    fn mounted_secrets(&self) -> Vec<&str>;
+
     /// Creates the object, so that it does not run yet.
     fn create<'a>(&'a self, order: &'a Order) -> Answer<'a, ()>;
 

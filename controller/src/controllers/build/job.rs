@@ -106,6 +106,10 @@ impl Builder for Jobs {
         Some(format!("the build settings have no {field}; name it in the file of --build-settings"))
     }
 
+    fn mounted_secrets(&self) -> Vec<&str> {
+        self.settings.mounted_secrets()
+    }
+
     fn create<'a>(&'a self, order: &'a Order) -> Answer<'a, ()> {
         Box::pin(async move {
             let made = job(&order.request(), &self.settings);

@@ -58,7 +58,10 @@ impl Plan {
     /// Returns the build that is wanted, by what is there now.
     pub(super) fn wanted(&self, group: &Group, seen: &Seen, builder: Option<&dyn Builder>) -> Wanted {
         let missing = if let Some(builder) = builder {
-            builder.missing().or_else(|| missing_secret(group, seen))
+            builder
+                .missing()
+                .or_else(|| missing_secret(group, seen))
+                .or_else(|| missing_mount(&builder.mounted_secrets(), seen))
         } else {
             let spec = group.os_config.as_ref().and_then(|config| config.spec.as_ref().ok());
             let kind = spec.map_or("", |spec| spec.image_builder.image_builder_type.as_str());
@@ -86,6 +89,14 @@ fn missing_secret(group: &Group, seen: &Seen) -> Option<String> {
             Some(_) => None,
         }
     })
+}
+
+/// Says which Secret of the build settings a build waits for.
+fn missing_mount(secrets: &[&str], seen: &Seen) -> Option<String> {
+    let name = secrets.iter().find(|name| !seen.secrets.contains_key(**name))?;
+    Some(format!(
+        "there is no Secret {name} in the controller's namespace, which the build settings mount; create it, or take the mount away"
+    ))
 }
 
 /// Reads a rendered config.
