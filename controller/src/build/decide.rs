@@ -161,6 +161,10 @@ struct Case<'a> {
 
 fn course(seen: &Seen<'_>) -> Course {
     let config = seen.os_config.filter(|config| !config.deleting).ok_or(Waiting::Rest)?;
+    if let Some(why) = &config.unreadable {
+        // Also of a build that is there: it may be of another spec.
+        return Err(Waiting::Missing(why.clone()));
+    }
     let wanted = seen.wanted.ok_or(Waiting::Target)?;
     if let Some(action) = cancel(seen, config, wanted) {
         return Ok(action);

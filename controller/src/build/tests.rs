@@ -1,6 +1,6 @@
 //! Names and states as tables.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kube::core::ObjectMeta;
 
@@ -169,4 +169,29 @@ fn image_built_before_is_published_without_a_job() {
     }
     assert_eq!(done, ["Wait", "CreateBuild", "WriteStatus", "Publish", "NameBuild", "SetCondition", "Wait"]);
     assert!(config.seeded && !config.awaits_seeding());
+}
+
+/// The pool says which object can't be read, why, and what to do; nothing is created or deleted.
+#[test]
+fn unreadable_spec_is_told() {
+    let pool = Pool { name: "worker".to_owned(), ..Pool::default() };
+    let why = "the spec of MachineOSConfig worker can't be read: missing field `imageBuilder`; correct it with `kubectl edit machineosconfig worker`";
+    let config = OsConfig { uid: "c".to_owned(), unreadable: Some(why.to_owned()), ..OsConfig::default() };
+    let builds = BTreeMap::from([("worker-1".to_owned(), Build { uid: "b".to_owned(), ..Build::default() })]);
+    let (jobs, images, answers) = (BTreeMap::new(), BTreeSet::new(), Answers::default());
+    let seen = Seen {
+        now: jiff::Timestamp::UNIX_EPOCH,
+        os_config: Some(&config),
+        pool: Some(&pool),
+        wanted: None,
+        builds: &builds,
+        jobs: &jobs,
+        used_images: &images,
+        answers: &answers,
+    };
+    let Action::SetCondition(condition) = decide(&seen) else { panic!("{:?}", decide(&seen)) };
+    assert!(condition.is_degraded && condition.reason == "BuildPending", "{condition:?}");
+    assert!(condition.message.contains(why), "{condition:?}");
+    let told = Pool { condition: Some(condition), ..pool.clone() };
+    assert_eq!(decide(&Seen { pool: Some(&told), ..seen.clone() }), Action::Wait { retry: false });
 }

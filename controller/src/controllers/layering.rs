@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::build::reduce;
 use super::cache::is_older;
+use super::lenient::cause;
 use crate::api::{MachineOSConfig, MachineOSConfigSpec};
 use crate::build::{self, Build, PUSH_SECRET, State};
 use crate::opt_in::is_made;
@@ -56,12 +57,16 @@ fn text(object: &DynamicObject, pointer: &str) -> String {
 impl OsConfig {
     pub(super) fn of(object: &DynamicObject) -> Self {
         let spec = object.data.get("spec").cloned().unwrap_or_default();
+        let spec = serde_json::from_value(spec).map_err(|error| cause(&error));
         let pool = text(object, "/spec/machineConfigPool/name");
         Self {
             version: object.resource_version().unwrap_or_default(),
             pool: pool.clone(),
-            spec: serde_json::from_value(spec).map_err(|_| "a field has another type".to_owned()),
-            build: reduce::os_config(object),
+            build: build::OsConfig {
+                unreadable: spec.as_ref().err().map(|cause| unreadable(object, cause)),
+                ..reduce::os_config(object)
+            },
+            spec,
             seed: seed::Source {
                 name: object.metadata.name.clone().unwrap_or_default(),
                 pool,
@@ -75,6 +80,14 @@ impl OsConfig {
     pub(super) fn is_older(&self, than: &Self) -> bool {
         self.build.uid == than.build.uid && is_older(&self.version, &than.version)
     }
+}
+
+/// Says that a spec can't be read: object, cause and next step.
+fn unreadable(object: &DynamicObject, cause: &str) -> String {
+    let name = object.name_any();
+    format!(
+        "the spec of MachineOSConfig {name} can't be read: {cause}; correct it with `kubectl edit machineosconfig {name}`"
+    )
 }
 
 /// Reads an object that was made from a pool's label: its definition lets nothing else be written.

@@ -20,15 +20,19 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for Lenient<K> {
         let value = Value::deserialize(deserializer)?;
         let metadata = value.get("metadata").cloned().unwrap_or_default();
         let metadata = serde_json::from_value(metadata).map_err(D::Error::custom)?;
-        // Without the value: an object holds secrets.
-        let object = serde_json::from_value(value).map_err(|error| {
-            let text = error.to_string();
-            let expected =
-                text.split("expected ").nth(1).map(|expected| format!("a field is not {expected}"));
-            expected.unwrap_or_else(|| "a field has another type".to_owned())
-        });
+        let object = serde_json::from_value(value).map_err(|error| cause(&error));
         Ok(Self { metadata, object })
     }
+}
+
+/// Returns why something can't be read, without its value: an object holds secrets.
+pub(super) fn cause(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    if text.starts_with("missing field ") {
+        return text;
+    }
+    let expected = text.split("expected ").nth(1).map(|expected| format!("a field is not {expected}"));
+    expected.unwrap_or_else(|| "a field has another type".to_owned())
 }
 
 impl<K: Resource<DynamicType = ()>> Resource for Lenient<K> {

@@ -17,6 +17,7 @@ use tracing::{info, warn};
 
 use super::cache::{Cache, Kind, Seen};
 use super::client::{RequestError, ask};
+use super::events::{About, Severity, emit};
 use super::follow::follow;
 use super::kept::Kept;
 use super::layering::layering;
@@ -81,7 +82,8 @@ struct Controller {
 /// What is to be written for a pool.
 enum Step {
     Write(Action),
-    Report(Box<MachineConfigPool>, Results),
+    /// With why it is refused.
+    Report(Box<MachineConfigPool>, Results, Option<String>),
     Nothing,
 }
 
@@ -96,7 +98,9 @@ impl Controller {
                 let written = match step {
                     Step::Nothing => break,
                     Step::Write(action) => self.write(action).await,
-                    Step::Report(object, results) => self.report(&object, results).await,
+                    Step::Report(object, results, refused) => {
+                        self.report(&object, results, refused.as_deref()).await
+                    }
                 };
                 match written {
                     Ok(()) => {}
@@ -163,8 +167,13 @@ impl Controller {
         Ok(())
     }
 
-    /// Writes what came of it to the pool: the annotation, then the conditions.
-    async fn report(&self, pool: &MachineConfigPool, results: Results) -> Result<(), RequestError> {
+    /// Writes what came of it to the pool: the annotation, then the conditions. A refusal is an Event, too.
+    async fn report(
+        &self,
+        pool: &MachineConfigPool,
+        results: Results,
+        refused: Option<&str>,
+    ) -> Result<(), RequestError> {
         let api = Api::<MachineConfigPool>::all(self.client.clone());
         let name = pool.metadata.name.clone().unwrap_or_default();
         let mut version = pool.metadata.resource_version.clone();
@@ -184,6 +193,13 @@ impl Controller {
             });
             let patched = ask(api.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch))).await?;
             self.keep_pool(patched);
+            // The condition changes with the refusal, so each is told once.
+            if let Some(refused) = refused {
+                warn!("Pool {name} is refused: {refused}");
+                let about = About::pool(&name, uid.as_deref().unwrap_or_default());
+                let text = format!("Pool {name} can't be brought into image mode: {refused}");
+                emit(&self.client, &about, Severity::Warning, "OptInRefused", &text).await;
+            }
         }
         self.metrics.wrote("opt-in", "reported");
         Ok(())
@@ -237,7 +253,11 @@ fn step(seen: &Seen, name: &str, namespace: &str) -> Step {
     let target = pool.spec.configuration.as_ref().and_then(|target| target.name.clone()).unwrap_or_default();
     let layering = layering(name, &target, &seen.os_configs, &seen.os_builds);
     let results = opt_in::results(pool, &layering, refused.as_deref(), Timestamp::now());
-    if results == Results::default() { Step::Nothing } else { Step::Report(Box::new(pool.clone()), results) }
+    if results == Results::default() {
+        Step::Nothing
+    } else {
+        Step::Report(Box::new(pool.clone()), results, refused)
+    }
 }
 
 /// A `ConfigMap` of one name.

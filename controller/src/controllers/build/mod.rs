@@ -202,7 +202,12 @@ impl Controller {
         }
         if let Action::Wait { retry } = &action {
             course.again = retry.then(|| course.again.unwrap_or_else(|| Instant::now() + ASK_AGAIN));
-            course.error = None;
+            let unreadable = group.os_config.as_ref().and_then(|config| config.build.unreadable.clone());
+            // Its pool may be what can't be read.
+            if let Some(why) = unreadable.as_ref().filter(|_| course.error != unreadable) {
+                tell::failed(&self.client, &group, why).await;
+            }
+            course.error = unreadable;
             return Ok(Step::Rest);
         }
         self.write(&group, wanted.as_ref(), builder.as_deref(), course, &action).await

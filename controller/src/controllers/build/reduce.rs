@@ -42,6 +42,7 @@ pub(in crate::controllers) fn os_config(object: &DynamicObject) -> OsConfig {
             .and_then(Value::as_i64)
             .unwrap_or_default(),
         seeded: condition(object, "Seeded").is_some(),
+        unreadable: None,
     }
 }
 
