@@ -15,7 +15,7 @@ use crate::cluster::{annotation, changes, key, node_api, node_until, object_api,
 use crate::process::condition;
 use crate::rollout::ready_node;
 
-const CONTAINERFILE: &str = "FROM configs AS final\nRUN true";
+pub const CONTAINERFILE: &str = "FROM configs AS final\nRUN true";
 
 /// OCL-024 and OCL-025: four pods fail, all stays for a person to look at, nodes keep what they have; `rebuild` makes it again.
 #[tokio::test]

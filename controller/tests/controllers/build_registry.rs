@@ -11,6 +11,8 @@ use tokio::task::JoinHandle;
 struct State {
     lost: BTreeSet<String>,
     deleted: Vec<String>,
+    /// What it answers to everything.
+    refusal: Option<&'static str>,
 }
 
 pub struct FakeRegistry {
@@ -35,6 +37,11 @@ impl FakeRegistry {
 
     pub fn lose(&self, digest: &str) {
         self.state.lock().unwrap().lost.insert(digest.to_owned());
+    }
+
+    /// Answers everything with a status, until it has none.
+    pub fn refuse(&self, status: Option<&'static str>) {
+        self.state.lock().unwrap().refusal = status;
     }
 
     pub fn deleted(&self) -> Vec<String> {
@@ -63,7 +70,9 @@ async fn serve(mut stream: TcpStream, state: Arc<Mutex<State>>) {
     let digest = path.rsplit('/').next().unwrap();
     let answer = {
         let mut state = state.lock().unwrap();
-        if !path.contains("/manifests/") {
+        if let Some(refusal) = state.refusal {
+            refusal.to_owned()
+        } else if !path.contains("/manifests/") {
             "200 OK".to_owned()
         } else if state.lost.contains(digest) && method != "DELETE" {
             "404 Not Found".to_owned()

@@ -20,6 +20,7 @@ mod plain_host;
 mod ran;
 
 mod build;
+mod build_apart;
 mod build_course;
 mod build_jobs;
 mod build_registry;

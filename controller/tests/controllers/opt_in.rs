@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{Api, DeleteParams, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams};
+use k8s_openapi::api::core::v1::{ConfigMap, Event};
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use crate::cluster::{MachineConfigBuilder, create_object, key, object_api, object_until, within};
@@ -71,6 +71,7 @@ async fn label_creates_os_config_and_its_removal_deletes_it() {
         condition["status"] == "True" && message.contains("on-cluster-build-config is missing")
     };
     cluster.until_pool("worker", "what is missing", missing).await;
+    is_told(&cluster, "on-cluster-build-config is missing").await;
     settings(&cluster).await;
     config_map(&cluster, "machine-config-osimageurl", &[("baseOSContainerImage", &image('1'))]).await;
     let pushed =
@@ -104,6 +105,111 @@ async fn label_creates_os_config_and_its_removal_deletes_it() {
     };
     cluster.until_pool("worker", "no conditions", is_clean).await;
     assert!(rendered.get_opt("05-osimageurl-worker").await.unwrap().is_some(), "the nodes go back to it");
+}
+
+/// Waits for the Event about a refusal.
+async fn is_told(cluster: &Cluster, words: &str) {
+    let events: Api<Event> = Api::namespaced(cluster.client.clone(), "default");
+    let is_it = |event: &Event| {
+        let message = event.message.as_deref().unwrap_or_default();
+        event.reason.as_deref() == Some("OptInRefused")
+            && event.involved_object.name.as_deref() == Some("worker")
+            && message.contains(words)
+    };
+    within("the refusal is an Event", async {
+        while !events.list(&ListParams::default()).await.unwrap().items.iter().any(is_it) {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+/// Controllers die one after the other, each before another write: opting in, other settings, and opting out come to the same end.
+#[tokio::test]
+async fn opting_in_and_out_survives_a_kill_before_every_write() {
+    let cluster = Cluster::new().await;
+    pool(&cluster).await;
+    let controller = cluster.start("first", &CONTROLLERS);
+    cluster.until_target("worker", "").await;
+    assert!(controller.terminate().await.success());
+    settings(&cluster).await;
+    config_map(&cluster, "machine-config-osimageurl", &[("baseOSContainerImage", &image('1'))]).await;
+    let rendered = object_api(&cluster.client, "machineconfigs");
+    let mut killed = 0;
+    for round in ["in", "changed", "out"] {
+        match round {
+            "in" => label(&cluster, json!("")).await,
+            "changed" => {
+                let other = json!({ "data": { "baseOSContainerImage": image('2') } });
+                let lines = [("worker", "FROM configs AS final")];
+                config_map(&cluster, "on-cluster-build-custom-dockerfile", &lines).await;
+                let how = PatchParams::default();
+                let api = config_maps(&cluster);
+                api.patch("machine-config-osimageurl", &how, &Patch::Merge(other)).await.unwrap();
+            }
+            _ => label(&cluster, Value::Null).await,
+        }
+        let before = killed;
+        loop {
+            // One dies before its first write, the next one after that.
+            let writes = (killed % 2 + 1).to_string();
+            let more = ["--abort-at-write", &writes, "--lease-duration", "30"];
+            let controller = cluster.start(&format!("c{killed}"), &[&CONTROLLERS[..], &more].concat());
+            let is_done = tokio::select! {
+                status = controller.end() => {
+                    assert_eq!(status.code(), None, "{:?}", controller.lines());
+                    killed += 1;
+                    false
+                }
+                () = come_to(&cluster, &rendered, round) => {
+                    controller.kill().await;
+                    true
+                }
+            };
+            cluster.free_lease().await;
+            if is_done {
+                break;
+            }
+        }
+        assert!(killed > before, "{round}: nobody was killed");
+    }
+    assert!(killed > 5, "{killed}");
+    let left = os_configs(&cluster).list(&ListParams::default()).await.unwrap().items;
+    assert!(left.is_empty(), "{left:?}");
+}
+
+/// Waits until all of a round is written.
+async fn come_to(cluster: &Cluster, rendered: &Api<DynamicObject>, round: &str) {
+    let based = |digit| {
+        let image = image(digit);
+        move |one: &DynamicObject| one.data["spec"]["osImageURL"] == image.as_str()
+    };
+    match round {
+        "in" => {
+            let pushed = |one: &DynamicObject| {
+                one.data["spec"]["renderedImagePushSpec"] == "registry.test/os/worker:latest"
+            };
+            object_until(&os_configs(cluster), "worker", "the config", pushed).await;
+            object_until(rendered, "05-osimageurl-worker", "the base", based('1')).await;
+            cluster.until_pool("worker", "told", |pool| is_true(pool, "BuildPending")).await;
+        }
+        "changed" => {
+            let has_lines = |one: &DynamicObject| {
+                one.data["spec"]["containerFile"][0]["content"] == "FROM configs AS final"
+            };
+            object_until(&os_configs(cluster), "worker", "the lines", has_lines).await;
+            object_until(rendered, "05-osimageurl-worker", "the other base", based('2')).await;
+        }
+        _ => {
+            until_gone(&os_configs(cluster), "worker").await;
+            let is_clean = |pool: &Value| {
+                ["BuildPending", "Building", "BuildSuccess", "BuildFailed"]
+                    .iter()
+                    .all(|kind| condition(pool, kind).is_null())
+            };
+            cluster.until_pool("worker", "no conditions", is_clean).await;
+        }
+    }
 }
 
 /// A build's way over the pool: its state, its image, and nothing of it once the label is gone.
