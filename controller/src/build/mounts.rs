@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
 #[serde(try_from = "Written")]
 pub struct Mount {
-    /// What is mounted.
+    /// The mounted object.
     pub object: MountObject,
-    /// Where the steps see it.
+    /// Its path in the steps.
     pub path: String,
 }
 
-/// What is mounted, by name.
+/// A mounted object, by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MountObject {
     /// A `Secret`.
@@ -55,7 +55,7 @@ pub(super) fn volume_name(number: usize) -> String {
     format!("mount-{number}")
 }
 
-/// Returns where the pod has it.
+/// Returns the path of a mount in the pod.
 pub(super) fn source(number: usize) -> String {
     format!("/run/build/mounts/{number}")
 }

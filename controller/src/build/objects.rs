@@ -53,7 +53,7 @@ tool push $POLICY --authfile=/run/build/final/.dockerconfigjson --digestfile=/va
 cat /var/lib/build/digest > /dev/termination-log
 "#;
 
-/// Where the Containerfile and the files beside it are.
+/// Directory of the Containerfile and the files beside it.
 const TEXTS: &str = "/run/build/containerfile";
 
 /// The files beside the Containerfile.
@@ -61,10 +61,10 @@ const TRUST: &str = "ca-bundle.crt";
 const REGISTRIES: &str = "registries.conf";
 const POLICY: &str = "policy.json";
 
-/// Where buildah looks for certificates of its own, whatever distribution its image is of.
+/// Directories of certificates that Debian's and Fedora's buildah images have.
 const CERTIFICATES: &str = "/etc/ssl/certs:/etc/pki/tls/certs";
 
-/// Where the user's steps see the certificates.
+/// Path of the certificates in the user's steps.
 const TRUST_TARGET: &str = "/run/build/trust/ca-bundle.crt";
 
 /// What buildah does as root: a container runtime gives these by default.
@@ -111,7 +111,7 @@ pub struct JobSettings {
     pub registries_conf: String,
     /// The build's `policy.json`.
     pub policy_json: String,
-    /// What the user's steps see, and the image does not have.
+    /// Objects that the user's steps see, and the image does not have.
     pub mounts: Vec<Mount>,
 }
 

@@ -32,7 +32,7 @@ pub struct OsConfig {
     pub observed: i64,
     /// Its status says that it was seeded.
     pub seeded: bool,
-    /// Why its spec can't be read, with the next step.
+    /// Cause of a spec that can't be read, with the next step.
     pub unreadable: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What builds on this machine said, for the agent's `collect`: appended to, and bounded.
+//! Output of builds on this machine, for the agent's `collect`: appended to, and bounded.
 #![expect(clippy::disallowed_methods, reason = "the builder's own directory; `host` is the agent's")]
 
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -11,7 +11,7 @@ use super::CliError;
 /// The largest file; the one before it is kept, so that `collect` has the last lines whatever a build says.
 const MAX_LOG: u64 = 256 << 10;
 
-/// What builds said.
+/// Build output.
 #[derive(Debug)]
 pub(super) struct BuildLog {
     path: PathBuf,

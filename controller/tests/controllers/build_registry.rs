@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 struct State {
     lost: BTreeSet<String>,
     deleted: Vec<String>,
-    /// What it answers to everything.
+    /// Its answer to everything.
     refusal: Option<&'static str>,
 }
 

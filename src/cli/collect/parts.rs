@@ -28,7 +28,7 @@ const PART_TIMEOUT: Duration = Duration::from_secs(20);
 /// Lines of the journal; fewer if they are too long.
 const JOURNAL_LINES: [&str; 3] = ["--lines=1000", "--lines=200", "--lines=40"];
 
-/// Where the controller's builds on this machine say what they do: the older lines first.
+/// Logs of the controller's builds on this machine: the older lines first.
 const BUILD_LOGS: [&str; 2] = [
     "/var/lib/machine-config-controller/build/build.log.1",
     "/var/lib/machine-config-controller/build/build.log",
@@ -197,7 +197,7 @@ fn listing(root: &Root) -> Result<Content, String> {
     Ok(Content::Text(text))
 }
 
-/// What `machine-config-controller build` and `bootstrap --build` said here, where they ran.
+/// Returns the output of `machine-config-controller build` and `bootstrap --build`, if they ran here.
 fn build_log(root: &Root) -> Result<Option<String>, String> {
     let mut text = None;
     for path in BUILD_LOGS {
