@@ -6,6 +6,7 @@
 
 pub mod config_node;
 pub mod controller_config;
+pub mod machine_configuration;
 pub mod machineconfig;
 pub mod os_build;
 pub mod os_config;
@@ -15,6 +16,7 @@ mod schema;
 
 pub use config_node::{MachineConfigNode, MachineConfigNodeSpec, MachineConfigNodeStatus};
 pub use controller_config::{ControllerConfig, ControllerConfigSpec};
+pub use machine_configuration::{MachineConfiguration, MachineConfigurationSpec};
 pub use machineconfig::{MachineConfig, MachineConfigSpec};
 pub use os_build::{MachineOSBuild, MachineOSBuildSpec, MachineOSBuildStatus};
 pub use os_config::{MachineOSConfig, MachineOSConfigSpec, MachineOSConfigStatus};
@@ -48,6 +50,7 @@ pub fn definitions() -> Vec<CustomResourceDefinition> {
         MachineConfig::crd(),
         MachineConfigNode::crd(),
         MachineConfigPool::crd(),
+        MachineConfiguration::crd(),
         MachineOSBuild::crd(),
         MachineOSConfig::crd(),
         RolloutPolicy::crd(),

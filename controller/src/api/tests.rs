@@ -18,7 +18,7 @@ fn walk(schema: &Value, path: &str, seen: &mut dyn FnMut(&str, &Value)) {
 }
 
 fn of_upstream_group(seen: &mut dyn FnMut(&str, &Value)) {
-    for definition in definitions().iter().filter(|one| one.spec.group.starts_with("machineconfiguration.")) {
+    for definition in definitions().iter().filter(|one| one.spec.group.ends_with(".openshift.io")) {
         let definition = json!(definition);
         let kind = definition["spec"]["names"]["kind"].as_str().unwrap();
         walk(&definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"], kind, seen);
@@ -56,6 +56,18 @@ MachineConfigPool.spec.machineConfigSelector.matchExpressions[].key
 MachineConfigPool.spec.machineConfigSelector.matchExpressions[].operator
 MachineConfigPool.spec.nodeSelector.matchExpressions[].key
 MachineConfigPool.spec.nodeSelector.matchExpressions[].operator
+MachineConfiguration.spec
+MachineConfiguration.spec.nodeDisruptionPolicy.files[].actions[].reload.serviceName
+MachineConfiguration.spec.nodeDisruptionPolicy.files[].actions[].restart.serviceName
+MachineConfiguration.spec.nodeDisruptionPolicy.files[].actions[].type
+MachineConfiguration.spec.nodeDisruptionPolicy.files[].path
+MachineConfiguration.spec.nodeDisruptionPolicy.sshkey.actions[].reload.serviceName
+MachineConfiguration.spec.nodeDisruptionPolicy.sshkey.actions[].restart.serviceName
+MachineConfiguration.spec.nodeDisruptionPolicy.sshkey.actions[].type
+MachineConfiguration.spec.nodeDisruptionPolicy.units[].actions[].reload.serviceName
+MachineConfiguration.spec.nodeDisruptionPolicy.units[].actions[].restart.serviceName
+MachineConfiguration.spec.nodeDisruptionPolicy.units[].actions[].type
+MachineConfiguration.spec.nodeDisruptionPolicy.units[].name
 MachineOSBuild.spec
 MachineOSBuild.spec.machineConfig
 MachineOSBuild.spec.machineConfig.name

@@ -34,15 +34,17 @@ struct Kind {
     client: Client,
     plural: &'static str,
     path: String,
+    /// The object that is there.
+    name: &'static str,
     refused: BTreeSet<(&'static str, String)>,
 }
 
 impl Kind {
-    /// Creates the object `worker`, which breaks no rule.
+    /// Creates an object that breaks no rule.
     async fn new(client: &Client, group: &str, plural: &'static str, kind: &str, spec: Value) -> Self {
         let path = format!("/apis/{group}/{plural}");
-        let object =
-            json!({ "apiVersion": group, "kind": kind, "metadata": { "name": "worker" }, "spec": spec });
+        let name = if plural == "machineconfigurations" { "cluster" } else { "worker" };
+        let object = json!({ "apiVersion": group, "kind": kind, "metadata": { "name": name }, "spec": spec });
         // A definition is served a moment after it is established, without an event.
         within("the kind is served", async {
             loop {
@@ -54,7 +56,7 @@ impl Kind {
             }
         })
         .await;
-        let kind = Self { client: client.clone(), plural, path, refused: BTreeSet::new() };
+        let kind = Self { client: client.clone(), plural, path, name, refused: BTreeSet::new() };
         // Its name has to be that of what it is about, where there is a rule for that.
         let mut other = object;
         other["metadata"]["name"] = json!("other");
@@ -66,6 +68,7 @@ impl Kind {
     fn named_otherwise(mut self, (code, answer): (u16, Value)) -> Self {
         let message = match self.plural {
             "machineconfignodes" => "the name must be that of the node",
+            "machineconfigurations" => "the name must be cluster: there is one",
             "machineosconfigs" => "the name must be that of the pool: a pool has one MachineOSConfig",
             _ => {
                 assert_eq!(code, 200, "{}: {answer}", self.plural);
@@ -79,7 +82,7 @@ impl Kind {
 
     async fn patch(&self, part: &str, patch: &Value, query: &str) -> (u16, Value) {
         let place = if part == "status" { "/status" } else { "" };
-        let path = format!("{}/worker{place}{query}", self.path);
+        let path = format!("{}/{}{place}{query}", self.path, self.name);
         let patch = json!({ part: patch });
         call(&self.client, "PATCH", &path, Some(("application/merge-patch+json", patch))).await
     }
@@ -187,6 +190,56 @@ async fn of_nodes(client: &Client) -> Kind {
     let needed = "lastFailedGenerationError must be set with lastFailedGeneration";
     kind.refuses("status", needed, vec![silent]).await;
     generations(&mut kind).await;
+    kind
+}
+
+/// The rules are those of the parser: no node gets to see what it would refuse.
+async fn of_configuration(client: &Client) -> Kind {
+    let file = |path: &str, actions: Value| json!({ "nodeDisruptionPolicy": { "files": [{ "path": path, "actions": actions }] } });
+    let spec = file("/etc/motd", json!([{ "type": "None" }]));
+    let group = "operator.openshift.io/v1";
+    let mut kind = Kind::new(client, group, "machineconfigurations", "MachineConfiguration", spec).await;
+    let unit = |name: &str| json!({ "nodeDisruptionPolicy": { "units": [{ "name": name, "actions": [] }] } });
+    let of_service =
+        |type_: &str, field: &str, name: &str| json!([{ "type": type_, field: { "serviceName": name } }]);
+    let reload =
+        json!([{ "type": "DaemonReload" }, { "type": "Reload", "reload": { "serviceName": "a@1.service" } }]);
+    let keys = json!({ "nodeDisruptionPolicy": { "sshkey": { "actions": [{ "type": "Drain" }] } } });
+    let accepted = vec![
+        file("/etc/.a/..b", reload),
+        file("/etc", of_service("Restart", "restart", "a-b\\x2d.mount")),
+        unit("kubelet.service"),
+        keys,
+        json!({ "irreconcilableValidationOverrides": { "storage": ["Disks"] }, "managementState": "Managed" }),
+    ];
+    for spec in &accepted {
+        let object = json!({ "apiVersion": group, "kind": "MachineConfiguration", "metadata": { "name": "cluster" }, "spec": spec });
+        let bytes = serde_json::to_vec(&object).unwrap();
+        machine_config_core::model::policy::DisruptionPolicy::parse(&bytes, "cluster").unwrap();
+    }
+    kind.accepts("spec", accepted).await;
+    let path = "the path must be absolute, without `.`, `..` and a trailing `/`";
+    let bad = ["etc/a", "/etc/", "/etc//a", "/etc/./a", "/etc/../a", "/", "/etc/.."];
+    kind.refuses("spec", path, bad.map(|bad| file(bad, json!([]))).to_vec()).await;
+    let named = "the unit must be named as systemd names it, as NAME.service";
+    kind.refuses(
+        "spec",
+        named,
+        vec![unit("kubelet"), file("/a", of_service("Reload", "reload", "a/b.service"))],
+    )
+    .await;
+    let alone = json!([{ "type": "None" }, { "type": "Drain" }]);
+    kind.refuses("spec", "None and Reboot must stand alone", vec![file("/a", alone)]).await;
+    for (type_, field, other) in [("Reload", "reload", "Restart"), ("Restart", "restart", "Reload")] {
+        let message = format!("{field} must be set for the type {type_}, and for no other");
+        let bare = json!([{ "type": type_ }]);
+        kind.refuses(
+            "spec",
+            &message,
+            vec![file("/a", bare), file("/a", of_service(other, field, "a.service"))],
+        )
+        .await;
+    }
     kind
 }
 
@@ -328,6 +381,7 @@ async fn every_rule_refuses_only_its_case() {
     let kinds = [
         of_policies(&client).await,
         of_nodes(&client).await,
+        of_configuration(&client).await,
         of_os_configs(&client).await,
         of_os_builds(&client).await,
     ];
