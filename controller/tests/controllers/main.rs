@@ -26,6 +26,7 @@ mod build_jobs;
 mod build_registry;
 mod definitions;
 mod drain;
+mod install;
 mod leader;
 mod opt_in;
 mod permissions;

@@ -29,7 +29,10 @@ pub struct Controller(pub Agent);
 
 impl Cluster {
     pub async fn new() -> Self {
-        let bench = Bench::private(Gates::Default);
+        Self::on(Bench::private(Gates::Default)).await
+    }
+
+    pub async fn on(bench: Bench) -> Self {
         let kubeconfig = bench.kubeconfig(&Identity::Admin("controller".to_owned()));
         let client = bench.client("test").await;
         let cluster = Self { bench, client, kubeconfig };
