@@ -107,6 +107,65 @@ async fn register(cluster: &Cluster, name: &str) {
     node_api(&cluster.client).create(&PostParams::default(), &node).await.unwrap();
 }
 
+/// Applies the manifests twice: the second time changes nothing.
+async fn install(shell: &Shell, command: &str) {
+    let installed = shell.ok(command).await;
+    for object in ["daemonset.apps/machine-config-agent", "deployment.apps/machine-config-controller"] {
+        assert!(installed.contains(&format!("{object} created")), "{installed}");
+    }
+    let again = shell.ok(command).await;
+    assert!(
+        again.lines().all(|line| line.ends_with(" unchanged") || line.ends_with(" configured")),
+        "{again}"
+    );
+}
+
+/// Applies the pool once the API server serves its kind, as the page says.
+async fn apply_pool(shell: &Shell, command: &str) {
+    within("pool.yaml is accepted", async {
+        loop {
+            let output = shell.run(command).await;
+            let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+            if output.status.success() {
+                return;
+            }
+            assert!(stderr.contains("no matches for kind"), "{stderr}");
+        }
+    })
+    .await;
+}
+
+/// Starts an agent with the token of a pod of the `DaemonSet`. It reboots for its first config: no policy says that less is enough.
+async fn first_config(cluster: &Cluster, shell: &Shell, host: &Path) -> Agent {
+    let uid = "get daemonset machine-config-agent -o jsonpath={.metadata.uid}";
+    let uid = shell.ok(&format!("-n {NAMESPACE} {uid}")).await;
+    let owner = json!([{
+        "apiVersion": "apps/v1", "kind": "DaemonSet", "name": "machine-config-agent", "uid": uid, "controller": true,
+    }]);
+    let token = token(cluster, "machine-config-agent", "n1", owner).await;
+    let kubeconfig = cluster.bench.kubeconfig(&Identity::Token(token));
+    bare(host);
+    let options = AgentOptions::new(&kubeconfig, "n1", host);
+    let before = Agent::start(&options);
+    assert_eq!(before.end().await.code(), Some(REBOOT), "{:#?}", before.lines());
+    boot(host, 2);
+    Agent::start(&options)
+}
+
+/// Waits until the node and its pool are at a config of the pool other than this one; returns the pool.
+async fn until_done(cluster: &Cluster, other_than: &str) -> Value {
+    let desired = cluster.until_target("worker", other_than).await;
+    let is_done = |node: &Node| {
+        annotation(node, "state") == Some("Done") && annotation(node, "currentConfig") == Some(&desired)
+    };
+    node_until(&cluster.client, "n1", "Done", is_done).await;
+    let updated = |pool: &Value| {
+        condition(pool, "Updated")["status"] == "True"
+            && pool["status"]["configuration"]["name"] == desired.as_str()
+    };
+    cluster.until_pool("worker", "updated", updated).await
+}
+
 /// Item "Operate" of issue 13: one `kubectl apply -k` and the commands of the page bring a config to a node.
 #[tokio::test]
 async fn documented_commands_bring_config_to_node() {
@@ -116,72 +175,25 @@ async fn documented_commands_bring_config_to_node() {
     let mut cluster = Cluster::on(Bench::without_crds()).await;
     let shell = Shell::new(&cluster.bench);
     let page = page();
-    let [install, apply_pool, watch] = page.commands.as_slice() else { panic!("{:?}", page.commands) };
-    assert_eq!(install, "apply -k dist/manifests/overlays/kubernetes");
-    assert!(watch.starts_with("get machineconfigpools,nodes"), "{watch}");
-    for name in ["control-plane", "n1"] {
-        register(&cluster, name).await;
-    }
-    let installed = shell.ok(install).await;
-    for object in ["daemonset.apps/machine-config-agent", "deployment.apps/machine-config-controller"] {
-        assert!(installed.contains(&format!("{object} created")), "{installed}");
-    }
-    // Applied once more, it changes nothing.
-    let again = shell.ok(install).await;
-    assert!(
-        again.lines().all(|line| line.ends_with(" unchanged") || line.ends_with(" configured")),
-        "{again}"
-    );
-
+    let [apply_all, apply, watch] = page.commands.as_slice() else { panic!("{:?}", page.commands) };
     let files = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {
         let path = files.path().join(name);
         std::fs::write(&path, text).unwrap();
         path.display().to_string()
     };
-    let apply_pool = apply_pool.replace("pool.yaml", &write("pool.yaml", &page.pool));
-    // The page says so: the API server may not serve the definitions yet.
-    within("pool.yaml is accepted", async {
-        loop {
-            let output = shell.run(&apply_pool).await;
-            let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-            if output.status.success() {
-                return;
-            }
-            assert!(stderr.contains("no matches for kind"), "{stderr}");
-        }
-    })
-    .await;
+    for name in ["control-plane", "n1"] {
+        register(&cluster, name).await;
+    }
+    install(&shell, apply_all).await;
+    apply_pool(&shell, &apply.replace("pool.yaml", &write("pool.yaml", &page.pool))).await;
     shell.ok("label node n1 node-role.kubernetes.io/worker=").await;
-
     let controller_token = token(&cluster, "machine-config-controller", "control-plane", json!([])).await;
     cluster.kubeconfig = cluster.bench.kubeconfig(&Identity::Token(controller_token));
     let controller = cluster.start("a", &["--namespace", NAMESPACE]);
     let host = tempfile::tempdir().unwrap();
-    bare(host.path());
-    let uid = shell
-        .ok(&format!("-n {NAMESPACE} get daemonset machine-config-agent -o jsonpath={{.metadata.uid}}"))
-        .await;
-    let owner = json!([{
-        "apiVersion": "apps/v1", "kind": "DaemonSet", "name": "machine-config-agent", "uid": uid, "controller": true,
-    }]);
-    let agent_token = token(&cluster, "machine-config-agent", "n1", owner).await;
-    let kubeconfig = cluster.bench.kubeconfig(&Identity::Token(agent_token));
-    let options = AgentOptions::new(&kubeconfig, "n1", host.path());
-    // No policy says that the file needs less than a reboot.
-    let before = Agent::start(&options);
-    assert_eq!(before.end().await.code(), Some(REBOOT), "{:#?}", before.lines());
-    boot(host.path(), 2);
-    let agent = Agent::start(&options);
-
-    let is_done = |node: &Node| {
-        let current = annotation(node, "currentConfig");
-        annotation(node, "state") == Some("Done")
-            && current.is_some_and(|current| current.starts_with("rendered-worker-"))
-    };
-    node_until(&cluster.client, "n1", "Done", is_done).await;
-    let updated = |pool: &Value| condition(pool, "Updated")["status"] == "True";
-    let pool = cluster.until_pool("worker", "updated", updated).await;
+    let agent = first_config(&cluster, &shell, host.path()).await;
+    let pool = until_done(&cluster, "").await;
     let motd = host.path().join("etc/motd");
     assert_eq!(std::fs::read_to_string(&motd).unwrap(), "hello\n");
     let shown = shell.ok(&watch.replace(" --watch", "")).await;
@@ -190,11 +202,8 @@ async fn documented_commands_bring_config_to_node() {
 
     // With the policy of the page, the same agent is done without a reboot.
     shell.ok(&format!("apply -f {}", write("policy.yaml", &page.policy))).await;
-    let first = target(&pool).to_owned();
     shell.ok(&format!("apply -f {}", write("next.yaml", &page.pool.replace("hello", "again")))).await;
-    let second = cluster.until_target("worker", &first).await;
-    let is_second = |node: &Node| is_done(node) && annotation(node, "currentConfig") == Some(second.as_str());
-    node_until(&cluster.client, "n1", "Done without a reboot", is_second).await;
+    until_done(&cluster, target(&pool)).await;
     assert_eq!(std::fs::read_to_string(&motd).unwrap(), "again\n");
     assert!(agent.terminate().await.success(), "{:#?}", agent.lines());
     assert!(controller.terminate().await.success(), "{:#?}", controller.lines());
