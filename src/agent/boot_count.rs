@@ -12,11 +12,13 @@ use tracing::{info, warn};
 
 use super::{Agent, AgentError};
 use crate::control::ControlPlane;
-use crate::host::HostError;
 use crate::host::boot_counter::BootCounter;
+use crate::host::{HostError, Root};
+use crate::journal::stateroot::load_record;
 use crate::model::Observation;
 use crate::model::observation::{BootCount, ObservedOs};
 use crate::model::text::chain;
+use crate::stateroot::{Job, StaterootRecord};
 use crate::update::record::StagedOs;
 use crate::update::{Phase, Record};
 
@@ -36,7 +38,15 @@ impl<C: ControlPlane> Agent<C> {
 
     /// Ends a count that no update needs any more. As long as another deployment than the one that runs is the first of the
     /// menu, only the count brings a machine up on which that one does not: it is ended after that is changed.
+    ///
+    /// What boots next is another stateroot's while that is activated: the count is its own then.
     pub(super) async fn end_stale_count(&self, seen: &Observation) {
+        let activates = |record: StaterootRecord| {
+            matches!(record.job, Job::Activate { .. }) && !record.came_back(&seen.boot_id)
+        };
+        if load_record(&self.host.root).is_ok_and(|record| record.is_some_and(activates)) {
+            return;
+        }
         if let ObservedOs::Deployments { booted, next: Some(next), .. } = &seen.os
             && let Err(error) = self.host.os.set_default_deployment(&booted.deployment).await
         {
@@ -61,11 +71,16 @@ impl<C: ControlPlane> Agent<C> {
 
     /// Does something with the counter; returns true if there is one and that succeeded.
     fn with_counter(&self, what: impl Fn(BootCounter<'_>) -> Result<(), HostError>) -> bool {
-        let Ok(Some(counter)) = BootCounter::find(&self.host.root) else { return false };
-        let done = what(counter);
-        if let Err(error) = &done {
-            warn!("Failed to write the boot loader's counter: {}", chain(error));
-        }
-        done.is_ok()
+        with_counter(&self.host.root, what)
     }
+}
+
+/// Does something with the counter; returns true if there is one and that succeeded.
+pub(super) fn with_counter(root: &Root, what: impl Fn(BootCounter<'_>) -> Result<(), HostError>) -> bool {
+    let Ok(Some(counter)) = BootCounter::find(root) else { return false };
+    let done = what(counter);
+    if let Err(error) = &done {
+        warn!("Failed to write the boot loader's counter: {}", chain(error));
+    }
+    done.is_ok()
 }

@@ -16,6 +16,8 @@
 //! | `prefetch` | an image is downloaded ahead of its update |
 //! | `rollback` | removes the previous deployment |
 //! | `boot_count` | the boot loader's counter |
+//! | `stateroot` | work on stateroots, for the verbs |
+//! | `stateroot_trial` | what a boot does with an activation |
 //! | `workload` | drain and uncordon |
 //! | `service` | settings, report, and the hint at a login |
 //! | `trust` | certificates and the pull secret, beside all of these |
@@ -44,6 +46,7 @@ mod settings_loader;
 mod shutdown_listener;
 mod signals;
 mod stateroot;
+mod stateroot_trial;
 mod trial;
 mod trust;
 mod workload;
@@ -69,6 +72,7 @@ pub use settings_loader::SettingsLoader;
 pub use signals::ProcessSignals;
 use signals::SignalKind;
 pub use stateroot::{StaterootEnd, StaterootWorker};
+pub use stateroot_trial::{BootEnd, BootWorker};
 
 /// The loop's next action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

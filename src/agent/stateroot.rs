@@ -1,15 +1,19 @@
 //! Work on stateroots: carried out step by step, each recorded before and after.
 
+use tracing::info;
+
 use super::AgentError;
 use super::begin::update_id;
+use super::boot_count::with_counter;
 use crate::apply::apply_stateroot;
 use crate::host::clock::Clock;
 use crate::host::os::stateroots::Stateroots;
-use crate::host::{OsProgress, Root};
+use crate::host::power::RebootKind;
+use crate::host::{HostError, OsProgress, Power, Rebooting, Root};
 use crate::journal::AdvanceError;
 use crate::journal::stateroot::StaterootJournal;
-use crate::model::{BootId, FaultClass};
-use crate::stateroot::{Findings, Job, StaterootAction, StaterootRecord, next_action};
+use crate::model::{BootId, FaultClass, message};
+use crate::stateroot::{Findings, Job, StaterootAction, StaterootRecord, StaterootStep, next_action};
 use crate::update::Fault;
 
 /// How work on a stateroot ended.
@@ -17,6 +21,8 @@ use crate::update::Fault;
 pub enum StaterootEnd {
     /// It is done.
     Done(Findings),
+    /// The machine goes down into the other stateroot.
+    GoesDown(Rebooting),
     /// It was refused, and what was done is undone.
     Undone(Fault),
     /// It failed; asked for again it goes on.
@@ -32,6 +38,8 @@ pub struct StaterootWorker<'a> {
     pub stateroots: &'a Stateroots,
     /// The wall clock.
     pub clock: &'a Clock,
+    /// Who reboots.
+    pub power: &'a dyn Power,
     /// The boot.
     pub boot_id: BootId,
 }
@@ -53,6 +61,11 @@ impl StaterootWorker<'_> {
                 }
                 StaterootAction::Restart => journal.restart(self.boot_id.clone())?,
                 StaterootAction::RollBack => journal.roll_back(None)?,
+                StaterootAction::Step(StaterootStep::RequestReboot) => {
+                    if let Some(end) = self.reboot(journal).await? {
+                        return Ok(end);
+                    }
+                }
                 StaterootAction::Step(_) => {
                     if let Some(fault) = self.step(journal, progress).await? {
                         return Ok(StaterootEnd::Open(fault));
@@ -80,18 +93,47 @@ impl StaterootWorker<'_> {
         let work = journal
             .advance(async |intent| apply_stateroot(intent, self.root, self.stateroots, progress).await)
             .await;
-        let error = match work {
-            Ok(()) => return Ok(None),
-            Err(AdvanceError::Journal(error)) => return Err(error.into()),
-            Err(AdvanceError::Effect(error)) => error,
-        };
-        let fault = Fault::from_error(error.class(), error.reason(), &error, &error.next());
-        let turns = journal.record().is_some_and(StaterootRecord::can_roll_back);
-        if error.class() == FaultClass::Retry || !turns {
-            journal.fault(fault.clone())?;
-            return Ok(Some(fault));
+        match work {
+            Ok(()) => Ok(None),
+            Err(AdvanceError::Journal(error)) => Err(error.into()),
+            Err(AdvanceError::Effect(error)) => failed(journal, &error),
         }
-        journal.roll_back(Some(fault))?;
-        Ok(None)
     }
+
+    /// Requests the reboot; the record stays, and the next boot closes it. Returns nothing when the work turned back.
+    async fn reboot(&self, journal: &mut StaterootJournal) -> Result<Option<StaterootEnd>, AgentError> {
+        let asked = journal
+            .attempt(async |intent| {
+                let stateroot = intent.job().stateroot();
+                let why = format!("Node will reboot into the stateroot {stateroot}");
+                info!(MESSAGE_ID = message::STATEROOT_REBOOT, "{why}");
+                let is_tried = matches!(intent.job(), Job::Activate { trial: Some(_), .. });
+                if is_tried && with_counter(self.root, |counter| counter.arm()) {
+                    info!("Boot loader counts the boots of the stateroot {stateroot}");
+                }
+                self.power.reboot(RebootKind::Whole, &why).await
+            })
+            .await;
+        match asked {
+            Ok(how) => Ok(Some(StaterootEnd::GoesDown(how))),
+            Err(AdvanceError::Journal(error)) => Err(error.into()),
+            Err(AdvanceError::Effect(error)) => {
+                // What runs stays for now.
+                with_counter(self.root, |counter| counter.end());
+                Ok(failed(journal, &error)?.map(StaterootEnd::Open))
+            }
+        }
+    }
+}
+
+/// Takes the failure of a step. One that may pass by itself is returned; any other turns the work back.
+fn failed(journal: &mut StaterootJournal, error: &HostError) -> Result<Option<Fault>, AgentError> {
+    let fault = Fault::from_error(error.class(), error.reason(), error, &error.next());
+    let turns = journal.record().is_some_and(StaterootRecord::can_roll_back);
+    if error.class() == FaultClass::Retry || !turns {
+        journal.fault(fault.clone())?;
+        return Ok(Some(fault));
+    }
+    journal.roll_back(Some(fault))?;
+    Ok(None)
 }

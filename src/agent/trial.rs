@@ -37,7 +37,7 @@ use crate::update::resume::{is_unproven, not_fallen_back, unproven};
 use crate::update::{Record, Transition};
 
 /// Messages of the failed health checks.
-type FailedChecks = Vec<String>;
+pub(super) type FailedChecks = Vec<String>;
 
 /// Result of the attempts.
 enum TrialResult {
@@ -207,7 +207,7 @@ impl<C: ControlPlane> Agent<C> {
 }
 
 /// Makes attempts until one succeeds, or no time is left after one.
-async fn attempts(
+pub(super) async fn attempts(
     host: &Host,
     units: Option<&BTreeSet<UnitName>>,
     deadline: Instant,

@@ -9,7 +9,7 @@ use crate::host::os::stateroots::{SeedToFetch, Stateroots};
 use crate::host::{AuthFile, Credentials, HostError, OsProgress, Root};
 use crate::journal::stateroot::StaterootIntent;
 use crate::model::message;
-use crate::stateroot::{Findings, Job, StaterootStep};
+use crate::stateroot::{Findings, Job, StaterootStep, StaterootTrial, TrialRules};
 
 /// Carries out what the intent allows. Each step may be repeated and finds its own work done.
 pub async fn apply_stateroot(
@@ -21,7 +21,7 @@ pub async fn apply_stateroot(
     let (step, on) = (intent.step().as_str(), intent.job().stateroot().as_str());
     let image = match intent.job() {
         Job::Prepare { image, .. } => Some(tracing::field::display(image)),
-        Job::Remove { .. } => None,
+        Job::Remove { .. } | Job::Activate { .. } => None,
     };
     info!(
         MESSAGE_ID = message::STEP_STARTED,
@@ -65,24 +65,54 @@ async fn run(
     stateroots: &Stateroots,
     progress: &dyn Fn(OsProgress),
 ) -> Result<Findings, HostError> {
-    match (intent.step(), intent.job()) {
-        (StaterootStep::RemoveStateroot, job) => {
-            stateroots.remove(job.stateroot(), progress).await.map(|()| Findings::default())
+    match intent.job() {
+        Job::Remove { stateroot } => {
+            stateroots.remove(stateroot, progress).await.map(|()| Findings::default())
         }
-        // A removal has no other step.
-        (StaterootStep::FetchSeed | StaterootStep::DeployStateroot, Job::Remove { .. }) => {
-            Ok(Findings::default())
+        Job::Activate { deployment, previous, trial, .. } => {
+            let switch = Switch { deployment, previous, trial: trial.as_ref() };
+            switch.run(intent.step(), stateroots).await.map(|()| Findings::default())
         }
-        (step, Job::Prepare { stateroot, image, layout, version, carried }) => {
+        Job::Prepare { stateroot, image, layout, version, carried } => {
+            if intent.step() == StaterootStep::RemoveStateroot {
+                return stateroots.remove(stateroot, progress).await.map(|()| Findings::default());
+            }
             let credentials = Credentials::there(root, AuthFile::Run)?.map(|found| found.json);
             let seed =
                 SeedToFetch { stateroot, image, layout: *layout, credentials, boot_id: intent.boot_id() };
-            if step == StaterootStep::FetchSeed {
+            if intent.step() == StaterootStep::FetchSeed {
                 let containers = stateroots.fetch(&seed, progress).await?;
                 return Ok(Findings { containers, deployment: None });
             }
             let deployment = stateroots.deploy(&seed, version, carried, progress).await?;
             Ok(Findings { containers: Vec::new(), deployment: Some(deployment) })
+        }
+    }
+}
+
+/// The way into another stateroot.
+struct Switch<'a> {
+    deployment: &'a str,
+    previous: &'a str,
+    trial: Option<&'a TrialRules>,
+}
+
+impl Switch<'_> {
+    async fn run(&self, step: StaterootStep, stateroots: &Stateroots) -> Result<(), HostError> {
+        match step {
+            StaterootStep::ArmTrial => {
+                let trial = self
+                    .trial
+                    .map(|rules| StaterootTrial::new(self.deployment, self.previous, rules.clone()));
+                stateroots.arm(self.deployment, trial).await
+            }
+            StaterootStep::SetDefault => stateroots.set_default(self.deployment).await,
+            StaterootStep::RestoreDefault => stateroots.restore(self.deployment, self.previous).await,
+            // The reboot is whoever's who goes down with it; the others are of other work.
+            StaterootStep::RequestReboot
+            | StaterootStep::FetchSeed
+            | StaterootStep::DeployStateroot
+            | StaterootStep::RemoveStateroot => Ok(()),
         }
     }
 }

@@ -20,13 +20,15 @@ use crate::host::root::{LockFile, Root};
 use crate::model::ids::STATE_DIR;
 use crate::model::{BootId, ImageRef, Timestamp};
 use crate::stateroot::{
-    Findings, Job, STATEROOT_SCHEMA, StaterootName, StaterootPhase, StaterootRecord, StaterootStep, Version,
+    Findings, Job, RETURN_FILE, Return, STATEROOT_SCHEMA, StaterootName, StaterootPhase, StaterootRecord,
+    StaterootStep, StaterootTrial, TRIAL_FILE, TRIAL_SCHEMA, Version,
 };
 use crate::update::Fault;
 
 const RECORD: &str = "stateroot.json";
 const LOCK: &str = "stateroot.lock";
 const PREPARED: &str = "stateroots";
+const TRIAL_LOCK: &str = "stateroot-trial.lock";
 
 /// A stateroot that was prepared.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,6 +104,10 @@ impl StaterootJournal {
 
     /// Opens a record.
     pub fn begin(&mut self, record: StaterootRecord) -> Result<(), JournalError> {
+        if matches!(record.job, Job::Activate { .. }) {
+            // What an earlier one came to says nothing of this one.
+            self.root.remove(&state(RETURN_FILE))?;
+        }
         self.write(record)
     }
 
@@ -133,6 +139,19 @@ impl StaterootJournal {
         Ok(self.change(|record| record.stepped(found))?)
     }
 
+    /// Does what ends this boot: the record stays where it is, and the next boot closes it.
+    pub async fn attempt<T, E>(
+        &mut self,
+        run: impl AsyncFnOnce(&StaterootIntent<'_>) -> Result<T, E>,
+    ) -> Result<T, AdvanceError<E>> {
+        self.settle()?;
+        let record = self.record.as_ref().ok_or(JournalError::NoUpdate { what: "attempt" })?;
+        let step = record.step().ok_or(JournalError::NoUpdate { what: "attempt" })?;
+        let done = run(&StaterootIntent { record, step }).await.map_err(AdvanceError::Effect)?;
+        self.fail_points.hit("stateroot-attempted");
+        Ok(done)
+    }
+
     /// Closes the record; what is prepared is kept, what is gone is forgotten.
     pub fn close(&mut self, now: Timestamp) -> Result<(), JournalError> {
         self.settle()?;
@@ -152,6 +171,7 @@ impl StaterootJournal {
                 self.root.replace(&path, &json(&path, &kept)?, STATE_MODE)?;
             }
             (Job::Prepare { .. } | Job::Remove { .. }, _) => self.root.remove(&path)?,
+            (Job::Activate { .. }, _) => {}
         }
         self.fail_points.hit("stateroot-closing");
         self.in_doubt = true;
@@ -209,6 +229,65 @@ pub fn load_record(root: &Root) -> Result<Option<StaterootRecord>, JournalError>
         return Err(JournalError::Newer { path, found: schema, known: STATEROOT_SCHEMA });
     }
     serde_json::from_slice(&bytes).map(Some).map_err(unreadable)
+}
+
+/// Reads the trial of the stateroot that runs. One that is newer than this agent is an error, and nothing is touched.
+pub fn load_trial(root: &Root) -> Result<Option<StaterootTrial>, JournalError> {
+    let path = state(TRIAL_FILE);
+    let Some(bytes) = root.read(&path)? else { return Ok(None) };
+    let trial: StaterootTrial = serde_json::from_slice(&bytes).map_err(|error| unreadable(&path, &error))?;
+    if trial.schema > TRIAL_SCHEMA {
+        return Err(JournalError::Newer { path, found: trial.schema.into(), known: TRIAL_SCHEMA });
+    }
+    Ok(Some(trial))
+}
+
+/// The permission for what a trial decides: it exists only while the disk says so.
+#[derive(Debug)]
+pub struct Trial {
+    root: Root,
+    fail_points: FailPoints,
+    current: StaterootTrial,
+    _lock: LockFile,
+}
+
+impl Trial {
+    /// Takes the lock and reads the trial; `None` where there is none.
+    pub fn open(root: Root, fail_points: FailPoints) -> Result<Option<Self>, JournalError> {
+        if load_trial(&root)?.is_none() {
+            return Ok(None);
+        }
+        let lock = state(TRIAL_LOCK);
+        let held = root.lock(&lock)?.ok_or(JournalError::StaterootLocked { path: lock })?;
+        durable::sync_directory(&root, STATE_DIR)?;
+        Ok(load_trial(&root)?.map(|current| Self { root, fail_points, current, _lock: held }))
+    }
+
+    /// Returns it.
+    pub fn current(&self) -> &StaterootTrial {
+        &self.current
+    }
+
+    /// Writes down where it is.
+    pub fn record(&mut self, trial: StaterootTrial) -> Result<(), JournalError> {
+        let path = state(TRIAL_FILE);
+        self.root.rewrite(&path, &json(&path, &trial)?, STATE_MODE)?;
+        self.current = trial;
+        self.fail_points.hit("stateroot-trial-recorded");
+        Ok(())
+    }
+}
+
+/// Reads why another stateroot was left. A file that can't be read says nothing: it is for people.
+pub fn load_return(root: &Root) -> Result<Option<Return>, JournalError> {
+    let bytes = root.read(&state(RETURN_FILE))?;
+    Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
+}
+
+/// Writes down why another stateroot was left.
+pub fn record_return(root: &Root, left: &Return) -> Result<(), JournalError> {
+    let path = state(RETURN_FILE);
+    Ok(root.replace(&path, &json(&path, left)?, STATE_MODE)?)
 }
 
 /// Reads what was prepared, by the names of the stateroots. A file that can't be read says nothing: it is for people.

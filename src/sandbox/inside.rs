@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, chdir, kill_process, pivot_root, set_parent_p
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::machine::Sysroot;
+use super::machine::{Sysroot, stateroot_of};
 use super::{AGENT, CONTROL, IMAGES, MACHINE_VERB, STATEROOT, SandboxError, WORKER, host, namespaces};
 use crate::host::mounts;
 
@@ -128,11 +128,14 @@ impl Machine<'_> {
     fn mount(&self, finalizing: bool) -> Result<(), SandboxError> {
         bind_to_parent()?;
         let sysroot = self.dir.join("sysroot");
-        let root = sysroot.join(self.read("deployment")?);
+        let deployment = self.read("deployment")?;
+        let root = sysroot.join(&deployment);
         place("show", &root, mount_bind(&root, &root))?;
         let usr = root.join("usr");
         place("show", &usr, mounts::bind_read_only(&usr, &usr))?;
-        self.boxes(&root, &sysroot, finalizing)?;
+        let var =
+            sysroot.join("ostree/deploy").join(stateroot_of(&deployment).unwrap_or(STATEROOT)).join("var");
+        self.boxes(&root, &sysroot, var, finalizing)?;
         devices(&root)?;
         self.kernel(&root)?;
         place("enter", &root, chdir(&root))?;
@@ -147,14 +150,10 @@ impl Machine<'_> {
     }
 
     /// The directories of the sandbox: sysroot, boot, var, run and the mounts in it.
-    fn boxes(&self, root: &Path, sysroot: &Path, finalizing: bool) -> Result<(), SandboxError> {
+    fn boxes(&self, root: &Path, sysroot: &Path, var: PathBuf, finalizing: bool) -> Result<(), SandboxError> {
         // Not `/proc/self/exe`: in a chroot it names a path from outside.
         let (agent, worker) = (PathBuf::from(self.read("agent")?), PathBuf::from(self.read("worker")?));
-        let writable = [
-            (sysroot.join(format!("ostree/deploy/{STATEROOT}/var")), "/var"),
-            (self.boot.join("run"), "/run"),
-            (self.dir.join("control"), CONTROL),
-        ];
+        let writable = [(var, "/var"), (self.boot.join("run"), "/run"), (self.dir.join("control"), CONTROL)];
         for (from, to) in &writable {
             let to = below(root, to);
             place("show", &to, mount_bind(from, &to))?;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::process::{complaint, process};
-use super::{CONTROL, IMAGES, STATEROOT, SandboxError, SandboxHost, WORKER, inside};
+use super::{CONTROL, IMAGES, SandboxError, SandboxHost, WORKER, inside};
 use crate::host::etc_merge::BRING_OVER_VERB;
 use crate::model::BootId;
 
@@ -190,6 +190,12 @@ fn default_entry(entries: &Path) -> Result<String, SandboxError> {
         .ok_or_else(|| damaged("there is no boot entry".to_owned()))
 }
 
+/// Returns the stateroot that a deployment's directory is in.
+pub(super) fn stateroot_of(deployment: &str) -> Option<&str> {
+    let (stateroot, rest) = deployment.strip_prefix("ostree/deploy/")?.split_once('/')?;
+    rest.starts_with("deploy/").then_some(stateroot)
+}
+
 /// Follows `ostree=` to the deployment's directory, relative to the sysroot.
 fn deployment(sysroot: &Path, kargs: &str) -> Result<String, SandboxError> {
     let damaged = |cause: String| SandboxError::Damaged { path: sysroot.to_owned(), cause };
@@ -202,7 +208,7 @@ fn deployment(sysroot: &Path, kargs: &str) -> Result<String, SandboxError> {
     path.strip_prefix(base)
         .ok()
         .and_then(Path::to_str)
-        .filter(|path| path.starts_with(&format!("ostree/deploy/{STATEROOT}/deploy/")))
+        .filter(|path| stateroot_of(path).is_some())
         .map(str::to_owned)
         .ok_or_else(|| damaged(format!("{link} is not a deployment")))
 }

@@ -82,6 +82,9 @@ fn each_help_is_golden_and_fits_on_screen() {
             "stateroot list",
             "stateroot inspect",
             "stateroot prepare",
+            "stateroot activate",
+            "stateroot roll-back",
+            "stateroot trial",
             "stateroot remove",
         ]);
         // Without libostree the list of verbs is another.

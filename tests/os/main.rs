@@ -17,6 +17,7 @@ mod plain_host;
 #[path = "../support/ran.rs"]
 mod ran;
 
+mod activation;
 mod backend_env;
 mod contract;
 mod prefetch;

@@ -16,20 +16,20 @@ use crate::seed_image::{CLUSTER, FORMAT, INFO, USE_BOOTC, gzip, seed_image, seed
 
 /// How a run of the agent ended.
 #[derive(Debug)]
-struct Ran {
-    code: i32,
-    out: String,
-    err: String,
+pub struct Ran {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
 }
 
 impl Ran {
-    fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 }
 
 /// A lab whose agent is the product's.
-fn lab() -> Lab {
+pub fn lab() -> Lab {
     let agent = |_: &Path| PathBuf::from(env!("CARGO_BIN_EXE_machine-config-agent"));
     assert_eq!(Path::new(WORKER).parent(), agent(Path::new("")).parent(), "they are beside each other");
     let lab = lab_of(Backend::Ostree, &agent);
@@ -41,7 +41,7 @@ fn lab() -> Lab {
     lab
 }
 
-fn stateroot(machine: &Machine, args: &[&str]) -> Ran {
+pub fn stateroot(machine: &Machine, args: &[&str]) -> Ran {
     let output = machine.agent(&[&["stateroot"], args].concat()).output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Ran { code: output.status.code().unwrap(), out: text(&output.stdout), err: text(&output.stderr) }
@@ -160,7 +160,7 @@ fn snapshot(top: &Path, left_out: &[&str]) -> BTreeMap<String, String> {
 }
 
 /// Compares what belongs to the running system with what it was.
-fn unchanged(lab: &Lab, before: &[BTreeMap<String, String>], when: &str) {
+pub fn unchanged(lab: &Lab, before: &[BTreeMap<String, String>], when: &str) {
     let now = running(lab);
     assert_eq!(now.len(), before.len(), "{when}: kernels came or went");
     for (before, now) in before.iter().zip(&now) {
@@ -176,7 +176,7 @@ fn unchanged(lab: &Lab, before: &[BTreeMap<String, String>], when: &str) {
 
 /// What of a world belongs to the running system: its stateroot without the agent's own state, its kernels and its boot
 /// entry, but for the numbers and titles that libostree gives entries anew.
-fn running(lab: &Lab) -> Vec<BTreeMap<String, String>> {
+pub fn running(lab: &Lab) -> Vec<BTreeMap<String, String>> {
     let sysroot = lab.world.dir().join("sysroot");
     let own = ["var/lib/machine-config-agent"];
     let mut all = vec![snapshot(&sysroot.join("ostree/deploy/sandbox"), &own)];
@@ -214,14 +214,14 @@ fn run(program: &str, args: &[&str]) -> String {
 }
 
 /// A seed as lifecycle-agent makes one, with GNU tar: the system of v1 with one file more.
-struct SeedFiles {
+pub struct SeedFiles {
     dir: tempfile::TempDir,
-    commit: String,
+    pub commit: String,
 }
 
 impl SeedFiles {
     /// The seed's system is that of the running host, when it is to share its commit.
-    fn new(lab: &Lab, shared: bool) -> Self {
+    pub fn new(lab: &Lab, shared: bool) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
         let sysroot = lab.world.dir().join("sysroot/ostree/repo").to_str().unwrap().to_owned();
@@ -256,14 +256,14 @@ impl SeedFiles {
         Self { dir, commit }
     }
 
-    fn put(&self, path: &str, text: &str) -> PathBuf {
+    pub fn put(&self, path: &str, text: &str) -> PathBuf {
         let path = self.dir.path().join("trees").join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, text).unwrap();
         path
     }
 
-    fn tar(&self, directory: &str, what: &str) -> Vec<u8> {
+    pub fn tar(&self, directory: &str, what: &str) -> Vec<u8> {
         let archive = self.dir.path().join("archive.tgz");
         let directory = self.dir.path().join(directory);
         let (archive_text, directory) = (archive.to_str().unwrap(), directory.to_str().unwrap());
@@ -275,7 +275,7 @@ impl SeedFiles {
     }
 
     /// All files of the seed.
-    fn members(&self) -> BTreeMap<String, Vec<u8>> {
+    pub fn members(&self) -> BTreeMap<String, Vec<u8>> {
         let config = r#"{"metadata":{"name":"rendered-seed"},"spec":{"kernelArguments":["a=\"b c\"","d=$HOME e=`id`"],"fips":true}}"#;
         let status = format!(
             r#"{{"deployments":[{{"booted":true,"id":"rhcos-{}.0","checksum":"{}"}}]}}"#,
@@ -318,16 +318,16 @@ impl SeedFiles {
         )
     }
 
-    fn image(&self, lab: &Lab, members: &BTreeMap<String, Vec<u8>>) -> String {
+    pub fn image(&self, lab: &Lab, members: &BTreeMap<String, Vec<u8>>) -> String {
         assert!(self.dir.path().exists());
         seed_image(&lab.world.dir().join("images"), members, &seed_labels()).to_string()
     }
 }
 
-const NAME: &str = "rhcos_4.17.2";
+pub const NAME: &str = "rhcos_4.17.2";
 
 /// Nothing of a stateroot is there: neither a directory, nor what was fetched, nor a record.
-fn nothing_left(lab: &Lab) {
+pub fn nothing_left(lab: &Lab) {
     let sysroot = lab.world.dir().join("sysroot");
     let names = |path: &str| -> Vec<String> {
         let entries = fs::read_dir(sysroot.join(path)).unwrap();

@@ -96,8 +96,17 @@ pub const PREFETCHED: &str = "d7c6e1f0a94b4c5f9a3d82e75b18c604";
 /// Logged when an image can't be downloaded ahead of its update.
 pub const PREFETCH_FAILED: &str = "8f2d5a6b1c3e47d09b6e0a4f7c9d3e15";
 
+/// Logged when the reboot into another stateroot was requested.
+pub const STATEROOT_REBOOT: &str = "87731ce3356c4ff1f9d4dcc2eb5a68ec";
+/// Logged when the health trial of a stateroot that was activated started.
+pub const STATEROOT_TRIAL: &str = "f50a067488e3682db1e0f52036680a75";
+/// Logged when a stateroot that was activated passed its health trial.
+pub const STATEROOT_PASSED: &str = "794176f46da24d180dbbe871710ad16f";
+/// Logged when a stateroot that was activated failed its health trial, or was left.
+pub const STATEROOT_FAULT: &str = "38095aaa7512148815408bd20b8eceda";
+
 /// Every id with its name, for the catalog's test.
-pub const ALL: [(&str, &str); 46] = [
+pub const ALL: [(&str, &str); 50] = [
     ("STARTED", STARTED),
     ("PHASE", PHASE),
     ("STEP_STARTED", STEP_STARTED),
@@ -144,4 +153,8 @@ pub const ALL: [(&str, &str); 46] = [
     ("PREFETCH_STARTED", PREFETCH_STARTED),
     ("PREFETCHED", PREFETCHED),
     ("PREFETCH_FAILED", PREFETCH_FAILED),
+    ("STATEROOT_REBOOT", STATEROOT_REBOOT),
+    ("STATEROOT_TRIAL", STATEROOT_TRIAL),
+    ("STATEROOT_PASSED", STATEROOT_PASSED),
+    ("STATEROOT_FAULT", STATEROOT_FAULT),
 ];

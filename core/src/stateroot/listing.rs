@@ -28,6 +28,9 @@ pub struct StaterootDeployment {
     pub image: Option<ImageRef>,
     /// Whether it runs.
     pub booted: bool,
+    /// Whether the next boot is of it.
+    #[serde(default)]
+    pub boots_next: bool,
     /// Whether it is staged.
     pub staged: bool,
     /// Its kernel arguments, without `ostree=`.

@@ -11,19 +11,24 @@
 //! | `checks` | why this host can't take a seed |
 //! | `listing` | what stateroots there are |
 //! | `kargs` | the kernel arguments of the new deployment |
-//! | `work` | the steps, the record, and what comes next |
+//! | `job` | what is asked for, and its steps |
+//! | `work` | the record, and what comes next |
+//! | `trial` | whether a system that was activated stays |
 
 mod checks;
 mod error;
+mod job;
 mod kargs;
 mod listing;
 mod members;
 mod name;
 mod seed;
+mod trial;
 mod work;
 
 pub use checks::{HostTraits, Refusal, refusals};
 pub use error::SeedError;
+pub use job::{Job, StaterootStep};
 pub use kargs::{CARRIED_OVER, seed_kargs};
 pub use listing::{Stateroot, StaterootDeployment};
 pub use members::{
@@ -34,7 +39,8 @@ pub use name::{StaterootName, Version};
 pub use seed::{
     CLUSTER_INFO_LABEL, ClusterInfo, FORMAT, FORMAT_LABEL, Layout, SEED_DIRECTORY, Seed, USE_BOOTC_LABEL,
 };
-pub use work::{
-    Findings, Job, STATEROOT_SCHEMA, StaterootAction, StaterootPhase, StaterootRecord, StaterootStep,
-    next_action,
+pub use trial::{
+    RETURN_FILE, Return, StaterootTrial, TRIAL_FILE, TRIAL_SCHEMA, TrialAction, TrialPhase, TrialRules,
+    stateroot_of, trial_action, unproven,
 };
+pub use work::{Findings, STATEROOT_SCHEMA, StaterootAction, StaterootPhase, StaterootRecord, next_action};

@@ -6,48 +6,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Layout, StaterootName, Version};
-use crate::model::{BootId, ImageRef, Timestamp, UpdateId};
+use super::{Job, StaterootStep};
+use crate::model::{BootId, Timestamp, UpdateId};
 use crate::update::Fault;
 
 /// The version this agent writes.
 pub const STATEROOT_SCHEMA: u32 = 1;
-
-/// What is asked for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "do", rename_all = "kebab-case", rename_all_fields = "camelCase")]
-pub enum Job {
-    /// A seed becomes a stateroot.
-    Prepare {
-        /// The stateroot.
-        stateroot: StaterootName,
-        /// The seed image.
-        image: ImageRef,
-        /// Its layout.
-        layout: Layout,
-        /// Its version.
-        version: Version,
-        /// Kernel arguments that are carried over, beside those that always are.
-        carried: Vec<String>,
-    },
-    /// A stateroot goes.
-    Remove {
-        /// The stateroot.
-        stateroot: StaterootName,
-    },
-}
-
-/// One step. Each may be repeated and finds its own work done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum StaterootStep {
-    /// The seed is pulled, unpacked and checked beside the repository.
-    FetchSeed,
-    /// The stateroot and its deployment are made; the deployment does not boot by itself.
-    DeployStateroot,
-    /// Deployments, directories, kernels and refs of the stateroot are removed, and what was fetched.
-    RemoveStateroot,
-}
 
 /// Where it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -118,34 +82,6 @@ pub enum StaterootAction {
     },
 }
 
-impl Job {
-    /// Returns the stateroot.
-    pub fn stateroot(&self) -> &StaterootName {
-        match self {
-            Self::Prepare { stateroot, .. } | Self::Remove { stateroot } => stateroot,
-        }
-    }
-
-    /// Returns the steps in order.
-    pub fn steps(&self) -> &'static [StaterootStep] {
-        match self {
-            Self::Prepare { .. } => &[StaterootStep::FetchSeed, StaterootStep::DeployStateroot],
-            Self::Remove { .. } => &[StaterootStep::RemoveStateroot],
-        }
-    }
-}
-
-impl StaterootStep {
-    /// Returns the name, as in the plan.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::FetchSeed => "fetch-seed",
-            Self::DeployStateroot => "deploy-stateroot",
-            Self::RemoveStateroot => "remove-stateroot",
-        }
-    }
-}
-
 impl StaterootRecord {
     /// Opens a record.
     pub fn new(id: UpdateId, job: Job, boot_id: BootId, now: Timestamp) -> Self {
@@ -165,14 +101,20 @@ impl StaterootRecord {
     pub fn step(&self) -> Option<StaterootStep> {
         match self.phase {
             StaterootPhase::Applying { next } => self.job.steps().get(next).copied(),
-            StaterootPhase::RollingBack => Some(StaterootStep::RemoveStateroot),
+            StaterootPhase::RollingBack => self.job.undo(),
             StaterootPhase::Undone => None,
         }
     }
 
+    /// Returns true if it is an activation of an earlier boot, and this stateroot runs again.
+    pub fn came_back(&self, boot_id: &BootId) -> bool {
+        let is_on = matches!(self.phase, StaterootPhase::Applying { .. });
+        is_on && matches!(self.job, Job::Activate { .. }) && self.boot_id != *boot_id
+    }
+
     /// Returns true if it can still be taken back.
     pub fn can_roll_back(&self) -> bool {
-        matches!((&self.job, self.phase), (Job::Prepare { .. }, StaterootPhase::Applying { .. }))
+        self.job.undo().is_some() && matches!(self.phase, StaterootPhase::Applying { .. })
     }
 
     /// Returns true if all of it was taken back.
@@ -220,15 +162,19 @@ pub fn next_action(record: Option<&StaterootRecord>, asked: &Job, boot_id: &Boot
     let Some(record) = record else { return StaterootAction::Begin };
     let ours = record.job == *asked;
     let has_begun = record.step().is_some();
-    match (&record.job, record.phase) {
-        (Job::Prepare { .. }, StaterootPhase::Applying { .. }) if !ours && has_begun => {
+    match record.phase {
+        // A boot ends it: whatever is asked for is asked for anew.
+        StaterootPhase::Applying { .. } if record.came_back(boot_id) => {
+            StaterootAction::Close { ours: false }
+        }
+        StaterootPhase::Applying { .. } if !ours && has_begun && record.can_roll_back() => {
             StaterootAction::RollBack
         }
-        (_, StaterootPhase::Applying { .. }) if has_begun && record.boot_id != *boot_id => {
+        StaterootPhase::Applying { .. } if has_begun && record.boot_id != *boot_id => {
             StaterootAction::Restart
         }
         // One that was undone without a fault made room for something else.
-        (_, StaterootPhase::Undone) => StaterootAction::Close { ours: ours && record.fault.is_some() },
+        StaterootPhase::Undone => StaterootAction::Close { ours: ours && record.fault.is_some() },
         _ => record.step().map_or(StaterootAction::Close { ours }, StaterootAction::Step),
     }
 }
@@ -236,7 +182,8 @@ pub fn next_action(record: Option<&StaterootRecord>, asked: &Job, boot_id: &Boot
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::FaultClass;
+    use crate::model::{FaultClass, ImageRef};
+    use crate::stateroot::{Layout, StaterootName, TrialRules, Version};
 
     fn boot(text: &str) -> BootId {
         BootId::new(text).unwrap()
@@ -260,6 +207,16 @@ mod tests {
         Job::Remove { stateroot: StaterootName::new("rhcos_1").unwrap() }
     }
 
+    fn activate(reboot: bool) -> Job {
+        Job::Activate {
+            stateroot: StaterootName::new("rhcos_1").unwrap(),
+            deployment: "rhcos_1-ab.0".to_owned(),
+            previous: "rhcos-cd.0".to_owned(),
+            trial: Some(TrialRules::default()),
+            reboot,
+        }
+    }
+
     fn record(job: Job) -> StaterootRecord {
         let id = UpdateId::new("20261120-204405-123456".to_owned()).unwrap();
         StaterootRecord::new(id, job, boot(ONE), Timestamp::from_micros(1))
@@ -277,6 +234,8 @@ mod tests {
                     Some(StaterootRecord { boot_id: boot(now), ..record(asked.clone()) })
                 }
                 (StaterootAction::Restart, Some(open)) => Some(open.restarted(boot(now))),
+                // The machine goes down with it.
+                (StaterootAction::Step(StaterootStep::RequestReboot), _) => return actions,
                 (StaterootAction::Step(_), Some(open)) => Some(open.stepped(Findings::default())),
                 (StaterootAction::RollBack, Some(open)) => Some(open.rolled_back(None)),
                 (StaterootAction::Close { ours: true }, _) => return actions,
@@ -287,7 +246,9 @@ mod tests {
     }
 
     use StaterootAction::{Begin, Close, Restart, RollBack, Step};
-    use StaterootStep::{DeployStateroot, FetchSeed, RemoveStateroot};
+    use StaterootStep::{
+        ArmTrial, DeployStateroot, FetchSeed, RemoveStateroot, RequestReboot, RestoreDefault, SetDefault,
+    };
 
     const PREPARED: [StaterootAction; 4] =
         [Begin, Step(FetchSeed), Step(DeployStateroot), Close { ours: true }];
@@ -320,6 +281,27 @@ mod tests {
         );
         let ending = [Step(RemoveStateroot), Close { ours: false }];
         assert_eq!(played(Some(record(remove())), &prepare("1"), ONE), [&ending[..], &PREPARED].concat());
+    }
+
+    /// LCA-010: the reboot ends an activation; what was cut short before it goes on, or is undone for something else.
+    #[test]
+    fn activation_ends_with_the_reboot() {
+        let whole = [Begin, Step(ArmTrial), Step(SetDefault), Step(RequestReboot)];
+        assert_eq!(played(None, &activate(true), ONE), whole);
+        let left = [&whole[..3], &[Close { ours: true }]].concat();
+        assert_eq!(played(None, &activate(false), ONE), left);
+        let cut = record(activate(true)).stepped(Findings::default());
+        assert_eq!(played(Some(cut.clone()), &activate(true), ONE), whole[2..]);
+        let anew = [&[Close { ours: false }][..], &whole].concat();
+        assert_eq!(played(Some(cut.clone()), &activate(true), TWO), anew);
+        let removed = [Begin, Step(RemoveStateroot), Close { ours: true }];
+        let back = [RollBack, Step(RestoreDefault), Close { ours: false }];
+        assert_eq!(played(Some(cut.clone()), &remove(), ONE), [&back[..], &removed].concat());
+        // A reboot that was requested is requested again in this boot, and over in the next one.
+        let requested = cut.stepped(Findings::default());
+        assert_eq!(played(Some(requested.clone()), &activate(true), ONE), whole[3..]);
+        assert_eq!(played(Some(requested.clone()), &remove(), ONE), [&back[..], &removed].concat());
+        assert_eq!(played(Some(requested), &activate(true), TWO), anew);
     }
 
     #[test]

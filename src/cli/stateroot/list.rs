@@ -5,8 +5,9 @@ use serde::Serialize;
 use super::super::CliError;
 use super::super::output::{Output, print, print_json};
 use super::machine::Machine;
+use crate::journal::stateroot::load_return;
 use crate::settings::Environment;
-use crate::stateroot::Stateroot;
+use crate::stateroot::{Return, Stateroot};
 
 /// Flags of `stateroot list`.
 #[derive(Debug, clap::Args)]
@@ -22,15 +23,24 @@ pub(super) struct Arguments {
 struct Listing<'a> {
     schema_version: u32,
     stateroots: &'a [Stateroot],
+    /// Why the stateroot that was activated last was left by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    returned: Option<&'a Return>,
 }
 
 /// Prints the stateroots.
 pub(super) async fn run(arguments: &Arguments, environment: &Environment) -> Result<u8, CliError> {
     let machine = Machine::open(environment)?;
     let found = machine.stateroots.list().await?;
+    let returned = load_return(&machine.root)?;
     match arguments.output {
-        Output::Json => print_json(&Listing { schema_version: 1, stateroots: &found })?,
-        Output::Text => print(&text(&found))?,
+        Output::Json => {
+            print_json(&Listing { schema_version: 1, stateroots: &found, returned: returned.as_ref() })?;
+        }
+        Output::Text => {
+            let why = returned.map_or_else(String::new, |left| format!("Returned: {}\n", left.fault));
+            print(&format!("{}{why}", text(&found)))?;
+        }
     }
     Ok(0)
 }
@@ -70,6 +80,7 @@ mod tests {
             id: "my-os-0123.0".to_owned(),
             image: None,
             booted: true,
+            boots_next: true,
             staged: true,
             kernel_arguments: Vec::new(),
         };

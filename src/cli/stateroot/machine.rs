@@ -4,14 +4,17 @@ use std::io::Write as _;
 use std::path::Path;
 
 use super::super::CliError;
+use super::super::host::RebootBy;
 use super::super::output::print;
 use crate::agent::{StaterootEnd, StaterootWorker};
 use crate::host::clock::Clock;
 use crate::host::os::stateroots::Stateroots;
 use crate::host::os::worker::Worker;
-use crate::host::power::{Power as _, Supervised};
+use crate::host::power::{Logind, Power, Supervised};
 use crate::host::{ContainerHandles, FailPoints, OsProgress, Proxies, Root};
 use crate::journal::stateroot::StaterootJournal;
+use crate::journal::stored::load_record;
+use crate::model::BootId;
 use crate::settings::Environment;
 use crate::stateroot::{Findings, Job};
 use crate::telemetry::log::{self, Format};
@@ -23,16 +26,44 @@ pub(super) struct Machine {
     /// Its stateroots.
     pub(super) stateroots: Stateroots,
     fail_points: FailPoints,
+    power: Box<dyn Power>,
+    boot_id: BootId,
 }
 
 impl Machine {
     /// Opens it. Nothing is changed by that.
     pub(super) fn open(environment: &Environment) -> Result<Self, CliError> {
+        Self::open_for(environment, RebootBy::Logind)
+    }
+
+    /// Opens it for work that may reboot it.
+    pub(super) fn open_for(environment: &Environment, reboot_by: RebootBy) -> Result<Self, CliError> {
         let fail_points = environment.fail_points.clone();
         let root = Root::open(Path::new("/"))?.with_fail_points(&fail_points);
         let proxies = Proxies::new(root.clone(), environment.proxy.clone());
         let worker = Worker::new(root.base(), ContainerHandles::default()).through(proxies);
-        Ok(Self { root, stateroots: Stateroots::new(worker), fail_points })
+        let power: Box<dyn Power> = match reboot_by {
+            RebootBy::Logind => Box::new(Logind::new(&root)),
+            RebootBy::Supervisor => Box::new(Supervised::new(&root)),
+        };
+        let boot_id = power.boot_id()?;
+        Ok(Self { root, stateroots: Stateroots::new(worker), fail_points, power, boot_id })
+    }
+
+    /// Returns the boot.
+    pub(super) fn boot_id(&self) -> &BootId {
+        &self.boot_id
+    }
+
+    /// Refuses while an update of the running system is under way: its reboot would be that into the other stateroot.
+    pub(super) fn ensure_no_update(&self) -> Result<(), CliError> {
+        match load_record(&self.root)? {
+            None => Ok(()),
+            Some(record) => Err(CliError::Usage(format!(
+                "the update {} to {} is under way; wait for its end (machine-config-agent status)",
+                record.id, record.to.config
+            ))),
+        }
     }
 
     /// Opens the journal of its stateroots.
@@ -51,7 +82,8 @@ impl Machine {
             root: &self.root,
             stateroots: &self.stateroots,
             clock: &Clock::system(),
-            boot_id: Supervised::new(&self.root).boot_id()?,
+            power: &*self.power,
+            boot_id: self.boot_id.clone(),
         };
         let told = |step: OsProgress| tracing::debug!("{step}");
         let end = Box::pin(worker.carry_out(journal, job, &told)).await?;
@@ -66,6 +98,7 @@ impl Machine {
 pub(super) fn conclude(end: StaterootEnd) -> Result<Findings, u8> {
     let (fault, open) = match end {
         StaterootEnd::Done(found) => return Ok(found),
+        StaterootEnd::GoesDown(_) => return Ok(Findings::default()),
         StaterootEnd::Undone(fault) => (fault, ""),
         StaterootEnd::Open(fault) => (fault, " Repeat the command to go on, or remove the stateroot."),
     };

@@ -1,10 +1,12 @@
 //! `stateroot`: a second, complete system beside the running one.
 
+mod activate;
 mod inspect;
 mod list;
 mod machine;
 mod prepare;
 mod remove;
+mod trial;
 
 use clap::Subcommand;
 
@@ -28,6 +30,12 @@ enum Verb {
     Inspect(inspect::Arguments),
     /// Make a second system of a seed image; it does not boot by itself
     Prepare(prepare::Arguments),
+    /// Boot a stateroot that was prepared; it has to prove itself
+    Activate(activate::Arguments),
+    /// Boot the previous stateroot again
+    RollBack(activate::BackArguments),
+    /// Prove the system that was activated, or return from it; its unit runs this
+    Trial(trial::Arguments),
     /// Remove a stateroot that does not run
     Remove(remove::Arguments),
 }
@@ -39,6 +47,9 @@ pub(super) fn run(arguments: Arguments, environment: &Environment) -> Result<u8,
             Verb::List(arguments) => list::run(&arguments, environment).await,
             Verb::Inspect(arguments) => inspect::run(&arguments, environment).await,
             Verb::Prepare(arguments) => prepare::run(&arguments, environment).await,
+            Verb::Activate(arguments) => activate::run(&arguments, environment).await,
+            Verb::RollBack(arguments) => activate::roll_back(&arguments, environment).await,
+            Verb::Trial(arguments) => trial::run(&arguments, environment).await,
             Verb::Remove(arguments) => remove::run(&arguments, environment).await,
         }
     })

@@ -150,6 +150,8 @@ pub(in crate::host) enum OsErrorKind {
     StaterootInUse,
     /// There is no such stateroot.
     NoStateroot,
+    /// Something on the host, or in the new system, keeps a stateroot from being made or activated.
+    StaterootBlocked,
     /// libostree failed.
     Libostree,
     /// rpm-ostree failed.
@@ -201,6 +203,7 @@ impl OsErrorKind {
             | Self::NoPackage
             | Self::StaterootInUse
             | Self::NoStateroot
+            | Self::StaterootBlocked
             | Self::Libostree => FaultClass::Degraded,
             Self::SeedDamaged => FaultClass::Unreconcilable,
         }
@@ -234,6 +237,7 @@ impl OsErrorKind {
             Self::SeedDamaged => "SeedDamaged",
             Self::StaterootInUse => "StaterootInUse",
             Self::NoStateroot => "NoStateroot",
+            Self::StaterootBlocked => "StaterootBlocked",
             Self::Libostree => "LibostreeFailed",
             Self::RpmOstree => "RpmOstreeFailed",
             Self::DaemonLost => "RpmOstreeDaemonLost",
@@ -276,6 +280,7 @@ impl OsErrorKind {
             Self::SeedDamaged => next::SEED_DAMAGED,
             Self::StaterootInUse => next::STATEROOT_IN_USE,
             Self::NoStateroot => next::NO_STATEROOT,
+            Self::StaterootBlocked => next::STATEROOT_BLOCKED,
             Self::Libostree => next::LIBOSTREE,
             Self::Worker => next::WORKER,
         }

@@ -10,7 +10,9 @@ use super::worker::Worker;
 use super::worker::protocol::{DeployRequest, Secret, SeedRequest, StaterootCommand, StaterootReply};
 use crate::host::HostError;
 use crate::model::{BootId, Contents, ImageRef};
-use crate::stateroot::{Layout, Stateroot, StaterootName, Version};
+use crate::stateroot::{
+    Layout, Return, Stateroot, StaterootDeployment, StaterootName, StaterootTrial, Version,
+};
 
 /// The stateroots of a host.
 #[derive(Debug, Clone)]
@@ -27,6 +29,17 @@ pub struct FoundSeed {
     pub download: u64,
 }
 
+/// What runs, what boots next, and what there is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Boots {
+    /// The deployment that runs.
+    pub booted: String,
+    /// The deployment that boots next.
+    pub next: String,
+    /// All stateroots.
+    pub all: Vec<Stateroot>,
+}
+
 impl Stateroots {
     /// Takes what asks the worker.
     pub fn new(worker: Worker) -> Self {
@@ -40,7 +53,7 @@ impl Stateroots {
             StaterootReply::Labels { .. }
             | StaterootReply::Fetched(_)
             | StaterootReply::Deployed(_)
-            | StaterootReply::Removed => Err(other()),
+            | StaterootReply::Nothing => Err(other()),
         }
     }
 
@@ -57,7 +70,7 @@ impl Stateroots {
             StaterootReply::Listed(_)
             | StaterootReply::Fetched(_)
             | StaterootReply::Deployed(_)
-            | StaterootReply::Removed => Err(other()),
+            | StaterootReply::Nothing => Err(other()),
         }
     }
 
@@ -72,7 +85,7 @@ impl Stateroots {
             StaterootReply::Listed(_)
             | StaterootReply::Labels { .. }
             | StaterootReply::Deployed(_)
-            | StaterootReply::Removed => Err(other()),
+            | StaterootReply::Nothing => Err(other()),
         }
     }
 
@@ -91,7 +104,7 @@ impl Stateroots {
             StaterootReply::Listed(_)
             | StaterootReply::Labels { .. }
             | StaterootReply::Fetched(_)
-            | StaterootReply::Removed => Err(other()),
+            | StaterootReply::Nothing => Err(other()),
         }
     }
 
@@ -102,6 +115,63 @@ impl Stateroots {
         progress: &(dyn Fn(OsProgress) + '_),
     ) -> Result<(), HostError> {
         self.worker.stateroot(StaterootCommand::Remove { name: name.clone() }, progress).await.map(drop)
+    }
+
+    /// Writes down in the `/var` of a deployment's stateroot what it has to show; `None` is one that ran before.
+    pub async fn arm(&self, deployment: &str, trial: Option<StaterootTrial>) -> Result<(), HostError> {
+        self.quietly(StaterootCommand::Arm { deployment: deployment.to_owned(), trial }).await
+    }
+
+    /// Makes a deployment of any stateroot the next boot's; refused while something is staged.
+    pub async fn set_default(&self, deployment: &str) -> Result<(), HostError> {
+        self.quietly(StaterootCommand::SetDefault { deployment: deployment.to_owned(), drop_staged: false })
+            .await
+    }
+
+    /// Makes the deployment that ran before the next boot's, whatever is staged.
+    pub async fn go_back(&self, deployment: &str) -> Result<(), HostError> {
+        self.quietly(StaterootCommand::SetDefault { deployment: deployment.to_owned(), drop_staged: true })
+            .await
+    }
+
+    /// Makes the deployment that ran before the next boot's, and disarms the other one.
+    pub async fn restore(&self, deployment: &str, previous: &str) -> Result<(), HostError> {
+        let (deployment, previous) = (deployment.to_owned(), previous.to_owned());
+        self.quietly(StaterootCommand::Restore { deployment, previous }).await
+    }
+
+    /// Tells the stateroot of a deployment why the other one was left.
+    pub async fn tell(&self, deployment: &str, left: Return) -> Result<(), HostError> {
+        self.quietly(StaterootCommand::Tell { deployment: deployment.to_owned(), left }).await
+    }
+
+    async fn quietly(&self, command: StaterootCommand) -> Result<(), HostError> {
+        self.worker.stateroot(command, &|_| {}).await.map(drop)
+    }
+
+    /// Returns the deployment that runs and the one that boots next.
+    pub async fn boots(&self) -> Result<Boots, HostError> {
+        let all = self.list().await?;
+        let deployments = || all.iter().flat_map(|stateroot| &stateroot.deployments);
+        let id = |is: fn(&StaterootDeployment) -> bool| {
+            deployments().find(|one| is(one)).map(|one| one.id.clone())
+        };
+        let not_booted =
+            || OsError::new(OsErrorKind::NotBooted, SYSROOT, "this machine was not booted from it");
+        let booted = id(|one| one.booted).ok_or_else(|| not_booted().into_error())?;
+        let next = id(|one| one.boots_next).unwrap_or_else(|| booted.clone());
+        Ok(Boots { booted, next, all })
+    }
+
+    /// Returns the first deployment of a stateroot, which is not staged.
+    pub async fn deployment(&self, name: &StaterootName) -> Result<String, HostError> {
+        let Some(found) = self.find(name).await? else {
+            let cause = "there is no stateroot of this name";
+            return Err(OsError::new(OsErrorKind::NoStateroot, name.to_string(), cause).into_error());
+        };
+        let first = found.deployments.iter().find(|one| !one.staged);
+        let none = || OsError::new(OsErrorKind::NoStateroot, name.to_string(), "it has no deployment");
+        first.map(|one| one.id.clone()).ok_or_else(|| none().into_error())
     }
 
     /// Refuses a name that a stateroot has already.

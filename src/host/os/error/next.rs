@@ -68,3 +68,5 @@ pub(super) const SEED_DAMAGED: &str =
     "Make the seed image again, or name another one; no stateroot was made.";
 pub(super) const STATEROOT_IN_USE: &str = "List the stateroots (machine-config-agent stateroot list); one that neither runs nor boots next can be removed (machine-config-agent stateroot remove NAME).";
 pub(super) const NO_STATEROOT: &str = "List the stateroots (machine-config-agent stateroot list).";
+pub(super) const STATEROOT_BLOCKED: &str =
+    "Put right what the message names (docs/stateroots.md, Activate), then repeat the command.";

@@ -13,7 +13,7 @@ use super::super::error::{OsError, SYSROOT};
 use crate::host::os::{Preflight, SoftRebootState};
 use crate::model::observation::{ObservedOs, Staged};
 use crate::model::{BootId, Contents, ImageRef, Karg};
-use crate::stateroot::{Layout, Stateroot, StaterootName, Version};
+use crate::stateroot::{Layout, Return, Stateroot, StaterootName, StaterootTrial, Version};
 
 /// The worker's verb for one piece of work.
 pub const WORKER_VERB: &str = "os-worker";
@@ -196,6 +196,14 @@ pub(in crate::host::os) enum StaterootCommand {
     Deploy(DeployRequest),
     /// Remove a stateroot with all that is its own.
     Remove { name: StaterootName },
+    /// Write down in the `/var` of a deployment's stateroot what it has to show; `None` is one that ran before.
+    Arm { deployment: String, trial: Option<StaterootTrial> },
+    /// Make a deployment of any stateroot the next boot's; what is staged would boot instead, and is dropped or refused.
+    SetDefault { deployment: String, drop_staged: bool },
+    /// Make the one that ran before the next boot's, and disarm the other.
+    Restore { deployment: String, previous: String },
+    /// Tell the stateroot of a deployment why the other one was left.
+    Tell { deployment: String, left: Return },
 }
 
 /// A seed that is to be fetched.
@@ -241,7 +249,12 @@ impl StaterootCommand {
     /// Returns the image that is reached for.
     pub(in crate::host::os) fn image(&self) -> Option<&ImageRef> {
         match self {
-            Self::List | Self::Remove { .. } => None,
+            Self::List
+            | Self::Remove { .. }
+            | Self::Arm { .. }
+            | Self::SetDefault { .. }
+            | Self::Restore { .. }
+            | Self::Tell { .. } => None,
             Self::Inspect { image, .. } => Some(image),
             Self::Fetch(seed) | Self::Deploy(DeployRequest { seed, .. }) => Some(&seed.image),
         }
@@ -251,6 +264,10 @@ impl StaterootCommand {
     pub(in crate::host::os) fn object(&self) -> String {
         match self {
             Self::Remove { name } => name.to_string(),
+            Self::Arm { deployment, .. }
+            | Self::SetDefault { deployment, .. }
+            | Self::Restore { deployment, .. }
+            | Self::Tell { deployment, .. } => deployment.clone(),
             Self::List | Self::Inspect { .. } | Self::Fetch(_) | Self::Deploy(_) => {
                 self.image().map_or_else(|| SYSROOT.to_owned(), ImageRef::to_string)
             }
@@ -275,6 +292,6 @@ pub(in crate::host::os) enum StaterootReply {
     Fetched(FetchedSeed),
     /// Of [`StaterootCommand::Deploy`]: the deployment.
     Deployed(String),
-    /// Of [`StaterootCommand::Remove`].
-    Removed,
+    /// Of the others.
+    Nothing,
 }

@@ -29,6 +29,7 @@ pub(super) fn list(sysroot: &Sysroot, path: &Path) -> Result<Vec<Stateroot>, OsE
                 id: id(deployment),
                 image: image_of(sysroot, deployment),
                 booted: is_booted(deployment),
+                boots_next: all.first().is_some_and(|first| first.equal(deployment)),
                 staged: deployment.is_staged(),
                 kernel_arguments: kargs(deployment),
             })

@@ -1,8 +1,10 @@
 //! Stateroots, the answering half.
 //!
-//! Invariant: nothing of the booted stateroot is touched: neither its files, nor its deployments, nor what boots next.
+//! Invariant: nothing of the booted stateroot is touched: neither its files, nor its deployments. What boots next is changed by
+//! `activate` alone.
 
 mod acl;
+mod activate;
 mod archive;
 mod deploy;
 mod failure;
@@ -26,9 +28,13 @@ use super::sysroot::{self, Access};
 pub(super) fn access(command: &StaterootCommand) -> Access {
     match command {
         StaterootCommand::List | StaterootCommand::Inspect { .. } => Access::Read,
-        StaterootCommand::Fetch(_) | StaterootCommand::Deploy(_) | StaterootCommand::Remove { .. } => {
-            Access::Write
-        }
+        StaterootCommand::Fetch(_)
+        | StaterootCommand::Deploy(_)
+        | StaterootCommand::Remove { .. }
+        | StaterootCommand::Arm { .. }
+        | StaterootCommand::SetDefault { .. }
+        | StaterootCommand::Restore { .. }
+        | StaterootCommand::Tell { .. } => Access::Write,
     }
 }
 
@@ -45,14 +51,21 @@ pub(super) async fn perform(
             inspect::labels(&image, credentials.as_ref()).await
         }
         StaterootCommand::Fetch(request) => {
-            sysroot::booted(&sysroot)?;
+            activate::refuse_separate_var(&sysroot, path)?;
             fetch::fetch(&sysroot, path, &request, progress).await.map(StaterootReply::Fetched)
         }
         StaterootCommand::Deploy(request) => {
             deploy::deploy(sysroot, path, &request, progress).await.map(StaterootReply::Deployed)
         }
         StaterootCommand::Remove { name } => {
-            owned::remove(sysroot, path, &name, progress).await.map(|()| StaterootReply::Removed)
+            owned::remove(sysroot, path, &name, progress).await.map(|()| StaterootReply::Nothing)
+        }
+        StaterootCommand::Arm { .. }
+        | StaterootCommand::SetDefault { .. }
+        | StaterootCommand::Restore { .. }
+        | StaterootCommand::Tell { .. } => {
+            let locked = sysroot::lock(sysroot, path, progress).await?;
+            activate::perform(&locked, path, command).map(|()| StaterootReply::Nothing)
         }
     }
 }

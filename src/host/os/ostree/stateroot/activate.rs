@@ -1,0 +1,163 @@
+//! Another stateroot becomes the one that boots, and the way back.
+//!
+//! There is one place for what is staged, for all stateroots: its finalization would come before the new default, so neither
+//! is done while something is staged. A stateroot whose `/var` another file system hides has no state of its own: it is refused.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use ostree_ext::ostree::{Deployment, Sysroot};
+
+use super::super::super::error::{OsError, OsErrorKind};
+use super::super::super::worker::protocol::StaterootCommand;
+use super::super::failed::failed;
+use super::super::stage;
+use super::super::sysroot::{self, Locked};
+use crate::host::durable::{Attempt, Change, DesiredPath, apply_changes};
+use crate::host::{FailPoints, HostError, Root};
+use crate::model::FileMode;
+use crate::model::ids::STATE_DIR;
+use crate::model::text::chain;
+use crate::stateroot::{RETURN_FILE, StaterootTrial, TRIAL_FILE, TrialPhase, stateroot_of};
+
+/// What proves the new system, or returns from it.
+const UNIT: &str = "machine-config-agent-stateroot.service";
+const UNIT_DIRECTORIES: [&str; 2] = ["/usr/lib/systemd/system", "/etc/systemd/system"];
+const WANTS: &str = "/etc/systemd/system/multi-user.target.wants";
+
+/// Does one piece of work.
+pub(super) fn perform(locked: &Locked, path: &Path, command: StaterootCommand) -> Result<(), OsError> {
+    match command {
+        StaterootCommand::Arm { deployment, trial } => arm(locked, path, &deployment, trial.as_ref()),
+        StaterootCommand::SetDefault { deployment, drop_staged } => {
+            if !drop_staged {
+                refuse_staged(locked, &deployment)?;
+            }
+            stage::set_default_deployment(locked, path, &deployment)
+        }
+        StaterootCommand::Restore { deployment, previous } => {
+            // What is staged would be dropped; it boots before all others in any case.
+            let first = locked.deployments().into_iter().find(|one| !one.is_staged());
+            if first.is_none_or(|first| sysroot::id(&first) != previous) {
+                stage::set_default_deployment(locked, path, &previous)?;
+            }
+            if find(locked, &deployment).is_ok() { disarm(path, &deployment) } else { Ok(()) }
+        }
+        StaterootCommand::Tell { deployment, left } => {
+            find(locked, &deployment)?;
+            let json = serde_json::to_vec(&left).map_err(failed)?;
+            write(&var(path, &deployment)?, RETURN_FILE, &json).map_err(unwritten(&deployment))
+        }
+        StaterootCommand::List
+        | StaterootCommand::Inspect { .. }
+        | StaterootCommand::Fetch(_)
+        | StaterootCommand::Deploy(_)
+        | StaterootCommand::Remove { .. } => Err(failed("it is no work of an activation")),
+    }
+}
+
+/// Refuses a host whose `/var` is not that of the stateroot that runs.
+pub(super) fn refuse_separate_var(sysroot: &Sysroot, path: &Path) -> Result<(), OsError> {
+    let booted = sysroot::booted(sysroot)?;
+    let own = path.join("ostree/deploy").join(booted.osname().as_str()).join("var");
+    let number = |path: &Path| std::fs::metadata(path).map(|stat| (stat.dev(), stat.ino()));
+    let (shown, own) = (number(&path.join("var")).map_err(failed)?, number(&own).map_err(failed)?);
+    if shown == own {
+        return Ok(());
+    }
+    Err(blocked("/var", "it is a file system of its own, which every stateroot would share"))
+}
+
+fn arm(
+    locked: &Locked,
+    path: &Path,
+    deployment: &str,
+    trial: Option<&StaterootTrial>,
+) -> Result<(), OsError> {
+    refuse_separate_var(locked, path)?;
+    refuse_staged(locked, deployment)?;
+    let found = find(locked, deployment)?;
+    let Some(trial) = trial else {
+        // The trial of the system that runs is its own.
+        let runs = sysroot::id(&sysroot::booted(locked)?) == deployment;
+        return if runs { Ok(()) } else { disarm(path, deployment) };
+    };
+    let checkout = open(&path.join(locked.deployment_dirpath(&found).as_str()))?;
+    enable(&checkout, deployment)?;
+    let json = serde_json::to_vec(trial).map_err(failed)?;
+    let var = var(path, deployment)?;
+    write(&var, TRIAL_FILE, &json).map_err(unwritten(deployment))
+}
+
+/// Makes sure that the new system has what proves it, and starts that.
+fn enable(checkout: &Root, deployment: &str) -> Result<(), OsError> {
+    let unread = |error: HostError| failed(chain(&error));
+    let mut found = None;
+    for directory in UNIT_DIRECTORIES {
+        let unit = format!("{directory}/{UNIT}");
+        if checkout.exists(&unit).map_err(unread)? {
+            found = Some(unit);
+        }
+    }
+    let Some(target) = found else {
+        let cause = format!("its system has no {UNIT}, so nothing would prove it or return from it");
+        return Err(blocked(deployment, cause));
+    };
+    let link = format!("{WANTS}/{UNIT}");
+    if checkout.exists(&link).map_err(unread)? {
+        return Ok(());
+    }
+    let change = Change::new(link, rustix::process::geteuid().as_raw(), DesiredPath::Link { target });
+    apply_changes(checkout, &[change], Attempt::Again, &FailPoints::off()).map(drop).map_err(unread)
+}
+
+/// Takes a trial away that is not over; what has proved itself stays so.
+fn disarm(path: &Path, deployment: &str) -> Result<(), OsError> {
+    let var = var(path, deployment)?;
+    let document = below(TRIAL_FILE);
+    let text = var.read(&document).map_err(unwritten(deployment))?;
+    let trial = text.and_then(|bytes| serde_json::from_slice::<StaterootTrial>(&bytes).ok());
+    if trial.is_some_and(|trial| trial.phase == TrialPhase::Passed) {
+        return Ok(());
+    }
+    var.remove(&document).map_err(unwritten(deployment))
+}
+
+fn find(locked: &Locked, deployment: &str) -> Result<Deployment, OsError> {
+    let all = locked.deployments().into_iter();
+    let mut own = all.filter(|one| !one.is_staged() && sysroot::id(one) == deployment);
+    own.next().ok_or_else(|| OsError::gone(deployment))
+}
+
+fn refuse_staged(locked: &Locked, deployment: &str) -> Result<(), OsError> {
+    match locked.staged_deployment().map(|staged| sysroot::id(&staged)) {
+        None => Ok(()),
+        Some(staged) => Err(blocked(deployment, format!("{staged} is staged, and would boot instead"))),
+    }
+}
+
+/// The stateroot of a deployment, whose `/var` is `var` in it.
+fn var(path: &Path, deployment: &str) -> Result<Root, OsError> {
+    open(&path.join("ostree/deploy").join(stateroot_of(deployment)))
+}
+
+fn open(path: &PathBuf) -> Result<Root, OsError> {
+    Root::open(path).map_err(|error| failed(chain(&error)))
+}
+
+fn below(name: &str) -> String {
+    format!("{STATE_DIR}/{name}")
+}
+
+fn write(var: &Root, name: &str, bytes: &[u8]) -> Result<(), HostError> {
+    var.create_dir(STATE_DIR, FileMode::PRIVATE_DIRECTORY)?;
+    var.rewrite(&below(name), bytes, FileMode::PRIVATE)
+}
+
+fn unwritten(deployment: &str) -> impl Fn(HostError) -> OsError {
+    move |error| OsError::new(OsErrorKind::Libostree, deployment.to_owned(), chain(&error))
+}
+
+fn blocked(object: &str, cause: impl Into<String>) -> OsError {
+    OsError::new(OsErrorKind::StaterootBlocked, object.to_owned(), cause)
+}
