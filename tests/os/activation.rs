@@ -243,11 +243,19 @@ fn activation_recovers_from_kill_at_every_fail_point() {
     let before = running(&lab);
     prepared(&lab, &boot, false);
     let mut points = 0;
-    for (there, end, back) in [(&ACTIVATE[..], NAME, &BACK[..]), (&BACK, "sandbox", &ACTIVATE)] {
+    for (there, start, end, back) in
+        [(&ACTIVATE[..], "sandbox", NAME, &BACK[..]), (&BACK, NAME, "sandbox", &ACTIVATE)]
+    {
         for point in 1.. {
             let is_killed = killed(&boot, there, point);
             assert_eq!(files(&lab), before[..before.len() - 1], "{there:?} killed at {point}");
-            if is_killed && point % 2 == 0 {
+            if is_killed && point % 2 == 1 {
+                // The same again comes to its end, and is taken back before the reboot.
+                expect(&stateroot(&boot, there), REBOOT);
+                expect(&stateroot(&boot, &["activate", start, "--yes"]), 0);
+                continue;
+            }
+            if is_killed {
                 boot.power_cut();
                 boot = lab.boot();
             }
