@@ -39,7 +39,7 @@ impl<C: ControlPlane> Agent<C> {
     /// Ends a count that no update needs any more. As long as another deployment than the one that runs is the first of the
     /// menu, only the count brings a machine up on which that one does not: it is ended after that is changed.
     ///
-    /// What boots next is another stateroot's while that is activated: the count is its own then.
+    /// While another stateroot is activated it boots next, and the count is its own.
     pub(super) async fn end_stale_count(&self, seen: &Observation) {
         let activates = |record: StaterootRecord| {
             matches!(record.job, Job::Activate { .. }) && !record.came_back(&seen.boot_id)

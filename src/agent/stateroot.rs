@@ -38,7 +38,7 @@ pub struct StaterootWorker<'a> {
     pub stateroots: &'a Stateroots,
     /// The wall clock.
     pub clock: &'a Clock,
-    /// Who reboots.
+    /// The reboot.
     pub power: &'a dyn Power,
     /// The boot.
     pub boot_id: BootId,

@@ -1,4 +1,4 @@
-//! What a boot has to do with stateroots: a system that was activated proves itself or is left, and one that boots again
+//! Work of a boot on stateroots: a system that was activated proves itself or is left, and one that boots again
 //! closes its record.
 //!
 //! # Decisions
@@ -33,7 +33,7 @@ use crate::update::resume::BOOT_FAILED;
 /// It is active when the boot is complete.
 const COMPLETE: &str = "multi-user.target";
 
-/// How a boot's part of the work ended.
+/// Result of a boot's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BootEnd {
     /// The system stays.
@@ -51,7 +51,7 @@ pub struct BootWorker<'a> {
     pub stateroots: &'a Stateroots,
     /// The rules of a health trial.
     pub rules: &'a HealthRules,
-    /// What spreads the attempts of different nodes.
+    /// Name of the node, which spreads its attempts.
     pub node: &'a str,
 }
 

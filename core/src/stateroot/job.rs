@@ -1,11 +1,11 @@
-//! What is asked for, and its steps.
+//! Jobs on stateroots, and their steps.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Layout, StaterootName, TrialRules, Version};
 use crate::model::ImageRef;
 
-/// What is asked for.
+/// A job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case", rename_all_fields = "camelCase")]
 pub enum Job {
@@ -35,9 +35,9 @@ pub enum Job {
         deployment: String,
         /// The deployment that runs, and boots again when this is undone.
         previous: String,
-        /// How the new system has to prove itself; `None` is a way back, to a system that ran before.
+        /// Rules of the trial of the new system; `None` is a way back, to a system that ran before.
         trial: Option<TrialRules>,
-        /// Whether the machine is rebooted, or a person does that.
+        /// Reboots the machine; otherwise a person does.
         reboot: bool,
     },
 }
@@ -52,13 +52,13 @@ pub enum StaterootStep {
     DeployStateroot,
     /// Deployments, directories, kernels and refs of the stateroot are removed, and what was fetched.
     RemoveStateroot,
-    /// What the new system has to show is written down in its `/var`.
+    /// The trial is written into the `/var` of the new system.
     ArmTrial,
     /// The deployment becomes the first of the boot menu.
     SetDefault,
     /// The machine is rebooted. It is the last step: the next boot ends it.
     RequestReboot,
-    /// What ran before boots next again, and nothing is on trial.
+    /// The previous deployment boots next again, and nothing is on trial.
     RestoreDefault,
 }
 

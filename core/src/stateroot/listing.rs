@@ -28,7 +28,7 @@ pub struct StaterootDeployment {
     pub image: Option<ImageRef>,
     /// Whether it runs.
     pub booted: bool,
-    /// Whether the next boot is of it.
+    /// The next boot is of it.
     #[serde(default)]
     pub boots_next: bool,
     /// Whether it is staged.

@@ -17,7 +17,7 @@ pub const TRIAL_SCHEMA: u32 = 1;
 /// The trial, in the agent's own directory of the new stateroot.
 pub const TRIAL_FILE: &str = "stateroot-trial.json";
 
-/// Why another stateroot was left, in that of the one that runs.
+/// The reason of the last return, in the agent's own directory of the stateroot that runs.
 pub const RETURN_FILE: &str = "stateroot-return.json";
 
 /// The time limit where none is given: that of lifecycle-agent.
@@ -26,13 +26,13 @@ const WITHIN_SECONDS: u64 = 1800;
 /// So many boots one trial may take: a system that goes down again and again never comes to the end of its time.
 const MAX_TRIAL_BOOTS: u32 = 5;
 
-/// What a new system has to keep to.
+/// Rules of a trial.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TrialRules {
-    /// How many seconds it has, from the start of the trial in one boot.
+    /// Time limit in seconds, from the start of the trial in one boot.
     pub within: u64,
-    /// Whether one that fails is left by itself.
+    /// A system that fails is left by itself.
     pub returns: bool,
 }
 
@@ -42,7 +42,7 @@ impl Default for TrialRules {
     }
 }
 
-/// Where a trial is.
+/// Phase of a trial.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "name", rename_all = "kebab-case", rename_all_fields = "camelCase")]
 pub enum TrialPhase {
@@ -59,14 +59,14 @@ pub enum TrialPhase {
     Passed,
     /// It failed, and stays.
     Failed {
-        /// Why.
+        /// Cause.
         fault: Fault,
     },
     /// It failed, and is left.
     Returning {
         /// The boot in which that began.
         boot_id: BootId,
-        /// Why.
+        /// Cause.
         fault: Fault,
     },
 }
@@ -81,16 +81,16 @@ pub struct StaterootTrial {
     pub deployment: String,
     /// The deployment that ran before, in another stateroot.
     pub previous: String,
-    /// What it has to keep to.
+    /// Its rules.
     pub rules: TrialRules,
-    /// Where it is.
+    /// Its phase.
     pub phase: TrialPhase,
     /// In how many boots it ran.
     #[serde(default)]
     pub boots: u32,
 }
 
-/// What the stateroot that boots again is told of the one that was left.
+/// A note for the stateroot that boots again about the one that was left.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Return {
@@ -98,13 +98,13 @@ pub struct Return {
     pub schema: u32,
     /// The deployment that was left.
     pub deployment: String,
-    /// Why.
+    /// Cause.
     pub fault: Fault,
     /// When.
     pub at: Timestamp,
 }
 
-/// What comes next.
+/// Next action of a trial.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TrialAction {
     /// Nothing is on trial here.

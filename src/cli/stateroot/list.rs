@@ -23,7 +23,7 @@ pub(super) struct Arguments {
 struct Listing<'a> {
     schema_version: u32,
     stateroots: &'a [Stateroot],
-    /// Why the stateroot that was activated last was left by itself.
+    /// Reason of the last return from an activated stateroot.
     #[serde(skip_serializing_if = "Option::is_none")]
     returned: Option<&'a Return>,
 }

@@ -29,7 +29,7 @@ pub struct FoundSeed {
     pub download: u64,
 }
 
-/// What runs, what boots next, and what there is.
+/// The running deployment, the next one, and all stateroots.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Boots {
     /// The deployment that runs.

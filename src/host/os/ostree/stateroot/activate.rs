@@ -20,7 +20,7 @@ use crate::model::ids::STATE_DIR;
 use crate::model::text::chain;
 use crate::stateroot::{RETURN_FILE, StaterootTrial, TRIAL_FILE, TrialPhase, stateroot_of};
 
-/// What proves the new system, or returns from it.
+/// The unit that proves the new system, or returns from it.
 const UNIT: &str = "machine-config-agent-stateroot.service";
 const UNIT_DIRECTORIES: [&str; 2] = ["/usr/lib/systemd/system", "/etc/systemd/system"];
 const WANTS: &str = "/etc/systemd/system/multi-user.target.wants";
