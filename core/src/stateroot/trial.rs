@@ -167,14 +167,13 @@ pub fn trial_action(
     }
     match &trial.phase {
         TrialPhase::Passed | TrialPhase::Failed { .. } => TrialAction::Nothing,
-        TrialPhase::Armed => TrialAction::Begin,
         TrialPhase::Running { boot_id: begun, since } if begun == boot_id => {
             TrialAction::Continue(Duration::from_micros(now.saturating_sub(*since)))
         }
         TrialPhase::Running { .. } if trial.boots >= MAX_TRIAL_BOOTS => {
             TrialAction::GiveUp(again_and_again(trial))
         }
-        TrialPhase::Running { .. } => TrialAction::Begin,
+        TrialPhase::Armed | TrialPhase::Running { .. } => TrialAction::Begin,
         // A person who booted it once more, to look at it, is left alone.
         TrialPhase::Returning { boot_id: begun, .. } if begun != boot_id && next != booted => {
             TrialAction::Nothing

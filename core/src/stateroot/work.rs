@@ -175,7 +175,9 @@ pub fn next_action(record: Option<&StaterootRecord>, asked: &Job, boot_id: &Boot
         }
         // One that was undone without a fault made room for something else.
         StaterootPhase::Undone => StaterootAction::Close { ours: ours && record.fault.is_some() },
-        _ => record.step().map_or(StaterootAction::Close { ours }, StaterootAction::Step),
+        StaterootPhase::Applying { .. } | StaterootPhase::RollingBack => {
+            record.step().map_or(StaterootAction::Close { ours }, StaterootAction::Step)
+        }
     }
 }
 
