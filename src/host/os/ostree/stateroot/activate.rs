@@ -4,7 +4,7 @@
 //! is done while something is staged. A stateroot whose `/var` another file system hides has no state of its own: it is refused.
 
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ostree_ext::ostree::{Deployment, Sysroot};
 
@@ -141,7 +141,7 @@ fn var(path: &Path, deployment: &str) -> Result<Root, OsError> {
     open(&path.join("ostree/deploy").join(stateroot_of(deployment)))
 }
 
-fn open(path: &PathBuf) -> Result<Root, OsError> {
+fn open(path: &Path) -> Result<Root, OsError> {
     Root::open(path).map_err(|error| failed(chain(&error)))
 }
 
