@@ -236,11 +236,16 @@ mod tests {
                     Some(StaterootRecord { boot_id: boot(now), ..record(asked.clone()) })
                 }
                 (StaterootAction::Restart, Some(open)) => Some(open.restarted(boot(now))),
-                // The machine goes down with it.
-                (StaterootAction::Step(StaterootStep::RequestReboot), _) => return actions,
+                // The machine goes down with the reboot.
+                (
+                    StaterootAction::Step(StaterootStep::RequestReboot)
+                    | StaterootAction::Close { ours: true },
+                    _,
+                ) => {
+                    return actions;
+                }
                 (StaterootAction::Step(_), Some(open)) => Some(open.stepped(Findings::default())),
                 (StaterootAction::RollBack, Some(open)) => Some(open.rolled_back(None)),
-                (StaterootAction::Close { ours: true }, _) => return actions,
                 (StaterootAction::Close { ours: false }, _) => None,
                 (_, None) => panic!("{actions:?}"),
             };
