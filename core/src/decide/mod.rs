@@ -10,6 +10,7 @@
 //! | [`drift`] | repetition of drift's reports and repairs, and the part of the host that is observed for it |
 //! | [`hold`] | next try of an update that failed |
 //! | [`kept`] | retention of the previous deployment |
+//! | [`pinned`] | space, number and report of pinned images |
 //! | [`prefetch`] | download of an image ahead of its update, and its tries |
 //! | [`trial`] | next attempt of a health trial |
 //! | [`trust`] | next try of certificates and the pull secret |
@@ -32,6 +33,7 @@ pub mod inputs;
 pub mod kept;
 pub mod mode;
 pub mod next;
+pub mod pinned;
 pub mod prefetch;
 pub mod trial;
 pub mod trust;

@@ -1,0 +1,213 @@
+//! Images that a pool keeps on its nodes: its PinnedImageSets, and which pools are a node's.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize;
+
+use super::image::{ImageRef, Transport};
+
+/// A PinnedImageSet, as much of it as is read.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PinnedSet {
+    /// Its name.
+    pub name: String,
+    /// Its generation.
+    pub generation: i64,
+    /// Its images, as they are written.
+    pub images: Vec<String>,
+}
+
+/// A MachineConfigPool, as much of it as is read here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PinningPool {
+    /// Its name.
+    pub name: String,
+    /// Which nodes it has; none without it.
+    pub selector: Option<Selector>,
+    /// The PinnedImageSets that it names.
+    pub sets: Vec<String>,
+}
+
+/// A selector of labels.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Selector {
+    match_labels: BTreeMap<String, String>,
+    match_expressions: Vec<Requirement>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+struct Requirement {
+    key: String,
+    operator: String,
+    values: Vec<String>,
+}
+
+impl Requirement {
+    /// An operator that is not known selects nothing.
+    fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        let value = labels.get(&self.key);
+        match self.operator.as_str() {
+            "In" => value.is_some_and(|value| self.values.contains(value)),
+            "NotIn" => value.is_none_or(|value| !self.values.contains(value)),
+            "Exists" => value.is_some(),
+            "DoesNotExist" => value.is_none(),
+            _ => false,
+        }
+    }
+}
+
+impl Selector {
+    /// Returns true if it selects what has these labels. An empty one selects everything.
+    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
+            && self.match_expressions.iter().all(|requirement| requirement.matches(labels))
+    }
+}
+
+/// Images to keep on a node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Pins {
+    /// The sets of its pools, by name.
+    pub sets: Vec<PinnedSet>,
+    /// Sets that a pool names and that are not there.
+    pub missing: Vec<String>,
+    /// The node is of the control plane.
+    pub is_control_plane: bool,
+}
+
+impl Pins {
+    /// Collects what the pools of a node name.
+    pub fn collect(
+        labels: &BTreeMap<String, String>,
+        pools: &[PinningPool],
+        sets: &BTreeMap<String, PinnedSet>,
+        is_control_plane: bool,
+    ) -> Self {
+        let names: BTreeSet<&String> =
+            pools_of_node(labels, pools).into_iter().flat_map(|pool| &pool.sets).collect();
+        let (there, missing): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| sets.contains_key(*name));
+        Self {
+            sets: there.into_iter().filter_map(|name| sets.get(name).cloned()).collect(),
+            missing: missing.into_iter().cloned().collect(),
+            is_control_plane,
+        }
+    }
+
+    /// Returns true if nothing is to be kept.
+    pub fn is_empty(&self) -> bool {
+        self.sets.is_empty() && self.missing.is_empty()
+    }
+
+    /// Returns the images of all sets, sorted, each once.
+    pub fn images(&self) -> BTreeSet<String> {
+        self.sets.iter().flat_map(|set| set.images.iter().cloned()).collect()
+    }
+
+    /// Returns why the sets can't be kept as they are written.
+    pub fn refusal(&self) -> Option<String> {
+        if let Some(name) = self.missing.first() {
+            return Some(format!("the pool names PinnedImageSet {name}, which is not there"));
+        }
+        let image = self.images().into_iter().find(|image| !is_pinnable(image))?;
+        Some(format!("{image} is no image by sha256 digest"))
+    }
+}
+
+/// Returns true if an image is named by a registry and a digest.
+fn is_pinnable(image: &str) -> bool {
+    ImageRef::parse(image).is_ok_and(|image| image.transport() == Transport::Registry)
+}
+
+/// Returns the pools of a node as the machine-config-controller does: the control plane's alone where it is one, else a
+/// pool of its own beside `worker`.
+pub fn pools_of_node<'a>(
+    labels: &BTreeMap<String, String>,
+    pools: &'a [PinningPool],
+) -> Vec<&'a PinningPool> {
+    let selects =
+        |pool: &&PinningPool| pool.selector.as_ref().is_some_and(|selector| selector.matches(labels));
+    let own: Vec<&PinningPool> = pools.iter().filter(selects).collect();
+    match own.iter().find(|pool| pool.name == "master") {
+        Some(master) => vec![*master],
+        None => own,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(roles: &[&str]) -> BTreeMap<String, String> {
+        roles.iter().map(|role| (format!("node-role.kubernetes.io/{role}"), String::new())).collect()
+    }
+
+    fn pool(name: &str, sets: &[&str]) -> PinningPool {
+        let selector = serde_json::from_value(serde_json::json!({
+            "matchLabels": { format!("node-role.kubernetes.io/{name}"): "" },
+            "matchExpressions": [{ "key": "windows", "operator": "DoesNotExist" }],
+        }));
+        let sets = sets.iter().map(|set| (*set).to_owned()).collect();
+        PinningPool { name: name.to_owned(), selector: Some(selector.unwrap()), sets }
+    }
+
+    fn set(name: &str, images: &[&str]) -> (String, PinnedSet) {
+        let images = images.iter().map(|image| (*image).to_owned()).collect();
+        (name.to_owned(), PinnedSet { name: name.to_owned(), generation: 3, images })
+    }
+
+    #[test]
+    fn pools_of_node_are_those_of_its_roles() {
+        let pools = [pool("master", &["m"]), pool("worker", &["w"]), pool("infra", &["i"])];
+        let names = |roles: &[&str]| {
+            let own = pools_of_node(&labels(roles), &pools);
+            own.into_iter().map(|pool| pool.name.as_str()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(names(&["worker"]), "worker");
+        assert_eq!(names(&["worker", "infra"]), "worker infra");
+        assert_eq!(names(&["worker", "master"]), "master");
+        assert_eq!(names(&[]), "");
+        let mut windows = labels(&["worker"]);
+        windows.insert("windows".to_owned(), String::new());
+        assert!(pools_of_node(&windows, &pools).is_empty());
+        let unselected = PinningPool { selector: None, ..pool("worker", &[]) };
+        assert!(pools_of_node(&labels(&["worker"]), &[unselected]).is_empty());
+    }
+
+    #[test]
+    fn expressions_select_as_kubernetes_says() {
+        let has = BTreeMap::from([("a".to_owned(), "1".to_owned())]);
+        for (operator, values, selects) in [
+            ("In", vec!["1", "2"], true),
+            ("In", vec!["2"], false),
+            ("NotIn", vec!["1"], false),
+            ("NotIn", vec!["2"], true),
+            ("Exists", vec![], true),
+            ("DoesNotExist", vec![], false),
+            ("Gt", vec!["0"], false),
+        ] {
+            let text = serde_json::json!({ "matchExpressions": [{ "key": "a", "operator": operator, "values": values }] });
+            let selector: Selector = serde_json::from_value(text).unwrap();
+            assert_eq!(selector.matches(&has), selects, "{operator} {values:?}");
+        }
+    }
+
+    /// MCD-243: each image once, in order, whichever sets name it; a set that is missing and a tag are named.
+    #[test]
+    fn sets_of_all_pools_are_collected() {
+        let digest = |letter: &str| format!("r.example/{letter}@sha256:{}", letter.repeat(64));
+        let (a, b) = (digest("a"), digest("b"));
+        let sets =
+            BTreeMap::from([set("w", &[&b, &a]), set("i", &[&b]), set("other", &["r.example/c:latest"])]);
+        let pools = [pool("worker", &["w"]), pool("infra", &["i"])];
+        let pins = Pins::collect(&labels(&["worker", "infra"]), &pools, &sets, false);
+        assert_eq!(pins.images().into_iter().collect::<Vec<_>>(), [a, b]);
+        assert_eq!((pins.sets.len(), pins.refusal()), (2, None));
+        let pins = Pins::collect(&labels(&["worker"]), &[pool("worker", &["gone"])], &sets, false);
+        assert!(!pins.is_empty() && pins.refusal().unwrap().contains("PinnedImageSet gone"));
+        let pins = Pins::collect(&labels(&["worker"]), &[pool("worker", &["other"])], &sets, false);
+        assert!(pins.refusal().unwrap().contains("c:latest is no image by sha256 digest"));
+        assert!(Pins::collect(&labels(&["infra"]), &[pool("worker", &["w"])], &sets, false).is_empty());
+    }
+}
