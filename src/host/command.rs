@@ -45,8 +45,18 @@ pub async fn run_with(
 
 /// Runs a program as [`run`] does, and returns its standard output. More of it than a MiB is an error.
 pub async fn output(program: &str, arguments: &[&str], limit: Duration) -> Result<String, HostError> {
+    output_with(program, arguments, limit, &ProxySettings::default()).await
+}
+
+/// Runs a program as [`output`] does, that reaches others through these proxies.
+pub async fn output_with(
+    program: &str,
+    arguments: &[&str],
+    limit: Duration,
+    proxies: &ProxySettings,
+) -> Result<String, HostError> {
     let mut command = Command::new(program);
-    command.args(arguments).stdout(Stdio::piped());
+    command.args(arguments).envs(proxies.variables()).stdout(Stdio::piped());
     let bytes = run_to_end(program, command, limit).await?;
     if bytes.len() > MAX_OUTPUT_BYTES {
         let cause = format!("it printed more than {MAX_OUTPUT_BYTES} bytes");
