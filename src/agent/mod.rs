@@ -14,6 +14,7 @@
 //! | `etc_carry_over` | files that the merge of `/etc` would drop in that shutdown |
 //! | `trial` | the health trial of a new deployment, and the way back to the previous one |
 //! | `prefetch` | an image is downloaded ahead of its update |
+//! | `pinned` | keeps the images of PinnedImageSets, beside all of these |
 //! | `rollback` | removes the previous deployment |
 //! | `boot_count` | the boot loader's counter |
 //! | `stateroot` | work on stateroots, for the verbs |
@@ -38,6 +39,7 @@ mod fields;
 mod installed;
 mod monitor;
 mod parts;
+mod pinned;
 mod prefetch;
 mod reboot;
 mod rollback;
@@ -354,6 +356,7 @@ impl<C: ControlPlane> Agent<C> {
             }
             () = self.trust.changed() => {}
             () = prefetched => {}
+            () = self.pinning.run() => {}
             () = self.shutdown_listener.changed() => {}
             () = timer => {}
         }

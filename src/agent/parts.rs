@@ -15,6 +15,7 @@ use super::download::Prefetching;
 use super::error::AgentError;
 use super::installed::Installed;
 use super::monitor::{Last, Monitor};
+use super::pinned::Pinning;
 use super::settings_loader::SettingsLoader;
 use super::shutdown_listener::ShutdownListener;
 use super::signals::ProcessSignals;
@@ -39,6 +40,7 @@ pub struct Agent<C> {
     pub(super) prefetching: Prefetching,
     pub(super) installed: Installed,
     pub(super) trust: TrustTask,
+    pub(super) pinning: Pinning,
     pub(super) shutdown_listener: ShutdownListener,
     pub(super) emitted_late: bool,
     pub(super) emitted_fault: Option<String>,
@@ -76,7 +78,7 @@ impl<C: ControlPlane> Agent<C> {
     pub fn new(
         host: Host,
         journal: Journal,
-        control: C,
+        mut control: C,
         telemetry: Telemetry,
         signals: ProcessSignals,
         node: &str,
@@ -84,9 +86,10 @@ impl<C: ControlPlane> Agent<C> {
         let since = host.clock.now();
         let health = LoopState { node: node.to_owned(), since, ..LoopState::default() };
         Self {
-            host,
             journal,
             trust: TrustTask::new(control.trust(), node),
+            pinning: Pinning::new(control.take_pins(), &host, node),
+            host,
             control,
             telemetry,
             monitor: Monitor::default(),

@@ -10,6 +10,7 @@ pub mod kube;
 #[cfg(test)]
 mod one_answer;
 pub mod oneshot;
+pub mod pins;
 pub mod trust;
 
 mod error;
@@ -21,6 +22,7 @@ use crate::report::{Event, LinkDown, NodeReport};
 
 pub use crate::decide::answer::{DrainStatus, UncordonStatus};
 pub use error::ControlError;
+pub use pins::PinLink;
 pub use trust::{TrustReceiver, TrustSender, trust_channel};
 
 /// A MachineConfig, and the policy or why it can't be read.
@@ -63,6 +65,11 @@ pub trait ControlPlane {
     /// Returns where the cluster's trust is found; it changes beside the target. None by default.
     fn trust(&self) -> TrustReceiver {
         TrustReceiver::default()
+    }
+
+    /// Takes the images that the node is to keep; they change beside the target. None by default.
+    fn take_pins(&mut self) -> Option<PinLink> {
+        None
     }
 
     /// Returns why the control plane can't be reached. That it changed is a change. None by default.

@@ -11,6 +11,8 @@
     reason = "tests: they stop at the first surprise, and play the host"
 )]
 
+#[path = "../support/cri.rs"]
+mod cri;
 #[path = "../support/fake_control_plane/mod.rs"]
 mod fake_control_plane;
 #[path = "../support/plain_host.rs"]
@@ -28,6 +30,8 @@ mod update_fixtures;
 
 mod drift;
 mod drift_env;
+mod pinned;
+mod pinned_real;
 mod prefetch;
 mod pulls;
 mod reconcilers_meanwhile;

@@ -10,7 +10,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 /// The ids of one family, from the first to the last.
-const FAMILIES: [(&str, u32, u32); 31] = [
+const FAMILIES: [(&str, u32, u32); 32] = [
     ("MCD", 22, 67),
     // MCD-183 needs a machine with firmware and a boot loader.
     ("MCD", 118, 182),
@@ -30,6 +30,7 @@ const FAMILIES: [(&str, u32, u32); 31] = [
     ("MCD", 19, 19),
     ("MCD", 228, 228),
     ("MCD", 238, 240),
+    ("MCD", 243, 246),
     ("MCD", 251, 253),
     ("MCD", 257, 258),
     ("OCL", 9, 9),
@@ -247,5 +248,5 @@ fn scan_finds_known_cases() {
         (name.to_owned(), ids.iter().map(|id| (*id).to_owned()).collect::<Vec<_>>())
     };
     assert_eq!(found, [is("a", &["ANN-001"]), is("b", &["DRN-004", "MCN-003"]), is("c", &[])]);
-    assert_eq!(ids().len(), 46 + 65 + 38 + 12 + 6 + 7 + 7 + 12 + 12 + 14 + 19 + 3 + 37 + 13 + 20);
+    assert_eq!(ids().len(), 46 + 65 + 38 + 12 + 6 + 7 + 7 + 12 + 12 + 14 + 19 + 3 + 37 + 13 + 20 + 4);
 }

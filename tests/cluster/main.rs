@@ -13,6 +13,8 @@
 
 #[path = "../support/cluster/mod.rs"]
 mod cluster;
+#[path = "../support/cri.rs"]
+mod cri;
 #[path = "../support/fake_control_plane/mod.rs"]
 mod fake_control_plane;
 #[path = "../support/forward_proxy.rs"]
@@ -33,6 +35,7 @@ mod link;
 mod mcn_asserts;
 mod outage;
 mod permissions;
+mod pinned;
 mod plan;
 mod proxy;
 mod reconcilers;

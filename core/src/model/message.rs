@@ -105,8 +105,13 @@ pub const STATEROOT_PASSED: &str = "794176f46da24d180dbbe871710ad16f";
 /// Logged when a stateroot that was activated failed its health trial, or was left.
 pub const STATEROOT_FAULT: &str = "38095aaa7512148815408bd20b8eceda";
 
+/// Logged when pinned images are on the node, or no longer kept.
+pub const PINNED: &str = "49c8bc3b12d8474aa9426ebe6108bcc4";
+/// Logged when pinned images can't be kept on the node.
+pub const PINS_FAILED: &str = "02b12e69023740e1829163562176bfec";
+
 /// Every id with its name, for the catalog's test.
-pub const ALL: [(&str, &str); 50] = [
+pub const ALL: [(&str, &str); 52] = [
     ("STARTED", STARTED),
     ("PHASE", PHASE),
     ("STEP_STARTED", STEP_STARTED),
@@ -157,4 +162,6 @@ pub const ALL: [(&str, &str); 50] = [
     ("STATEROOT_TRIAL", STATEROOT_TRIAL),
     ("STATEROOT_PASSED", STATEROOT_PASSED),
     ("STATEROOT_FAULT", STATEROOT_FAULT),
+    ("PINNED", PINNED),
+    ("PINS_FAILED", PINS_FAILED),
 ];

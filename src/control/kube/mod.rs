@@ -73,6 +73,7 @@ mod node_watch;
 mod objects;
 mod outbox;
 mod pem;
+mod pinned;
 mod proxy;
 mod publish;
 mod reflector;
@@ -91,7 +92,8 @@ use tokio::sync::watch::Receiver;
 use tokio::time::Instant;
 
 use super::{
-    ConfigAndPolicy, ControlError, ControlPlane, DrainStatus, TrustReceiver, UncordonStatus, trust_channel,
+    ConfigAndPolicy, ControlError, ControlPlane, DrainStatus, PinLink, TrustReceiver, UncordonStatus,
+    trust_channel,
 };
 use crate::host::Root;
 use crate::model::annotations::PREFETCH_IMAGE;
@@ -141,6 +143,7 @@ pub struct Cluster {
     snapshot: Receiver<NodeSnapshot>,
     _trust_watcher: ControllerConfigWatcher,
     trust: TrustReceiver,
+    pins: pinned::PinWatcher,
     /// Node and link as the loop knows them.
     known: Known,
     cache: Cache,
@@ -209,6 +212,7 @@ impl Cluster {
         let (watcher, snapshot) = NodeWatcher::start(api.clone(), node);
         let (sender, trust) = trust_channel();
         let trust_watcher = ControllerConfigWatcher::start(api.clone(), node, snapshot.clone(), sender);
+        let pins = pinned::PinWatcher::start(&api, node, &snapshot, trust.clone());
         let mcn = mcn::Mcn::new(&api, node).with(match drain_by {
             DrainBy::Controller => mcn::Cordons::Controllers,
             DrainBy::Agent => mcn::Cordons::Own,
@@ -227,6 +231,7 @@ impl Cluster {
             snapshot,
             _trust_watcher: trust_watcher,
             trust,
+            pins,
             known: Known::default(),
             drain_by,
             drain_retries: drain_retries::DrainRetries::new(node),
@@ -350,6 +355,10 @@ impl ControlPlane for Cluster {
 
     fn trust(&self) -> TrustReceiver {
         self.trust.clone()
+    }
+
+    fn take_pins(&mut self) -> Option<PinLink> {
+        self.pins.link.take()
     }
 
     fn link_down(&self) -> Option<LinkDown> {

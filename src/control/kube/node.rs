@@ -9,7 +9,7 @@ use kube::core::{ApiResource, NotUsed, Object, ObjectMeta, PartialObjectMeta, St
 use serde::{Deserialize, Serialize};
 
 use super::error::KubeError;
-use crate::model::annotations::{PREFETCH_IMAGE, PREFETCH_STATUS};
+use crate::model::annotations::{PINNED_IMAGE_SETS, PREFETCH_IMAGE, PREFETCH_STATUS};
 
 /// The prefix of the annotations that the agent reads or writes, but for its own.
 pub(super) const PREFIX: &str = "machineconfiguration.openshift.io/";
@@ -68,7 +68,7 @@ pub(super) enum NodeEvent {
 impl From<ObjectMeta> for NodeView {
     fn from(metadata: ObjectMeta) -> Self {
         let mut annotations = metadata.annotations.unwrap_or_default();
-        let own = [PREFETCH_IMAGE, PREFETCH_STATUS];
+        let own = [PREFETCH_IMAGE, PREFETCH_STATUS, PINNED_IMAGE_SETS];
         annotations.retain(|key, _| key.starts_with(PREFIX) || own.contains(&key.as_str()));
         Self {
             name: metadata.name.unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! Lists and watches one object, and starts over when the watch breaks.
+//! Lists and watches one object, or all of a kind, and starts over when the watch breaks.
 //!
 //! While nothing happens nothing is sent but the watch's renewal. Whatever ends a watch before its time ends in another
 //! list, after a wait that differs by node. The objects, and the meaning of a failure, are up to the [`WatchHandler`].
@@ -51,7 +51,7 @@ pub(super) trait WatchHandler: Send + 'static {
 pub(super) struct Requests {
     /// Path of its kind.
     pub(super) path: &'static str,
-    /// Its name.
+    /// Its name; empty for all of the kind.
     pub(super) name: String,
     /// Only its metadata is desired.
     pub(super) metadata: bool,
@@ -61,15 +61,17 @@ type Request = Result<http::Request<Vec<u8>>, kube::Error>;
 
 impl Requests {
     fn list(&self) -> Request {
-        let (request, params) =
-            (kube::core::Request::new(self.path), ListParams::default().fields(&self.fields()));
+        let (request, params) = (
+            kube::core::Request::new(self.path),
+            ListParams { field_selector: self.fields(), ..ListParams::default() },
+        );
         let made = if self.metadata { request.list_metadata(&params) } else { request.list(&params) };
         made.map_err(kube::Error::BuildRequest)
     }
 
     fn watch(&self, version: &str, seconds: u32) -> Request {
         let request = kube::core::Request::new(self.path);
-        let params = WatchParams::default().fields(&self.fields()).timeout(seconds);
+        let params = WatchParams { field_selector: self.fields(), ..WatchParams::default().timeout(seconds) };
         let made = if self.metadata {
             request.watch_metadata(&params, version)
         } else {
@@ -78,8 +80,8 @@ impl Requests {
         made.map_err(kube::Error::BuildRequest)
     }
 
-    fn fields(&self) -> String {
-        format!("metadata.name={}", self.name)
+    fn fields(&self) -> Option<String> {
+        (!self.name.is_empty()).then(|| format!("metadata.name={}", self.name))
     }
 }
 

@@ -112,6 +112,8 @@ fn kind_of(plural: &str) -> String {
         "machineconfigs" => "MachineConfig",
         "machineconfignodes" => "MachineConfigNode",
         "controllerconfigs" => "ControllerConfig",
+        "machineconfigpools" => "MachineConfigPool",
+        "pinnedimagesets" => "PinnedImageSet",
         "machineconfigurations" => "MachineConfiguration",
         other => other,
     }

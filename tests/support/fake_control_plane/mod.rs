@@ -19,7 +19,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use machine_config_agent::agent::{Agent, ProcessSignals};
-use machine_config_agent::control::{ControlError, ControlPlane, DrainStatus, TrustReceiver, UncordonStatus};
+use machine_config_agent::control::{
+    ControlError, ControlPlane, DrainStatus, PinLink, TrustReceiver, UncordonStatus,
+};
 use machine_config_agent::host::{FailPoints, Host, HostError};
 use machine_config_agent::journal::{Journal, JournalError};
 use machine_config_agent::model::machineconfig::MachineConfig;
@@ -64,6 +66,8 @@ pub struct FakeControlPlane {
     pub rewritten: Rc<Cell<bool>>,
     /// The image that is to be prefetched.
     pub prefetch: Rc<RefCell<Option<String>>>,
+    /// The images that are to be kept.
+    pub pins: Rc<RefCell<Option<PinLink>>>,
     /// True if waiting for changes fails.
     pub deaf: Rc<Cell<bool>>,
 }
@@ -90,6 +94,7 @@ impl FakeControlPlane {
             systemd: None,
             rewritten: Rc::default(),
             prefetch: Rc::default(),
+            pins: Rc::default(),
             deaf: Rc::default(),
         }
     }
@@ -168,6 +173,10 @@ impl ControlPlane for FakeControlPlane {
 
     fn trust(&self) -> TrustReceiver {
         self.trust.clone()
+    }
+
+    fn take_pins(&mut self) -> Option<PinLink> {
+        self.pins.borrow_mut().take()
     }
 
     fn prefetch(&self) -> Option<String> {
