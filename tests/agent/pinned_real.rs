@@ -155,7 +155,8 @@ async fn real_containerd_keeps_pinned_image() {
     assert_eq!(pinned, [image.clone(), found.id]);
     let (total, free) = cri.space().await.unwrap().unwrap();
     assert!(free > 0 && free < total);
-    let error = cri.pull(&image.replace("/pinned@", "/other@"), None).await.unwrap_err();
+    let missing = format!("{}@sha256:{}", image.split_once('@').unwrap().0, "0".repeat(64));
+    let error = cri.pull(&missing, None).await.unwrap_err();
     assert!(error.to_string().contains("not found"), "{error}");
     node.want_nothing();
     node.until_empty().await;
