@@ -136,6 +136,7 @@ pub const ENDINGS: &[(&str, Ending)] = {
         ("StateNewer", Start),
         ("StateNotWritable", Later),
         ("StateUnreadable", Start),
+        ("StaterootBlocked", Start),
         ("StaterootInUse", Start),
         ("StoppedShort", Start),
         ("SysrootBusy", Soon),
