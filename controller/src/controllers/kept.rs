@@ -8,7 +8,7 @@ use kube::Resource;
 use kube::api::PartialObjectMeta;
 use serde::de::DeserializeOwned;
 
-use super::cache::{Kind, RenderedConfig, Seen, is_older};
+use super::cache::{Cache, Kind, RenderedConfig, Seen, is_older};
 use super::lenient::Lenient;
 use super::node::{Node, NodeObject};
 use crate::api::{MachineConfig, MachineConfigPool, RolloutPolicy};
@@ -31,6 +31,15 @@ pub(super) trait Kept: Resource + Clone + Debug + DeserializeOwned + Send + 'sta
 
     /// The names of those that are there.
     fn names(seen: &Seen) -> BTreeSet<String>;
+}
+
+/// Puts the API server's answer to an own write into the cache.
+pub(super) fn keep<K: Resource>(cache: &Cache, object: K)
+where
+    Lenient<K>: Kept,
+{
+    let lenient = Lenient { metadata: object.meta().clone(), object: Ok(object) };
+    cache.change(|seen| lenient.put(seen));
 }
 
 impl Kept for PartialObjectMeta<CustomResourceDefinition> {

@@ -19,9 +19,8 @@ use super::cache::{Cache, Kind, Seen};
 use super::client::{RequestError, ask};
 use super::events::{About, Severity, emit};
 use super::follow::follow;
-use super::kept::Kept;
+use super::kept::{Kept, keep};
 use super::layering::layering;
-use super::lenient::Lenient;
 use super::metrics::Metrics;
 use super::untyped::MachineOsConfig;
 use crate::api::{MachineConfig, MachineConfigPool, MachineOSConfig};
@@ -162,8 +161,7 @@ impl Controller {
         };
         info!("MachineConfig {name} has the image of ConfigMap {OS_IMAGE}");
         self.metrics.wrote("opt-in", "updated");
-        let lenient = Lenient { metadata: written.metadata.clone(), object: Ok(written) };
-        self.cache.change(|seen| lenient.put(seen));
+        keep(&self.cache, written);
         Ok(())
     }
 
@@ -184,7 +182,7 @@ impl Controller {
             } });
             let patched = ask(api.patch(&name, &PatchParams::default(), &Patch::Merge(patch))).await?;
             version.clone_from(&patched.metadata.resource_version);
-            self.keep_pool(patched);
+            keep(&self.cache, patched);
         }
         if let Some(conditions) = results.conditions {
             let patch = json!({
@@ -192,7 +190,7 @@ impl Controller {
                 "status": { "conditions": conditions },
             });
             let patched = ask(api.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch))).await?;
-            self.keep_pool(patched);
+            keep(&self.cache, patched);
             // The condition changes with the refusal, so each is told once.
             if let Some(refused) = refused {
                 warn!("Pool {name} is refused: {refused}");
@@ -210,11 +208,6 @@ impl Controller {
         if let Ok(object) = object {
             self.cache.change(|seen| MachineOsConfig(object).put(seen));
         }
-    }
-
-    fn keep_pool(&self, pool: MachineConfigPool) {
-        let lenient = Lenient { metadata: pool.metadata.clone(), object: Ok(pool) };
-        self.cache.change(|seen| lenient.put(seen));
     }
 }
 

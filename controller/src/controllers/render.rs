@@ -23,7 +23,7 @@ use tracing::{info, warn};
 use super::cache::{Cache, Kind, Seen};
 use super::client::{RequestError, ask};
 use super::events::{About, Severity, emit};
-use super::kept::Kept;
+use super::kept::{Kept, keep};
 use super::lenient::Lenient;
 use super::metrics::Metrics;
 use super::seed;
@@ -141,7 +141,7 @@ impl Controller {
     async fn refresh(&self, name: &str) -> Result<(), RequestError> {
         self.metrics.wrote("render", "conflict");
         let pool = ask(self.pools().get(name)).await?;
-        self.keep_pool(pool);
+        keep(&self.cache, pool);
         Ok(())
     }
 
@@ -221,7 +221,7 @@ impl Controller {
             Ok(made) => {
                 info!("Rendered {} from {}", rendered.name(), rendered.sources.join(", "));
                 self.metrics.wrote("render", "created");
-                self.keep_config(made);
+                keep(&self.cache, made);
                 Ok(())
             }
             // Made before, and the watch is behind.
@@ -244,11 +244,6 @@ impl Controller {
         );
         self.metrics.wrote("render", "restored");
         Ok(())
-    }
-
-    fn keep_config(&self, made: MachineConfig) {
-        let lenient = Lenient { metadata: made.metadata.clone(), object: Ok(made) };
-        self.cache.change(|seen| lenient.put(seen));
     }
 
     /// Makes the rendered config the pool's target.
@@ -279,13 +274,8 @@ impl Controller {
         if pool.spec.configuration.and_then(|old| old.name) != target.name {
             info!("Pool {name} targets {}", rendered.name());
         }
-        self.keep_pool(patched.clone());
+        keep(&self.cache, patched.clone());
         Ok(patched)
-    }
-
-    fn keep_pool(&self, pool: MachineConfigPool) {
-        let lenient = Lenient { metadata: pool.metadata.clone(), object: Ok(pool) };
-        self.cache.change(|seen| lenient.put(seen));
     }
 
     async fn condition(
@@ -313,7 +303,7 @@ impl Controller {
             ask(self.pools().patch_status(&name, &PatchParams::default(), &Patch::Merge(patch))).await?;
         self.metrics.wrote("render", "reported");
         let about = About::pool(&name, patched.metadata.uid.as_deref().unwrap_or_default());
-        self.keep_pool(patched);
+        keep(&self.cache, patched);
         if degraded.is_some() {
             warn!("{message}");
             emit(&self.client, &about, Severity::Warning, RENDER_DEGRADED, &message).await;

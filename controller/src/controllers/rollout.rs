@@ -23,7 +23,7 @@ use tracing::{info, warn};
 use super::cache::{Cache, Kind, Seen};
 use super::client::{RequestError, ask};
 use super::events::{About, Severity, emit};
-use super::kept::Kept as _;
+use super::kept::keep;
 use super::layering::layering;
 use super::lenient::Lenient;
 use super::metrics::Metrics;
@@ -247,8 +247,7 @@ impl Controller {
         self.metrics.wrote("node", outcome);
         // A field that the definition does not have is dropped by the server: the same is not written for ever.
         let changed = now.meta().resource_version != meta.resource_version;
-        let lenient = Lenient { metadata: now.meta().clone(), object: Ok(now) };
-        self.cache.change(|seen| lenient.put(seen));
+        keep(&self.cache, now);
         Ok(changed)
     }
 

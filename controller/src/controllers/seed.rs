@@ -6,7 +6,7 @@ use tracing::info;
 
 use super::cache::{Cache, Seen};
 use super::client::{RequestError, ask};
-use super::kept::Kept;
+use super::kept::{Kept, keep};
 use super::lenient::Lenient;
 use super::metrics::Metrics;
 use crate::api::{MachineConfig, MachineConfigPool};
@@ -62,17 +62,13 @@ pub(super) async fn components(
 /// Makes one write; returns its log line.
 async fn carry_out(api: &Api<MachineConfig>, cache: &Cache, action: Action) -> Result<String, RequestError> {
     let name = |config: &MachineConfig| config.metadata.name.clone().unwrap_or_default();
-    let keep = |made: MachineConfig| {
-        let lenient = Lenient { metadata: made.metadata.clone(), object: Ok(made) };
-        cache.change(|seen| lenient.put(seen));
-    };
     match action {
         Action::Create(config) => {
-            keep(ask(api.create(&PostParams::default(), &config)).await?);
+            keep(cache, ask(api.create(&PostParams::default(), &config)).await?);
             Ok(format!("Created {}: the image was built before", name(&config)))
         }
         Action::Update(config) => {
-            keep(ask(api.replace(&name(&config), &PostParams::default(), &config)).await?);
+            keep(cache, ask(api.replace(&name(&config), &PostParams::default(), &config)).await?);
             Ok(format!("Gave {} the image that its MachineOSConfig names now", name(&config)))
         }
         Action::Delete(config) => {

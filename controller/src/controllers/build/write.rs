@@ -15,8 +15,7 @@ use crate::api::{CURRENT_BUILD, MachineOSConfigSpec};
 use crate::build::{Action, FINALIZER, JOB_UID, PoolCondition, REBUILD, REPLACES, Status, Wanted, job_name};
 use crate::controllers::cache::Cache;
 use crate::controllers::client::{RequestError, ask};
-use crate::controllers::kept::Kept as _;
-use crate::controllers::lenient::Lenient;
+use crate::controllers::kept::{Kept as _, keep};
 use crate::controllers::render::with_condition;
 use crate::controllers::untyped::{MachineOsBuild, MachineOsConfig};
 
@@ -214,7 +213,7 @@ impl Writer<'_> {
         });
         let api = Api::<MachineConfigPool>::all(self.client.clone());
         let now = ask(api.patch_status(&name, &PatchParams::default(), &Patch::Merge(body))).await?;
-        keep_pool(self.cache, now);
+        keep(self.cache, now);
         Ok(())
     }
 }
@@ -228,11 +227,6 @@ fn with_seeded(mut conditions: Vec<Value>) -> Vec<Value> {
         "message": "The first image was built before the cluster", "lastTransitionTime": now.to_string(),
     }));
     conditions
-}
-
-fn keep_pool(cache: &Cache, pool: MachineConfigPool) {
-    let lenient = Lenient { metadata: pool.metadata.clone(), object: Ok(pool) };
-    cache.change(|seen| lenient.put(seen));
 }
 
 /// Reads a build as it is now.
@@ -262,7 +256,7 @@ pub(super) async fn refresh(writer: &Writer<'_>) -> Result<(), RequestError> {
     }
     if let Some(pool) = group.object.as_ref().and_then(|pool| pool.metadata.name.as_ref()) {
         match ask(Api::<MachineConfigPool>::all(client.clone()).get(pool)).await {
-            Ok(now) => keep_pool(cache, now),
+            Ok(now) => keep(cache, now),
             Err(error) if error.code() == 404 => {}
             Err(error) => return Err(error),
         }
