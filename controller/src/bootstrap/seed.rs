@@ -5,9 +5,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::api::{MachineConfig, MachineOSConfig, PRE_BUILT_IMAGE, ROLE};
+use crate::api::{MachineConfig, MachineOSConfig, PRE_BUILT_IMAGE};
 use crate::manifests::Manifests;
-use crate::seed::{self, COMPONENT_PREFIX, is_seeded};
+use crate::seed::{self, COMPONENT_PREFIX, SourceError, is_seeded};
 
 /// Errors of an image. Each names the object, the field and the next step.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -21,17 +21,9 @@ pub enum SeedError {
         /// The object.
         object: String,
     },
-    /// SEED-002: a tag, another digest, no reference.
-    #[error(
-        "MachineOSConfig {object}: metadata.annotations[{PRE_BUILT_IMAGE}]: {cause}; write REGISTRY/NAME@sha256:<64 hex digits>, \
-         as skopeo inspect prints it"
-    )]
-    Image {
-        /// The object.
-        object: String,
-        /// Cause.
-        cause: String,
-    },
+    /// SEED-002: an image by tag, by another digest, no reference; or a pool that would not get it.
+    #[error(transparent)]
+    Source(#[from] SourceError),
     /// SEED-002: of no pool.
     #[error(
         "MachineOSConfig {object}: spec.machineConfigPool.name: there is no MachineConfigPool {pool}; add it, or name one of: {known}"
@@ -73,17 +65,6 @@ pub enum SeedError {
         /// The `MachineOSConfig`.
         object: String,
     },
-    /// The pool would not get the image.
-    #[error(
-        "pool {pool}: machineConfigSelector does not select MachineConfig {config}; select {ROLE}={pool}, or the nodes get another \
-         image"
-    )]
-    Unselected {
-        /// The pool.
-        pool: String,
-        /// The MachineConfig.
-        config: String,
-    },
 }
 
 /// Returns the MachineConfigs, and all that is wrong.
@@ -120,7 +101,7 @@ fn image(name: &str, os_config: &MachineOSConfig) -> Result<Option<String>, Seed
         None if is_seeded(os_config) => Ok(None),
         None => Err(SeedError::NoImage { object: name.to_owned() }),
         Some(Ok(image)) => Ok(Some(image)),
-        Some(Err(cause)) => Err(SeedError::Image { object: name.to_owned(), cause }),
+        Some(Err(cause)) => Err(SourceError::Image { object: name.to_owned(), cause }.into()),
     }
 }
 
@@ -150,5 +131,5 @@ pub(super) fn unselected(
     let config = format!("{COMPONENT_PREFIX}{pool}");
     let is_there = components.iter().any(|one| one.metadata.name.as_ref() == Some(&config));
     let is_missing = is_there && !sources.contains(&config);
-    is_missing.then(|| SeedError::Unselected { pool: pool.to_owned(), config }).into_iter()
+    is_missing.then(|| SourceError::Unselected { pool: pool.to_owned(), config }.into()).into_iter()
 }

@@ -186,22 +186,27 @@ pub enum ObjectsError {
     Json(#[from] serde_json::Error),
 }
 
+/// Returns the metadata of what runs a build: it goes with the `MachineOSBuild`.
+pub(super) fn metadata(request: &JobRequest<'_>, settings: &JobSettings) -> Value {
+    json!({
+        "name": job_name(request.build),
+        "namespace": settings.namespace,
+        "labels": labels(request),
+        "ownerReferences": [{
+            "apiVersion": "machineconfiguration.openshift.io/v1",
+            "kind": "MachineOSBuild",
+            "name": request.build,
+            "uid": request.build_uid,
+            "controller": true,
+            "blockOwnerDeletion": true,
+        }],
+    })
+}
+
 /// Returns a build's Job, suspended.
 pub fn job(request: &JobRequest<'_>, settings: &JobSettings) -> Result<Job, ObjectsError> {
     let job = json!({
-        "metadata": {
-            "name": job_name(request.build),
-            "namespace": settings.namespace,
-            "labels": labels(request),
-            "ownerReferences": [{
-                "apiVersion": "machineconfiguration.openshift.io/v1",
-                "kind": "MachineOSBuild",
-                "name": request.build,
-                "uid": request.build_uid,
-                "controller": true,
-                "blockOwnerDeletion": true,
-            }],
-        },
+        "metadata": metadata(request, settings),
         "spec": {
             "suspend": true,
             "completions": 1,

@@ -11,8 +11,7 @@ use serde_json::{Value, json};
 
 use super::job::Job;
 use super::mounts::volume_name;
-use super::name::job_name;
-use super::objects::{JobRequest, JobSettings, labels};
+use super::objects::{JobRequest, JobSettings, metadata};
 use super::seen::Outcome;
 use crate::image::AGENT;
 
@@ -71,19 +70,7 @@ pub fn openshift_build(request: &JobRequest<'_>, settings: &JobSettings) -> Valu
     json!({
         "apiVersion": "build.openshift.io/v1",
         "kind": "Build",
-        "metadata": {
-            "name": job_name(request.build),
-            "namespace": settings.namespace,
-            "labels": labels(request),
-            "ownerReferences": [{
-                "apiVersion": "machineconfiguration.openshift.io/v1",
-                "kind": "MachineOSBuild",
-                "name": request.build,
-                "uid": request.build_uid,
-                "controller": true,
-                "blockOwnerDeletion": true,
-            }],
-        },
+        "metadata": metadata(request, settings),
         "spec": spec,
     })
 }
