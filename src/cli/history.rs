@@ -18,7 +18,7 @@ pub(super) struct Arguments {
     /// Root of the host
     #[arg(long, value_name = "DIR", default_value = "/")]
     root: PathBuf,
-    /// How to print it
+    /// Output format
     #[arg(long, short, value_enum, default_value_t = Output::Text)]
     output: Output,
 }

@@ -32,7 +32,7 @@ pub(super) struct Arguments {
     image: Option<String>,
     #[command(flatten)]
     host: HostFlags,
-    /// How to print it
+    /// Output format
     #[arg(long, short, value_enum, default_value_t = Output::Text)]
     output: Output,
 }

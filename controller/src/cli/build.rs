@@ -58,7 +58,7 @@ pub(super) struct Arguments {
     /// Print the Containerfile, and build nothing
     #[arg(long)]
     print: bool,
-    /// How to print the result
+    /// Output format of the result
     #[arg(long, short, value_enum, default_value_t = Output::Text)]
     output: Output,
 }

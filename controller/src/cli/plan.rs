@@ -29,7 +29,7 @@ pub(super) struct Arguments {
     /// File with the new or changed objects
     #[arg(long, short, value_name = "FILE")]
     file: PathBuf,
-    /// How to print it
+    /// Output format
     #[arg(long, short, value_enum, default_value_t = Output::Text)]
     output: Output,
 }

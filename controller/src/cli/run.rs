@@ -36,7 +36,7 @@ pub(super) struct Arguments {
     /// Name of the Lease; replicas that run other controllers need another one
     #[arg(long, value_name = "NAME", default_value = "machine-config-agent-controller")]
     lease: String,
-    /// How long a Lease that nobody renews keeps others away
+    /// Duration of a Lease that is not renewed
     #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=600))]
     lease_duration: u64,
     /// This replica's name, such as its pod's

@@ -25,7 +25,7 @@ pub(super) struct Arguments {
     /// Serve what `bootstrap` wrote there, without a cluster
     #[arg(long, value_name = "DIR", conflicts_with = "kubeconfig")]
     directory: Option<PathBuf>,
-    /// How to reach the cluster
+    /// Kubeconfig of the cluster
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// Certificate chain, PEM

@@ -21,7 +21,7 @@ pub(super) struct Arguments {
     /// Draw it again at each change
     #[arg(long, short)]
     watch: bool,
-    /// How to print it; json is one object, with --watch one a line
+    /// Output format; json is one object, with --watch one a line
     #[arg(long, short, value_enum, default_value_t = Output::Text)]
     output: Output,
     /// Most nodes that are listed

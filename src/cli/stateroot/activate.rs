@@ -25,7 +25,7 @@ pub(super) struct Arguments {
     /// The stateroot, which was prepared
     #[arg(value_name = "NAME")]
     name: String,
-    /// How many seconds the new system has to prove itself
+    /// Time limit of the health trial, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = TrialRules::default().within, value_parser = clap::value_parser!(u64).range(1..=604_800))]
     within: u64,
     /// Stay in the new system when it does not prove itself; the fault is reported only
@@ -62,7 +62,7 @@ struct Common {
     /// Who reboots
     #[arg(long, value_enum, default_value_t = RebootBy::Logind)]
     reboot_by: RebootBy,
-    /// How to print it
+    /// Output format
     #[arg(long, short, value_enum, default_value_t = Output::Text)]
     output: Output,
 }

@@ -25,7 +25,7 @@ pub(super) struct Arguments {
     /// The version that the seed has to be of
     #[arg(long, value_name = "VERSION")]
     version: Option<String>,
-    /// How to print it
+    /// Output format
     #[arg(long, short, value_enum, default_value_t = Output::Text)]
     output: Output,
 }

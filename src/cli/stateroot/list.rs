@@ -13,7 +13,7 @@ use crate::stateroot::{Return, Stateroot};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  machine-config-agent stateroot list --output json")]
 pub(super) struct Arguments {
-    /// How to print it
+    /// Output format
     #[arg(long, short, value_enum, default_value_t = Output::Text)]
     output: Output,
 }

@@ -31,7 +31,7 @@ pub(super) struct Arguments {
     /// Print the plan, and change nothing
     #[arg(long)]
     plan: bool,
-    /// How to print it
+    /// Output format
     #[arg(long, short, value_enum, default_value_t = Output::Text)]
     output: Output,
 }
