@@ -35,7 +35,7 @@ use crate::host::root::Root;
 use crate::host::watch::{Watch, WatchSet};
 use crate::model::machineconfig::{self, MachineConfig};
 use crate::model::policy::{self, DisruptionPolicy};
-use crate::model::{ConfigName, FileMode, ImageRef, ModelError, Target, short};
+use crate::model::{ConfigName, FileMode, ImageRef, ModelError, Target, short, yaml};
 use crate::report::NodeReport;
 
 /// Two names and some comments.
@@ -169,15 +169,13 @@ impl Directory {
             return Err(refused("it is empty".to_owned()));
         }
         if let Layout::Rendered { .. } = self.layout {
-            let Pool { spec, status } =
-                serde_saphyr::from_str(&text).map_err(|error| refused(first_line(&error.to_string())))?;
+            let Pool { spec, status } = yaml::strings(&text).map_err(|error| refused(first_line(&error)))?;
             let named = [spec.configuration.name, status.configuration.name];
             let name = named.into_iter().find(|name| !name.is_empty());
             let name = name.ok_or_else(|| refused("spec.configuration.name is missing".to_owned()))?;
             return Ok(Some(Target { config: ConfigName::new(name).map_err(&invalid)?, image: None }));
         }
-        let file: TargetFile =
-            serde_saphyr::from_str(&text).map_err(|error| refused(first_line(&error.to_string())))?;
+        let file: TargetFile = yaml::strings(&text).map_err(|error| refused(first_line(&error)))?;
         let config = ConfigName::new(file.config).map_err(&invalid)?;
         let image = file.image.filter(|image| !image.is_empty());
         let image = image.map(|image| ImageRef::parse(&image)).transpose().map_err(&invalid)?;
@@ -248,7 +246,7 @@ impl ControlPlane for Directory {
     }
 
     async fn desired(&mut self) -> Result<Option<Target>, ControlError> {
-        self.watch.begin_look()?;
+        self.watch.begin_observation()?;
         self.read_target()
     }
 

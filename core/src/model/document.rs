@@ -4,10 +4,10 @@
 //! way over a tree. Error causes keep the parser's words and position, and never a value of the document.
 
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::error::ModelError;
 use super::text::short;
+use super::yaml::{self, masked};
 
 /// The API server lets 1.5 MiB through (etcd's limit); five times that leaves room for files written manually.
 const MAX_DOCUMENT: usize = 8 << 20;
@@ -98,11 +98,9 @@ fn end_of_string(quoted: &str) -> usize {
     end.map_or(quoted.len(), |at| at + 1)
 }
 
-/// Reads YAML as Kubernetes does: `mode: 0644` is octal (YAML 1.1), one document.
+/// Reads YAML with a mapping of fields; returns its JSON.
 fn from_yaml(text: &str) -> Result<String, String> {
-    let options = serde_saphyr::options! { legacy_octal_numbers: true, with_snippet: false };
-    let tree: Value =
-        serde_saphyr::from_str_with_options(text, options).map_err(|error| masked(&error.to_string()))?;
+    let tree = yaml::tree(text)?;
     if !tree.is_object() {
         return Err("it is not a mapping of fields to values".to_owned());
     }
@@ -117,17 +115,6 @@ pub(super) fn refused(document: &str, cause: &str) -> ModelError {
 /// Returns the JSON parser's message, without the value it is about.
 pub(super) fn cause(error: &serde_json::Error) -> String {
     masked(&error.to_string())
-}
-
-/// Cuts out text in double quotes: parsers quote the value they stumbled over, and it may be a secret.
-fn masked(message: &str) -> String {
-    match (message.find('"'), message.rfind('"')) {
-        (Some(first), Some(last)) if first < last => {
-            let (head, tail) = (message.get(..first), message.get(last + 1..));
-            format!("{}\"…\"{}", head.unwrap_or_default(), tail.unwrap_or_default())
-        }
-        _ => message.to_owned(),
-    }
 }
 
 #[cfg(test)]

@@ -33,6 +33,7 @@ pub mod text;
 pub mod time;
 pub mod units;
 pub mod users;
+pub mod yaml;
 
 mod decode;
 mod document;

@@ -15,6 +15,7 @@ use crate::host::{Proxies, Root};
 use crate::model::Sha256;
 use crate::model::backoff::Backoff;
 use crate::model::text::chain;
+use crate::model::yaml;
 
 /// Directory of a pod's service account.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -177,8 +178,8 @@ impl Identity {
     fn read_kubeconfig(&self, path: &Path) -> Result<ApiCredentials, KubeError> {
         let wrong = |cause: String| wrong(&path.display(), cause);
         // The parser's text is left out: it quotes the document, and that may hold a key.
-        let read =
-            Kubeconfig::from_yaml(&self.text(path)?).map_err(|_| wrong("it is no kubeconfig".to_owned()))?;
+        let read: Kubeconfig =
+            yaml::strings(&self.text(path)?).map_err(|_| wrong("it is no kubeconfig".to_owned()))?;
         let missing = |what: &str, name: &str| wrong(format!("it has no {what} {name:?}"));
         let desired = read.current_context.unwrap_or_default();
         let context = read.contexts.into_iter().find(|context| context.name == desired);

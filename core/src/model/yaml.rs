@@ -1,0 +1,62 @@
+//! YAML, read to a tree. The typed values are made from the tree: the parser is in the executable once, and not again for
+//! each type.
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// Reads one document as Kubernetes does: `mode: 0644` is octal (YAML 1.1). The message quotes nothing of the text, which
+/// may be a secret.
+pub fn tree(text: &str) -> Result<Value, String> {
+    let options = serde_saphyr::options! { legacy_octal_numbers: true, with_snippet: false };
+    serde_saphyr::from_str_with_options(text, options).map_err(|error| masked(&error.to_string()))
+}
+
+/// Reads one document whose fields are strings and switches: a name or token of digits alone is a string, too.
+pub fn strings<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    serde_json::from_value(without_numbers(tree(text)?)).map_err(|error| masked(&error.to_string()))
+}
+
+fn without_numbers(tree: Value) -> Value {
+    match tree {
+        Value::Number(number) => Value::String(number.to_string()),
+        Value::Array(values) => values.into_iter().map(without_numbers).collect(),
+        Value::Object(fields) => {
+            fields.into_iter().map(|(name, value)| (name, without_numbers(value))).collect()
+        }
+        Value::Null | Value::Bool(_) | Value::String(_) => tree,
+    }
+}
+
+/// Cuts out text in double quotes: parsers quote the value they stumbled over, and it may be a secret.
+pub(super) fn masked(message: &str) -> String {
+    match (message.find('"'), message.rfind('"')) {
+        (Some(first), Some(last)) if first < last => {
+            let (head, tail) = (message.get(..first), message.get(last + 1..));
+            format!("{}\"…\"{}", head.unwrap_or_default(), tail.unwrap_or_default())
+        }
+        _ => message.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_are_strings_where_strings_are_asked_for() {
+        #[derive(Debug, serde::Deserialize, PartialEq)]
+        struct Named {
+            name: String,
+            is_set: bool,
+        }
+        let read = strings::<Named>("{name: 12345, is_set: true}");
+        assert_eq!(read, Ok(Named { name: "12345".to_owned(), is_set: true }));
+        assert_eq!(tree("mode: 0644"), Ok(serde_json::json!({"mode": 0o644})));
+    }
+
+    #[test]
+    fn messages_quote_no_values() {
+        let error = strings::<Vec<bool>>("[\"hunter2\"]").unwrap_err();
+        assert!(!error.contains("hunter2"), "{error}");
+    }
+}
