@@ -13,7 +13,7 @@ use tracing::{info, warn};
 use super::begin::update_id;
 use super::errors::log_fault;
 use super::fields::update_line;
-use super::monitor::{Last, Look};
+use super::monitor::{IdleObservation, Last};
 use super::{Agent, AgentError};
 use crate::control::ControlPlane;
 use crate::decide::drift::{narrowed, plan_repair};
@@ -53,10 +53,10 @@ impl<C: ControlPlane> Agent<C> {
         if let Some(booted) = machine.os.booted() {
             self.telemetry.metrics.unsupported_packages(spec.layers().beyond(&booted.local).count());
         }
-        let look = self.look_again(&spec, machine, last).await?;
-        let (is_repaired, later) = self.report_drift(&spec, &look.seen).await?;
-        let settle = look.settle.map(|settle| settle.saturating_sub(self.host.clock.monotonic()));
-        self.monitor.last = Some(look);
+        let observation = self.observe_idle(&spec, machine, last).await?;
+        let (is_repaired, later) = self.report_drift(&spec, &observation.seen).await?;
+        let settle = observation.settle.map(|settle| settle.saturating_sub(self.host.clock.monotonic()));
+        self.monitor.last = Some(observation);
         Ok(self.idle(is_repaired, later.into_iter().chain(settle).min()))
     }
 
@@ -64,31 +64,31 @@ impl<C: ControlPlane> Agent<C> {
         Rest { is_as_desired: self.health.drift.is_empty(), is_repaired, again }
     }
 
-    /// Looks at the changed paths, if that is all there is to look at for now, else at everything.
-    async fn look_again(
+    /// Looks at the changed paths, if that is all there is to observation at for now, else at everything.
+    async fn observe_idle(
         &mut self,
         spec: &HostSpec,
         machine: &Observation,
         last: Option<Last>,
-    ) -> Result<Look, AgentError> {
+    ) -> Result<IdleObservation, AgentError> {
         let now = self.host.clock.monotonic();
-        if let Some(Last { look, changed }) = last
-            && let Some((paths, settle)) = narrowed(spec, &changed, look.settle, now)
+        if let Some(Last { observation, changed }) = last
+            && let Some((paths, settle)) = narrowed(spec, &changed, observation.settle, now)
         {
-            self.begin_look()?;
-            let seen = observe_again(&self.host.root, look.seen, machine.clone(), &paths)?;
-            return Ok(Look { seen, settle: Some(settle) });
+            self.begin_observation()?;
+            let seen = observe_again(&self.host.root, observation.seen, machine.clone(), &paths)?;
+            return Ok(IdleObservation { seen, settle: Some(settle) });
         }
         // A change before the watch began is not reported.
-        let machine = if self.watch_over(spec)? { self.look_at_machine().await? } else { machine.clone() };
-        self.begin_look()?;
-        Ok(Look { seen: self.look(spec, machine)?, settle: None })
+        let machine = if self.watch_over(spec)? { self.observe_machine().await? } else { machine.clone() };
+        self.begin_observation()?;
+        Ok(IdleObservation { seen: self.observe_for(spec, machine)?, settle: None })
     }
 
-    /// Notes in the watch that the host is looked at. A watch that fails is restarted by the next look.
-    fn begin_look(&mut self) -> Result<(), AgentError> {
+    /// Notes in the watch that the host is looked at. A watch that fails is restarted by the next pass.
+    fn begin_observation(&mut self) -> Result<(), AgentError> {
         let Some(watch) = &mut self.monitor.watch else { return Ok(()) };
-        watch.begin_look().inspect_err(|_| self.monitor.watch = None)?;
+        watch.begin_observation().inspect_err(|_| self.monitor.watch = None)?;
         Ok(())
     }
 
@@ -265,7 +265,7 @@ pub(crate) fn add_diffs(root: &Root, spec: &HostSpec, seen: &Observation, found:
         if *len > LARGEST {
             continue;
         }
-        // A directory in its place can't be read; the next look reports it.
+        // A directory in its place can't be read; the next pass reports it.
         let bytes = root.read(path.as_str()).ok().flatten().unwrap_or_default();
         if Sha256::digest(&bytes) == *sha256 {
             difference.diff = Some(diff(path.as_str(), desired, there, &bytes));

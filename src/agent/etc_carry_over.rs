@@ -26,7 +26,7 @@ impl<C: ControlPlane> Agent<C> {
     async fn arm_etc_carry_over(&self, deployment: &str, machine: Observation) -> Result<(), AgentError> {
         let root = &self.host.root;
         let Some(spec) = self.journal.target_spec() else { return Ok(()) };
-        let in_sync = in_sync(spec, &self.look(spec, machine)?);
+        let in_sync = in_sync(spec, &self.observe_for(spec, machine)?);
         let left = UnmergedPaths::find(root, deployment, &in_sync.paths, &in_sync.units)?;
         if left.is_empty() {
             return Ok(forget(root)?);

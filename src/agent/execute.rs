@@ -73,7 +73,7 @@ impl<C: ControlPlane> Agent<C> {
 
     /// Carries out the batch or the undo step of the record's phase. Its fault is an answer.
     pub(super) async fn carry_out(&mut self, pass: &mut Pass) -> Result<Next, AgentError> {
-        let Some(record) = self.journal.record().cloned() else { return Ok(Next::LookAgain) };
+        let Some(record) = self.journal.record().cloned() else { return Ok(Next::Requeue) };
         match self.advance(&record).await {
             Ok(Carried::Out) if record.phase == Phase::Staging => {
                 pass.answers.is_staged = true;
@@ -81,7 +81,7 @@ impl<C: ControlPlane> Agent<C> {
             }
             Ok(Carried::Out | Carried::Not | Carried::Superseded) => {
                 self.log_undone(&pass.seen);
-                Ok(Next::LookAgain)
+                Ok(Next::Requeue)
             }
             Err(AgentError::Apply(error)) => {
                 pass.answers.failed = Some(AgentError::from(error).fault());
@@ -224,7 +224,7 @@ impl<C: ControlPlane> Agent<C> {
         let (Some(spec), Some(record)) = (self.journal.target_spec(), self.journal.record()) else {
             return Err(JournalError::NoUpdate { what: "verify" }.into());
         };
-        let mut found = differences(spec, &self.look(spec, machine)?);
+        let mut found = differences(spec, &self.observe_for(spec, machine)?);
         if record.is_repair() {
             found.retain(|difference| record.plan.mends(difference));
         }

@@ -93,7 +93,7 @@ impl From<Next> for LoopAction {
     fn from(next: Next) -> Self {
         match next {
             Next::Decide => Self::Decide,
-            Next::LookAgain => Self::Requeue,
+            Next::Requeue => Self::Requeue,
         }
     }
 }
@@ -150,7 +150,7 @@ impl<C: ControlPlane> Agent<C> {
         self.read_desired().await;
         self.read_prefetch();
         self.trust.reconcile(&self.host, &self.journal, &mut self.health);
-        let seen = self.look_at_machine().await?;
+        let seen = self.observe_machine().await?;
         self.health.current = self.journal.current().cloned();
         self.installed.compare(&self.host.root, &self.journal, &mut self.health)?;
         let is_forced = self.is_due()?;
@@ -237,7 +237,7 @@ impl<C: ControlPlane> Agent<C> {
     async fn act(&mut self, action: Action, pass: &mut Pass) -> Result<LoopAction, AgentError> {
         match action {
             // It has been answered.
-            Action::Ask(_) | Action::LookAgain => {}
+            Action::Ask(_) | Action::Requeue => {}
             Action::Begin => self.begin().await?,
             Action::Resume => {
                 let boot_id = pass.seen.boot_id.clone();

@@ -12,29 +12,29 @@ pub(super) struct Monitor {
     pub(super) watch: Option<Watch>,
     /// Paths that the watch reported since the last pass; `None` when something else was the reason for a pass.
     pub(super) changed: Option<Vec<String>>,
-    pub(super) last: Option<Look>,
+    pub(super) last: Option<IdleObservation>,
     pub(super) memory: Memory,
 }
 
 /// Observation of the idle host by the last pass.
 #[derive(Debug)]
-pub(super) struct Look {
+pub(super) struct IdleObservation {
     pub(super) seen: Observation,
-    /// When everything is looked at again; `None` when this was a look at everything.
+    /// Time at which everything is observed again; `None` when everything was.
     pub(super) settle: Option<Duration>,
 }
 
 /// Observation of the last pass, and the paths changed since.
 #[derive(Debug)]
 pub(super) struct Last {
-    pub(super) look: Look,
+    pub(super) observation: IdleObservation,
     pub(super) changed: Vec<String>,
 }
 
 impl Monitor {
     /// Returns the last pass's observation, if the watch alone is the reason for this one.
     pub(super) fn take_last(&mut self) -> Option<Last> {
-        let (look, changed) = (self.last.take(), self.changed.take());
-        Some(Last { look: look?, changed: changed? })
+        let (observation, changed) = (self.last.take(), self.changed.take());
+        Some(Last { observation: observation?, changed: changed? })
     }
 }

@@ -70,7 +70,7 @@ pub(super) enum Next {
     /// Another decision, with the answers there are.
     Decide,
     /// Another pass.
-    LookAgain,
+    Requeue,
 }
 
 impl<C: ControlPlane> Agent<C> {
@@ -130,13 +130,17 @@ impl<C: ControlPlane> Agent<C> {
     }
 
     /// Returns the observation of the machine that every phase needs.
-    pub(super) async fn look_at_machine(&self) -> Result<Observation, AgentError> {
+    pub(super) async fn observe_machine(&self) -> Result<Observation, AgentError> {
         next_root::complete(&self.host.root, &self.host.systemd).await?;
         Ok(machine(&self.host).await?)
     }
 
     /// Returns the observation of the host for a spec, beside that of the machine.
-    pub(super) fn look(&self, spec: &HostSpec, machine: Observation) -> Result<Observation, AgentError> {
+    pub(super) fn observe_for(
+        &self,
+        spec: &HostSpec,
+        machine: Observation,
+    ) -> Result<Observation, AgentError> {
         Ok(managed(&self.host, machine, &[spec])?)
     }
 }

@@ -49,7 +49,7 @@ enum TrialResult {
 impl<C: ControlPlane> Agent<C> {
     /// Runs the health trial of the new deployment.
     pub(super) async fn run_trial(&mut self, pass: &mut Pass) -> Result<Next, AgentError> {
-        let Some(record) = self.journal.record().cloned() else { return Ok(Next::LookAgain) };
+        let Some(record) = self.journal.record().cloned() else { return Ok(Next::Requeue) };
         let seen = &pass.seen;
         let rules = self.node_settings.health.clone();
         let demands = match HealthChecks::load(&self.host.root, rules.units.as_ref()) {
@@ -72,7 +72,7 @@ impl<C: ControlPlane> Agent<C> {
             if signal == SignalKind::Reload {
                 self.reload()?;
             }
-            return Ok(Next::LookAgain);
+            return Ok(Next::Requeue);
         }
         self.journal.note(|record| record.waiting = None)?;
         let config = &record.to.config;
@@ -84,7 +84,7 @@ impl<C: ControlPlane> Agent<C> {
                 "Health trial of the new deployment of {config} passed: {demands}"
             );
             // A unit or a check may have written to a path of the config.
-            pass.answers.differences = Some(self.compare(self.look_at_machine().await?)?);
+            pass.answers.differences = Some(self.compare(self.observe_machine().await?)?);
             pass.answers.trial = Some(Ok(()));
             return Ok(Next::Decide);
         };
@@ -157,8 +157,8 @@ impl<C: ControlPlane> Agent<C> {
 
     /// Makes the previous deployment the next boot's. A passing error is tried a few times, counted in the record.
     pub(super) async fn fall_back(&mut self, pass: &mut Pass) -> Result<Next, AgentError> {
-        let Some(record) = self.journal.record().cloned() else { return Ok(Next::LookAgain) };
-        let Some(origin) = &record.origin else { return Ok(Next::LookAgain) };
+        let Some(record) = self.journal.record().cloned() else { return Ok(Next::Requeue) };
+        let Some(origin) = &record.origin else { return Ok(Next::Requeue) };
         match self.host.os.set_default_deployment(origin).await {
             Ok(()) => {
                 self.host.fail_points.hit("fallen-back");
@@ -179,7 +179,7 @@ impl<C: ControlPlane> Agent<C> {
                     record.waiting = Some(format!("another try of falling back: {}", chain(&error)));
                 })?;
                 self.memory.later(self.host.clock.monotonic());
-                return Ok(Next::LookAgain);
+                return Ok(Next::Requeue);
             }
             Err(error) => pass.answers.failed = Some(not_fallen_back(&record, &chain(&error))),
         }

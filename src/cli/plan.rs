@@ -47,7 +47,7 @@ pub(super) struct Arguments {
     /// Exit with 1 when there is something to do
     #[arg(long)]
     exit_code: bool,
-    /// How to print it
+    /// Output format
     #[arg(long, short, value_enum, default_value_t = Output::Text)]
     output: Output,
 }
@@ -97,7 +97,7 @@ type Decided = (Option<Target>, Target, Result<Plan, Irreconcilable>);
 async fn decide(arguments: &Arguments, environment: &Environment) -> Result<Decided, CliError> {
     let (to, policy) = destination(arguments, environment).await?;
     let (from, mut facts) = if arguments.from == "current" {
-        looked_at(arguments, environment, &to).await?
+        observe(arguments, environment, &to).await?
     } else {
         let image = input::image(arguments.from_image.as_deref())?;
         let from = input::machine_config(&arguments.from)?.spec(image)?;
@@ -132,7 +132,7 @@ async fn destination(
     Ok((machine_config.spec(image.or(target.image))?, policy))
 }
 
-async fn looked_at(
+async fn observe(
     arguments: &Arguments,
     environment: &Environment,
     to: &HostSpec,

@@ -11,8 +11,8 @@ use crate::model::ClusterTrust;
 /// The newest trust.
 #[derive(Debug, Clone, Default)]
 struct Known {
-    /// The first look is over, however it ended.
-    looked: bool,
+    /// The first observation is over, however it ended.
+    observed: bool,
     trust: Option<Arc<ClusterTrust>>,
 }
 
@@ -42,15 +42,15 @@ impl TrustSender {
             if news {
                 known.trust = trust.map(Arc::new);
             }
-            // A receiver that waits for the first look is to continue.
-            let first = !std::mem::replace(&mut known.looked, true);
+            // A receiver that waits for the first observation is to continue.
+            let first = !std::mem::replace(&mut known.observed, true);
             news || first
         });
     }
 
     /// Marks the value as observed, without a change.
-    pub fn looked(&self) {
-        self.sender.send_if_modified(|known| !std::mem::replace(&mut known.looked, true));
+    pub fn observed(&self) {
+        self.sender.send_if_modified(|known| !std::mem::replace(&mut known.observed, true));
     }
 }
 
@@ -71,11 +71,11 @@ impl TrustReceiver {
         }
     }
 
-    /// Waits until the first look is over. Cancel-safe: it only waits.
-    pub async fn looked(&self) {
+    /// Waits until the first observation is over. Cancel-safe: it only waits.
+    pub async fn observed(&self) {
         if let Some(receiver) = &self.receiver {
-            // A source that is gone looks no more.
-            drop(receiver.clone().wait_for(|known| known.looked).await);
+            // A source that is gone observes no more.
+            drop(receiver.clone().wait_for(|known| known.observed).await);
         }
     }
 }

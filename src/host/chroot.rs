@@ -35,7 +35,7 @@ impl ContainerHandles {
             let (expected, found) = ("the root of a host", "a directory without /proc");
             return Err(HostError::Kind { path, expected, found });
         }
-        let entered = Self::look()?;
+        let entered = Self::find()?;
         rustix::process::fchdir(&fd).map_err(failed)?;
         rustix::process::chroot(".").map_err(failed)?;
         rustix::process::chdir("/").map_err(failed)?;
@@ -43,7 +43,7 @@ impl ContainerHandles {
     }
 
     /// Opens the worker, which is beside the agent and not on the host. The host's loader and libraries run it.
-    fn look() -> Result<Self, HostError> {
+    fn find() -> Result<Self, HostError> {
         Ok(Self { worker: Some(Executable::find()?) })
     }
 

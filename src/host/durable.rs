@@ -33,7 +33,7 @@ use super::selinux::Labels;
 pub use change::{Attempt, Attributes, Change, DesiredPath, Done};
 pub use temp_file::DRAFT_SUFFIX;
 
-use target::{Look, look};
+use target::{Comparison, compare_at};
 use temp_file::{TempFile, temporary};
 
 /// So many contents are open at once: well under the usual 1024 descriptors, and enough to keep a disk's queue full.
@@ -88,7 +88,7 @@ pub fn obstacle(root: &Root, change: &Change<'_>) -> Result<Option<HostError>, H
 /// Returns true if a path is as a change wants it, for readers that follow links: it is only looked at.
 pub fn looks_right(root: &Root, change: &Change<'_>) -> Result<bool, HostError> {
     let found = Entry::at(root, &change.path)?;
-    Ok(matches!(target::compare(found, &change.path, &change.want, Attempt::First)?, Look::Right))
+    Ok(matches!(target::compare(found, &change.path, &change.want, Attempt::First)?, Comparison::Equal))
 }
 
 /// Syncs a directory that another program has changed; a missing one is ignored.
@@ -110,7 +110,7 @@ struct Location {
 /// A change that has to be made, and the entry found.
 struct PendingChange<'a> {
     change: &'a Change<'a>,
-    look: Look,
+    comparison: Comparison,
 }
 
 struct Batch<'a> {
@@ -128,9 +128,9 @@ impl Batch<'_> {
     fn wrong<'a>(&mut self, changes: &'a [Change<'a>]) -> Result<Vec<PendingChange<'a>>, HostError> {
         let mut wrong = Vec::new();
         for change in changes {
-            let look = self.look(change)?;
-            if !matches!(look, Look::Right) {
-                wrong.push(PendingChange { change, look });
+            let comparison = self.compare(change)?;
+            if !matches!(comparison, Comparison::Equal) {
+                wrong.push(PendingChange { change, comparison });
             }
         }
         Ok(wrong)
@@ -196,18 +196,18 @@ impl Batch<'_> {
         Ok(Some(self.places.len() - 1))
     }
 
-    fn look(&mut self, change: &Change<'_>) -> Result<Look, HostError> {
+    fn compare(&mut self, change: &Change<'_>) -> Result<Comparison, HostError> {
         let (_, name) = split(&change.path).ok_or_else(|| no_name(&change.path))?;
         let place = self.place(change, Missing::Leave)?;
         let Some(place) = place.and_then(|place| self.places.get(place)) else {
             let absent = matches!(change.want, DesiredPath::Absent);
-            return Ok(if absent { Look::Right } else { Look::PendingChange { kept: None } });
+            return Ok(if absent { Comparison::Equal } else { Comparison::PendingChange { kept: None } });
         };
         if self.run != Attempt::First {
             clear(&place.dir, &temporary(name))
                 .map_err(|source| HostError::io("clear the leftover of", &*change.path, source))?;
         }
-        look(&place.dir, name, &change.path, &change.want, self.run)
+        compare_at(&place.dir, name, &change.path, &change.want, self.run)
     }
 
     /// Prepares a new version: its directory is made, its attributes are known.
@@ -217,9 +217,9 @@ impl Batch<'_> {
         let Some(index) = self.place(change, Missing::Make)? else { return Ok(None) };
         let Some(place) = self.places.get_mut(index) else { return Ok(None) };
         place.touched = true;
-        let attributes = match (&change.want, &wrong.look) {
+        let attributes = match (&change.want, &wrong.comparison) {
             (DesiredPath::File { attributes: Attributes::Exactly(exactly), .. }, _) => exactly.to_vec(),
-            (DesiredPath::File { .. }, Look::PendingChange { kept: Some(kept) }) => kept.clone(),
+            (DesiredPath::File { .. }, Comparison::PendingChange { kept: Some(kept) }) => kept.clone(),
             (DesiredPath::File { mode, .. }, _) => {
                 let real = format!("{}/{name}", place.dir.path());
                 let label = labels(&mut self.labels, self.root)?.of_file(&real, *mode)?;

@@ -7,7 +7,7 @@
 //!
 //! Invariant: a path is watched before it is read, and when the kernel lost events everything counts as
 //! changed; so a change may be reported twice but is never missed. One exception: a write through a mapping is reported
-//! when the mapping ends. Mounts are compared, not signaled: a caller that looks announces it ([`Watch::begin_look`]),
+//! when the mapping ends. Mounts are compared, not signaled: a caller that looks announces it ([`Watch::begin_observation`]),
 //! so that a mount which it saw counts, even if it's gone before the comparison.
 
 mod budget;
@@ -38,7 +38,7 @@ use route::{Finder, Last};
 /// Editors and package managers touch a file several times in a row: reported once, after it was quiet for so long. A
 /// quarter of the time that a person calls at once (100 ms): the rest is for observing and reporting.
 const QUIET: Duration = Duration::from_millis(25);
-/// One that never rests is still reported, so often that a full look each time stays within a percent of one core.
+/// One that never rests is still reported, so often that a full observation each time stays within a percent of one core.
 const SETTLE_TIME: Duration = Duration::from_millis(500);
 /// Events of a directory on the way: names that come and go.
 const NAMES: WatchFlags =
@@ -161,7 +161,7 @@ impl Watch {
     }
 
     /// Makes the watch return a change as soon as its file is closed, as long as there are not too many: for a caller
-    /// that prefers a look too many to a late one.
+    /// that prefers one observation too many to a late one.
     #[must_use]
     pub fn prompt(self) -> Self {
         Self { budget: Some(Budget::new(Instant::now())), ..self }
@@ -172,10 +172,10 @@ impl Watch {
         &self.watched
     }
 
-    /// Notes that the caller looks at the watched paths now; the look ends with the next wait.
-    pub fn begin_look(&mut self) -> Result<(), HostError> {
+    /// Notes that the caller observes the watched paths now; the observation ends with the next wait.
+    pub fn begin_observation(&mut self) -> Result<(), HostError> {
         let Some(mounts) = &mut self.mounts else { return Ok(()) };
-        let table = mounts.begin_look();
+        let table = mounts.begin_observation();
         if self.moved(&table).is_some() { self.survey() } else { Ok(()) }
     }
 
@@ -301,11 +301,11 @@ impl Watch {
     /// Notes the paths of a change of the mount table; returns true if the ways may lead elsewhere now.
     fn take_mounts(&mut self) -> bool {
         let Some(mounts) = &mut self.mounts else { return false };
-        let (looked_amid, table) = (mounts.take_looked_amid(), mounts.read());
-        if looked_amid {
+        let (changed_meanwhile, table) = (mounts.take_changed_meanwhile(), mounts.read());
+        if changed_meanwhile {
             self.take_all();
         }
-        self.moved(&table).is_some() || looked_amid
+        self.moved(&table).is_some() || changed_meanwhile
     }
 
     /// Compares the mount table with the one that was kept; `None` when nothing on the ways has moved.

@@ -31,7 +31,7 @@ pub(super) enum Followed {
 
 /// State of the host.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct There {
+struct Installed {
     /// Modes of the two files, where they are files.
     modes: BTreeMap<&'static str, FileMode>,
     /// The directories of registries that hold a `ca.crt`; `None` when there is no place for them.
@@ -44,9 +44,9 @@ pub(super) fn follow(
     trust: &ClusterTrust,
     managed: impl FnOnce() -> Option<BTreeSet<ManagedPath>>,
 ) -> Result<Followed, HostError> {
-    let there = There::look(root)?;
+    let installed = Installed::observe(root)?;
     let mut first_error = None;
-    for desired in writes(trust, &there) {
+    for desired in writes(trust, &installed) {
         if let Err(error) = write(root, &desired) {
             // The others are written all the same.
             first_error.get_or_insert(error);
@@ -55,7 +55,7 @@ pub(super) fn follow(
     if let Some(error) = first_error {
         return Err(error);
     }
-    let stale = stale(trust, &there);
+    let stale = stale(trust, &installed);
     if stale.is_empty() {
         return Ok(Followed::Whole);
     }
@@ -73,8 +73,8 @@ pub(super) fn follow(
     Ok(Followed::Whole)
 }
 
-impl There {
-    fn look(root: &Root) -> Result<Self, HostError> {
+impl Installed {
+    fn observe(root: &Root) -> Result<Self, HostError> {
         let mut modes = BTreeMap::new();
         for path in [KUBELET_CA, CLOUD_CA] {
             if let ObservedFile::Regular { mode, .. } = root.seen(path)?
@@ -106,8 +106,8 @@ fn ca_of(directory: &str) -> String {
 }
 
 /// Decides the files. A kubelet without any CA refuses all clients, so an unset CA changes nothing.
-fn writes(trust: &ClusterTrust, there: &There) -> Vec<DesiredFile> {
-    let kept_mode = |path: &'static str| there.modes.get(path).copied().unwrap_or(FileMode::DEFAULT);
+fn writes(trust: &ClusterTrust, installed: &Installed) -> Vec<DesiredFile> {
+    let kept_mode = |path: &'static str| installed.modes.get(path).copied().unwrap_or(FileMode::DEFAULT);
     let file = |path: &'static str, bytes: &[u8]| DesiredFile {
         path: path.to_owned(),
         bytes: ended(bytes),
@@ -117,7 +117,7 @@ fn writes(trust: &ClusterTrust, there: &There) -> Vec<DesiredFile> {
         trust.kubelet_ca.iter().map(|contents| file(KUBELET_CA, contents.bytes())).collect();
     let cloud = trust.cloud_ca.as_ref().map(Contents::bytes).unwrap_or_default();
     writes.push(file(CLOUD_CA, cloud));
-    if there.registries.is_some() {
+    if installed.registries.is_some() {
         writes.extend(trust.registries.bundles.iter().map(|(name, contents)| DesiredFile {
             path: ca_of(name.as_str()),
             bytes: contents.bytes().to_vec(),
@@ -128,9 +128,9 @@ fn writes(trust: &ClusterTrust, there: &There) -> Vec<DesiredFile> {
 }
 
 /// Decides which registries' directories have a `ca.crt` that the cluster does not name.
-fn stale(trust: &ClusterTrust, there: &There) -> Vec<String> {
+fn stale(trust: &ClusterTrust, installed: &Installed) -> Vec<String> {
     let named: BTreeSet<&str> = trust.registries.bundles.keys().map(RegistryName::as_str).collect();
-    let found = there.registries.iter().flatten();
+    let found = installed.registries.iter().flatten();
     found.filter(|directory| !named.contains(directory.as_str())).cloned().collect()
 }
 
@@ -168,9 +168,9 @@ mod tests {
         }
     }
 
-    fn there(modes: &[(&'static str, u32)], registries: Option<&[&str]>) -> There {
+    fn installed(modes: &[(&'static str, u32)], registries: Option<&[&str]>) -> Installed {
         let mode = |bits: u32| FileMode::new(i64::from(bits)).unwrap();
-        There {
+        Installed {
             modes: modes.iter().map(|(path, bits)| (*path, mode(*bits))).collect(),
             registries: registries.map(|names| names.iter().map(|name| (*name).to_owned()).collect()),
         }
@@ -179,31 +179,31 @@ mod tests {
     /// MCD-236, MCD-237, W-15: files to write and to remove, by the cluster's trust and the present files.
     #[test]
     fn certificates_are_written_and_stale_ones_removed() {
-        let shown = |trust: &ClusterTrust, there: &There| {
-            let written = writes(trust, there).into_iter().map(|one| {
+        let shown = |trust: &ClusterTrust, installed: &Installed| {
+            let written = writes(trust, installed).into_iter().map(|one| {
                 let name =
                     one.path.trim_start_matches("/etc/").replace("kubernetes/static-pod-resources/", "");
                 format!("{name}={:?} {}", String::from_utf8(one.bytes).unwrap(), one.mode)
             });
-            let stale = stale(trust, there).into_iter().map(|name| format!("-{name}"));
+            let stale = stale(trust, installed).into_iter().map(|name| format!("-{name}"));
             written.chain(stale).collect::<Vec<_>>()
         };
         let cloud = "configmaps/cloud-config/ca-bundle.pem";
         // A newline at the end, the mode that is there; an empty cloud CA is a file with a newline.
         assert_eq!(
-            shown(&trust(Some("k"), Some("c\n"), &[]), &there(&[(KUBELET_CA, 0o600)], None)),
+            shown(&trust(Some("k"), Some("c\n"), &[]), &installed(&[(KUBELET_CA, 0o600)], None)),
             ["kubernetes/kubelet-ca.crt=\"k\\n\" 0600".to_owned(), format!("{cloud}=\"c\\n\" 0644")]
         );
         // A kubelet's CA is not emptied; without the base directory there are no registries.
         assert_eq!(
-            shown(&trust(None, None, &[("reg.test", "r")]), &there(&[(CLOUD_CA, 0o640)], None)),
+            shown(&trust(None, None, &[("reg.test", "r")]), &installed(&[(CLOUD_CA, 0o640)], None)),
             [format!("{cloud}=\"\\n\" 0640")]
         );
         // Directories with ports stay; bytes are the bundle's own.
         assert_eq!(
             shown(
                 &trust(None, None, &[("reg.test..5000", "r"), ("b.test", "")]),
-                &there(&[], Some(&["reg.test:5000", "old.test", "old.test:1"]))
+                &installed(&[], Some(&["reg.test:5000", "old.test", "old.test:1"]))
             ),
             [
                 &*format!("{cloud}=\"\\n\" 0644"),

@@ -12,7 +12,7 @@ pub enum Action {
     /// Answer the question, then decide again.
     Ask(Question),
     /// Look again: an answer has changed the next action.
-    LookAgain,
+    Requeue,
     /// Plan the way to the desired target, and write it down.
     Begin,
     /// Note that the update continues in this boot, and decide again.
@@ -68,7 +68,7 @@ impl Action {
         matches!(
             self,
             Self::Wait(Wait { ends: false, .. })
-                | Self::LookAgain
+                | Self::Requeue
                 | Self::EndPrefetch
                 | Self::Ask(Question::Uncordoned | Question::Rest | Question::CountOver)
         )

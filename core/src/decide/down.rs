@@ -39,9 +39,9 @@ pub struct Shutdown {
     pub was_begun: bool,
 }
 
-/// Result of a look at the end of this boot.
+/// Progress of the end of this boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Look {
+pub enum ShutdownProgress {
     /// Nothing keeps from asking for the reboot.
     Free,
     /// To be waited for, this long at most.
@@ -69,14 +69,14 @@ impl Down {
         matches!(self, Self::Asked { .. })
     }
 
-    /// Looks at the end of this boot again.
-    pub fn look(&mut self, shutdown: Shutdown, now: Duration) -> Look {
+    /// Returns the progress of the shutdown that was requested.
+    pub fn progress(&mut self, shutdown: Shutdown, now: Duration) -> ShutdownProgress {
         let (begun, until) = match self {
-            Self::Up => return Look::Free,
-            Self::Later { at } if now < *at => return Look::Wait(at.saturating_sub(now)),
+            Self::Up => return ShutdownProgress::Free,
+            Self::Later { at } if now < *at => return ShutdownProgress::Wait(at.saturating_sub(now)),
             Self::Later { .. } => {
                 *self = Self::Up;
-                return Look::Free;
+                return ShutdownProgress::Free;
             }
             Self::Asked { begun, until } => (begun, until),
         };
@@ -85,10 +85,10 @@ impl Down {
         }
         *begun |= shutdown.preparing || shutdown.was_begun;
         match (shutdown.preparing, *begun, now < *until) {
-            (true, _, true) | (false, false, true) => Look::Wait(until.saturating_sub(now)),
-            (true, _, false) => Look::InVain("has not ended this boot in ten minutes"),
-            (false, true, _) => Look::InVain("was taken back"),
-            (false, false, false) => Look::InVain("was not begun"),
+            (true, _, true) | (false, false, true) => ShutdownProgress::Wait(until.saturating_sub(now)),
+            (true, _, false) => ShutdownProgress::InVain("has not ended this boot in ten minutes"),
+            (false, true, _) => ShutdownProgress::InVain("was taken back"),
+            (false, false, false) => ShutdownProgress::InVain("was not begun"),
         }
     }
 }
@@ -108,23 +108,26 @@ mod tests {
     #[test]
     fn shutdown_has_half_minute_to_begin_and_ten_minutes_to_end() {
         let mut down = Down::asked(seconds(100));
-        assert_eq!(down.look(NOTHING, seconds(100)), Look::Wait(BEGIN_TIMEOUT));
-        assert_eq!(down.look(NOTHING, seconds(129)), Look::Wait(seconds(1)));
+        assert_eq!(down.progress(NOTHING, seconds(100)), ShutdownProgress::Wait(BEGIN_TIMEOUT));
+        assert_eq!(down.progress(NOTHING, seconds(129)), ShutdownProgress::Wait(seconds(1)));
         let mut never = down;
-        assert_eq!(never.look(NOTHING, seconds(130)), Look::InVain("was not begun"));
-        assert_eq!(down.look(BEGUN, seconds(129)), Look::Wait(REBOOT_TIMEOUT));
-        assert_eq!(down.look(BEGUN, seconds(728)), Look::Wait(seconds(1)));
-        assert_eq!(down.look(BEGUN, seconds(729)), Look::InVain("has not ended this boot in ten minutes"));
+        assert_eq!(never.progress(NOTHING, seconds(130)), ShutdownProgress::InVain("was not begun"));
+        assert_eq!(down.progress(BEGUN, seconds(129)), ShutdownProgress::Wait(REBOOT_TIMEOUT));
+        assert_eq!(down.progress(BEGUN, seconds(728)), ShutdownProgress::Wait(seconds(1)));
+        assert_eq!(
+            down.progress(BEGUN, seconds(729)),
+            ShutdownProgress::InVain("has not ended this boot in ten minutes")
+        );
     }
 
     /// Also when it came and went between two looks.
     #[test]
     fn canceled_shutdown_is_noticed() {
         let mut down = Down::asked(Duration::ZERO);
-        assert_eq!(down.look(TAKEN_BACK, seconds(1)), Look::InVain("was taken back"));
+        assert_eq!(down.progress(TAKEN_BACK, seconds(1)), ShutdownProgress::InVain("was taken back"));
         let mut down = Down::asked(Duration::ZERO);
-        assert_eq!(down.look(BEGUN, seconds(1)), Look::Wait(REBOOT_TIMEOUT));
-        assert_eq!(down.look(NOTHING, seconds(2)), Look::InVain("was taken back"));
+        assert_eq!(down.progress(BEGUN, seconds(1)), ShutdownProgress::Wait(REBOOT_TIMEOUT));
+        assert_eq!(down.progress(NOTHING, seconds(2)), ShutdownProgress::InVain("was taken back"));
     }
 
     #[test]
@@ -135,16 +138,16 @@ mod tests {
             assert_eq!(down, Down::Up, "{shutdown:?}");
         }
         down.join(BEGUN, seconds(1));
-        assert_eq!(down.look(BEGUN, seconds(1)), Look::Wait(REBOOT_TIMEOUT));
-        assert_eq!(down.look(NOTHING, seconds(2)), Look::InVain("was taken back"));
+        assert_eq!(down.progress(BEGUN, seconds(1)), ShutdownProgress::Wait(REBOOT_TIMEOUT));
+        assert_eq!(down.progress(NOTHING, seconds(2)), ShutdownProgress::InVain("was taken back"));
     }
 
     #[test]
     fn next_try_is_made_when_its_time_has_come() {
         let mut down = Down::Later { at: seconds(10) };
-        assert_eq!(down.look(NOTHING, seconds(9)), Look::Wait(seconds(1)));
-        assert_eq!(down.look(NOTHING, seconds(10)), Look::Free);
+        assert_eq!(down.progress(NOTHING, seconds(9)), ShutdownProgress::Wait(seconds(1)));
+        assert_eq!(down.progress(NOTHING, seconds(10)), ShutdownProgress::Free);
         assert_eq!(down, Down::Up);
-        assert_eq!(down.look(BEGUN, seconds(11)), Look::Free);
+        assert_eq!(down.progress(BEGUN, seconds(11)), ShutdownProgress::Free);
     }
 }

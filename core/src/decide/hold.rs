@@ -58,8 +58,8 @@ impl Retry {
         *self = Self::default();
     }
 
-    /// Looks at a hold, which begins with the first look.
-    pub fn look(&mut self, record: &Record, mode: RunMode, backoff: &mut Backoff, now: Duration) -> Next {
+    /// Returns the next step of a hold, which begins with the first call.
+    pub fn next(&mut self, record: &Record, mode: RunMode, backoff: &mut Backoff, now: Duration) -> Next {
         let ask = std::mem::take(&mut self.ask);
         let hold = self.hold.get_or_insert(Hold { since: now, due: None });
         let held = match mode {
@@ -123,12 +123,12 @@ mod tests {
     fn passes_in_between_do_not_move_next_try() {
         let (record, mut retry, mut backoff) =
             (failed("Io"), Retry::default(), Backoff::for_work("worker-0"));
-        let mut look = |now| retry.look(&record, RunMode::Daemon, &mut backoff, now);
-        let Next::Wait(Some(first)) = look(seconds(100)) else { panic!("no time is set") };
+        let mut next = |now| retry.next(&record, RunMode::Daemon, &mut backoff, now);
+        let Next::Wait(Some(first)) = next(seconds(100)) else { panic!("no time is set") };
         assert!(first <= LATER + LATER / 4, "{first:?}");
         let half = first / 2;
-        assert_eq!(look(seconds(100) + half), Next::Wait(Some(first.saturating_sub(half))));
-        assert_eq!(look(seconds(100) + first), Next::Try);
+        assert_eq!(next(seconds(100) + half), Next::Wait(Some(first.saturating_sub(half))));
+        assert_eq!(next(seconds(100) + first), Next::Try);
     }
 
     #[test]
@@ -139,17 +139,17 @@ mod tests {
             retry.end();
             for now in [0, 4] {
                 retry.ask(ask);
-                let next = retry.look(&record, RunMode::Daemon, &mut backoff, seconds(now));
+                let next = retry.next(&record, RunMode::Daemon, &mut backoff, seconds(now));
                 assert_eq!(next, Next::Wait(Some(SHORTEST_HOLD.saturating_sub(seconds(now)))), "{ask:?}");
             }
-            assert_eq!(retry.look(&record, RunMode::Daemon, &mut backoff, SHORTEST_HOLD), Next::Try);
+            assert_eq!(retry.next(&record, RunMode::Daemon, &mut backoff, SHORTEST_HOLD), Next::Try);
         }
         retry.end();
         retry.ask(Ask::Rewritten);
-        assert_eq!(retry.look(&record, RunMode::OneShot, &mut backoff, seconds(0)), Next::Try);
+        assert_eq!(retry.next(&record, RunMode::OneShot, &mut backoff, seconds(0)), Next::Try);
         retry.end();
         retry.ask(Ask::Person);
-        assert_eq!(retry.look(&record, RunMode::Daemon, &mut backoff, seconds(0)), Next::Try);
+        assert_eq!(retry.next(&record, RunMode::Daemon, &mut backoff, seconds(0)), Next::Try);
     }
 
     #[test]
@@ -158,6 +158,6 @@ mod tests {
         let mut backoff = Backoff::for_work("worker-0");
         retry.ask(Ask::Person);
         retry.answered();
-        assert_eq!(retry.look(&record, RunMode::Daemon, &mut backoff, seconds(0)), Next::Wait(None));
+        assert_eq!(retry.next(&record, RunMode::Daemon, &mut backoff, seconds(0)), Next::Wait(None));
     }
 }

@@ -27,7 +27,7 @@ pub enum Due {
 
 impl Kept {
     /// Looks at a node that keeps its old deployment for `within`; `None` keeps it for ever.
-    pub fn look(&mut self, within: Option<Duration>, is_healthy: bool, now: Duration) -> Due {
+    pub fn due(&mut self, within: Option<Duration>, is_healthy: bool, now: Duration) -> Due {
         let Some(within) = within else { return Due::Nothing };
         if !is_healthy {
             *self = Self::Unknown;
@@ -52,14 +52,14 @@ mod tests {
     fn previous_deployment_is_removed_once_after_healthy_time() {
         let (hour, minute) = (Duration::from_secs(3600), Duration::from_secs(60));
         let mut kept = Kept::default();
-        assert_eq!(kept.look(None, true, hour), Due::Nothing);
-        assert_eq!(kept.look(Some(hour), true, hour), Due::In(hour));
-        assert_eq!(kept.look(Some(hour), true, hour + minute), Due::In(minute * 59));
+        assert_eq!(kept.due(None, true, hour), Due::Nothing);
+        assert_eq!(kept.due(Some(hour), true, hour), Due::In(hour));
+        assert_eq!(kept.due(Some(hour), true, hour + minute), Due::In(minute * 59));
         // Ill for a moment: the time begins again.
-        assert_eq!(kept.look(Some(hour), false, hour + minute), Due::Nothing);
-        assert_eq!(kept.look(Some(hour), true, hour + minute * 2), Due::In(hour));
-        assert_eq!(kept.look(Some(hour), true, hour * 2 + minute * 2), Due::Now);
+        assert_eq!(kept.due(Some(hour), false, hour + minute), Due::Nothing);
+        assert_eq!(kept.due(Some(hour), true, hour + minute * 2), Due::In(hour));
+        assert_eq!(kept.due(Some(hour), true, hour * 2 + minute * 2), Due::Now);
         kept = Kept::Given;
-        assert_eq!(kept.look(Some(hour), true, hour * 9), Due::Nothing);
+        assert_eq!(kept.due(Some(hour), true, hour * 9), Due::Nothing);
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::action::{Action, Meanwhile, Question, Wait};
 use super::answer::{DrainStatus, Unanswered, UncordonStatus, WorkloadRequest};
-use super::down::{Down, Look, Shutdown};
+use super::down::{Down, Shutdown, ShutdownProgress};
 use super::hold::Next;
 use super::inputs::{Inputs, Memory};
 use super::kept;
@@ -175,10 +175,10 @@ fn rest(inputs: &Inputs<'_>, memory: &mut Memory) -> Action {
     }
     let Some(rest) = inputs.answers.rest else { return Action::Ask(Question::Rest) };
     if rest.is_repaired {
-        return Action::LookAgain;
+        return Action::Requeue;
     }
     let is_healthy = rest.is_as_desired && !inputs.is_refused && waits.meanwhile == Meanwhile::Nothing;
-    let kept = match memory.kept.look(inputs.node_settings.keep_rollback, is_healthy, inputs.now) {
+    let kept = match memory.kept.due(inputs.node_settings.keep_rollback, is_healthy, inputs.now) {
         kept::Due::Now => return Action::DropRollback,
         kept::Due::In(left) => Some(left),
         kept::Due::Nothing => None,
@@ -190,7 +190,7 @@ fn rest(inputs: &Inputs<'_>, memory: &mut Memory) -> Action {
 /// Downloads the requested image ahead, when there is nothing else to do.
 fn prefetch(inputs: &Inputs<'_>, memory: &Memory, mut waits: Wait) -> Action {
     let is_free = waits.meanwhile == Meanwhile::Nothing && inputs.mode.is_service();
-    match memory.prefetch.look(inputs.prefetch, inputs.now) {
+    match memory.prefetch.due(inputs.prefetch, inputs.now) {
         Due::End => return Action::EndPrefetch,
         Due::Now if is_free => return Action::Prefetch(inputs.prefetch.cloned()),
         Due::In(left) if is_free => waits.left = sooner(waits.left, Some(left)),
@@ -258,10 +258,10 @@ pub(super) fn on_its_way(answer: Option<Shutdown>, memory: &mut Memory, now: Dur
         None if memory.down.is_asked() => return Some(Action::Ask(Question::Shutdown)),
         None => Shutdown { preparing: false, was_begun: false },
     };
-    match memory.down.look(shutdown, now) {
-        Look::Free => None,
-        Look::Wait(left) => Some(wait(Some(left))),
-        Look::InVain(how) => Some(Action::RebootInVain { how, again: memory.later(now) }),
+    match memory.down.progress(shutdown, now) {
+        ShutdownProgress::Free => None,
+        ShutdownProgress::Wait(left) => Some(wait(Some(left))),
+        ShutdownProgress::InVain(how) => Some(Action::RebootInVain { how, again: memory.later(now) }),
     }
 }
 
@@ -358,7 +358,7 @@ fn hold(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
         return Action::Ask(Question::WatchSet);
     }
     let Memory { retry, backoff, .. } = memory;
-    match retry.look(record, inputs.mode, backoff, inputs.now) {
+    match retry.next(record, inputs.mode, backoff, inputs.now) {
         Next::Try => {
             retry.end();
             Action::Archive

@@ -54,7 +54,7 @@ pub enum Due {
 
 impl Prefetch {
     /// Compares the requested image with the state.
-    pub fn look(&self, requested: Option<&ImageRef>, now: Duration) -> Due {
+    pub fn due(&self, requested: Option<&ImageRef>, now: Duration) -> Due {
         match self {
             Self::Settled(image) if image.as_ref() == requested => Due::Nothing,
             Self::Running { image, .. } if image.as_ref() == requested => Due::Nothing,
@@ -121,14 +121,14 @@ mod tests {
     #[test]
     fn requested_image_is_prefetched_once_and_dropped_when_withdrawn() {
         let (mut prefetch, one) = (Prefetch::default(), image("1"));
-        assert_eq!(prefetch.look(None, MINUTE), Due::Nothing);
-        assert_eq!(prefetch.look(Some(&one), MINUTE), Due::Now);
+        assert_eq!(prefetch.due(None, MINUTE), Due::Nothing);
+        assert_eq!(prefetch.due(Some(&one), MINUTE), Due::Now);
         prefetch.begin(Some(one.clone()));
-        assert_eq!(prefetch.look(Some(&one), MINUTE), Due::Nothing);
-        assert_eq!(prefetch.look(None, MINUTE), Due::End);
+        assert_eq!(prefetch.due(Some(&one), MINUTE), Due::Nothing);
+        assert_eq!(prefetch.due(None, MINUTE), Due::End);
         prefetch.succeed();
-        assert_eq!(prefetch.look(Some(&one), MINUTE), Due::Nothing);
-        assert_eq!(prefetch.look(None, MINUTE), Due::Now);
+        assert_eq!(prefetch.due(Some(&one), MINUTE), Due::Nothing);
+        assert_eq!(prefetch.due(None, MINUTE), Due::Now);
         prefetch.begin(None);
         prefetch.succeed();
         assert_eq!(prefetch, Prefetch::default());
@@ -144,10 +144,10 @@ mod tests {
         }
         assert_eq!(waits[..8], [60, 120, 240, 480, 960, 1920, 3600, 3600]);
         assert_eq!(waits.last(), Some(&3600));
-        assert_eq!(prefetch.look(Some(&one), MINUTE), Due::In(LONGEST_WAIT));
-        assert_eq!(prefetch.look(Some(&one), MINUTE + LONGEST_WAIT), Due::Now);
-        assert_eq!(prefetch.look(Some(&image("2")), MINUTE), Due::Now);
-        assert_eq!(prefetch.look(None, MINUTE), Due::Now);
+        assert_eq!(prefetch.due(Some(&one), MINUTE), Due::In(LONGEST_WAIT));
+        assert_eq!(prefetch.due(Some(&one), MINUTE + LONGEST_WAIT), Due::Now);
+        assert_eq!(prefetch.due(Some(&image("2")), MINUTE), Due::Now);
+        assert_eq!(prefetch.due(None, MINUTE), Due::Now);
         prefetch.begin(Some(image("2")));
         assert_eq!(prefetch.fail(MINUTE), FIRST_WAIT);
     }
@@ -159,12 +159,12 @@ mod tests {
         assert_eq!(prefetch, Prefetch::default());
         prefetch.begin(Some(one.clone()));
         prefetch.interrupt();
-        assert_eq!(prefetch.look(Some(&one), Duration::ZERO), Due::Now);
+        assert_eq!(prefetch.due(Some(&one), Duration::ZERO), Due::Now);
         // An update may have dropped the image.
         prefetch.begin(Some(one.clone()));
         prefetch.succeed();
         prefetch.interrupt();
-        assert_eq!(prefetch.look(Some(&one), Duration::ZERO), Due::Now);
-        assert_eq!(prefetch.look(None, Duration::ZERO), Due::Now);
+        assert_eq!(prefetch.due(Some(&one), Duration::ZERO), Due::Now);
+        assert_eq!(prefetch.due(None, Duration::ZERO), Due::Now);
     }
 }

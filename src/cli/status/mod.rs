@@ -47,7 +47,7 @@ pub(super) struct Arguments {
     /// Exit with 0 only when the node is Done and its agent at work; 1 not yet, 3 Unreconcilable, 4 Degraded
     #[arg(long)]
     exit_code: bool,
-    /// How to print it
+    /// Output format
     #[arg(long, short, value_enum, default_value_t = Output::Text)]
     output: Output,
 }
@@ -57,7 +57,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, CliError> {
     let host = arguments.host.observe()?;
     runtime()?.block_on(async {
         if !arguments.watch {
-            let status = look(&host).await?;
+            let status = observe_status(&host).await?;
             show(&status, arguments.output)?;
             return Ok(if arguments.exit_code { text::exit_code(&status) } else { 0 });
         }
@@ -69,7 +69,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, CliError> {
                 // The paths to watch may have changed before the watch was there.
                 continue;
             };
-            let status = look(&host).await?;
+            let status = observe_status(&host).await?;
             if last.as_ref() != Some(&status) {
                 show(&status, arguments.output)?;
             }
@@ -81,7 +81,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, CliError> {
 
 /// Returns the known facts, for people and for programs, without contents of files.
 pub(super) async fn collect(host: &Host) -> Result<(String, serde_json::Value), CliError> {
-    let status = Status { drift: Vec::new(), ..look(host).await? };
+    let status = Status { drift: Vec::new(), ..observe_status(host).await? };
     let document = serde_json::to_value(&status).map_err(|error| CliError::Output(error.into()))?;
     Ok((text::text(&status), document))
 }
@@ -149,7 +149,7 @@ fn or_unread<T: Default>(
     }
 }
 
-async fn look(host: &Host) -> Result<Status, CliError> {
+async fn observe_status(host: &Host) -> Result<Status, CliError> {
     let left = SavedReport::load(&host.root)?;
     let agent = AgentSeen::ask(host, left.as_ref()).await?;
     let mut unread = Vec::new();

@@ -108,7 +108,7 @@ impl ControllerConfigHandler {
     }
 
     /// Waits for the time to look again for a kind that the cluster does not have.
-    async fn looked_for_again(&mut self) {
+    async fn wait_for_retry(&mut self) {
         let wait = self.absent.next_wait();
         let mut reconnected = self.snapshot.clone();
         tokio::select! {
@@ -174,7 +174,7 @@ impl WatchHandler for ControllerConfigHandler {
     }
 
     async fn on_error(&mut self, error: KubeError, wait: Duration) {
-        self.authority.looked();
+        self.authority.observed();
         match &error {
             // The Node's watch delivers it.
             KubeError::Away { .. } | KubeError::Config { .. } => {
@@ -182,7 +182,7 @@ impl WatchHandler for ControllerConfigHandler {
                 self.until_up().await;
             }
             // There is no such kind here, or not yet.
-            KubeError::NotFound { .. } if !self.known => self.looked_for_again().await,
+            KubeError::NotFound { .. } if !self.known => self.wait_for_retry().await,
             // A kind that was there is gone, or a server that starts does not know it yet.
             KubeError::NotFound { .. } | KubeError::Refused { .. } | KubeError::Invalid { .. } => {
                 self.log_error(&error);

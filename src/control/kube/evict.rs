@@ -104,7 +104,8 @@ impl Evictor {
         }
         (self.watch, self.look_again) = (None, None);
         self.pods = Pods::default();
-        let ours = self.look().await?.metadata.annotations.is_some_and(|all| all.contains_key(CORDONED_BY));
+        let ours =
+            self.get_node().await?.metadata.annotations.is_some_and(|all| all.contains_key(CORDONED_BY));
         if ours {
             let patch = json!({
                 "metadata": { "annotations": { CORDONED_BY: null } },
@@ -160,7 +161,7 @@ impl Evictor {
         format!("Node {}", self.node)
     }
 
-    async fn look(&self) -> Result<CordonedNode, KubeError> {
+    async fn get_node(&self) -> Result<CordonedNode, KubeError> {
         let node = nodes(self.api.client()).get(&self.node).await;
         node.map_err(KubeError::about(&self.object()))
     }
@@ -172,7 +173,7 @@ impl Evictor {
     }
 
     async fn cordon(&self) -> Result<(), KubeError> {
-        if self.look().await?.spec.unschedulable {
+        if self.get_node().await?.spec.unschedulable {
             return Ok(());
         }
         let patch = json!({

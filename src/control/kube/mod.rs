@@ -267,7 +267,7 @@ impl Cluster {
             let there = snapshot.wait_for(|snapshot| snapshot.tried).await.is_ok_and(|snapshot| snapshot.up);
             // The pull secret comes with it, and is to be there before the first pull.
             if there {
-                trust.looked().await;
+                trust.observed().await;
             }
         };
         // Neither end matters: an unseen Node is seen as a change.

@@ -60,8 +60,8 @@ impl ServerCa {
     }
 
     /// Marks the value as observed, without a change.
-    pub(super) fn looked(&self) {
-        self.sender.looked();
+    pub(super) fn observed(&self) {
+        self.sender.observed();
     }
 }
 

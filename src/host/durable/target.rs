@@ -14,9 +14,9 @@ const CHUNK: usize = 64 * 1024;
 
 /// The outcome.
 #[derive(Debug)]
-pub(super) enum Look {
+pub(super) enum Comparison {
     /// Nothing is to be done.
-    Right,
+    Equal,
     /// It has to be changed.
     PendingChange {
         /// The attributes that the next version of a file takes over; `None` when there is no file.
@@ -25,13 +25,13 @@ pub(super) enum Look {
 }
 
 /// Compares an entry of a directory with its desired state. An entry that no config can own is an error.
-pub(super) fn look(
+pub(super) fn compare_at(
     dir: &Dir,
     name: &str,
     path: &str,
     want: &DesiredPath<'_>,
     run: Attempt,
-) -> Result<Look, HostError> {
+) -> Result<Comparison, HostError> {
     compare(Entry::open(dir, name, path)?, path, want, run)
 }
 
@@ -41,16 +41,16 @@ pub(super) fn compare(
     path: &str,
     want: &DesiredPath<'_>,
     run: Attempt,
-) -> Result<Look, HostError> {
+) -> Result<Comparison, HostError> {
     if let Entry::Other(found) = found {
         return Err(HostError::Kind { path: path.to_owned(), expected: "a file, a link or nothing", found });
     }
     match (want, found) {
-        (DesiredPath::Absent, Entry::Absent) => Ok(Look::Right),
+        (DesiredPath::Absent, Entry::Absent) => Ok(Comparison::Equal),
         (DesiredPath::Link { target }, Entry::Link { target: found })
             if *target == found && run != Attempt::Anew =>
         {
-            Ok(Look::Right)
+            Ok(Comparison::Equal)
         }
         (DesiredPath::File { bytes, mode, uid, gid, attributes: desired }, Entry::File { file, stat }) => {
             let right = run != Attempt::Anew
@@ -58,12 +58,12 @@ pub(super) fn compare(
                 && same_attributes(&file, path, *desired)?
                 && same_bytes(&file, &stat, bytes).map_err(|source| HostError::io("read", path, source))?;
             if right {
-                return Ok(Look::Right);
+                return Ok(Comparison::Equal);
             }
-            Ok(Look::PendingChange { kept: Some(kept(&file, path)?) })
+            Ok(Comparison::PendingChange { kept: Some(kept(&file, path)?) })
         }
         (DesiredPath::Absent | DesiredPath::Link { .. } | DesiredPath::File { .. }, _) => {
-            Ok(Look::PendingChange { kept: None })
+            Ok(Comparison::PendingChange { kept: None })
         }
     }
 }

@@ -34,7 +34,7 @@ struct CachedSysroot {
 
 impl SysrootCache {
     /// Returns the last observation if nothing was written since, else observes.
-    pub(super) async fn or_look(
+    pub(super) async fn get_or_observe(
         &self,
         sysroot: &Path,
         observation: impl Future<Output = Result<ObservedOs, HostError>>,
@@ -149,20 +149,20 @@ mod tests {
             looks.set(looks.get() + 1);
             Ok(ObservedOs::NotImageBased)
         };
-        SysrootCache::default().or_look(dir.path(), observation()).await.unwrap();
-        SysrootCache::default().or_look(dir.path(), observation()).await.unwrap();
+        SysrootCache::default().get_or_observe(dir.path(), observation()).await.unwrap();
+        SysrootCache::default().get_or_observe(dir.path(), observation()).await.unwrap();
         assert_eq!(looks.get(), 1);
         fs::create_dir_all(dir.path().join("run/ostree")).unwrap();
         fs::write(dir.path().join("run/ostree/staged-deployment"), "1").unwrap();
-        SysrootCache::default().or_look(dir.path(), observation()).await.unwrap();
+        SysrootCache::default().get_or_observe(dir.path(), observation()).await.unwrap();
         assert_eq!(looks.get(), 2);
         let kept = dir.path().join(CACHE_PATH);
         let other = fs::read_to_string(&kept).unwrap().replace(VERSION, "0.0.0");
         fs::write(&kept, other).unwrap();
-        SysrootCache::default().or_look(dir.path(), observation()).await.unwrap();
+        SysrootCache::default().get_or_observe(dir.path(), observation()).await.unwrap();
         assert_eq!(looks.get(), 3);
         fs::write(&kept, "rubbish").unwrap();
-        SysrootCache::default().or_look(dir.path(), observation()).await.unwrap();
+        SysrootCache::default().get_or_observe(dir.path(), observation()).await.unwrap();
         assert_eq!(looks.get(), 4);
     }
 

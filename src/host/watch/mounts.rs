@@ -38,10 +38,10 @@ pub(super) struct Mounts {
     on: Table,
     /// Time of the comparison for the changes signaled so far.
     due: Option<Instant>,
-    /// The table as it was opened when the caller began a look.
-    look: Option<File>,
-    /// The table changed during that look: an observed mount may be over, with the table as before.
-    looked_amid: bool,
+    /// The table as it was opened when the caller began an observation.
+    observation: Option<File>,
+    /// The table changed during that observation: an observed mount may be over, with the table as before.
+    changed_meanwhile: bool,
 }
 
 impl Mounts {
@@ -58,37 +58,38 @@ impl Mounts {
             place: root.place().ok()?,
             on: Table::new(),
             due: None,
-            look: None,
-            looked_amid: false,
+            observation: None,
+            changed_meanwhile: false,
         })
     }
 
-    /// Begins a look at the watched paths; returns the table as it is before.
-    pub(super) fn begin_look(&mut self) -> Table {
+    /// Begins an observation of the watched paths; returns the table as it is before.
+    pub(super) fn begin_observation(&mut self) -> Table {
         let mut table = Vec::new();
-        self.look = File::open(TABLE).and_then(|mut file| file.read_to_end(&mut table).map(|_| file)).ok();
+        self.observation =
+            File::open(TABLE).and_then(|mut file| file.read_to_end(&mut table).map(|_| file)).ok();
         self.taken_apart(&table)
     }
 
-    /// Ends the look that was begun last.
-    fn end_look(&mut self) {
-        let Some(look) = self.look.take() else { return };
-        let mut fds = [PollFd::new(&look, PollFlags::PRI)];
+    /// Ends the observation that was begun last.
+    fn end_observation(&mut self) {
+        let Some(observation) = self.observation.take() else { return };
+        let mut fds = [PollFd::new(&observation, PollFlags::PRI)];
         // Each open file remembers the last change of the table that was signaled to it.
         if poll(&mut fds, Some(&Timespec::default())) != Ok(0) {
-            self.looked_amid = true;
+            self.changed_meanwhile = true;
             self.due.get_or_insert_with(|| Instant::now() + GATHER);
         }
     }
 
-    /// Returns true, once, if the table changed during a look.
-    pub(super) fn take_looked_amid(&mut self) -> bool {
-        std::mem::take(&mut self.looked_amid)
+    /// Returns true, once, if the table changed during an observation.
+    pub(super) fn take_changed_meanwhile(&mut self) -> bool {
+        std::mem::take(&mut self.changed_meanwhile)
     }
 
     /// Waits until something was mounted or unmounted anywhere. Cancel-safe: a signaled change stays due.
     pub(super) async fn changed(&mut self) -> Result<(), HostError> {
-        self.end_look();
+        self.end_observation();
         let failed = |source| HostError::io("watch", TABLE, source);
         let due = if let Some(due) = self.due {
             due

@@ -71,7 +71,7 @@ impl<'a, E: FnMut(&str) -> Result<(), HostError>> Finder<'a, E> {
                 route.end = Some(real);
                 return Ok(route);
             }
-            match self.look(&at, &real)? {
+            match self.follow(&at, &real)? {
                 Step::Directory => at.clone_from(&real),
                 Step::Link(target) if links < MOST_LINKS => {
                     links += 1;
@@ -95,7 +95,7 @@ impl<'a, E: FnMut(&str) -> Result<(), HostError>> Finder<'a, E> {
         if self.entered.insert(directory.to_owned()) { (self.enter)(directory) } else { Ok(()) }
     }
 
-    fn look(&mut self, at: &str, real: &str) -> Result<Step, HostError> {
+    fn follow(&mut self, at: &str, real: &str) -> Result<Step, HostError> {
         if let Some(step) = self.known.get(real) {
             return Ok(step.clone());
         }

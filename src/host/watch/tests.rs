@@ -218,11 +218,11 @@ async fn observed_mount_is_reported_after_unmount() {
         return;
     }
     let end = || unmount(at("etc/a"), UnmountFlags::empty()).unwrap();
-    watch.begin_look().unwrap();
+    watch.begin_observation().unwrap();
     assert!(!at("etc/a/one").exists());
     assert_eq!(told(&mut watch, end).await, ["/etc/a/one"]);
     let mut watch = Watch::new(&root, ["/etc/a/one"], []).unwrap();
-    watch.begin_look().unwrap();
+    watch.begin_observation().unwrap();
     mount_bind(at("other"), at("etc/a")).unwrap();
     assert!(!at("etc/a/one").exists());
     assert_eq!(told(&mut watch, end).await, ["/etc/a/one"]);

@@ -116,7 +116,7 @@ fn outcomes(world: &World, action: Action, rules: &Rules) -> Vec<Outcome> {
             good.record = None;
         }
         Action::Forgive => good.record.as_mut().unwrap().fault = None,
-        Action::RebootInVain { .. } | Action::LookAgain => {}
+        Action::RebootInVain { .. } | Action::Requeue => {}
         Action::Prefetch(image) => good.memory.prefetch.begin(image),
         Action::EndPrefetch => good.memory.prefetch.interrupt(),
         Action::LeaveReboot(event) => {

@@ -31,7 +31,7 @@ pub(super) fn state(world: &World) -> &'static str {
 pub(super) fn name(action: &Action) -> &'static str {
     match action {
         Action::Ask(Question::Rest) => "repair",
-        Action::Ask(_) | Action::LookAgain | Action::Wait(_) | Action::Resume => "look",
+        Action::Ask(_) | Action::Requeue | Action::Wait(_) | Action::Resume => "look",
         Action::Begin => "begin",
         Action::Move(event) => event.as_str(),
         Action::Supersede => "supersede",

@@ -260,7 +260,7 @@ impl OsBackend for BootcBackend {
     }
 
     fn observe(&self) -> BoxFuture<'_, Result<ObservedOs, HostError>> {
-        Box::pin(self.last.or_look(self.worker.sysroot(), self.worker.observe()))
+        Box::pin(self.last.get_or_observe(self.worker.sysroot(), self.worker.observe()))
     }
 
     fn preflight<'a>(

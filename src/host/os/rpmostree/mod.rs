@@ -59,7 +59,7 @@ impl RpmOstreeBackend {
         Self { proxies: Some((systemd, proxies)), ..self }
     }
 
-    async fn look(&self) -> Result<ObservedOs, HostError> {
+    async fn observe_uncached(&self) -> Result<ObservedOs, HostError> {
         let state = Daemon::open(&self.root).await?.state().await?;
         let observed = state.observe(self.embedded()?);
         let cause = "rpm-ostree shows no booted deployment";
@@ -99,7 +99,7 @@ impl OsBackend for RpmOstreeBackend {
     }
 
     fn observe(&self) -> BoxFuture<'_, Result<ObservedOs, HostError>> {
-        Box::pin(self.last.or_look(self.worker.sysroot(), self.look()))
+        Box::pin(self.last.get_or_observe(self.worker.sysroot(), self.observe_uncached()))
     }
 
     fn preflight<'a>(
