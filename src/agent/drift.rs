@@ -110,7 +110,7 @@ impl<C: ControlPlane> Agent<C> {
         let later = self.monitor.memory.held_back(&self.health.drift, &found, now).filter(|_| !is_repaired);
         if later.is_none() {
             self.report_drift_change(&found).await;
-            self.monitor.memory.told(now);
+            self.monitor.memory.reported(now);
             self.health.drift = found;
         }
         Ok((is_repaired, later))

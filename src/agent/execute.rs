@@ -145,8 +145,8 @@ impl<C: ControlPlane> Agent<C> {
         let mut followed = staging;
         let Self { journal, host, control, health, signals, telemetry, trust, .. } = self;
         let (sender, mut progress) = tokio::sync::watch::channel(None::<OsProgress>);
-        let told = |step: OsProgress| drop(sender.send_replace(Some(step)));
-        let work = journal.advance(|| host.clock.now(), async |intent| apply(intent, host, &told).await);
+        let send_step = |step: OsProgress| drop(sender.send_replace(Some(step)));
+        let work = journal.advance(|| host.clock.now(), async |intent| apply(intent, host, &send_step).await);
         tokio::pin!(work);
         loop {
             tokio::select! {

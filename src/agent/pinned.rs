@@ -88,7 +88,7 @@ impl From<HostError> for Refusal {
 
 impl Pinner {
     async fn run(mut self) {
-        let mut told = None;
+        let mut logged = None;
         loop {
             let desired = self.link.desired.borrow_and_update().clone();
             let mut changes = self.link.desired.clone();
@@ -99,7 +99,7 @@ impl Pinner {
                     done = Box::pin(self.reconcile(&pins)) => done,
                     _ = changes.changed() => continue,
                 };
-                wait = self.account(&pins, done, &mut told);
+                wait = self.account(&pins, done, &mut logged);
             }
             let due = async {
                 match wait {
@@ -120,26 +120,26 @@ impl Pinner {
         &mut self,
         pins: &Arc<Pins>,
         done: Result<bool, Refusal>,
-        told: &mut Option<String>,
+        logged: &mut Option<String>,
     ) -> Option<Duration> {
         match done {
             Ok(is_done) => {
                 self.backoff.reset();
-                *told = None;
+                *logged = None;
                 if is_done {
                     self.report(pins, PinProgress::Pinned);
                 }
                 None
             }
             Err(Refusal(why)) => {
-                if told.as_ref() != Some(&why) {
+                if logged.as_ref() != Some(&why) {
                     warn!(
                         MESSAGE_ID = message::PINS_FAILED,
                         "Failed to keep pinned images: {why}. Next: correct the PinnedImageSet or the node; it is tried again by itself"
                     );
                 }
                 self.report(pins, PinProgress::Failed(why.clone()));
-                *told = Some(why);
+                *logged = Some(why);
                 Some(self.backoff.next_wait())
             }
         }

@@ -31,7 +31,7 @@ impl<C: ControlPlane> Agent<C> {
                     .to_owned(),
             };
             if self.prefetching.refused.as_ref() != Some(&text) {
-                tell_failure(&fault);
+                log_failure(&fault);
                 self.prefetching.refused = Some(text.clone());
             }
             let status = PrefetchStatus::new(text, PrefetchState::Failed);
@@ -60,7 +60,7 @@ impl<C: ControlPlane> Agent<C> {
             Err(error) => {
                 self.memory.prefetch.fail(self.host.clock.monotonic());
                 let fault = AgentError::from(error).fault();
-                tell_failure(&fault);
+                log_failure(&fault);
                 if let Some(status) = &mut self.health.prefetch {
                     let failed = PrefetchStatus::new(&*status.image, PrefetchState::Failed);
                     *status = PrefetchStatus { fault: Some(fault), ..failed };
@@ -101,6 +101,6 @@ impl<C: ControlPlane> Agent<C> {
     }
 }
 
-fn tell_failure(fault: &Fault) {
+fn log_failure(fault: &Fault) {
     warn!(MESSAGE_ID = message::PREFETCH_FAILED, MCA_FAULT = fault.reason, "Prefetch failed: {fault}");
 }

@@ -121,10 +121,10 @@ impl Scene {
     }
 
     /// Returns the events of services and reboots.
-    fn told(&self) -> Vec<(&'static str, String)> {
-        let told = self.desk.told.take();
-        let told = told.iter().map(|one| (one.reason(), one.message()));
-        told.filter(|(reason, _)| reason.contains("Service") || reason.contains("Reboot")).collect()
+    fn events(&self) -> Vec<(&'static str, String)> {
+        let events = self.desk.told.take();
+        let events = events.iter().map(|one| (one.reason(), one.message()));
+        events.filter(|(reason, _)| reason.contains("Service") || reason.contains("Reboot")).collect()
     }
 }
 
@@ -152,7 +152,7 @@ async fn each_action_is_requested_from_systemd_and_reported() {
         let mut scene = Scene::set(path).await;
         until(&scene.desk, &mut scene.agent, path, is_done("rendered-b")).await;
         assert_eq!(scene.double.state().asked, asked.iter().map(ToString::to_string).collect::<Vec<_>>());
-        assert_eq!(scene.told(), [(reason, format!("{PLAIN}{text}"))], "{path}");
+        assert_eq!(scene.events(), [(reason, format!("{PLAIN}{text}"))], "{path}");
         assert_eq!(std::fs::read_to_string(scene.at(path)).unwrap(), "b");
     }
 }
@@ -172,8 +172,8 @@ async fn failed_service_undoes_update() {
         let at = scene.at(path);
         let back = |report: &NodeReport| failed(report) && report.phase == "Idle" && !at.exists();
         until(&scene.desk, &mut scene.agent, "the old config", back).await;
-        let told = scene.told();
-        assert!(told.len() == 1 && told[0].0 == reason && told[0].1.contains(&cause), "{told:?}");
+        let events = scene.events();
+        assert!(events.len() == 1 && events[0].0 == reason && events[0].1.contains(&cause), "{events:?}");
         assert_eq!(scene.agent.journal().current(), Some(&target("rendered-a")));
         // Nothing is left in the way of a corrected target.
         *scene.desk.desired.borrow_mut() = target("rendered-a");
@@ -280,14 +280,14 @@ impl Lines {
         }
         let phases =
             lines.iter().filter(|line| line.get("MESSAGE_ID").is_some_and(|id| id == message::PHASE));
-        let told = |line: &BTreeMap<String, String>| {
+        let events = |line: &BTreeMap<String, String>| {
             assert_eq!(line.get("MCA_CONFIG").map(String::as_str), Some(config), "{line:?}");
             assert_eq!(line.get("MCA_IMAGE").map(String::as_str), image, "{line:?}");
             assert!(line.get("MCA_UPDATE").is_some_and(|id| !id.is_empty()), "{line:?}");
             assert!(line["message"].contains(config), "{line:?}");
             line["MCA_PHASE"].clone()
         };
-        phases.map(told).collect()
+        phases.map(events).collect()
     }
 }
 

@@ -127,7 +127,7 @@ impl<C: ControlPlane> Agent<C> {
         let Self { host, journal, control, health, signals, telemetry, trust, .. } = self;
         let (sender, mut waits) = tokio::sync::watch::channel(None::<String>);
         let on_wait = |what: String| {
-            sender.send_if_modified(|told| told.replace(what.clone()).as_ref() != Some(&what));
+            sender.send_if_modified(|sent| sent.replace(what.clone()).as_ref() != Some(&what));
         };
         let retry = Attempts::new(&health.node);
         let work = attempts(host, rules.units.as_ref(), Instant::now() + left, retry, &on_wait);

@@ -99,7 +99,7 @@ macro_rules! line {
 }
 
 /// Logs a line for people, or at debug level.
-macro_rules! told {
+macro_rules! logged {
     ($place:expr, $($line:tt)+) => {
         if $place.each { line!(info, $place.intent, $($line)+) } else { line!(debug, $place.intent, $($line)+) }
     };
@@ -148,7 +148,7 @@ async fn run_step(
 fn started(step: &Step, place: ApplyContext<'_>, prefix: &str) {
     let ApplyContext { number, of, .. } = place;
     let (op, on) = (step.op.as_str(), step.op.target());
-    told!(
+    logged!(
         place,
         MESSAGE_ID = message::STEP_STARTED,
         MCA_STEP = op,
@@ -164,7 +164,7 @@ fn ended(step: &Step, place: ApplyContext<'_>, prefix: &str, since: Instant, err
     let (op, on) = (step.op.as_str(), step.op.target());
     let micros = micros(since);
     match error {
-        None => told!(
+        None => logged!(
             place,
             MESSAGE_ID = message::STEP_DONE,
             MCA_STEP = op,

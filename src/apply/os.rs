@@ -158,7 +158,7 @@ async fn in_time(
     let work = host.os.stage(request, &heard);
     tokio::pin!(work);
     loop {
-        let stall = if host.os.tells_progress() { limits.stall } else { limits.total };
+        let stall = if host.os.reports_progress() { limits.stall } else { limits.total };
         tokio::select! {
             // The work is only borrowed; a notice that another arm overtakes is kept; both clocks are limits, begun again.
             biased;

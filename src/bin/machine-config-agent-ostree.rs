@@ -18,11 +18,11 @@ fn main() -> ExitCode {
         Some(etc_merge::BRING_OVER_VERB) => etc_merge::main(),
         Some(MACHINE_VERB) => machine::main(args),
         _ => {
-            let told = writeln!(
+            let written = writeln!(
                 std::io::stderr(),
                 "error: this program is started by machine-config-agent\nNext: machine-config-agent --help"
             );
-            drop(told);
+            drop(written);
             ExitCode::from(2)
         }
     }

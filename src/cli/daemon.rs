@@ -244,8 +244,8 @@ pub(super) fn service_account(environment: &Environment) -> Result<Option<Identi
 /// Returns the node's name beside the source. An access that can't be read yet is reported and tried again by the
 /// agent, and work on this host does not wait for it: the machine's name serves until then.
 fn named(source: Source, arguments: &Arguments, environment: &Environment) -> (Source, String) {
-    let said = arguments.node_name.clone().or_else(|| environment.node_name.clone());
-    match (said, source) {
+    let given = arguments.node_name.clone().or_else(|| environment.node_name.clone());
+    match (given, source) {
         (Some(name), source) => (source, name),
         (None, Source::Directory(path)) => (Source::Directory(path), machine_name()),
         (None, Source::Cluster(identity)) => {

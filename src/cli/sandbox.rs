@@ -24,15 +24,15 @@ pub(super) struct Arguments {
 
 /// Plays the story; 0 only when every check held.
 pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8, CliError> {
-    let told = |error: SandboxError| CliError::Sandbox(crate::model::text::chain(&error));
+    let failed = |error: SandboxError| CliError::Sandbox(crate::model::text::chain(&error));
     let style =
         if environment.plain || !std::io::stdout().is_terminal() { Style::Plain } else { Style::Terminal };
     let agent =
         std::env::current_exe().map_err(|source| CliError::Setup { what: "find the agent", source })?;
-    let (directory, made) = scratch(arguments.directory.as_deref()).map_err(told)?;
-    let outcome = runtime()?.block_on(play(&directory, &agent, style)).map_err(told);
+    let (directory, made) = scratch(arguments.directory.as_deref()).map_err(failed)?;
+    let outcome = runtime()?.block_on(play(&directory, &agent, style)).map_err(failed);
     if made && !arguments.keep {
-        crate::sandbox::discard(&directory).map_err(told)?;
+        crate::sandbox::discard(&directory).map_err(failed)?;
     }
     Ok(if outcome?.failed == 0 { 0 } else { 4 })
 }

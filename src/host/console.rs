@@ -54,7 +54,7 @@ mod tests {
     fn line_is_written_once_without_control_characters() {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::open(directory.path()).unwrap();
-        let said = || std::fs::read_to_string(directory.path().join("dev/console")).unwrap();
+        let text = || std::fs::read_to_string(directory.path().join("dev/console")).unwrap();
         // A host without one.
         Console::new(&root).say("nobody");
         std::fs::create_dir(directory.path().join("dev")).unwrap();
@@ -63,6 +63,6 @@ mod tests {
         for words in ["a\x1b[2Jb\nc", "a\x1b[2Jb\nc", "d"] {
             console.say(words);
         }
-        assert_eq!(said(), "machine-config-agent: a [2Jb c\r\nmachine-config-agent: d\r\n");
+        assert_eq!(text(), "machine-config-agent: a [2Jb c\r\nmachine-config-agent: d\r\n");
     }
 }

@@ -123,7 +123,7 @@ async fn as_unit(
     let unit = known(UNIT)?;
     // A unit of an earlier start has no meaning now.
     units.stop(&unit).await?;
-    let mut said = Output::open(root)?;
+    let mut output = Output::open(root)?;
     let description = format!("Health check {name} (for machine-config-agent)");
     let command = [program];
     let mut run = Box::pin(units.run(Program {
@@ -143,10 +143,10 @@ async fn as_unit(
             // The same future is polled until it ends.
             ended = &mut run => break ended?,
             // Cancel-safe: it only waits, and takes the output in the step that ends it.
-            read = said.read() => read?,
+            read = output.read() => read?,
         }
     };
-    let words = said.last_words()?;
+    let words = output.last_words()?;
     units.stop(&unit).await?;
     root.remove_pipe(ERRORS)?;
     Ok((!ended.is_success()).then(|| with_words(&ended, &words)))
@@ -275,7 +275,7 @@ mod tests {
         use std::io::Write as _;
         let dir = tempfile::tempdir().unwrap();
         let root = Root::open(dir.path()).unwrap();
-        let mut said = Output::open(&root).unwrap();
+        let mut output = Output::open(&root).unwrap();
         let path = dir.path().join(ERRORS.trim_start_matches('/'));
         let writer = std::thread::spawn(move || {
             let mut pipe = std::fs::OpenOptions::new().append(true).open(path).unwrap();
@@ -284,11 +284,11 @@ mod tests {
             }
             pipe.write_all(b"\nthe port is closed\n").unwrap();
         });
-        while !writer.is_finished() || said.take().unwrap() {
-            tokio::time::timeout(Duration::from_millis(50), said.read()).await.ok().transpose().unwrap();
-            assert!(said.end.len() <= MAX_KEPT_BYTES && said.end.capacity() <= 4 * MAX_KEPT_BYTES);
+        while !writer.is_finished() || output.take().unwrap() {
+            tokio::time::timeout(Duration::from_millis(50), output.read()).await.ok().transpose().unwrap();
+            assert!(output.end.len() <= MAX_KEPT_BYTES && output.end.capacity() <= 4 * MAX_KEPT_BYTES);
         }
-        assert_eq!(said.last_words().unwrap(), "the port is closed");
+        assert_eq!(output.last_words().unwrap(), "the port is closed");
         // A second run begins with an empty pipe.
         assert_eq!(Output::open(&root).unwrap().last_words().unwrap(), "");
     }

@@ -223,13 +223,13 @@ impl Watch {
                 None => std::future::pending().await,
             }
         };
-        let told = tokio::select! {
+        let event = tokio::select! {
             // Both only wait, and take an event in the step that ends them: losing one loses nothing.
             events = events(&self.inotify) => KernelEvent::Events(events?),
             mounted = mounted => { mounted?; KernelEvent::Mounts }
         };
         let mut due = Due::default();
-        match told {
+        match event {
             KernelEvent::Events(events) => {
                 for event in events {
                     self.take(&event, &mut due);

@@ -21,9 +21,9 @@ pub(super) fn desired(root: &Root, trust: &ClusterTrust) -> Result<DesiredFile, 
 
 /// Decides: the cluster's secret; without one a present and usable file, or else one newline as MCD's, which no
 /// registry client takes for credentials.
-fn decided(said: Option<&Contents>, there: Option<Contents>) -> DesiredFile {
-    let bytes = match (said, there.filter(is_json)) {
-        (Some(said), _) => ended(said.bytes()),
+fn decided(given: Option<&Contents>, there: Option<Contents>) -> DesiredFile {
+    let bytes = match (given, there.filter(is_json)) {
+        (Some(given), _) => ended(given.bytes()),
         (None, Some(there)) => there.bytes().to_vec(),
         (None, None) => vec![b'\n'],
     };
@@ -53,10 +53,10 @@ mod tests {
             (None, Some("\n"), "\n"),
             (None, Some("{\"old\":1}\n"), "{\"old\":1}\n"),
         ];
-        for (said, there, expected) in rows {
+        for (given, there, expected) in rows {
             let contents = |text: &str| Contents::new(text.as_bytes());
-            let desired = decided(said.map(contents).as_ref(), there.map(contents));
-            assert_eq!(std::str::from_utf8(&desired.bytes).unwrap(), expected, "{said:?} {there:?}");
+            let desired = decided(given.map(contents).as_ref(), there.map(contents));
+            assert_eq!(std::str::from_utf8(&desired.bytes).unwrap(), expected, "{given:?} {there:?}");
             assert_eq!(desired.mode, FileMode::PRIVATE);
         }
     }

@@ -82,7 +82,7 @@ pub(super) fn has_user(id: u32) -> bool {
 /// Maps every id of this namespace to itself in the namespace of a process, on a line of standard input.
 pub(super) fn map(pid: &str) -> ExitCode {
     let mut word = Vec::new();
-    let told = std::io::stdin().read_to_end(&mut word).is_ok() && word == b"go";
+    let released = std::io::stdin().read_to_end(&mut word).is_ok() && word == b"go";
     let copy = |file: &str| -> std::io::Result<()> {
         let own = fs::read_to_string(format!("/proc/self/{file}"))?;
         let same: String = own
@@ -95,7 +95,7 @@ pub(super) fn map(pid: &str) -> ExitCode {
             .collect();
         fs::write(format!("/proc/{pid}/{file}"), same)
     };
-    match told.then(|| copy("uid_map").and_then(|()| copy("gid_map"))) {
+    match released.then(|| copy("uid_map").and_then(|()| copy("gid_map"))) {
         None | Some(Ok(())) => ExitCode::SUCCESS,
         Some(Err(_)) => ExitCode::FAILURE,
     }

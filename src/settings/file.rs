@@ -349,8 +349,12 @@ mod tests {
             format!("[health]\nunits = ['{}']", "x".repeat(200_000)),
             format!("{} = 1", "x".repeat(200_000)),
         ] {
-            let told = parse(&long, "/f").unwrap_err().to_string();
-            assert!(told.len() < 600 && told.contains("xxx"), "{} bytes: {told:.700}", told.len());
+            let message = parse(&long, "/f").unwrap_err().to_string();
+            assert!(
+                message.len() < 600 && message.contains("xxx"),
+                "{} bytes: {message:.700}",
+                message.len()
+            );
         }
         for (text, expected) in rows {
             let error = parse(text, "/f").unwrap_err();

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::build::{BuilderFlags, carry_out};
 use super::build_log::BuildLog;
-use super::{CliError, Input, Said};
+use super::{CliError, Input, VerbOutput};
 use crate::bootstrap::{BootstrapError, Output, bootstrap, generate, set_image, unbuilt, write};
 use crate::image::local::Order;
 use crate::image::{ApplyBy, Request, compose};
@@ -49,7 +49,7 @@ pub(super) struct Checked {
 }
 
 /// Builds where that is asked for, renders and writes.
-pub(super) fn run(arguments: &Arguments) -> Result<Said, CliError> {
+pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
     let mut manifests = Manifests::read(&arguments.input.manifests)?;
     let release = release(&arguments.input);
     let mut built = Vec::new();
@@ -66,7 +66,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Said, CliError> {
         output.os_configs.extend(config.map(|config| (name.clone(), config)));
     }
     write(&output, &arguments.output).map_err(|error| CliError::Usage(error.to_string()))?;
-    Ok(Said::done(text(&output)))
+    Ok(VerbOutput::done(text(&output)))
 }
 
 /// Builds the images that are missing; returns whose. All is checked before the first one is built.
@@ -112,10 +112,10 @@ fn build(
 }
 
 /// Renders as a bootstrap would, and writes nothing.
-pub(super) fn validate(arguments: &Checked) -> Result<Said, CliError> {
+pub(super) fn validate(arguments: &Checked) -> Result<VerbOutput, CliError> {
     let manifests = Manifests::read(&arguments.input.manifests)?;
     let output = bootstrap(&manifests, &release(&arguments.input)).map_err(refused)?;
-    Ok(Said::done(text(&output)))
+    Ok(VerbOutput::done(text(&output)))
 }
 
 fn release(input: &Input) -> Release {

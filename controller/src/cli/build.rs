@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::build_log::BuildLog;
-use super::{CliError, Said};
+use super::{CliError, VerbOutput};
 use crate::api::MachineConfig;
 use crate::image::local::{Local, Order};
 use crate::image::{AGENT, ApplyBy, Request, compose};
@@ -108,7 +108,7 @@ enum Output {
 }
 
 /// Builds it.
-pub(super) fn run(arguments: &Arguments) -> Result<Said, CliError> {
+pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
     let rendered = rendered(&arguments.config)?;
     let base =
         arguments.base.as_deref().or(rendered.spec.os_image_url.as_deref()).filter(|base| !base.is_empty());
@@ -129,7 +129,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Said, CliError> {
     };
     let context = compose(&request)?;
     let Some(push) = arguments.push.as_deref().filter(|_| !arguments.print) else {
-        return Ok(Said::done(context.containerfile));
+        return Ok(VerbOutput::done(context.containerfile));
     };
     let order = Order {
         context: &context,
@@ -143,12 +143,12 @@ pub(super) fn run(arguments: &Arguments) -> Result<Said, CliError> {
     let mut log = BuildLog::open(&arguments.builder.work_dir)?;
     log.line(&format!("{}: builds {push}", rendered.metadata.name.as_deref().unwrap_or_default()));
     let (image, digest) = carry_out(&arguments.builder, &order, &mut log)?;
-    Ok(Said::done(match arguments.output {
+    Ok(VerbOutput::done(match arguments.output {
         Output::Text => format!("{image}\n"),
         Output::Json => {
             let config = &rendered.metadata.name;
-            let said = json!({ "schemaVersion": 1, "config": config, "base": base, "image": image, "digest": digest });
-            format!("{said}\n")
+            let summary = json!({ "schemaVersion": 1, "config": config, "base": base, "image": image, "digest": digest });
+            format!("{summary}\n")
         }
     }))
 }

@@ -83,12 +83,12 @@ enum CliError {
 
 /// Complete output of a verb: a verb that fails in the middle prints no part of it.
 #[derive(Debug)]
-struct Said {
+struct VerbOutput {
     text: String,
     code: ExitCode,
 }
 
-impl Said {
+impl VerbOutput {
     fn done(text: String) -> Self {
         Self { text, code: ExitCode::SUCCESS }
     }
@@ -97,7 +97,7 @@ impl Said {
 /// Runs the program; the exit status is 0 when it is done, 1 for an error, 3 for a change that nodes refuse.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
-    let said = match &cli.verb {
+    let output = match &cli.verb {
         Verb::Crds => crds::run(),
         Verb::Render(arguments) => render::run(arguments),
         Verb::Plan(arguments) => plan::run(arguments),
@@ -108,13 +108,13 @@ pub fn main() -> ExitCode {
         Verb::Serve(arguments) => serve::run(arguments),
         Verb::Status(arguments) => status::run(arguments),
     };
-    match said.and_then(|said| print(&said.text).map(|()| said.code)) {
+    match output.and_then(|output| print(&output.text).map(|()| output.code)) {
         Ok(code) => code,
         // The reader closed the pipe: no error.
         Err(CliError::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
-            let told = writeln!(std::io::stderr(), "machine-config-controller: {error}");
-            drop(told);
+            let written = writeln!(std::io::stderr(), "machine-config-controller: {error}");
+            drop(written);
             ExitCode::FAILURE
         }
     }

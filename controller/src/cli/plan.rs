@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::render::pool;
-use super::{CliError, Input, Said};
+use super::{CliError, Input, VerbOutput};
 use crate::cost::cost;
 use crate::manifests::Manifests;
 use crate::model::policy::DisruptionPolicy;
@@ -44,7 +44,7 @@ pub(super) enum Output {
 }
 
 /// Shows the disruption of the pool's nodes.
-pub(super) fn run(arguments: &Arguments) -> Result<Said, CliError> {
+pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
     let mut manifests = Manifests::read(&arguments.input.manifests)?;
     let release = Release { os_image: arguments.input.os_image.clone(), extensions_image: None };
     let rendered = |manifests: &Manifests| {
@@ -73,5 +73,5 @@ pub(super) fn run(arguments: &Arguments) -> Result<Said, CliError> {
             format!("a node of pool {} would refuse it: {refused}\n", arguments.pool)
         }
     };
-    Ok(Said { text, code: if outcome.is_err() { ExitCode::from(REFUSED) } else { ExitCode::SUCCESS } })
+    Ok(VerbOutput { text, code: if outcome.is_err() { ExitCode::from(REFUSED) } else { ExitCode::SUCCESS } })
 }

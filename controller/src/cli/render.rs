@@ -1,6 +1,6 @@
 //! `render`: the rendered config of each pool, from files alone.
 
-use super::{CliError, Input, Said, yaml};
+use super::{CliError, Input, VerbOutput, yaml};
 use crate::api::MachineConfigPool;
 use crate::manifests::Manifests;
 use crate::render::{Release, render};
@@ -17,7 +17,7 @@ pub(super) struct Arguments {
 }
 
 /// Renders them.
-pub(super) fn run(arguments: &Arguments) -> Result<Said, CliError> {
+pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
     let manifests = Manifests::read(&arguments.input.manifests)?;
     let release = Release { os_image: arguments.input.os_image.clone(), extensions_image: None };
     let configs: Vec<_> = manifests.configs.values().cloned().collect();
@@ -25,7 +25,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Said, CliError> {
     for pool in pools(&manifests, arguments.pool.as_deref())? {
         text += &yaml(&render(pool, &configs, &release)?.object)?;
     }
-    Ok(Said::done(text))
+    Ok(VerbOutput::done(text))
 }
 
 fn pools<'a>(manifests: &'a Manifests, name: Option<&str>) -> Result<Vec<&'a MachineConfigPool>, CliError> {

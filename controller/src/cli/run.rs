@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use super::{CliError, Said};
+use super::{CliError, VerbOutput};
 use crate::build::JobSettings;
 use crate::controllers::{self, Controller, Format, Options};
 
@@ -61,7 +61,7 @@ pub(super) struct Arguments {
 }
 
 /// Runs them.
-pub(super) fn run(arguments: &Arguments) -> Result<Said, CliError> {
+pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
     let options = Options {
         controllers: arguments.controllers.clone(),
         kubeconfig: arguments.kubeconfig.clone(),
@@ -77,7 +77,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Said, CliError> {
         log_format: arguments.log_format,
     };
     controllers::run(&options)?;
-    Ok(Said { text: String::new(), code: ExitCode::SUCCESS })
+    Ok(VerbOutput { text: String::new(), code: ExitCode::SUCCESS })
 }
 
 /// Reads the settings of builds.

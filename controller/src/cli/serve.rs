@@ -7,7 +7,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig as ClientConfig};
 use kube::{Client, Config};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{CliError, Said};
+use super::{CliError, VerbOutput};
 use crate::controllers::{Format, start_log};
 use crate::serve::{Answers, Cluster, Directory, Kubeconfig, Listener, Source, TlsFiles};
 
@@ -72,7 +72,7 @@ impl Arguments {
 }
 
 /// Serves until a signal.
-pub(super) fn run(arguments: &Arguments) -> Result<Said, CliError> {
+pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
     let failed = |error: &dyn std::fmt::Display| CliError::Usage(error.to_string());
     start_log(arguments.log_format);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -99,7 +99,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Said, CliError> {
                 }
             })
             .await;
-        Ok(Said::done(String::new()))
+        Ok(VerbOutput::done(String::new()))
     })
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::plan::Output;
-use super::{CliError, Said};
+use super::{CliError, VerbOutput};
 use crate::controllers::{StatusOptions, status};
 use crate::view::{View, text};
 
@@ -33,7 +33,7 @@ pub(super) struct Arguments {
 }
 
 /// Shows it.
-pub(super) fn run(arguments: &Arguments) -> Result<Said, CliError> {
+pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
     let options = StatusOptions {
         kubeconfig: arguments.kubeconfig.clone(),
         watch: arguments.watch,
@@ -50,7 +50,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Said, CliError> {
         });
         outcome.is_ok()
     })?;
-    outcome.map(|()| Said { text: String::new(), code: ExitCode::SUCCESS })
+    outcome.map(|()| VerbOutput { text: String::new(), code: ExitCode::SUCCESS })
 }
 
 fn screen(view: &View, arguments: &Arguments, is_terminal: bool, is_first: bool) -> Result<String, CliError> {

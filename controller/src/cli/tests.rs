@@ -37,7 +37,7 @@ fn directory() -> tempfile::TempDir {
     directory
 }
 
-fn run(arguments: &[&str]) -> Result<Said, CliError> {
+fn run(arguments: &[&str]) -> Result<VerbOutput, CliError> {
     let cli = Cli::parse_from([&["machine-config-controller"], arguments].concat());
     match &cli.verb {
         Verb::Crds => crds::run(),
@@ -53,17 +53,21 @@ fn run(arguments: &[&str]) -> Result<Said, CliError> {
 /// The flag that tests kill it by is in no release: there an administrator's slip, or a thief, could use it.
 #[test]
 fn release_has_no_abort_flag() {
-    let told = Cli::try_parse_from(["machine-config-controller", "run", "--abort-at-write", "1"]);
-    assert_eq!(told.is_ok(), cfg!(debug_assertions));
+    let parsed = Cli::try_parse_from(["machine-config-controller", "run", "--abort-at-write", "1"]);
+    assert_eq!(parsed.is_ok(), cfg!(debug_assertions));
 }
 
 #[test]
 fn renders_objects_of_directory() {
     let directory = directory();
     let path = directory.path().to_str().unwrap();
-    let said = run(&["render", "--manifests", path]).unwrap();
-    assert!(said.text.starts_with("---\n") && said.text.contains("name: rendered-worker-"), "{}", said.text);
-    assert_eq!(run(&["render", "--manifests", path, "--pool", "worker"]).unwrap().text, said.text);
+    let output = run(&["render", "--manifests", path]).unwrap();
+    assert!(
+        output.text.starts_with("---\n") && output.text.contains("name: rendered-worker-"),
+        "{}",
+        output.text
+    );
+    assert_eq!(run(&["render", "--manifests", path, "--pool", "worker"]).unwrap().text, output.text);
     let error = run(&["render", "--manifests", path, "--pool", "infra"]).unwrap_err().to_string();
     assert_eq!(error, "there is no MachineConfigPool infra in the directory; it has worker");
 }

@@ -98,7 +98,7 @@ fn conditions(stored: &[Condition], config: &str, reached: Reached, now: &str) -
 mod tests {
     use super::*;
 
-    fn told(both: &[Condition; 2]) -> [(&str, &str, Option<&str>); 2] {
+    fn summary(both: &[Condition; 2]) -> [(&str, &str, Option<&str>); 2] {
         both.each_ref().map(|one| (&*one.type_, &*one.status, one.last_transition_time.as_deref()))
     }
 
@@ -107,13 +107,13 @@ mod tests {
         // An agent that starts asks for the end of a drain that never was.
         assert_eq!(conditions(&[], "b", Reached::Uncordoned, "1"), None);
         let first = conditions(&[], "b", Reached::Cordoned, "1").unwrap();
-        assert_eq!(told(&first), [("Cordoned", "True", Some("1")), ("Uncordoned", "False", Some("1"))]);
+        assert_eq!(summary(&first), [("Cordoned", "True", Some("1")), ("Uncordoned", "False", Some("1"))]);
         assert_eq!(conditions(&first, "b", Reached::Cordoned, "2"), None);
         let second = conditions(&first, "b", Reached::Uncordoned, "3").unwrap();
-        assert_eq!(told(&second), [("Cordoned", "True", Some("1")), ("Uncordoned", "True", Some("3"))]);
+        assert_eq!(summary(&second), [("Cordoned", "True", Some("1")), ("Uncordoned", "True", Some("3"))]);
         assert_eq!(conditions(&second, "b", Reached::Uncordoned, "4"), None);
         // The next update begins before its agent has taken back what the last one reached.
         let third = conditions(&second, "c", Reached::Cordoned, "5").unwrap();
-        assert_eq!(told(&third), [("Cordoned", "True", Some("1")), ("Uncordoned", "False", Some("5"))]);
+        assert_eq!(summary(&third), [("Cordoned", "True", Some("1")), ("Uncordoned", "False", Some("5"))]);
     }
 }

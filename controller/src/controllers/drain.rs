@@ -204,12 +204,12 @@ struct NodeTask {
     /// A list that is being read: it counts once it is complete.
     listing: Pods,
     listed: BTreeSet<String>,
-    told: Told,
+    reported: Reported,
 }
 
 /// Messages that were logged for the drain, each once.
 #[derive(Default)]
-struct Told {
+struct Reported {
     slow: bool,
     failed: bool,
     reached: Option<Reached>,
@@ -225,7 +225,7 @@ impl NodeTask {
             events: None,
             listing: Pods::default(),
             listed: BTreeSet::new(),
-            told: Told::default(),
+            reported: Reported::default(),
         }
     }
 
@@ -276,20 +276,20 @@ impl NodeTask {
             };
             self.wait(&mut changes, &mut budgets, wait, lasts(&view, now)).await;
         }
-        self.context.metrics.blocked(self.told.labels.as_ref(), None);
+        self.context.metrics.blocked(self.reported.labels.as_ref(), None);
         self.context.metrics.drain_failed(&self.name, false);
         self.name
     }
 
     /// Reports in the MachineConfigNode, once.
     async fn reached(&mut self, view: &NodeView<'_>, reached: Reached) {
-        if self.told.reached == Some(reached) {
+        if self.reported.reached == Some(reached) {
             return;
         }
         let config =
             view.desired.and_then(|desired| desired.split_once('-')).map_or("", |(_, config)| config);
         if config_node::report(&self.context.client, &self.name, config, reached).await {
-            self.told.reached = Some(reached);
+            self.reported.reached = Some(reached);
         }
     }
 
@@ -349,11 +349,11 @@ impl NodeTask {
         }
         let about = About::node(&node.name, &node.uid);
         let why = why.unwrap_or_else(|| "its pods are leaving".to_owned());
-        if lasts >= SLOW_AFTER && !std::mem::replace(&mut self.told.slow, true) {
+        if lasts >= SLOW_AFTER && !std::mem::replace(&mut self.reported.slow, true) {
             let text = format!("Drain lasts for more than {} minutes: {why}", SLOW_AFTER.as_secs() / 60);
             emit(&self.context.client, &about, Severity::Warning, "DrainThresholdExceeded", &text).await;
         }
-        if lasts >= FAILED_AFTER && !std::mem::replace(&mut self.told.failed, true) {
+        if lasts >= FAILED_AFTER && !std::mem::replace(&mut self.reported.failed, true) {
             self.context.metrics.drain_failed(&self.name, true);
             let text = format!("Drain exceeded {} minutes and goes on: {why}", FAILED_AFTER.as_secs() / 60);
             emit(&self.context.client, &about, Severity::Warning, "DrainFailed", &text).await;
@@ -365,9 +365,9 @@ impl NodeTask {
         let labels = found.map(|found| {
             vec![("node", self.name.clone()), ("pod", found.pod.clone()), ("budget", found.budget.clone())]
         });
-        if labels != self.told.labels {
-            self.context.metrics.blocked(self.told.labels.as_ref(), labels.as_ref());
-            self.told.labels = labels;
+        if labels != self.reported.labels {
+            self.context.metrics.blocked(self.reported.labels.as_ref(), labels.as_ref());
+            self.reported.labels = labels;
         }
     }
 

@@ -52,8 +52,8 @@ fn refused(status: &Status, retry: Duration, now: Duration) -> EvictionState {
         Some(cause) => cause.message.clone(),
         None => status.message.clone(),
     };
-    let told = details.map(|details| details.retry_after_seconds).filter(|seconds| *seconds > 0);
-    let again = match told {
+    let given = details.map(|details| details.retry_after_seconds).filter(|seconds| *seconds > 0);
+    let again = match given {
         Some(seconds) => Duration::from_secs(seconds.into()),
         None if cause.is_some() || several => retry,
         None => SHORT_RETRY,

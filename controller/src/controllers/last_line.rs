@@ -79,8 +79,8 @@ impl LastLines {
             let name = build.clone();
             let task = self.tasks.spawn(async move {
                 loop {
-                    let tell = |line| cache.change(|_| put(&known, &name, line));
-                    read(&client, &job, true, tell).await;
+                    let sink = |line| cache.change(|_| put(&known, &name, line));
+                    read(&client, &job, true, sink).await;
                     sleep(RETRY_INTERVAL).await;
                 }
             });
@@ -98,7 +98,7 @@ fn put(known: &Known, build: &str, line: String) -> bool {
 }
 
 /// Reads the log of a Job's newest pod, from its last line on.
-async fn read<T>(client: &Client, job: &(String, String), follow: bool, mut tell: impl FnMut(String) -> T) {
+async fn read<T>(client: &Client, job: &(String, String), follow: bool, mut sink: impl FnMut(String) -> T) {
     let (namespace, name) = job;
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let of_job = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={name}"));
@@ -118,7 +118,7 @@ async fn read<T>(client: &Client, job: &(String, String), follow: bool, mut tell
     while let Ok(count) = stream.read(&mut bytes).await {
         let Some(read) = bytes.get(..count).filter(|read| !read.is_empty()) else { return };
         if let Some(line) = tail.push(read) {
-            tell(line);
+            sink(line);
         }
     }
 }
@@ -132,10 +132,10 @@ struct Tail {
 impl Tail {
     /// Takes more; returns the last line that has something in it, if it is another one or has grown.
     fn push(&mut self, more: &[u8]) -> Option<String> {
-        let mut said = None;
+        let mut last = None;
         for byte in more {
             if matches!(byte, b'\n' | b'\r') {
-                said = self.line().or(said);
+                last = self.line().or(last);
                 self.part.clear();
             } else {
                 if self.part.len() >= MAX_LINE {
@@ -144,7 +144,7 @@ impl Tail {
                 self.part.push(*byte);
             }
         }
-        self.line().or(said)
+        self.line().or(last)
     }
 
     fn line(&self) -> Option<String> {

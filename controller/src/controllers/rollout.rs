@@ -190,7 +190,7 @@ impl Controller {
             match written {
                 Ok(true) => {
                     self.metrics.wrote("node", "written");
-                    self.tell(pool, &patch).await;
+                    self.emit_event(pool, &patch).await;
                 }
                 Ok(false) => self.metrics.wrote("node", "conflict"),
                 Err(error) => failed = Some(error),
@@ -199,7 +199,7 @@ impl Controller {
         failed.map_or(Ok(!patches.is_empty()), Err)
     }
 
-    async fn tell(&self, pool: &MachineConfigPool, patch: &NodePatch) {
+    async fn emit_event(&self, pool: &MachineConfigPool, patch: &NodePatch) {
         let Some(pair) = &patch.pair else { return };
         let name = pool.metadata.name.clone().unwrap_or_default();
         let config = pair.config.as_deref().unwrap_or_default();

@@ -119,8 +119,8 @@ mod tests {
         for (header, expected) in rows {
             assert_eq!(version(header), expected, "{header:?}");
         }
-        let said =
+        let message =
             version(Some("application/vnd.coreos.ignition+json;version=2.2.0")).unwrap_err().to_string();
-        assert!(said.contains("2.2.0 is not served") && said.contains("boot an image"), "{said}");
+        assert!(message.contains("2.2.0 is not served") && message.contains("boot an image"), "{message}");
     }
 }

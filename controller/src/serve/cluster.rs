@@ -194,7 +194,7 @@ where
 {
     let (objects, writer) = store();
     let state = Arc::new(State::default());
-    let told = Arc::clone(&state);
+    let known = Arc::clone(&state);
     let events = watcher(Api::<K>::all(client.clone()), which)
         .default_backoff()
         .modify(move |object| {
@@ -214,11 +214,11 @@ where
                     }
                     is_well = true;
                     if matches!(event, watcher::Event::InitDone) {
-                        told.listed.store(true, Ordering::Relaxed);
+                        known.listed.store(true, Ordering::Relaxed);
                     }
                 }
                 Err(error) => {
-                    told.absent.store(is_absent(&error), Ordering::Relaxed);
+                    known.absent.store(is_absent(&error), Ordering::Relaxed);
                     // Once for each outage; it is tried again until it works.
                     if is_well {
                         warn!("can't watch {}: {}", K::plural(&()), cause(&error));

@@ -65,8 +65,8 @@ async fn with_server<T: Send + 'static>(
 ) -> T {
     let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), tls, answers).await.unwrap();
     let address = listener.address();
-    let (end, told) = tokio::sync::oneshot::channel::<()>();
-    let server = tokio::spawn(listener.serve(async { drop(told.await) }));
+    let (end, ended) = tokio::sync::oneshot::channel::<()>();
+    let server = tokio::spawn(listener.serve(async { drop(ended.await) }));
     let seen = tokio::task::spawn_blocking(move || client(address)).await.unwrap();
     drop(end);
     server.await.unwrap();
@@ -119,7 +119,7 @@ async fn pools_are_served_and_refusals_name_cause() {
         let (status, head) = ask(address, "HEAD", "/config/worker", NODE);
         assert!(status == 200 && head.ends_with("\r\n\r\n"), "{head}");
         assert!(head.to_ascii_lowercase().contains("content-length: "), "{head}");
-        for (method, path, headers, expected, said) in [
+        for (method, path, headers, expected, message) in [
             ("GET", "/healthz", "", 200, "ok"),
             ("GET", "/readyz", "", 200, "ok"),
             ("GET", "/config/master", NODE, 404, "there is no pool master in "),
@@ -138,7 +138,7 @@ async fn pools_are_served_and_refusals_name_cause() {
             ),
         ] {
             let (status, answer) = ask(address, method, path, headers);
-            assert!(status == expected && answer.contains(said), "{method} {path}: {answer}");
+            assert!(status == expected && answer.contains(message), "{method} {path}: {answer}");
         }
     })
     .await;
@@ -151,12 +151,12 @@ async fn repairable_errors_are_retried() {
     let path = directory.path().to_owned();
     with_server(None, answers(&directory), move |address| {
         let asked = || ask(address, "GET", "/config/worker", NODE);
-        let broken = |file: &str, text: &str, said: &str| {
+        let broken = |file: &str, text: &str, message: &str| {
             #[expect(clippy::disallowed_methods, reason = "a test: the administrator's hand")]
             let before = std::fs::read_to_string(path.join(file)).unwrap();
             write(&path.join(file), text);
             let (status, answer) = asked();
-            assert!(status == 503 && answer.contains(said), "{answer}");
+            assert!(status == 503 && answer.contains(message), "{answer}");
             assert!(answer.to_ascii_lowercase().contains("retry-after: 10"), "{answer}");
             assert!(!answer.contains(SECRET), "{answer}");
             write(&path.join(file), &before);

@@ -87,13 +87,13 @@ pub(super) fn rows<'a>(builds: &[BuildSeen], target: impl Fn(&str) -> Option<&'a
             return None;
         }
         let since = if has_ended { build.since } else { build.began.or(build.since) };
-        let said = build.last_line.as_ref().filter(|_| !has_ended);
+        let line = build.last_line.as_ref().filter(|_| !has_ended);
         Some(BuildRow {
             name: clean(&build.name),
             pool: clean(&build.pool),
             step,
             since: since.map(|since| since.to_string()),
-            detail: clean(said.unwrap_or(&build.message)),
+            detail: clean(line.unwrap_or(&build.message)),
         })
     };
     let mut rows: Vec<BuildRow> = builds.iter().filter_map(one).collect();

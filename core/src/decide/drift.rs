@@ -33,7 +33,7 @@ type Outline = Vec<(Kind, String, DifferenceKind, Option<String>)>;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Memory {
     /// Time of the last report of drift.
-    told: Duration,
+    reported: Duration,
     /// By path: when it was repaired.
     repairs: BTreeMap<ManagedPath, Vec<Duration>>,
     /// By path: why a repair failed, and when.
@@ -51,15 +51,20 @@ impl Memory {
     }
 
     /// Returns the delay of a report that differs from the last one only in details.
-    pub fn held_back(&self, told: &[Difference], found: &[Difference], now: Duration) -> Option<Duration> {
-        let since = now.saturating_sub(self.told);
-        let details = !told.is_empty() && outlined(told) == outlined(found);
+    pub fn held_back(
+        &self,
+        reported: &[Difference],
+        found: &[Difference],
+        now: Duration,
+    ) -> Option<Duration> {
+        let since = now.saturating_sub(self.reported);
+        let details = !reported.is_empty() && outlined(reported) == outlined(found);
         (details && since < DETAILS).then(|| DETAILS.saturating_sub(since))
     }
 
     /// Notes a report of drift.
-    pub fn told(&mut self, now: Duration) {
-        self.told = now;
+    pub fn reported(&mut self, now: Duration) {
+        self.reported = now;
     }
 
     /// Returns why a path is not repaired again; `None` if it is.

@@ -87,8 +87,9 @@ mod tests {
         let mut memory = Memory::new(RunMode::Daemon, "worker-0");
         memory.down = Down::asked(Duration::from_secs(99));
         assert_eq!(failed(&at(None), &mut memory), Action::Ask(Question::Shutdown));
-        let told = |preparing| Failed { shutdown: Some(Shutdown { preparing, was_begun: true }), ..at(None) };
-        assert_eq!(left(failed(&told(true), &mut memory)), Some(Duration::from_secs(600)));
-        assert!(matches!(failed(&told(false), &mut memory), Action::RebootInVain { .. }));
+        let signaled =
+            |preparing| Failed { shutdown: Some(Shutdown { preparing, was_begun: true }), ..at(None) };
+        assert_eq!(left(failed(&signaled(true), &mut memory)), Some(Duration::from_secs(600)));
+        assert!(matches!(failed(&signaled(false), &mut memory), Action::RebootInVain { .. }));
     }
 }

@@ -125,8 +125,8 @@ mod tests {
 
     #[test]
     fn empty_document_is_named_as_empty() {
-        let told = canonical(b" \n", "target", ANY).unwrap_err().to_string();
-        assert_eq!(told, "target can't be read: it is empty");
+        let error = canonical(b" \n", "target", ANY).unwrap_err().to_string();
+        assert_eq!(error, "target can't be read: it is empty");
     }
 
     #[test]

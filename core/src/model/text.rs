@@ -24,17 +24,18 @@ pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        let mut told = error.to_string();
+        let mut message = error.to_string();
         let path = text.split(' ').next().filter(|word| word.contains('/'));
-        if let Some(rest) = path.and_then(|path| told.strip_prefix(path)).filter(|rest| rest.starts_with(' '))
+        if let Some(rest) =
+            path.and_then(|path| message.strip_prefix(path)).filter(|rest| rest.starts_with(' '))
         {
-            told = format!("it{rest}");
+            message = format!("it{rest}");
         }
-        let repeated = told.split_once(": ").filter(|(object, _)| {
+        let repeated = message.split_once(": ").filter(|(object, _)| {
             text.strip_suffix(object).is_some_and(|before| before.is_empty() || before.ends_with(' '))
         });
-        if !text.ends_with(&told) {
-            text = format!("{text}: {}", repeated.map_or(&*told, |(_, rest)| rest));
+        if !text.ends_with(&message) {
+            text = format!("{text}: {}", repeated.map_or(&*message, |(_, rest)| rest));
         }
         cause = error.source();
     }

@@ -148,7 +148,7 @@ mod tests {
         found.into_iter().map(|change| (change.field_path, change.diff)).collect()
     }
 
-    fn told(path: &str, diff: &str) -> (String, String) {
+    fn pair(path: &str, diff: &str) -> (String, String) {
         (path.to_owned(), diff.to_owned())
     }
 
@@ -164,10 +164,10 @@ mod tests {
         let new = json!({ "disks": [disk(true, 200), { "device": "/dev/sdb" }],
             "raid": [{ "name": "r", "level": "raid1", "devices": ["/dev/sda", "/dev/sdb"] }] });
         let expected = [
-            told("spec.config.storage.disks[0].partitions[0].sizeMiB", "- 100\n+ 200"),
-            told("spec.config.storage.disks[0].wipeTable", "- false\n+ true"),
-            told("spec.config.storage.disks[1]", r#"+ {"device":"/dev/sdb"}"#),
-            told(
+            pair("spec.config.storage.disks[0].partitions[0].sizeMiB", "- 100\n+ 200"),
+            pair("spec.config.storage.disks[0].wipeTable", "- false\n+ true"),
+            pair("spec.config.storage.disks[1]", r#"+ {"device":"/dev/sdb"}"#),
+            pair(
                 "spec.config.storage.raid",
                 r#"+ [{"devices":["/dev/sda","/dev/sdb"],"level":"raid1","name":"r"}]"#,
             ),

@@ -222,8 +222,8 @@ async fn versions(root: &Root) -> Value {
     let mut programs = serde_json::Map::new();
     // Those of another root would be run here.
     for program in PROGRAMS.iter().filter(|_| root.is_machine()) {
-        let said = command::output(program, &["--version"], PART_TIMEOUT).await;
-        let version = said
+        let output = command::output(program, &["--version"], PART_TIMEOUT).await;
+        let version = output
             .map_or_else(|error| chain(&error), |text| text.lines().next().unwrap_or_default().to_owned());
         programs.insert((*program).to_owned(), Value::from(version));
     }

@@ -166,7 +166,7 @@ async fn observe_status(host: &Host) -> Result<Status, CliError> {
         health.drift = drift(spec, seen);
         add_diffs(&host.root, spec, seen, &mut health.drift);
     }
-    let told = match left.as_ref().filter(|left| is_agents_word(left, &agent, &unread)) {
+    let reported = match left.as_ref().filter(|left| is_agents_word(left, &agent, &unread)) {
         Some(left) => left.report.clone(),
         None => alone(report(disk.record.as_ref(), &health), &agent),
     };
@@ -178,9 +178,9 @@ async fn observe_status(host: &Host) -> Result<Status, CliError> {
     let staged = staged.and_then(|seen| Some(StagedByHand::new(seen.os.staged()?, &seen.kargs)));
     let os = seen.map_or(ObservedOs::NotImageBased, |seen| seen.os);
     let follows = left.map(|left| left.follows);
-    let drift = if is_drift(&told) { health.drift } else { Vec::new() };
+    let drift = if is_drift(&reported) { health.drift } else { Vec::new() };
     let around = Around { agent, follows, unread, drift };
-    Ok(Status { staged_by_hand: staged, ..status(told, &os, host, &layers, around) })
+    Ok(Status { staged_by_hand: staged, ..status(reported, &os, host, &layers, around) })
 }
 
 /// Returns true if the last report counts: its agent works, or nothing better may be read.
@@ -203,11 +203,11 @@ async fn health(
         Some(Follows::Directory(path)) => or_unread(target(Path::new(path)).await, true, unread)?,
         Some(Follows::Cluster(_) | Follows::FirstBoot(_)) | None => None,
     };
-    let told = left.and_then(|left| {
+    let reported = left.and_then(|left| {
         let NodeReport { desired_config, desired_image, .. } = &left.report;
         Some(Target { config: desired_config.clone()?, image: desired_image.clone() })
     });
-    desired = desired.or(told).or_else(|| disk.record.as_ref().map(|record| record.to.clone()));
+    desired = desired.or(reported).or_else(|| disk.record.as_ref().map(|record| record.to.clone()));
     Ok(LoopState {
         node: left.map_or_else(machine_name, |left| left.report.node.clone()),
         desired: desired.or_else(|| current.clone()),

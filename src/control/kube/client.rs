@@ -179,7 +179,7 @@ struct Busy {
 #[derive(Default)]
 struct Asked {
     /// It was logged.
-    told: bool,
+    logged: bool,
     /// No request before this.
     until: Option<Instant>,
 }
@@ -206,7 +206,7 @@ impl Busy {
     fn note(&self, object: &str, status: StatusCode, after: Duration) {
         let mut asked = self.asked();
         asked.until = Some(Instant::now() + after);
-        if !std::mem::replace(&mut asked.told, true) {
+        if !std::mem::replace(&mut asked.logged, true) {
             warn!(
                 MESSAGE_ID = message::WAITING,
                 "The API server is busy ({}); requesting {object} again in {} ms",

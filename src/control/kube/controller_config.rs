@@ -56,7 +56,7 @@ impl ControllerConfigWatcher {
     ) -> Self {
         let absent = Backoff::for_missing_kind(&format!("{node}/trust"));
         let authority = ServerCa::new(api.clone(), Arc::new(sender), node);
-        let mut handler = ControllerConfigHandler { authority, snapshot, told: None, known: false, absent };
+        let mut handler = ControllerConfigHandler { authority, snapshot, logged: None, known: false, absent };
         // Spread otherwise than the Node's: the two do not come at once.
         let backoff = Backoff::for_requests(&format!("{node}/trust"));
         let task = tokio::spawn(async move {
@@ -78,7 +78,7 @@ struct ControllerConfigHandler {
     authority: ServerCa,
     snapshot: Receiver<NodeSnapshot>,
     /// Reason of the last reported error.
-    told: Option<&'static str>,
+    logged: Option<&'static str>,
     /// The cluster has the kind.
     known: bool,
     /// When a kind that it does not have is looked for again.
@@ -121,7 +121,7 @@ impl ControllerConfigHandler {
     }
 
     fn log_error(&mut self, error: &KubeError) {
-        if self.told.replace(error.reason()) != Some(error.reason()) {
+        if self.logged.replace(error.reason()) != Some(error.reason()) {
             warn!(
                 MESSAGE_ID = message::TRUST_FAILED,
                 MCA_FAULT = error.reason(),
@@ -144,7 +144,7 @@ impl WatchHandler for ControllerConfigHandler {
     }
 
     fn on_list(&mut self, list: ObjectList<Object>) -> String {
-        (self.told, self.known) = (None, true);
+        (self.logged, self.known) = (None, true);
         self.absent.reset();
         self.authority.put(list.items.into_iter().next().map(ClusterTrust::from));
         list.metadata.resource_version.unwrap_or_default()
@@ -351,7 +351,7 @@ mod tests {
     fn error_quotes_nothing() {
         let secret = r#"{"metadata":{},"spec":{"internalRegistryPullSecret":"geheim!"}}"#;
         let error = serde_json::from_str::<Object>(secret).err().unwrap();
-        let told = KubeError::new(&kube::Error::SerdeError(error), OBJECT).to_string();
-        assert!(told.contains(OBJECT) && !told.contains("geheim"), "{told}");
+        let logged = KubeError::new(&kube::Error::SerdeError(error), OBJECT).to_string();
+        assert!(logged.contains(OBJECT) && !logged.contains("geheim"), "{logged}");
     }
 }

@@ -47,7 +47,7 @@ pub(super) struct Events {
     /// The namespace is the one to take.
     chosen: bool,
     clock: Clock,
-    told: Vec<SentEvent>,
+    sent: Vec<SentEvent>,
     last: u64,
 }
 
@@ -71,7 +71,7 @@ impl Events {
             namespace: namespace.to_owned(),
             chosen: false,
             clock: Clock::system(),
-            told: Vec::new(),
+            sent: Vec::new(),
             last: 0,
         }
     }
@@ -83,14 +83,14 @@ impl Events {
         occurrence: &report::Event,
     ) -> Result<(), KubeError> {
         let message: String = occurrence.message().chars().take(MAX_MESSAGE_LENGTH).collect();
-        self.told.retain(|told| told.sent.elapsed() < REPEATS);
-        let same = |told: &SentEvent| {
-            (told.reason, &told.message, &told.uid) == (occurrence.reason(), &message, &node.uid)
+        self.sent.retain(|event| event.sent.elapsed() < REPEATS);
+        let same = |event: &SentEvent| {
+            (event.reason, &event.message, &event.uid) == (occurrence.reason(), &message, &node.uid)
         };
-        if let Some(index) = self.told.iter().position(same) {
+        if let Some(index) = self.sent.iter().position(same) {
             match self.repeat(index).await {
                 // It is gone by now: it is created again.
-                Err(error) if error.is_not_found() => drop(self.told.remove(index)),
+                Err(error) if error.is_not_found() => drop(self.sent.remove(index)),
                 done => return done,
             }
         }
@@ -116,15 +116,16 @@ impl Events {
 
     async fn repeat(&mut self, index: usize) -> Result<(), KubeError> {
         let now = self.clock.now().to_string();
-        let Some(told) = self.told.get_mut(index) else { return Ok(()) };
-        told.count = told.count.saturating_add(1);
-        if told.count > BURST && told.sent.elapsed() < SLOW {
+        let Some(event) = self.sent.get_mut(index) else { return Ok(()) };
+        event.count = event.count.saturating_add(1);
+        if event.count > BURST && event.sent.elapsed() < SLOW {
             return Ok(());
         }
-        let patch = json!({ "count": told.count, "lastTimestamp": now });
-        told.sent = Instant::now();
+        let patch = json!({ "count": event.count, "lastTimestamp": now });
+        event.sent = Instant::now();
         let events = Api::<Event>::namespaced(self.api.client(), &self.namespace);
-        let patched = events.patch_metadata(&told.name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+        let patched =
+            events.patch_metadata(&event.name, &PatchParams::default(), &Patch::Merge(&patch)).await;
         patched.map(drop).map_err(KubeError::about("Event"))
     }
 
@@ -148,7 +149,7 @@ impl Events {
             answer => answer?,
         }
         let reason = occurrence.reason();
-        self.told.push(SentEvent {
+        self.sent.push(SentEvent {
             uid: node.uid.clone(),
             reason,
             message,
@@ -156,8 +157,8 @@ impl Events {
             count: 1,
             sent: Instant::now(),
         });
-        if self.told.len() > REMEMBERED {
-            self.told.remove(0);
+        if self.sent.len() > REMEMBERED {
+            self.sent.remove(0);
         }
         Ok(())
     }

@@ -105,8 +105,9 @@ impl Mcn {
     /// update waits for it.
     pub(super) async fn publish(&mut self, node: &NodeView, report: &NodeReport) -> Result<(), KubeError> {
         let absent = self.absent.is_some_and(|since| since.elapsed() < ABSENT_INTERVAL);
-        let said = format!("{:?} {:?}", report.conditions, (&report.desired_config, &report.desired_image));
-        if absent || node.deleting || self.refused.as_ref() == Some(&said) {
+        let refused_content =
+            format!("{:?} {:?}", report.conditions, (&report.desired_config, &report.desired_image));
+        if absent || node.deleting || self.refused.as_ref() == Some(&refused_content) {
             return Ok(());
         }
         let mut last = Ok(());
@@ -128,7 +129,7 @@ impl Mcn {
                 }
                 Err(error) if error.is_away() => return Err(error),
                 Err(error) => {
-                    self.refuse(&error, said);
+                    self.refuse(&error, refused_content);
                     return Ok(());
                 }
             }
@@ -136,7 +137,7 @@ impl Mcn {
         last
     }
 
-    fn refuse(&mut self, error: &KubeError, said: String) {
+    fn refuse(&mut self, error: &KubeError, refused_content: String) {
         warn!(
             MESSAGE_ID = message::NOT_PUBLISHED,
             MCA_FAULT = error.reason(),
@@ -147,7 +148,7 @@ impl Mcn {
         // The CRD may have changed under it.
         self.form = None;
         self.stored = None;
-        self.refused = Some(said);
+        self.refused = Some(refused_content);
     }
 
     async fn write(&mut self, node: &NodeView, report: &NodeReport) -> Result<(), KubeError> {

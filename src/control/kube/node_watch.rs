@@ -102,8 +102,9 @@ impl NodeHandler {
 
     /// Marks the API server as away; the last snapshot stays.
     fn away(&self, error: KubeError) {
-        let told = self.sender.borrow().down.as_ref().is_some_and(|down| down.identity() == error.identity());
-        if !told {
+        let is_known =
+            self.sender.borrow().down.as_ref().is_some_and(|down| down.identity() == error.identity());
+        if !is_known {
             warn!(
                 MESSAGE_ID = message::API_SERVER_LOST,
                 MCA_FAULT = error.reason(),

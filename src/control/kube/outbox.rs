@@ -184,7 +184,7 @@ impl Writer {
             Write::Event(event) => {
                 let (node, event) = *event;
                 if up && let Err(error) = self.events.emit(&node, &event).await {
-                    untold(&event, &error);
+                    log_dropped(&event, &error);
                 }
                 None
             }
@@ -208,7 +208,7 @@ fn unwritten(error: &KubeError) {
     }
 }
 
-fn untold(event: &Event, error: &KubeError) {
+fn log_dropped(event: &Event, error: &KubeError) {
     warn!(
         MESSAGE_ID = message::NOT_PUBLISHED,
         MCA_FAULT = error.reason(),

@@ -61,9 +61,9 @@ pub(super) fn error_from_status(
     purpose: &RequestInfo,
     server: String,
 ) -> KubeError {
-    let said: Status = serde_json::from_slice(body).unwrap_or_default();
+    let answer: Status = serde_json::from_slice(body).unwrap_or_default();
     let object = purpose.object.clone();
-    let message: String = said.message.chars().take(MESSAGE).collect();
+    let message: String = answer.message.chars().take(MESSAGE).collect();
     // An error inside the server on one eviction has no meaning for other requests: that of a pod with two
     // PodDisruptionBudgets is a 500.
     let away = match status {
@@ -77,10 +77,10 @@ pub(super) fn error_from_status(
     if status == StatusCode::NOT_FOUND {
         return KubeError::NotFound { object };
     }
-    let reason = if said.reason.is_empty() {
+    let reason = if answer.reason.is_empty() {
         status.canonical_reason().unwrap_or("Unknown").to_owned()
     } else {
-        said.reason
+        answer.reason
     };
     KubeError::Refused { object, status: status.as_u16(), reason, message }
 }

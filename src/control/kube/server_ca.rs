@@ -74,14 +74,14 @@ impl Drop for ServerCa {
 }
 
 async fn read_until_there(api: &ApiClient, mut backoff: Backoff) -> Contents {
-    let mut told = None;
+    let mut logged = None;
     loop {
         let error = match read(api).await {
             Ok(authority) => return authority,
             Err(error) => error,
         };
         // The Node's watch reports an API server that is away.
-        if !error.is_away() && told.replace(error.reason()) != Some(error.reason()) {
+        if !error.is_away() && logged.replace(error.reason()) != Some(error.reason()) {
             warn!(
                 MESSAGE_ID = message::CA_ROTATION,
                 MCA_TARGET = OBJECT,

@@ -41,7 +41,7 @@ impl OsError {
     }
 
     /// Finds the kind of a failure by the words of skopeo, ostree-ext and libostree: none of them gives a code.
-    pub(in crate::host) fn told(object: &str, text: &str, other: OsErrorKind) -> Self {
+    pub(in crate::host) fn from_text(object: &str, text: &str, other: OsErrorKind) -> Self {
         const KNOWN: [(&str, OsErrorKind); 29] = [
             ("no space left", OsErrorKind::NoSpace),
             ("min-free-space", OsErrorKind::NoSpace),

@@ -139,7 +139,7 @@ pub trait OsBackend: fmt::Debug {
     }
 
     /// Returns true if silence means that nothing moves: not before the first progress, as there may never be one.
-    fn tells_progress(&self) -> bool {
+    fn reports_progress(&self) -> bool {
         true
     }
 

@@ -140,7 +140,7 @@ impl fmt::Display for Inhibitor {
 /// logind's signals about shutdowns, from its creation on: a change after a look is not missed.
 pub struct ShutdownMonitor {
     manager: ManagerProxy<'static>,
-    told: MessageStream,
+    signals: MessageStream,
     owners: MessageStream,
     begun: bool,
 }
@@ -154,7 +154,7 @@ impl fmt::Debug for ShutdownMonitor {
 impl ShutdownMonitor {
     pub(super) async fn listen(bus: Connection) -> Result<Self, HostError> {
         let failed = |source| error("listening to logind", source);
-        let told = MatchRule::builder().msg_type(Kind::Signal).path(OBJECT).map_err(failed)?.build();
+        let signals = MatchRule::builder().msg_type(Kind::Signal).path(OBJECT).map_err(failed)?.build();
         // A logind that was restarted has sent no changes meanwhile.
         let owner = MatchRule::builder()
             .msg_type(Kind::Signal)
@@ -163,9 +163,9 @@ impl ShutdownMonitor {
             .and_then(|rule| rule.add_arg(SERVICE))
             .map_err(failed)?
             .build();
-        let told = MessageStream::for_match_rule(told, &bus, Some(QUEUE)).await.map_err(failed)?;
+        let signals = MessageStream::for_match_rule(signals, &bus, Some(QUEUE)).await.map_err(failed)?;
         let owners = MessageStream::for_match_rule(owner, &bus, Some(QUEUE)).await.map_err(failed)?;
-        Ok(Self { manager: manager(&bus).await?, told, owners, begun: false })
+        Ok(Self { manager: manager(&bus).await?, signals, owners, begun: false })
     }
 
     /// Returns the block inhibitors of the shutdown. Delay inhibitors are logind's business.
@@ -195,7 +195,7 @@ impl ShutdownMonitor {
         loop {
             let message = tokio::select! {
                 // Cancel-safe, both: a message is taken from its queue only when it is returned.
-                message = next(&mut self.told) => message,
+                message = next(&mut self.signals) => message,
                 message = next(&mut self.owners) => message,
             }
             .map_err(|source| error("listening to logind", source))?;

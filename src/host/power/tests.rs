@@ -63,11 +63,11 @@ async fn reboot_request_fits_version_of_logind() {
         (Age::Before246, RebootKind::Whole, "interactive false"),
         (Age::Before246, RebootKind::Soft, "interactive false"),
     ] {
-        let told = Arc::default();
-        let logind = Logind { age, asked: Arc::clone(&told) };
+        let requested = Arc::default();
+        let logind = Logind { age, asked: Arc::clone(&requested) };
         let (_server, bus) = peer("/org/freedesktop/login1", logind).await;
         reboot(&bus, kind).await.unwrap();
-        assert_eq!(*told.lock().unwrap(), [asked]);
+        assert_eq!(*requested.lock().unwrap(), [asked]);
     }
 }
 

@@ -229,7 +229,7 @@ where
         tokio::select! {
             biased;
             // Cancel-safe: a message is taken from the queue only when it is returned.
-            told = signals.next() => early.push(told?),
+            signal = signals.next() => early.push(signal?),
             // Not cancelled: the same future is polled until it ends.
             reply = &mut reply => break reply?,
         }

@@ -95,11 +95,11 @@ impl Signals {
     ) -> Result<JobResult, HostError> {
         let mut early = early.into_iter();
         loop {
-            let told = match early.next() {
-                Some(told) => told,
+            let signal = match early.next() {
+                Some(signal) => signal,
                 None => self.next().await?,
             };
-            match told {
+            match signal {
                 ManagerSignal::JobRemoved(end) if end.job == *job => return Ok(end),
                 ManagerSignal::JobRemoved(_) | ManagerSignal::UnitChanged => {}
             }

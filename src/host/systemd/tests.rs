@@ -336,14 +336,14 @@ async fn unit_is_awaited_by_signals_of_systemd() {
     becomes("failed", "exit-code").await;
     let late = systemd.active(&kubelet, std::time::Duration::from_millis(20), &|_| {}).await.unwrap();
     assert_eq!(late, ["kubelet.service is failed (exit-code)"]);
-    let told = tokio::sync::Notify::new();
+    let notified = tokio::sync::Notify::new();
     let on_wait = |what: String| {
         assert_eq!(what, "kubelet.service, which is not active yet");
-        told.notify_one();
+        notified.notify_one();
     };
     let waits = systemd.active(&kubelet, std::time::Duration::from_secs(60), &on_wait);
     let story = async {
-        told.notified().await;
+        notified.notified().await;
         becomes("activating", "exit-code").await;
         becomes("active", "success").await;
     };

@@ -100,19 +100,19 @@ impl UnitLinks<'_> {
     /// Compares systemd's links (`after`) with the computed ones. A link of its own making stays as it is, also where
     /// it leads to the same unit file by another directory. `earlier` as in [`UnitLinks::changes`].
     pub fn settled(&self, after: &UnitLinks<'_>, earlier: &[String]) -> Settled {
-        let foretold = self.changing(earlier);
+        let predicted = self.changing(earlier);
         let moved: BTreeSet<&String> = self.before.keys().chain(after.before.keys()).collect();
         let mut unforeseen = BTreeMap::new();
         for at in moved {
             let was = self.before.get(at);
-            if !foretold.contains(at) && was != after.before.get(at) {
+            if !predicted.contains(at) && was != after.before.get(at) {
                 unforeseen.insert(at.clone(), was.cloned());
             }
         }
         let change = |at: &String| {
             let made = after.before.get(at);
             let desired = self.now.get(at);
-            let same = !foretold.contains(at) || equivalent(made, desired);
+            let same = !predicted.contains(at) || equivalent(made, desired);
             let want = match if same { made } else { desired } {
                 Some(Node::Link(target)) => DesiredPath::Link { target: target.clone() },
                 Some(Node::File) => return None,
@@ -120,7 +120,7 @@ impl UnitLinks<'_> {
             };
             Some(Change::new(format!("{UNIT_DIR}/{at}"), 0, want))
         };
-        let changes = foretold.iter().chain(unforeseen.keys()).filter_map(change).collect();
+        let changes = predicted.iter().chain(unforeseen.keys()).filter_map(change).collect();
         let saved = |node: Option<Node>| match node {
             Some(Node::Link(target)) => Some(PathSnapshot::Link { target }),
             None => Some(PathSnapshot::Absent),

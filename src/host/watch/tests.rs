@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::*;
 
-async fn told(watch: &mut Watch, change: impl FnOnce()) -> Vec<String> {
+async fn changed_by(watch: &mut Watch, change: impl FnOnce()) -> Vec<String> {
     change();
     // Generous: only a miss waits so long.
     tokio::time::timeout(Duration::from_secs(60), watch.changed()).await.expect("no event came").unwrap()
@@ -22,28 +22,28 @@ async fn reports_changes_also_after_directories_came_and_went() {
     let files = ["/etc/a/one", "/etc/b/c/two"];
     let mut watch = Watch::new(&root, files, ["/control/machineconfigs"]).unwrap();
 
-    assert_eq!(told(&mut watch, || fs::write(at("etc/a/one"), "2").unwrap()).await, ["/etc/a/one"]);
-    let names = told(&mut watch, || {
+    assert_eq!(changed_by(&mut watch, || fs::write(at("etc/a/one"), "2").unwrap()).await, ["/etc/a/one"]);
+    let names = changed_by(&mut watch, || {
         fs::write(at("control/machineconfigs/.x"), "2").unwrap();
         fs::rename(at("control/machineconfigs/.x"), at("control/machineconfigs/x.yaml")).unwrap();
     });
     assert!(names.await.contains(&"/control/machineconfigs/x.yaml".to_owned()));
     // A parent that did not exist.
-    let told_two = told(&mut watch, || fs::create_dir_all(at("etc/b/c")).unwrap()).await;
-    assert_eq!(told_two, ["/etc/b/c/two"]);
-    assert_eq!(told(&mut watch, || fs::write(at("etc/b/c/two"), "2").unwrap()).await, ["/etc/b/c/two"]);
+    let changed_two = changed_by(&mut watch, || fs::create_dir_all(at("etc/b/c")).unwrap()).await;
+    assert_eq!(changed_two, ["/etc/b/c/two"]);
+    assert_eq!(changed_by(&mut watch, || fs::write(at("etc/b/c/two"), "2").unwrap()).await, ["/etc/b/c/two"]);
     // A parent that is removed, and made again.
-    assert_eq!(told(&mut watch, || fs::remove_dir_all(at("etc/a")).unwrap()).await, ["/etc/a/one"]);
-    assert_eq!(told(&mut watch, || fs::create_dir(at("etc/a")).unwrap()).await, ["/etc/a/one"]);
-    assert_eq!(told(&mut watch, || fs::write(at("etc/a/one"), "3").unwrap()).await, ["/etc/a/one"]);
+    assert_eq!(changed_by(&mut watch, || fs::remove_dir_all(at("etc/a")).unwrap()).await, ["/etc/a/one"]);
+    assert_eq!(changed_by(&mut watch, || fs::create_dir(at("etc/a")).unwrap()).await, ["/etc/a/one"]);
+    assert_eq!(changed_by(&mut watch, || fs::write(at("etc/a/one"), "3").unwrap()).await, ["/etc/a/one"]);
     // A parent that is swapped.
     fs::create_dir(at("etc/other")).unwrap();
-    let swapped = told(&mut watch, || {
+    let swapped = changed_by(&mut watch, || {
         fs::rename(at("etc/a"), at("etc/old")).unwrap();
         fs::rename(at("etc/other"), at("etc/a")).unwrap();
     });
     assert_eq!(swapped.await, ["/etc/a/one"]);
-    assert_eq!(told(&mut watch, || fs::write(at("etc/a/one"), "4").unwrap()).await, ["/etc/a/one"]);
+    assert_eq!(changed_by(&mut watch, || fs::write(at("etc/a/one"), "4").unwrap()).await, ["/etc/a/one"]);
 }
 
 #[tokio::test(flavor = "current_thread")]
@@ -62,7 +62,7 @@ async fn lost_events_report_every_path() {
 /// Checks that there is no event: the only one after the marker is about the marker.
 async fn silent(watch: &mut Watch, marker: &Path, change: impl FnOnce()) {
     change();
-    let names = told(watch, || fs::write(marker, "x").unwrap()).await;
+    let names = changed_by(watch, || fs::write(marker, "x").unwrap()).await;
     assert_eq!(names, ["/marker"]);
 }
 
@@ -78,24 +78,24 @@ async fn redirected_path_is_reported() {
     let mut watch = Watch::new(&root, ["/etc/a/b/c/one", "/marker"], []).unwrap();
     let one = ["/etc/a/b/c/one"];
     // Above the directory, and back.
-    assert_eq!(told(&mut watch, || fs::rename(at("etc/a"), at("etc/z")).unwrap()).await, one);
-    assert_eq!(told(&mut watch, || fs::rename(at("etc/z"), at("etc/a")).unwrap()).await, one);
+    assert_eq!(changed_by(&mut watch, || fs::rename(at("etc/a"), at("etc/z")).unwrap()).await, one);
+    assert_eq!(changed_by(&mut watch, || fs::rename(at("etc/z"), at("etc/a")).unwrap()).await, one);
     // A link in the place of a directory, its target, and the directory above that.
-    let linked = told(&mut watch, || {
+    let linked = changed_by(&mut watch, || {
         fs::rename(at("etc/a/b/c"), at("opt/x/y/c")).unwrap();
         std::os::unix::fs::symlink("/opt/x/y/c", at("etc/a/b/c")).unwrap();
     });
     assert_eq!(linked.await, one);
-    assert_eq!(told(&mut watch, || fs::write(at("opt/x/y/c/one"), "2").unwrap()).await, one);
-    assert_eq!(told(&mut watch, || fs::rename(at("opt/x"), at("opt/z")).unwrap()).await, one);
-    assert_eq!(told(&mut watch, || fs::rename(at("opt/z"), at("opt/x")).unwrap()).await, one);
-    assert_eq!(told(&mut watch, || fs::write(at("opt/x/y/c/one"), "3").unwrap()).await, one);
+    assert_eq!(changed_by(&mut watch, || fs::write(at("opt/x/y/c/one"), "2").unwrap()).await, one);
+    assert_eq!(changed_by(&mut watch, || fs::rename(at("opt/x"), at("opt/z")).unwrap()).await, one);
+    assert_eq!(changed_by(&mut watch, || fs::rename(at("opt/z"), at("opt/x")).unwrap()).await, one);
+    assert_eq!(changed_by(&mut watch, || fs::write(at("opt/x/y/c/one"), "3").unwrap()).await, one);
     // A hard link, written elsewhere.
     fs::hard_link(at("opt/x/y/c/one"), at("opt/other")).unwrap();
-    told(&mut watch, || {}).await;
-    assert_eq!(told(&mut watch, || fs::write(at("opt/other"), "4").unwrap()).await, one);
+    changed_by(&mut watch, || {}).await;
+    assert_eq!(changed_by(&mut watch, || fs::write(at("opt/other"), "4").unwrap()).await, one);
     // A path that was moved away is not watched any more; nor is another file beside it.
-    let replaced = told(&mut watch, || {
+    let replaced = changed_by(&mut watch, || {
         fs::rename(at("opt/x/y/c/one"), at("opt/gone")).unwrap();
         fs::write(at("opt/x/y/c/one"), "5").unwrap();
     });
@@ -118,12 +118,12 @@ async fn circle_of_links_ends() {
     std::os::unix::fs::symlink("a", at("etc/b")).unwrap();
     let root = Root::open(dir.path()).unwrap();
     let mut watch = Watch::new(&root, ["/etc/a/one"], []).unwrap();
-    let mended = told(&mut watch, || {
+    let mended = changed_by(&mut watch, || {
         fs::remove_file(at("etc/b")).unwrap();
         fs::create_dir(at("etc/b")).unwrap();
     });
     assert_eq!(mended.await, ["/etc/a/one"]);
-    assert_eq!(told(&mut watch, || fs::write(at("etc/b/one"), "2").unwrap()).await, ["/etc/a/one"]);
+    assert_eq!(changed_by(&mut watch, || fs::write(at("etc/b/one"), "2").unwrap()).await, ["/etc/a/one"]);
 }
 
 #[tokio::test(flavor = "current_thread")]
@@ -134,10 +134,14 @@ async fn links_in_tree_are_reported_and_so_are_its_new_directories() {
     let root = Root::open(dir.path()).unwrap();
     let watched = WatchSet { trees: BTreeSet::from(["/units".to_owned()]), ..WatchSet::default() };
     let mut watch = Watch::from_set(&root, watched).unwrap();
-    assert_eq!(told(&mut watch, || fs::create_dir(at("units/x.wants")).unwrap()).await, ["/units/x.wants"]);
-    let linked = told(&mut watch, || std::os::unix::fs::symlink("/a", at("units/x.wants/a")).unwrap()).await;
+    assert_eq!(
+        changed_by(&mut watch, || fs::create_dir(at("units/x.wants")).unwrap()).await,
+        ["/units/x.wants"]
+    );
+    let linked =
+        changed_by(&mut watch, || std::os::unix::fs::symlink("/a", at("units/x.wants/a")).unwrap()).await;
     assert_eq!(linked, ["/units/x.wants/a"]);
-    assert_eq!(told(&mut watch, || fs::write(at("units/b"), "").unwrap()).await, ["/units/b"]);
+    assert_eq!(changed_by(&mut watch, || fs::write(at("units/b"), "").unwrap()).await, ["/units/b"]);
 }
 
 #[tokio::test(flavor = "current_thread")]
@@ -163,10 +167,10 @@ async fn flood_is_reported_in_between_and_events_of_others_delay_nothing() {
             names
         });
         fs::write(at("etc/one"), "1").unwrap();
-        assert_eq!(told(&mut watch, || {}).await, ["/etc/one"]);
+        assert_eq!(changed_by(&mut watch, || {}).await, ["/etc/one"]);
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
         assert!(flood.join().unwrap() > 0);
-        told(&mut watch, || fs::write(at("etc/one"), "2").unwrap()).await;
+        changed_by(&mut watch, || fs::write(at("etc/one"), "2").unwrap()).await;
     }
 }
 
@@ -191,12 +195,12 @@ async fn mount_over_path_is_reported_and_its_end_too() {
     let marker = at("marker");
     silent(&mut watch, &marker, || unmount(at("unrelated"), UnmountFlags::empty()).unwrap()).await;
     for (what, over) in [("other", "etc"), ("other", "etc/a"), ("other/one", "etc/a/one")] {
-        assert_eq!(told(&mut watch, || mount_bind(at(what), at(over)).unwrap()).await, ["/etc/a/one"]);
+        assert_eq!(changed_by(&mut watch, || mount_bind(at(what), at(over)).unwrap()).await, ["/etc/a/one"]);
         let path = at("etc/a/one");
         if path.exists() {
-            assert_eq!(told(&mut watch, || fs::write(path, over).unwrap()).await, ["/etc/a/one"]);
+            assert_eq!(changed_by(&mut watch, || fs::write(path, over).unwrap()).await, ["/etc/a/one"]);
         }
-        let ended = told(&mut watch, || unmount(at(over), UnmountFlags::empty()).unwrap()).await;
+        let ended = changed_by(&mut watch, || unmount(at(over), UnmountFlags::empty()).unwrap()).await;
         assert_eq!(ended, ["/etc/a/one"]);
     }
 }
@@ -220,12 +224,12 @@ async fn observed_mount_is_reported_after_unmount() {
     let end = || unmount(at("etc/a"), UnmountFlags::empty()).unwrap();
     watch.begin_observation().unwrap();
     assert!(!at("etc/a/one").exists());
-    assert_eq!(told(&mut watch, end).await, ["/etc/a/one"]);
+    assert_eq!(changed_by(&mut watch, end).await, ["/etc/a/one"]);
     let mut watch = Watch::new(&root, ["/etc/a/one"], []).unwrap();
     watch.begin_observation().unwrap();
     mount_bind(at("other"), at("etc/a")).unwrap();
     assert!(!at("etc/a/one").exists());
-    assert_eq!(told(&mut watch, end).await, ["/etc/a/one"]);
+    assert_eq!(changed_by(&mut watch, end).await, ["/etc/a/one"]);
 }
 
 #[tokio::test(flavor = "current_thread")]
@@ -235,7 +239,7 @@ async fn touched_directory_is_reported() {
     fs::create_dir_all(at("ostree/deploy")).unwrap();
     let root = Root::open(dir.path()).unwrap();
     let mut watch = Watch::new(&root, ["/ostree/deploy", "/ostree/deploy/x/y", "/marker"], []).unwrap();
-    let touched = told(&mut watch, || {
+    let touched = changed_by(&mut watch, || {
         let deploy = fs::File::open(at("ostree/deploy")).unwrap();
         deploy.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
     });
@@ -247,7 +251,7 @@ async fn touched_directory_is_reported() {
 /// Returns the watch's delay by the paused clock, which moves only while everything waits.
 async fn delay(watch: &mut Watch, change: impl FnOnce()) -> Duration {
     let start = Instant::now();
-    assert_eq!(told(watch, change).await, ["/etc/one"]);
+    assert_eq!(changed_by(watch, change).await, ["/etc/one"]);
     start.elapsed()
 }
 

@@ -347,7 +347,7 @@ async fn roll_back(node: &mut Node, show: &mut Show, base: &Config, image: &Imag
     show.check("verify finds no difference", code == 0, &output);
     let (_, output) = node.verb(&["history"]).await?;
     show.block("history", &output);
-    let told = output.contains("rolled-back") && output.matches("committed").count() >= 4;
-    show.check("history shows it all", told, &output);
+    let is_complete = output.contains("rolled-back") && output.matches("committed").count() >= 4;
+    show.check("history shows it all", is_complete, &output);
     Ok(())
 }

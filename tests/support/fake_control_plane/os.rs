@@ -84,7 +84,7 @@ impl OsBackend for Played {
         Some(self.auth_file)
     }
 
-    fn tells_progress(&self) -> bool {
+    fn reports_progress(&self) -> bool {
         !self.silent
     }
 

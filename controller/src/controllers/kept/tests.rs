@@ -21,7 +21,7 @@ fn read(object: Value) -> Lenient<MachineConfig> {
 }
 
 /// Returns two flags: the object changed, and sources of rendered configs changed.
-fn told(seen: &mut Seen, change: impl FnOnce(&mut Seen) -> bool) -> (bool, bool) {
+fn inputs_changed(seen: &mut Seen, change: impl FnOnce(&mut Seen) -> bool) -> (bool, bool) {
     let before = seen.inputs;
     (change(seen), seen.inputs != before)
 }
@@ -31,27 +31,30 @@ fn told(seen: &mut Seen, change: impl FnOnce(&mut Seen) -> bool) -> (bool, bool)
 fn own_writes_are_inputs_like_those_of_others() {
     let mut seen = Seen::default();
     let news = (true, true);
-    assert_eq!(told(&mut seen, |seen| config("2", &["a"]).put(seen)), news);
-    assert_eq!(told(&mut seen, |seen| config("3", &["b"]).put(seen)), news);
-    assert_eq!(told(&mut seen, |seen| Lenient::<MachineConfig>::remove(seen, "50-a")), news);
-    assert_eq!(told(&mut seen, |seen| Lenient::<MachineConfig>::remove(seen, "50-a")), (false, false));
+    assert_eq!(inputs_changed(&mut seen, |seen| config("2", &["a"]).put(seen)), news);
+    assert_eq!(inputs_changed(&mut seen, |seen| config("3", &["b"]).put(seen)), news);
+    assert_eq!(inputs_changed(&mut seen, |seen| Lenient::<MachineConfig>::remove(seen, "50-a")), news);
+    assert_eq!(
+        inputs_changed(&mut seen, |seen| Lenient::<MachineConfig>::remove(seen, "50-a")),
+        (false, false)
+    );
 }
 
 #[test]
 fn objects_never_return_to_older_version() {
     let mut seen = Seen::default();
     config("10", &["b"]).put(&mut seen);
-    assert_eq!(told(&mut seen, |seen| config("9", &["a"]).put(seen)), (false, false));
+    assert_eq!(inputs_changed(&mut seen, |seen| config("9", &["a"]).put(seen)), (false, false));
     assert_eq!(seen.configs["50-a"].spec.kernel_arguments, Some(vec!["b".to_owned()]));
 }
 
 #[test]
 fn edited_or_deleted_rendered_config_is_input() {
     let mut seen = Seen::default();
-    assert_eq!(told(&mut seen, |seen| rendered(1).put(seen)), (true, false));
-    assert_eq!(told(&mut seen, |seen| rendered(2).put(seen)), (true, true));
+    assert_eq!(inputs_changed(&mut seen, |seen| rendered(1).put(seen)), (true, false));
+    assert_eq!(inputs_changed(&mut seen, |seen| rendered(2).put(seen)), (true, true));
     assert_eq!(
-        told(&mut seen, |seen| Lenient::<MachineConfig>::remove(seen, "rendered-worker-1")),
+        inputs_changed(&mut seen, |seen| Lenient::<MachineConfig>::remove(seen, "rendered-worker-1")),
         (true, true)
     );
 }

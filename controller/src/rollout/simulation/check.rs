@@ -26,7 +26,7 @@ pub(super) struct Checks {
 
 /// The policy, as the simulation wrote it.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Told {
+pub(super) struct Rules {
     /// Nodes of each wave (a number, or a share in percent), and its soak in seconds.
     pub(super) waves: Vec<(u64, bool, i64)>,
     /// A window each day: start and length in seconds.
@@ -46,7 +46,7 @@ impl Checks {
         &mut self,
         world: &World,
         known: &BTreeMap<String, Node>,
-        told: &Told,
+        rules: &Rules,
         seconds: i64,
         slips: u64,
     ) {
@@ -65,13 +65,13 @@ impl Checks {
         self.given.retain(|name| {
             world.machines.get(name).is_some_and(|machine| machine.node.desired == self.target)
         });
-        let until = self.until(told, world.machines.len()).min(self.until(told, known.len()));
+        let until = self.until(rules, world.machines.len()).min(self.until(rules, known.len()));
         let nodes = || known.values();
         let is_full = self.given.len() >= until || nodes().all(|node| node.desired == self.target);
         let now = world.now();
         let is_late = |node: &Node| {
             let passed = node.desired_since.map(|since| now.duration_since(since).as_secs());
-            told.node_timeout.is_some_and(|timeout| passed.is_some_and(|passed| passed >= timeout))
+            rules.node_timeout.is_some_and(|timeout| passed.is_some_and(|passed| passed >= timeout))
         };
         let at_work = |node: &Node| {
             node.desired == self.target && !node.is_done() && !node.is_failing() && !is_late(node)
@@ -81,21 +81,21 @@ impl Checks {
         }
     }
 
-    fn until(&self, told: &Told, machines: usize) -> usize {
+    fn until(&self, rules: &Rules, machines: usize) -> usize {
         let size = |(nodes, is_percent, _): &(u64, bool, i64)| {
             let nodes = usize::try_from(*nodes).unwrap();
             if *is_percent { (machines * nodes).div_ceil(100).max(1) } else { nodes }
         };
-        told.waves.iter().take(self.passed + 1).map(size).sum()
+        rules.waves.iter().take(self.passed + 1).map(size).sum()
     }
 
     /// Checks a decision, by the controller's observations.
-    pub(super) fn decided(&mut self, seen: &Seen<'_>, rollout: &Rollout, told: &Told) {
+    pub(super) fn decided(&mut self, seen: &Seen<'_>, rollout: &Rollout, rules: &Rules) {
         let Some(target) = seen.pool.target() else { return };
         let given = rollout.patches.iter().any(|patch| patch.pair.as_ref() == Some(&target));
         // Once all nodes have it, those that join get it without waves.
         if target == self.target && seen.nodes.iter().all(|node| node.desired == target && node.is_done()) {
-            self.passed = told.waves.len();
+            self.passed = rules.waves.len();
         }
         let memory = seen.pool.policies.first().map(|policy| &policy.status);
         let is_quiet = rollout.patches.is_empty() && rollout.policy_status.as_ref() == memory;
@@ -103,7 +103,7 @@ impl Checks {
         if seen.pool.paused {
             assert!(rollout.patches.is_empty(), "a paused pool is patched");
         }
-        if let Some((start, length)) = told.window.filter(|_| given) {
+        if let Some((start, length)) = rules.window.filter(|_| given) {
             let second = seen.now.as_second().rem_euclid(86_400);
             let passed = (second - start).rem_euclid(86_400);
             assert!(passed < length, "a target was given outside of the window");
@@ -111,15 +111,15 @@ impl Checks {
         let is_failed =
             |node: &&&Node| node.desired == target && node.current != target && node.is_degraded();
         let failed = seen.nodes.iter().filter(is_failed).count();
-        if told.has_policy && given {
+        if rules.has_policy && given {
             let memory = &seen.pool.policies[0].status;
             let accepted = usize::try_from(memory.accepted_failures.unwrap_or(0)).unwrap();
-            assert!(failed <= told.allowed + accepted, "{failed} nodes failed, and it goes on");
+            assert!(failed <= rules.allowed + accepted, "{failed} nodes failed, and it goes on");
             let is_about =
                 memory.target.as_ref().is_some_and(|about| Some(&about.config) == target.config.as_ref());
             assert!(!is_about || memory.halt.is_none(), "it was halted, and goes on");
         }
-        if let Some((at_once, timeout)) = told.prefetch {
+        if let Some((at_once, timeout)) = rules.prefetch {
             self.prefetches(seen, rollout, at_once, timeout, given);
         }
     }
@@ -161,7 +161,7 @@ impl Checks {
         world: &World,
         seen: &Seen<'_>,
         patch: &NodePatch,
-        told: &Told,
+        rules: &Rules,
         counts: &mut Counts,
     ) {
         let Some(pair) = &patch.pair else { return };
@@ -191,17 +191,17 @@ impl Checks {
         );
         counts.most = counts.most.max(self.ours.len());
         if *pair == self.target && seen.pool.target().as_ref() == Some(pair) {
-            self.wave(world, seen, patch, told);
+            self.wave(world, seen, patch, rules);
         }
     }
 
-    fn wave(&mut self, world: &World, seen: &Seen<'_>, patch: &NodePatch, told: &Told) {
+    fn wave(&mut self, world: &World, seen: &Seen<'_>, patch: &NodePatch, rules: &Rules) {
         let is_first = self.given.insert(patch.node.clone());
         while is_first
-            && self.passed < told.waves.len()
-            && self.given.len() > self.until(told, seen.nodes.len().max(world.machines.len()))
+            && self.passed < rules.waves.len()
+            && self.given.len() > self.until(rules, seen.nodes.len().max(world.machines.len()))
         {
-            let soak = told.waves[self.passed].2;
+            let soak = rules.waves[self.passed].2;
             let step = (soak / 20).clamp(1, 300);
             let slips = i64::try_from(self.slips - self.since).unwrap();
             let least = soak - (slips * 2 + 2) * step;

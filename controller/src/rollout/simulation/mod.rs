@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::*;
-use check::{Checks, Told};
+use check::{Checks, Rules};
 use dice::Dice;
 use world::World;
 
@@ -69,7 +69,7 @@ struct Controller {
 struct Simulation {
     world: World,
     controller: Controller,
-    told: Told,
+    rules: Rules,
     checks: Checks,
     counts: Counts,
     wake: Option<Timestamp>,
@@ -93,13 +93,13 @@ fn size(dice: &mut Dice) -> (u64, bool, Value) {
 }
 
 /// A policy, as the API server has it and as the checks know it.
-fn policy(dice: &mut Dice) -> (Value, Told) {
-    let mut told = Told { has_policy: true, ..Told::default() };
+fn policy(dice: &mut Dice) -> (Value, Rules) {
+    let mut rules = Rules { has_policy: true, ..Rules::default() };
     let mut waves = Vec::new();
     for _ in 0..dice.from(0, 3) {
         let (nodes, is_percent, value) = size(dice);
         let soak = [0, 1800, 36_000][dice.count(0, 2)];
-        told.waves.push((nodes, is_percent, soak));
+        rules.waves.push((nodes, is_percent, soak));
         waves.push(json!({"nodes": value, "soak": format!("{soak}s")}));
     }
     let mut spec = json!({});
@@ -107,26 +107,26 @@ fn policy(dice: &mut Dice) -> (Value, Told) {
         spec["canary"] = waves.remove(0);
         spec["waves"] = json!(waves);
     }
-    told.allowed = dice.count(0, 2);
-    spec["allowedFailures"] = json!(told.allowed);
+    rules.allowed = dice.count(0, 2);
+    spec["allowedFailures"] = json!(rules.allowed);
     if dice.one_in(3) {
         spec["onFailure"] = json!("RollBack");
     }
     if dice.one_in(2) {
-        told.node_timeout = Some(4 * 3600);
+        rules.node_timeout = Some(4 * 3600);
         spec["nodeTimeout"] = json!("4h");
     }
     if dice.one_in(3) {
         let (at_once, timeout) = (dice.from(1, 8), dice.seconds(600, 7200));
-        told.prefetch = Some((usize::try_from(at_once).unwrap(), timeout));
+        rules.prefetch = Some((usize::try_from(at_once).unwrap(), timeout));
         spec["prefetch"] = json!({"concurrency": at_once, "timeout": format!("{timeout}s")});
     }
     if dice.one_in(3) {
         let (hour, length) = (dice.seconds(0, 23), dice.seconds(1, 23));
-        told.window = Some((hour * 3600, length * 3600));
+        rules.window = Some((hour * 3600, length * 3600));
         spec["windows"] = json!([{"start": format!("{hour:02}:00"), "length": format!("{length}h")}]);
     }
-    (spec, told)
+    (spec, rules)
 }
 
 impl Simulation {
@@ -145,11 +145,11 @@ impl Simulation {
             _ => Some(IntOrString::String(format!("{}%", dice.from(1, 60)))),
         };
         let is_master = dice.one_in(8);
-        let (spec, told) = if dice.one_in(4) {
-            (None, Told::default())
+        let (spec, rules) = if dice.one_in(4) {
+            (None, Rules::default())
         } else {
-            let (spec, told) = policy(&mut dice);
-            (Some(spec), told)
+            let (spec, rules) = policy(&mut dice);
+            (Some(spec), rules)
         };
         let policy = |spec| Policy {
             name: "policy".to_owned(),
@@ -161,7 +161,7 @@ impl Simulation {
         let world = World::new(dice, count, Pool { name, max_unavailable, policies, ..Pool::default() });
         let controller = Controller { nodes: BTreeMap::new(), pool: world.pool.clone() };
         let counts = Counts { seeds: 1, nodes: count, ..Counts::default() };
-        let mut simulation = Self { world, controller, told, checks: Checks::default(), counts, wake: None };
+        let mut simulation = Self { world, controller, rules, checks: Checks::default(), counts, wake: None };
         simulation.restart();
         simulation
     }
@@ -199,7 +199,7 @@ impl Simulation {
             self.world.happen();
         }
         let slips = self.world.jumps + self.counts.kills + self.counts.conflicts;
-        self.checks.look(&self.world, &self.controller.nodes, &self.told, seconds, slips);
+        self.checks.look(&self.world, &self.controller.nodes, &self.rules, seconds, slips);
         self.watch();
         // A decision may request the next one at once.
         for _ in 0..self.world.dice.from(1, 3) {
@@ -220,7 +220,7 @@ impl Simulation {
         let rollout = rollout(&seen);
         self.wake = rollout.wake;
         self.count(&rollout);
-        self.checks.decided(&seen, &rollout, &self.told);
+        self.checks.decided(&seen, &rollout, &self.rules);
         if self.write_policy(&rollout) == Write::Killed {
             return Write::Killed;
         }
@@ -272,7 +272,7 @@ impl Simulation {
             patch.apply(&mut machine.node);
             machine.node.resource_version = version;
             let node = machine.node.clone();
-            self.checks.written(&self.world, seen, patch, &self.told, &mut self.counts);
+            self.checks.written(&self.world, seen, patch, &self.rules, &mut self.counts);
             if self.is_killed() {
                 return Write::Killed;
             }

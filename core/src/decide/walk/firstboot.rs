@@ -57,7 +57,7 @@ impl World {
     }
 
     /// Returns the desired contents as the agent knows them: of a file the last one that could be read.
-    pub(super) fn told(&self) -> Option<Content> {
+    pub(super) fn desired_content(&self) -> Option<Content> {
         let FirstBoot { is_read, file, .. } = self.first_boot;
         (!self.is_first_boot() || (is_read && !file.is_gone())).then_some(self.desired)
     }

@@ -61,7 +61,7 @@ fn holds(world: &World, action: &Action, rules: &Rules) {
         assert!(is_well && is_default, "no deployment is given up on a node that is not well");
     }
     let Some(record) = &world.record else { return };
-    let is_desired = world.told().is_none_or(|desired| record.to == spec(desired).target());
+    let is_desired = world.desired_content().is_none_or(|desired| record.to == spec(desired).target());
     if let Action::CarryOut = action {
         let is_undo = matches!(record.phase, Phase::RollingBack { .. });
         assert!(is_undo || matches!(record.phase, Phase::Applying { .. }), "no effect without a record");
@@ -97,10 +97,10 @@ fn holds(world: &World, action: &Action, rules: &Rules) {
 /// and again: then a fault is reported meanwhile.
 fn comes_to_rest(world: &World, rules: &Rules, known: &mut HashSet<String>) {
     let mut world = World { misfortunes: 0, changes: 0, ..world.clone() };
-    let (mut path, mut actions, mut told_at) = (Vec::new(), Vec::new(), None);
+    let (mut path, mut actions, mut reported_at) = (Vec::new(), Vec::new(), None);
     for at in 0..MAX_ACTIONS {
         if world.record.as_ref().is_some_and(|record| record.fault.is_some()) {
-            told_at = Some(at);
+            reported_at = Some(at);
         }
         let key = world.key();
         if known.contains(&key) {
@@ -119,10 +119,10 @@ fn comes_to_rest(world: &World, rules: &Rules, known: &mut HashSet<String>) {
         actions.push(format!("{action:?}"));
         world = next;
     }
-    let is_told = told_at.is_some_and(|at| at + MAX_TRY > MAX_ACTIONS);
+    let is_reported = reported_at.is_some_and(|at| at + MAX_TRY > MAX_ACTIONS);
     let waits = actions.iter().filter(|action| action.starts_with("Wait")).count();
     assert!(
-        rules.curse.is_some() && is_told && waits > 10,
+        rules.curse.is_some() && is_reported && waits > 10,
         "it does not come to rest: {:#?}",
         &actions[..60]
     );

@@ -226,7 +226,7 @@ impl World {
         let is_first = rules.mode == RunMode::FirstBoot;
         let current = if is_first { first.provisioned } else { Some(self.current) };
         first.is_read |= is_first && first.file == File::Good;
-        let desired = self.told();
+        let desired = self.desired_content();
         let (current, desired) = (current.map(|it| spec(it).target()), desired.map(|it| spec(it).target()));
         let inputs = Inputs {
             mode: rules.mode,

@@ -50,7 +50,7 @@ fn node(pairs: &[(&str, &str)]) -> Annotations {
 }
 
 /// Shows changes in one line: `state=Done currentImage-`.
-fn told(now: &[(&str, &str)], report: &NodeReport) -> String {
+fn summary(now: &[(&str, &str)], report: &NodeReport) -> String {
     let changes = changes(&node(now), report);
     let words = changes.iter().map(|(key, value)| {
         let key = key.strip_prefix(PREFIX).unwrap();
@@ -63,10 +63,10 @@ fn told(now: &[(&str, &str)], report: &NodeReport) -> String {
 #[test]
 fn working() {
     let working = report(NodeState::Working);
-    assert_eq!(told(&[("currentConfig", "a"), ("state", "Done")], &working), "state=Working");
-    assert_eq!(told(&[("currentConfig", "a")], &working), "state=Working");
+    assert_eq!(summary(&[("currentConfig", "a"), ("state", "Done")], &working), "state=Working");
+    assert_eq!(summary(&[("currentConfig", "a")], &working), "state=Working");
     for state in ["Working", "Degraded", "Unreconcilable"] {
-        assert_eq!(told(&[("currentConfig", "a"), ("state", state)], &working), "", "{state}");
+        assert_eq!(summary(&[("currentConfig", "a"), ("state", state)], &working), "", "{state}");
     }
 }
 
@@ -75,12 +75,12 @@ fn working() {
 fn done() {
     let done = report(NodeState::Done);
     let before = [("currentConfig", "a"), ("state", "Working"), ("reason", "x"), ("desiredConfig", "b")];
-    assert_eq!(told(&before, &done), "currentConfig=b reason= state=Done");
+    assert_eq!(summary(&before, &done), "currentConfig=b reason= state=Done");
     let after = [("currentConfig", "b"), ("state", "Done"), ("reason", "")];
-    assert_eq!(told(&after, &done), "");
+    assert_eq!(summary(&after, &done), "");
     let mut layered = report(NodeState::Done);
     layered.current_image = Some(ImageRef::parse(&image("a")).unwrap());
-    assert_eq!(told(&after, &layered), format!("currentImage={}", image("a")));
+    assert_eq!(summary(&after, &layered), format!("currentImage={}", image("a")));
 }
 
 /// ANN-005, MCD-032, MCD-033: the image's keys go when image mode ends; a controller's key with a value stays.
@@ -89,11 +89,11 @@ fn image_mode_ends() {
     let done = report(NodeState::Done);
     let rest = [("currentConfig", "b"), ("state", "Done"), ("reason", "")];
     let with = |extra: (&'static str, &'static str)| [rest.as_slice(), &[extra]].concat();
-    assert_eq!(told(&with(("currentImage", "x")), &done), "currentImage-");
-    assert_eq!(told(&with(("currentImage", "")), &done), "currentImage-");
-    assert_eq!(told(&with(("desiredImage", "")), &done), "desiredImage-");
-    assert_eq!(told(&with(("desiredImage", "x")), &done), "");
-    assert_eq!(told(&with(("desiredImage", "")), &report(NodeState::Working)), "state=Working");
+    assert_eq!(summary(&with(("currentImage", "x")), &done), "currentImage-");
+    assert_eq!(summary(&with(("currentImage", "")), &done), "currentImage-");
+    assert_eq!(summary(&with(("desiredImage", "")), &done), "desiredImage-");
+    assert_eq!(summary(&with(("desiredImage", "x")), &done), "");
+    assert_eq!(summary(&with(("desiredImage", "")), &report(NodeState::Working)), "state=Working");
 }
 
 /// MCD-028, MCD-029, MCD-030, ANN-007: state and reason together, the reason cut by characters.
@@ -101,15 +101,15 @@ fn image_mode_ends() {
 fn failing() {
     let now = [("currentConfig", "a"), ("state", "Working")];
     let degraded = faulty(NodeState::Degraded, "Full", "no space");
-    assert_eq!(told(&now, &degraded), "reason=Full: no space state=Degraded");
+    assert_eq!(summary(&now, &degraded), "reason=Full: no space state=Degraded");
     let unreconcilable = faulty(NodeState::Unreconcilable, "FailedToReconcile", "x");
-    assert_eq!(told(&now, &unreconcilable), "reason=FailedToReconcile: x state=Unreconcilable");
+    assert_eq!(summary(&now, &unreconcilable), "reason=FailedToReconcile: x state=Unreconcilable");
     let long = faulty(NodeState::Degraded, "Long", &"é".repeat(3000));
     let reason = changes(&node(&now), &long).get(REASON).cloned().flatten().unwrap();
     assert_eq!(reason.chars().count(), 2000);
     // From Degraded straight to Done.
     let failed = [("currentConfig", "a"), ("state", "Degraded"), ("reason", "x")];
-    assert_eq!(told(&failed, &report(NodeState::Done)), "currentConfig=b reason= state=Done");
+    assert_eq!(summary(&failed, &report(NodeState::Done)), "currentConfig=b reason= state=Done");
 }
 
 /// MCD-042, MCD-043, W-10: `Rebooting` while the record is in that phase, and empty afterwards.
@@ -117,11 +117,11 @@ fn failing() {
 fn rebooting() {
     let now = [("currentConfig", "a"), ("state", "Working")];
     let rebooting = NodeReport { phase: "Rebooting".into(), ..report(NodeState::Working) };
-    assert_eq!(told(&now, &rebooting), "post-config-action=Rebooting");
+    assert_eq!(summary(&now, &rebooting), "post-config-action=Rebooting");
     let asked = [now.as_slice(), &[("post-config-action", "Rebooting")]].concat();
-    assert_eq!(told(&asked, &rebooting), "");
-    assert_eq!(told(&asked, &report(NodeState::Working)), "post-config-action=");
-    assert_eq!(told(&now, &report(NodeState::Working)), "");
+    assert_eq!(summary(&asked, &rebooting), "");
+    assert_eq!(summary(&asked, &report(NodeState::Working)), "post-config-action=");
+    assert_eq!(summary(&now, &report(NodeState::Working)), "");
 }
 
 /// MCD-045, OST-010: the failure is reported, then emptied; never created empty.
@@ -129,11 +129,11 @@ fn rebooting() {
 fn finalization() {
     let now = [("currentConfig", "a"), ("state", "Working")];
     let failed = faulty(NodeState::Degraded, "DeploymentNotFinalized", "old deployment");
-    assert!(told(&now, &failed).contains("ostree-finalize-staged-failure=old deployment"));
-    let told_once = [now.as_slice(), &[("ostree-finalize-staged-failure", "x")]].concat();
-    assert_eq!(told(&told_once, &report(NodeState::Working)), "ostree-finalize-staged-failure=");
+    assert!(summary(&now, &failed).contains("ostree-finalize-staged-failure=old deployment"));
+    let reported_once = [now.as_slice(), &[("ostree-finalize-staged-failure", "x")]].concat();
+    assert_eq!(summary(&reported_once, &report(NodeState::Working)), "ostree-finalize-staged-failure=");
     let emptied = [now.as_slice(), &[("ostree-finalize-staged-failure", "")]].concat();
-    assert_eq!(told(&emptied, &report(NodeState::Working)), "");
+    assert_eq!(summary(&emptied, &report(NodeState::Working)), "");
 }
 
 /// MCD-235, MCD-238: the version that is on the host; a rotation that is on is reported when the node has the new CA.
@@ -146,12 +146,12 @@ fn synced_trust_is_reported() {
     };
     let seven = synced("7", ServerCaRotation::Off);
     let version = "lastSyncedControllerConfigResourceVersion";
-    assert_eq!(told(&now, &seven), format!("lastObservedServerCAAnnotation=false {version}=7"));
+    assert_eq!(summary(&now, &seven), format!("lastObservedServerCAAnnotation=false {version}=7"));
     let after = [now.as_slice(), &[(version, "7"), ("lastObservedServerCAAnnotation", "false")]].concat();
-    assert_eq!(told(&after, &seven), "");
-    assert_eq!(told(&after, &report(NodeState::Done)), "");
-    assert_eq!(told(&after, &synced("8", ServerCaRotation::On)), format!("{version}=8"));
-    let brought = told(&after, &synced("8", ServerCaRotation::Brought));
+    assert_eq!(summary(&after, &seven), "");
+    assert_eq!(summary(&after, &report(NodeState::Done)), "");
+    assert_eq!(summary(&after, &synced("8", ServerCaRotation::On)), format!("{version}=8"));
+    let brought = summary(&after, &synced("8", ServerCaRotation::Brought));
     assert_eq!(brought, format!("lastObservedServerCAAnnotation=true {version}=8"));
 }
 
@@ -161,8 +161,8 @@ fn trust_fault_does_not_hide_done() {
     let now = [("currentConfig", "a"), ("state", "Working")];
     let degraded = faulty(NodeState::Degraded, "Full", "no space");
     let of_duty = NodeReport { duty: degraded.fault.clone(), ..degraded.clone() };
-    assert_eq!(told(&now, &of_duty), "currentConfig=b reason=Full: no space state=Degraded");
-    assert_eq!(told(&now, &degraded), "reason=Full: no space state=Degraded");
+    assert_eq!(summary(&now, &of_duty), "currentConfig=b reason=Full: no space state=Degraded");
+    assert_eq!(summary(&now, &degraded), "reason=Full: no space state=Degraded");
     let undone = [
         NodeReport { desired_config: None, ..of_duty.clone() },
         NodeReport { update: Some("u".into()), ..of_duty.clone() },
@@ -170,7 +170,7 @@ fn trust_fault_does_not_hide_done() {
         NodeReport { fault: faulty(NodeState::Degraded, "Other", "x").fault, ..of_duty },
     ];
     for report in undone {
-        assert!(!told(&now, &report).contains("currentConfig"), "{report:?}");
+        assert!(!summary(&now, &report).contains("currentConfig"), "{report:?}");
     }
 }
 
@@ -180,13 +180,13 @@ fn created_again() {
     let mut working = report(NodeState::Working);
     working.current_image = Some(ImageRef::parse(&image("a")).unwrap());
     let expected = format!("currentConfig=b currentImage={} state=Working", image("a"));
-    assert_eq!(told(&[], &working), expected);
+    assert_eq!(summary(&[], &working), expected);
     assert_eq!(
-        told(&[("currentConfig", "")], &report(NodeState::Done)),
+        summary(&[("currentConfig", "")], &report(NodeState::Done)),
         "currentConfig=b reason= state=Done"
     );
     let nothing = NodeReport { current_config: None, ..report(NodeState::Working) };
-    assert_eq!(told(&[], &nothing), "state=Working");
+    assert_eq!(summary(&[], &nothing), "state=Working");
 }
 
 /// MCD-034, ANN-008, ANN-011: no other key is in any change, for any Node and report.

@@ -71,7 +71,7 @@ impl Pods {
 
     /// Takes an event of the watch; `None` when it ends the watch.
     pub(super) fn see(&mut self, event: WatchEvent<PodMetadata>) -> Option<Change> {
-        let before = self.told().map(|pod| pod.uid.clone());
+        let before = self.reported().map(|pod| pod.uid.clone());
         let mut came = false;
         match event {
             WatchEvent::Deleted(pod) => drop(self.left.remove(&pod.metadata.uid.unwrap_or_default())),
@@ -89,7 +89,7 @@ impl Pods {
             WatchEvent::Added(_) | WatchEvent::Modified(_) | WatchEvent::Bookmark(_) => {}
             WatchEvent::Error(_) => return None,
         }
-        let same = !came && self.told().map(|pod| pod.uid.clone()) == before;
+        let same = !came && self.reported().map(|pod| pod.uid.clone()) == before;
         Some(if same { Change::None } else { Change::Changed })
     }
 
@@ -120,7 +120,7 @@ impl Pods {
     }
 
     /// The pod that is named: one that may not leave before one that is about to.
-    pub(super) fn told(&self) -> Option<&Pod> {
+    pub(super) fn reported(&self) -> Option<&Pod> {
         let rank = |pod: &&Pod| {
             let moving = !matches!(pod.state, EvictionState::Refused { .. });
             (moving, pod.namespace.clone(), pod.name.clone(), pod.uid.clone())
@@ -129,7 +129,7 @@ impl Pods {
     }
 
     pub(super) fn why(&self) -> String {
-        let Some(pod) = self.told() else { return "the node's pods are leaving".to_owned() };
+        let Some(pod) = self.reported() else { return "the node's pods are leaving".to_owned() };
         let name = format!("pod {}/{}", pod.namespace, pod.name);
         match &pod.state {
             EvictionState::There | EvictionState::Leaving => format!("{name} is leaving"),
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(pods.see(line("ERROR", "", "")), None);
         pods.see(line("DELETED", "c", "")).unwrap();
         assert_eq!(pods.see(line("DELETED", "d", "")), Some(Change::Changed));
-        assert_eq!(pods.told(), None);
+        assert_eq!(pods.reported(), None);
     }
 
     #[test]

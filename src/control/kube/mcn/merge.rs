@@ -85,13 +85,13 @@ pub(super) fn lists(stored: &Stored, words: &MergeInput<'_>) -> Vec<List> {
     // A clock that was set back does not take the order of events back.
     let at = newest.max(words.now.clone());
     let base = base(stored, words.form, &at);
-    let told = shaped(words);
-    if told.iter().any(|condition| condition.kind == "Updated" && condition.status == Status::True) {
+    let reported = shaped(words);
+    if reported.iter().any(|condition| condition.kind == "Updated" && condition.status == Status::True) {
         let ended = ended(&base, words, &at);
-        let reset = laid_over(&reset(&ended, words, &at), &told, &at);
+        let reset = laid_over(&reset(&ended, words, &at), &reported, &at);
         return vec![ended, reset];
     }
-    vec![laid_over(&base, &told, &at)]
+    vec![laid_over(&base, &reported, &at)]
 }
 
 /// Returns the stored conditions, completed by missing ones.
@@ -128,9 +128,9 @@ fn text(message: &str) -> String {
     if message.is_empty() { "-".to_owned() } else { message.chars().take(32_768).collect() }
 }
 
-fn laid_over(base: &List, told: &[Condition], at: &str) -> List {
+fn laid_over(base: &List, reported: &[Condition], at: &str) -> List {
     let mut list = base.clone();
-    for condition in told {
+    for condition in reported {
         let mut new = held(condition, at);
         if let Some(old) = list.get(&condition.kind)
             && old.status == new.status
@@ -144,18 +144,18 @@ fn laid_over(base: &List, told: &[Condition], at: &str) -> List {
 
 /// The report's conditions in the form of the CRD.
 fn shaped(words: &MergeInput<'_>) -> Vec<Condition> {
-    let mut told = words.report.conditions.clone();
+    let mut reported = words.report.conditions.clone();
     if words.form == ConditionLayout::Joint {
         let parts: Vec<Condition> =
-            told.extract_if(.., |condition| SPLIT.contains(&condition.kind.as_str())).collect();
+            reported.extract_if(.., |condition| SPLIT.contains(&condition.kind.as_str())).collect();
         let applied = |status| {
             let mut parts = parts.iter().filter(|part| part.kind != "ImagePulledFromRegistry");
             parts.find(|part| part.status == status)
         };
         // A part that the plan does not have stays False: one part alone may make the whole True.
         let part = applied(Status::Unknown).or(applied(Status::True)).or(applied(Status::False));
-        told.extend(part.map(joined));
-        for condition in told.iter_mut().filter(|condition| condition.kind == "UpdateExecuted") {
+        reported.extend(part.map(joined));
+        for condition in reported.iter_mut().filter(|condition| condition.kind == "UpdateExecuted") {
             if SPLIT.contains(&condition.reason.as_str()) {
                 "AppliedFilesAndOS".clone_into(&mut condition.reason);
             }
@@ -164,15 +164,15 @@ fn shaped(words: &MergeInput<'_>) -> Vec<Condition> {
     if words.cordons == Cordons::Own {
         let drained =
             |condition: &&Condition| condition.kind == "Drained" && condition.status != Status::False;
-        let cordoned = told.iter().find(drained).map(|drained| Condition {
+        let cordoned = reported.iter().find(drained).map(|drained| Condition {
             kind: "Cordoned".to_owned(),
             status: Status::True,
             reason: "UpdateExecutedCordoned".to_owned(),
             message: drained.message.clone(),
         });
-        told.extend(cordoned);
+        reported.extend(cordoned);
     }
-    told
+    reported
 }
 
 fn joined(part: &Condition) -> Condition {
@@ -194,11 +194,11 @@ fn ended(base: &List, words: &MergeInput<'_>, at: &str) -> List {
     let under_way = |kind: &&str| parents.contains(kind) || status(kind) == Some(Status::Unknown);
     let kinds = PASSED.iter().chain(words.form.applied()).copied().filter(under_way);
     let left = kinds.filter(|kind| status(kind) != Some(Status::True));
-    let mut told: Vec<Condition> = left.map(|kind| passed(kind, base, words)).collect();
+    let mut reported: Vec<Condition> = left.map(|kind| passed(kind, base, words)).collect();
     if words.cordons == Cordons::Own && status("Cordoned") == Some(Status::True) {
-        told.push(passed("Uncordoned", base, words));
+        reported.push(passed("Uncordoned", base, words));
     }
-    laid_over(base, &told, at)
+    laid_over(base, &reported, at)
 }
 
 fn passed(kind: &str, base: &List, words: &MergeInput<'_>) -> Condition {
@@ -249,14 +249,19 @@ pub(super) fn status(stored: &Stored, list: &List, words: &MergeInput<'_>) -> Op
     };
     let kept = |kind: &str| stored.conditions.iter().find(|held| held.kind == kind);
     let foreign = |held: &Held| {
-        let same = kept(&held.kind).is_some_and(|kept| tells_the_same(kept, held));
+        let same = kept(&held.kind).is_some_and(|kept| is_same(kept, held));
         same && !stored.owned.contains(&held.kind) && !written(&held.kind, words)
     };
     let sent: Vec<&Held> = list.values().filter(|held| !foreign(held)).collect();
-    let told = sent.iter().all(|held| kept(&held.kind).is_some_and(|kept| tells_the_same(kept, held)));
+    let reported = sent.iter().all(|held| kept(&held.kind).is_some_and(|kept| is_same(kept, held)));
     let gone = words.form.other().iter().any(|kind| stored.owned.contains(*kind));
     let observed = stored.observed.max(stored.generation.saturating_add(1));
-    if told && !gone && observed == stored.observed && configs == stored.configs && images == stored.images {
+    if reported
+        && !gone
+        && observed == stored.observed
+        && configs == stored.configs
+        && images == stored.images
+    {
         return None;
     }
     let mut status = stored.carried.clone();
@@ -283,7 +288,7 @@ fn written(kind: &str, words: &MergeInput<'_>) -> bool {
     own || ["Updated", "NodeDegraded"].contains(&kind)
 }
 
-fn tells_the_same(one: &Held, other: &Held) -> bool {
+fn is_same(one: &Held, other: &Held) -> bool {
     (one.status, &one.reason, &one.message) == (other.status, &other.reason, &other.message)
 }
 

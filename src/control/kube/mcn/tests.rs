@@ -57,7 +57,7 @@ fn write(stored: &Stored, words: &MergeInput<'_>) -> (Vec<Value>, Stored) {
     (written, stored)
 }
 
-fn told(status: &Value, kind: &str) -> Option<String> {
+fn summary(status: &Value, kind: &str) -> Option<String> {
     let all = status["conditions"].as_array()?;
     let one = all.iter().find(|condition| condition["type"] == kind)?;
     Some(format!("{} {}", one["status"].as_str()?, one["reason"].as_str()?))
@@ -78,8 +78,8 @@ fn first_write_has_every_condition() {
         let (written, stored) = write(&Stored { generation: 3, ..Stored::default() }, &words(&report, form));
         assert_eq!(written.len(), 1);
         assert_eq!(stored.conditions.len(), count, "{form:?}");
-        assert_eq!(told(&written[0], has).unwrap(), "False NotYetOccurred");
-        assert_eq!(told(&written[0], "UpdatePrepared").unwrap(), "True UpdatePrepared");
+        assert_eq!(summary(&written[0], has).unwrap(), "False NotYetOccurred");
+        assert_eq!(summary(&written[0], "UpdatePrepared").unwrap(), "True UpdatePrepared");
         assert_eq!(written[0]["observedGeneration"], 4);
         assert_eq!(written[0]["configVersion"]["desired"], "rendered-worker-b");
         assert_eq!(write(&stored, &words(&report, form)).0, Vec::<Value>::new(), "MCD-248");
@@ -98,14 +98,14 @@ fn joint_form_joins_what_was_applied() {
         (None, None, "False NotYetOccurred"),
     ];
     for (files, os, joined) in rows {
-        let mut told_of = vec![PREPARED, ("UpdateExecuted", "Unknown", "AppliedFiles"), NOT_UPDATED];
-        told_of.extend(files.map(|status| ("AppliedFiles", status, "UpdateExecutedAppliedFiles")));
-        told_of.extend(os.map(|status| ("AppliedOSImage", status, "UpdateExecutedAppliedOSImage")));
-        let report = report("rendered-worker-b", &told_of);
+        let mut reported = vec![PREPARED, ("UpdateExecuted", "Unknown", "AppliedFiles"), NOT_UPDATED];
+        reported.extend(files.map(|status| ("AppliedFiles", status, "UpdateExecutedAppliedFiles")));
+        reported.extend(os.map(|status| ("AppliedOSImage", status, "UpdateExecutedAppliedOSImage")));
+        let report = report("rendered-worker-b", &reported);
         let (written, _) = write(&Stored::default(), &words(&report, ConditionLayout::Joint));
-        assert_eq!(told(&written[0], "AppliedFilesAndOS").unwrap(), joined);
-        assert_eq!(told(&written[0], "UpdateExecuted").unwrap(), "Unknown AppliedFilesAndOS");
-        assert_eq!(told(&written[0], "AppliedFiles"), None);
+        assert_eq!(summary(&written[0], "AppliedFilesAndOS").unwrap(), joined);
+        assert_eq!(summary(&written[0], "UpdateExecuted").unwrap(), "Unknown AppliedFilesAndOS");
+        assert_eq!(summary(&written[0], "AppliedFiles"), None);
     }
 }
 
@@ -122,10 +122,10 @@ fn update_ends_in_two_writes() {
     let (written, stored) = write(&stored, &words(&done, ConditionLayout::Joint));
     assert_eq!(written.len(), 2);
     for kind in ["UpdateExecuted", "UpdatePostActionComplete", "RebootedNode", "Resumed", "UpdateComplete"] {
-        assert!(told(&written[0], kind).unwrap().starts_with("True "), "{kind}");
+        assert!(summary(&written[0], kind).unwrap().starts_with("True "), "{kind}");
     }
-    assert_eq!(told(&written[0], "Updated").unwrap(), "False Updated");
-    assert_eq!(told(&written[1], "Updated").unwrap(), "True Updated");
+    assert_eq!(summary(&written[0], "Updated").unwrap(), "False Updated");
+    assert_eq!(summary(&written[1], "Updated").unwrap(), "True Updated");
     for condition in &stored.conditions {
         let done = condition.kind == "Updated";
         assert_eq!(condition.status, if done { Status::True } else { Status::False }, "{}", condition.kind);
@@ -144,7 +144,7 @@ fn desired_config_is_shown_after_prepare() {
     let (written, _) = write(&Stored::default(), &words(&refused, ConditionLayout::Joint));
     let versions = json!({ "desired": "not-yet-set", "current": "rendered-worker-a" });
     assert_eq!(written[0]["configVersion"], versions);
-    assert_eq!(told(&written[0], "UpdatePrepared").unwrap(), "Unknown UpdatePrepared");
+    assert_eq!(summary(&written[0], "UpdatePrepared").unwrap(), "Unknown UpdatePrepared");
     let before =
         Stored { desired: "rendered-worker-a".to_owned(), pool: "worker".to_owned(), ..Stored::default() };
     let labels = [("node-role.kubernetes.io/worker".to_owned(), String::new())].into();
@@ -175,9 +175,9 @@ fn what_others_wrote_is_kept() {
     let stored = Stored::read(&object);
     let report = report("rendered-worker-b", &[PREPARED, NOT_UPDATED, FINE]);
     let (written, _) = write(&stored, &words(&report, ConditionLayout::Joint));
-    assert_eq!(told(&written[0], "Cordoned").unwrap(), "True Other");
-    assert_eq!(told(&written[0], "Theirs"), None);
-    assert_eq!(told(&written[0], "AppliedFiles"), None, "the other form's goes");
+    assert_eq!(summary(&written[0], "Cordoned").unwrap(), "True Other");
+    assert_eq!(summary(&written[0], "Theirs"), None);
+    assert_eq!(summary(&written[0], "AppliedFiles"), None, "the other form's goes");
     assert_eq!(written[0]["pinnedImageSets"], json!([{ "name": "p" }]));
     assert_eq!(written[0].get("internalReleaseImage"), None);
     assert_eq!(written[0]["observedGeneration"], 7, "it never falls");
@@ -225,14 +225,14 @@ fn self_drain_reports_cordoned() {
     let draining = report("rendered-worker-b", &[PREPARED, ("Drained", "Unknown", "UpdateExecutedDrained")]);
     let own = MergeInput { cordons: Cordons::Own, ..words(&draining, ConditionLayout::Joint) };
     let (written, stored) = write(&Stored::default(), &own);
-    assert_eq!(told(&written[0], "Cordoned").unwrap(), "True UpdateExecutedCordoned");
+    assert_eq!(summary(&written[0], "Cordoned").unwrap(), "True UpdateExecutedCordoned");
     let (written, _) = write(&Stored::default(), &words(&draining, ConditionLayout::Joint));
-    assert_eq!(told(&written[0], "Cordoned").unwrap(), "False NotYetOccurred");
+    assert_eq!(summary(&written[0], "Cordoned").unwrap(), "False NotYetOccurred");
     let done = report("rendered-worker-b", &[UPDATED, FINE]);
     let (written, _) =
         write(&stored, &MergeInput { cordons: Cordons::Own, ..words(&done, ConditionLayout::Joint) });
-    assert_eq!(told(&written[0], "Uncordoned").unwrap(), "True UpdateCompleteUncordoned");
-    assert_eq!(told(&written[1], "Cordoned").unwrap(), "False UpdateExecutedCordoned");
+    assert_eq!(summary(&written[0], "Uncordoned").unwrap(), "True UpdateCompleteUncordoned");
+    assert_eq!(summary(&written[1], "Cordoned").unwrap(), "False UpdateExecutedCordoned");
 }
 
 /// MCN-005: images only where the CRD has them, and only those that it takes.
@@ -249,8 +249,8 @@ fn images_are_reported_in_split_form() {
         let mut report = report("rendered-worker-b", &[PREPARED, NOT_UPDATED]);
         report.desired_image = Some(crate::model::ImageRef::parse(&image).unwrap());
         let (written, _) = write(&Stored::default(), &words(&report, ConditionLayout::Split));
-        let told = written[0].pointer("/configImage/desiredImage");
-        assert_eq!(told.and_then(Value::as_str), fits.then_some(image.as_str()), "{image}");
+        let desired_image = written[0].pointer("/configImage/desiredImage");
+        assert_eq!(desired_image.and_then(Value::as_str), fits.then_some(image.as_str()), "{image}");
         let (written, _) = write(&Stored::default(), &words(&report, ConditionLayout::Joint));
         assert_eq!(written[0].get("configImage"), None);
     }

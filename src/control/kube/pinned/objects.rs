@@ -138,14 +138,14 @@ impl Kind for Set {
 pub(super) struct Collector<K> {
     objects: Sender<Objects>,
     snapshot: Receiver<NodeSnapshot>,
-    told: Option<&'static str>,
+    logged: Option<&'static str>,
     kind: std::marker::PhantomData<fn() -> K>,
 }
 
 impl<K: Kind> Collector<K> {
     /// Collects into this value.
     pub(super) fn new(objects: Sender<Objects>, snapshot: Receiver<NodeSnapshot>) -> Self {
-        Self { objects, snapshot, told: None, kind: std::marker::PhantomData }
+        Self { objects, snapshot, logged: None, kind: std::marker::PhantomData }
     }
 
     fn change(&self, change: impl FnOnce(&mut BTreeMap<String, K::Kept>)) {
@@ -173,7 +173,7 @@ impl<K: Kind> WatchHandler for Collector<K> {
     }
 
     fn on_list(&mut self, list: ObjectList<K>) -> String {
-        self.told = None;
+        self.logged = None;
         self.change(|kept| {
             *kept = list.items.into_iter().map(|one| (one.metadata().name.clone(), one.kept())).collect();
         });
@@ -199,7 +199,7 @@ impl<K: Kind> WatchHandler for Collector<K> {
     }
 
     async fn on_error(&mut self, error: KubeError, wait: Duration) {
-        if !error.is_away() && self.told.replace(error.reason()) != Some(error.reason()) {
+        if !error.is_away() && self.logged.replace(error.reason()) != Some(error.reason()) {
             warn!(
                 MESSAGE_ID = message::PINS_FAILED,
                 MCA_FAULT = error.reason(),

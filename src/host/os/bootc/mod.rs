@@ -128,7 +128,7 @@ impl BootcBackend {
         let Ran { ended, words } = self.bootc.switch(image, next_root, progress).await?;
         if !ended.is_success() {
             let cause = with_words(&format!("bootc switch ended with {ended}"), &words);
-            return Err(OsError::told(&object(), &cause, OsErrorKind::Bootc).into_error());
+            return Err(OsError::from_text(&object(), &cause, OsErrorKind::Bootc).into_error());
         }
         let (_, staged) = deployments(self.worker.observe().await?)?;
         match staged {
@@ -255,8 +255,8 @@ impl OsBackend for BootcBackend {
         Some(AuthFile::Etc)
     }
 
-    fn tells_progress(&self) -> bool {
-        self.bootc.tells_progress()
+    fn reports_progress(&self) -> bool {
+        self.bootc.reports_progress()
     }
 
     fn observe(&self) -> BoxFuture<'_, Result<ObservedOs, HostError>> {

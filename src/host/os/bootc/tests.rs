@@ -87,14 +87,14 @@ async fn progress_is_reported_with_passed_descriptors() {
         echo '{"type":"ProgressSteps","task":"staging","description":"Deploying"}' >&3"#;
     for (version, expected) in [("252", 0), ("257.1", 2)] {
         let Scene { bootc, .. } = &scene(version, script).await;
-        let told = RefCell::new(Vec::new());
+        let reported = RefCell::new(Vec::new());
         let ran = bootc
-            .switch(&image("os"), NextRoot::Left, &|step| told.borrow_mut().push(step.text))
+            .switch(&image("os"), NextRoot::Left, &|step| reported.borrow_mut().push(step.text))
             .await
             .unwrap();
         assert!(ran.ended.is_success(), "{ran:?}");
-        assert_eq!(told.borrow().len(), expected, "{version}: {told:?}");
-        assert_eq!(bootc.tells_progress(), expected > 0, "{version}: no silence is a stall before");
+        assert_eq!(reported.borrow().len(), expected, "{version}: {reported:?}");
+        assert_eq!(bootc.reports_progress(), expected > 0, "{version}: no silence is a stall before");
     }
 }
 
@@ -145,10 +145,10 @@ async fn switch_outlives_agent_and_is_found_again() {
         // The agent dies here: its future is dropped.
     }
     assert_eq!(double.state().units.len(), 1);
-    let told = RefCell::new(Vec::new());
+    let reported = RefCell::new(Vec::new());
     let waits = tokio::sync::Notify::new();
     let progress = |step: OsProgress| {
-        told.borrow_mut().push(step.text);
+        reported.borrow_mut().push(step.text);
         waits.notify_one();
     };
     // Not before the next agent waits: one that has ended by then is started again.
@@ -159,7 +159,7 @@ async fn switch_outlives_agent_and_is_found_again() {
     let (ran, ()) = tokio::join!(bootc.switch(&target, NextRoot::Left, &progress), end);
     let ran = ran.unwrap();
     assert_eq!((ran.ended.to_string().as_str(), ran.words.as_str()), ("exit code 1", "error: late"));
-    assert_eq!(told.take(), ["waiting for the bootc that was started before"]);
+    assert_eq!(reported.take(), ["waiting for the bootc that was started before"]);
     assert_eq!(std::fs::read_to_string(dir.join("runs")).unwrap(), "run\n", "one run");
 }
 
@@ -198,11 +198,11 @@ async fn held_sysroot_is_reported_as_wait() {
     sysroot.ensure_initialized(Cancellable::NONE).unwrap();
     sysroot.load(Cancellable::NONE).unwrap();
     assert!(sysroot.try_lock().unwrap());
-    let (told, ran) = (RefCell::new(Vec::new()), dir.path().join("runs"));
+    let (reported, ran) = (RefCell::new(Vec::new()), dir.path().join("runs"));
     let progress = |step: OsProgress| {
         if let Some(holder) = step.waits_for() {
             assert!(!ran.exists(), "bootc was started");
-            told.borrow_mut().push(holder.to_owned());
+            reported.borrow_mut().push(holder.to_owned());
             sysroot.unlock();
         }
     };
@@ -210,7 +210,7 @@ async fn held_sysroot_is_reported_as_wait() {
     assert!(ran.exists());
     let name = std::fs::read_to_string("/proc/self/comm").unwrap();
     let holder = format!("process {} ({}), which holds the sysroot", std::process::id(), name.trim());
-    assert_eq!(told.take(), [holder]);
+    assert_eq!(reported.take(), [holder]);
 }
 
 #[tokio::test(flavor = "current_thread")]

@@ -64,7 +64,7 @@ pub(super) struct Bootc {
     proxies: Option<Proxies>,
     /// Set if the running switch has reported progress: an old systemd passes no pipe, and a unit that was found again
     /// has none.
-    told: Arc<AtomicBool>,
+    reports: Arc<AtomicBool>,
 }
 
 /// One run: the unit's name, and the files of its output.
@@ -105,7 +105,7 @@ pub(super) struct Ran {
 
 impl Bootc {
     pub(super) fn new(systemd: Systemd, root: Root) -> Self {
-        Self { systemd, root, program: BOOTC.to_owned(), proxies: None, told: Arc::default() }
+        Self { systemd, root, program: BOOTC.to_owned(), proxies: None, reports: Arc::default() }
     }
 
     pub(super) fn at(self, program: &str) -> Self {
@@ -116,8 +116,8 @@ impl Bootc {
         Self { proxies: Some(proxies), ..self }
     }
 
-    pub(super) fn tells_progress(&self) -> bool {
-        self.told.load(Ordering::Relaxed)
+    pub(super) fn reports_progress(&self) -> bool {
+        self.reports.load(Ordering::Relaxed)
     }
 
     /// Switches to an image and returns when bootc has ended; it continues when the future is dropped. One that the agent
@@ -129,7 +129,7 @@ impl Bootc {
         progress: &(dyn Fn(OsProgress) + '_),
     ) -> Result<Ran, HostError> {
         let (units, run) = (self.units(image.to_string()).await?, Run::switch()?);
-        self.told.store(false, Ordering::Relaxed);
+        self.reports.store(false, Ordering::Relaxed);
         let command = switch_command(&self.program, image, next_root);
         let same = |found: &Found| is_same(&found.command, &command);
         match units.find(&run.unit).await? {
@@ -156,16 +156,16 @@ impl Bootc {
     /// Waits while another program holds the sysroot, and names it: bootc waits for it, too, without a word that can be
     /// relied on. The total limit of the staging ends the wait.
     async fn await_sysroot(&self, progress: &(dyn Fn(OsProgress) + '_)) {
-        let mut told = None;
+        let mut logged = None;
         while let Some(holder) = lock_holder::find(&self.outside(LOCK_PATH)) {
-            if told.as_ref() != Some(&holder) {
+            if logged.as_ref() != Some(&holder) {
                 let text = format!("waiting for {holder}, which holds the sysroot");
                 progress(OsProgress { text, percent: None });
-                told = Some(holder);
+                logged = Some(holder);
             }
             tokio::time::sleep(LOCK_POLL_INTERVAL).await;
         }
-        if told.is_some() {
+        if logged.is_some() {
             progress(OsProgress { text: "the sysroot is free".to_owned(), percent: None });
         }
     }
@@ -298,7 +298,7 @@ impl Bootc {
 
     fn report_line(&self, line: &str, progress: &(dyn Fn(OsProgress) + '_)) {
         if let Some(step) = progress::parse(line) {
-            self.told.store(true, Ordering::Relaxed);
+            self.reports.store(true, Ordering::Relaxed);
             progress(step);
         }
     }

@@ -336,7 +336,7 @@ impl Pull {
                     unverified.heard(&event);
                     tally.layer(&event, progress);
                     // The importer is not polled meanwhile: it begins no further layer.
-                    rest(pace.pause(tally.done, began.elapsed()), tally.told, progress).await;
+                    rest(pace.pause(tally.done, began.elapsed()), tally.reported, progress).await;
                 }
                 Ok(()) = bytes.changed() => tally.bytes(bytes.borrow_and_update().as_ref(), progress),
             }
@@ -379,13 +379,13 @@ struct Tally {
     begun: usize,
     total: u64,
     done: u64,
-    told: Option<u8>,
+    reported: Option<u8>,
 }
 
 impl Tally {
     fn new(sizes: impl Iterator<Item = u64>) -> Self {
         let (layers, total) = sizes.fold((0, 0), |(layers, total), size| (layers + 1, total + size));
-        Self { layers, begun: 0, total, done: 0, told: None }
+        Self { layers, begun: 0, total, done: 0, reported: None }
     }
 
     fn layer(&mut self, event: &ImportProgress, progress: &dyn Fn(String, Option<u8>)) {
@@ -408,8 +408,8 @@ impl Tally {
     fn report_progress(&mut self, fetched: u64, progress: &dyn Fn(String, Option<u8>)) {
         let percent = ((self.done + fetched).min(self.total) * 100).checked_div(self.total);
         let percent = percent.and_then(|p| u8::try_from(p).ok());
-        if percent > self.told {
-            self.told = percent;
+        if percent > self.reported {
+            self.reported = percent;
             // The bytes of a layer may be reported before its start.
             progress(format!("pulling layer {} of {}", self.begun.max(1), self.layers), percent);
         }
@@ -417,5 +417,5 @@ impl Tally {
 }
 
 pub(super) fn pull_failed(image: &ImageRef, error: impl std::fmt::Display) -> OsError {
-    OsError::told(&image.to_string(), &format!("{error:#}"), OsErrorKind::PullFailed)
+    OsError::from_text(&image.to_string(), &format!("{error:#}"), OsErrorKind::PullFailed)
 }

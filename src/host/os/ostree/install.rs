@@ -102,8 +102,7 @@ pub(crate) async fn install(
     options.kargs = Some(kargs);
     options.target_imgref = Some(&target);
     options.proxy_cfg = Some(ImageProxyConfig { skopeo_cmd: Some(skopeo), ..ImageProxyConfig::default() });
-    deploy(&sysroot, stateroot, &image::unverified(source), Some(options))
-        .await
-        .map(drop)
-        .map_err(|e| OsError::told(&name.to_string(), &format!("{e:#}"), OsErrorKind::Libostree).into_error())
+    deploy(&sysroot, stateroot, &image::unverified(source), Some(options)).await.map(drop).map_err(|e| {
+        OsError::from_text(&name.to_string(), &format!("{e:#}"), OsErrorKind::Libostree).into_error()
+    })
 }

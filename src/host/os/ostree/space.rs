@@ -310,8 +310,8 @@ mod tests {
 
     #[test]
     fn bytes_are_reported_in_fitting_unit() {
-        let told = [0, 1023, 1024, 1_572_864, 3_221_225_472].map(human);
-        assert_eq!(told, ["0 bytes", "1023 bytes", "1.0 KiB", "1.5 MiB", "3.0 GiB"]);
+        let read = [0, 1023, 1024, 1_572_864, 3_221_225_472].map(human);
+        assert_eq!(read, ["0 bytes", "1023 bytes", "1.0 KiB", "1.5 MiB", "3.0 GiB"]);
     }
 
     #[test]
@@ -331,10 +331,10 @@ mod tests {
 
     #[test]
     fn version_is_compared_as_numbers() {
-        let told = |line: &str| version(&format!("libostree:\n {line}\n Git: 1\n"));
-        assert_eq!(told("Version: '2022.7'"), Some((2022, 7)));
-        assert_eq!(told("Version: '2023.10'"), Some((2023, 10)));
-        assert!(told("Version: '2023.10'") > Some(FREES_FIRST));
-        assert_eq!(told("Edition: 1"), None);
+        let read = |line: &str| version(&format!("libostree:\n {line}\n Git: 1\n"));
+        assert_eq!(read("Version: '2022.7'"), Some((2022, 7)));
+        assert_eq!(read("Version: '2023.10'"), Some((2023, 10)));
+        assert!(read("Version: '2023.10'") > Some(FREES_FIRST));
+        assert_eq!(read("Edition: 1"), None);
     }
 }

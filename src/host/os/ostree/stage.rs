@@ -166,7 +166,7 @@ pub(super) async fn obtain(
 async fn pull_lock(path: &Path, progress: &dyn Fn(String, Option<u8>)) -> Result<File, OsError> {
     let directory = File::open(path.join("ostree")).map_err(failed)?;
     let began = Instant::now();
-    let mut told = false;
+    let mut reported = false;
     while let Err(errno) = flock(&directory, FlockOperation::NonBlockingLockExclusive) {
         if errno != Errno::WOULDBLOCK {
             return Err(failed(format!("{} can't be locked: {errno}", path.join("ostree").display())));
@@ -174,9 +174,9 @@ async fn pull_lock(path: &Path, progress: &dyn Fn(String, Option<u8>)) -> Result
         if began.elapsed() >= sysroot::LOCK_WAIT {
             return Err(OsError::new(OsErrorKind::Busy, SYSROOT, "another pull of the agent does not end"));
         }
-        if !told {
+        if !reported {
             progress("waiting for another pull of the agent".to_owned(), None);
-            told = true;
+            reported = true;
         }
         tokio::time::sleep(sysroot::LOCK_POLL).await;
     }

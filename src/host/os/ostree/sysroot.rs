@@ -75,16 +75,16 @@ pub(super) async fn lock(
     progress: &dyn Fn(String, Option<u8>),
 ) -> Result<Locked, OsError> {
     let began = Instant::now();
-    let mut told = false;
+    let mut reported = false;
     let holder = || lock_holder::name(&path.join("ostree/lock"));
     while !sysroot.try_lock().map_err(failed)? {
         if began.elapsed() >= LOCK_WAIT {
             let cause = format!("it is held by {} since more than {} s", holder(), LOCK_WAIT.as_secs());
             return Err(OsError::new(OsErrorKind::Busy, SYSROOT, cause));
         }
-        if !told {
+        if !reported {
             progress(format!("waiting for {}, which holds the sysroot", holder()), None);
-            told = true;
+            reported = true;
         }
         tokio::time::sleep(LOCK_POLL).await;
     }

@@ -255,7 +255,7 @@ fn refused(method: &'static str, source: zbus::Error) -> CallError {
         CallError::Failed(OsError::new(OsErrorKind::DaemonLost, SYSROOT, cause).into_error())
     } else {
         CallError::Failed(
-            OsError::told(SYSROOT, &format!("{method}: {text}"), OsErrorKind::RpmOstree).into_error(),
+            OsError::from_text(SYSROOT, &format!("{method}: {text}"), OsErrorKind::RpmOstree).into_error(),
         )
     }
 }

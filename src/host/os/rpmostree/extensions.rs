@@ -128,7 +128,7 @@ async fn fetch(root: &Root, place: &str, copy: &str, source: &Source<'_>) -> Res
     root.remove(&authfile)?;
     match copied {
         Err(HostError::Command { cause, .. }) => {
-            Err(OsError::told(&image.to_string(), &cause, OsErrorKind::PullFailed).into_error())
+            Err(OsError::from_text(&image.to_string(), &cause, OsErrorKind::PullFailed).into_error())
         }
         done => done,
     }

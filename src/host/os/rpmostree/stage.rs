@@ -26,7 +26,7 @@ use super::transaction::{Peer, TransactionResult};
 /// program that never ends.
 const ROUNDS: usize = 16;
 
-type Tell<'a> = dyn Fn(OsProgress) + 'a;
+type Progress<'a> = dyn Fn(OsProgress) + 'a;
 
 /// The staged deployment.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub(super) async fn stage(
     root: &Root,
     worker: &Worker,
     request: &StageRequest,
-    progress: &Tell<'_>,
+    progress: &Progress<'_>,
 ) -> Result<Brought, HostError> {
     let done = converge(root, worker, request, progress).await;
     put_away(root);
@@ -59,7 +59,7 @@ async fn converge(
     root: &Root,
     worker: &Worker,
     request: &StageRequest,
-    progress: &Tell<'_>,
+    progress: &Progress<'_>,
 ) -> Result<Brought, HostError> {
     let daemon = Daemon::open(root).await?;
     let (mut last, mut in_place) = (None, false);
@@ -124,7 +124,7 @@ async fn packages(
     root: &Root,
     worker: &Worker,
     request: &StageRequest,
-    progress: &Tell<'_>,
+    progress: &Progress<'_>,
 ) -> Result<(), HostError> {
     match (&request.layers, &request.extensions_image) {
         (Some(layers), Some(image)) if !layers.is_empty() => {
@@ -142,7 +142,7 @@ fn after_update(last: Option<&Next>, next: &Next) -> bool {
 }
 
 /// Drops any pending deployment.
-pub(super) async fn unstage(root: &Root, progress: &Tell<'_>) -> Result<(), HostError> {
+pub(super) async fn unstage(root: &Root, progress: &Progress<'_>) -> Result<(), HostError> {
     clean(root, "pending-deploy", progress).await
 }
 
@@ -185,7 +185,7 @@ pub(super) async fn set_default_deployment(root: &Root, deployment: &str) -> Res
     Err(CallError::Busy.into_error())
 }
 
-async fn clean(root: &Root, element: &'static str, progress: &Tell<'_>) -> Result<(), HostError> {
+async fn clean(root: &Root, element: &'static str, progress: &Progress<'_>) -> Result<(), HostError> {
     let daemon = Daemon::open(root).await?;
     for _ in 0..ROUNDS {
         let state = daemon.state().await?;
@@ -242,7 +242,7 @@ async fn perform(
     daemon: &Daemon,
     request: &StageRequest,
     next: &Next,
-    progress: &Tell<'_>,
+    progress: &Progress<'_>,
 ) -> Result<(), CallError> {
     let object = request.image.as_ref().map_or_else(|| SYSROOT.to_owned(), ToString::to_string);
     match next {
@@ -301,7 +301,7 @@ async fn carry<B>(
     method: &'static str,
     body: &B,
     object: &str,
-    progress: &Tell<'_>,
+    progress: &Progress<'_>,
 ) -> Result<(), CallError>
 where
     B: serde::Serialize + zbus::zvariant::Type,
@@ -316,7 +316,7 @@ where
         TransactionResult::Failed(text) if text.contains("Old and new refs are equal") => {
             return Err(CallError::Same);
         }
-        TransactionResult::Failed(text) => OsError::told(object, &text, OsErrorKind::RpmOstree),
+        TransactionResult::Failed(text) => OsError::from_text(object, &text, OsErrorKind::RpmOstree),
         TransactionResult::Lost(how) => {
             let cause = format!("the daemon of rpm-ostree ended in the middle of {method}: {how}");
             return Err(CallError::Gone(OsError::new(OsErrorKind::DaemonLost, object, cause).into_error()));
@@ -327,12 +327,12 @@ where
 
 /// Waits until no transaction runs, and reports whose. It is only read: to start one is its owner's business, and
 /// the daemon counts it as running as long as it has a listener.
-async fn wait_for_others(daemon: &Daemon, progress: &Tell<'_>) -> Result<(), HostError> {
+async fn wait_for_others(daemon: &Daemon, progress: &Progress<'_>) -> Result<(), HostError> {
     let mut changes = daemon.changes().await?;
     let mut owners = daemon.owners().await?;
-    let mut told = None;
+    let mut logged = None;
     while let Some((address, method)) = daemon.active().await? {
-        if told.as_ref() != Some(&address) {
+        if logged.as_ref() != Some(&address) {
             let whose = match daemon.follow(&address).await {
                 Ok(peer) => named(peer, &method).await,
                 // It ended just now, or its socket is not there yet.
@@ -342,7 +342,7 @@ async fn wait_for_others(daemon: &Daemon, progress: &Tell<'_>) -> Result<(), Hos
                 text: format!("waiting for the rpm-ostree transaction {whose}"),
                 percent: None,
             });
-            told = Some(address);
+            logged = Some(address);
         }
         let ended = tokio::select! {
             // Cancel-safe: a message is taken from the queue only when it is returned.

@@ -64,7 +64,7 @@ impl Peer {
                 biased;
                 // Cancel-safe: a message is taken from the queue only when it is returned.
                 message = next(&mut self.messages) => match message {
-                    Some(Ok(message)) => if let Some(ended) = told(&message, progress) { return Ok(ended) },
+                    Some(Ok(message)) => if let Some(ended) = handle_message(&message, progress) { return Ok(ended) },
                     Some(Err(source)) => return Ok(TransactionResult::Lost(format!("its transaction socket: {source}"))),
                     None => return Ok(TransactionResult::Lost("its transaction socket was closed".to_owned())),
                 },
@@ -119,7 +119,7 @@ impl Peer {
 }
 
 /// Passes progress on; returns the end.
-fn told(message: &Message, progress: &(dyn Fn(OsProgress) + '_)) -> Option<TransactionResult> {
+fn handle_message(message: &Message, progress: &(dyn Fn(OsProgress) + '_)) -> Option<TransactionResult> {
     let header = message.header();
     if message.message_type() != zbus::message::Type::Signal || header.interface()?.as_str() != INTERFACE {
         return None;

@@ -153,8 +153,8 @@ impl Worker {
         let credentials = credentials.as_ref().and_then(Secret::from_json);
         let work = WorkerCommand::Prefetch { image, credentials, bandwidth };
         Box::pin(async move {
-            let told = |step| drop(progress.send_replace(Some(step)));
-            match worker.ask(work.clone(), &told).await? {
+            let report = |step| drop(progress.send_replace(Some(step)));
+            match worker.ask(work.clone(), &report).await? {
                 WorkerReply::Prefetched(free) => Ok(Prefetched { free: Some(free) }),
                 WorkerReply::Observed(_)
                 | WorkerReply::Preflight(_)

@@ -7,13 +7,13 @@ use crate::host::Systemd;
 /// A soft reboot is counted once per process, which does not outlive one; a systemd that counts none has none.
 #[tokio::test(flavor = "current_thread")]
 async fn soft_reboots_are_asked_once() {
-    for (told, expected) in [(Some(0), 0), (Some(3), 3), (None, 0)] {
+    for (count, expected) in [(Some(0), 0), (Some(3), 3), (None, 0)] {
         let double = Double::new("257");
-        double.state().soft_reboots = told;
+        double.state().soft_reboots = count;
         let (_server, systemd) = peers(&double).await;
-        assert_eq!(systemd.soft_reboots().await, expected, "{told:?}");
+        assert_eq!(systemd.soft_reboots().await, expected, "{count:?}");
         double.state().soft_reboots = Some(7);
-        assert_eq!(systemd.clone().soft_reboots().await, expected, "{told:?}");
+        assert_eq!(systemd.clone().soft_reboots().await, expected, "{count:?}");
     }
     assert_eq!(Systemd::absent().soft_reboots().await, 0);
     // A failed request is repeated.

@@ -13,5 +13,5 @@ pub(super) fn unpack_failed(object: &str, error: &io::Error) -> OsError {
     if is(&[io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded]) {
         return OsError::new(OsErrorKind::NoSpace, object, error.to_string());
     }
-    OsError::told(object, &error.to_string(), OsErrorKind::Libostree)
+    OsError::from_text(object, &error.to_string(), OsErrorKind::Libostree)
 }
