@@ -7,7 +7,7 @@ use tracing::{error, info};
 use super::micros;
 use crate::host::os::stateroots::{SeedToFetch, Stateroots};
 use crate::host::{AuthFile, Credentials, HostError, OsProgress, Root};
-use crate::journal::stateroot::StaterootIntent;
+use crate::journal::stateroot::{StaterootIntent, load_prepared};
 use crate::model::message;
 use crate::stateroot::{Findings, Job, StaterootStep, StaterootTrial, TrialRules};
 
@@ -67,7 +67,10 @@ async fn run(
 ) -> Result<Findings, HostError> {
     match intent.job() {
         Job::Remove { stateroot } => {
-            stateroots.remove(stateroot, progress).await.map(|()| Findings::default())
+            // What can't be read names no image; its deployment does.
+            let prepared = load_prepared(root).ok().and_then(|mut all| all.remove(stateroot.as_str()));
+            let image = prepared.map(|prepared| prepared.image);
+            stateroots.remove(stateroot, image, progress).await.map(|()| Findings::default())
         }
         Job::Activate { deployment, previous, trial, .. } => {
             let switch = Switch { deployment, previous, trial: trial.as_ref() };
@@ -75,7 +78,8 @@ async fn run(
         }
         Job::Prepare { stateroot, image, layout, version, carried } => {
             if intent.step() == StaterootStep::RemoveStateroot {
-                return stateroots.remove(stateroot, progress).await.map(|()| Findings::default());
+                let image = Some(image.clone());
+                return stateroots.remove(stateroot, image, progress).await.map(|()| Findings::default());
             }
             let credentials = Credentials::there(root, AuthFile::Run)?.map(|found| found.json);
             let seed =

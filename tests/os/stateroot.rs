@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use machine_config_agent::model::Sha256;
+use machine_config_agent::model::{ImageRef, Sha256};
 use machine_config_agent::sandbox::LayerFile;
 
 use serde_json::Value;
@@ -586,11 +586,9 @@ fn remove_takes_all_that_is_its_own_and_nothing_else() {
     assert!(second.kargs().contains("staged=1"), "{}", second.kargs());
 }
 
-/// LCA-016: a bootc seed is itself the system; one without the directory of the seed is refused.
-#[test]
-fn bootc_seed_is_deployed_from_its_own_commit() {
-    let lab = lab();
-    let seed = SeedFiles::new(&lab, true);
+/// Makes a bootc seed, and one without the directory of the seed.
+fn bootc_seeds(lab: &Lab) -> (ImageRef, ImageRef) {
+    let seed = SeedFiles::new(lab, true);
     let mut labels = seed_labels();
     labels.insert(USE_BOOTC.to_owned(), "true".to_owned());
     let needed =
@@ -604,7 +602,53 @@ fn bootc_seed_is_deployed_from_its_own_commit() {
         })
         .collect();
     let empty = lab.world.derive(&lab.v1, "empty", &[file("etc/motd", "x\n")], &labels).unwrap();
-    let image = lab.world.derive(&lab.v1, "seed", &layer, &labels).unwrap();
+    (lab.world.derive(&lab.v1, "seed", &layer, &labels).unwrap(), empty)
+}
+
+/// Returns whether the repository has a ref of an image.
+fn has_image(lab: &Lab, image: &ImageRef) -> bool {
+    let repo = format!("--repo={}", lab.world.dir().join("sysroot/ostree/repo").display());
+    run("ostree", &["refs", &repo]).contains(&image.digest().to_string())
+}
+
+/// LCA-012, LCA-014: the image of a seed goes with its stateroot, also when its preparation was refused or cut short, or its removal
+/// was cut after its deployment was gone.
+#[test]
+fn image_of_a_bootc_seed_goes_after_a_cut() {
+    let lab = lab();
+    let (image, empty) = bootc_seeds(&lab);
+    let boot = lab.boot();
+    let prepare = ["prepare", &image.to_string(), "--version", "4.17.2"];
+    let remove = ["remove", NAME, "--yes"];
+    assert_eq!(stateroot(&boot, &["prepare", &empty.to_string(), "--version", "4.17.2"]).code, 3);
+    assert!(!has_image(&lab, &empty), "of a seed that was refused");
+    // Killed at one point after the other, until it is fetched.
+    let fetched = (1..50).find(|point| {
+        let mut killed = boot.agent(&[&["stateroot"][..], &prepare].concat());
+        let output = killed.env("MCA_FAIL_POINT", format!("kill:{point}")).output().unwrap();
+        assert_eq!(output.status.code(), Some(128 + 9), "{point}: {output:?}");
+        has_image(&lab, &image)
+    });
+    assert!(fetched.is_some());
+    let ran = stateroot(&boot, &remove);
+    assert!(ran.code == 0 || ran.err.contains("there is no stateroot"), "{ran:?}");
+    nothing_left(&lab);
+    assert!(!has_image(&lab, &image), "of a preparation that was undone");
+    assert_eq!(stateroot(&boot, &prepare).code, 0);
+    let sysroot = format!("--sysroot={}", lab.world.dir().join("sysroot").display());
+    run("ostree", &["admin", "undeploy", &sysroot, "1"]);
+    assert!(has_image(&lab, &image), "as a power cut leaves it");
+    let ran = stateroot(&boot, &remove);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    nothing_left(&lab);
+    assert!(!has_image(&lab, &image), "of a stateroot without deployments");
+}
+
+/// LCA-016: a bootc seed is itself the system; one without the directory of the seed is refused.
+#[test]
+fn bootc_seed_is_deployed_from_its_own_commit() {
+    let lab = lab();
+    let (image, empty) = bootc_seeds(&lab);
     let boot = lab.boot();
     let before = running(&lab);
     let ran = stateroot(&boot, &["prepare", &empty.to_string(), "--version", "4.17.2"]);
@@ -620,9 +664,5 @@ fn bootc_seed_is_deployed_from_its_own_commit() {
     assert_eq!(ran.code, 0, "{ran:?}");
     nothing_left(&lab);
     unchanged(&lab, &before, "after it");
-    let refs = run(
-        "ostree",
-        &["refs", &format!("--repo={}", lab.world.dir().join("sysroot/ostree/repo").display())],
-    );
-    assert!(!refs.contains(&image.digest().to_string()), "{refs}");
+    assert!(!has_image(&lab, &image));
 }

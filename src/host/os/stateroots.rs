@@ -112,9 +112,11 @@ impl Stateroots {
     pub async fn remove(
         &self,
         name: &StaterootName,
+        image: Option<ImageRef>,
         progress: &(dyn Fn(OsProgress) + '_),
     ) -> Result<(), HostError> {
-        self.worker.stateroot(StaterootCommand::Remove { name: name.clone() }, progress).await.map(drop)
+        let command = StaterootCommand::Remove { name: name.clone(), image };
+        self.worker.stateroot(command, progress).await.map(drop)
     }
 
     /// Writes down in the `/var` of a deployment's stateroot what it has to show; `None` is one that ran before.

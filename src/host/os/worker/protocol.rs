@@ -194,8 +194,8 @@ pub(in crate::host::os) enum StaterootCommand {
     Fetch(SeedRequest),
     /// Make a stateroot of it, whose deployment does not boot by itself.
     Deploy(DeployRequest),
-    /// Remove a stateroot with all that is its own.
-    Remove { name: StaterootName },
+    /// Remove a stateroot with all that is its own, and its image: its deployment names it, unless it is gone already.
+    Remove { name: StaterootName, image: Option<ImageRef> },
     /// Write down in the `/var` of a deployment's stateroot what it has to show; `None` is one that ran before.
     Arm { deployment: String, trial: Option<StaterootTrial> },
     /// Make a deployment of any stateroot the next boot's; what is staged would boot instead, and is dropped or refused.
@@ -263,7 +263,7 @@ impl StaterootCommand {
     /// Names the object of an error that has none of its own.
     pub(in crate::host::os) fn object(&self) -> String {
         match self {
-            Self::Remove { name } => name.to_string(),
+            Self::Remove { name, .. } => name.to_string(),
             Self::Arm { deployment, .. }
             | Self::SetDefault { deployment, .. }
             | Self::Restore { deployment, .. }

@@ -57,8 +57,10 @@ pub(super) async fn perform(
         StaterootCommand::Deploy(request) => {
             deploy::deploy(sysroot, path, &request, progress).await.map(StaterootReply::Deployed)
         }
-        StaterootCommand::Remove { name } => {
-            owned::remove(sysroot, path, &name, progress).await.map(|()| StaterootReply::Nothing)
+        StaterootCommand::Remove { name, image } => {
+            owned::remove(sysroot, path, &name, image.as_ref(), progress)
+                .await
+                .map(|()| StaterootReply::Nothing)
         }
         StaterootCommand::Arm { .. }
         | StaterootCommand::SetDefault { .. }

@@ -13,10 +13,12 @@ use ostree_ext::ostree::{Deployment, Sysroot, SysrootWriteDeploymentsOpts};
 
 use super::super::super::error::{OsError, OsErrorKind};
 use super::super::failed::failed;
+use super::super::image::reference;
 use super::super::sysroot::{self, Access, Locked};
 use super::fetch;
 use super::tree;
 use crate::host::fsync::fsync;
+use crate::model::ImageRef;
 use crate::stateroot::StaterootName;
 
 /// Refuses to touch the stateroot that runs, or that boots next.
@@ -33,10 +35,13 @@ pub(super) fn refuse_booted(locked: &Locked, stateroot: &StaterootName) -> Resul
 }
 
 /// Removes a stateroot with all that is its own. It may be repeated; one that is not there is ignored.
+///
+/// Its image goes before its deployments: they are what names it. A deployment keeps its commit without it.
 pub(super) async fn remove(
     sysroot: Sysroot,
     path: &Path,
     stateroot: &StaterootName,
+    known: Option<&ImageRef>,
     progress: &dyn Fn(String, Option<u8>),
 ) -> Result<(), OsError> {
     let locked = sysroot::lock(sysroot, path, progress).await?;
@@ -44,13 +49,26 @@ pub(super) async fn remove(
     progress(format!("removing the stateroot {stateroot}"), None);
     let (own, others): (Vec<_>, Vec<_>) =
         locked.deployments().into_iter().partition(|d| d.osname() == stateroot.as_str());
-    let mut images: BTreeSet<String> = own.iter().filter_map(image).map(|image| image.to_string()).collect();
+    let known = known.map(|image| reference(image).imgref);
+    let images = own.iter().filter_map(image).chain(known).map(|image| image.to_string());
+    remove_images(&locked, images.collect(), &others)?;
     if !own.is_empty() {
         let options = SysrootWriteDeploymentsOpts { do_postclean: false };
         locked.write_deployments_with_options(&others, &options, Cancellable::NONE).map_err(failed)?;
     }
     remove_unlisted(&locked, path, stateroot)?;
     gone(tree::remove_path(&fetch::directory(path, stateroot)))?;
+    gc_image_layers(&locked.repo()).map_err(failed)?;
+    // Objects of others are kept by their refs.
+    locked.cleanup(Cancellable::NONE).map_err(failed)
+}
+
+/// Removes images that no other deployment was made from.
+fn remove_images(
+    locked: &Locked,
+    mut images: BTreeSet<String>,
+    others: &[Deployment],
+) -> Result<(), OsError> {
     for image in others.iter().filter_map(image) {
         images.remove(&image.to_string());
     }
@@ -58,9 +76,7 @@ pub(super) async fn remove(
     for name in list_images(&repo).map_err(failed)?.iter().filter(|name| images.contains(*name)) {
         remove_image(&repo, &ImageReference::try_from(name.as_str()).map_err(failed)?).map_err(failed)?;
     }
-    gc_image_layers(&repo).map_err(failed)?;
-    // Objects of others are kept by their refs.
-    locked.cleanup(Cancellable::NONE).map_err(failed)
+    Ok(())
 }
 
 /// Removes what a stateroot without deployments has on disk: checkouts, `/var`, kernels.
