@@ -22,8 +22,8 @@ END_LIMIT = 60
 COMMAND_LIMIT = 60
 # systemd says it when all that belongs to a boot is up, as it says READY=1 in the container; and when user space alone ends.
 UP, UP_AGAIN = "Startup finished in", "Soft-reboot finished in"
-# From the kernel's inotify.h: a file was written to; one was renamed into the directory.
-IN_MODIFY, IN_MOVED_TO = 0x2, 0x80
+# From the kernel's inotify.h: a file was written to; one was renamed into the directory, one was removed from it.
+IN_MODIFY, IN_MOVED_TO, IN_DELETE = 0x2, 0x80, 0x200
 # The kernel tells pidwait of the end; a process that has ended already is none.
 ENDS = 'echo "$0" >/run/lab-waited && { pidwait --pidfile /run/lab-waited || true; }'
 # Both are read-only in every tier: a machine's are mounted so, a container's are views of what is not.
@@ -35,12 +35,13 @@ BLOCKS = ('exec systemd-inhibit --what=shutdown --mode=block --who=backup "--why
           ' env NOTIFY_SOCKET="$NOTIFY_SOCKET" sh -c "systemd-notify --ready; exec sleep infinity"')
 
 
-def notify_of(directory, event):
-    """Returns an inotify that tells of an event of a file or a directory."""
+def notify_of(directory, event, *more):
+    """Returns an inotify that tells of an event of files or directories."""
     libc = ctypes.CDLL(None, use_errno=True)
     notify = libc.inotify_init1(os.O_CLOEXEC)
-    if notify < 0 or libc.inotify_add_watch(notify, os.fsencode(directory), event) < 0:
-        raise HarnessError(f"{directory} can't be watched: {os.strerror(ctypes.get_errno())}")
+    for path in (directory, *more):
+        if notify < 0 or libc.inotify_add_watch(notify, os.fsencode(path), event) < 0:
+            raise HarnessError(f"{path} can't be watched: {os.strerror(ctypes.get_errno())}")
     return notify
 
 

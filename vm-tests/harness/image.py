@@ -20,6 +20,7 @@ FIRST = "registry.invalid/os"
 INSTALLED = {
     "usr/lib/systemd/system/machine-config-agent.service": "systemd/machine-config-agent.service",
     "usr/lib/systemd/system/machine-config-agent-firstboot.service": "systemd/machine-config-agent-firstboot.service",
+    "usr/lib/systemd/system/machine-config-agent-stateroot.service": "systemd/machine-config-agent-stateroot.service",
     "usr/lib/systemd/system-preset/90-machine-config-agent.preset": "systemd/90-machine-config-agent.preset",
     "usr/lib/systemd/catalog/machine-config-agent.catalog": "dist/machine-config-agent.catalog",
 }

@@ -107,6 +107,8 @@ class Machine(Host):
 
     def _start(self, notify, choose):
         self.deployment, options = disk.entry(self.sysroot, choose)
+        # Each stateroot has a /var of its own.
+        self.stateroot = self.deployment.parents[1]
         notify.bind("")
         name = "@" + notify.getsockname()[1:].decode()
         self.begin_boot_log()
@@ -124,7 +126,7 @@ class Machine(Host):
         root, var = str(self.sysroot), f"{self.stateroot}/var"
         binds = [f"--bind-ro={self.deployment}/usr:/usr:norbind", f"--bind-ro={root}:/sysroot:norbind",
                  f"--bind-ro={root}/boot:/boot:norbind", f"--bind={var}:/var:norbind",
-                 f"--bind={var}:/sysroot/ostree/deploy/{disk.STATEROOT}/var:norbind",
+                 f"--bind={var}:/sysroot/ostree/deploy/{self.stateroot.name}/var:norbind",
                  f"--bind-ro={self.directory}/ostree-booted:/run/ostree-booted"]
         # As ostree-prepare-root lays it out. The entry's arguments are PID 1's: in a container systemd reads them there.
         return ["systemd-nspawn", "--quiet", "--register=no", "--keep-unit", f"--machine={self.name}", "--notify-ready=yes",

@@ -12,12 +12,12 @@ import re
 
 from harness import host_snapshot
 from harness.agent import CONTROL, config, no_action
+from harness.space import MIB, empty, fill, kept_free
 
 PATH, BIG, BLOB = "/etc/lab/settings.conf", "/etc/lab/big.conf", "usr/share/lab/blob"
 # Two file systems; of the root's this is what can be written to.
 ROOT, BOOT = "/var", "/boot"
 FIRST, SECOND, THIRD, FOURTH = (f"rendered-worker-{letter}" for letter in "abcd")
-MIB = 1024 * 1024
 # A layer that nothing makes smaller, and what an initramfs is longer by. The numbers are always the same ones.
 LAYER, INITRAMFS = 16 * MIB, 12 * MIB
 
@@ -27,18 +27,6 @@ def noise(size):
     return random.Random(size).randbytes(size)
 
 
-def room(machine, directory):
-    """Returns the bytes of a file system, all of them and those that are free."""
-    said = machine.run("stat", "--file-system", "--format=%S %b %f", directory).split()
-    unit, blocks, free = map(int, said)
-    return unit * blocks, unit * free
-
-
-def fill(machine, directory, left):
-    """Fills a file system up to so many bytes."""
-    machine.run_writable("fallocate", f"--length={room(machine, directory)[1] - left}", f"{directory}/lab-fill")
-
-
 def fill_all(machine, directory):
     """Fills a file system to the last block."""
     # ext4 keeps a few MiB for its own lists, which count as free: up to there in one go, then until nothing goes in.
@@ -46,16 +34,6 @@ def fill_all(machine, directory):
     for size in (MIB, 65536, 4096):
         write = f"dd if=/dev/zero of={directory}/lab-fill-{size} bs={size} oflag=sync 2>/dev/null || true"
         machine.run("sh", "-c", write)
-
-
-def empty(machine, directory):
-    """Gives the space back."""
-    machine.run_writable("sh", "-c", 'rm "$0"/lab-fill*', directory)
-
-
-def free_for_images(machine):
-    """Returns how much libostree keeps free on the root: three percent, where nothing else is said."""
-    return room(machine, ROOT)[0] * 3 // 100
 
 
 def wait_fault(test, reason, pattern):
@@ -86,7 +64,7 @@ def root_is_full(test, image):
     """The layer does not fit beside what libostree keeps free: told before it is pulled."""
     machine, agent = test.machine, test.agent
     before, objects = host_snapshot.state(machine), host_snapshot.objects(machine)
-    fill(machine, ROOT, free_for_images(machine) + LAYER // 2)
+    fill(machine, ROOT, kept_free(machine, ROOT) + LAYER // 2)
     agent.set_target(config(SECOND, {PATH: "version = 2\n"}), image)
     needed, free = wait_fault(test, "SysrootFull", r"about ([0-9.]+) MiB are needed in /sysroot, ([0-9.]+) MiB are free")
     test.same(f"needed {needed} MiB", LAYER // MIB <= needed <= 3 * LAYER // MIB, True)
