@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from . import disk, image, nspawn, power_machine
+from . import disk, image, nspawn, power_machine, power_stateroot
 from .paths import EMULATOR, RECORDER, WORK, HarnessError, need_packages, run
 from .power_baseline import baseline_states
 from .power_first import FirstBoot
@@ -70,8 +70,9 @@ def arguments():
     parser.add_argument("--seed", default="1", help="what chance begins with (default: 1)")
     parser.add_argument("--method", choices=["random", "recorded", "machine"], nargs="+",
                         default=["random", "recorded", "machine"], help="which of the three ways (default: all)")
-    parser.add_argument("--update", choices=["image", "files", "both", "first"], default="both",
-                        help="which update: of another image with files, of files without a reboot, both, or a first boot")
+    parser.add_argument("--update", choices=["image", "files", "both", "first", "stateroot"], default="both",
+                        help="which update: of another image with files, of files without a reboot, both, a first boot, or the verbs "
+                             "of stateroots in turn")
     parser.add_argument("--file-system", choices=disk.FILE_SYSTEMS, default=disk.FILE_SYSTEMS[0],
                         help=f"of the root (default: {disk.FILE_SYSTEMS[0]})")
     parser.add_argument("--alone", action="store_true",
@@ -95,8 +96,8 @@ def baseline(options):
 def main():
     """Builds what is missing, cuts, tells."""
     options = arguments()
-    if options.update == "first" and "machine" in options.method:
-        options.method.remove("machine")  # its console is not read for a first boot
+    if options.update in ("first", "stateroot") and "machine" in options.method:
+        options.method.remove("machine")  # its console is not read for those
     if options.csv:
         print(csv([json.loads(text) for log in options.table for text in log.read_text().splitlines()], options.csv))
         return 0
@@ -135,6 +136,8 @@ def prepare(options):
         options.update = json.loads((options.replay / "result.json").read_text())["update"]
     if options.update == "first":
         prepared.with_first(FirstBoot)
+    elif options.update in ("stateroot", *power_stateroot.VERBS):
+        power_stateroot.add(prepared)
     elif not options.replay:
         prepared.make()
     return prepared

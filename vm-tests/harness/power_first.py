@@ -1,9 +1,7 @@
 """The third update in which the power fails: a first boot. Ignition has left the file, the boot itself begins the switch, and the
 kubelet's stand-in starts when it is complete."""
 
-import ctypes
 import json
-import os
 import time
 
 from . import agent, disk, host, nspawn
@@ -52,7 +50,7 @@ class FirstBoot:
 
     def host(self, kind):
         """Returns the class of a host that is followed by the record and the kubelet's starts."""
-        return type(f"First{kind.__name__}", (ByRecord, kind), {})
+        return type(f"First{kind.__name__}", (ByRecord, kind), {"reader": Starts})
 
     def begin(self, node):
         """Boots: that is the order. Returns when."""
@@ -116,12 +114,12 @@ class FirstBoot:
 
 
 class ByRecord:
-    """A host that is followed by its record and by the starts of the kubelet: a first boot reports to the console alone."""
+    """A host that is followed by what `reader` reads of its disk: a first boot reports to the console alone."""
 
     def boot(self, choose=max):
         """Begins to boot; what is on the disk is followed from before the first process on."""
         self._forget()
-        self.reports = Starts(self)
+        self.reports = self.reader(self)
         self.switch_on(choose)
         if self.cut_time:
             raise PowerLost("while it booted")
@@ -137,10 +135,7 @@ class Starts(ReportReader):
         records = node.stateroot / RECORDS.lstrip("/")
         self.file, self.starts = records / "record.json", node.stateroot / STARTS.lstrip("/")
         self.before = self._count()
-        self.notify = host.notify_of(records, host.IN_MOVED_TO)
-        libc = ctypes.CDLL(None, use_errno=True)
-        if libc.inotify_add_watch(self.notify, os.fsencode(self.starts), host.IN_MOVED_TO) < 0:
-            raise HarnessError(f"{self.starts} can't be watched: {os.strerror(ctypes.get_errno())}")
+        self.notify = host.notify_of(records, host.IN_MOVED_TO, self.starts)
 
     def _count(self):
         return len(list(self.starts.glob("[!.]*")))

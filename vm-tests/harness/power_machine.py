@@ -100,7 +100,7 @@ class KilledMachines:
 
     def play(self, number, keep):
         """Plays one cut and returns its result; `keep` is given what it needs to be played again."""
-        update = self.updates[self.prepared.turn(self.selection, number % FILES_EACH == 0).name]
+        update = self.updates[self.prepared.turn(self.selection, number, FILES_EACH)[0].name]
         at = self.measured[update.name].draw(chance(self.seed, number))
         result = {"method": self.name, "number": number, "seed": self.seed, "update": update.name, "at": round(at, 3)}
         host, began = self._begin(update)

@@ -10,8 +10,10 @@ from .power_update import wrong
 
 # Cuts also shortly after Done: what was reported has to be there.
 AFTER = 0.3
+# The steps of the verbs that write to a stateroot.
+STATEROOT_STEPS = ("fetch-seed", "deploy-stateroot", "arm-trial", "set-default", "remove-stateroot")
 # Where libostree and the agent write most; so large a share of the cuts is drawn from these phases alone.
-BUSY, SHARE = ("Staging", "finalizing"), 0.45
+BUSY, SHARE = ("Staging", "finalizing", *STATEROOT_STEPS), 0.45
 # One cut in so many is of an update without a reboot, which is short.
 FILES_EACH = 4
 
@@ -67,7 +69,7 @@ class Random:
 
     def play(self, number, keep):
         """Plays one cut and returns its result; `keep` is given what it needs to be played again."""
-        update = self.prepared.turn(self.selection, number % FILES_EACH == 0)
+        update, _ = self.prepared.turn(self.selection, number, FILES_EACH)
         at = self.measured[update.name].draw(chance(self.seed, number))
         result = {"method": self.name, "number": number, "seed": self.seed, "update": update.name, "at": round(at, 3)}
         host = update.host(PowerHost)(update.disk, self.prepared.directory / "host")

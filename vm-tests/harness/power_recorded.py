@@ -74,11 +74,11 @@ class Recording:
         """Returns what the host did after so many entries."""
         return next(label for begun, label in reversed(self.marks) if begun <= count)
 
-    def pick(self, number, cuts):
+    def pick(self, number, cuts, turn):
         """Returns after how many entries the power fails in one of so many cuts."""
         counts = range(self.first, self.last + 1)
         busy = [count for count in counts if self.phase(count) in BUSY]
-        chosen = busy if busy and number % 2 else counts
+        chosen = busy if busy and turn % 2 else counts
         return chosen[(len(chosen) - 1) * number // cuts]
 
     def summary(self):
@@ -102,13 +102,13 @@ class Recorded:
 
     def play(self, number, keep):
         """Plays one state and returns its result; `keep` is given what it needs to be played again."""
-        update = self.prepared.turn(self.selection, number % FILES_EACH == 0)
+        update, turn = self.prepared.turn(self.selection, number, FILES_EACH)
         recording = self.recordings[update.name]
-        count = recording.pick(number, self.cuts)
+        count = recording.pick(number, self.cuts, turn)
         reported = count >= recording.done
         result = {"method": self.name, "number": number, "seed": self.seed, "update": update.name,
                   "at": count - recording.first, "phase": recording.phase(count), "told": reported}
-        lost, state = self.state(recording, count, number)
+        lost, state = self.state(recording, count, number, turn)
         result |= {"lost": lost}
         host = None
         try:
@@ -116,17 +116,17 @@ class Recorded:
             result |= update.recover(host, reported)
         except HarnessError as error:
             result |= wrong(error)
-            keep(result, self.state(recording, count, number)[1], host)
+            keep(result, self.state(recording, count, number, turn)[1], host)
         finally:
             if host:
                 host.close()
             shutil.rmtree(self.prepared.directory / "host", ignore_errors=True)
         return result
 
-    def state(self, recording, count, number):
+    def state(self, recording, count, number, turn):
         """Makes the disk of one cut; returns how many units were lost, and it."""
         disk = self.prepared.directory / "state.raw"
         run("cp", "--sparse=always", recording.update.disk, disk)
         # Neighbours of both kinds, for both updates: twice the one, twice the other.
-        loss = chance(self.seed, number) if number // 2 % 2 else None
+        loss = chance(self.seed, number) if turn // 2 % 2 else None
         return leave(recording.log, recording.entries, count, loss, disk), disk

@@ -91,6 +91,8 @@ class Prepared:
         for update in self.updates.values():
             update.disk = self.disk
         self.images, self.digest = images, digest
+        # Updates that are played in turn.
+        self.groups = {}
 
     def with_first(self, kind):
         """Adds a first boot, from a disk of its own."""
@@ -118,12 +120,16 @@ class Prepared:
         host.disk.rename(self.disk)
 
     def select(self, name):
-        """Returns the selected updates: one, or both."""
-        return [self.updates[one] for one in (("image", "files") if name == "both" else (name,))]
+        """Returns the selected updates: one, both, or a group."""
+        return [self.updates[one] for one in (("image", "files") if name == "both" else self.groups.get(name, (name,)))]
 
-    def turn(self, name, of_files):
-        """Returns the update of one cut: with both selected, they alternate."""
-        return self.updates[name if name != "both" else "files" if of_files else "image"]
+    def turn(self, name, number, files_each):
+        """Returns the update of one cut, and its number among those of the update: with both selected one in so many is that of
+        files, a group takes turns."""
+        if name == "both":
+            return self.updates["image" if number % files_each else "files"], number
+        group = self.groups.get(name, (name,))
+        return self.updates[group[number % len(group)]], number // len(group)
 
     def close(self):
         """Ends the registry."""
