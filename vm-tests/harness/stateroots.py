@@ -8,7 +8,8 @@ UNIT = "machine-config-agent-stateroot.service"
 VERBS = ("machine-config-agent", "stateroot")
 # What a running system writes by itself: the agent's reports and records, journals, caches, seeds and clocks; and the
 # lock of systemd-nspawn.
-OWN = ("etc/machine-config-agent/report.json", "etc/machine-config-agent/health.json", "etc/machine-id", "etc/resolv.conf",
+OWN = ("etc/machine-config-agent/report.json", "etc/machine-config-agent/.report.json.mca-new",
+       "etc/machine-config-agent/health.json", "etc/machine-id", "etc/resolv.conf",
        "var/lib/machine-config-agent", "var/lib/containers", "var/lib/dbus", "var/lib/private", "var/lib/systemd", "var/log",
        "var/cache", "var/tmp", "var/.updated", "etc/.updated", f"{OLD}/deploy/.#*.lck")
 # Of a boot entry: not what libostree numbers and titles anew with each deployment.
