@@ -5,9 +5,9 @@ use std::cell::OnceCell;
 use tracing::warn;
 
 use super::error::AgentError;
-use crate::control::encapsulated::SERVED;
 use crate::host::Root;
 use crate::journal::Journal;
+use crate::model::hosted::SERVED;
 use crate::model::spec::FixedSections;
 use crate::model::text::chain;
 use crate::model::{ConfigName, installed_storage, machineconfig};

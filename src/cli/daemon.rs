@@ -17,10 +17,10 @@ use super::telemetry::{ListenFlags, telemetry};
 use crate::agent::{Agent, ExitReason, ProcessSignals};
 use crate::control::directory::Directory;
 use crate::control::encapsulated::{self, ENCAPSULATED};
-use crate::control::kube::{Cluster, DrainBy, Identity};
+use crate::control::kube::{Cluster, DrainBy, Identity, Mounted};
 use crate::control::{ControlError, ControlPlane};
 use crate::host::{Host, Root, machine_name};
-use crate::journal::Journal;
+use crate::journal::{Journal, mcd};
 use crate::model::ConfigName;
 use crate::model::message;
 use crate::model::text::chain;
@@ -44,9 +44,12 @@ pub(super) struct Arguments {
     /// API server, too
     #[arg(long, value_name = "FILE", conflicts_with = "directory")]
     kubelet_kubeconfig: Option<PathBuf>,
-    /// Directory that holds target.yaml and machineconfigs/, and gets report.json
+    /// Directory of target.yaml and machineconfigs/; gets report.json
     #[arg(long, value_name = "DIR", conflicts_with = "root_mount")]
     directory: Option<PathBuf>,
+    /// Mounted config of a hosted cluster's node (`config`, `hash`)
+    #[arg(long, value_name = "DIR", conflicts_with = "directory")]
+    desired_configmap: Option<PathBuf>,
     /// The directory is what a bootstrap has rendered (machine-pools/, machine-configs/); the config is this pool's
     #[arg(long, value_name = "NAME", requires = "directory", value_parser = |name: &str| ConfigName::new(name))]
     pool: Option<ConfigName>,
@@ -92,6 +95,7 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
         let (source, node) = named(source(arguments, environment)?, arguments, environment);
         // Opened before: the certificate of the listener is a file of the container.
         let own = Root::open(Path::new("/"))?;
+        let mounted = arguments.desired_configmap.as_deref().map(Mounted::open).transpose()?;
         let (node_settings, host) = arguments.container.open(environment)?;
         let setting = Setting { arguments, environment, node_settings: &node_settings, node: &node, own: &own, kubelet: None };
         match source {
@@ -105,7 +109,10 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
             Source::Cluster(identity) => {
                 let known = identity.clone();
                 let renamed = known.renamed();
-                let cluster = connected(identity, arguments, &host, &node)?;
+                let mut cluster = connected(identity, arguments, &host, &node)?;
+                if let Some(mounted) = mounted {
+                    cluster = cluster.with_mounted(mounted);
+                }
                 let kubelet = Arc::new(KubeletProbe::default());
                 let mut readings = super::telemetry::of_link(&cluster.traffic());
                 readings.push(super::telemetry::of_kubelet(&kubelet));
@@ -170,6 +177,9 @@ impl Setting<'_> {
         let mut journal = Journal::open(host.root.clone(), self.environment.fail_points.clone())?;
         if host.root.exists(ENCAPSULATED)? {
             drop_earlier_installation(&mut journal)?;
+        }
+        if self.arguments.desired_configmap.is_some() {
+            mcd::import_hosted(&mut journal, host.clock.now())?;
         }
         let stop = ProcessSignals::register()
             .map_err(|source| CliError::Setup { what: "register signals", source })?;

@@ -71,7 +71,7 @@ struct Start {
     /// Where the host's root is mounted
     #[arg(long, default_value = ROOT_MOUNT)]
     root_mount: PathBuf,
-    /// Refused: a hosted cluster's node is not supported
+    /// Where a hosted cluster's config is mounted
     #[arg(long)]
     desired_configmap: Option<String>,
     /// A MachineConfig to apply once
@@ -139,11 +139,6 @@ pub(super) fn translate(
                 env!("CARGO_PKG_VERSION")
             )));
         }
-        Verb::Start(start) if start.desired_configmap.is_some() => {
-            return Err(refused(
-                "desired-configmap is not supported: nodes of hosted clusters keep machine-config-daemon",
-            ));
-        }
         Verb::Start(Start { once_from: Some(from), skip_reboot, root_mount, .. }) => {
             own.extend(["apply".into(), "--yes".into(), "--to".into(), from.into()]);
             if skip_reboot == Some(true) {
@@ -159,7 +154,11 @@ pub(super) fn translate(
                 named.ok_or_else(|| refused("node-name is required: give --node-name or set NODE_NAME"))?;
             own.extend(["daemon".into(), "--node-name".into(), name.into()]);
             own.extend(["--kubelet-kubeconfig".into(), KUBELET_KUBECONFIG.into()]);
-            let flags = [("--kubeconfig", start.kubeconfig), ("--metrics-listen", start.metrics_url)];
+            let flags = [
+                ("--kubeconfig", start.kubeconfig),
+                ("--metrics-listen", start.metrics_url),
+                ("--desired-configmap", start.desired_configmap),
+            ];
             for (flag, value) in flags {
                 if let Some(value) = value.filter(|value| !value.is_empty()) {
                     own.extend([flag.into(), value.into()]);
@@ -221,9 +220,8 @@ mod tests {
         for nameless in ["start", "start --node-name="] {
             assert!(meant(nameless, None, true).unwrap_err().contains("node-name is required"), "{nameless}");
         }
-        assert!(
-            meant("start --desired-configmap=x", Some("a"), true).unwrap_err().contains("desired-configmap")
-        );
+        let hosted = meant("start --desired-configmap=/c", Some("a"), true).unwrap();
+        assert!(hosted.contains(" --desired-configmap /c --root-mount /rootfs"), "{hosted}");
     }
 
     #[test]

@@ -18,9 +18,6 @@ use crate::report::{NodeReport, NodeState};
 /// File that Ignition writes it to.
 pub const ENCAPSULATED: &str = "/etc/ignition-machine-config-encapsulated.json";
 
-/// The MachineConfig that the machine-config-server served, whole; Ignition left it, and it is never rewritten.
-pub const SERVED: &str = "/etc/mcs-machine-config-content.json";
-
 /// Ignition's preset file that enables its units, by MCD's name for it.
 const PRESET: &str = "/etc/systemd/system-preset/20-ignition.preset";
 

@@ -30,6 +30,7 @@ mod unlocked;
 
 mod apiserver;
 mod contract;
+mod hosted;
 mod installed;
 mod link;
 mod mcn_asserts;

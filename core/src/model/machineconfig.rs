@@ -131,6 +131,16 @@ impl MachineConfig {
         Ok(Self { name, json })
     }
 
+    /// Gives it another name.
+    pub(super) fn named(self, name: &ConfigName) -> Result<Self, ModelError> {
+        let wrong = |error: serde_json::Error| self.field("metadata", document::cause(&error));
+        let mut object: serde_json::Value = serde_json::from_str(&self.json).map_err(wrong)?;
+        if let Some(metadata) = object.get_mut("metadata").and_then(serde_json::Value::as_object_mut) {
+            metadata.insert("name".to_owned(), name.as_str().into());
+        }
+        Ok(Self { name: name.clone(), json: object.to_string() })
+    }
+
     /// Returns the name.
     pub fn name(&self) -> &ConfigName {
         &self.name

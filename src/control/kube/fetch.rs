@@ -53,6 +53,16 @@ impl Cluster {
         overdue
     }
 
+    /// Has another config's mount looked for again: nothing signals that it came.
+    fn await_mount(&mut self, error: Option<&ControlError>) {
+        match error {
+            Some(ControlError::WaitingForObject { object, .. }) => {
+                self.is_overdue(object, GRACE);
+            }
+            Some(_) | None => self.awaited = None,
+        }
+    }
+
     /// Takes the answer for a MachineConfig.
     fn config_text(
         &mut self,
@@ -113,6 +123,11 @@ impl Cluster {
 
     /// Returns a MachineConfig, and keeps it.
     pub(super) async fn fetch_config(&mut self, name: &ConfigName) -> Result<MachineConfig, ControlError> {
+        if let Some(mounted) = &self.mounted {
+            let config = mounted.config(name);
+            self.await_mount(config.as_ref().err());
+            return config;
+        }
         let answer = self.fetch(&config_path(name), &format!("MachineConfig {name}")).await;
         let answer = self.or_own(name, answer).await;
         self.take_config(name, answer)
@@ -121,7 +136,7 @@ impl Cluster {
     /// Returns a MachineConfig and the policy, requested at the same time. While one is waited for, each is requested
     /// only when the other one is there: a try costs one request.
     pub(super) async fn fetch_both(&mut self, name: &ConfigName) -> Result<ConfigAndPolicy, ControlError> {
-        if self.awaited.is_some() {
+        if self.awaited.is_some() || self.mounted.is_some() {
             let config = self.fetch_config(name).await?;
             return Ok((config, self.fetch_policy().await));
         }

@@ -29,6 +29,7 @@
 //! | `bootstrap` | the first annotations, from the files that the provisioning left |
 //! | `fetch` | reads MachineConfigs and the policy by name, when needed |
 //! | `objects` | caches these on disk |
+//! | `mounted` | reads a hosted cluster's config from its mount |
 //! | `stand_in` | compares a config that the cluster does not have with that of its pool |
 //! | `desired` | all of these once, for `plan` |
 //! | `review` | access to the metrics |
@@ -68,6 +69,7 @@ mod evict;
 mod fetch;
 mod identity;
 mod mcn;
+mod mounted;
 mod node;
 mod node_watch;
 mod objects;
@@ -112,6 +114,7 @@ use objects::Cache;
 pub use desired::{Desired, desired};
 pub use error::KubeError;
 pub use identity::Identity;
+pub use mounted::Mounted;
 pub use review::{Access, Reviews};
 pub use traffic::Traffic;
 
@@ -147,6 +150,8 @@ pub struct Cluster {
     /// Node and link as the loop knows them.
     known: Known,
     cache: Cache,
+    /// Source of the configs of a hosted cluster's node.
+    mounted: Option<Mounted>,
     drain_by: DrainBy,
     evictor: evict::Evictor,
     outbox: outbox::Outbox,
@@ -223,6 +228,7 @@ impl Cluster {
             evictor: evict::Evictor::new(api.clone(), node),
             outbox: outbox::Outbox::start(mcn, events, snapshot.clone(), node),
             cache: Cache::new(root.clone()),
+            mounted: None,
             writer: api.clone(),
             api,
             node: node.to_owned(),
@@ -242,6 +248,12 @@ impl Cluster {
             due: None,
             backoff: Backoff::for_requests(node),
         })
+    }
+
+    /// Reads configs from a directory that is mounted into this pod.
+    #[must_use]
+    pub fn with_mounted(self, mounted: Mounted) -> Self {
+        Self { mounted: Some(mounted), ..self }
     }
 
     /// Writes the Node as another identity: the account of machine-config-daemon may not.
@@ -418,33 +430,4 @@ fn invalid(document: &str, source: ModelError) -> ControlError {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn snapshot(up: bool, uid: &str, annotation: &str) -> NodeSnapshot {
-        let text = format!(
-            r#"{{"metadata":{{"name":"a","uid":"{uid}","resourceVersion":"1","annotations":
-            {{"machineconfiguration.openshift.io/desiredConfig":"{annotation}"}}}}}}"#
-        );
-        let node = NodeView::parse(text.as_bytes(), "Node a").unwrap();
-        let down = (!up).then(|| KubeError::Away { server: String::new(), cause: String::new() });
-        NodeSnapshot { tried: true, up, down, node: Some(node), ..NodeSnapshot::default() }
-    }
-
-    /// ANN-001: a heartbeat is no reason for a pass; an API server that goes away is one, once.
-    #[test]
-    fn heartbeat_does_not_trigger_pass() {
-        let known = Known::new(&snapshot(true, "u", "a"));
-        let mut heartbeat = snapshot(true, "u", "a");
-        if let Some(node) = &mut heartbeat.node {
-            node.resource_version = "2".to_owned();
-        }
-        assert!(!known.is_behind(&heartbeat));
-        assert!(known.is_behind(&snapshot(false, "u", "a")));
-        assert!(!Known::new(&snapshot(false, "u", "a")).is_behind(&snapshot(false, "u", "a")));
-        assert!(known.is_behind(&snapshot(true, "u", "b")));
-        assert!(known.is_behind(&snapshot(true, "other", "a")));
-        assert!(known.is_behind(&NodeSnapshot { node: None, ..snapshot(true, "u", "a") }));
-        assert!(Known::new(&snapshot(false, "u", "a")).is_behind(&snapshot(true, "u", "a")));
-    }
-}
+mod tests;

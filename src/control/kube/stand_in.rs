@@ -7,8 +7,8 @@ use tracing::info;
 
 use super::fetch::{config_path, parse_config};
 use super::{Cluster, ControlError, KubeError, invalid, mcn};
-use crate::control::encapsulated::SERVED;
 use crate::model::ConfigName;
+use crate::model::hosted::SERVED;
 use crate::model::machineconfig::{self, MachineConfig};
 use crate::report::config_difference;
 
