@@ -21,6 +21,7 @@
 //! - An image is deleted with its build, unless a node, another build or the `MachineOSConfig` names it, or it was not built here.
 //!   Upstream looks at the nodes only, and a reused image dies with its first build.
 
+mod builder_type;
 mod condition;
 mod decide;
 mod job;
@@ -31,13 +32,15 @@ mod openshift;
 mod release;
 mod seen;
 
+pub use builder_type::{BuilderType, IMAGE_BUILDER};
 pub use condition::PoolCondition;
 pub use decide::{Action, Question, Waiting, Why, decide};
 pub use job::{Job, MAX_FAILURES, progress};
 pub use mounts::{Mount, MountObject};
 pub use name::{Inputs, build_name, image_inputs, job_name, push_spec, user_lines};
 pub use objects::{
-    JobInputs, JobRequest, JobSettings, MACHINE_OS_BUILD, ObjectsError, check_size, inputs, job, label,
+    InputOwner, JobInputs, JobRequest, JobSettings, MACHINE_OS_BUILD, ObjectsError, check_size, inputs, job,
+    label,
 };
 pub use openshift::{
     OPENSHIFT_BUILD, STARTED, openshift_build, outcome as openshift_outcome, reduced as openshift_reduced,

@@ -338,11 +338,20 @@ pub struct JobInputs {
     pub secrets: [Secret; 3],
 }
 
-/// Returns what a Job reads. It owns them. The credentials are in the form `kubernetes.io/dockerconfigjson`.
+/// Owner of a build's inputs, by UID.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InputOwner<'a> {
+    /// A Kubernetes Job.
+    Job(&'a str),
+    /// A Build of OpenShift.
+    OpenShiftBuild(&'a str),
+}
+
+/// Returns the inputs of a build. The credentials are in the form `kubernetes.io/dockerconfigjson`.
 pub fn inputs(
     request: &JobRequest<'_>,
     settings: &JobSettings,
-    job_uid: &str,
+    input_owner: InputOwner<'_>,
     base: &[u8],
     last: &[u8],
 ) -> Result<JobInputs, ObjectsError> {
@@ -351,7 +360,7 @@ pub fn inputs(
         name: Some(format!("{prefix}-{}", request.build)),
         namespace: Some(settings.namespace.clone()),
         labels: Some(labels(request)),
-        owner_references: Some(vec![owner(request, job_uid)]),
+        owner_references: Some(vec![owner(request, input_owner)]),
         ..ObjectMeta::default()
     };
     let files = request.context.files.iter().map(|(name, bytes)| (name.clone(), ByteString(bytes.clone())));
@@ -389,10 +398,14 @@ pub fn check_size(rendered: &str, context: &Context) -> Result<(), ObjectsError>
 }
 
 /// As upstream: an owner that neither controls nor blocks.
-fn owner(request: &JobRequest<'_>, uid: &str) -> OwnerReference {
+fn owner(request: &JobRequest<'_>, owner: InputOwner<'_>) -> OwnerReference {
+    let (api_version, kind, uid) = match owner {
+        InputOwner::Job(uid) => ("batch/v1", "Job", uid),
+        InputOwner::OpenShiftBuild(uid) => ("build.openshift.io/v1", "Build", uid),
+    };
     OwnerReference {
-        api_version: "batch/v1".to_owned(),
-        kind: "Job".to_owned(),
+        api_version: api_version.to_owned(),
+        kind: kind.to_owned(),
         name: job_name(request.build),
         uid: uid.to_owned(),
         controller: Some(false),

@@ -50,7 +50,7 @@ fn objects_of_a_build_are_as_the_golden() {
     let context = context(3);
     let (request, settings) = (request(&context), settings());
     let job = job(&request, &settings).unwrap();
-    let inputs = inputs(&request, &settings, "job-uid", b"{}", b"{\"auths\":{}}").unwrap();
+    let inputs = inputs(&request, &settings, InputOwner::Job("job-uid"), b"{}", b"{\"auths\":{}}").unwrap();
     let all = json!({ "job": job, "configMap": inputs.config_map, "secrets": inputs.secrets });
     let text = serde_json::to_string_pretty(&all).unwrap() + "\n";
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/build/goldens/objects.json");
@@ -70,7 +70,7 @@ fn every_field_of_the_pod_is_known() {
     assert_eq!(made["spec"]["suspend"], true);
     assert_eq!(made["spec"]["template"]["spec"]["automountServiceAccountToken"], false);
     // Each volume is one of the inputs, or of the pod.
-    let inputs = inputs(&request, &settings, "job-uid", b"{}", b"{}").unwrap();
+    let inputs = inputs(&request, &settings, InputOwner::Job("job-uid"), b"{}", b"{}").unwrap();
     let names = inputs.secrets.iter().map(|secret| &secret.metadata).chain([&inputs.config_map.metadata]);
     let text = made.to_string();
     for metadata in names {
@@ -83,6 +83,8 @@ fn every_field_of_the_pod_is_known() {
 #[test]
 fn config_too_large_for_a_secret_is_refused() {
     let context = context(MAX_SECRET + 1);
-    let error = inputs(&request(&context), &settings(), "job-uid", b"{}", b"{}").unwrap_err().to_string();
+    let error = inputs(&request(&context), &settings(), InputOwner::Job("job-uid"), b"{}", b"{}")
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("rendered-worker-a") && error.contains("1048577"), "{error}");
 }

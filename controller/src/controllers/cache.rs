@@ -14,6 +14,7 @@ use super::failure::Failure;
 use super::layering::{OsBuild, OsConfig};
 use super::node::Node;
 use crate::api::{MachineConfig, MachineConfigPool, RolloutPolicy};
+use crate::build::BuilderType;
 use crate::model::policy::DisruptionPolicy;
 use crate::render::Release;
 use crate::view::Progress;
@@ -35,6 +36,7 @@ pub(super) enum Kind {
     OsImage,
     Containerfiles,
     Jobs,
+    OpenShiftBuilds,
     Secrets,
 }
 
@@ -72,6 +74,8 @@ pub(super) struct Seen {
     pub(super) config_maps: BTreeMap<&'static str, BTreeMap<String, String>>,
     /// Jobs of builds.
     pub(super) jobs: BTreeMap<String, BuildJob>,
+    /// Builds of OpenShift.
+    pub(super) openshift_builds: BTreeMap<String, BuildJob>,
     /// Secrets in the namespace of builds, without their data.
     pub(super) secrets: BTreeMap<String, SecretSeen>,
     /// Progress of each `MachineConfigNode`.
@@ -86,6 +90,13 @@ impl Seen {
         let undefined =
             |name: &str| self.synced.contains(&Kind::Definitions) && !self.definitions.contains(name);
         self.synced.contains(&kind) || kind.definition().is_some_and(undefined)
+    }
+
+    /// Returns true if some image is built by a Build of OpenShift. Where none is, the kind is neither needed nor permitted.
+    pub(super) fn uses_openshift_builds(&self) -> bool {
+        let configs = self.os_configs.values().map(|config| &config.builder);
+        let builds = self.os_builds.values().map(|build| &build.builder);
+        configs.chain(builds).any(|builder| *builder == BuilderType::OpenShiftBuild)
     }
 
     /// Records a change of the sources of rendered configs, if there was one; returns true if so.
@@ -110,6 +121,7 @@ impl Kind {
             | Self::OsImage
             | Self::Containerfiles
             | Self::Jobs
+            | Self::OpenShiftBuilds
             | Self::Secrets => None,
             Self::Pools => Some("machineconfigpools.machineconfiguration.openshift.io"),
             Self::Configs => Some("machineconfigs.machineconfiguration.openshift.io"),
@@ -127,6 +139,8 @@ impl Kind {
         let own = [
             (Self::Nodes, "nodes"),
             (Self::Jobs, "jobs"),
+            // An extension API server of OpenShift has them: no definition names them.
+            (Self::OpenShiftBuilds, "builds.build.openshift.io"),
             (Self::Secrets, "secrets"),
             (Self::BuildSettings, "configmaps"),
             (Self::OsImage, "configmaps"),

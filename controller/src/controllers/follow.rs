@@ -13,6 +13,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use tracing::{info, warn};
 
+use super::build::OpenShiftBuild;
 use super::cache::{Cache, Seen};
 use super::failure::Failure;
 use super::kept::Kept;
@@ -102,7 +103,11 @@ pub(super) async fn all(client: Client, cache: Cache, builds_in: Option<String>)
     tasks.spawn(follow(Api::<MachineOsBuild>::all(client.clone()), cache.clone()));
     if let Some(namespace) = builds_in {
         tasks.spawn(follow(Api::<Job>::namespaced(client.clone(), &namespace), cache.clone()));
-        tasks.spawn(follow(Api::<Secret>::namespaced(client, &namespace), cache));
+        tasks.spawn(follow(Api::<Secret>::namespaced(client.clone(), &namespace), cache.clone()));
+        tasks.spawn(async move {
+            cache.until(Seen::uses_openshift_builds).await;
+            follow(Api::<OpenShiftBuild>::namespaced(client, &namespace), cache).await;
+        });
     }
     // None of them ends.
     while tasks.join_next().await.is_some() {}

@@ -12,7 +12,7 @@ use super::build::reduce;
 use super::cache::is_older;
 use super::lenient::cause;
 use crate::api::{MachineOSConfig, MachineOSConfigSpec};
-use crate::build::{self, Build, PUSH_SECRET, State};
+use crate::build::{self, Build, BuilderType, IMAGE_BUILDER, PUSH_SECRET, State};
 use crate::opt_in::is_made;
 use crate::rollout::{BuildState, Layering};
 use crate::seed;
@@ -26,6 +26,8 @@ pub(super) struct OsConfig {
     /// Its spec, or the cause that it can't be read, without the spec's text.
     pub(super) spec: Result<MachineOSConfigSpec, String>,
     pub(super) build: build::OsConfig,
+    /// Builder of the next build.
+    pub(super) builder: BuilderType,
     /// Source of the component that its pool is rendered with.
     pub(super) seed: seed::Source,
     /// The whole of one that was made from a pool's label.
@@ -43,6 +45,7 @@ pub(super) struct OsBuild {
     /// The Secret that may delete its image.
     pub(super) push_secret: Option<String>,
     pub(super) build: Build,
+    pub(super) builder: BuilderType,
     /// When it began, and when it entered its state.
     began: Option<Timestamp>,
     since: Option<Timestamp>,
@@ -57,7 +60,9 @@ fn text(object: &DynamicObject, pointer: &str) -> String {
 impl OsConfig {
     pub(super) fn of(object: &DynamicObject) -> Self {
         let spec = object.data.get("spec").cloned().unwrap_or_default();
-        let spec = serde_json::from_value(spec).map_err(|error| cause(&error));
+        let spec: Result<MachineOSConfigSpec, String> =
+            serde_json::from_value(spec).map_err(|error| cause(&error));
+        let builder = spec.as_ref().map_or("", |spec| spec.image_builder.image_builder_type.as_str());
         let pool = text(object, "/spec/machineConfigPool/name");
         Self {
             version: object.resource_version().unwrap_or_default(),
@@ -66,6 +71,7 @@ impl OsConfig {
                 unreadable: spec.as_ref().err().map(|cause| unreadable(object, cause)),
                 ..reduce::os_config(object)
             },
+            builder: builder_type(object, builder),
             spec,
             seed: seed::Source {
                 name: object.metadata.name.clone().unwrap_or_default(),
@@ -80,6 +86,10 @@ impl OsConfig {
     pub(super) fn is_older(&self, than: &Self) -> bool {
         self.build.uid == than.build.uid && is_older(&self.version, &than.version)
     }
+}
+
+fn builder_type(object: &DynamicObject, spec: &str) -> BuilderType {
+    BuilderType::new(object.annotations().get(IMAGE_BUILDER).map(String::as_str), spec)
 }
 
 /// Says that a spec can't be read: object, cause and next step.
@@ -112,6 +122,7 @@ impl OsBuild {
             config: text(object, "/spec/machineConfig/name"),
             os_config: text(object, "/spec/machineOSConfig/name"),
             push_spec: text(object, "/spec/renderedImagePushSpec"),
+            builder: builder_type(object, ""),
             push_secret: object.annotations().get(PUSH_SECRET).cloned(),
             build,
             began: began.and_then(|began| began.parse().ok()),

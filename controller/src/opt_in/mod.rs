@@ -25,6 +25,7 @@ pub use settings::OptInError;
 
 use crate::api::os_config::MachineOSConfigSpec;
 use crate::api::{MachineConfig, MachineConfigPool, MachineConfigSpec, MachineOSConfig, ROLE};
+use crate::build::IMAGE_BUILDER;
 use crate::render::Release;
 
 /// The label of a pool that brings it into image mode.
@@ -130,10 +131,16 @@ fn opt_out(own: &MachineOSConfig) -> Option<Action> {
 
 /// Returns the object as it should be; none where it is. Annotations of others stay.
 fn changed(own: &MachineOSConfig, wanted: &MachineOSConfig) -> Option<Action> {
-    if normal(&own.spec) == normal(&wanted.spec) {
+    let builder = |config: &MachineOSConfig| {
+        config.metadata.annotations.as_ref().and_then(|all| all.get(IMAGE_BUILDER).cloned())
+    };
+    if normal(&own.spec) == normal(&wanted.spec) && builder(own) == builder(wanted) {
         return None;
     }
-    let new = MachineOSConfig { spec: wanted.spec.clone(), status: None, ..own.clone() };
+    let mut new = MachineOSConfig { spec: wanted.spec.clone(), status: None, ..own.clone() };
+    let annotations = new.metadata.annotations.get_or_insert_default();
+    annotations.remove(IMAGE_BUILDER);
+    annotations.extend(builder(wanted).map(|builder| (IMAGE_BUILDER.to_owned(), builder)));
     Some(Action::UpdateOsConfig(Box::new(new)))
 }
 

@@ -9,6 +9,7 @@ use machine_config_core::model::{ImageRef, short};
 use super::{CONTAINERFILES, ConfigMap, ENABLED, MADE_FROM, OS_IMAGE, SETTINGS, Seen};
 use crate::api::os_config::{ContainerFile, ImageBuilder};
 use crate::api::{MachineOSConfig, MachineOSConfigSpec, Named};
+use crate::build::{BuilderType, IMAGE_BUILDER};
 
 /// The most characters of a Containerfile that a `MachineOSConfig` takes.
 const MAX_CONTAINERFILE: usize = 4096;
@@ -147,8 +148,11 @@ pub(super) fn os_config(seen: &Seen<'_>) -> Result<MachineOSConfig, OptInError> 
         rendered_image_push_spec: pushed(&map)?,
         container_file: containerfile(seen, &pool)?,
     };
-    check_builder(&map)?;
-    let annotations = BTreeMap::from([(MADE_FROM.to_owned(), SETTINGS.to_owned())]);
+    let mut annotations = BTreeMap::from([(MADE_FROM.to_owned(), SETTINGS.to_owned())]);
+    let builder = builder(&map)?;
+    if builder != BuilderType::Job {
+        annotations.insert(IMAGE_BUILDER.to_owned(), builder.as_str().to_owned());
+    }
     let metadata = ObjectMeta {
         name: Some(pool.clone()),
         annotations: Some(annotations),
@@ -194,14 +198,18 @@ fn pushed(map: &Map<'_>) -> Result<String, OptInError> {
     Ok(format!("{repository}:{tag}"))
 }
 
-/// Checks that a Job is to build it: nothing else does.
-fn check_builder(map: &Map<'_>) -> Result<(), OptInError> {
+/// Returns the builder, by its name in the source design or in an annotation.
+fn builder(map: &Map<'_>) -> Result<BuilderType, OptInError> {
     let key = "imageBuilderType";
     match map.get(key) {
-        None | Some("custom-pod-builder" | "Job") => Ok(()),
+        None | Some("custom-pod-builder" | "Job") => Ok(BuilderType::Job),
+        Some("openshift-image-builder" | "OpenShiftBuild") => Ok(BuilderType::OpenShiftBuild),
         Some(other) => {
-            let other = short(other, 100);
-            Err(map.error(key, format!("{other:?} does not build here; write custom-pod-builder")))
+            let cause = format!(
+                "{:?} does not build here; write custom-pod-builder, or openshift-image-builder on OpenShift",
+                short(other, 100)
+            );
+            Err(map.error(key, cause))
         }
     }
 }

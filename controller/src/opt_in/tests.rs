@@ -150,6 +150,29 @@ fn changes_of_config_maps_change_the_objects() {
     assert!(annotations(&cluster).contains_key("machineconfiguration.openshift.io/rebuild"));
 }
 
+/// The source design's name of OpenShift's builder becomes the annotation that the build controller reads.
+#[test]
+fn builder_of_config_map_is_annotation() {
+    let mut cluster = cluster();
+    cluster.settle();
+    let builder = |cluster: &Cluster| {
+        let annotations = cluster.os_config.clone().unwrap().metadata.annotations.unwrap();
+        annotations.get(crate::build::IMAGE_BUILDER).cloned()
+    };
+    assert_eq!(builder(&cluster), None);
+    for (written, expected) in [
+        ("openshift-image-builder", Some("OpenShiftBuild")),
+        ("custom-pod-builder", None),
+        ("OpenShiftBuild", Some("OpenShiftBuild")),
+        ("Job", None),
+    ] {
+        let settings = cluster.settings.as_mut().unwrap();
+        settings.insert("imageBuilderType".to_owned(), written.to_owned());
+        assert_eq!(cluster.settle(), ["update"], "{written}");
+        assert_eq!(builder(&cluster).as_deref(), expected, "{written}");
+    }
+}
+
 #[test]
 fn opting_out_deletes_the_os_config_and_keeps_the_base() {
     let mut cluster = cluster();

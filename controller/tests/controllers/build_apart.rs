@@ -1,13 +1,16 @@
-//! Builds while a registry refuses.
+//! Builds while a registry refuses, and while two controllers lead at once.
 
+use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams};
+use serde_json::json;
 
 use crate::build::Builds;
 use crate::build_course::CONTAINERFILE;
-use crate::build_jobs::{JobController, Plays};
+use crate::build_jobs::{JobController, Plays, digest};
 use crate::build_registry::FakeRegistry;
-use crate::cluster::{object_api, within};
+use crate::cluster::{key, object_api, within};
 use crate::process::condition;
+use crate::rollout::ready_node;
 
 /// While a registry refuses, nothing is built in place of an image that may be there; the pool says why. When it answers again, the image
 /// is taken without anybody's help.
@@ -56,4 +59,45 @@ async fn registry_that_refuses_delays_and_costs_no_build() {
     })
     .await;
     assert_eq!(registry.deleted(), Vec::<String>::new());
+}
+
+/// Two controllers that both lead, as when a Lease is edited by hand: each write is refused to one of them, so each image is built once
+/// and what they leave is as one would leave it.
+#[tokio::test]
+async fn two_leaders_at_once_make_no_build_twice() {
+    let builds = Builds::new().await;
+    let cluster = &builds.cluster;
+    let mut one = builds.start("one", &[]);
+    let mut two = builds.start("two", &["--lease", "another-lease"]);
+    one.line("The build controller runs").await;
+    two.line("The build controller runs").await;
+    let target = cluster.until_target("worker", "").await;
+    ready_node(&cluster.client, "n1", &target).await;
+    let jobs = JobController::start(&cluster.bench, Plays::Well).await;
+    builds.secret().await;
+    builds.os_config(CONTAINERFILE).await;
+    let (first, _) = builds.until_published("").await;
+    builds.patch_os_config(json!({ "metadata": { "annotations": { key("rebuild"): "" } } })).await;
+    within("its Job runs once more", async {
+        while jobs.started().len() < 2 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    builds.until_condition("False", "BuildSuccess").await;
+    builds.kernel_argument("quiet").await;
+    let (second, image) = builds.until_published(&first).await;
+    builds.until_condition("False", "BuildSuccess").await;
+    jobs.until_gone().await;
+    assert_eq!(image, format!("registry.test/os/worker@{}", digest(&second)));
+    assert_eq!(jobs.started(), [first.clone(), first.clone(), second.clone()], "each once");
+    let listed = builds.builds().list(&ListParams::default()).await.unwrap();
+    let mut names: Vec<String> = listed.items.iter().map(ResourceExt::name_any).collect();
+    names.sort();
+    let mut expected = [first, second];
+    expected.sort();
+    assert_eq!(names, expected);
+    for controller in [&one, &two] {
+        assert!(controller.terminate().await.success(), "{:?}", controller.lines());
+    }
 }

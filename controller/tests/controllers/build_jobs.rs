@@ -7,7 +7,10 @@ use std::sync::{Arc, Mutex};
 use futures_util::StreamExt as _;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
-use kube::api::{Api, DeleteParams, DynamicObject, ListParams, ObjectList, Patch, PatchParams, PostParams};
+use kube::api::{
+    Api, DeleteParams, DynamicObject, ListParams, ObjectList, Patch, PatchParams, PostParams, Preconditions,
+    PropagationPolicy,
+};
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -155,30 +158,20 @@ impl World {
         let owned = |owners: &[k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference]| {
             owners.iter().any(|one| one.uid == uid)
         };
-        let now = DeleteParams::default().grace_period(0);
-        for pod in
-            self.api::<Pod>().list(&ListParams::default()).await.map(|all| all.items).unwrap_or_default()
-        {
+        for pod in listed(&self.api::<Pod>()).await {
             if owned(pod.owner_references()) {
+                let now = this_one(&pod).grace_period(0);
                 drop(self.api::<Pod>().delete(&pod.name_any(), &now).await);
             }
         }
-        for one in
-            self.api::<Secret>().list(&ListParams::default()).await.map(|all| all.items).unwrap_or_default()
-        {
+        for one in listed(&self.api::<Secret>()).await {
             if owned(one.owner_references()) {
-                drop(self.api::<Secret>().delete(&one.name_any(), &now).await);
+                drop(self.api::<Secret>().delete(&one.name_any(), &this_one(&one)).await);
             }
         }
-        for one in self
-            .api::<ConfigMap>()
-            .list(&ListParams::default())
-            .await
-            .map(|all| all.items)
-            .unwrap_or_default()
-        {
+        for one in listed(&self.api::<ConfigMap>()).await {
             if owned(one.owner_references()) {
-                drop(self.api::<ConfigMap>().delete(&one.name_any(), &now).await);
+                drop(self.api::<ConfigMap>().delete(&one.name_any(), &this_one(&one)).await);
             }
         }
     }
@@ -302,22 +295,37 @@ impl World {
 
     async fn orphaned(&self, builds: &Api<DynamicObject>, is_config: bool, owner: &DynamicObject) {
         let uid = owner.uid().unwrap();
-        // A Job's own default leaves its pods.
-        let now = DeleteParams::background();
         if is_config {
-            for build in builds.list(&ListParams::default()).await.map(|all| all.items).unwrap_or_default() {
+            for build in listed(builds).await {
                 if build.owner_references().iter().any(|one| one.uid == uid) {
-                    drop(builds.delete(&build.name_any(), &now).await);
+                    drop(builds.delete(&build.name_any(), &this_one(&build)).await);
                 }
             }
             return;
         }
-        for job in
-            self.api::<Job>().list(&ListParams::default()).await.map(|all| all.items).unwrap_or_default()
-        {
+        for job in listed(&self.api::<Job>()).await {
             if job.owner_references().iter().any(|one| one.uid == uid) {
-                drop(self.api::<Job>().delete(&job.name_any(), &now).await);
+                // A Job's own default leaves its pods.
+                let background = DeleteParams {
+                    propagation_policy: Some(PropagationPolicy::Background),
+                    ..this_one(&job)
+                };
+                drop(self.api::<Job>().delete(&job.name_any(), &background).await);
             }
         }
     }
+}
+
+/// Objects of a kind; none where the server does not answer.
+async fn listed<K>(api: &Api<K>) -> Vec<K>
+where
+    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    api.list(&ListParams::default()).await.map(|all| all.items).unwrap_or_default()
+}
+
+/// Deletes this object alone: by now another one may have its name.
+pub fn this_one(object: &impl kube::ResourceExt) -> DeleteParams {
+    let preconditions = Preconditions { uid: object.uid(), resource_version: None };
+    DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() }
 }

@@ -23,6 +23,7 @@ mod build;
 mod build_apart;
 mod build_course;
 mod build_jobs;
+mod build_openshift;
 mod build_registry;
 mod definitions;
 mod drain;

@@ -1,6 +1,6 @@
 //! What carries a build out: one trait, whatever does it.
 //!
-//! Each builder's object is reduced to a [`crate::build::Job`]: [`crate::build`] knows no other. It is created so that it
+//! Each builder's object, a Job or a Build of OpenShift, is reduced to a [`crate::build::Job`]: [`crate::build`] knows no other. It is created so that it
 //! does not run yet, gets its inputs, and is let run.
 
 use std::pin::Pin;
@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::Secret;
 use serde_json::{Value, json};
 
 use crate::build::{JobRequest, Outcome, push_spec};
+use crate::controllers::cache::Seen;
 use crate::controllers::client::RequestError;
 use crate::image::Context;
 
@@ -65,7 +66,7 @@ impl std::fmt::Debug for Credentials {
 /// What carries builds out. What the API server answers is put into the cache at once.
 pub(super) trait Builder: std::fmt::Debug + Send + Sync {
     /// What is missing before it can build, with the next step.
-    fn missing(&self) -> Option<String>;
+    fn missing(&self, seen: &Seen) -> Option<String>;
 
     /// Secrets that each of its pods mounts.
     fn mounted_secrets(&self) -> Vec<&str>;

@@ -9,8 +9,8 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::builder::{Answer, Builder, Credentials, Ended, Order, image};
-use crate::build::{JobSettings, MACHINE_OS_BUILD, Outcome, inputs, job, job_name, label};
-use crate::controllers::cache::Cache;
+use crate::build::{InputOwner, JobSettings, MACHINE_OS_BUILD, Outcome, inputs, job, job_name, label};
+use crate::controllers::cache::{Cache, Seen};
 use crate::controllers::client::{RequestError, ask};
 use crate::controllers::kept::Kept as _;
 
@@ -52,11 +52,12 @@ impl Jobs {
     }
 
     async fn let_run(&self, order: &Order, uid: &str, credentials: &Credentials) -> Result<(), RequestError> {
-        let made = inputs(&order.request(), &self.settings, uid, &credentials.base, &credentials.push);
+        let owner = InputOwner::Job(uid);
+        let made = inputs(&order.request(), &self.settings, owner, &credentials.base, &credentials.push);
         let made = made.map_err(|error| RequestError::Failed(error.to_string()))?;
-        self.input(&made.config_map, uid).await?;
+        create_input(&self.api(), &made.config_map, uid).await?;
         for secret in &made.secrets {
-            self.input(secret, uid).await?;
+            create_input(&self.api(), secret, uid).await?;
         }
         let patch = json!({ "metadata": { "uid": uid }, "spec": { "suspend": false } });
         let name = job_name(&order.build);
@@ -64,42 +65,41 @@ impl Jobs {
         self.keep(ask(api.patch(&name, &how, &Patch::Merge(patch))).await?);
         Ok(())
     }
+}
 
-    /// Creates an input. One that an earlier Job of the same name left is replaced.
-    async fn input<K>(&self, object: &K, job: &str) -> Result<(), RequestError>
-    where
-        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
-            + Clone
-            + std::fmt::Debug
-            + DeserializeOwned
-            + Serialize,
-    {
-        let (api, name) = (self.api::<K>(), object.name_any());
-        match ask(api.create(&PostParams::default(), object)).await {
-            Ok(_) => return Ok(()),
-            Err(error) if error.code() == 409 => {}
-            Err(error) => return Err(error),
-        }
-        let found = ask(api.get(&name)).await?;
-        if found.owner_references().iter().any(|owner| owner.uid == job) {
-            return Ok(());
-        }
-        if !found.labels().contains_key(MACHINE_OS_BUILD) {
-            let kind = K::kind(&());
-            return Err(RequestError::Failed(format!(
-                "{kind} {}/{name} is in the way of a build, and not of one; delete it",
-                self.settings.namespace
-            )));
-        }
-        let uid = Preconditions { uid: found.uid(), resource_version: None };
-        let how = DeleteParams { preconditions: Some(uid), ..DeleteParams::default() };
-        ask(api.delete(&name, &how)).await?;
-        ask(api.create(&PostParams::default(), object)).await.map(drop)
+/// Creates an input of a builder's object. One that an earlier object of the same name left is replaced.
+pub(super) async fn create_input<K>(api: &Api<K>, object: &K, owner: &str) -> Result<(), RequestError>
+where
+    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + DeserializeOwned
+        + Serialize,
+{
+    let name = object.name_any();
+    match ask(api.create(&PostParams::default(), object)).await {
+        Ok(_) => return Ok(()),
+        Err(error) if error.code() == 409 => {}
+        Err(error) => return Err(error),
     }
+    let found = ask(api.get(&name)).await?;
+    if found.owner_references().iter().any(|one| one.uid == owner) {
+        return Ok(());
+    }
+    if !found.labels().contains_key(MACHINE_OS_BUILD) {
+        let (kind, namespace) = (K::kind(&()), object.namespace().unwrap_or_default());
+        return Err(RequestError::Failed(format!(
+            "{kind} {namespace}/{name} is in the way of a build, and not of one; delete it"
+        )));
+    }
+    let uid = Preconditions { uid: found.uid(), resource_version: None };
+    let how = DeleteParams { preconditions: Some(uid), ..DeleteParams::default() };
+    ask(api.delete(&name, &how)).await?;
+    ask(api.create(&PostParams::default(), object)).await.map(drop)
 }
 
 impl Builder for Jobs {
-    fn missing(&self) -> Option<String> {
+    fn missing(&self, _: &Seen) -> Option<String> {
         let images =
             [("builderImage", &self.settings.builder_image), ("agentImage", &self.settings.agent_image)];
         let (field, _) = images.into_iter().find(|(_, image)| image.is_empty())?;

@@ -17,6 +17,15 @@ pub(in crate::controllers) struct BuildJob {
 }
 
 impl BuildJob {
+    pub(super) const fn new(version: String, job: build::Job) -> Self {
+        Self { version, job }
+    }
+
+    /// Returns true if it is an older version of the same object.
+    pub(super) fn is_older(&self, than: &Self) -> bool {
+        self.job.uid == than.job.uid && is_older(&self.version, &than.version)
+    }
+
     fn of(object: &Job) -> Self {
         let status = object.status.clone().unwrap_or_default();
         let conditions = status.conditions.unwrap_or_default();
@@ -51,8 +60,7 @@ impl Kept for Job {
 
     fn put(self, seen: &mut Seen) -> bool {
         let (name, new) = (self.metadata.name.clone().unwrap_or_default(), BuildJob::of(&self));
-        let is_late = |old: &BuildJob| old.job.uid == new.job.uid && is_older(&new.version, &old.version);
-        if seen.jobs.get(&name).is_some_and(is_late) {
+        if seen.jobs.get(&name).is_some_and(|old| new.is_older(old)) {
             return false;
         }
         let old = seen.jobs.insert(name, new.clone());

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use crate::api::MachineConfigPool;
 use crate::api::pool::Configuration;
-use crate::build::{self, Action, Answers, PoolCondition, Wanted, decide, job_name};
+use crate::build::{self, Action, Answers, BuilderType, PoolCondition, Wanted, decide, job_name};
 use crate::controllers::cache::Seen;
 use crate::controllers::layering::{OsBuild, OsConfig};
 
@@ -82,9 +82,13 @@ impl Group {
             .collect();
         let reduced: BTreeMap<String, build::Build> =
             builds.iter().map(|(name, of)| (name.clone(), of.build.clone())).collect();
-        let jobs = builds.keys().filter_map(|build| {
+        let jobs = builds.iter().filter_map(|(build, of)| {
+            let all = match of.builder {
+                BuilderType::OpenShiftBuild => &seen.openshift_builds,
+                BuilderType::Job | BuilderType::Unknown(_) => &seen.jobs,
+            };
             let name = job_name(build);
-            let job = seen.jobs.get(&name)?.job.clone();
+            let job = all.get(&name)?.job.clone();
             Some((name, job))
         });
         let is_held = reduced.values().any(|build| build.deleting.is_some() && build.has_finalizer);
@@ -106,6 +110,13 @@ impl Group {
     pub(super) fn is_degraded(&self) -> bool {
         let condition = self.pool.as_ref().and_then(|pool| pool.condition.as_ref());
         condition.is_some_and(|condition| condition.is_degraded)
+    }
+
+    /// Returns the builder of a build: its own where it exists, else that of the next one.
+    pub(super) fn builder(&self, build: &str) -> BuilderType {
+        let own = self.builds.get(build).map(|build| &build.builder);
+        let next = || self.os_config.as_ref().map(|config| &config.builder);
+        own.or_else(next).cloned().unwrap_or_default()
     }
 
     /// Returns the target of the pool.

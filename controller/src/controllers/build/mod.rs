@@ -6,7 +6,7 @@
 //! | `look.rs`, `wanted.rs` | what is decided by: one `MachineOSConfig` with all that belongs to it |
 //! | `write.rs`, `written.rs` | each write of a decision, and what it writes |
 //! | `asked.rs` | questions to registries, and what pods left |
-//! | `builder.rs`, `job.rs` | what carries a build out |
+//! | `builder.rs`, `job.rs`, `openshift.rs` | what carries a build out |
 //! | `tell.rs` | lines and Events |
 //!
 //! It decides by what the cache holds, does the one thing that comes of it, puts the answer into the cache, and decides again until
@@ -18,6 +18,7 @@ mod builder;
 mod job;
 mod kept;
 mod look;
+mod openshift;
 pub(super) mod reduce;
 mod tell;
 mod wanted;
@@ -33,16 +34,18 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
-use super::cache::{Cache, Kind};
+use super::cache::{Cache, Kind, Seen};
 use super::client::RequestError;
 use super::metrics::Metrics;
-use crate::build::{Action, Answers, JobSettings, Wanted, job_name, push_spec};
+use crate::build::{Action, Answers, BuilderType, JobSettings, Wanted, job_name, push_spec};
 use crate::registry::Registry;
 use asked::{Asked, Asker};
 use builder::Builder;
 use job::Jobs;
 pub(super) use kept::{BuildJob, SecretSeen};
 use look::{Group, groups};
+pub(super) use openshift::OpenShiftBuild;
+use openshift::OpenShiftBuilds;
 use tell::Teller;
 use wanted::Plan;
 use write::{Writer, refresh};
@@ -81,7 +84,8 @@ pub(super) async fn run(
     info!("The build controller runs");
     let mut changes = cache.changes();
     let namespace = settings.namespace.clone();
-    let jobs = Arc::new(Jobs::new(client.clone(), cache.clone(), settings));
+    let jobs = Arc::new(Jobs::new(client.clone(), cache.clone(), settings.clone()));
+    let openshift_builds = Arc::new(OpenShiftBuilds::new(client.clone(), cache.clone(), settings));
     let mut controller = Controller {
         client,
         cache,
@@ -89,6 +93,7 @@ pub(super) async fn run(
         namespace,
         registry,
         jobs,
+        openshift_builds,
         courses: BTreeMap::new(),
         asking: JoinSet::new(),
     };
@@ -124,6 +129,12 @@ struct Course {
     error: Option<String>,
 }
 
+/// Returns true if Builds of OpenShift are not read yet, and may be.
+fn is_unread(seen: &Seen) -> bool {
+    let kind = Kind::OpenShiftBuilds;
+    !seen.synced.contains(&kind) && !seen.failing.contains_key(&kind)
+}
+
 /// An answer, for the turn in which it was asked for.
 type Answered = (String, u64, Result<Answers, RequestError>);
 
@@ -134,6 +145,7 @@ struct Controller {
     namespace: String,
     registry: Arc<dyn Registry>,
     jobs: Arc<Jobs>,
+    openshift_builds: Arc<OpenShiftBuilds>,
     courses: BTreeMap<String, Course>,
     asking: JoinSet<Answered>,
 }
@@ -173,15 +185,18 @@ impl Controller {
         self.courses.values().filter_map(|course| course.again).min()
     }
 
-    fn builder(&self, group: &Group) -> Option<Arc<dyn Builder>> {
-        let spec = group.os_config.as_ref().and_then(|config| config.spec.as_ref().ok());
-        match spec.map(|spec| spec.image_builder.image_builder_type.as_str()) {
-            // Jobs of a MachineOSConfig that is gone are still deleted.
-            None | Some("Job" | "") => {
+    /// Returns the builder of a build; Jobs of a `MachineOSConfig` that is gone are still deleted.
+    fn builder(&self, group: &Group, build: &str) -> Option<Arc<dyn Builder>> {
+        match group.builder(build) {
+            BuilderType::Job => {
                 let jobs = Arc::clone(&self.jobs);
                 Some(jobs)
             }
-            Some(_) => None,
+            BuilderType::OpenShiftBuild => {
+                let builds = Arc::clone(&self.openshift_builds);
+                Some(builds)
+            }
+            BuilderType::Unknown(_) => None,
         }
     }
 
@@ -192,7 +207,11 @@ impl Controller {
             course.plan = None;
             course.plan = Plan::new(&self.client, &group).await?;
         }
-        let builder = self.builder(&group);
+        let name = course.plan.as_ref().map(Plan::name).unwrap_or_default();
+        if group.builder(name) == BuilderType::OpenShiftBuild && is_unread(&self.cache.look()) {
+            return Ok(Step::Rest);
+        }
+        let builder = self.builder(&group, name);
         let wanted =
             course.plan.as_ref().map(|plan| plan.wanted(&group, &self.cache.look(), builder.as_deref()));
         let action = group.decide(wanted.as_ref(), &course.answers);
@@ -285,7 +304,7 @@ impl Controller {
             client: self.client.clone(),
             namespace: self.namespace.clone(),
             registry: Arc::clone(&self.registry),
-            builder: self.builder(group),
+            builder: self.builder(group, &build),
             secret,
             push_spec: spec.map(|spec| push_spec(&spec.rendered_image_push_spec, &build)).unwrap_or_default(),
             is_complete: group.jobs.get(&job_name(&build)).is_some_and(|job| job.is_complete),

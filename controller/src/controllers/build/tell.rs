@@ -4,7 +4,7 @@ use kube::Client;
 use tracing::{info, warn};
 
 use super::look::Group;
-use crate::build::{Action, PoolCondition, State, Status, Why};
+use crate::build::{Action, BuilderType, PoolCondition, State, Status, Why};
 use crate::controllers::events::{About, Severity, emit};
 
 /// The most of a message that a line has: a builder's last words may be long.
@@ -38,13 +38,17 @@ impl Teller<'_> {
                     .await;
             }
             Action::CreateJob => {
-                self.of_build("JobCreated", &format!("Created the Job of build {name}")).await;
+                let kind = self.kind(name);
+                self.of_build("JobCreated", &format!("Created the {kind} of build {name}")).await;
             }
             Action::StartJob { .. } => {
-                self.of_build("JobStarted", &format!("Started the Job of build {name}")).await;
+                let kind = self.kind(name);
+                self.of_build("JobStarted", &format!("Started the {kind} of build {name}")).await;
             }
             Action::DeleteJob { name, .. } => {
-                self.of_build("JobDeleted", &format!("Deleted Job {name}")).await;
+                let build = self.build.as_ref().map(|(build, _)| build.as_str()).unwrap_or_default();
+                let kind = self.kind(build);
+                self.of_build("JobDeleted", &format!("Deleted {kind} {name}")).await;
             }
             Action::WriteStatus(status) => self.state(name, status).await,
             Action::Publish { image, .. } => {
@@ -59,6 +63,11 @@ impl Teller<'_> {
             | Action::DeleteImage { .. }
             | Action::Wait { .. } => {}
         }
+    }
+
+    /// Returns the kind of the object that carries a build out.
+    fn kind(&self, build: &str) -> &'static str {
+        if self.group.builder(build) == BuilderType::OpenShiftBuild { "Build" } else { "Job" }
     }
 
     async fn created(&self, name: &str, pre_built: bool) {
@@ -95,7 +104,14 @@ impl Teller<'_> {
         // One without a Job reused an image, or could not be built.
         let has_job = self.group.builds.get(name).is_some_and(|build| build.build.job_uid.is_some());
         if let Some(reason) = job.filter(|_| has_job) {
-            emit(self.client, &about, severity, reason, &format!("The Job of build {name} has ended")).await;
+            emit(
+                self.client,
+                &about,
+                severity,
+                reason,
+                &format!("The {} of build {name} has ended", self.kind(name)),
+            )
+            .await;
         }
     }
 

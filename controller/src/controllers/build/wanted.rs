@@ -6,7 +6,10 @@ use super::builder::{Builder, Order};
 use super::look::Group;
 use crate::api::pool::Configuration;
 use crate::api::{MachineConfig, MachineOSConfigSpec};
-use crate::build::{Inputs, Ready, Wanted, build_name, check_size, image_inputs, push_spec};
+use crate::build::{
+    IMAGE_BUILDER, Inputs, OPENSHIFT_BUILD, Ready, Wanted, build_name, check_size, image_inputs, push_spec,
+    user_lines,
+};
 use crate::controllers::cache::Seen;
 use crate::controllers::client::{RequestError, ask};
 use crate::image::{ApplyBy, Context, Request, compose};
@@ -20,13 +23,6 @@ pub(super) struct Plan {
     name: String,
     inputs: String,
     ready: Ready,
-}
-
-/// The user's lines, whatever the processor: as upstream, only those.
-fn containerfile(spec: &MachineOSConfigSpec) -> &str {
-    let mut files = spec.container_file.iter().flatten();
-    let is_any = |arch: Option<&str>| arch.is_none_or(|arch| arch == "NoArch" || arch.is_empty());
-    files.find(|file| is_any(file.containerfile_arch.as_deref())).map_or("", |file| file.content.as_str())
 }
 
 impl Plan {
@@ -55,17 +51,24 @@ impl Plan {
         Ok(Some(Self { os_config, configuration: configuration.clone(), name, inputs: image, ready }))
     }
 
+    /// Name of the build.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Returns the build that is wanted, by what is there now.
     pub(super) fn wanted(&self, group: &Group, seen: &Seen, builder: Option<&dyn Builder>) -> Wanted {
         let missing = if let Some(builder) = builder {
             builder
-                .missing()
+                .missing(seen)
                 .or_else(|| missing_secret(group, seen))
                 .or_else(|| missing_mount(&builder.mounted_secrets(), seen))
         } else {
-            let spec = group.os_config.as_ref().and_then(|config| config.spec.as_ref().ok());
-            let kind = spec.map_or("", |spec| spec.image_builder.image_builder_type.as_str());
-            Some(format!("there is no builder {kind:?}; change spec.imageBuilder.imageBuilderType"))
+            let kind = group.builder(&self.name);
+            let kind = kind.as_str();
+            Some(format!(
+                "there is no builder {kind:?}; set the annotation {IMAGE_BUILDER} to Job or {OPENSHIFT_BUILD}"
+            ))
         };
         let ready = match (&self.ready, missing) {
             (Ready::Yes, Some(what)) => Ready::Missing(what),
@@ -121,7 +124,7 @@ fn context(rendered: &MachineConfig, pool: &str, spec: &MachineOSConfigSpec) -> 
         rendered,
         pool: Some(pool),
         base,
-        containerfile: containerfile(spec),
+        containerfile: user_lines(spec),
         apply_by: ApplyBy::Agent,
         trust: None,
     };

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::look::Group;
 use crate::build::{
-    FINALIZER, IMAGE_INPUTS, MACHINE_OS_BUILD, NO_REUSE, PRE_BUILT, PUSH_SECRET, State, Status, Wanted,
-    job_name, label, push_spec,
+    BuilderType, FINALIZER, IMAGE_BUILDER, IMAGE_INPUTS, MACHINE_OS_BUILD, NO_REUSE, PRE_BUILT, PUSH_SECRET,
+    State, Status, Wanted, job_name, label, push_spec,
 };
 
 /// The conditions of a build, with reason and message where they are not True.
@@ -66,6 +66,9 @@ pub(super) fn build(group: &Group, wanted: &Wanted, pre_built: bool, no_reuse: b
     if pre_built {
         add("labels", PRE_BUILT, "true");
     }
+    if config.builder != BuilderType::Job {
+        add("annotations", IMAGE_BUILDER, config.builder.as_str());
+    }
     if no_reuse {
         add("annotations", NO_REUSE, "true");
     }
@@ -90,9 +93,12 @@ pub(super) fn status(object: &DynamicObject, status: &Status, namespace: &str, n
     if annotations.is_none_or(|all| !all.contains_key(crate::build::JOB_UID)) {
         return new;
     }
-    let job =
-        json!({ "group": "batch", "resource": "jobs", "namespace": namespace, "name": job_name(&name) });
-    set("builder", json!({ "imageBuilderType": "Job", "job": job }));
+    // The definitions of builds allow no other type.
+    if annotations.is_none_or(|all| !all.contains_key(IMAGE_BUILDER)) {
+        let job =
+            json!({ "group": "batch", "resource": "jobs", "namespace": namespace, "name": job_name(&name) });
+        set("builder", json!({ "imageBuilderType": "Job", "job": job }));
+    }
     let old = |field: &str| object.data.pointer(&format!("/status/{field}")).and_then(Value::as_str);
     let start = old("buildStart").and_then(|start| start.parse::<Timestamp>().ok());
     if start.is_none() && (status.state == State::Building || status.state.is_final()) {
