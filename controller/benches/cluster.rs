@@ -1,5 +1,5 @@
-//! Cost of the controller for a cluster, against a real API server: memory and requests with 5,000 nodes at rest, the time
-//! from a new MachineConfig to the first node that gets it, and the time of one rendering.
+//! Cost of the controller for a cluster, against a real API server: memory and requests at rest with 200 and with 5,000 nodes, the time
+//! from a new MachineConfig to the first node that gets it and to the Job that builds its image, and the time of one rendering.
 
 #![allow(
     clippy::print_stdout,
@@ -26,23 +26,41 @@ mod process;
 #[path = "../../tests/support/ran.rs"]
 mod ran;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt as _, stream};
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Node, Secret};
 use kube::Client;
-use kube::api::{ListParams, PostParams};
+use kube::api::{Api, ListParams, PostParams};
 use machine_config_controller::api::{MachineConfig, MachineConfigPool};
 use machine_config_controller::render::{Release, render};
 use serde_json::{Value, json};
 
-use cluster::{MachineConfigBuilder, Presence, annotation, changes, key, node_api, within};
-use process::{Cluster, target};
+use cluster::{MachineConfigBuilder, Presence, annotation, changes, create_object, key, node_api, within};
+use process::{Cluster, NAMESPACE, target};
 
-const POOLS: usize = 10;
-const NODES: usize = 5000;
-const CONFIGS: usize = 200;
+/// Size of a cluster.
+struct Scale {
+    pools: usize,
+    nodes: usize,
+    configs: usize,
+    what: &'static str,
+    /// Target of the RSS.
+    rss: &'static str,
+}
+
+const SMALL: Scale =
+    Scale { pools: 3, nodes: 200, configs: 50, what: "200 nodes, 3 pools, 50 MachineConfigs", rss: "20 MiB" };
+const LARGE: Scale = Scale {
+    pools: 10,
+    nodes: 5000,
+    configs: 200,
+    what: "5,000 nodes, 10 pools, 200 MachineConfigs",
+    rss: "120 MiB",
+};
 /// Files of a MachineConfig, and bytes of each.
 const FILES: (usize, usize) = (10, 1500);
 /// Images that a node lists, as a kubelet does.
@@ -66,9 +84,24 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.unwrap().block_on(async {
         println!("\n| controller | target | value |\n|---|---|---|");
-        rendering();
-        first_patch().await;
-        at_rest().await;
+        // One part by its name: `-- job`.
+        let named = std::env::args().skip(1).find(|argument| !argument.starts_with("--"));
+        let is_wanted = |part: &str| named.as_ref().is_none_or(|named| named == part);
+        if is_wanted("rendering") {
+            rendering();
+        }
+        if is_wanted("patch") {
+            first_patch().await;
+        }
+        if is_wanted("job") {
+            first_job().await;
+        }
+        if is_wanted("small") {
+            at_rest(&SMALL).await;
+        }
+        if is_wanted("large") {
+            at_rest(&LARGE).await;
+        }
     });
 }
 
@@ -211,14 +244,69 @@ async fn first_patch() {
     row(what, "500 ms", &format!("{:.0} ms", median(&mut times)));
 }
 
-async fn at_rest() {
+/// From a new kernel argument to the Job that builds the image with it.
+async fn first_job() {
     let cluster = Cluster::new().await;
-    let names: Vec<String> = (0..POOLS).map(|number| format!("pool-{number}")).collect();
+    let settings = tempfile::tempdir().unwrap();
+    let path = settings.path().join("build.yaml");
+    fs::write(&path, "builderImage: registry.test/buildah:1\nagentImage: registry.test/agent:1\n").unwrap();
+    cluster.pool("worker").await;
+    let image = format!("registry.test/os@sha256:{}", "b".repeat(64));
+    cluster.config("worker", config("50-lab", 0).os_image_url(&image)).await;
+    let _controller = cluster.start("a", &["--build-settings", path.to_str().unwrap()]);
+    let target = cluster.until_target("worker", "").await;
+    create_nodes(&cluster.client, "worker", &target, FEW_NODES).await;
+    until_counted(&cluster, "worker", FEW_NODES).await;
+    let secret = json!({
+        "metadata": { "name": "push" }, "type": "kubernetes.io/dockerconfigjson",
+        "stringData": { ".dockerconfigjson": "{\"auths\":{}}" },
+    });
+    let secrets = Api::<Secret>::namespaced(cluster.client.clone(), NAMESPACE);
+    secrets.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
+    let spec = json!({
+        "machineConfigPool": { "name": "worker" }, "imageBuilder": { "imageBuilderType": "Job" },
+        "renderedImagePushSecret": { "name": "push" }, "renderedImagePushSpec": "registry.test/os/worker:latest",
+    });
+    let jobs = Api::<Job>::namespaced(cluster.bench.client("watcher").await, NAMESPACE);
+    let mut jobs = Box::pin(changes(&jobs, &ListParams::default()).await.unwrap());
+    create_object(&cluster.client, "machineosconfigs", "worker", json!({ "spec": spec })).await.unwrap();
+    let mut known = BTreeSet::new();
+    let mut times = Vec::new();
+    for round in 0..=ROUNDS {
+        let since = Instant::now();
+        if round > 0 {
+            let argument = MachineConfigBuilder::new("60-k").karg(&format!("round={round}"));
+            cluster.config("worker", argument).await;
+        }
+        within("a Job is created", async {
+            loop {
+                let Some((job, Presence::There)) = jobs.next().await else { continue };
+                if known.insert(job.metadata.name.unwrap()) {
+                    return;
+                }
+            }
+        })
+        .await;
+        // The first one waits for the Secret, too.
+        if round > 0 {
+            times.push(since.elapsed().as_secs_f64() * 1e3);
+        }
+    }
+    row(
+        "new kernel argument to the created Job (median)",
+        "300 ms",
+        &format!("{:.0} ms", median(&mut times)),
+    );
+}
+
+async fn at_rest(scale: &Scale) {
+    let cluster = Cluster::new().await;
+    let names: Vec<String> = (0..scale.pools).map(|number| format!("pool-{number}")).collect();
     for name in &names {
         cluster.pool(name).await;
     }
-    for number in 0..CONFIGS {
-        cluster.config(&names[number % POOLS], config(&format!("{number:03}-lab"), 0)).await;
+    for number in 0..scale.configs {
+        cluster.config(&names[number % scale.pools], config(&format!("{number:03}-lab"), 0)).await;
     }
     // The nodes are there first, as on a cluster that gets a controller.
     let first = cluster.start("first", &["--controllers", "render", "--lease-duration", "15"]);
@@ -227,19 +315,20 @@ async fn at_rest() {
     }
     // Every config has been there when the last of them was rendered: the pools say it.
     let mut targets = Vec::new();
-    for name in &names {
+    for (number, name) in names.iter().enumerate() {
+        let of_pool = (0..scale.configs).filter(|config| config % scale.pools == number).count();
         let all = |pool: &Value| {
-            pool["spec"]["configuration"]["source"].as_array().is_some_and(|all| all.len() == CONFIGS / POOLS)
+            pool["spec"]["configuration"]["source"].as_array().is_some_and(|all| all.len() == of_pool)
         };
         targets.push(target(&cluster.until_pool(name, "all its configs", all).await).to_owned());
     }
     assert!(first.terminate().await.success());
     for (name, config) in names.iter().zip(&targets) {
-        create_nodes(&cluster.client, name, config, NODES / POOLS).await;
+        create_nodes(&cluster.client, name, config, scale.nodes.div_ceil(scale.pools)).await;
     }
     let controller = cluster.start("second", &["--lease-duration", "15"]);
     for name in &names {
-        until_counted(&cluster, name, NODES / POOLS).await;
+        until_counted(&cluster, name, scale.nodes.div_ceil(scale.pools)).await;
     }
     tokio::time::sleep(REST).await;
     let mark = cluster.bench.mark().await;
@@ -247,8 +336,7 @@ async fn at_rest() {
     let requests = cluster.bench.requests_since(mark).await;
     let own = requests.iter().filter(|one| one.user == "controller" && one.resource != "leases");
     let (rss, peak) = (mebibytes(controller.0.pid(), "VmRSS:"), mebibytes(controller.0.pid(), "VmHWM:"));
-    let what = "5,000 nodes, 10 pools, 200 MachineConfigs";
-    row(&format!("RSS, {what}, idle"), "120 MiB", &format!("{rss:.0} MiB"));
+    row(&format!("RSS, {}, idle", scale.what), scale.rss, &format!("{rss:.1} MiB"));
     row("peak RSS of the start", "-", &format!("{peak:.0} MiB"));
     row("requests in an idle minute, without the Lease", "0", &own.count().to_string());
     assert!(controller.terminate().await.success());
