@@ -12,8 +12,12 @@
     reason = "tests: they stop at the first surprise, and look at the host from outside"
 )]
 
+#[path = "../support/cluster/mod.rs"]
+mod cluster;
 #[path = "../support/forward_proxy.rs"]
 mod forward_proxy;
+#[path = "../support/plain_host.rs"]
+mod plain_host;
 #[path = "../support/ran.rs"]
 mod ran;
 

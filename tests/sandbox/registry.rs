@@ -4,6 +4,7 @@
 
 mod faulty;
 mod first_boot;
+mod seeded;
 mod server;
 
 use std::os::unix::fs::PermissionsExt as _;
