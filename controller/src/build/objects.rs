@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use super::job::MAX_FAILURES;
 use super::mounts::{Mount, source, volume_name};
 use super::name::{job_name, short};
-use crate::image::{AGENT, Context};
+use crate::image::{AGENT, ApplyBy, Context};
 
 /// Bytes that a Secret holds at most, as the API server counts them.
 const MAX_SECRET: usize = 1024 * 1024;
@@ -113,6 +113,8 @@ pub struct JobSettings {
     pub policy_json: String,
     /// Objects that the user's steps see, and the image does not have.
     pub mounts: Vec<Mount>,
+    /// Program that applies the config in the build.
+    pub apply_by: ApplyBy,
 }
 
 impl JobSettings {
@@ -145,6 +147,7 @@ impl Default for JobSettings {
             registries_conf: String::new(),
             policy_json: String::new(),
             mounts: Vec::new(),
+            apply_by: ApplyBy::default(),
         }
     }
 }

@@ -24,6 +24,7 @@ fn settings() -> JobSettings {
             { "configMap": "etc-yum-repos-d", "path": "/etc/yum.repos.d" },
         ]))
         .unwrap(),
+        apply_by: ApplyBy::Agent,
     }
 }
 

@@ -38,7 +38,7 @@ pub(super) const MOUNT: &str = "/run/machine-config-build";
 const STATE: &str = "/var/lib/machine-config-agent";
 
 /// What brings the config in.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, serde::Deserialize)]
 pub enum ApplyBy {
     /// The agent: an image holds what the agent makes of the config on a node.
     #[default]

@@ -1,6 +1,6 @@
 //! The build controller with render and node controller: from a `MachineOSConfig` to nodes that have its image.
 
-use k8s_openapi::api::core::v1::{Event, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Pod, Secret};
 use kube::ResourceExt as _;
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
@@ -28,10 +28,15 @@ impl Builds {
     }
 
     pub async fn pushing_to(registry: &str) -> Self {
+        Self::with_settings(registry, "").await
+    }
+
+    /// With more lines of the build settings.
+    pub async fn with_settings(registry: &str, more: &str) -> Self {
         let cluster = Cluster::new().await;
         let settings = tempfile::tempdir().unwrap();
         let images = "builderImage: registry.test/buildah:1\nagentImage: registry.test/agent:1";
-        let text = format!("{images}\ninsecureRegistries: [\"{registry}\"]\n");
+        let text = format!("{images}\ninsecureRegistries: [\"{registry}\"]\n{more}");
         std::fs::write(settings.path().join("build.yaml"), text).unwrap();
         let builds = Self { cluster, settings, repository: format!("{registry}/os/worker") };
         builds.cluster.pool("worker").await;
@@ -222,4 +227,20 @@ async fn is_told_without_secrets(builds: &Builds, controller: &Controller, name:
     assert!(!text.contains("pa55word") && !text.contains("cGE1NXdvcmQ6"), "{text}");
     let pods: Api<Pod> = Api::namespaced(builds.cluster.client.clone(), NAMESPACE);
     assert!(pods.list(&ListParams::default()).await.unwrap().items.is_empty(), "removed with their Job");
+}
+
+/// The build settings choose what brings the config in; the image is verified by the agent all the same.
+#[tokio::test]
+async fn settings_choose_ignition_of_base() {
+    let builds = Builds::with_settings("registry.test", "applyBy: Ignition\n").await;
+    let _controller = builds.start("a", &[]);
+    let _jobs = JobController::start(&builds.cluster.bench, Plays::Running).await;
+    builds.secret().await;
+    builds.os_config("FROM configs AS final\nRUN true").await;
+    builds.until_condition("False", "Building").await;
+    let name = format!("containerfile-{}", builds.only_build().await);
+    let maps: Api<ConfigMap> = Api::namespaced(builds.cluster.client.clone(), NAMESPACE);
+    let text = maps.get(&name).await.unwrap().data.unwrap()["Containerfile"].clone();
+    assert!(text.contains("ignition-apply --ignore-unsupported"), "{text}");
+    assert!(!text.contains(" apply --to ") && text.contains("\"verify\""), "{text}");
 }

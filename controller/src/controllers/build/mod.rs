@@ -38,6 +38,7 @@ use super::cache::{Cache, Kind, Seen};
 use super::client::RequestError;
 use super::metrics::Metrics;
 use crate::build::{Action, Answers, BuilderType, JobSettings, Wanted, job_name, push_spec};
+use crate::image::ApplyBy;
 use crate::registry::Registry;
 use asked::{Asked, Asker};
 use builder::Builder;
@@ -83,7 +84,7 @@ pub(super) async fn run(
     cache.until(|seen| needed.iter().all(|kind| seen.knows(*kind))).await;
     info!("The build controller runs");
     let mut changes = cache.changes();
-    let namespace = settings.namespace.clone();
+    let (namespace, apply_by) = (settings.namespace.clone(), settings.apply_by);
     let jobs = Arc::new(Jobs::new(client.clone(), cache.clone(), settings.clone()));
     let openshift_builds = Arc::new(OpenShiftBuilds::new(client.clone(), cache.clone(), settings));
     let mut controller = Controller {
@@ -91,6 +92,7 @@ pub(super) async fn run(
         cache,
         metrics,
         namespace,
+        apply_by,
         registry,
         jobs,
         openshift_builds,
@@ -143,6 +145,7 @@ struct Controller {
     cache: Cache,
     metrics: Metrics,
     namespace: String,
+    apply_by: ApplyBy,
     registry: Arc<dyn Registry>,
     jobs: Arc<Jobs>,
     openshift_builds: Arc<OpenShiftBuilds>,
@@ -205,7 +208,7 @@ impl Controller {
         let group = Group::new(name, &self.cache.look());
         if !course.plan.as_ref().is_some_and(|plan| plan.holds(&group)) {
             course.plan = None;
-            course.plan = Plan::new(&self.client, &group).await?;
+            course.plan = Plan::new(&self.client, &group, self.apply_by).await?;
         }
         let name = course.plan.as_ref().map(Plan::name).unwrap_or_default();
         if group.builder(name) == BuilderType::OpenShiftBuild && is_unread(&self.cache.look()) {
@@ -241,7 +244,8 @@ impl Controller {
         action: &Action,
     ) -> Result<Step, RequestError> {
         let (client, cache, namespace) = (&self.client, &self.cache, self.namespace.as_str());
-        let writer = Writer { client, cache, namespace, builder, group, wanted };
+        let apply_by = self.apply_by;
+        let writer = Writer { client, cache, namespace, apply_by, builder, group, wanted };
         let written = writer.carry_out(action).await;
         // What a registry or a pod said does not change with what the pool says.
         if !matches!(action, Action::SetCondition(_)) {

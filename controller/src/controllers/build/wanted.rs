@@ -35,7 +35,11 @@ impl Plan {
     }
 
     /// Makes one; `None` where there is no target that can be read.
-    pub(super) async fn new(client: &Client, group: &Group) -> Result<Option<Self>, RequestError> {
+    pub(super) async fn new(
+        client: &Client,
+        group: &Group,
+        apply_by: ApplyBy,
+    ) -> Result<Option<Self>, RequestError> {
         let (Some(config), Some((target, configuration))) = (&group.os_config, group.target()) else {
             return Ok(None);
         };
@@ -43,7 +47,7 @@ impl Plan {
         let Some(rendered) = read(client, &target).await? else { return Ok(None) };
         let inputs = Inputs { os_config: &group.name, spec, configuration, rendered: &rendered };
         let (Ok(name), Ok(image)) = (build_name(&inputs), image_inputs(&inputs)) else { return Ok(None) };
-        let ready = match context(&rendered, &config.pool, spec) {
+        let ready = match context(&rendered, &config.pool, spec, apply_by) {
             Ok(_) => Ready::Yes,
             Err(not_ready) => not_ready,
         };
@@ -112,7 +116,12 @@ async fn read(client: &Client, name: &str) -> Result<Option<MachineConfig>, Requ
 }
 
 /// Returns what the build is made of, or why there is none.
-fn context(rendered: &MachineConfig, pool: &str, spec: &MachineOSConfigSpec) -> Result<Context, Ready> {
+fn context(
+    rendered: &MachineConfig,
+    pool: &str,
+    spec: &MachineOSConfigSpec,
+    apply_by: ApplyBy,
+) -> Result<Context, Ready> {
     let name = rendered.metadata.name.clone().unwrap_or_default();
     let base = rendered.spec.os_image_url.as_deref().unwrap_or_default();
     if base.is_empty() {
@@ -120,14 +129,8 @@ fn context(rendered: &MachineConfig, pool: &str, spec: &MachineOSConfigSpec) -> 
             "{name} has no osImageURL; set one in a MachineConfig of the pool"
         )));
     }
-    let request = Request {
-        rendered,
-        pool: Some(pool),
-        base,
-        containerfile: user_lines(spec),
-        apply_by: ApplyBy::Agent,
-        trust: None,
-    };
+    let request =
+        Request { rendered, pool: Some(pool), base, containerfile: user_lines(spec), apply_by, trust: None };
     let context = compose(&request).map_err(|error| Ready::Invalid(error.to_string()))?;
     check_size(&name, &context).map_err(|error| Ready::Invalid(error.to_string()))?;
     Ok(context)
@@ -138,11 +141,12 @@ pub(super) async fn order(
     client: &Client,
     group: &Group,
     wanted: &Wanted,
+    apply_by: ApplyBy,
 ) -> Result<Option<Order>, RequestError> {
     let (Some(config), Some((target, _))) = (&group.os_config, group.target()) else { return Ok(None) };
     let (Ok(spec), Some(build)) = (&config.spec, group.builds.get(&wanted.name)) else { return Ok(None) };
     let Some(rendered) = read(client, &target).await? else { return Ok(None) };
-    let Ok(context) = context(&rendered, &config.pool, spec) else { return Ok(None) };
+    let Ok(context) = context(&rendered, &config.pool, spec, apply_by) else { return Ok(None) };
     Ok(Some(Order {
         build: wanted.name.clone(),
         build_uid: build.build.uid.clone(),

@@ -18,12 +18,14 @@ use crate::controllers::client::{RequestError, ask};
 use crate::controllers::kept::{Kept as _, keep};
 use crate::controllers::render::with_condition;
 use crate::controllers::untyped::{MachineOsBuild, MachineOsConfig};
+use crate::image::ApplyBy;
 
 /// What a write needs.
 pub(super) struct Writer<'a> {
     pub(super) client: &'a Client,
     pub(super) cache: &'a Cache,
     pub(super) namespace: &'a str,
+    pub(super) apply_by: ApplyBy,
     pub(super) builder: Option<&'a dyn Builder>,
     pub(super) group: &'a Group,
     pub(super) wanted: Option<&'a Wanted>,
@@ -78,7 +80,7 @@ impl Writer<'_> {
 
     async fn order(&self) -> Result<super::builder::Order, RequestError> {
         let wanted = self.wanted.ok_or_else(gone)?;
-        wanted::order(self.client, self.group, wanted).await?.ok_or_else(gone)
+        wanted::order(self.client, self.group, wanted, self.apply_by).await?.ok_or_else(gone)
     }
 
     fn spec(&self) -> Result<&MachineOSConfigSpec, RequestError> {
