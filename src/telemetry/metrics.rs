@@ -288,6 +288,7 @@ mod tests {
         text.lines().filter(|line| line.starts_with(name) && !line.starts_with('#')).collect()
     }
 
+    /// MCD-018, MCD-254: the state has one series, and the OS its name and version as labels.
     #[test]
     fn one_series_reports_state() {
         let metrics = Metrics::new(HostLabels::parse("ID=rhcos\nVERSION_ID=\"9.6\"\n"), Vec::new());

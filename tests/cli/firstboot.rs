@@ -78,7 +78,7 @@ fn no_encapsulated_file_changes_nothing() {
     assert!(ran.out.contains("nothing to do"), "{}", ran.out);
 }
 
-/// BOOT-002, BOOT-006: a host that is as the file says: the file is renamed, nothing is rebooted, a second run does nothing; what is
+/// BOOT-002, BOOT-006, MCD-222: a host that is as the file says: the file is renamed, nothing is rebooted, a second run does nothing; what is
 /// committed is for the daemon to say, which knows the whole config.
 #[test]
 fn host_as_described_needs_no_reboot() {

@@ -51,7 +51,7 @@ fn follow(daemon: &Daemon, name: &str, text: &str) {
     daemon.put("target.yaml", &format!("config: {name}\n"));
 }
 
-/// CRA-006: an idle agent ends at once.
+/// CRA-006, MCD-014: an idle agent ends at once.
 #[tokio::test(flavor = "current_thread")]
 async fn idle_agent_ends_within_five_seconds_of_sigterm() {
     for signal in [Signal::TERM, Signal::INT] {
@@ -66,7 +66,7 @@ async fn idle_agent_ends_within_five_seconds_of_sigterm() {
     }
 }
 
-/// CRA-006: a batch that is under way ends before SIGTERM takes effect. All of its files are there, and the record says so;
+/// CRA-006, MCD-015: a batch that is under way ends before SIGTERM takes effect. All of its files are there, and the record says so;
 /// the next process goes on from it.
 #[tokio::test(flavor = "current_thread")]
 async fn sigterm_waits_for_batch_under_way() {

@@ -11,7 +11,7 @@ use crate::mcn_asserts::{APPLY, MCN, in_order, lines, scene, statuses};
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
-/// MCN-001, MCD-247, MCD-248, MCD-249: a change of a file without a drain or a reboot, in few writes.
+/// MCN-001, MCD-113, MCD-247, MCD-248, MCD-249: a change of a file without a drain or a reboot, in few writes.
 #[tokio::test]
 async fn quiet_update_is_reported_from_prepared_to_updated() {
     let scene = scene(Bench::shared(), "mcn-quiet", QUIET).await;

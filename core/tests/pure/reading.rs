@@ -20,6 +20,7 @@ fn unit(name: &str) -> UnitName {
     UnitName::new(name).unwrap()
 }
 
+/// MCD-093: a version that is not supported is refused before anything else of the config is read.
 #[test]
 fn versions_are_checked_first() {
     let with = |ignition: Value| {
@@ -81,7 +82,7 @@ fn entries_become_spec() {
     assert!(spec.os_image_url.is_none());
 }
 
-/// MCD-128: an append entry is refused, before anything is written.
+/// MCD-087, MCD-091, MCD-128: a mode above 0777 or an append entry is refused, before anything is written.
 #[test]
 fn inapplicable_field_is_refused_with_next_step() {
     let file = |path: &str| json!({"path": path, "contents": {"source": "data:,"}});
