@@ -259,7 +259,7 @@ async fn first_job() {
     until_counted(&cluster, "worker", FEW_NODES).await;
     let secret = json!({
         "metadata": { "name": "push" }, "type": "kubernetes.io/dockerconfigjson",
-        "stringData": { ".dockerconfigjson": "{\"auths\":{}}" },
+        "data": { ".dockerconfigjson": "eyJhdXRocyI6e319" },
     });
     let secrets = Api::<Secret>::namespaced(cluster.client.clone(), NAMESPACE);
     secrets.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
