@@ -15,6 +15,13 @@ use crate::cluster::{
 };
 
 pub const NAMESPACE: &str = "openshift-machine-config-operator";
+/// Memory settings of the Deployment.
+const MALLOC: [(&str, &str); 4] = [
+    ("MALLOC_ARENA_MAX", "1"),
+    ("MALLOC_MMAP_THRESHOLD_", "65536"),
+    ("MALLOC_TRIM_THRESHOLD_", "65536"),
+    ("MALLOC_TOP_PAD_", "0"),
+];
 pub const LEASE: &str = "machine-config-agent-controller";
 
 /// An API server with the controller's access to it.
@@ -58,7 +65,7 @@ impl Cluster {
     pub fn start(&self, name: &str, more: &[&str]) -> Controller {
         let mut command = Command::new(env!("CARGO_BIN_EXE_machine-config-controller"));
         command.args(["run", "--name", name, "--metrics-listen", "127.0.0.1:0"]);
-        command.arg("--kubeconfig").arg(&self.kubeconfig).args(more);
+        command.arg("--kubeconfig").arg(&self.kubeconfig).args(more).envs(MALLOC);
         if !more.contains(&"--lease-duration") {
             command.args(["--lease-duration", "2"]);
         }
