@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, ResourceRequirements, Secret, Toleration};
+use k8s_openapi::api::core::v1::{ConfigMap, ResourceRequirements, SeccompProfile, Secret, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ObjectMeta;
 use serde_json::{Value, json};
@@ -115,6 +115,8 @@ pub struct JobSettings {
     pub mounts: Vec<Mount>,
     /// Program that applies the config in the build.
     pub apply_by: ApplyBy,
+    /// Seccomp profile of the build's container; the kubelet's default without one.
+    pub seccomp_profile: Option<SeccompProfile>,
 }
 
 impl JobSettings {
@@ -148,6 +150,7 @@ impl Default for JobSettings {
             policy_json: String::new(),
             mounts: Vec::new(),
             apply_by: ApplyBy::default(),
+            seccomp_profile: None,
         }
     }
 }
@@ -272,6 +275,10 @@ fn pod(request: &JobRequest<'_>, settings: &JobSettings) -> Value {
         ],
     });
     add_mounts(&mut pod, &settings.mounts);
+    let context = pod.pointer_mut("/containers/0/securityContext").and_then(Value::as_object_mut);
+    if let (Some(context), Some(profile)) = (context, &settings.seccomp_profile) {
+        context.insert("seccompProfile".to_owned(), json!(profile));
+    }
     if let Some(pod) = pod.as_object_mut() {
         if !settings.node_selector.is_empty() {
             pod.insert("nodeSelector".to_owned(), json!(settings.node_selector));

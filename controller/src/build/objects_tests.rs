@@ -25,6 +25,7 @@ fn settings() -> JobSettings {
         ]))
         .unwrap(),
         apply_by: ApplyBy::Agent,
+        seccomp_profile: None,
     }
 }
 
@@ -79,6 +80,22 @@ fn every_field_of_the_pod_is_known() {
         assert!(text.contains(&format!("\"{name}\"")), "{name}");
         assert_eq!(metadata.owner_references.as_ref().unwrap()[0].uid, "job-uid");
     }
+}
+
+/// Without a profile the Pod Security Standard `baseline` admits the pod, and the kubelet's default applies.
+#[test]
+fn seccomp_profile_is_that_of_settings() {
+    let context = context(1);
+    let profile = |settings: &JobSettings| {
+        let made = serde_json::to_value(job(&request(&context), settings).unwrap()).unwrap();
+        made["spec"]["template"]["spec"]["containers"][0]["securityContext"]["seccompProfile"].clone()
+    };
+    assert_eq!(profile(&settings()), Value::Null);
+    let own: JobSettings = serde_json::from_value(
+        json!({ "seccompProfile": { "type": "Localhost", "localhostProfile": "b.json" } }),
+    )
+    .unwrap();
+    assert_eq!(profile(&own), json!({ "type": "Localhost", "localhostProfile": "b.json" }));
 }
 
 #[test]
