@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import time
+from collections import Counter
 from pathlib import Path
 
 from . import agent, disk, host, nspawn, seed
@@ -243,10 +244,10 @@ def same(what, found, expected):
 
 def old_system(root):
     """Returns what the old system is made of, without what it writes by itself: path to words."""
-    home, found = root / "ostree/deploy" / OLD, {}
-    for deployment in sorted(path for path in (home / "deploy").iterdir() if path.is_dir()):
-        found |= tree(deployment / "etc", home)
-    found |= tree(home / "var", home)
+    home = root / "ostree/deploy" / OLD
+    [deployment] = (path for path in (home / "deploy").iterdir() if path.is_dir())
+    # A disk that is played again may be of another build, whose commit has another name.
+    found = tree(deployment / "etc", deployment) | tree(home / "var", home)
     for kernels in root.glob(f"boot/ostree/{OLD}-*"):
         found |= tree(kernels, root / "boot")
     return found
@@ -290,6 +291,7 @@ def words(path):
 
 
 def refs(root):
-    """Returns the refs of the repository, but for those of deployments, which libostree makes anew with each list of them."""
+    """Returns how many refs of each kind the repository has, but for those of deployments, which libostree makes anew with each
+    list of them."""
     listed = run("ostree", f"--repo={root}/ostree/repo", "refs").splitlines()
-    return {ref: "" for ref in listed if not DEPLOYMENT_REF.fullmatch(ref)}
+    return Counter("/".join(ref.split("/")[:3]) for ref in listed if not DEPLOYMENT_REF.fullmatch(ref))
