@@ -10,7 +10,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 /// The ids of one family, from the first to the last.
-const FAMILIES: [(&str, u32, u32); 14] = [
+const FAMILIES: [(&str, u32, u32); 18] = [
     ("MCD", 1, 258),
     ("ANN", 1, 12),
     ("DRN", 1, 6),
@@ -20,8 +20,12 @@ const FAMILIES: [(&str, u32, u32); 14] = [
     ("CRA", 1, 12),
     ("FIL", 1, 14),
     // Of the other sections only what an audit of the tests asked for.
+    ("OCL", 4, 6),
     ("OCL", 9, 9),
     ("OCL", 11, 11),
+    ("OCL", 13, 13),
+    ("OCL", 15, 16),
+    ("OCL", 18, 18),
     ("OCL", 28, 28),
     // First boot.
     ("BOOT", 1, 18),
@@ -243,5 +247,5 @@ fn scan_finds_known_cases() {
         (name.to_owned(), ids.iter().map(|id| (*id).to_owned()).collect::<Vec<_>>())
     };
     assert_eq!(found, [is("a", &["ANN-001"]), is("b", &["DRN-004", "MCN-003"]), is("c", &[])]);
-    assert_eq!(ids().len(), 258 + 12 + 6 + 7 + 7 + 12 + 12 + 14 + 3 + 18 + 15 + 20);
+    assert_eq!(ids().len(), 258 + 12 + 6 + 7 + 7 + 12 + 12 + 14 + 10 + 18 + 15 + 20);
 }

@@ -56,7 +56,7 @@ fn taken_over(node: &mut Played, whole: &str) {
     assert_eq!(current["spec"]["config"]["storage"]["files"][0]["path"], "/etc/app.conf");
 }
 
-/// BOOT-003, BOOT-009, SEED-014, MCD-223, MCD-228, MCD-229: image and kernel arguments come in one deployment with one reboot, an argument of
+/// BOOT-003, BOOT-009, OCL-015, SEED-014, MCD-223, MCD-228, MCD-229: image and kernel arguments come in one deployment with one reboot, an argument of
 /// the boot line is there once, and the daemon takes the node over as it is.
 #[test]
 fn image_and_arguments_take_one_reboot() {

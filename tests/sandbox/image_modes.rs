@@ -85,7 +85,7 @@ fn file_change_on_same_image_does_not_touch_os() {
     verified(&node);
 }
 
-/// MCD-191, SEED-011: no pull, no staging, no reboot; the booted image is reported.
+/// MCD-191, OCL-004, SEED-011: no pull, no staging, no reboot; the booted image is reported.
 #[test]
 fn booted_image_is_adopted_without_reboot() {
     let mut node = Played::new();

@@ -77,7 +77,7 @@ fn packages_are_pulled_with_credentials() {
     assert_eq!(words(&to), [link, "switch-kernel", "install-extensions"]);
 }
 
-/// MCD-204: into image mode the requests go with the switch, in one plan that names it. Layers of an administrator stay,
+/// MCD-204, OCL-016: into image mode the requests go with the switch, in one plan that names it. Layers of an administrator stay,
 /// and leaving restores the requests of the config.
 #[test]
 fn image_mode_takes_kernel_and_extensions_from_image() {
