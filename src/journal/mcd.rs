@@ -27,7 +27,7 @@ pub fn read(root: &Root) -> Result<Option<Stored>, JournalError> {
 const HOSTED: &str = "/etc/mcd-currentconfig.json";
 
 /// Imports the node of a hosted cluster: what MCD committed last, else what the node was served, is committed. The file
-/// is there from then on, and [`write`] keeps it up to date.
+/// is there from then on, and [`write()`] keeps it up to date.
 pub fn import_hosted(journal: &mut Journal, now: Timestamp) -> Result<(), JournalError> {
     if journal.current().is_some() || journal.record().is_some() {
         return Ok(());

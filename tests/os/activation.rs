@@ -3,18 +3,37 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
 use crate::backend_env::{Lab, Machine};
-use crate::stateroot::{NAME, Ran, SeedFiles, lab, nothing_left, running, stateroot, unchanged};
+use crate::stateroot::{NAME, Ran, SeedFiles, nothing_left, running, stateroot, unchanged};
 
 const REBOOT: i32 = 133;
 const UNIT: &str = "etc/systemd/system/machine-config-agent-stateroot.service";
+const LINK: &str = "etc/systemd/system/multi-user.target.wants/machine-config-agent-stateroot.service";
 const CHECK: &str = "etc/machine-config-agent/health.d/10-app";
 const ACTIVATE: [&str; 5] = ["activate", NAME, "--yes", "--reboot-by", "supervisor"];
 const BACK: [&str; 4] = ["roll-back", "--yes", "--reboot-by", "supervisor"];
 const TRIAL: [&str; 3] = ["trial", "--reboot-by", "supervisor"];
+
+/// A host whose system takes over after a return.
+fn lab() -> Lab {
+    let lab = crate::stateroot::lab();
+    let old = old_system(&lab);
+    fs::create_dir_all(old.join(LINK).parent().unwrap()).unwrap();
+    fs::write(old.join(UNIT), "[Unit]\n").unwrap();
+    std::os::unix::fs::symlink(Path::new("/").join(UNIT), old.join(LINK)).unwrap();
+    lab
+}
+
+/// The directory of the old system's only deployment.
+fn old_system(lab: &Lab) -> PathBuf {
+    let deployments = fs::read_dir(lab.world.dir().join("sysroot/ostree/deploy/sandbox/deploy")).unwrap();
+    let mut paths = deployments.map(|entry| entry.unwrap().path());
+    paths.find(|path| path.is_dir()).unwrap()
+}
 
 /// A seed with what proves it; `ill` has a health check that can't run.
 fn prepared(lab: &Lab, boot: &Machine, ill: bool) -> String {
@@ -43,7 +62,7 @@ fn is_in(boot: &Machine, name: &str) -> bool {
     boot.root().to_str().unwrap().contains(&format!("ostree/deploy/{name}/deploy/"))
 }
 
-fn old_state(lab: &Lab, name: &str) -> std::path::PathBuf {
+fn old_state(lab: &Lab, name: &str) -> PathBuf {
     lab.world.dir().join("sysroot/ostree/deploy/sandbox/var/lib/machine-config-agent").join(name)
 }
 
@@ -221,6 +240,13 @@ fn activation_is_refused_where_it_would_not_hold() {
     assert!(!old_state(&lab, "stateroot.json").exists());
     expect(&stateroot(&boot, &["remove", NAME, "--yes"]), 0);
     prepared(&lab, &boot, false);
+    // Nothing would take over after a return.
+    let link = old_system(&lab).join(LINK);
+    let target = fs::read_link(&link).unwrap();
+    fs::remove_file(&link).unwrap();
+    refused(&stateroot(&boot, &ACTIVATE), "does not start machine-config-agent-stateroot.service");
+    assert!(!old_state(&lab, "stateroot.json").exists());
+    std::os::unix::fs::symlink(target, &link).unwrap();
     let config = r#"{"apiVersion":"machineconfiguration.openshift.io/v1","kind":"MachineConfig",
         "metadata":{"name":"staged"},"spec":{"config":{"ignition":{"version":"3.4.0"}},"kernelArguments":["staged=1"]}}"#;
     fs::write(boot.run_dir().join("staged.json"), config).unwrap();

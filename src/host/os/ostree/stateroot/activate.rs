@@ -23,7 +23,7 @@ use crate::stateroot::{RETURN_FILE, StaterootTrial, TRIAL_FILE, TrialPhase, stat
 /// The unit that proves the new system, or returns from it.
 const UNIT: &str = "machine-config-agent-stateroot.service";
 const UNIT_DIRECTORIES: [&str; 2] = ["/usr/lib/systemd/system", "/etc/systemd/system"];
-const WANTS: &str = "/etc/systemd/system/multi-user.target.wants";
+const WANTS: &str = "multi-user.target.wants";
 
 /// Does one piece of work.
 pub(super) fn perform(locked: &Locked, path: &Path, command: StaterootCommand) -> Result<(), OsError> {
@@ -82,6 +82,7 @@ fn arm(
         let runs = sysroot::id(&sysroot::booted(locked)?) == deployment;
         return if runs { Ok(()) } else { disarm(path, deployment) };
     };
+    refuse_without_unit(locked, path)?;
     let checkout = open(&path.join(locked.deployment_dirpath(&found).as_str()))?;
     enable(&checkout, deployment)?;
     let json = serde_json::to_vec(trial).map_err(failed)?;
@@ -89,26 +90,58 @@ fn arm(
     write(&var, TRIAL_FILE, &json).map_err(unwritten(deployment))
 }
 
+/// Refuses a running system that does not start its unit: it would not take over after a return by the boot loader, which
+/// would boot the new system once more.
+fn refuse_without_unit(locked: &Locked, path: &Path) -> Result<(), OsError> {
+    let booted = sysroot::booted(locked)?;
+    let running = open(&path.join(locked.deployment_dirpath(&booted).as_str()))?;
+    if unit(&running)?.is_some() && is_enabled(&running)? {
+        return Ok(());
+    }
+    let cause =
+        format!("it does not start {UNIT}, which takes over after a return; systemctl enable {UNIT} helps");
+    Err(blocked(&sysroot::id(&booted), cause))
+}
+
 /// Makes sure that the new system has what proves it, and starts that.
 fn enable(checkout: &Root, deployment: &str) -> Result<(), OsError> {
-    let unread = |error: HostError| failed(chain(&error));
-    let mut found = None;
-    for directory in UNIT_DIRECTORIES {
-        let unit = format!("{directory}/{UNIT}");
-        if checkout.exists(&unit).map_err(unread)? {
-            found = Some(unit);
-        }
-    }
-    let Some(target) = found else {
+    let Some(target) = unit(checkout)? else {
         let cause = format!("its system has no {UNIT}, so nothing would prove it or return from it");
         return Err(blocked(deployment, cause));
     };
-    let link = format!("{WANTS}/{UNIT}");
-    if checkout.exists(&link).map_err(unread)? {
+    if is_enabled(checkout)? {
         return Ok(());
     }
+    let link = format!("/etc/systemd/system/{WANTS}/{UNIT}");
     let change = Change::new(link, rustix::process::geteuid().as_raw(), DesiredPath::Link { target });
-    apply_changes(checkout, &[change], Attempt::Again, &FailPoints::off()).map(drop).map_err(unread)
+    apply_changes(checkout, &[change], Attempt::Again, &FailPoints::off())
+        .map(drop)
+        .map_err(|error| unread(&error))
+}
+
+/// Returns the path of the unit in a system; that of the administrator wins.
+fn unit(checkout: &Root) -> Result<Option<String>, OsError> {
+    let mut found = None;
+    for directory in UNIT_DIRECTORIES {
+        let unit = format!("{directory}/{UNIT}");
+        if checkout.exists(&unit).map_err(|error| unread(&error))? {
+            found = Some(unit);
+        }
+    }
+    Ok(found)
+}
+
+fn is_enabled(checkout: &Root) -> Result<bool, OsError> {
+    for directory in UNIT_DIRECTORIES {
+        if checkout.exists(&format!("{directory}/{WANTS}/{UNIT}")).map_err(|error| unread(&error))? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn unread(error: &HostError) -> OsError {
+    failed(chain(error))
 }
 
 /// Takes a trial away that is not over; what has proved itself stays so.
