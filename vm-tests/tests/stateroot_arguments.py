@@ -9,7 +9,7 @@ import json
 
 from harness.agent import config, no_action
 from harness.seed import Seed
-from harness.stateroots import booted, stateroot, switch
+from harness.stateroots import booted, enable, stateroot, switch
 
 NOT_IN = {"machine": "the boot loader of the harness runs the lines of a boot entry as a script"}
 
@@ -24,6 +24,7 @@ def play(test):
     policy = no_action(PATH)
     image = Seed(VERSION, config(OTHER, {}), policy, ARGUMENTS).push(test.images, test.registry())
     machine.boot()
+    enable(machine)
     agent.settle(config(FIRST, {PATH: "version = 1\n"}), policy, test.registry())
     stateroot(machine, "prepare", image, "--version", VERSION)
     listed = json.loads(stateroot(machine, "list", "--output", "json"))["stateroots"]
