@@ -2,17 +2,15 @@
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
-use kube::{Api, Client, Resource, ResourceExt as _};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use kube::ResourceExt as _;
+use kube::api::ListParams;
 use serde_json::json;
 
 use super::builder::{Answer, Builder, Credentials, Ended, Order, image};
-use crate::build::{InputOwner, JobSettings, MACHINE_OS_BUILD, Outcome, inputs, job, job_name, label};
-use crate::controllers::cache::{Cache, Seen};
+use super::objects::Objects;
+use crate::build::{InputOwner, MACHINE_OS_BUILD, Outcome, inputs, job, job_name, label};
+use crate::controllers::cache::Seen;
 use crate::controllers::client::{RequestError, ask};
-use crate::controllers::kept::Kept as _;
 
 /// The most of a failed pod's last words that is told.
 const MAX_FAILURE: usize = 1000;
@@ -20,102 +18,45 @@ const MAX_FAILURE: usize = 1000;
 /// Kubernetes Jobs in one namespace.
 #[derive(Debug)]
 pub(super) struct Jobs {
-    client: KubeClient,
-    cache: Cache,
-    settings: JobSettings,
-}
-
-/// kube's client says nothing of itself.
-#[derive(Clone)]
-pub(super) struct KubeClient(pub(super) Client);
-
-impl std::fmt::Debug for KubeClient {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Client")
-    }
+    objects: Objects,
 }
 
 impl Jobs {
-    pub(super) const fn new(client: Client, cache: Cache, settings: JobSettings) -> Self {
-        Self { client: KubeClient(client), cache, settings }
-    }
-
-    fn api<K>(&self) -> Api<K>
-    where
-        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
-    {
-        Api::namespaced(self.client.0.clone(), &self.settings.namespace)
-    }
-
-    fn keep(&self, job: Job) {
-        self.cache.change(|seen| job.put(seen));
+    pub(super) const fn new(objects: Objects) -> Self {
+        Self { objects }
     }
 
     async fn let_run(&self, order: &Order, uid: &str, credentials: &Credentials) -> Result<(), RequestError> {
         let owner = InputOwner::Job(uid);
-        let made = inputs(&order.request(), &self.settings, owner, &credentials.base, &credentials.push);
+        let settings = &self.objects.settings;
+        let made = inputs(&order.request(), settings, owner, &credentials.base, &credentials.push);
         let made = made.map_err(|error| RequestError::Failed(error.to_string()))?;
-        create_input(&self.api(), &made.config_map, uid).await?;
-        for secret in &made.secrets {
-            create_input(&self.api(), secret, uid).await?;
-        }
+        self.objects.create_input(&made.config_map, uid).await?;
+        self.objects.create_secrets(&made.secrets, uid).await?;
         let patch = json!({ "metadata": { "uid": uid }, "spec": { "suspend": false } });
-        let name = job_name(&order.build);
-        let (api, how) = (self.api::<Job>(), PatchParams::default());
-        self.keep(ask(api.patch(&name, &how, &Patch::Merge(patch))).await?);
-        Ok(())
+        self.objects.patch::<Job>(&job_name(&order.build), patch).await
     }
-}
-
-/// Creates an input of a builder's object. One that an earlier object of the same name left is replaced.
-pub(super) async fn create_input<K>(api: &Api<K>, object: &K, owner: &str) -> Result<(), RequestError>
-where
-    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
-        + Clone
-        + std::fmt::Debug
-        + DeserializeOwned
-        + Serialize,
-{
-    let name = object.name_any();
-    match ask(api.create(&PostParams::default(), object)).await {
-        Ok(_) => return Ok(()),
-        Err(error) if error.code() == 409 => {}
-        Err(error) => return Err(error),
-    }
-    let found = ask(api.get(&name)).await?;
-    if found.owner_references().iter().any(|one| one.uid == owner) {
-        return Ok(());
-    }
-    if !found.labels().contains_key(MACHINE_OS_BUILD) {
-        let (kind, namespace) = (K::kind(&()), object.namespace().unwrap_or_default());
-        return Err(RequestError::Failed(format!(
-            "{kind} {namespace}/{name} is in the way of a build, and not of one; delete it"
-        )));
-    }
-    let uid = Preconditions { uid: found.uid(), resource_version: None };
-    let how = DeleteParams { preconditions: Some(uid), ..DeleteParams::default() };
-    ask(api.delete(&name, &how)).await?;
-    ask(api.create(&PostParams::default(), object)).await.map(drop)
 }
 
 impl Builder for Jobs {
     fn missing(&self, _: &Seen) -> Option<String> {
-        let images =
-            [("builderImage", &self.settings.builder_image), ("agentImage", &self.settings.agent_image)];
+        let images = [
+            ("builderImage", &self.objects.settings.builder_image),
+            ("agentImage", &self.objects.settings.agent_image),
+        ];
         let (field, _) = images.into_iter().find(|(_, image)| image.is_empty())?;
         Some(format!("the build settings have no {field}; name it in the file of --build-settings"))
     }
 
     fn mounted_secrets(&self) -> Vec<&str> {
-        self.settings.mounted_secrets()
+        self.objects.settings.mounted_secrets()
     }
 
     fn create<'a>(&'a self, order: &'a Order) -> Answer<'a, ()> {
         Box::pin(async move {
-            let made = job(&order.request(), &self.settings);
+            let made = job(&order.request(), &self.objects.settings);
             let made = made.map_err(|error| RequestError::Failed(error.to_string()))?;
-            self.keep(ask(self.api().create(&PostParams::default(), &made)).await?);
-            Ok(())
+            self.objects.create(&made).await
         })
     }
 
@@ -124,42 +65,17 @@ impl Builder for Jobs {
     }
 
     fn delete<'a>(&'a self, name: &'a str, uid: &'a str) -> Answer<'a, ()> {
-        Box::pin(async move {
-            let how = DeleteParams {
-                preconditions: Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None }),
-                propagation_policy: Some(PropagationPolicy::Background),
-                ..DeleteParams::default()
-            };
-            match ask(self.api::<Job>().delete(name, &how)).await {
-                Ok(_) => {}
-                Err(error) if error.code() == 404 => {}
-                Err(error) => return Err(error),
-            }
-            self.find(name).await.map(drop)
-        })
+        Box::pin(self.objects.delete::<Job>(name, uid))
     }
 
     fn find<'a>(&'a self, name: &'a str) -> Answer<'a, Option<String>> {
-        Box::pin(async move {
-            match ask(self.api::<Job>().get(name)).await {
-                Ok(found) => {
-                    let uid = found.uid();
-                    self.keep(found);
-                    Ok(uid)
-                }
-                Err(error) if error.code() == 404 => {
-                    self.cache.change(|seen| Job::remove(seen, name));
-                    Ok(None)
-                }
-                Err(error) => Err(error),
-            }
-        })
+        Box::pin(self.objects.find::<Job>(name))
     }
 
     fn outcome<'a>(&'a self, build: &'a str, uid: &'a str, push_spec: &'a str) -> Answer<'a, Ended> {
         Box::pin(async move {
             let which = ListParams::default().labels(&format!("{MACHINE_OS_BUILD}={}", label(build)));
-            let pods = ask(self.api::<Pod>().list(&which)).await?;
+            let pods = ask(self.objects.api::<Pod>().list(&which)).await?;
             let of_job = |pod: &Pod| pod.owner_references().iter().any(|owner| owner.uid == uid);
             Ok(ended(&pods.items.into_iter().filter(of_job).collect::<Vec<_>>(), push_spec))
         })

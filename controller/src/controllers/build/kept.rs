@@ -1,6 +1,6 @@
 //! Jobs and Secrets of builds, as they are kept.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Secret;
@@ -22,7 +22,7 @@ impl BuildJob {
     }
 
     /// Returns true if it is an older version of the same object.
-    pub(super) fn is_older(&self, than: &Self) -> bool {
+    fn is_older(&self, than: &Self) -> bool {
         self.job.uid == than.job.uid && is_older(&self.version, &than.version)
     }
 
@@ -54,17 +54,23 @@ impl BuildJob {
     }
 }
 
+/// Puts one among the others, unless a later version is there; returns true if it changed.
+pub(super) fn put_job(jobs: &mut BTreeMap<String, BuildJob>, name: String, new: BuildJob) -> bool {
+    if jobs.get(&name).is_some_and(|old| new.is_older(old)) {
+        return false;
+    }
+    let is_changed = jobs.get(&name).is_none_or(|old| old.job != new.job);
+    jobs.insert(name, new);
+    is_changed
+}
+
 impl Kept for Job {
     const KIND: Kind = Kind::Jobs;
     const LABELS: Option<&'static str> = Some("machineconfiguration.openshift.io/machine-os-build");
 
     fn put(self, seen: &mut Seen) -> bool {
         let (name, new) = (self.metadata.name.clone().unwrap_or_default(), BuildJob::of(&self));
-        if seen.jobs.get(&name).is_some_and(|old| new.is_older(old)) {
-            return false;
-        }
-        let old = seen.jobs.insert(name, new.clone());
-        old.is_none_or(|old| old.job != new.job)
+        put_job(&mut seen.jobs, name, new)
     }
     fn remove(seen: &mut Seen, name: &str) -> bool {
         seen.jobs.remove(name).is_some()

@@ -6,7 +6,7 @@
 //! | `look.rs`, `wanted.rs` | what is decided by: one `MachineOSConfig` with all that belongs to it |
 //! | `write.rs`, `written.rs` | each write of a decision, and what it writes |
 //! | `asked.rs` | questions to registries, and what pods left |
-//! | `builder.rs`, `job.rs`, `openshift.rs` | what carries a build out |
+//! | `builder.rs`, `job.rs`, `openshift.rs`, `objects.rs` | what carries a build out, and its requests |
 //! | `tell.rs` | lines and Events |
 //!
 //! It decides by what the cache holds, does the one thing that comes of it, puts the answer into the cache, and decides again until
@@ -18,6 +18,7 @@ mod builder;
 mod job;
 mod kept;
 mod look;
+mod objects;
 mod openshift;
 pub(super) mod reduce;
 mod tell;
@@ -45,6 +46,7 @@ use builder::Builder;
 use job::Jobs;
 pub(super) use kept::{BuildJob, SecretSeen};
 use look::{Group, groups};
+use objects::Objects;
 pub(super) use openshift::OpenShiftBuild;
 use openshift::OpenShiftBuilds;
 use tell::Teller;
@@ -85,8 +87,9 @@ pub(super) async fn run(
     info!("The build controller runs");
     let mut changes = cache.changes();
     let (namespace, apply_by) = (settings.namespace.clone(), settings.apply_by);
-    let jobs = Arc::new(Jobs::new(client.clone(), cache.clone(), settings.clone()));
-    let openshift_builds = Arc::new(OpenShiftBuilds::new(client.clone(), cache.clone(), settings));
+    let objects = Objects::new(client.clone(), cache.clone(), settings);
+    let jobs = Arc::new(Jobs::new(objects.clone()));
+    let openshift_builds = Arc::new(OpenShiftBuilds::new(objects));
     let mut controller = Controller {
         client,
         cache,

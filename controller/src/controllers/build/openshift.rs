@@ -2,22 +2,19 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::Secret;
-use kube::api::{
-    DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy,
-};
-use kube::{Api, Client, Resource, ResourceExt as _};
+use kube::api::DynamicObject;
+use kube::{Resource, ResourceExt as _};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::builder::{Answer, Builder, Credentials, Ended, Order, image};
-use super::job::{KubeClient, create_input};
-use super::kept::BuildJob;
+use super::kept::{BuildJob, put_job};
+use super::objects::Objects;
 use crate::build::{
-    IMAGE_BUILDER, InputOwner, JobSettings, MACHINE_OS_BUILD, STARTED, inputs, job_name, openshift_build,
+    IMAGE_BUILDER, InputOwner, MACHINE_OS_BUILD, STARTED, inputs, job_name, openshift_build,
     openshift_outcome, openshift_reduced,
 };
-use crate::controllers::cache::{Cache, Kind, Seen};
+use crate::controllers::cache::{Kind, Seen};
 use crate::controllers::client::{RequestError, ask};
 use crate::controllers::kept::Kept;
 
@@ -63,11 +60,7 @@ impl Kept for OpenShiftBuild {
     fn put(self, seen: &mut Seen) -> bool {
         let (name, version) = (self.name_any(), self.resource_version().unwrap_or_default());
         let new = BuildJob::new(version, openshift_reduced(&self.tree()));
-        if seen.openshift_builds.get(&name).is_some_and(|old| new.is_older(old)) {
-            return false;
-        }
-        let old = seen.openshift_builds.insert(name, new.clone());
-        old.is_none_or(|old| old.job != new.job)
+        put_job(&mut seen.openshift_builds, name, new)
     }
     fn remove(seen: &mut Seen, name: &str) -> bool {
         seen.openshift_builds.remove(name).is_some()
@@ -80,36 +73,22 @@ impl Kept for OpenShiftBuild {
 /// Builds of OpenShift in one namespace.
 #[derive(Debug)]
 pub(super) struct OpenShiftBuilds {
-    client: KubeClient,
-    cache: Cache,
-    settings: JobSettings,
+    objects: Objects,
 }
 
 impl OpenShiftBuilds {
-    pub(super) const fn new(client: Client, cache: Cache, settings: JobSettings) -> Self {
-        Self { client: KubeClient(client), cache, settings }
-    }
-
-    fn api(&self) -> Api<OpenShiftBuild> {
-        Api::namespaced(self.client.0.clone(), &self.settings.namespace)
-    }
-
-    fn keep(&self, build: OpenShiftBuild) {
-        self.cache.change(|seen| build.put(seen));
+    pub(super) const fn new(objects: Objects) -> Self {
+        Self { objects }
     }
 
     async fn let_run(&self, order: &Order, uid: &str, credentials: &Credentials) -> Result<(), RequestError> {
         let owner = InputOwner::OpenShiftBuild(uid);
-        let made = inputs(&order.request(), &self.settings, owner, &credentials.base, &credentials.push);
+        let settings = &self.objects.settings;
+        let made = inputs(&order.request(), settings, owner, &credentials.base, &credentials.push);
         let made = made.map_err(|error| RequestError::Failed(error.to_string()))?;
-        let secrets = Api::<Secret>::namespaced(self.client.0.clone(), &self.settings.namespace);
-        for secret in &made.secrets {
-            create_input(&secrets, secret, uid).await?;
-        }
+        self.objects.create_secrets(&made.secrets, uid).await?;
         let patch = json!({ "metadata": { "uid": uid, "annotations": { STARTED: "true" } } });
-        let name = job_name(&order.build);
-        self.keep(ask(self.api().patch(&name, &PatchParams::default(), &Patch::Merge(patch))).await?);
-        Ok(())
+        self.objects.patch::<OpenShiftBuild>(&job_name(&order.build), patch).await
     }
 }
 
@@ -123,22 +102,21 @@ impl Builder for OpenShiftBuilds {
                 failure.cause
             ));
         }
-        let is_named = !self.settings.agent_image.is_empty();
+        let is_named = !self.objects.settings.agent_image.is_empty();
         (!is_named).then(|| {
             "the build settings have no agentImage; name it in the file of --build-settings".to_owned()
         })
     }
 
     fn mounted_secrets(&self) -> Vec<&str> {
-        self.settings.mounted_secrets()
+        self.objects.settings.mounted_secrets()
     }
 
     fn create<'a>(&'a self, order: &'a Order) -> Answer<'a, ()> {
         Box::pin(async move {
-            let made = serde_json::from_value(openshift_build(&order.request(), &self.settings));
-            let made = made.map_err(|error| RequestError::Failed(error.to_string()))?;
-            self.keep(ask(self.api().create(&PostParams::default(), &made)).await?);
-            Ok(())
+            let made = serde_json::from_value(openshift_build(&order.request(), &self.objects.settings));
+            let made: OpenShiftBuild = made.map_err(|error| RequestError::Failed(error.to_string()))?;
+            self.objects.create(&made).await
         })
     }
 
@@ -147,41 +125,16 @@ impl Builder for OpenShiftBuilds {
     }
 
     fn delete<'a>(&'a self, name: &'a str, uid: &'a str) -> Answer<'a, ()> {
-        Box::pin(async move {
-            let how = DeleteParams {
-                preconditions: Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None }),
-                propagation_policy: Some(PropagationPolicy::Background),
-                ..DeleteParams::default()
-            };
-            match ask(self.api().delete(name, &how)).await {
-                Ok(_) => {}
-                Err(error) if error.code() == 404 => {}
-                Err(error) => return Err(error),
-            }
-            self.find(name).await.map(drop)
-        })
+        Box::pin(self.objects.delete::<OpenShiftBuild>(name, uid))
     }
 
     fn find<'a>(&'a self, name: &'a str) -> Answer<'a, Option<String>> {
-        Box::pin(async move {
-            match ask(self.api().get(name)).await {
-                Ok(found) => {
-                    let uid = found.uid();
-                    self.keep(found);
-                    Ok(uid)
-                }
-                Err(error) if error.code() == 404 => {
-                    self.cache.change(|seen| OpenShiftBuild::remove(seen, name));
-                    Ok(None)
-                }
-                Err(error) => Err(error),
-            }
-        })
+        Box::pin(self.objects.find::<OpenShiftBuild>(name))
     }
 
     fn outcome<'a>(&'a self, build: &'a str, uid: &'a str, push_spec: &'a str) -> Answer<'a, Ended> {
         Box::pin(async move {
-            match ask(self.api().get(&job_name(build))).await {
+            match ask(self.objects.api::<OpenShiftBuild>().get(&job_name(build))).await {
                 Ok(found) if found.uid().as_deref() == Some(uid) => {
                     let outcome = openshift_outcome(&found.tree(), |digest| image(push_spec, digest));
                     Ok(Ended { is_gone: false, outcome })

@@ -1,0 +1,159 @@
+//! The objects of builds at the API server, whatever their kind. What it answers is put into the cache at once.
+
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
+use kube::{Api, Client, Resource, ResourceExt as _};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::build::{JobSettings, MACHINE_OS_BUILD};
+use crate::controllers::cache::Cache;
+use crate::controllers::client::{RequestError, ask};
+use crate::controllers::kept::Kept;
+
+/// A kind of object that is read and written in a namespace.
+pub(super) trait Namespaced:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + Clone
+    + std::fmt::Debug
+    + DeserializeOwned
+    + Serialize
+{
+}
+
+impl<K> Namespaced for K where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + DeserializeOwned
+        + Serialize
+{
+}
+
+/// kube's client says nothing of itself.
+#[derive(Clone)]
+struct KubeClient(Client);
+
+impl std::fmt::Debug for KubeClient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Client")
+    }
+}
+
+/// The objects in the namespace of the build settings.
+#[derive(Debug, Clone)]
+pub(super) struct Objects {
+    client: KubeClient,
+    cache: Cache,
+    pub(super) settings: JobSettings,
+}
+
+impl Objects {
+    pub(super) const fn new(client: Client, cache: Cache, settings: JobSettings) -> Self {
+        Self { client: KubeClient(client), cache, settings }
+    }
+
+    pub(super) fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.0.clone(), &self.settings.namespace)
+    }
+
+    /// Creates what carries a build out.
+    pub(super) async fn create<K: Namespaced + Kept>(&self, object: &K) -> Result<(), RequestError> {
+        self.keep(ask(self.api::<K>().create(&PostParams::default(), object)).await?);
+        Ok(())
+    }
+
+    /// Changes what carries a build out.
+    pub(super) async fn patch<K: Namespaced + Kept>(
+        &self,
+        name: &str,
+        patch: Value,
+    ) -> Result<(), RequestError> {
+        let (api, how) = (self.api::<K>(), PatchParams::default());
+        self.keep(ask(api.patch(name, &how, &Patch::Merge(patch))).await?);
+        Ok(())
+    }
+
+    /// Deletes it with what it owns, if it still has that UID.
+    pub(super) async fn delete<K: Namespaced + Kept>(
+        &self,
+        name: &str,
+        uid: &str,
+    ) -> Result<(), RequestError> {
+        let how = DeleteParams {
+            preconditions: Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None }),
+            propagation_policy: Some(PropagationPolicy::Background),
+            ..DeleteParams::default()
+        };
+        match ask(self.api::<K>().delete(name, &how)).await {
+            Ok(_) => {}
+            Err(error) if error.code() == 404 => {}
+            Err(error) => return Err(error),
+        }
+        self.find::<K>(name).await.map(drop)
+    }
+
+    /// Reads it into the cache; returns its UID.
+    pub(super) async fn find<K: Namespaced + Kept>(
+        &self,
+        name: &str,
+    ) -> Result<Option<String>, RequestError> {
+        match ask(self.api::<K>().get(name)).await {
+            Ok(found) => {
+                let uid = found.uid();
+                self.keep(found);
+                Ok(uid)
+            }
+            Err(error) if error.code() == 404 => {
+                self.cache.change(|seen| K::remove(seen, name));
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn keep<K: Kept>(&self, object: K) {
+        self.cache.change(|seen| object.put(seen));
+    }
+
+    /// Creates the Secrets of a build, as far as they are missing.
+    pub(super) async fn create_secrets(&self, secrets: &[Secret], owner: &str) -> Result<(), RequestError> {
+        for secret in secrets {
+            self.create_input(secret, owner).await?;
+        }
+        Ok(())
+    }
+
+    /// Creates an input. One that an earlier object of the same name left is replaced.
+    pub(super) async fn create_input<K: Namespaced>(
+        &self,
+        object: &K,
+        owner: &str,
+    ) -> Result<(), RequestError> {
+        let (api, name) = (self.api::<K>(), object.name_any());
+        match ask(api.create(&PostParams::default(), object)).await {
+            Ok(_) => return Ok(()),
+            Err(error) if error.code() == 409 => {}
+            Err(error) => return Err(error),
+        }
+        let found = ask(api.get(&name)).await?;
+        if found.owner_references().iter().any(|one| one.uid == owner) {
+            return Ok(());
+        }
+        if !found.labels().contains_key(MACHINE_OS_BUILD) {
+            let (kind, namespace) = (K::kind(&()), &self.settings.namespace);
+            return Err(RequestError::Failed(format!(
+                "{kind} {namespace}/{name} is in the way of a build, and not of one; delete it"
+            )));
+        }
+        let uid = Preconditions { uid: found.uid(), resource_version: None };
+        let how = DeleteParams { preconditions: Some(uid), ..DeleteParams::default() };
+        ask(api.delete(&name, &how)).await?;
+        ask(api.create(&PostParams::default(), object)).await.map(drop)
+    }
+}
