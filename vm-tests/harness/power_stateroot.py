@@ -86,15 +86,15 @@ class Seeded:
 
         before = self._make("settled", prepared.images.disk, settle)
         with self._mounted(before) as root:
-            self.old, self.refs = old_system(root), refs(root)
+            self.old, self.refs = system(root, OLD), refs(root)
         prepared_disk = self._make("prepared-root", before, prepare)
         with self._mounted(prepared_disk) as root:
-            self.new = new_system(root)
-            same("the old system after a preparation", old_system(root), self.old)
+            self.new = system(root, NEW)
+            same("the old system after a preparation", system(root, OLD), self.old)
             (root / "ostree/deploy" / NEW / RECORDS.lstrip("/")).mkdir(mode=0o700)
         active = self._make("active-root", prepared_disk, activate)
         with self._mounted(active) as root:
-            same("the old system after an activation", old_system(root), self.old)
+            same("the old system after an activation", system(root, OLD), self.old)
         self.disks = dict(zip(VERBS, (before, prepared_disk, active, prepared_disk), strict=True))
 
     def _make(self, name, golden, play):
@@ -151,9 +151,9 @@ class Verb:
         came = self._came(root, booted)
         if booted == NEW and self.name in ("prepare", "remove"):
             raise Wrong("mixed", "the new stateroot boots, which nobody has activated")
-        same("the old system", old_system(root), self.made.old)
+        same("the old system", system(root, OLD), self.made.old)
         if self.name == "prepare" and came == "new":
-            same("the new system", new_system(root), self.made.new)
+            same("the new system", system(root, NEW), self.made.new)
         if reported and came != "new":
             raise Wrong("mixed", f"the end of {self.name} was told, and the disk is {came}")
         for stateroot in (OLD, NEW):
@@ -242,24 +242,13 @@ def same(what, found, expected):
         raise Wrong("mixed", f"{what}: {len(paths)} paths differ: {', '.join(paths[:10])}")
 
 
-def old_system(root):
-    """Returns what the old system is made of, without what it writes by itself: path to words."""
-    home = root / "ostree/deploy" / OLD
+def system(root, name):
+    """Returns what a stateroot's system is made of, without what it writes by itself: path to words."""
+    home = root / "ostree/deploy" / name
     [deployment] = (path for path in (home / "deploy").iterdir() if path.is_dir())
-    # A disk that is played again may be of another build, whose commit has another name.
+    # Commits have other names in another build, and where an image is made again.
     found = tree(deployment / "etc", deployment) | tree(home / "var", home)
-    for kernels in root.glob(f"boot/ostree/{OLD}-*"):
-        found |= tree(kernels, root / "boot")
-    return found
-
-
-def new_system(root):
-    """Returns what the new system is made of before it has run."""
-    home = root / "ostree/deploy" / NEW
-    [deployment] = (path for path in (home / "deploy").iterdir() if path.is_dir())
-    # Each commit of an image has another time, and another name.
-    found = tree(deployment / "etc", deployment) | tree(home / "var", home)
-    for kernels in root.glob(f"boot/ostree/{NEW}-*"):
+    for kernels in root.glob(f"boot/ostree/{name}-*"):
         found |= tree(kernels, root / "boot")
     return found
 
